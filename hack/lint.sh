@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Lints Go (golangci-lint, pinned, built into .cache/) and C (clang-format, clang-tidy), and checks the size rules.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=v2.15.0
+bin=$PWD/.cache/golangci-lint-$version
+if [ ! -x "$bin/golangci-lint" ]; then
+    GOBIN=$bin GOFLAGS=-mod=mod go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
+fi
+status=0
+"$bin/golangci-lint" run ./... || status=1
+
+mapfile -t sources < <(git ls-files '*.c' '*.h' | grep -v -e _layout.h -e /cuda_functions.h -e /nvml_functions.h)
+clang-format --dry-run --Werror "${sources[@]}" || status=1
+mapfile -t units < <(git ls-files 'lib/**/*.c' 'examples/**/*.c')
+printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 8 clang-tidy --quiet --warnings-as-errors='*' 2>/dev/null || status=1
+
+while read -r lines file; do
+    if [ "$lines" -gt 400 ]; then
+        echo "$file: $lines lines, the rule is 400"
+        status=1
+    fi
+done < <(git ls-files '*.go' '*.c' '*.h' | grep -v -e _generated -e _layout.h -e _functions.h | xargs wc -l | grep -v ' total$')
+exit $status
