@@ -1,0 +1,271 @@
+/* The shared file of one simulated machine: who uses it, which memory is whose, who computes when.
+ *
+ * Every process that opens the simulated driver maps D/state. Its rules:
+ *
+ *  - The block tables, the objects and the clients' slots are the truth. Counters (bytes per client,
+ *    per tenant, free blocks) are derived from them and are counted anew by whoever takes the lock
+ *    over from a holder that died, so that a process may be killed between any two stores.
+ *  - A process owns one client slot for its life. It is alive as long as it holds the open file
+ *    description lock (fcntl(2), F_OFD_SETLK) on byte SG_LOCK_BASE + slot of D/state. The kernel
+ *    drops it at death, whatever the pid namespace.
+ *  - Only the holder of the state lock writes block tables, objects, tags and counters. Lock order:
+ *    state lock before a GPU's schedule lock; neither is held while a system call may sleep.
+ *
+ * All functions return 0 or a negative errno unless they say otherwise. Bytes are bytes, times are
+ * nanoseconds of CLOCK_MONOTONIC, sizes of device memory are multiples of SG_BLOCK_BYTES.
+ */
+#ifndef SIMGPU_STATE_H
+#define SIMGPU_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
+#define SG_LAYOUT 1u                   /* changes with every change of this file's structures */
+#define SG_GPUS_MAX 16u
+#define SG_CLIENTS_MAX 1024u  /* processes with device state */
+#define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
+#define SG_TAGS_MAX 512u
+#define SG_OBJECTS_MAX 16384u
+#define SG_TAG_BYTES 64u
+#define SG_COMM_BYTES 16u
+#define SG_MACHINE_BYTES (256u << 10)
+#define SG_BLOCK_BYTES (2ull << 20)
+#define SG_LOCK_BASE (1ll << 40)
+#define SG_SEGMENTS 1024u      /* pieces of a channel's past that its owner can still look up */
+#define SG_SAMPLES 64u         /* utilisation samples kept, about 10 s */
+#define SG_SAMPLE_NS 166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
+
+/* What device memory is used for. */
+enum sg_category {
+    SG_CONTEXT, /* a context's own needs: code, stacks, page tables */
+    SG_LINEAR,  /* cuMemAlloc, cuMemAllocPitch, modules' variables */
+    SG_POOL,    /* memory pools, used or kept */
+    SG_VMM,     /* cuMemCreate */
+    SG_ARRAY,   /* arrays and mipmapped arrays */
+    SG_MANAGED, /* managed memory that is resident on the device */
+    SG_GRAPH,   /* reserved for memory nodes of graphs */
+    SG_CATEGORIES,
+};
+
+/* One 2 MiB block: 0 is free. A private block belongs to a client, a shared one to an object. */
+typedef uint64_t sg_block;
+#define SG_BLOCK_PRIVATE (1ull << 63)
+#define SG_BLOCK_SHARED (1ull << 62)
+#define SG_BLOCK_DIRTY (1ull << 61) /* contents may differ from zero */
+/* bits 56..59 category, 32..55 owner (client slot or object), 0..31 place within the object */
+static inline enum sg_category sg_block_category(sg_block b)
+{
+    return (enum sg_category)((b >> 56) & 15);
+}
+static inline uint32_t sg_block_owner(sg_block b)
+{
+    return (uint32_t)((b >> 32) & 0xffffff);
+}
+static inline uint32_t sg_block_place(sg_block b)
+{
+    return (uint32_t)b;
+}
+
+/* Survives the death of its holder; word = owner + 1 in the low 12 bits, a count above. */
+struct sg_lock {
+    uint32_t word;
+    uint32_t waiters;
+};
+
+/* A stretch of time in which a channel had its GPU to itself. */
+struct sg_segment {
+    uint64_t wall;   /* when it began */
+    uint64_t done;   /* the channel's executed work at that moment */
+    uint64_t length; /* how long it was, which is also how much work was done */
+};
+
+/* A process's work on one GPU. */
+struct sg_channel {
+    uint64_t submitted; /* work ever given, ns of GPU time */
+    uint64_t executed;  /* work ever done: the process's true GPU time */
+    uint64_t slice_ns;  /* time slice; 0 takes the machine's */
+    uint64_t segment_count;
+    uint64_t samples[SG_SAMPLES]; /* executed at sample boundary k, at index k % SG_SAMPLES */
+    struct sg_segment segments[SG_SEGMENTS];
+};
+
+struct sg_client {
+    uint32_t in_use; /* last store of a claim, first of what a reaper looks at */
+    uint32_t generation;
+    int32_t pid; /* in the namespace of the process itself: information only */
+    uint32_t tag;
+    uint64_t started; /* CLOCK_BOOTTIME ns */
+    char comm[SG_COMM_BYTES];
+    uint32_t contexts[SG_GPUS_MAX];              /* live contexts of this process per GPU */
+    uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES];  /* derived; what it created and still lives */
+    uint64_t imported[SG_GPUS_MAX];              /* derived; others' objects it holds, not in bytes */
+    struct sg_channel channels[SG_GPUS_MAX];
+};
+
+/* The processes of one tenant directory. bytes includes objects that outlive their creator. */
+struct sg_tag {
+    char name[SG_TAG_BYTES]; /* "" is the tag of processes outside any tenant directory: index 0 */
+    uint64_t bytes[SG_GPUS_MAX]; /* derived */
+    uint64_t peak[SG_GPUS_MAX];  /* largest value bytes ever had under the lock */
+    uint64_t gpu_ns[SG_GPUS_MAX]; /* work done by processes that have ended */
+};
+
+/* Device memory that more than one process may hold. Lives while a holder bit is set. */
+struct sg_object {
+    uint32_t in_use;
+    uint32_t gpu;
+    uint32_t category;
+    uint32_t blocks;
+    uint32_t creator;            /* client slot, meaningful while creator_generation matches */
+    uint32_t creator_generation;
+    uint32_t tag; /* who is charged, also after the creator's death */
+    uint32_t kind; /* the sharing interface's own word; information */
+    uint64_t bytes;
+    uint64_t key; /* random; a handle must show it */
+    uint64_t holders[SG_CLIENTS_MAX / 64];
+};
+
+/* Faults on demand; written by simgpuctl, read by the libraries at every call they name. */
+struct sg_faults {
+    uint32_t cuda_result;   /* every launch, copy and synchronisation answers it; 0 = none */
+    uint32_t alloc_result;  /* every allocation of device memory answers it */
+    uint32_t nvml_result;   /* every NVML device query answers it */
+    uint32_t call_delay_us; /* added to every call that enters the driver */
+    uint64_t xid;           /* last injected Xid; information for event readers */
+};
+
+struct sg_gpu {
+    uint64_t total_bytes;    /* physical memory */
+    uint64_t reserved_bytes; /* held by the driver itself, never for clients */
+    uint32_t block_count;    /* (total - reserved) / SG_BLOCK_BYTES */
+    uint32_t free_blocks;    /* derived */
+    uint32_t search_from;    /* hint: no free block below it */
+    uint32_t pad;
+    uint64_t peak_bytes;     /* most bytes ever used by clients at once */
+    uint64_t blocks_offset;  /* of this GPU's sg_block table in the file */
+    struct sg_lock schedule_lock;
+    uint64_t clock;      /* the schedule is decided up to here */
+    uint64_t slice_left; /* of the current channel */
+    uint64_t checked;    /* when the runnable clients were last seen alive */
+    uint32_t current;    /* client whose slice it is */
+    uint32_t pad2;
+    uint64_t busy_ns;    /* time ever spent executing anything */
+    uint64_t runnable[SG_CLIENTS_MAX / 64];
+    uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
+    struct sg_faults faults;
+};
+
+struct sg_state {
+    uint64_t magic;
+    uint32_t layout;
+    uint32_t gpu_count;
+    uint64_t file_bytes;
+    uint64_t slice_ns; /* default time slice */
+    uint64_t key_seed;
+    struct sg_lock lock;
+    uint32_t object_hint;
+    uint32_t pad;
+    uint64_t machine_bytes;
+    unsigned char machine[SG_MACHINE_BYTES];
+    struct sg_gpu gpus[SG_GPUS_MAX];
+    struct sg_tag tags[SG_TAGS_MAX];
+    struct sg_object objects[SG_OBJECTS_MAX];
+    struct sg_client clients[SG_CLIENTS_MAX];
+};
+
+/* One opening of a state file by this process. */
+struct sg_instance {
+    struct sg_state *state;
+    size_t mapped;
+    int fd;           /* holds the locks; CLOEXEC */
+    uint32_t id;      /* client slot, or SG_CLIENTS_MAX + visitor number */
+    uint32_t pad;
+    char dir[4096];   /* instance directory D */
+};
+
+struct sg_create_gpu {
+    uint64_t total_bytes;
+    uint64_t reserved_bytes;
+};
+
+struct sg_create {
+    uint32_t gpu_count;
+    struct sg_create_gpu gpus[SG_GPUS_MAX];
+    uint64_t slice_ns; /* 0 takes 1024 us, the default of Volta and later */
+    const void *machine;
+    size_t machine_bytes;
+};
+
+/* state.c: the file. */
+/* Makes dir/state and one sparse dir/memory-<i> per GPU; dir must exist. -EEXIST if there is one. */
+int sg_state_create(const char *dir, const struct sg_create *spec);
+/* Maps dir/state and takes an identity: a client slot (as_client) or a visitor's number.
+ * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free. */
+int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client);
+/* Gives up everything that this opening holds, as its death would. */
+void sg_close(struct sg_instance *in);
+/* For the child of fork: drops the parent's identity without ending it. */
+void sg_abandon(struct sg_instance *in);
+/* The description handed to sg_state_create. */
+const void *sg_state_machine(const struct sg_instance *in, size_t *bytes);
+static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu)
+{
+    return (sg_block *)((char *)in->state + in->state->gpus[gpu].blocks_offset);
+}
+
+/* place.c: finding D. Writes the instance directory and the tenant tag for a library whose own file
+ * (or anything in it) is at `self`: a `simgpu` link beside it, that directory itself, or the
+ * environment's DIVVY_SIMGPU. -ENOENT when there is none. */
+int sg_find(const void *self, char dir[4096], char tag[SG_TAG_BYTES]);
+
+/* lock.c */
+void sg_lock(struct sg_instance *in, struct sg_lock *lock);
+void sg_unlock(struct sg_instance *in, struct sg_lock *lock);
+/* The state lock; recovers from a dead holder before it returns. */
+void sg_state_lock(struct sg_instance *in);
+void sg_state_unlock(struct sg_instance *in);
+/* Whether another opening with this identity lives; true for one's own. */
+bool sg_alive(const struct sg_instance *in, uint32_t id);
+
+/* reap.c; the state lock is held. */
+/* Frees everything of dead clients; returns how many there were. */
+unsigned sg_reap(struct sg_instance *in);
+/* Derives all counters anew from block tables, objects and slots. */
+void sg_recount(struct sg_instance *in);
+/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) */
+uint32_t sg_next_client(const struct sg_instance *in, uint32_t from);
+/* Bytes of GPU gpu used by all clients together and by one. */
+uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu);
+uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu);
+
+/* blocks.c; the state lock is held. */
+/* Gives the caller's client n blocks and writes their numbers. -ENOMEM when fewer are free even
+ * after reaping; nothing is taken then. */
+int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category category, uint32_t n,
+                   uint32_t *numbers);
+/* Returns private blocks of the caller. */
+void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
+/* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full. */
+int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
+                     uint64_t bytes, uint32_t kind, uint32_t *object);
+/* Makes the caller a holder and writes the object's block numbers (at most capacity; in order).
+ * -ENOENT when there is no such object with that key. */
+int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
+                   uint32_t capacity);
+/* Ends the caller's hold; frees the object with its last holder. */
+void sg_object_drop(struct sg_instance *in, uint32_t object);
+
+/* schedule.c: the simulated GPU's time. */
+/* The clock of the machine. */
+uint64_t sg_now(void);
+/* Decides the schedule of a GPU up to now. */
+void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
+/* Gives the caller's channel work that can run from `now` on; returns the position at which the work
+ * ends: the work is done when the channel's executed reaches it. */
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns);
+/* Moment at which the caller's channel reached the position; 0 when it has not, `now` being decided. */
+uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position);
+
+#endif
