@@ -1,0 +1,166 @@
+/* A tenant's share of its GPUs: limits from the config page, charges in the state page.
+ *
+ * One dv_share stands for a tenant directory T holding T/config (the agent writes it, we map it
+ * read-only) and T/state (all processes of the tenant write it). Limits come from T/config alone.
+ *
+ * How to charge memory. Never hold a lock of your own across any of these calls or the driver's:
+ *
+ *     dv_reserve(s, dev, worst_case)     before the driver call; refuses if it does not fit
+ *     ...driver call...
+ *     dv_settle(s, dev, worst_case, n)   after it: n bytes were really taken (0 if it failed)
+ *     ...
+ *     dv_release(s, dev, n)              after the driver has taken the memory back
+ *
+ * Every amount is rounded up to DV_UNIT on its own, so give amounts back in the pieces in which they
+ * were charged. Check and charge are one compare-and-swap; a process that dies at any instruction
+ * leaves a state from which its balance, no more and no less, is taken out of the total.
+ *
+ * Threads: every function may be called by any thread at any time; none is safe in a signal
+ * handler. Nothing here calls malloc, prints, exits or touches signals.
+ * Time: dv_reserve, dv_settle and dv_release take tens of nanoseconds uncontended. Each wait is
+ * bounded (DV_WAIT_NS) whatever other processes write into the state page.
+ */
+#ifndef DIVVY_COMMON_SHARE_H
+#define DIVVY_COMMON_SHARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define DV_UNIT 512u               /* bytes; the driver's own rounding of small requests */
+#define DV_WAIT_NS 2000000000u     /* longest wait for a neighbour's driver call or lock */
+#define DV_DEVICES_MAX 16u         /* GPUs of one tenant */
+#define DV_EXPORT_KEY_BYTES 64u    /* size of an IPC handle in the driver's interface */
+
+typedef enum dv_status {
+    DV_OK = 0,
+    DV_NO_MEMORY,    /* the amount does not fit into the limit */
+    DV_NO_SHARE,     /* the pages are missing or cannot be opened */
+    DV_CORRUPT,      /* a page is truncated or holds impossible values */
+    DV_OLD_PAGE,     /* a page has another layout version */
+    DV_NO_SLOT,      /* the table of processes or of exports is full */
+    DV_BUSY,         /* a neighbour kept a lock or the ledger for longer than DV_WAIT_NS */
+    DV_NO_EXPORT,    /* no exported memory has this key */
+    DV_NO_DEVICE,    /* the device number is not one of the share */
+} dv_status;
+
+typedef struct dv_share dv_share; /* opaque; lives until the process ends */
+
+/* Why opening failed: one line naming the cause and the next step, "" on success. */
+typedef struct dv_reason {
+    char text[256];
+} dv_reason;
+
+typedef enum dv_policy { DV_POLICY_WEIGHTED = 0, DV_POLICY_FIXED, DV_POLICY_BURST } dv_policy;
+typedef enum dv_class { DV_CLASS_OFFLINE = 0, DV_CLASS_ONLINE } dv_class;
+
+/* One GPU of the share, as configured when the share was opened. The limit can be changed later by
+ * the agent: dv_share_limit and dv_usage tell the present one. */
+typedef struct dv_device {
+    uint8_t uuid[16];
+    char pci_bus_id[32];    /* "00000000:3b:00.0", NUL-terminated, "" if unknown */
+    char name[64];          /* product name to show, NUL-terminated, "" means the driver's */
+    uint64_t limit;         /* bytes the tenant may hold on this GPU */
+    uint64_t total;         /* bytes of the whole GPU */
+    uint64_t context_bytes; /* reserve this before the first context of a process, settle to truth */
+    uint64_t pool_chunk;    /* bytes by which the driver grows a memory pool */
+    uint32_t cores;         /* percent of GPU time 1..100, 0 = nothing guaranteed */
+    uint32_t weight;        /* >= 1 */
+    dv_policy policy;
+    dv_class class;
+} dv_device;
+
+typedef struct dv_usage_t {
+    uint64_t limit;    /* bytes, present value */
+    uint64_t used;     /* bytes charged, overhead and exported memory included; may pass the limit */
+    uint64_t pending;  /* bytes reserved for driver calls under way */
+    uint64_t overhead; /* part of used that dv_overhead reported */
+} dv_usage_t;
+
+typedef struct dv_process {
+    pid_t pid;      /* in its own pid namespace; information only */
+    pid_t host_pid; /* in the agent's pid namespace, 0 if not known */
+    bool self;      /* the calling process */
+    uint64_t used[DV_DEVICES_MAX]; /* bytes charged to this process, overhead included, pending not */
+} dv_process;
+
+/* Opens the share in directory dir and validates both pages. Takes no slot and waits for nobody.
+ * On failure *out is NULL, the status says which kind of failure and reason (may be NULL) why. The
+ * caller then refuses every allocation: without a share nothing is allowed. */
+dv_status dv_share_open(const char *dir, dv_share **out, dv_reason *reason);
+
+/* Name of a status for logs; never NULL. */
+const char *dv_status_name(dv_status status);
+
+/* Call in the child after fork (pthread_atfork), before anything else here: the parent's slot stays
+ * the parent's, the child takes one of its own with its first charge. Async-signal-safe, keeps the
+ * mappings, frees nothing the parent holds. What the parent charged is not the child's to release. */
+void dv_share_forked(dv_share *share);
+
+/* Number of GPUs, 1..DV_DEVICES_MAX. Devices are numbered in this order everywhere below. */
+unsigned dv_share_device_count(const dv_share *share);
+
+/* Device dev, or NULL if there is no such device. Valid while the process lives. */
+const dv_device *dv_share_device(const dv_share *share, unsigned dev);
+
+/* Number of the device with this UUID, -1 if it is not in the share. */
+int dv_share_find(const dv_share *share, const uint8_t uuid[16]);
+
+/* The tenant's identity and name, NUL-terminated. */
+const char *dv_share_id(const dv_share *share);
+const char *dv_share_name(const dv_share *share);
+
+/* Present limit of device dev in bytes; 0 if there is no such device. A single load. */
+uint64_t dv_share_limit(const dv_share *share, unsigned dev);
+
+/* True if the share was granted as overcommit: the limits of all tenants may exceed the GPU. */
+bool dv_share_overcommit(const dv_share *share);
+
+/* Reserves bytes on device dev. Refuses (DV_NO_MEMORY) only if the bytes do not fit beside what is
+ * really used: dead neighbours are reaped first, and an amount that fits but for neighbours' driver
+ * calls under way waits for them, DV_WAIT_NS at most. The first reservation of a process takes its
+ * slot. 0 bytes is DV_OK and needs no settling. Any status but DV_OK: nothing is reserved, refuse
+ * the allocation. */
+dv_status dv_reserve(dv_share *share, unsigned dev, uint64_t bytes);
+
+/* Ends a reservation: reserved as given to dv_reserve, charged what is now really held. charged may
+ * be more than reserved where the truth is known only afterwards; it is then charged even past the
+ * limit. */
+void dv_settle(dv_share *share, unsigned dev, uint64_t reserved, uint64_t charged);
+
+/* Gives charged bytes back. More than this process was charged counts as all it was charged. */
+void dv_release(dv_share *share, unsigned dev, uint64_t bytes);
+
+/* Sets the figure of this process on device dev that only measurement shows (modules, local memory,
+ * fragmentation), in bytes, absolute. It counts as used at once, past the limit if need be, and so
+ * refuses later reservations. Idle processes that report 0 take no slot. */
+void dv_overhead(dv_share *share, unsigned dev, uint64_t bytes_now);
+
+/* Figures of the share on device dev. Processes that died since the last reap are still included;
+ * call dv_reap first where that matters. false if there is no such device. */
+bool dv_usage(dv_share *share, unsigned dev, dv_usage_t *usage);
+
+/* Calls visit for every living process that has a slot, until it returns false. */
+void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void *arg), void *arg);
+
+/* Takes the balances of dead processes out of the totals. Returns how many were reaped. Costs one
+ * open and a system call per slot in use; dv_reserve does it by itself before it refuses. */
+unsigned dv_reap(dv_share *share);
+
+/* Memory that other processes of the share can open by a handle belongs to the share, not to the
+ * process that made it. The key is the 64-byte IPC handle, or an own name padded with zeros.
+ *
+ * dv_export_publish moves bytes already charged to this process on device dev to the share and makes
+ * this process its first holder; publishing a key again is DV_OK and changes nothing. From then on
+ * never release those bytes: drop the key when the driver's memory is freed. If it fails
+ * (DV_NO_SLOT, DV_BUSY, DV_CORRUPT) the charge stays with the process as before.
+ * dv_export_hold makes this process a holder; DV_OK means the import is free of charge, any other
+ * status that the importer has to be charged like for an allocation of its own.
+ * dv_export_drop ends this process's hold. Holding is not counted: one hold, one drop per process,
+ * count opens yourself. The charge ends with the last holder's drop or death. */
+dv_status dv_export_publish(dv_share *share, unsigned dev, const void *key, uint64_t bytes);
+dv_status dv_export_hold(dv_share *share, const void *key);
+dv_status dv_export_drop(dv_share *share, const void *key);
+
+#endif
