@@ -1,0 +1,203 @@
+package v1alpha1
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Policy says what happens to GPU time beyond or below a share's cores.
+type Policy string
+
+// The policies.
+const (
+	// PolicyFixed is a hard cap: never more than the share's cores.
+	PolicyFixed Policy = "fixed"
+	// PolicyWeighted divides the time that is wanted by weight and leaves
+	// none idle; cores, if given, are guaranteed.
+	PolicyWeighted Policy = "weighted"
+	// PolicyBurst guarantees the cores and lends idle time above them.
+	PolicyBurst Policy = "burst"
+)
+
+// Class says who gives way when tenants meet on one GPU.
+type Class string
+
+// The classes.
+const (
+	// ClassOnline is latency first.
+	ClassOnline Class = "online"
+	// ClassOffline takes what is left and gives way at once.
+	ClassOffline Class = "offline"
+)
+
+// Backend names the way in which a share is made real.
+type Backend string
+
+// BackendSlice enforces shares in the library put in front of the driver's.
+const BackendSlice Backend = "slice"
+
+// Bounds of a request.
+const (
+	// MaxCores is the whole GPU time of one GPU, in percent.
+	MaxCores = 100
+	// MaxWeight bounds the ratio between two tenants.
+	MaxWeight = 1000
+	// MaxGPUs bounds the GPUs of one request: more than any host has.
+	MaxGPUs = 64
+)
+
+// ErrRequest marks every error of [ShareRequest.Validate].
+var ErrRequest = errors.New("invalid request")
+
+// ShareConfig is how a share behaves, as opposed to how large it is.
+type ShareConfig struct {
+	// Policy left out is fixed when cores are given, weighted otherwise.
+	Policy Policy `json:"policy,omitempty"`
+	// Weight is 1 to MaxWeight, for weighted shares; left out it is 1.
+	Weight int `json:"weight,omitempty"`
+	// Class left out is online.
+	Class Class `json:"class,omitempty"`
+	// Backend left out is slice.
+	Backend Backend `json:"backend,omitempty"`
+}
+
+// ShareRequest asks for shares of one or more GPUs for one tenant. Memory and
+// cores are per GPU.
+type ShareRequest struct {
+	// Name is what lists show and what set and stop accept; left out, the
+	// agent makes one.
+	Name string `json:"name,omitempty"`
+	// GPUs is how many different GPUs, 1 to MaxGPUs; left out it is 1.
+	GPUs int `json:"gpus,omitempty"`
+	// GPU asks for one particular GPU by UUID or by the driver's index.
+	GPU string `json:"gpu,omitempty"`
+	// Memory left out is all that a GPU has for tenants.
+	Memory Memory `json:"memory,omitzero"`
+	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none.
+	Cores int `json:"cores,omitempty"`
+	// Overcommit allows the memory of all shares on a GPU to exceed it.
+	Overcommit bool `json:"overcommit,omitempty"`
+
+	ShareConfig
+}
+
+// Default fills in what was left out.
+func (r *ShareRequest) Default() {
+	if r.GPUs == 0 {
+		r.GPUs = 1
+	}
+	if r.Memory.IsZero() {
+		r.Memory = Percent(100)
+	}
+	r.ShareConfig.Default(r.Cores)
+}
+
+// Default fills in what was left out of the config of a share with this many
+// cores.
+func (c *ShareConfig) Default(cores int) {
+	if c.Policy == "" {
+		c.Policy = PolicyWeighted
+		if cores > 0 {
+			c.Policy = PolicyFixed
+		}
+	}
+	if c.Weight == 0 {
+		c.Weight = 1
+	}
+	if c.Class == "" {
+		c.Class = ClassOnline
+	}
+	if c.Backend == "" {
+		c.Backend = BackendSlice
+	}
+}
+
+// Validate returns every fault of a request joined into one error that wraps
+// [ErrRequest], or nil. It expects [ShareRequest.Default] to have run.
+func (r *ShareRequest) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: %w", ErrRequest, fmt.Errorf(format, args...)))
+	}
+	if r.Name != "" && !validName.MatchString(r.Name) {
+		fault("name %q: use at most 63 lower-case letters, digits, '-', '_' and '.', starting with a letter or digit", r.Name)
+	}
+	if r.GPUs < 1 || r.GPUs > MaxGPUs {
+		fault("%d GPUs: ask for 1 to %d", r.GPUs, MaxGPUs)
+	}
+	if r.GPU != "" && r.GPUs > 1 {
+		fault("%d GPUs and the particular GPU %q exclude each other", r.GPUs, r.GPU)
+	}
+	if r.GPU != "" && !validGPU(r.GPU) {
+		fault("GPU %q is neither an index nor a UUID such as GPU-6e5f…: `divvy ls` lists them", r.GPU)
+	}
+	if r.Memory.IsZero() {
+		fault("memory must be greater than zero")
+	}
+	if r.Cores < 0 || r.Cores > MaxCores {
+		fault("cores %d: give 1 to %d percent of the GPU's time", r.Cores, MaxCores)
+	}
+	if err := r.ShareConfig.Validate(r.Cores); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// Validate returns every fault of the config of a share with this many cores,
+// joined into one error that wraps [ErrRequest], or nil.
+func (c *ShareConfig) Validate(cores int) error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: %w", ErrRequest, fmt.Errorf(format, args...)))
+	}
+	switch c.Policy {
+	case PolicyFixed:
+		if cores == 0 {
+			fault("policy fixed needs cores: add --cores, 1 to %d", MaxCores)
+		}
+	case PolicyWeighted:
+	case PolicyBurst:
+		if cores == 0 {
+			fault("policy burst needs the cores it guarantees: add --cores, 1 to %d", MaxCores)
+		}
+	default:
+		fault("policy %q: use fixed, weighted or burst", c.Policy)
+	}
+	if c.Weight < 1 || c.Weight > MaxWeight {
+		fault("weight %d: give 1 to %d", c.Weight, MaxWeight)
+	}
+	if c.Weight > 1 && c.Policy != PolicyWeighted {
+		fault("weight %d needs policy weighted, not %s", c.Weight, c.Policy)
+	}
+	if c.Class != ClassOnline && c.Class != ClassOffline {
+		fault("class %q: use online or offline", c.Class)
+	}
+	if c.Backend != BackendSlice {
+		fault("backend %q is not known: use slice", c.Backend)
+	}
+	return errors.Join(faults...)
+}
+
+// ParseCores reads a percentage of GPU time written as "30" or "30%".
+func ParseCores(s string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(s), "%"))
+	if err != nil || n < 1 || n > MaxCores {
+		return 0, fmt.Errorf("%w: cores %q: give a whole number from 1 to %d, the percentage of the GPU's time", ErrRequest, s, MaxCores)
+	}
+	return n, nil
+}
+
+var (
+	validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	validUUID = regexp.MustCompile(`^GPU-[0-9a-fA-F-]{4,36}$`)
+)
+
+func validGPU(s string) bool {
+	if n, err := strconv.Atoi(s); err == nil {
+		return n >= 0 && n < 4096
+	}
+	return validUUID.MatchString(s)
+}

@@ -1,0 +1,209 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// ErrGone is returned by calls on a connection whose agent has ended.
+var ErrGone = errors.New("the agent is gone")
+
+// Client is one connection to an agent. Its methods may be called at once from
+// several goroutines. Closing it lets go of the tenants it holds.
+type Client struct {
+	conn net.Conn
+	info Info
+
+	write sync.Mutex // orders lines on the socket
+
+	mu      sync.Mutex // guards what follows; never held over a read or write
+	nextID  uint64
+	pending map[uint64]chan response
+
+	done chan struct{} // closed when nothing more will be read
+}
+
+// Dial connects to the agent at a socket and greets it.
+func Dial(ctx context.Context, socket string) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the agent: %w", err)
+	}
+	c := &Client{conn: conn, pending: map[uint64]chan response{}, done: make(chan struct{})}
+	go c.read()
+	if err := c.call(ctx, MethodHello, nil, &c.info); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("greet the agent at %s: %w", socket, err)
+	}
+	if c.info.Protocol != ProtocolVersion {
+		c.Close()
+		return nil, fmt.Errorf("the agent at %s (pid %d) speaks protocol %d and this program %d: restart the agent with this version of divvy",
+			socket, c.info.PID, c.info.Protocol, ProtocolVersion)
+	}
+	return c, nil
+}
+
+// Info returns what the agent said of itself when it was greeted.
+func (c *Client) Info() Info {
+	return c.info
+}
+
+// Done is closed when the agent is gone or the client closed.
+func (c *Client) Done() <-chan struct{} {
+	return c.done
+}
+
+// Close ends the connection.
+func (c *Client) Close() error {
+	err := c.conn.Close()
+	<-c.done
+	return err
+}
+
+// Create asks for a tenant and holds it until the client is closed. The request
+// may have fields left out. With Wait it returns when the request fits or ctx
+// is done.
+func (c *Client) Create(ctx context.Context, p CreateParams) (*Created, error) {
+	var created Created
+	if err := c.call(ctx, MethodCreate, p, &created); err != nil {
+		return nil, err
+	}
+	return &created, nil
+}
+
+// Attach holds a tenant that was created over another connection by the same
+// process.
+func (c *Client) Attach(ctx context.Context, id string) (*Tenant, error) {
+	var t Tenant
+	if err := c.call(ctx, MethodAttach, AttachParams{ID: id}, &t); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// List returns the agent's GPUs, tenants and events.
+func (c *Client) List(ctx context.Context) (*Listing, error) {
+	var l Listing
+	if err := c.call(ctx, MethodList, nil, &l); err != nil {
+		return nil, err
+	}
+	return &l, nil
+}
+
+// Set changes a tenant's shares and returns them as they are then.
+func (c *Client) Set(ctx context.Context, p SetParams) (*Tenant, error) {
+	var t Tenant
+	if err := c.call(ctx, MethodSet, p, &t); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// Stop ends a tenant and returns when it has ended.
+func (c *Client) Stop(ctx context.Context, p StopParams) error {
+	return c.call(ctx, MethodStop, p, nil)
+}
+
+// call sends a request and decodes the answer into result, unless that is nil.
+func (c *Client) call(ctx context.Context, method Method, params, result any) error {
+	req := request{Method: method}
+	if params != nil {
+		data, err := json.Marshal(params)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", method, err)
+		}
+		req.Params = data
+	}
+	answer := make(chan response, 1)
+	c.mu.Lock()
+	c.nextID++
+	req.ID = c.nextID
+	c.pending[req.ID] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pending, req.ID)
+		c.mu.Unlock()
+	}()
+	if err := c.send(req); err != nil {
+		return err
+	}
+	select {
+	case resp := <-answer:
+		return resp.decode(result)
+	case <-c.done:
+		return c.lastAnswer(answer, result)
+	case <-ctx.Done():
+		// Best effort: if the agent is gone there is nothing to give up.
+		_ = c.send(request{ID: req.ID, Method: methodCancel})
+		return ctx.Err()
+	}
+}
+
+// lastAnswer prefers an answer that came just before the connection ended.
+func (c *Client) lastAnswer(answer <-chan response, result any) error {
+	select {
+	case resp := <-answer:
+		return resp.decode(result)
+	default:
+		return ErrGone
+	}
+}
+
+func (r response) decode(result any) error {
+	if r.Error != nil {
+		return r.Error
+	}
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(r.Result, result); err != nil {
+		return fmt.Errorf("decode answer: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) send(req request) error {
+	line, err := encodeLine(req)
+	if err != nil {
+		return err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if _, err := c.conn.Write(line); err != nil {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return nil
+}
+
+// read hands answers to their callers until the connection ends.
+func (c *Client) read() {
+	defer close(c.done)
+	in := newLines(c.conn)
+	for {
+		var resp response
+		if err := in.next(&resp, json.Unmarshal); err != nil {
+			return
+		}
+		c.mu.Lock()
+		answer := c.pending[resp.ID]
+		delete(c.pending, resp.ID)
+		c.mu.Unlock()
+		if answer != nil {
+			answer <- resp
+		}
+	}
+}
+
+// Limit returns the memory limit that a request would get on a GPU of this
+// listing, in bytes.
+func (g GPU) Limit(m v1alpha1.Memory) uint64 {
+	return m.Of(g.Capacity)
+}

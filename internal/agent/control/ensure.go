@@ -1,0 +1,92 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// Place says which agent is meant: one per user and driver.
+type Place struct {
+	// Rundir is the user's run directory (rundir.Path).
+	Rundir string
+	// Simgpu is the instance directory of a simulated machine, empty for the
+	// real one.
+	Simgpu string
+}
+
+// Dir is where the agent keeps its socket, lock, checkpoint and log.
+func (p Place) Dir() string {
+	if p.Simgpu == "" {
+		return p.Rundir
+	}
+	return filepath.Join(p.Rundir, "simgpu", filepath.Base(p.Simgpu))
+}
+
+// Socket is where the agent listens.
+func (p Place) Socket() string {
+	return filepath.Join(p.Dir(), "agent.sock")
+}
+
+// Checkpoint is where the agent keeps its tenants; it exists while there are any.
+func (p Place) Checkpoint() string {
+	return filepath.Join(p.Dir(), "tenants.json")
+}
+
+// ErrNoAgent is returned by Find when no agent runs and none is needed.
+var ErrNoAgent = errors.New("no agent runs: `divvy run` starts one")
+
+// Find connects to the agent that serves this user: the system's where it runs
+// and the machine is real, else the user's own. It starts none; ErrNoAgent
+// says that there is none.
+func Find(ctx context.Context, p Place) (*Client, error) {
+	for _, socket := range p.sockets() {
+		c, err := Dial(ctx, socket)
+		if err == nil {
+			return c, nil
+		}
+		if !nobodyThere(err) {
+			return nil, err
+		}
+	}
+	return nil, ErrNoAgent
+}
+
+// sockets are the places to try, the system's first: two agents never serve
+// one GPU, so where it runs the user's own cannot.
+func (p Place) sockets() []string {
+	if p.Simgpu != "" || os.Getenv(rundir.Variable) != "" {
+		return []string{p.Socket()}
+	}
+	system := Place{Rundir: rundir.System}
+	return []string{system.Socket(), p.Socket()}
+}
+
+// Starter is how Ensure starts an agent: see [Ensure].
+type Starter struct {
+	// Executable is the divvy program; empty means the running one.
+	Executable string
+}
+
+// Ensure connects to the agent as Find does, and starts the user's own when
+// none runs: `divvy agent --ephemeral`, in a session of its own. Callers that
+// race start one agent between them.
+func Ensure(ctx context.Context, p Place, s Starter) (*Client, error) {
+	for {
+		c, err := Find(ctx, p)
+		if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrGone) {
+			return c, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("start the agent: %w", err)
+		}
+		// An agent that was ending closed the door on us: start the next.
+		if err := s.start(ctx, p); err != nil {
+			return nil, fmt.Errorf("start the agent: %w", err)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Handler answers one request. Its context ends when the answer is no longer
+// wanted.
+type Handler func(ctx context.Context, peer *Peer, params json.RawMessage) (any, error)
+
+// Handle makes a Handler of a typed function; parameters are decoded strictly.
+func Handle[P, R any](f func(context.Context, *Peer, P) (R, error)) Handler {
+	return func(ctx context.Context, peer *Peer, params json.RawMessage) (any, error) {
+		var p P
+		if len(params) > 0 {
+			if err := decodeStrict(params, &p); err != nil {
+				return nil, &Error{Code: CodeInvalid, Message: err.Error()}
+			}
+		}
+		return f(ctx, peer, p)
+	}
+}
+
+// Peer is the process at the other end, as the kernel names it.
+type Peer struct {
+	// PID is in the agent's pid namespace, 0 where the peer has none there.
+	PID  int
+	UID  int
+	done <-chan struct{}
+}
+
+// Done is closed when the connection has ended.
+func (p *Peer) Done() <-chan struct{} {
+	return p.done
+}
+
+// Server answers requests by its table of handlers.
+type Server struct {
+	Handlers map[Method]Handler
+	Log      *slog.Logger
+	// Connections is told the number of open connections whenever it changes.
+	Connections func(n int)
+}
+
+// maxRequests bounds what one connection can have under way.
+const maxRequests = 64
+
+// Serve accepts connections until the listener is closed, then ends the open
+// ones and returns when their handlers have.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		open int
+	)
+	count := func(delta int) {
+		mu.Lock()
+		defer mu.Unlock()
+		open += delta
+		s.Connections(open)
+	}
+	defer wg.Wait()
+	defer cancel()
+	for {
+		conn, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		count(1)
+		wg.Go(func() {
+			defer count(-1)
+			if err := s.serve(ctx, conn); err != nil {
+				s.Log.WarnContext(ctx, "connection ended", "error", err)
+			}
+		})
+	}
+}
+
+// session is one connection.
+type session struct {
+	server *Server
+	peer   *Peer
+	conn   net.Conn
+
+	write sync.Mutex // orders answers on the socket
+
+	mu      sync.Mutex // guards cancels
+	cancels map[uint64]context.CancelFunc
+}
+
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	c := &session{server: s, conn: conn, cancels: map[uint64]context.CancelFunc{}}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer conn.Close()
+	defer cancel()
+	defer stop()
+	cred, err := PeerCredentials(conn)
+	if err != nil {
+		return err
+	}
+	c.peer = &Peer{PID: int(cred.Pid), UID: int(cred.Uid), done: ctx.Done()}
+	in := newLines(conn)
+	slots := make(chan struct{}, maxRequests)
+	for {
+		var req request
+		switch err := in.next(&req, decodeStrict); {
+		case errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET):
+			return nil
+		case err != nil:
+			// What follows on this connection cannot be trusted to be a message.
+			return errors.Join(err, c.answer(response{Error: &Error{Code: CodeInvalid, Message: err.Error()}}))
+		}
+		if req.Method == methodCancel {
+			c.cancel(req.ID)
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			c.handle(ctx, req)
+		})
+	}
+}
+
+func (c *session) cancel(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.cancels[id]; cancel != nil {
+		cancel()
+	}
+}
+
+func (c *session) handle(ctx context.Context, req request) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	c.cancels[req.ID] = cancel
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.cancels, req.ID)
+		c.mu.Unlock()
+	}()
+	if err := c.answer(c.respond(ctx, req)); err != nil {
+		c.conn.Close()
+	}
+}
+
+func (c *session) respond(ctx context.Context, req request) response {
+	resp := response{ID: req.ID}
+	handler, ok := c.server.Handlers[req.Method]
+	if !ok {
+		resp.Error = Errorf(CodeInvalid, "unknown method %q: this agent may be older than the program that asks", req.Method)
+		return resp
+	}
+	result, err := handler(ctx, c.peer, req.Params)
+	if err == nil {
+		resp.Result, err = json.Marshal(result)
+	}
+	if err != nil {
+		resp.Error = &Error{Code: CodeOf(err), Message: err.Error()}
+	}
+	return resp
+}
+
+func (c *session) answer(resp response) error {
+	line, err := encodeLine(resp)
+	if err != nil {
+		return err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	_, err = c.conn.Write(line)
+	return err
+}
+
+// PeerCredentials asks the kernel who is at the other end of a connection.
+func PeerCredentials(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the peer: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, fmt.Errorf("ask for the peer: %w", err)
+	}
+	if credErr != nil {
+		return nil, fmt.Errorf("ask for the peer: %w", credErr)
+	}
+	return cred, nil
+}

@@ -1,0 +1,182 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// ReadyFD is the file descriptor on which a starting agent reports, in one
+// line of JSON, that it serves or why it cannot: see [Report].
+const ReadyFD = 3
+
+// ready is what an agent reports.
+type ready struct {
+	Error *Error `json:"error,omitempty"`
+}
+
+// Report tells the program that started this agent that it serves (err nil) or
+// why it ends. w is then closed.
+func Report(w io.WriteCloser, err error) error {
+	var r ready
+	if err != nil {
+		r.Error = &Error{Code: CodeOf(err), Message: err.Error()}
+	}
+	line, err := encodeLine(r)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(line)
+	return errors.Join(err, w.Close())
+}
+
+// start runs an agent unless another program is just doing so, and returns when
+// it serves. The lock is held from before the last look at the socket until the
+// agent serves, so that of several starters one starts and the others find.
+func (s Starter) start(ctx context.Context, p Place) error {
+	if err := rundir.Make(p.Dir(), 0o700); err != nil {
+		return err
+	}
+	lock, err := acquire(ctx, filepath.Join(p.Dir(), "start.lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if c, err := Dial(ctx, p.Socket()); err == nil {
+		return c.Close()
+	}
+	report, inherited, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make pipe: %w", err)
+	}
+	defer report.Close()
+	err = s.spawn(p, inherited)
+	inherited.Close()
+	if err != nil {
+		return err
+	}
+	return awaitReady(ctx, report, filepath.Join(p.Dir(), "agent.log"))
+}
+
+// spawn starts the agent in a session of its own, so that neither the
+// terminal's signals nor its end reach it.
+func (s Starter) spawn(p Place, inherited *os.File) error {
+	program := s.Executable
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find own program: %w", err)
+		}
+		program = self
+	}
+	args := []string{"agent", "--ephemeral"}
+	if p.Simgpu != "" {
+		args = append(args, "--simgpu-dir", p.Simgpu)
+	}
+	logFile, err := os.OpenFile(filepath.Join(p.Dir(), "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the agent's log: %w", err)
+	}
+	defer logFile.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Dir = "/"
+	cmd.Env = agentEnvironment(os.Environ(), p)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.ExtraFiles = []*os.File{inherited} // becomes ReadyFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("run %s: %w", program, err)
+	}
+	// Nobody waits for the agent: it outlives this program, or becomes a
+	// zombie until this program ends, which init then collects.
+	return cmd.Process.Release()
+}
+
+// agentEnvironment leaves out what would make the agent see fewer GPUs than
+// there are, or load somebody's library.
+func agentEnvironment(env []string, p Place) []string {
+	hide := []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD", rundir.Variable}
+	kept := slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(hide, name)
+	})
+	if os.Getenv(rundir.Variable) != "" {
+		kept = append(kept, rundir.Variable+"="+p.Rundir)
+	}
+	return kept
+}
+
+// awaitReady reads the agent's report; its end without one means that the
+// agent died.
+func awaitReady(ctx context.Context, report *os.File, logPath string) error {
+	stop := context.AfterFunc(ctx, func() { report.Close() })
+	defer stop()
+	line, err := bufio.NewReader(report).ReadBytes('\n')
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("the agent ended before it served: see %s", logPath)
+	}
+	var r ready
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("read the agent's report: %w", err)
+	}
+	if r.Error != nil {
+		return r.Error
+	}
+	return nil
+}
+
+// acquire takes a lock file. It waits in a goroutine of its own because flock
+// cannot be given a deadline; an abandoned wait ends when the lock is free.
+func acquire(ctx context.Context, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	taken := make(chan error, 1)
+	go func() { taken <- retryInterrupted(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX) }) }()
+	select {
+	case err := <-taken:
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		return f, nil
+	case <-ctx.Done():
+		go func() {
+			<-taken
+			f.Close()
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+func retryInterrupted(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// nobodyThere reports whether a connection failed because no agent listens,
+// as opposed to one that cannot be spoken to.
+func nobodyThere(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, ErrGone)
+}

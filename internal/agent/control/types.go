@@ -1,0 +1,208 @@
+package control
+
+import (
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+// ProtocolVersion is raised when an older peer would misunderstand a newer one.
+const ProtocolVersion = 1
+
+// Layer names what stands between a tenant and the driver (docs/design.md, 5.4).
+type Layer string
+
+// The layers of a tenant started by `divvy run`.
+const (
+	// LayerNamespace covers the driver's files in a mount namespace.
+	LayerNamespace Layer = "namespace"
+	// LayerEnv only puts our library first on LD_LIBRARY_PATH: a tenant that
+	// clears it is reported, not stopped.
+	LayerEnv Layer = "env"
+)
+
+// Info describes an agent.
+type Info struct {
+	Protocol  int    `json:"protocol"`
+	PID       int    `json:"pid"`
+	UID       int    `json:"uid"`
+	User      string `json:"user"`
+	Ephemeral bool   `json:"ephemeral"`
+	// Driver is the driver's version as NVML reports it.
+	Driver string `json:"driver"`
+	// CUDA is the driver's CUDA version, such as 12040 for 12.4.
+	CUDA int `json:"cuda"`
+	// Simgpu is the simulated machine's instance directory, empty on a real one.
+	Simgpu string `json:"simgpu,omitempty"`
+}
+
+// GPU is one GPU and what has been granted of it. Amounts are bytes.
+type GPU struct {
+	Index    int    `json:"index"`
+	UUID     string `json:"uuid"`
+	Name     string `json:"name"`
+	Total    uint64 `json:"total"`
+	Reserved uint64 `json:"reserved"`
+	// Capacity is what the GPU has for tenants: Total less Reserved.
+	Capacity uint64 `json:"capacity"`
+	// Granted is the sum of the shares' limits.
+	Granted uint64 `json:"granted"`
+	// Used is what the driver says is in use, by anybody.
+	Used uint64 `json:"used"`
+	// Cores is the sum of guaranteed cores, in percent.
+	Cores int `json:"cores"`
+	// ContextBytes is what one process's context takes, measured once.
+	ContextBytes uint64 `json:"contextBytes"`
+}
+
+// CreateParams asks for a tenant. The connection that asks holds the tenant: it
+// ends when the connection is closed and no process of it uses a GPU any more.
+type CreateParams struct {
+	Request v1alpha1.ShareRequest `json:"request"`
+	// Layer is what the caller can set up: namespace where it is allowed.
+	Layer Layer `json:"layer"`
+	// Command is shown by lists.
+	Command []string `json:"command,omitempty"`
+	// LibraryPath is the caller's LD_LIBRARY_PATH, split: copies of the
+	// driver found there are covered too.
+	LibraryPath []string `json:"libraryPath,omitempty"`
+	// Wait queues the request until it fits instead of refusing it.
+	Wait bool `json:"wait,omitempty"`
+}
+
+// Created is a tenant that is ready to start.
+type Created struct {
+	Tenant Tenant `json:"tenant"`
+	// Edits are to be applied by the caller, in order.
+	Edits edits.Edits `json:"edits"`
+}
+
+// Tenant is a process group that holds shares.
+type Tenant struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	UID  int    `json:"uid"`
+	User string `json:"user"`
+	// Dir is the tenant directory: pages and libraries.
+	Dir     string    `json:"dir"`
+	Layer   Layer     `json:"layer"`
+	Command []string  `json:"command,omitempty"`
+	Created time.Time `json:"created"`
+	// Held is true while the process that asked for the tenant lives.
+	Held   bool    `json:"held"`
+	Shares []Share `json:"shares"`
+	// Fault says why the tenant's state page cannot be read, else empty.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Share is what a tenant is granted of one GPU. Amounts are bytes; Used,
+// Pending and Overhead come from the tenant's own page.
+type Share struct {
+	UUID     string           `json:"uuid"`
+	Index    int              `json:"index"`
+	Limit    uint64           `json:"limit"`
+	Used     uint64           `json:"used"`
+	Pending  uint64           `json:"pending"`
+	Overhead uint64           `json:"overhead"`
+	Peak     uint64           `json:"peak"`
+	Cores    int              `json:"cores"`
+	Policy   v1alpha1.Policy  `json:"policy"`
+	Weight   int              `json:"weight"`
+	Class    v1alpha1.Class   `json:"class"`
+	Backend  v1alpha1.Backend `json:"backend"`
+	Process  []Process        `json:"processes,omitempty"`
+}
+
+// Process is one process of a tenant on one GPU.
+type Process struct {
+	// PID is in the agent's pid namespace, 0 where it is not known.
+	PID  int    `json:"pid"`
+	Used uint64 `json:"used"`
+}
+
+// Event is something that people should know.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Kind   EventKind `json:"kind"`
+	Tenant string    `json:"tenant,omitempty"`
+	UUID   string    `json:"uuid,omitempty"`
+	PID    int       `json:"pid,omitempty"`
+	Text   string    `json:"text"`
+}
+
+// EventKind groups events.
+type EventKind string
+
+// The kinds of events.
+const (
+	// EventOutside is a process on a GPU that is in no share.
+	EventOutside EventKind = "outside"
+	// EventFault is a tenant's state page that cannot be read.
+	EventFault EventKind = "fault"
+	// EventReaped is memory taken back from a process that died.
+	EventReaped EventKind = "reaped"
+	// EventEnded is a tenant whose last process is gone.
+	EventEnded EventKind = "ended"
+)
+
+// Listing is the answer to list.
+type Listing struct {
+	Info    Info     `json:"info"`
+	GPUs    []GPU    `json:"gpus"`
+	Tenants []Tenant `json:"tenants"`
+	// Waiting are queued requests, oldest first.
+	Waiting []Waiting `json:"waiting,omitempty"`
+	// Outside are processes on the GPUs that are in no share.
+	Outside []Outside `json:"outside,omitempty"`
+	// Events are the latest, oldest first.
+	Events []Event `json:"events,omitempty"`
+}
+
+// Waiting is a queued request.
+type Waiting struct {
+	Request v1alpha1.ShareRequest `json:"request"`
+	User    string                `json:"user"`
+	Since   time.Time             `json:"since"`
+	// Reason says what it waits for.
+	Reason string `json:"reason"`
+}
+
+// Outside is a process that uses a GPU without a share.
+type Outside struct {
+	PID  int    `json:"pid"`
+	UUID string `json:"uuid"`
+	Used uint64 `json:"used"`
+	// Tenant is the one whose process tree it belongs to, where that is known.
+	Tenant string `json:"tenant,omitempty"`
+}
+
+// SetParams changes a tenant's shares while it runs; what is nil stays.
+type SetParams struct {
+	// Tenant is a name or an id.
+	Tenant string           `json:"tenant"`
+	Memory *v1alpha1.Memory `json:"memory,omitempty"`
+	Cores  *int             `json:"cores,omitempty"`
+	Policy *v1alpha1.Policy `json:"policy,omitempty"`
+	Weight *int             `json:"weight,omitempty"`
+	Class  *v1alpha1.Class  `json:"class,omitempty"`
+	// BelowUsed allows a limit that is less than what is in use: nothing is
+	// taken away, but no allocation succeeds until enough is freed.
+	BelowUsed bool `json:"belowUsed,omitempty"`
+	// Overcommit allows the memory of all shares on a GPU to exceed it.
+	Overcommit bool `json:"overcommit,omitempty"`
+}
+
+// StopParams ends a tenant: SIGTERM to its processes, SIGKILL after Grace.
+type StopParams struct {
+	// Tenant is a name or an id.
+	Tenant string `json:"tenant"`
+	// Grace is how long processes may take to end, in nanoseconds.
+	Grace time.Duration `json:"grace"`
+}
+
+// AttachParams takes up holding a tenant after the agent was restarted.
+type AttachParams struct {
+	// ID is the tenant's id.
+	ID string `json:"id"`
+}
