@@ -6,7 +6,8 @@
 #include <link.h>
 #include <string.h>
 
-/* Bounds of the section that DV_FORWARD fills; weak because a test may link this file without names. */
+/* Bounds of the section that DV_FORWARD fills; weak because a test may link this file without
+ * names. */
 extern struct dv_forward __start_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
 extern struct dv_forward __stop_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
 
@@ -18,8 +19,8 @@ _Thread_local unsigned dv_depth;
 
 static char directory[PATH_MAX];
 
-/* A driver library that depends on a library of our name would answer with our own function, and the
- * jump would run in a circle. */
+/* A driver library that depends on a library of our name would answer with our own function, and
+ * the jump would run in a circle. */
 static bool is_ours(const void *address) {
     const char *at = address;
     return at >= __ehdr_start && at < _end;
@@ -46,7 +47,8 @@ bool dv_substitute(const char *soname) {
         return false;
     }
     remember_directory(library);
-    for (struct dv_forward *forward = __start_dv_forwards; forward < __stop_dv_forwards; forward++) {
+    for (struct dv_forward *forward = __start_dv_forwards; forward < __stop_dv_forwards;
+         forward++) {
         void *address = dlsym(library, forward->name);
         if (address != NULL && !is_ours(address)) {
             forward->real = address;

@@ -3,15 +3,15 @@
  *
  * Our library carries the driver's SONAME and depends on the driver's file under the name
  * "<stem>-real.so.1". For each name of abi/ it exports a weak function that jumps to the driver's
- * function of that name; a strong definition elsewhere in our library overrides it. Names that we do
- * not know are found by the dynamic linker in the driver itself, because a lookup on our handle goes
- * on to what we depend on.
+ * function of that name; a strong definition elsewhere in our library overrides it. Names that we
+ * do not know are found by the dynamic linker in the driver itself, because a lookup on our handle
+ * goes on to what we depend on.
  *
- * A library that uses this defines dv_missing, to which every name leads that the driver lacks, emits
- * one DV_FORWARD per name in one of its source files and calls dv_substitute from a constructor.
- * Link it with a version script that exports abi names alone: the linker would else export the bounds
- * of the section of slots, under names that two such libraries in one process share.
- * The jump costs one load and one indirect branch and needs no state of ours.
+ * A library that uses this defines dv_missing, to which every name leads that the driver lacks,
+ * emits one DV_FORWARD per name in one of its source files and calls dv_substitute from a
+ * constructor. Link it with a version script that exports abi names alone: the linker would else
+ * export the bounds of the section of slots, under names that two such libraries in one process
+ * share. The jump costs one load and one indirect branch and needs no state of ours.
  */
 #ifndef DIVVY_COMMON_SUBSTITUTE_H
 #define DIVVY_COMMON_SUBSTITUTE_H
@@ -88,9 +88,8 @@ DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initi
             ".pushsection .text.dv_forward,\"ax\"\n"                                               \
             "\t.balign 16\n"                                                                       \
             "\t.weak " #fn "\n"                                                                    \
-            "\t.type " #fn ", %function\n"                                                         \
-            #fn ":\n\t" DV_JUMP("dv_forward_" #fn)                                                 \
-            "\t.size " #fn ", .-" #fn "\n"                                                         \
-            ".popsection\n");
+            "\t.type " #fn ", %function\n" #fn                                                     \
+            ":\n\t" DV_JUMP("dv_forward_" #fn) "\t.size " #fn ", .-" #fn "\n"                      \
+                                               ".popsection\n");
 
 #endif
