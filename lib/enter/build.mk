@@ -1,0 +1,12 @@
+# The program that `divvy run` becomes on its way to the command.
+ALL_C += $(B)/libexec/divvy/divvy-enter
+
+$(B)/libexec/divvy/divvy-enter: $(B)/obj/enter/enter.o
+	@mkdir -p $(@D)
+	$(CC) -pie $(LDFLAGS) -o $@ $^
+
+$(B)/obj/enter/%.o: lib/enter/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -c -o $@ $<
+
+-include $(wildcard $(B)/obj/enter/*.d)

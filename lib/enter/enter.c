@@ -1,0 +1,190 @@
+/* divvy-enter: becomes a command that sees other files in some places.
+ *
+ *     divvy-enter [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]... -- COMMAND [ARGUMENT]...
+ *     divvy-enter --probe
+ *
+ * Makes a mount namespace of its own (inside a user namespace of its own where the caller may not
+ * make one otherwise), binds every SOURCE over its TARGET in the order given, and executes COMMAND
+ * in its own place: same process id, working directory, environment, open files, terminal. A parent
+ * therefore sees the command itself: its exit status, its signals, its stops. --probe tells by its
+ * exit status whether the namespaces can be made here, and why not on standard error.
+ *
+ * It is a program of its own because unshare(2) refuses a user namespace to a process with threads,
+ * which every Go program is, and because an administrator can allow user namespaces to one small
+ * file by name.
+ *
+ * Exit status: 125 what is asked for cannot be set up (or, for --probe, could not), 126 COMMAND
+ * cannot be executed, 127 COMMAND is not found.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { EXIT_SETUP = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+
+/* Ends with EXIT_SETUP. A format that ends in a colon gets errno's text behind it. */
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...) {
+    int error = errno;
+    va_list args;
+    va_start(args, format);
+    fputs("divvy: ", stderr);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    if (format[strlen(format) - 1] == ':') {
+        fprintf(stderr, " %s", strerror(error));
+    }
+    fputc('\n', stderr);
+    exit(EXIT_SETUP);
+}
+
+/* The caller's effective capabilities, one bit each. */
+static uint64_t capabilities(void) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    if (syscall(SYS_capget, &header, data) != 0) {
+        die("read capabilities:");
+    }
+    return (uint64_t)data[1].effective << 32 | data[0].effective;
+}
+
+static void write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, text, strlen(text)) < 0) {
+        die("write %s:", path);
+    }
+    close(fd);
+}
+
+/* Maps the caller to itself: the command runs under the user and group it would run under anyway.
+ * Further groups keep their rights and lose their names, which cannot be had without privilege. */
+static void map_identity(uid_t uid, gid_t gid) {
+    char map[64];
+    write_file("/proc/self/setgroups", "deny");
+    (void)snprintf(map, sizeof map, "%u %u 1", uid, uid);
+    write_file("/proc/self/uid_map", map);
+    (void)snprintf(map, sizeof map, "%u %u 1", gid, gid);
+    write_file("/proc/self/gid_map", map);
+}
+
+/* Leaves to the command no more than the caller could do: a user namespace gives its maker every
+ * capability. The bounding set decides what survives execve(2): all of it for uid 0, else what a
+ * file's own capabilities ask for. There only the right to unmount is taken, because a program
+ * whose file capabilities are not granted in full cannot be executed at all (capabilities(7)). */
+static void bound_capabilities(uint64_t held) {
+    for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++) {
+        bool keep = geteuid() == 0 ? (held >> cap & 1) != 0 : cap != CAP_SYS_ADMIN;
+        if (!keep && prctl(PR_CAPBSET_DROP, cap) != 0) {
+            die("drop capability %d:", cap);
+        }
+    }
+}
+
+/* Mounts made outside later are seen inside; ours are never seen outside. */
+static void enter_namespaces(void) {
+    uint64_t held = capabilities();
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    if (unshare(CLONE_NEWNS) != 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+            die("make a user and a mount namespace:");
+        }
+        map_identity(uid, gid);
+        bound_capabilities(held);
+    }
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) {
+        die("make the mount namespace private:");
+    }
+}
+
+/* A symbolic link is refused: mount(2) would follow it and cover something else. */
+static void require_place(const char *path) {
+    struct stat st;
+    if (path[0] != '/') {
+        die("bind %s: the path is not absolute", path);
+    }
+    if (lstat(path, &st) != 0) {
+        die("bind %s:", path);
+    }
+    if (S_ISLNK(st.st_mode)) {
+        die("bind %s: it is a symbolic link", path);
+    }
+}
+
+/* A bind is made read-only by a second call, which must repeat the flags that the file system is
+ * mounted with: a user namespace may not clear those (mount_namespaces(7)). */
+static void make_read_only(const char *target) {
+    static const struct {
+        unsigned long in, out;
+    } flags[] = {{ST_NOSUID, MS_NOSUID},         {ST_NODEV, MS_NODEV},
+                 {ST_NOEXEC, MS_NOEXEC},         {ST_NOATIME, MS_NOATIME},
+                 {ST_NODIRATIME, MS_NODIRATIME}, {ST_RELATIME, MS_RELATIME}};
+    struct statvfs vfs;
+    unsigned long all = MS_REMOUNT | MS_BIND | MS_RDONLY;
+    if (statvfs(target, &vfs) != 0) {
+        die("look at %s:", target);
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        all |= (vfs.f_flag & flags[i].in) != 0 ? flags[i].out : 0;
+    }
+    if (mount(NULL, target, NULL, all, NULL) != 0) {
+        die("make %s read-only:", target);
+    }
+}
+
+static void bind_over(const char *source, const char *target, bool read_only) {
+    require_place(source);
+    require_place(target);
+    if (mount(source, target, NULL, MS_BIND, NULL) != 0) {
+        die("bind %s over %s:", source, target);
+    }
+    if (read_only) {
+        make_read_only(target);
+    }
+}
+
+__attribute__((noreturn)) static void become(char **command) {
+    execvp(command[0], command);
+    int error = errno;
+    fprintf(stderr, "divvy run: %s: %s\n", command[0],
+            error == ENOENT ? "not found" : strerror(error));
+    exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--probe") == 0) {
+        enter_namespaces();
+        return 0;
+    }
+    bool entered = false;
+    int i = 1;
+    while (i < argc && strcmp(argv[i], "--") != 0) {
+        bool read_only = strcmp(argv[i], "--bind-ro") == 0;
+        if ((!read_only && strcmp(argv[i], "--bind") != 0) || i + 2 >= argc) {
+            die("%s is not an option with a source and a target: this program is for `divvy run`",
+                argv[i]);
+        }
+        if (!entered) {
+            enter_namespaces();
+            entered = true;
+        }
+        bind_over(argv[i + 1], argv[i + 2], read_only);
+        i += 3;
+    }
+    if (i + 1 >= argc) {
+        die("no command: this program is for `divvy run`");
+    }
+    become(argv + i + 1);
+}
