@@ -1,0 +1,56 @@
+// Package abi describes the binary interfaces that Divvy's parts share with
+// the NVIDIA driver and with each other, and writes C and Go from them.
+//
+// The descriptions are facts (names, types, versions, layouts) in strict YAML.
+// Everything derived is written by "go run ./abi/gen"; with -check it writes
+// nothing and fails when a written file is out of date.
+//
+// # Functions: cuda.yaml, nvml.yaml
+//
+// One line per exported name, sorted by name:
+//
+//	functions:
+//	  - {name: cuMemAlloc_v2, since: 3020, kind: allocate, takes: [CUdeviceptr *, size_t]}
+//
+// Base name, version suffix and stream variant are part of the name. The
+// written files are, for each of CUDA and NVML,
+//
+//	lib/abi/cuda_functions.h  a prototype for every name
+//	lib/abi/cuda_names.inc    CUDA_FN(name, base, since, variant, kind)
+//	lib/abi/nvml_names.inc    NVML_FN(name, base, version, kind)
+//	lib/abi/cuda_exports.txt  the names alone, for symbol comparisons
+//
+// where variant is none, ptsz or ptds, version the number of the _v suffix
+// (1 without one), and kind a Kind.
+//
+// # Layouts: pages.yaml, simgpu.yaml
+//
+// Structures that several processes or both languages read, for 64-bit
+// little-endian machines:
+//
+//	prefix: dv_page               # begins every C name; macros in capitals
+//	constants:
+//	  - {name: slots, type: u32, value: 64, doc: "Slots of a state page."}
+//	structs:
+//	  - name: slot
+//	    doc: One process of a share.
+//	    align: 64                 # optional: alignment of the struct, a power of two
+//	    size: 128                 # optional: exact size; the tail is padded up to it
+//	    fields:
+//	      - {name: seq, type: u64, doc: "Number of the last operation."}
+//	      - {name: uuid, type: "u8[16]"}
+//	      - {name: word, type: u128, align: 64}   # optional: alignment of the field
+//	  - name: state
+//	    fields:
+//	      - {name: slot, type: "slot[slots]"}     # an earlier struct, a constant
+//
+// Types are u8 u16 u32 u64 u128 i8 i16 i32 i64 f64 char, an earlier struct, and
+// arrays of these whose length is a number or an earlier constant. Values are
+// integers in any Go notation. A doc is one line.
+//
+// In C the example is "typedef struct dv_page_slot {...} dv_page_slot;" and
+// DV_PAGE_SLOTS, in Go type Slot, const Slots, SizeOfSlot and OffsetOfSlotSeq.
+// Padding is always written out and every offset asserted in both languages,
+// so that no compiler decides anything. u128 is dv_page_u128 in C and two
+// uint64, the low one first, in Go.
+package abi
