@@ -1,0 +1,196 @@
+// Package driver finds the files of the NVIDIA driver's libraries on a machine:
+// those that a program could load and that must therefore be covered, and the
+// one that the linker would choose. It loads and runs none of them.
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/ldcache"
+)
+
+// Library is the name under which programs ask for one of the driver's
+// libraries, its DT_SONAME.
+type Library string
+
+// The libraries that are covered.
+const (
+	CUDA Library = "libcuda.so.1"
+	NVML Library = "libnvidia-ml.so.1"
+)
+
+// Libraries lists them in the order in which plans name them.
+var Libraries = []Library{CUDA, NVML}
+
+// Bare is the name without the version, which programs built with -lcuda or
+// dlopen("libcuda.so") use.
+func (l Library) Bare() string {
+	return string(l[:len(l)-len(".1")])
+}
+
+// Real is the name under which our library asks for the driver's.
+func (l Library) Real() string {
+	return l.Bare()[:len(l.Bare())-len(".so")] + "-real.so.1"
+}
+
+// ErrNotFound is returned where a machine has no driver.
+var ErrNotFound = errors.New("no NVIDIA driver found")
+
+// ErrNested is returned where the driver's place is taken by our own library:
+// inside a share.
+var ErrNested = errors.New("this is already inside a share")
+
+// Driver is what Find found.
+type Driver struct {
+	// Chosen is the file that the linker would load for each library.
+	Chosen map[Library]string
+	// Files are all files of each library. Paths are absolute and without
+	// symbolic links.
+	Files map[Library][]string
+	// Cached tells for which libraries a bare dlopen reaches one of Files
+	// without help from the environment.
+	Cached map[Library]bool
+}
+
+// Finder looks for the driver.
+type Finder struct {
+	// Root is put before every path, for tests; links in it are relative.
+	Root string
+	// LibraryPath is LD_LIBRARY_PATH, split: where the linker looks first.
+	LibraryPath []string
+	// Instance is the directory of a simulated machine, empty for the real one.
+	// Its libraries are then chosen, and real ones are still to be covered.
+	Instance string
+}
+
+// standard are folders in which drivers are found beside the linker's cache:
+// the linker's own, container images', WSL's, NixOS's, and the toolkit's
+// forward-compatibility copies.
+var standard = []string{
+	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
+	"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+	"/usr/lib/*-linux-gnu/nvidia/current",
+	"/lib64", "/usr/lib64", "/lib", "/usr/lib",
+	"/usr/lib/wsl/lib", "/run/opengl-driver/lib",
+	"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
+}
+
+// compat folders are never chosen: their libraries only serve some GPUs.
+var compat = []string{"/usr/local/cuda*/compat", "/usr/local/cuda*/compat/lib.real"}
+
+// Find returns the driver's libraries, ErrNotFound with the places where it
+// looked, or ErrNested.
+func (f Finder) Find() (*Driver, error) {
+	d := &Driver{
+		Chosen: map[Library]string{},
+		Files:  map[Library][]string{},
+		Cached: map[Library]bool{},
+	}
+	cache := f.cache()
+	for _, library := range Libraries {
+		if err := f.find(d, library, cache); err != nil {
+			return nil, err
+		}
+	}
+	for _, library := range Libraries {
+		if d.Chosen[library] != "" {
+			continue
+		}
+		if f.Instance != "" {
+			return nil, fmt.Errorf("%w: the simulated machine at %s has no %s: start it again with `divvy simgpu start`",
+				ErrNotFound, f.Instance, library)
+		}
+		return nil, fmt.Errorf("%w: no %s in LD_LIBRARY_PATH, %s or the usual folders: install the driver, or try a simulated GPU with --simgpu a100-80g",
+			ErrNotFound, library, ldcache.Path)
+	}
+	return d, nil
+}
+
+// cache reads the linker's cache; a machine without a readable one has none.
+func (f Finder) cache() *ldcache.Cache {
+	data, err := os.ReadFile(filepath.Join(f.Root, ldcache.Path))
+	if err != nil {
+		return &ldcache.Cache{}
+	}
+	c, err := ldcache.Parse(data)
+	if err != nil {
+		return &ldcache.Cache{}
+	}
+	return c
+}
+
+// find fills in one library, in the order of preference.
+func (f Finder) find(d *Driver, library Library, cache *ldcache.Cache) error {
+	s := &search{driver: d, library: library}
+	machine := f.Instance == "" // whether the machine's own files may be chosen
+	if f.Instance != "" {
+		s.add(filepath.Join(f.Instance, string(library)), true)
+	}
+	for _, dir := range f.LibraryPath {
+		s.addAll(dir, machine)
+	}
+	for _, path := range cache.Lookup(string(library)) {
+		if s.add(filepath.Join(f.Root, path), machine) {
+			d.Cached[library] = true
+		}
+	}
+	for _, pattern := range standard {
+		s.addAll(filepath.Join(f.Root, pattern), machine)
+	}
+	for _, pattern := range compat {
+		s.addAll(filepath.Join(f.Root, pattern), false)
+	}
+	return s.nested
+}
+
+// search collects the files of one library.
+type search struct {
+	driver  *Driver
+	library Library
+	nested  error
+}
+
+// add takes a file up unless it is not the library for this machine: a dangling
+// link, another processor's, a linker script, somebody's file of that name. It
+// reports whether path is one of the library's files, new or known.
+func (s *search) add(path string, choose bool) bool {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
+	if slices.Contains(s.driver.Files[s.library], resolved) {
+		return true
+	}
+	object, err := inspect(resolved)
+	if err != nil || object.soname != string(s.library) {
+		return false
+	}
+	if object.needs(s.library.Real()) {
+		s.nested = fmt.Errorf("%w: %s is Divvy's own library; run this outside the share", ErrNested, path)
+		return false
+	}
+	s.driver.Files[s.library] = append(s.driver.Files[s.library], resolved)
+	if choose && s.driver.Chosen[s.library] == "" {
+		s.driver.Chosen[s.library] = resolved
+	}
+	return true
+}
+
+// addAll adds every version of the library in the folders of a pattern. A
+// relative entry of LD_LIBRARY_PATH means nothing to an agent.
+func (s *search) addAll(pattern string, choose bool) {
+	if !filepath.IsAbs(pattern) {
+		return
+	}
+	paths, err := filepath.Glob(filepath.Join(pattern, s.library.Bare()+"*"))
+	if err != nil {
+		return // an LD_LIBRARY_PATH entry that is no valid pattern
+	}
+	for _, path := range paths {
+		s.add(path, choose)
+	}
+}
