@@ -23,7 +23,7 @@ C_TESTS :=
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help test test-c test-go lint generate
 
-include $(wildcard lib/*/build.mk)
+include $(wildcard lib/*/build.mk examples/*/build.mk)
 
 all: build
 build: c $(B)/bin/divvy

@@ -1,0 +1,84 @@
+/*
+ * The part of the CUDA driver API that gpubench uses, resolved at run time with dlopen and dlsym,
+ * the way most programs reach the driver. Nothing here knows about Divvy: gpubench runs the same on
+ * a bare GPU, on simgpu, and inside a share.
+ */
+#ifndef GPUBENCH_DRIVER_H
+#define GPUBENCH_DRIVER_H
+
+#include "abi/cuda_types.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GPUBENCH_FUNCTIONS(X)                                                                      \
+    X(cuInit, (unsigned))                                                                          \
+    X(cuDriverGetVersion, (int *))                                                                 \
+    X(cuGetErrorName, (CUresult, const char **))                                                   \
+    X(cuDeviceGet, (CUdevice *, int))                                                              \
+    X(cuDeviceGetCount, (int *))                                                                   \
+    X(cuDeviceGetName, (char *, int, CUdevice))                                                    \
+    X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                   \
+    X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                           \
+    X(cuCtxSetCurrent, (CUcontext))                                                                \
+    X(cuCtxSynchronize, (void))                                                                    \
+    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
+    X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                      \
+    X(cuMemFree_v2, (CUdeviceptr))                                                                 \
+    X(cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                     \
+    X(cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                        \
+    X(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                          \
+    X(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                     \
+    X(cuMemCreate,                                                                                 \
+      (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))   \
+    X(cuMemRelease, (CUmemGenericAllocationHandle))                                                \
+    X(cuArray3DCreate_v2, (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *))                            \
+    X(cuArrayDestroy, (CUarray))                                                                   \
+    X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                        \
+    X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                              \
+    X(cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t))                                         \
+    X(cuModuleLoadData, (CUmodule *, const void *))                                                \
+    X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                 \
+    X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,     \
+                       unsigned, CUstream, void **, void **))                                      \
+    X(cuStreamCreate, (CUstream *, unsigned))                                                      \
+    X(cuStreamDestroy_v2, (CUstream))                                                              \
+    X(cuStreamSynchronize, (CUstream))                                                             \
+    X(cuStreamBeginCapture_v2, (CUstream, CUstreamCaptureMode))                                    \
+    X(cuStreamEndCapture, (CUstream, CUgraph *))                                                   \
+    X(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))                   \
+    X(cuGraphLaunch, (CUgraphExec, CUstream))                                                      \
+    X(cuGraphExecDestroy, (CUgraphExec))                                                           \
+    X(cuGraphDestroy, (CUgraph))                                                                   \
+    X(cuEventCreate, (CUevent *, unsigned))                                                        \
+    X(cuEventRecord, (CUevent, CUstream))                                                          \
+    X(cuEventElapsedTime, (float *, CUevent, CUevent))
+
+struct driver {
+#define GPUBENCH_FIELD(name, parameters) CUresult(*name) parameters;
+    GPUBENCH_FUNCTIONS(GPUBENCH_FIELD)
+#undef GPUBENCH_FIELD
+};
+
+extern struct driver driver;
+
+/* The CUDA name of a result, for messages and JSON; never NULL. */
+const char *result_name(CUresult result);
+
+/* Opens libcuda.so.1 and resolves every function; false with a message on stderr if that is
+ * impossible. */
+int driver_open(void);
+
+/* cuInit and the primary context of a device. The result is the first call's that failed. */
+CUresult driver_start(int ordinal);
+
+/* Kernels that gpubench launches; `busy` keeps one block busy for a number of nanoseconds. */
+struct kernels {
+    CUfunction busy, vecadd, fill;
+};
+CUresult kernels_load(struct kernels *kernels);
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t now_ns(void);
+
+#endif

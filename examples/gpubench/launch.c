@@ -1,0 +1,94 @@
+/* The commands that launch: spin and graph. */
+#include "driver.h"
+#include "options.h"
+
+#include <stdio.h>
+
+static CUresult launch_busy(const struct kernels *kernels, uint64_t ns, CUstream stream) {
+    void *parameters[] = {&ns};
+    return driver.cuLaunchKernel(kernels->busy, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+static int report(const char *command, CUresult result, const struct options *options,
+                  uint64_t wall_ns, float event_ms) {
+    printf("{\"command\":\"%s\",\"result\":\"%s\",\"launches\":%llu,\"kernel_ns\":%llu,"
+           "\"wall_ns\":%llu,\"event_ms\":%.6f}\n",
+           command, result_name(result), (unsigned long long)options->count,
+           (unsigned long long)options->ns, (unsigned long long)wall_ns, (double)event_ms);
+    return result == CUDA_SUCCESS ? 0 : 1;
+}
+
+static CUresult spin(const struct options *options, const struct kernels *kernels,
+                     CUstream stream) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t i = 0; i < options->count && result == CUDA_SUCCESS; i++) {
+        result = launch_busy(kernels, options->ns, stream);
+        if (result == CUDA_SUCCESS && options->sync_every != 0 &&
+            (i + 1) % options->sync_every == 0)
+            result = driver.cuStreamSynchronize(stream);
+    }
+    return result;
+}
+
+/* A graph of `count` kernels in a row, made by capturing the launches of `spin`. */
+static CUresult capture(const struct options *options, const struct kernels *kernels,
+                        CUstream stream, CUgraphExec *executable) {
+    struct options unsynchronised = *options;
+    unsynchronised.sync_every = 0;
+    CUgraph graph = NULL;
+    CUresult result = driver.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    if (result == CUDA_SUCCESS)
+        result = spin(&unsynchronised, kernels, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuStreamEndCapture(stream, &graph);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuGraphInstantiateWithFlags(executable, graph, 0);
+    if (graph != NULL)
+        driver.cuGraphDestroy(graph);
+    return result;
+}
+
+static int measure(const char *command, const struct options *options, int as_graph) {
+    struct kernels kernels;
+    CUstream stream = NULL;
+    CUevent begin = NULL, end = NULL;
+    CUgraphExec executable = NULL;
+    float event_ms = 0;
+    CUresult result = driver_start(options->device);
+    if (result == CUDA_SUCCESS)
+        result = kernels_load(&kernels);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuEventCreate(&begin, CU_EVENT_DEFAULT);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuEventCreate(&end, CU_EVENT_DEFAULT);
+    if (result == CUDA_SUCCESS && as_graph)
+        result = capture(options, &kernels, stream, &executable);
+    uint64_t start = now_ns();
+    if (result == CUDA_SUCCESS)
+        result = driver.cuEventRecord(begin, stream);
+    if (result == CUDA_SUCCESS)
+        result =
+            as_graph ? driver.cuGraphLaunch(executable, stream) : spin(options, &kernels, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuEventRecord(end, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver.cuStreamSynchronize(stream);
+    uint64_t wall = now_ns() - start;
+    if (result == CUDA_SUCCESS)
+        result = driver.cuEventElapsedTime(&event_ms, begin, end);
+    if (executable != NULL)
+        driver.cuGraphExecDestroy(executable);
+    if (stream != NULL)
+        driver.cuStreamDestroy_v2(stream);
+    return report(command, result, options, wall, event_ms);
+}
+
+int command_spin(const struct options *options) {
+    return measure("spin", options, 0);
+}
+
+int command_graph(const struct options *options) {
+    return measure("graph", options, 1);
+}
