@@ -1,0 +1,78 @@
+package v1alpha1
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestDefaults(t *testing.T) {
+	for _, c := range []struct {
+		given ShareRequest
+		want  ShareConfig
+	}{
+		{ShareRequest{}, ShareConfig{PolicyWeighted, 1, ClassOnline, BackendSlice}},
+		{ShareRequest{Cores: 30}, ShareConfig{PolicyFixed, 1, ClassOnline, BackendSlice}},
+		{ShareRequest{Cores: 30, ShareConfig: ShareConfig{Policy: PolicyBurst}}, ShareConfig{PolicyBurst, 1, ClassOnline, BackendSlice}},
+		{ShareRequest{ShareConfig: ShareConfig{Weight: 3, Class: ClassOffline}}, ShareConfig{PolicyWeighted, 3, ClassOffline, BackendSlice}},
+	} {
+		r := c.given
+		r.Default()
+		if r.ShareConfig != c.want || r.GPUs != 1 || r.Memory.IsZero() {
+			t.Errorf("%+v became %+v", c.given, r)
+		}
+		if err := r.Validate(); err != nil {
+			t.Errorf("the defaults of %+v are invalid: %v", c.given, err)
+		}
+	}
+}
+
+func TestValidateNamesTheFault(t *testing.T) {
+	config := func(c ShareConfig) ShareRequest { return ShareRequest{ShareConfig: c} }
+	for fault, request := range map[string]ShareRequest{
+		`name "A b"`:               {Name: "A b"},
+		`name "../x"`:              {Name: "../x"},
+		"-1 GPUs":                  {GPUs: -1},
+		"65 GPUs":                  {GPUs: 65},
+		"exclude each other":       {GPUs: 2, GPU: "0"},
+		`GPU "zero" is neither`:    {GPU: "zero"},
+		`GPU "-1" is neither`:      {GPU: "-1"},
+		"cores 101":                {Cores: 101},
+		"cores -1":                 {Cores: -1},
+		"policy fixed needs cores": config(ShareConfig{Policy: PolicyFixed}),
+		"policy burst needs":       config(ShareConfig{Policy: PolicyBurst}),
+		`policy "fair"`:            config(ShareConfig{Policy: "fair"}),
+		"weight -1":                config(ShareConfig{Weight: -1}),
+		"weight 1001":              config(ShareConfig{Weight: 1001}),
+		"needs policy weighted":    {Cores: 10, ShareConfig: ShareConfig{Weight: 2}},
+		`class "batch"`:            config(ShareConfig{Class: "batch"}),
+		`backend "magic"`:          config(ShareConfig{Backend: "magic"}),
+	} {
+		request.Default()
+		err := request.Validate()
+		if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), fault) {
+			t.Errorf("error %v, want one with %q", err, fault)
+		}
+	}
+}
+
+func TestValidateJoinsFaults(t *testing.T) {
+	r := ShareRequest{Name: "?", Cores: 200, ShareConfig: ShareConfig{Class: "x"}}
+	r.Default()
+	if n := strings.Count(r.Validate().Error(), "\n") + 1; n != 3 {
+		t.Errorf("%d faults in %v, want 3", n, r.Validate())
+	}
+}
+
+func TestParseCores(t *testing.T) {
+	for text, want := range map[string]int{"1": 1, "30": 30, "100%": 100, " 7 ": 7} {
+		if got, err := ParseCores(text); err != nil || got != want {
+			t.Errorf("ParseCores(%q) = %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "101", "1.5", "all", "%"} {
+		if _, err := ParseCores(text); !errors.Is(err, ErrRequest) {
+			t.Errorf("ParseCores(%q): %v, want ErrRequest", text, err)
+		}
+	}
+}
