@@ -94,7 +94,7 @@ func compareNames(a, b string) int {
 	for a != "" && b != "" {
 		switch {
 		case digit(a[0]) && digit(b[0]):
-			var x, y uint64
+			var x, y int32
 			x, a = leadingNumber(a)
 			y, b = leadingNumber(b)
 			if x != y {
@@ -117,10 +117,12 @@ func digit(c byte) bool {
 	return c >= '0' && c <= '9'
 }
 
-func leadingNumber(s string) (uint64, string) {
-	var n uint64
+// leadingNumber splits the digits off the front of s. The linker adds them up in
+// a C int, so numbers beyond its range wrap here too.
+func leadingNumber(s string) (int32, string) {
+	var n int32
 	for s != "" && digit(s[0]) {
-		n = n*10 + uint64(s[0]-'0')
+		n = n*10 + int32(s[0]-'0')
 		s = s[1:]
 	}
 	return n, s

@@ -24,90 +24,52 @@ const Path = "/etc/ld.so.cache"
 // ErrFormat marks a file that is not a cache of the known format.
 var ErrFormat = errors.New("not a dynamic linker cache")
 
-// Sizes and marks of the format. Numbers are in the machine's byte order and
+// Sizes and marks of the format. Numbers are in little-endian order and
 // string offsets count from the header's first byte.
 const (
-	magic           = "glibc-ld.so.cache1.1"
-	headerBytes     = 48
-	entryBytes      = 24
-	extensionMagic  = 0xeaa42174
-	extensionBytes  = 8
-	sectionBytes    = 16
-	sectionHwcaps   = 1
-	littleEndianTag = 2 // the flag byte of caches in little-endian order
+	magic          = "glibc-ld.so.cache1.1"
+	headerSize     = 48
+	entrySize      = 24
+	extensionMagic = 0xeaa42174
+	extensionSize  = 8
+	sectionSize    = 16
+	tagHWCaps      = 1
+	littleEndian   = 2 // the flag byte of caches in little-endian order
 )
 
 // Entry says that the library called Name is the file Path.
 type Entry struct {
 	Name, Path string
-	// Flags tell the kind of library: see [Native].
+	// Flags tell the kind of library: [FlagsAMD64] or [FlagsARM64].
 	Flags uint32
-	// OSVersion and Hwcap restrict where the entry is used; 0 means anywhere.
+	// OSVersion and HWCap restrict where the entry is used; 0 means anywhere.
 	OSVersion uint32
-	Hwcap     uint64
+	HWCap     uint64
 }
 
 // Cache is the content of a cache file, in the order of the file.
 type Cache struct {
-	entries []Entry
-	// hwcaps are the names of processor levels that entries refer to by
+	Entries []Entry
+	// HWCaps are the names of processor levels that entries refer to by
 	// number.
-	hwcaps []string
-}
-
-// Native returns the flags of glibc libraries for an architecture in Go's
-// name, and false for one that Divvy is not built for.
-func Native(goarch string) (uint32, bool) {
-	flags, ok := map[string]uint32{"amd64": 0x0303, "arm64": 0x0a03}[goarch]
-	return flags, ok
-}
-
-// Entries returns the entries in the order in which the linker meets them.
-func (c *Cache) Entries() []Entry {
-	return slices.Clone(c.entries)
+	HWCaps []string
 }
 
 // Add puts entries before those of the same name.
 func (c *Cache) Add(entries ...Entry) {
-	c.entries = append(slices.Clone(entries), c.entries...)
-	// The linker searches by bisection, the greatest name first.
-	slices.SortStableFunc(c.entries, func(a, b Entry) int { return compareNames(b.Name, a.Name) })
+	c.Entries = append(slices.Clone(entries), c.Entries...)
 }
 
-// compareNames orders library names as the linker does: runs of digits count
-// as numbers and come after everything else.
-func compareNames(a, b string) int {
-	for a != "" && b != "" {
-		numA, restA := leadingNumber(a)
-		numB, restB := leadingNumber(b)
-		switch {
-		case restA != a && restB != b:
-			if numA != numB {
-				return cmp.Compare(numA, numB)
-			}
-			a, b = restA, restB
-		case restA != a:
-			return 1
-		case restB != b:
-			return -1
-		case a[0] != b[0]:
-			return cmp.Compare(a[0], b[0])
-		default:
-			a, b = a[1:], b[1:]
+// Lookup returns the files that the linker would consider for a library name,
+// of whatever kind, the preferred first.
+func (c *Cache) Lookup(name string) []string {
+	var paths []string
+	for _, e := range c.Entries {
+		if e.Name == name {
+			paths = append(paths, e.Path)
 		}
 	}
-	return cmp.Compare(len(a), len(b))
-}
-
-// leadingNumber splits the digits off the front of s. The linker adds them up
-// in a C int, so numbers beyond its range wrap here too.
-func leadingNumber(s string) (int32, string) {
-	var n int32
-	for s != "" && s[0] >= '0' && s[0] <= '9' {
-		n = n*10 + int32(s[0]-'0')
-		s = s[1:]
-	}
-	return n, s
+	return paths
 }
 
 // Parse reads a cache file.
@@ -117,26 +79,26 @@ func Parse(data []byte) (*Cache, error) {
 		return nil, fmt.Errorf("%w: no mark %q", ErrFormat, magic)
 	}
 	r := reader{data: data[start:]}
-	if len(r.data) < headerBytes {
+	if len(r.data) < headerSize {
 		return nil, fmt.Errorf("%w: it ends within its header", ErrFormat)
 	}
-	if tag := r.data[28] & 3; tag != littleEndianTag && tag != 0 {
+	if tag := r.data[28] & 3; tag != littleEndian && tag != 0 {
 		return nil, fmt.Errorf("%w: it is for another byte order", ErrFormat)
 	}
 	count := uint64(r.u32(20))
-	if headerBytes+count*entryBytes > uint64(len(r.data)) {
+	if headerSize+count*entrySize > uint64(len(r.data)) {
 		return nil, fmt.Errorf("%w: it ends within its table", ErrFormat)
 	}
-	c := &Cache{entries: make([]Entry, 0, count)}
+	c := &Cache{Entries: make([]Entry, 0, count)}
 	for i := range count {
-		at := headerBytes + i*entryBytes
-		c.entries = append(c.entries, Entry{
+		at := headerSize + i*entrySize
+		c.Entries = append(c.Entries, Entry{
 			Flags: r.u32(at), Name: r.text(r.u32(at + 4)), Path: r.text(r.u32(at + 8)),
-			OSVersion: r.u32(at + 12), Hwcap: r.u64(at + 16),
+			OSVersion: r.u32(at + 12), HWCap: r.u64(at + 16),
 		})
 	}
 	if extension := r.u32(32); extension != 0 {
-		c.hwcaps = r.readHwcaps(uint64(extension))
+		c.HWCaps = r.readHWCaps(uint64(extension))
 	}
 	if r.fault != nil {
 		return nil, r.fault
@@ -160,8 +122,8 @@ func (r *reader) bytes(at, n uint64) []byte {
 	return r.data[at : at+n]
 }
 
-func (r *reader) u32(at uint64) uint32 { return binary.NativeEndian.Uint32(r.bytes(at, 4)) }
-func (r *reader) u64(at uint64) uint64 { return binary.NativeEndian.Uint64(r.bytes(at, 8)) }
+func (r *reader) u32(at uint64) uint32 { return binary.LittleEndian.Uint32(r.bytes(at, 4)) }
+func (r *reader) u64(at uint64) uint64 { return binary.LittleEndian.Uint64(r.bytes(at, 8)) }
 
 // text reads a string that a NUL ends.
 func (r *reader) text(at uint32) string {
@@ -177,26 +139,26 @@ func (r *reader) text(at uint32) string {
 	return string(rest[:end])
 }
 
-// readHwcaps reads the names of processor levels from the extension, and skips
+// readHWCaps reads the names of processor levels from the extension, and skips
 // its other sections, which nothing depends on.
-func (r *reader) readHwcaps(at uint64) []string {
+func (r *reader) readHWCaps(at uint64) []string {
 	if r.u32(at) != extensionMagic {
 		r.fault = cmp.Or(r.fault, fmt.Errorf("%w: its extension has no mark", ErrFormat))
 		return nil
 	}
 	var names []string
 	for i := range uint64(r.u32(at + 4)) {
-		section := at + extensionBytes + i*sectionBytes
+		section := at + extensionSize + i*sectionSize
 		tag, offset, size := r.u32(section), uint64(r.u32(section+8)), uint64(r.u32(section+12))
 		if r.fault != nil {
 			return nil
 		}
-		if tag != sectionHwcaps {
+		if tag != tagHWCaps {
 			continue
 		}
 		list := r.bytes(offset, size)
 		for ; len(list) >= 4; list = list[4:] {
-			names = append(names, r.text(binary.NativeEndian.Uint32(list)))
+			names = append(names, r.text(binary.LittleEndian.Uint32(list)))
 		}
 	}
 	return names

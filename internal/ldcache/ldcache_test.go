@@ -13,24 +13,24 @@ import (
 )
 
 func entry(name, path string) Entry {
-	flags, _ := Native(runtime.GOARCH)
+	flags := map[string]uint32{"amd64": FlagsAMD64, "arm64": FlagsARM64}[runtime.GOARCH]
 	return Entry{Name: name, Path: path, Flags: flags}
 }
 
 func TestRoundTrip(t *testing.T) {
-	c := &Cache{hwcaps: []string{"x86-64-v2", "x86-64-v3"}}
-	c.Add(entry("libz.so.1", "/lib/libz.so.1"), entry("libm.so.6", "/lib/libm.so.6"))
-	c.Add(entry("libcuda.so.1", "/a/libcuda.so.1"))
-	c.entries[0].Hwcap = 1<<62 | 1
-	got, err := Parse(c.Bytes())
+	c := &Cache{HWCaps: []string{"x86-64-v2", "x86-64-v3"}}
+	c.Add(entry("libm.so.6", "/lib/libm.so.6"), entry("libcuda.so.1", "/a/libcuda.so.1"))
+	c.Add(entry("libz.so.1", "/lib/libz.so.1"))
+	c.Entries[2].HWCap = 1<<62 | 1
+	got, err := Parse(c.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(got.entries, c.entries) || !slices.Equal(got.hwcaps, c.hwcaps) {
+	if !slices.Equal(got.Entries, c.Entries) || !slices.Equal(got.HWCaps, c.HWCaps) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
-	compat := append([]byte("ld.so-1.7.0\x00\x00\x00\x00\x00"), c.Bytes()...)
-	if again, err := Parse(compat); err != nil || !slices.Equal(again.entries, c.entries) {
+	compat := append([]byte("ld.so-1.7.0\x00\x00\x00\x00\x00"), c.Encode()...)
+	if again, err := Parse(compat); err != nil || !slices.Equal(again.Entries, c.Entries) {
 		t.Errorf("behind the older format: %+v, %v", again, err)
 	}
 }
@@ -61,7 +61,11 @@ func TestAddedEntryComesBeforeItsNamesakes(t *testing.T) {
 	c := &Cache{}
 	c.Add(entry("libcuda.so.1", "/driver"))
 	c.Add(entry("libcuda.so.1", "/ours"))
-	if first := c.Entries()[0].Path; first != "/ours" {
+	got, err := Parse(c.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := got.Entries[0].Path; first != "/ours" {
 		t.Errorf("the linker would find %s", first)
 	}
 }
@@ -80,10 +84,10 @@ func TestLdconfigReadsAnExtendedCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := len(c.entries)
+	before := len(c.Entries)
 	c.Add(entry("libcuda.so.1", "/share/libcuda.so.1"), entry("libnvidia-ml.so.1", "/share/libnvidia-ml.so.1"))
 	file := filepath.Join(t.TempDir(), "cache")
-	if err := os.WriteFile(file, c.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(file, c.Encode(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(ldconfig, "-p", "-C", file).CombinedOutput()
@@ -99,7 +103,7 @@ func TestLdconfigReadsAnExtendedCache(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	whole := (&Cache{hwcaps: []string{"v2"}, entries: []Entry{entry("a", "/a")}}).Bytes()
+	whole := (&Cache{HWCaps: []string{"v2"}, Entries: []Entry{entry("a", "/a")}}).Encode()
 	for length := range whole {
 		if _, err := Parse(whole[:length]); !errors.Is(err, ErrFormat) {
 			t.Errorf("the first %d bytes of %d: %v, want ErrFormat", length, len(whole), err)
@@ -108,15 +112,15 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add((&Cache{hwcaps: []string{"v2"}, entries: []Entry{entry("a", "/a"), entry("b", "/b")}}).Bytes())
+	f.Add((&Cache{HWCaps: []string{"v2"}, Entries: []Entry{entry("a", "/a"), entry("b", "/b")}}).Encode())
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse(data)
 		if err != nil {
 			return
 		}
-		again, err := Parse(c.Bytes())
-		if err != nil || !slices.Equal(again.entries, c.entries) || !slices.Equal(again.hwcaps, c.hwcaps) {
+		again, err := Parse(c.Encode())
+		if err != nil || !slices.Equal(again.Entries, c.Entries) || !slices.Equal(again.HWCaps, c.HWCaps) {
 			t.Fatalf("what was read is not what is written: %+v, %+v, %v", c, again, err)
 		}
 	})
