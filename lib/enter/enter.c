@@ -13,7 +13,7 @@
  * which every Go program is, and because an administrator can allow user namespaces to one small
  * file by name.
  *
- * Exit status: 125 what is asked for cannot be set up (or, for --probe, could not), 126 COMMAND
+ * Exit status: 125 what is asked for cannot be set up (or, for --probe, could not be), 126 COMMAND
  * cannot be executed, 127 COMMAND is not found.
  */
 #include <errno.h>
