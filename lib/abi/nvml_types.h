@@ -158,9 +158,17 @@ typedef struct nvmlProcessDetail_v1_t {
     unsigned long long usedGpuCcProtectedMemory;
 } nvmlProcessDetail_v1_t;
 
+/* Which processes nvmlDeviceGetRunningProcessDetailList lists. */
+enum {
+    NVML_PROCESS_MODE_COMPUTE = 0,
+    NVML_PROCESS_MODE_GRAPHICS = 1,
+    NVML_PROCESS_MODE_MPS = 2,
+    NVML_PROCESS_MODE_ALL = 3,
+};
+
 typedef struct nvmlProcessDetailList_t {
     unsigned int version;             /* 1 */
-    unsigned int mode;                /* 0 compute, 1 graphics, 2 MPS */
+    unsigned int mode;                /* NVML_PROCESS_MODE_... */
     unsigned int numProcArrayEntries; /* in: room, out: filled or needed */
     nvmlProcessDetail_v1_t *procArray;
 } nvmlProcessDetailList_t;
@@ -202,6 +210,30 @@ typedef struct nvmlAccountingStats_t {
     unsigned int reserved[5];
 } nvmlAccountingStats_t;
 
+typedef struct nvmlAccountingStats_v2_t {
+    unsigned int pid; /* in: the process asked about */
+    unsigned int isRunning;
+    unsigned int gpuUtilization;
+    unsigned int memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned int sampleCount;
+    unsigned long long sumGpuUtil;
+    unsigned long long sumFbUtil;
+    unsigned long long time;
+    unsigned long long startTime;
+} nvmlAccountingStats_v2_t;
+
+/* Percent a domain: GPU, frame buffer, video engines, bus; the rest is unused. */
+typedef struct nvmlGpuDynamicPstatesInfo_t {
+    unsigned int flags;
+    struct {
+        unsigned int bIsPresent;
+        unsigned int percentage;
+        unsigned int incThreshold;
+        unsigned int decThreshold;
+    } utilization[8];
+} nvmlGpuDynamicPstatesInfo_t;
+
 typedef struct nvmlEncoderSessionInfo_t {
     unsigned int sessionId;
     unsigned int pid;
@@ -212,6 +244,21 @@ typedef struct nvmlEncoderSessionInfo_t {
     unsigned int averageFps;
     unsigned int averageLatency;
 } nvmlEncoderSessionInfo_t;
+
+typedef struct nvmlFBCSessionInfo_t {
+    unsigned int sessionId;
+    unsigned int pid;
+    nvmlVgpuInstance_t vgpuInstance;
+    unsigned int displayOrdinal;
+    unsigned int sessionType;
+    unsigned int sessionFlags;
+    unsigned int hMaxResolution;
+    unsigned int vMaxResolution;
+    unsigned int hResolution;
+    unsigned int vResolution;
+    unsigned int averageFPS;
+    unsigned int averageLatency;
+} nvmlFBCSessionInfo_t;
 
 typedef struct nvmlFBCStats_t {
     unsigned int sessionsCount;
@@ -319,6 +366,10 @@ _Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "nvmlProcessUtiliza
 _Static_assert(sizeof(nvmlProcessUtilizationInfo_v1_t) == 40, "nvmlProcessUtilizationInfo_v1_t");
 _Static_assert(sizeof(nvmlProcessesUtilizationInfo_t) == 24, "nvmlProcessesUtilizationInfo_t");
 _Static_assert(sizeof(nvmlAccountingStats_t) == 56, "nvmlAccountingStats_t");
+_Static_assert(sizeof(nvmlAccountingStats_v2_t) == 64, "nvmlAccountingStats_v2_t");
+_Static_assert(sizeof(nvmlEncoderSessionInfo_t) == 32, "nvmlEncoderSessionInfo_t");
+_Static_assert(sizeof(nvmlFBCSessionInfo_t) == 48, "nvmlFBCSessionInfo_t");
+_Static_assert(sizeof(nvmlGpuDynamicPstatesInfo_t) == 132, "nvmlGpuDynamicPstatesInfo_t");
 _Static_assert(sizeof(nvmlFieldValue_t) == 40, "nvmlFieldValue_t");
 _Static_assert(offsetof(nvmlFieldValue_t, value) == 32, "nvmlFieldValue_t.value");
 _Static_assert(sizeof(nvmlDeviceAttributes_t) == 40, "nvmlDeviceAttributes_t");
