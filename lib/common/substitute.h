@@ -17,6 +17,7 @@
 #define DIVVY_COMMON_SUBSTITUTE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define DV_HIDDEN __attribute__((visibility("hidden")))
 #define DV_EXPORT __attribute__((visibility("default")))
@@ -51,6 +52,9 @@ DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initi
         DV_HIDDEN extern struct dv_forward dv_forward_##fn;                                        \
         (__typeof__(&fn))dv_forward_##fn.real;                                                     \
     }))
+
+/* True if the driver lacks this name. */
+#define DV_LACKS(fn) ((uintptr_t)DV_REAL(fn) == (uintptr_t)dv_missing)
 
 /* Calls the driver's function on behalf of one of ours. */
 #define DV_CALL(fn, ...)                                                                           \

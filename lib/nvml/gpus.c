@@ -1,0 +1,184 @@
+#include "nvml/gpus.h"
+
+#include "common/log.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Room for "GPU-" or "MIG-" and a UUID; the driver asks for 80 at most, and 96 from version 2 on.
+ */
+#define UUID_TEXT 96
+
+static _Atomic(dv_share *) opened;
+
+/* The share's devices in the driver's order. The order is that of the machine and outlives every
+ * initialisation, so it is worked out once; threads that do so together store the same values. */
+static _Atomic unsigned char order[DV_DEVICES_MAX];
+static atomic_bool ordered;
+
+static void after_fork(void) {
+    dv_share *share = atomic_load(&opened);
+    if (share != NULL) {
+        dv_share_forked(share);
+    }
+}
+
+nvmlReturn_t gpus_open(void) {
+    if (atomic_load_explicit(&opened, memory_order_acquire) != NULL) {
+        return NVML_SUCCESS;
+    }
+    const char *directory = dv_substitute_directory();
+    dv_reason reason = {.text = ""};
+    dv_share *share = NULL;
+    dv_status status = dv_share_open(directory, &share, &reason);
+    if (status != DV_OK) {
+        dv_log("NVML refused: share in \"%s\": %s: %s", directory, dv_status_name(status),
+               reason.text);
+        return NVML_ERROR_UNKNOWN;
+    }
+    dv_share *none = NULL;
+    /* A thread that loses this race leaves one unused mapping behind for the life of the process.
+     */
+    if (atomic_compare_exchange_strong(&opened, &none, share)) {
+        pthread_atfork(NULL, NULL, after_fork);
+    }
+    return NVML_SUCCESS;
+}
+
+unsigned gpus_count(void) {
+    dv_share *share = atomic_load_explicit(&opened, memory_order_acquire);
+    return share ? dv_share_device_count(share) : 0;
+}
+
+/* Writes the text form of a device's UUID as the driver spells it. */
+static void spell_uuid(const dv_device *device, char text[UUID_TEXT]) {
+    const uint8_t *u = device->uuid;
+    snprintf(text, UUID_TEXT,
+             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
+}
+
+static nvmlReturn_t device_handle(dv_share *share, unsigned device, nvmlDevice_t *handle) {
+    char text[UUID_TEXT];
+    spell_uuid(dv_share_device(share, device), text);
+    return DV_CALL(nvmlDeviceGetHandleByUUID, text, handle);
+}
+
+/* The device of the share that has this UUID text, or -1. */
+static int find_uuid(dv_share *share, const char *text) {
+    unsigned count = dv_share_device_count(share);
+    for (unsigned device = 0; device < count; device++) {
+        char own[UUID_TEXT];
+        spell_uuid(dv_share_device(share, device), own);
+        if (strcmp(own, text) == 0) {
+            return (int)device;
+        }
+    }
+    return -1;
+}
+
+static int find_handle(dv_share *share, nvmlDevice_t handle) {
+    char text[UUID_TEXT];
+    if (DV_CALL(nvmlDeviceGetUUID, handle, text, UUID_TEXT) != NVML_SUCCESS) {
+        return -1;
+    }
+    return find_uuid(share, text);
+}
+
+enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu) {
+    gpu->share = atomic_load_explicit(&opened, memory_order_acquire);
+    gpu->device = 0;
+    if (gpu->share == NULL) {
+        return GPU_OUTSIDE;
+    }
+    int device = find_handle(gpu->share, handle);
+    if (device >= 0) {
+        gpu->device = (unsigned)device;
+        return GPU_SHARED;
+    }
+    nvmlDevice_t parent;
+    if (DV_CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle, &parent) != NVML_SUCCESS) {
+        return GPU_OUTSIDE;
+    }
+    device = find_handle(gpu->share, parent);
+    gpu->device = device >= 0 ? (unsigned)device : 0;
+    return device >= 0 ? GPU_PART : GPU_OUTSIDE;
+}
+
+/* Sorts the share's devices by the driver's index. A GPU for which the driver has no index (it fell
+ * off the bus) sorts last, and the order is then not kept. */
+static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_DEVICES_MAX]) {
+    unsigned index[DV_DEVICES_MAX];
+    unsigned count = dv_share_device_count(share);
+    bool complete = true;
+    for (unsigned device = 0; device < count; device++) {
+        nvmlDevice_t handle;
+        nvmlReturn_t result = device_handle(share, device, &handle);
+        if (result == NVML_ERROR_UNINITIALIZED) {
+            return result;
+        }
+        if (result != NVML_SUCCESS ||
+            DV_CALL(nvmlDeviceGetIndex, handle, &index[device]) != NVML_SUCCESS) {
+            index[device] = UINT_MAX;
+            complete = false;
+        }
+        unsigned at = device;
+        for (; at > 0 && index[sorted[at - 1]] > index[device]; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = (unsigned char)device;
+    }
+    if (complete) {
+        for (unsigned position = 0; position < count; position++) {
+            atomic_store_explicit(&order[position], sorted[position], memory_order_relaxed);
+        }
+        atomic_store_explicit(&ordered, true, memory_order_release);
+    }
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t read_order(dv_share *share, unsigned char sorted[DV_DEVICES_MAX]) {
+    if (!atomic_load_explicit(&ordered, memory_order_acquire)) {
+        return sort_devices(share, sorted);
+    }
+    for (unsigned position = 0; position < DV_DEVICES_MAX; position++) {
+        sorted[position] = atomic_load_explicit(&order[position], memory_order_relaxed);
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
+    dv_share *share = atomic_load_explicit(&opened, memory_order_acquire);
+    if (share == NULL) {
+        return NVML_ERROR_UNINITIALIZED;
+    }
+    unsigned char sorted[DV_DEVICES_MAX];
+    nvmlReturn_t result = read_order(share, sorted);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (position >= dv_share_device_count(share)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    return device_handle(share, sorted[position], handle);
+}
+
+nvmlReturn_t gpus_position(const struct gpu *gpu, unsigned *position) {
+    unsigned char sorted[DV_DEVICES_MAX];
+    nvmlReturn_t result = read_order(gpu->share, sorted);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    unsigned count = dv_share_device_count(gpu->share);
+    for (unsigned at = 0; at < count; at++) {
+        if (sorted[at] == gpu->device) {
+            *position = at;
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_UNKNOWN;
+}

@@ -1,0 +1,46 @@
+/*
+ * The GPUs of the share, as NVML's functions meet them.
+ *
+ * Handles are the driver's own, so that a program may carry one to a function that we do not touch.
+ * Nothing here remembers a handle: a handle is recognised by the UUID that the driver gives for it,
+ * which stays right over nvmlShutdown and a second nvmlInit. Nothing here holds a lock.
+ */
+#ifndef DIVVY_NVML_GPUS_H
+#define DIVVY_NVML_GPUS_H
+
+#include "abi/nvml_functions.h"
+#include "common/share.h"
+#include "common/substitute.h"
+
+/* Opens the share beside the driver's library, once; later calls do nothing. NVML_ERROR_UNKNOWN if
+ * its pages are missing or bad: the reason goes to the log, and the next call tries again. */
+DV_HIDDEN nvmlReturn_t gpus_open(void);
+
+/* What a handle is to the share. */
+enum gpu_relation {
+    GPU_OUTSIDE, /* no GPU of the share: answered as an invalid handle */
+    GPU_SHARED,  /* a GPU of the share: what the share allows is shown in the driver's place */
+    GPU_PART,    /* a MIG instance of a GPU of the share: the driver's figures are its own */
+};
+
+/* One GPU of the share: its place in the config page, which dv_share_device and dv_usage take. */
+struct gpu {
+    dv_share *share;
+    unsigned device;
+};
+
+/* Tells what `handle` is; fills *gpu for GPU_SHARED and GPU_PART. */
+DV_HIDDEN enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu);
+
+/* Number of GPUs in the share, at most DV_DEVICES_MAX; 0 while the share is not open. */
+DV_HIDDEN unsigned gpus_count(void);
+
+/* The driver's handle of the GPU at `position` of the share, counted in the driver's own order,
+ * which is the order of PCI bus addresses. NVML_ERROR_INVALID_ARGUMENT past the end; else the
+ * driver's answer, for example that the GPU is lost. */
+DV_HIDDEN nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle);
+
+/* The position of a GPU of the share: the inverse of gpus_handle. */
+DV_HIDDEN nvmlReturn_t gpus_position(const struct gpu *gpu, unsigned *position);
+
+#endif
