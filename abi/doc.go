@@ -29,6 +29,7 @@
 // little-endian machines:
 //
 //	prefix: dv_page               # begins every C name; macros in capitals
+//	go: Raw                       # optional: begins every Go name of a type or constant
 //	constants:
 //	  - {name: slots, type: u32, value: 64, doc: "Slots of a state page."}
 //	structs:
@@ -49,7 +50,8 @@
 // integers in any Go notation. A doc is one line.
 //
 // In C the example is "typedef struct dv_page_slot {...} dv_page_slot;" and
-// DV_PAGE_SLOTS, in Go type Slot, const Slots, SizeOfSlot and OffsetOfSlotSeq.
+// DV_PAGE_SLOTS, in Go type RawSlot, const RawSlots, SizeOfRawSlot and
+// OffsetOfRawSlotSeq.
 // Padding is always written out and every offset asserted in both languages,
 // so that no compiler decides anything. u128 is dv_page_u128 in C and two
 // uint64, the low one first, in Go.

@@ -4,11 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 )
 
 // A File is one written file: its path from the repository's root, and its text.
 type File struct {
 	Path, Text string
+}
+
+// A page is a layout description and where its C and Go views go.
+type page struct {
+	source, header, folder string
+}
+
+var pages = []page{
+	{"abi/pages.yaml", "lib/common/page_layout.h", "internal/page"},
+	{"abi/simgpu.yaml", "lib/simgpu/machine_layout.h", "internal/simgpu"},
 }
 
 // Outputs reads all descriptions below root and returns every file that is
@@ -21,7 +32,37 @@ func Outputs(root fs.FS) ([]File, error) {
 		files = append(files, out...)
 		faults = append(faults, err)
 	}
+	for _, p := range pages {
+		out, err := p.outputs(root)
+		files = append(files, out...)
+		faults = append(faults, err)
+	}
 	return files, errors.Join(faults...)
+}
+
+func (p page) outputs(root fs.FS) ([]File, error) {
+	text, err := fs.ReadFile(root, p.source)
+	if err != nil {
+		return nil, fmt.Errorf("read description: %w", err)
+	}
+	layout, err := ParseLayout(p.source, text)
+	if err != nil {
+		return nil, err
+	}
+	pkg := path.Base(p.folder)
+	view, err := layout.Go(p.source, pkg)
+	if err != nil {
+		return nil, err
+	}
+	test, err := layout.GoTest(p.source, pkg)
+	if err != nil {
+		return nil, err
+	}
+	return []File{
+		{p.header, layout.C(p.source)},
+		{p.folder + "/layout_generated.go", view},
+		{p.folder + "/layout_generated_test.go", test},
+	}, nil
 }
 
 func (l Library) outputs(root fs.FS) ([]File, error) {
