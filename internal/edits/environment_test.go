@@ -1,0 +1,35 @@
+package edits
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestEnvironment(t *testing.T) {
+	prepend := Edits{Env: []Env{{Name: "LD_LIBRARY_PATH", Value: "/t", Prepend: true}}}
+	replace := Edits{Env: []Env{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}}}
+	tests := []struct {
+		name      string
+		edits     Edits
+		env, want []string
+	}{
+		{"nothing to edit", Edits{}, []string{"A=0"}, []string{"A=0"}},
+		{"absent", prepend, []string{"A=0"}, []string{"A=0", "LD_LIBRARY_PATH=/t"}},
+		{"present", prepend, []string{"LD_LIBRARY_PATH=/x:/y", "A=0"}, []string{"LD_LIBRARY_PATH=/t:/x:/y", "A=0"}},
+		// An empty list must not become "/t:", which means the working directory too.
+		{"present and empty", prepend, []string{"LD_LIBRARY_PATH="}, []string{"LD_LIBRARY_PATH=/t"}},
+		{"several of one name", replace, []string{"A=x", "C=", "A=y"}, []string{"A=1", "C=", "B=2"}},
+		{"longer name", replace, []string{"AB=x"}, []string{"AB=x", "A=1", "B=2"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := slices.Clone(test.env)
+			if got := test.edits.Environment(test.env); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			if !slices.Equal(test.env, before) {
+				t.Errorf("the caller's environment was changed to %q", test.env)
+			}
+		})
+	}
+}

@@ -1,0 +1,25 @@
+package install
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+func TestVariableOverridesTheProgramsPlace(t *testing.T) {
+	t.Setenv(Variable, "")
+	beside, err := Find()
+	if err != nil || !filepath.IsAbs(string(beside)) {
+		t.Errorf("Find() = %q, %v", beside, err)
+	}
+	t.Setenv(Variable, "/opt/divvy")
+	tree, err := Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tree.Library("libcuda.so.1"); got != "/opt/divvy/lib/divvy/libcuda.so.1" {
+		t.Errorf("Library = %s", got)
+	}
+	if got := tree.Program("divvy-enter"); got != "/opt/divvy/libexec/divvy/divvy-enter" {
+		t.Errorf("Program = %s", got)
+	}
+}
