@@ -1,0 +1,42 @@
+# Our libnvidia-ml.so.1: stands in front of the driver's, which it depends on under the name
+# libnvidia-ml-real.so.1; and its tests, against a driver of their own. RUNPATH_ROOM is in
+# lib/cuda/build.mk.
+
+NVML_SHARED := lib/common/substitute.c lib/common/log.c $(SHARE_SOURCES)
+NVML_OBJECTS := $(patsubst lib/%.c,$(B)/obj/nvml/%.o,$(wildcard lib/nvml/*.c) $(NVML_SHARED))
+NVML_LIBRARY := $(B)/lib/divvy/libnvidia-ml.so.1
+NVML_STUB := $(B)/obj/nvml/stub/libnvidia-ml-real.so.1
+NVML_TEST := $(B)/test/nvml
+NVML_TEST_DRIVER := $(NVML_TEST)/driver.so
+NVML_TESTS := $(addprefix $(NVML_TEST)/,lookup memory closed)
+
+ALL_C += $(NVML_LIBRARY)
+C_TESTS += $(NVML_TESTS)
+
+-include $(wildcard $(B)/obj/nvml/nvml/*.d $(B)/obj/nvml/nvml/test/*.d $(B)/obj/nvml/common/*.d)
+
+$(B)/obj/nvml/%.o: lib/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(NVML_STUB):
+	@mkdir -p $(@D)
+	echo | $(CC) $(SOFLAGS) -Wl,-soname,$(@F) -x c -o $@ -
+
+$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_STUB) lib/nvml/exports.map
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
+		-Wl,--version-script=lib/nvml/exports.map -Wl,--enable-new-dtags \
+		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) -Wl,--no-as-needed $(NVML_STUB)
+
+# The test driver calls itself through the dynamic linker, so it is not linked symbolically.
+$(NVML_TEST_DRIVER): $(addprefix $(B)/obj/nvml/nvml/test/,driver.o driver_lists.o)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
+
+$(B)/obj/nvml/nvml/test/setting.o: CFLAGS += -DTEST_DRIVER='"$(abspath $(NVML_TEST_DRIVER))"' \
+	-DLIBRARY_UNDER_TEST='"$(abspath $(NVML_LIBRARY))"'
+
+$(NVML_TESTS): $(NVML_TEST)/%: $(B)/obj/nvml/nvml/test/test_%.o $(B)/obj/nvml/nvml/test/setting.o \
+		$(patsubst lib/%.c,$(B)/obj/nvml/%.o,$(NVML_SHARED)) $(NVML_TEST_DRIVER) $(NVML_LIBRARY)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^)
