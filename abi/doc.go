@@ -47,7 +47,7 @@
 //
 // Types are u8 u16 u32 u64 u128 i8 i16 i32 i64 f64 char, an earlier struct, and
 // arrays of these whose length is a number or an earlier constant. Values are
-// integers in any Go notation. A doc is one line.
+// integers, not the least of a signed type. A doc is one line.
 //
 // In C the example is "typedef struct dv_page_slot {...} dv_page_slot;" and
 // DV_PAGE_SLOTS, in Go type RawSlot, const RawSlots, SizeOfRawSlot and

@@ -125,7 +125,11 @@ func (p *layoutParser) fault(names []string, format string, args ...any) {
 }
 
 func (p *layoutParser) named(names []string, doc string) {
-	if name := names[len(names)-1]; !identifier.MatchString(name) {
+	name := names[len(names)-1]
+	if name == "true" || name == "false" {
+		p.fault(names, "YAML takes a bare y, n, yes, no, on or off for a boolean; quote it or choose another name")
+	}
+	if !identifier.MatchString(name) {
 		p.fault(names, "%q is not a name of small letters, digits and single underscores", name)
 	}
 	if strings.Contains(doc, "*/") || strings.Contains(doc, "\n") {
@@ -155,7 +159,7 @@ func (p *layoutParser) constant(c *Constant) {
 		length = int64(min(v, maxStruct+1))
 	} else {
 		v, err := strconv.ParseInt(c.Value, 0, bits)
-		if err != nil {
+		if err != nil || v == -1<<(bits-1) { // the least has no literal in C
 			p.fault(names, "value %q is no %s", c.Value, c.Type)
 			return
 		}

@@ -24,7 +24,7 @@ func (l *Layout) C(source string) string {
 	}
 	for _, c := range l.Constants {
 		b.WriteString("\n" + cComment("", c.Doc))
-		fmt.Fprintf(&b, "#define %s %s(%s)\n", l.cMacro(c.Name), cLiterals[c.Type], c.Value)
+		fmt.Fprintf(&b, "#define %s %s\n", l.cMacro(c.Name), cLiteral(c))
 	}
 	for _, s := range l.Structs {
 		l.cStruct(&b, s)
@@ -45,6 +45,15 @@ func (l *Layout) uses(element string) bool {
 }
 
 func (l *Layout) cMacro(name string) string { return strings.ToUpper(l.Prefix + "_" + name) }
+
+func cLiteral(c Constant) string {
+	value, negative := strings.CutPrefix(c.Value, "-")
+	literal := fmt.Sprintf("%s(%s)", cLiterals[c.Type], value)
+	if negative {
+		return "(-" + literal + ")"
+	}
+	return literal
+}
 
 func (l *Layout) cType(element string) string {
 	if t, ok := cTypes[element]; ok {

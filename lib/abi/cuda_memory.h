@@ -145,14 +145,14 @@ typedef struct CUmulticastObjectProp {
 
 /* Pools. */
 typedef enum CUmemPool_attribute {
-    CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1, /* int */
-    CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,       /* int */
+    CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,   /* int */
+    CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,         /* int */
     CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3, /* int */
-    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,               /* cuuint64_t, bytes */
-    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,            /* cuuint64_t, bytes */
-    CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,               /* cuuint64_t, bytes; set 0 resets */
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,                /* cuuint64_t, bytes */
-    CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8,                   /* cuuint64_t, bytes; set 0 resets */
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,                 /* cuuint64_t, bytes */
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,              /* cuuint64_t, bytes */
+    CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,                 /* cuuint64_t, bytes; set 0 resets */
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,                  /* cuuint64_t, bytes */
+    CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8,                     /* cuuint64_t, bytes; set 0 resets */
     CU_MEMPOOL_ATTR_ALLOCATION_TYPE = 9,
     CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES = 10,
     CU_MEMPOOL_ATTR_LOCATION_ID = 11,

@@ -111,7 +111,7 @@ _Static_assert(sizeof(CUdevprop) == 56, "CUdevprop");
 
 #include "cuda_flags.h"
 #include "cuda_memory.h"
-#include "cuda_work.h"
 #include "cuda_opaque.h"
+#include "cuda_work.h"
 
 #endif

@@ -23,7 +23,7 @@ typedef enum nvmlReturn_t {
 /* A versioned structure begins with its size in the low 24 bits and its version
  * in the high 8; the library refuses any other word with
  * NVML_ERROR_ARGUMENT_VERSION_MISMATCH. */
-#define NVML_STRUCT_VERSION(type, version) \
+#define NVML_STRUCT_VERSION(type, version)                                                         \
     ((unsigned int)(sizeof(type) | ((unsigned int)(version) << 24)))
 
 /* Buffer sizes, bytes with the final zero. */
@@ -194,7 +194,7 @@ typedef struct nvmlProcessUtilizationInfo_v1_t {
 } nvmlProcessUtilizationInfo_v1_t;
 
 typedef struct nvmlProcessesUtilizationInfo_t {
-    unsigned int version;            /* 1 */
+    unsigned int version;             /* 1 */
     unsigned int processSamplesCount; /* in: room, out: filled or needed */
     unsigned long long lastSeenTimeStamp;
     nvmlProcessUtilizationInfo_v1_t *procUtilArray;

@@ -1,0 +1,182 @@
+package abi
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+const goodFunctions = `# two names
+functions:
+  - {name: cuMemAlloc, since: 2000, kind: allocate, takes: [CUdeviceptr_v1 *, unsigned int]}
+  - {name: cuMemAlloc_v2, since: 3020, kind: allocate, takes: [CUdeviceptr *, size_t]}
+  - {name: cuStreamBeginCapture_v2_ptsz, since: 10010, kind: capture, takes: [CUstream, CUstreamCaptureMode]}
+`
+
+func TestParseFunctions(t *testing.T) {
+	functions, err := ParseFunctions("f.yaml", []byte(goodFunctions), "CUresult")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(functions) != 3 {
+		t.Fatalf("have %d functions, want 3", len(functions))
+	}
+	f := functions[2]
+	if f.Base() != "cuStreamBeginCapture" || f.Version() != 2 || f.Variant() != "ptsz" || f.Returns != "CUresult" {
+		t.Errorf("have base %s, version %d, variant %s, returns %s", f.Base(), f.Version(), f.Variant(), f.Returns)
+	}
+	f = functions[0]
+	if f.Base() != "cuMemAlloc" || f.Version() != 1 || f.Variant() != "none" || f.Takes[0] != "CUdeviceptr_v1 *" {
+		t.Errorf("have base %s, version %d, variant %s, takes %q", f.Base(), f.Version(), f.Variant(), f.Takes)
+	}
+}
+
+func TestParseFunctionsFaults(t *testing.T) {
+	entry := func(fields string) string { return "functions:\n  - {" + fields + "}\n" }
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "f.yaml:1: no functions"},
+		{"no head", "  - {name: cuInit}\n", `f.yaml:1: want "functions:"`},
+		{"other key", "functions:\nmore: 1\n", "f.yaml:2: want one entry"},
+		{"two lines", "functions:\n  - {name: cuInit,\n     since: 2000}\n", "f.yaml:2: want one entry"},
+		{"bad YAML", entry("name: [cuInit"), "f.yaml:2: read entry"},
+		{"unknown field", entry("name: cuInit, since: 2000, kind: context, takes: [], more: 1"), `f.yaml:2: read entry`},
+		{"repeated field", entry("name: cuInit, name: cuInit, since: 2000, kind: context, takes: []"), "f.yaml:2: read entry"},
+		{"foreign name", entry("name: malloc, since: 2000, kind: pass, takes: []"), `f.yaml:2: malloc: name "malloc"`},
+		{"unknown suffix", entry("name: cuInit_x2, since: 2000, kind: pass, takes: []"), "with known suffixes"},
+		{"unknown kind", entry("name: cuInit, since: 2000, kind: alloc, takes: []"), `unknown kind "alloc"`},
+		{"no kind", entry("name: cuInit, since: 2000, takes: []"), `unknown kind ""`},
+		{"no since", entry("name: cuInit, kind: context, takes: []"), "since 0 is not a CUDA version"},
+		{"no takes", entry("name: cuInit, since: 2000, kind: context"), "takes is missing"},
+		{"parameter name", entry("name: cuInit, since: 2000, kind: context, takes: [unsigned int flags]"), "is not a C type"},
+		{"injected code", entry("name: cuInit, since: 2000, kind: context, takes: [\"int); int x(int\"]"), "is not a C type"},
+		{"bad result", entry("name: cuInit, since: 2000, kind: context, returns: \"\", takes: []"), `"" is not a C type`},
+		{
+			"repeated name",
+			goodFunctions + "  - {name: cuStreamBeginCapture_v2_ptsz, since: 10010, kind: capture, takes: []}\n",
+			"f.yaml:6: cuStreamBeginCapture_v2_ptsz: must be after cuStreamBeginCapture_v2_ptsz",
+		},
+		{
+			"unsorted", goodFunctions + "  - {name: cuInit, since: 2000, kind: context, takes: []}\n",
+			"f.yaml:6: cuInit: must be after",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseFunctions("f.yaml", []byte(c.text), "CUresult")
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("have %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestParseFunctionsReportsEveryFault(t *testing.T) {
+	_, err := ParseFunctions("f.yaml", []byte("functions:\nx\n  - {name: y}\n"), "CUresult")
+	if err == nil || strings.Count(err.Error(), "f.yaml:") != 2 {
+		t.Errorf("have %v, want the faults of lines 2 and 3", err)
+	}
+}
+
+// TestDescribedFunctions holds the descriptions to facts of the documented
+// interfaces on which other parts rely.
+func TestDescribedFunctions(t *testing.T) {
+	cuda := described(t, CUDA)
+	for _, c := range []struct {
+		name  string
+		since int
+		kind  Kind
+		takes string
+	}{
+		{"cuMemAlloc", 2000, Allocate, "CUdeviceptr_v1 *, unsigned int"},
+		{"cuMemAlloc_v2", 3020, Allocate, "CUdeviceptr *, size_t"},
+		{"cuMemFree", 2000, Free, "CUdeviceptr_v1"},
+		{"cuMemCreate", 10020, Allocate, "CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long"},
+		{"cuMemAllocAsync_ptsz", 11020, Allocate, "CUdeviceptr *, size_t, CUstream"},
+		{"cuMemcpyHtoD_v2_ptds", 7000, Copy, "CUdeviceptr, const void *, size_t"},
+		{"cuCtxCreate", 2000, Context, "CUcontext *, unsigned int, CUdevice"},
+		{"cuCtxCreate_v2", 3020, Context, "CUcontext *, unsigned int, CUdevice"},
+		{"cuCtxCreate_v4", 12050, Context, "CUcontext *, CUctxCreateParams *, unsigned int, CUdevice"},
+		{"cuGetProcAddress", 11030, Lookup, "const char *, void **, int, cuuint64_t"},
+		{"cuGetProcAddress_v2", 12000, Lookup, "const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *"},
+		{"cuLaunchKernelEx_ptsz", 11060, Launch, "const CUlaunchConfig *, CUfunction, void **, void **"},
+		{"cuGraphLaunch", 10000, Launch, "CUgraphExec, CUstream"},
+		{"cuDeviceGetUuid_v2", 11040, Information, "CUuuid *, CUdevice"},
+		{"cuStreamBeginCapture", 10000, Capture, "CUstream"},
+		{"cuLaunchHostFunc", 10000, Pass, "CUstream, CUhostFn, void *"},
+	} {
+		f, ok := cuda[c.name]
+		if !ok {
+			t.Errorf("%s is missing", c.name)
+			continue
+		}
+		if f.Since != c.since || f.Kind != c.kind || strings.Join(f.Takes, ", ") != c.takes {
+			t.Errorf("%s: have %d %s (%s), want %d %s (%s)",
+				c.name, f.Since, f.Kind, strings.Join(f.Takes, ", "), c.since, c.kind, c.takes)
+		}
+	}
+	nvml := described(t, NVML)
+	for _, name := range []string{
+		"nvmlInit", "nvmlInit_v2", "nvmlInternalGetExportTable", "nvmlDeviceGetMemoryInfo_v2",
+		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v3",
+	} {
+		if _, ok := nvml[name]; !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if f := nvml["nvmlErrorString"]; f.Returns != "const char *" {
+		t.Errorf("nvmlErrorString returns %q", f.Returns)
+	}
+}
+
+// TestVersionsRise checks what cuGetProcAddress relies on: among the names of
+// one base and variant, a higher suffix is never older.
+func TestVersionsRise(t *testing.T) {
+	newest := map[string]Function{}
+	for _, f := range parsed(t, CUDA) {
+		key := f.Base() + " " + f.Variant()
+		if g, ok := newest[key]; ok && (g.Version() >= f.Version() || g.Since > f.Since) {
+			t.Errorf("%s (%d) follows %s (%d)", f.Name, f.Since, g.Name, g.Since)
+		}
+		newest[key] = f
+	}
+}
+
+func parsed(t *testing.T, l Library) []Function {
+	t.Helper()
+	text, err := os.ReadFile("../" + l.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions, err := ParseFunctions(l.Source, text, l.Returns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return functions
+}
+
+func described(t *testing.T, l Library) map[string]Function {
+	t.Helper()
+	byName := map[string]Function{}
+	for _, f := range parsed(t, l) {
+		byName[f.Name] = f
+	}
+	return byName
+}
+
+func FuzzParseFunctions(f *testing.F) {
+	f.Add([]byte(goodFunctions))
+	f.Add([]byte("functions:\n  - {name: [}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		functions, err := ParseFunctions("f.yaml", text, "CUresult")
+		if err != nil {
+			return
+		}
+		for i, g := range functions {
+			if i > 0 && functions[i-1].Name >= g.Name {
+				t.Errorf("%s and %s are out of order", functions[i-1].Name, g.Name)
+			}
+			if g.Base() == "" || g.Version() < 1 || strings.ContainsAny(strings.Join(g.Takes, ""), "(){};#\n\\") {
+				t.Errorf("accepted %+v", g)
+			}
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package abi
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseLayoutFaults(t *testing.T) {
+	head := "prefix: p\nstructs:\n  - name: a\n    doc: A.\n    fields:\n      - {name: x, type: u8}\n"
+	field := func(fields string) string { return head + "      - {" + fields + "}\n" }
+	constant := func(fields string) string { return "constants:\n  - {" + fields + "}\n" + head }
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "no structs"},
+		{"bad YAML", "prefix: [", "f.yaml: read layout"},
+		{"unknown key", head + "more: 1\n", `unknown field "more"`},
+		{"unknown field key", field("name: b, type: u8, size: 3"), `unknown field`},
+		{"repeated key", "prefix: p\n" + head, `"prefix" already set`},
+		{"no prefix", "structs:\n  - {name: a, doc: A., fields: [{name: x, type: u8}]}\n", `f.yaml:1: prefix ""`},
+		{"bad Go prefix", "go: raw\n" + head, `f.yaml:1: go "raw"`},
+		{"capital", field("name: B, type: u8"), "f.yaml:7: a.B: "},
+		{"boolean name", field("name: y, type: u8"), "quote it or choose another name"},
+		{"field twice", field("name: x, type: u8"), "a.x: field appears twice"},
+		{"unknown type", field("name: b, type: u7"), `f.yaml:7: a.b: type "u7" is unknown`},
+		{"recursive type", field("name: b, type: a"), `f.yaml:7: a.b: type "a" is unknown`},
+		{"bad type", field("name: b, type: \"u8[\""), "is neither T nor T[length]"},
+		{"no length", field("name: b, type: \"u8[k]\""), `length "k" is neither`},
+		{"zero length", field("name: b, type: \"u8[0]\""), "is not between 1 and"},
+		{"huge length", field("name: b, type: \"u64[1000000000]\""), "larger than"},
+		{"bad align", field("name: b, type: u8, align: 3"), "align 3 is not a power of two"},
+		{"negative align", field("name: b, type: u8, align: -4"), "align -4 is not a power of two"},
+		{"comment end", field("name: b, type: u8, doc: \"*/ int x;\""), "end of a C comment"},
+		{"small size", strings.Replace(field("name: b, type: u64"), "    doc", "    size: 8\n    doc", 1), "f.yaml:3: a: size 8: the fields need 16"},
+		{"odd size", strings.Replace(field("name: b, type: u64"), "    doc", "    size: 20\n    doc", 1), "alignment 8"},
+		{"no doc", "prefix: p\nstructs:\n  - name: a\n    fields:\n      - {name: x, type: u8}\n", "f.yaml:3: a: doc is missing"},
+		{"no fields", "prefix: p\nstructs:\n  - {name: a, doc: A.}\n", "f.yaml:3: a: no fields"},
+		{"struct twice", head + "  - name: a\n    doc: A.\n    fields: [{name: x, type: u8}]\n", "a: type appears twice"},
+		{"struct like scalar", strings.Replace(head, "name: a", "name: u8", 1), "u8: type appears twice"},
+		{"constant type", constant("name: k, type: u8, value: 1"), "f.yaml:2: k: constants are"},
+		{"constant range", constant("name: k, type: u32, value: 4294967296"), `value "4294967296" is no u32`},
+		{"constant sign", constant("name: k, type: u64, value: -1"), `value "-1" is no u64`},
+		{"constant least", constant("name: k, type: i32, value: -2147483648"), "is no i32"},
+		{"constant text", constant("name: k, type: i32, value: many"), `value "many" is no i32`},
+		{"constant twice", "constants:\n  - {name: k, type: u32, value: 1}\n  - {name: k, type: u32, value: 1}\n" + head, "k: constant appears twice"},
+		{"constant like struct", constant("name: a, type: u32, value: 1"), "name is already a constant's"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseLayout("f.yaml", []byte(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("have %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestLayoutPadding(t *testing.T) {
+	l := exampleLayout(t)
+	for _, c := range []struct {
+		of, name     string
+		offset, size int
+	}{
+		{"word", "tag", 8, 16},
+		{"slot", "first", 16, 128},
+		{"slot", "ratio", 40, 128},
+		{"slot", "small", 64, 128},
+		{"page", "whole", 16, 768},
+		{"page", "slot", 64, 768},
+		{"page", "last", 512, 768},
+	} {
+		for _, s := range l.Structs {
+			for _, f := range s.Fields {
+				if s.Name == c.of && f.Name == c.name && (f.offset != c.offset || s.Size != c.size) {
+					t.Errorf("%s.%s: have offset %d of %d, want %d of %d", s.Name, f.Name, f.offset, s.Size, c.offset, c.size)
+				}
+			}
+		}
+	}
+}
+
+func FuzzParseLayout(f *testing.F) {
+	f.Add([]byte("prefix: p\ngo: P\nconstants:\n  - {name: k, type: u32, value: 4}\n" +
+		"structs:\n  - name: a\n    doc: A.\n    align: 16\n    fields:\n      - {name: x, type: \"u16[k]\"}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		l, err := ParseLayout("f.yaml", text)
+		if err != nil {
+			return
+		}
+		for _, s := range l.Structs {
+			end := 0
+			for _, g := range s.Fields {
+				if g.offset < end || g.offset%g.Align != 0 {
+					t.Errorf("%s.%s: offset %d, alignment %d, %d bytes before", s.Name, g.Name, g.offset, g.Align, end)
+				}
+				end = g.offset + 1
+			}
+			if s.Size < end || s.Size > maxStruct || s.Size%s.Align != 0 {
+				t.Errorf("%s: size %d, alignment %d, last field in byte %d", s.Name, s.Size, s.Align, end)
+			}
+		}
+	})
+}
