@@ -17,6 +17,10 @@ CFLAGS += -std=gnu11 -O2 -g -fPIC -fvisibility=hidden $(ARCHFLAGS) $(WARN) $(SAN
 LDFLAGS += $(SANFLAGS_$(SAN))
 SOFLAGS := -shared -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--build-id
 
+# NVML's functions are bound when they are first called: a driver may lack some (internal/nvml).
+export CGO_LDFLAGS := -Wl,-z,lazy
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+
 ALL_C :=
 C_TESTS :=
 

@@ -1,0 +1,162 @@
+// Package checkpoint keeps what a daemon must find again after it was ended at
+// any moment. State is one JSON document with a version and a checksum,
+// replaced as a whole: a reader sees the old or the new one, never a mixture.
+//
+// It lies on the same tmpfs as what it describes, so both end with the machine.
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The errors of Load, told apart because the way out differs.
+var (
+	// ErrDamaged is a file whose content is not what was saved.
+	ErrDamaged = errors.New("damaged checkpoint")
+	// ErrVersion is a file of another version of Divvy.
+	ErrVersion = errors.New("checkpoint of another version")
+)
+
+// File is one checkpoint, holding a T. Its methods are not safe for concurrent
+// use: the owner of the state orders them.
+type File[T any] struct {
+	path    string
+	kind    string
+	version int
+}
+
+// NewFile names a checkpoint. The kind guards against reading another
+// program's state, the version against another layout of T: raise it whenever
+// an older reader would misunderstand.
+func NewFile[T any](path, kind string, version int) *File[T] {
+	return &File[T]{path: path, kind: kind, version: version}
+}
+
+type envelope struct {
+	Kind    string          `json:"kind"`
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	State   json.RawMessage `json:"state"`
+}
+
+// Load returns the state last saved. A file that does not exist is the zero
+// state.
+func (f *File[T]) Load() (T, error) {
+	var state T
+	data, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state, nil
+	}
+	if err != nil {
+		return state, fmt.Errorf("read checkpoint: %w", err)
+	}
+	return f.decode(data)
+}
+
+func (f *File[T]) decode(data []byte) (T, error) {
+	var state, zero T
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return zero, fmt.Errorf("%w %s: %w", ErrDamaged, f.path, err)
+	}
+	if e.Kind != f.kind || e.Version != f.version {
+		return zero, fmt.Errorf("%w: %s holds %s version %d, this program reads %s version %d",
+			ErrVersion, f.path, e.Kind, e.Version, f.kind, f.version)
+	}
+	// The checksum is over the compact form, so that a person may indent it.
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, e.State); err != nil {
+		return zero, fmt.Errorf("%w %s: %w", ErrDamaged, f.path, err)
+	}
+	if sum := checksum(compact.Bytes()); sum != e.SHA256 {
+		return zero, fmt.Errorf("%w %s: its checksum is %s and should be %s", ErrDamaged, f.path, sum, e.SHA256)
+	}
+	decoder := json.NewDecoder(&compact)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&state); err != nil {
+		return zero, fmt.Errorf("%w %s: %w", ErrDamaged, f.path, err)
+	}
+	return state, nil
+}
+
+// Save replaces the state. When it returns nil the new state survives the end
+// of the process and of the machine's file system cache; after an error the old
+// one is still there.
+func (f *File[T]) Save(state T) error {
+	data, err := f.encode(state)
+	if err != nil {
+		return fmt.Errorf("encode checkpoint: %w", err)
+	}
+	if err := f.replace(data); err != nil {
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	return nil
+}
+
+func (f *File[T]) encode(state T) ([]byte, error) {
+	// HTML escaping would let Compact and Marshal disagree.
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(state); err != nil {
+		return nil, err
+	}
+	compact := bytes.TrimSpace(body.Bytes())
+	var out bytes.Buffer
+	encoder = json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(envelope{Kind: f.kind, Version: f.version, SHA256: checksum(compact), State: compact})
+	return out.Bytes(), err
+}
+
+func (f *File[T]) replace(data []byte) error {
+	temporary := f.path + ".new"
+	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	if err := os.Rename(temporary, f.path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(f.path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Remove deletes the checkpoint: the zero state.
+func (f *File[T]) Remove() error {
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove checkpoint: %w", err)
+	}
+	return nil
+}
+
+// SetAside renames a checkpoint that cannot be read, so that a person can look
+// at it, and returns its new name.
+func (f *File[T]) SetAside() (string, error) {
+	aside := f.path + ".unreadable"
+	if err := os.Rename(f.path, aside); err != nil {
+		return "", fmt.Errorf("set checkpoint aside: %w", err)
+	}
+	return aside, nil
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}

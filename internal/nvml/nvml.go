@@ -1,0 +1,259 @@
+// Package nvml is the little of NVIDIA's management library that the agent
+// needs, behind plain Go types. Nothing else in Divvy speaks NVML.
+//
+// One library can be open at a time in a process: go-nvml binds its calls in
+// the process's global scope, where the first definition wins.
+//
+// A call to a function that the driver does not have would end the process:
+// go-nvml leaves its symbols unresolved until they are called. The program is
+// therefore linked with -Wl,-z,lazy (by the Makefile, since cgo directives may
+// not say so), and every function is looked up before it is called.
+package nvml
+
+import (
+	"errors"
+	"fmt"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// ErrDriver marks a driver that is not there or does not answer.
+var ErrDriver = errors.New("NVIDIA driver")
+
+// GPU is what does not change of a GPU while the driver runs.
+type GPU struct {
+	// Index is NVML's, in the order of PCI addresses.
+	Index int
+	UUID  string
+	Name  string
+	// PCI is the bus address, such as 00000000:3B:00.0.
+	PCI string
+	// Total is all memory; Reserved is what the driver keeps for itself, in
+	// bytes.
+	Total, Reserved uint64
+}
+
+// Process is a process that has a context on a GPU.
+type Process struct {
+	// PID is in the driver's pid namespace: the host's.
+	PID int
+	// Used is its memory in bytes, 0 where the driver does not tell.
+	Used uint64
+}
+
+// Version is a driver's version and the CUDA version that it serves.
+type Version struct {
+	Driver string
+	// CUDA is 12040 for 12.4.
+	CUDA int
+}
+
+// Library is an open NVML.
+type Library struct {
+	api     gonvml.Interface
+	version Version
+	// memoryV2 is whether the driver tells reserved memory apart (since 510).
+	memoryV2 bool
+}
+
+// required are the functions without which there is nothing to do; all are in
+// drivers since 2015 (R352).
+var required = []string{
+	"nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetName", "nvmlDeviceGetUUID",
+	"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetIndex",
+}
+
+// versioned are functions of which go-nvml takes the newest: one must be there.
+var versioned = [][]string{
+	{"nvmlInit_v2", "nvmlInit"},
+	{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
+	{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
+	{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
+	{"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"},
+}
+
+// Open loads the library at path and initialises it.
+func Open(path string) (*Library, error) {
+	api := gonvml.New(gonvml.WithLibraryPath(path))
+	if ret := api.Init(); ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("%w: open %s: %s: is the kernel module loaded? `nvidia-smi` tells more", ErrDriver, path, reason(ret))
+	}
+	l := &Library{api: api}
+	if err := l.check(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrDriver, path, err), l.Close())
+	}
+	return l, nil
+}
+
+// reason names a result without calling into a library that may not be open.
+func reason(ret gonvml.Return) string {
+	switch ret {
+	case gonvml.ERROR_LIBRARY_NOT_FOUND:
+		return "the library cannot be loaded"
+	case gonvml.ERROR_DRIVER_NOT_LOADED:
+		return "the driver is not loaded"
+	case gonvml.ERROR_NO_PERMISSION:
+		return "no permission to the device files"
+	}
+	return fmt.Sprintf("NVML result %d", int(ret))
+}
+
+// has reports whether the driver has a function.
+func (l *Library) has(symbol string) bool {
+	return l.api.Extensions().LookupSymbol(symbol) == nil
+}
+
+func (l *Library) check() error {
+	for _, symbol := range required {
+		if !l.has(symbol) {
+			return fmt.Errorf("it lacks %s: install a newer driver", symbol)
+		}
+	}
+	for _, names := range versioned {
+		found := false
+		for _, symbol := range names {
+			found = found || l.has(symbol)
+		}
+		if !found {
+			return fmt.Errorf("it lacks %s: install a newer driver", names[0])
+		}
+	}
+	l.memoryV2 = l.has("nvmlDeviceGetMemoryInfo_v2")
+	driver, ret := l.api.SystemGetDriverVersion()
+	if ret != gonvml.SUCCESS {
+		return fmt.Errorf("read driver version: %s", reason(ret))
+	}
+	l.version.Driver = driver
+	if l.has("nvmlSystemGetCudaDriverVersion") {
+		if cuda, ret := l.api.SystemGetCudaDriverVersion(); ret == gonvml.SUCCESS {
+			l.version.CUDA = cuda
+		}
+	}
+	return nil
+}
+
+// Version returns the driver's version.
+func (l *Library) Version() Version {
+	return l.version
+}
+
+// GPUs lists the machine's GPUs by index. A GPU that does not answer is an
+// error: granting shares on a machine that is half known would be guessing.
+func (l *Library) GPUs() ([]GPU, error) {
+	n, ret := l.api.DeviceGetCount()
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("%w: count GPUs: %s", ErrDriver, reason(ret))
+	}
+	gpus := make([]GPU, 0, n)
+	for i := range n {
+		gpu, err := l.gpu(i)
+		if err != nil {
+			return nil, fmt.Errorf("%w: read GPU %d: %w", ErrDriver, i, err)
+		}
+		gpus = append(gpus, gpu)
+	}
+	return gpus, nil
+}
+
+func (l *Library) gpu(index int) (GPU, error) {
+	device, ret := l.api.DeviceGetHandleByIndex(index)
+	if ret != gonvml.SUCCESS {
+		return GPU{}, errors.New(reason(ret))
+	}
+	g := GPU{Index: index}
+	var results [3]gonvml.Return
+	var pci gonvml.PciInfo
+	g.UUID, results[0] = device.GetUUID()
+	g.Name, results[1] = device.GetName()
+	pci, results[2] = device.GetPciInfo()
+	for _, ret := range results {
+		if ret != gonvml.SUCCESS {
+			return GPU{}, errors.New(reason(ret))
+		}
+	}
+	for _, c := range pci.BusId {
+		if c == 0 {
+			break
+		}
+		g.PCI += string(rune(byte(c)))
+	}
+	memory, err := l.memory(device)
+	g.Total, g.Reserved = memory.total, memory.reserved
+	return g, err
+}
+
+type memory struct {
+	total, reserved, used uint64
+}
+
+// memory reads the newer form where there is one: in the older, the driver's
+// own memory is part of what is used.
+func (l *Library) memory(device gonvml.Device) (memory, error) {
+	if l.memoryV2 {
+		if m, ret := device.GetMemoryInfo_v2(); ret == gonvml.SUCCESS {
+			return memory{total: m.Total, reserved: m.Reserved, used: m.Used}, nil
+		}
+	}
+	m, ret := device.GetMemoryInfo()
+	if ret != gonvml.SUCCESS {
+		return memory{}, fmt.Errorf("read memory: %s", reason(ret))
+	}
+	return memory{total: m.Total, used: m.Used}, nil
+}
+
+// Used returns what is in use on a GPU by anybody, in bytes.
+func (l *Library) Used(index int) (uint64, error) {
+	device, ret := l.api.DeviceGetHandleByIndex(index)
+	if ret != gonvml.SUCCESS {
+		return 0, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
+	}
+	m, err := l.memory(device)
+	if err != nil {
+		return 0, fmt.Errorf("%w: read GPU %d: %w", ErrDriver, index, err)
+	}
+	return m.used, nil
+}
+
+// notAvailable is what the driver writes where it does not know a process's
+// memory, as under WDDM and in some sandboxes (NVML_VALUE_NOT_AVAILABLE).
+const notAvailable = ^uint64(0)
+
+// Processes lists the processes that have a compute or graphics context on a
+// GPU, each once.
+func (l *Library) Processes(index int) ([]Process, error) {
+	device, ret := l.api.DeviceGetHandleByIndex(index)
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
+	}
+	infos, ret := device.GetComputeRunningProcesses()
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("%w: list processes of GPU %d: %s", ErrDriver, index, reason(ret))
+	}
+	if l.has("nvmlDeviceGetGraphicsRunningProcesses") {
+		if graphics, ret := device.GetGraphicsRunningProcesses(); ret == gonvml.SUCCESS {
+			infos = append(infos, graphics...)
+		}
+	}
+	seen := map[uint32]bool{}
+	var processes []Process
+	for _, info := range infos {
+		if seen[info.Pid] {
+			continue
+		}
+		seen[info.Pid] = true
+		p := Process{PID: int(info.Pid)}
+		if info.UsedGpuMemory != notAvailable {
+			p.Used = info.UsedGpuMemory
+		}
+		processes = append(processes, p)
+	}
+	return processes, nil
+}
+
+// Close ends the use of the library.
+func (l *Library) Close() error {
+	if ret := l.api.Shutdown(); ret != gonvml.SUCCESS {
+		return fmt.Errorf("%w: shut down NVML: %s", ErrDriver, reason(ret))
+	}
+	return nil
+}
