@@ -32,7 +32,9 @@ func Generate(root string, check bool, log io.Writer) error {
 			continue
 		}
 		stale = true
-		fmt.Fprintf(log, "%s: %s\n", f.Path, firstDifference(string(have), f.Text))
+		if _, err := fmt.Fprintf(log, "%s: %s\n", f.Path, firstDifference(string(have), f.Text)); err != nil {
+			return fmt.Errorf("tell the difference: %w", err)
+		}
 		if check {
 			continue
 		}
