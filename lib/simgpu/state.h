@@ -17,10 +17,12 @@
 #ifndef SIMGPU_STATE_H
 #define SIMGPU_STATE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
 #define SG_LAYOUT 1u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
@@ -30,6 +32,9 @@
 #define SG_OBJECTS_MAX 16384u
 #define SG_TAG_BYTES 64u
 #define SG_COMM_BYTES 16u
+#define SG_CALL_BYTES 64u
+#define SG_CALL_FAULTS 16u
+#define SG_FAULT_FOREVER UINT64_MAX
 #define SG_MACHINE_BYTES (256u << 10)
 #define SG_BLOCK_BYTES (2ull << 20)
 #define SG_LOCK_BASE (1ll << 40)
@@ -71,7 +76,7 @@ static inline uint32_t sg_block_place(sg_block b)
 /* Survives the death of its holder; word = owner + 1 in the low 12 bits, a count above. */
 struct sg_lock {
     uint32_t word;
-    uint32_t waiters;
+    uint32_t contended; /* somebody may sleep on word */
 };
 
 /* A stretch of time in which a channel had its GPU to itself. */
@@ -92,16 +97,15 @@ struct sg_channel {
 };
 
 struct sg_client {
-    uint32_t in_use; /* last store of a claim, first of what a reaper looks at */
-    uint32_t generation;
-    int32_t pid; /* in the namespace of the process itself: information only */
+    uint32_t generation; /* counts the owners of this slot */
+    int32_t pid;         /* in the namespace of the process itself: information only */
     uint32_t tag;
+    uint32_t pad;
     uint64_t started; /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
     uint32_t contexts[SG_GPUS_MAX];              /* live contexts of this process per GPU */
     uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES];  /* derived; what it created and still lives */
     uint64_t imported[SG_GPUS_MAX];              /* derived; others' objects it holds, not in bytes */
-    struct sg_channel channels[SG_GPUS_MAX];
 };
 
 /* The processes of one tenant directory. bytes includes objects that outlive their creator. */
@@ -127,13 +131,24 @@ struct sg_object {
     uint64_t holders[SG_CLIENTS_MAX / 64];
 };
 
-/* Faults on demand; written by simgpuctl, read by the libraries at every call they name. */
+/* A fault of the calls with one exported name. */
+struct sg_call_fault {
+    char call[SG_CALL_BYTES];
+    uint64_t left; /* calls still to answer so; SG_FAULT_FOREVER never runs out */
+    uint32_t result;
+    uint32_t delay_us;
+};
+
+/* Faults on demand; written by simgpuctl, read by the libraries at every call. */
 struct sg_faults {
+    uint32_t armed;         /* 0 while no other member is set: all that a healthy machine reads */
     uint32_t cuda_result;   /* every launch, copy and synchronisation answers it; 0 = none */
     uint32_t alloc_result;  /* every allocation of device memory answers it */
     uint32_t nvml_result;   /* every NVML device query answers it */
     uint32_t call_delay_us; /* added to every call that enters the driver */
-    uint64_t xid;           /* last injected Xid; information for event readers */
+    uint32_t pad;
+    uint64_t xid; /* last injected Xid; information for event readers */
+    struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 
 struct sg_gpu {
@@ -165,8 +180,8 @@ struct sg_state {
     uint64_t slice_ns; /* default time slice */
     uint64_t key_seed;
     struct sg_lock lock;
-    uint32_t object_hint;
-    uint32_t pad;
+    uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
+    uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: last store of a claim */
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
     struct sg_gpu gpus[SG_GPUS_MAX];
@@ -181,8 +196,10 @@ struct sg_instance {
     size_t mapped;
     int fd;           /* holds the locks; CLOEXEC */
     uint32_t id;      /* client slot, or SG_CLIENTS_MAX + visitor number */
-    uint32_t pad;
-    char dir[4096];   /* instance directory D */
+    int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock */
+    pthread_mutex_t state_threads; /* before the state lock: it tells processes apart, not threads */
+    pthread_mutex_t schedule_threads[SG_GPUS_MAX];
+    char dir[SG_PATH_BYTES]; /* instance directory D */
 };
 
 struct sg_create_gpu {
@@ -218,20 +235,34 @@ static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu)
 /* place.c: finding D. Writes the instance directory and the tenant tag for a library whose own file
  * (or anything in it) is at `self`: a `simgpu` link beside it, that directory itself, or the
  * environment's DIVVY_SIMGPU. -ENOENT when there is none. */
-int sg_find(const void *self, char dir[4096], char tag[SG_TAG_BYTES]);
+int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]);
+
+static inline struct sg_channel *sg_channel(const struct sg_instance *in, uint32_t client,
+                                            uint32_t gpu)
+{
+    struct sg_channel *first =
+        (struct sg_channel *)((char *)in->state + in->state->channels_offset);
+
+    return first + (size_t)client * in->state->gpu_count + gpu;
+}
+/* The file of a GPU's contents; a negative errno when it cannot be opened. */
+int sg_memory_fd(struct sg_instance *in, uint32_t gpu);
 
 /* lock.c */
-void sg_lock(struct sg_instance *in, struct sg_lock *lock);
-void sg_unlock(struct sg_instance *in, struct sg_lock *lock);
 /* The state lock; recovers from a dead holder before it returns. */
 void sg_state_lock(struct sg_instance *in);
 void sg_state_unlock(struct sg_instance *in);
+/* The lock of one GPU's schedule. */
+void sg_schedule_lock(struct sg_instance *in, uint32_t gpu);
+void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu);
 /* Whether another opening with this identity lives; true for one's own. */
 bool sg_alive(const struct sg_instance *in, uint32_t id);
 
 /* reap.c; the state lock is held. */
 /* Frees everything of dead clients; returns how many there were. */
 unsigned sg_reap(struct sg_instance *in);
+/* Frees everything of one client and its slot. */
+void sg_reap_client(struct sg_instance *in, uint32_t client);
 /* Derives all counters anew from block tables, objects and slots. */
 void sg_recount(struct sg_instance *in);
 /* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) */
@@ -245,6 +276,9 @@ uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t 
  * after reaping; nothing is taken then. */
 int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category category, uint32_t n,
                    uint32_t *numbers);
+/* Makes the contents of private blocks of the caller read as zero; needs no lock. Worth doing before
+ * the lock is taken for sg_blocks_return, which would do it with everybody waiting. */
+void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
 /* Returns private blocks of the caller. */
 void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
 /* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full. */
@@ -254,8 +288,12 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
  * -ENOENT when there is no such object with that key. */
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
                    uint32_t capacity);
+/* The key of an object of the caller's. */
+uint64_t sg_object_key(const struct sg_instance *in, uint32_t object);
 /* Ends the caller's hold; frees the object with its last holder. */
 void sg_object_drop(struct sg_instance *in, uint32_t object);
+/* The same for any client: for reaping. */
+void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client);
 
 /* schedule.c: the simulated GPU's time. */
 /* The clock of the machine. */
@@ -265,7 +303,9 @@ void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
 /* Gives the caller's channel work that can run from `now` on; returns the position at which the work
  * ends: the work is done when the channel's executed reaches it. */
 uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns);
-/* Moment at which the caller's channel reached the position; 0 when it has not, `now` being decided. */
-uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position);
+/* Decides up to `now` and returns the moment at which the caller's channel reached the position; 0
+ * when it has not, and then *left is the work still before it. */
+uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
+                    uint64_t *left);
 
 #endif

@@ -1,0 +1,55 @@
+/* Where a copy of the simulated driver finds its machine. */
+#define _GNU_SOURCE
+#include "simgpu/state.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Whether dir/state is there; then `found` becomes dir's absolute name. */
+static bool holds_state(const char *dir, char found[SG_PATH_BYTES])
+{
+    char path[SG_PATH_BYTES + 8];
+    char resolved[PATH_MAX];
+    struct stat info;
+
+    if (snprintf(path, sizeof path, "%s/state", dir) >= (int)sizeof path)
+        return false;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || !realpath(dir, resolved))
+        return false;
+    memcpy(found, resolved, strlen(resolved) + 1);
+    return true;
+}
+
+static void name_of(const char *dir, char tag[SG_TAG_BYTES])
+{
+    const char *slash = strrchr(dir, '/');
+
+    snprintf(tag, SG_TAG_BYTES, "%.*s", (int)SG_TAG_BYTES - 1, slash ? slash + 1 : dir);
+}
+
+int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES])
+{
+    char beside[SG_PATH_BYTES], link[SG_PATH_BYTES + 8];
+    Dl_info info;
+
+    tag[0] = '\0';
+    /* The name as it was loaded: links stay links, so a tenant's directory is seen. */
+    if (dladdr(self, &info) && info.dli_fname && strchr(info.dli_fname, '/') &&
+        snprintf(beside, sizeof beside, "%s", info.dli_fname) < (int)sizeof beside) {
+        *strrchr(beside, '/') = '\0';
+        snprintf(link, sizeof link, "%s/simgpu", beside);
+        if (holds_state(link, dir)) {
+            name_of(beside, tag);
+            return 0;
+        }
+        if (holds_state(beside, dir))
+            return 0;
+    }
+    const char *named = getenv("DIVVY_SIMGPU");
+    return named && holds_state(named, dir) ? 0 : -ENOENT;
+}

@@ -1,0 +1,208 @@
+/* The time of the simulated GPUs.
+ *
+ * A GPU runs one process's channel at a time. Channels with runnable work take turns in order of
+ * their slots, each for its time slice; a channel that is alone runs on. Nobody simulates this in the
+ * background: whoever wants to know decides the schedule from where it was decided last up to the
+ * present, so its exactness does not depend on when any process gets a CPU.
+ *
+ * Work is a sum: a channel has executed so many of the nanoseconds submitted to it. The segments tell
+ * its owner when a position of that sum was reached.
+ */
+#define _GNU_SOURCE
+#include "simgpu/state.h"
+
+#include <time.h>
+
+#define CHECK_ALIVE_NS 2000000u
+
+uint64_t sg_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static bool runnable(const struct sg_gpu *g, uint32_t client)
+{
+    return g->runnable[client / 64] >> (client % 64) & 1;
+}
+
+static void set_runnable(struct sg_gpu *g, uint32_t client, bool on)
+{
+    uint64_t bit = UINT64_C(1) << (client % 64);
+
+    if (on)
+        g->runnable[client / 64] |= bit;
+    else
+        g->runnable[client / 64] &= ~bit;
+}
+
+/* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is none. */
+static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from)
+{
+    for (uint32_t i = 0; i <= SG_CLIENTS_MAX / 64; i++) {
+        uint32_t word = (from / 64 + i) % (SG_CLIENTS_MAX / 64);
+        uint64_t bits = g->runnable[word];
+        if (i == 0)
+            bits &= ~UINT64_C(0) << (from % 64);
+        if (bits)
+            return word * 64 + (uint32_t)__builtin_ctzll(bits);
+    }
+    return SG_CLIENTS_MAX;
+}
+
+static void sample(struct sg_instance *in, uint32_t gpu, uint64_t boundary)
+{
+    struct sg_gpu *g = &in->state->gpus[gpu];
+
+    g->samples[boundary % SG_SAMPLES] = g->busy_ns;
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        struct sg_channel *channel = sg_channel(in, i, gpu);
+        channel->samples[boundary % SG_SAMPLES] = channel->executed;
+    }
+}
+
+/* Moves the clock and takes the samples of the boundaries it passes. */
+static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to)
+{
+    struct sg_gpu *g = &in->state->gpus[gpu];
+    uint64_t boundary = g->clock / SG_SAMPLE_NS + 1, last = to / SG_SAMPLE_NS;
+
+    if (last >= SG_SAMPLES && boundary + SG_SAMPLES <= last)
+        boundary = last - SG_SAMPLES + 1;
+    for (; boundary <= last; boundary++)
+        sample(in, gpu, boundary);
+    g->clock = to;
+}
+
+static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t length)
+{
+    struct sg_segment *last = &channel->segments[(channel->segment_count - 1) % SG_SEGMENTS];
+
+    if (channel->segment_count && last->wall + last->length == wall) {
+        last->length += length;
+    } else {
+        channel->segments[channel->segment_count % SG_SEGMENTS] =
+            (struct sg_segment){.wall = wall, .done = channel->executed, .length = length};
+        channel->segment_count++;
+    }
+    channel->executed += length;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One step of the schedule: until something changes, at most up to `now`. */
+static void step(struct sg_instance *in, uint32_t gpu, uint64_t now)
+{
+    struct sg_gpu *g = &in->state->gpus[gpu];
+    uint32_t client = g->slice_left && runnable(g, g->current % SG_CLIENTS_MAX)
+                          ? g->current
+                          : next_runnable(g, (g->current + 1) % SG_CLIENTS_MAX);
+
+    if (client == SG_CLIENTS_MAX) {
+        pass_to(in, gpu, now);
+        return;
+    }
+    struct sg_channel *channel = sg_channel(in, client, gpu);
+    if (client != g->current || g->slice_left == 0) {
+        g->current = client;
+        g->slice_left = channel->slice_ns ? channel->slice_ns : in->state->slice_ns;
+    }
+    uint64_t left = channel->submitted - channel->executed;
+    uint64_t run = least(least(now - g->clock, left), g->slice_left);
+    run = least(run, (g->clock / SG_SAMPLE_NS + 1) * SG_SAMPLE_NS - g->clock);
+    run_segment(channel, g->clock, run);
+    g->busy_ns += run;
+    g->slice_left -= run;
+    if (run == left) {
+        set_runnable(g, client, false);
+        g->slice_left = 0;
+    }
+    pass_to(in, gpu, g->clock + run);
+}
+
+/* Takes the dead off the GPU: nobody waits for their work, and it would take others' time. */
+static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now)
+{
+    struct sg_gpu *g = &in->state->gpus[gpu];
+
+    if (now - g->checked < CHECK_ALIVE_NS)
+        return;
+    g->checked = now;
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
+        if (g->runnable[i / 64] == 0) {
+            i |= 63;
+        } else if (runnable(g, i) && !sg_alive(in, i)) {
+            struct sg_channel *channel = sg_channel(in, i, gpu);
+            channel->submitted = channel->executed;
+            set_runnable(g, i, false);
+        }
+    }
+}
+
+static void advance(struct sg_instance *in, uint32_t gpu, uint64_t now)
+{
+    struct sg_gpu *g = &in->state->gpus[gpu];
+
+    if (now > g->clock)
+        drop_dead(in, gpu, now);
+    while (g->clock < now)
+        step(in, gpu, now);
+}
+
+void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now)
+{
+    sg_schedule_lock(in, gpu);
+    advance(in, gpu, now);
+    sg_schedule_unlock(in, gpu);
+}
+
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns)
+{
+    struct sg_channel *channel = sg_channel(in, in->id, gpu);
+    uint64_t position;
+
+    sg_schedule_lock(in, gpu);
+    advance(in, gpu, now);
+    position = channel->submitted += work_ns;
+    if (position > channel->executed)
+        set_runnable(&in->state->gpus[gpu], in->id, true);
+    sg_schedule_unlock(in, gpu);
+    return position;
+}
+
+/* When the position was passed; positions older than the oldest segment count as reached with it. */
+static uint64_t look_up(const struct sg_channel *channel, uint64_t position)
+{
+    uint64_t count = channel->segment_count;
+    uint64_t kept = least(count, SG_SEGMENTS);
+    uint64_t moment = 1;
+
+    for (uint64_t i = 0; i < kept; i++) {
+        const struct sg_segment *s = &channel->segments[(count - 1 - i) % SG_SEGMENTS];
+        moment = s->wall;
+        if (position > s->done)
+            return s->wall + least(position - s->done, s->length);
+    }
+    return moment;
+}
+
+uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
+                    uint64_t *left)
+{
+    struct sg_channel *channel = sg_channel(in, in->id, gpu);
+    uint64_t moment = 0;
+
+    sg_schedule_lock(in, gpu);
+    advance(in, gpu, now);
+    if (channel->executed >= position)
+        moment = look_up(channel, position);
+    else
+        *left = position - channel->executed;
+    sg_schedule_unlock(in, gpu);
+    return moment;
+}
