@@ -8,7 +8,7 @@ NVML_LIBRARY := $(B)/lib/divvy/libnvidia-ml.so.1
 NVML_STUB := $(B)/obj/nvml/stub/libnvidia-ml-real.so.1
 NVML_TEST := $(B)/test/nvml
 NVML_TEST_DRIVER := $(NVML_TEST)/driver.so
-NVML_TESTS := $(addprefix $(NVML_TEST)/,lookup memory closed)
+NVML_TESTS := $(addprefix $(NVML_TEST)/,lookup memory closed threads)
 
 ALL_C += $(NVML_LIBRARY)
 C_TESTS += $(NVML_TESTS)

@@ -13,37 +13,41 @@
 #define UUID_TEXT 96
 
 static _Atomic(dv_share *) opened;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* over dv_share_open, nothing else */
 
 /* The share's devices in the driver's order. The order is that of the machine and outlives every
  * initialisation, so it is worked out once; threads that do so together store the same values. */
 static _Atomic unsigned char order[DV_DEVICES_MAX];
 static atomic_bool ordered;
 
+/* A thread that does not exist in the child may have been opening the share. */
 static void after_fork(void) {
     dv_share *share = atomic_load(&opened);
+    opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (share != NULL) {
         dv_share_forked(share);
     }
 }
 
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
 nvmlReturn_t gpus_open(void) {
-    if (atomic_load_explicit(&opened, memory_order_acquire) != NULL) {
-        return NVML_SUCCESS;
-    }
     const char *directory = dv_substitute_directory();
     dv_reason reason = {.text = ""};
     dv_share *share = NULL;
-    dv_status status = dv_share_open(directory, &share, &reason);
+    dv_status status = DV_OK;
+    pthread_mutex_lock(&opening);
+    if (atomic_load(&opened) == NULL) {
+        status = dv_share_open(directory, &share, &reason);
+        atomic_store_explicit(&opened, share, memory_order_release);
+    }
+    pthread_mutex_unlock(&opening);
     if (status != DV_OK) {
         dv_log("NVML refused: share in \"%s\": %s: %s", directory, dv_status_name(status),
                reason.text);
         return NVML_ERROR_UNKNOWN;
-    }
-    dv_share *none = NULL;
-    /* A thread that loses this race leaves one unused mapping behind for the life of the process.
-     */
-    if (atomic_compare_exchange_strong(&opened, &none, share)) {
-        pthread_atfork(NULL, NULL, after_fork);
     }
     return NVML_SUCCESS;
 }

@@ -41,7 +41,7 @@ static void call_itself(void) {
 }
 
 nvmlReturn_t nvmlInit_v2(void) {
-    driver.sessions++;
+    atomic_fetch_add(&driver.sessions, 1);
     return NVML_SUCCESS;
 }
 
@@ -58,7 +58,7 @@ nvmlReturn_t nvmlShutdown(void) {
     if (driver.sessions == 0) {
         return NVML_ERROR_UNINITIALIZED;
     }
-    driver.sessions--;
+    atomic_fetch_sub(&driver.sessions, 1);
     return NVML_SUCCESS;
 }
 

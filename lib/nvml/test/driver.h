@@ -6,6 +6,7 @@
 
 #include "abi/nvml_functions.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define FAKE_GPUS 4u
@@ -21,7 +22,7 @@ struct fake_process {
 };
 
 struct fake_driver {
-    unsigned int sessions;              /* nvmlInit less nvmlShutdown */
+    _Atomic unsigned int sessions;      /* nvmlInit less nvmlShutdown */
     unsigned long long used[FAKE_GPUS]; /* bytes */
     struct fake_process processes[FAKE_PROCESSES];
     unsigned int process_count;

@@ -80,8 +80,9 @@ static void write_config(const struct setting *setting) {
 
 static void write_state(const struct setting *setting) {
     size_t size = sizeof(dv_page_state) + SHARE_GPUS * sizeof(dv_page_gpu);
-    dv_page_state *state = calloc(1, size);
+    dv_page_state *state = aligned_alloc(_Alignof(dv_page_state), size);
     CHECK(state != NULL);
+    memset(state, 0, size);
     state->header = (dv_page_header){
         .magic = DV_PAGE_STATE_MAGIC, .version = DV_PAGE_VERSION, .size = (uint32_t)size};
     state->device_count = SHARE_GPUS;
