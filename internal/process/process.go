@@ -1,0 +1,135 @@
+// Package process tells processes apart and notices their end, by /proc and
+// pid file descriptors.
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrGone is returned for a process that does not exist any more.
+var ErrGone = errors.New("no such process")
+
+// ID names one process for good: a pid alone is used again.
+type ID struct {
+	PID int `json:"pid"`
+	// Start is in clock ticks after boot.
+	Start uint64 `json:"start"`
+}
+
+// stat is what /proc/PID/stat tells.
+type stat struct {
+	parent int
+	start  uint64
+	dead   bool
+}
+
+// Find returns the ID of the process that has a pid now.
+func Find(pid int) (ID, error) {
+	s, err := read(pid)
+	if err != nil {
+		return ID{}, err
+	}
+	return ID{PID: pid, Start: s.start}, nil
+}
+
+// Alive reports whether the process still runs; a zombie does not.
+func (id ID) Alive() bool {
+	s, err := read(id.PID)
+	return err == nil && s.start == id.Start && !s.dead
+}
+
+// Ancestors returns the pids of a process's parents, the nearest first.
+func Ancestors(pid int) []int {
+	var parents []int
+	for range 64 { // a bound, should the tree change under us
+		s, err := read(pid)
+		if err != nil || s.parent <= 0 {
+			break
+		}
+		parents = append(parents, s.parent)
+		pid = s.parent
+	}
+	return parents
+}
+
+func read(pid int) (stat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, fmt.Errorf("%w: pid %d", ErrGone, pid)
+	}
+	return parse(data)
+}
+
+// parse reads the fields after the program's name, which may itself contain
+// blanks and parentheses (proc_pid_stat(5): fields 3, 4, 20 and 22).
+func parse(data []byte) (stat, error) {
+	_, rest, found := cutLast(data, ')')
+	fields := bytes.Fields(rest)
+	if !found || len(fields) < 20 {
+		return stat{}, fmt.Errorf("read process: %d fields", len(fields))
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	if err != nil {
+		return stat{}, fmt.Errorf("read process: %w", err)
+	}
+	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("read process: %w", err)
+	}
+	// A leader that has ended while other threads of it run is a zombie too.
+	state, threads := fields[0][0], string(fields[17])
+	dead := state == 'X' || state == 'Z' && (threads == "0" || threads == "1")
+	return stat{parent: parent, start: start, dead: dead}, nil
+}
+
+func cutLast(data []byte, sep byte) (before, after []byte, found bool) {
+	i := bytes.LastIndexByte(data, sep)
+	if i < 0 {
+		return data, nil, false
+	}
+	return data[:i], data[i+1:], true
+}
+
+// Watch returns a channel that is closed when the process has ended, at once
+// if it has already. stop ends the watch.
+func (id ID) Watch() (done <-chan struct{}, stop func(), err error) {
+	closed := make(chan struct{})
+	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
+	switch {
+	case errors.Is(err, unix.ESRCH) || err == nil && !id.Alive():
+		if err == nil {
+			err = unix.Close(fd)
+		} else {
+			err = nil
+		}
+		close(closed)
+		return closed, func() {}, err
+	case err != nil:
+		return nil, nil, fmt.Errorf("watch process %d: %w", id.PID, err)
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("watch process %d: %w", id.PID, err), file.Close())
+	}
+	go func() {
+		// The descriptor becomes readable when the process ends (pidfd_open(2)).
+		ended := false
+		_ = conn.Read(func(uintptr) bool {
+			ended = !id.Alive()
+			return ended
+		})
+		if ended {
+			close(closed)
+		}
+		file.Close()
+	}()
+	return closed, func() { _ = file.SetReadDeadline(time.Unix(1, 0)) }, nil
+}
