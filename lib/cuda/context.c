@@ -1,0 +1,129 @@
+#include "cuda/context.h"
+
+#include <string.h>
+
+#include "common/share.h"
+#include "cuda/device.h"
+#include "cuda/overhead.h"
+#include "cuda/primary.h"
+#include "cuda/table.h"
+#include "cuda/tenant.h"
+
+/* By handle: owner, device; bytes is the usage count of cuCtxAttach and cuCtxDetach. */
+static table contexts;
+static uint32_t lives;  /* the last number given to a life of a context */
+static uint32_t change; /* raised when a handle may mean another context than before */
+
+/* What the calling thread asked for last: programs seldom change their context. */
+static _Thread_local struct {
+    CUcontext context;
+    uint32_t change;
+    struct place place;
+} last __attribute__((tls_model("initial-exec")));
+
+uint32_t context_new_life(void) {
+    return __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
+}
+
+void context_note(CUcontext context, struct place place) {
+    record note = {.bytes = 1, .owner = place.owner, .device = (uint16_t)place.device};
+    table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
+    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+}
+
+bool context_take(CUcontext context, record *note) {
+    bool known = context != NULL && table_take(&contexts, (uint64_t)(uintptr_t)context, note);
+    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+    return known;
+}
+
+void context_put_back(CUcontext context, record note) {
+    table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
+}
+
+bool context_known(CUcontext context, struct place *place) {
+    record note;
+    if (!table_get(&contexts, (uint64_t)(uintptr_t)context, &note)) {
+        return false;
+    }
+    *place = (struct place){.device = note.device, .owner = note.owner};
+    return true;
+}
+
+static bool has_owner(uint64_t key, record *note, void *owner) {
+    (void)key;
+    return note->owner == *(const uint32_t *)owner;
+}
+
+void context_forget_owner(uint32_t owner) {
+    table_sweep(&contexts, has_owner, &owner);
+    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+}
+
+/* The device of a context that we have not seen being made. */
+static CUresult ask_device(CUcontext context, CUdevice *device) {
+    CUcontext popped;
+    CUresult result = DV_CALL(cuCtxPushCurrent_v2, context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuCtxGetDevice, device);
+    DV_CALL(cuCtxPopCurrent_v2, &popped);
+    return result;
+}
+
+static CUresult meet(CUcontext context, struct place *place) {
+    CUdevice device;
+    CUresult result = ask_device(context, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    int number = device_number(device);
+    if (number < 0) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    record old, note = {.bytes = 1, .owner = context_new_life(), .device = (uint16_t)number};
+    bool had;
+    if (table_put(&contexts, (uint64_t)(uintptr_t)context, note, &old, &had) && had) {
+        note = old; /* another thread met it at the same time */
+        context_put_back(context, old);
+    } else {
+        overhead_appeared((unsigned)number);
+    }
+    *place = (struct place){.device = note.device, .owner = note.owner};
+    return CUDA_SUCCESS;
+}
+
+CUresult context_find(CUcontext context, struct place *place) {
+    uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
+    if (last.context == context && last.change == now) {
+        *place = last.place;
+        return CUDA_SUCCESS;
+    }
+    if (!context_known(context, place)) {
+        CUresult result = meet(context, place);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    last.context = context;
+    last.change = now;
+    last.place = *place;
+    return CUDA_SUCCESS;
+}
+
+CUresult context_current(struct place *place) {
+    CUcontext context = NULL;
+    CUresult result = DV_CALL(cuCtxGetCurrent, &context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return context != NULL ? context_find(context, place) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+void context_forked(void) {
+    table_forget(&contexts);
+    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+    primary_forked();
+    overhead_forked();
+}

@@ -1,0 +1,209 @@
+#include "cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "cuda/environment.h"
+#include "cuda/lock.h"
+#include "cuda/tenant.h"
+#include "cuda/visible.h"
+
+static lock guard; /* for what follows; not held during a driver call */
+static bool chosen, found, initialised;
+static struct choices choices;
+
+/* One device as the program sees it: its ordinal is its place here. */
+struct shown {
+    CUdevice device; /* the driver's */
+    int number;      /* in the share */
+};
+static struct shown shown[VISIBLE_MAX];
+static unsigned shown_count;
+
+/* Reads the program's variable at its first cuInit, as the driver does. */
+static void choose(const dv_share *share) {
+    uint8_t uuids[DV_DEVICES_MAX][16];
+    unsigned count = dv_share_device_count(share);
+    lock_take(&guard);
+    if (!chosen) {
+        for (unsigned i = 0; i < count; i++) {
+            memcpy(uuids[i], dv_share_device(share, i)->uuid, 16);
+        }
+        visible_choose((const uint8_t(*)[16])uuids, count, getenv("CUDA_VISIBLE_DEVICES"),
+                       &choices);
+        chosen = true;
+    }
+    lock_give(&guard);
+}
+
+/* What the driver says of one of its devices. In MIG mode uuid is the instance's and gpu its GPU's
+ * (cuDeviceGetUuid_v2 and cuDeviceGetUuid); otherwise they are equal. */
+struct identity {
+    CUdevice device;
+    CUuuid uuid;
+    CUuuid gpu;
+};
+
+static unsigned ask_driver(struct identity *devices) {
+    int count = 0;
+    unsigned known = 0;
+    if (DV_CALL(cuDeviceGetCount, &count) != CUDA_SUCCESS) {
+        return 0;
+    }
+    for (int i = 0; i < count && known < DRIVER_DEVICES_MAX; i++) {
+        struct identity *d = &devices[known];
+        if (DV_CALL(cuDeviceGet, &d->device, i) != CUDA_SUCCESS ||
+            DV_CALL(cuDeviceGetUuid, &d->gpu, d->device) != CUDA_SUCCESS) {
+            continue;
+        }
+        if (DV_CALL(cuDeviceGetUuid_v2, &d->uuid, d->device) != CUDA_SUCCESS) {
+            d->uuid = d->gpu;
+        }
+        known++;
+    }
+    return known;
+}
+
+/* The device's number in the share if it is what was chosen, else -1. */
+static int match(const dv_share *share, const struct choice *choice, const struct identity *device) {
+    int number = dv_share_find(share, (const uint8_t *)device->gpu.bytes);
+    if (number < 0) {
+        number = dv_share_find(share, (const uint8_t *)device->uuid.bytes);
+    }
+    bool same = memcmp(choice->uuid, device->uuid.bytes, 16) == 0 ||
+                (!choice->instance && memcmp(choice->uuid, device->gpu.bytes, 16) == 0);
+    return same ? number : -1;
+}
+
+/* Which of the driver's devices the program sees. Asks the driver, then publishes once. */
+static void find_devices(const dv_share *share) {
+    struct identity devices[DRIVER_DEVICES_MAX];
+    struct shown list[VISIBLE_MAX];
+    unsigned known = ask_driver(devices), count = 0;
+    uint64_t taken = 0;
+    for (unsigned c = 0; c < choices.count; c++) {
+        for (unsigned d = 0; d < known; d++) {
+            int number = taken >> d & 1 ? -1 : match(share, &choices.at[c], &devices[d]);
+            if (number >= 0) {
+                list[count++] = (struct shown){devices[d].device, number};
+                taken |= (uint64_t)1 << d;
+                break;
+            }
+        }
+    }
+    lock_take(&guard);
+    if (!found && known > 0) {
+        memcpy(shown, list, sizeof list[0] * count);
+        shown_count = count;
+        __atomic_store_n(&found, true, __ATOMIC_RELEASE);
+    }
+    lock_give(&guard);
+}
+
+static bool devices_known(void) {
+    if (__atomic_load_n(&found, __ATOMIC_ACQUIRE)) {
+        return true;
+    }
+    dv_share *share = tenant_share();
+    if (share == NULL) {
+        return false;
+    }
+    choose(share);
+    find_devices(share);
+    return __atomic_load_n(&found, __ATOMIC_ACQUIRE);
+}
+
+int device_number(CUdevice device) {
+    for (unsigned i = 0; devices_known() && i < shown_count; i++) {
+        if (shown[i].device == device) {
+            return shown[i].number;
+        }
+    }
+    return -1;
+}
+
+bool device_of_number(unsigned number, CUdevice *device) {
+    for (unsigned i = 0; devices_known() && i < shown_count; i++) {
+        if (shown[i].number == (int)number) {
+            *device = shown[i].device;
+            return true;
+        }
+    }
+    return false;
+}
+
+static CUresult initialise(unsigned flags) {
+    char entry[ENVIRONMENT_ENTRY] = "CUDA_VISIBLE_DEVICES=";
+    size_t name = strlen(entry);
+    if (!visible_write(&choices, entry + name, sizeof entry - name) || !environment_enter(entry)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = DV_CALL(cuInit, flags);
+    environment_leave();
+    return result;
+}
+
+CUresult cuInit(unsigned flags) {
+    if (dv_depth > 0 || __atomic_load_n(&initialised, __ATOMIC_ACQUIRE)) {
+        return DV_REAL(cuInit)(flags);
+    }
+    CUresult result = tenant_open();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    choose(tenant_share());
+    result = initialise(flags);
+    if (result == CUDA_SUCCESS && devices_known() && shown_count == 0) {
+        result = CUDA_ERROR_NO_DEVICE;
+    }
+    if (result == CUDA_SUCCESS) {
+        __atomic_store_n(&initialised, true, __ATOMIC_RELEASE);
+    }
+    return result;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+    CUresult result = DV_REAL(cuDeviceGetCount)(count);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        *count = devices_known() ? (int)shown_count : 0;
+    }
+    return result;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    if (dv_depth > 0 || device == NULL || !devices_known()) {
+        return DV_REAL(cuDeviceGet)(device, dv_depth > 0 ? ordinal : -1);
+    }
+    if (ordinal < 0 || (unsigned)ordinal >= shown_count) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = shown[ordinal].device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus) {
+    CUdevice got;
+    CUresult result = DV_REAL(cuDeviceGetByPCIBusId)(device ? &got : NULL, bus);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (dv_depth == 0 && device_number(got) < 0) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = got;
+    return result;
+}
+
+CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
+    CUresult result = DV_REAL(cuDeviceGetName)(name, room, device);
+    int number = result == CUDA_SUCCESS && dv_depth == 0 ? device_number(device) : -1;
+    if (number >= 0) {
+        const char *given = dv_share_device(tenant_share(), (unsigned)number)->name;
+        if (given[0] != '\0') {
+            snprintf(name, (size_t)room, "%s", given);
+        }
+    }
+    return result;
+}

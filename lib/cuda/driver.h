@@ -1,0 +1,16 @@
+/*
+ * The driver's interface as this library sees it: the declared functions are our own exports, and
+ * DV_CALL(name, ...) goes to the driver's function of the same name.
+ */
+#ifndef DIVVY_CUDA_DRIVER_H
+#define DIVVY_CUDA_DRIVER_H
+
+#include <stdbool.h>
+
+#include "abi/cuda_functions.h"
+#include "common/substitute.h"
+
+/* GPUs that a driver is asked about at start; no driver enumerates more. */
+#define DRIVER_DEVICES_MAX 64
+
+#endif

@@ -1,0 +1,15 @@
+#include "cuda/ending.h"
+
+#include "cuda/limbo.h"
+#include "cuda/linear.h"
+#include "cuda/overhead.h"
+
+void context_memory_ended(struct place place) {
+    limbo_context_done(place.owner);
+    linear_context_ended(place.owner);
+}
+
+void context_ended(struct place place) {
+    context_memory_ended(place);
+    overhead_ended(place.device);
+}

@@ -1,0 +1,190 @@
+/*
+ * Stream-ordered memory and the pools it comes from.
+ *
+ * Nothing here waits for a stream. While a stream is captured its allocations and frees become nodes
+ * of a graph, which takes memory when it is instantiated or launched (graph.c), and nothing is charged.
+ */
+#include "cuda/device.h"
+#include "cuda/graph.h"
+#include "cuda/limbo.h"
+#include "cuda/linear.h"
+#include "cuda/pool.h"
+#include "cuda/stream.h"
+#include "cuda/tenant.h"
+
+/* A pool of which the driver says nothing is not one; if the driver allocates from it all the same,
+ * nobody could tell what that costs. */
+static CUresult open_pool(struct pool *pool, struct claim *claim, size_t bytes) {
+    return pool != NULL ? pool_open(pool, claim, bytes) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The current pool of the stream's GPU, which cuMemAllocAsync takes from. */
+static CUresult open_current_pool(CUstream stream, struct pool **pool, struct claim *claim,
+                                  size_t bytes) {
+    struct place place;
+    CUmemoryPool handle = NULL;
+    CUdevice device = 0;
+    if (tenant_open() != CUDA_SUCCESS) {
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    CUresult result = stream_place(stream, &place);
+    if (result == CUDA_SUCCESS && !device_of_number(place.device, &device)) {
+        result = CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuDeviceGetMemPool, &handle, device);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *pool = pool_note(handle, place.device, true);
+    return open_pool(*pool, claim, bytes);
+}
+
+static CUresult open_given_pool(CUmemoryPool handle, struct pool **pool, struct claim *claim,
+                                size_t bytes) {
+    if (tenant_open() != CUDA_SUCCESS) {
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    *pool = pool_find(handle);
+    return open_pool(*pool, claim, bytes);
+}
+
+/* The driver has answered an allocation out of a pool. */
+static CUresult kept(struct pool *pool, struct claim *claim, CUresult result, CUdeviceptr got,
+                     CUstream stream, CUdeviceptr *address) {
+    if (result != CUDA_SUCCESS) {
+        claim_settle(claim, 0);
+        return result;
+    }
+    result = pool_keep(pool, claim, got);
+    if (result != CUDA_SUCCESS) {
+        DV_CALL(cuMemFreeAsync, got, stream);
+        return result;
+    }
+    *address = got;
+    return CUDA_SUCCESS;
+}
+
+static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note) {
+    if (result == CUDA_SUCCESS) {
+        pool_freed(note);
+    } else {
+        pool_put_back(address, note);
+    }
+    return result;
+}
+
+/* Memory that did not come from a pool is there until the stream gets to the free. */
+static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note,
+                               CUstream stream) {
+    if (result == CUDA_SUCCESS) {
+        limbo_enter(address, note, stream);
+    } else {
+        linear_put_back(address, note);
+    }
+    return result;
+}
+
+/* What the handle of a default stream names: of one per thread, no stream that others could ask. */
+#define DEFAULT(stream) (stream)
+#define DEFAULT_ptsz(stream) ((stream) != NULL ? (stream) : CU_STREAM_PER_THREAD)
+
+/* The two ways to allocate and the one to free, for both meanings of the default stream. */
+#define STREAM_ORDERED(suffix)                                                                     \
+    CUresult cuMemAllocAsync##suffix(CUdeviceptr *address, size_t bytes, CUstream stream) {        \
+        struct claim claim;                                                                        \
+        struct pool *pool;                                                                         \
+        CUdeviceptr got = 0;                                                                       \
+        if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+            graph_memory_used();                                                                   \
+            return DV_REAL(cuMemAllocAsync##suffix)(address, bytes, stream);                       \
+        }                                                                                          \
+        CUresult result = open_current_pool(stream, &pool, &claim, bytes);                         \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(cuMemAllocAsync##suffix, &got, bytes, stream);                        \
+            result = kept(pool, &claim, result, got, stream, address);                             \
+        }                                                                                          \
+        return result;                                                                             \
+    }                                                                                              \
+                                                                                                   \
+    CUresult cuMemAllocFromPoolAsync##suffix(CUdeviceptr *address, size_t bytes,                   \
+                                             CUmemoryPool handle, CUstream stream) {               \
+        struct claim claim;                                                                        \
+        struct pool *pool;                                                                         \
+        CUdeviceptr got = 0;                                                                       \
+        if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+            graph_memory_used();                                                                   \
+            return DV_REAL(cuMemAllocFromPoolAsync##suffix)(address, bytes, handle, stream);       \
+        }                                                                                          \
+        CUresult result = open_given_pool(handle, &pool, &claim, bytes);                           \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(cuMemAllocFromPoolAsync##suffix, &got, bytes, handle, stream);        \
+            result = kept(pool, &claim, result, got, stream, address);                             \
+        }                                                                                          \
+        return result;                                                                             \
+    }                                                                                              \
+                                                                                                   \
+    CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
+        record note;                                                                               \
+        if (dv_depth > 0 || stream_captured##suffix(stream)) {                                     \
+            return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
+        }                                                                                          \
+        if (pool_take(address, &note)) {                                                           \
+            CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
+            return freed_to_pool(result, address, note);                                           \
+        }                                                                                          \
+        if (linear_take(address, &note)) {                                                         \
+            CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
+            return freed_in_order(result, address, note, DEFAULT##suffix(stream));                                  \
+        }                                                                                          \
+        return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                                   \
+    }
+
+STREAM_ORDERED()
+STREAM_ORDERED(_ptsz)
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
+    CUresult result = DV_CALL(cuMemPoolCreate, pool, props);
+    if (result != CUDA_SUCCESS || dv_depth > 0 || tenant_open() != CUDA_SUCCESS) {
+        return result;
+    }
+    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        int number = device_number(props->location.id);
+        if (number >= 0) {
+            pool_note(*pool, (unsigned)number, true);
+        }
+    } else {
+        pool_note(*pool, 0, false);
+    }
+    return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+    struct pool *pool = dv_depth == 0 ? pool_ending(handle) : NULL;
+    CUresult result = DV_CALL(cuMemPoolDestroy, handle);
+    if (pool != NULL) {
+        pool_ended(pool, handle, result == CUDA_SUCCESS);
+    }
+    return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    CUresult result = DV_CALL(cuMemPoolTrimTo, handle, keep);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        pool_reread(handle);
+    }
+    return result;
+}
+
+/* The memory of an imported pool is its maker's; what is imported out of it is charged here too, as
+ * the maker may end first (hooks_import.c). */
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+    CUresult result = DV_CALL(cuMemPoolImportFromShareableHandle, pool, handle, type, flags);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        pool_note(*pool, 0, false);
+    }
+    return result;
+}

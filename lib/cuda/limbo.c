@@ -1,0 +1,143 @@
+#include "cuda/limbo.h"
+
+#include "cuda/linear.h"
+#include "cuda/stream.h"
+
+#define STREAMS_MAX 64 /* asked at once */
+
+static table waiting;    /* by address: the notes of linear.c */
+static table in_streams; /* by address: bytes is the stream's handle */
+static uint32_t count;   /* in waiting */
+
+/* Streams whose handle does not name one stream for good are known by their context alone. */
+static uint64_t handle_of(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? 0 : (uint64_t)(uintptr_t)stream;
+}
+
+void limbo_enter(uint64_t address, record note, CUstream stream) {
+    record place = {.bytes = handle_of(stream)};
+    if (place.bytes != 0) {
+        table_put(&in_streams, address, place, NULL, NULL);
+    }
+    if (table_put(&waiting, address, note, NULL, NULL)) {
+        __atomic_add_fetch(&count, 1, __ATOMIC_RELEASE);
+    }
+}
+
+static bool is_empty(void) {
+    return __atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void release(uint64_t address) {
+    record note;
+    if (table_take(&waiting, address, &note)) {
+        __atomic_sub_fetch(&count, 1, __ATOMIC_RELAXED);
+        linear_release(address, note);
+    }
+}
+
+/* Addresses found by a sweep, released a batch at a time: a sweep's visit holds a lock. */
+struct batch {
+    uint64_t match;
+    unsigned size;
+    uint64_t addresses[256];
+};
+
+static bool of_stream(uint64_t address, record *place, void *arg) {
+    struct batch *batch = arg;
+    if (place->bytes != batch->match || batch->size == 256) {
+        return false;
+    }
+    batch->addresses[batch->size++] = address;
+    return true;
+}
+
+static bool of_context(uint64_t address, record *note, void *arg) {
+    struct batch *batch = arg;
+    if (note->owner == batch->match && batch->size < 256) {
+        batch->addresses[batch->size++] = address;
+    }
+    return false;
+}
+
+static void release_all(table *t, bool (*visit)(uint64_t, record *, void *), uint64_t match) {
+    struct batch batch = {.match = match};
+    do {
+        batch.size = 0;
+        table_sweep(t, visit, &batch);
+        for (unsigned i = 0; i < batch.size; i++) {
+            table_take(&in_streams, batch.addresses[i], NULL);
+            release(batch.addresses[i]);
+        }
+    } while (batch.size == 256);
+}
+
+void limbo_stream_done(CUstream stream) {
+    if (!is_empty() && handle_of(stream) != 0) {
+        release_all(&in_streams, of_stream, handle_of(stream));
+    }
+}
+
+void limbo_context_done(uint32_t owner) {
+    if (!is_empty()) {
+        release_all(&waiting, of_context, owner);
+    }
+}
+
+static bool forget_stream(uint64_t address, record *place, void *handle) {
+    (void)address;
+    return place->bytes == *(const uint64_t *)handle;
+}
+
+void limbo_stream_destroyed(CUstream stream) {
+    uint64_t handle = handle_of(stream);
+    if (!is_empty()) {
+        table_sweep(&in_streams, forget_stream, &handle);
+    }
+}
+
+struct streams {
+    unsigned size;
+    uint64_t handles[STREAMS_MAX];
+};
+
+static bool collect(uint64_t address, record *place, void *arg) {
+    struct streams *streams = arg;
+    (void)address;
+    for (unsigned i = 0; i < streams->size; i++) {
+        if (streams->handles[i] == place->bytes) {
+            return false;
+        }
+    }
+    if (streams->size < STREAMS_MAX) {
+        streams->handles[streams->size++] = place->bytes;
+    }
+    return false;
+}
+
+bool limbo_reread(void) {
+    struct streams streams = {0};
+    bool less = false;
+    if (is_empty()) {
+        return false;
+    }
+    table_sweep(&in_streams, collect, &streams);
+    /* Another thread's capture in global mode forbids even a query, unless this thread is relaxed. */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+    for (unsigned i = 0; i < streams.size; i++) {
+        CUstream stream = (CUstream)(uintptr_t)streams.handles[i]; /* NOLINT */
+        if (!stream_captured(stream) && DV_CALL(cuStreamQuery, stream) == CUDA_SUCCESS) {
+            limbo_stream_done(stream);
+            less = true;
+        }
+    }
+    DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+    return less;
+}
+
+void limbo_forked(void) {
+    table_forget(&waiting);
+    table_forget(&in_streams);
+    count = 0;
+}

@@ -1,0 +1,9 @@
+#ifndef DIVVY_CUDA_PRIMARY_H
+#define DIVVY_CUDA_PRIMARY_H
+
+#include "common/substitute.h"
+
+/* Forgets primary and green contexts in the child of a fork. */
+DV_HIDDEN void primary_forked(void);
+
+#endif

@@ -1,0 +1,11 @@
+#include "cuda/reread.h"
+
+#include "cuda/graph.h"
+#include "cuda/limbo.h"
+#include "cuda/pool.h"
+
+bool reread_device(unsigned device) {
+    bool less = pools_reread(device);
+    less = graphs_reread(device) || less;
+    return limbo_reread() || less;
+}
