@@ -1,4 +1,15 @@
-/* Every name of NVML, leading to the driver unless a file beside this one defines it. */
+/* Every name of NVML, leading to the driver unless a file beside this one defines it.
+ *
+ * Defined here are the functions that hand out GPUs, that count memory and that name processes.
+ * What passes, although it tells of the whole GPU:
+ * - clocks, power, temperature, errors, links and counters of the bus: they are the hardware's;
+ * - nvmlDeviceGetFieldValues: no field of it tells of memory in use or of processes;
+ * - performance monitors (nvmlGpm..., nvmlDevicePerfMetrics...), JPEG and optical-flow load: the
+ *   driver does not tell processes apart there;
+ * - nvmlInternalGetExportTable: tables of the driver's own programs, without a documented layout;
+ * - functions that change something: the driver asks for root, and a tenant has no more rights than
+ *   it had;
+ * - vGPU functions: they answer on hosts of virtual machines only. */
 #include "abi/nvml_types.h"
 #include "common/substitute.h"
 

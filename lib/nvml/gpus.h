@@ -3,8 +3,7 @@
  *
  * Handles are the driver's own, so that a program may carry one to a function that we do not touch.
  * Nothing here remembers a handle: a handle is recognised by the UUID that the driver gives for it,
- * which stays right over nvmlShutdown and a second nvmlInit. No lock is held
- * over a driver call.
+ * which stays right over nvmlShutdown and a second nvmlInit. No lock is held over a driver call.
  */
 #ifndef DIVVY_NVML_GPUS_H
 #define DIVVY_NVML_GPUS_H
