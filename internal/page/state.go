@@ -1,0 +1,171 @@
+package page
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Usage is what a tenant's page says of one GPU, in bytes. All of it was
+// written by the tenant.
+type Usage struct {
+	Used, Pending, Overhead uint64
+	// Refused counts reservations that did not fit.
+	Refused uint32
+}
+
+// Process is a slot of a state page that is in use.
+type Process struct {
+	Slot int
+	// PID is in the pid namespace with inode Namespace; HostPID is in the
+	// agent's, 0 if unknown.
+	PID, HostPID int
+	Namespace    uint64
+	// Live is false for a process that died and was not reaped yet.
+	Live bool
+	// Used is charged to it on each GPU, in bytes.
+	Used []uint64
+}
+
+// Snapshot is a state page as it was read: not at one moment, and as true as
+// the tenant is honest.
+type Snapshot struct {
+	Usage     []Usage
+	Processes []Process
+}
+
+// Dead reports whether some process died without being reaped.
+func (s *Snapshot) Dead() bool {
+	for _, p := range s.Processes {
+		if !p.Live {
+			return true
+		}
+	}
+	return false
+}
+
+// Live reports whether some process is alive.
+func (s *Snapshot) Live() bool {
+	for _, p := range s.Processes {
+		if p.Live {
+			return true
+		}
+	}
+	return false
+}
+
+func stateSize(devices int) int64 {
+	return SizeOfState + int64(devices)*SizeOfGPU
+}
+
+// CreateState makes the state page of a tenant with that many GPUs, owned by
+// uid if that is not negative. One that exists and is sound stays.
+func CreateState(path string, devices, uid int) error {
+	if file, err := open(path, os.O_RDONLY, StateMagic, stateSize(devices)); err == nil {
+		return file.Close()
+	}
+	size := stateSize(devices)
+	return create(path, size, 0o600, uid, func(file *os.File) error {
+		var s State
+		s.Header = Header{Magic: StateMagic, Version: Version, Size: uint32(size)}
+		s.DeviceCount = uint32(devices)
+		if _, err := file.WriteAt(encode(&s), 0); err != nil {
+			return fmt.Errorf("write state page: %w", err)
+		}
+		return nil
+	})
+}
+
+// ReadState reads the state page of a tenant with that many GPUs. Nothing in
+// the page can make it fail otherwise than by an error, take long, or read
+// more than the page.
+func ReadState(path string, devices int) (*Snapshot, error) {
+	file, err := open(path, os.O_RDONLY, StateMagic, stateSize(devices))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	s, err := read(file, devices)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// read decodes only what is asked for, by the offsets of the layout: the whole
+// page has tens of thousands of fields.
+func read(file *os.File, devices int) (*Snapshot, error) {
+	data := make([]byte, stateSize(devices))
+	if n, err := file.ReadAt(data, 0); err != nil {
+		return nil, fmt.Errorf("%w: %d of %d bytes can be read: %w", ErrCorrupt, n, len(data), err)
+	}
+	v := view(data)
+	count, slots := v.u32(OffsetOfStateDeviceCount), v.u32(OffsetOfStateSlotCount)
+	if int(count) != devices || slots > Slots {
+		return nil, fmt.Errorf("%w: it has %d GPUs and %d slots", ErrCorrupt, count, slots)
+	}
+	s := &Snapshot{Usage: make([]Usage, devices)}
+	for i := range int(slots) {
+		slot := view(data[OffsetOfStateSlot+i*SizeOfSlot:])
+		if slot.u32(OffsetOfSlotPID) == 0 {
+			continue
+		}
+		locked, err := byteLocked(file, LockBase+int64(i))
+		if err != nil {
+			return nil, err
+		}
+		s.Processes = append(s.Processes, Process{
+			Slot:      i,
+			PID:       int(int32(slot.u32(OffsetOfSlotPID))),
+			HostPID:   int(int32(slot.u32(OffsetOfSlotHostPID))),
+			Namespace: slot.u64(OffsetOfSlotPIDNamespace),
+			Live:      locked && slot.u32(OffsetOfSlotReaping) == 0,
+			Used:      make([]uint64, devices),
+		})
+	}
+	for device := range devices {
+		s.add(device, view(data[SizeOfState+device*SizeOfGPU:]))
+	}
+	return s, nil
+}
+
+// add takes up one GPU's ledger and what each process holds of it.
+func (s *Snapshot) add(device int, gpu view) {
+	u := &s.Usage[device]
+	u.Used = uint64(gpu.u32(OffsetOfGPUAmounts)) * Unit
+	u.Pending = uint64(gpu.u32(OffsetOfGPUAmounts+4)) * Unit
+	u.Refused = gpu.u32(OffsetOfGPURefused)
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		record := gpu[OffsetOfGPURecord+p.Slot*SizeOfRecord:]
+		done := record.u64(OffsetOfRecordDone)
+		intent := record[OffsetOfRecordIntent+int(done&1)*SizeOfIntent:]
+		p.Used[device] = uint64(intent.u32(OffsetOfIntentCharged)) * Unit
+		u.Overhead += uint64(intent.u32(OffsetOfIntentOverhead)) * Unit
+	}
+}
+
+// view is a part of a page that is as long as its struct at least.
+type view []byte
+
+func (v view) u32(at int) uint32 { return binary.LittleEndian.Uint32(v[at:]) }
+func (v view) u64(at int) uint64 { return binary.LittleEndian.Uint64(v[at:]) }
+
+// byteLocked reports whether another open file description holds a lock on a
+// byte (F_OFD_GETLK, fcntl(2)): a living process holds its slot's.
+func byteLocked(file *os.File, offset int64) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: 0, Start: offset, Len: 1}
+	for {
+		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("look at lock: %w", err)
+		}
+		return lock.Type != unix.F_UNLCK, nil
+	}
+}
