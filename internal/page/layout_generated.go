@@ -2,15 +2,81 @@
 
 package page
 
-// Magic: First word of every page.
-const Magic = 0x657661485f7644
+// ConfigMagic: First word of a config page, the text DVVYCFG1.
+const ConfigMagic = 0x3147464359565644
+
+// StateMagic: First word of a state page, the text DVVYSAT1.
+const StateMagic = 0x3154415359565644
 
 // Version: Version of this layout; a reader refuses any other.
 const Version = 1
 
+// Devices: Most GPUs of one tenant.
+const Devices = 16
+
+// Slots: Most living processes of one tenant.
+const Slots = 1024
+
+// Exports: Most exported allocations of one tenant.
+const Exports = 512
+
+// HolderWords: Words of 64 holder bits, one bit per slot.
+const HolderWords = 16
+
+// KeyBytes: Bytes of an export's key, an IPC handle.
+const KeyBytes = 64
+
+// Unit: Bytes in which the ledger counts.
+const Unit = 512
+
+// LockBase: Offset in the state file of slot 0's lock byte.
+const LockBase = 0x10000000000
+
+// SlotBits: Low bits of a ledger's tag that hold the slot; the others hold the operation's number.
+const SlotBits = 16
+
+// FlagOvercommit: The limits of all tenants may exceed the GPU.
+const FlagOvercommit = 1
+
+// FlagEnv: Our library is put in front by the environment alone.
+const FlagEnv = 2
+
+// PolicyWeighted: Work-conserving, by weight.
+const PolicyWeighted = 0
+
+// PolicyFixed: Hard cap of GPU time.
+const PolicyFixed = 1
+
+// PolicyBurst: Guaranteed cores, idle time above them.
+const PolicyBurst = 2
+
+// ClassOffline: Takes what is left, gives way at once.
+const ClassOffline = 0
+
+// ClassOnline: Latency first.
+const ClassOnline = 1
+
+// ExportFree: An unused place of the export table.
+const ExportFree = 0
+
+// ExportLive: Exported memory that has holders.
+const ExportLive = 1
+
+// ActionNone: The operation concerns no export.
+const ActionNone = 0
+
+// ActionPublish: Makes export (action >> action_bits) - 1 live, held by the slot alone.
+const ActionPublish = 1
+
+// ActionFree: Makes export (action >> action_bits) - 1 free.
+const ActionFree = 2
+
+// ActionBits: Low bits of an intent's action that hold the kind.
+const ActionBits = 2
+
 // Header: How every page begins.
 type Header struct {
-	// Always magic.
+	// config_magic or state_magic.
 	Magic uint64
 	// Always version.
 	Version uint32
@@ -24,4 +90,246 @@ const (
 	OffsetOfHeaderMagic   = 0
 	OffsetOfHeaderVersion = 8
 	OffsetOfHeaderSize    = 12
+)
+
+// Device: One GPU of a config page.
+type Device struct {
+	UUID [16]uint8
+	// Ends with a zero byte; empty if unknown.
+	PCIBusID [32]byte
+	// Product name to show, ends with a zero byte; empty means the driver's.
+	Name [64]byte
+	// Bytes the tenant may hold. The one field read without the seqlock.
+	Limit uint64
+	// Bytes of the GPU.
+	Total uint64
+	// Estimate of what the first context of a process takes.
+	ContextBytes uint64
+	// Bytes by which the driver grows a memory pool.
+	PoolChunk uint64
+	// Percent of GPU time, 1 to 100; 0 guarantees nothing.
+	Cores  uint32
+	Policy uint32
+	// 1 or more.
+	Weight uint32
+	Class  uint32
+	_      [32]byte
+	// What the arbiter grants of GPU time; zero without one.
+	Budget [16]uint64
+	_      [192]byte
+}
+
+// Size and offsets of Device in bytes.
+const (
+	SizeOfDevice               = 512
+	OffsetOfDeviceUUID         = 0
+	OffsetOfDevicePCIBusID     = 16
+	OffsetOfDeviceName         = 48
+	OffsetOfDeviceLimit        = 112
+	OffsetOfDeviceTotal        = 120
+	OffsetOfDeviceContextBytes = 128
+	OffsetOfDevicePoolChunk    = 136
+	OffsetOfDeviceCores        = 144
+	OffsetOfDevicePolicy       = 148
+	OffsetOfDeviceWeight       = 152
+	OffsetOfDeviceClass        = 156
+	OffsetOfDeviceBudget       = 192
+)
+
+// Config: The config page.
+type Config struct {
+	Header Header
+	// Seqlock: odd while the agent writes.
+	Sequence uint32
+	// 1 to devices.
+	DeviceCount uint32
+	Flags       uint32
+	_           [4]byte
+	// Inode of the agent's pid namespace.
+	PIDNamespace uint64
+	// The tenant, ends with a zero byte.
+	ID [64]byte
+	// What users call the tenant, ends with a zero byte.
+	Name   [64]byte
+	_      [24]byte
+	Device [Devices]Device
+}
+
+// Size and offsets of Config in bytes.
+const (
+	SizeOfConfig               = 8384
+	OffsetOfConfigHeader       = 0
+	OffsetOfConfigSequence     = 16
+	OffsetOfConfigDeviceCount  = 20
+	OffsetOfConfigFlags        = 24
+	OffsetOfConfigPIDNamespace = 32
+	OffsetOfConfigID           = 40
+	OffsetOfConfigName         = 104
+	OffsetOfConfigDevice       = 192
+)
+
+// Slot: One process. All but the lock on its byte is information; pid 0 means that nothing is charged here.
+type Slot struct {
+	// In the process's own pid namespace.
+	PID uint32
+	// In the agent's pid namespace, 0 if unknown.
+	HostPID uint32
+	// Clock ticks after boot at which the process started.
+	StartTime uint64
+	// Inode of the process's pid namespace.
+	PIDNamespace uint64
+	// Counts the processes that took this slot.
+	Generation uint64
+	// Differs between the programs that one process becomes by execve.
+	Image uint64
+	// Set while a neighbour, not the process, holds the lock on the slot's byte.
+	Reaping uint32
+	_       [20]byte
+}
+
+// Size and offsets of Slot in bytes.
+const (
+	SizeOfSlot               = 64
+	OffsetOfSlotPID          = 0
+	OffsetOfSlotHostPID      = 4
+	OffsetOfSlotStartTime    = 8
+	OffsetOfSlotPIDNamespace = 16
+	OffsetOfSlotGeneration   = 24
+	OffsetOfSlotImage        = 32
+	OffsetOfSlotReaping      = 40
+)
+
+// Export: Exported memory, which belongs to the share until no process holds it.
+type Export struct {
+	// export_free or export_live; the rest counts only when live.
+	State  uint32
+	Device uint32
+	Units  uint32
+	_      [52]byte
+	Key    [KeyBytes]uint8
+	// Bit s is set while the process in slot s holds the memory.
+	Holders [HolderWords]uint64
+}
+
+// Size and offsets of Export in bytes.
+const (
+	SizeOfExport          = 256
+	OffsetOfExportState   = 0
+	OffsetOfExportDevice  = 4
+	OffsetOfExportUnits   = 8
+	OffsetOfExportKey     = 64
+	OffsetOfExportHolders = 128
+)
+
+// State: The state page up to its GPUs.
+type State struct {
+	Header Header
+	// That of the config page; so many struct gpu follow.
+	DeviceCount uint32
+	// Slots from here on were never used.
+	SlotCount uint32
+	_         [40]byte
+	// 0 or slot + 1 of the process that changes the export table.
+	ExportLock uint32
+	// Set by who waits for export_lock.
+	ExportWaiters uint32
+	_             [56]byte
+	Slot          [Slots]Slot
+	Export        [Exports]Export
+}
+
+// Size and offsets of State in bytes.
+const (
+	SizeOfState                = 196736
+	OffsetOfStateHeader        = 0
+	OffsetOfStateDeviceCount   = 16
+	OffsetOfStateSlotCount     = 20
+	OffsetOfStateExportLock    = 64
+	OffsetOfStateExportWaiters = 68
+	OffsetOfStateSlot          = 128
+	OffsetOfStateExport        = 65664
+)
+
+// Intent: What a process holds on a GPU after an operation, in units.
+type Intent struct {
+	Charged uint32
+	// Reserved for driver calls under way.
+	Pending uint32
+	// What only measurement shows.
+	Overhead uint32
+	// What becomes of an export with this operation, see action_none.
+	Action uint32
+}
+
+// Size and offsets of Intent in bytes.
+const (
+	SizeOfIntent           = 16
+	OffsetOfIntentCharged  = 0
+	OffsetOfIntentPending  = 4
+	OffsetOfIntentOverhead = 8
+	OffsetOfIntentAction   = 12
+)
+
+// Record: The log of one process on one GPU; operation n is described by intent[n & 1].
+type Record struct {
+	// 1 while a thread of the process is in an operation.
+	Lock uint32
+	// Set by threads that wait for the lock.
+	Waiters uint32
+	// Number of the operation begun last.
+	Sequence uint64
+	// Number of the operation completed last: sequence, or one less.
+	Done   uint64
+	Intent [2]Intent
+	_      [8]byte
+}
+
+// Size and offsets of Record in bytes.
+const (
+	SizeOfRecord           = 64
+	OffsetOfRecordLock     = 0
+	OffsetOfRecordWaiters  = 4
+	OffsetOfRecordSequence = 8
+	OffsetOfRecordDone     = 16
+	OffsetOfRecordIntent   = 24
+)
+
+// GPU: The ledger of one GPU, and how its processes wait for each other.
+type GPU struct {
+	// Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word.
+	Amounts uint64
+	// Slot (low slot_bits) and number of the operation that wrote the word last.
+	Tag uint64
+	_   [48]byte
+	// Futex word, counts wake-ups.
+	Wake uint32
+	// Set while somebody may wait on wake.
+	Waiting uint32
+	// Whose reservation goes next: slot + 1 (low slot_bits) and the millisecond at which that ends; or 0.
+	Turn uint64
+	// How much that reservation needs.
+	TurnUnits uint32
+	// Counts refused reservations.
+	Refused uint32
+	_       [40]byte
+	// GPU time the tenant has used; zero without an arbiter.
+	Spent [16]uint64
+	// Per slot the greatest operation known to be in the word or in its past.
+	Applied [Slots]uint64
+	Record  [Slots]Record
+}
+
+// Size and offsets of GPU in bytes.
+const (
+	SizeOfGPU            = 73984
+	OffsetOfGPUAmounts   = 0
+	OffsetOfGPUTag       = 8
+	OffsetOfGPUWake      = 64
+	OffsetOfGPUWaiting   = 68
+	OffsetOfGPUTurn      = 72
+	OffsetOfGPUTurnUnits = 80
+	OffsetOfGPURefused   = 84
+	OffsetOfGPUSpent     = 128
+	OffsetOfGPUApplied   = 256
+	OffsetOfGPURecord    = 8448
 )

@@ -5,15 +5,81 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* First word of every page. */
-#define DV_PAGE_MAGIC UINT64_C(0x657661485f7644)
+/* First word of a config page, the text DVVYCFG1. */
+#define DV_PAGE_CONFIG_MAGIC UINT64_C(0x3147464359565644)
+
+/* First word of a state page, the text DVVYSAT1. */
+#define DV_PAGE_STATE_MAGIC UINT64_C(0x3154415359565644)
 
 /* Version of this layout; a reader refuses any other. */
 #define DV_PAGE_VERSION UINT32_C(1)
 
+/* Most GPUs of one tenant. */
+#define DV_PAGE_DEVICES UINT32_C(16)
+
+/* Most living processes of one tenant. */
+#define DV_PAGE_SLOTS UINT32_C(1024)
+
+/* Most exported allocations of one tenant. */
+#define DV_PAGE_EXPORTS UINT32_C(512)
+
+/* Words of 64 holder bits, one bit per slot. */
+#define DV_PAGE_HOLDER_WORDS UINT32_C(16)
+
+/* Bytes of an export's key, an IPC handle. */
+#define DV_PAGE_KEY_BYTES UINT32_C(64)
+
+/* Bytes in which the ledger counts. */
+#define DV_PAGE_UNIT UINT32_C(512)
+
+/* Offset in the state file of slot 0's lock byte. */
+#define DV_PAGE_LOCK_BASE UINT64_C(0x10000000000)
+
+/* Low bits of a ledger's tag that hold the slot; the others hold the operation's number. */
+#define DV_PAGE_SLOT_BITS UINT32_C(16)
+
+/* The limits of all tenants may exceed the GPU. */
+#define DV_PAGE_FLAG_OVERCOMMIT UINT32_C(1)
+
+/* Our library is put in front by the environment alone. */
+#define DV_PAGE_FLAG_ENV UINT32_C(2)
+
+/* Work-conserving, by weight. */
+#define DV_PAGE_POLICY_WEIGHTED UINT32_C(0)
+
+/* Hard cap of GPU time. */
+#define DV_PAGE_POLICY_FIXED UINT32_C(1)
+
+/* Guaranteed cores, idle time above them. */
+#define DV_PAGE_POLICY_BURST UINT32_C(2)
+
+/* Takes what is left, gives way at once. */
+#define DV_PAGE_CLASS_OFFLINE UINT32_C(0)
+
+/* Latency first. */
+#define DV_PAGE_CLASS_ONLINE UINT32_C(1)
+
+/* An unused place of the export table. */
+#define DV_PAGE_EXPORT_FREE UINT32_C(0)
+
+/* Exported memory that has holders. */
+#define DV_PAGE_EXPORT_LIVE UINT32_C(1)
+
+/* The operation concerns no export. */
+#define DV_PAGE_ACTION_NONE UINT32_C(0)
+
+/* Makes export (action >> action_bits) - 1 live, held by the slot alone. */
+#define DV_PAGE_ACTION_PUBLISH UINT32_C(1)
+
+/* Makes export (action >> action_bits) - 1 free. */
+#define DV_PAGE_ACTION_FREE UINT32_C(2)
+
+/* Low bits of an intent's action that hold the kind. */
+#define DV_PAGE_ACTION_BITS UINT32_C(2)
+
 /* How every page begins. */
 typedef struct dv_page_header {
-    /* Always magic. */
+    /* config_magic or state_magic. */
     uint64_t magic;
     /* Always version. */
     uint32_t version;
@@ -25,5 +91,223 @@ _Static_assert(_Alignof(dv_page_header) == 8, "dv_page_header");
 _Static_assert(offsetof(dv_page_header, magic) == 0, "dv_page_header.magic");
 _Static_assert(offsetof(dv_page_header, version) == 8, "dv_page_header.version");
 _Static_assert(offsetof(dv_page_header, size) == 12, "dv_page_header.size");
+
+/* One GPU of a config page. */
+typedef struct dv_page_device {
+    _Alignas(64) uint8_t uuid[16];
+    /* Ends with a zero byte; empty if unknown. */
+    char pci_bus_id[32];
+    /* Product name to show, ends with a zero byte; empty means the driver's. */
+    char name[64];
+    /* Bytes the tenant may hold. The one field read without the seqlock. */
+    uint64_t limit;
+    /* Bytes of the GPU. */
+    uint64_t total;
+    /* Estimate of what the first context of a process takes. */
+    uint64_t context_bytes;
+    /* Bytes by which the driver grows a memory pool. */
+    uint64_t pool_chunk;
+    /* Percent of GPU time, 1 to 100; 0 guarantees nothing. */
+    uint32_t cores;
+    uint32_t policy;
+    /* 1 or more. */
+    uint32_t weight;
+    uint32_t class;
+    uint8_t pad_160[32];
+    /* What the arbiter grants of GPU time; zero without one. */
+    _Alignas(64) uint64_t budget[16];
+    uint8_t pad_320[192];
+} dv_page_device;
+_Static_assert(sizeof(dv_page_device) == 512, "dv_page_device");
+_Static_assert(_Alignof(dv_page_device) == 64, "dv_page_device");
+_Static_assert(offsetof(dv_page_device, uuid) == 0, "dv_page_device.uuid");
+_Static_assert(offsetof(dv_page_device, pci_bus_id) == 16, "dv_page_device.pci_bus_id");
+_Static_assert(offsetof(dv_page_device, name) == 48, "dv_page_device.name");
+_Static_assert(offsetof(dv_page_device, limit) == 112, "dv_page_device.limit");
+_Static_assert(offsetof(dv_page_device, total) == 120, "dv_page_device.total");
+_Static_assert(offsetof(dv_page_device, context_bytes) == 128, "dv_page_device.context_bytes");
+_Static_assert(offsetof(dv_page_device, pool_chunk) == 136, "dv_page_device.pool_chunk");
+_Static_assert(offsetof(dv_page_device, cores) == 144, "dv_page_device.cores");
+_Static_assert(offsetof(dv_page_device, policy) == 148, "dv_page_device.policy");
+_Static_assert(offsetof(dv_page_device, weight) == 152, "dv_page_device.weight");
+_Static_assert(offsetof(dv_page_device, class) == 156, "dv_page_device.class");
+_Static_assert(offsetof(dv_page_device, budget) == 192, "dv_page_device.budget");
+
+/* The config page. */
+typedef struct dv_page_config {
+    _Alignas(64) dv_page_header header;
+    /* Seqlock: odd while the agent writes. */
+    uint32_t sequence;
+    /* 1 to devices. */
+    uint32_t device_count;
+    uint32_t flags;
+    uint8_t pad_28[4];
+    /* Inode of the agent's pid namespace. */
+    uint64_t pid_namespace;
+    /* The tenant, ends with a zero byte. */
+    char id[64];
+    /* What users call the tenant, ends with a zero byte. */
+    char name[64];
+    uint8_t pad_168[24];
+    dv_page_device device[DV_PAGE_DEVICES];
+} dv_page_config;
+_Static_assert(sizeof(dv_page_config) == 8384, "dv_page_config");
+_Static_assert(_Alignof(dv_page_config) == 64, "dv_page_config");
+_Static_assert(offsetof(dv_page_config, header) == 0, "dv_page_config.header");
+_Static_assert(offsetof(dv_page_config, sequence) == 16, "dv_page_config.sequence");
+_Static_assert(offsetof(dv_page_config, device_count) == 20, "dv_page_config.device_count");
+_Static_assert(offsetof(dv_page_config, flags) == 24, "dv_page_config.flags");
+_Static_assert(offsetof(dv_page_config, pid_namespace) == 32, "dv_page_config.pid_namespace");
+_Static_assert(offsetof(dv_page_config, id) == 40, "dv_page_config.id");
+_Static_assert(offsetof(dv_page_config, name) == 104, "dv_page_config.name");
+_Static_assert(offsetof(dv_page_config, device) == 192, "dv_page_config.device");
+
+/* One process. All but the lock on its byte is information; pid 0 means that nothing is charged here. */
+typedef struct dv_page_slot {
+    /* In the process's own pid namespace. */
+    _Alignas(64) uint32_t pid;
+    /* In the agent's pid namespace, 0 if unknown. */
+    uint32_t host_pid;
+    /* Clock ticks after boot at which the process started. */
+    uint64_t start_time;
+    /* Inode of the process's pid namespace. */
+    uint64_t pid_namespace;
+    /* Counts the processes that took this slot. */
+    uint64_t generation;
+    /* Differs between the programs that one process becomes by execve. */
+    uint64_t image;
+    /* Set while a neighbour, not the process, holds the lock on the slot's byte. */
+    uint32_t reaping;
+    uint8_t pad_44[20];
+} dv_page_slot;
+_Static_assert(sizeof(dv_page_slot) == 64, "dv_page_slot");
+_Static_assert(_Alignof(dv_page_slot) == 64, "dv_page_slot");
+_Static_assert(offsetof(dv_page_slot, pid) == 0, "dv_page_slot.pid");
+_Static_assert(offsetof(dv_page_slot, host_pid) == 4, "dv_page_slot.host_pid");
+_Static_assert(offsetof(dv_page_slot, start_time) == 8, "dv_page_slot.start_time");
+_Static_assert(offsetof(dv_page_slot, pid_namespace) == 16, "dv_page_slot.pid_namespace");
+_Static_assert(offsetof(dv_page_slot, generation) == 24, "dv_page_slot.generation");
+_Static_assert(offsetof(dv_page_slot, image) == 32, "dv_page_slot.image");
+_Static_assert(offsetof(dv_page_slot, reaping) == 40, "dv_page_slot.reaping");
+
+/* Exported memory, which belongs to the share until no process holds it. */
+typedef struct dv_page_export {
+    /* export_free or export_live; the rest counts only when live. */
+    _Alignas(64) uint32_t state;
+    uint32_t device;
+    uint32_t units;
+    uint8_t pad_12[52];
+    _Alignas(64) uint8_t key[DV_PAGE_KEY_BYTES];
+    /* Bit s is set while the process in slot s holds the memory. */
+    uint64_t holders[DV_PAGE_HOLDER_WORDS];
+} dv_page_export;
+_Static_assert(sizeof(dv_page_export) == 256, "dv_page_export");
+_Static_assert(_Alignof(dv_page_export) == 64, "dv_page_export");
+_Static_assert(offsetof(dv_page_export, state) == 0, "dv_page_export.state");
+_Static_assert(offsetof(dv_page_export, device) == 4, "dv_page_export.device");
+_Static_assert(offsetof(dv_page_export, units) == 8, "dv_page_export.units");
+_Static_assert(offsetof(dv_page_export, key) == 64, "dv_page_export.key");
+_Static_assert(offsetof(dv_page_export, holders) == 128, "dv_page_export.holders");
+
+/* The state page up to its GPUs. */
+typedef struct dv_page_state {
+    _Alignas(64) dv_page_header header;
+    /* That of the config page; so many struct gpu follow. */
+    uint32_t device_count;
+    /* Slots from here on were never used. */
+    uint32_t slot_count;
+    uint8_t pad_24[40];
+    /* 0 or slot + 1 of the process that changes the export table. */
+    _Alignas(64) uint32_t export_lock;
+    /* Set by who waits for export_lock. */
+    uint32_t export_waiters;
+    uint8_t pad_72[56];
+    dv_page_slot slot[DV_PAGE_SLOTS];
+    dv_page_export export[DV_PAGE_EXPORTS];
+} dv_page_state;
+_Static_assert(sizeof(dv_page_state) == 196736, "dv_page_state");
+_Static_assert(_Alignof(dv_page_state) == 64, "dv_page_state");
+_Static_assert(offsetof(dv_page_state, header) == 0, "dv_page_state.header");
+_Static_assert(offsetof(dv_page_state, device_count) == 16, "dv_page_state.device_count");
+_Static_assert(offsetof(dv_page_state, slot_count) == 20, "dv_page_state.slot_count");
+_Static_assert(offsetof(dv_page_state, export_lock) == 64, "dv_page_state.export_lock");
+_Static_assert(offsetof(dv_page_state, export_waiters) == 68, "dv_page_state.export_waiters");
+_Static_assert(offsetof(dv_page_state, slot) == 128, "dv_page_state.slot");
+_Static_assert(offsetof(dv_page_state, export) == 65664, "dv_page_state.export");
+
+/* What a process holds on a GPU after an operation, in units. */
+typedef struct dv_page_intent {
+    uint32_t charged;
+    /* Reserved for driver calls under way. */
+    uint32_t pending;
+    /* What only measurement shows. */
+    uint32_t overhead;
+    /* What becomes of an export with this operation, see action_none. */
+    uint32_t action;
+} dv_page_intent;
+_Static_assert(sizeof(dv_page_intent) == 16, "dv_page_intent");
+_Static_assert(_Alignof(dv_page_intent) == 4, "dv_page_intent");
+_Static_assert(offsetof(dv_page_intent, charged) == 0, "dv_page_intent.charged");
+_Static_assert(offsetof(dv_page_intent, pending) == 4, "dv_page_intent.pending");
+_Static_assert(offsetof(dv_page_intent, overhead) == 8, "dv_page_intent.overhead");
+_Static_assert(offsetof(dv_page_intent, action) == 12, "dv_page_intent.action");
+
+/* The log of one process on one GPU; operation n is described by intent[n & 1]. */
+typedef struct dv_page_record {
+    /* 1 while a thread of the process is in an operation. */
+    _Alignas(64) uint32_t lock;
+    /* Set by threads that wait for the lock. */
+    uint32_t waiters;
+    /* Number of the operation begun last. */
+    uint64_t sequence;
+    /* Number of the operation completed last: sequence, or one less. */
+    uint64_t done;
+    dv_page_intent intent[2];
+    uint8_t pad_56[8];
+} dv_page_record;
+_Static_assert(sizeof(dv_page_record) == 64, "dv_page_record");
+_Static_assert(_Alignof(dv_page_record) == 64, "dv_page_record");
+_Static_assert(offsetof(dv_page_record, lock) == 0, "dv_page_record.lock");
+_Static_assert(offsetof(dv_page_record, waiters) == 4, "dv_page_record.waiters");
+_Static_assert(offsetof(dv_page_record, sequence) == 8, "dv_page_record.sequence");
+_Static_assert(offsetof(dv_page_record, done) == 16, "dv_page_record.done");
+_Static_assert(offsetof(dv_page_record, intent) == 24, "dv_page_record.intent");
+
+/* The ledger of one GPU, and how its processes wait for each other. */
+typedef struct dv_page_gpu {
+    /* Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word. */
+    _Alignas(64) uint64_t amounts;
+    /* Slot (low slot_bits) and number of the operation that wrote the word last. */
+    uint64_t tag;
+    uint8_t pad_16[48];
+    /* Futex word, counts wake-ups. */
+    _Alignas(64) uint32_t wake;
+    /* Set while somebody may wait on wake. */
+    uint32_t waiting;
+    /* Whose reservation goes next: slot + 1 (low slot_bits) and the millisecond at which that ends; or 0. */
+    uint64_t turn;
+    /* How much that reservation needs. */
+    uint32_t turn_units;
+    /* Counts refused reservations. */
+    uint32_t refused;
+    uint8_t pad_88[40];
+    /* GPU time the tenant has used; zero without an arbiter. */
+    _Alignas(64) uint64_t spent[16];
+    /* Per slot the greatest operation known to be in the word or in its past. */
+    uint64_t applied[DV_PAGE_SLOTS];
+    dv_page_record record[DV_PAGE_SLOTS];
+} dv_page_gpu;
+_Static_assert(sizeof(dv_page_gpu) == 73984, "dv_page_gpu");
+_Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
+_Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
+_Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
+_Static_assert(offsetof(dv_page_gpu, wake) == 64, "dv_page_gpu.wake");
+_Static_assert(offsetof(dv_page_gpu, waiting) == 68, "dv_page_gpu.waiting");
+_Static_assert(offsetof(dv_page_gpu, turn) == 72, "dv_page_gpu.turn");
+_Static_assert(offsetof(dv_page_gpu, turn_units) == 80, "dv_page_gpu.turn_units");
+_Static_assert(offsetof(dv_page_gpu, refused) == 84, "dv_page_gpu.refused");
+_Static_assert(offsetof(dv_page_gpu, spent) == 128, "dv_page_gpu.spent");
+_Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
+_Static_assert(offsetof(dv_page_gpu, record) == 8448, "dv_page_gpu.record");
 
 #endif

@@ -11,9 +11,10 @@
  *     ...
  *     dv_release(s, dev, n)              after the driver has taken the memory back
  *
- * Every amount is rounded up to DV_UNIT on its own, so give amounts back in the pieces in which they
- * were charged. Check and charge are one compare-and-swap; a process that dies at any instruction
- * leaves a state from which its balance, no more and no less, is taken out of the total.
+ * Every amount is rounded up to DV_UNIT on its own, so give amounts back in the pieces in which
+ * they were charged. Check and charge are one compare-and-swap; a process that dies at any
+ * instruction leaves a state from which its balance, no more and no less, is taken out of the
+ * total.
  *
  * Threads: every function may be called by any thread at any time; none is safe in a signal
  * handler. Nothing here calls malloc, prints, exits or touches signals.
@@ -28,21 +29,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define DV_UNIT 512u               /* bytes; the driver's own rounding of small requests */
-#define DV_WAIT_NS 2000000000u     /* longest wait for a neighbour's driver call or lock */
-#define DV_DEVICES_MAX 16u         /* GPUs of one tenant */
-#define DV_EXPORT_KEY_BYTES 64u    /* size of an IPC handle in the driver's interface */
+#define DV_UNIT 512u            /* bytes; the driver's own rounding of small requests */
+#define DV_WAIT_NS 2000000000u  /* longest wait for a neighbour's driver call or lock */
+#define DV_DEVICES_MAX 16u      /* GPUs of one tenant */
+#define DV_EXPORT_KEY_BYTES 64u /* size of an IPC handle in the driver's interface */
 
 typedef enum dv_status {
     DV_OK = 0,
-    DV_NO_MEMORY,    /* the amount does not fit into the limit */
-    DV_NO_SHARE,     /* the pages are missing or cannot be opened */
-    DV_CORRUPT,      /* a page is truncated or holds impossible values */
-    DV_OLD_PAGE,     /* a page has another layout version */
-    DV_NO_SLOT,      /* the table of processes or of exports is full */
-    DV_BUSY,         /* a neighbour kept a lock or the ledger for longer than DV_WAIT_NS */
-    DV_NO_EXPORT,    /* no exported memory has this key */
-    DV_NO_DEVICE,    /* the device number is not one of the share */
+    DV_NO_MEMORY, /* the amount does not fit into the limit */
+    DV_NO_SHARE,  /* the pages are missing or cannot be opened */
+    DV_CORRUPT,   /* a page is truncated or holds impossible values */
+    DV_OLD_PAGE,  /* a page has another layout version */
+    DV_NO_SLOT,   /* the table of processes or of exports is full */
+    DV_BUSY,      /* a neighbour kept a lock or the ledger for longer than DV_WAIT_NS */
+    DV_NO_EXPORT, /* no exported memory has this key */
+    DV_NO_DEVICE, /* the device number is not one of the share */
 } dv_status;
 
 typedef struct dv_share dv_share; /* opaque; lives until the process ends */
@@ -59,22 +60,23 @@ typedef enum dv_class { DV_CLASS_OFFLINE = 0, DV_CLASS_ONLINE } dv_class;
  * the agent: dv_share_limit and dv_usage tell the present one. */
 typedef struct dv_device {
     uint8_t uuid[16];
-    char pci_bus_id[32];    /* "00000000:3b:00.0", NUL-terminated, "" if unknown */
-    char name[64];          /* product name to show, NUL-terminated, "" means the driver's */
-    uint64_t limit;         /* bytes the tenant may hold on this GPU */
-    uint64_t total;         /* bytes of the whole GPU */
-    uint64_t context_bytes; /* reserve this before the first context of a process, settle to truth */
-    uint64_t pool_chunk;    /* bytes by which the driver grows a memory pool */
-    uint32_t cores;         /* percent of GPU time 1..100, 0 = nothing guaranteed */
-    uint32_t weight;        /* >= 1 */
+    char pci_bus_id[32]; /* "00000000:3b:00.0", NUL-terminated, "" if unknown */
+    char name[64];       /* product name to show, NUL-terminated, "" means the driver's */
+    uint64_t limit;      /* bytes the tenant may hold on this GPU */
+    uint64_t total;      /* bytes of the whole GPU */
+    uint64_t
+        context_bytes;   /* reserve this before the first context of a process, settle to truth */
+    uint64_t pool_chunk; /* bytes by which the driver grows a memory pool */
+    uint32_t cores;      /* percent of GPU time 1..100, 0 = nothing guaranteed */
+    uint32_t weight;     /* >= 1 */
     dv_policy policy;
     dv_class class;
 } dv_device;
 
 typedef struct dv_usage_t {
-    uint64_t limit;    /* bytes, present value */
-    uint64_t used;     /* bytes charged, overhead and exported memory included; may pass the limit */
-    uint64_t pending;  /* bytes reserved for driver calls under way */
+    uint64_t limit;   /* bytes, present value */
+    uint64_t used;    /* bytes charged, overhead and exported memory included; may pass the limit */
+    uint64_t pending; /* bytes reserved for driver calls under way */
     uint64_t overhead; /* part of used that dv_overhead reported */
 } dv_usage_t;
 
@@ -82,7 +84,8 @@ typedef struct dv_process {
     pid_t pid;      /* in its own pid namespace; information only */
     pid_t host_pid; /* in the agent's pid namespace, 0 if not known */
     bool self;      /* the calling process */
-    uint64_t used[DV_DEVICES_MAX]; /* bytes charged to this process, overhead included, pending not */
+    uint64_t
+        used[DV_DEVICES_MAX]; /* bytes charged to this process, overhead included, pending not */
 } dv_process;
 
 /* Opens the share in directory dir and validates both pages. Takes no slot and waits for nobody.
@@ -95,7 +98,8 @@ const char *dv_status_name(dv_status status);
 
 /* Call in the child after fork (pthread_atfork), before anything else here: the parent's slot stays
  * the parent's, the child takes one of its own with its first charge. Async-signal-safe, keeps the
- * mappings, frees nothing the parent holds. What the parent charged is not the child's to release. */
+ * mappings, frees nothing the parent holds. What the parent charged is not the child's to release.
+ */
 void dv_share_forked(dv_share *share);
 
 /* Number of GPUs, 1..DV_DEVICES_MAX. Devices are numbered in this order everywhere below. */
@@ -151,9 +155,9 @@ unsigned dv_reap(dv_share *share);
 /* Memory that other processes of the share can open by a handle belongs to the share, not to the
  * process that made it. The key is the 64-byte IPC handle, or an own name padded with zeros.
  *
- * dv_export_publish moves bytes already charged to this process on device dev to the share and makes
- * this process its first holder; publishing a key again is DV_OK and changes nothing. From then on
- * never release those bytes: drop the key when the driver's memory is freed. If it fails
+ * dv_export_publish moves bytes already charged to this process on device dev to the share and
+ * makes this process its first holder; publishing a key again is DV_OK and changes nothing. From
+ * then on never release those bytes: drop the key when the driver's memory is freed. If it fails
  * (DV_NO_SLOT, DV_BUSY, DV_CORRUPT) the charge stays with the process as before.
  * dv_export_hold makes this process a holder; DV_OK means the import is free of charge, any other
  * status that the importer has to be charged like for an allocation of its own.

@@ -1,0 +1,16 @@
+# What our libraries share. Each of them compiles these sources for itself, with its own visibility.
+SHARE_SOURCES := $(addprefix lib/common/,export.c ledger.c open.c os.c reap.c record.c room.c share.c slot.c)
+
+COMMON_OBJ := $(B)/obj/common
+COMMON_TEST := $(B)/test/common
+SHARE_OBJECTS := $(patsubst lib/common/%.c,$(COMMON_OBJ)/%.o,$(SHARE_SOURCES))
+
+-include $(wildcard $(COMMON_OBJ)/*.d $(COMMON_OBJ)/test/*.d)
+
+$(COMMON_OBJ)/%.o: lib/common/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(COMMON_TEST)/%: $(COMMON_OBJ)/test/%.o $(COMMON_OBJ)/test/tenant.o $(SHARE_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^

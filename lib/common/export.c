@@ -1,0 +1,234 @@
+/* Exported memory: charged to the share, kept by whoever of its processes holds it.
+ *
+ * The table is changed by one process at a time, under a lock that names its slot. If that process
+ * dies, whoever wants the lock reaps it and inherits the lock in its name. What moves between a
+ * slot and the table is one operation of the slot's ledger, whose intent names the export: after
+ * the swap the table is made to follow, by the process itself or by its reaper (export_replay). */
+#include "common/state.h"
+
+#include <string.h>
+
+#define DEAD_SLICES 50u /* a reaper waits about 10 ms; another reap will come */
+#define LOOK_SLICES 32u /* how often a waiter asks whether the lock's holder lives */
+
+bool lock_exports(dv_share *share, unsigned slot, bool dead) {
+    dv_page_state *state = share->state;
+    unsigned slices = dead ? DEAD_SLICES : OS_LOCK_SLICES;
+    for (unsigned i = 0; i < slices; i++) {
+        uint32_t holder = load32(&state->export_lock);
+        if (holder == 0 && swap32(&state->export_lock, 0, slot + 1)) {
+            return true;
+        }
+        if (dead && holder == slot + 1) {
+            return true;
+        }
+        if (holder != 0 && i % LOOK_SLICES == 1 && reap_one(share, holder - 1)) {
+            continue;
+        }
+        __atomic_store_n(&state->export_waiters, 1, __ATOMIC_SEQ_CST);
+        os_futex_wait(&state->export_lock, holder, OS_LOCK_SLICE_NS);
+    }
+    return false;
+}
+
+void unlock_exports(dv_share *share) {
+    os_unlock(&share->state->export_lock, &share->state->export_waiters);
+}
+
+static void set_holder(dv_page_export *export, unsigned slot, bool holds) {
+    uint64_t *word = &export->holders[slot / 64];
+    uint64_t bit = UINT64_C(1) << slot % 64;
+    store64(word, holds ? load64(word) | bit : load64(word) & ~bit);
+}
+
+static bool is_holder(const dv_page_export *export, unsigned slot) {
+    return (load64(&export->holders[slot / 64]) >> slot % 64 & 1) != 0;
+}
+
+static bool has_holders(const dv_page_export *export) {
+    uint64_t any = 0;
+    for (unsigned i = 0; i < DV_PAGE_HOLDER_WORDS; i++) {
+        any |= load64(&export->holders[i]);
+    }
+    return any != 0;
+}
+
+/* Makes the table follow an operation that has happened. May be repeated while the lock is held. */
+void export_replay(dv_share *share, unsigned slot, uint32_t action) {
+    uint32_t place = (action >> DV_PAGE_ACTION_BITS) - 1;
+    if (place >= DV_PAGE_EXPORTS) {
+        return;
+    }
+    dv_page_export *export = &share->state->export[place];
+    switch (action & ((1u << DV_PAGE_ACTION_BITS) - 1)) {
+    case DV_PAGE_ACTION_PUBLISH:
+        for (unsigned i = 0; i < DV_PAGE_HOLDER_WORDS; i++) {
+            store64(&export->holders[i], 0);
+        }
+        set_holder(export, slot, true);
+        store32(&export->state, DV_PAGE_EXPORT_LIVE);
+        break;
+    case DV_PAGE_ACTION_FREE:
+        store32(&export->state, DV_PAGE_EXPORT_FREE);
+        break;
+    default:
+        break;
+    }
+}
+
+/* One operation of a slot that concerns an export. Its record must be locked or its process dead.
+ */
+static ledger_result commit_action(dv_share *share, unsigned slot, dv_page_export *export,
+                                   ledger_change *change, uint32_t kind) {
+    dv_page_gpu *gpu = &share->gpu[export->device];
+    uint32_t place = (uint32_t)(export - share->state->export);
+    change->after.action = (place + 1) << DV_PAGE_ACTION_BITS | kind;
+    change->room = UINT64_MAX;
+    ledger_result result = ledger_commit(gpu, slot, change);
+    if (result == LEDGER_DONE) {
+        export_replay(share, slot, change->after.action);
+        ledger_complete(gpu, slot);
+        ledger_wake(gpu);
+    }
+    return result;
+}
+
+static ledger_result free_export(dv_share *share, unsigned slot, dv_page_export *export) {
+    if (load32(&export->device) >= share->device_count) {
+        store32(&export->state, DV_PAGE_EXPORT_FREE);
+        return LEDGER_DONE;
+    }
+    ledger_change change = {.used = -(int64_t)load32(&export->units)};
+    change.after = record_balance(&share->gpu[export->device].record[slot]);
+    return commit_action(share, slot, export, &change, DV_PAGE_ACTION_FREE);
+}
+
+/* Ends all holds of a dead process. False if the ledger would not take it. */
+bool export_leave(dv_share *share, unsigned slot) {
+    bool clean = true;
+    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+        dv_page_export *export = &share->state->export[i];
+        if (load32(&export->state) != DV_PAGE_EXPORT_LIVE) {
+            continue;
+        }
+        if (is_holder(export, slot)) {
+            set_holder(export, slot, false);
+        }
+        if (!has_holders(export)) {
+            clean = free_export(share, slot, export) == LEDGER_DONE && clean;
+        }
+    }
+    return clean;
+}
+
+static dv_page_export *find_export(dv_share *share, const void *key) {
+    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+        dv_page_export *export = &share->state->export[i];
+        if (load32(&export->state) == DV_PAGE_EXPORT_LIVE &&
+            memcmp(export->key, key, sizeof export->key) == 0) {
+            return export;
+        }
+    }
+    return NULL;
+}
+
+static dv_page_export *find_free(dv_share *share) {
+    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+        if (load32(&share->state->export[i].state) == DV_PAGE_EXPORT_FREE) {
+            return &share->state->export[i];
+        }
+    }
+    return NULL;
+}
+
+static dv_status publish(dv_share *share, unsigned slot, unsigned device, const void *key,
+                         uint64_t units) {
+    dv_page_export *export = find_export(share, key);
+    if (export != NULL) {
+        return is_holder(export, slot) ? DV_OK : DV_CORRUPT;
+    }
+    export = find_free(share);
+    if (export == NULL) {
+        return DV_NO_SLOT;
+    }
+    dv_page_record *record = &share->gpu[device].record[slot];
+    if (!os_lock(&record->lock, &record->waiters)) {
+        return DV_BUSY;
+    }
+    ledger_change change = {.after = record_balance(record)};
+    uint32_t moved = units < change.after.charged ? (uint32_t)units : change.after.charged;
+    change.after.charged -= moved;
+    store32(&export->device, device);
+    store32(&export->units, moved);
+    memcpy(export->key, key, sizeof export->key);
+    ledger_result result = commit_action(share, slot, export, &change, DV_PAGE_ACTION_PUBLISH);
+    os_unlock(&record->lock, &record->waiters);
+    return result == LEDGER_DONE ? DV_OK : DV_BUSY;
+}
+
+static dv_status drop(dv_share *share, unsigned slot, const void *key) {
+    dv_page_export *export = find_export(share, key);
+    if (export == NULL || !is_holder(export, slot)) {
+        return DV_NO_EXPORT;
+    }
+    unsigned device = load32(&export->device);
+    dv_page_record *record = &share->gpu[device < share->device_count ? device : 0].record[slot];
+    if (!os_lock(&record->lock, &record->waiters)) {
+        return DV_BUSY;
+    }
+    ledger_result result = LEDGER_DONE;
+    set_holder(export, slot, false);
+    if (!has_holders(export)) {
+        result = free_export(share, slot, export);
+    }
+    os_unlock(&record->lock, &record->waiters);
+    return result == LEDGER_DONE ? DV_OK : DV_BUSY;
+}
+
+/* The own slot with the table's lock held, or the reason why not. */
+static dv_status enter_table(dv_share *share) {
+    if (own_slot(share) == SLOT_NONE) {
+        dv_status status = claim_slot(share);
+        if (status != DV_OK) {
+            return status;
+        }
+    }
+    return lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
+}
+
+dv_status dv_export_publish(dv_share *share, unsigned device, const void *key, uint64_t bytes) {
+    if (device >= share->device_count) {
+        return DV_NO_DEVICE;
+    }
+    dv_status status = enter_table(share);
+    if (status == DV_OK) {
+        status = publish(share, (unsigned)own_slot(share), device, key, units_of(bytes));
+        unlock_exports(share);
+    }
+    return status;
+}
+
+dv_status dv_export_hold(dv_share *share, const void *key) {
+    dv_status status = enter_table(share);
+    if (status == DV_OK) {
+        dv_page_export *export = find_export(share, key);
+        if (export != NULL) {
+            set_holder(export, (unsigned)own_slot(share), true);
+        }
+        unlock_exports(share);
+        status = export != NULL ? DV_OK : DV_NO_EXPORT;
+    }
+    return status;
+}
+
+dv_status dv_export_drop(dv_share *share, const void *key) {
+    if (own_slot(share) == SLOT_NONE) {
+        return DV_NO_EXPORT;
+    }
+    dv_status status = lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
+    if (status == DV_OK) {
+        status = drop(share, (unsigned)own_slot(share), key);
+        unlock_exports(share);
+    }
+    return status;
+}

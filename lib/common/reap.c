@@ -1,0 +1,156 @@
+/* Taking the balances of dead processes out of the totals.
+ *
+ * Who holds the OFD lock of a slot whose process died may write its record. Each step here can be
+ * repeated by the next reaper if this one dies, and ends in pid 0. */
+#include "common/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static void recover_record(dv_share *share, unsigned slot, dv_page_gpu *gpu) {
+    dv_page_record *record = &gpu->record[slot];
+    bool applied = record_applied(gpu, slot);
+    uint64_t sequence = load64(&record->sequence);
+    if (applied && load64(&record->done) != sequence) {
+        export_replay(share, slot, load32(&record->intent[sequence & 1].action));
+    }
+    record_settle(gpu, slot, applied);
+}
+
+/* Reaps the slot, whose lock the caller holds and whose process is dead. False leaves it for a
+ * later attempt: the process has not closed the driver's files yet, or a neighbour is in the way.
+ * *bytes is what was freed, exported memory left without holders not included. */
+bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes) {
+    dv_page_slot *info = &share->state->slot[slot];
+    *bytes = 0;
+    store32(&info->reaping, 1);
+    if (slot_leaving(share, slot) || !lock_exports(share, slot, true)) {
+        return false;
+    }
+    for (unsigned i = 0; i < share->device_count; i++) {
+        recover_record(share, slot, &share->gpu[i]);
+    }
+    bool clean = export_leave(share, slot);
+    for (unsigned i = 0; i < share->device_count; i++) {
+        dv_page_intent balance = record_balance(&share->gpu[i].record[slot]);
+        clean = record_clear(&share->gpu[i], slot) == LEDGER_DONE && clean;
+        *bytes += ((uint64_t)balance.charged + balance.overhead + balance.pending) * DV_UNIT;
+    }
+    unlock_exports(share);
+    if (clean) {
+        store32(&info->pid, 0);
+        store32(&info->reaping, 0);
+    }
+    return clean;
+}
+
+enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
+
+static enum found look_at(const dv_share *share, int file, unsigned slot) {
+    const dv_page_slot *info = &share->state->slot[slot];
+    if (load32(&info->pid) == 0) {
+        return FOUND_EMPTY;
+    }
+    if ((int)slot == own_slot(share)) {
+        return FOUND_LIVE;
+    }
+    if (!os_byte_locked(file, DV_PAGE_LOCK_BASE + slot)) {
+        return FOUND_DEAD;
+    }
+    return load32(&info->reaping) != 0 ? FOUND_REAPING : FOUND_LIVE;
+}
+
+/* Tries to lock and reap a slot found dead. Returns true if nothing of it is left to be done, by us
+ * or by the neighbour that was faster. */
+static bool reap_dead(dv_share *share, int file, unsigned slot, reap_visitor visit, void *arg,
+                      dv_sweep *sweep) {
+    uint64_t bytes = 0;
+    if (!os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
+        return false;
+    }
+    uint32_t pid = load32(&share->state->slot[slot].pid);
+    bool gone = pid == 0;
+    if (!gone && reap_slot(share, slot, &bytes)) {
+        gone = true;
+        sweep->reaped++;
+        if (visit != NULL) {
+            visit(arg, slot, pid, bytes);
+        }
+    }
+    os_unlock_byte(file, DV_PAGE_LOCK_BASE + slot);
+    return gone;
+}
+
+/* A read-only file tells who is dead; only where somebody is, one for writing is opened, because
+ * closing such a file is the agent's notice of a death. */
+dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg) {
+    dv_sweep sweep = {.live = 0};
+    int saved = errno;
+    int look = open_state(share, O_RDONLY), write = -1;
+    unsigned count = look < 0 ? 0 : slot_count(share);
+    for (unsigned slot = 0; slot < count; slot++) {
+        enum found found = look_at(share, look, slot);
+        sweep.live += found == FOUND_LIVE;
+        if (found == FOUND_DEAD && share->writable) {
+            write = write < 0 ? open_state(share, O_RDWR) : write;
+            bool gone = write >= 0 && reap_dead(share, write, slot, visit, arg, &sweep);
+            sweep.unfinished += !gone;
+        }
+        sweep.unfinished += found == FOUND_REAPING || (found == FOUND_DEAD && !share->writable);
+    }
+    if (write >= 0) {
+        close(write);
+    }
+    if (look >= 0) {
+        close(look);
+    }
+    errno = saved;
+    return sweep;
+}
+
+/* Reaps the slot if its process is dead. True if that freed it. */
+bool reap_one(dv_share *share, unsigned slot) {
+    dv_sweep sweep = {.live = 0};
+    int saved = errno;
+    int file = slot < DV_PAGE_SLOTS ? open_state(share, O_RDWR) : -1;
+    if (file >= 0) {
+        if (look_at(share, file, slot) == FOUND_DEAD) {
+            reap_dead(share, file, slot, NULL, NULL, &sweep);
+        }
+        close(file);
+    }
+    errno = saved;
+    return sweep.reaped > 0;
+}
+
+unsigned dv_reap(dv_share *share) {
+    return reap_all(share, NULL, NULL).reaped;
+}
+
+void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void *arg), void *arg) {
+    int saved = errno;
+    int file = open_state(share, O_RDONLY);
+    unsigned count = file < 0 ? 0 : slot_count(share);
+    bool more = true;
+    for (unsigned slot = 0; slot < count && more; slot++) {
+        if (look_at(share, file, slot) != FOUND_LIVE) {
+            continue;
+        }
+        const dv_page_slot *info = &share->state->slot[slot];
+        dv_process process = {
+            .pid = (pid_t)load32(&info->pid),
+            .host_pid = (pid_t)load32(&info->host_pid),
+            .self = (int)slot == own_slot(share),
+        };
+        for (unsigned i = 0; i < share->device_count; i++) {
+            dv_page_intent balance = record_read(&share->gpu[i], slot);
+            process.used[i] = ((uint64_t)balance.charged + balance.overhead) * DV_UNIT;
+        }
+        more = visit(&process, arg);
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    errno = saved;
+}

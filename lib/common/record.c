@@ -1,0 +1,59 @@
+/* Judging the record of another process, which may be alive, dead, or never have been ours to
+ * trust. */
+#include "common/state.h"
+
+#define READ_TRIES 16u
+
+/* The tag is read before applied: whoever overwrote it had noted it in applied before. */
+bool record_applied(const dv_page_gpu *gpu, unsigned slot) {
+    const dv_page_record *record = &gpu->record[slot];
+    uint64_t sequence = load64(&record->sequence) & SEQUENCE_MASK;
+    if (load64(&gpu->tag) == pack_tag(slot, sequence)) {
+        return true;
+    }
+    return load64(&gpu->applied[slot]) == sequence || load64(&record->done) == sequence;
+}
+
+/* Writes down what record_applied found, once what the operation leads to has been done. */
+void record_settle(dv_page_gpu *gpu, unsigned slot, bool applied) {
+    dv_page_record *record = &gpu->record[slot];
+    uint64_t sequence = load64(&record->sequence);
+    store64(&record->done, (applied ? sequence : sequence - 1) & SEQUENCE_MASK);
+    store32(&record->waiters, 0);
+    store32(&record->lock, 0);
+}
+
+/* Takes the dead slot's balance out of the totals, as one more operation in its own log: if the
+ * reaper dies too, the next one recovers exactly as from the death of the slot's own process. */
+ledger_result record_clear(dv_page_gpu *gpu, unsigned slot) {
+    dv_page_intent balance = record_balance(&gpu->record[slot]);
+    if (balance.charged == 0 && balance.pending == 0 && balance.overhead == 0) {
+        return LEDGER_DONE;
+    }
+    ledger_change change = {
+        .used = -((int64_t)balance.charged + balance.overhead),
+        .pending = -(int64_t)balance.pending,
+        .room = UINT64_MAX,
+    };
+    ledger_result result = ledger_commit(gpu, slot, &change);
+    if (result == LEDGER_DONE) {
+        ledger_complete(gpu, slot);
+        ledger_wake(gpu);
+    }
+    return result;
+}
+
+/* A process's figures while it works on. Figures of two moments, if it works too fast. */
+dv_page_intent record_read(const dv_page_gpu *gpu, unsigned slot) {
+    const dv_page_record *record = &gpu->record[slot];
+    dv_page_intent balance = record_balance(record);
+    for (unsigned i = 0; i < READ_TRIES; i++) {
+        uint64_t before = load64(&record->done);
+        balance = record_balance(record);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (load64(&record->done) == before && load64(&record->sequence) - before <= 1) {
+            break;
+        }
+    }
+    return balance;
+}

@@ -1,0 +1,112 @@
+/* Inside of a share: shared by the files that implement share.h.
+ *
+ * Lock order: share->claiming, then the OFD lock of a slot, then state->export_lock, then the lock
+ * of one record. Nothing is called while a record is locked.
+ *
+ * How an operation survives the death of its process (ledger.c): operation n of slot s first writes
+ * what s will hold into intent[n & 1] of its record and n into record.sequence; then one 16-byte
+ * swap changes the total and leaves (s, n) in the tag: that is the moment at which the operation
+ * happens. Whoever overwrites a tag (s, n) first notes n in applied[s]. So operation n has happened
+ * exactly if the tag is (s, n), or applied[s] is n, or the process itself noted n in record.done;
+ * the reader looks at the tag first. A refused operation leaves its number to the next one. */
+#ifndef DIVVY_COMMON_STATE_H
+#define DIVVY_COMMON_STATE_H
+
+#include "common/os.h"
+#include "common/page_layout.h"
+#include "common/share.h"
+#include "common/word.h"
+
+#define DV_HERE __attribute__((visibility("hidden")))
+#define SLOT_NONE (-1)
+#define UNITS_MAX UINT32_MAX
+
+struct dv_share {
+    const dv_page_config *config; /* read-only mapping */
+    dv_page_state *state;
+    dv_page_gpu *gpu; /* the array behind state */
+    unsigned device_count;
+    bool writable;
+    size_t config_size, state_size;
+    uint64_t state_inode, state_filesystem; /* to know the file again by */
+    uint64_t start_time, pid_namespace;     /* of this process */
+    int slot;                               /* SLOT_NONE until the first charge; atomic */
+    uint32_t claiming, waiting;             /* lock of this process around taking a slot */
+    int claim_file;                         /* open while a slot is being taken, else -1 */
+    void *pin;                              /* mapping through which the slot's lock lives */
+    bool pin_inheritable;                   /* a fork at this moment would copy it */
+    char id[64], name[64], path[4096];
+    dv_device device[DV_DEVICES_MAX];
+};
+
+/* One change of what a slot holds on a GPU and of the totals, in units. */
+typedef struct ledger_change {
+    dv_page_intent after;  /* what the slot holds then */
+    int64_t used, pending; /* added to the totals */
+    uint64_t room;         /* refuse if the totals would exceed this; UINT64_MAX never refuses */
+    uint64_t held;         /* of room, kept for a neighbour whose turn it is */
+} ledger_change;
+
+typedef enum ledger_result {
+    LEDGER_DONE,
+    LEDGER_FULL,    /* does not fit beside what is used */
+    LEDGER_BLOCKED, /* fits beside what is used, not beside what is pending */
+    LEDGER_BROKEN,  /* others kept changing the word, or it holds an impossible slot */
+} ledger_result;
+
+/* What a sweep over all slots found. */
+typedef struct dv_sweep {
+    unsigned live, reaped;
+    unsigned unfinished; /* dead, but still leaving, or an export lock was in the way */
+} dv_sweep;
+typedef void (*reap_visitor)(void *arg, unsigned slot, uint32_t pid, uint64_t bytes);
+
+static inline uint64_t units_of(uint64_t bytes) {
+    return bytes / DV_UNIT + (bytes % DV_UNIT != 0);
+}
+
+static inline int own_slot(const dv_share *share) {
+    return __atomic_load_n(&share->slot, __ATOMIC_ACQUIRE);
+}
+
+/* Slots that may be in use, whatever the page claims. */
+static inline unsigned slot_count(const dv_share *share) {
+    uint32_t count = load32(&share->state->slot_count);
+    return count < DV_PAGE_SLOTS ? count : DV_PAGE_SLOTS;
+}
+
+/* ledger.c: the record must be locked, or its slot's OFD lock be held after its process died. */
+DV_HERE dv_page_intent record_balance(const dv_page_record *record);
+DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, const ledger_change *change);
+DV_HERE void ledger_complete(dv_page_gpu *gpu, unsigned slot);
+DV_HERE void ledger_wake(dv_page_gpu *gpu);
+
+/* record.c: judging the record of another process, alive or dead. */
+DV_HERE bool record_applied(const dv_page_gpu *gpu, unsigned slot);
+DV_HERE void record_settle(dv_page_gpu *gpu, unsigned slot, bool applied);
+DV_HERE ledger_result record_clear(dv_page_gpu *gpu, unsigned slot);
+DV_HERE dv_page_intent record_read(const dv_page_gpu *gpu, unsigned slot);
+
+/* room.c: waits until a refused reservation fits, or is known not to. */
+DV_HERE dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units);
+DV_HERE ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units);
+DV_HERE uint64_t turn_of_others(dv_share *share, dv_page_gpu *gpu);
+
+/* open.c: a share that is not writable can only be looked at. */
+DV_HERE dv_status open_share(const char *dir, bool writable, dv_share **out, dv_reason *reason);
+
+/* slot.c and reap.c */
+DV_HERE int open_state(const dv_share *share, int flags);
+DV_HERE dv_status claim_slot(dv_share *share);
+DV_HERE bool slot_leaving(const dv_share *share, unsigned slot);
+DV_HERE bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes);
+DV_HERE bool reap_one(dv_share *share, unsigned slot);
+DV_HERE dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg);
+
+/* export.c: slot is the process in whose name the table is changed. */
+DV_HERE bool lock_exports(dv_share *share, unsigned slot, bool dead);
+DV_HERE void unlock_exports(dv_share *share);
+DV_HERE void export_replay(dv_share *share, unsigned slot, uint32_t action);
+DV_HERE bool export_leave(dv_share *share, unsigned slot);
+
+#endif

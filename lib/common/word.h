@@ -1,0 +1,128 @@
+/* Words that several processes change: the 16-byte ledger word, and plain atomics on page fields.
+ *
+ * The page structs hold plain integers, because one description serves C and Go; every access to a
+ * field that another process may write goes through the functions here. The 16-byte
+ * compare-and-swap is written so that no call into libatomic can arise, whatever the compiler:
+ * libatomic may take a lock, which other processes would not see. */
+#ifndef DIVVY_COMMON_WORD_H
+#define DIVVY_COMMON_WORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/page_layout.h"
+
+static inline uint32_t load32(const uint32_t *word) {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static inline uint64_t load64(const uint64_t *word) {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static inline void store32(uint32_t *word, uint32_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline void store64(uint64_t *word, uint64_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline bool swap32(uint32_t *word, uint32_t old, uint32_t new) {
+    return __atomic_compare_exchange_n(word, &old, new, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+static inline bool swap64(uint64_t *word, uint64_t old, uint64_t new) {
+    return __atomic_compare_exchange_n(word, &old, new, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+/* The two halves of a ledger word as values. */
+typedef struct ledger_word {
+    uint64_t amounts, tag;
+} ledger_word;
+
+static inline uint64_t pack_amounts(uint32_t used, uint32_t pending) {
+    return (uint64_t)pending << 32 | used;
+}
+
+static inline uint32_t amounts_used(uint64_t amounts) {
+    return (uint32_t)amounts;
+}
+
+static inline uint32_t amounts_pending(uint64_t amounts) {
+    return (uint32_t)(amounts >> 32);
+}
+
+/* Numbers of operations count modulo 2^48, the part of a tag that holds them. */
+#define SEQUENCE_MASK (UINT64_MAX >> DV_PAGE_SLOT_BITS)
+
+static inline uint64_t pack_tag(unsigned slot, uint64_t sequence) {
+    return sequence << DV_PAGE_SLOT_BITS | slot;
+}
+
+static inline unsigned tag_slot(uint64_t tag) {
+    return (unsigned)(tag & ((1u << DV_PAGE_SLOT_BITS) - 1));
+}
+
+static inline uint64_t tag_sequence(uint64_t tag) {
+    return tag >> DV_PAGE_SLOT_BITS;
+}
+
+/* True if number a comes after b, modulo 2^48. */
+static inline bool sequence_after(uint64_t a, uint64_t b) {
+    return (int64_t)((a - b) << DV_PAGE_SLOT_BITS) > 0;
+}
+
+/* The ledger word as it was at two moments close together. The halves may belong to different
+ * operations; each of them was in the word. swap_ledger settles whether they belong together. */
+static inline ledger_word load_ledger(const dv_page_gpu *gpu) {
+    ledger_word word;
+    word.tag = load64(&gpu->tag);
+    word.amounts = load64(&gpu->amounts);
+    return word;
+}
+
+_Static_assert(offsetof(dv_page_gpu, amounts) % 16 == 0, "the ledger word is aligned to its size");
+_Static_assert(offsetof(dv_page_gpu, tag) == offsetof(dv_page_gpu, amounts) + 8,
+               "tag is the high half");
+
+/* Replaces old by new, if the whole word still is old. A full memory barrier when it succeeds. */
+#if defined(__aarch64__)
+/* One block, because a spill between the pair of instructions could lose the reservation each time.
+ * A reservation lost 64 times reports failure, which the caller's bounded loop takes like any
+ * other. */
+static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word new) {
+    uint64_t low, high;
+    uint32_t failed, tries;
+    __asm__ volatile(
+        "mov %w[tries], #64\n"
+        "1: ldaxp %[low], %[high], [%[at]]\n"
+        "cmp %[low], %[old_low]\n"
+        "ccmp %[high], %[old_high], #0, eq\n"
+        "b.ne 2f\n"
+        "stlxp %w[failed], %[new_low], %[new_high], [%[at]]\n"
+        "cbz %w[failed], 3f\n"
+        "subs %w[tries], %w[tries], #1\n"
+        "b.ne 1b\n"
+        "2: clrex\n"
+        "mov %w[failed], #1\n"
+        "3: dmb ish\n"
+        : [low] "=&r"(low), [high] "=&r"(high), [failed] "=&r"(failed), [tries] "=&r"(tries)
+        : [at] "r"(&gpu->amounts), [old_low] "r"(old.amounts), [old_high] "r"(old.tag),
+          [new_low] "r"(new.amounts), [new_high] "r"(new.tag)
+        : "memory", "cc");
+    return failed == 0;
+}
+#elif defined(__x86_64__) && defined(__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16)
+__extension__ typedef unsigned __int128 __attribute__((may_alias)) ledger_u128;
+
+static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word new) {
+    ledger_u128 *word = (ledger_u128 *)(void *)&gpu->amounts;
+    return __sync_bool_compare_and_swap(word, (ledger_u128)old.tag << 64 | old.amounts,
+                                        (ledger_u128) new.tag << 64 | new.amounts);
+}
+#else
+#error "the ledger needs a 16-byte compare-and-swap: x86-64 with -mcx16, or aarch64"
+#endif
+
+#endif
