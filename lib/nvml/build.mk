@@ -2,8 +2,8 @@
 # libnvidia-ml-real.so.1; and its tests, against a driver of their own. RUNPATH_ROOM is in
 # lib/cuda/build.mk.
 
-NVML_SHARED := lib/common/substitute.c lib/common/log.c $(SHARE_SOURCES)
-NVML_OBJECTS := $(patsubst lib/%.c,$(B)/obj/nvml/%.o,$(wildcard lib/nvml/*.c) $(NVML_SHARED))
+NVML_OBJECTS := $(patsubst lib/nvml/%.c,$(B)/obj/nvml/%.o,$(wildcard lib/nvml/*.c))
+NVML_COMMON := $(B)/obj/common/substitute.o $(B)/obj/common/log.o $(SHARE_OBJECTS)
 NVML_LIBRARY := $(B)/lib/divvy/libnvidia-ml.so.1
 NVML_STUB := $(B)/obj/nvml/stub/libnvidia-ml-real.so.1
 NVML_TEST := $(B)/test/nvml
@@ -11,11 +11,11 @@ NVML_TEST_DRIVER := $(NVML_TEST)/driver.so
 NVML_TESTS := $(addprefix $(NVML_TEST)/,lookup memory closed threads)
 
 ALL_C += $(NVML_LIBRARY)
-C_TESTS += $(NVML_TESTS)
+C_TESTS += $(NVML_TESTS) $(NVML_TEST)/exports
 
--include $(wildcard $(B)/obj/nvml/nvml/*.d $(B)/obj/nvml/nvml/test/*.d $(B)/obj/nvml/common/*.d)
+-include $(wildcard $(B)/obj/nvml/*.d $(B)/obj/nvml/test/*.d)
 
-$(B)/obj/nvml/%.o: lib/%.c
+$(B)/obj/nvml/%.o: lib/nvml/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
@@ -23,20 +23,26 @@ $(NVML_STUB):
 	@mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,$(@F) -x c -o $@ -
 
-$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_STUB) lib/nvml/exports.map
+$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_COMMON) $(NVML_STUB) lib/nvml/exports.map
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/nvml/exports.map -Wl,--enable-new-dtags \
-		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) -Wl,--no-as-needed $(NVML_STUB)
+		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) $(NVML_COMMON) -Wl,--no-as-needed $(NVML_STUB)
 
 # The test driver calls itself through the dynamic linker, so it is not linked symbolically.
-$(NVML_TEST_DRIVER): $(addprefix $(B)/obj/nvml/nvml/test/,driver.o driver_lists.o)
+$(NVML_TEST_DRIVER): $(addprefix $(B)/obj/nvml/test/,driver.o driver_lists.o)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
 
-$(B)/obj/nvml/nvml/test/setting.o: CFLAGS += -DTEST_DRIVER='"$(abspath $(NVML_TEST_DRIVER))"' \
+$(B)/obj/nvml/test/setting.o: CFLAGS += -DTEST_DRIVER='"$(abspath $(NVML_TEST_DRIVER))"' \
 	-DLIBRARY_UNDER_TEST='"$(abspath $(NVML_LIBRARY))"'
 
-$(NVML_TESTS): $(NVML_TEST)/%: $(B)/obj/nvml/nvml/test/test_%.o $(B)/obj/nvml/nvml/test/setting.o \
-		$(patsubst lib/%.c,$(B)/obj/nvml/%.o,$(NVML_SHARED)) $(NVML_TEST_DRIVER) $(NVML_LIBRARY)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^)
+$(NVML_TESTS): $(NVML_TEST)/%: $(B)/obj/nvml/test/test_%.o $(B)/obj/nvml/test/setting.o \
+		$(NVML_COMMON) $(NVML_TEST_DRIVER) $(NVML_LIBRARY)
+	$(CC) $(LDFLAGS) -pthread -o $@ $(filter %.o,$^)
+
+# What we export is what abi/ describes, no more and no less.
+$(NVML_TEST)/exports: $(NVML_LIBRARY) lib/abi/nvml_exports.txt
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nnm -D --defined-only %s | cut -d" " -f3 | LC_ALL=C sort | diff - %s\n' $^ >$@
+	chmod +x $@

@@ -160,7 +160,7 @@ nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
     if (share == NULL) {
         return NVML_ERROR_UNINITIALIZED;
     }
-    unsigned char sorted[DV_DEVICES_MAX];
+    unsigned char sorted[DV_DEVICES_MAX] = {0};
     nvmlReturn_t result = read_order(share, sorted);
     if (result != NVML_SUCCESS) {
         return result;
@@ -172,7 +172,7 @@ nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
 }
 
 nvmlReturn_t gpus_position(const struct gpu *gpu, unsigned *position) {
-    unsigned char sorted[DV_DEVICES_MAX];
+    unsigned char sorted[DV_DEVICES_MAX] = {0};
     nvmlReturn_t result = read_order(gpu->share, sorted);
     if (result != NVML_SUCCESS) {
         return result;

@@ -64,8 +64,8 @@ static void write_config(const struct setting *setting) {
     config.header = (dv_page_header){
         .magic = DV_PAGE_CONFIG_MAGIC, .version = DV_PAGE_VERSION, .size = sizeof config};
     config.device_count = SHARE_GPUS;
-    strcpy(config.id, "test");
-    strcpy(config.name, "test");
+    memcpy(config.id, "test", sizeof "test");
+    memcpy(config.name, "test", sizeof "test");
     for (unsigned int at = 0; at < SHARE_GPUS; at++) {
         dv_page_device *device = &config.device[at];
         fake_uuid(gpus[at], device->uuid);
@@ -98,7 +98,7 @@ static void write_library(const struct setting *setting) {
     char *runpath = memmem(bytes, size, mark, sizeof mark - 1);
     CHECK(runpath != NULL);
     CHECK(strlen(runpath) >= strlen(setting->directory));
-    strcpy(runpath, setting->directory);
+    memcpy(runpath, setting->directory, strlen(setting->directory) + 1);
     write_file(setting, "libnvidia-ml.so.1", bytes, size);
     free(bytes);
 }
