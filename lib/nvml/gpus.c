@@ -72,25 +72,41 @@ static nvmlReturn_t device_handle(dv_share *share, unsigned device, nvmlDevice_t
     return DV_CALL(nvmlDeviceGetHandleByUUID, text, handle);
 }
 
-/* The device of the share that has this UUID text, or -1. */
-static int find_uuid(dv_share *share, const char *text) {
-    unsigned count = dv_share_device_count(share);
-    for (unsigned device = 0; device < count; device++) {
-        char own[UUID_TEXT];
-        spell_uuid(dv_share_device(share, device), own);
-        if (strcmp(own, text) == 0) {
-            return (int)device;
-        }
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') {
+        return c - '0';
     }
-    return -1;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Reads the driver's text form of a GPU's UUID. False for anything else, as a MIG instance's. */
+static bool read_uuid(const char *text, uint8_t uuid[16]) {
+    if (strncmp(text, "GPU-", 4) != 0) {
+        return false;
+    }
+    text += 4;
+    for (unsigned at = 0; at < 16; at++) {
+        text += *text == '-';
+        int high = hex_digit(text[0]);
+        int low = high >= 0 ? hex_digit(text[1]) : -1;
+        if (low < 0) {
+            return false;
+        }
+        uuid[at] = (uint8_t)(high << 4 | low);
+        text += 2;
+    }
+    return *text == '\0';
+}
+
+/* The device of the share behind a handle of the driver's, or -1. */
 static int find_handle(dv_share *share, nvmlDevice_t handle) {
-    char text[UUID_TEXT];
-    if (DV_CALL(nvmlDeviceGetUUID, handle, text, UUID_TEXT) != NVML_SUCCESS) {
+    char text[UUID_TEXT] = "";
+    uint8_t uuid[16];
+    if (DV_CALL(nvmlDeviceGetUUID, handle, text, UUID_TEXT) != NVML_SUCCESS ||
+        !read_uuid(text, uuid)) {
         return -1;
     }
-    return find_uuid(share, text);
+    return dv_share_find(share, uuid);
 }
 
 enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu) {
