@@ -1,0 +1,28 @@
+/* simgpuctl: makes simulated machines, tells what truly happens on them, and makes calls fail. */
+#ifndef SIMGPU_CTL_H
+#define SIMGPU_CTL_H
+
+#include "simgpu/machine_layout.h"
+#include "simgpu/state.h"
+
+/* The commands; each returns the program's exit status after it has said what went wrong. */
+int ctl_create(const char *dir);
+int ctl_report(const char *dir);
+/* result and delay_us as in struct sg_call_fault; count 0 means for ever. */
+struct ctl_injection {
+    const char *call; /* an exported name, or alloc, work, nvml, xid */
+    uint32_t result;
+    uint32_t delay_us;
+    uint64_t count;
+};
+int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what);
+int ctl_clear(const char *dir, uint32_t gpu);
+
+/* Opens dir as a visitor; says why and returns false when it cannot. */
+bool ctl_open(struct sg_instance *in, const char *dir);
+/* Writes "simgpuctl: ..." with what errno-like code error means for an instance directory; returns 1. */
+int ctl_fail(const char *dir, int error);
+/* NULL, and a message, when the instance's description is of another version. */
+const sim_machine *ctl_machine(const struct sg_instance *in);
+
+#endif
