@@ -1,0 +1,90 @@
+package simgpu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/install"
+)
+
+// Control runs simgpuctl, the one program besides the simulated libraries that
+// knows the shared state.
+type Control struct {
+	// Prefix is the root of the installation that simgpuctl and the libraries
+	// are part of, an [install.Tree].
+	Prefix string
+}
+
+// library is the simulated driver's library of that soname.
+func (c Control) library(soname string) string {
+	return filepath.Join(c.Prefix, "lib", "simgpu", soname)
+}
+
+func (c Control) create(ctx context.Context, dir string, image []byte) error {
+	_, err := c.run(ctx, image, "create", dir)
+	return err
+}
+
+func (c Control) report(ctx context.Context, dir string) (*Report, error) {
+	text, err := c.run(ctx, nil, "report", dir)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReport(text)
+}
+
+// Injection makes calls fail or slow on demand.
+type Injection struct {
+	// Call is the exported name of a function, or one of [CallClasses].
+	Call string
+	// Result is the number the call answers; 0 lets it answer truly.
+	Result uint32
+	// Delay is added before the call answers.
+	Delay time.Duration
+	// Count is how many calls are affected; 0 affects all.
+	Count uint64
+}
+
+// CallClasses are the groups of calls that can be named in an [Injection]:
+// every allocation of device memory; every launch, copy and synchronisation;
+// every NVML query of a device. A class takes no Count.
+var CallClasses = []string{"alloc", "work", "nvml"}
+
+func (c Control) inject(ctx context.Context, dir string, gpu int, in Injection) error {
+	_, err := c.run(ctx, nil, "inject", dir, strconv.Itoa(gpu), in.Call,
+		strconv.FormatUint(uint64(in.Result), 10),
+		strconv.FormatInt(in.Delay.Microseconds(), 10),
+		strconv.FormatUint(in.Count, 10))
+	return err
+}
+
+func (c Control) clear(ctx context.Context, dir string, gpu int) error {
+	_, err := c.run(ctx, nil, "clear", dir, strconv.Itoa(gpu))
+	return err
+}
+
+// run gives simgpuctl the input and returns what it prints; its own words
+// become the error.
+func (c Control) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
+	program := install.Tree(c.Prefix).Program("simgpuctl")
+	command := exec.CommandContext(ctx, program, args...)
+	command.Stdin = bytes.NewReader(input)
+	var said bytes.Buffer
+	command.Stderr = &said
+	output, err := command.Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && said.Len() > 0:
+		return nil, errors.New(strings.TrimSpace(said.String()))
+	case err != nil:
+		return nil, fmt.Errorf("run %s: %w: build it with `make`, or point %s at an installed Divvy", program, err, install.Variable)
+	}
+	return output, nil
+}

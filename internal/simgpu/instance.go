@@ -1,0 +1,249 @@
+package simgpu
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// The errors of a [Store] that callers tell apart.
+var (
+	ErrNoInstance = errors.New("no such simulated machine")
+	ErrDifferent  = errors.New("a different machine runs under this name")
+	ErrBusy       = errors.New("the simulated machine is in use")
+)
+
+// DefaultName names the instance when its user does not.
+const DefaultName = "default"
+
+// infoFile is the part of an instance that only this package reads.
+const infoFile = "instance.json"
+
+// libraryNames are the links by which an instance directory serves as a
+// directory of the driver's libraries.
+var libraryNames = map[string]string{
+	"libcuda.so.1":      "libcuda.so.1",
+	"libcuda.so":        "libcuda.so.1",
+	"libnvidia-ml.so.1": "libnvidia-ml.so.1",
+	"libnvidia-ml.so":   "libnvidia-ml.so.1",
+}
+
+// Instance is one simulated machine that runs.
+type Instance struct {
+	Name string `json:"name"`
+	// Dir is the instance's directory: put first on LD_LIBRARY_PATH it makes
+	// a program use the simulated driver.
+	Dir string `json:"dir"`
+	Info
+}
+
+// Info is what an instance remembers of its making.
+type Info struct {
+	Machine string    `json:"machine"`
+	Seed    string    `json:"seed"`
+	Started time.Time `json:"started"`
+	// Digest tells machines apart; GPUs' identities are not in it.
+	Digest string `json:"digest"`
+}
+
+// Store holds the instances of one run directory, each a directory below
+// <rundir>/simgpu.
+type Store struct {
+	// Root is <rundir>/simgpu.
+	Root    string
+	Control Control
+}
+
+// NewStore returns the instances below a run directory, served by the
+// simulated driver of an installation.
+func NewStore(runDir string, tree install.Tree) Store {
+	return Store{Root: filepath.Join(runDir, "simgpu"), Control: Control{Prefix: string(tree)}}
+}
+
+// Start makes an instance of the machine. The same machine under the same name
+// is left as it is, so that Start may be repeated; its GPUs keep their
+// identities. An empty seed gives GPUs that were never seen before.
+func (s Store) Start(ctx context.Context, name string, machine *Machine, seed string) (*Instance, error) {
+	if !nameForm.MatchString(name) {
+		return nil, fmt.Errorf("start %q: a name has lower case letters, digits and dashes, at most 42", name)
+	}
+	wanted := Info{Machine: machine.Name, Seed: seed, Digest: machine.digest(), Started: time.Now().UTC().Truncate(time.Second)}
+	existing, err := s.find(name, wanted)
+	if !errors.Is(err, ErrNoInstance) {
+		return existing, err
+	}
+	made := wanted
+	if made.Seed == "" {
+		made.Seed = randomSeed()
+	}
+	err = s.create(ctx, name, machine, made)
+	// Somebody else may have started it meanwhile.
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("start simulated machine %s: %w", name, err)
+	}
+	return s.find(name, wanted)
+}
+
+// find opens an instance and checks that it is the one that is wanted; an empty
+// seed wants any.
+func (s Store) find(name string, wanted Info) (*Instance, error) {
+	i, err := s.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if i.Digest != wanted.Digest || wanted.Seed != "" && i.Seed != wanted.Seed {
+		return nil, fmt.Errorf("%w: %q is a %s started %s: stop it with `divvy simgpu stop %s` or choose another --name",
+			ErrDifferent, name, i.Machine, i.Started.Format(time.RFC3339), name)
+	}
+	return i, nil
+}
+
+func (m *Machine) digest() string {
+	sum := sha256.Sum256(m.image(""))
+	return hex.EncodeToString(sum[:])
+}
+
+// create builds the instance beside its place and renames it there, so that
+// nobody ever sees half of one.
+func (s Store) create(ctx context.Context, name string, machine *Machine, info Info) error {
+	if err := rundir.Make(s.Root, 0o700); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(s.Root, ".new-")
+	if err != nil {
+		return fmt.Errorf("make instance directory: %w", err)
+	}
+	defer os.RemoveAll(draft) //nolint:errcheck // gone once renamed; otherwise the next start is not hindered by it
+	if err := s.Control.create(ctx, draft, machine.image(info.Seed)); err != nil {
+		return err
+	}
+	for link, library := range libraryNames {
+		if err := os.Symlink(s.Control.library(library), filepath.Join(draft, link)); err != nil {
+			return fmt.Errorf("link library: %w", err)
+		}
+	}
+	text, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", infoFile, err)
+	}
+	if err := os.WriteFile(filepath.Join(draft, infoFile), text, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", infoFile, err)
+	}
+	return os.Rename(draft, filepath.Join(s.Root, name))
+}
+
+// Open finds an instance.
+func (s Store) Open(name string) (*Instance, error) {
+	if !nameForm.MatchString(name) {
+		return nil, fmt.Errorf("%w: %q", ErrNoInstance, name)
+	}
+	dir := filepath.Join(s.Root, name)
+	text, err := os.ReadFile(filepath.Join(dir, infoFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %q: `divvy simgpu ls` lists them, `divvy simgpu start MACHINE --name %s` makes it",
+			ErrNoInstance, name, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open simulated machine %s: %w", name, err)
+	}
+	instance := &Instance{Name: name, Dir: dir}
+	if err := json.Unmarshal(text, &instance.Info); err != nil {
+		return nil, fmt.Errorf("read %s: %w: remove %s and start it anew", infoFile, err, dir)
+	}
+	return instance, nil
+}
+
+// List returns all instances by name.
+func (s Store) List() ([]*Instance, error) {
+	entries, err := os.ReadDir(s.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list simulated machines: %w", err)
+	}
+	var instances []*Instance
+	for _, entry := range entries {
+		instance, err := s.Open(entry.Name())
+		if errors.Is(err, ErrNoInstance) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		instances = append(instances, instance)
+	}
+	return instances, nil
+}
+
+// Report asks the simulated driver what happened on the instance.
+func (s Store) Report(ctx context.Context, instance *Instance) (*Report, error) {
+	report, err := s.Control.report(ctx, instance.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("report on %s: %w", instance.Name, err)
+	}
+	return report, nil
+}
+
+// Inject makes calls on a GPU fail or slow; Clear ends it.
+func (s Store) Inject(ctx context.Context, instance *Instance, gpu int, in Injection) error {
+	if err := s.Control.inject(ctx, instance.Dir, gpu, in); err != nil {
+		return fmt.Errorf("inject into %s: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// Clear ends all injections on a GPU.
+func (s Store) Clear(ctx context.Context, instance *Instance, gpu int) error {
+	if err := s.Control.clear(ctx, instance.Dir, gpu); err != nil {
+		return fmt.Errorf("clear injections of %s: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// Stop ends an instance. One in use is left alone with ErrBusy unless force is
+// set; its processes then keep a machine that nobody can find any more.
+func (s Store) Stop(ctx context.Context, instance *Instance, force bool) error {
+	if !force {
+		report, err := s.Report(ctx, instance)
+		if err != nil {
+			return fmt.Errorf("%w: --force stops it all the same", err)
+		}
+		if report.Busy() {
+			return fmt.Errorf("%w: %s: end them first, or use --force", ErrBusy, report.users())
+		}
+	}
+	// The rename makes it unfindable at once; removal takes longer.
+	gone, err := os.MkdirTemp(s.Root, ".old-")
+	if err != nil {
+		return fmt.Errorf("stop simulated machine: %w", err)
+	}
+	if err := os.Rename(instance.Dir, filepath.Join(gone, instance.Name)); err != nil {
+		return fmt.Errorf("stop simulated machine: %w", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("remove simulated machine: %w", err)
+	}
+	return nil
+}
+
+// users names who keeps a machine busy.
+func (r *Report) users() string {
+	var pids []int
+	for _, process := range r.Processes {
+		pids = append(pids, process.PID)
+	}
+	slices.Sort(pids)
+	return fmt.Sprintf("processes with a GPU %v and %d that only look at it", pids, r.Visitors)
+}

@@ -1,0 +1,162 @@
+package simgpu
+
+import (
+	"fmt"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// Kind is the kind of a machine file; its apiVersion is [APIVersion].
+const (
+	APIVersion = "divvy.dev/v1alpha1"
+	Kind       = "SimulatedMachine"
+)
+
+// Bytes is an amount of memory in bytes; in a file "16Gi", "800M" or a number.
+type Bytes uint64
+
+// UnmarshalYAML reads an amount in the form of the command line's --memory.
+func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
+	amount, err := v1alpha1.ParseMemory(node.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %w", node.Line, err)
+	}
+	// A percentage is of nothing here: the two capacities would differ.
+	if amount.Of(0) != amount.Of(1<<40) {
+		return fmt.Errorf("line %d: %q: a machine's memory cannot be a percentage", node.Line, node.Value)
+	}
+	*b = Bytes(amount.Of(0))
+	return nil
+}
+
+// String writes the amount as a machine file would.
+func (b Bytes) String() string {
+	return v1alpha1.FormatBytes(uint64(b))
+}
+
+// Machine is a machine file's content.
+type Machine struct {
+	APIVersion  string     `yaml:"apiVersion"`
+	Kind        string     `yaml:"kind"`
+	Name        string     `yaml:"name"`
+	Description string     `yaml:"description"`
+	Driver      Driver     `yaml:"driver"`
+	GPU         Model      `yaml:"gpu"`
+	Costs       Costs      `yaml:"costs"`
+	Sampling    Sampling   `yaml:"sampling"`
+	NUMANodes   []NUMANode `yaml:"numaNodes"`
+	Switches    []Switch   `yaml:"switches"`
+	GPUs        []GPU      `yaml:"gpus"`
+	NICs        []NIC      `yaml:"nics"`
+	NVLink      NVLink     `yaml:"nvlink"`
+}
+
+// Driver is what the simulated driver says of itself.
+type Driver struct {
+	// Version is the driver's, such as 550.90.07.
+	Version string `yaml:"version"`
+	// CUDA is the newest CUDA version it serves, such as 12.4.
+	CUDA string `yaml:"cuda"`
+}
+
+// Model is the one model of GPU in a machine.
+type Model struct {
+	Name              string `yaml:"model"`
+	Brand             string `yaml:"brand"`
+	Architecture      string `yaml:"architecture"`
+	ComputeCapability string `yaml:"computeCapability"`
+	Memory            Bytes  `yaml:"memory"`
+	Reserved          Bytes  `yaml:"reserved"`
+	Context           Bytes  `yaml:"context"`
+	BAR1              Bytes  `yaml:"bar1"`
+	Multiprocessors   uint32 `yaml:"multiprocessors"`
+	Clocks            Clocks `yaml:"clocks"`
+	// PowerLimit is in watts.
+	PowerLimit  uint32 `yaml:"powerLimit"`
+	PCIe        PCIe   `yaml:"pcie"`
+	DeviceID    string `yaml:"deviceID"`
+	SubsystemID string `yaml:"subsystemID"`
+	ECC         bool   `yaml:"ecc"`
+	MIG         bool   `yaml:"mig"`
+}
+
+// Clocks are a GPU's highest clocks in MHz.
+type Clocks struct {
+	Graphics uint32 `yaml:"graphics"`
+	Memory   uint32 `yaml:"memory"`
+}
+
+// PCIe is a GPU's link to its host.
+type PCIe struct {
+	Generation uint32 `yaml:"generation"`
+	Width      uint32 `yaml:"width"`
+}
+
+// Costs is what driver calls and kernels cost in time; zero costs nothing
+// beyond the simulation's own work.
+type Costs struct {
+	Alloc     time.Duration `yaml:"alloc"`
+	Launch    time.Duration `yaml:"launch"`
+	Kernel    time.Duration `yaml:"kernel"`
+	TimeSlice time.Duration `yaml:"timeSlice"`
+	// Queue is the number of launches a stream holds before the next one waits.
+	Queue uint32 `yaml:"queue"`
+}
+
+// Sampling is how NVML measures utilisation: the busy part of a window of this
+// length, told this much later.
+type Sampling struct {
+	Window time.Duration `yaml:"window"`
+	Lag    time.Duration `yaml:"lag"`
+}
+
+// NUMANode is a node of the host; its number is its place in the list.
+type NUMANode struct {
+	// CPUs is a list as Linux writes it, such as 0-15,32-47.
+	CPUs string `yaml:"cpus"`
+}
+
+// Switch is a PCIe switch, named by the address of its upstream port.
+type Switch struct {
+	PCI        string `yaml:"pci"`
+	HostBridge string `yaml:"hostBridge"`
+	NUMANode   uint32 `yaml:"numaNode"`
+}
+
+// GPU is one GPU's place. Under a switch it has that switch's host bridge and
+// NUMA node, otherwise its own.
+type GPU struct {
+	PCI        string `yaml:"pci"`
+	Switch     string `yaml:"switch"`
+	HostBridge string `yaml:"hostBridge"`
+	NUMANode   uint32 `yaml:"numaNode"`
+}
+
+// NIC is one network card's place; see [GPU].
+type NIC struct {
+	Name       string `yaml:"name"`
+	PCI        string `yaml:"pci"`
+	Switch     string `yaml:"switch"`
+	HostBridge string `yaml:"hostBridge"`
+	NUMANode   uint32 `yaml:"numaNode"`
+	// Role is gpu for a card that serves a GPU, storage or host otherwise.
+	Role string `yaml:"role"`
+}
+
+// NVLink is how GPUs are linked: through NVSwitches (Switches and Links), by
+// bridges between pairs, or not at all.
+type NVLink struct {
+	Switches uint32       `yaml:"switches"`
+	Links    uint32       `yaml:"links"`
+	Pairs    []NVLinkPair `yaml:"pairs"`
+}
+
+// NVLinkPair is a bridge of so many links between two GPUs, given by their
+// places in the file's list.
+type NVLinkPair struct {
+	GPUs  []int  `yaml:"gpus"`
+	Links uint32 `yaml:"links"`
+}

@@ -1,0 +1,99 @@
+package simgpu
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Report is what truly happened on a simulated machine: the oracle. It comes
+// from the simulated driver's own tables, after everything of processes that
+// have died has been freed. Memory is in bytes, time in nanoseconds.
+type Report struct {
+	Machine string `json:"machine"`
+	Driver  string `json:"driver"`
+	// CUDA is the driver's CUDA version, 12040 for 12.4.
+	CUDA uint32      `json:"cuda"`
+	GPUs []GPUReport `json:"gpus"`
+	// Processes are those that use a GPU and live.
+	Processes []ProcessReport `json:"processes"`
+	// Tenants sums processes, dead ones too, by the tenant directory from
+	// which they loaded the driver; its name is empty for all others.
+	Tenants []TenantReport `json:"tenants"`
+	// Visitors is the number of other openings, such as of NVML's library.
+	Visitors int `json:"visitors"`
+}
+
+// GPUReport is one GPU as a whole.
+type GPUReport struct {
+	Index    int    `json:"index"`
+	UUID     string `json:"uuid"`
+	Name     string `json:"name"`
+	PCI      string `json:"pci"`
+	Total    uint64 `json:"total"`
+	Reserved uint64 `json:"reserved"`
+	// Used is what processes hold; Peak is the most they ever held at once.
+	Used uint64 `json:"used"`
+	Peak uint64 `json:"peak"`
+	Free uint64 `json:"free"`
+	// BusyNs is the time in which any process computed.
+	BusyNs uint64 `json:"busyNs"`
+}
+
+// ProcessReport is one process.
+type ProcessReport struct {
+	// PID is the process's number in its own pid namespace.
+	PID     int          `json:"pid"`
+	Tenant  string       `json:"tenant"`
+	Command string       `json:"command"`
+	GPUs    []ProcessGPU `json:"gpus"`
+}
+
+// ProcessGPU is what one process has of one GPU: Used is the sum of the rows
+// that follow it up to Graph; Imported belongs to another process and is not
+// in Used.
+type ProcessGPU struct {
+	Index    int    `json:"index"`
+	Contexts int    `json:"contexts"`
+	Used     uint64 `json:"used"`
+	Context  uint64 `json:"context"`
+	Linear   uint64 `json:"linear"`
+	Pool     uint64 `json:"pool"`
+	VMM      uint64 `json:"vmm"`
+	Array    uint64 `json:"array"`
+	Managed  uint64 `json:"managed"`
+	Graph    uint64 `json:"graph"`
+	Imported uint64 `json:"imported"`
+	GPUNs    uint64 `json:"gpuNs"`
+}
+
+// TenantReport is one tenant directory's processes together.
+type TenantReport struct {
+	Tenant string      `json:"tenant"`
+	GPUs   []TenantGPU `json:"gpus"`
+}
+
+// TenantGPU is a tenant's part of one GPU. Used includes memory that outlives
+// the process that made it; Peak is the largest Used there ever was.
+type TenantGPU struct {
+	Index int    `json:"index"`
+	Used  uint64 `json:"used"`
+	Peak  uint64 `json:"peak"`
+	GPUNs uint64 `json:"gpuNs"`
+}
+
+// ParseReport reads what simgpuctl prints.
+func ParseReport(text []byte) (*Report, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	report := new(Report)
+	if err := decoder.Decode(report); err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	return report, nil
+}
+
+// Busy reports whether anything uses the machine.
+func (r *Report) Busy() bool {
+	return len(r.Processes) > 0 || r.Visitors > 0
+}
