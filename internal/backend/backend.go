@@ -20,10 +20,17 @@ type Backend interface {
 	// Apply carries a plan out; a plan that was carried out already is left
 	// as it is, and one that fails halfway is undone.
 	Apply(ctx context.Context, p *Plan) error
-	// Undo removes everything that a plan made, also after a partial Apply.
+	// Undo removes everything that a plan made, also after a partial Apply. A
+	// plan of which only Dir is known is enough.
 	Undo(ctx context.Context, p *Plan) error
 	// Health returns why no new shares can be made, or nil.
 	Health(ctx context.Context) error
+}
+
+// Changer is a backend whose shares can change while their tenant runs.
+type Changer interface {
+	// Change makes the tenant's shares as t has them; dir is the plan's.
+	Change(ctx context.Context, dir string, t Tenant) error
 }
 
 // Layer names what stands between a tenant and the driver.

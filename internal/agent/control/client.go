@@ -15,7 +15,7 @@ import (
 var ErrGone = errors.New("the agent is gone")
 
 // Client is one connection to an agent. Its methods may be called at once from
-// several goroutines. Closing it lets go of the tenants it holds.
+// several goroutines.
 type Client struct {
 	conn net.Conn
 	info Info
@@ -67,25 +67,15 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Create asks for a tenant and holds it until the client is closed. The request
-// may have fields left out. With Wait it returns when the request fits or ctx
-// is done.
+// Create asks for a tenant that this process holds until it ends, whatever
+// programs it becomes. The request may have fields left out. With Wait it
+// returns when the request fits or ctx is done.
 func (c *Client) Create(ctx context.Context, p CreateParams) (*Created, error) {
 	var created Created
 	if err := c.call(ctx, MethodCreate, p, &created); err != nil {
 		return nil, err
 	}
 	return &created, nil
-}
-
-// Attach holds a tenant that was created over another connection by the same
-// process.
-func (c *Client) Attach(ctx context.Context, id string) (*Tenant, error) {
-	var t Tenant
-	if err := c.call(ctx, MethodAttach, AttachParams{ID: id}, &t); err != nil {
-		return nil, err
-	}
-	return &t, nil
 }
 
 // List returns the agent's GPUs, tenants and events.

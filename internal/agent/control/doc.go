@@ -4,6 +4,5 @@
 // A request is {"id":1,"method":"list","params":{…}}, its answer {"id":1,
 // "result":{…}} or {"id":1,"error":{"code":"…","message":"…"}}. Answers may
 // come in another order than requests. {"method":"cancel","id":1} gives up on
-// request 1. A connection starts with hello, and while it is open it holds the
-// tenants that were created or attached over it.
+// request 1. A connection starts with hello.
 package control

@@ -16,7 +16,6 @@ type Method string
 const (
 	MethodHello  Method = "hello"  // nothing → Info
 	MethodCreate Method = "create" // CreateParams → Created
-	MethodAttach Method = "attach" // AttachParams → Tenant
 	MethodList   Method = "list"   // nothing → Listing
 	MethodSet    Method = "set"    // SetParams → Tenant
 	MethodStop   Method = "stop"   // StopParams → nothing, when the tenant has ended

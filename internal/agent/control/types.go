@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
 
@@ -11,15 +12,12 @@ import (
 const ProtocolVersion = 1
 
 // Layer names what stands between a tenant and the driver (docs/design.md, 5.4).
-type Layer string
+type Layer = backend.Layer
 
 // The layers of a tenant started by `divvy run`.
 const (
-	// LayerNamespace covers the driver's files in a mount namespace.
-	LayerNamespace Layer = "namespace"
-	// LayerEnv only puts our library first on LD_LIBRARY_PATH: a tenant that
-	// clears it is reported, not stopped.
-	LayerEnv Layer = "env"
+	LayerNamespace = backend.LayerNamespace
+	LayerEnv       = backend.LayerEnv
 )
 
 // Info describes an agent.
@@ -56,8 +54,11 @@ type GPU struct {
 	ContextBytes uint64 `json:"contextBytes"`
 }
 
-// CreateParams asks for a tenant. The connection that asks holds the tenant: it
-// ends when the connection is closed and no process of it uses a GPU any more.
+// CreateParams asks for a tenant. The process that asks holds the tenant, also
+// when it becomes another program by execve(2) and its connection is closed:
+// the tenant ends when that process has ended and no other process of the
+// tenant has a slot. Where the agent cannot see the process (in another pid
+// namespace), the connection holds the tenant instead.
 type CreateParams struct {
 	Request v1alpha1.ShareRequest `json:"request"`
 	// Layer is what the caller can set up: namespace where it is allowed.
@@ -199,10 +200,4 @@ type StopParams struct {
 	Tenant string `json:"tenant"`
 	// Grace is how long processes may take to end, in nanoseconds.
 	Grace time.Duration `json:"grace"`
-}
-
-// AttachParams takes up holding a tenant after the agent was restarted.
-type AttachParams struct {
-	// ID is the tenant's id.
-	ID string `json:"id"`
 }

@@ -1,0 +1,34 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// bequeathedFD is the least file descriptor of an inherited connection: beyond
+// those that scripts number themselves.
+const bequeathedFD = 64
+
+// Bequeath leaves the connection open in the program that this process becomes
+// by execve(2) and in that one's children: the agent sees it end with the last
+// of them. The client remains usable until then.
+func (c *Client) Bequeath() error {
+	conn, ok := c.conn.(*net.UnixConn)
+	if !ok {
+		return errors.New("bequeath the agent's connection: it is not a socket")
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("bequeath the agent's connection: %w", err)
+	}
+	var dupErr error
+	// F_DUPFD, unlike what Go does by itself, leaves close-on-exec off.
+	err = raw.Control(func(fd uintptr) { _, dupErr = unix.FcntlInt(fd, unix.F_DUPFD, bequeathedFD) })
+	if err := errors.Join(err, dupErr); err != nil {
+		return fmt.Errorf("bequeath the agent's connection: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package slice
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// fallbackContext is taken where the driver cannot be asked: 512 MiB, more than
+// the 100 to 450 MiB that contexts take on GPUs from T4 to A100. Too much costs
+// a tenant some memory, too little would let its first context pass the limit.
+const fallbackContext = 512 << 20
+
+// probeTime bounds one measurement. A driver that has to wake a GPU that is not
+// in persistence mode takes seconds.
+const probeTime = 30 * time.Second
+
+// contexts knows what one process's context takes on each model of GPU: it
+// depends on the driver and on the number of multiprocessors, so GPUs of one
+// model are alike.
+type contexts struct {
+	options Options
+	file    *checkpoint.File[map[string]uint64]
+	known   map[string]uint64
+	// probe measures one GPU; tests replace it.
+	probe func(ctx context.Context, uuid string) (uint64, error)
+}
+
+func newContexts(o Options) *contexts {
+	c := &contexts{
+		options: o,
+		file:    checkpoint.NewFile[map[string]uint64](filepath.Join(o.State, "contexts.json"), "contexts", 1),
+	}
+	c.probe = c.run
+	return c
+}
+
+// of returns what a context takes on a GPU, in bytes.
+func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
+	if c.known == nil {
+		// What cannot be read is measured again.
+		c.known, _ = c.file.Load()
+		if c.known == nil {
+			c.known = map[string]uint64{}
+		}
+	}
+	key := gpu.Name + "/" + c.options.Inventory.Version().Driver
+	if n, ok := c.known[key]; ok {
+		return n
+	}
+	n, err := c.probe(ctx, gpu.UUID)
+	if err != nil {
+		slog.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
+		return fallbackContext
+	}
+	c.known[key] = n
+	if err := c.file.Save(c.known); err != nil {
+		slog.WarnContext(ctx, "cannot remember what a context takes", "error", err)
+	}
+	return n
+}
+
+// run asks divvy-probe: a program of its own, because a process that has used
+// CUDA keeps its context, and with it the memory, until it ends.
+func (c *contexts) run(ctx context.Context, uuid string) (uint64, error) {
+	d, err := c.options.Finder.Find()
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.options.Tree.Program("divvy-probe"), d.Chosen[driver.CUDA], d.Chosen[driver.NVML], uuid)
+	if c.options.Instance != "" {
+		// The library's own place tells it nothing here: links are resolved.
+		cmd.Env = append(cmd.Environ(), "DIVVY_SIMGPU="+c.options.Instance)
+	}
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return 0, fmt.Errorf("run divvy-probe: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+	}
+	var answer struct {
+		ContextBytes uint64 `json:"context_bytes"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		return 0, fmt.Errorf("read divvy-probe's answer: %w", err)
+	}
+	if answer.ContextBytes == 0 {
+		return 0, errors.New("read divvy-probe's answer: a context takes no memory")
+	}
+	return answer.ContextBytes, nil
+}

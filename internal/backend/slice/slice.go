@@ -1,0 +1,175 @@
+// Package slice makes shares real by putting Divvy's libraries in front of the
+// driver's: it prepares tenant directories and works out what has to be bound
+// over what. It starts no tenant and holds no state of its own.
+//
+// A tenant directory holds the pages, copies of our libraries that look for the
+// driver's in that directory, and the driver's libraries under another name.
+// It is all that a tenant needs; everything else of the machine stays as it is.
+package slice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/ldcache"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// ErrInstallation marks an installation of Divvy that is not complete.
+var ErrInstallation = errors.New("incomplete installation of Divvy")
+
+// Inventory is the part of NVML that the backend asks.
+type Inventory interface {
+	GPUs() ([]nvml.GPU, error)
+	Version() nvml.Version
+}
+
+// Options say where everything is.
+type Options struct {
+	// Tenants is the directory for tenant directories. Programs must be
+	// executable there: see [ChoosePlace].
+	Tenants string
+	// State is the directory of what is remembered between agents.
+	State string
+	Tree  install.Tree
+	// Instance is the directory of a simulated machine, empty on a real one.
+	Instance string
+	// Shared is true for the system's agent.
+	Shared    bool
+	Inventory Inventory
+	// Finder finds the driver for the agent itself.
+	Finder driver.Finder
+}
+
+// Backend implements [backend.Backend].
+type Backend struct {
+	options  Options
+	machine  machine
+	contexts *contexts
+}
+
+var (
+	_ backend.Backend = (*Backend)(nil)
+	_ backend.Changer = (*Backend)(nil)
+)
+
+// New returns the backend of a machine.
+func New(o Options) *Backend {
+	b := &Backend{options: o, contexts: newContexts(o)}
+	b.machine = machine{
+		Tenants: o.Tenants, Tree: o.Tree, Instance: o.Instance, Shared: o.Shared,
+		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: pidNamespace(),
+	}
+	if cache, err := filepath.EvalSymlinks(ldcache.Path); err == nil {
+		b.machine.Cache = cache
+	}
+	return b
+}
+
+var libraryFlags = map[string]uint32{"amd64": ldcache.FlagsAMD64, "arm64": ldcache.FlagsARM64}
+
+// pidNamespace is the inode by which pid namespaces are told apart, 0 where
+// /proc does not tell.
+func pidNamespace() uint64 {
+	var stat unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil {
+		return 0
+	}
+	return stat.Ino
+}
+
+// Discover implements [backend.Backend]. What a context takes is measured once
+// for each model of GPU and version of the driver, which takes about a second.
+func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
+	found, err := b.options.Inventory.GPUs()
+	if err != nil {
+		return nil, fmt.Errorf("list GPUs: %w", err)
+	}
+	gpus := make([]backend.GPU, 0, len(found))
+	for _, g := range found {
+		gpus = append(gpus, backend.GPU{
+			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, Total: g.Total, Reserved: g.Reserved,
+			ContextBytes: b.contexts.of(ctx, g),
+		})
+	}
+	return gpus, nil
+}
+
+// Plan implements [backend.Backend]. It looks for the driver's files as the
+// tenant's LD_LIBRARY_PATH would find them, so that those are covered too.
+func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
+	d, err := b.options.Finder.Find()
+	if err != nil {
+		return nil, err
+	}
+	if len(t.LibraryPath) > 0 {
+		finder := b.options.Finder
+		finder.LibraryPath = t.LibraryPath
+		theirs, err := finder.Find()
+		if err != nil {
+			return nil, err
+		}
+		// The driver is the agent's: a tenant cannot choose another.
+		theirs.Chosen = d.Chosen
+		theirs.Cached = d.Cached
+		d = theirs
+	}
+	return b.machine.plan(t, d)
+}
+
+// Apply implements [backend.Backend].
+func (b *Backend) Apply(ctx context.Context, p *backend.Plan) error {
+	return p.Apply(ctx)
+}
+
+// Undo implements [backend.Backend]. The directory alone is enough to undo a
+// plan, for an agent that was restarted.
+func (b *Backend) Undo(_ context.Context, p *backend.Plan) error {
+	dir := makeDir{Path: p.Dir}
+	if filepath.Dir(p.Dir) != b.options.Tenants {
+		return fmt.Errorf("%w: %s is not below %s", errTenant, p.Dir, b.options.Tenants)
+	}
+	return errors.Join(p.Undo(), dir.Undo())
+}
+
+// Change implements [backend.Changer].
+func (b *Backend) Change(_ context.Context, dir string, t backend.Tenant) error {
+	config, err := b.machine.config(t)
+	if err != nil {
+		return err
+	}
+	return page.UpdateConfig(filepath.Join(dir, "config"), func(c *page.Config) {
+		c.Flags = config.Flags
+		for i := range min(c.DeviceCount, config.DeviceCount) {
+			from, to := &config.Device[i], &c.Device[i]
+			to.Limit, to.Cores, to.Policy, to.Weight, to.Class = from.Limit, from.Cores, from.Policy, from.Weight, from.Class
+		}
+	})
+}
+
+// Health implements [backend.Backend]: our libraries are there as they were
+// built, and the driver is.
+func (b *Backend) Health(context.Context) error {
+	for _, library := range driver.Libraries {
+		path := b.options.Tree.Library(string(library))
+		image, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("%w: %w: build or install it, or set %s", ErrInstallation, err, install.Variable)
+		}
+		if _, _, err := findRunpath(image); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInstallation, path, err)
+		}
+	}
+	_, err := b.options.Finder.Find()
+	return err
+}
