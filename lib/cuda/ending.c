@@ -1,5 +1,7 @@
 #include "cuda/ending.h"
 
+#include "cuda/array.h"
+#include "cuda/ipc.h"
 #include "cuda/limbo.h"
 #include "cuda/linear.h"
 #include "cuda/overhead.h"
@@ -7,6 +9,8 @@
 void context_memory_ended(struct place place) {
     limbo_context_done(place.owner);
     linear_context_ended(place.owner);
+    arrays_context_ended(place.owner);
+    ipc_context_ended(place.owner);
 }
 
 void context_ended(struct place place) {

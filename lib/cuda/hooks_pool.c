@@ -4,6 +4,7 @@
  * Nothing here waits for a stream. While a stream is captured its allocations and frees become nodes
  * of a graph, which takes memory when it is instantiated or launched (graph.c), and nothing is charged.
  */
+#include "cuda/blocks.h"
 #include "cuda/device.h"
 #include "cuda/graph.h"
 #include "cuda/limbo.h"
@@ -144,18 +145,22 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note
 STREAM_ORDERED()
 STREAM_ORDERED(_ptsz)
 
+/* The number in the share of the GPU whose memory the pool takes, -1 if it takes none. Managed memory
+ * may come to a GPU wherever it was made: it counts on the current context's. */
+static int pool_device(const CUmemPoolProps *props) {
+    struct place place;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        return device_number(props->location.id);
+    }
+    bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    return managed && context_current(&place) == CUDA_SUCCESS ? (int)place.device : -1;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     CUresult result = DV_CALL(cuMemPoolCreate, pool, props);
-    if (result != CUDA_SUCCESS || dv_depth > 0 || tenant_open() != CUDA_SUCCESS) {
-        return result;
-    }
-    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        int number = device_number(props->location.id);
-        if (number >= 0) {
-            pool_note(*pool, (unsigned)number, true);
-        }
-    } else {
-        pool_note(*pool, 0, false);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && tenant_open() == CUDA_SUCCESS) {
+        int number = pool_device(props);
+        pool_note(*pool, number >= 0 ? (unsigned)number : 0, number >= 0);
     }
     return result;
 }
@@ -177,8 +182,8 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     return result;
 }
 
-/* The memory of an imported pool is its maker's; what is imported out of it is charged here too, as
- * the maker may end first (hooks_import.c). */
+/* The memory of an imported pool is its maker's. What is imported out of it is charged here too, as
+ * nobody can tell whether its maker still lives. */
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
                                             CUmemAllocationHandleType type,
                                             unsigned long long flags) {
@@ -187,4 +192,32 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
         pool_note(*pool, 0, false);
     }
     return result;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
+                                CUmemPoolPtrExportData *data) {
+    struct claim claim;
+    CUdevice device = 0;
+    CUdeviceptr got = 0, base = 0;
+    size_t bytes = 0;
+    if (dv_depth > 0 || address == NULL || tenant_open() != CUDA_SUCCESS) {
+        return DV_REAL(cuMemPoolImportPointer)(address, pool, data);
+    }
+    CUresult result = DV_CALL(cuMemPoolImportPointer, &got, pool, data);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, got);
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuPointerGetAttribute, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, got);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = claim_open_on(&claim, device, blocks_worst(bytes));
+    }
+    if (result != CUDA_SUCCESS || !linear_keep(&claim, got, bytes)) {
+        DV_CALL(cuMemFree_v2, got);
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = got;
+    return CUDA_SUCCESS;
 }

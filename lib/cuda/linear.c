@@ -2,6 +2,7 @@
 
 #include "common/share.h"
 #include "cuda/blocks.h"
+#include "cuda/ipc.h"
 
 static table allocations; /* by address: bytes as asked for, owner, device */
 
@@ -43,7 +44,28 @@ void linear_put_back(uint64_t address, record note) {
 }
 
 void linear_release(uint64_t address, record note) {
+    if (note.flags & LINEAR_EXPORTED) {
+        ipc_freed(address);
+    }
     claim_release(note.device, own_bytes_left(address, note));
+}
+
+bool linear_mark_exported(uint64_t address, record *note) {
+    if (!linear_take(address, note)) {
+        return false;
+    }
+    bool fresh = (note->flags & LINEAR_EXPORTED) == 0;
+    note->flags |= LINEAR_EXPORTED;
+    linear_put_back(address, *note);
+    return fresh;
+}
+
+void linear_unmark_exported(uint64_t address) {
+    record note;
+    if (linear_take(address, &note)) {
+        note.flags = (uint16_t)(note.flags & ~LINEAR_EXPORTED);
+        linear_put_back(address, note);
+    }
 }
 
 /* What one context leaves behind, per GPU. */

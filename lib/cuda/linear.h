@@ -22,6 +22,7 @@ DV_HIDDEN void linear_release(uint64_t address, record note);
  * other processes can open them; its free gives back only the others. False, with nothing changed, if
  * address is not the start of an allocation or is marked already; *note tells what was found. */
 DV_HIDDEN bool linear_mark_exported(uint64_t address, record *note);
+DV_HIDDEN void linear_unmark_exported(uint64_t address);
 #define LINEAR_EXPORTED 1u /* in the flags of a note */
 
 /* A context has ended, and all its memory with it. */

@@ -75,9 +75,11 @@ static bool place_of(CUmemoryPool handle, unsigned *device, bool *charged) {
         return number >= 0;
     }
     *charged = true;
-    bool found = context_current(&place) == CUDA_SUCCESS;
-    *device = found ? place.device : 0;
-    return found;
+    if (context_current(&place) != CUDA_SUCCESS) {
+        return false;
+    }
+    *device = place.device;
+    return true;
 }
 
 static bool attribute(CUmemoryPool handle, CUmemPool_attribute name, uint64_t *bytes) {

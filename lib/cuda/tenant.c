@@ -5,12 +5,15 @@
 
 #include "common/log.h"
 #include "common/substitute.h"
+#include "cuda/array.h"
 #include "cuda/context.h"
 #include "cuda/environment.h"
 #include "cuda/graph.h"
+#include "cuda/ipc.h"
 #include "cuda/limbo.h"
 #include "cuda/linear.h"
 #include "cuda/lock.h"
+#include "cuda/object.h"
 #include "cuda/pool.h"
 
 static dv_share *share;
@@ -27,6 +30,9 @@ static void forked(void) {
     pools_forked();
     graphs_forked();
     limbo_forked();
+    arrays_forked();
+    objects_forked();
+    ipc_forked();
 }
 
 dv_share *tenant_share(void) {
