@@ -1,0 +1,205 @@
+// Package hostfile records of a machine what its topology is read from, as one text file: the sysfs files and
+// links of its PCI devices, RDMA devices and NUMA nodes, and the GPUs and NVLinks that its driver tells.
+//
+// The first line is "divvy-host 1"; lines that begin with # are comments. Each other line is one of
+//
+//	link PATH TARGET                      a symbolic link below /sys
+//	file PATH "CONTENT"                   a file below /sys, its content quoted as Go quotes it
+//	gpu INDEX UUID PCI "NAME"             a GPU, as NVML numbers it
+//	nvlink INDEX LINK gpu|switch PCI      an active NVLink of that GPU and the device at its other end
+//
+// so that a difference between two machines can be read as one.
+package hostfile
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/topology"
+)
+
+// ErrFormat marks text that is not a recorded host; the error names file, line and field.
+var ErrFormat = errors.New("not a recorded host")
+
+const (
+	firstLine = "divvy-host 1"
+	// mostBytes bounds a recording; one of a machine with 16 GPUs takes a few hundred KiB.
+	mostBytes = 64 << 20
+)
+
+// Host is a recorded machine. Its Sysfs serves what was recorded of /sys.
+type Host struct {
+	Sysfs *Sysfs
+	GPUs  []topology.GPUInfo
+}
+
+// Parse reads a recording; name is what errors call it.
+func Parse(r io.Reader, name string) (*Host, error) {
+	p := &parser{name: name, host: &Host{Sysfs: &Sysfs{files: map[string]string{}, links: map[string]string{}}}}
+	lines := bufio.NewScanner(io.LimitReader(r, mostBytes+1))
+	lines.Buffer(nil, 1<<20)
+	total := 0
+	for lines.Scan() {
+		p.line++
+		if total += len(lines.Bytes()) + 1; total > mostBytes {
+			return nil, p.fault("size", "a recording has at most %d bytes", mostBytes)
+		}
+		if err := p.read(lines.Text()); err != nil {
+			return nil, err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read %s: line %d: %w", name, p.line+1, err)
+	}
+	if p.line == 0 {
+		p.line = 1
+		return nil, p.fault("first line", "must be %q", firstLine)
+	}
+	slices.SortFunc(p.host.GPUs, func(a, b topology.GPUInfo) int { return cmp.Compare(a.Index, b.Index) })
+	return p.host, nil
+}
+
+type parser struct {
+	name string
+	line int
+	host *Host
+}
+
+func (p *parser) fault(field, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s: %s: %w", p.name, p.line, field, fmt.Sprintf(format, args...), ErrFormat)
+}
+
+func (p *parser) read(line string) error {
+	if p.line == 1 {
+		if line != firstLine {
+			return p.fault("first line", "must be %q", firstLine)
+		}
+		return nil
+	}
+	if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+		return nil
+	}
+	kind, rest, _ := strings.Cut(line, " ")
+	switch kind {
+	case "link":
+		return p.link(rest)
+	case "file":
+		return p.file(rest)
+	case "gpu":
+		return p.gpu(rest)
+	case "nvlink":
+		return p.nvlink(rest)
+	}
+	return p.fault("kind", "%q is none of link, file, gpu, nvlink", kind)
+}
+
+func (p *parser) link(rest string) error {
+	path, target, found := strings.Cut(rest, " ")
+	if !found || target == "" || strings.ContainsAny(target, " \x00") {
+		return p.fault("target", "a link needs a path and a target")
+	}
+	if err := p.host.Sysfs.addLink(path, target); err != nil {
+		return p.fault("path", "%v", err)
+	}
+	return nil
+}
+
+func (p *parser) file(rest string) error {
+	path, quoted, _ := strings.Cut(rest, " ")
+	content, err := strconv.Unquote(quoted)
+	if err != nil {
+		return p.fault("content", "%q is not a quoted string", quoted)
+	}
+	if err := p.host.Sysfs.addFile(path, content); err != nil {
+		return p.fault("path", "%v", err)
+	}
+	return nil
+}
+
+func (p *parser) gpu(rest string) error {
+	fields := strings.SplitN(rest, " ", 4)
+	if len(fields) != 4 {
+		return p.fault("gpu", "needs index, UUID, PCI address and name")
+	}
+	index, err := strconv.ParseUint(fields[0], 10, 16)
+	if err != nil {
+		return p.fault("index", "%q is not a GPU's number", fields[0])
+	}
+	address, err := pci.ParseAddress(fields[2])
+	if err != nil {
+		return p.fault("pci", "%v", err)
+	}
+	name, err := strconv.Unquote(fields[3])
+	if err != nil {
+		return p.fault("name", "%q is not a quoted string", fields[3])
+	}
+	info := topology.GPUInfo{Index: int(index), UUID: fields[1], Name: name, PCI: address}
+	for _, other := range p.host.GPUs {
+		if other.Index == info.Index || other.UUID == info.UUID || other.PCI == info.PCI {
+			return p.fault("gpu", "index, UUID and address must differ from those of GPU %d", other.Index)
+		}
+	}
+	p.host.GPUs = append(p.host.GPUs, info)
+	return nil
+}
+
+func (p *parser) nvlink(rest string) error {
+	fields := strings.Split(rest, " ")
+	if len(fields) != 4 {
+		return p.fault("nvlink", "needs GPU, link, gpu or switch, and PCI address")
+	}
+	place := slices.IndexFunc(p.host.GPUs, func(g topology.GPUInfo) bool { return strconv.Itoa(g.Index) == fields[0] })
+	if place < 0 {
+		return p.fault("gpu", "no line before this one describes GPU %q", fields[0])
+	}
+	number, err := strconv.ParseUint(fields[1], 10, 8)
+	if err != nil {
+		return p.fault("link", "%q is not a link's number", fields[1])
+	}
+	address, err := pci.ParseAddress(fields[3])
+	if err != nil {
+		return p.fault("pci", "%v", err)
+	}
+	if fields[2] != "gpu" && fields[2] != "switch" {
+		return p.fault("end", "%q is neither gpu nor switch", fields[2])
+	}
+	gpu := &p.host.GPUs[place]
+	for _, other := range gpu.Links {
+		if other.Number == int(number) {
+			return p.fault("link", "GPU %d has link %d already", gpu.Index, number)
+		}
+	}
+	gpu.Links = append(gpu.Links, topology.Link{Number: int(number), Remote: address, Switch: fields[2] == "switch"})
+	return nil
+}
+
+// Format writes a recording that Parse reads back.
+func (h *Host) Format(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, firstLine)
+	for _, path := range slices.Sorted(maps.Keys(h.Sysfs.links)) {
+		fmt.Fprintf(out, "link %s %s\n", path, h.Sysfs.links[path])
+	}
+	for _, path := range slices.Sorted(maps.Keys(h.Sysfs.files)) {
+		fmt.Fprintf(out, "file %s %s\n", path, strconv.Quote(h.Sysfs.files[path]))
+	}
+	for _, gpu := range h.GPUs {
+		fmt.Fprintf(out, "gpu %d %s %s %s\n", gpu.Index, gpu.UUID, gpu.PCI, strconv.Quote(gpu.Name))
+		for _, link := range gpu.Links {
+			end := map[bool]string{true: "switch", false: "gpu"}[link.Switch]
+			fmt.Fprintf(out, "nvlink %d %d %s %s\n", gpu.Index, link.Number, end, link.Remote)
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write recorded host: %w", err)
+	}
+	return nil
+}

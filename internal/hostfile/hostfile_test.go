@@ -1,0 +1,157 @@
+package hostfile_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/topology"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+const hosts = "../../testdata/hosts"
+
+func parse(t *testing.T, path string) *hostfile.Host {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	host, err := hostfile.Parse(file, filepath.Base(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+// Every recorded host is printed in every form; the golden files are what the printers print.
+func TestRecordedHosts(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(hosts, "*.host"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("recorded hosts: %v, %v", files, err)
+	}
+	for _, path := range files {
+		recorded := parse(t, path)
+		host, err := topology.Build(recorded.Sysfs, recorded.GPUs)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for form, print := range map[string]func(io.Writer) error{
+			"txt": host.PrintTable, "json": host.PrintJSON,
+			"xml": func(w io.Writer) error { return host.PrintNCCL(w, "x86_64") },
+		} {
+			t.Run(filepath.Base(path)+"/"+form, func(t *testing.T) {
+				var got bytes.Buffer
+				if err := print(&got); err != nil {
+					t.Fatal(err)
+				}
+				golden := strings.TrimSuffix(path, ".host") + "." + form + ".golden"
+				if *update {
+					if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(golden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(got.Bytes(), want) {
+					t.Errorf("differs from %s:\n%s", golden, got.String())
+				}
+			})
+		}
+		var again bytes.Buffer
+		if err := recorded.Format(&again); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hostfile.Parse(&again, "again"); err != nil {
+			t.Errorf("%s does not survive being written: %v", path, err)
+		}
+	}
+}
+
+func TestFaultsNameFileLineAndField(t *testing.T) {
+	const head = "divvy-host 1\n"
+	for name, test := range map[string]struct{ text, want string }{
+		"empty":          {"", "x.host:1: first line"},
+		"other format":   {"divvy-host 2\n", "x.host:1: first line"},
+		"unknown kind":   {head + "node 0\n", `x.host:2: kind: "node"`},
+		"no target":      {head + "link bus/pci\n", "x.host:2: target"},
+		"absolute path":  {head + "file /etc/passwd \"x\"\n", "x.host:2: path"},
+		"path upwards":   {head + "file ../x \"x\"\n", "x.host:2: path"},
+		"not quoted":     {head + "file class x\n", "x.host:2: content"},
+		"twice":          {head + "file a \"\"\nlink a b\n", "x.host:3: path: a is there twice"},
+		"negative index": {head + "gpu -1 GPU-a 0000:00:00.0 \"\"\n", "x.host:2: index"},
+		"bad address":    {head + "gpu 0 GPU-a 0:0 \"\"\n", "x.host:2: pci"},
+		"same GPU":       {head + "gpu 0 A 0000:00:00.0 \"\"\ngpu 0 B 0000:00:01.0 \"\"\n", "x.host:3: gpu"},
+		"link of nobody": {head + "nvlink 0 0 gpu 0000:00:00.0\n", "x.host:2: gpu"},
+		"link number":    {head + "gpu 0 A 0000:00:00.0 \"\"\nnvlink 0 256 gpu 0000:00:00.0\n", "x.host:3: link"},
+		"link's end":     {head + "gpu 0 A 0000:00:00.0 \"\"\nnvlink 0 1 cpu 0000:00:00.0\n", "x.host:3: end"},
+		"link twice":     {head + "gpu 0 A 0000:00:00.0 \"\"\nnvlink 0 1 gpu 0000:00:01.0\nnvlink 0 1 gpu 0000:00:01.0\n", "x.host:4: link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := hostfile.Parse(strings.NewReader(test.text), "x.host")
+			if !errors.Is(err, hostfile.ErrFormat) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want it to contain %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A device's link that leads in a circle, or out of the devices tree, is an error and ends.
+func TestLoopsInLinks(t *testing.T) {
+	for _, target := range []string{"0000:00:01.0", "../../../bus/pci/devices/0000:00:01.0", "../../..", "/devices/x"} {
+		text := "divvy-host 1\nlink bus/pci/devices/0000:00:01.0 " + target + "\n"
+		host, err := hostfile.Parse(strings.NewReader(text), "loop.host")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := topology.Build(host.Sysfs, nil); err == nil {
+			t.Errorf("link to %s: no error", target)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob(filepath.Join(hosts, "v*.host"))
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		host, err := hostfile.Parse(bytes.NewReader(text), "fuzz")
+		if err != nil {
+			return
+		}
+		built, err := topology.Build(host.Sysfs, host.GPUs)
+		if err == nil {
+			for _, print := range []func(io.Writer) error{built.PrintTable, built.PrintJSON} {
+				if err := print(io.Discard); err != nil {
+					t.Errorf("print: %v", err)
+				}
+			}
+		}
+		var first, second bytes.Buffer
+		if err := host.Format(&first); err != nil {
+			t.Fatal(err)
+		}
+		again, err := hostfile.Parse(bytes.NewReader(first.Bytes()), "again")
+		if err != nil {
+			t.Fatalf("what Format wrote does not parse: %v\n%s", err, first.String())
+		}
+		if err := again.Format(&second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Errorf("Format is not stable: %v", err)
+		}
+	})
+}
