@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+// shareFlags are the flags that describe a share, for run and set.
+type shareFlags struct {
+	memory     v1alpha1.Memory
+	cores      cores
+	policy     string
+	weight     positive
+	class      string
+	overcommit bool
+}
+
+func (f *shareFlags) add(flags *pflag.FlagSet) {
+	flags.Var(&memoryFlag{&f.memory}, "memory", "memory of each GPU, such as 4Gi, 800M or 50% (default: all that a GPU has)")
+	flags.Var(&f.cores, "cores", "guaranteed percentage of each GPU's time, 1 to 100 (default: none guaranteed)")
+	flags.StringVar(&f.policy, "policy", "", "fixed, weighted or burst (default: fixed with --cores, else weighted)")
+	flags.Var(&f.weight, "weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d (default: 1)", v1alpha1.MaxWeight))
+	flags.StringVar(&f.class, "class", "", "online, or offline: takes what is left and gives way (default: online)")
+	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory than it has")
+}
+
+// memoryFlag reads an amount of memory when the flag is parsed, so that the
+// error names the flag.
+type memoryFlag struct{ memory *v1alpha1.Memory }
+
+func (f *memoryFlag) Set(text string) error {
+	parsed, err := v1alpha1.ParseMemory(text)
+	if err != nil {
+		return err
+	}
+	*f.memory = parsed
+	return nil
+}
+
+func (f *memoryFlag) Type() string { return "AMOUNT" }
+
+func (f *memoryFlag) String() string {
+	if f.memory == nil || f.memory.IsZero() {
+		return ""
+	}
+	return f.memory.String()
+}
+
+// cores is a percentage of GPU time; 0 is "left out".
+type cores int
+
+// Set implements pflag.Value.
+func (c *cores) Set(text string) error {
+	n, err := v1alpha1.ParseCores(text)
+	if err != nil {
+		return err
+	}
+	*c = cores(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (c *cores) Type() string { return "PERCENT" }
+
+func (c *cores) String() string { return leftOut(int(*c)) }
+
+// positive is a number from 1; 0 is "left out".
+type positive int
+
+// Set implements pflag.Value.
+func (p *positive) Set(text string) error {
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil || n < 1 {
+		return fmt.Errorf("give a whole number, 1 or more")
+	}
+	*p = positive(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (p *positive) Type() string { return "N" }
+
+func (p *positive) String() string { return leftOut(int(*p)) }
+
+func leftOut(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// layerFlag is a layer or "auto", which is the zero value.
+type layerFlag struct{ layer control.Layer }
+
+func (f *layerFlag) Set(text string) error {
+	switch layer := control.Layer(text); layer {
+	case "auto":
+		f.layer = ""
+	case control.LayerNamespace, control.LayerEnv:
+		f.layer = layer
+	default:
+		return fmt.Errorf("use auto, namespace or env")
+	}
+	return nil
+}
+
+func (f *layerFlag) Type() string { return "LAYER" }
+
+func (f *layerFlag) String() string {
+	if f.layer == "" {
+		return "auto"
+	}
+	return string(f.layer)
+}

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// format is how a list is printed.
+type format string
+
+// Set implements pflag.Value.
+func (f *format) Set(text string) error {
+	if !slices.Contains([]string{"table", "json", "yaml"}, text) {
+		return fmt.Errorf("use table, json or yaml")
+	}
+	*f = format(text)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f *format) Type() string { return "FORMAT" }
+
+func (f *format) String() string { return string(*f) }
+
+func addFormat(command *cobra.Command, f *format) {
+	*f = "table"
+	command.Flags().VarP(f, "output", "o", "table, json or yaml")
+}
+
+// print writes value as JSON or YAML, or what table makes of it.
+func (f format) print(w io.Writer, value any, table func(*strings.Builder)) error {
+	switch f {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(value)
+	case "yaml":
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("encode list: %w", err)
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	var text strings.Builder
+	table(&text)
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}
+
+// agents is the document that `divvy ls -o json` prints.
+type agents struct {
+	Agents []listing `json:"agents"`
+}
+
+func newList(a *app) *cobra.Command {
+	var machine string
+	var output format
+	command := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List GPUs, shares and what they use",
+		Long: `List GPUs, the shares granted of them and what these use, as the agents see it:
+the system's or your own, and those of your simulated machines.
+
+OVERHEAD is the part of USED that the driver takes for itself: contexts and
+modules. LAYER is what stands between the tenant and the driver: "namespace"
+covers the driver's files; "env" relies on LD_LIBRARY_PATH.`,
+		Example: `  divvy ls
+  divvy ls -o json | jq '.agents[].tenants[].name'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := a.listings(cmd.Context(), machine)
+			if err != nil {
+				return err
+			}
+			return output.print(a.out, agents{all}, func(w *strings.Builder) { printListings(w, all) })
+		},
+	}
+	addMachine(command, &machine)
+	addFormat(command, &output)
+	return command
+}
+
+// clearScreen moves a terminal's cursor to the corner and clears what is below.
+const clearScreen = "\x1b[H\x1b[J"
+
+func newTop(a *app) *cobra.Command {
+	var machine string
+	var interval time.Duration
+	var count int
+	command := &cobra.Command{
+		Use:   "top",
+		Short: "Show the list again and again",
+		Long:  "Show what `divvy ls` shows, again and again until Ctrl-C.",
+		Example: `  divvy top
+  divvy top --interval 5s --count 12 > shares.log`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if interval < 100*time.Millisecond {
+				return usage(fmt.Errorf("--interval %s: give at least 100ms", interval))
+			}
+			return a.top(cmd.Context(), machine, interval, count)
+		},
+	}
+	command.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
+	command.Flags().IntVar(&count, "count", 0, "number of looks (default: until Ctrl-C)")
+	addMachine(command, &machine)
+	return command
+}
+
+func (a *app) top(ctx context.Context, machine string, interval time.Duration, count int) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	clear := isTerminal(a.out)
+	for n := 1; ; n++ {
+		all, err := a.listings(ctx, machine)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		var text strings.Builder
+		if clear {
+			text.WriteString(clearScreen)
+		}
+		printListings(&text, all)
+		if _, err := io.WriteString(a.out, text.String()); err != nil {
+			return fmt.Errorf("show shares: %w", err)
+		}
+		if n == count {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// place is the agent of the real machine, or of the simulated one whose
+// directory is given.
+func (a *app) place(instance string) control.Place {
+	return control.Place{Rundir: a.rundir, Simgpu: instance}
+}
+
+func (a *app) simgpus() simgpu.Store {
+	return simgpu.Store{
+		Root:    filepath.Join(a.rundir, "simgpu"),
+		Control: simgpu.Control{Prefix: string(a.tree)},
+	}
+}
+
+// simulated finds the instance of that name, or starts the machine of that name
+// as an instance that is called the same.
+func (a *app) simulated(ctx context.Context, machine string) (*simgpu.Instance, error) {
+	store := a.simgpus()
+	instance, err := store.Open(machine)
+	if err == nil || !errors.Is(err, simgpu.ErrNoInstance) {
+		return instance, err
+	}
+	description, err := simgpu.Load(machine)
+	if err != nil {
+		return nil, err
+	}
+	return store.Start(ctx, description.Name, description, "")
+}
+
+// listing is what one agent says.
+type listing struct {
+	// Machine is the simulated machine's name, empty for the real one.
+	Machine string `json:"machine,omitempty"`
+	control.Listing
+
+	place control.Place
+}
+
+// places are those where an agent of this user may serve: the simulated machine
+// if one is named, else all.
+func (a *app) places(machine string) (map[string]control.Place, error) {
+	if machine != "" {
+		instance, err := a.simgpus().Open(machine)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]control.Place{instance.Name: a.place(instance.Dir)}, nil
+	}
+	instances, err := a.simgpus().List()
+	if err != nil {
+		return nil, err
+	}
+	places := map[string]control.Place{"": a.place("")}
+	for _, instance := range instances {
+		places[instance.Name] = a.place(instance.Dir)
+	}
+	return places, nil
+}
+
+// ask calls f with a connection to the agent of a place.
+func ask(ctx context.Context, place control.Place, f func(*control.Client) error) error {
+	client, err := control.Find(ctx, place)
+	if err != nil {
+		return err
+	}
+	err = f(client)
+	return errors.Join(err, client.Close())
+}
+
+// listings asks every agent that runs, the real machine's first.
+func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
+	places, err := a.places(machine)
+	if err != nil {
+		return nil, err
+	}
+	var all []listing
+	for _, name := range sortedKeys(places) {
+		one := listing{Machine: name, place: places[name]}
+		err := ask(ctx, places[name], func(c *control.Client) error {
+			l, err := c.List(ctx)
+			if err == nil {
+				one.Listing = *l
+			}
+			return err
+		})
+		if errors.Is(err, control.ErrNoAgent) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// errNoShare is returned where a name means no share.
+var errNoShare = errors.New("no such share")
+
+// holder finds the agent that holds the share of that name or id.
+func (a *app) holder(ctx context.Context, machine, share string) (control.Place, error) {
+	all, err := a.listings(ctx, machine)
+	if err != nil {
+		return control.Place{}, err
+	}
+	var found []listing
+	for _, l := range all {
+		for _, tenant := range l.Tenants {
+			if tenant.Name == share || tenant.ID == share {
+				found = append(found, l)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return control.Place{}, fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, share)
+	case 1:
+		return found[0].place, nil
+	}
+	return control.Place{}, fmt.Errorf("%d shares are called %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
+		len(found), share)
+}

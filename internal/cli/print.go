@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+// eventsShown bounds the events of a table; JSON has all that the agent keeps.
+const eventsShown = 3
+
+// table collects rows and aligns their columns.
+type table struct{ rows [][]string }
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(w *strings.Builder) {
+	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, cells := range t.rows {
+		_, _ = aligned.Write([]byte(strings.Join(cells, "\t") + "\n"))
+	}
+	_ = aligned.Flush() // a builder takes everything
+}
+
+// size writes an amount of memory for people: three digits or so.
+func size(n uint64) string {
+	for _, unit := range []struct {
+		name  string
+		bytes float64
+	}{{"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}} {
+		if v := float64(n) / unit.bytes; v >= 1 {
+			return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + unit.name
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func percent(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n) + "%"
+}
+
+// printListings writes one block for each agent.
+func printListings(w *strings.Builder, all []listing) {
+	if len(all) == 0 {
+		w.WriteString("No shares. `divvy run --memory 8Gi -- COMMAND` makes one; without a GPU add --simgpu a100-80g.\n")
+	}
+	for i, l := range all {
+		if i > 0 {
+			w.WriteByte('\n')
+		}
+		printListing(w, l)
+	}
+}
+
+func printListing(w *strings.Builder, l listing) {
+	w.WriteString(heading(l) + "\n")
+	gpus := table{}
+	gpus.row("GPU", "MODEL", "MEMORY", "GRANTED", "USED", "CORES")
+	for _, g := range l.GPUs {
+		gpus.row(strconv.Itoa(g.Index), g.Name, size(g.Capacity), size(g.Granted), size(g.Used), percent(g.Cores))
+	}
+	gpus.print(w)
+	w.WriteByte('\n')
+	printTenants(w, l.Tenants)
+	printNotes(w, l)
+}
+
+func heading(l listing) string {
+	machine := "This machine"
+	if l.Machine != "" {
+		machine = "Simulated machine " + l.Machine
+	}
+	if l.Info.UID == 0 && l.Machine == "" && !l.Info.Ephemeral {
+		return fmt.Sprintf("%s, system agent (pid %d)", machine, l.Info.PID)
+	}
+	return fmt.Sprintf("%s, agent of %s (pid %d): shares guard against accident, not intent", machine, l.Info.User, l.Info.PID)
+}
+
+func printTenants(w *strings.Builder, tenants []control.Tenant) {
+	shares := table{}
+	shares.row("SHARE", "GPU", "USED", "LIMIT", "OVERHEAD", "CORES", "POLICY", "CLASS", "LAYER", "PIDS", "STATE")
+	for _, tenant := range tenants {
+		for _, s := range tenant.Shares {
+			shares.row(tenant.Name, strconv.Itoa(s.Index), size(s.Used), size(s.Limit), size(s.Overhead),
+				percent(s.Cores), string(s.Policy), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
+		}
+	}
+	shares.print(w)
+}
+
+// pidsShown bounds the process ids in one cell.
+const pidsShown = 4
+
+func pids(processes []control.Process) string {
+	if len(processes) == 0 {
+		return "-"
+	}
+	var texts []string
+	for i, p := range processes {
+		if i == pidsShown {
+			texts = append(texts, fmt.Sprintf("+%d", len(processes)-i))
+			break
+		}
+		texts = append(texts, pid(p.PID))
+	}
+	return strings.Join(texts, ",")
+}
+
+func pid(n int) string {
+	if n == 0 {
+		return "?"
+	}
+	return strconv.Itoa(n)
+}
+
+// state is one word about a share.
+func state(t control.Tenant, s control.Share) string {
+	switch {
+	case t.Fault != "":
+		return "fault"
+	case s.Used > s.Limit:
+		return "over"
+	case len(s.Process) > 0:
+		return "active"
+	case t.Held:
+		return "idle"
+	}
+	return "ending"
+}
+
+// printNotes writes what needs somebody's eye, below the tables.
+func printNotes(w *strings.Builder, l listing) {
+	var notes []string
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	index := map[string]int{}
+	for _, g := range l.GPUs {
+		index[g.UUID] = g.Index
+	}
+	for _, o := range l.Outside {
+		whose := "is in no share"
+		if o.Tenant != "" {
+			whose = fmt.Sprintf("was started in share %s and has left it", o.Tenant)
+		}
+		note("! process %d uses %s of GPU %d and %s", o.PID, size(o.Used), index[o.UUID], whose)
+	}
+	for _, t := range l.Tenants {
+		if t.Fault != "" {
+			note("! share %s: %s", t.Name, t.Fault)
+		}
+	}
+	for _, q := range l.Waiting {
+		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
+	}
+	for _, e := range l.Events[max(0, len(l.Events)-eventsShown):] {
+		note("%s %s: %s", e.Time.Local().Format("15:04:05"), e.Kind, e.Text)
+	}
+	if len(notes) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
+	}
+}
+
+// asked describes a queued request.
+func asked(q control.Waiting) string {
+	memory := "all memory"
+	if !q.Request.Memory.IsZero() {
+		memory = q.Request.Memory.String()
+	}
+	if q.Request.GPUs > 1 {
+		return fmt.Sprintf("%s on each of %d GPUs", memory, q.Request.GPUs)
+	}
+	return memory
+}
+
+// isTerminal tells whether a person watches.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

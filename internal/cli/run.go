@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/launch"
+)
+
+// runOptions are the flags of `divvy run`.
+type runOptions struct {
+	share  shareFlags
+	gpus   positive
+	gpu    string
+	name   string
+	simgpu string
+	wait   bool
+	layer  layerFlag
+}
+
+func newRun(a *app) *cobra.Command {
+	o := &runOptions{}
+	command := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
+		Short: "Run a command inside a share of a GPU",
+		Long: `Run a command inside a share of one or more GPUs. The command and all its
+children see only what the share allows, and memory beyond it is refused with
+CUDA_ERROR_OUT_OF_MEMORY. Memory and cores are per GPU.
+
+Divvy becomes the command: process id, terminal, signals and exit status are the
+command's own. Exit status 125 is Divvy's own trouble, 126 a command that cannot
+be executed, 127 one that is not found. The share ends with its last process.
+
+An agent is started when none runs, and ends with its last share.`,
+		Example: `  # A quarter of a GPU's memory and 30 percent of its time.
+  divvy run --memory 25% --cores 30 -- python train.py
+
+  # 8 GiB on each of two GPUs; wait until there is room.
+  divvy run --gpus 2 --memory 8Gi --wait -- torchrun --nproc-per-node 2 train.py
+
+  # No GPU at hand: the same on a simulated A100.
+  divvy run --simgpu a100-80g --memory 8Gi -- ./program`,
+		Args: argsOf(1, -1, "the command to run, such as: divvy run --memory 4Gi -- python train.py"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.run(cmd.Context(), o, args)
+		},
+	}
+	flags := command.Flags()
+	flags.SetInterspersed(false) // flags behind the command's name are the command's
+	o.share.add(flags)
+	flags.Var(&o.gpus, "gpus", "number of different GPUs (default: 1)")
+	flags.StringVar(&o.gpu, "gpu", "", "one particular GPU, by `UUID|INDEX`")
+	flags.StringVar(&o.name, "name", "", "name of the share in lists (default: chosen by the agent)")
+	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
+	flags.BoolVar(&o.wait, "wait", false, "wait for room instead of being refused")
+	flags.Var(&o.layer, "layer", "what stands before the driver: namespace, env, or auto")
+	return command
+}
+
+// request is what the flags ask for.
+func (o *runOptions) request() v1alpha1.ShareRequest {
+	return v1alpha1.ShareRequest{
+		Name:       o.name,
+		GPUs:       int(o.gpus),
+		GPU:        o.gpu,
+		Memory:     o.share.memory,
+		Cores:      int(o.share.cores),
+		Overcommit: o.share.overcommit,
+		ShareConfig: v1alpha1.ShareConfig{
+			Policy: v1alpha1.Policy(o.share.policy),
+			Weight: int(o.share.weight),
+			Class:  v1alpha1.Class(o.share.class),
+		},
+	}
+}
+
+// run returns only if the command could not be started.
+func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
+	request := o.request()
+	checked := request
+	checked.Default()
+	if err := checked.Validate(); err != nil {
+		return usage(err)
+	}
+	instance := ""
+	if o.simgpu != "" {
+		simulated, err := a.simulated(ctx, o.simgpu)
+		if err != nil {
+			return err
+		}
+		instance = simulated.Dir
+	}
+	libraryPath := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
+	if _, err := (driver.Finder{LibraryPath: libraryPath, Instance: instance}).Find(); err != nil {
+		return err
+	}
+	enter := launch.Enter(a.tree.Program("divvy-enter"))
+	layer, err := a.chooseLayer(ctx, o.layer.layer, enter)
+	if err != nil {
+		return err
+	}
+	client, err := control.Ensure(ctx, a.place(instance), control.Starter{})
+	if err != nil {
+		return err
+	}
+	stop := a.sayWhenWaiting(o.wait)
+	created, err := client.Create(ctx, control.CreateParams{
+		Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait,
+	})
+	stop()
+	if err != nil {
+		return err
+	}
+	if err := client.Bequeath(); err != nil {
+		return err
+	}
+	// What this process was told to ignore, such as Ctrl-C behind a shell's "&",
+	// the command ignores too; what it catches would else become the default.
+	signal.Reset()
+	return enter.Plan(created.Edits, os.Environ(), command).Exec()
+}
+
+// chooseLayer takes the strongest layer that this machine allows, and says so
+// when that is not the strongest there is.
+func (a *app) chooseLayer(ctx context.Context, wanted control.Layer, enter launch.Enter) (control.Layer, error) {
+	if wanted == control.LayerEnv {
+		return wanted, nil
+	}
+	err := enter.Probe(ctx)
+	switch {
+	case err == nil:
+		return control.LayerNamespace, nil
+	case wanted == "" && errors.Is(err, launch.ErrNamespaces):
+		say(a.err, "divvy: %v\n"+
+			"       The limit holds for programs that keep LD_LIBRARY_PATH; others are reported by `divvy ls`.\n"+
+			"       `divvy doctor` says how to allow namespaces; --layer env leaves this message out.", err)
+		return control.LayerEnv, nil
+	case errors.Is(err, launch.ErrNamespaces):
+		return "", fmt.Errorf("%w: `divvy doctor` says how to allow them, --layer auto does without", err)
+	}
+	return "", err
+}
+
+// sayWhenWaiting tells a person why nothing happens, unless the answer is
+// prompt. The returned function ends that.
+func (a *app) sayWhenWaiting(wait bool) (stop func()) {
+	if !wait {
+		return func() {}
+	}
+	timer := time.AfterFunc(time.Second, func() {
+		say(a.err, "divvy: waiting for room on a GPU; `divvy ls` shows what for, Ctrl-C gives up")
+	})
+	return func() { timer.Stop() }
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+func newSet(a *app) *cobra.Command {
+	flags := &shareFlags{}
+	var machine string
+	var belowUsed bool
+	command := &cobra.Command{
+		Use:   "set SHARE",
+		Short: "Change a share while it runs",
+		Long: `Change a share while its processes run. What is not mentioned stays as it is.
+Memory in use is never taken away: a limit below it is refused unless
+--below-used is given, and then no allocation succeeds until enough is freed.`,
+		Example: `  divvy set train --memory 12Gi
+  divvy set batch --class offline --policy weighted --weight 1`,
+		Args: argsOf(1, 1, "one share, by the name that `divvy ls` shows"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !anyChanged(cmd, "memory", "cores", "policy", "weight", "class") {
+				return usage(fmt.Errorf("say what to change: --memory, --cores, --policy, --weight or --class"))
+			}
+			params := flags.changes(cmd)
+			params.Tenant, params.BelowUsed = args[0], belowUsed
+			return a.set(cmd.Context(), machine, params)
+		},
+	}
+	flags.add(command.Flags())
+	command.Flags().BoolVar(&belowUsed, "below-used", false, "allow a memory limit below what is in use")
+	addMachine(command, &machine)
+	return command
+}
+
+func anyChanged(cmd *cobra.Command, names ...string) bool {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// changes are the flags that were given.
+func (f *shareFlags) changes(cmd *cobra.Command) control.SetParams {
+	params := control.SetParams{Overcommit: f.overcommit}
+	set := func(name string, take func()) {
+		if cmd.Flags().Changed(name) {
+			take()
+		}
+	}
+	set("memory", func() { params.Memory = &f.memory })
+	set("cores", func() { params.Cores = new(int(f.cores)) })
+	set("policy", func() { params.Policy = new(v1alpha1.Policy(f.policy)) })
+	set("weight", func() { params.Weight = new(int(f.weight)) })
+	set("class", func() { params.Class = new(v1alpha1.Class(f.class)) })
+	return params
+}
+
+func (a *app) set(ctx context.Context, machine string, params control.SetParams) error {
+	place, err := a.holder(ctx, machine, params.Tenant)
+	if err != nil {
+		return err
+	}
+	return ask(ctx, place, func(c *control.Client) error {
+		tenant, err := c.Set(ctx, params)
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		printTenants(&text, []control.Tenant{*tenant})
+		_, err = io.WriteString(a.out, text.String())
+		return err
+	})
+}
+
+func newStop(a *app) *cobra.Command {
+	var machine string
+	var grace time.Duration
+	command := &cobra.Command{
+		Use:   "stop SHARE...",
+		Short: "End shares and their processes",
+		Long: `End shares: their processes get SIGTERM and, if they still run after the grace
+time, SIGKILL. Returns when the memory is back.`,
+		Example: `  divvy stop train
+  divvy stop train batch --grace 1m`,
+		Args: argsOf(1, -1, "one or more shares, by the names that `divvy ls` shows"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace < 0 {
+				return usage(fmt.Errorf("--grace %s: give a time of 0 or more", grace))
+			}
+			for _, share := range args {
+				if err := a.stop(cmd.Context(), machine, control.StopParams{Tenant: share, Grace: grace}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	command.Flags().DurationVar(&grace, "grace", 10*time.Second, "time between SIGTERM and SIGKILL")
+	addMachine(command, &machine)
+	return command
+}
+
+func (a *app) stop(ctx context.Context, machine string, params control.StopParams) error {
+	place, err := a.holder(ctx, machine, params.Tenant)
+	if err != nil {
+		return err
+	}
+	return ask(ctx, place, func(c *control.Client) error { return c.Stop(ctx, params) })
+}
+
+// addMachine adds the flag that narrows a command to one simulated machine.
+func addMachine(command *cobra.Command, machine *string) {
+	command.Flags().StringVar(machine, "simgpu", "", "only the simulated `MACHINE`")
+}

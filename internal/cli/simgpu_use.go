@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+func newSimgpuExec(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec [NAME] -- COMMAND [ARGUMENT]...",
+		Short: "Run a command on a simulated machine, outside any share",
+		Long: `Run a command on a simulated machine, outside any share: it has all GPUs and all
+of their memory. Divvy becomes the command. The simulated driver is found by
+LD_LIBRARY_PATH.`,
+		Example: `  divvy simgpu exec -- nvitop -1
+  divvy simgpu exec a800x8 -- python -c 'import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, command, err := splitAtDash(args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			instance, err := a.instance(name)
+			if err != nil {
+				return err
+			}
+			return execOn(instance, command)
+		},
+	}
+}
+
+// splitAtDash divides arguments into an instance's name, possibly none, and
+// the command behind "--"; dash is cobra's place of it, -1 without.
+func splitAtDash(args []string, dash int) (name string, command []string, err error) {
+	if dash < 0 || dash == len(args) {
+		return "", nil, usage(errors.New("put the command behind --, such as: divvy simgpu exec -- nvitop -1"))
+	}
+	if dash > 1 {
+		return "", nil, usage(fmt.Errorf("%q is one name too many before --", args[1]))
+	}
+	return only(args[:dash]), args[dash:], nil
+}
+
+// execOn becomes the command with the instance's driver; it returns only when
+// it cannot.
+func execOn(instance *simgpu.Instance, command []string) error {
+	library := filepath.Join(instance.Dir, "libcuda.so.1")
+	if _, err := os.Stat(library); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the simulated driver behind %s is gone: `divvy simgpu stop %s` and start it again", library, instance.Name)
+	}
+	program, err := exec.LookPath(command[0])
+	if err != nil {
+		return fmt.Errorf("find command: %w", err)
+	}
+	if err := syscall.Exec(program, command, driverEnvironment(os.Environ(), instance.Dir)); err != nil {
+		return fmt.Errorf("execute %s: %w", program, err)
+	}
+	return nil
+}
+
+// driverEnvironment puts the instance's directory first on the library path.
+func driverEnvironment(environ []string, dir string) []string {
+	path := dir
+	kept := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		if old, found := strings.CutPrefix(entry, "LD_LIBRARY_PATH="); found {
+			if old != "" {
+				path += ":" + old
+			}
+			return true
+		}
+		return strings.HasPrefix(entry, "DIVVY_SIMGPU=")
+	})
+	return append(kept, "LD_LIBRARY_PATH="+path, "DIVVY_SIMGPU="+dir)
+}
+
+func newSimgpuStop(a *app) *cobra.Command {
+	var force bool
+	command := &cobra.Command{
+		Use:   "stop [NAME]",
+		Short: "Stop a simulated machine",
+		Long: `Stop a simulated machine and give its memory back. One that is in use is not
+stopped; with --force it is, and what uses it keeps it until it ends.`,
+		Example: `  divvy simgpu stop
+  divvy simgpu stop a800x8 --force`,
+		Args: instanceArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			instance, err := a.instance(only(args))
+			if err != nil {
+				return err
+			}
+			return a.simgpus().Stop(cmd.Context(), instance, force)
+		},
+	}
+	command.Flags().BoolVar(&force, "force", false, "stop it even while it is in use")
+	return command
+}
+
+// injectOptions are the flags of `divvy simgpu inject`.
+type injectOptions struct {
+	gpu    int
+	call   string
+	result uint32
+	xid    uint32
+	delay  time.Duration
+	count  uint64
+	clear  bool
+}
+
+func newSimgpuInject(a *app) *cobra.Command {
+	var o injectOptions
+	command := &cobra.Command{
+		Use:   "inject [NAME]",
+		Short: "Make calls of a simulated machine fail or slow",
+		Long: `Make calls of a simulated machine fail or slow, until --clear. --call names an
+exported function, or a group of them: "alloc" takes device memory, "work"
+launches, copies and synchronises, "nvml" asks about a device. --return is the
+number it answers, from the documentation of CUresult or nvmlReturn_t. --xid
+reports a critical error to those who wait for NVML events.`,
+		Example: `  divvy simgpu inject --call nvmlDeviceGetMemoryInfo --return 999
+  divvy simgpu inject --call cuMemAlloc_v2 --return 2 --count 3
+  divvy simgpu inject --gpu 1 --call nvml --delay 200ms
+  divvy simgpu inject --xid 79
+  divvy simgpu inject --clear`,
+		Args: instanceArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			injections, err := o.injections()
+			if err != nil {
+				return usage(err)
+			}
+			instance, err := a.instance(only(args))
+			if err != nil {
+				return err
+			}
+			store := a.simgpus()
+			if o.clear {
+				return store.Clear(cmd.Context(), instance, o.gpu)
+			}
+			for _, in := range injections {
+				if err := store.Inject(cmd.Context(), instance, o.gpu, in); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.IntVar(&o.gpu, "gpu", 0, "`INDEX` of the GPU, in NVML's order")
+	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work or nvml")
+	flags.Uint32Var(&o.result, "return", 0, "`RESULT` that the call answers (default: the true one)")
+	flags.DurationVar(&o.delay, "delay", 0, "time that the call takes longer")
+	flags.Uint64Var(&o.count, "count", 0, "number of calls (default: all)")
+	flags.Uint32Var(&o.xid, "xid", 0, "report the critical error of that `NUMBER`")
+	flags.BoolVar(&o.clear, "clear", false, "end all injections on the GPU")
+	return command
+}
+
+// injections checks the flags and says what they ask for.
+func (o *injectOptions) injections() ([]simgpu.Injection, error) {
+	if o.clear {
+		if o.call != "" || o.xid != 0 {
+			return nil, errors.New("--clear goes with --gpu only")
+		}
+		return nil, nil
+	}
+	var list []simgpu.Injection
+	if o.xid != 0 {
+		list = append(list, simgpu.Injection{Call: simgpu.CallXid, Result: o.xid})
+	}
+	if o.call != "" {
+		in := simgpu.Injection{Call: o.call, Result: o.result, Delay: o.delay, Count: o.count}
+		if err := in.Validate(); err != nil {
+			return nil, err
+		}
+		list = append(list, in)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("say what to inject: --call NAME with --return or --delay, or --xid NUMBER")
+	}
+	return list, nil
+}

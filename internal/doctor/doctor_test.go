@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/install"
+)
+
+// machine is a Host on a directory of its own with the given files.
+func machine(t *testing.T, files map[string]string) Host {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Host{Root: root, Tree: install.Tree(root), Rundir: filepath.Join(root, "run")}
+}
+
+func want(t *testing.T, c Check, status Status, found, next string) {
+	t.Helper()
+	if c.Status != status || !strings.Contains(c.Found, found) || !strings.Contains(c.Next, next) {
+		t.Errorf("got %+v, want %s, found %q, next %q", c, status, found, next)
+	}
+	if c.Status == OK && c.Next != "" {
+		t.Errorf("%s is well and yet something is to be done: %s", c.Name, c.Next)
+	}
+}
+
+func TestBareMachine(t *testing.T) {
+	h := machine(t, nil)
+	want(t, h.installation(), Fail, "divvy-enter", "DIVVY_PREFIX")
+	want(t, h.driver()[0], Warn, "no NVIDIA driver", "--simgpu")
+	want(t, h.namespaces(t.Context()), Warn, "divvy-enter", "--layer env")
+	want(t, h.sharedMemory(), Fail, "/dev/shm", "tmpfs")
+	want(t, h.rundir(), OK, "made when needed", "")
+}
+
+func TestModuleAndLibraryOfOneRelease(t *testing.T) {
+	h := machine(t, map[string]string{"proc/driver/nvidia/version": "NVRM version: Kernel Module  550.54.15\nGCC version: 12"})
+	want(t, h.module("/usr/lib/libcuda.so.550.54.15"), OK, "550.54.15", "")
+	want(t, h.module("/usr/lib/libcuda.so.1"), OK, "550.54.15", "")
+	want(t, h.module("/usr/lib/libcuda.so.560.1"), Warn, "550.54.15", "560.1")
+	want(t, machine(t, nil).module("/usr/lib/libcuda.so.1"), Fail, "not loaded", "modprobe")
+}
+
+func TestDevicesMustBeThere(t *testing.T) {
+	whole := map[string]string{"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uvm": ""}
+	want(t, machine(t, whole).devices(), OK, "2 GPUs", "")
+	delete(whole, "dev/nvidia-uvm")
+	want(t, machine(t, whole).devices(), Fail, "nvidia-uvm", "nvidia-modprobe")
+	want(t, machine(t, nil).devices(), Fail, "/dev/nvidia0", "--gpus all")
+}
+
+func TestNamespaceAdviceNamesTheSetting(t *testing.T) {
+	for setting, value := range map[string]string{
+		"kernel/apparmor_restrict_unprivileged_userns": "1",
+		"kernel/unprivileged_userns_clone":             "0",
+		"user/max_user_namespaces":                     "0",
+	} {
+		h := machine(t, map[string]string{"proc/sys/" + setting: value + "\n"})
+		if got := h.namespaceAdvice(); !strings.Contains(got, strings.ReplaceAll(setting, "/", ".")) {
+			t.Errorf("%s = %s: %s", setting, value, got)
+		}
+	}
+}
+
+func TestRundirOfSomebodyElse(t *testing.T) {
+	h := machine(t, map[string]string{"run": ""})
+	want(t, h.rundir(), Fail, "not a directory of yours", "remove")
+	h = machine(t, nil)
+	if err := os.Mkdir(h.Rundir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want(t, h.rundir(), OK, h.Rundir, "")
+	if err := os.Chmod(h.Rundir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	want(t, h.rundir(), Fail, "others can write", "chmod go-w")
+}
