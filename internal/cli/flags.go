@@ -24,9 +24,9 @@ type shareFlags struct {
 func (f *shareFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&memoryFlag{&f.memory}, "memory", "memory of each GPU, such as 4Gi, 800M or 50% (default: all that a GPU has)")
 	flags.Var(&f.cores, "cores", "guaranteed percentage of each GPU's time, 1 to 100 (default: none guaranteed)")
-	flags.StringVar(&f.policy, "policy", "", "fixed, weighted or burst (default: fixed with --cores, else weighted)")
+	flags.StringVar(&f.policy, "policy", "", "`POLICY`: fixed, weighted or burst (default: fixed with --cores, else weighted)")
 	flags.Var(&f.weight, "weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d (default: 1)", v1alpha1.MaxWeight))
-	flags.StringVar(&f.class, "class", "", "online, or offline: takes what is left and gives way (default: online)")
+	flags.StringVar(&f.class, "class", "", "`CLASS`: online, or offline, which takes what is left and gives way (default: online)")
 	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory than it has")
 }
 

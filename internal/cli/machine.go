@@ -84,7 +84,7 @@ func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []listing
+	all := []listing{} // a list in JSON even when empty
 	for _, name := range sortedKeys(places) {
 		one := listing{Machine: name, place: places[name]}
 		err := ask(ctx, places[name], func(c *control.Client) error {

@@ -59,8 +59,8 @@ An agent is started when none runs, and ends with its last share.`,
 	flags.SetInterspersed(false) // flags behind the command's name are the command's
 	o.share.add(flags)
 	flags.Var(&o.gpus, "gpus", "number of different GPUs (default: 1)")
-	flags.StringVar(&o.gpu, "gpu", "", "one particular GPU, by `UUID|INDEX`")
-	flags.StringVar(&o.name, "name", "", "name of the share in lists (default: chosen by the agent)")
+	flags.StringVar(&o.gpu, "gpu", "", "`UUID|INDEX` of one particular GPU")
+	flags.StringVar(&o.name, "name", "", "`NAME` of the share in lists (default: chosen by the agent)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait for room instead of being refused")
 	flags.Var(&o.layer, "layer", "what stands before the driver: namespace, env, or auto")
