@@ -13,4 +13,6 @@ $(COMMON_OBJ)/%.o: lib/common/%.c
 
 $(COMMON_TEST)/%: $(COMMON_OBJ)/test/%.o $(COMMON_OBJ)/test/tenant.o $(SHARE_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -pthread -o $@ $^
+	$(CC) $(LDFLAGS) -Wl,-z,now -pthread -o $@ $^
+
+$(COMMON_TEST)/crash: $(COMMON_OBJ)/test/crash_scenarios.o

@@ -79,14 +79,14 @@ void export_replay(dv_share *share, unsigned slot, uint32_t action) {
 /* One operation of a slot that concerns an export. Its record must be locked or its process dead.
  */
 static ledger_result commit_action(dv_share *share, unsigned slot, dv_page_export *export,
-                                   ledger_change *change, uint32_t kind) {
+                                   balance after, uint64_t change, uint32_t kind) {
     dv_page_gpu *gpu = &share->gpu[export->device];
     uint32_t place = (uint32_t)(export - share->state->export);
-    change->after.action = (place + 1) << DV_PAGE_ACTION_BITS | kind;
-    change->room = UINT64_MAX;
-    ledger_result result = ledger_commit(gpu, slot, change);
+    uint32_t action = (place + 1) << DV_PAGE_ACTION_BITS | kind;
+    after.rest |= (uint64_t)action << 32;
+    ledger_result result = ledger_commit(gpu, slot, after, change);
     if (result == LEDGER_DONE) {
-        export_replay(share, slot, change->after.action);
+        export_replay(share, slot, action);
         ledger_complete(gpu, slot);
         ledger_wake(gpu);
     }
@@ -94,13 +94,14 @@ static ledger_result commit_action(dv_share *share, unsigned slot, dv_page_expor
 }
 
 static ledger_result free_export(dv_share *share, unsigned slot, dv_page_export *export) {
-    if (load32(&export->device) >= share->device_count) {
+    uint32_t device = load32(&export->device);
+    if (device >= share->device_count) {
         store32(&export->state, DV_PAGE_EXPORT_FREE);
         return LEDGER_DONE;
     }
-    ledger_change change = {.used = -(int64_t)load32(&export->units)};
-    change.after = record_balance(&share->gpu[export->device].record[slot]);
-    return commit_action(share, slot, export, &change, DV_PAGE_ACTION_FREE);
+    balance after = record_balance(&share->gpu[device].record[slot]);
+    uint64_t change = 0 - (uint64_t)load32(&export->units);
+    return commit_action(share, slot, export, after, change, DV_PAGE_ACTION_FREE);
 }
 
 /* Ends all holds of a dead process. False if the ledger would not take it. */
@@ -155,13 +156,14 @@ static dv_status publish(dv_share *share, unsigned slot, unsigned device, const 
     if (!os_lock(&record->lock, &record->waiters)) {
         return DV_BUSY;
     }
-    ledger_change change = {.after = record_balance(record)};
-    uint32_t moved = units < change.after.charged ? (uint32_t)units : change.after.charged;
-    change.after.charged -= moved;
+    balance after = record_balance(record);
+    uint32_t charged = amounts_used(after.amounts);
+    uint32_t moved = units < charged ? (uint32_t)units : charged;
+    after.amounts -= moved;
     store32(&export->device, device);
     store32(&export->units, moved);
     memcpy(export->key, key, sizeof export->key);
-    ledger_result result = commit_action(share, slot, export, &change, DV_PAGE_ACTION_PUBLISH);
+    ledger_result result = commit_action(share, slot, export, after, 0, DV_PAGE_ACTION_PUBLISH);
     os_unlock(&record->lock, &record->waiters);
     return result == LEDGER_DONE ? DV_OK : DV_BUSY;
 }

@@ -6,37 +6,9 @@
 #define SWAP_TRIES (1u << 22)
 #define RAISE_TRIES 64u
 
-static void store_intent(dv_page_intent *to, const dv_page_intent *from) {
-    __atomic_store_n(&to->charged, from->charged, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->pending, from->pending, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->overhead, from->overhead, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->action, from->action, __ATOMIC_RELAXED);
-}
+#define HOT static inline __attribute__((always_inline))
 
-dv_page_intent record_balance(const dv_page_record *record) {
-    const dv_page_intent *from = &record->intent[load64(&record->done) & 1];
-    return (dv_page_intent){
-        .charged = __atomic_load_n(&from->charged, __ATOMIC_RELAXED),
-        .pending = __atomic_load_n(&from->pending, __ATOMIC_RELAXED),
-        .overhead = __atomic_load_n(&from->overhead, __ATOMIC_RELAXED),
-        .action = __atomic_load_n(&from->action, __ATOMIC_RELAXED),
-    };
-}
-
-static uint32_t add_units(uint32_t units, int64_t change) {
-    int64_t sum = (int64_t)units + change;
-    return sum < 0 ? 0 : sum > (int64_t)UNITS_MAX ? UNITS_MAX : (uint32_t)sum;
-}
-
-/* Notes that the operation of this tag has happened, before the tag is overwritten. Not needed for
- * the slot's own tag, whose number then is record.done; only now and then, so that applied does not
- * fall half a wrap behind. */
-static bool note_applied(dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
-    unsigned writer = tag_slot(tag);
-    uint64_t sequence = tag_sequence(tag);
-    if (writer == slot && (sequence & UINT32_MAX) != 0) {
-        return true;
-    }
+static bool raise_applied(dv_page_gpu *gpu, unsigned writer, uint64_t sequence) {
     if (writer >= DV_PAGE_SLOTS) {
         return false;
     }
@@ -50,104 +22,118 @@ static bool note_applied(dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
     return false;
 }
 
-static ledger_result judge(const ledger_change *change, uint64_t amounts) {
-    uint64_t need = amounts_used(amounts) + (uint64_t)change->pending;
-    if (need > change->room) {
-        return LEDGER_FULL;
+/* Notes that the operation of this tag has happened, before the tag is overwritten. Not needed for
+ * the slot's own tag, whose number then is record.done; only now and then, so that applied does not
+ * fall half a wrap behind. */
+HOT bool note_applied(dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
+    unsigned writer = tag_slot(tag);
+    uint64_t sequence = tag_sequence(tag);
+    if (__builtin_expect(writer == slot && (sequence & UINT32_MAX) != 0, 1)) {
+        return true;
     }
-    need += amounts_pending(amounts) + change->held;
-    return need > change->room ? LEDGER_BLOCKED : LEDGER_DONE;
+    return raise_applied(gpu, writer, sequence);
 }
 
-ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, const ledger_change *change) {
+HOT ledger_result judge(uint64_t amounts, const ledger_room *room) {
+    uint64_t need = amounts_used(amounts) + room->wanted;
+    if (need > room->limit) {
+        return LEDGER_FULL;
+    }
+    need += amounts_pending(amounts) + room->held;
+    return need > room->limit ? LEDGER_BLOCKED : LEDGER_DONE;
+}
+
+/* The change is added to both halves at once. No half can overflow into the other while every slot
+ * takes out no more than it put in and no GPU has 2 TiB. */
+HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, balance after, uint64_t change,
+                         const ledger_room *room) {
     dv_page_record *record = &gpu->record[slot];
     uint64_t sequence = (load64(&record->done) + 1) & SEQUENCE_MASK;
-    store_intent(&record->intent[sequence & 1], &change->after);
+    store_intent(&record->intent[sequence & 1], after);
     store64(&record->sequence, sequence);
     for (unsigned i = 0; i < SWAP_TRIES; i++) {
         ledger_word old = load_ledger(gpu);
-        if (change->room != UINT64_MAX) {
-            ledger_result result = judge(change, old.amounts);
-            if (result != LEDGER_DONE) {
+        if (room != NULL) {
+            ledger_result result = judge(old.amounts, room);
+            if (__builtin_expect(result != LEDGER_DONE, 0)) {
                 return result;
             }
         }
         if (!note_applied(gpu, slot, old.tag)) {
             return LEDGER_BROKEN;
         }
-        ledger_word new = {
-            .amounts = pack_amounts(add_units(amounts_used(old.amounts), change->used),
-                                    add_units(amounts_pending(old.amounts), change->pending)),
-            .tag = pack_tag(slot, sequence),
-        };
-        if (swap_ledger(gpu, old, new)) {
+        ledger_word new = {.amounts = old.amounts + change, .tag = pack_tag(slot, sequence)};
+        if (__builtin_expect(swap_ledger(gpu, old, new), 1)) {
             return LEDGER_DONE;
         }
     }
     return LEDGER_BROKEN;
 }
 
-void ledger_complete(dv_page_gpu *gpu, unsigned slot) {
-    dv_page_record *record = &gpu->record[slot];
+HOT void complete(dv_page_record *record) {
     store64(&record->done, __atomic_load_n(&record->sequence, __ATOMIC_RELAXED));
+}
+
+ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, balance after, uint64_t change) {
+    return commit(gpu, slot, after, change, NULL);
+}
+
+void ledger_complete(dv_page_gpu *gpu, unsigned slot) {
+    complete(&gpu->record[slot]);
+}
+
+static void wake_waiters(dv_page_gpu *gpu) {
+    __atomic_store_n(&gpu->waiting, 0, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&gpu->wake, 1, __ATOMIC_SEQ_CST);
+    os_futex_wake(&gpu->wake);
 }
 
 /* swap_ledger is a full barrier, so a waiter that announced itself before it looked at the word is
  * seen here; wait_for_room looks again after a while in any case. */
-void ledger_wake(dv_page_gpu *gpu) {
+HOT void wake(dv_page_gpu *gpu) {
     if (__builtin_expect(__atomic_load_n(&gpu->waiting, __ATOMIC_RELAXED) != 0, 0)) {
-        __atomic_store_n(&gpu->waiting, 0, __ATOMIC_SEQ_CST);
-        __atomic_fetch_add(&gpu->wake, 1, __ATOMIC_SEQ_CST);
-        os_futex_wake(&gpu->wake);
+        wake_waiters(gpu);
     }
 }
 
-static dv_page_gpu *find_gpu(dv_share *share, unsigned device) {
-    return device < share->device_count ? &share->gpu[device] : NULL;
+void ledger_wake(dv_page_gpu *gpu) {
+    wake(gpu);
 }
 
-/* Applies a change that is never refused. */
-static void apply(dv_page_gpu *gpu, unsigned slot, dv_page_intent after, int64_t used,
-                  int64_t pending) {
-    after.action = DV_PAGE_ACTION_NONE;
-    ledger_change change = {.after = after, .used = used, .pending = pending, .room = UINT64_MAX};
-    if (ledger_commit(gpu, slot, &change) == LEDGER_DONE) {
-        ledger_complete(gpu, slot);
-    }
-}
-
-ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units) {
+HOT ledger_result reserve(dv_share *share, unsigned device, unsigned slot, uint64_t limit,
+                          uint32_t units) {
     dv_page_gpu *gpu = &share->gpu[device];
-    unsigned slot = (unsigned)own_slot(share);
     dv_page_record *record = &gpu->record[slot];
-    ledger_change change = {.pending = units};
-    change.room = dv_share_limit(share, device) / DV_UNIT;
+    ledger_room room = {.limit = limit, .wanted = units};
     if (__builtin_expect(load64(&gpu->turn) != 0, 0)) {
-        change.held = turn_of_others(share, gpu);
+        room.held = turn_of_others(share, gpu);
     }
     if (!os_lock(&record->lock, &record->waiters)) {
         return LEDGER_BROKEN;
     }
-    change.after = record_balance(record);
-    change.after.pending = add_units(change.after.pending, units);
-    change.after.action = DV_PAGE_ACTION_NONE;
-    ledger_result result = ledger_commit(gpu, slot, &change);
+    balance after = record_balance(record);
+    after.amounts += pack_amounts(0, units);
+    ledger_result result = commit(gpu, slot, after, pack_amounts(0, units), &room);
     if (result == LEDGER_DONE) {
-        ledger_complete(gpu, slot);
+        complete(record);
     }
     os_unlock(&record->lock, &record->waiters);
     return result;
+}
+
+ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units) {
+    return reserve(share, device, (unsigned)own_slot(share), limit_units(share, device), units);
 }
 
 dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
     if (device >= share->device_count) {
         return DV_NO_DEVICE;
     }
-    uint64_t units = units_of(bytes);
+    uint64_t units = units_of(bytes), limit = limit_units(share, device);
     if (units == 0) {
         return DV_OK;
     }
-    if (units > dv_share_limit(share, device) / DV_UNIT) {
+    if (units > limit) {
         __atomic_fetch_add(&share->gpu[device].refused, 1, __ATOMIC_RELAXED);
         return DV_NO_MEMORY;
     }
@@ -157,78 +143,78 @@ dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
             return status;
         }
     }
-    switch (reserve_once(share, device, (uint32_t)units)) {
-    case LEDGER_DONE:
+    ledger_result result =
+        reserve(share, device, (unsigned)own_slot(share), limit, (uint32_t)units);
+    if (__builtin_expect(result == LEDGER_DONE, 1)) {
         return DV_OK;
-    case LEDGER_BROKEN:
-        return DV_BUSY;
-    default:
-        return wait_for_room(share, device, (uint32_t)units);
     }
+    return result == LEDGER_BROKEN ? DV_BUSY : wait_for_room(share, device, (uint32_t)units);
+}
+
+/* What is never refused: charged, pending and overhead of this process change so that each stays
+ * within 0 and UNITS_MAX. */
+typedef struct change {
+    int64_t charged, pending;
+    uint64_t overhead; /* absolute; OVERHEAD_KEPT leaves it */
+} change;
+#define OVERHEAD_KEPT UINT64_MAX
+
+HOT int64_t clamp(int64_t amount, uint32_t present) {
+    int64_t least = -(int64_t)present, most = (int64_t)UNITS_MAX - present;
+    return amount < least ? least : amount > most ? most : amount;
+}
+
+HOT void apply(dv_share *share, unsigned device, change wanted) {
+    dv_page_gpu *gpu = &share->gpu[device];
+    unsigned slot = (unsigned)own_slot(share);
+    dv_page_record *record = &gpu->record[slot];
+    if (!os_lock(&record->lock, &record->waiters)) {
+        return;
+    }
+    balance before = record_balance(record);
+    uint32_t overhead = (uint32_t)before.rest;
+    int64_t charged = clamp(wanted.charged, amounts_used(before.amounts));
+    int64_t pending = clamp(wanted.pending, amounts_pending(before.amounts));
+    int64_t growth = 0;
+    if (wanted.overhead != OVERHEAD_KEPT) {
+        growth = (int64_t)wanted.overhead - overhead;
+        overhead = (uint32_t)wanted.overhead;
+    }
+    uint64_t amounts = (uint64_t)charged + ((uint64_t)pending << 32);
+    balance after = {.amounts = before.amounts + amounts, .rest = overhead};
+    if (commit(gpu, slot, after, amounts + (uint64_t)growth, NULL) == LEDGER_DONE) {
+        complete(record);
+    }
+    os_unlock(&record->lock, &record->waiters);
+    wake(gpu);
+}
+
+HOT bool has_slot(dv_share *share) {
+    return __builtin_expect(own_slot(share) != SLOT_NONE, 1) || claim_slot(share) == DV_OK;
+}
+
+/* Amounts beyond what the ledger counts saturate; no GPU has them. */
+HOT int64_t signed_units(uint64_t bytes) {
+    uint64_t units = units_of(bytes);
+    return units < UNITS_MAX ? (int64_t)units : UNITS_MAX;
 }
 
 void dv_settle(dv_share *share, unsigned device, uint64_t reserved, uint64_t charged) {
-    dv_page_gpu *gpu = find_gpu(share, device);
-    uint64_t wanted = units_of(charged), given = units_of(reserved);
-    if (gpu == NULL || (wanted == 0 && given == 0) ||
-        (own_slot(share) == SLOT_NONE && claim_slot(share) != DV_OK)) {
-        return;
+    if (device < share->device_count && (reserved | charged) != 0 && has_slot(share)) {
+        apply(share, device,
+              (change){signed_units(charged), -signed_units(reserved), OVERHEAD_KEPT});
     }
-    unsigned slot = (unsigned)own_slot(share);
-    dv_page_record *record = &gpu->record[slot];
-    if (!os_lock(&record->lock, &record->waiters)) {
-        return;
-    }
-    dv_page_intent after = record_balance(record);
-    int64_t used = wanted < UNITS_MAX - after.charged ? (int64_t)wanted : UNITS_MAX - after.charged;
-    int64_t pending = given < after.pending ? (int64_t)given : after.pending;
-    after.charged = add_units(after.charged, used);
-    after.pending = add_units(after.pending, -pending);
-    apply(gpu, slot, after, used, -pending);
-    os_unlock(&record->lock, &record->waiters);
-    ledger_wake(gpu);
 }
 
 void dv_release(dv_share *share, unsigned device, uint64_t bytes) {
-    dv_page_gpu *gpu = find_gpu(share, device);
-    uint64_t units = units_of(bytes);
-    if (gpu == NULL || units == 0 || own_slot(share) == SLOT_NONE) {
-        return;
+    if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
+        apply(share, device, (change){-signed_units(bytes), 0, OVERHEAD_KEPT});
     }
-    unsigned slot = (unsigned)own_slot(share);
-    dv_page_record *record = &gpu->record[slot];
-    if (!os_lock(&record->lock, &record->waiters)) {
-        return;
-    }
-    dv_page_intent after = record_balance(record);
-    int64_t used = units < after.charged ? (int64_t)units : after.charged;
-    after.charged = add_units(after.charged, -used);
-    apply(gpu, slot, after, -used, 0);
-    os_unlock(&record->lock, &record->waiters);
-    ledger_wake(gpu);
 }
 
 void dv_overhead(dv_share *share, unsigned device, uint64_t bytes_now) {
-    dv_page_gpu *gpu = find_gpu(share, device);
-    uint64_t units = units_of(bytes_now);
-    if (gpu == NULL ||
-        (own_slot(share) == SLOT_NONE && (units == 0 || claim_slot(share) != DV_OK))) {
-        return;
-    }
-    unsigned slot = (unsigned)own_slot(share);
-    dv_page_record *record = &gpu->record[slot];
-    if (!os_lock(&record->lock, &record->waiters)) {
-        return;
-    }
-    dv_page_intent after = record_balance(record);
-    uint32_t now = units < UNITS_MAX ? (uint32_t)units : UNITS_MAX;
-    int64_t growth = (int64_t)now - after.overhead;
-    after.overhead = now;
-    if (growth != 0) {
-        apply(gpu, slot, after, growth, 0);
-    }
-    os_unlock(&record->lock, &record->waiters);
-    if (growth < 0) {
-        ledger_wake(gpu);
+    if (device < share->device_count &&
+        (own_slot(share) != SLOT_NONE || (bytes_now != 0 && has_slot(share)))) {
+        apply(share, device, (change){0, 0, (uint64_t)signed_units(bytes_now)});
     }
 }

@@ -33,9 +33,9 @@ bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes) {
     }
     bool clean = export_leave(share, slot);
     for (unsigned i = 0; i < share->device_count; i++) {
-        dv_page_intent balance = record_balance(&share->gpu[i].record[slot]);
+        balance held = record_balance(&share->gpu[i].record[slot]);
         clean = record_clear(&share->gpu[i], slot) == LEDGER_DONE && clean;
-        *bytes += ((uint64_t)balance.charged + balance.overhead + balance.pending) * DV_UNIT;
+        *bytes += held_bytes(held) + (uint64_t)amounts_pending(held.amounts) * DV_UNIT;
     }
     unlock_exports(share);
     if (clean) {
@@ -144,8 +144,7 @@ void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void
             .self = (int)slot == own_slot(share),
         };
         for (unsigned i = 0; i < share->device_count; i++) {
-            dv_page_intent balance = record_read(&share->gpu[i], slot);
-            process.used[i] = ((uint64_t)balance.charged + balance.overhead) * DV_UNIT;
+            process.used[i] = held_bytes(record_read(&share->gpu[i], slot));
         }
         more = visit(&process, arg);
     }

@@ -26,16 +26,12 @@ void record_settle(dv_page_gpu *gpu, unsigned slot, bool applied) {
 /* Takes the dead slot's balance out of the totals, as one more operation in its own log: if the
  * reaper dies too, the next one recovers exactly as from the death of the slot's own process. */
 ledger_result record_clear(dv_page_gpu *gpu, unsigned slot) {
-    dv_page_intent balance = record_balance(&gpu->record[slot]);
-    if (balance.charged == 0 && balance.pending == 0 && balance.overhead == 0) {
+    balance present = record_balance(&gpu->record[slot]);
+    if (present.amounts == 0 && present.rest == 0) {
         return LEDGER_DONE;
     }
-    ledger_change change = {
-        .used = -((int64_t)balance.charged + balance.overhead),
-        .pending = -(int64_t)balance.pending,
-        .room = UINT64_MAX,
-    };
-    ledger_result result = ledger_commit(gpu, slot, &change);
+    uint64_t change = 0 - present.amounts - (uint32_t)present.rest;
+    ledger_result result = ledger_commit(gpu, slot, (balance){0, 0}, change);
     if (result == LEDGER_DONE) {
         ledger_complete(gpu, slot);
         ledger_wake(gpu);
@@ -44,16 +40,16 @@ ledger_result record_clear(dv_page_gpu *gpu, unsigned slot) {
 }
 
 /* A process's figures while it works on. Figures of two moments, if it works too fast. */
-dv_page_intent record_read(const dv_page_gpu *gpu, unsigned slot) {
+balance record_read(const dv_page_gpu *gpu, unsigned slot) {
     const dv_page_record *record = &gpu->record[slot];
-    dv_page_intent balance = record_balance(record);
+    balance present = record_balance(record);
     for (unsigned i = 0; i < READ_TRIES; i++) {
         uint64_t before = load64(&record->done);
-        balance = record_balance(record);
+        present = record_balance(record);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (load64(&record->done) == before && load64(&record->sequence) - before <= 1) {
             break;
         }
     }
-    return balance;
+    return present;
 }

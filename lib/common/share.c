@@ -45,7 +45,7 @@ bool dv_usage(dv_share *share, unsigned device, dv_usage_t *usage) {
     unsigned count = slot_count(share);
     for (unsigned slot = 0; slot < count; slot++) {
         if (load32(&share->state->slot[slot].pid) != 0) {
-            overhead += record_read(gpu, slot).overhead;
+            overhead += (uint32_t)record_read(gpu, slot).rest;
         }
     }
     *usage = (dv_usage_t){

@@ -39,13 +39,12 @@ struct dv_share {
     dv_device device[DV_DEVICES_MAX];
 };
 
-/* One change of what a slot holds on a GPU and of the totals, in units. */
-typedef struct ledger_change {
-    dv_page_intent after;  /* what the slot holds then */
-    int64_t used, pending; /* added to the totals */
-    uint64_t room;         /* refuse if the totals would exceed this; UINT64_MAX never refuses */
-    uint64_t held;         /* of room, kept for a neighbour whose turn it is */
-} ledger_change;
+/* When a reservation is refused, in units. */
+typedef struct ledger_room {
+    uint64_t limit;
+    uint64_t wanted;
+    uint64_t held; /* kept for a neighbour whose turn it is */
+} ledger_room;
 
 typedef enum ledger_result {
     LEDGER_DONE,
@@ -65,6 +64,22 @@ static inline uint64_t units_of(uint64_t bytes) {
     return bytes / DV_UNIT + (bytes % DV_UNIT != 0);
 }
 
+static inline uint64_t limit_units(const dv_share *share, unsigned device) {
+    return load64(&share->config->device[device].limit) / DV_UNIT;
+}
+
+/* What the slot holds after its last completed operation, to begin the next one with: no action. */
+static inline balance record_balance(const dv_page_record *record) {
+    balance present = load_intent(&record->intent[load64(&record->done) & 1]);
+    present.rest = (uint32_t)present.rest;
+    return present;
+}
+
+/* Bytes charged, overhead included. */
+static inline uint64_t held_bytes(balance held) {
+    return ((uint64_t)amounts_used(held.amounts) + (uint32_t)held.rest) * DV_UNIT;
+}
+
 static inline int own_slot(const dv_share *share) {
     return __atomic_load_n(&share->slot, __ATOMIC_ACQUIRE);
 }
@@ -76,8 +91,8 @@ static inline unsigned slot_count(const dv_share *share) {
 }
 
 /* ledger.c: the record must be locked, or its slot's OFD lock be held after its process died. */
-DV_HERE dv_page_intent record_balance(const dv_page_record *record);
-DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, const ledger_change *change);
+DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, balance after,
+                                    uint64_t change);
 DV_HERE void ledger_complete(dv_page_gpu *gpu, unsigned slot);
 DV_HERE void ledger_wake(dv_page_gpu *gpu);
 
@@ -85,7 +100,7 @@ DV_HERE void ledger_wake(dv_page_gpu *gpu);
 DV_HERE bool record_applied(const dv_page_gpu *gpu, unsigned slot);
 DV_HERE void record_settle(dv_page_gpu *gpu, unsigned slot, bool applied);
 DV_HERE ledger_result record_clear(dv_page_gpu *gpu, unsigned slot);
-DV_HERE dv_page_intent record_read(const dv_page_gpu *gpu, unsigned slot);
+DV_HERE balance record_read(const dv_page_gpu *gpu, unsigned slot);
 
 /* room.c: waits until a refused reservation fits, or is known not to. */
 DV_HERE dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units);

@@ -53,6 +53,30 @@ static inline uint32_t amounts_pending(uint64_t amounts) {
     return (uint32_t)(amounts >> 32);
 }
 
+/* What a slot holds, as the two words that an intent is read and written in. */
+typedef struct balance {
+    uint64_t amounts; /* charged (low) and pending, as in the ledger */
+    uint64_t rest;    /* overhead (low) and action */
+} balance;
+
+typedef uint64_t __attribute__((may_alias)) intent_word;
+
+static inline balance load_intent(const dv_page_intent *intent) {
+    const intent_word *words = (const intent_word *)(const void *)intent;
+    return (balance){__atomic_load_n(&words[0], __ATOMIC_RELAXED),
+                     __atomic_load_n(&words[1], __ATOMIC_RELAXED)};
+}
+
+static inline void store_intent(dv_page_intent *intent, balance value) {
+    intent_word *words = (intent_word *)(void *)intent;
+    __atomic_store_n(&words[0], value.amounts, __ATOMIC_RELAXED);
+    __atomic_store_n(&words[1], value.rest, __ATOMIC_RELAXED);
+}
+
+_Static_assert(offsetof(dv_page_record, intent) % 8 == 0, "an intent is two aligned words");
+_Static_assert(offsetof(dv_page_intent, pending) == 4, "pending is the high half of the first");
+_Static_assert(offsetof(dv_page_intent, overhead) == 8, "overhead is the low half of the second");
+
 /* Numbers of operations count modulo 2^48, the part of a tag that holds them. */
 #define SEQUENCE_MASK (UINT64_MAX >> DV_PAGE_SLOT_BITS)
 

@@ -106,9 +106,9 @@ void check_sums(dv_share *share) {
     for (unsigned device = 0; device < share->device_count; device++) {
         uint64_t used = 0, pending = 0;
         for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
-            dv_page_intent balance = record_balance(&share->gpu[device].record[slot]);
-            used += (uint64_t)balance.charged + balance.overhead;
-            pending += balance.pending;
+            balance held = record_balance(&share->gpu[device].record[slot]);
+            used += held_bytes(held) / DV_UNIT;
+            pending += amounts_pending(held.amounts);
         }
         for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
             const dv_page_export *export = &share->state->export[i];
