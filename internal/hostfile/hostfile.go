@@ -6,6 +6,7 @@
 //	link PATH TARGET                      a symbolic link below /sys
 //	file PATH "CONTENT"                   a file below /sys, its content quoted as Go quotes it
 //	gpu INDEX UUID PCI "NAME"             a GPU, as NVML numbers it
+//	clique INDEX NAME                     the NVLink domain of a GPU on switches
 //	nvlink INDEX LINK gpu|switch PCI      an active NVLink of that GPU and the device at its other end
 //
 // so that a difference between two machines can be read as one.
@@ -39,11 +40,23 @@ const (
 type Host struct {
 	Sysfs *Sysfs
 	GPUs  []topology.GPUInfo
+
+	name string // of the file it was read from
+}
+
+// Topology places the devices of the recording. A fault in what a recorded file holds names the recording's line.
+func (h *Host) Topology() (*topology.Host, error) {
+	built, err := topology.Build(h.Sysfs, h.GPUs)
+	var fault *pci.FileError
+	if errors.As(err, &fault) && h.Sysfs.lines[fault.Name] > 0 {
+		return nil, fmt.Errorf("%s:%d: %w", h.name, h.Sysfs.lines[fault.Name], err)
+	}
+	return built, err
 }
 
 // Parse reads a recording; name is what errors call it.
 func Parse(r io.Reader, name string) (*Host, error) {
-	p := &parser{name: name, host: &Host{Sysfs: &Sysfs{files: map[string]string{}, links: map[string]string{}}}}
+	p := &parser{name: name, host: &Host{Sysfs: newSysfs(), name: name}}
 	lines := bufio.NewScanner(io.LimitReader(r, mostBytes+1))
 	lines.Buffer(nil, 1<<20)
 	total := 0
@@ -95,10 +108,12 @@ func (p *parser) read(line string) error {
 		return p.file(rest)
 	case "gpu":
 		return p.gpu(rest)
+	case "clique":
+		return p.clique(rest)
 	case "nvlink":
 		return p.nvlink(rest)
 	}
-	return p.fault("kind", "%q is none of link, file, gpu, nvlink", kind)
+	return p.fault("kind", "%q is none of link, file, gpu, clique, nvlink", kind)
 }
 
 func (p *parser) link(rest string) error {
@@ -109,6 +124,7 @@ func (p *parser) link(rest string) error {
 	if err := p.host.Sysfs.addLink(path, target); err != nil {
 		return p.fault("path", "%v", err)
 	}
+	p.host.Sysfs.lines[path] = p.line
 	return nil
 }
 
@@ -121,6 +137,7 @@ func (p *parser) file(rest string) error {
 	if err := p.host.Sysfs.addFile(path, content); err != nil {
 		return p.fault("path", "%v", err)
 	}
+	p.host.Sysfs.lines[path] = p.line
 	return nil
 }
 
@@ -151,14 +168,37 @@ func (p *parser) gpu(rest string) error {
 	return nil
 }
 
+// known is the GPU of that index, which a line before must have described.
+func (p *parser) known(index string) (*topology.GPUInfo, error) {
+	for i := range p.host.GPUs {
+		if strconv.Itoa(p.host.GPUs[i].Index) == index {
+			return &p.host.GPUs[i], nil
+		}
+	}
+	return nil, p.fault("gpu", "no line before this one describes GPU %q", index)
+}
+
+func (p *parser) clique(rest string) error {
+	index, name, _ := strings.Cut(rest, " ")
+	gpu, err := p.known(index)
+	if err != nil {
+		return err
+	}
+	if name == "" || strings.ContainsAny(name, " \x00") || gpu.Clique != "" {
+		return p.fault("clique", "needs one name, once per GPU")
+	}
+	gpu.Clique = name
+	return nil
+}
+
 func (p *parser) nvlink(rest string) error {
 	fields := strings.Split(rest, " ")
 	if len(fields) != 4 {
 		return p.fault("nvlink", "needs GPU, link, gpu or switch, and PCI address")
 	}
-	place := slices.IndexFunc(p.host.GPUs, func(g topology.GPUInfo) bool { return strconv.Itoa(g.Index) == fields[0] })
-	if place < 0 {
-		return p.fault("gpu", "no line before this one describes GPU %q", fields[0])
+	gpu, err := p.known(fields[0])
+	if err != nil {
+		return err
 	}
 	number, err := strconv.ParseUint(fields[1], 10, 8)
 	if err != nil {
@@ -171,7 +211,6 @@ func (p *parser) nvlink(rest string) error {
 	if fields[2] != "gpu" && fields[2] != "switch" {
 		return p.fault("end", "%q is neither gpu nor switch", fields[2])
 	}
-	gpu := &p.host.GPUs[place]
 	for _, other := range gpu.Links {
 		if other.Number == int(number) {
 			return p.fault("link", "GPU %d has link %d already", gpu.Index, number)
@@ -193,6 +232,9 @@ func (h *Host) Format(w io.Writer) error {
 	}
 	for _, gpu := range h.GPUs {
 		fmt.Fprintf(out, "gpu %d %s %s %s\n", gpu.Index, gpu.UUID, gpu.PCI, strconv.Quote(gpu.Name))
+		if gpu.Clique != "" {
+			fmt.Fprintf(out, "clique %d %s\n", gpu.Index, gpu.Clique)
+		}
 		for _, link := range gpu.Links {
 			end := map[bool]string{true: "switch", false: "gpu"}[link.Switch]
 			fmt.Fprintf(out, "nvlink %d %d %s %s\n", gpu.Index, link.Number, end, link.Remote)

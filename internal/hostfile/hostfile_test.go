@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/hostfile"
-	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -40,7 +39,7 @@ func TestRecordedHosts(t *testing.T) {
 	}
 	for _, path := range files {
 		recorded := parse(t, path)
-		host, err := topology.Build(recorded.Sysfs, recorded.GPUs)
+		host, err := recorded.Topology()
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
@@ -114,9 +113,24 @@ func TestLoopsInLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := topology.Build(host.Sysfs, nil); err == nil {
-			t.Errorf("link to %s: no error", target)
+		if _, err := host.Topology(); err == nil || !strings.HasPrefix(err.Error(), "loop.host:2: ") {
+			t.Errorf("link to %s: %v, want an error with file and line", target, err)
 		}
+	}
+}
+
+func TestCapture(t *testing.T) {
+	recorded := parse(t, filepath.Join(hosts, "a800x8.host"))
+	captured, err := hostfile.Capture(recorded.Sysfs, recorded.GPUs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after bytes.Buffer
+	if err := errors.Join(recorded.Format(&before), captured.Format(&after)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before.Bytes(), after.Bytes()) {
+		t.Error("capturing a recorded machine gives another recording")
 	}
 }
 
@@ -128,7 +142,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		built, err := topology.Build(host.Sysfs, host.GPUs)
+		built, err := host.Topology()
 		if err == nil {
 			for _, print := range []func(io.Writer) error{built.PrintTable, built.PrintJSON} {
 				if err := print(io.Discard); err != nil {

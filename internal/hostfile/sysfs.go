@@ -14,6 +14,11 @@ import (
 // Sysfs is a recorded part of /sys. It follows no links by itself: its readers resolve each link they mean to.
 type Sysfs struct {
 	files, links map[string]string
+	lines        map[string]int // of the recording, by path
+}
+
+func newSysfs() *Sysfs {
+	return &Sysfs{files: map[string]string{}, links: map[string]string{}, lines: map[string]int{}}
 }
 
 var (

@@ -171,15 +171,22 @@ func (l *Library) gpu(index int) (GPU, error) {
 			return GPU{}, errors.New(reason(ret))
 		}
 	}
-	for _, c := range pci.BusId {
-		if c == 0 {
-			break
-		}
-		g.PCI += string(rune(byte(c)))
-	}
+	g.PCI = text(pci.BusId[:])
 	memory, err := l.memory(device)
 	g.Total, g.Reserved = memory.total, memory.reserved
 	return g, err
+}
+
+// text reads a C string in a field of fixed size, whose characters' sign is the processor's.
+func text[C int8 | uint8](field []C) string {
+	var letters []byte
+	for _, c := range field {
+		if c == 0 {
+			break
+		}
+		letters = append(letters, byte(c))
+	}
+	return string(letters)
 }
 
 type memory struct {

@@ -17,6 +17,15 @@ const Unknown = -1
 // ErrTree marks a sysfs whose PCI part contradicts itself.
 var ErrTree = errors.New("inconsistent PCI tree")
 
+// FileError is a file or link of sysfs, named from its root, that holds what it should not.
+type FileError struct {
+	Name string
+	Err  error
+}
+
+func (e *FileError) Error() string { return fmt.Sprintf("read %s: %v", e.Name, e.Err) }
+func (e *FileError) Unwrap() error { return e.Err }
+
 // Device is one PCI function and its place.
 type Device struct {
 	Address Address `json:"address"`
@@ -75,7 +84,7 @@ func Folder(sys fs.FS, link string) (string, error) {
 	}
 	folder := path.Join(path.Dir(link), target)
 	if !strings.HasPrefix(folder, "devices/") || !fs.ValidPath(folder) {
-		return "", fmt.Errorf("%w: %s leads to %s, not into devices/", ErrTree, link, folder)
+		return "", &FileError{link, fmt.Errorf("%w: it leads to %s, not into devices/", ErrTree, folder)}
 	}
 	return folder, nil
 }
@@ -91,7 +100,7 @@ func read(sys fs.FS, name string) (Device, error) {
 	}
 	device := Device{Address: address}
 	if err := device.place(folder); err != nil {
-		return Device{}, err
+		return Device{}, &FileError{path.Join(devicesFolder, name), err}
 	}
 	class, err := number(sys, path.Join(folder, "class"), 24, true)
 	if err != nil {
@@ -146,7 +155,7 @@ func (d *Device) describe(sys fs.FS, folder string) error {
 	if text != "" {
 		node, err := strconv.Atoi(text)
 		if err != nil || node < Unknown {
-			return fmt.Errorf("read %s: %q is not a NUMA node", path.Join(folder, "numa_node"), text)
+			return &FileError{path.Join(folder, "numa_node"), fmt.Errorf("%q is not a NUMA node", text)}
 		}
 		d.NUMANode = node
 	}
@@ -192,7 +201,7 @@ func number(sys fs.FS, name string, bits int, required bool) (uint64, error) {
 	}
 	value, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, bits)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %q is not a number of %d bits", name, text, bits)
+		return 0, &FileError{name, fmt.Errorf("%q is not a number of %d bits", text, bits)}
 	}
 	return value, nil
 }

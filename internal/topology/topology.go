@@ -166,7 +166,7 @@ func guid(sys fs.FS, folder string) (string, error) {
 	}
 	digits := strings.ReplaceAll(text, ":", "")
 	if _, err := strconv.ParseUint(digits, 16, 64); err != nil {
-		return "", fmt.Errorf("read %s: %q is not a GUID", path.Join(folder, "node_guid"), text)
+		return "", &pci.FileError{Name: path.Join(folder, "node_guid"), Err: fmt.Errorf("%q is not a GUID", text)}
 	}
 	return "0x" + digits, nil
 }
@@ -181,7 +181,7 @@ func speed(sys fs.FS, folder string) (int, error) {
 	number, _, found := strings.Cut(text, " Gb/sec")
 	value, err := strconv.ParseFloat(number, 64)
 	if !found || err != nil || value < 0 || value > 1e6 {
-		return 0, fmt.Errorf("read %s: %q is not a rate in Gb/sec", name, text)
+		return 0, &pci.FileError{Name: name, Err: fmt.Errorf("%q is not a rate in Gb/sec", text)}
 	}
 	return int(value * 1000), nil
 }

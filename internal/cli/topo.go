@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/topology"
+)
+
+func newTopo(a *app) *cobra.Command {
+	var output, recorded string
+	var capture bool
+	command := &cobra.Command{
+		Use:   "topo",
+		Short: "Show how near GPUs and network adapters are to each other",
+		Long: `Show how near this machine's GPUs and RDMA adapters are to each other: as the
+matrix that nvidia-smi prints, as JSON, or as the topology file that NCCL reads.
+With --capture, write what it is read from to standard output as one text file,
+which --host reads on any machine.`,
+		Example: `  divvy topo
+  divvy topo -o nccl-xml > topology.xml
+  divvy topo --capture > my-server.host
+  divvy topo --host my-server.host`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if capture && recorded != "" {
+				return usage(errors.New("give either --capture or --host: a recording is captured from the machine itself"))
+			}
+			host, err := a.host(recorded)
+			if err != nil {
+				return err
+			}
+			if capture {
+				return host.Format(a.out)
+			}
+			return printTopology(a.out, host, output)
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "table", "`FORM`: table, json or nccl-xml")
+	command.Flags().StringVar(&recorded, "host", "", "show the machine recorded in `FILE`")
+	command.Flags().BoolVar(&capture, "capture", false, "write a recording of this machine")
+	return command
+}
+
+func printTopology(w io.Writer, host *hostfile.Host, form string) error {
+	model, err := host.Topology()
+	if err != nil {
+		return err
+	}
+	switch form {
+	case "table":
+		return model.PrintTable(w)
+	case "json":
+		return model.PrintJSON(w)
+	case "nccl-xml":
+		return model.PrintNCCL(w, machineArch())
+	}
+	return usage(fmt.Errorf("%q is no form of output: choose table, json or nccl-xml", form))
+}
+
+// machineArch is the kernel's name of the processor architecture, which NCCL's file uses.
+func machineArch() string {
+	return map[string]string{"amd64": "x86_64", "arm64": "arm64"}[runtime.GOARCH]
+}
+
+// host is a recorded machine, or this one recorded now: there is one way to a topology.
+func (a *app) host(recorded string) (*hostfile.Host, error) {
+	if recorded == "" {
+		gpus, err := a.linkedGPUs()
+		if err != nil {
+			return nil, err
+		}
+		return hostfile.Capture(os.DirFS("/sys"), gpus)
+	}
+	file, err := os.Open(recorded)
+	if err != nil {
+		return nil, fmt.Errorf("open recorded host: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // only read
+	return hostfile.Parse(file, recorded)
+}
+
+// linkedGPUs asks the driver; a machine without one has adapters all the same.
+func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
+	found, err := driver.Finder{Root: "/", LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))}.Find()
+	if errors.Is(err, driver.ErrNotFound) {
+		say(a.err, "divvy: no NVIDIA driver here, so no GPUs are shown")
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	library, err := nvml.Open(found.Chosen[driver.NVML])
+	if err != nil {
+		return nil, err
+	}
+	defer library.Close() //nolint:errcheck // the program ends
+	gpus, err := library.GPUs()
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]topology.GPUInfo, len(gpus))
+	for i, gpu := range gpus {
+		address, err := pci.ParseAddress(gpu.PCI)
+		if err != nil {
+			return nil, fmt.Errorf("place GPU %d: %w", gpu.Index, err)
+		}
+		infos[i] = topology.GPUInfo{Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, PCI: address}
+		if infos[i].Links, infos[i].Clique, err = links(library, gpu.Index); err != nil {
+			return nil, err
+		}
+	}
+	return infos, nil
+}
+
+// links leaves out ends without an address: inside virtual machines the driver hides switches.
+func links(library *nvml.Library, index int) ([]topology.Link, string, error) {
+	active, clique := library.NVLinks(index)
+	var known []topology.Link
+	for _, link := range active {
+		remote, err := pci.ParseAddress(link.Remote)
+		if err != nil && !link.Switch {
+			continue
+		}
+		known = append(known, topology.Link{Number: link.Number, Remote: remote, Switch: link.Switch})
+	}
+	return known, clique, nil
+}

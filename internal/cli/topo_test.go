@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const hosts = "../../testdata/hosts"
+
+func TestTopoOfARecordedHost(t *testing.T) {
+	for form, golden := range map[string]string{"table": "txt", "json": "json", "nccl-xml": "xml"} {
+		status, out, errOut := call(t, "topo", "--host", filepath.Join(hosts, "a800x8.host"), "-o", form)
+		want, err := os.ReadFile(filepath.Join(hosts, "a800x8."+golden+".golden"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status != 0 || out != string(want) {
+			t.Errorf("%s: status %d, %s%s", form, status, out, errOut)
+		}
+	}
+}
+
+func TestTopoCaptureCanBeShown(t *testing.T) {
+	status, recording, errOut := call(t, "topo", "--capture")
+	if status != 0 {
+		t.Fatalf("capture: %d, %s", status, errOut)
+	}
+	path := filepath.Join(t.TempDir(), "here.host")
+	if err := os.WriteFile(path, []byte(recording), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, errOut := call(t, "topo", "--host", path); status != 0 || !strings.Contains(out, "NUMA Affinity") {
+		t.Errorf("show: %d, %s%s", status, out, errOut)
+	}
+}
+
+func TestTopoWrongUsage(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.host")
+	if err := os.WriteFile(bad, []byte("divvy-host 1\nfile x y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args   []string
+		status int
+		want   string
+	}{
+		"form":     {[]string{"--host", filepath.Join(hosts, "vm.host"), "-o", "svg"}, exitUsage, "choose table, json or nccl-xml"},
+		"both":     {[]string{"--host", bad, "--capture"}, exitUsage, "either --capture or --host"},
+		"no file":  {[]string{"--host", "/nowhere.host"}, exitFailure, "/nowhere.host"},
+		"bad file": {[]string{"--host", bad}, exitFailure, "bad.host:2: content"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, errOut := call(t, append([]string{"topo"}, test.args...)...)
+			if status != test.status || !strings.Contains(errOut, test.want) {
+				t.Errorf("got %d, %s; want %d and %q", status, errOut, test.status, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package hostfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/pci"
+	"github.com/divvy-gpu/divvy/internal/topology"
+)
+
+// Capture records a machine: what topology reads of its sysfs, and the GPUs given. Nothing that names the machine
+// or its owner is recorded, but for the UUIDs of GPUs and the GUIDs of adapters.
+func Capture(sys fs.FS, gpus []topology.GPUInfo) (*Host, error) {
+	host := &Host{Sysfs: newSysfs(), GPUs: gpus}
+	c := capture{sys, host.Sysfs}
+	if err := c.each("bus/pci/devices", "class", "vendor", "device", "subsystem_vendor", "subsystem_device",
+		"numa_node", "local_cpulist", "max_link_speed", "max_link_width", "physfn"); err != nil {
+		return nil, err
+	}
+	if err := c.each("class/infiniband", "node_guid", "ports/1/rate"); err != nil {
+		return nil, err
+	}
+	nodes, err := c.list("devices/system/node")
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		if strings.HasPrefix(node, "node") {
+			if err := c.keep(path.Join("devices/system/node", node, "cpulist")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return host, nil
+}
+
+type capture struct {
+	from fs.FS
+	into *Sysfs
+}
+
+func (c capture) list(folder string) ([]string, error) {
+	entries, err := fs.ReadDir(c.from, folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", folder, err)
+	}
+	names := make([]string, len(entries))
+	for i, entry := range entries {
+		names[i] = entry.Name()
+	}
+	return names, nil
+}
+
+// each records the links of a folder and the named files where they lead.
+func (c capture) each(folder string, files ...string) error {
+	names, err := c.list(folder)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		link := path.Join(folder, name)
+		target, err := fs.ReadLink(c.from, link)
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", link, err)
+		}
+		if err := c.into.addLink(link, target); err != nil {
+			return fmt.Errorf("record %s: %w", link, err)
+		}
+		place, err := pci.Folder(c.from, link)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := c.keep(path.Join(place, file)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// keep records a link or a file if it is there; some files of sysfs exist and answer nothing.
+func (c capture) keep(name string) error {
+	if target, err := fs.ReadLink(c.from, name); err == nil {
+		return c.into.addLink(name, target)
+	}
+	content, err := fs.ReadFile(c.from, name)
+	if err != nil {
+		return nil //nolint:nilerr // what cannot be read is not there for topology either
+	}
+	return c.into.addFile(name, string(content))
+}
