@@ -155,12 +155,34 @@ static void bind_over(const char *source, const char *target, bool read_only) {
     }
 }
 
+/* Whether a command that cannot be executed exists at all: execvp(3) speaks of permission also
+ * where a directory on PATH may not be searched and no other has the command. */
+static bool on_path(const char *command) {
+    const char *path = getenv("PATH");
+    if (strchr(command, '/') != NULL || path == NULL) {
+        return true;
+    }
+    for (const char *dir = path; dir != NULL;) {
+        const char *end = strchrnul(dir, ':');
+        char file[4096];
+        int length = snprintf(file, sizeof file, "%.*s/%s", (int)(end - dir), dir, command);
+        if (length > 0 && (size_t)length < sizeof file && access(file, F_OK) == 0) {
+            return true;
+        }
+        dir = *end == ':' ? end + 1 : NULL;
+    }
+    return false;
+}
+
 __attribute__((noreturn)) static void become(char **command) {
     execvp(command[0], command);
     int error = errno;
-    fprintf(stderr, "divvy run: %s: %s\n", command[0],
-            error == ENOENT ? "not found" : strerror(error));
-    exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+    if (error == ENOENT || (error == EACCES && !on_path(command[0]))) {
+        fprintf(stderr, "divvy run: %s: not found\n", command[0]);
+        exit(EXIT_NOT_FOUND);
+    }
+    fprintf(stderr, "divvy run: %s: %s\n", command[0], strerror(error));
+    exit(EXIT_NOT_EXECUTABLE);
 }
 
 int main(int argc, char **argv) {
