@@ -173,11 +173,17 @@ func TestLockKeepsASlotAlive(t *testing.T) {
 	if s, err := ReadState(path, 2); err != nil || !s.Live() || s.Dead() {
 		t.Errorf("%+v, %v: the holder of the lock is alive", s, err)
 	}
+	if live, err := AnyLive(path); err != nil || !live {
+		t.Errorf("AnyLive = %v, %v", live, err)
+	}
 	if err := holder.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := ReadState(path, 2); err != nil || s.Live() {
 		t.Errorf("%+v, %v: the lock is gone", s, err)
+	}
+	if live, err := AnyLive(path); err != nil || live {
+		t.Errorf("AnyLive = %v, %v", live, err)
 	}
 }
 

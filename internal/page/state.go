@@ -113,7 +113,7 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 		if slot.u32(OffsetOfSlotPID) == 0 {
 			continue
 		}
-		locked, err := byteLocked(file, LockBase+int64(i))
+		live, err := locked(file, LockBase+int64(i), 1)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 			PID:       int(int32(slot.u32(OffsetOfSlotPID))),
 			HostPID:   int(int32(slot.u32(OffsetOfSlotHostPID))),
 			Namespace: slot.u64(OffsetOfSlotPIDNamespace),
-			Live:      locked && slot.u32(OffsetOfSlotReaping) == 0,
+			Live:      live && slot.u32(OffsetOfSlotReaping) == 0,
 			Used:      make([]uint64, devices),
 		})
 	}
@@ -154,10 +154,21 @@ type view []byte
 func (v view) u32(at int) uint32 { return binary.LittleEndian.Uint32(v[at:]) }
 func (v view) u64(at int) uint64 { return binary.LittleEndian.Uint64(v[at:]) }
 
-// byteLocked reports whether another open file description holds a lock on a
-// byte (F_OFD_GETLK, fcntl(2)): a living process holds its slot's.
-func byteLocked(file *os.File, offset int64) (bool, error) {
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: 0, Start: offset, Len: 1}
+// AnyLive reports whether a living process holds a slot, whatever the page's
+// content: the locks are the kernel's.
+func AnyLive(path string) (bool, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false, fmt.Errorf("open page: %w", err)
+	}
+	defer file.Close()
+	return locked(file, LockBase, Slots)
+}
+
+// locked reports whether another open file description holds a lock on a range
+// of bytes (F_OFD_GETLK, fcntl(2)): a living process holds its slot's.
+func locked(file *os.File, offset, length int64) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: 0, Start: offset, Len: length}
 	for {
 		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
 		if errors.Is(err, unix.EINTR) {

@@ -54,11 +54,10 @@ type GPU struct {
 	ContextBytes uint64 `json:"contextBytes"`
 }
 
-// CreateParams asks for a tenant. The process that asks holds the tenant, also
-// when it becomes another program by execve(2) and its connection is closed:
-// the tenant ends when that process has ended and no other process of the
-// tenant has a slot. Where the agent cannot see the process (in another pid
-// namespace), the connection holds the tenant instead.
+// CreateParams asks for a tenant. It is held by the process that asks, also when
+// that becomes another program by execve(2), and by the connection, which
+// children may inherit. It ends when both have ended and no process of the
+// tenant has a slot. After a restart of the agent the process alone holds it.
 type CreateParams struct {
 	Request v1alpha1.ShareRequest `json:"request"`
 	// Layer is what the caller can set up: namespace where it is allowed.
@@ -90,7 +89,8 @@ type Tenant struct {
 	Layer   Layer     `json:"layer"`
 	Command []string  `json:"command,omitempty"`
 	Created time.Time `json:"created"`
-	// Held is true while the process that asked for the tenant lives.
+	// Held is true while the process that asked for the tenant, or its
+	// connection, lives.
 	Held   bool    `json:"held"`
 	Shares []Share `json:"shares"`
 	// Fault says why the tenant's state page cannot be read, else empty.

@@ -68,7 +68,7 @@ func New(o Options) *Backend {
 	b := &Backend{options: o, contexts: newContexts(o)}
 	b.machine = machine{
 		Tenants: o.Tenants, Tree: o.Tree, Instance: o.Instance, Shared: o.Shared,
-		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: pidNamespace(),
+		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: PIDNamespace(),
 	}
 	if cache, err := filepath.EvalSymlinks(ldcache.Path); err == nil {
 		b.machine.Cache = cache
@@ -78,9 +78,9 @@ func New(o Options) *Backend {
 
 var libraryFlags = map[string]uint32{"amd64": ldcache.FlagsAMD64, "arm64": ldcache.FlagsARM64}
 
-// pidNamespace is the inode by which pid namespaces are told apart, 0 where
+// PIDNamespace is the inode by which pid namespaces are told apart, 0 where
 // /proc does not tell.
-func pidNamespace() uint64 {
+func PIDNamespace() uint64 {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil {
 		return 0

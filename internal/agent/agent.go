@@ -1,0 +1,197 @@
+// Package agent is the daemon of one node: it grants shares, prepares tenants
+// by way of a backend, notices deaths, and tells what is going on. It has no
+// rules of its own: api/v1alpha1 says what is valid, internal/alloc what fits,
+// the backend what is made.
+//
+// Locks: Agent.mu guards the tenants and the queue and is held while they are
+// saved, never while a tenant directory is made or a tenant's page is read.
+// Each tenant has a lock of its own around looking at its page, taken before
+// Agent.mu. Handlers of the control protocol may wait; loops may not.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Driver is the part of NVML that the agent asks.
+type Driver interface {
+	Version() nvml.Version
+	Processes(gpu int) ([]nvml.Process, error)
+	Used(gpu int) (uint64, error)
+}
+
+// Reaper takes the memory of dead processes out of a tenant's page. It runs
+// with the rights of uid.
+type Reaper func(ctx context.Context, dir string, uid int) error
+
+// Config is what an Agent works with.
+type Config struct {
+	Info     control.Info
+	Backend  backend.Backend
+	Driver   Driver
+	Reap     Reaper
+	Saved    *checkpoint.File[saved]
+	Log      *slog.Logger
+	Interval time.Duration // between looks at every tenant and at the driver
+	Now      func() time.Time
+	// PIDNamespace is the inode of the agent's pid namespace.
+	PIDNamespace uint64
+}
+
+// Agent grants shares of one machine's GPUs.
+type Agent struct {
+	config Config
+	gpus   []backend.GPU
+	deaths *deaths
+	events events
+
+	mu      sync.Mutex // see the package comment
+	tenants map[string]*tenant
+	queue   []*ticket
+	outside []control.Outside
+	// changed is closed and replaced whenever tenants or queue change.
+	changed chan struct{}
+
+	stopped chan struct{} // closed when Run ends: tenants outlive the agent
+	running sync.WaitGroup
+}
+
+// tenant is one tenant and what was last seen of it.
+type tenant struct {
+	record
+
+	look    sync.Mutex   // orders looks at the page and the end
+	notices atomic.Int32 // of deaths, not yet followed up
+
+	// What follows is guarded by Agent.mu.
+	ready      bool // its directory is complete
+	ended      bool
+	connection bool // the asking connection is open
+	process    bool // the asking process lives
+	fault      string
+	seen       seen
+	plan       *backend.Plan
+}
+
+// held reports whether somebody outside the GPU's processes keeps the tenant.
+func (t *tenant) held() bool {
+	return t.connection || t.process
+}
+
+// record is what is remembered of a tenant across restarts of the agent.
+type record struct {
+	ID         string        `json:"id"`
+	Name       string        `json:"name"`
+	UID        int           `json:"uid"`
+	User       string        `json:"user"`
+	Dir        string        `json:"dir"`
+	Layer      backend.Layer `json:"layer"`
+	Command    []string      `json:"command,omitempty"`
+	Created    time.Time     `json:"created"`
+	Overcommit bool          `json:"overcommit,omitempty"`
+	// Holder is the process that asked, zero where it cannot be seen.
+	Holder process.ID `json:"holder"`
+	Shares []share    `json:"shares"`
+}
+
+// saved is the agent's checkpoint.
+type saved struct {
+	Tenants []record `json:"tenants"`
+}
+
+// NewCheckpoint names the agent's checkpoint.
+func NewCheckpoint(path string) *checkpoint.File[saved] {
+	return checkpoint.NewFile[saved](path, "tenants", 1)
+}
+
+// New finds the GPUs and the tenants that an earlier agent left.
+func New(ctx context.Context, c Config) (*Agent, error) {
+	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{})}
+	gpus, err := c.Backend.Discover(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find GPUs: %w", err)
+	}
+	a.gpus = gpus
+	a.events.now = c.Now
+	if a.deaths, err = newDeaths(); err != nil {
+		return nil, err
+	}
+	a.restore(ctx)
+	return a, nil
+}
+
+// Run watches until ctx is done. Tenants outlive it: only after it has returned
+// may connections be closed, or they would be taken for tenants' ends.
+func (a *Agent) Run(ctx context.Context) {
+	a.running.Go(func() { a.deaths.run(ctx, func(id string) { a.lookSoon(ctx, id) }) })
+	ticker := time.NewTicker(a.config.Interval)
+	defer ticker.Stop()
+	for {
+		a.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			close(a.stopped)
+			a.deaths.close()
+			a.running.Wait()
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sweep looks at everything, for what no notice was given of.
+func (a *Agent) sweep(ctx context.Context) {
+	present := a.onGPUs(ctx)
+	for _, t := range a.all() {
+		a.lookAt(ctx, t)
+	}
+	a.findOutside(ctx, present)
+}
+
+// Handlers are the agent's answers, for a control.Server.
+func (a *Agent) Handlers() map[control.Method]control.Handler {
+	return map[control.Method]control.Handler{
+		control.MethodHello:  control.Handle(a.hello),
+		control.MethodCreate: control.Handle(a.create),
+		control.MethodList:   control.Handle(a.list),
+		control.MethodSet:    control.Handle(a.set),
+		control.MethodStop:   control.Handle(a.stop),
+	}
+}
+
+func (a *Agent) hello(context.Context, *control.Peer, struct{}) (control.Info, error) {
+	return a.config.Info, nil
+}
+
+// Tenants returns how many tenants and waiting requests there are, and a
+// channel that is closed when that may have changed.
+func (a *Agent) Tenants() (n int, changed <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.tenants) + len(a.queue), a.changed
+}
+
+// announce wakes everybody who waits for tenants or queue to change. Agent.mu
+// is held.
+func (a *Agent) announce() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// all returns the tenants, the oldest first.
+func (a *Agent) all() []*tenant {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sorted()
+}

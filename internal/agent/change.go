@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
+)
+
+// set changes a tenant's shares while it runs.
+func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams) (*control.Tenant, error) {
+	changer, ok := a.config.Backend.(backend.Changer)
+	if !ok {
+		return nil, control.Errorf(control.CodeInvalid, "shares of this backend cannot be changed while they run")
+	}
+	t, err := a.find(peer, p.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	a.lookAt(ctx, t)
+	t.look.Lock() // the tenant does not end meanwhile
+	defer t.look.Unlock()
+	wanted, err := a.enter(t, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := changer.Change(ctx, t.Dir, wanted); err != nil {
+		return nil, err
+	}
+	view := a.view(t)
+	return &view, nil
+}
+
+// enter puts the change into the ledger and the checkpoint, before it becomes
+// true: an agent that dies in between writes the pages again.
+func (a *Agent) enter(t *tenant, p control.SetParams) (backend.Tenant, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.ended || !t.ready {
+		return backend.Tenant{}, control.Errorf(control.CodeNotFound, "%s has ended", t.Name)
+	}
+	before := t.record
+	changed, err := a.revise(t, p)
+	if err != nil {
+		return backend.Tenant{}, err
+	}
+	t.record = changed
+	if err := a.save(); err != nil {
+		t.record = before
+		return backend.Tenant{}, err
+	}
+	a.announce()
+	return a.tenantOf(&t.record), nil
+}
+
+// revise returns the tenant's record with the change, or why it cannot be made.
+// Agent.mu is held.
+func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
+	r := t.record
+	r.Shares = slices.Clone(t.Shares)
+	r.Overcommit = r.Overcommit || p.Overcommit
+	for i := range r.Shares {
+		s := &r.Shares[i]
+		gpu := a.gpu(s.UUID)
+		if err := s.change(p, gpu.Capacity()); err != nil {
+			return record{}, err
+		}
+		_, err := alloc.Search(a.inventory(t), alloc.Request{
+			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit).Of, Cores: s.Cores, Overcommit: r.Overcommit,
+		})
+		if err != nil {
+			return record{}, coded(err)
+		}
+		if used := t.used(i); s.Limit < used && s.Limit < t.Shares[i].Limit && !p.BelowUsed {
+			return record{}, control.Errorf(control.CodeRefused,
+				"%s uses %d MiB of GPU %d, more than the new limit of %d MiB: free some of it first, or add --below-used, after which nothing can be allocated until enough is freed",
+				t.Name, used>>20, gpu.Index, s.Limit>>20)
+		}
+	}
+	return r, nil
+}
+
+// used is what the tenant was last seen to hold, or to be about to, in bytes.
+func (t *tenant) used(share int) uint64 {
+	if share >= len(t.seen.usage) {
+		return 0
+	}
+	return t.seen.usage[share].Used + t.seen.usage[share].Pending
+}
+
+// change applies what is not nil and validates the result as a request.
+func (s *share) change(p control.SetParams, capacity uint64) error {
+	request := v1alpha1.ShareRequest{GPUs: 1, Memory: v1alpha1.Bytes(s.Limit), Cores: s.Cores, ShareConfig: s.ShareConfig}
+	if p.Memory != nil {
+		request.Memory = *p.Memory
+	}
+	if p.Cores != nil {
+		request.Cores = *p.Cores
+	}
+	if p.Weight != nil {
+		request.Weight = *p.Weight
+	}
+	if p.Class != nil {
+		request.Class = *p.Class
+	}
+	switch {
+	case p.Policy != nil:
+		request.Policy = *p.Policy
+	case p.Cores != nil && s.Cores == 0 && s.Policy == v1alpha1.PolicyWeighted && p.Weight == nil && s.Weight == 1:
+		request.Policy = "" // cores given to a share that had none mean what they mean in a request
+	}
+	request.Default()
+	if err := request.Validate(); err != nil {
+		return &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	}
+	s.Limit, s.Cores, s.ShareConfig = request.Memory.Of(capacity), request.Cores, request.ShareConfig
+	return nil
+}
+
+// find returns the tenant with a name or id that the peer may act on.
+func (a *Agent) find(peer *control.Peer, name string) (*tenant, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.tenants {
+		if t.Name != name && t.ID != name {
+			continue
+		}
+		if peer.UID != 0 && peer.UID != t.UID {
+			return nil, control.Errorf(control.CodeDenied, "%s belongs to %s: only they and root can change or stop it", name, t.User)
+		}
+		return t, nil
+	}
+	return nil, control.Errorf(control.CodeNotFound, "there is no share %q: `divvy ls` lists them", name)
+}

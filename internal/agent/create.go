@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// ticket is a request that waits its turn.
+type ticket struct {
+	request v1alpha1.ShareRequest
+	user    string
+	since   time.Time
+	reason  string
+}
+
+func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.CreateParams) (*control.Created, error) {
+	p.Request.Default()
+	if err := p.Request.Validate(); err != nil {
+		return nil, &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	}
+	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
+		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
+	}
+	if err := a.config.Backend.Health(ctx); err != nil {
+		return nil, err
+	}
+	t, err := a.admit(ctx, peer, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.prepare(ctx, t, p.LibraryPath); err != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return nil, errors.Join(err, a.forget(t))
+	}
+	a.hold(ctx, peer, t)
+	return &control.Created{Tenant: a.view(t), Edits: t.plan.Edits}, nil
+}
+
+// admit enters a tenant into the ledger when its request fits. Requests that
+// wait are served strictly in turn, so that a large one is not overtaken by
+// small ones for ever.
+func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateParams) (*tenant, error) {
+	var mine *ticket
+	defer func() { a.leaveQueue(mine) }()
+	for {
+		a.mu.Lock()
+		t, err := a.tryAdmit(peer, p, mine)
+		if err == nil || !p.Wait || !alloc.Waits(err) {
+			a.mu.Unlock()
+			return t, coded(err)
+		}
+		if mine == nil {
+			mine = &ticket{request: p.Request, user: userName(peer.UID), since: a.config.Now()}
+			a.queue = append(a.queue, mine)
+			a.announce()
+		}
+		mine.reason = err.Error()
+		changed := a.changed
+		a.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("give up waiting: %w", ctx.Err())
+		}
+	}
+}
+
+func (a *Agent) leaveQueue(mine *ticket) {
+	if mine == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queue = slices.DeleteFunc(a.queue, func(t *ticket) bool { return t == mine })
+	a.announce()
+}
+
+// tryAdmit enters a tenant or returns why it does not fit. Agent.mu is held.
+func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticket) (*tenant, error) {
+	if p.Wait && len(a.queue) > 0 && a.queue[0] != mine {
+		return nil, &alloc.Refusal{Reason: alloc.ReasonFull, Text: "others have waited for longer"}
+	}
+	name, err := a.name(p)
+	if err != nil {
+		return nil, err
+	}
+	r := p.Request
+	assignment, err := alloc.Search(a.inventory(nil), alloc.Request{
+		Count: r.GPUs, GPU: r.GPU, Memory: r.Memory.Of, Cores: r.Cores, Overcommit: r.Overcommit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := &tenant{record: record{
+		ID: newID(), Name: name, UID: peer.UID, User: userName(peer.UID), Layer: p.Layer, Command: p.Command,
+		Created: a.config.Now(), Overcommit: r.Overcommit,
+	}}
+	if peer.PID != 0 {
+		// Without it the connection alone holds the tenant.
+		t.Holder, _ = process.Find(peer.PID)
+	}
+	for _, grant := range assignment {
+		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig})
+	}
+	a.tenants[t.ID] = t
+	a.announce()
+	return t, nil
+}
+
+// prepare makes the tenant directory. The checkpoint is written before, so that
+// an agent that dies in between leaves nothing that the next does not know.
+func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) error {
+	wanted := a.tenantOf(&t.record)
+	wanted.LibraryPath = libraryPath
+	plan, err := a.config.Backend.Plan(wanted)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	t.Dir, t.plan = plan.Dir, plan
+	err = a.save()
+	a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return a.config.Backend.Apply(ctx, plan)
+}
+
+// hold ties the tenant to who asked for it.
+func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
+	a.mu.Lock()
+	t.ready, t.connection = true, true
+	a.follow(ctx, t)
+	a.mu.Unlock()
+	a.running.Go(func() {
+		select {
+		case <-peer.Done():
+			a.release(t, func(t *tenant) { t.connection = false })
+		case <-a.stopped:
+		}
+	})
+}
+
+// forget takes a tenant out of the ledger. Agent.mu is held.
+func (a *Agent) forget(t *tenant) error {
+	t.ended = true
+	delete(a.tenants, t.ID)
+	a.announce()
+	return a.save()
+}
+
+var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
+
+// name is the name asked for, or one made of the command's, with a number
+// where several run. Agent.mu is held.
+func (a *Agent) name(p control.CreateParams) (string, error) {
+	taken := func(name string) bool {
+		for _, t := range a.tenants {
+			if t.Name == name || t.ID == name {
+				return true
+			}
+		}
+		return false
+	}
+	if p.Request.Name != "" {
+		if taken(p.Request.Name) {
+			return "", control.Errorf(control.CodeInvalid, "the name %q is in use: choose another, or `divvy stop %s`", p.Request.Name, p.Request.Name)
+		}
+		return p.Request.Name, nil
+	}
+	base := "share"
+	if len(p.Command) > 0 {
+		base = unfit.ReplaceAllString(strings.ToLower(filepath.Base(p.Command[0])), "-")
+		base = strings.Trim(base[:min(len(base), 40)], "-._")
+	}
+	if base == "" {
+		base = "share"
+	}
+	for n := 1; ; n++ {
+		name := base
+		if n > 1 {
+			name += "-" + strconv.Itoa(n)
+		}
+		if !taken(name) {
+			return name, nil
+		}
+	}
+}
+
+func newID() string {
+	var id [4]byte
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(id[:])
+}
+
+// coded gives errors of the allocator the code by which programs know them.
+func coded(err error) error {
+	var refusal *alloc.Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	code := map[alloc.Reason]control.Code{
+		alloc.ReasonNever: control.CodeInvalid, alloc.ReasonUnknown: control.CodeNotFound, alloc.ReasonFull: control.CodeRefused,
+	}[refusal.Reason]
+	return &control.Error{Code: code, Message: refusal.Text}
+}
+
+func userName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(uid)
+}

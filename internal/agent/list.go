@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
+	for _, t := range a.all() {
+		a.lookAt(ctx, t)
+	}
+	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list()}
+	for _, t := range a.all() {
+		l.Tenants = append(l.Tenants, a.view(t))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l.Outside = slices.Clone(a.outside)
+	for _, t := range a.queue {
+		l.Waiting = append(l.Waiting, control.Waiting{Request: t.request, User: t.user, Since: t.since, Reason: t.reason})
+	}
+	return l, nil
+}
+
+func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
+	used := make([]uint64, len(a.gpus))
+	for i, gpu := range a.gpus {
+		var err error
+		if used[i], err = a.config.Driver.Used(gpu.Index); err != nil {
+			a.config.Log.WarnContext(ctx, "cannot read a GPU's memory", "gpu", gpu.Index, "error", err)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	inventory := a.inventory(nil)
+	gpus := make([]control.GPU, 0, len(a.gpus))
+	for i, gpu := range a.gpus {
+		gpus = append(gpus, control.GPU{
+			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
+			Capacity: gpu.Capacity(), Granted: inventory[i].Granted, Used: used[i], Cores: inventory[i].Cores,
+			ContextBytes: gpu.ContextBytes,
+		})
+	}
+	return gpus
+}
+
+// view is a tenant as lists show it.
+func (a *Agent) view(t *tenant) control.Tenant {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v := control.Tenant{
+		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
+		Created: t.Created, Held: t.held(), Fault: t.fault,
+	}
+	for i, s := range t.Shares {
+		one := control.Share{
+			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
+			Policy: s.Policy, Weight: s.Weight, Class: s.Class, Backend: s.Backend,
+		}
+		if i < len(t.seen.usage) {
+			u := t.seen.usage[i]
+			one.Used, one.Pending, one.Overhead = u.Used, u.Pending, u.Overhead
+		}
+		for _, p := range t.seen.processes {
+			if p.Live {
+				one.Process = append(one.Process, control.Process{PID: a.hostPID(p), Used: p.Used[i]})
+			}
+		}
+		v.Shares = append(v.Shares, one)
+	}
+	return v
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// seen is what a look at a tenant's page found, as the tenant wrote it.
+type seen struct {
+	usage     []page.Usage
+	processes []page.Process
+}
+
+// afterNotice are the times between looks after a process closed its page. The
+// lock is released just after the notice, and the driver's files later still.
+var afterNotice = []time.Duration{
+	0, time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond,
+}
+
+// lookSoon follows up a notice of death. Notices that come meanwhile are
+// followed up by the same goroutine, so that a tenant that opens and closes
+// its page all day costs one, and a bounded part of a processor.
+func (a *Agent) lookSoon(ctx context.Context, id string) {
+	a.mu.Lock()
+	t := a.tenants[id]
+	a.mu.Unlock()
+	if t == nil || t.notices.Add(1) > 1 {
+		return
+	}
+	a.running.Go(func() {
+		for {
+			n := t.notices.Load()
+			for _, pause := range afterNotice {
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+					return
+				}
+				if a.lookAt(ctx, t) {
+					break
+				}
+			}
+			if t.notices.CompareAndSwap(n, 0) {
+				return
+			}
+		}
+	})
+}
+
+// lookAt reads a tenant's page, has its dead reaped, and ends the tenant when
+// nobody is left. It reports whether the dead were found and are gone.
+func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
+	t.look.Lock()
+	defer t.look.Unlock()
+	a.mu.Lock()
+	over := t.ended || !t.ready
+	a.mu.Unlock()
+	if over {
+		return true
+	}
+	now, live, err := a.read(t)
+	if err == nil && now.Dead() {
+		before := now.Usage
+		err = a.config.Reap(ctx, t.Dir, t.UID)
+		if err == nil {
+			now, live, err = a.read(t)
+		}
+		if reaped = err == nil && !now.Dead(); reaped {
+			a.tellReaped(t, before, now.Usage)
+		}
+	}
+	a.note(ctx, t, now, err)
+	a.mu.Lock()
+	over = !t.held() && !live
+	a.mu.Unlock()
+	if over {
+		a.end(ctx, t)
+	}
+	return reaped
+}
+
+// read returns the page and whether anybody lives. Damage to a page hides
+// what is charged, not who lives: locks are the kernel's.
+func (a *Agent) read(t *tenant) (now *page.Snapshot, live bool, err error) {
+	path := filepath.Join(t.Dir, "state")
+	now, err = page.ReadState(path, len(t.Shares))
+	if err == nil {
+		return now, now.Live(), nil
+	}
+	live, lockErr := page.AnyLive(path)
+	return nil, live && lockErr == nil, err
+}
+
+// note remembers what was seen, and tells once of a fault.
+func (a *Agent) note(ctx context.Context, t *tenant, now *page.Snapshot, fault error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := ""
+	if fault != nil {
+		text = fault.Error()
+	}
+	if text != t.fault && fault != nil && !errors.Is(fault, context.Canceled) {
+		a.config.Log.WarnContext(ctx, "cannot look after a tenant", "tenant", t.Name, "error", fault)
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, Text: text})
+	}
+	t.fault = text
+	if now == nil {
+		return
+	}
+	t.seen = seen{usage: now.Usage, processes: now.Processes}
+	for i := range t.Shares {
+		t.Shares[i].Peak = max(t.Shares[i].Peak, now.Usage[i].Used)
+	}
+}
+
+func (a *Agent) tellReaped(t *tenant, before, after []page.Usage) {
+	for i := range after {
+		if before[i].Used > after[i].Used {
+			a.events.add(control.Event{
+				Kind: control.EventReaped, Tenant: t.Name, UUID: t.Shares[i].UUID,
+				Text: fmt.Sprintf("%d MiB of a process that died are free again", (before[i].Used-after[i].Used)>>20),
+			})
+		}
+	}
+}
+
+// end removes a tenant of which nobody is left. The directory goes first: an
+// agent that dies in between finds a tenant without one, and ends it again.
+// t.look is held.
+func (a *Agent) end(ctx context.Context, t *tenant) {
+	a.deaths.remove(t.ID)
+	plan := t.plan
+	if plan == nil {
+		plan = &backend.Plan{Dir: t.Dir}
+	}
+	if err := a.config.Backend.Undo(ctx, plan); err != nil {
+		a.config.Log.WarnContext(ctx, "cannot remove a tenant's directory", "tenant", t.Name, "error", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.forget(t); err != nil {
+		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
+	}
+	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: "its last process is gone"})
+}

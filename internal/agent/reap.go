@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/install"
+)
+
+// reapTime bounds one run of divvy-reap, which itself waits for nobody.
+const reapTime = 5 * time.Second
+
+// reaper runs divvy-reap: it maps the tenant's page, which the agent must not,
+// since a tenant that cuts its page short ends whoever has it mapped. It runs
+// as the tenant's user, so that what it can be led to do, the tenant can.
+func reaper(tree install.Tree) Reaper {
+	program := tree.Program("divvy-reap")
+	return func(ctx context.Context, dir string, uid int) error {
+		ctx, cancel := context.WithTimeout(ctx, reapTime)
+		defer cancel()
+		var said bytes.Buffer
+		cmd := exec.CommandContext(ctx, program, dir)
+		cmd.Env = []string{}
+		cmd.Stderr = &said
+		if os.Getuid() == 0 && uid != 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: 65534, NoSetGroups: false}}
+		}
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("reap %s: %w: %s", dir, err, bytes.TrimSpace(said.Bytes()))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,245 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// Options are what `divvy agent` is told.
+type Options struct {
+	Place control.Place
+	Tree  install.Tree
+	// Ephemeral ends the agent with its last share.
+	Ephemeral bool
+	// Ready is told when the agent serves, or why it cannot; nil tells nobody.
+	Ready io.WriteCloser
+	Log   *slog.Logger
+}
+
+// interval is the time between looks at everything. What an inotify event
+// announces is seen at once; a process outside every share within two seconds.
+const interval = time.Second
+
+// Serve runs the agent of a place until ctx is done or, if it is ephemeral, its
+// last share has ended. Tenants outlive it.
+func Serve(ctx context.Context, o Options) error {
+	s, err := o.open(ctx)
+	if o.Ready != nil {
+		if reportErr := control.Report(o.Ready, err); reportErr != nil {
+			o.Log.WarnContext(ctx, "cannot report to who started the agent", "error", reportErr)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// service is an agent with all that it keeps open.
+type service struct {
+	options  Options
+	agent    *Agent
+	listener *net.UnixListener
+	closers  []func() error // in the order of opening
+}
+
+func (s *service) close() error {
+	var faults []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		faults = append(faults, s.closers[i]())
+	}
+	return errors.Join(faults...)
+}
+
+// open takes everything the agent needs, and gives all of it back on failure.
+func (o Options) open(ctx context.Context) (s *service, err error) {
+	s = &service{options: o}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+			s = nil
+		}
+	}()
+	if err := s.lock(); err != nil {
+		return s, err
+	}
+	finder := driver.Finder{Instance: o.Place.Simgpu, LibraryPath: strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")}
+	found, err := finder.Find()
+	if err != nil {
+		return s, err
+	}
+	library, err := s.openNVML(found)
+	if err != nil {
+		return s, err
+	}
+	gpus, err := library.GPUs()
+	if err != nil {
+		return s, err
+	}
+	uuids := make([]string, 0, len(gpus))
+	for _, gpu := range gpus {
+		uuids = append(uuids, gpu.UUID)
+	}
+	claimed, err := claimAll(ctx, uuids)
+	if err != nil {
+		return s, err
+	}
+	s.closers = append(s.closers, func() error { claimed.release(); return nil })
+	tenants, err := tenantsDir(o.shared())
+	if err != nil {
+		return s, err
+	}
+	made := slice.New(slice.Options{
+		Tenants: tenants, State: o.Place.Dir(), Tree: o.Tree, Instance: o.Place.Simgpu, Shared: o.shared(),
+		Inventory: library, Finder: finder,
+	})
+	if err := made.Health(ctx); err != nil {
+		return s, err
+	}
+	s.agent, err = New(ctx, Config{
+		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: reaper(o.Tree),
+		Saved: NewCheckpoint(o.Place.Checkpoint()), Log: o.Log, Interval: interval, Now: time.Now,
+		PIDNamespace: slice.PIDNamespace(),
+	})
+	if err != nil {
+		return s, err
+	}
+	return s, s.listen()
+}
+
+// openNVML opens the driver's library, of a simulated machine by the name under
+// which it finds the machine's state beside it.
+func (s *service) openNVML(found *driver.Driver) (*nvml.Library, error) {
+	path := found.Chosen[driver.NVML]
+	if s.options.Place.Simgpu != "" {
+		path = filepath.Join(s.options.Place.Simgpu, string(driver.NVML))
+	}
+	library, err := nvml.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, library.Close)
+	return library, nil
+}
+
+// shared is whether the agent serves every user.
+func (o Options) shared() bool {
+	return os.Getuid() == 0 && !o.Ephemeral
+}
+
+func (o Options) info(version nvml.Version) control.Info {
+	return control.Info{
+		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: userName(os.Getuid()),
+		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.Place.Simgpu,
+	}
+}
+
+// lock takes the place, so that one agent serves it.
+func (s *service) lock() error {
+	dir, mode := s.options.Place.Dir(), os.FileMode(0o700)
+	if s.options.shared() {
+		mode = 0o755
+	}
+	if err := rundir.Make(dir, mode); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("lock run directory: %w", err)
+	}
+	s.closers = append(s.closers, file.Close)
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("an agent serves %s already: `divvy ls` asks it", dir)
+	}
+	return nil
+}
+
+// listen opens the control socket. A socket that an agent left behind is
+// replaced: the lock says that nobody listens on it.
+func (s *service) listen() error {
+	path := s.options.Place.Socket()
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove old socket: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.listener = listener
+	if s.options.shared() {
+		// Everybody may ask; who asks, the kernel tells.
+		if err := os.Chmod(path, 0o666); err != nil {
+			return errors.Join(fmt.Errorf("open socket to users: %w", err), listener.Close())
+		}
+	}
+	return nil
+}
+
+// run serves until ctx is done or nothing is left to do.
+func (s *service) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	idle := newIdle()
+	server := control.Server{Handlers: s.agent.Handlers(), Log: s.options.Log, Connections: idle.connections}
+	served := make(chan error, 1)
+	go func() {
+		// The server ends after the agent: see Agent.Run.
+		served <- server.Serve(context.WithoutCancel(ctx), s.listener)
+		cancel()
+	}()
+	if s.options.Ephemeral {
+		go func() {
+			idle.wait(ctx, s.agent)
+			cancel()
+		}()
+	}
+	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Place.Socket(), "gpus", len(s.agent.gpus))
+	s.agent.Run(ctx)
+	err := s.listener.Close() // and with it the socket's file
+	return errors.Join(<-served, err, s.close())
+}
+
+// tenantsDir makes the directory of tenant directories: in /dev/shm, or where
+// programs can be run from if not there.
+func tenantsDir(shared bool) (string, error) {
+	candidates := []string{rundir.Tenants()}
+	if os.Getenv(rundir.Variable) == "" {
+		candidates = append(candidates, filepath.Join(rundir.Path(), "tenants"),
+			fmt.Sprintf("/run/user/%d/divvy/tenants", os.Getuid()), fmt.Sprintf("/var/tmp/divvy-%d/tenants", os.Getuid()))
+	}
+	mode := os.FileMode(0o700)
+	if shared {
+		mode = 0o755
+	}
+	var made []string
+	var faults []error
+	for _, dir := range candidates {
+		if err := errors.Join(rundir.Make(filepath.Dir(dir), mode), rundir.Make(dir, mode)); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		made = append(made, dir)
+	}
+	dir, err := slice.ChoosePlace(made)
+	if err != nil {
+		return "", errors.Join(append(faults, err)...)
+	}
+	return filepath.EvalSymlinks(dir)
+}

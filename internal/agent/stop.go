@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Bounds of stop.
+const (
+	maxGrace = 10 * time.Minute
+	// killTime is how long processes may take to end after SIGKILL: one that is
+	// in a driver call ends when that returns.
+	killTime = 10 * time.Second
+	// between looks whether a tenant has ended.
+	stopPause = 20 * time.Millisecond
+)
+
+// stop ends a tenant's processes and answers when the tenant has ended.
+func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopParams) (struct{}, error) {
+	none := struct{}{}
+	t, err := a.find(peer, p.Tenant)
+	if err != nil {
+		return none, err
+	}
+	if p.Grace < 0 || p.Grace > maxGrace {
+		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
+	}
+	if p.Grace > 0 {
+		err = a.signalUntilEnded(ctx, t, unix.SIGTERM, p.Grace)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return none, err
+		}
+	}
+	err = a.signalUntilEnded(ctx, t, unix.SIGKILL, killTime)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return none, control.Errorf(control.CodeInternal,
+			"%s has processes that do not end,%s: they may be inside a call of the driver; try again later", t.Name, describe(a.processesOf(t)))
+	}
+	return none, err
+}
+
+// signalUntilEnded signals every process of a tenant once, also those that
+// appear meanwhile, and waits for the tenant's end.
+func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, signal syscall.Signal, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	signalled := map[process.ID]bool{}
+	for {
+		for _, id := range a.processesOf(t) {
+			if !signalled[id] {
+				signalled[id] = true
+				_ = id.Signal(signal) // it may have ended by itself
+			}
+		}
+		a.lookAt(ctx, t)
+		a.mu.Lock()
+		ended := t.ended
+		a.mu.Unlock()
+		if ended {
+			return nil
+		}
+		select {
+		case <-time.After(stopPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// processesOf finds the tenant's processes: the one that asked for it, those in
+// slots, and their descendants. What a page says is the tenant's word, so a pid
+// from there counts only if that process is the tenant's user's and has the
+// tenant's page mapped.
+func (a *Agent) processesOf(t *tenant) []process.ID {
+	a.mu.Lock()
+	var roots []process.ID
+	if t.process && t.Holder.Alive() {
+		roots = append(roots, t.Holder)
+	}
+	slots := slices.Clone(t.seen.processes)
+	a.mu.Unlock()
+	for _, slot := range slots {
+		pid := a.hostPID(slot)
+		if id, err := process.Find(pid); err == nil && slot.Live && process.Owner(pid) == t.UID && process.Maps(pid, t.Dir) {
+			roots = append(roots, id)
+		}
+	}
+	found := roots
+	for _, root := range roots {
+		found = append(found, process.Descendants(root.PID)...)
+	}
+	slices.SortFunc(found, func(x, y process.ID) int { return x.PID - y.PID })
+	found = slices.Compact(found)
+	return slices.DeleteFunc(found, func(id process.ID) bool { return id.PID == os.Getpid() || id.PID <= 1 })
+}
+
+func describe(ids []process.ID) string {
+	text := ""
+	for _, id := range ids {
+		text += " " + strconv.Itoa(id.PID)
+	}
+	return text
+}

@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// share is what a tenant was granted of one GPU, in bytes and percent.
+type share struct {
+	UUID  string `json:"uuid"`
+	Limit uint64 `json:"limit"`
+	Cores int    `json:"cores,omitempty"`
+	// Peak is the most that was ever seen in use.
+	Peak uint64 `json:"peak,omitempty"`
+
+	v1alpha1.ShareConfig
+}
+
+// sorted returns the tenants, the oldest first. Agent.mu is held.
+func (a *Agent) sorted() []*tenant {
+	return slices.SortedFunc(maps.Values(a.tenants), func(x, y *tenant) int {
+		return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.ID, y.ID))
+	})
+}
+
+// inventory is what the allocator is told; except is left out of it. Agent.mu
+// is held.
+func (a *Agent) inventory(except *tenant) alloc.Inventory {
+	inventory := make(alloc.Inventory, 0, len(a.gpus))
+	for _, gpu := range a.gpus {
+		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
+		for _, t := range a.tenants {
+			for _, s := range t.Shares {
+				if t != except && s.UUID == gpu.UUID {
+					g.Granted += s.Limit
+					g.Cores += s.Cores
+				}
+			}
+		}
+		inventory = append(inventory, g)
+	}
+	return inventory
+}
+
+// gpu returns the GPU with a UUID.
+func (a *Agent) gpu(uuid string) backend.GPU {
+	for _, gpu := range a.gpus {
+		if gpu.UUID == uuid {
+			return gpu
+		}
+	}
+	// A GPU that was taken out while a tenant held a share of it.
+	return backend.GPU{Index: -1, UUID: uuid}
+}
+
+// save writes the tenants through to the checkpoint. Agent.mu is held.
+func (a *Agent) save() error {
+	if len(a.tenants) == 0 {
+		return a.config.Saved.Remove()
+	}
+	var state saved
+	for _, t := range a.sorted() {
+		state.Tenants = append(state.Tenants, t.record)
+	}
+	return a.config.Saved.Save(state)
+}
+
+// restore takes up the tenants that an earlier agent left. A checkpoint that
+// cannot be read is set aside: its tenants keep their limits, which live in
+// their pages, but are not counted any more, and people are told so.
+func (a *Agent) restore(ctx context.Context) {
+	state, err := a.config.Saved.Load()
+	if errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrVersion) {
+		aside, asideErr := a.config.Saved.SetAside()
+		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", errors.Join(err, asideErr), "kept", aside)
+		a.events.add(control.Event{Kind: control.EventFault, Text: "tenants of the last agent are not counted: " + err.Error()})
+		return
+	}
+	if err != nil {
+		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", err)
+		return
+	}
+	for _, r := range state.Tenants {
+		t := &tenant{record: r, ready: true}
+		a.tenants[r.ID] = t
+		a.resync(ctx, t)
+		a.follow(ctx, t)
+	}
+}
+
+// resync makes the pages agree with the checkpoint, which is written first.
+func (a *Agent) resync(ctx context.Context, t *tenant) {
+	changer, ok := a.config.Backend.(backend.Changer)
+	if !ok {
+		return
+	}
+	if err := changer.Change(ctx, t.Dir, a.tenantOf(&t.record)); err != nil {
+		// The look that follows finds out what is left of the tenant.
+		a.config.Log.WarnContext(ctx, "cannot write a tenant's limits", "tenant", t.Name, "error", err)
+	}
+}
+
+// follow watches the tenant's page and its holder.
+func (a *Agent) follow(ctx context.Context, t *tenant) {
+	if err := a.deaths.add(t.ID, t.Dir); err != nil {
+		a.config.Log.WarnContext(ctx, "deaths are noticed late", "tenant", t.Name, "error", err)
+	}
+	if t.Holder == (process.ID{}) {
+		return
+	}
+	ended, stop, err := t.Holder.Watch()
+	if err != nil {
+		a.config.Log.WarnContext(ctx, "cannot watch a tenant's process", "tenant", t.Name, "error", err)
+		return
+	}
+	t.process = true
+	a.running.Go(func() {
+		defer stop()
+		select {
+		case <-ended:
+			a.release(t, func(t *tenant) { t.process = false })
+		case <-a.stopped:
+		}
+	})
+}
+
+// release lets go of a tenant in one way and looks whether it has ended. An
+// agent that ends itself lets go of nothing.
+func (a *Agent) release(t *tenant, let func(*tenant)) {
+	select {
+	case <-a.stopped:
+		return
+	default:
+	}
+	a.mu.Lock()
+	let(t)
+	a.mu.Unlock()
+	a.lookAt(context.Background(), t) // no request's context: nobody waits for it
+}
+
+// tenantOf is the record as the backend wants it.
+func (a *Agent) tenantOf(r *record) backend.Tenant {
+	t := backend.Tenant{ID: r.ID, Name: r.Name, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
+	for _, s := range r.Shares {
+		t.Shares = append(t.Shares, backend.Share{
+			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,
+		})
+	}
+	return t
+}

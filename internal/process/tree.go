@@ -1,0 +1,82 @@
+package process
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descendants returns the children of a process, their children, and so on.
+func Descendants(pid int) []ID {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	children := map[int][]ID{}
+	for _, entry := range entries {
+		child, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if s, err := read(child); err == nil && !s.dead {
+			children[s.parent] = append(children[s.parent], ID{PID: child, Start: s.start})
+		}
+	}
+	found := children[pid]
+	delete(children, pid)
+	for i := 0; i < len(found); i++ {
+		next := found[i].PID
+		found = append(found, children[next]...)
+		delete(children, next) // the tree is read piecemeal and may have a loop
+	}
+	return found
+}
+
+// Signal sends a signal to the process unless it has ended: the descriptor
+// keeps the pid from naming another one in between.
+func (id ID) Signal(signal syscall.Signal) error {
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if !id.Alive() {
+		return ErrGone
+	}
+	return unix.PidfdSendSignal(fd, signal, nil, 0)
+}
+
+// Owner returns the user of a process, -1 if there is no such process.
+func Owner(pid int) int {
+	info, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	if err != nil {
+		return -1
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return -1
+	}
+	return int(stat.Uid)
+}
+
+// Maps reports whether a process has a file below dir mapped. It answers false
+// for processes that may not be looked at.
+func Maps(pid int, dir string) bool {
+	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<16)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), " "+dir+"/") {
+			return true
+		}
+	}
+	return false
+}
