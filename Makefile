@@ -24,27 +24,56 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 ALL_C :=
 C_TESTS :=
 
-.DEFAULT_GOAL := build
-.PHONY: all build c clean help test test-c test-go lint generate
+PREFIX ?= /usr/local
 
-include $(wildcard lib/*/build.mk examples/*/build.mk)
+.DEFAULT_GOAL := build
+.PHONY: all build c clean help install generate lint test test-c test-go test-deps fuzz \
+	bench bench-mem gpu-test measurements FORCE
+
+include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
 
 all: build
-build: c $(B)/bin/divvy
+build: c $(B)/bin/divvy ## everything: command line, libraries, simulated driver
 c: $(ALL_C)
 
-.PHONY: FORCE
 $(B)/bin/divvy: FORCE
 	$(GO) build -trimpath -o $@ ./cmd/divvy
 
-generate:
+install: build ## copy what was built below PREFIX
+	install -D -t $(DESTDIR)$(PREFIX)/bin $(B)/bin/divvy
+	install -D -t $(DESTDIR)$(PREFIX)/lib/divvy $(B)/lib/divvy/*
+	install -D -t $(DESTDIR)$(PREFIX)/lib/simgpu $(B)/lib/simgpu/*
+	install -D -t $(DESTDIR)$(PREFIX)/libexec/divvy $(B)/libexec/divvy/*
+
+generate: ## rewrite what is generated from abi/
 	$(GO) run ./abi/gen
 
-test: test-c test-go
-test-c: $(C_TESTS)
+lint: ## golangci-lint, clang-format, clang-tidy, size rules
+	hack/lint.sh
+
+test: test-c test-go fuzz ## all that needs neither root nor a GPU
+test-c: c $(C_TESTS) ## C tests; SAN=asan, ubsan or tsan builds them instrumented
 	@for t in $(C_TESTS); do echo "== $$t"; $$t || exit 1; done
-test-go: build
-	$(GO) test ./...
+test-go: build $(B)/bin/gpubench
+	DIVVY_PREFIX=$(abspath $(B)) $(GO) test ./...
+
+fuzz: ## each fuzz target for a moment
+	hack/fuzz.sh
+
+test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
+	hack/test-deps.sh
+
+bench: bench-mem measurements ## measure everything and write docs/measurements
+bench-mem: build $(B)/test/common/crash ## memory: limits, overhead, reclaim, crashes
+	$(GO) run ./test/bench/mem -build $(B)
+measurements: ## the table for people from docs/measurements/*.json
+	$(GO) run ./test/bench/table docs/measurements
+
+gpu-test: ## on a machine with a real GPU, from a finished build
+	python3 test/gpu/run.py --build $(B)
 
 clean:
 	rm -rf build build-*
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile test/*/build.mk 2>/dev/null | sed -E 's/:[^#]*## /\t/' | expand -t 14

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func TestHelp(t *testing.T) {
 		}
 		name := strings.ReplaceAll(c.CommandPath(), " ", "-")
 		t.Run(name, func(t *testing.T) {
-			args := append(strings.Fields(c.CommandPath())[1:], "--help")
+			args := slices.Concat(strings.Fields(c.CommandPath())[1:], []string{"--help"})
 			status, out, errOut := call(t, args...)
 			if status != 0 || errOut != "" {
 				t.Errorf("exit status %d, %s", status, errOut)

@@ -65,7 +65,7 @@ func isPath(machine string) bool {
 func readOwn(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: there is no file %s: `divvy simgpu machines a100-80g -o yaml` prints one to start from",
+		return nil, fmt.Errorf("%w: there is no file %s: `divvy simgpu machines a100-80g` prints one to start from",
 			ErrUnknownMachine, file)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,6 +57,30 @@ type Injection struct {
 // every allocation of device memory; every launch, copy and synchronisation;
 // every NVML query of a device. A class takes no Count.
 var CallClasses = []string{"alloc", "work", "nvml"}
+
+// CallXid stands for no call: its Result is the number of a critical error that
+// those who wait for NVML events are told of at once.
+const CallXid = "xid"
+
+// maxCall is the length of the longest name that the shared state holds.
+const maxCall = 63
+
+// Validate checks an injection of calls.
+func (in Injection) Validate() error {
+	class := slices.Contains(CallClasses, in.Call)
+	named := strings.HasPrefix(in.Call, "cu") || strings.HasPrefix(in.Call, "nvml")
+	switch {
+	case !class && !named || len(in.Call) > maxCall:
+		return fmt.Errorf("%q is neither a function of CUDA or NVML nor one of %s", in.Call, strings.Join(CallClasses, ", "))
+	case in.Result == 0 && in.Delay == 0:
+		return fmt.Errorf("say what happens to %s: an error to return, a delay, or both", in.Call)
+	case in.Delay < 0 || in.Delay > maxDuration:
+		return fmt.Errorf("delay %v is not between 0 and %v", in.Delay, maxDuration)
+	case class && in.Count > 0:
+		return fmt.Errorf("a count goes with the name of one function, not with %s", in.Call)
+	}
+	return nil
+}
 
 func (c Control) inject(ctx context.Context, dir string, gpu int, in Injection) error {
 	_, err := c.run(ctx, nil, "inject", dir, strconv.Itoa(gpu), in.Call,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,8 +18,8 @@ const maxFileBytes = 1 << 20
 
 // Fault is one thing wrong with a machine.
 type Fault struct {
-	// File and Line say where; Line is 0 for what an override gave and for
-	// a machine that was not read from a file.
+	// File and Line say where. File is "--set" and Line 0 for what an
+	// override gave; both are empty for a machine that was not read.
 	File string
 	Line int
 	// Field is the path of the field, such as gpus[1].pci; empty for faults
@@ -51,20 +52,36 @@ func Parse(file string, content []byte, overrides ...string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, override := range overrides {
-		if err := setField(root, override); err != nil {
+	for i, override := range overrides {
+		if err := setField(root, override, overrideLine(i)); err != nil {
 			return nil, fmt.Errorf("set %s: %w", override, err)
 		}
 	}
 	machine := new(Machine)
-	faults := decodeStrict(file, root, machine)
-	if faults == nil {
-		faults = located(file, root, machine.Validate())
+	found := append(unknownFields(root), decode(root, machine)...)
+	if !slices.ContainsFunc(found, func(f *Fault) bool { return f.Field == "" }) {
+		found = append(found, locate(root, machine.Validate())...)
 	}
-	if faults != nil {
-		return nil, errors.Join(faults...)
+	return machine, joined(file, overrides, found)
+}
+
+// overrideLine marks a value that an override set: no line of a file is below 0.
+func overrideLine(override int) int {
+	return -1 - override
+}
+
+// joined names the file, or the override, of each fault.
+func joined(file string, overrides []string, found []*Fault) error {
+	errs := make([]error, 0, len(found))
+	for _, fault := range found {
+		fault.File = file
+		if override := -1 - fault.Line; override >= 0 && override < len(overrides) {
+			fault.File, fault.Line = "--set", 0
+			fault.Field, _, _ = strings.Cut(overrides[override], "=")
+		}
+		errs = append(errs, fault)
 	}
-	return machine, nil
+	return errors.Join(errs...)
 }
 
 func parseTree(file string, content []byte) (*yaml.Node, error) {
@@ -76,7 +93,9 @@ func parseTree(file string, content []byte) (*yaml.Node, error) {
 	if err := decoder.Decode(document); errors.Is(err, io.EOF) {
 		return nil, &Fault{File: file, Problem: "the file is empty"}
 	} else if err != nil {
-		return nil, yamlFault(file, err.Error())
+		fault := yamlFault(err.Error())
+		fault.File = file
+		return nil, fault
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, &Fault{File: file, Problem: "more than one document; a file describes one machine"}
@@ -88,39 +107,62 @@ func parseTree(file string, content []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-// decodeStrict fills the machine from the tree. The YAML library refuses
-// unknown fields only while it reads text, when the overrides are not in yet;
-// so that is looked at first.
-func decodeStrict(file string, root *yaml.Node, machine *Machine) []error {
-	if faults := unknownFields(file, root); faults != nil {
-		return faults
-	}
+// decode fills the machine from the tree. The faults it returns have no field.
+func decode(root *yaml.Node, machine *Machine) []*Fault {
 	err := root.Decode(machine)
+	if err == nil {
+		return nil
+	}
+	texts := []string{err.Error()}
 	var typeError *yaml.TypeError
 	if errors.As(err, &typeError) {
-		faults := make([]error, 0, len(typeError.Errors))
-		for _, text := range typeError.Errors {
-			faults = append(faults, yamlFault(file, text))
-		}
-		return faults
+		texts = typeError.Errors
 	}
-	if err != nil {
-		return []error{yamlFault(file, err.Error())}
+	var found []*Fault
+	for _, text := range texts {
+		found = append(found, yamlFault(text))
 	}
-	return nil
+	return found
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): (.*)$`)
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (-?\d+): (.*)$`)
 
 // yamlFault turns "yaml: line 4: …" into a fault at that line.
-func yamlFault(file, text string) *Fault {
+func yamlFault(text string) *Fault {
 	match := yamlLine.FindStringSubmatch(text)
 	if match == nil {
-		return &Fault{File: file, Problem: strings.TrimPrefix(text, "yaml: ")}
+		return &Fault{Problem: plainly(strings.TrimPrefix(text, "yaml: "))}
 	}
 	line, err := strconv.Atoi(match[1])
 	if err != nil {
 		line = 0
 	}
-	return &Fault{File: file, Line: line, Problem: match[2]}
+	return &Fault{Line: line, Problem: plainly(match[2])}
+}
+
+var yamlType = regexp.MustCompile("^cannot unmarshal !!\\w+ (?:`(.*)` )?into (.*)$")
+
+// plainly says in words of the file what the YAML library says in types of Go.
+func plainly(problem string) string {
+	match := yamlType.FindStringSubmatch(problem)
+	if match == nil {
+		return problem
+	}
+	wanted := "text"
+	switch {
+	case strings.HasPrefix(match[2], "uint"), match[2] == "int":
+		wanted = "a whole number of at least 0"
+	case match[2] == "bool":
+		wanted = "true or false"
+	case match[2] == "time.Duration":
+		wanted = "a duration such as 100us"
+	case strings.HasPrefix(match[2], "[]"):
+		wanted = "a list"
+	case strings.HasPrefix(match[2], "simgpu."):
+		wanted = "a mapping of fields"
+	}
+	if match[1] == "" {
+		return "must be " + wanted
+	}
+	return fmt.Sprintf("%q is not %s", match[1], wanted)
 }

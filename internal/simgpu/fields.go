@@ -11,15 +11,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// located gives each fault of Validate the file and the line of its field, or
-// of the nearest field around it that the file has.
-func located(file string, root *yaml.Node, faults []*Fault) []error {
-	var errs []error
-	for _, fault := range faults {
-		fault.File, fault.Line = file, lineOf(root, fault.Field)
-		errs = append(errs, fault)
+// locate gives each fault of Validate the line of its field, or of the nearest
+// field around it that the file has.
+func locate(root *yaml.Node, found []*Fault) []*Fault {
+	for _, fault := range found {
+		fault.Line = lineOf(root, fault.Field)
 	}
-	return errs
+	return found
 }
 
 var fieldStep = regexp.MustCompile(`([A-Za-z][A-Za-z0-9]*)|\[(\d+)\]`)
@@ -52,11 +50,11 @@ func childOf(node *yaml.Node, key, index string) *yaml.Node {
 	return nil
 }
 
-var overrideForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:\[\d+\])?(?:\.[A-Za-z][A-Za-z0-9]*(?:\[\d+\])?)*)=(.*)$`)
+var overrideForm = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:\[\d+\])?(?:\.[A-Za-z][A-Za-z0-9]*(?:\[\d+\])?)*)=(.+)$`)
 
-// setField sets one field of the tree to a value of one word. Mappings on the
-// way are made, list elements must be there.
-func setField(root *yaml.Node, override string) error {
+// setField sets one field of the tree to a value of one word, which gets the
+// line. Mappings on the way are made, list elements must be there.
+func setField(root *yaml.Node, override string, line int) error {
 	match := overrideForm.FindStringSubmatch(override)
 	if match == nil {
 		return fmt.Errorf("write FIELD=VALUE, such as gpu.memory=1Gi or gpus[0].numaNode=1")
@@ -76,25 +74,23 @@ func setField(root *yaml.Node, override string) error {
 		case node.Kind != yaml.MappingNode:
 			return fmt.Errorf("%s is below a field that has no fields", step[1])
 		default:
-			child = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-			node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: step[1]}, child)
+			child = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: line}
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: step[1], Line: line}
+			node.Content = append(node.Content, key, child)
 		}
 		node = child
 	}
-	*node = yaml.Node{Kind: yaml.ScalarNode, Value: match[2]}
+	*node = yaml.Node{Kind: yaml.ScalarNode, Value: match[2], Line: line}
 	return nil
 }
 
-// unknownFields lists the fields of the file that a machine does not have,
-// and those given twice. The YAML library does the same only while it reads
-// text, when overrides are not in it yet.
-func unknownFields(file string, root *yaml.Node) []error {
-	var faults []error
-	walkFields(root, reflect.TypeFor[Machine](), "", 0, func(fault *Fault) {
-		fault.File = file
-		faults = append(faults, fault)
-	})
-	return faults
+// unknownFields lists the fields of the tree that a machine does not have, and
+// those given twice. The YAML library does the same only while it reads text,
+// when overrides are not in it yet.
+func unknownFields(root *yaml.Node) []*Fault {
+	var found []*Fault
+	walkFields(root, reflect.TypeFor[Machine](), "", 0, func(fault *Fault) { found = append(found, fault) })
+	return found
 }
 
 // maxNesting is more than a machine's deepest field; an alias inside its own

@@ -24,9 +24,6 @@ var (
 	ErrBusy       = errors.New("the simulated machine is in use")
 )
 
-// DefaultName names the instance when its user does not.
-const DefaultName = "default"
-
 // infoFile is the part of an instance that only this package reads.
 const infoFile = "instance.json"
 

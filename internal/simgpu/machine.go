@@ -21,12 +21,13 @@ type Bytes uint64
 // UnmarshalYAML reads an amount in the form of the command line's --memory.
 func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 	amount, err := v1alpha1.ParseMemory(node.Value)
-	if err != nil {
-		return fmt.Errorf("line %d: %w", node.Line, err)
+	// A percentage is of nothing here: it differs between two capacities.
+	if err == nil && amount.Of(0) != amount.Of(1<<40) {
+		err = fmt.Errorf("%q: a machine's memory cannot be a percentage", node.Value)
 	}
-	// A percentage is of nothing here: the two capacities would differ.
-	if amount.Of(0) != amount.Of(1<<40) {
-		return fmt.Errorf("line %d: %q: a machine's memory cannot be a percentage", node.Line, node.Value)
+	if err != nil {
+		// Only this type lets the library go on to the next fault.
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
 	}
 	*b = Bytes(amount.Of(0))
 	return nil

@@ -60,6 +60,12 @@ func (f *faults) between(field string, value, least, most uint64) {
 	}
 }
 
+func (f *faults) amount(field string, value, least, most Bytes) {
+	if value < least || value > most {
+		f.add(field, "%v is not between %v and %v", value, least, most)
+	}
+}
+
 func (f *faults) duration(field string, value, least time.Duration) {
 	if value < least || value > maxDuration {
 		f.add(field, "%v is not between %v and %v", value, least, maxDuration)
@@ -90,7 +96,7 @@ func (g *Model) validate(f *faults) {
 	f.oneOf("gpu.brand", g.Brand, keysOf(brands))
 	f.oneOf("gpu.architecture", g.Architecture, keysOf(architectures))
 	f.match("gpu.computeCapability", g.ComputeCapability, versionForm, `"8.0"`)
-	f.between("gpu.memory", uint64(g.Memory), 64<<20, 4<<40)
+	f.amount("gpu.memory", g.Memory, 64<<20, 4<<40)
 	switch {
 	case g.Reserved >= g.Memory:
 		f.add("gpu.reserved", "%v leaves nothing of %v", g.Reserved, g.Memory)
@@ -99,7 +105,7 @@ func (g *Model) validate(f *faults) {
 	case g.Context > g.Memory-g.Reserved:
 		f.add("gpu.context", "%v is more than the %v that the driver leaves", g.Context, g.Memory-g.Reserved)
 	}
-	f.between("gpu.bar1", uint64(g.BAR1), 1<<20, 4<<40)
+	f.amount("gpu.bar1", g.BAR1, 1<<20, 4<<40)
 	f.between("gpu.multiprocessors", uint64(g.Multiprocessors), 1, 1024)
 	f.between("gpu.clocks.graphics", uint64(g.Clocks.Graphics), 1, 10000)
 	f.between("gpu.clocks.memory", uint64(g.Clocks.Memory), 1, 100000)

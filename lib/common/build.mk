@@ -16,3 +16,14 @@ $(COMMON_TEST)/%: $(COMMON_OBJ)/test/%.o $(COMMON_OBJ)/test/tenant.o $(SHARE_OBJ
 	$(CC) $(LDFLAGS) -Wl,-z,now -pthread -o $@ $^
 
 $(COMMON_TEST)/crash: $(COMMON_OBJ)/test/crash_scenarios.o
+
+REAP := $(B)/libexec/divvy/divvy-reap
+ALL_C += $(REAP)
+
+$(COMMON_OBJ)/tools/%.o: lib/tools/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(REAP): $(COMMON_OBJ)/tools/reap.o $(SHARE_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) -pie $(LDFLAGS) -o $@ $^

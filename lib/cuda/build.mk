@@ -27,3 +27,28 @@ $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_COMMON) $(CUDA_STUB) lib/cuda/exports.ma
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/cuda/exports.map -Wl,--enable-new-dtags \
 		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_COMMON) -Wl,--no-as-needed $(CUDA_STUB)
+
+# Tests: of parts alone, and of the library in front of a fake driver.
+CUDA_TEST_DRIVER := $(B)/test/cuda/driver.so
+CUDA_SETTING := $(patsubst %,$(B)/obj/cuda/test/%.o,setting) $(B)/obj/common/test/tenant.o $(SHARE_OBJECTS)
+CUDA_TESTS := $(patsubst lib/cuda/test/test_%.c,$(B)/test/cuda/%,$(wildcard lib/cuda/test/test_*.c))
+
+C_TESTS += $(CUDA_TESTS)
+
+-include $(wildcard $(B)/obj/cuda/test/*.d)
+
+$(B)/obj/cuda/test/setting.o: CFLAGS += -DLIBRARY_UNDER_TEST='"$(abspath $(CUDA_LIBRARY))"' \
+	-DTEST_DRIVER='"$(abspath $(CUDA_TEST_DRIVER))"'
+
+$(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -pthread
+
+$(CUDA_TESTS): $(B)/test/cuda/%: $(B)/obj/cuda/test/test_%.o $(CUDA_SETTING) \
+		| $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^
+
+# Prints costs; not run by make test.
+$(B)/test/cuda/cost: $(B)/obj/cuda/test/cost.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^

@@ -1,0 +1,422 @@
+#include "cuda/test/driver.h"
+
+#include "abi/cuda_functions.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define BLOCK ((size_t)2 << 20)
+#define BLOCKS 4096u
+#define BASE 0x7e0000000000ull
+
+EXPORT struct fake_driver fake_driver;
+
+struct CUctx_st {
+    CUdevice device;
+};
+
+static _Thread_local CUcontext current __attribute__((tls_model("initial-exec")));
+static int shown[FAKE_GPUS], shown_count;
+static bool initialised;
+static struct CUctx_st primaries[FAKE_GPUS];
+static int primary_users[FAKE_GPUS];
+
+/* A block is unused, part of a large allocation, or cut into slots of one size, of which the free ones are
+ * chained. Blocks of a size that have free slots are chained too. */
+#define SLOT_MIN 512u
+#define SIZES 12 /* 512 bytes to 1 MiB */
+static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block {
+    bool used;
+    size_t large;            /* bytes, at the first block of a large allocation */
+    unsigned size, live, made;
+    unsigned free_slot;      /* number + 1 */
+    struct block *next, *prev;
+} blocks[BLOCKS], partial[SIZES];
+static uint16_t next_slot[BLOCKS][BLOCK / SLOT_MIN];
+
+static void uuid_text(int gpu, char text[48]) {
+    char pair[3];
+    snprintf(pair, sizeof pair, "%02x", gpu + 1);
+    strcpy(text, "GPU-");
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            strcat(text, "-");
+        }
+        strcat(text, pair);
+    }
+}
+
+CUresult cuInit(unsigned flags) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    (void)flags;
+    snprintf(fake_driver.visible, sizeof fake_driver.visible, "%s", visible ? visible : "(none)");
+    if (fake_driver.during_init != NULL) {
+        fake_driver.during_init();
+    }
+    shown_count = 0;
+    char list[2048];
+    snprintf(list, sizeof list, "%s", visible ? visible : "");
+    for (char *rest = list, *entry; (entry = strtok_r(rest, ",", &rest)) != NULL;) {
+        for (int gpu = 0; gpu < FAKE_GPUS; gpu++) {
+            char text[48];
+            uuid_text(gpu, text);
+            if (strcmp(entry, text) == 0) {
+                shown[shown_count++] = gpu;
+            }
+        }
+    }
+    if (visible == NULL || fake_driver.ignore_visible) {
+        for (shown_count = 0; shown_count < FAKE_GPUS; shown_count++) {
+            shown[shown_count] = shown_count;
+        }
+    }
+    initialised = shown_count > 0;
+    return initialised ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+    *count = shown_count;
+    return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    if (!initialised || ordinal < 0 || ordinal >= shown_count) {
+        return initialised ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_NOT_INITIALIZED;
+    }
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    memset(uuid, shown[device] + 1, sizeof *uuid);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    (void)device;
+    *bytes = FAKE_TOTAL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
+    (void)flags;
+    *context = calloc(1, sizeof **context);
+    (*context)->device = device;
+    current = *context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int affinities,
+                        unsigned flags, CUdevice device) {
+    (void)affinity;
+    (void)affinities;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    current = current == context ? NULL : current;
+    free(context);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    primaries[device].device = device;
+    primary_users[device]++;
+    *context = &primaries[device];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    if (primary_users[device] == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    primary_users[device]--;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    *flags = 0;
+    *active = primary_users[device] > 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context) {
+    *context = current;
+    return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+    *device = current ? current->device : 0;
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static void chain(struct block *block) {
+    struct block *head = &partial[block->size];
+    block->next = head->next;
+    block->prev = head;
+    head->next = block;
+    if (block->next != NULL) {
+        block->next->prev = block;
+    }
+}
+
+static void unchain(struct block *block) {
+    block->prev->next = block->next;
+    if (block->next != NULL) {
+        block->next->prev = block->prev;
+    }
+}
+
+/* The first of so many unused blocks in a row. */
+static struct block *take_blocks(unsigned count) {
+    for (unsigned i = 0, run = 0; i < BLOCKS; i++) {
+        run = blocks[i].used ? 0 : run + 1;
+        if (run == count) {
+            struct block *first = &blocks[i + 1 - count];
+            for (unsigned j = 0; j < count; j++) {
+                first[j] = (struct block){.used = true};
+            }
+            fake_driver.blocks += count;
+            return first;
+        }
+    }
+    return NULL;
+}
+
+static CUdeviceptr take_small(unsigned size) {
+    struct block *block = partial[size].next;
+    size_t slot_bytes = (size_t)SLOT_MIN << size;
+    if (block == NULL) {
+        block = take_blocks(1);
+        if (block == NULL) {
+            return 0;
+        }
+        block->size = size;
+        chain(block);
+    }
+    size_t place = (size_t)(block - blocks), slot = block->made;
+    if (block->free_slot != 0) {
+        slot = block->free_slot - 1;
+        block->free_slot = next_slot[place][slot];
+    } else {
+        block->made++;
+    }
+    if (++block->live == BLOCK / slot_bytes) {
+        unchain(block);
+    }
+    return BASE + place * BLOCK + slot * slot_bytes;
+}
+
+static CUdeviceptr take_large(size_t bytes) {
+    struct block *first = take_blocks((unsigned)((bytes + BLOCK - 1) / BLOCK));
+    if (first == NULL) {
+        return 0;
+    }
+    first->large = bytes;
+    return BASE + (size_t)(first - blocks) * BLOCK;
+}
+
+static CUdeviceptr take(size_t bytes) {
+    for (unsigned size = 0; size < SIZES; size++) {
+        if (bytes <= (size_t)SLOT_MIN << size) {
+            return take_small(size);
+        }
+    }
+    return take_large(bytes);
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    if (fake_driver.during_alloc != NULL) {
+        fake_driver.during_alloc();
+    }
+    if (fake_driver.alloc_result != CUDA_SUCCESS) {
+        return fake_driver.alloc_result;
+    }
+    if (current == NULL || address == NULL || bytes == 0) {
+        return current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&heap_lock);
+    fake_driver.allocs++;
+    CUdeviceptr got = take(bytes);
+    pthread_mutex_unlock(&heap_lock);
+    *address = got;
+    return got != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Calls a public function, which the dynamic linker may take to whoever stands in front. */
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                            unsigned element) {
+    (void)element;
+    *pitch = (width + 511) & ~(size_t)511;
+    return cuMemAlloc_v2(address, *pitch * height);
+}
+
+static CUresult give(CUdeviceptr address) {
+    size_t place = (address - BASE) / BLOCK, within = (address - BASE) % BLOCK;
+    struct block *block = &blocks[place < BLOCKS ? place : 0];
+    if (address < BASE || place >= BLOCKS || !block->used) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (block->large != 0) {
+        size_t count = (block->large + BLOCK - 1) / BLOCK;
+        memset(block, 0, sizeof *block * count);
+        fake_driver.blocks -= count;
+        return CUDA_SUCCESS;
+    }
+    size_t slot_bytes = (size_t)SLOT_MIN << block->size, slot = within / slot_bytes;
+    next_slot[place][slot] = (uint16_t)block->free_slot;
+    block->free_slot = (unsigned)slot + 1;
+    if (block->live-- == BLOCK / slot_bytes) {
+        chain(block);
+    }
+    if (block->live == 0) {
+        unchain(block);
+        block->used = false;
+        fake_driver.blocks--;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    if (fake_driver.free_result != CUDA_SUCCESS) {
+        return fake_driver.free_result;
+    }
+    if (address == 0) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&heap_lock);
+    fake_driver.frees++;
+    fake_driver.last_freed = address;
+    CUresult result = give(address);
+    pthread_mutex_unlock(&heap_lock);
+    return result;
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+    *total = FAKE_TOTAL;
+    *available = FAKE_TOTAL - fake_driver.blocks * BLOCK;
+    return CUDA_SUCCESS;
+}
+
+/* Functions that are only looked up. Each answers differently, so that none is folded. */
+#define LOOKED_UP(name, parameters, result)                                                        \
+    CUresult name parameters {                                                                     \
+        return (CUresult)(result);                                                                 \
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+LOOKED_UP(cuMemAdvise, (CUdeviceptr a, size_t n, CUmem_advise w, CUdevice d), 901)
+LOOKED_UP(cuMemAdvise_v2, (CUdeviceptr a, size_t n, CUmem_advise w, CUmemLocation l), 902)
+LOOKED_UP(cuMemFreeAsync, (CUdeviceptr a, CUstream s), 903)
+LOOKED_UP(cuMemFreeAsync_ptsz, (CUdeviceptr a, CUstream s), 904)
+LOOKED_UP(cuLaunchKernel_ptsz,
+          (CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g,
+           unsigned h, CUstream s, void **p, void **x),
+          905)
+EXPORT CUresult cuMemAlloc_v9(CUdeviceptr *address, size_t bytes);
+LOOKED_UP(cuMemAlloc_v9, (CUdeviceptr * a, size_t n), 906)
+#pragma GCC diagnostic pop
+
+/* One function under two names. */
+CUresult cuStreamSynchronize(CUstream stream) {
+    return stream == NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+EXPORT CUresult cuStreamQuery(CUstream) __attribute__((alias("cuStreamSynchronize")));
+
+/* A function that the driver exports under no name. */
+static CUresult free_inside(CUdeviceptr address) {
+    return address == 1 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* The driver's own function, also where the dynamic linker finds another of that name first. */
+#define OWN(fn)                                                                                    \
+    extern __typeof__(fn) own_##fn __attribute__((alias(#fn), visibility("hidden")));
+OWN(cuMemAlloc_v2)
+OWN(cuMemAlloc_v9)
+OWN(cuMemAdvise)
+OWN(cuMemAdvise_v2)
+OWN(cuMemFreeAsync)
+OWN(cuMemFreeAsync_ptsz)
+OWN(cuLaunchKernel_ptsz)
+OWN(cuCtxCreate)
+OWN(cuCtxCreate_v2)
+OWN(cuCtxCreate_v3)
+OWN(cuStreamSynchronize)
+OWN(cuGetProcAddress)
+OWN(cuGetProcAddress_v2)
+
+struct answer {
+    const char *base;
+    int since, until;
+    cuuint64_t flags;
+    void *function;
+};
+
+static void *answer(const char *base, int version, cuuint64_t flags) {
+    __extension__ const struct answer answers[] = {
+        {"cuMemAlloc", 3020, 14000, 0, (void *)own_cuMemAlloc_v2},
+        {"cuMemAlloc", 14000, 99000, 0, (void *)own_cuMemAlloc_v9},
+        {"cuMemFree", 3020, 99000, 0, (void *)free_inside},
+        {"cuMemAdvise", 8000, 12020, 0, (void *)own_cuMemAdvise},
+        {"cuMemAdvise", 12020, 99000, 0, (void *)own_cuMemAdvise_v2},
+        {"cuMemFreeAsync", 11020, 99000, 0, (void *)own_cuMemFreeAsync},
+        {"cuMemFreeAsync", 11020, 99000, 2, (void *)own_cuMemFreeAsync_ptsz},
+        {"cuLaunchKernel", 7000, 99000, 2, (void *)own_cuLaunchKernel_ptsz},
+        {"cuCtxCreate", 2000, 3020, 0, (void *)own_cuCtxCreate},
+        {"cuCtxCreate", 3020, 11040, 0, (void *)own_cuCtxCreate_v2},
+        {"cuCtxCreate", 11040, 99000, 0, (void *)own_cuCtxCreate_v3},
+        {"cuStreamSynchronize", 2000, 99000, 0, (void *)own_cuStreamSynchronize},
+        {"cuStreamQuery", 2000, 99000, 0, (void *)own_cuStreamSynchronize},
+        {"cuGetProcAddress", 11030, 12000, 0, (void *)own_cuGetProcAddress},
+        {"cuGetProcAddress", 12000, 99000, 0, (void *)own_cuGetProcAddress_v2},
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        const struct answer *a = &answers[i];
+        if (strcmp(a->base, base) == 0 && version >= a->since && version < a->until &&
+            flags == a->flags) {
+            return a->function;
+        }
+    }
+    return NULL;
+}
+
+CUresult cuGetProcAddress_v2(const char *base, void **function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status) {
+    *function = answer(base, version, flags);
+    if (status != NULL) {
+        *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    }
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuGetProcAddress(const char *base, void **function, int version, cuuint64_t flags) {
+    *function = answer(base, version, flags);
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}

@@ -1,0 +1,111 @@
+#define _GNU_SOURCE
+#include "cuda/test/setting.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Set by the build. */
+#ifndef LIBRARY_UNDER_TEST
+#error "LIBRARY_UNDER_TEST names our library, TEST_DRIVER the fake driver"
+#endif
+
+#define RUNPATH "/divvy-runpath-"
+
+static struct setting *made;
+
+static void clean_up(void) {
+    if (made != NULL && made->tenant.owner == getpid()) {
+        unlink(setting_path(made, "libcuda.so.1"));
+        unlink(setting_path(made, "libcuda-real.so.1"));
+    }
+}
+
+const char *setting_path(const struct setting *setting, const char *file) {
+    return tenant_path(&setting->tenant, file);
+}
+
+/* Copies the library with the directory in the place that the build left for it. */
+static void install(const struct setting *setting, const char *from, const char *name) {
+    struct stat status;
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    CHECK(in >= 0 && fstat(in, &status) == 0);
+    size_t size = (size_t)status.st_size;
+    char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, in, 0);
+    CHECK(bytes != MAP_FAILED);
+    char *place = memmem(bytes, size, RUNPATH, strlen(RUNPATH));
+    CHECK(place != NULL);
+    strcpy(place, setting->tenant.directory);
+    int out = open(setting_path(setting, name), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+    CHECK(out >= 0);
+    CHECK_EQUAL(write(out, bytes, size), size);
+    CHECK(close(out) == 0 && close(in) == 0 && munmap(bytes, size) == 0);
+}
+
+static void write_device(struct setting *setting, unsigned device, size_t field, const void *bytes,
+                         size_t size) {
+    size_t at = offsetof(dv_page_config, device) + device * sizeof(dv_page_device) + field;
+    tenant_write(&setting->tenant, "config", at, bytes, size);
+}
+
+void setting_uuid(struct setting *setting, unsigned device, const uint8_t uuid[16]) {
+    write_device(setting, device, offsetof(dv_page_device, uuid), uuid, 16);
+}
+
+void setting_make(struct setting *setting, unsigned gpus, uint64_t limit, const char *driver) {
+    uint64_t context = BLOCK;
+    memset(setting, 0, sizeof *setting);
+    tenant_make(&setting->tenant, gpus, limit);
+    for (unsigned i = 0; i < gpus; i++) {
+        write_device(setting, i, offsetof(dv_page_device, context_bytes), &context, sizeof context);
+    }
+    made = setting;
+    atexit(clean_up); /* before the tenant's, which was registered first */
+    install(setting, LIBRARY_UNDER_TEST, "libcuda.so.1");
+    CHECK(symlink(driver != NULL ? driver : TEST_DRIVER,
+                  setting_path(setting, "libcuda-real.so.1")) == 0);
+}
+
+void setting_open(struct setting *setting) {
+    setting->library = dlopen(setting_path(setting, "libcuda.so.1"), RTLD_NOW | RTLD_LOCAL);
+    if (setting->library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+    }
+    CHECK(setting->library != NULL);
+    setting->driver = setting_real(setting, "fake_driver");
+    dv_share_open(setting->tenant.directory, &setting->share, NULL);
+}
+
+void *setting_function(const struct setting *setting, const char *name) {
+    void *function = dlsym(setting->library, name);
+    CHECK(function != NULL);
+    return function;
+}
+
+void *setting_real(const struct setting *setting, const char *name) {
+    (void)setting;
+    void *real = dlopen("libcuda-real.so.1", RTLD_NOW | RTLD_NOLOAD);
+    CHECK(real != NULL);
+    return dlsym(real, name);
+}
+
+uint64_t setting_used(const struct setting *setting) {
+    return used_bytes(setting->share, 0);
+}
+
+uint64_t setting_overhead(const struct setting *setting) {
+    dv_usage_t usage;
+    CHECK(dv_usage(setting->share, 0, &usage));
+    return usage.overhead;
+}
+
+CUcontext setting_context(struct setting *setting) {
+    CUcontext context;
+    CHECK_EQUAL(CUDA(setting, cuInit)(0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(setting, cuCtxCreate_v2)(&context, 0, 0), CUDA_SUCCESS);
+    return context;
+}

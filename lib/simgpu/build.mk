@@ -1,0 +1,3 @@
+# The simulated driver.
+
+include lib/simgpu/nvml.mk

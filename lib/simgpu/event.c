@@ -1,0 +1,187 @@
+/* Events. */
+#include "simgpu/queue.h"
+
+#include <string.h>
+
+#define KNOWN_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+    SG_ENTER(ctx, SG_FAULT_OTHER)
+    SG_REQUIRE(event && !(flags & ~(unsigned)KNOWN_FLAGS), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING),
+               CUDA_ERROR_INVALID_VALUE);
+    CUevent made = handle_new(HANDLE_EVENT, sizeof *made);
+    if (!made)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    made->ctx = ctx;
+    made->flags = flags;
+    *event = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event)
+{
+    SG_READY();
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    sg_work_lock();
+    handle_end(event, HANDLE_EVENT);
+    sg_work_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+    return cuEventDestroy_v2(event);
+}
+
+void event_defer(CUevent event, CUstream stream, uint64_t ticket)
+{
+    event->mark = (struct mark){.stream = stream, .stream_id = stream->id, .ticket = ticket,
+                                .device = stream->ctx->device};
+}
+
+/* A record that waited may have been overtaken by a later one of the same event, or by its end. */
+void event_issue(CUevent event, CUstream stream, uint64_t ticket)
+{
+    if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
+                   event->mark.ticket != ticket))
+        return;
+    event->mark = (struct mark){.stream = stream, .stream_id = stream->id, .ticket = ticket,
+                                .device = stream->ctx->device, .position = stream->tail,
+                                .given = sg_now(), .issued = true};
+    if (stream->is_legacy && stream->ctx->blocking_tail > stream->tail)
+        event->mark.position = stream->ctx->blocking_tail;
+}
+
+/* The moment of a mark: when the channel reached its position, and not before it was given. */
+static bool done(struct mark *mark)
+{
+    uint64_t left, moment;
+
+    if (!mark->stream || mark->moment)
+        return true;
+    if (!mark->issued)
+        return false;
+    moment = sg_reached(&sg_driver.instance, mark->device->gpu, sg_now(), mark->position, &left);
+    if (moment)
+        mark->moment = moment > mark->given ? moment : mark->given;
+    return moment != 0;
+}
+
+static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds)
+{
+    SG_STREAM(stream, handle, ptds);
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(event->ctx->device == stream->ctx->device, CUDA_ERROR_INVALID_HANDLE);
+    if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL)
+        return capture_record(stream, event);
+    event->capture = NULL;
+    return sg_enqueue(stream, &(struct stream_op){.kind = OP_RECORD, .event = event});
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    return record(event, stream, 0, false);
+}
+
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
+{
+    return record(event, stream, 0, true);
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+    return record(event, stream, flags, false);
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
+{
+    return record(event, stream, flags, true);
+}
+
+static CUresult usable(CUevent event)
+{
+    SG_READY();
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_TRY(__atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED));
+    SG_REQUIRE(!event->capture, CUDA_ERROR_CAPTURED_EVENT);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+    SG_TRY(usable(event));
+    sg_work_lock();
+    bool is = done(&event->mark);
+    sg_work_unlock();
+    if (!is && !event->mark.issued)
+        sg_stream_done(event->mark.stream); /* issues what can be */
+    return is ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    SG_TRY(usable(event));
+    for (;;) {
+        sg_work_lock();
+        struct mark mark = event->mark;
+        sg_work_unlock();
+        if (!mark.stream)
+            return CUDA_SUCCESS;
+        if (mark.issued) {
+            queue_wait(mark.device, mark.position);
+            break;
+        }
+        queue_help();
+    }
+    pools_synchronised(event->ctx->device);
+    return __atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED);
+}
+
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+    SG_REQUIRE(ms, CUDA_ERROR_INVALID_VALUE);
+    SG_TRY(usable(start));
+    SG_TRY(usable(end));
+    SG_REQUIRE(!((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING), CUDA_ERROR_INVALID_HANDLE);
+    CUresult result = CUDA_ERROR_NOT_READY;
+    sg_work_lock();
+    if (!start->mark.stream || !end->mark.stream || start->mark.device != end->mark.device) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    } else if (done(&start->mark) && done(&end->mark)) {
+        *ms = (float)((double)(int64_t)(end->mark.moment - start->mark.moment) / 1e6);
+        result = CUDA_SUCCESS;
+    }
+    sg_work_unlock();
+    return result;
+}
+
+CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
+{
+    return cuEventElapsedTime(ms, start, end);
+}
+
+static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds)
+{
+    SG_STREAM(stream, handle, ptds);
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
+    if (flags != CU_EVENT_WAIT_EXTERNAL && (event->capture || stream->capture))
+        return capture_wait(stream, event);
+    sg_work_lock();
+    struct stream_op op = {.kind = OP_WAIT, .event = event, .wait = event->mark};
+    sg_work_unlock();
+    return sg_enqueue(stream, &op);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+    return wait(stream, event, flags, false);
+}
+
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
+{
+    return wait(stream, event, flags, true);
+}

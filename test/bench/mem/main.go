@@ -1,0 +1,24 @@
+// Command mem measures the memory issue's figures on the simulated driver and writes docs/measurements/mem.json.
+// The simulated driver's own record judges limits; times are differences between the same program with and
+// without our library, paired in one run.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.build, "build", "build", "build folder")
+	flag.StringVar(&o.out, "out", "docs/measurements/mem.json", "file to merge the figures into")
+	flag.Uint64Var(&o.allocations, "allocations", 10_000_000, "allocations of the race")
+	flag.IntVar(&o.starts, "starts", 300, "concurrent starts")
+	flag.StringVar(&o.only, "only", "", "measure one figure, named by its id without the area")
+	flag.Parse()
+	if err := measure(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench mem:", err)
+		os.Exit(1)
+	}
+}

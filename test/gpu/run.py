@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Tries Divvy on a machine with a real NVIDIA driver and writes a report.
+
+Needs a finished build folder, Python 3 and the driver; PyTorch for the cases that name it. No network. Each
+case runs programs natively and inside a share (`divvy run`) and compares. With --simgpu MACHINE the cases that
+need no PyTorch run on the simulated driver, which shows that this program works, and nothing about a GPU.
+
+Exit status: 0 all cases passed or were skipped with a reason, 1 a case failed, 2 wrong usage.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+import aliases
+
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class Skip(Exception):
+    """A case that cannot run here; the message says why."""
+
+
+class Bench:
+    """Runs programs natively and in shares, and collects rows and remarks for the report."""
+
+    def __init__(self, build, simgpu):
+        self.build, self.simgpu = build, simgpu
+        self.divvy = str(build / "bin" / "divvy")
+        self.gpubench = str(build / "bin" / "gpubench")
+        self.rows, self.remarks = [], []
+
+    def native(self, *command):
+        """Runs a command on the GPU without Divvy."""
+        if self.simgpu:
+            command = [self.divvy, "simgpu", "exec", self.simgpu, "--", *command]
+        return self.call(command)
+
+    def share(self, memory, *command):
+        """Runs a command inside a share of the given memory."""
+        return self.call(self.share_command(memory, *command))
+
+    def share_command(self, memory, *command):
+        where = ["--simgpu", self.simgpu] if self.simgpu else []
+        return [self.divvy, "run", *where, "--memory", memory, "--", *command]
+
+    @staticmethod
+    def call(command):
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    def row(self, ident, value, unit, better, goal=None, runs=None, case=""):
+        runs = runs or [value]
+        self.rows.append({
+            "id": ident, "case": case, "value": value, "unit": unit, "goal": goal, "better": better,
+            "worst": max(runs) if better == "lower" else min(runs), "runs": len(runs),
+            "command": "make gpu-test", "machine": "", "date": "", "commit": "",
+        })
+
+    def remark(self, text):
+        self.remarks.append(text)
+
+
+def need_json(result):
+    """The last JSON object a program printed; a failure that shows what it said otherwise."""
+    for line in reversed(result.stdout.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    raise AssertionError(f"no JSON from {result.args}: exit {result.returncode}, {result.stdout!r} {result.stderr!r}")
+
+
+def need_torch():
+    probe = subprocess.run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"],
+                           capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        raise Skip("PyTorch with CUDA is not installed here")
+
+
+def torch_case(bench, name, memory):
+    if bench.simgpu:
+        raise Skip("PyTorch needs a real GPU")
+    need_torch()
+    result = bench.share(memory, sys.executable, str(HERE / "torch_cases.py"), name)
+    assert result.returncode == 0, f"exit {result.returncode}: {result.stdout}{result.stderr}"
+    return need_json(result)
+
+
+def case_limit_holds(bench):
+    """Allocations of 64 MiB stop inside the limit with CUDA_ERROR_OUT_OF_MEMORY."""
+    report = need_json(bench.share("4Gi", bench.gpubench, "alloc", "--bytes", "64Mi", "--count", "1000"))
+    assert report["code"] == 2, report
+    assert 3 * GIB <= report["allocated_bytes"] <= 4 * GIB, report
+    assert report["total_bytes"] == 4 * GIB, report
+    overhead = 4 * GIB - report["allocated_bytes"] - report["free_bytes"]
+    bench.row("gpu.context_overhead_mib", overhead / MIB, "MiB", "lower")
+
+
+def case_every_kind(bench):
+    """Every kind of allocation is limited."""
+    for kind in ("linear", "async", "managed", "pitch", "vmm", "array"):
+        report = need_json(bench.share("2Gi", bench.gpubench, "alloc", "--kind", kind, "--bytes", "64Mi",
+                                       "--count", "1000"))
+        assert report["code"] == 2, (kind, report)
+        assert report["allocated_bytes"] <= 2 * GIB, (kind, report)
+
+
+def case_copies(bench):
+    """Copies give the same bytes back."""
+    assert need_json(bench.share("2Gi", bench.gpubench, "copy", "--bytes", "256Mi"))["equal"]
+
+
+def case_kernels_and_graphs(bench):
+    """Kernels and a CUDA graph run inside a share."""
+    for command in ("spin", "graph"):
+        report = need_json(bench.share("2Gi", bench.gpubench, command, "--count", "20", "--ns", "1000000"))
+        assert report["result"] == "CUDA_SUCCESS" and report["event_ms"] >= 19, report
+
+
+def device_used(bench):
+    """Bytes in use on the first GPU and per process, as the driver says outside any share."""
+    query = "import json,pynvml as n; n.nvmlInit(); h=n.nvmlDeviceGetHandleByIndex(0); " \
+            "print(json.dumps({'used': n.nvmlDeviceGetMemoryInfo(h).used, 'processes': " \
+            "[[p.pid, p.usedGpuMemory] for p in n.nvmlDeviceGetComputeRunningProcesses(h)]}))"
+    result = bench.native(sys.executable, "-c", query)
+    if result.returncode != 0:
+        raise Skip(f"nvidia-ml-py is not installed here: {result.stderr.strip().splitlines()[-1:]}")
+    return need_json(result)
+
+
+def listed(bench):
+    where = ["--simgpu", bench.simgpu] if bench.simgpu else []
+    return json.loads(bench.call([bench.divvy, "ls", *where, "-o", "json"]).stdout)
+
+
+def share_used(document):
+    """The largest `used` figure anywhere in the listing: there is one tenant."""
+    figures = []
+
+    def walk(value):
+        if isinstance(value, dict):
+            figures.extend(v for k, v in value.items() if k in ("used", "usedBytes", "used_bytes") and isinstance(v, int))
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    walk(document)
+    return max(figures, default=0)
+
+
+@contextlib.contextmanager
+def held(command):
+    """A process that has allocated and holds until the block ends."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("{") and json.loads(line)["code"] == 0, line
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def case_accounting(bench):
+    """The share's account agrees with the driver's own per-process figure, or the device's change."""
+    before = device_used(bench)
+    command = bench.share_command("8Gi", bench.gpubench, "hold", "--bytes", "3Gi", "--seconds", "60")
+    with held(command):
+        after = device_used(bench)
+        mine = share_used(listed(bench))
+    known = {pid for pid, used in before["processes"]}
+    own = [used for pid, used in after["processes"] if pid not in known and used]
+    if own:
+        truth, source = own[0], "driver's per-process figure"
+    else:
+        truth, source = after["used"] - before["used"], "whole-device change (the driver hides processes here)"
+    bench.remark(f"accounting: share says {mine}, {source} says {truth}")
+    bench.row("gpu.account_error_mib", abs(mine - truth) / MIB, "MiB", "lower", goal=2, case=source)
+    assert abs(mine - truth) <= 64 * MIB, (mine, truth, source)
+
+
+def case_smi(bench):
+    """nvidia-smi inside a share shows the share's memory."""
+    if bench.simgpu:
+        raise Skip("nvidia-smi belongs to a real driver")
+    result = bench.share("6Gi", "nvidia-smi", "--query-gpu=memory.total,count", "--format=csv,noheader,nounits")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split(",")[0].strip() == "6144", result.stdout
+
+
+def case_cost(bench):
+    """Added time per call, native against ours, alternating in one run."""
+    for live in ("1", "50000"):
+        pairs, launches = [], []
+        for _ in range(5):
+            arguments = [bench.gpubench, "cost", "--count", "20000", "--bytes", "4096", "--live", live]
+            native, ours = need_json(bench.native(*arguments)), need_json(bench.share("8Gi", *arguments))
+            pairs.append(ours["pair_ns"] - native["pair_ns"])
+            launches.append(ours["launch_ns"] - native["launch_ns"])
+        bench.row("gpu.alloc_added_ns", sorted(pairs)[2], "ns", "lower", goal=150, runs=pairs, case=f"{live} live")
+        bench.row("gpu.launch_added_ns", sorted(launches)[2], "ns", "lower", goal=5, runs=launches, case=f"{live} live")
+
+
+def case_aliases(bench):
+    """Names that share one driver pointer, which identity alone cannot tell apart."""
+    report = aliases.report(HERE.parent.parent / "lib" / "abi" / "cuda_exports.txt", bench)
+    bench.remark(f"driver exports {report['present']} of {report['named']} names in abi/; "
+                 f"{len(report['groups'])} groups of aliases; {report['unlisted']} looked-up pointers without export")
+    for group in report["groups"]:
+        bench.remark("alias: " + " = ".join(group))
+
+
+def case_killed(bench):
+    """Memory of a killed tenant is back."""
+    before = device_used(bench)["used"]
+    with held(bench.share_command("8Gi", bench.gpubench, "hold", "--bytes", "2Gi")) as process:
+        process.kill()
+        process.wait()
+    end = time.monotonic() + 10
+    while device_used(bench)["used"] > before + 64 * MIB:
+        assert time.monotonic() < end, "memory is not back after 10 s"
+
+
+def case_torch_matmul(bench):
+    """A matrix product under a limit equals the processor's."""
+    torch_case(bench, "matmul", "8Gi")
+
+
+def case_torch_allocator(bench):
+    """PyTorch's caching allocator meets the limit, raises OutOfMemoryError, and recovers."""
+    report = torch_case(bench, "allocator", "6Gi")
+    bench.row("gpu.torch_usable_percent", 100 * report["reserved"] / report["usable"], "%", "higher", goal=99)
+
+
+def case_torch_async(bench):
+    """PyTorch on cudaMallocAsync meets the limit."""
+    torch_case(bench, "async", "6Gi")
+
+
+def case_torch_expandable(bench):
+    """PyTorch's expandable segments (virtual memory management) meet the limit."""
+    torch_case(bench, "expandable", "6Gi")
+
+
+def case_torch_graphs(bench):
+    """CUDA graphs captured by PyTorch replay under a limit."""
+    torch_case(bench, "graphs", "8Gi")
+
+
+def write_report(bench, outcomes, folder):
+    name = "gpu-simgpu" if bench.simgpu else "gpu"
+    driver = "simulated" if bench.simgpu else Bench.call(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout.strip().replace("\n", "; ")
+    commit = Bench.call(["git", "describe", "--always", "--dirty", "--exclude=*"]).stdout.strip() or "unknown"
+    for row in bench.rows:
+        row.update(machine=f"{driver}, {os.cpu_count()} x {platform.machine()}", commit=commit,
+                   date=datetime.date.today().isoformat())
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(bench.rows, indent=2) + "\n")
+    lines = [f"# GPU report: {driver}", "", f"`make gpu-test`, commit {commit}, {datetime.date.today()}", "",
+             "| case | outcome |", "|---|---|"]
+    lines += [f"| {case} | {outcome} |" for case, outcome in outcomes]
+    lines += ["", *[f"* {remark}" for remark in bench.remarks]]
+    (folder / f"{name}-report.md").write_text("\n".join(lines) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--simgpu", metavar="MACHINE", help="try this program on the simulated driver")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/measurements"))
+    parser.add_argument("--case", action="append", help="run only this case")
+    options = parser.parse_args()
+    bench = Bench(options.build.resolve(), options.simgpu)
+    outcomes, failed = [], 0
+    for name, case in [(n[5:], f) for n, f in list(globals().items()) if n.startswith("case_")]:
+        if options.case and name not in options.case:
+            continue
+        try:
+            case(bench)
+            outcome = "passed"
+        except Skip as reason:
+            outcome = f"skipped: {reason}"
+        except (AssertionError, KeyError, ValueError, OSError, subprocess.TimeoutExpired) as fault:
+            failed += 1
+            outcome = f"**failed**: {fault!r}"
+        outcomes.append((name, outcome.replace("\n", " ").replace("|", "/")))
+        print(f"{name}: {outcome}", flush=True)
+    write_report(bench, outcomes, options.out)
+    print(f"{len(outcomes) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

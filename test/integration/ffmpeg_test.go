@@ -1,0 +1,92 @@
+package integration
+
+import (
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Debian's ffmpeg as a client of the CUDA driver: it finds the driver with
+// dlopen, makes a context of its own and copies each frame to the GPU and back.
+
+// picture is a moving test picture of the given size.
+func picture(size string) []string {
+	return []string{"-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=25:duration=1"}
+}
+
+// throughGPU are the options that send frames through the GPU's memory.
+var throughGPU = []string{"-init_hw_device", "cuda=gpu:0", "-filter_hw_device", "gpu"}
+
+const (
+	onCPU = "format=yuv420p"
+	onGPU = "format=yuv420p,hwupload_cuda,hwdownload,format=yuv420p"
+)
+
+// frames runs ffmpeg and returns the MD5 of each frame, without the header that
+// names the program's version.
+func frames(t *testing.T, dir string, before []string, filter string) ([]string, error) {
+	t.Helper()
+	args := slices.Concat([]string{"-nostdin", "-loglevel", "error"}, before, picture("1280x720"),
+		[]string{"-vf", filter, "-f", "framemd5", "-"})
+	cmd := command(t, dir, program(t, "ffmpeg"), args...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, errors.Join(err, errors.New(said.String()))
+	}
+	var sums []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "#") {
+			sums = append(sums, line)
+		}
+	}
+	return sums, nil
+}
+
+func TestVideoFrames(t *testing.T) {
+	m := startMachine(t, "a100-80g")
+	share := m.tenant(t, 2<<30, 0)
+	want, err := frames(t, m.instance.Dir, nil, onCPU)
+	if err != nil || len(want) != 25 {
+		t.Fatalf("frames on the CPU: %d, %v", len(want), err)
+	}
+	for _, where := range []struct{ name, dir string }{
+		{"the simulated driver alone", m.instance.Dir},
+		{"a share", share},
+	} {
+		got, err := frames(t, where.dir, throughGPU, onGPU)
+		if err != nil {
+			t.Errorf("frames through %s: %v", where.name, err)
+		} else if !slices.Equal(got, want) {
+			t.Errorf("frames through %s differ from the CPU's", where.name)
+		}
+	}
+	if used := m.report(t).GPUs[0]; used.Used != 0 || used.Peak == 0 {
+		t.Errorf("after ffmpeg %d bytes are in use, at most %d were", used.Used, used.Peak)
+	}
+}
+
+// ffmpeg is expected to say what happened and to leave by itself.
+func TestVideoOutOfMemory(t *testing.T) {
+	m := startMachine(t, "a100-80g")
+	limit := m.contextBytes + 4<<20
+	share := m.tenant(t, limit, 0)
+	_, err := frames(t, share, throughGPU, onGPU)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !exit.Exited() {
+		t.Fatalf("under a limit too small ffmpeg ended with %v, want an exit status", err)
+	}
+	if !strings.Contains(err.Error(), "CUDA_ERROR_OUT_OF_MEMORY") {
+		t.Errorf("ffmpeg does not say that memory ran out: %v", err)
+	}
+	for _, gpu := range m.report(t).Tenants {
+		for _, part := range gpu.GPUs {
+			if part.Peak > limit {
+				t.Errorf("the tenant held %d bytes, %d are allowed", part.Peak, limit)
+			}
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// tenant makes the directory of a tenant that may hold limit bytes of each of
+// the GPUs, given by their numbers on the machine. First on LD_LIBRARY_PATH it
+// puts Divvy's libraries before the simulated driver's.
+func (m *machine) tenant(t *testing.T, limit uint64, gpus ...int) string {
+	t.Helper()
+	dir := t.TempDir()
+	m.writePages(t, dir, limit, gpus)
+	must(t, os.Symlink(m.instance.Dir, filepath.Join(dir, "simgpu")))
+	for _, library := range []string{"libcuda", "libnvidia-ml"} {
+		m.placeLibrary(t, dir, library)
+	}
+	return dir
+}
+
+func (m *machine) writePages(t *testing.T, dir string, limit uint64, gpus []int) {
+	t.Helper()
+	truth := m.report(t)
+	config := page.Config{DeviceCount: uint32(len(gpus)), ID: page.Text64("test"), Name: page.Text64(t.Name())}
+	for i, number := range gpus {
+		gpu := truth.GPUs[number]
+		uuid, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(gpu.UUID, "GPU-"), "-", ""))
+		must(t, err)
+		config.Device[i] = page.Device{
+			UUID:         [16]byte(uuid),
+			PCIBusID:     page.Text32(gpu.PCI),
+			Limit:        limit,
+			Total:        gpu.Total,
+			ContextBytes: m.contextBytes,
+			PoolChunk:    32 << 20,
+			Weight:       1,
+		}
+	}
+	must(t, page.WriteConfig(filepath.Join(dir, "config"), config, 0o600))
+	must(t, page.CreateState(filepath.Join(dir, "state"), len(gpus), -1))
+}
+
+// placeLibrary copies one of our libraries, with the directory as its search
+// path, and links the driver's file under the name on which ours depends.
+func (m *machine) placeLibrary(t *testing.T, dir, library string) {
+	t.Helper()
+	image, err := os.ReadFile(filepath.Join(prefix(t), "lib", "divvy", library+".so.1"))
+	must(t, err)
+	at := bytes.Index(image, []byte("/divvy-runpath-"))
+	if at < 0 {
+		t.Fatalf("%s has no run path to replace", library)
+	}
+	copy(image[at:], dir+"\x00")
+	must(t, os.WriteFile(filepath.Join(dir, library+".so.1"), image, 0o700))
+	must(t, os.Symlink(library+".so.1", filepath.Join(dir, library+".so")))
+	must(t, os.Symlink(filepath.Join(m.instance.Dir, library+".so.1"), filepath.Join(dir, library+"-real.so.1")))
+}
+
+// heldBy is what a process truly holds on a GPU.
+func heldBy(report *simgpu.Report, pid, gpu int) uint64 {
+	for _, process := range report.Processes {
+		for _, part := range process.GPUs {
+			if process.PID == pid && part.Index == gpu {
+				return part.Used
+			}
+		}
+	}
+	return 0
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
