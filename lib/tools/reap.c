@@ -9,9 +9,10 @@
  * others still hold not included), live counts processes with a slot, and unfinished those that are
  * dead but could not be reaped yet, for instance because the kernel is still closing their files.
  *
- * Exit status: 0 nothing is left to reap, 1 the pages cannot be used (standard error says why), 2 wrong
- * usage, 3 some are unfinished: run it again in a few milliseconds. A file closed after writing is the
- * agent's notice of a death, so the state page is opened for writing only where somebody is dead. */
+ * Exit status: 0 nothing is left to reap, 1 the pages cannot be used (standard error says why), 2
+ * wrong usage, 3 some are unfinished: run it again in a few milliseconds. A file closed after
+ * writing is the agent's notice of a death, so the state page is opened for writing only where
+ * somebody is dead. */
 #include "common/state.h"
 
 #include <stdio.h>
@@ -22,8 +23,8 @@ struct list {
 
 static void print_reaped(void *arg, unsigned slot, uint32_t pid, uint64_t bytes) {
     struct list *list = arg;
-    printf("%s{\"slot\": %u, \"pid\": %u, \"bytes\": %llu}", list->count++ > 0 ? ", " : "", slot, pid,
-           (unsigned long long)bytes);
+    printf("%s{\"slot\": %u, \"pid\": %u, \"bytes\": %llu}", list->count++ > 0 ? ", " : "", slot,
+           pid, (unsigned long long)bytes);
 }
 
 /* Looks only, or reaps too and prints what. */
