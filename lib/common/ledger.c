@@ -206,6 +206,12 @@ void dv_settle(dv_share *share, unsigned device, uint64_t reserved, uint64_t cha
     }
 }
 
+void dv_retire(dv_share *share, unsigned device, uint64_t bytes) {
+    if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
+        apply(share, device, (change){-signed_units(bytes), signed_units(bytes), OVERHEAD_KEPT});
+    }
+}
+
 void dv_release(dv_share *share, unsigned device, uint64_t bytes) {
     if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
         apply(share, device, (change){-signed_units(bytes), 0, OVERHEAD_KEPT});

@@ -133,6 +133,11 @@ dv_status dv_reserve(dv_share *share, unsigned dev, uint64_t bytes);
  * limit. */
 void dv_settle(dv_share *share, unsigned dev, uint64_t reserved, uint64_t charged);
 
+/* Says that charged bytes are about to be freed: they are pending until dv_settle(s, dev, bytes, 0) after
+ * the driver has freed them, or dv_settle(s, dev, bytes, bytes) if it refused. What fits but for
+ * them waits instead of being refused. More than this process was charged counts as all it was. */
+void dv_retire(dv_share *share, unsigned dev, uint64_t bytes);
+
 /* Gives charged bytes back. More than this process was charged counts as all it was charged. */
 void dv_release(dv_share *share, unsigned dev, uint64_t bytes);
 
