@@ -45,7 +45,7 @@ never serve one GPU. Shares outlive the agent; SIGTERM ends it.`,
 }
 
 // starter is the pipe to the program that started an ephemeral agent, nil where
-// a person did.
+// a person did. Programs that the agent runs do not inherit it.
 func starter(ephemeral bool) io.WriteCloser {
 	var stat unix.Stat_t
 	if !ephemeral || unix.Fstat(control.ReadyFD, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {

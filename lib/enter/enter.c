@@ -1,13 +1,16 @@
 /* divvy-enter: becomes a command that sees other files in some places.
  *
  *     divvy-enter [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]... -- COMMAND [ARGUMENT]...
+ *     divvy-enter --detach -- COMMAND [ARGUMENT]...
  *     divvy-enter --probe
  *
  * Makes a mount namespace of its own (inside a user namespace of its own where the caller may not
  * make one otherwise), binds every SOURCE over its TARGET in the order given, and executes COMMAND
  * in its own place: same process id, working directory, environment, open files, terminal. A parent
- * therefore sees the command itself: its exit status, its signals, its stops. --probe tells by its
- * exit status whether the namespaces can be made here, and why not on standard error.
+ * therefore sees the command itself: its exit status, its signals, its stops. --detach executes
+ * COMMAND as no child of the caller's, which may become a program that waits for all of its
+ * children. --probe tells by its exit status whether the namespaces can be made here, and why not
+ * on standard error.
  *
  * It is a program of its own because unshare(2) refuses a user namespace to a process with threads,
  * which every Go program is, and because an administrator can allow user namespaces to one small
@@ -185,10 +188,25 @@ __attribute__((noreturn)) static void become(char **command) {
     exit(EXIT_NOT_EXECUTABLE);
 }
 
+/* Leaves the caller's child behind: what follows runs in an orphan, which init collects. */
+static void detach(void) {
+    pid_t pid = fork();
+    if (pid < 0) {
+        die("start a process:");
+    }
+    if (pid > 0) {
+        _exit(0);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--probe") == 0) {
         enter_namespaces();
         return 0;
+    }
+    if (argc > 3 && strcmp(argv[1], "--detach") == 0 && strcmp(argv[2], "--") == 0) {
+        detach();
+        become(argv + 3);
     }
     bool entered = false;
     int i = 1;

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -92,18 +93,22 @@ func (s Starter) spawn(p Place, inherited *os.File) error {
 		return fmt.Errorf("open the agent's log: %w", err)
 	}
 	defer logFile.Close()
-	cmd := exec.Command(program, args...)
+	tree, err := install.Find()
+	if err != nil {
+		return err
+	}
+	// Detached, because this process may become a tenant's command, which may
+	// wait for every child it has.
+	cmd := exec.Command(tree.Program("divvy-enter"), append([]string{"--detach", "--", program}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = agentEnvironment(os.Environ(), p)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{inherited} // becomes ReadyFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run %s: %w", program, err)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run %s: %w", cmd.Path, err)
 	}
-	// Nobody waits for the agent: it outlives this program, or becomes a
-	// zombie until this program ends, which init then collects.
-	return cmd.Process.Release()
+	return nil
 }
 
 // agentEnvironment leaves out what would make the agent see fewer GPUs than
