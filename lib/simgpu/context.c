@@ -87,7 +87,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags)
     ctx->peers = 0;
     ctx->cache_config = CU_FUNC_CACHE_PREFER_NONE;
     ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
-    ctx->heap = heap_new();
+    ctx->heap = heap_new(SG_GRANULE);
     link_init(&ctx->ranges);
     link_init(&ctx->streams);
     link_init(&ctx->modules);

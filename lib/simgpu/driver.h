@@ -83,6 +83,8 @@ struct device {
     uint32_t *overhead;
     CUmemoryPool default_pool, current_pool;
     CUmemoryPool graph_pool; /* backs memory nodes of graphs */
+    struct link pools;       /* all of this device; the memory lock */
+    unsigned loose;          /* chunks that are empty: what a synchronisation may give back */
 };
 
 struct CUctx_st {
@@ -220,7 +222,11 @@ struct page *page_of(CUdeviceptr address); /* NULL outside; no lock */
 /* range.c; the memory lock. Results are CUDA_SUCCESS, OUT_OF_MEMORY or what the fault says. */
 CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
                    enum sg_category category, uint64_t bytes, struct range **out);
-/* Maps an object of the state that the process has just begun to hold. */
+/* Begins or adds to the process's hold of an object; blocks gets its numbers, which free() ends. */
+CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *bytes, uint32_t *count,
+                     uint32_t **blocks);
+void object_drop(uint32_t object);
+/* Maps an object that the process holds; its end drops the hold. */
 CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uint32_t count,
                       uint32_t *blocks, struct range **out);
 void range_end(struct range *range);
@@ -237,12 +243,13 @@ struct region {
     CUdeviceptr base;
     uint32_t granules;
     uint32_t used; /* granules in use */
+    uint32_t live; /* allocations; kept by the owner of the heap */
     struct run *runs;
     struct region *recycled;
     struct range *range;
     void *owner;
 };
-struct heap *heap_new(void);
+struct heap *heap_new(uint64_t granule);
 void heap_end(struct heap *heap); /* its regions must have been removed */
 struct region *heap_add(struct heap *heap, CUdeviceptr base, uint64_t size);
 void heap_remove(struct region *region);
@@ -297,9 +304,9 @@ CUresult sg_free(CUdeviceptr address);                              /* the memor
 /* pool.c */
 CUresult pools_start(struct device *device);
 void pools_synchronised(struct device *device); /* gives kept memory back as thresholds say */
+uint64_t pool_reserved(CUmemoryPool pool);
 CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out); /* the memory lock */
 CUresult pool_give(struct range *chunk, CUdeviceptr address);            /* the memory lock */
-CUmemoryPool pool_new(struct device *device, enum sg_category category);
 
 /* array.c */
 struct CUarray_st {
@@ -461,6 +468,7 @@ CUresult capture_allows(CUcontext ctx);
 /* Whether the stream can be waited for or asked: not while it is captured. */
 CUresult capture_blocks(CUstream stream);
 void capture_abandon(CUstream stream);
+CUresult capture_alloc(CUstream stream, struct device *device, size_t bytes, CUdeviceptr *out);
 CUresult capture_record(CUstream stream, CUevent event);
 CUresult capture_wait(CUstream stream, CUevent event);
 

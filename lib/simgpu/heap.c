@@ -1,4 +1,4 @@
-/* Allocations of 512-byte granules within regions of device addresses: two-level segregated fit.
+/* Allocations of whole granules within regions of device addresses: two-level segregated fit.
  * Lengths are told beside the memory, because the memory is the device's. Taking and giving back are
  * O(1), whatever is live. */
 #include "simgpu/driver.h"
@@ -21,13 +21,15 @@ struct run {
 };
 
 struct heap {
+    uint64_t granule; /* bytes */
     uint32_t levels;
     uint32_t steps[LEVELS];
     struct run *free[LEVELS][STEPS];
 };
 
-/* Descriptions of removed regions of one block, all zero but for the first. They are kept because
- * mapping them anew would cost more than everything else of a call. */
+/* Removed regions of as many granules as a block has, with all lengths 0. They are kept because
+ * getting their memory anew would cost more than everything else of a call. */
+#define COMMON_GRANULES (SG_BLOCK_BYTES / SG_GRANULE)
 static struct region *recycled;
 
 static void class_of(uint32_t length, unsigned *level, unsigned *step)
@@ -93,9 +95,13 @@ static struct run *after(const struct run *run)
     return next == run->region->runs + run->region->granules ? NULL : (struct run *)next;
 }
 
-struct heap *heap_new(void)
+struct heap *heap_new(uint64_t granule)
 {
-    return calloc(1, sizeof(struct heap));
+    struct heap *heap = calloc(1, sizeof *heap);
+
+    if (heap)
+        heap->granule = granule;
+    return heap;
 }
 
 void heap_end(struct heap *heap)
@@ -105,8 +111,8 @@ void heap_end(struct heap *heap)
 
 struct region *heap_add(struct heap *heap, CUdeviceptr base, uint64_t size)
 {
-    uint32_t granules = (uint32_t)(size / SG_GRANULE);
-    struct region *region = granules == SG_BLOCK_BYTES / SG_GRANULE ? recycled : NULL;
+    uint32_t granules = (uint32_t)(size / heap->granule);
+    struct region *region = granules == COMMON_GRANULES ? recycled : NULL;
 
     if (region) {
         recycled = region->recycled;
@@ -138,7 +144,7 @@ void heap_remove(struct region *region)
             run = next;
         }
     }
-    if (region->granules == SG_BLOCK_BYTES / SG_GRANULE) {
+    if (region->granules == COMMON_GRANULES) {
         region->recycled = recycled;
         recycled = region;
     } else {
@@ -149,7 +155,7 @@ void heap_remove(struct region *region)
 
 CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out)
 {
-    uint32_t length = (uint32_t)((bytes + SG_GRANULE - 1) / SG_GRANULE);
+    uint32_t length = (uint32_t)((bytes + heap->granule - 1) / heap->granule);
     struct run *run = fitting(heap, length);
 
     if (!run)
@@ -168,23 +174,24 @@ CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out)
     run->bytes = bytes;
     region->used += length;
     *out = region;
-    return region->base + (uint64_t)(run - region->runs) * SG_GRANULE;
+    return region->base + (uint64_t)(run - region->runs) * heap->granule;
 }
 
 uint64_t heap_bytes(const struct region *region, CUdeviceptr address)
 {
-    const struct run *run = region->runs + (address - region->base) / SG_GRANULE;
+    uint64_t granule = region->heap->granule;
+    const struct run *run = region->runs + (address - region->base) / granule;
 
-    return address % SG_GRANULE == 0 && run->length ? run->bytes : 0;
+    return address % granule == 0 && run->length ? run->bytes : 0;
 }
 
 bool heap_find(const struct region *region, CUdeviceptr address, CUdeviceptr *base, uint64_t *bytes)
 {
-    uint64_t index = (address - region->base) / SG_GRANULE;
+    uint64_t granule = region->heap->granule, index = (address - region->base) / granule;
 
     while (region->runs[index].length == 0)
         index--;
-    *base = region->base + index * SG_GRANULE;
+    *base = region->base + index * granule;
     *bytes = region->runs[index].bytes;
     return *bytes != 0;
 }
@@ -192,7 +199,7 @@ bool heap_find(const struct region *region, CUdeviceptr address, CUdeviceptr *ba
 void heap_give(struct region *region, CUdeviceptr address)
 {
     struct heap *heap = region->heap;
-    struct run *run = region->runs + (address - region->base) / SG_GRANULE;
+    struct run *run = region->runs + (address - region->base) / heap->granule;
     struct run *next = after(run);
 
     region->used -= run->length;

@@ -80,8 +80,12 @@ CUresult sg_free(CUdeviceptr address)
             return CUDA_ERROR_INVALID_VALUE;
         range_end(range);
         return CUDA_SUCCESS;
-    case RANGE_RESERVED:
     case RANGE_IMPORT:
+        if (!range->pool)
+            break;
+        range_end(range);
+        return CUDA_SUCCESS;
+    case RANGE_RESERVED:
         break;
     }
     return CUDA_ERROR_INVALID_VALUE;

@@ -170,6 +170,11 @@ uint64_t op_perform(const struct stream_op *op, struct device *device)
     case OP_VALUES:
         perform_values(&op->values);
         return 0;
+    case OP_FREE:
+        sg_memory_lock();
+        sg_free(op->memory.address);
+        sg_memory_unlock();
+        return 0;
     default:
         return 0;
     }

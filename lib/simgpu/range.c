@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How often this process holds each object; the state knows only that it does. The memory lock. */
+static unsigned held[SG_OBJECTS_MAX];
+
 CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n, uint32_t *numbers)
 {
     struct sg_instance *in = &sg_driver.instance;
@@ -113,16 +116,12 @@ CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uin
 
 void range_end(struct range *range)
 {
-    struct sg_instance *in = &sg_driver.instance;
-
     link_remove(&range->of_context);
     if (range->region)
         heap_remove(range->region);
     unmap_pages(range);
     if (range->object >= 0) {
-        sg_state_lock(in);
-        sg_object_drop(in, (uint32_t)range->object);
-        sg_state_unlock(in);
+        object_drop((uint32_t)range->object);
     } else if (range->count && range->kind != RANGE_ALIAS) {
         blocks_return(range->device, range->count, range->blocks);
     }
@@ -146,8 +145,10 @@ CUresult range_share(struct range *range, uint32_t kind, uint32_t *object, uint6
     if (range->object < 0) {
         result = sg_object_create(in, range->device->gpu, range->count, range->blocks,
                                   range->requested, kind, &made);
-        if (result == 0)
+        if (result == 0) {
             range->object = made;
+            held[made] = 1;
+        }
     }
     if (result == 0) {
         *object = (uint32_t)range->object;
@@ -155,4 +156,41 @@ CUresult range_share(struct range *range, uint32_t kind, uint32_t *object, uint6
     }
     sg_state_unlock(in);
     return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *bytes, uint32_t *count,
+                     uint32_t **blocks)
+{
+    struct sg_instance *in = &sg_driver.instance;
+    uint32_t *numbers = NULL;
+    int result = -1;
+
+    sg_state_lock(in);
+    if (object < SG_OBJECTS_MAX && in->state->objects[object].in_use) {
+        const struct sg_object *o = &in->state->objects[object];
+        *gpu = o->gpu;
+        *bytes = o->bytes;
+        *count = o->blocks;
+        if (o->blocks && (numbers = malloc(o->blocks * sizeof *numbers)) != NULL)
+            result = sg_object_hold(in, object, key, numbers, o->blocks);
+    }
+    sg_state_unlock(in);
+    if (result != 0) {
+        free(numbers);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    held[object]++;
+    *blocks = numbers;
+    return CUDA_SUCCESS;
+}
+
+void object_drop(uint32_t object)
+{
+    struct sg_instance *in = &sg_driver.instance;
+
+    if (--held[object] > 0)
+        return;
+    sg_state_lock(in);
+    sg_object_drop(in, object);
+    sg_state_unlock(in);
 }
