@@ -1,33 +1,32 @@
-# The simulated libnvidia-ml.so.1, simgpuctl and their tests. STATE is what both simulated libraries
-# are made of besides their own files.
+# The simulated libnvidia-ml.so.1, simgpuctl and their tests. Objects are made by the rule of build.mk,
+# which includes this file.
 
-SIM_STATE := $(addprefix lib/simgpu/,state.c place.c lock.c reap.c blocks.c schedule.c fault.c)
-SIM_NVML := $(wildcard lib/simgpu/nvml_*.c) $(SIM_STATE)
-SIM_CTL := $(wildcard lib/simgpu/ctl*.c) $(SIM_STATE)
-SIM_NVML_LIBRARY := $(B)/lib/simgpu/libnvidia-ml.so.1
-SIM_CTL_PROGRAM := $(B)/libexec/divvy/simgpuctl
-SIM_NVML_TESTS := $(patsubst lib/simgpu/test/test_%.c,$(B)/test/simgpu/%,\
-	$(wildcard lib/simgpu/test/test_nvml*.c))
-sim_nvml_object = $(patsubst lib/%.c,$(B)/obj/simgpu-nvml/%.o,$(1))
+SIMGPU_STATE := $(patsubst %,$(B)/obj/simgpu/%.o,state place lock blocks reap schedule fault)
+SIMGPU_NVML_OBJECTS := $(patsubst lib/simgpu/%.c,$(B)/obj/simgpu/%.o,$(wildcard lib/simgpu/nvml_*.c))
+SIMGPU_CTL_OBJECTS := $(patsubst lib/simgpu/%.c,$(B)/obj/simgpu/%.o,$(wildcard lib/simgpu/ctl*.c))
+SIMGPU_NVML := $(B)/lib/simgpu/libnvidia-ml.so.1
+SIMGPU_CTL := $(B)/libexec/divvy/simgpuctl
+SIMGPU_NVML_TESTS := $(patsubst lib/simgpu/test/test_%.c,$(B)/test/simgpu/%,\
+	$(wildcard lib/simgpu/test/test_nvml*.c lib/simgpu/test/test_ctl*.c))
 
-ALL_C += $(SIM_NVML_LIBRARY) $(SIM_CTL_PROGRAM)
-C_TESTS += $(SIM_NVML_TESTS)
+ALL_C += $(SIMGPU_NVML) $(SIMGPU_CTL)
+C_TESTS += $(SIMGPU_NVML_TESTS)
 
--include $(wildcard $(B)/obj/simgpu-nvml/simgpu/*.d $(B)/obj/simgpu-nvml/simgpu/test/*.d)
-
-$(B)/obj/simgpu-nvml/%.o: lib/%.c
+$(SIMGPU_NVML): $(SIMGPU_NVML_OBJECTS) $(SIMGPU_STATE) $(B)/obj/simgpu/nvml.map
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
+		-Wl,--version-script=$(B)/obj/simgpu/nvml.map -o $@ $(filter %.o,$^) -lpthread -ldl
 
-$(SIM_NVML_LIBRARY): $(call sim_nvml_object,$(SIM_NVML))
+# Exactly the described names are exported.
+$(B)/obj/simgpu/nvml.map: lib/abi/nvml_exports.txt
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -o $@ $^
+	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 
-$(SIM_CTL_PROGRAM): $(call sim_nvml_object,$(SIM_CTL))
+$(SIMGPU_CTL): $(SIMGPU_CTL_OBJECTS) $(SIMGPU_STATE)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^
+	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
 
-$(SIM_NVML_TESTS): $(B)/test/simgpu/%: $(B)/obj/simgpu-nvml/simgpu/test/test_%.o \
-		$(call sim_nvml_object,$(SIM_NVML))
+$(SIMGPU_NVML_TESTS): $(B)/test/simgpu/%: $(B)/obj/simgpu/test/test_%.o $(B)/obj/simgpu/test/setting.o \
+		$(SIMGPU_NVML_OBJECTS) $(filter-out %/ctl.o,$(SIMGPU_CTL_OBJECTS)) $(SIMGPU_STATE)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^
+	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
