@@ -108,7 +108,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	}
 	made := slice.New(slice.Options{
 		Tenants: tenants, State: o.Place.Dir(), Tree: o.Tree, Instance: o.Place.Simgpu, Shared: o.shared(),
-		Inventory: library, Finder: finder,
+		Inventory: library, Finder: finder, Log: o.Log,
 	})
 	if err := made.Health(ctx); err != nil {
 		return s, err

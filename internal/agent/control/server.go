@@ -38,6 +38,11 @@ type Peer struct {
 	done <-chan struct{}
 }
 
+// NewPeer describes a peer whose connection ends when done is closed.
+func NewPeer(pid, uid int, done <-chan struct{}) *Peer {
+	return &Peer{PID: pid, UID: uid, done: done}
+}
+
 // Done is closed when the connection has ended.
 func (p *Peer) Done() <-chan struct{} {
 	return p.done
@@ -114,7 +119,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	c.peer = &Peer{PID: int(cred.Pid), UID: int(cred.Uid), done: ctx.Done()}
+	c.peer = NewPeer(int(cred.Pid), int(cred.Uid), ctx.Done())
 	in := newLines(conn)
 	slots := make(chan struct{}, maxRequests)
 	for {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -60,12 +59,12 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 	}
 	n, err := c.probe(ctx, gpu.UUID)
 	if err != nil {
-		slog.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
+		c.options.Log.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
 		return fallbackContext
 	}
 	c.known[key] = n
 	if err := c.file.Save(c.known); err != nil {
-		slog.WarnContext(ctx, "cannot remember what a context takes", "error", err)
+		c.options.Log.WarnContext(ctx, "cannot remember what a context takes", "error", err)
 	}
 	return n
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -49,6 +50,7 @@ type Options struct {
 	Inventory Inventory
 	// Finder finds the driver for the agent itself.
 	Finder driver.Finder
+	Log    *slog.Logger
 }
 
 // Backend implements [backend.Backend].

@@ -1,0 +1,244 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// serve runs a server with these handlers beside hello and returns its socket.
+func serve(t testing.TB, handlers map[Method]Handler) string {
+	t.Helper()
+	all := map[Method]Handler{
+		MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {
+			return Info{Protocol: ProtocolVersion, PID: os.Getpid()}, nil
+		}),
+	}
+	for method, handler := range handlers {
+		all[method] = handler
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := Server{Handlers: all, Log: slog.New(slog.DiscardHandler), Connections: func(int) {}}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.Background(), l) }()
+	t.Cleanup(func() {
+		l.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return socket
+}
+
+func dial(t *testing.T, socket string) *Client {
+	t.Helper()
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestCallsAndErrors(t *testing.T) {
+	socket := serve(t, map[Method]Handler{
+		MethodCreate: Handle(func(_ context.Context, peer *Peer, p CreateParams) (*Created, error) {
+			if peer.UID != os.Getuid() || peer.PID != os.Getpid() {
+				return nil, fmt.Errorf("peer %+v", peer)
+			}
+			if p.Request.Memory != v1alpha1.Bytes(4<<30) {
+				return nil, fmt.Errorf("memory %v", p.Request.Memory)
+			}
+			return &Created{Tenant: Tenant{ID: "x"}}, nil
+		}),
+		MethodStop: Handle(func(_ context.Context, _ *Peer, p StopParams) (struct{}, error) {
+			return struct{}{}, fmt.Errorf("wrapped: %w", Errorf(CodeNotFound, "no share %q", p.Tenant))
+		}),
+	})
+	c := dial(t, socket)
+	if c.Info().PID != os.Getpid() {
+		t.Errorf("info %+v", c.Info())
+	}
+	created, err := c.Create(t.Context(), CreateParams{Request: v1alpha1.ShareRequest{Memory: v1alpha1.Bytes(4 << 30)}})
+	if err != nil || created.Tenant.ID != "x" {
+		t.Errorf("%+v, %v", created, err)
+	}
+	if err := c.Stop(t.Context(), StopParams{Tenant: "y"}); CodeOf(err) != CodeNotFound || !strings.Contains(err.Error(), `"y"`) {
+		t.Errorf("%v (%s)", err, CodeOf(err))
+	}
+	if _, err := c.List(t.Context()); CodeOf(err) != CodeInvalid {
+		t.Errorf("unknown method: %v", err)
+	}
+}
+
+// Answers find their callers although they come in another order.
+func TestCallsAtOnce(t *testing.T) {
+	var arrived sync.WaitGroup
+	arrived.Add(20)
+	socket := serve(t, map[Method]Handler{
+		MethodSet: Handle(func(_ context.Context, _ *Peer, p SetParams) (*Tenant, error) {
+			arrived.Done()
+			arrived.Wait()
+			return &Tenant{ID: p.Tenant}, nil
+		}),
+	})
+	c := dial(t, socket)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			id := fmt.Sprint(i)
+			if got, err := c.Set(t.Context(), SetParams{Tenant: id}); err != nil || got.ID != id {
+				t.Errorf("asked %s, got %+v, %v", id, got, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestCancelReachesTheHandler(t *testing.T) {
+	entered, left := make(chan struct{}), make(chan struct{})
+	socket := serve(t, map[Method]Handler{
+		MethodCreate: Handle(func(ctx context.Context, _ *Peer, _ CreateParams) (*Created, error) {
+			close(entered)
+			<-ctx.Done()
+			close(left)
+			return nil, ctx.Err()
+		}),
+	})
+	c := dial(t, socket)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-entered
+		cancel()
+	}()
+	if _, err := c.Create(ctx, CreateParams{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want context.Canceled", err)
+	}
+	<-left
+	if _, err := c.List(t.Context()); CodeOf(err) != CodeInvalid {
+		t.Errorf("the connection is of no use after a cancellation: %v", err)
+	}
+}
+
+func TestEndOfConnectionReachesTheHandler(t *testing.T) {
+	entered, gone := make(chan struct{}), make(chan struct{})
+	socket := serve(t, map[Method]Handler{
+		MethodCreate: Handle(func(_ context.Context, peer *Peer, _ CreateParams) (*Created, error) {
+			close(entered)
+			<-peer.Done()
+			close(gone)
+			return nil, errors.New("gone")
+		}),
+	})
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.Create(context.Background(), CreateParams{})
+		answered <- err
+	}()
+	<-entered
+	c.Close()
+	<-gone
+	if err := <-answered; !errors.Is(err, ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
+	}
+}
+
+func TestOtherProtocolIsExplained(t *testing.T) {
+	socket := serve(t, map[Method]Handler{
+		MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {
+			return Info{Protocol: ProtocolVersion + 1, PID: 7}, nil
+		}),
+	})
+	if _, err := Dial(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "restart the agent") {
+		t.Errorf("%v", err)
+	}
+}
+
+// raw sends bytes and returns the answers that come until one satisfies enough
+// or the server hangs up.
+func raw(t testing.TB, socket string, data []byte, enough func(response) bool) []response {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(data); err != nil {
+		return nil // it hung up before it read all
+	}
+	var answers []response
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		var r response
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatalf("answered %q", lines.Text())
+		}
+		answers = append(answers, r)
+		if enough(r) {
+			break
+		}
+	}
+	if errors.Is(lines.Err(), os.ErrDeadlineExceeded) {
+		t.Fatal("no answer")
+	}
+	return answers
+}
+
+func TestBadInput(t *testing.T) {
+	socket := serve(t, map[Method]Handler{
+		MethodStop: Handle(func(context.Context, *Peer, StopParams) (struct{}, error) { return struct{}{}, nil }),
+	})
+	for _, text := range []string{
+		"no json\n",
+		`{"id":1,"method":"hello"} trailing` + "\n",
+		`{"id":1,"method":"hello","surprise":1}` + "\n",
+		`{"id":1,"method":"stop","params":{"tenants":"misspelt"}}` + "\n",
+		`{"id":1,"method":"stop","params":[]}` + "\n",
+		`{"id":1,"method":"nothing"}` + "\n",
+		`{"id":-1,"method":"hello"}` + "\n",
+	} {
+		answers := raw(t, socket, []byte(text), func(response) bool { return true })
+		if len(answers) != 1 || answers[0].Error == nil || answers[0].Error.Code != CodeInvalid {
+			t.Errorf("%s: answered %+v", text, answers)
+		}
+	}
+	raw(t, socket, []byte(strings.Repeat("x", maxLine+2)), func(response) bool { return true })
+	dial(t, socket) // it still serves
+}
+
+func FuzzServer(f *testing.F) {
+	socket := serve(f, map[Method]Handler{
+		MethodCreate: Handle(func(context.Context, *Peer, CreateParams) (*Created, error) { return &Created{}, nil }),
+		MethodSet:    Handle(func(context.Context, *Peer, SetParams) (*Tenant, error) { return &Tenant{}, nil }),
+	})
+	f.Add([]byte(`{"id":1,"method":"create","params":{"request":{"memory":"4Gi"},"layer":"env"}}` + "\n"))
+	f.Add([]byte(`{"id":1,"method":"set","params":{"memory":"50%","cores":3}}` + "\n" + `{"id":1,"method":"cancel"}` + "\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const last = 1 << 60
+		data = append(data, fmt.Sprintf("\n{\"id\":%d,\"method\":\"hello\"}\n", uint64(last))...)
+		raw(t, socket, data, func(r response) bool { return r.ID == last })
+	})
+}

@@ -1,0 +1,193 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// The test program plays the divvy that Ensure starts: told by variables, it
+// serves, refuses, or dies.
+const roleVariable = "CONTROL_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" && len(os.Args) > 1 && os.Args[1] == "agent" {
+		os.Exit(play(role))
+	}
+	os.Exit(m.Run())
+}
+
+func play(role string) int {
+	ready := os.NewFile(ReadyFD, "ready")
+	switch role {
+	case "refuse":
+		_ = Report(ready, Errorf(CodeRefused, "the GPU is somebody else's"))
+		return 1
+	case "die":
+		return 1
+	}
+	place := Place{Rundir: rundir.Path()}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: place.Socket(), Net: "unix"})
+	if err != nil {
+		_ = Report(ready, err)
+		return 1
+	}
+	// Ends when its last connection has: as an ephemeral agent does.
+	had := false
+	server := Server{
+		Handlers: map[Method]Handler{MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {
+			return Info{Protocol: ProtocolVersion, PID: os.Getpid(), Ephemeral: true}, nil
+		})},
+		Log: slog.New(slog.DiscardHandler),
+		Connections: func(n int) {
+			had = had || n > 0
+			if had && n == 0 {
+				l.Close()
+			}
+		},
+	}
+	_ = Report(ready, nil)
+	_ = server.Serve(context.Background(), l)
+	return 0
+}
+
+func place(t *testing.T, role string) (Place, Starter) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(rundir.Variable, dir)
+	t.Setenv(roleVariable, role)
+	// Stands in for the installed divvy-enter, which starts what it is given as
+	// nobody's child.
+	t.Setenv(install.Variable, dir)
+	enter := install.Tree(dir).Program("divvy-enter")
+	if err := os.MkdirAll(filepath.Dir(enter), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(enter, []byte("#!/bin/sh\nshift 2\n\"$@\" &\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Place{Rundir: dir}, Starter{Executable: self}
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Of many programs that need an agent at once, one starts it and all find it.
+func TestEnsureStartsOneAgent(t *testing.T) {
+	p, s := place(t, "serve")
+	ctx := deadline(t)
+	var mu sync.Mutex
+	pids := map[int]bool{}
+	var clients []*Client
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			c, err := Ensure(ctx, p, s)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			clients = append(clients, c)
+			pids[c.Info().PID] = true
+		})
+	}
+	wg.Wait()
+	if len(pids) != 1 {
+		t.Errorf("%d agents: %v", len(pids), pids)
+	}
+	for _, c := range clients {
+		c.Close()
+	}
+}
+
+// An agent that ends while somebody connects is replaced, whatever the moment.
+func TestEnsureOutlivesAnEndingAgent(t *testing.T) {
+	p, s := place(t, "serve")
+	ctx := deadline(t)
+	for range 15 {
+		c, err := Ensure(ctx, p, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close() // its last connection: the agent ends about now
+	}
+}
+
+func TestEnsureSaysWhyNot(t *testing.T) {
+	for role, want := range map[string]string{"refuse": "somebody else's", "die": "agent.log"} {
+		t.Run(role, func(t *testing.T) {
+			p, s := place(t, role)
+			_, err := Ensure(deadline(t), p, s)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want one with %q", err, want)
+			}
+			if role == "refuse" && CodeOf(err) != CodeRefused {
+				t.Errorf("code %s", CodeOf(err))
+			}
+		})
+	}
+	p, _ := place(t, "serve")
+	if _, err := Ensure(deadline(t), p, Starter{Executable: "/nonexistent"}); err == nil {
+		t.Error("a program that does not exist was started")
+	}
+}
+
+func TestFindStartsNothing(t *testing.T) {
+	p, _ := place(t, "serve")
+	if _, err := Find(deadline(t), p); !errors.Is(err, ErrNoAgent) {
+		t.Errorf("%v, want ErrNoAgent", err)
+	}
+	// A socket that a killed agent left behind is no agent either.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := Find(deadline(t), p); !errors.Is(err, ErrNoAgent) {
+		t.Errorf("left socket: %v, want ErrNoAgent", err)
+	}
+}
+
+func TestAgentEnvironment(t *testing.T) {
+	t.Setenv(rundir.Variable, "")
+	env := []string{"A=1", "CUDA_VISIBLE_DEVICES=1", "LD_PRELOAD=/x", "LD_LIBRARY_PATH=/l", rundir.Variable + "=/old"}
+	if got := fmt.Sprint(agentEnvironment(env, Place{Rundir: "/r"})); got != "[A=1 LD_LIBRARY_PATH=/l]" {
+		t.Error(got)
+	}
+	t.Setenv(rundir.Variable, "/r")
+	if got := agentEnvironment(nil, Place{Rundir: "/r"}); len(got) != 1 || got[0] != rundir.Variable+"=/r" {
+		t.Error(got)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	real, simulated := Place{Rundir: "/r"}, Place{Rundir: "/r", Simgpu: "/r/simgpu/lab"}
+	if real.Socket() != "/r/agent.sock" || simulated.Socket() != filepath.Join("/r/simgpu/lab", "agent.sock") {
+		t.Error(real.Socket(), simulated.Socket())
+	}
+}
