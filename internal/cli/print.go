@@ -160,7 +160,11 @@ func printNotes(w *strings.Builder, l listing) {
 		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
 	}
 	for _, e := range l.Events[max(0, len(l.Events)-eventsShown):] {
-		note("%s %s: %s", e.Time.Local().Format("15:04:05"), e.Kind, e.Text)
+		whose := ""
+		if e.Tenant != "" {
+			whose = " " + e.Tenant
+		}
+		note("%s %s%s: %s", e.Time.Local().Format("15:04:05"), e.Kind, whose, e.Text)
 	}
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
