@@ -26,9 +26,9 @@ const (
 
 // frames runs ffmpeg and returns the MD5 of each frame, without the header that
 // names the program's version.
-func frames(t *testing.T, dir string, before []string, filter string) ([]string, error) {
+func frames(t *testing.T, dir, size string, before []string, filter string) ([]string, error) {
 	t.Helper()
-	args := slices.Concat([]string{"-nostdin", "-loglevel", "error"}, before, picture("1280x720"),
+	args := slices.Concat([]string{"-nostdin", "-loglevel", "error"}, before, picture(size),
 		[]string{"-vf", filter, "-f", "framemd5", "-"})
 	cmd := command(t, dir, program(t, "ffmpeg"), args...)
 	var said strings.Builder
@@ -47,9 +47,10 @@ func frames(t *testing.T, dir string, before []string, filter string) ([]string,
 }
 
 func TestVideoFrames(t *testing.T) {
+	program(t, "ffmpeg")
 	m := startMachine(t, "a100-80g")
 	share := m.tenant(t, 2<<30, 0)
-	want, err := frames(t, m.instance.Dir, nil, onCPU)
+	want, err := frames(t, m.instance.Dir, "1280x720", nil, onCPU)
 	if err != nil || len(want) != 25 {
 		t.Fatalf("frames on the CPU: %d, %v", len(want), err)
 	}
@@ -57,36 +58,45 @@ func TestVideoFrames(t *testing.T) {
 		{"the simulated driver alone", m.instance.Dir},
 		{"a share", share},
 	} {
-		got, err := frames(t, where.dir, throughGPU, onGPU)
+		got, err := frames(t, where.dir, "1280x720", throughGPU, onGPU)
 		if err != nil {
 			t.Errorf("frames through %s: %v", where.name, err)
 		} else if !slices.Equal(got, want) {
 			t.Errorf("frames through %s differ from the CPU's", where.name)
 		}
 	}
-	if used := m.report(t).GPUs[0]; used.Used != 0 || used.Peak == 0 {
-		t.Errorf("after ffmpeg %d bytes are in use, at most %d were", used.Used, used.Peak)
+	if used := m.report(t).GPUs[0].Used; used != 0 {
+		t.Errorf("after ffmpeg %d bytes are in use", used)
+	}
+	if peak := m.peak(t); peak <= m.contextBytes {
+		t.Errorf("in the share ffmpeg held %d bytes, a context alone has %d", peak, m.contextBytes)
 	}
 }
 
 // ffmpeg is expected to say what happened and to leave by itself.
 func TestVideoOutOfMemory(t *testing.T) {
-	m := startMachine(t, "a100-80g")
-	limit := m.contextBytes + 4<<20
-	share := m.tenant(t, limit, 0)
-	_, err := frames(t, share, throughGPU, onGPU)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !exit.Exited() {
-		t.Fatalf("under a limit too small ffmpeg ended with %v, want an exit status", err)
-	}
-	if !strings.Contains(err.Error(), "CUDA_ERROR_OUT_OF_MEMORY") {
-		t.Errorf("ffmpeg does not say that memory ran out: %v", err)
-	}
-	for _, gpu := range m.report(t).Tenants {
-		for _, part := range gpu.GPUs {
-			if part.Peak > limit {
-				t.Errorf("the tenant held %d bytes, %d are allowed", part.Peak, limit)
+	program(t, "ffmpeg")
+	for _, test := range []struct {
+		name  string
+		limit func(contextBytes uint64) uint64
+	}{
+		{"a frame does not fit", func(contextBytes uint64) uint64 { return contextBytes + 8<<20 }}, // it has 12 MB
+		{"the context does not fit", func(contextBytes uint64) uint64 { return contextBytes / 2 }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := startMachine(t, "a100-80g")
+			limit := test.limit(m.contextBytes)
+			_, err := frames(t, m.tenant(t, limit, 0), "3840x2160", throughGPU, onGPU)
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || !exit.Exited() {
+				t.Fatalf("under a limit too small ffmpeg ended with %v, want an exit status", err)
 			}
-		}
+			if !strings.Contains(err.Error(), "CUDA_ERROR_OUT_OF_MEMORY") {
+				t.Errorf("ffmpeg does not say that memory ran out: %v", err)
+			}
+			if peak := m.peak(t); peak > limit {
+				t.Errorf("the tenant held %d bytes, %d are allowed", peak, limit)
+			}
+		})
 	}
 }

@@ -76,7 +76,9 @@ func (m *machine) report(t *testing.T) *simgpu.Report {
 // directory for the whole machine, a tenant's for a share.
 func command(t *testing.T, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	// Not the test's own context: that ends before what the test has started is
+	// asked to end.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)

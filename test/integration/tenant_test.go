@@ -76,6 +76,19 @@ func heldBy(report *simgpu.Report, pid, gpu int) uint64 {
 	return 0
 }
 
+// peak is the most that the one tenant of the machine ever held on GPU 0.
+func (m *machine) peak(t *testing.T) uint64 {
+	t.Helper()
+	for _, tenant := range m.report(t).Tenants {
+		for _, part := range tenant.GPUs {
+			if tenant.Tenant != "" && part.Index == 0 {
+				return part.Peak
+			}
+		}
+	}
+	return 0
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
