@@ -1,16 +1,14 @@
 /*
- * Which 2 MiB blocks of device memory this process's allocations touch.
+ * The 2 MiB blocks in which the driver takes memory from the GPU.
  *
- * The driver serves small requests out of 2 MiB blocks and returns a block when nothing of it is in
- * use. An address tells its block, so that the memory really taken is 2 MiB times the number of
- * blocks touched. Addresses are unique in a process whatever the GPU (unified addressing). Blocks
- * that one allocation covers fully cannot be touched by another; only an allocation's partly covered
- * first and last block are looked up and counted.
+ * It serves small requests out of a block and returns the block when nothing of it is in use. An
+ * address tells its block, so that the memory really taken is 2 MiB times the number of blocks that
+ * allocations touch. Blocks that one allocation covers fully cannot be touched by another; only its
+ * partly covered first and last block can be common to several.
  */
 #ifndef DIVVY_CUDA_BLOCKS_H
 #define DIVVY_CUDA_BLOCKS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define BLOCK_BYTES ((uint64_t)2 << 20)
@@ -21,19 +19,26 @@ static inline uint64_t blocks_worst(uint64_t bytes) {
                                             : (bytes + BLOCK_BYTES - 1) & ~(BLOCK_BYTES - 1);
 }
 
-/* Notes an allocation of bytes > 0 at address; writes the bytes of blocks that it is the first to
- * touch. False, with nothing noted, if there is no memory for the note. */
-bool blocks_touch(uint64_t address, uint64_t bytes, uint64_t *added);
+/* A range of addresses by its blocks. */
+struct span {
+    uint64_t whole;    /* bytes of the blocks covered fully */
+    uint64_t edges[2]; /* addresses of the blocks covered partly */
+    unsigned edge_count;
+};
 
-/* Takes the note back; returns the bytes of blocks that nothing touches any more. */
-uint64_t blocks_leave(uint64_t address, uint64_t bytes);
-
-/* Bytes of the blocks that a range covers fully, and of those that it covers partly, which it may have
- * in common with others. */
-uint64_t blocks_whole(uint64_t address, uint64_t bytes);
-uint64_t blocks_partial(uint64_t address, uint64_t bytes);
-
-/* For the child of a fork. */
-void blocks_forget(void);
+static inline struct span span_of(uint64_t address, uint64_t bytes) {
+    uint64_t end = address + bytes;
+    uint64_t first = address & ~(BLOCK_BYTES - 1), last = end & ~(BLOCK_BYTES - 1);
+    struct span span = {.edge_count = 0};
+    if (address != first || first == last) {
+        span.edges[span.edge_count++] = first;
+        first += BLOCK_BYTES;
+    }
+    if (end != last && last >= first) {
+        span.edges[span.edge_count++] = last;
+    }
+    span.whole = last > first ? last - first : 0;
+    return span;
+}
 
 #endif

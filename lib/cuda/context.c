@@ -9,7 +9,7 @@
 #include "cuda/table.h"
 #include "cuda/tenant.h"
 
-/* By handle: owner, device; bytes is the usage count of cuCtxAttach and cuCtxDetach. */
+/* By handle: owner, device; amount is the usage count of cuCtxAttach and cuCtxDetach. */
 static table contexts;
 static uint32_t lives;  /* the last number given to a life of a context */
 static uint32_t change; /* raised when a handle may mean another context than before */
@@ -22,11 +22,12 @@ static _Thread_local struct {
 } last __attribute__((tls_model("initial-exec")));
 
 uint32_t context_new_life(void) {
-    return __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
+    uint32_t life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
+    return 1 + life % OWNER_MAX;
 }
 
 void context_note(CUcontext context, struct place place) {
-    record note = {.bytes = 1, .owner = place.owner, .device = (uint16_t)place.device};
+    record note = record_make(1, place.owner, place.device);
     table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
 }
@@ -82,7 +83,7 @@ static CUresult meet(CUcontext context, struct place *place) {
     if (number < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    record old, note = {.bytes = 1, .owner = context_new_life(), .device = (uint16_t)number};
+    record old, note = record_make(1, context_new_life(), (unsigned)number);
     bool had;
     if (table_put(&contexts, (uint64_t)(uintptr_t)context, note, &old, &had) && had) {
         note = old; /* another thread met it at the same time */

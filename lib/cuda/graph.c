@@ -12,12 +12,12 @@
 
 #define CHILDREN_MAX 16 /* depth of graphs in graphs */
 
-/* One GPU's executable graphs with allocation nodes, by handle: bytes is what the nodes need, owner
- * the trimming after which the graph was launched last, 0 if it was not. */
+/* One GPU's executable graphs with allocation nodes, by handle: amount is what the nodes need,
+ * owner the period in which the graph was launched last, 0 if it was not. */
 static struct {
     table execs;
     uint64_t need; /* of all of them */
-    uint32_t trims; /* counted from 1 */
+    uint32_t trims;
     struct meter held;
 } memory[DV_DEVICES_MAX];
 
@@ -127,15 +127,20 @@ CUresult graph_instantiate(struct graph_claim *claim, CUgraph graph) {
         return CUDA_SUCCESS;
     }
     search(graph, claim->need, 0);
+    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+        if (claim->need[i] > GRAINS_MAX_BYTES) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
     return open_all(claim, claim->need);
 }
 
 CUresult graph_instantiated(struct graph_claim *claim, CUresult result, CUgraphExec *exec) {
     for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_DEVICES_MAX; i++) {
-        record note = {.bytes = claim->need[i]};
-        if (note.bytes != 0 &&
+        record note = record_of_bytes(claim->need[i], 0, i);
+        if (note.amount != 0 &&
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)*exec, note, NULL, NULL)) {
-            __atomic_add_fetch(&memory[i].need, note.bytes, __ATOMIC_RELAXED);
+            __atomic_add_fetch(&memory[i].need, record_bytes(note), __ATOMIC_RELAXED);
             __atomic_add_fetch(&known, 1, __ATOMIC_RELEASE);
         }
     }
@@ -156,17 +161,21 @@ bool graph_has_memory(CUgraphExec exec) {
     return false;
 }
 
+/* The time between two trimmings, by a number that is not 0. */
+static uint32_t period(unsigned device) {
+    return 1 + __atomic_load_n(&memory[device].trims, __ATOMIC_RELAXED) % OWNER_MAX;
+}
+
 /* What a launch may add on a device. Memory that a graph had stays reserved until it is trimmed, but
  * graphs that shared it one after the other need their own when they run at once. */
-static uint64_t growth_of(unsigned device, const record *note) {
+static uint64_t growth_of(unsigned device, record note) {
     uint64_t all = __atomic_load_n(&memory[device].need, __ATOMIC_RELAXED);
     uint64_t held = __atomic_load_n(&memory[device].held.held, __ATOMIC_RELAXED);
-    uint32_t trims = __atomic_load_n(&memory[device].trims, __ATOMIC_RELAXED) + 1;
-    if (note->owner != trims) {
-        return note->bytes;
+    if (note.owner != period(device)) {
+        return record_bytes(note);
     }
     uint64_t missing = all > held ? all - held : 0;
-    return missing < note->bytes ? missing : note->bytes;
+    return missing < record_bytes(note) ? missing : record_bytes(note);
 }
 
 CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec) {
@@ -174,7 +183,7 @@ CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec) {
     for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
         record note;
         if (table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
-            growth[i] = growth_of(i, &note);
+            growth[i] = growth_of(i, note);
         }
     }
     return open_all(claim, growth);
@@ -186,7 +195,7 @@ CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec 
         record note;
         if (claim->open >> i & 1 &&
             table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
-            note.owner = __atomic_load_n(&memory[i].trims, __ATOMIC_RELAXED) + 1;
+            note.owner = period(i) & OWNER_MAX;
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
         }
     }
@@ -198,7 +207,7 @@ void graph_ending(struct graph_end *end, CUgraphExec exec) {
     for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
         record note;
         if (exec != NULL && table_take(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
-            end->need[i] = note.bytes;
+            end->need[i] = record_bytes(note);
             end->devices |= 1u << i;
         }
     }
@@ -210,7 +219,7 @@ void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresult result)
             continue;
         }
         if (result != CUDA_SUCCESS) {
-            record note = {.bytes = end->need[i]};
+            record note = record_of_bytes(end->need[i], 0, i);
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
             continue;
         }

@@ -7,18 +7,18 @@
 #include "cuda/table.h"
 #include "cuda/vmm.h"
 
-static table arrays; /* by handle, plain and mipmapped: bytes charged, owner, device */
+static table arrays; /* by handle, plain and mipmapped: amount charged, owner, device */
 
 /* Notes what the driver gave and settles the claim. False if there is no memory for the note. */
 static bool keep(struct claim *claim, const void *handle) {
-    record old, note = {.bytes = claim->reserved,
-                        .owner = claim->place.owner,
-                        .device = (uint16_t)claim->place.device};
+    record old,
+        note = record_of_bytes(claim->reserved, claim->place.owner, claim->place.device);
     bool had;
-    bool done = table_put(&arrays, (uint64_t)(uintptr_t)handle, note, &old, &had);
+    bool done = claim->reserved <= GRAINS_MAX_BYTES &&
+                table_put(&arrays, (uint64_t)(uintptr_t)handle, note, &old, &had);
     claim_settle(claim, done ? claim->reserved : 0);
     if (done && had) { /* it ended with a context that we were not told of */
-        claim_release(old.device, old.bytes);
+        claim_release(old.device, record_bytes(old));
     }
     return done;
 }
@@ -106,7 +106,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
             table_put(&arrays, (uint64_t)(uintptr_t)array, note, NULL, NULL);                      \
             return result;                                                                         \
         }                                                                                          \
-        claim_release(note.device, note.bytes);                                                    \
+        claim_release(note.device, record_bytes(note));                                            \
         vmm_array_destroyed(array);                                                                \
         return result;                                                                             \
     }
@@ -126,7 +126,7 @@ static bool leave_with_context(uint64_t handle, record *note, void *arg) {
     if (note->owner != legacy->owner) {
         return false;
     }
-    legacy->bytes[note->device] += note->bytes;
+    legacy->bytes[note->device] += record_bytes(*note);
     return true;
 }
 

@@ -53,7 +53,7 @@ static CUresult given_up(CUcontext context, record note, bool last, CUresult res
         context_ended((struct place){.device = note.device, .owner = note.owner});
         return result;
     }
-    note.bytes -= result == CUDA_SUCCESS;
+    note.amount -= result == CUDA_SUCCESS;
     context_put_back(context, note);
     return result;
 }
@@ -79,14 +79,14 @@ CUresult cuCtxDetach(CUcontext context) {
     if (dv_depth > 0 || !context_take(context, &note)) {
         return DV_REAL(cuCtxDetach)(context);
     }
-    return given_up(context, note, note.bytes <= 1, DV_CALL(cuCtxDetach, context));
+    return given_up(context, note, note.amount <= 1, DV_CALL(cuCtxDetach, context));
 }
 
 CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
     record note;
     CUresult result = DV_CALL(cuCtxAttach, context, flags);
     if (result == CUDA_SUCCESS && dv_depth == 0 && context_take(*context, &note)) {
-        note.bytes++;
+        note.amount++;
         context_put_back(*context, note);
     }
     return result;

@@ -73,9 +73,10 @@ void ipc_freed(uint64_t address) {
  * with other allocations, whose charge stays here, are charged to the share beside. */
 static CUresult publish(uint64_t address, const record *note, const CUipcMemHandle *handle) {
     struct claim claim;
-    uint64_t common = blocks_partial(address, note->bytes);
+    struct span span = span_of(address, record_bytes(*note));
+    uint64_t common = span.edge_count * BLOCK_BYTES;
     struct exported export = {.address = address,
-                              .bytes = blocks_whole(address, note->bytes) + common,
+                              .bytes = span.whole + common,
                               .device = note->device,
                               .owner = note->owner};
     memcpy(export.key, handle->reserved, sizeof export.key);

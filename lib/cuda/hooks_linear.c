@@ -125,12 +125,12 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     return kept(&claim, result, got, bytes, address);
 }
 
-/* The driver has answered a free of an allocation whose note was taken out. */
-static CUresult freed(CUresult result, CUdeviceptr address, record note) {
+/* The driver has answered a free of an allocation that was taken out. */
+static CUresult freed(CUresult result, const struct leaving *leaving) {
     if (result == CUDA_SUCCESS) {
-        linear_release(address, note);
+        linear_freed(leaving);
     } else {
-        linear_put_back(address, note);
+        linear_put_back(leaving);
     }
     return result;
 }
@@ -149,9 +149,10 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 /* What is in neither table, such as imported or external memory or nothing at all, is the driver's to
  * judge. */
 CUresult cuMemFree_v2(CUdeviceptr address) {
+    struct leaving leaving;
     record note;
-    if (dv_depth == 0 && linear_take(address, &note)) {
-        return freed(DV_CALL(cuMemFree_v2, address), address, note);
+    if (dv_depth == 0 && linear_take(address, &leaving)) {
+        return freed(DV_CALL(cuMemFree_v2, address), &leaving);
     }
     if (dv_depth == 0 && pool_take(address, &note)) {
         return freed_to_pool(DV_CALL(cuMemFree_v2, address), address, note);
@@ -160,9 +161,9 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 address) {
-    record note;
-    if (dv_depth == 0 && linear_take(address, &note)) {
-        return freed(DV_CALL(cuMemFree, address), address, note);
+    struct leaving leaving;
+    if (dv_depth == 0 && linear_take(address, &leaving)) {
+        return freed(DV_CALL(cuMemFree, address), &leaving);
     }
     return DV_REAL(cuMemFree)(address);
 }

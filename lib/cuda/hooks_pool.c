@@ -77,12 +77,11 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 }
 
 /* Memory that did not come from a pool is there until the stream gets to the free. */
-static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note,
-                               CUstream stream) {
+static CUresult freed_in_order(CUresult result, const struct leaving *leaving, CUstream stream) {
     if (result == CUDA_SUCCESS) {
-        limbo_enter(address, note, stream);
+        limbo_enter(leaving, stream);
     } else {
-        linear_put_back(address, note);
+        linear_put_back(leaving);
     }
     return result;
 }
@@ -128,6 +127,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note
                                                                                                    \
     CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
         record note;                                                                               \
+        struct leaving leaving;                                                                    \
         if (dv_depth > 0 || stream_captured##suffix(stream)) {                                     \
             return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
         }                                                                                          \
@@ -135,9 +135,9 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note
             CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
             return freed_to_pool(result, address, note);                                           \
         }                                                                                          \
-        if (linear_take(address, &note)) {                                                         \
+        if (linear_take(address, &leaving)) {                                                      \
             CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
-            return freed_in_order(result, address, note, DEFAULT##suffix(stream));                                  \
+            return freed_in_order(result, &leaving, DEFAULT##suffix(stream));                      \
         }                                                                                          \
         return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                                   \
     }

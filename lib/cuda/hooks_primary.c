@@ -118,7 +118,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     result = DV_CALL(cuGreenCtxCreate, green, resources, device, flags);
     after_use(&claim, claimed, result, NULL);
     if (result == CUDA_SUCCESS) {
-        record note = {.device = (uint16_t)claim.place.device};
+        record note = record_make(0, 0, claim.place.device);
         table_put(&greens, (uint64_t)(uintptr_t)*green, note, NULL, NULL);
         overhead_measure(claim.place.device);
     }

@@ -1,12 +1,11 @@
 #include "cuda/limbo.h"
 
-#include "cuda/linear.h"
 #include "cuda/stream.h"
 
 #define STREAMS_MAX 64 /* asked at once */
 
-static table waiting;    /* by address: the notes of linear.c */
-static table in_streams; /* by address: bytes is the stream's handle */
+static table waiting;    /* by address: the notes of linear.c, amount what is charged */
+static table in_streams; /* by address: amount and owner are the stream's handle */
 static uint32_t count;   /* in waiting */
 
 /* Streams whose handle does not name one stream for good are known by their context alone. */
@@ -14,26 +13,41 @@ static uint64_t handle_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? 0 : (uint64_t)(uintptr_t)stream;
 }
 
-void limbo_enter(uint64_t address, record note, CUstream stream) {
-    record place = {.bytes = handle_of(stream)};
-    if (place.bytes != 0) {
-        table_put(&in_streams, address, place, NULL, NULL);
+/* A handle has 48 bits; amount and owner of a record have 56. */
+static record of_handle(uint64_t handle) {
+    return record_make((uint32_t)handle, (uint32_t)(handle >> 32), 0);
+}
+
+static uint64_t to_handle(record place) {
+    return place.amount | (uint64_t)place.owner << 32;
+}
+
+static void release(uint64_t address, record note) {
+    struct leaving leaving = {.address = address, .note = note, .bytes = record_bytes(note)};
+    linear_released(&leaving);
+}
+
+void limbo_enter(const struct leaving *leaving, CUstream stream) {
+    record note = record_of_bytes(leaving->bytes, leaving->note.owner, leaving->note.device);
+    record old;
+    bool had;
+    note.flags = leaving->note.flags;
+    linear_detach(leaving);
+    if (handle_of(stream) != 0) {
+        table_put(&in_streams, leaving->address, of_handle(handle_of(stream)), NULL, NULL);
     }
-    if (table_put(&waiting, address, note, NULL, NULL)) {
+    if (!table_put(&waiting, leaving->address, note, &old, &had)) {
+        return;
+    }
+    if (had) { /* the address was given again, so the free before this one is done */
+        release(leaving->address, old);
+    } else {
         __atomic_add_fetch(&count, 1, __ATOMIC_RELEASE);
     }
 }
 
 static bool is_empty(void) {
     return __atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0;
-}
-
-static void release(uint64_t address) {
-    record note;
-    if (table_take(&waiting, address, &note)) {
-        __atomic_sub_fetch(&count, 1, __ATOMIC_RELAXED);
-        linear_release(address, note);
-    }
 }
 
 /* Addresses found by a sweep, released a batch at a time: a sweep's visit holds a lock. */
@@ -45,7 +59,7 @@ struct batch {
 
 static bool of_stream(uint64_t address, record *place, void *arg) {
     struct batch *batch = arg;
-    if (place->bytes != batch->match || batch->size == 256) {
+    if (to_handle(*place) != batch->match || batch->size == 256) {
         return false;
     }
     batch->addresses[batch->size++] = address;
@@ -66,8 +80,12 @@ static void release_all(table *t, bool (*visit)(uint64_t, record *, void *), uin
         batch.size = 0;
         table_sweep(t, visit, &batch);
         for (unsigned i = 0; i < batch.size; i++) {
+            record note;
             table_take(&in_streams, batch.addresses[i], NULL);
-            release(batch.addresses[i]);
+            if (table_take(&waiting, batch.addresses[i], &note)) {
+                __atomic_sub_fetch(&count, 1, __ATOMIC_RELAXED);
+                release(batch.addresses[i], note);
+            }
         }
     } while (batch.size == 256);
 }
@@ -86,7 +104,7 @@ void limbo_context_done(uint32_t owner) {
 
 static bool forget_stream(uint64_t address, record *place, void *handle) {
     (void)address;
-    return place->bytes == *(const uint64_t *)handle;
+    return to_handle(*place) == *(const uint64_t *)handle;
 }
 
 void limbo_stream_destroyed(CUstream stream) {
@@ -105,12 +123,12 @@ static bool collect(uint64_t address, record *place, void *arg) {
     struct streams *streams = arg;
     (void)address;
     for (unsigned i = 0; i < streams->size; i++) {
-        if (streams->handles[i] == place->bytes) {
+        if (streams->handles[i] == to_handle(*place)) {
             return false;
         }
     }
     if (streams->size < STREAMS_MAX) {
-        streams->handles[streams->size++] = place->bytes;
+        streams->handles[streams->size++] = to_handle(*place);
     }
     return false;
 }

@@ -5,11 +5,10 @@
 #ifndef DIVVY_CUDA_LIMBO_H
 #define DIVVY_CUDA_LIMBO_H
 
-#include "cuda/driver.h"
-#include "cuda/table.h"
+#include "cuda/linear.h"
 
-/* The free of an allocation, whose note was taken out, was put into a stream. */
-DV_HIDDEN void limbo_enter(uint64_t address, record note, CUstream stream);
+/* The free of an allocation that was taken out was put into a stream. */
+DV_HIDDEN void limbo_enter(const struct leaving *leaving, CUstream stream);
 
 /* All work of a stream, of a context, is done. */
 DV_HIDDEN void limbo_stream_done(CUstream stream);

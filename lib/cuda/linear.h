@@ -1,5 +1,6 @@
 /*
- * Allocations that are known by their address: linear, pitched and managed memory.
+ * Allocations that are known by their address: linear, pitched and managed memory, and the blocks that
+ * they touch.
  */
 #ifndef DIVVY_CUDA_LINEAR_H
 #define DIVVY_CUDA_LINEAR_H
@@ -11,19 +12,29 @@
  * the claim is settled to nothing, and the caller gives the memory back to the driver. */
 DV_HIDDEN bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes);
 
-/* Takes the note out before a driver call that frees the memory; false if there is none. */
-DV_HIDDEN bool linear_take(uint64_t address, record *note);
-/* The driver refused to free it. */
-DV_HIDDEN void linear_put_back(uint64_t address, record note);
+/* An allocation that is being freed. */
+struct leaving {
+    uint64_t address;
+    record note;
+    uint64_t bytes; /* charged to this process alone for it; pending in the ledger */
+};
+
+/* Before the driver frees an allocation: takes it out, so that a thread that gets the address next
+ * finds it free. False if it is none of these. Then one of the three. */
+DV_HIDDEN bool linear_take(uint64_t address, struct leaving *leaving);
 /* The driver has freed it. */
-DV_HIDDEN void linear_release(uint64_t address, record note);
+DV_HIDDEN void linear_freed(const struct leaving *leaving);
+/* The driver refused. */
+DV_HIDDEN void linear_put_back(const struct leaving *leaving);
+/* The driver will free it some time: it stays charged. Ends with linear_released. */
+DV_HIDDEN void linear_detach(const struct leaving *leaving);
+DV_HIDDEN void linear_released(const struct leaving *leaving);
 
 /* Marks an allocation whose fully covered blocks the share has taken over from this process, because
  * other processes can open them; its free gives back only the others. False, with nothing changed, if
  * address is not the start of an allocation or is marked already; *note tells what was found. */
 DV_HIDDEN bool linear_mark_exported(uint64_t address, record *note);
 DV_HIDDEN void linear_unmark_exported(uint64_t address);
-#define LINEAR_EXPORTED 1u /* in the flags of a note */
 
 /* A context has ended, and all its memory with it. */
 DV_HIDDEN void linear_context_ended(uint32_t owner);

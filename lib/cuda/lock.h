@@ -1,9 +1,9 @@
 /*
  * A lock among the threads of one process, for sections of some tens of nanoseconds.
  *
- * Lock order in this library: the lock of the memory objects (objects.c), then a table's shard, then
- * a device's figures (overhead.c). None is ever held across a call into the driver or the ledger of
- * the share, except that a device's figures are held over dv_overhead, which is bounded.
+ * Lock order in this library: the lock of the memory objects (object.c), then a table's shard; the
+ * others are taken alone. None is ever held across a call into the driver, and none across one into
+ * the ledger of the share but a device's figures (overhead.c), over dv_overhead, which is bounded.
  * Not for signal handlers. A fork child starts with every lock free (tenant.c).
  */
 #ifndef DIVVY_CUDA_LOCK_H
@@ -12,29 +12,50 @@
 #include <linux/futex.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-/* 0 free, 1 held, 2 held and others may sleep. All zero is a free lock. */
+#define LOCK_SPINS 200         /* a section's length, some times over */
+#define LOCK_SLEEP_NS 1000000L /* longest sleep of a waiter whose waking was missed */
+
+/* All zero is a free lock. */
 typedef struct lock {
-    uint32_t state;
+    uint32_t held;
+    uint32_t waiters;
 } lock;
 
-static inline void lock_wait(lock *l) {
-    while (__atomic_exchange_n(&l->state, 2, __ATOMIC_ACQUIRE) != 0) {
-        syscall(SYS_futex, &l->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+static inline int lock_try(lock *l) {
+    uint32_t no = 0;
+    return __atomic_compare_exchange_n(&l->held, &no, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static void lock_wait(lock *l) __attribute__((noinline, cold, unused));
+static void lock_wait(lock *l) {
+    const struct timespec most = {.tv_nsec = LOCK_SLEEP_NS};
+    for (int i = 0; i < LOCK_SPINS; i++) {
+        if (__atomic_load_n(&l->held, __ATOMIC_RELAXED) == 0 && lock_try(l)) {
+            return;
+        }
     }
+    __atomic_add_fetch(&l->waiters, 1, __ATOMIC_SEQ_CST);
+    while (!lock_try(l)) {
+        syscall(SYS_futex, &l->held, FUTEX_WAIT_PRIVATE, 1, &most, NULL, 0);
+    }
+    __atomic_sub_fetch(&l->waiters, 1, __ATOMIC_RELAXED);
 }
 
 static inline void lock_take(lock *l) {
-    uint32_t free = 0;
-    if (!__atomic_compare_exchange_n(&l->state, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    if (__builtin_expect(!lock_try(l), 0)) {
         lock_wait(l);
     }
 }
 
+/* A plain store frees the lock: half the price of an exchange. A waiter that came between the store and
+ * the look at waiters is not woken; its sleep is short. */
 static inline void lock_give(lock *l) {
-    if (__atomic_exchange_n(&l->state, 0, __ATOMIC_RELEASE) == 2) {
-        syscall(SYS_futex, &l->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    __atomic_store_n(&l->held, 0, __ATOMIC_RELEASE);
+    if (__builtin_expect(__atomic_load_n(&l->waiters, __ATOMIC_RELAXED) != 0, 0)) {
+        syscall(SYS_futex, &l->held, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
 }
 

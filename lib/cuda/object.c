@@ -37,8 +37,8 @@ static lock guard;
 static struct object *chunks[CHUNKS_MAX];
 static uint32_t made;   /* objects ever made, used or not */
 static uint32_t unused; /* place + 1 of the first, 0 if none */
-static table handles;   /* bytes: holds; owner: place of the object */
-static table mappings;  /* by address; bytes: size; owner: place; flags: LEAVING */
+static table handles;   /* amount: holds; owner: place of the object */
+static table mappings;  /* by address; amount: size; owner: place; flags: LEAVING */
 static struct export exports[EXPORTS_MAX];
 
 #define LEAVING 1u /* a driver call that unmaps it is under way */
@@ -100,8 +100,7 @@ static void end_if_unheld(uint32_t place, struct ended *ended) {
 
 /* Adds a hold of a handle to an object. */
 static bool hold(object_handle handle, uint32_t place) {
-    record after, fresh = {.owner = place};
-    if (!table_count(&handles, handle, 1, fresh, &after)) {
+    if (!table_count_up(&handles, handle, record_make(0, place, 0))) {
         return false;
     }
     at(place)->handles++;
@@ -140,10 +139,9 @@ static struct object *begin_use(struct object_use *use, object_handle handle) {
 }
 
 bool object_release(struct object_use *use, object_handle handle) {
-    record after;
     lock_take(&guard);
     struct object *object = begin_use(use, handle);
-    if (object != NULL && table_count(&handles, handle, -1, (record){0}, &after)) {
+    if (object != NULL && table_count_down(&handles, handle)) {
         object->handles--;
     }
     lock_give(&guard);
@@ -174,7 +172,7 @@ bool object_map(struct object_use *use, object_handle handle, uint64_t end) {
 
 bool object_mapped(const struct object_use *use, uint64_t address, uint64_t bytes, bool done,
                    struct ended *ended) {
-    record old, note = {.bytes = bytes, .owner = use->object};
+    record old, note = record_of_bytes(bytes, use->object, 0);
     bool had = false;
     lock_take(&guard);
     struct object *object = at(use->object);
@@ -207,7 +205,7 @@ void object_unmap(uint64_t address, uint64_t bytes) {
     record note;
     uint64_t end = address + bytes;
     lock_take(&guard);
-    for (; address != 0 && next_mapping(&address, end, &note); address += note.bytes) {
+    for (; address != 0 && next_mapping(&address, end, &note); address += record_bytes(note)) {
         note.flags = LEAVING;
         table_put(&mappings, address, note, NULL, NULL);
     }
@@ -218,7 +216,7 @@ void object_unmapped(uint64_t address, uint64_t bytes, bool done, struct ended *
     record note;
     uint64_t end = address + bytes;
     lock_take(&guard);
-    for (; address != 0 && next_mapping(&address, end, &note); address += note.bytes) {
+    for (; address != 0 && next_mapping(&address, end, &note); address += record_bytes(note)) {
         if (note.flags != LEAVING) {
             continue; /* mapped anew by another thread, which has counted the old one out */
         }
@@ -241,7 +239,7 @@ struct search {
 
 static bool covers(uint64_t address, record *note, void *arg) {
     struct search *search = arg;
-    if (search->address - address < note->bytes) {
+    if (search->address - address < record_bytes(*note)) {
         search->object = note->owner + 1;
     }
     return false;

@@ -53,7 +53,7 @@ static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
         pool->used = true;
         unsigned place = (unsigned)(pool - pools);
         pools_end = place >= pools_end ? place + 1 : pools_end;
-        record note = {.owner = place};
+        record note = record_make(0, place, device);
         pool->used = table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
         pool = pool->used ? pool : NULL;
     }
@@ -157,7 +157,7 @@ static bool fits(struct claim *claim, uint64_t more) {
 }
 
 CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address) {
-    record note = {.owner = (uint32_t)(pool - pools)};
+    record note = record_make(0, (uint32_t)(pool - pools), 0);
     if (!table_put(&pointers, address, note, NULL, NULL)) {
         claim_settle(claim, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -244,7 +244,7 @@ void pool_ended(struct pool *pool, CUmemoryPool handle, bool destroyed) {
     if (destroyed) {
         end_if_unused(pool);
     } else {
-        record note = {.owner = (uint32_t)(pool - pools)};
+        record note = record_make(0, (uint32_t)(pool - pools), 0);
         table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
     }
 }

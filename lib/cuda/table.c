@@ -1,22 +1,14 @@
 #define _GNU_SOURCE
 #include "cuda/table.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define FIRST_CAPACITY 128u /* cells; three quarters of a page */
 
-/* Fibonacci hashing: device addresses differ in their middle bits, the product's top bits mix them. */
-static uint64_t hash(uint64_t key) {
-    return key * 0x9e3779b97f4a7c15u;
-}
-
-static struct shard *shard_of(table *t, uint64_t h) {
-    return &t->shards[h >> 58];
-}
-
 static uint32_t home(const struct shard *s, uint64_t key) {
-    return (uint32_t)(hash(key) >> 26) & (s->capacity - 1);
+    return (uint32_t)(table_hash(key) >> 26) & (s->capacity - 1);
 }
 
 /* The key's cell, or the empty one where it would go. */
@@ -28,12 +20,12 @@ static struct cell *probe(const struct shard *s, uint64_t key) {
     return &s->cells[at];
 }
 
-static struct cell *find(const struct shard *s, uint64_t key) {
+record *shard_find(struct shard *s, uint64_t key) {
     if (s->used == 0) {
         return NULL;
     }
     struct cell *cell = probe(s, key);
-    return cell->key == key ? cell : NULL;
+    return cell->key == key ? &cell->value : NULL;
 }
 
 static bool grow(struct shard *s) {
@@ -60,25 +52,27 @@ static bool grow(struct shard *s) {
     return true;
 }
 
-/* The key's cell, made empty-valued if absent; NULL if there is no memory. */
-static struct cell *claim(struct shard *s, uint64_t key, bool *had) {
-    struct cell *cell = find(s, key);
-    *had = cell != NULL;
-    if (cell != NULL) {
-        return cell;
+record *shard_claim(struct shard *s, uint64_t key, bool *had) {
+    struct cell *cell = s->used > 0 ? probe(s, key) : NULL;
+    *had = cell != NULL && cell->key == key;
+    if (*had) {
+        return &cell->value;
     }
-    if (s->used >= s->capacity / 4 * 3 && !grow(s)) {
-        return NULL;
+    if (cell == NULL || s->used >= s->capacity / 4 * 3) {
+        if (s->used >= s->capacity / 4 * 3 && !grow(s)) {
+            return NULL;
+        }
+        cell = probe(s, key);
     }
-    cell = probe(s, key);
     *cell = (struct cell){.key = key};
     s->used++;
-    return cell;
+    return &cell->value;
 }
 
 /* Removes without a tombstone: later cells of the same run move up if their home allows it. */
-static void erase(struct shard *s, struct cell *cell) {
+void shard_erase(struct shard *s, record *value) {
     uint32_t mask = s->capacity - 1;
+    struct cell *cell = (struct cell *)((char *)value - offsetof(struct cell, value));
     uint32_t hole = (uint32_t)(cell - s->cells);
     for (uint32_t at = (hole + 1) & mask; s->cells[at].key != 0; at = (at + 1) & mask) {
         uint32_t distance_home = (at - home(s, s->cells[at].key)) & mask;
@@ -92,67 +86,71 @@ static void erase(struct shard *s, struct cell *cell) {
 }
 
 bool table_put(table *t, uint64_t key, record value, record *old, bool *had) {
-    struct shard *s = shard_of(t, hash(key));
+    struct shard *s = table_shard(t, key);
     bool present;
     lock_take(&s->lock);
-    struct cell *cell = claim(s, key, &present);
-    if (cell != NULL) {
+    record *place = shard_claim(s, key, &present);
+    if (place != NULL) {
         if (old != NULL) {
-            *old = cell->value;
+            *old = *place;
         }
-        cell->value = value;
+        *place = value;
     }
     lock_give(&s->lock);
     if (had != NULL) {
         *had = present;
     }
-    return cell != NULL;
+    return place != NULL;
 }
 
 bool table_take(table *t, uint64_t key, record *value) {
-    struct shard *s = shard_of(t, hash(key));
+    struct shard *s = table_shard(t, key);
     lock_take(&s->lock);
-    struct cell *cell = find(s, key);
-    if (cell != NULL) {
+    record *place = shard_find(s, key);
+    if (place != NULL) {
         if (value != NULL) {
-            *value = cell->value;
+            *value = *place;
         }
-        erase(s, cell);
+        shard_erase(s, place);
     }
     lock_give(&s->lock);
-    return cell != NULL;
+    return place != NULL;
 }
 
 bool table_get(table *t, uint64_t key, record *value) {
-    struct shard *s = shard_of(t, hash(key));
+    struct shard *s = table_shard(t, key);
     lock_take(&s->lock);
-    const struct cell *cell = find(s, key);
-    if (cell != NULL) {
-        *value = cell->value;
+    const record *place = shard_find(s, key);
+    if (place != NULL) {
+        *value = *place;
     }
     lock_give(&s->lock);
-    return cell != NULL;
+    return place != NULL;
 }
 
-bool table_count(table *t, uint64_t key, int64_t delta, record fresh, record *after) {
-    struct shard *s = shard_of(t, hash(key));
-    bool had, done = false;
+bool table_count_up(table *t, uint64_t key, record fresh) {
+    struct shard *s = table_shard(t, key);
+    bool had;
     lock_take(&s->lock);
-    struct cell *cell = delta > 0 ? claim(s, key, &had) : find(s, key);
-    if (cell != NULL && (delta > 0 || cell->value.bytes >= (uint64_t)-delta)) {
-        if (delta > 0 && !had) {
-            cell->value = fresh;
-            cell->value.bytes = 0;
-        }
-        cell->value.bytes += (uint64_t)delta;
-        *after = cell->value;
-        if (cell->value.bytes == 0) {
-            erase(s, cell);
-        }
-        done = true;
+    record *place = shard_claim(s, key, &had);
+    if (place != NULL) {
+        uint32_t before = had ? place->amount : 0;
+        *place = had ? *place : fresh;
+        place->amount = before + 1;
     }
     lock_give(&s->lock);
-    return done;
+    return place != NULL;
+}
+
+bool table_count_down(table *t, uint64_t key) {
+    struct shard *s = table_shard(t, key);
+    lock_take(&s->lock);
+    record *place = shard_find(s, key);
+    if (place != NULL && --place->amount == 0) {
+        shard_erase(s, place);
+    }
+    lock_give(&s->lock);
+    return place != NULL;
 }
 
 void table_sweep(table *t, bool (*visit)(uint64_t key, record *value, void *arg), void *arg) {
@@ -163,7 +161,7 @@ void table_sweep(table *t, bool (*visit)(uint64_t key, record *value, void *arg)
         for (uint32_t at = 0; at < s->capacity && s->used > 0;) {
             struct cell *cell = &s->cells[at];
             if (cell->key != 0 && visit(cell->key, &cell->value, arg)) {
-                erase(s, cell);
+                shard_erase(s, &cell->value);
             } else {
                 at++;
             }

@@ -1,9 +1,9 @@
 /*
  * A concurrent map from a 64-bit key (a device address, a driver handle) to a small record.
  *
- * Split into shards by the key's hash, each an open-addressing table under its own lock, so that
- * threads seldom meet and a lookup touches two cache lines. Memory comes from mmap, never from
- * malloc: a program's allocator may itself call CUDA. Keys are never 0.
+ * Split into shards, each an open-addressing table under its own lock, so that threads seldom meet and
+ * a lookup touches two cache lines. Memory comes from mmap, never from malloc: a program's allocator
+ * may itself call CUDA. Keys are never 0.
  */
 #ifndef DIVVY_CUDA_TABLE_H
 #define DIVVY_CUDA_TABLE_H
@@ -13,13 +13,31 @@
 
 #include "cuda/lock.h"
 
-/* What the tables hold; each user says what the fields mean to it. */
+/* What the tables hold; each user says what the fields mean to it. Small, so that four cells fit into
+ * a cache line: with many allocations the lines touched are what a lookup costs. */
 typedef struct record {
-    uint64_t bytes;
-    uint32_t owner;
-    uint16_t device;
-    uint16_t flags;
+    uint32_t amount; /* a count, or bytes in grains */
+    uint32_t owner : 24;
+    uint32_t device : 4; /* number in the share */
+    uint32_t flags : 4;
 } record;
+
+/* The driver aligns device memory to 256 bytes at least, so that an amount rounded up to grains touches
+ * no block that the bytes do not. */
+#define GRAIN_BYTES 256u
+#define GRAINS_MAX_BYTES ((uint64_t)UINT32_MAX * GRAIN_BYTES) /* 1 TiB */
+#define OWNER_MAX ((UINT32_C(1) << 24) - 1)
+
+static inline record record_make(uint32_t amount, uint32_t owner, unsigned device) {
+    return (record){.amount = amount, .owner = owner & OWNER_MAX, .device = device & 15};
+}
+/* For at most GRAINS_MAX_BYTES. */
+static inline record record_of_bytes(uint64_t bytes, uint32_t owner, unsigned device) {
+    return record_make((uint32_t)((bytes + GRAIN_BYTES - 1) / GRAIN_BYTES), owner, device);
+}
+static inline uint64_t record_bytes(record r) {
+    return (uint64_t)r.amount * GRAIN_BYTES;
+}
 
 struct cell {
     uint64_t key; /* 0: empty */
@@ -39,6 +57,25 @@ typedef struct table {
     struct shard shards[TABLE_SHARDS];
 } table;
 
+static inline uint64_t table_hash(uint64_t n) {
+    /* Fibonacci hashing: addresses differ in their middle bits, the product's top bits mix them. */
+    return n * 0x9e3779b97f4a7c15u;
+}
+
+/* Several steps under one lock: the shard of a group of keys, and what can be done while it is held.
+ * A key must always be used with the same group; the functions on whole tables below use the key as
+ * its own group. */
+static inline struct shard *table_shard(struct table *t, uint64_t group) {
+    return &t->shards[table_hash(group) >> 58];
+}
+
+/* The key's record, or NULL. Valid until the shard is changed or given back. */
+record *shard_find(struct shard *s, uint64_t key);
+/* The same, made (zero) if absent; *had tells. NULL if there is no memory. */
+record *shard_claim(struct shard *s, uint64_t key, bool *had);
+/* Removes what one of the two returned. */
+void shard_erase(struct shard *s, record *value);
+
 /* Adds or replaces. Whatever stood under the key is written to *old, whose absence shows in *had;
  * both may be NULL. False if there is no memory: the table is as before. */
 bool table_put(table *t, uint64_t key, record value, record *old, bool *had);
@@ -49,10 +86,11 @@ bool table_take(table *t, uint64_t key, record *value);
 /* Copies the record; false if there is nothing under the key. */
 bool table_get(table *t, uint64_t key, record *value);
 
-/* Adds delta to the field bytes of the record, which is made (zero, with `fresh` for its other fields)
- * if absent and removed when the sum is 0. Writes the record after the addition to *after. False, with
- * nothing changed, if there is no memory or if delta would take the sum below 0. */
-bool table_count(table *t, uint64_t key, int64_t delta, record fresh, record *after);
+/* Adds 1 to the amount of the record, which is made as `fresh`, with amount 1, if absent. False if there
+ * is no memory. */
+bool table_count_up(table *t, uint64_t key, record fresh);
+/* Takes 1 away and removes the record at 0. False if there is none. */
+bool table_count_down(table *t, uint64_t key);
 
 /* Calls visit for every record, one shard's lock held: it must not call the driver or this table, but
  * may change the record. Removes those for which it returns true. */
