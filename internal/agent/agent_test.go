@@ -1,0 +1,292 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+const (
+	gib     = 1 << 30
+	firstID = "GPU-00000000-0000-4000-8000-000000000001"
+	otherID = "GPU-00000000-0000-4000-8000-000000000002"
+)
+
+// pages is a backend that makes tenants of pages alone.
+type pages struct {
+	dir     string
+	fail    error // of Apply
+	applied atomic.Int32
+}
+
+func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
+	return []backend.GPU{
+		{Index: 0, UUID: firstID, Total: 81 * gib, Reserved: gib, ContextBytes: gib / 2},
+		{Index: 1, UUID: otherID, Total: 24 * gib, ContextBytes: gib / 2},
+	}, nil
+}
+
+func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
+	dir := filepath.Join(b.dir, t.ID)
+	step := pageStep{backend: b, dir: dir, tenant: t}
+	return &backend.Plan{Dir: dir, Steps: []backend.Step{step}, Edits: edits.Edits{Env: []edits.Env{{Name: "T", Value: dir}}}}, nil
+}
+
+func (b *pages) Apply(ctx context.Context, p *backend.Plan) error { return p.Apply(ctx) }
+func (b *pages) Health(context.Context) error                     { return nil }
+func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.RemoveAll(p.Dir) }
+
+func (b *pages) Change(_ context.Context, dir string, t backend.Tenant) error {
+	return page.UpdateConfig(filepath.Join(dir, "config"), func(c *page.Config) {
+		for i, s := range t.Shares {
+			c.Device[i].Limit, c.Device[i].Cores = s.Limit, uint32(s.Cores)
+		}
+	})
+}
+
+type pageStep struct {
+	backend *pages
+	dir     string
+	tenant  backend.Tenant
+}
+
+func (s pageStep) Apply() error {
+	s.backend.applied.Add(1)
+	if s.backend.fail != nil {
+		return s.backend.fail
+	}
+	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), ID: page.Text64(s.tenant.ID)}
+	for i, share := range s.tenant.Shares {
+		c.Device[i].Limit = share.Limit
+	}
+	return errors.Join(
+		os.MkdirAll(s.dir, 0o700),
+		page.WriteConfig(filepath.Join(s.dir, "config"), c, 0o600),
+		page.CreateState(filepath.Join(s.dir, "state"), len(s.tenant.Shares), -1))
+}
+
+func (s pageStep) Undo() error { return os.RemoveAll(s.dir) }
+
+// lister is a driver that lists what the test puts there.
+type lister struct {
+	processes atomic.Pointer[[]nvml.Process]
+}
+
+func (l *lister) Version() nvml.Version    { return nvml.Version{Driver: "550.1"} }
+func (l *lister) Used(int) (uint64, error) { return 0, nil }
+func (l *lister) list(p ...nvml.Process)   { l.processes.Store(&p) }
+func (l *lister) Processes(gpu int) ([]nvml.Process, error) {
+	if p := l.processes.Load(); p != nil && gpu == 0 {
+		return *p, nil
+	}
+	return nil, nil
+}
+
+// node is one machine on which agents come and go.
+type node struct {
+	t       *testing.T
+	dir     string
+	backend *pages
+	driver  *lister
+	reaps   atomic.Int32
+	// interval of the agents to come; an hour leaves notices alone.
+	interval time.Duration
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	dir := t.TempDir()
+	return &node{t: t, dir: dir, backend: &pages{dir: filepath.Join(dir, "tenants")}, driver: &lister{}, interval: time.Hour}
+}
+
+// reap does what divvy-reap does: it frees the slots of the dead.
+func (n *node) reap(_ context.Context, dir string, _ int) error {
+	n.reaps.Add(1)
+	file, err := os.OpenFile(filepath.Join(dir, "state"), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	snapshot, err := page.ReadState(file.Name(), 1)
+	if err != nil {
+		return err
+	}
+	for _, p := range snapshot.Processes {
+		if !p.Live {
+			writeSlot(file, p.Slot, 0, 0)
+		}
+	}
+	return nil
+}
+
+// running is one agent of the node.
+type running struct {
+	*Agent
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func (n *node) start() *running {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	a, err := New(ctx, Config{
+		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")),
+		Log: slog.New(slog.DiscardHandler), Interval: n.interval, Now: time.Now, PIDNamespace: 1,
+	})
+	if err != nil {
+		cancel()
+		n.t.Fatal(err)
+	}
+	r := &running{Agent: a, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		a.Run(ctx)
+		close(r.done)
+	}()
+	n.t.Cleanup(r.stopAgent)
+	return r
+}
+
+func (r *running) stopAgent() {
+	r.cancel()
+	<-r.done
+}
+
+// asker is a process that asks for a tenant.
+type asker struct {
+	cmd    *exec.Cmd
+	peer   *control.Peer
+	hangUp func()
+}
+
+func (n *node) asker(uid int) *asker {
+	n.t.Helper()
+	return n.askerOf(uid, exec.Command("sleep", "1000"))
+}
+
+func (n *node) askerOf(uid int, cmd *exec.Cmd) *asker {
+	n.t.Helper()
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	a := &asker{cmd: cmd, peer: control.NewPeer(cmd.Process.Pid, uid, done), hangUp: func() { close(done) }}
+	n.t.Cleanup(a.kill)
+	return a
+}
+
+func (a *asker) kill() {
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait()
+}
+
+func ask(memory uint64) control.CreateParams {
+	return control.CreateParams{
+		Request: v1alpha1.ShareRequest{Memory: v1alpha1.Bytes(memory)}, Layer: control.LayerEnv, Command: []string{"/usr/bin/Train_it", "x"},
+	}
+}
+
+func (n *node) grant(r *running, a *asker, p control.CreateParams) *control.Created {
+	n.t.Helper()
+	created, err := r.create(n.t.Context(), a.peer, p)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return created
+}
+
+func (n *node) list(r *running) *control.Listing {
+	n.t.Helper()
+	l, err := r.list(n.t.Context(), nil, struct{}{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return l
+}
+
+// slot is a process of a tenant, played by the test: it holds the slot's lock.
+type slot struct {
+	file *os.File
+	at   int
+}
+
+func writeSlot(file *os.File, at int, pid uint32, units uint32) {
+	word := func(offset int64, value uint32) {
+		var data [4]byte
+		binary.LittleEndian.PutUint32(data[:], value)
+		if _, err := file.WriteAt(data[:], offset); err != nil {
+			panic(err)
+		}
+	}
+	word(page.OffsetOfStateSlotCount, 8)
+	slot := int64(page.OffsetOfStateSlot + at*page.SizeOfSlot)
+	word(slot+page.OffsetOfSlotPID, pid)
+	word(slot+page.OffsetOfSlotPIDNamespace, 1)
+	word(page.SizeOfState+page.OffsetOfGPUAmounts, units)
+	record := int64(page.SizeOfState + page.OffsetOfGPURecord + at*page.SizeOfRecord)
+	word(record+page.OffsetOfRecordIntent+page.OffsetOfIntentCharged, units)
+}
+
+// enter makes a process of a tenant use some memory of its first GPU.
+func (n *node) enter(dir string, at, pid int, bytes uint64) *slot {
+	n.t.Helper()
+	file, err := os.OpenFile(filepath.Join(dir, "state"), os.O_RDWR, 0)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: page.LockBase + int64(at), Len: 1}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		n.t.Fatal(err)
+	}
+	writeSlot(file, at, uint32(pid), uint32(bytes/page.Unit))
+	s := &slot{file: file, at: at}
+	n.t.Cleanup(s.die)
+	return s
+}
+
+// die is what the kernel does when the process ends.
+func (s *slot) die() {
+	s.file.Close()
+}
+
+// leave is what a process does that ends in order.
+func (s *slot) leave() {
+	writeSlot(s.file, s.at, 0, 0)
+	s.file.Close()
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatalf("it did not happen that %s", what)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (n *node) gone(r *running, created *control.Created) func() bool {
+	return func() bool {
+		_, err := os.Stat(created.Tenant.Dir)
+		tenants, _ := r.Tenants()
+		return errors.Is(err, os.ErrNotExist) && tenants == 0
+	}
+}

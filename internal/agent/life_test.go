@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+func TestListShowsAShare(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(4*gib))
+	if len(created.Edits.Env) != 1 || created.Tenant.Name != "train_it" || created.Tenant.Shares[0].Limit != 4*gib {
+		t.Errorf("created %+v", created)
+	}
+	n.enter(created.Tenant.Dir, 3, 4711, 96<<20)
+	l := n.list(r)
+	if len(l.Tenants) != 1 || len(l.GPUs) != 2 {
+		t.Fatalf("listing %+v", l)
+	}
+	// The smaller GPU is the fuller one; 4 GiB go there.
+	if g := l.GPUs[1]; g.Granted != 4*gib || g.Capacity != 24*gib {
+		t.Errorf("GPU %+v", g)
+	}
+	s := l.Tenants[0].Shares[0]
+	if s.Used != 96<<20 || s.Peak != 96<<20 || s.Index != 1 || len(s.Process) != 1 || s.Process[0] != (control.Process{PID: 4711, Used: 96 << 20}) {
+		t.Errorf("share %+v", s)
+	}
+}
+
+// A tenant is held by its asker's process, then by its processes in slots.
+func TestShareEndsWithItsLastProcess(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(4*gib))
+	daemon := n.enter(created.Tenant.Dir, 0, 4711, gib)
+	a.hangUp()
+	a.kill()
+	eventually(t, "the asker is missed", func() bool { return !n.list(r).Tenants[0].Held })
+	if l := n.list(r); len(l.Tenants) != 1 || l.GPUs[1].Granted != 4*gib {
+		t.Fatalf("a share ended although a process is left: %+v", l)
+	}
+	daemon.leave()
+	eventually(t, "the tenant ends", n.gone(r, created))
+	if _, err := os.Stat(filepath.Join(n.dir, "tenants.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the checkpoint is left: %v", err)
+	}
+	if l := n.list(r); l.GPUs[1].Granted != 0 {
+		t.Errorf("granted %d", l.GPUs[1].Granted)
+	}
+}
+
+// A program that becomes another keeps its tenant although its connection ends.
+func TestProcessHoldsWithoutConnection(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(gib))
+	a.hangUp()
+	eventually(t, "the end of the connection is seen", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !r.tenants[created.Tenant.ID].connection
+	})
+	if l := n.list(r); len(l.Tenants) != 1 || !l.Tenants[0].Held {
+		t.Fatalf("tenants %+v", l.Tenants)
+	}
+	a.kill()
+	eventually(t, "the tenant ends", n.gone(r, created))
+}
+
+// Deaths are noticed by themselves: the sweep comes once an hour here. What the
+// reaper does to the page must not look like another death.
+func TestDeathIsReapedAtOnce(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	created := n.grant(r, n.asker(os.Getuid()), ask(4*gib))
+	process := n.enter(created.Tenant.Dir, 2, 4711, gib)
+	process.die()
+	eventually(t, "the dead is reaped", func() bool {
+		s, err := page.ReadState(filepath.Join(created.Tenant.Dir, "state"), 1)
+		return err == nil && !s.Dead() && s.Usage[0].Used == 0
+	})
+	var told bool
+	eventually(t, "it is told", func() bool {
+		for _, e := range n.list(r).Events {
+			told = told || e.Kind == control.EventReaped && strings.Contains(e.Text, "1024 MiB")
+		}
+		return told
+	})
+	eventually(t, "all notices are followed up", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.tenants[created.Tenant.ID].notices.Load() == 0
+	})
+	if got := n.reaps.Load(); got != 1 {
+		t.Errorf("reaped %d times", got)
+	}
+}
+
+func TestSweepFindsWhatNoNoticeTold(t *testing.T) {
+	n := newNode(t)
+	n.interval = 20 * time.Millisecond
+	r := n.start()
+	created := n.grant(r, n.asker(os.Getuid()), ask(4*gib))
+	r.deaths.remove(created.Tenant.ID)
+	n.enter(created.Tenant.Dir, 2, 4711, gib).die()
+	eventually(t, "the dead is reaped", func() bool { return n.reaps.Load() > 0 })
+}
+
+// Garbage in one tenant's page is that tenant's trouble.
+func TestGarbageIsReportedAndStaysAtHome(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	good := n.grant(r, n.asker(os.Getuid()), ask(gib))
+	a := n.asker(os.Getuid())
+	bad := n.grant(r, a, ask(gib))
+	n.enter(good.Tenant.Dir, 0, 4711, gib/2)
+	process := n.enter(bad.Tenant.Dir, 0, 4712, gib/2)
+	for _, damage := range []func(path string) error{
+		func(path string) error {
+			file, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = file.WriteAt([]byte(strings.Repeat("garbage!", 20000)), 0)
+			return errors.Join(err, file.Close())
+		},
+		func(path string) error { return os.Truncate(path, 10) },
+	} {
+		if err := damage(filepath.Join(bad.Tenant.Dir, "state")); err != nil {
+			t.Fatal(err)
+		}
+		l := n.list(r)
+		if len(l.Tenants) != 2 || l.Tenants[0].Fault != "" || l.Tenants[0].Shares[0].Used != gib/2 || l.Tenants[1].Fault == "" {
+			t.Fatalf("tenants %+v", l.Tenants)
+		}
+	}
+	// Its lock still tells that somebody lives, so its memory stays granted.
+	a.hangUp()
+	a.kill()
+	eventually(t, "the asker is missed", func() bool { return !n.list(r).Tenants[1].Held })
+	process.die()
+	eventually(t, "the damaged tenant ends", func() bool { return len(n.list(r).Tenants) == 1 })
+	faults := 0
+	for _, e := range n.list(r).Events {
+		if e.Kind == control.EventFault {
+			faults++
+		}
+	}
+	if faults < 1 || faults > 3 {
+		t.Errorf("%d faults told: %+v", faults, n.list(r).Events)
+	}
+}
+
+func TestRestartFindsTenantsAgain(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	stays, ends := n.asker(os.Getuid()), n.asker(os.Getuid())
+	kept := n.grant(r, stays, ask(6*gib))
+	lost := n.grant(r, ends, ask(gib))
+	n.enter(kept.Tenant.Dir, 0, 4711, gib)
+	r.stopAgent()
+	stays.hangUp() // the agent's end closes connections
+	ends.hangUp()
+	ends.kill()
+
+	r = n.start()
+	eventually(t, "the tenant that ended meanwhile is found out", func() bool {
+		_, err := os.Stat(lost.Tenant.Dir)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	l := n.list(r)
+	if len(l.Tenants) != 1 || l.Tenants[0].ID != kept.Tenant.ID || !l.Tenants[0].Held || l.Tenants[0].Shares[0].Used != gib {
+		t.Fatalf("tenants %+v", l.Tenants)
+	}
+	if l.GPUs[1].Granted != 6*gib {
+		t.Errorf("granted %d", l.GPUs[1].Granted)
+	}
+	if _, err := r.create(t.Context(), n.asker(os.Getuid()).peer, askOn("1", 19*gib)); control.CodeOf(err) != control.CodeRefused {
+		t.Errorf("the ledger forgot the tenant: %v", err)
+	}
+	stays.kill()
+	eventually(t, "the end of the old holder is seen", func() bool { return !n.list(r).Tenants[0].Held })
+}
+
+// An agent that died between the checkpoint and the page finishes the change.
+func TestRestartFinishesAChange(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	created := n.grant(r, n.asker(os.Getuid()), ask(6*gib))
+	r.mu.Lock()
+	r.tenants[created.Tenant.ID].Shares[0].Limit = 3 * gib
+	err := r.save()
+	r.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stopAgent()
+	n.start()
+	c, err := page.ReadConfig(filepath.Join(created.Tenant.Dir, "config"))
+	if err != nil || c.Device[0].Limit != 3*gib {
+		t.Errorf("limit %d, %v", c.Device[0].Limit, err)
+	}
+}
+
+func TestUnreadableCheckpointIsSetAside(t *testing.T) {
+	n := newNode(t)
+	path := filepath.Join(n.dir, "tenants.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := n.start()
+	if _, err := os.Stat(path + ".unreadable"); err != nil {
+		t.Error(err)
+	}
+	if l := n.list(r); len(l.Events) != 1 || l.Events[0].Kind != control.EventFault {
+		t.Errorf("events %+v", l.Events)
+	}
+}
+
+func askOn(gpu string, memory uint64) control.CreateParams {
+	p := ask(memory)
+	p.Request.GPU = gpu
+	return p
+}
+
+func TestFailedPreparationIsTakenBack(t *testing.T) {
+	n := newNode(t)
+	n.backend.fail = page.ErrFull
+	r := n.start()
+	if _, err := r.create(t.Context(), n.asker(os.Getuid()).peer, ask(gib)); !errors.Is(err, page.ErrFull) {
+		t.Errorf("%v, want ErrFull", err)
+	}
+	l := n.list(r)
+	if len(l.Tenants) != 0 || l.GPUs[0].Granted+l.GPUs[1].Granted != 0 {
+		t.Errorf("listing %+v", l)
+	}
+}
