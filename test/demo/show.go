@@ -195,7 +195,7 @@ func (s *show) oracle(ctx context.Context, steady *tenant) error {
 		return err
 	}
 	for _, t := range list.Tenants {
-		limits[t.Dir] = t.Shares[0].Limit
+		limits[t.ID] = t.Shares[0].Limit
 	}
 	steady.end()
 	a, err := steady.next(ctx)
