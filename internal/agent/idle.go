@@ -16,13 +16,15 @@ const (
 
 // idle watches for an agent that nobody needs.
 type idle struct {
+	patience, linger time.Duration // before and after the first use
+
 	mu      sync.Mutex
 	open    int
 	changed chan struct{}
 }
 
 func newIdle() *idle {
-	return &idle{changed: make(chan struct{})}
+	return &idle{patience: firstLinger, linger: linger, changed: make(chan struct{})}
 }
 
 // connections is told how many connections are open.
@@ -44,13 +46,13 @@ func (i *idle) state() (open int, changed <-chan struct{}) {
 // a waiting request. A program that connects just then finds the door closed
 // and starts another agent: see control.Ensure.
 func (i *idle) wait(ctx context.Context, a *Agent) {
-	patience := firstLinger
+	patience := i.patience
 	for {
 		open, connected := i.state()
 		tenants, changed := a.Tenants()
 		timeout := make(<-chan time.Time)
 		if open > 0 || tenants > 0 {
-			patience = linger
+			patience = i.linger
 		} else {
 			timeout = time.After(patience)
 		}

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+func (n *node) config(created *control.Created) page.Config {
+	n.t.Helper()
+	c, err := page.ReadConfig(filepath.Join(created.Tenant.Dir, "config"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// Stop ends the asker and its children, also those that ignore SIGTERM.
+func TestStop(t *testing.T) {
+	for name, script := range map[string]string{
+		"willing":   "sleep 1000 & sleep 1000 & wait",
+		"unwilling": `trap "" TERM; sleep 1000 & while :; do wait; sleep 1000; done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			r := n.start()
+			a := n.askerOf(os.Getuid(), exec.Command("sh", "-c", script))
+			pid := a.cmd.Process.Pid
+			eventually(t, "the children run", func() bool { return len(process.Descendants(pid)) > 0 })
+			family := process.Descendants(pid)
+			created := n.grant(r, a, ask(gib))
+			a.hangUp()
+			// A page that names somebody else's process must not get it killed.
+			bystander := exec.Command("sleep", "1000")
+			if err := bystander.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
+			slot := n.enter(created.Tenant.Dir, 0, bystander.Process.Pid, gib/2)
+			n.list(r)
+			slot.leave()
+
+			_, err := r.stop(t.Context(), a.peer, control.StopParams{Tenant: created.Tenant.ID, Grace: 300 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !n.gone(r, created)() {
+				t.Error("stop answered before the tenant had ended")
+			}
+			for _, id := range family {
+				if id.Alive() {
+					t.Errorf("process %d is left", id.PID)
+				}
+			}
+			if id, err := process.Find(bystander.Process.Pid); err != nil || !id.Alive() {
+				t.Error("a process that was only named in the page was killed")
+			}
+		})
+	}
+}
+
+func TestStopRefusesAStrangeGrace(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(gib))
+	for _, grace := range []time.Duration{-1, time.Hour} {
+		if _, err := r.stop(t.Context(), a.peer, control.StopParams{Tenant: created.Tenant.ID, Grace: grace}); control.CodeOf(err) != control.CodeInvalid {
+			t.Errorf("grace %s: %v", grace, err)
+		}
+	}
+}
+
+func TestProcessesOutsideAreTold(t *testing.T) {
+	n := newNode(t)
+	n.interval = 10 * time.Millisecond
+	r := n.start()
+	a := n.askerOf(os.Getuid(), exec.Command("sh", "-c", "sleep 1000 & wait"))
+	created := n.grant(r, a, askOn("0", gib))
+	eventually(t, "the child runs", func() bool { return len(process.Descendants(a.cmd.Process.Pid)) > 0 })
+	child := process.Descendants(a.cmd.Process.Pid)[0].PID
+	inSlot, stranger := n.asker(os.Getuid()).cmd.Process.Pid, n.asker(os.Getuid()).cmd.Process.Pid
+	slot := n.enter(created.Tenant.Dir, 0, inSlot, gib/2)
+	n.driver.list(nvml.Process{PID: inSlot, Used: 1}, nvml.Process{PID: stranger, Used: 2}, nvml.Process{PID: child, Used: 3}, nvml.Process{PID: 1 << 30})
+	want := map[int]string{stranger: "", child: created.Tenant.Name}
+	eventually(t, "those outside are listed", func() bool { return len(n.list(r).Outside) == len(want) })
+	for _, o := range n.list(r).Outside {
+		if tenant, ok := want[o.PID]; !ok || tenant != o.Tenant || o.UUID != firstID {
+			t.Errorf("outside %+v", o)
+		}
+	}
+	slot.leave()
+	eventually(t, "one that lost its slot is listed", func() bool { return len(n.list(r).Outside) == 3 })
+	n.driver.list()
+	eventually(t, "those that left are not", func() bool { return len(n.list(r).Outside) == 0 })
+	told := 0
+	for _, e := range n.list(r).Events {
+		if e.Kind == control.EventOutside {
+			told++
+		}
+	}
+	if told != 3 {
+		t.Errorf("told %d times: %+v", told, n.list(r).Events)
+	}
+}
+
+func TestTwoAgentsNeverServeOneGPU(t *testing.T) {
+	uuid := "GPU-" + t.Name() + "-" + filepath.Base(t.TempDir()) + time.Now().Format("150405.000000000")
+	claimed, err := claimAll(t.Context(), []string{uuid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = claimAll(t.Context(), []string{uuid + "-free", uuid})
+	if !errors.Is(err, ErrServed) || !strings.Contains(err.Error(), "another run directory") {
+		t.Errorf("%v, want ErrServed and who it is", err)
+	}
+	free, err := claimAll(t.Context(), []string{uuid + "-free"})
+	if err != nil {
+		t.Errorf("a failed attempt keeps a GPU: %v", err)
+	}
+	free.release()
+	claimed.release()
+	again, err := claimAll(t.Context(), []string{uuid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.release()
+}
+
+func TestIdle(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	i := newIdle()
+	i.patience, i.linger = time.Millisecond, time.Millisecond
+	i.connections(1)
+	ended := make(chan struct{})
+	go func() {
+		i.wait(context.Background(), r.Agent)
+		close(ended)
+	}()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(gib))
+	i.connections(0)
+	for range 100 { // several times longer than it lingers
+		n.list(r)
+	}
+	select {
+	case <-ended:
+		t.Fatal("it ended with a share")
+	default:
+	}
+	a.hangUp()
+	a.kill()
+	eventually(t, "the tenant ends", n.gone(r, created))
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it did not end after its last share")
+	}
+}
+
+func FuzzWatchesOf(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if got := watchesOf(data); len(got) > len(data)/16 {
+			t.Fatalf("%d events in %d bytes", len(got), len(data))
+		}
+	})
+}
