@@ -17,6 +17,17 @@ $(COMMON_TEST)/%: $(COMMON_OBJ)/test/%.o $(COMMON_OBJ)/test/tenant.o $(SHARE_OBJ
 
 $(COMMON_TEST)/crash: $(COMMON_OBJ)/test/crash_scenarios.o
 
+# Loaded twice by the test of processes.
+COPY := $(COMMON_TEST)/copy.so
+$(COPY): $(COMMON_OBJ)/test/copy.o $(SHARE_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(SOFLAGS) -o $@ $^
+
+$(COMMON_OBJ)/test/process.o: CFLAGS += -DCOPY_UNDER_TEST='"$(abspath $(COPY))"'
+$(COMMON_TEST)/process: | $(COPY)
+
+C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race crash reaper)
+
 REAP := $(B)/libexec/divvy/divvy-reap
 ALL_C += $(REAP)
 
@@ -27,3 +38,6 @@ $(COMMON_OBJ)/tools/%.o: lib/tools/%.c
 $(REAP): $(COMMON_OBJ)/tools/reap.o $(SHARE_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^
+
+$(COMMON_OBJ)/test/reaper.o: CFLAGS += -DREAPER_UNDER_TEST='"$(abspath $(REAP))"'
+$(COMMON_TEST)/reaper: | $(REAP)

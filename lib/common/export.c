@@ -11,6 +11,13 @@
 #define DEAD_SLICES 50u /* a reaper waits about 10 ms; another reap will come */
 #define LOOK_SLICES 32u /* how often a waiter asks whether the lock's holder lives */
 
+/* Takes the lock from a holder that is no process: dead and reaped by now, or never a slot. */
+static bool take_over(dv_share *share, uint32_t holder, unsigned slot) {
+    bool nobody =
+        holder > DV_PAGE_SLOTS || (!reap_one(share, holder - 1) && slot_vacant(share, holder - 1));
+    return nobody && swap32(&share->state->export_lock, holder, slot + 1);
+}
+
 bool lock_exports(dv_share *share, unsigned slot, bool dead) {
     dv_page_state *state = share->state;
     unsigned slices = dead ? DEAD_SLICES : OS_LOCK_SLICES;
@@ -22,8 +29,8 @@ bool lock_exports(dv_share *share, unsigned slot, bool dead) {
         if (dead && holder == slot + 1) {
             return true;
         }
-        if (holder != 0 && i % LOOK_SLICES == 1 && reap_one(share, holder - 1)) {
-            continue;
+        if (holder != 0 && i % LOOK_SLICES == 1 && take_over(share, holder, slot)) {
+            return true;
         }
         __atomic_store_n(&state->export_waiters, 1, __ATOMIC_SEQ_CST);
         os_futex_wait(&state->export_lock, holder, OS_LOCK_SLICE_NS);

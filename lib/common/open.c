@@ -160,7 +160,7 @@ static dv_status read_config(dv_share *share, dv_reason *reason) {
         uint32_t before = load32(&share->config->sequence);
         if (before % 2 == 0) {
             dv_status status = copy_config(share, reason);
-            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            load_fence();
             if (load32(&share->config->sequence) == before) {
                 return status;
             }

@@ -61,6 +61,18 @@ static enum found look_at(const dv_share *share, int file, unsigned slot) {
     return load32(&info->reaping) != 0 ? FOUND_REAPING : FOUND_LIVE;
 }
 
+/* True if no process has the slot and none is being reaped from it. */
+bool slot_vacant(dv_share *share, unsigned slot) {
+    int saved = errno;
+    int file = open_state(share, O_RDONLY);
+    bool locked = file < 0 || os_byte_locked(file, DV_PAGE_LOCK_BASE + slot);
+    if (file >= 0) {
+        close(file);
+    }
+    errno = saved;
+    return !locked && load32(&share->state->slot[slot].pid) == 0;
+}
+
 /* Tries to lock and reap a slot found dead. Returns true if nothing of it is left to be done, by us
  * or by the neighbour that was faster. */
 static bool reap_dead(dv_share *share, int file, unsigned slot, reap_visitor visit, void *arg,
@@ -89,6 +101,7 @@ dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg) {
     int saved = errno;
     int look = open_state(share, O_RDONLY), write = -1;
     unsigned count = look < 0 ? 0 : slot_count(share);
+    uint64_t end = os_now_ns() + DV_WAIT_NS;
     for (unsigned slot = 0; slot < count; slot++) {
         enum found found = look_at(share, look, slot);
         sweep.live += found == FOUND_LIVE;
@@ -96,6 +109,9 @@ dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg) {
             write = write < 0 ? open_state(share, O_RDWR) : write;
             bool gone = write >= 0 && reap_dead(share, write, slot, visit, arg, &sweep);
             sweep.unfinished += !gone;
+            if (!gone && os_now_ns() > end) {
+                break;
+            }
         }
         sweep.unfinished += found == FOUND_REAPING || (found == FOUND_DEAD && !share->writable);
     }

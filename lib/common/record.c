@@ -46,7 +46,7 @@ balance record_read(const dv_page_gpu *gpu, unsigned slot) {
     for (unsigned i = 0; i < READ_TRIES; i++) {
         uint64_t before = load64(&record->done);
         present = record_balance(record);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        load_fence();
         if (load64(&record->done) == before && load64(&record->sequence) - before <= 1) {
             break;
         }

@@ -105,6 +105,7 @@ static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t
 
 /* Locks the first slot whose process is gone, and frees it of that process's balance. */
 static int lock_slot(dv_share *share, int file) {
+    uint64_t end = os_now_ns() + DV_WAIT_NS;
     for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
         uint64_t bytes;
         if (!os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
@@ -114,6 +115,9 @@ static int lock_slot(dv_share *share, int file) {
             return (int)slot;
         }
         os_unlock_byte(file, DV_PAGE_LOCK_BASE + slot);
+        if (os_now_ns() > end) {
+            break;
+        }
     }
     return SLOT_NONE;
 }

@@ -115,6 +115,7 @@ DV_HERE int open_state(const dv_share *share, int flags);
 DV_HERE dv_status claim_slot(dv_share *share);
 DV_HERE bool slot_leaving(const dv_share *share, unsigned slot);
 DV_HERE bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes);
+DV_HERE bool slot_vacant(dv_share *share, unsigned slot);
 DV_HERE bool reap_one(dv_share *share, unsigned slot);
 DV_HERE dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg);
 

@@ -36,6 +36,13 @@ static inline bool swap64(uint64_t *word, uint64_t old, uint64_t new) {
     return __atomic_compare_exchange_n(word, &old, new, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
+/* Loads before stay before loads after. TSAN knows no fences, nor other processes. */
+static inline void load_fence(void) {
+#if !defined(__SANITIZE_THREAD__)
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
+
 /* The two halves of a ledger word as values. */
 typedef struct ledger_word {
     uint64_t amounts, tag;

@@ -145,3 +145,9 @@ void wait_killed(pid_t child) {
     CHECK(WIFSIGNALED(status));
     CHECK_EQUAL(WTERMSIG(status), SIGKILL);
 }
+
+void wait_stopped(pid_t child) {
+    int status;
+    CHECK_EQUAL(waitpid(child, &status, WUNTRACED), child);
+    CHECK(WIFSTOPPED(status));
+}

@@ -42,5 +42,6 @@ pid_t spawn(void (*body)(void *arg), void *arg);
 /* Waits for the child, which must have exited with status 0, or been killed by us. */
 void wait_exited(pid_t child);
 void wait_killed(pid_t child);
+void wait_stopped(pid_t child);
 
 #endif
