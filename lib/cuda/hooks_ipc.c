@@ -102,6 +102,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     record note;
     CUipcMemHandle got;
     CUdeviceptr base = address;
+    size_t bytes = 0;
     if (dv_depth > 0 || handle == NULL) {
         return DV_REAL(cuIpcGetMemHandle)(handle, address);
     }
@@ -109,8 +110,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    DV_CALL(cuMemGetAddressRange_v2, &base, NULL, address);
-    if (linear_mark_exported(base, &note)) {
+    if (DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address) == CUDA_SUCCESS &&
+        linear_mark_exported(base, bytes, &note)) {
         result = publish(base, &note, &got);
         if (result != CUDA_SUCCESS) {
             linear_unmark_exported(base);

@@ -30,10 +30,10 @@ DV_HIDDEN void linear_put_back(const struct leaving *leaving);
 DV_HIDDEN void linear_detach(const struct leaving *leaving);
 DV_HIDDEN void linear_released(const struct leaving *leaving);
 
-/* Marks an allocation whose fully covered blocks the share has taken over from this process, because
- * other processes can open them; its free gives back only the others. False, with nothing changed, if
- * address is not the start of an allocation or is marked already; *note tells what was found. */
-DV_HIDDEN bool linear_mark_exported(uint64_t address, record *note);
+/* Marks the allocation of so many bytes at address, of which the share takes over the fully covered
+ * blocks from this process, because other processes can open them; its free gives back only the
+ * others. False if it is none of ours or is marked already; else *note describes it. */
+DV_HIDDEN bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note);
 DV_HIDDEN void linear_unmark_exported(uint64_t address);
 
 /* A context has ended, and all its memory with it. */
