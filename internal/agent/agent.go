@@ -6,7 +6,7 @@
 // Locks: Agent.mu guards the tenants and the queue and is held while they are
 // saved, never while a tenant directory is made or a tenant's page is read.
 // Each tenant has a lock of its own around looking at its page, taken before
-// Agent.mu. Handlers of the control protocol may wait; loops may not.
+// Agent.mu; sweeping is taken before both. Handlers of the control protocol may wait; loops may not.
 package agent
 
 import (
@@ -55,6 +55,8 @@ type Agent struct {
 	gpus   []backend.GPU
 	deaths *deaths
 	events events
+
+	sweeping sync.Mutex // taken before everything else
 
 	mu      sync.Mutex // see the package comment
 	tenants map[string]*tenant
@@ -152,6 +154,8 @@ func (a *Agent) Run(ctx context.Context) {
 
 // sweep looks at everything, for what no notice was given of.
 func (a *Agent) sweep(ctx context.Context) {
+	a.sweeping.Lock()
+	defer a.sweeping.Unlock()
 	present := a.onGPUs(ctx)
 	for _, t := range a.all() {
 		a.lookAt(ctx, t)

@@ -8,9 +8,7 @@ import (
 )
 
 func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
-	for _, t := range a.all() {
-		a.lookAt(ctx, t)
-	}
+	a.sweep(ctx)
 	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list()}
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.view(t))
