@@ -144,16 +144,19 @@ static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word ne
         : "memory", "cc");
     return failed == 0;
 }
-#elif defined(__x86_64__) && defined(__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16)
-__extension__ typedef unsigned __int128 __attribute__((may_alias)) ledger_u128;
-
+#elif defined(__x86_64__)
+/* Not the compiler's builtin, which TSAN replaces by a lock of its own process. */
 static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word new) {
-    ledger_u128 *word = (ledger_u128 *)(void *)&gpu->amounts;
-    return __sync_bool_compare_and_swap(word, (ledger_u128)old.tag << 64 | old.amounts,
-                                        (ledger_u128) new.tag << 64 | new.amounts);
+    bool swapped;
+    __asm__ volatile("lock cmpxchg16b %[word]"
+                     : [word] "+m"(*(ledger_word *)(void *)&gpu->amounts), "=@ccz"(swapped),
+                       "+a"(old.amounts), "+d"(old.tag)
+                     : "b"(new.amounts), "c"(new.tag)
+                     : "memory");
+    return swapped;
 }
 #else
-#error "the ledger needs a 16-byte compare-and-swap: x86-64 with -mcx16, or aarch64"
+#error "the ledger needs a 16-byte compare-and-swap, written for x86-64 and aarch64"
 #endif
 
 #endif
