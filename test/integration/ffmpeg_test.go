@@ -26,11 +26,11 @@ const (
 
 // frames runs ffmpeg and returns the MD5 of each frame, without the header that
 // names the program's version.
-func frames(t *testing.T, dir, size string, before []string, filter string) ([]string, error) {
+func frames(t *testing.T, where place, size string, before []string, filter string) ([]string, error) {
 	t.Helper()
 	args := slices.Concat([]string{"-nostdin", "-loglevel", "error"}, before, picture(size),
 		[]string{"-vf", filter, "-f", "framemd5", "-"})
-	cmd := command(t, dir, program(t, "ffmpeg"), args...)
+	cmd := where(t, program(t, "ffmpeg"), args...)
 	var said strings.Builder
 	cmd.Stderr = &said
 	text, err := cmd.Output()
@@ -50,19 +50,22 @@ func TestVideoFrames(t *testing.T) {
 	program(t, "ffmpeg")
 	m := startMachine(t, "a100-80g")
 	share := m.tenant(t, 2<<30, 0)
-	want, err := frames(t, m.instance.Dir, "1280x720", nil, onCPU)
+	want, err := frames(t, m.outside(), "1280x720", nil, onCPU)
 	if err != nil || len(want) != 25 {
 		t.Fatalf("frames on the CPU: %d, %v", len(want), err)
 	}
-	for _, where := range []struct{ name, dir string }{
-		{"the simulated driver alone", m.instance.Dir},
+	for _, way := range []struct {
+		name  string
+		where place
+	}{
+		{"the simulated driver alone", m.outside()},
 		{"a share", share},
 	} {
-		got, err := frames(t, where.dir, "1280x720", throughGPU, onGPU)
+		got, err := frames(t, way.where, "1280x720", throughGPU, onGPU)
 		if err != nil {
-			t.Errorf("frames through %s: %v", where.name, err)
+			t.Errorf("frames through %s: %v", way.name, err)
 		} else if !slices.Equal(got, want) {
-			t.Errorf("frames through %s differ from the CPU's", where.name)
+			t.Errorf("frames through %s differ from the CPU's", way.name)
 		}
 	}
 	if used := m.report(t).GPUs[0].Used; used != 0 {

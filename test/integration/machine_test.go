@@ -72,16 +72,34 @@ func (m *machine) report(t *testing.T) *simgpu.Report {
 	return report
 }
 
-// command prepares a program that finds its GPU driver in dir: the instance's
-// directory for the whole machine, a tenant's for a share.
-func command(t *testing.T, dir, name string, args ...string) *exec.Cmd {
+// place prepares programs to run where they find a certain GPU driver.
+type place func(t *testing.T, name string, args ...string) *exec.Cmd
+
+// in is the place where the driver is found in dir: the instance's directory for
+// the whole machine, a tenant's for a share.
+func in(dir string) place {
+	return func(t *testing.T, name string, args ...string) *exec.Cmd {
+		t.Helper()
+		cmd := command(t, name, args...)
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+dir)
+		return cmd
+	}
+}
+
+// outside is the place where a program has the whole machine.
+func (m *machine) outside() place {
+	return in(m.instance.Dir)
+}
+
+// command prepares a program that is stopped if it takes too long.
+func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	// Not the test's own context: that ends before what the test has started is
 	// asked to end.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
+	cmd.Env = os.Environ()
 	return cmd
 }
 
@@ -93,9 +111,9 @@ type holder struct {
 }
 
 // hold starts a holder and waits until it has its memory.
-func hold(t *testing.T, dir, device, bytes string) holder {
+func hold(t *testing.T, where place, device, bytes string) holder {
 	t.Helper()
-	cmd := command(t, dir, filepath.Join(prefix(t), "bin", "gpubench"), "hold", "--device", device, "--bytes", bytes)
+	cmd := where(t, filepath.Join(prefix(t), "bin", "gpubench"), "hold", "--device", device, "--bytes", bytes)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

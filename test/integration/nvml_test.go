@@ -52,10 +52,10 @@ type process struct {
 	Memory uint64 `json:"memory"`
 }
 
-// lookAround runs NVIDIA's bindings with the driver in dir.
-func lookAround(t *testing.T, dir string, env []string, names ...string) look {
+// lookAround runs NVIDIA's bindings.
+func lookAround(t *testing.T, where place, env []string, names ...string) look {
 	t.Helper()
-	cmd := command(t, dir, python(t), append([]string{"testdata/look.py"}, names...)...)
+	cmd := where(t, python(t), append([]string{"testdata/look.py"}, names...)...)
 	cmd.Env = append(cmd.Env, env...)
 	var errors strings.Builder
 	cmd.Stderr = &errors
@@ -81,9 +81,9 @@ func failed(t *testing.T, what string, answer json.RawMessage, code int) {
 func TestBindingsOutsideAShare(t *testing.T) {
 	python(t)
 	m := startMachine(t, "h100x8")
-	h := hold(t, m.instance.Dir, "3", "1Gi")
+	h := hold(t, m.outside(), "3", "1Gi")
 	truth := m.report(t)
-	found := lookAround(t, m.instance.Dir, nil, truth.GPUs[5].UUID)
+	found := lookAround(t, m.outside(), nil, truth.GPUs[5].UUID)
 	if len(found.Devices) != len(truth.GPUs) {
 		t.Fatalf("NVML shows %d GPUs, the machine has %d", len(found.Devices), len(truth.GPUs))
 	}
@@ -111,7 +111,7 @@ func TestBindingsInsideAShare(t *testing.T) {
 	m := startMachine(t, "h100x8")
 	// The order of the grant is not that of the machine.
 	share := m.tenant(t, limit, 5, 2)
-	stranger := hold(t, m.instance.Dir, "2", "3Gi")
+	stranger := hold(t, m.outside(), "2", "3Gi")
 	own := hold(t, share, "0", "1Gi")
 	truth := m.report(t)
 	foreign := truth.GPUs[3]
@@ -164,11 +164,11 @@ func TestMonitor(t *testing.T) {
 	interpreter := python(t)
 	m := startMachine(t, "h100x8")
 	share := m.tenant(t, 6<<30, 4)
-	stranger := hold(t, m.instance.Dir, "4", "2Gi")
+	stranger := hold(t, m.outside(), "4", "2Gi")
 	own := hold(t, share, "0", "1Gi")
-	monitor := func(dir string) string {
+	monitor := func(where place) string {
 		t.Helper()
-		cmd := command(t, dir, interpreter, "-m", "nvitop", "--once", "--ascii")
+		cmd := where(t, interpreter, "-m", "nvitop", "--once", "--ascii")
 		cmd.Env = append(cmd.Env, "COLUMNS=120", "LINES=100", "TERM=dumb")
 		text, err := cmd.CombinedOutput()
 		if err != nil {
@@ -176,7 +176,7 @@ func TestMonitor(t *testing.T) {
 		}
 		return string(text)
 	}
-	whole, part := monitor(m.instance.Dir), monitor(share)
+	whole, part := monitor(m.outside()), monitor(share)
 	for _, pid := range []int{stranger.PID, own.PID} {
 		if !strings.Contains(whole, strconv.Itoa(pid)) {
 			t.Errorf("outside a share nvitop does not show process %d:\n%s", pid, whole)
@@ -195,24 +195,23 @@ func TestMonitor(t *testing.T) {
 }
 
 // spin keeps a GPU busy until the test ends.
-func spin(t *testing.T, dir, device string) int {
+func spin(t *testing.T, where place, device string) {
 	t.Helper()
-	cmd := command(t, dir, filepath.Join(prefix(t), "bin", "gpubench"), "spin", "--device", device,
+	cmd := where(t, filepath.Join(prefix(t), "bin", "gpubench"), "spin", "--device", device,
 		"--count", "1000000", "--ns", "1000000")
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		must(t, cmd.Process.Kill())
 		cmd.Wait()
 	})
-	return cmd.Process.Pid
 }
 
 // until looks again and again until what is seen is what is awaited.
-func until(t *testing.T, dir, what string, seen func(look) bool) look {
+func until(t *testing.T, where place, what string, seen func(look) bool) look {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
-		found := lookAround(t, dir, nil)
+		found := lookAround(t, where, nil)
 		if seen(found) {
 			return found
 		}
@@ -226,8 +225,8 @@ func TestLoadInsideAShare(t *testing.T) {
 	python(t)
 	m := startMachine(t, "a100-80g")
 	share := m.tenant(t, 4<<30, 0)
-	spin(t, m.instance.Dir, "0")
-	until(t, m.instance.Dir, "a stranger's load", func(l look) bool { return l.Devices[0].GPU > 90 })
+	spin(t, m.outside(), "0")
+	until(t, m.outside(), "a stranger's load", func(l look) bool { return l.Devices[0].GPU > 90 })
 	if busy := lookAround(t, share, nil).Devices[0].GPU; busy != 0 {
 		t.Errorf("a stranger's load shows as %d %% inside a share that is idle", busy)
 	}

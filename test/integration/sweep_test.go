@@ -9,9 +9,9 @@ import (
 )
 
 // sweep asks everything that NVIDIA's bindings can ask of one GPU.
-func sweep(t *testing.T, dir, uuid string) map[string]json.RawMessage {
+func sweep(t *testing.T, where place, uuid string) map[string]json.RawMessage {
 	t.Helper()
-	cmd := command(t, dir, python(t), "testdata/sweep.py", uuid)
+	cmd := where(t, python(t), "testdata/sweep.py", uuid)
 	var said strings.Builder
 	cmd.Stderr = &said
 	text, err := cmd.Output()
@@ -40,9 +40,9 @@ func TestShareChangesNothingElse(t *testing.T) {
 	moving := []string{"nvmlDeviceGetTotalEnergyConsumption"}
 	m := startMachine(t, "h100x8")
 	share := m.tenant(t, 6<<30, 5)
-	hold(t, m.instance.Dir, "5", "1Gi")
+	hold(t, m.outside(), "5", "1Gi")
 	uuid := m.report(t).GPUs[5].UUID
-	outside, inside := sweep(t, m.instance.Dir, uuid), sweep(t, share, uuid)
+	outside, inside := sweep(t, m.outside(), uuid), sweep(t, share, uuid)
 	if len(outside) < 100 || len(inside) != len(outside) {
 		t.Fatalf("the bindings ask %d questions outside and %d inside, want the same 100 or more", len(outside), len(inside))
 	}

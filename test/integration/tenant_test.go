@@ -14,8 +14,9 @@ import (
 
 // tenant makes the directory of a tenant that may hold limit bytes of each of
 // the GPUs, given by their numbers on the machine. First on LD_LIBRARY_PATH it
-// puts Divvy's libraries before the simulated driver's.
-func (m *machine) tenant(t *testing.T, limit uint64, gpus ...int) string {
+// puts Divvy's libraries before the simulated driver's: the place inside the
+// share.
+func (m *machine) tenant(t *testing.T, limit uint64, gpus ...int) place {
 	t.Helper()
 	dir := t.TempDir()
 	m.writePages(t, dir, limit, gpus)
@@ -23,7 +24,7 @@ func (m *machine) tenant(t *testing.T, limit uint64, gpus ...int) string {
 	for _, library := range []string{"libcuda", "libnvidia-ml"} {
 		m.placeLibrary(t, dir, library)
 	}
-	return dir
+	return in(dir)
 }
 
 func (m *machine) writePages(t *testing.T, dir string, limit uint64, gpus []int) {

@@ -12,15 +12,21 @@ import (
 	"time"
 )
 
-// without ends a test that needs somebody else's program which is not here. It
-// fails where that program was promised, so that a green run means that it ran.
-func without(t *testing.T, format string, args ...any) {
+// missing ends a test that needs a feature which is not here. It fails where the
+// feature was promised, so that a green run means that the test ran.
+func missing(t *testing.T, feature, format string, args ...any) {
 	t.Helper()
 	promised := strings.Split(os.Getenv("DIVVY_REQUIRE"), ",")
-	if os.Getenv("CI") == "true" || slices.Contains(promised, "third-party") {
-		t.Fatalf(format+" (it is promised by CI or DIVVY_REQUIRE)", args...)
+	if os.Getenv("CI") == "true" || slices.Contains(promised, feature) {
+		t.Fatalf(format+" (CI or DIVVY_REQUIRE promises "+feature+")", args...)
 	}
-	t.Skipf(format+": `make test-deps` installs what it can", args...)
+	t.Skipf(format, args...)
+}
+
+// without ends a test that needs somebody else's program.
+func without(t *testing.T, format string, args ...any) {
+	t.Helper()
+	missing(t, "third-party", format+": `make test-deps` installs what it can", args...)
 }
 
 // output runs a program of the test's own set-up and returns what it says.
