@@ -60,54 +60,51 @@ func cost(b *bench) ([]measurement.Row, error) {
 
 // start compares the processor time from the first instruction of main to the end of cuInit.
 func start(b *bench) ([]measurement.Row, error) {
-	single := func(argv []string) (float64, error) {
-		r, err := b.run(argv)
-		return (r.OpenNs + r.InitNs) / 1e6, err
-	}
 	var one []float64
 	for range 21 {
-		native, err := single(b.native("init"))
+		added, err := b.startAdded(1)
 		if err != nil {
 			return nil, err
 		}
-		ours, err := single(b.share(8*gib, "init"))
-		if err != nil {
-			return nil, err
-		}
-		one = append(one, ours-native)
+		one = append(one, added...)
 	}
 	row := measurement.Of("mem.init_added_ms", "ms", 1, measurement.Lower, command, one...)
 	row.Case = "one start"
-	native, err := b.concurrent(func(script string) []string {
-		return []string{b.divvy, "simgpu", "exec", machine, "--", "sh", "-c", script}
-	})
+	added, err := b.startAdded(b.starts)
 	if err != nil {
 		return nil, err
-	}
-	ours, err := b.concurrent(func(script string) []string {
-		return []string{b.divvy, "run", "--simgpu", machine, "--memory", "8Gi", "--", "sh", "-c", script}
-	})
-	if err != nil {
-		return nil, err
-	}
-	// Starts are compared rank by rank: the quickest with the quickest, the slowest with the slowest.
-	added := make([]float64, len(ours))
-	for i := range ours {
-		added[i] = ours[i] - native[i]
 	}
 	many := measurement.Of("mem.init_added_ms", "ms", 1, measurement.Lower, command, added...)
 	many.Case = fmt.Sprintf("%d concurrent starts", b.starts)
 	return []measurement.Row{row, many}, nil
 }
 
-// concurrent starts all processes of one tenant at once and returns their processor times in ms, ascending.
-func (b *bench) concurrent(argv func(script string) []string) ([]float64, error) {
-	script := fmt.Sprintf("for i in $(seq %d); do %s init & done; wait", b.starts, b.gpubench)
-	text, err := b.output(argv(script)...)
+// startAdded compares starts with and without the library rank by rank: the quickest with the quickest, the
+// slowest with the slowest.
+func (b *bench) startAdded(count int) ([]float64, error) {
+	native, err := b.concurrent(count, b.divvy, "simgpu", "exec", machine, "--")
 	if err != nil {
 		return nil, err
 	}
-	return startTimes(text, b.starts)
+	ours, err := b.concurrent(count, b.divvy, "run", "--simgpu", machine, "--memory", "8Gi", "--")
+	if err != nil {
+		return nil, err
+	}
+	for i := range ours {
+		ours[i] -= native[i]
+	}
+	return ours, nil
+}
+
+// concurrent starts all processes of one tenant at once and returns their processor times in ms, ascending. A
+// shell starts them, because what `divvy run` itself takes is counted in the process that it becomes.
+func (b *bench) concurrent(count int, argv ...string) ([]float64, error) {
+	script := fmt.Sprintf("for i in $(seq %d); do %s init & done; wait", count, b.gpubench)
+	text, err := b.output(append(argv, "sh", "-c", script)...)
+	if err != nil {
+		return nil, err
+	}
+	return startTimes(text, count)
 }
 
 // crash runs the library's own crash injection: a process is killed after every store and every instruction
