@@ -47,7 +47,8 @@
 // Amounts of memory are written as on the command line (16Gi, 800M, bytes);
 // memory less reserved must be whole blocks of 2 MiB, the unit in which the
 // driver hands it out. Durations are written as Go writes them (100us, 1.5ms).
-// NVML numbers the GPUs by PCI address, whatever their order in the file.
+// NVML's window is rounded up to whole sixths of a second, the period of its
+// samples. NVML numbers the GPUs by PCI address, whatever their order in the file.
 //
 // The package shares nothing with the library under test except those words:
 // its figures come from the simulated driver alone ([Report]).

@@ -22,8 +22,11 @@ const (
 // blockBytes is the unit in which the driver hands out device memory.
 const blockBytes = 2 << 20
 
-// maxDuration bounds every cost and window: longer is a slip of the unit.
+// maxDuration bounds every cost: longer is a slip of the unit.
 const maxDuration = time.Minute
+
+// maxSampling bounds window and lag: the simulated driver keeps 10 s of samples.
+const maxSampling = 5 * time.Second
 
 var (
 	nameForm    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$`)
@@ -66,9 +69,9 @@ func (f *faults) amount(field string, value, least, most Bytes) {
 	}
 }
 
-func (f *faults) duration(field string, value, least time.Duration) {
-	if value < least || value > maxDuration {
-		f.add(field, "%v is not between %v and %v", value, least, maxDuration)
+func (f *faults) duration(field string, value, least, most time.Duration) {
+	if value < least || value > most {
+		f.add(field, "%v is not between %v and %v", value, least, most)
 	}
 }
 
@@ -82,8 +85,8 @@ func (m *Machine) Validate() []*Fault {
 	f.match("driver.cuda", m.Driver.CUDA, versionForm, "12.4")
 	m.GPU.validate(&f)
 	m.Costs.validate(&f)
-	f.duration("sampling.window", m.Sampling.Window, time.Millisecond)
-	f.duration("sampling.lag", m.Sampling.Lag, 0)
+	f.duration("sampling.window", m.Sampling.Window, time.Millisecond, maxSampling)
+	f.duration("sampling.lag", m.Sampling.Lag, 0, maxSampling)
 	m.validatePlaces(&f)
 	m.validateNVLink(&f)
 	return f
@@ -117,10 +120,10 @@ func (g *Model) validate(f *faults) {
 }
 
 func (c *Costs) validate(f *faults) {
-	f.duration("costs.alloc", c.Alloc, 0)
-	f.duration("costs.launch", c.Launch, 0)
-	f.duration("costs.kernel", c.Kernel, 0)
-	f.duration("costs.timeSlice", c.TimeSlice, time.Microsecond)
+	f.duration("costs.alloc", c.Alloc, 0, maxDuration)
+	f.duration("costs.launch", c.Launch, 0, maxDuration)
+	f.duration("costs.kernel", c.Kernel, 0, maxDuration)
+	f.duration("costs.timeSlice", c.TimeSlice, time.Microsecond, maxDuration)
 	f.between("costs.queue", uint64(c.Queue), 1, 1<<20)
 }
 

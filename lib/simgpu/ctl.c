@@ -15,22 +15,20 @@ static const char usage[] =
     "`divvy simgpu` is the command for people.\n";
 
 /* Reads a whole number up to most; ends the program with the usage when it is none. */
-static uint64_t number(const char *text, uint64_t most)
-{
+static uint64_t number(const char *text, uint64_t most) {
     char *end;
 
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || value > most) {
-        fprintf(stderr, "simgpuctl: %s is not a number up to %llu\n%s", text, (unsigned long long)most,
-                usage);
+        fprintf(stderr, "simgpuctl: %s is not a number up to %llu\n%s", text,
+                (unsigned long long)most, usage);
         exit(2);
     }
     return value;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "create") == 0)
         return ctl_create(argv[2]);
     if (argc == 3 && strcmp(argv[1], "report") == 0)

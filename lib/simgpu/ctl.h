@@ -20,7 +20,8 @@ int ctl_clear(const char *dir, uint32_t gpu);
 
 /* Opens dir as a visitor; says why and returns false when it cannot. */
 bool ctl_open(struct sg_instance *in, const char *dir);
-/* Writes "simgpuctl: ..." with what errno-like code error means for an instance directory; returns 1. */
+/* Writes "simgpuctl: ..." with what errno-like code error means for an instance directory;
+ * returns 1. */
 int ctl_fail(const char *dir, int error);
 /* NULL, and a message, when the instance's description is of another version. */
 const sim_machine *ctl_machine(const struct sg_instance *in);

@@ -4,25 +4,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool text_ends(const char *text, size_t size)
-{
+static bool text_ends(const char *text, size_t size) {
     return memchr(text, '\0', size) != NULL;
 }
 
-static bool gpu_fits(const sim_machine *m, const sim_gpu *gpu)
-{
+static bool gpu_fits(const sim_machine *m, const sim_gpu *gpu) {
     for (uint32_t i = 0; i < gpu->link_count && i < SIM_LINKS_MAX; i++)
         if (gpu->links[i].remote == SIM_REMOTE_GPU && gpu->links[i].remote_place >= m->gpu_count)
             return false;
     return gpu->link_count <= SIM_LINKS_MAX && gpu->pci.numa_node < m->node_count &&
-           gpu->reserved_bytes < gpu->memory_bytes && text_ends(gpu->name, sizeof gpu->name) &&
+           gpu->reserved_bytes < gpu->memory_bytes && gpu->pcie_generation >= 1 &&
+           gpu->pcie_generation <= 7 && text_ends(gpu->name, sizeof gpu->name) &&
            text_ends(gpu->serial, sizeof gpu->serial) &&
            text_ends(gpu->pci.host_bridge, sizeof gpu->pci.host_bridge);
 }
 
 /* The simulated driver indexes its tables by these figures without looking again. */
-static bool machine_fits(const sim_machine *m)
-{
+static bool machine_fits(const sim_machine *m) {
     if (m->magic != SIM_MAGIC || m->version != SIM_VERSION || m->size != sizeof *m ||
         m->gpu_count == 0 || m->gpu_count > SIM_GPUS_MAX || m->nic_count > SIM_NICS_MAX ||
         m->switch_count > SIM_SWITCHES_MAX || m->node_count > SIM_NODES_MAX ||
@@ -35,8 +33,7 @@ static bool machine_fits(const sim_machine *m)
     return true;
 }
 
-int ctl_create(const char *dir)
-{
+int ctl_create(const char *dir) {
     static sim_machine machine;
     struct sg_create spec = {.machine = &machine, .machine_bytes = sizeof machine};
 

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* A class has one word; a delay or a count of its own it cannot have. */
-static bool inject_class(struct sg_faults *faults, const struct ctl_injection *what)
-{
+static bool inject_class(struct sg_faults *faults, const struct ctl_injection *what) {
     uint32_t *word = NULL;
 
     if (strcmp(what->call, "alloc") == 0)
@@ -28,8 +27,7 @@ static bool inject_class(struct sg_faults *faults, const struct ctl_injection *w
 }
 
 /* Replaces the fault of that name, or takes a free place; false when there is none. */
-static bool inject_call(struct sg_faults *faults, const struct ctl_injection *what)
-{
+static bool inject_call(struct sg_faults *faults, const struct ctl_injection *what) {
     struct sg_call_fault *place = NULL;
 
     for (unsigned i = 0; i < SG_CALL_FAULTS; i++) {
@@ -43,27 +41,24 @@ static bool inject_call(struct sg_faults *faults, const struct ctl_injection *wh
     }
     if (!place)
         return false;
-    place->call[0] = '\0';
+    __atomic_store_n(&place->call[0], '\0', __ATOMIC_RELEASE);
     __atomic_store_n(&place->result, what->result, __ATOMIC_RELAXED);
     __atomic_store_n(&place->delay_us, what->delay_us, __ATOMIC_RELAXED);
     __atomic_store_n(&place->left, what->count ? what->count : SG_FAULT_FOREVER, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
     strncpy(place->call + 1, what->call + 1, sizeof place->call - 1);
     __atomic_store_n(&place->call[0], what->call[0], __ATOMIC_RELEASE);
     return true;
 }
 
 /* An Xid: its count in the high half tells the same error twice apart. */
-static void inject_xid(struct sg_faults *faults, uint32_t xid)
-{
+static void inject_xid(struct sg_faults *faults, uint32_t xid) {
     uint64_t last = __atomic_load_n(&faults->xid, __ATOMIC_RELAXED);
 
     __atomic_store_n(&faults->xid, ((last >> 32) + 1) << 32 | xid, __ATOMIC_RELEASE);
 }
 
 /* Opens the instance and finds a GPU of it; says why when there is none. */
-static struct sg_faults *open_faults(struct sg_instance *in, const char *dir, uint32_t gpu)
-{
+static struct sg_faults *open_faults(struct sg_instance *in, const char *dir, uint32_t gpu) {
     if (!ctl_open(in, dir))
         return NULL;
     if (gpu < in->state->gpu_count)
@@ -74,8 +69,7 @@ static struct sg_faults *open_faults(struct sg_instance *in, const char *dir, ui
     return NULL;
 }
 
-int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what)
-{
+int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what) {
     struct sg_instance in;
     int status = 0;
     size_t length = strlen(what->call);
@@ -93,7 +87,8 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what)
     } else if (inject_class(faults, what) || inject_call(faults, what)) {
         __atomic_store_n(&faults->armed, 1, __ATOMIC_RELEASE);
     } else {
-        fprintf(stderr, "%s: %u calls are injected already: end them with `divvy simgpu inject --clear`\n",
+        fprintf(stderr,
+                "%s: %u calls are injected already: end them with `divvy simgpu inject --clear`\n",
                 dir, SG_CALL_FAULTS);
         status = 1;
     }
@@ -102,8 +97,7 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what)
     return status;
 }
 
-int ctl_clear(const char *dir, uint32_t gpu)
-{
+int ctl_clear(const char *dir, uint32_t gpu) {
     struct sg_instance in;
     struct sg_faults *faults = open_faults(&in, dir, gpu);
 

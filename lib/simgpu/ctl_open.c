@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int ctl_fail(const char *dir, int error)
-{
+int ctl_fail(const char *dir, int error) {
     const char *why = strerror(-error);
 
     switch (-error) {
@@ -34,8 +33,7 @@ int ctl_fail(const char *dir, int error)
     return 1;
 }
 
-bool ctl_open(struct sg_instance *in, const char *dir)
-{
+bool ctl_open(struct sg_instance *in, const char *dir) {
     int result = sg_open(in, dir, "", false);
 
     if (result != 0)
@@ -43,8 +41,7 @@ bool ctl_open(struct sg_instance *in, const char *dir)
     return result == 0;
 }
 
-const sim_machine *ctl_machine(const struct sg_instance *in)
-{
+const sim_machine *ctl_machine(const struct sg_instance *in) {
     size_t bytes;
     const sim_machine *machine = sg_state_machine(in, &bytes);
 

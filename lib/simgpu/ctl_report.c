@@ -19,8 +19,7 @@ static const char *const categories[SG_CATEGORIES] = {
 
 /* Names come from processes: quotes, backslashes and control bytes are escaped, and bytes that are
  * no ASCII are written as Latin-1, which keeps the JSON valid. */
-static void print_string(FILE *out, const char *text, size_t size)
-{
+static void print_string(FILE *out, const char *text, size_t size) {
     fputc('"', out);
     for (size_t i = 0; i < size && text[i]; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -34,16 +33,14 @@ static void print_string(FILE *out, const char *text, size_t size)
     fputc('"', out);
 }
 
-static void print_uuid(FILE *out, const uint8_t uuid[16])
-{
+static void print_uuid(FILE *out, const uint8_t uuid[16]) {
     fputs("\"GPU-", out);
     for (int i = 0; i < 16; i++)
         fprintf(out, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
     fputc('"', out);
 }
 
-static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *machine)
-{
+static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *machine) {
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
         const struct sg_gpu *gpu = &in->state->gpus[i];
         const sim_gpu *model = &machine->gpus[i];
@@ -63,8 +60,8 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
 }
 
 /* What a process has of one GPU; nothing is written for a GPU that it never used. */
-static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, uint32_t gpu, bool first)
-{
+static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, uint32_t gpu,
+                              bool first) {
     const struct sg_client *client = &in->state->clients[slot];
     uint64_t done = sg_channel(in, slot, gpu)->executed;
     uint64_t used = sg_client_used(in, slot, gpu);
@@ -79,8 +76,7 @@ static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, 
     return true;
 }
 
-static void print_processes(FILE *out, struct sg_instance *in)
-{
+static void print_processes(FILE *out, struct sg_instance *in) {
     bool first = true;
 
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
@@ -101,8 +97,7 @@ static void print_processes(FILE *out, struct sg_instance *in)
 }
 
 /* Time of a tenant's dead and living processes. */
-static uint64_t tenant_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu)
-{
+static uint64_t tenant_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu) {
     uint64_t sum = in->state->tags[tag].gpu_ns[gpu];
 
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
@@ -111,8 +106,7 @@ static uint64_t tenant_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu)
     return sum;
 }
 
-static void print_tenants(FILE *out, struct sg_instance *in)
-{
+static void print_tenants(FILE *out, struct sg_instance *in) {
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         const struct sg_tag *tag = &in->state->tags[i];
 
@@ -129,8 +123,7 @@ static void print_tenants(FILE *out, struct sg_instance *in)
     }
 }
 
-static unsigned visitors(const struct sg_instance *in)
-{
+static unsigned visitors(const struct sg_instance *in) {
     unsigned n = 0;
 
     for (uint32_t i = 0; i < SG_VISITORS_MAX; i++)
@@ -138,8 +131,7 @@ static unsigned visitors(const struct sg_instance *in)
     return n;
 }
 
-static void print_report(FILE *out, struct sg_instance *in, const sim_machine *machine)
-{
+static void print_report(FILE *out, struct sg_instance *in, const sim_machine *machine) {
     fputs("{\"machine\": ", out);
     print_string(out, machine->name, sizeof machine->name);
     fputs(", \"driver\": ", out);
@@ -153,8 +145,7 @@ static void print_report(FILE *out, struct sg_instance *in, const sim_machine *m
     fputs("],\n \"visitors\": ", out);
 }
 
-int ctl_report(const char *dir)
-{
+int ctl_report(const char *dir) {
     struct sg_instance in;
     const sim_machine *machine;
     char *text = NULL;

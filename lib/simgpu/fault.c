@@ -4,8 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-static void delay(uint32_t us)
-{
+static void delay(uint32_t us) {
     struct timespec left = {.tv_sec = us / 1000000u, .tv_nsec = (long)(us % 1000000u) * 1000};
 
     while (nanosleep(&left, &left) != 0)
@@ -13,8 +12,7 @@ static void delay(uint32_t us)
 }
 
 /* Uses one of the injection's remaining calls; false when none is left. */
-static bool use(struct sg_call_fault *fault)
-{
+static bool use(struct sg_call_fault *fault) {
     uint64_t left = __atomic_load_n(&fault->left, __ATOMIC_RELAXED);
 
     while (left != SG_FAULT_FOREVER) {
@@ -27,8 +25,7 @@ static bool use(struct sg_call_fault *fault)
     return true;
 }
 
-static uint32_t class_result(const struct sg_faults *faults, enum sg_fault_class class)
-{
+static uint32_t class_result(const struct sg_faults *faults, enum sg_fault_class class) {
     switch (class) {
     case SG_FAULT_ALLOC:
         return __atomic_load_n(&faults->alloc_result, __ATOMIC_RELAXED);
@@ -43,8 +40,7 @@ static uint32_t class_result(const struct sg_faults *faults, enum sg_fault_class
 }
 
 uint32_t sg_fault_answer(struct sg_instance *in, uint32_t gpu, enum sg_fault_class class,
-                         const char *name)
-{
+                         const char *name) {
     struct sg_faults *faults = &in->state->gpus[gpu].faults;
     uint32_t us;
 
@@ -56,12 +52,16 @@ uint32_t sg_fault_answer(struct sg_instance *in, uint32_t gpu, enum sg_fault_cla
         delay(us);
     for (unsigned i = 0; i < SG_CALL_FAULTS; i++) {
         struct sg_call_fault *fault = &faults->calls[i];
-        if (strncmp(fault->call, name, sizeof fault->call) != 0 || !use(fault))
+        /* The rest of the name is there once its first byte is. */
+        if (__atomic_load_n(&fault->call[0], __ATOMIC_ACQUIRE) != name[0] ||
+            strncmp(fault->call, name, sizeof fault->call) != 0 || !use(fault))
             continue;
-        if (fault->delay_us)
-            delay(fault->delay_us);
-        if (fault->result)
-            return fault->result;
+        us = __atomic_load_n(&fault->delay_us, __ATOMIC_RELAXED);
+        if (us)
+            delay(us);
+        uint32_t result = __atomic_load_n(&fault->result, __ATOMIC_RELAXED);
+        if (result)
+            return result;
     }
     return class_result(faults, class);
 }

@@ -12,8 +12,8 @@ enum sg_fault_class {
     SG_FAULT_OTHER, /* can only be named */
 };
 
-/* What the exported function `name` must answer instead of doing its work on that GPU: 0 when nothing
- * was injected, after the delay that was. Takes no lock; sleeps where a delay was injected. */
+/* What the exported function `name` must answer instead of doing its work on that GPU: 0 when
+ * nothing was injected. Takes no lock; sleeps first where a delay was injected. */
 uint32_t sg_fault_answer(struct sg_instance *in, uint32_t gpu, enum sg_fault_class class,
                          const char *name);
 

@@ -22,22 +22,19 @@ static struct {
 } library = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
 /* Makes the child's copy of the lock usable whoever held it, and drops the parent's identity. */
-static void fork_child(void)
-{
+static void fork_child(void) {
     library.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
     if (library.opened)
         sg_abandon(&library.in);
     library.opened = false;
 }
 
-__attribute__((constructor)) static void watch_forks(void)
-{
+__attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(NULL, NULL, fork_child);
 }
 
 /* The library lock is held for writing. */
-static nvmlReturn_t open_instance(void)
-{
+static nvmlReturn_t open_instance(void) {
     char dir[SG_PATH_BYTES];
     char tag[SG_TAG_BYTES];
 
@@ -47,7 +44,8 @@ static nvmlReturn_t open_instance(void)
         return NVML_ERROR_DRIVER_NOT_LOADED;
     size_t bytes;
     const sim_machine *machine = sg_state_machine(&library.in, &bytes);
-    if (bytes != sizeof *machine || machine->magic != SIM_MAGIC || machine->version != SIM_VERSION) {
+    if (bytes != sizeof *machine || machine->magic != SIM_MAGIC ||
+        machine->version != SIM_VERSION) {
         sg_close(&library.in);
         return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
     }
@@ -55,8 +53,7 @@ static nvmlReturn_t open_instance(void)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
-{
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
     nvmlReturn_t result;
 
     NVML_REQUIRE((flags & ~(unsigned int)(NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH)) == 0);
@@ -68,18 +65,15 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
     return result;
 }
 
-nvmlReturn_t nvmlInit_v2(void)
-{
+nvmlReturn_t nvmlInit_v2(void) {
     return nvmlInitWithFlags(0);
 }
 
-nvmlReturn_t nvmlInit(void)
-{
+nvmlReturn_t nvmlInit(void) {
     return nvmlInitWithFlags(0);
 }
 
-nvmlReturn_t nvmlShutdown(void)
-{
+nvmlReturn_t nvmlShutdown(void) {
     nvmlReturn_t result = NVML_SUCCESS;
 
     pthread_rwlock_wrlock(&library.lock);
@@ -94,8 +88,7 @@ nvmlReturn_t nvmlShutdown(void)
 }
 
 /* Takes the library lock for reading with the instance open; takes nothing when it fails. */
-static nvmlReturn_t hold_instance(void)
-{
+static nvmlReturn_t hold_instance(void) {
     for (;;) {
         nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
 
@@ -112,8 +105,7 @@ static nvmlReturn_t hold_instance(void)
     }
 }
 
-nvmlReturn_t nvml_enter(struct nvml_call *call)
-{
+nvmlReturn_t nvml_enter(struct nvml_call *call) {
     size_t bytes;
     nvmlReturn_t result = hold_instance();
 
@@ -124,8 +116,7 @@ nvmlReturn_t nvml_enter(struct nvml_call *call)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name)
-{
+nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name) {
     nvmlReturn_t result = nvml_enter(call);
 
     if (result != NVML_SUCCESS)
@@ -137,27 +128,23 @@ nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, cons
     return (nvmlReturn_t)sg_fault_answer(call->in, call->index, SG_FAULT_NVML, name);
 }
 
-void nvml_leave(struct nvml_call *call)
-{
+void nvml_leave(struct nvml_call *call) {
     if (call->in)
         pthread_rwlock_unlock(&library.lock);
 }
 
-nvmlDevice_t nvml_handle(uint32_t index)
-{
+nvmlDevice_t nvml_handle(uint32_t index) {
     return &handles[index];
 }
 
-uint32_t nvml_handle_index(nvmlDevice_t device)
-{
+uint32_t nvml_handle_index(nvmlDevice_t device) {
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
         if (device == &handles[i])
             return i;
     return SG_GPUS_MAX;
 }
 
-nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text)
-{
+nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text) {
     size_t bytes = strlen(text) + 1;
 
     NVML_REQUIRE(buffer);
@@ -167,8 +154,7 @@ nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n)
-{
+nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n) {
     unsigned int room;
 
     NVML_REQUIRE(count);
@@ -178,14 +164,12 @@ nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n)
     return room < n ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-void nvml_lock_state(struct nvml_call *call)
-{
+void nvml_lock_state(struct nvml_call *call) {
     sg_state_lock(call->in);
     sg_reap(call->in);
 }
 
-unsigned long long nvml_stamp(uint64_t monotonic_ns)
-{
+unsigned long long nvml_stamp(uint64_t monotonic_ns) {
     struct timespec wall;
     uint64_t now = sg_now();
 

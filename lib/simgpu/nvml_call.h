@@ -1,8 +1,8 @@
 /* What every NVML entry of the simulated driver begins with.
  *
- * The library opens its instance with the first nvmlInit and gives it up with the last nvmlShutdown.
- * Between them calls run side by side: each holds the library's lock for reading, so that a shutdown
- * waits for them. Lock order: library lock, state lock, schedule lock.
+ * The library opens its instance with the first nvmlInit and gives it up with the last
+ * nvmlShutdown. Between them calls run side by side: each holds the library's lock for reading, so
+ * that a shutdown waits for them. Lock order: library lock, state lock, schedule lock.
  *
  * NVML shows the whole machine, whatever CUDA_VISIBLE_DEVICES says, in order of PCI address, and
  * process ids as the processes themselves see them.
@@ -16,10 +16,10 @@
 
 /* One call under way. */
 struct nvml_call {
-    struct sg_instance *in;        /* NULL when nothing is held */
+    struct sg_instance *in;     /* NULL when nothing is held */
     const sim_machine *machine; /* the description */
-    const sim_gpu *gpu; /* of the device asked about; NULL for calls about the system */
-    uint32_t index;                /* its number */
+    const sim_gpu *gpu;         /* of the device asked about; NULL for calls about the system */
+    uint32_t index;             /* its number */
 };
 
 /* Begins a call about the system, or about a device. The latter refuses an unknown handle with
@@ -33,37 +33,36 @@ void nvml_leave(struct nvml_call *call);
 nvmlDevice_t nvml_handle(uint32_t index);
 uint32_t nvml_handle_index(nvmlDevice_t device);
 
-#define NVML_BEGIN(call, enter)                                       \
-    struct nvml_call call __attribute__((cleanup(nvml_leave))) = {0}; \
-    {                                                                 \
-        nvmlReturn_t entered = enter;                                 \
-        if (entered != NVML_SUCCESS)                                  \
-            return entered;                                           \
+#define NVML_BEGIN(call, enter)                                                                    \
+    struct nvml_call call __attribute__((cleanup(nvml_leave))) = {0};                              \
+    {                                                                                              \
+        nvmlReturn_t entered = enter;                                                              \
+        if (entered != NVML_SUCCESS)                                                               \
+            return entered;                                                                        \
     }
 /* Opens the body of an entry; the call ends where the body does. */
 #define NVML_SYSTEM(call) NVML_BEGIN(call, nvml_enter(&call))
 #define NVML_DEVICE(call, device) NVML_BEGIN(call, nvml_enter_device(&call, device, __func__))
 
-#define NVML_REQUIRE(condition)                \
-    do {                                       \
-        if (!(condition))                      \
-            return NVML_ERROR_INVALID_ARGUMENT; \
+#define NVML_REQUIRE(condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                    \
     } while (0)
 
 /* An entry `name(device, value *)` whose value is an expression over `call`. */
-#define NVML_GETTER(name, type, expression)         \
-    nvmlReturn_t name(nvmlDevice_t device, type *value) \
-    {                                               \
-        NVML_DEVICE(call, device)                   \
-        NVML_REQUIRE(value);                        \
-        *value = expression;                        \
-        return NVML_SUCCESS;                        \
+#define NVML_GETTER(name, type, expression)                                                        \
+    nvmlReturn_t name(nvmlDevice_t device, type *value) {                                          \
+        NVML_DEVICE(call, device)                                                                  \
+        NVML_REQUIRE(value);                                                                       \
+        *value = expression;                                                                       \
+        return NVML_SUCCESS;                                                                       \
     }
 
-/* Copies text into a caller's buffer of that length; NVML_ERROR_INSUFFICIENT_SIZE when it is short. */
+/* Copies text into a caller's buffer of that length, or says NVML_ERROR_INSUFFICIENT_SIZE. */
 nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text);
-/* Answers a list of n elements by the rules of NVML's in/out counts: *count becomes n, and the result
- * says NVML_ERROR_INSUFFICIENT_SIZE when there was less room, with or without a buffer. */
+/* Answers a list of n elements by the rules of NVML's in/out counts: *count becomes n, and the
+ * result says NVML_ERROR_INSUFFICIENT_SIZE when there was less room, with or without a buffer. */
 nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n);
 
 /* The state with everything of dead processes freed; end with sg_state_unlock. */

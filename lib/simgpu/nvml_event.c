@@ -17,15 +17,13 @@ struct nvmlEventSet_st {
     uint64_t seen[SG_GPUS_MAX];
 };
 
-static uint64_t last_xid(struct sg_instance *in, uint32_t gpu)
-{
+static uint64_t last_xid(struct sg_instance *in, uint32_t gpu) {
     return __atomic_load_n(&in->state->gpus[gpu].faults.xid, __ATOMIC_ACQUIRE);
 }
 
 NVML_GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, SUPPORTED)
 
-nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
-{
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(set);
     *set = calloc(1, sizeof **set);
@@ -35,8 +33,7 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
-{
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(set);
     pthread_mutex_destroy(&set->lock);
@@ -44,8 +41,8 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set)
-{
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
+                                      nvmlEventSet_t set) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(set && types);
     if (types & ~SUPPORTED)
@@ -58,8 +55,7 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
 }
 
 /* Writes the oldest event that was not delivered yet; NVML_ERROR_TIMEOUT when there is none. */
-static nvmlReturn_t look(nvmlEventSet_t set, nvmlEventData_t *data)
-{
+static nvmlReturn_t look(nvmlEventSet_t set, nvmlEventData_t *data) {
     nvmlReturn_t result = NVML_ERROR_TIMEOUT;
 
     NVML_SYSTEM(call)
@@ -83,8 +79,8 @@ static nvmlReturn_t look(nvmlEventSet_t set, nvmlEventData_t *data)
 }
 
 /* The library lock is not held while it sleeps: a shutdown ends the wait. */
-nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
-{
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
+                                 unsigned int timeout_ms) {
     const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS};
     uint64_t end = sg_now() + timeout_ms * UINT64_C(1000000);
 
@@ -97,7 +93,6 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
     }
 }
 
-nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
-{
+nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms) {
     return nvmlEventSetWait_v2(set, data, timeout_ms);
 }

@@ -1,26 +1,22 @@
 /* NVML: figures asked for by number, several at once. */
 #include "simgpu/nvml_call.h"
 
-static void set_uint(nvmlFieldValue_t *field, unsigned int value)
-{
+static void set_uint(nvmlFieldValue_t *field, unsigned int value) {
     field->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
     field->value.uiVal = value;
 }
 
-static void set_ull(nvmlFieldValue_t *field, unsigned long long value)
-{
+static void set_ull(nvmlFieldValue_t *field, unsigned long long value) {
     field->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
     field->value.ullVal = value;
 }
 
 /* MB/s of one NVLink in one direction: 25 GB/s with Volta to Hopper, 50 with Blackwell. */
-static unsigned int link_speed(const sim_gpu *gpu)
-{
+static unsigned int link_speed(const sim_gpu *gpu) {
     return gpu->architecture >= NVML_DEVICE_ARCH_BLACKWELL ? 50000 : 25000;
 }
 
-static unsigned int active_links(const sim_gpu *gpu, uint32_t remote)
-{
+static unsigned int active_links(const sim_gpu *gpu, uint32_t remote) {
     unsigned int n = 0;
 
     for (uint32_t i = 0; i < gpu->link_count; i++)
@@ -30,8 +26,7 @@ static unsigned int active_links(const sim_gpu *gpu, uint32_t remote)
 }
 
 /* Fields of the NVLink whose number is in the scope. */
-static nvmlReturn_t link_field(struct nvml_call *call, nvmlFieldValue_t *field)
-{
+static nvmlReturn_t link_field(struct nvml_call *call, nvmlFieldValue_t *field) {
     if (call->gpu->link_count == 0)
         return NVML_ERROR_NOT_SUPPORTED;
     if (field->scopeId >= call->gpu->link_count)
@@ -44,8 +39,7 @@ static nvmlReturn_t link_field(struct nvml_call *call, nvmlFieldValue_t *field)
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t power_field(struct nvml_call *call, nvmlFieldValue_t *field)
-{
+static nvmlReturn_t power_field(struct nvml_call *call, nvmlFieldValue_t *field) {
     unsigned int limit = call->gpu->power_limit_watts * 1000u;
 
     switch (field->fieldId) {
@@ -62,8 +56,7 @@ static nvmlReturn_t power_field(struct nvml_call *call, nvmlFieldValue_t *field)
     }
 }
 
-static nvmlReturn_t answer(struct nvml_call *call, nvmlFieldValue_t *field)
-{
+static nvmlReturn_t answer(struct nvml_call *call, nvmlFieldValue_t *field) {
     switch (field->fieldId) {
     case NVML_FI_DEV_ECC_CURRENT:
     case NVML_FI_DEV_ECC_PENDING:
@@ -105,8 +98,7 @@ static nvmlReturn_t answer(struct nvml_call *call, nvmlFieldValue_t *field)
 }
 
 /* Succeeds as a call; whether a field has a value is said in the field. */
-nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *fields)
-{
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *fields) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(fields && count > 0);
     for (int i = 0; i < count; i++) {

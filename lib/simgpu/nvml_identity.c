@@ -5,14 +5,12 @@
 
 #include "simgpu/nvml_call.h"
 
-nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
-{
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
     NVML_DEVICE(call, device)
     return nvml_text(name, length, call.gpu->name);
 }
 
-nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length)
-{
+nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length) {
     NVML_DEVICE(call, device)
     return nvml_text(serial, length, call.gpu->serial);
 }
@@ -23,8 +21,7 @@ NVML_GETTER(nvmlDeviceGetBusType, nvmlBusType_t, NVML_BUS_TYPE_PCIE)
 NVML_GETTER(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t,
             NVML_GPU_VIRTUALIZATION_MODE_NONE)
 /* One board per GPU, told apart by its bus. */
-NVML_GETTER(nvmlDeviceGetBoardId, unsigned int,
-            call.gpu->pci.domain << 16 | call.gpu->pci.bus << 8)
+NVML_GETTER(nvmlDeviceGetBoardId, unsigned int, call.gpu->pci.domain << 16 | call.gpu->pci.bus << 8)
 NVML_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, call.gpu->pcie_generation)
 NVML_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, call.gpu->pcie_width)
 NVML_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, call.gpu->pcie_generation)
@@ -37,14 +34,12 @@ NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned int,
                                           : 8000u << (call.gpu->pcie_generation - 3))
 
 /* FP32 lanes of a multiprocessor: 64 up to compute capability 8.0, 128 from 8.6. */
-static unsigned int lanes(const sim_gpu *gpu)
-{
+static unsigned int lanes(const sim_gpu *gpu) {
     return gpu->compute_major * 10 + gpu->compute_minor > 80 ? 128 : 64;
 }
 NVML_GETTER(nvmlDeviceGetNumGpuCores, unsigned int, call.gpu->multiprocessors *lanes(call.gpu))
 
-nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
-{
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(major && minor);
     *major = (int)call.gpu->compute_major;
@@ -52,14 +47,12 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
-{
+nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length) {
     NVML_DEVICE(call, device)
     return nvml_text(version, length, "92.00.36.00.01");
 }
 
-nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device, nvmlDevice_t other, int *same)
-{
+nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device, nvmlDevice_t other, int *same) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(same && nvml_handle_index(other) < call.machine->gpu_count);
     *same = device == other;
@@ -67,8 +60,7 @@ nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device, nvmlDevice_t other, int 
 }
 
 void nvml_pci_info(const sim_pci *at, uint32_t device_id, uint32_t subsystem_id,
-                   nvmlPciInfo_t *info)
-{
+                   nvmlPciInfo_t *info) {
     memset(info, 0, sizeof *info);
     /* The older form has room for four digits of the domain only. */
     snprintf(info->busIdLegacy, sizeof info->busIdLegacy, "%04X:%02X:%02X.%X", at->domain & 0xffff,
@@ -82,8 +74,7 @@ void nvml_pci_info(const sim_pci *at, uint32_t device_id, uint32_t subsystem_id,
     info->pciSubSystemId = subsystem_id;
 }
 
-nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info)
-{
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(info);
     nvml_pci_info(&call.gpu->pci, call.gpu->device_id, call.gpu->subsystem_id, info);
@@ -91,8 +82,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info)
 }
 
 /* The two older entries fill a structure of 52 bytes whatever the header of the caller says. */
-nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info)
-{
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info) {
     nvmlPciInfo_v2_t old = {0};
     nvmlPciInfo_t now;
 
@@ -109,13 +99,11 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *info)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *info)
-{
+nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *info) {
     return nvmlDeviceGetPciInfo_v2(device, info);
 }
 
-nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *info)
-{
+nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *info) {
     nvmlPciInfo_t now;
 
     NVML_DEVICE(call, device)

@@ -7,35 +7,30 @@
 
 #include "simgpu/nvml_call.h"
 
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
-{
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(count);
     *count = call.machine->gpu_count;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
-{
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) {
     return nvmlDeviceGetCount_v2(count);
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(device && index < call.machine->gpu_count);
     *device = nvml_handle(index);
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
 /* "GPU-" and the 32 hexadecimal digits in groups. */
-static void uuid_text(const uint8_t uuid[16], char text[41])
-{
+static void uuid_text(const uint8_t uuid[16], char text[41]) {
     char *end = text + snprintf(text, 5, "GPU-");
 
     for (int i = 0; i < 16; i++) {
@@ -44,8 +39,7 @@ static void uuid_text(const uint8_t uuid[16], char text[41])
     }
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     char text[41];
 
     NVML_SYSTEM(call)
@@ -60,8 +54,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
     return NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
     char text[41];
 
     NVML_REQUIRE(uuid && device);
@@ -80,8 +73,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
     return nvmlDeviceGetHandleByUUID(text, device);
 }
 
-nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(serial && device);
     for (uint32_t i = 0; i < call.machine->gpu_count; i++)
@@ -93,8 +85,7 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
 }
 
 /* Reads [domain:]bus:device[.function] in hexadecimal. */
-static bool parse_pci(const char *text, unsigned at[4])
-{
+static bool parse_pci(const char *text, unsigned at[4]) {
     int end = 0;
 
     at[3] = 0;
@@ -113,15 +104,15 @@ static bool parse_pci(const char *text, unsigned at[4])
     return *text == '\0';
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *address, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *address, nvmlDevice_t *device) {
     unsigned at[4];
 
     NVML_SYSTEM(call)
     NVML_REQUIRE(address && device && parse_pci(address, at));
     for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
         const sim_pci *pci = &call.machine->gpus[i].pci;
-        if (pci->domain == at[0] && pci->bus == at[1] && pci->device == at[2] && pci->function == at[3]) {
+        if (pci->domain == at[0] && pci->bus == at[1] && pci->device == at[2] &&
+            pci->function == at[3]) {
             *device = nvml_handle(i);
             return NVML_SUCCESS;
         }
@@ -129,13 +120,11 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *address, nvmlDevice_t 
     return NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *address, nvmlDevice_t *device)
-{
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *address, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByPciBusId_v2(address, device);
 }
 
-nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
-{
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
     char text[41];
 
     NVML_DEVICE(call, device)
@@ -149,8 +138,8 @@ NVML_GETTER(nvmlDeviceGetMinorNumber, unsigned int, call.gpu->minor)
 /* MIG is off: no handle is one of an instance and there are none. */
 NVML_GETTER(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
 
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
-{
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
+                                  unsigned int *pending) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(current && pending);
     if (!call.gpu->mig)
@@ -163,8 +152,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 NVML_GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned int, call.gpu->mig ? 7 : 0)
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                 nvmlDevice_t *instance)
-{
+                                                 nvmlDevice_t *instance) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(instance && index < 7);
     return call.gpu->mig ? NVML_ERROR_NOT_FOUND : NVML_ERROR_NOT_SUPPORTED;

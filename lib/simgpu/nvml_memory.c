@@ -1,8 +1,7 @@
 /* NVML: a device's memory. */
 #include "simgpu/nvml_call.h"
 
-static uint64_t used_by_processes(struct nvml_call *call)
-{
+static uint64_t used_by_processes(struct nvml_call *call) {
     uint64_t used;
 
     nvml_lock_state(call);
@@ -12,8 +11,7 @@ static uint64_t used_by_processes(struct nvml_call *call)
 }
 
 /* The first form counts what the driver reserves as used. */
-nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
-{
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(memory);
     memory->total = call.gpu->memory_bytes;
@@ -22,8 +20,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
-{
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(memory);
     if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2))
@@ -36,8 +33,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 }
 
 /* The driver maps little of the memory for the CPU: 1 MiB. */
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
-{
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(memory);
     memory->bar1Total = call.gpu->bar1_bytes;
@@ -47,8 +43,8 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 }
 
 /* Confidential computing is off: all memory is unprotected. */
-nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *size)
-{
+nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device,
+                                                 nvmlConfComputeMemSizeInfo_t *size) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(size);
     size->protectedMemSizeKib = 0;

@@ -2,14 +2,13 @@
 #include "simgpu/nvml_call.h"
 
 /* NVSwitches as the GPUs of their time had them: device 1af1 with Ampere, 22a3 with Hopper. */
-static uint32_t switch_device(const sim_gpu *gpu)
-{
+static uint32_t switch_device(const sim_gpu *gpu) {
     return gpu->architecture >= NVML_DEVICE_ARCH_HOPPER ? 0x22a310deu : 0x1af110deu;
 }
 
 /* Looks a link up: a GPU without any does not support the question. */
-static nvmlReturn_t find_link(const struct nvml_call *call, unsigned int number, const sim_link **link)
-{
+static nvmlReturn_t find_link(const struct nvml_call *call, unsigned int number,
+                              const sim_link **link) {
     if (number >= NVML_NVLINK_MAX_LINKS)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (call->gpu->link_count == 0)
@@ -20,17 +19,17 @@ static nvmlReturn_t find_link(const struct nvml_call *call, unsigned int number,
     return NVML_SUCCESS;
 }
 
-#define NVML_LINK(call, device, number, link)                            \
-    NVML_DEVICE(call, device)                                            \
-    const sim_link *link;                                                \
-    {                                                                    \
-        nvmlReturn_t found = find_link(&call, number, &link);            \
-        if (found != NVML_SUCCESS)                                       \
-            return found;                                                \
+#define NVML_LINK(call, device, number, link)                                                      \
+    NVML_DEVICE(call, device)                                                                      \
+    const sim_link *link;                                                                          \
+    {                                                                                              \
+        nvmlReturn_t found = find_link(&call, number, &link);                                      \
+        if (found != NVML_SUCCESS)                                                                 \
+            return found;                                                                          \
     }
 
-nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int number, nvmlEnableState_t *state)
-{
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int number,
+                                      nvmlEnableState_t *state) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(state);
     *state = link->remote == SIM_REMOTE_NONE ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
@@ -38,8 +37,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int number, 
 }
 
 /* Version 2 came with Volta, 3 with Ampere, 4 with Hopper, 5 with Blackwell. */
-nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int number, unsigned int *version)
-{
+nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int number,
+                                        unsigned int *version) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(version && link);
     switch (call.gpu->architecture) {
@@ -59,19 +58,17 @@ nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int number
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int number,
-                                           nvmlNvLinkCapability_t capability, unsigned int *has)
-{
+                                           nvmlNvLinkCapability_t capability, unsigned int *has) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(has && capability <= NVML_NVLINK_CAP_VALID);
     *has = link->remote != SIM_REMOTE_NONE &&
-           (capability == NVML_NVLINK_CAP_P2P_SUPPORTED || capability == NVML_NVLINK_CAP_P2P_ATOMICS ||
-            capability == NVML_NVLINK_CAP_VALID);
+           (capability == NVML_NVLINK_CAP_P2P_SUPPORTED ||
+            capability == NVML_NVLINK_CAP_P2P_ATOMICS || capability == NVML_NVLINK_CAP_VALID);
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int number,
-                                                 nvmlIntNvLinkDeviceType_t *type)
-{
+                                                 nvmlIntNvLinkDeviceType_t *type) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(type);
     if (link->remote == SIM_REMOTE_NONE)
@@ -82,8 +79,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned i
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int number,
-                                                 nvmlPciInfo_t *info)
-{
+                                                 nvmlPciInfo_t *info) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(info);
     if (link->remote == SIM_REMOTE_NONE)
@@ -100,14 +96,13 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned i
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int number,
-                                              nvmlPciInfo_t *info)
-{
+                                              nvmlPciInfo_t *info) {
     return nvmlDeviceGetNvLinkRemotePciInfo_v2(device, number, info);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int number,
-                                             nvmlNvLinkErrorCounter_t counter, unsigned long long *count)
-{
+                                             nvmlNvLinkErrorCounter_t counter,
+                                             unsigned long long *count) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(count && link && counter <= NVML_NVLINK_ERROR_DL_ECC_DATA);
     *count = 0;

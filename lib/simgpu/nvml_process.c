@@ -8,8 +8,7 @@ struct user {
 };
 
 /* Lists the processes with a context on the device; returns their number. */
-static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS_MAX])
-{
+static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS_MAX]) {
     unsigned int n = 0;
 
     nvml_lock_state(call);
@@ -27,8 +26,7 @@ static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                  nvmlProcessInfo_v1_t *infos)
-{
+                                                  nvmlProcessInfo_v1_t *infos) {
     struct user users[SG_CLIENTS_MAX];
 
     NVML_DEVICE(call, device)
@@ -40,8 +38,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_t *infos)
-{
+                                                     nvmlProcessInfo_t *infos) {
     struct user users[SG_CLIENTS_MAX];
 
     NVML_DEVICE(call, device)
@@ -58,14 +55,12 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v2_t *infos)
-{
+                                                     nvmlProcessInfo_v2_t *infos) {
     return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
 }
 
 /* Nobody draws, and there is no MPS server. */
-static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count)
-{
+static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(count);
     *count = 0;
@@ -73,49 +68,43 @@ static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count)
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                   nvmlProcessInfo_v1_t *infos)
-{
+                                                   nvmlProcessInfo_v1_t *infos) {
     (void)infos;
     return nobody(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_v2_t *infos)
-{
+                                                      nvmlProcessInfo_v2_t *infos) {
     (void)infos;
     return nobody(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                      nvmlProcessInfo_t *infos)
-{
+                                                      nvmlProcessInfo_t *infos) {
     (void)infos;
     return nobody(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v1_t *infos)
-{
+                                                     nvmlProcessInfo_v1_t *infos) {
     (void)infos;
     return nobody(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                        nvmlProcessInfo_v2_t *infos)
-{
+                                                        nvmlProcessInfo_v2_t *infos) {
     (void)infos;
     return nobody(device, count);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                        nvmlProcessInfo_t *infos)
-{
+                                                        nvmlProcessInfo_t *infos) {
     (void)infos;
     return nobody(device, count);
 }
 
-nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list)
-{
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                   nvmlProcessDetailList_t *list) {
     struct user users[SG_CLIENTS_MAX];
     unsigned int n = 0;
 

@@ -42,8 +42,7 @@ static const char *const results[] = {
     [NVML_ERROR_RESET_TYPE_NOT_SUPPORTED] = "Reset type not supported",
 };
 
-const char *nvmlErrorString(nvmlReturn_t result)
-{
+const char *nvmlErrorString(nvmlReturn_t result) {
     size_t place = (size_t)result;
 
     if (place < sizeof results / sizeof results[0] && results[place])
@@ -51,15 +50,13 @@ const char *nvmlErrorString(nvmlReturn_t result)
     return "Unknown Error";
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
-{
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
     NVML_SYSTEM(call)
     return nvml_text(version, length, call.machine->driver_version);
 }
 
 /* NVML's own version is the driver's with CUDA's major number before it. */
-nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
-{
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
     char text[NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE + 12];
 
     NVML_SYSTEM(call)
@@ -69,22 +66,19 @@ nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 }
 
 /* Works before nvmlInit with the real library; needs an instance here. */
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
-{
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(version);
     *version = (int)call.machine->cuda_version;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
-{
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     return nvmlSystemGetCudaDriverVersion(version);
 }
 
 /* The first words of the process's command line, as far as there is room. */
-nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
-{
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
     char path[32];
     char line[1024];
 
@@ -104,26 +98,22 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
 }
 
 /* No S-class units, host interface cards or excluded devices. */
-static nvmlReturn_t none(unsigned int *count)
-{
+static nvmlReturn_t none(unsigned int *count) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(count);
     *count = 0;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlUnitGetCount(unsigned int *count)
-{
+nvmlReturn_t nvmlUnitGetCount(unsigned int *count) {
     return none(count);
 }
 
-nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count)
-{
+nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count) {
     return none(count);
 }
 
-nvmlReturn_t nvmlSystemGetHicVersion(unsigned int *count, nvmlHwbcEntry_t *entries)
-{
+nvmlReturn_t nvmlSystemGetHicVersion(unsigned int *count, nvmlHwbcEntry_t *entries) {
     (void)entries;
     return none(count);
 }

@@ -3,11 +3,11 @@
  * Prototypes are left out on purpose: all of these names are the one function below. */
 #include "abi/nvml_types.h"
 
-__attribute__((used)) static nvmlReturn_t unsupported(void)
-{
+__attribute__((used)) static nvmlReturn_t unsupported(void) {
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
-#define NVML_FN(name, base, version, kind) \
-    extern nvmlReturn_t name(void) __attribute__((weak, alias("unsupported"), visibility("default")));
+#define NVML_FN(name, base, version, kind)                                                         \
+    extern nvmlReturn_t name(void)                                                                 \
+        __attribute__((weak, alias("unsupported"), visibility("default")));
 #include "abi/nvml_names.inc"

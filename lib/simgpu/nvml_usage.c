@@ -1,8 +1,8 @@
 /* NVML: how busy a device is, as a share of the time in which anything executed on it.
  *
  * The driver takes a sample every sixth of a second. A utilisation is the mean of the last window,
- * which is the machine's sample window rounded up to whole samples, and it is told the machine's lag
- * late. Kernels are taken to touch memory half of their time.
+ * which is the machine's sample window rounded up to whole samples, and it is told the machine's
+ * lag late. Kernels are taken to touch memory half of their time.
  */
 #include "simgpu/nvml_call.h"
 
@@ -10,35 +10,36 @@
 typedef const uint64_t samples[SG_SAMPLES];
 
 /* Decides the schedule up to now, so that the boundaries before now have their samples. */
-static void catch_up(struct nvml_call *call)
-{
+static void catch_up(struct nvml_call *call) {
     sg_advance(call->in, call->index, sg_now());
 }
 
+/* Half of the samples kept serve the lag and half the window, so that both together are kept. */
+#define REACH (SG_SAMPLES / 2u - 1u)
+
 /* The newest boundary that the driver tells of. */
-static uint64_t told(const struct nvml_call *call)
-{
+static uint64_t told(const struct nvml_call *call) {
     uint64_t now = sg_now();
     uint64_t lag = call->machine->sample_lag_ns;
 
+    if (lag > REACH * SG_SAMPLE_NS)
+        lag = REACH * SG_SAMPLE_NS;
     return now > lag ? (now - lag) / SG_SAMPLE_NS : 0;
 }
 
-/* Samples in a window: at least one, and fewer than are kept. */
-static uint64_t window(const struct nvml_call *call)
-{
+/* Samples in a window. */
+static uint64_t window(const struct nvml_call *call) {
     uint64_t n = (call->machine->sample_window_ns + SG_SAMPLE_NS - 1) / SG_SAMPLE_NS;
 
     if (n == 0)
         return 1;
-    return n < SG_SAMPLES / 2 ? n : SG_SAMPLES / 2;
+    return n < REACH ? n : REACH;
 }
 
 /* Percent, rounded down, of the n sample periods before a boundary. Samples are read without the
- * schedule lock: fewer than half of those kept are ever looked at, so none is being overwritten. */
-static unsigned int percent(samples executed, uint64_t boundary, uint64_t n)
-{
-    if (boundary < n)
+ * schedule lock: those that window and lag can reach are never being overwritten. */
+static unsigned int percent(samples executed, uint64_t boundary, uint64_t n) {
+    if (n == 0 || boundary < n)
         return 0;
     uint64_t end = __atomic_load_n(&executed[boundary % SG_SAMPLES], __ATOMIC_RELAXED);
     uint64_t begin = __atomic_load_n(&executed[(boundary - n) % SG_SAMPLES], __ATOMIC_RELAXED);
@@ -46,14 +47,12 @@ static unsigned int percent(samples executed, uint64_t boundary, uint64_t n)
     return part < 100 ? (unsigned int)part : 100;
 }
 
-unsigned int nvml_gpu_percent(struct nvml_call *call)
-{
+unsigned int nvml_gpu_percent(struct nvml_call *call) {
     catch_up(call);
     return percent(call->in->state->gpus[call->index].samples, told(call), window(call));
 }
 
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
-{
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(rates);
     rates->gpu = nvml_gpu_percent(&call);
@@ -62,10 +61,9 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 }
 
 /* The boundaries later than a time stamp that are told, at most as many as are kept. */
-static unsigned int new_samples(struct nvml_call *call, unsigned long long since, uint64_t *first)
-{
+static unsigned int new_samples(struct nvml_call *call, unsigned long long since, uint64_t *first) {
     uint64_t last = told(call);
-    uint64_t oldest = last > SG_SAMPLES / 2 ? last - SG_SAMPLES / 2 : 1;
+    uint64_t oldest = last > REACH ? last - REACH : 1;
 
     while (oldest <= last && nvml_stamp(oldest * SG_SAMPLE_NS) <= since)
         oldest++;
@@ -73,8 +71,8 @@ static unsigned int new_samples(struct nvml_call *call, unsigned long long since
     return (unsigned int)(last + 1 - oldest);
 }
 
-static unsigned int sample_value(struct nvml_call *call, nvmlSamplingType_t type, uint64_t boundary)
-{
+static unsigned int sample_value(struct nvml_call *call, nvmlSamplingType_t type,
+                                 uint64_t boundary) {
     unsigned int busy = percent(call->in->state->gpus[call->index].samples, boundary, 1);
 
     switch (type) {
@@ -93,9 +91,9 @@ static unsigned int sample_value(struct nvml_call *call, nvmlSamplingType_t type
     }
 }
 
-nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long since,
-                                  nvmlValueType_t *value_type, unsigned int *count, nvmlSample_t *list)
-{
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+                                  unsigned long long since, nvmlValueType_t *value_type,
+                                  unsigned int *count, nvmlSample_t *list) {
     uint64_t first;
 
     NVML_DEVICE(call, device)
@@ -106,7 +104,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, 
     if (n == 0)
         return NVML_ERROR_NOT_FOUND;
     if (!list) { /* asks how many there may be */
-        *count = SG_SAMPLES / 2 + 1;
+        *count = REACH + 1;
         return NVML_SUCCESS;
     }
     nvmlReturn_t result = nvml_room(count, list, n);
@@ -126,8 +124,7 @@ struct usage {
 
 /* Lists the processes that were busy in any told sample later than a time stamp. */
 static unsigned int busy_processes(struct nvml_call *call, unsigned long long since,
-                                   struct usage list[SG_CLIENTS_MAX])
-{
+                                   struct usage list[SG_CLIENTS_MAX]) {
     unsigned int n = 0;
     uint64_t last;
     uint64_t first;
@@ -151,9 +148,9 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
     return n;
 }
 
-nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *list,
-                                             unsigned int *count, unsigned long long since)
-{
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t *list,
+                                             unsigned int *count, unsigned long long since) {
     struct usage busy[SG_CLIENTS_MAX];
 
     NVML_DEVICE(call, device)
@@ -179,8 +176,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
 }
 
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
-                                                   nvmlProcessesUtilizationInfo_t *list)
-{
+                                                   nvmlProcessesUtilizationInfo_t *list) {
     struct usage busy[SG_CLIENTS_MAX];
 
     NVML_DEVICE(call, device)
@@ -200,8 +196,8 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
 }
 
 /* Video engines are never busy. The period is NVML's, in microseconds. */
-static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization, unsigned int *period)
-{
+static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
+                                unsigned int *period) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(utilization && period);
     *utilization = 0;
@@ -210,13 +206,11 @@ static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization, 
 }
 
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization,
-                                             unsigned int *period)
-{
+                                             unsigned int *period) {
     return idle_engine(device, utilization, period);
 }
 
 nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization,
-                                             unsigned int *period)
-{
+                                             unsigned int *period) {
     return idle_engine(device, utilization, period);
 }

@@ -15,8 +15,7 @@
 static char directory[64];
 static pid_t owner;
 
-static void describe_gpu(sim_gpu *gpu, uint32_t i)
-{
+static void describe_gpu(sim_gpu *gpu, uint32_t i) {
     static const struct {
         uint32_t bus, switch_place, node;
         const char *bridge;
@@ -56,8 +55,7 @@ static void describe_gpu(sim_gpu *gpu, uint32_t i)
     }
 }
 
-void setting_describe(sim_machine *machine)
-{
+void setting_describe(sim_machine *machine) {
     memset(machine, 0, sizeof *machine);
     machine->magic = SIM_MAGIC;
     machine->version = SIM_VERSION;
@@ -77,28 +75,30 @@ void setting_describe(sim_machine *machine)
         describe_gpu(&machine->gpus[i], i);
 }
 
-static void remove_directory(void)
-{
-    if (getpid() != owner)
-        return;
-    DIR *entries = opendir(directory);
+void setting_remove(const char *instance) {
+    DIR *entries = opendir(instance);
+
     for (struct dirent *e; entries && (e = readdir(entries));)
         unlinkat(dirfd(entries), e->d_name, 0);
     if (entries)
         closedir(entries);
-    rmdir(directory);
+    rmdir(instance);
 }
 
-const char *setting_make(const sim_machine *machine)
-{
+static void remove_directory(void) {
+    if (getpid() == owner)
+        setting_remove(directory);
+}
+
+const char *setting_make(const sim_machine *machine) {
     struct sg_create spec = {.gpu_count = machine->gpu_count,
                              .slice_ns = machine->slice_ns,
                              .machine = machine,
                              .machine_bytes = sizeof *machine};
 
     for (uint32_t i = 0; i < machine->gpu_count; i++)
-        spec.gpus[i] = (struct sg_create_gpu){machine->gpus[i].memory_bytes,
-                                              machine->gpus[i].reserved_bytes};
+        spec.gpus[i] =
+            (struct sg_create_gpu){machine->gpus[i].memory_bytes, machine->gpus[i].reserved_bytes};
     snprintf(directory, sizeof directory, "/tmp/divvy-simgpu-test-XXXXXX");
     CHECK(mkdtemp(directory));
     owner = getpid();
@@ -109,8 +109,8 @@ const char *setting_make(const sim_machine *machine)
 }
 
 /* The process itself: says that it is ready, then computes until it is killed. */
-_Noreturn static void live(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns, int ready)
-{
+_Noreturn static void live(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns,
+                           int ready) {
     static uint32_t numbers[GPU_BYTES / SG_BLOCK_BYTES];
     struct sg_instance in;
 
@@ -127,8 +127,7 @@ _Noreturn static void live(const char *tag, uint32_t gpu, uint32_t blocks, uint6
         pause();
 }
 
-pid_t setting_process(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns)
-{
+pid_t setting_process(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns) {
     int ends[2];
     char said;
 
@@ -145,15 +144,13 @@ pid_t setting_process(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t w
     return child;
 }
 
-void setting_kill(pid_t process)
-{
+void setting_kill(pid_t process) {
     kill(process, SIGKILL);
     while (waitpid(process, NULL, 0) < 0)
         CHECK(errno == EINTR);
 }
 
-void setting_pause(void)
-{
+void setting_pause(void) {
     const struct timespec pause = {.tv_nsec = 5000000};
 
     nanosleep(&pause, NULL);

@@ -6,29 +6,25 @@
 static nvmlDevice_t devices[2];
 static const char *directory;
 
-static nvmlReturn_t ask_memory(unsigned int gpu)
-{
+static nvmlReturn_t ask_memory(unsigned int gpu) {
     nvmlMemory_t memory;
 
     return nvmlDeviceGetMemoryInfo(devices[gpu], &memory);
 }
 
-static nvmlReturn_t ask_index(unsigned int gpu)
-{
+static nvmlReturn_t ask_index(unsigned int gpu) {
     unsigned int index;
 
     return nvmlDeviceGetIndex(devices[gpu], &index);
 }
 
-static void inject(const char *call, uint32_t result, uint32_t delay_us, uint64_t count)
-{
+static void inject(const char *call, uint32_t result, uint32_t delay_us, uint64_t count) {
     struct ctl_injection what = {call, result, delay_us, count};
 
     CHECK_EQUAL(ctl_inject(directory, 0, &what), 0);
 }
 
-static void check_named(void)
-{
+static void check_named(void) {
     inject("nvmlDeviceGetMemoryInfo", NVML_ERROR_UNKNOWN, 0, 0);
     for (int i = 0; i < 3; i++)
         CHECK_EQUAL(ask_memory(0), NVML_ERROR_UNKNOWN);
@@ -40,8 +36,7 @@ static void check_named(void)
     CHECK_EQUAL(ask_memory(0), NVML_SUCCESS);
 }
 
-static void check_class(void)
-{
+static void check_class(void) {
     inject("nvml", NVML_ERROR_NOT_READY, 0, 0);
     CHECK_EQUAL(ask_memory(0), NVML_ERROR_NOT_READY);
     CHECK_EQUAL(ask_index(0), NVML_ERROR_NOT_READY);
@@ -50,8 +45,7 @@ static void check_class(void)
     CHECK_EQUAL(ask_memory(0), NVML_SUCCESS);
 }
 
-static void check_delay(void)
-{
+static void check_delay(void) {
     inject("nvmlDeviceGetIndex", 0, 30000, 1);
     uint64_t begin = sg_now();
     CHECK_EQUAL(ask_index(0), NVML_SUCCESS);
@@ -59,8 +53,7 @@ static void check_delay(void)
     CHECK_EQUAL(ctl_clear(directory, 0), 0);
 }
 
-static void check_limits(void)
-{
+static void check_limits(void) {
     struct ctl_injection what = {"nvmlDeviceGetIndex", 1, 0, 0};
     char name[] = "nvmlDeviceGetA";
 
@@ -76,15 +69,16 @@ static void check_limits(void)
     CHECK_EQUAL(ctl_clear(directory, 0), 0);
 }
 
-static void check_events(void)
-{
+static void check_events(void) {
     nvmlEventSet_t set;
     nvmlEventData_t data;
 
     inject("xid", 31, 0, 0); /* before anybody listens */
     CHECK_EQUAL(nvmlEventSetCreate(&set), NVML_SUCCESS);
-    CHECK_EQUAL(nvmlDeviceRegisterEvents(devices[0], nvmlEventTypePState, set), NVML_ERROR_NOT_SUPPORTED);
-    CHECK_EQUAL(nvmlDeviceRegisterEvents(devices[0], nvmlEventTypeXidCriticalError, set), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceRegisterEvents(devices[0], nvmlEventTypePState, set),
+                NVML_ERROR_NOT_SUPPORTED);
+    CHECK_EQUAL(nvmlDeviceRegisterEvents(devices[0], nvmlEventTypeXidCriticalError, set),
+                NVML_SUCCESS);
     uint64_t begin = sg_now();
     CHECK_EQUAL(nvmlEventSetWait_v2(set, &data, 20), NVML_ERROR_TIMEOUT);
     CHECK(sg_now() - begin >= 20000000u);
@@ -100,8 +94,7 @@ static void check_events(void)
     CHECK_EQUAL(nvmlEventSetFree(set), NVML_SUCCESS);
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
 
     setting_describe(&machine);

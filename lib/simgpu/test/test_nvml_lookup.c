@@ -7,8 +7,7 @@
 
 #define UUID_1 "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1"
 
-static void check_initialisation(void)
-{
+static void check_initialisation(void) {
     unsigned int count;
 
     CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), NVML_ERROR_UNINITIALIZED);
@@ -25,8 +24,7 @@ static void check_initialisation(void)
 }
 
 /* NVML shows everything, whatever a program of CUDA is to see. */
-static void check_order(void)
-{
+static void check_order(void) {
     nvmlDevice_t device;
     nvmlPciInfo_t pci;
     unsigned int index, count;
@@ -47,8 +45,7 @@ static void check_order(void)
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-static void check_handles(void)
-{
+static void check_handles(void) {
     static const char *const addresses[] = {"00000000:12:00.0", "0000:12:00.0", "12:00.0", "12:00"};
     nvmlDevice_t first, device;
     char text[NVML_DEVICE_UUID_BUFFER_SIZE];
@@ -73,9 +70,9 @@ static void check_handles(void)
     CHECK_EQUAL(nvmlDeviceGetHandleByPciBusId_v2("12:00.0x", &device), NVML_ERROR_INVALID_ARGUMENT);
 }
 
-static void check_uuid_structure(void)
-{
-    nvmlUUID_t uuid = {.version = NVML_STRUCT_VERSION(nvmlUUID_t, 1), .type = NVML_UUID_TYPE_BINARY};
+static void check_uuid_structure(void) {
+    nvmlUUID_t uuid = {.version = NVML_STRUCT_VERSION(nvmlUUID_t, 1),
+                       .type = NVML_UUID_TYPE_BINARY};
     nvmlDevice_t first, device;
 
     CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(1, &first), NVML_SUCCESS);
@@ -90,8 +87,7 @@ static void check_uuid_structure(void)
     CHECK_EQUAL(nvmlDeviceGetHandleByUUIDV(&uuid, &device), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 }
 
-static void check_foreign_handles(void)
-{
+static void check_foreign_handles(void) {
     char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
     int something;
 
@@ -101,8 +97,7 @@ static void check_foreign_handles(void)
 }
 
 /* The older form of the PCI entry writes its own, smaller structure and nothing behind it. */
-static void check_pci_forms(void)
-{
+static void check_pci_forms(void) {
     nvmlDevice_t device;
     nvmlPciInfo_t info;
     nvmlPciInfo_v2_t old;
@@ -124,8 +119,7 @@ static void check_pci_forms(void)
     CHECK_EQUAL(extended.baseClass, 3);
 }
 
-static void check_system(void)
-{
+static void check_system(void) {
     char text[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
     int version;
 
@@ -140,8 +134,7 @@ static void check_system(void)
     CHECK(strcmp(nvmlErrorString((nvmlReturn_t)12345), "Unknown Error") == 0);
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
 
     CHECK_EQUAL(nvmlInit_v2(), NVML_ERROR_DRIVER_NOT_LOADED);

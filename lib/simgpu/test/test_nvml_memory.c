@@ -6,8 +6,7 @@
 
 static nvmlDevice_t devices[GPU_COUNT];
 
-static void check_empty(void)
-{
+static void check_empty(void) {
     nvmlMemory_t memory;
     nvmlMemory_v2_t memory2 = {.version = NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)};
     unsigned int count = 0;
@@ -21,7 +20,8 @@ static void check_empty(void)
     CHECK_EQUAL(memory2.used, 0);
     CHECK_EQUAL(memory2.free, GPU_BYTES - GPU_RESERVED);
     memory2.version = 2;
-    CHECK_EQUAL(nvmlDeviceGetMemoryInfo_v2(devices[0], &memory2), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    CHECK_EQUAL(nvmlDeviceGetMemoryInfo_v2(devices[0], &memory2),
+                NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     CHECK_EQUAL(nvmlDeviceGetComputeRunningProcesses_v3(devices[0], &count, NULL), NVML_SUCCESS);
     CHECK_EQUAL(count, 0);
     CHECK_EQUAL(nvmlDeviceGetComputeRunningProcesses_v3(devices[0], NULL, NULL),
@@ -29,8 +29,7 @@ static void check_empty(void)
 }
 
 /* Two processes on GPU 0 with 10 and 3 blocks. */
-static void check_used(pid_t ten, pid_t three)
-{
+static void check_used(pid_t ten, pid_t three) {
     nvmlMemory_t memory;
     nvmlMemory_v2_t memory2 = {.version = NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)};
     nvmlProcessInfo_t list[2] = {{0}};
@@ -59,8 +58,7 @@ static void check_used(pid_t ten, pid_t three)
 }
 
 /* The first form has 16 bytes a process: the caller's buffer ends right behind the list. */
-static void check_strides(pid_t ten, pid_t three)
-{
+static void check_strides(pid_t ten, pid_t three) {
     struct {
         nvmlProcessInfo_v1_t list[2];
         unsigned char behind[32];
@@ -84,8 +82,7 @@ static void check_strides(pid_t ten, pid_t three)
     CHECK_EQUAL(detail[1].pid, three);
 }
 
-static void check_other_lists(void)
-{
+static void check_other_lists(void) {
     nvmlProcessInfo_t list[4];
     unsigned int count = 4;
 
@@ -99,8 +96,7 @@ static void check_other_lists(void)
     CHECK_EQUAL(count, 0);
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
     nvmlMemory_t memory;
 

@@ -11,13 +11,11 @@
 #define THREADS 4
 #define ROUNDS 200
 
-static bool known(nvmlReturn_t result)
-{
+static bool known(nvmlReturn_t result) {
     return result == NVML_SUCCESS || result == NVML_ERROR_UNINITIALIZED;
 }
 
-static void *ask(void *nothing)
-{
+static void *ask(void *nothing) {
     nvmlProcessInfo_t list[8];
     nvmlUtilization_t rates;
     nvmlMemory_t memory;
@@ -39,8 +37,7 @@ static void *ask(void *nothing)
     return NULL;
 }
 
-static void check_threads(void)
-{
+static void check_threads(void) {
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++)
@@ -50,8 +47,7 @@ static void check_threads(void)
 }
 
 /* A child goes on with what its parent initialised, and its end does not end the parent's use. */
-static void check_fork(void)
-{
+static void check_fork(void) {
     nvmlDevice_t device;
     nvmlMemory_t memory;
     int status;
@@ -70,8 +66,7 @@ static void check_fork(void)
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
 
     setting_describe(&machine);

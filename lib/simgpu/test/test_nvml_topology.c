@@ -4,8 +4,7 @@
 
 static nvmlDevice_t devices[GPU_COUNT];
 
-static void check_ancestors(void)
-{
+static void check_ancestors(void) {
     static const nvmlGpuTopologyLevel_t levels[GPU_COUNT][GPU_COUNT] = {
         {NVML_TOPOLOGY_INTERNAL, NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_NODE, NVML_TOPOLOGY_SYSTEM},
         {NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_INTERNAL, NVML_TOPOLOGY_NODE, NVML_TOPOLOGY_SYSTEM},
@@ -16,14 +15,15 @@ static void check_ancestors(void)
 
     for (unsigned int i = 0; i < GPU_COUNT; i++)
         for (unsigned int k = 0; k < GPU_COUNT; k++) {
-            CHECK_EQUAL(nvmlDeviceGetTopologyCommonAncestor(devices[i], devices[k], &level), NVML_SUCCESS);
+            CHECK_EQUAL(nvmlDeviceGetTopologyCommonAncestor(devices[i], devices[k], &level),
+                        NVML_SUCCESS);
             CHECK_EQUAL(level, levels[i][k]);
         }
-    CHECK_EQUAL(nvmlDeviceGetTopologyCommonAncestor(devices[0], NULL, &level), NVML_ERROR_INVALID_ARGUMENT);
+    CHECK_EQUAL(nvmlDeviceGetTopologyCommonAncestor(devices[0], NULL, &level),
+                NVML_ERROR_INVALID_ARGUMENT);
 }
 
-static void check_nearest(void)
-{
+static void check_nearest(void) {
     nvmlDevice_t near[GPU_COUNT];
     unsigned int count = 0;
 
@@ -38,36 +38,33 @@ static void check_nearest(void)
     CHECK(count == 1 && near[0] == devices[3]);
 }
 
-static void check_affinity(void)
-{
+static void check_affinity(void) {
     unsigned long mask[2] = {~0ul, ~0ul};
 
     CHECK_EQUAL(nvmlDeviceGetCpuAffinity(devices[3], 2, mask), NVML_SUCCESS);
     CHECK_EQUAL(mask[0], 0xf0);
     CHECK_EQUAL(mask[1], 0);
-    CHECK_EQUAL(nvmlDeviceGetMemoryAffinity(devices[3], 1, mask, NVML_AFFINITY_SCOPE_NODE), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceGetMemoryAffinity(devices[3], 1, mask, NVML_AFFINITY_SCOPE_NODE),
+                NVML_SUCCESS);
     CHECK_EQUAL(mask[0], 2);
     CHECK_EQUAL(nvmlDeviceGetCpuAffinity(devices[3], 0, mask), NVML_ERROR_INVALID_ARGUMENT);
 }
 
-static nvmlGpuP2PStatus_t p2p(unsigned int from, unsigned int to, nvmlGpuP2PCapsIndex_t what)
-{
+static nvmlGpuP2PStatus_t p2p(unsigned int from, unsigned int to, nvmlGpuP2PCapsIndex_t what) {
     nvmlGpuP2PStatus_t status;
 
     CHECK_EQUAL(nvmlDeviceGetP2PStatus(devices[from], devices[to], what, &status), NVML_SUCCESS);
     return status;
 }
 
-static void check_p2p(void)
-{
+static void check_p2p(void) {
     CHECK_EQUAL(p2p(0, 1, NVML_P2P_CAPS_INDEX_NVLINK), NVML_P2P_STATUS_OK);
     CHECK_EQUAL(p2p(0, 2, NVML_P2P_CAPS_INDEX_NVLINK), NVML_P2P_STATUS_NOT_SUPPORTED);
     CHECK_EQUAL(p2p(0, 2, NVML_P2P_CAPS_INDEX_READ), NVML_P2P_STATUS_OK);
     CHECK_EQUAL(p2p(0, 3, NVML_P2P_CAPS_INDEX_READ), NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED);
 }
 
-static void check_links(void)
-{
+static void check_links(void) {
     nvmlEnableState_t state;
     nvmlIntNvLinkDeviceType_t type;
     nvmlPciInfo_t remote;
@@ -80,13 +77,13 @@ static void check_links(void)
     CHECK_EQUAL(remote.bus, 0x12);
     CHECK_EQUAL(nvmlDeviceGetNvLinkState(devices[0], 2, &state), NVML_SUCCESS);
     CHECK_EQUAL(state, NVML_FEATURE_DISABLED);
-    CHECK_EQUAL(nvmlDeviceGetNvLinkRemotePciInfo_v2(devices[0], 2, &remote), NVML_ERROR_NOT_SUPPORTED);
+    CHECK_EQUAL(nvmlDeviceGetNvLinkRemotePciInfo_v2(devices[0], 2, &remote),
+                NVML_ERROR_NOT_SUPPORTED);
     CHECK_EQUAL(nvmlDeviceGetNvLinkState(devices[0], 3, &state), NVML_ERROR_INVALID_ARGUMENT);
     CHECK_EQUAL(nvmlDeviceGetNvLinkState(devices[3], 0, &state), NVML_ERROR_NOT_SUPPORTED);
 }
 
-static void check_fields(void)
-{
+static void check_fields(void) {
     nvmlFieldValue_t fields[] = {
         {.fieldId = NVML_FI_DEV_NVLINK_LINK_COUNT},
         {.fieldId = NVML_FI_DEV_NVLINK_GET_STATE, .scopeId = 2},
@@ -105,8 +102,7 @@ static void check_fields(void)
     CHECK_EQUAL(nvmlDeviceGetFieldValues(devices[0], 0, fields), NVML_ERROR_INVALID_ARGUMENT);
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
 
     setting_describe(&machine);

@@ -6,8 +6,7 @@
 
 static nvmlDevice_t device;
 
-static unsigned int gpu_percent(void)
-{
+static unsigned int gpu_percent(void) {
     nvmlUtilization_t rates;
 
     CHECK_EQUAL(nvmlDeviceGetUtilizationRates(device, &rates), NVML_SUCCESS);
@@ -16,8 +15,7 @@ static unsigned int gpu_percent(void)
 }
 
 /* The percentage of one process in the newest window; 0 when it is not listed. */
-static unsigned int process_percent(pid_t process)
-{
+static unsigned int process_percent(pid_t process) {
     nvmlProcessUtilizationSample_t list[8];
     unsigned int count = 8;
     nvmlReturn_t result = nvmlDeviceGetProcessUtilization(device, list, &count, 0);
@@ -31,8 +29,7 @@ static unsigned int process_percent(pid_t process)
     return 0;
 }
 
-static void check_samples(void)
-{
+static void check_samples(void) {
     nvmlSample_t list[64];
     nvmlValueType_t type;
     unsigned int count = 64;
@@ -44,14 +41,14 @@ static void check_samples(void)
     for (unsigned int i = 1; i < count; i++)
         CHECK(list[i].timeStamp > list[i - 1].timeStamp);
     unsigned long long last = list[count - 2].timeStamp + 10;
-    CHECK_EQUAL(nvmlDeviceGetSamples(device, NVML_GPU_UTILIZATION_SAMPLES, last, &type, &count, list),
-                NVML_SUCCESS);
+    CHECK_EQUAL(
+        nvmlDeviceGetSamples(device, NVML_GPU_UTILIZATION_SAMPLES, last, &type, &count, list),
+        NVML_SUCCESS);
     CHECK(count <= 2);
 }
 
 /* One process alone has all of the GPU, two have half each: the slices are equal. */
-static void check_shares(void)
-{
+static void check_shares(void) {
     pid_t one = setting_process("a", 0, 1, LONG_NS);
     EVENTUALLY(gpu_percent() == 100);
     EVENTUALLY(process_percent(one) == 100);
@@ -66,13 +63,13 @@ static void check_shares(void)
     EVENTUALLY(gpu_percent() == 0);
 }
 
-static void check_sensors(void)
-{
+static void check_sensors(void) {
     unsigned int idle, idle_celsius, busy, mhz;
     unsigned long long before, after;
 
     CHECK_EQUAL(nvmlDeviceGetPowerUsage(device, &idle), NVML_SUCCESS);
-    CHECK_EQUAL(nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &idle_celsius), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &idle_celsius),
+                NVML_SUCCESS);
     CHECK_EQUAL(nvmlDeviceGetTotalEnergyConsumption(device, &before), NVML_SUCCESS);
     pid_t process = setting_process("a", 0, 1, LONG_NS);
     EVENTUALLY(nvmlDeviceGetPowerUsage(device, &busy) == NVML_SUCCESS && busy >= 5 * idle);
@@ -86,8 +83,7 @@ static void check_sensors(void)
     setting_kill(process);
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
 
     setting_describe(&machine);
