@@ -7,22 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
 )
 
-// builtStore is a store of the test's own that works with the products of
-// make. Where they are missing the test fails: `make test` builds them.
+// builtStore is a store of the test's own that works with the products of make.
 func builtStore(t *testing.T) Store {
 	t.Helper()
-	prefix := os.Getenv(install.Variable)
-	if prefix == "" {
-		prefix = "../../build"
-	}
-	prefix, err := filepath.Abs(prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return NewStore(t.TempDir(), install.Tree(prefix))
+	return NewStore(t.TempDir(), installtest.Tree(t))
 }
 
 func load(t *testing.T, machine string, overrides ...string) *Machine {
