@@ -30,14 +30,16 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice
     return NVML_SUCCESS;
 }
 
-/* Answers a list of devices. */
+/* Answers a list of devices. Unlike NVML's other lists, these take a count of 0 as the question how
+ * many there are and succeed, and fill whatever room they are given. */
 static nvmlReturn_t give(unsigned int *count, nvmlDevice_t *devices, unsigned int n,
                          const nvmlDevice_t *found) {
-    nvmlReturn_t result = nvml_room(count, devices, n);
-
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++)
+    NVML_REQUIRE(count && (*count == 0 || devices));
+    for (unsigned int i = 0; i < n && i < *count; i++)
         devices[i] = found[i];
-    return result;
+    if (*count == 0 || n < *count)
+        *count = n;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t at,

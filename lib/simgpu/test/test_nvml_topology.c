@@ -28,8 +28,10 @@ static void check_nearest(void) {
     unsigned int count = 0;
 
     CHECK_EQUAL(nvmlDeviceGetTopologyNearestGpus(devices[3], NVML_TOPOLOGY_SYSTEM, &count, NULL),
-                NVML_ERROR_INSUFFICIENT_SIZE);
+                NVML_SUCCESS);
     CHECK_EQUAL(count, 3);
+    CHECK_EQUAL(nvmlDeviceGetTopologyNearestGpus(devices[3], NVML_TOPOLOGY_SYSTEM, &count, NULL),
+                NVML_ERROR_INVALID_ARGUMENT);
     CHECK_EQUAL(nvmlDeviceGetTopologyNearestGpus(devices[3], NVML_TOPOLOGY_SYSTEM, &count, near),
                 NVML_SUCCESS);
     CHECK(near[0] == devices[0] && near[2] == devices[2]);
