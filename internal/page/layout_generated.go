@@ -32,7 +32,7 @@ const Unit = 512
 // LockBase: Offset in the state file of slot 0's lock byte.
 const LockBase = 0x10000000000
 
-// SlotBits: Low bits of a ledger's tag that hold the slot; the others hold the operation's number.
+// SlotBits: Low bits of a ledger's tag that hold the slot; the others hold the operation's id.
 const SlotBits = 16
 
 // FlagOvercommit: The limits of all tenants may exceed the GPU.
@@ -270,35 +270,36 @@ const (
 	OffsetOfIntentAction   = 12
 )
 
-// Record: The log of one process on one GPU; operation n is described by intent[n & 1].
+// Record: The log of one process on one GPU; operation i is described by intent[i & 3].
 type Record struct {
-	// 1 while a thread of the process is in an operation.
-	Lock uint32
-	// Set by threads that wait for the lock.
-	Waiters uint32
-	// Number of the operation begun last.
-	Sequence uint64
-	// Number of the operation completed last: sequence, or one less.
-	Done   uint64
-	Intent [2]Intent
-	_      [8]byte
+	Intent [4]Intent
 }
 
 // Size and offsets of Record in bytes.
 const (
-	SizeOfRecord           = 64
-	OffsetOfRecordLock     = 0
-	OffsetOfRecordWaiters  = 4
-	OffsetOfRecordSequence = 8
-	OffsetOfRecordDone     = 16
-	OffsetOfRecordIntent   = 24
+	SizeOfRecord         = 64
+	OffsetOfRecordIntent = 0
+)
+
+// Gate: Lets one thread of a process at a time write its second lane of intents.
+type Gate struct {
+	Lock uint32
+	// Set by threads that wait for the lock.
+	Waiters uint32
+}
+
+// Size and offsets of Gate in bytes.
+const (
+	SizeOfGate          = 8
+	OffsetOfGateLock    = 0
+	OffsetOfGateWaiters = 4
 )
 
 // GPU: The ledger of one GPU, and how its processes wait for each other.
 type GPU struct {
 	// Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word.
 	Amounts uint64
-	// Slot (low slot_bits) and number of the operation that wrote the word last.
+	// Slot (low slot_bits) and id of the operation that wrote the word last.
 	Tag uint64
 	_   [48]byte
 	// Futex word, counts wake-ups.
@@ -314,14 +315,15 @@ type GPU struct {
 	_       [40]byte
 	// GPU time the tenant has used; zero without an arbiter.
 	Spent [16]uint64
-	// Per slot the greatest operation known to be in the word or in its past.
+	// Per slot its last operation, unless that is the one in tag.
 	Applied [Slots]uint64
+	Gate    [Slots]Gate
 	Record  [Slots]Record
 }
 
 // Size and offsets of GPU in bytes.
 const (
-	SizeOfGPU            = 73984
+	SizeOfGPU            = 82176
 	OffsetOfGPUAmounts   = 0
 	OffsetOfGPUTag       = 8
 	OffsetOfGPUWake      = 64
@@ -331,5 +333,6 @@ const (
 	OffsetOfGPURefused   = 84
 	OffsetOfGPUSpent     = 128
 	OffsetOfGPUApplied   = 256
-	OffsetOfGPURecord    = 8448
+	OffsetOfGPUGate      = 8448
+	OffsetOfGPURecord    = 16640
 )

@@ -66,11 +66,10 @@ func TestLayout(t *testing.T) {
 		{"Intent.Overhead", unsafe.Offsetof(Intent{}.Overhead), OffsetOfIntentOverhead},
 		{"Intent.Action", unsafe.Offsetof(Intent{}.Action), OffsetOfIntentAction},
 		{"Record", unsafe.Sizeof(Record{}), SizeOfRecord},
-		{"Record.Lock", unsafe.Offsetof(Record{}.Lock), OffsetOfRecordLock},
-		{"Record.Waiters", unsafe.Offsetof(Record{}.Waiters), OffsetOfRecordWaiters},
-		{"Record.Sequence", unsafe.Offsetof(Record{}.Sequence), OffsetOfRecordSequence},
-		{"Record.Done", unsafe.Offsetof(Record{}.Done), OffsetOfRecordDone},
 		{"Record.Intent", unsafe.Offsetof(Record{}.Intent), OffsetOfRecordIntent},
+		{"Gate", unsafe.Sizeof(Gate{}), SizeOfGate},
+		{"Gate.Lock", unsafe.Offsetof(Gate{}.Lock), OffsetOfGateLock},
+		{"Gate.Waiters", unsafe.Offsetof(Gate{}.Waiters), OffsetOfGateWaiters},
 		{"GPU", unsafe.Sizeof(GPU{}), SizeOfGPU},
 		{"GPU.Amounts", unsafe.Offsetof(GPU{}.Amounts), OffsetOfGPUAmounts},
 		{"GPU.Tag", unsafe.Offsetof(GPU{}.Tag), OffsetOfGPUTag},
@@ -81,6 +80,7 @@ func TestLayout(t *testing.T) {
 		{"GPU.Refused", unsafe.Offsetof(GPU{}.Refused), OffsetOfGPURefused},
 		{"GPU.Spent", unsafe.Offsetof(GPU{}.Spent), OffsetOfGPUSpent},
 		{"GPU.Applied", unsafe.Offsetof(GPU{}.Applied), OffsetOfGPUApplied},
+		{"GPU.Gate", unsafe.Offsetof(GPU{}.Gate), OffsetOfGPUGate},
 		{"GPU.Record", unsafe.Offsetof(GPU{}.Record), OffsetOfGPURecord},
 	} {
 		if c.have != c.want {

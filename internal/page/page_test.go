@@ -111,7 +111,7 @@ func TestFullFileSystem(t *testing.T) {
 }
 
 // writeState makes a page with one process in slot 3 whose last complete
-// operation, number 5, left it 6 units of which 2 are overhead.
+// operation, with id 5, left it 6 units of which 2 are overhead.
 func writeState(t *testing.T, path string, edit func([]byte)) {
 	t.Helper()
 	if err := CreateState(path, 2, -1); err != nil {
@@ -129,8 +129,7 @@ func writeState(t *testing.T, path string, edit func([]byte)) {
 	gpu := data[SizeOfState+SizeOfGPU:]
 	order.PutUint64(gpu[OffsetOfGPUAmounts:], 1<<32|6)
 	record := gpu[OffsetOfGPURecord+3*SizeOfRecord:]
-	order.PutUint64(record[OffsetOfRecordSequence:], 6)
-	order.PutUint64(record[OffsetOfRecordDone:], 5)
+	order.PutUint64(gpu[OffsetOfGPUApplied+3*8:], 5)
 	order.PutUint32(record[OffsetOfRecordIntent+SizeOfIntent+OffsetOfIntentCharged:], 6)
 	order.PutUint32(record[OffsetOfRecordIntent+SizeOfIntent+OffsetOfIntentOverhead:], 2)
 	if edit != nil {

@@ -141,8 +141,11 @@ func (s *Snapshot) add(device int, gpu view) {
 	for i := range s.Processes {
 		p := &s.Processes[i]
 		record := gpu[OffsetOfGPURecord+p.Slot*SizeOfRecord:]
-		done := record.u64(OffsetOfRecordDone)
-		intent := record[OffsetOfRecordIntent+int(done&1)*SizeOfIntent:]
+		last := gpu.u64(OffsetOfGPUApplied + 8*p.Slot)
+		if tag := gpu.u64(OffsetOfGPUTag); tag&(1<<SlotBits-1) == uint64(p.Slot) {
+			last = tag >> SlotBits
+		}
+		intent := record[OffsetOfRecordIntent+int(last&3)*SizeOfIntent:]
 		p.Used[device] = uint64(intent.u32(OffsetOfIntentCharged)) * Unit
 		u.Overhead += uint64(intent.u32(OffsetOfIntentOverhead)) * Unit
 	}

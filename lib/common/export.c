@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define DEAD_SLICES 50u /* a reaper waits about 10 ms; another reap will come */
+#define MOVE_TRIES 64u
 #define LOOK_SLICES 32u /* how often a waiter asks whether the lock's holder lives */
 
 /* Takes the lock from a holder that is no process: dead and reaped by now, or never a slot. */
@@ -83,32 +84,27 @@ void export_replay(dv_share *share, unsigned slot, uint32_t action) {
     }
 }
 
-/* One operation of a slot that concerns an export. Its record must be locked or its process dead.
+/* An operation of a slot that moves memory to or from the table, the table's part of it, and one
+ * more operation that forgets it: nobody may repeat the table's part once the lock is given back.
  */
-static ledger_result commit_action(dv_share *share, unsigned slot, dv_page_export *export,
-                                   balance after, uint64_t change, uint32_t kind) {
+static ledger_result commit_action(dv_share *share, unsigned slot, int lane, dv_page_export *export,
+                                   ledger_change change, uint32_t kind) {
     dv_page_gpu *gpu = &share->gpu[export->device];
     uint32_t place = (uint32_t)(export - share->state->export);
-    uint32_t action = (place + 1) << DV_PAGE_ACTION_BITS | kind;
-    after.rest |= (uint64_t)action << 32;
-    ledger_result result = ledger_commit(gpu, slot, after, change);
+    change.action = (place + 1) << DV_PAGE_ACTION_BITS | kind;
+    ledger_result result = ledger_commit(gpu, slot, lane, &change);
     if (result == LEDGER_DONE) {
-        export_replay(share, slot, action);
-        ledger_complete(gpu, slot);
+        export_replay(share, slot, (uint32_t)change.action);
+        ledger_change forget = {.overhead = KEPT, .action = DV_PAGE_ACTION_NONE};
+        result = ledger_commit(gpu, slot, lane, &forget);
         ledger_wake(gpu);
     }
     return result;
 }
 
-static ledger_result free_export(dv_share *share, unsigned slot, dv_page_export *export) {
-    uint32_t device = load32(&export->device);
-    if (device >= share->device_count) {
-        store32(&export->state, DV_PAGE_EXPORT_FREE);
-        return LEDGER_DONE;
-    }
-    balance after = record_balance(&share->gpu[device].record[slot]);
-    uint64_t change = 0 - (uint64_t)load32(&export->units);
-    return commit_action(share, slot, export, after, change, DV_PAGE_ACTION_FREE);
+static ledger_result free_export(dv_share *share, unsigned slot, int lane, dv_page_export *export) {
+    ledger_change change = {.shared = -(int64_t)load32(&export->units), .overhead = KEPT};
+    return commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_FREE);
 }
 
 /* Ends all holds of a dead process. False if the ledger would not take it. */
@@ -122,8 +118,10 @@ bool export_leave(dv_share *share, unsigned slot) {
         if (is_holder(export, slot)) {
             set_holder(export, slot, false);
         }
-        if (!has_holders(export)) {
-            clean = free_export(share, slot, export) == LEDGER_DONE && clean;
+        if (load32(&export->device) >= share->device_count) {
+            store32(&export->state, DV_PAGE_EXPORT_FREE);
+        } else if (!has_holders(export)) {
+            clean = free_export(share, slot, LANE_GATED, export) == LEDGER_DONE && clean;
         }
     }
     return clean;
@@ -149,6 +147,27 @@ static dv_page_export *find_free(dv_share *share) {
     return NULL;
 }
 
+/* Another thread may release at the same time, so what the process has is read anew if the exact
+ * move was not possible. */
+static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_export *export,
+                                   unsigned device, uint64_t units) {
+    dv_page_gpu *gpu = &share->gpu[device];
+    int lane = lane_enter(share, gpu, slot);
+    ledger_result result = lane < 0 ? LEDGER_BROKEN : LEDGER_FULL;
+    for (unsigned i = 0; i < MOVE_TRIES && result == LEDGER_FULL; i++) {
+        uint32_t charged = amounts_used(record_read(gpu, slot).amounts);
+        uint32_t moved = units < charged ? (uint32_t)units : charged;
+        ledger_change change = {
+            .charged = -(int64_t)moved, .shared = moved, .overhead = KEPT, .exact = true};
+        store32(&export->units, moved);
+        result = commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_PUBLISH);
+    }
+    if (lane >= 0) {
+        lane_leave(gpu, slot, lane);
+    }
+    return result;
+}
+
 static dv_status publish(dv_share *share, unsigned slot, unsigned device, const void *key,
                          uint64_t units) {
     dv_page_export *export = find_export(share, key);
@@ -159,20 +178,9 @@ static dv_status publish(dv_share *share, unsigned slot, unsigned device, const 
     if (export == NULL) {
         return DV_NO_SLOT;
     }
-    dv_page_record *record = &share->gpu[device].record[slot];
-    if (!os_lock(&record->lock, &record->waiters)) {
-        return DV_BUSY;
-    }
-    balance after = record_balance(record);
-    uint32_t charged = amounts_used(after.amounts);
-    uint32_t moved = units < charged ? (uint32_t)units : charged;
-    after.amounts -= moved;
     store32(&export->device, device);
-    store32(&export->units, moved);
     memcpy(export->key, key, sizeof export->key);
-    ledger_result result = commit_action(share, slot, export, after, 0, DV_PAGE_ACTION_PUBLISH);
-    os_unlock(&record->lock, &record->waiters);
-    return result == LEDGER_DONE ? DV_OK : DV_BUSY;
+    return move_to_table(share, slot, export, device, units) == LEDGER_DONE ? DV_OK : DV_BUSY;
 }
 
 static dv_status drop(dv_share *share, unsigned slot, const void *key) {
@@ -180,17 +188,20 @@ static dv_status drop(dv_share *share, unsigned slot, const void *key) {
     if (export == NULL || !is_holder(export, slot)) {
         return DV_NO_EXPORT;
     }
-    unsigned device = load32(&export->device);
-    dv_page_record *record = &share->gpu[device < share->device_count ? device : 0].record[slot];
-    if (!os_lock(&record->lock, &record->waiters)) {
+    set_holder(export, slot, false);
+    if (has_holders(export)) {
+        return DV_OK;
+    }
+    if (load32(&export->device) >= share->device_count) {
+        return DV_CORRUPT;
+    }
+    dv_page_gpu *gpu = &share->gpu[export->device];
+    int lane = lane_enter(share, gpu, slot);
+    if (lane < 0) {
         return DV_BUSY;
     }
-    ledger_result result = LEDGER_DONE;
-    set_holder(export, slot, false);
-    if (!has_holders(export)) {
-        result = free_export(share, slot, export);
-    }
-    os_unlock(&record->lock, &record->waiters);
+    ledger_result result = free_export(share, slot, lane, export);
+    lane_leave(gpu, slot, lane);
     return result == LEDGER_DONE ? DV_OK : DV_BUSY;
 }
 

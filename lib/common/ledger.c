@@ -1,37 +1,47 @@
-/* Operations of the calling process on its own record. state.h tells how they survive its death. */
+/* Operations on the ledger. state.h tells how they survive the death of their process. */
 #include "common/state.h"
 
-/* Each failed swap means that a neighbour's succeeded, so this many in a row mean that somebody
- * writes for the sake of writing. About a second. */
+/* Each failed swap means that another's succeeded, so this many in a row mean that somebody writes
+ * for the sake of writing. About a second. */
 #define SWAP_TRIES (1u << 22)
 #define RAISE_TRIES 64u
+#define READ_TRIES 16u
 
 #define HOT static inline __attribute__((always_inline))
 
-static bool raise_applied(dv_page_gpu *gpu, unsigned writer, uint64_t sequence) {
+static _Thread_local char thread_mark __attribute__((tls_model("initial-exec")));
+
+const void *this_thread(void) {
+    return &thread_mark;
+}
+
+static bool raise_applied(dv_page_gpu *gpu, unsigned writer, uint64_t id) {
     if (writer >= DV_PAGE_SLOTS) {
         return false;
     }
     for (unsigned i = 0; i < RAISE_TRIES; i++) {
         uint64_t present = load64(&gpu->applied[writer]);
-        if (!sequence_after(sequence, present) ||
-            swap64(&gpu->applied[writer], present, sequence)) {
+        if (!id_after(id, present) || swap64(&gpu->applied[writer], present, id)) {
             return true;
         }
     }
     return false;
 }
 
-/* Notes that the operation of this tag has happened, before the tag is overwritten. Not needed for
- * the slot's own tag, whose number then is record.done; only now and then, so that applied does not
- * fall half a wrap behind. */
+/* Notes the operation of this tag, before the tag is overwritten. The slot's own next operation
+ * does not need that; only now and then, so that applied does not fall half a wrap behind. */
 HOT bool note_applied(dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
     unsigned writer = tag_slot(tag);
-    uint64_t sequence = tag_sequence(tag);
-    if (__builtin_expect(writer == slot && (sequence & UINT32_MAX) != 0, 1)) {
+    uint64_t id = tag_id(tag);
+    if (__builtin_expect(writer == slot && (id >> 1 & UINT32_MAX) != 0, 1)) {
         return true;
     }
-    return raise_applied(gpu, writer, sequence);
+    return raise_applied(gpu, writer, id);
+}
+
+/* Id of the slot's last operation, given a tag read just before. */
+HOT uint64_t last_id(const dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
+    return tag_slot(tag) == slot ? tag_id(tag) : load64(&gpu->applied[slot]);
 }
 
 HOT ledger_result judge(uint64_t amounts, const ledger_room *room) {
@@ -43,14 +53,35 @@ HOT ledger_result judge(uint64_t amounts, const ledger_room *room) {
     return need > room->limit ? LEDGER_BLOCKED : LEDGER_DONE;
 }
 
-/* The change is added to both halves at once. No half can overflow into the other while every slot
- * takes out no more than it put in and no GPU has 2 TiB. */
-HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, balance after, uint64_t change,
+HOT int64_t clamp(int64_t amount, uint32_t present) {
+    int64_t least = -(int64_t)present, most = (int64_t)UNITS_MAX - present;
+    return amount < least ? least : amount > most ? most : amount;
+}
+
+/* Computes what the slot holds after the change, and what is to be added to the totals, both halves
+ * of the word at once: no half overflows into the other while every slot takes out no more than it
+ * put in and no GPU has 2 TiB. False if an exact change is not possible. */
+HOT bool plan(balance before, const ledger_change *change, balance *after, uint64_t *total) {
+    int64_t charged = clamp(change->charged, amounts_used(before.amounts));
+    int64_t pending = clamp(change->pending, amounts_pending(before.amounts));
+    if (change->exact && (charged != change->charged || pending != change->pending)) {
+        return false;
+    }
+    uint64_t amounts = (uint64_t)charged + ((uint64_t)pending << 32);
+    uint64_t overhead = (uint32_t)before.rest, action = before.rest >> 32;
+    *total = amounts + (uint64_t)change->shared;
+    if (change->overhead != KEPT) {
+        *total += change->overhead - overhead;
+        overhead = change->overhead;
+    }
+    action = change->action != KEPT ? change->action : action;
+    *after = (balance){.amounts = before.amounts + amounts, .rest = action << 32 | overhead};
+    return true;
+}
+
+HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
                          const ledger_room *room) {
     dv_page_record *record = &gpu->record[slot];
-    uint64_t sequence = (load64(&record->done) + 1) & SEQUENCE_MASK;
-    store_intent(&record->intent[sequence & 1], after);
-    store64(&record->sequence, sequence);
     for (unsigned i = 0; i < SWAP_TRIES; i++) {
         ledger_word old = load_ledger(gpu);
         if (room != NULL) {
@@ -59,10 +90,16 @@ HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, balance after, uint64_
                 return result;
             }
         }
+        uint64_t last = last_id(gpu, slot, old.tag), id = next_id(last, (unsigned)lane), total;
+        balance after;
+        if (!plan(load_intent(&record->intent[last & 3]), change, &after, &total)) {
+            return LEDGER_FULL;
+        }
+        store_intent(&record->intent[id & 3], after);
         if (!note_applied(gpu, slot, old.tag)) {
             return LEDGER_BROKEN;
         }
-        ledger_word new = {.amounts = old.amounts + change, .tag = pack_tag(slot, sequence)};
+        ledger_word new = {.amounts = old.amounts + total, .tag = pack_tag(slot, id)};
         if (__builtin_expect(swap_ledger(gpu, old, new), 1)) {
             return LEDGER_DONE;
         }
@@ -70,16 +107,48 @@ HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, balance after, uint64_
     return LEDGER_BROKEN;
 }
 
-HOT void complete(dv_page_record *record) {
-    store64(&record->done, __atomic_load_n(&record->sequence, __ATOMIC_RELAXED));
+ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, int lane,
+                            const ledger_change *change) {
+    return commit(gpu, slot, lane, change, NULL);
 }
 
-ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, balance after, uint64_t change) {
-    return commit(gpu, slot, after, change, NULL);
+HOT int enter(dv_share *share, dv_page_gpu *gpu, unsigned slot) {
+    if (__builtin_expect(share->owner == &thread_mark, 1)) {
+        return 0;
+    }
+    return os_lock(&gpu->gate[slot].lock, &gpu->gate[slot].waiters) ? LANE_GATED : -1;
 }
 
-void ledger_complete(dv_page_gpu *gpu, unsigned slot) {
-    complete(&gpu->record[slot]);
+HOT void leave(dv_page_gpu *gpu, unsigned slot, int lane) {
+    if (lane == LANE_GATED) {
+        os_unlock(&gpu->gate[slot].lock, &gpu->gate[slot].waiters);
+    }
+}
+
+int lane_enter(dv_share *share, dv_page_gpu *gpu, unsigned slot) {
+    return enter(share, gpu, slot);
+}
+
+void lane_leave(dv_page_gpu *gpu, unsigned slot, int lane) {
+    leave(gpu, slot, lane);
+}
+
+balance record_balance(const dv_page_gpu *gpu, unsigned slot) {
+    return load_intent(&gpu->record[slot].intent[last_id(gpu, slot, load64(&gpu->tag)) & 3]);
+}
+
+/* Figures of two moments, if the process works too fast. */
+balance record_read(const dv_page_gpu *gpu, unsigned slot) {
+    balance present = {0, 0};
+    for (unsigned i = 0; i < READ_TRIES; i++) {
+        uint64_t last = last_id(gpu, slot, load64(&gpu->tag));
+        present = load_intent(&gpu->record[slot].intent[last & 3]);
+        load_fence();
+        if (last_id(gpu, slot, load64(&gpu->tag)) == last) {
+            break;
+        }
+    }
+    return present;
 }
 
 static void wake_waiters(dv_page_gpu *gpu) {
@@ -103,21 +172,17 @@ void ledger_wake(dv_page_gpu *gpu) {
 HOT ledger_result reserve(dv_share *share, unsigned device, unsigned slot, uint64_t limit,
                           uint32_t units) {
     dv_page_gpu *gpu = &share->gpu[device];
-    dv_page_record *record = &gpu->record[slot];
     ledger_room room = {.limit = limit, .wanted = units};
     if (__builtin_expect(load64(&gpu->turn) != 0, 0)) {
         room.held = turn_of_others(share, gpu);
     }
-    if (!os_lock(&record->lock, &record->waiters)) {
+    int lane = enter(share, gpu, slot);
+    if (lane < 0) {
         return LEDGER_BROKEN;
     }
-    balance after = record_balance(record);
-    after.amounts += pack_amounts(0, units);
-    ledger_result result = commit(gpu, slot, after, pack_amounts(0, units), &room);
-    if (result == LEDGER_DONE) {
-        complete(record);
-    }
-    os_unlock(&record->lock, &record->waiters);
+    ledger_change change = {.pending = units, .overhead = KEPT, .action = KEPT};
+    ledger_result result = commit(gpu, slot, lane, &change, &room);
+    leave(gpu, slot, lane);
     return result;
 }
 
@@ -151,41 +216,16 @@ dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
     return result == LEDGER_BROKEN ? DV_BUSY : wait_for_room(share, device, (uint32_t)units);
 }
 
-/* What is never refused: charged, pending and overhead of this process change so that each stays
- * within 0 and UNITS_MAX. */
-typedef struct change {
-    int64_t charged, pending;
-    uint64_t overhead; /* absolute; OVERHEAD_KEPT leaves it */
-} change;
-#define OVERHEAD_KEPT UINT64_MAX
-
-HOT int64_t clamp(int64_t amount, uint32_t present) {
-    int64_t least = -(int64_t)present, most = (int64_t)UNITS_MAX - present;
-    return amount < least ? least : amount > most ? most : amount;
-}
-
-HOT void apply(dv_share *share, unsigned device, change wanted) {
+/* A change that is never refused. */
+HOT void apply(dv_share *share, unsigned device, ledger_change change) {
     dv_page_gpu *gpu = &share->gpu[device];
     unsigned slot = (unsigned)own_slot(share);
-    dv_page_record *record = &gpu->record[slot];
-    if (!os_lock(&record->lock, &record->waiters)) {
+    int lane = enter(share, gpu, slot);
+    if (lane < 0) {
         return;
     }
-    balance before = record_balance(record);
-    uint32_t overhead = (uint32_t)before.rest;
-    int64_t charged = clamp(wanted.charged, amounts_used(before.amounts));
-    int64_t pending = clamp(wanted.pending, amounts_pending(before.amounts));
-    int64_t growth = 0;
-    if (wanted.overhead != OVERHEAD_KEPT) {
-        growth = (int64_t)wanted.overhead - overhead;
-        overhead = (uint32_t)wanted.overhead;
-    }
-    uint64_t amounts = (uint64_t)charged + ((uint64_t)pending << 32);
-    balance after = {.amounts = before.amounts + amounts, .rest = overhead};
-    if (commit(gpu, slot, after, amounts + (uint64_t)growth, NULL) == LEDGER_DONE) {
-        complete(record);
-    }
-    os_unlock(&record->lock, &record->waiters);
+    commit(gpu, slot, lane, &change, NULL);
+    leave(gpu, slot, lane);
     wake(gpu);
 }
 
@@ -202,25 +242,24 @@ HOT int64_t signed_units(uint64_t bytes) {
 void dv_settle(dv_share *share, unsigned device, uint64_t reserved, uint64_t charged) {
     if (device < share->device_count && (reserved | charged) != 0 && has_slot(share)) {
         apply(share, device,
-              (change){signed_units(charged), -signed_units(reserved), OVERHEAD_KEPT});
-    }
-}
-
-void dv_retire(dv_share *share, unsigned device, uint64_t bytes) {
-    if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
-        apply(share, device, (change){-signed_units(bytes), signed_units(bytes), OVERHEAD_KEPT});
+              (ledger_change){.charged = signed_units(charged),
+                              .pending = -signed_units(reserved),
+                              .overhead = KEPT,
+                              .action = KEPT});
     }
 }
 
 void dv_release(dv_share *share, unsigned device, uint64_t bytes) {
     if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
-        apply(share, device, (change){-signed_units(bytes), 0, OVERHEAD_KEPT});
+        apply(share, device,
+              (ledger_change){.charged = -signed_units(bytes), .overhead = KEPT, .action = KEPT});
     }
 }
 
 void dv_overhead(dv_share *share, unsigned device, uint64_t bytes_now) {
     if (device < share->device_count &&
         (own_slot(share) != SLOT_NONE || (bytes_now != 0 && has_slot(share)))) {
-        apply(share, device, (change){0, 0, (uint64_t)signed_units(bytes_now)});
+        apply(share, device,
+              (ledger_change){.overhead = (uint64_t)signed_units(bytes_now), .action = KEPT});
     }
 }

@@ -35,7 +35,7 @@
 /* Offset in the state file of slot 0's lock byte. */
 #define DV_PAGE_LOCK_BASE UINT64_C(0x10000000000)
 
-/* Low bits of a ledger's tag that hold the slot; the others hold the operation's number. */
+/* Low bits of a ledger's tag that hold the slot; the others hold the operation's id. */
 #define DV_PAGE_SLOT_BITS UINT32_C(16)
 
 /* The limits of all tenants may exceed the GPU. */
@@ -252,32 +252,30 @@ _Static_assert(offsetof(dv_page_intent, pending) == 4, "dv_page_intent.pending")
 _Static_assert(offsetof(dv_page_intent, overhead) == 8, "dv_page_intent.overhead");
 _Static_assert(offsetof(dv_page_intent, action) == 12, "dv_page_intent.action");
 
-/* The log of one process on one GPU; operation n is described by intent[n & 1]. */
+/* The log of one process on one GPU; operation i is described by intent[i & 3]. */
 typedef struct dv_page_record {
-    /* 1 while a thread of the process is in an operation. */
-    _Alignas(64) uint32_t lock;
-    /* Set by threads that wait for the lock. */
-    uint32_t waiters;
-    /* Number of the operation begun last. */
-    uint64_t sequence;
-    /* Number of the operation completed last: sequence, or one less. */
-    uint64_t done;
-    dv_page_intent intent[2];
-    uint8_t pad_56[8];
+    _Alignas(64) dv_page_intent intent[4];
 } dv_page_record;
 _Static_assert(sizeof(dv_page_record) == 64, "dv_page_record");
 _Static_assert(_Alignof(dv_page_record) == 64, "dv_page_record");
-_Static_assert(offsetof(dv_page_record, lock) == 0, "dv_page_record.lock");
-_Static_assert(offsetof(dv_page_record, waiters) == 4, "dv_page_record.waiters");
-_Static_assert(offsetof(dv_page_record, sequence) == 8, "dv_page_record.sequence");
-_Static_assert(offsetof(dv_page_record, done) == 16, "dv_page_record.done");
-_Static_assert(offsetof(dv_page_record, intent) == 24, "dv_page_record.intent");
+_Static_assert(offsetof(dv_page_record, intent) == 0, "dv_page_record.intent");
+
+/* Lets one thread of a process at a time write its second lane of intents. */
+typedef struct dv_page_gate {
+    uint32_t lock;
+    /* Set by threads that wait for the lock. */
+    uint32_t waiters;
+} dv_page_gate;
+_Static_assert(sizeof(dv_page_gate) == 8, "dv_page_gate");
+_Static_assert(_Alignof(dv_page_gate) == 4, "dv_page_gate");
+_Static_assert(offsetof(dv_page_gate, lock) == 0, "dv_page_gate.lock");
+_Static_assert(offsetof(dv_page_gate, waiters) == 4, "dv_page_gate.waiters");
 
 /* The ledger of one GPU, and how its processes wait for each other. */
 typedef struct dv_page_gpu {
     /* Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word. */
     _Alignas(64) uint64_t amounts;
-    /* Slot (low slot_bits) and number of the operation that wrote the word last. */
+    /* Slot (low slot_bits) and id of the operation that wrote the word last. */
     uint64_t tag;
     uint8_t pad_16[48];
     /* Futex word, counts wake-ups. */
@@ -293,11 +291,12 @@ typedef struct dv_page_gpu {
     uint8_t pad_88[40];
     /* GPU time the tenant has used; zero without an arbiter. */
     _Alignas(64) uint64_t spent[16];
-    /* Per slot the greatest operation known to be in the word or in its past. */
+    /* Per slot its last operation, unless that is the one in tag. */
     uint64_t applied[DV_PAGE_SLOTS];
+    dv_page_gate gate[DV_PAGE_SLOTS];
     dv_page_record record[DV_PAGE_SLOTS];
 } dv_page_gpu;
-_Static_assert(sizeof(dv_page_gpu) == 73984, "dv_page_gpu");
+_Static_assert(sizeof(dv_page_gpu) == 82176, "dv_page_gpu");
 _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
@@ -308,6 +307,7 @@ _Static_assert(offsetof(dv_page_gpu, turn_units) == 80, "dv_page_gpu.turn_units"
 _Static_assert(offsetof(dv_page_gpu, refused) == 84, "dv_page_gpu.refused");
 _Static_assert(offsetof(dv_page_gpu, spent) == 128, "dv_page_gpu.spent");
 _Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
-_Static_assert(offsetof(dv_page_gpu, record) == 8448, "dv_page_gpu.record");
+_Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");
+_Static_assert(offsetof(dv_page_gpu, record) == 16640, "dv_page_gpu.record");
 
 #endif

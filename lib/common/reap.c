@@ -8,14 +8,23 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-static void recover_record(dv_share *share, unsigned slot, dv_page_gpu *gpu) {
-    dv_page_record *record = &gpu->record[slot];
-    bool applied = record_applied(gpu, slot);
-    uint64_t sequence = load64(&record->sequence);
-    if (applied && load64(&record->done) != sequence) {
-        export_replay(share, slot, load32(&record->intent[sequence & 1].action));
+/* Takes what the slot holds out of the totals, as one more operation in its own log: if the reaper
+ * dies too, the next one finds either this operation or the one before. */
+static bool clear_record(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
+    balance held = record_balance(gpu, slot);
+    if (held.amounts == 0 && held.rest == 0) {
+        return true;
     }
-    record_settle(gpu, slot, applied);
+    ledger_change change = {.charged = -(int64_t)amounts_used(held.amounts),
+                            .pending = -(int64_t)amounts_pending(held.amounts),
+                            .overhead = 0,
+                            .action = DV_PAGE_ACTION_NONE};
+    if (ledger_commit(gpu, slot, LANE_GATED, &change) != LEDGER_DONE) {
+        return false;
+    }
+    *bytes += held_bytes(held) + (uint64_t)amounts_pending(held.amounts) * DV_UNIT;
+    ledger_wake(gpu);
+    return true;
 }
 
 /* Reaps the slot, whose lock the caller holds and whose process is dead. False leaves it for a
@@ -29,13 +38,11 @@ bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes) {
         return false;
     }
     for (unsigned i = 0; i < share->device_count; i++) {
-        recover_record(share, slot, &share->gpu[i]);
+        export_replay(share, slot, (uint32_t)(record_balance(&share->gpu[i], slot).rest >> 32));
     }
     bool clean = export_leave(share, slot);
     for (unsigned i = 0; i < share->device_count; i++) {
-        balance held = record_balance(&share->gpu[i].record[slot]);
-        clean = record_clear(&share->gpu[i], slot) == LEDGER_DONE && clean;
-        *bytes += held_bytes(held) + (uint64_t)amounts_pending(held.amounts) * DV_UNIT;
+        clean = clear_record(&share->gpu[i], slot, bytes) && clean;
     }
     unlock_exports(share);
     if (clean) {

@@ -91,8 +91,8 @@ static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t
     dv_page_slot *info = &share->state->slot[slot];
     raise_slot_count(share->state, slot + 1);
     for (unsigned device = 0; device < share->device_count; device++) {
-        store32(&share->gpu[device].record[slot].waiters, 0);
-        store32(&share->gpu[device].record[slot].lock, 0);
+        store32(&share->gpu[device].gate[slot].waiters, 0);
+        store32(&share->gpu[device].gate[slot].lock, 0);
     }
     store32(&info->host_pid, share->pid_namespace == share->config->pid_namespace ? pid : 0);
     store64(&info->start_time, share->start_time);
@@ -142,6 +142,7 @@ static dv_status take_slot(dv_share *share) {
     }
     if (status == DV_OK) {
         describe_self(share, (unsigned)slot, pid, image);
+        share->owner = this_thread();
         __atomic_store_n(&share->slot, slot, __ATOMIC_RELEASE);
     } else if (share->pin != NULL) {
         munmap(share->pin, (size_t)sysconf(_SC_PAGESIZE));
@@ -185,5 +186,6 @@ void dv_share_forked(dv_share *share) {
     share->pin = NULL;
     share->pin_inheritable = false;
     share->slot = SLOT_NONE;
+    share->owner = NULL;
     share->claiming = share->waiting = 0;
 }

@@ -1,14 +1,21 @@
 /* Inside of a share: shared by the files that implement share.h.
  *
- * Lock order: share->claiming, then the OFD lock of a slot, then state->export_lock, then the lock
- * of one record. Nothing is called while a record is locked.
+ * Lock order: share->claiming, then the OFD lock of a slot, then state->export_lock, then the gate
+ * of one record. Nothing is called while a gate is taken.
  *
- * How an operation survives the death of its process (ledger.c): operation n of slot s first writes
- * what s will hold into intent[n & 1] of its record and n into record.sequence; then one 16-byte
- * swap changes the total and leaves (s, n) in the tag: that is the moment at which the operation
- * happens. Whoever overwrites a tag (s, n) first notes n in applied[s]. So operation n has happened
- * exactly if the tag is (s, n), or applied[s] is n, or the process itself noted n in record.done;
- * the reader looks at the tag first. A refused operation leaves its number to the next one. */
+ * How an operation survives the death of its process (ledger.c): it first writes what its slot will
+ * hold into the intent that its id chooses; then one 16-byte swap changes the total and leaves slot
+ * and id in the tag: that is the moment at which it happens. Whoever overwrites another slot's tag
+ * first notes the id in applied[slot]. So the last operation of a slot is the tag's, if the tag is
+ * the slot's, and otherwise applied[slot], which is to be read after the tag; and what the slot
+ * holds is that operation's intent. An operation that is refused, or dies before its swap, has
+ * never been.
+ *
+ * The swap also settles races between threads of one process, which share a slot: it fails for all
+ * but one, and the others start anew from that one's intent. Only the intents must not be written
+ * by two threads at once. So each slot has two lanes of them: the first is the thread's that took
+ * the slot and needs no lock; the second is all other threads', one at a time, through a gate.
+ */
 #ifndef DIVVY_COMMON_STATE_H
 #define DIVVY_COMMON_STATE_H
 
@@ -30,14 +37,25 @@ struct dv_share {
     size_t config_size, state_size;
     uint64_t state_inode, state_filesystem; /* to know the file again by */
     uint64_t start_time, pid_namespace;     /* of this process */
-    int slot;                               /* SLOT_NONE until the first charge; atomic */
-    uint32_t claiming, waiting;             /* lock of this process around taking a slot */
-    int claim_file;                         /* open while a slot is being taken, else -1 */
-    void *pin;                              /* mapping through which the slot's lock lives */
-    bool pin_inheritable;                   /* a fork at this moment would copy it */
+    const void *owner;          /* thread that took the slot, known by an address of its own */
+    int slot;                   /* SLOT_NONE until the first charge; atomic */
+    uint32_t claiming, waiting; /* lock of this process around taking a slot */
+    int claim_file;             /* open while a slot is being taken, else -1 */
+    void *pin;                  /* mapping through which the slot's lock lives */
+    bool pin_inheritable;       /* a fork at this moment would copy it */
     char id[64], name[64], path[4096];
     dv_device device[DV_DEVICES_MAX];
 };
+
+/* What an operation changes, in units. */
+typedef struct ledger_change {
+    int64_t charged, pending; /* of the slot and so of the totals, but no more than the slot has */
+    int64_t shared;           /* of the total used alone: exported memory */
+    uint64_t overhead;        /* of the slot from now on, or KEPT */
+    uint64_t action;          /* in the slot's intent from now on, or KEPT */
+    bool exact;               /* refuse rather than change less */
+} ledger_change;
+#define KEPT UINT64_MAX
 
 /* When a reservation is refused, in units. */
 typedef struct ledger_room {
@@ -68,13 +86,6 @@ static inline uint64_t limit_units(const dv_share *share, unsigned device) {
     return load64(&share->config->device[device].limit) / DV_UNIT;
 }
 
-/* What the slot holds after its last completed operation, to begin the next one with: no action. */
-static inline balance record_balance(const dv_page_record *record) {
-    balance present = load_intent(&record->intent[load64(&record->done) & 1]);
-    present.rest = (uint32_t)present.rest;
-    return present;
-}
-
 /* Bytes charged, overhead included. */
 static inline uint64_t held_bytes(balance held) {
     return ((uint64_t)amounts_used(held.amounts) + (uint32_t)held.rest) * DV_UNIT;
@@ -90,16 +101,18 @@ static inline unsigned slot_count(const dv_share *share) {
     return count < DV_PAGE_SLOTS ? count : DV_PAGE_SLOTS;
 }
 
-/* ledger.c: the record must be locked, or its slot's OFD lock be held after its process died. */
-DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, balance after,
-                                    uint64_t change);
-DV_HERE void ledger_complete(dv_page_gpu *gpu, unsigned slot);
+/* ledger.c: a lane is entered by a living process and used without entering by who reaps a dead
+ * one, who takes LANE_GATED. */
+#define LANE_GATED 1
+DV_HERE int lane_enter(dv_share *share, dv_page_gpu *gpu, unsigned slot); /* -1: not to be had */
+DV_HERE void lane_leave(dv_page_gpu *gpu, unsigned slot, int lane);
+DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, int lane,
+                                    const ledger_change *change);
 DV_HERE void ledger_wake(dv_page_gpu *gpu);
+DV_HERE const void *this_thread(void);
 
-/* record.c: judging the record of another process, alive or dead. */
-DV_HERE bool record_applied(const dv_page_gpu *gpu, unsigned slot);
-DV_HERE void record_settle(dv_page_gpu *gpu, unsigned slot, bool applied);
-DV_HERE ledger_result record_clear(dv_page_gpu *gpu, unsigned slot);
+/* What the slot holds. For a slot that works on, record_read: figures of one moment if possible. */
+DV_HERE balance record_balance(const dv_page_gpu *gpu, unsigned slot);
 DV_HERE balance record_read(const dv_page_gpu *gpu, unsigned slot);
 
 /* room.c: waits until a refused reservation fits, or is known not to. */

@@ -60,7 +60,7 @@ static inline uint32_t amounts_pending(uint64_t amounts) {
     return (uint32_t)(amounts >> 32);
 }
 
-/* What a slot holds, as the two words that an intent is read and written in. */
+/* What a slot holds, as the two words in which an intent is read and written. */
 typedef struct balance {
     uint64_t amounts; /* charged (low) and pending, as in the ledger */
     uint64_t rest;    /* overhead (low) and action */
@@ -84,23 +84,29 @@ _Static_assert(offsetof(dv_page_record, intent) % 8 == 0, "an intent is two alig
 _Static_assert(offsetof(dv_page_intent, pending) == 4, "pending is the high half of the first");
 _Static_assert(offsetof(dv_page_intent, overhead) == 8, "overhead is the low half of the second");
 
-/* Numbers of operations count modulo 2^48, the part of a tag that holds them. */
-#define SEQUENCE_MASK (UINT64_MAX >> DV_PAGE_SLOT_BITS)
+/* The id of an operation is its number, counted modulo 2^47 over both lanes of its slot, and its
+ * lane as the lowest bit. It chooses one of the four intents, so that an operation never overwrites
+ * the intent of the one before it, nor a lane one of the other's. */
+#define ID_MASK (UINT64_MAX >> DV_PAGE_SLOT_BITS)
 
-static inline uint64_t pack_tag(unsigned slot, uint64_t sequence) {
-    return sequence << DV_PAGE_SLOT_BITS | slot;
+static inline uint64_t next_id(uint64_t last, unsigned lane) {
+    return (((last >> 1) + 1) << 1 | lane) & ID_MASK;
+}
+
+static inline uint64_t pack_tag(unsigned slot, uint64_t id) {
+    return id << DV_PAGE_SLOT_BITS | slot;
 }
 
 static inline unsigned tag_slot(uint64_t tag) {
     return (unsigned)(tag & ((1u << DV_PAGE_SLOT_BITS) - 1));
 }
 
-static inline uint64_t tag_sequence(uint64_t tag) {
+static inline uint64_t tag_id(uint64_t tag) {
     return tag >> DV_PAGE_SLOT_BITS;
 }
 
-/* True if number a comes after b, modulo 2^48. */
-static inline bool sequence_after(uint64_t a, uint64_t b) {
+/* True if operation a of a slot comes after b. */
+static inline bool id_after(uint64_t a, uint64_t b) {
     return (int64_t)((a - b) << DV_PAGE_SLOT_BITS) > 0;
 }
 

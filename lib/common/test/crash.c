@@ -49,8 +49,9 @@ struct look {
     dv_page_export export[LOOK_SLOTS];
     dv_page_record record[LOOK_SLOTS];
     uint64_t applied[LOOK_SLOTS];
-    uint64_t amounts, tag;
-    uint32_t slot_count, export_lock;
+    dv_page_gate gate[LOOK_SLOTS];
+    uint64_t amounts, tag, turn;
+    uint32_t slot_count, export_lock, waiting, refused;
 };
 
 static void look_at_pages(struct look *look) {
@@ -60,6 +61,10 @@ static void look_at_pages(struct look *look) {
     memcpy(look->applied, mine->gpu->applied, sizeof look->applied);
     look->amounts = mine->gpu->amounts;
     look->tag = mine->gpu->tag;
+    memcpy(look->gate, mine->gpu->gate, sizeof look->gate);
+    look->turn = mine->gpu->turn;
+    look->waiting = mine->gpu->waiting;
+    look->refused = mine->gpu->refused;
     look->slot_count = mine->state->slot_count;
     look->export_lock = mine->state->export_lock;
 }

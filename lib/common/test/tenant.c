@@ -106,7 +106,7 @@ void check_sums(dv_share *share) {
     for (unsigned device = 0; device < share->device_count; device++) {
         uint64_t used = 0, pending = 0;
         for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
-            balance held = record_balance(&share->gpu[device].record[slot]);
+            balance held = record_balance(&share->gpu[device], slot);
             used += held_bytes(held) / DV_UNIT;
             pending += amounts_pending(held.amounts);
         }
