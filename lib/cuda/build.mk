@@ -30,8 +30,11 @@ $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_COMMON) $(CUDA_STUB) lib/cuda/exports.ma
 
 # Tests: of parts alone, and of the library in front of a fake driver.
 CUDA_TEST_DRIVER := $(B)/test/cuda/driver.so
-CUDA_SETTING := $(patsubst %,$(B)/obj/cuda/test/%.o,setting) $(B)/obj/common/test/tenant.o $(SHARE_OBJECTS)
+CUDA_SETTING := $(B)/obj/cuda/test/setting.o $(B)/obj/common/test/tenant.o $(SHARE_OBJECTS)
 CUDA_TESTS := $(patsubst lib/cuda/test/test_%.c,$(B)/test/cuda/%,$(wildcard lib/cuda/test/test_*.c))
+CUDA_SIM_TESTS := $(filter $(B)/test/cuda/sim_%,$(CUDA_TESTS))
+SIM_DRIVER_FILES := $(B)/lib/simgpu/libcuda.so.1 $(B)/lib/simgpu/libnvidia-ml.so.1 \
+	$(B)/lib/divvy/libnvidia-ml.so.1 $(B)/libexec/divvy/simgpuctl
 
 C_TESTS += $(CUDA_TESTS)
 
@@ -39,6 +42,12 @@ C_TESTS += $(CUDA_TESTS)
 
 $(B)/obj/cuda/test/setting.o: CFLAGS += -DLIBRARY_UNDER_TEST='"$(abspath $(CUDA_LIBRARY))"' \
 	-DTEST_DRIVER='"$(abspath $(CUDA_TEST_DRIVER))"'
+
+$(B)/obj/cuda/test/sim.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/libcuda.so.1"' \
+	-DSIM_NVML='"$(abspath $(B))/lib/simgpu/libnvidia-ml.so.1"' \
+	-DOUR_NVML='"$(abspath $(B))/lib/divvy/libnvidia-ml.so.1"' \
+	-DSIM_CTL='"$(abspath $(B))/libexec/divvy/simgpuctl"'
+$(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o | $(SIM_DRIVER_FILES)
 
 $(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o
 	@mkdir -p $(@D)

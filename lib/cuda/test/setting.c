@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "cuda/test/setting.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -16,12 +17,19 @@
 
 #define RUNPATH "/divvy-runpath-"
 
-static struct setting *made;
+static struct setting *made[4];
+static unsigned made_count;
 
 static void clean_up(void) {
-    if (made != NULL && made->tenant.owner == getpid()) {
-        unlink(setting_path(made, "libcuda.so.1"));
-        unlink(setting_path(made, "libcuda-real.so.1"));
+    for (unsigned i = 0; i < made_count; i++) {
+        DIR *files = made[i]->tenant.owner == getpid() ? opendir(made[i]->tenant.directory) : NULL;
+        for (struct dirent *e; files != NULL && (e = readdir(files)) != NULL;) {
+            unlinkat(dirfd(files), e->d_name, 0);
+        }
+        if (files != NULL) {
+            closedir(files);
+            rmdir(made[i]->tenant.directory);
+        }
     }
 }
 
@@ -30,7 +38,7 @@ const char *setting_path(const struct setting *setting, const char *file) {
 }
 
 /* Copies the library with the directory in the place that the build left for it. */
-static void install(const struct setting *setting, const char *from, const char *name) {
+void setting_install(const struct setting *setting, const char *from, const char *name) {
     struct stat status;
     int in = open(from, O_RDONLY | O_CLOEXEC);
     CHECK(in >= 0 && fstat(in, &status) == 0);
@@ -46,14 +54,14 @@ static void install(const struct setting *setting, const char *from, const char 
     CHECK(close(out) == 0 && close(in) == 0 && munmap(bytes, size) == 0);
 }
 
-static void write_device(struct setting *setting, unsigned device, size_t field, const void *bytes,
-                         size_t size) {
+void setting_write(struct setting *setting, unsigned device, size_t field, const void *bytes,
+                   size_t size) {
     size_t at = offsetof(dv_page_config, device) + device * sizeof(dv_page_device) + field;
     tenant_write(&setting->tenant, "config", at, bytes, size);
 }
 
 void setting_uuid(struct setting *setting, unsigned device, const uint8_t uuid[16]) {
-    write_device(setting, device, offsetof(dv_page_device, uuid), uuid, 16);
+    setting_write(setting, device, offsetof(dv_page_device, uuid), uuid, 16);
 }
 
 void setting_make(struct setting *setting, unsigned gpus, uint64_t limit, const char *driver) {
@@ -61,11 +69,13 @@ void setting_make(struct setting *setting, unsigned gpus, uint64_t limit, const 
     memset(setting, 0, sizeof *setting);
     tenant_make(&setting->tenant, gpus, limit);
     for (unsigned i = 0; i < gpus; i++) {
-        write_device(setting, i, offsetof(dv_page_device, context_bytes), &context, sizeof context);
+        setting_write(setting, i, offsetof(dv_page_device, context_bytes), &context, sizeof context);
     }
-    made = setting;
-    atexit(clean_up); /* before the tenant's, which was registered first */
-    install(setting, LIBRARY_UNDER_TEST, "libcuda.so.1");
+    if (made_count == 0) {
+        atexit(clean_up);
+    }
+    made[made_count++] = setting;
+    setting_install(setting, LIBRARY_UNDER_TEST, "libcuda.so.1");
     CHECK(symlink(driver != NULL ? driver : TEST_DRIVER,
                   setting_path(setting, "libcuda-real.so.1")) == 0);
 }

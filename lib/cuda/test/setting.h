@@ -25,6 +25,13 @@ void setting_make(struct setting *setting, unsigned gpus, uint64_t limit, const 
 /* Gives device `device` of the share another UUID, before setting_open. */
 void setting_uuid(struct setting *setting, unsigned device, const uint8_t uuid[16]);
 
+/* Overwrites bytes of a device's part of the config page. */
+void setting_write(struct setting *setting, unsigned device, size_t field, const void *bytes,
+                   size_t size);
+
+/* Copies a library of ours into the directory with the directory as its run path. */
+void setting_install(const struct setting *setting, const char *from, const char *name);
+
 /* Opens the library as a program does. */
 void setting_open(struct setting *setting);
 
@@ -43,7 +50,7 @@ uint64_t setting_overhead(const struct setting *setting);
 /* cuInit and a context on the first device. */
 CUcontext setting_context(struct setting *setting);
 
-/* Runs the test again in a process that the loader treats differently; see process tests. */
+/* Path of a file of the tenant; the next call overwrites it. */
 const char *setting_path(const struct setting *setting, const char *file);
 
 #endif

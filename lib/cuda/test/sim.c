@@ -1,0 +1,138 @@
+#define _GNU_SOURCE
+#include "cuda/test/sim.h"
+
+#include <dirent.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "simgpu/machine_layout.h"
+
+/* Set by the build. */
+#ifndef SIM_DRIVER
+#error "SIM_DRIVER, SIM_NVML, OUR_NVML and SIM_CTL name the products that the test puts together"
+#endif
+
+static char machine_directory[64];
+static pid_t owner;
+
+static void remove_machine(void) {
+    if (getpid() != owner) {
+        return;
+    }
+    DIR *entries = opendir(machine_directory);
+    for (struct dirent *e; entries != NULL && (e = readdir(entries)) != NULL;) {
+        unlinkat(dirfd(entries), e->d_name, 0);
+    }
+    if (entries != NULL) {
+        closedir(entries);
+    }
+    rmdir(machine_directory);
+}
+
+static void describe(sim_machine *machine) {
+    memset(machine, 0, sizeof *machine);
+    machine->magic = SIM_MAGIC;
+    machine->version = SIM_VERSION;
+    machine->size = sizeof *machine;
+    strcpy(machine->name, "test");
+    strcpy(machine->driver_version, "550.90.07");
+    machine->cuda_version = 12040;
+    machine->gpu_count = SIM_GPUS;
+    machine->node_count = 1;
+    machine->slice_ns = 1000000;
+    machine->queue_depth = 1024;
+    machine->sample_window_ns = 166666667;
+    for (unsigned i = 0; i < SIM_GPUS; i++) {
+        sim_gpu *gpu = &machine->gpus[i];
+        memset(gpu->uuid, (int)(i + 1), sizeof gpu->uuid);
+        strcpy(gpu->name, "Simulated GPU");
+        gpu->pci = (sim_pci){.bus = 0x11 + i, .switch_place = SIM_NONE};
+        strcpy(gpu->pci.host_bridge, "pci0000:10");
+        gpu->memory_bytes = SIM_TOTAL;
+        gpu->reserved_bytes = 16 * MIB;
+        gpu->context_bytes = SIM_CONTEXT;
+        gpu->bar1_bytes = 64 * MIB;
+        gpu->multiprocessors = 10;
+        gpu->compute_major = 8;
+        gpu->pcie_generation = 4;
+        gpu->pcie_width = 16;
+        gpu->minor = i;
+    }
+}
+
+static void make_machine(void) {
+    static sim_machine machine;
+    char command[256];
+    describe(&machine);
+    strcpy(machine_directory, "/tmp/divvy-cuda-test-sim-XXXXXX");
+    CHECK(mkdtemp(machine_directory) != NULL);
+    owner = getpid();
+    atexit(remove_machine);
+    snprintf(command, sizeof command, "%s create %s", SIM_CTL, machine_directory);
+    FILE *create = popen(command, "w");
+    CHECK(create != NULL);
+    CHECK_EQUAL(fwrite(&machine, sizeof machine, 1, create), 1);
+    CHECK_EQUAL(pclose(create), 0);
+}
+
+static void link_in(const struct setting *setting, const char *target, const char *name) {
+    CHECK(symlink(target, setting_path(setting, name)) == 0);
+}
+
+void sim_make_neighbour(struct setting *setting, unsigned gpus, uint64_t limit) {
+    uint64_t context = SIM_CONTEXT;
+    setting_make(setting, gpus, limit, SIM_DRIVER);
+    for (unsigned i = 0; i < gpus; i++) {
+        setting_write(setting, i, offsetof(dv_page_device, context_bytes), &context,
+                      sizeof context);
+    }
+    link_in(setting, machine_directory, "simgpu");
+    link_in(setting, SIM_NVML, "libnvidia-ml-real.so.1");
+    setting_install(setting, OUR_NVML, "libnvidia-ml.so.1");
+}
+
+void sim_make_closed(struct setting *setting, unsigned gpus, uint64_t limit) {
+    make_machine();
+    sim_make_neighbour(setting, gpus, limit);
+}
+
+void sim_make(struct setting *setting, unsigned gpus, uint64_t limit) {
+    sim_make_closed(setting, gpus, limit);
+    setting_open(setting);
+}
+
+/* A figure of the tenant on a GPU, out of the report's list of tenants. */
+static uint64_t figure(const struct setting *setting, unsigned gpu, const char *name) {
+    static char report[1 << 20];
+    char command[256], key[128];
+    snprintf(command, sizeof command, "%s report %s", SIM_CTL, machine_directory);
+    FILE *out = popen(command, "r");
+    CHECK(out != NULL);
+    size_t size = fread(report, 1, sizeof report - 1, out);
+    CHECK_EQUAL(pclose(out), 0);
+    report[size] = '\0';
+    const char *at = strstr(report, "\"tenants\":");
+    CHECK(at != NULL);
+    snprintf(key, sizeof key, "\"tenant\": \"%s\"", strrchr(setting->tenant.directory, '/') + 1);
+    at = strstr(at, key);
+    if (at == NULL) {
+        return 0; /* it has not come to the machine yet */
+    }
+    snprintf(key, sizeof key, "{\"index\": %u,", gpu);
+    at = strstr(at, key);
+    CHECK(at != NULL);
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    at = strstr(at, key);
+    CHECK(at != NULL);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
+uint64_t sim_used(const struct setting *setting, unsigned gpu) {
+    return figure(setting, gpu, "used");
+}
+
+uint64_t sim_peak(const struct setting *setting, unsigned gpu) {
+    return figure(setting, gpu, "peak");
+}

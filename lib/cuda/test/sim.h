@@ -1,0 +1,30 @@
+/*
+ * A tenant on a simulated machine: our libraries in front of simgpu's, and what truly happens there.
+ */
+#ifndef DIVVY_CUDA_TEST_SIM_H
+#define DIVVY_CUDA_TEST_SIM_H
+
+#include "cuda/test/setting.h"
+
+#define SIM_GPUS 3
+#define SIM_TOTAL ((uint64_t)16 << 30)
+#define SIM_CONTEXT (4 * MIB)
+
+/* Makes a machine of SIM_GPUS GPUs and a share of `limit` bytes on each of the first so many, and opens
+ * the library. GPU i has sixteen times i + 1 as its UUID. All goes when the test ends. */
+void sim_make(struct setting *setting, unsigned gpus, uint64_t limit);
+
+/* The same without opening it. */
+void sim_make_closed(struct setting *setting, unsigned gpus, uint64_t limit);
+
+/* A second tenant on the machine of the first, not opened. */
+void sim_make_neighbour(struct setting *setting, unsigned gpus, uint64_t limit);
+
+/* Bytes that the tenant truly holds on a GPU, and the most it ever held. */
+uint64_t sim_used(const struct setting *setting, unsigned gpu);
+uint64_t sim_peak(const struct setting *setting, unsigned gpu);
+
+/* Checks that the account is the truth, to the byte. */
+#define CHECK_TRUE_ACCOUNT(setting) CHECK_EQUAL(setting_used(setting), sim_used((setting), 0))
+
+#endif
