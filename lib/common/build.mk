@@ -26,7 +26,7 @@ $(COPY): $(COMMON_OBJ)/test/copy.o $(SHARE_OBJECTS)
 $(COMMON_OBJ)/test/process.o: CFLAGS += -DCOPY_UNDER_TEST='"$(abspath $(COPY))"'
 $(COMMON_TEST)/process: | $(COPY)
 
-C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race crash reaper)
+C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race storm crash reaper)
 
 REAP := $(B)/libexec/divvy/divvy-reap
 ALL_C += $(REAP)

@@ -38,7 +38,7 @@ struct attempt {
     const struct scenario *scenario;
     uint64_t stores; /* kill after so many changes of the pages ... */
     uint64_t steps;  /* ... or so many instructions, whichever comes first */
-    uint64_t meddle; /* the neighbour operates after so many instructions, 0 never */
+    uint64_t meddle; /* the neighbour operates every so many instructions, 0 never */
     bool after;      /* the neighbour operates between death and reaping */
 };
 
@@ -112,7 +112,7 @@ static bool step_and_kill(pid_t child, const struct attempt *attempt) {
         if (memcmp(&before, &now, sizeof now) != 0) {
             stores++;
         }
-        if (step == attempt->meddle) {
+        if (attempt->meddle != 0 && step % attempt->meddle == 0) {
             operate_as_neighbour();
             look_at_pages(&now);
         }
@@ -201,7 +201,7 @@ static void crash_at_steps(const struct scenario *scenario, uint64_t most) {
     struct attempt attempt = {.scenario = scenario, .stores = UINT64_MAX};
     unsigned seed = 1;
     for (attempt.steps = 1; attempt.steps <= most; attempt.steps++) {
-        attempt.meddle = 1 + (uint64_t)rand_r(&seed) % attempt.steps;
+        attempt.meddle = 60 + (uint64_t)rand_r(&seed) % 200; /* an operation takes about 50 */
         attempt.after = attempt.steps % 2 == 0;
         if (!crash(&attempt)) {
             return;

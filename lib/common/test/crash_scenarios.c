@@ -55,6 +55,23 @@ static void several(dv_share *share) {
     charge(share, 512);
 }
 
+/* As another thread would: by the gate and the slot's second lane. */
+static dv_share *other_thread;
+
+static void prepare_other_thread(dv_share *share) {
+    charge_some(share);
+    other_thread = tenant_open_again(share);
+    charge(other_thread, 512);
+    CHECK_EQUAL(own_slot(other_thread), own_slot(share));
+}
+
+static void by_turns(dv_share *share) {
+    charge(other_thread, 512);
+    charge(share, 512);
+    dv_release(other_thread, 0, MIB);
+    dv_release(share, 0, MIB);
+}
+
 static void publish(dv_share *share) {
     CHECK(dv_export_publish(share, 0, own_key, 2 * MIB) == DV_OK);
 }
@@ -148,6 +165,7 @@ const struct scenario scenarios[] = {
     {.name = "release", .prepare = charge_some, .act = release, ALONE},
     {.name = "overhead", .prepare = charge_some, .act = grow_overhead, ALONE},
     {.name = "several", .prepare = charge_some, .act = several, ALONE},
+    {.name = "two threads", .prepare = prepare_other_thread, .act = by_turns, ALONE},
     {.name = "publish", .prepare = charge_some, .act = publish, ALONE},
     {.name = "drop last", .prepare = prepare_published, .act = drop, ALONE},
     {.name = "drop beside",

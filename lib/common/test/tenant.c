@@ -80,14 +80,25 @@ void tenant_write(const struct tenant *tenant, const char *file, size_t offset, 
     CHECK(close(fd) == 0);
 }
 
-dv_share *tenant_open(const struct tenant *tenant) {
+static dv_share *open_directory(const char *directory) {
     dv_share *share = NULL;
     dv_reason reason;
-    if (dv_share_open(tenant->directory, &share, &reason) != DV_OK) {
+    if (dv_share_open(directory, &share, &reason) != DV_OK) {
         fprintf(stderr, "%s\n", reason.text);
         exit(1);
     }
     return share;
+}
+
+dv_share *tenant_open(const struct tenant *tenant) {
+    return open_directory(tenant->directory);
+}
+
+dv_share *tenant_open_again(const dv_share *share) {
+    char directory[sizeof share->path];
+    strcpy(directory, share->path);
+    *strrchr(directory, '/') = '\0';
+    return open_directory(directory);
 }
 
 uint64_t used_bytes(dv_share *share, unsigned device) {

@@ -26,6 +26,9 @@ const char *tenant_path(const struct tenant *tenant, const char *file);
 /* Opens the share; it must succeed. */
 dv_share *tenant_open(const struct tenant *tenant);
 
+/* Opens the same share a second time, as another copy of the library in this process would. */
+dv_share *tenant_open_again(const dv_share *share);
+
 /* Overwrites bytes of a page. */
 void tenant_write(const struct tenant *tenant, const char *file, size_t offset, const void *bytes,
                   size_t size);
