@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/share.h"
+#include "cuda/blocks.h"
 #include "cuda/device.h"
 #include "cuda/meter.h"
 #include "cuda/tenant.h"
@@ -26,7 +27,6 @@ static struct pool pools[POOLS_MAX];
 static unsigned pools_end; /* no pool is used from here on */
 static table by_handle;    /* owner: place in pools */
 static table pointers;     /* by address: owner is the pool's place */
-static uint32_t freed;     /* something was freed since the last synchronisation */
 
 static struct pool *known(CUmemoryPool handle) {
     record note;
@@ -137,6 +137,10 @@ CUresult pool_open(struct pool *pool, struct claim *claim, size_t bytes) {
     }
     uint64_t worst = bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
     CUresult result = claim_open_number(claim, pool->device, worst);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes >= step) {
+        /* The driver may add just what is missing when it is more than a step. */
+        result = claim_open_number(claim, pool->device, blocks_worst(bytes));
+    }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && has_spare(pool, bytes)) {
         result = claim_open_number(claim, pool->device, 0);
     }
@@ -206,7 +210,6 @@ void pool_freed(record note) {
     pool->in_use--;
     lock_give(&guard);
     end_if_unused(pool);
-    __atomic_store_n(&freed, 1, __ATOMIC_RELEASE);
 }
 
 static bool charge_difference(struct pool *pool) {
@@ -254,7 +257,8 @@ static bool reread_where(bool any, unsigned device) {
     unsigned count = __atomic_load_n(&pools_end, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < count; i++) {
         struct pool *pool = &pools[i];
-        if (pool->used && pool->charged && (any || pool->device == device)) {
+        bool holds = __atomic_load_n(&pool->kept.held, __ATOMIC_RELAXED) != 0;
+        if (holds && (any || pool->device == device)) {
             less = charge_difference(pool) || less;
         }
     }
@@ -266,10 +270,7 @@ bool pools_reread(unsigned device) {
 }
 
 void pools_synchronised(void) {
-    if (__atomic_load_n(&freed, __ATOMIC_RELAXED) != 0 &&
-        __atomic_exchange_n(&freed, 0, __ATOMIC_ACQ_REL) != 0) {
-        reread_where(true, 0);
-    }
+    reread_where(true, 0);
 }
 
 void pools_forked(void) {
