@@ -108,3 +108,14 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int n
     *count = 0;
     return NVML_SUCCESS;
 }
+
+/* The GPUs behind one machine's NVSwitches are a clique of their own in no cluster. Known to
+ * drivers of Hopper and later only; state 3 says that the fabric is up. */
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(info);
+    if (call.gpu->architecture < NVML_DEVICE_ARCH_HOPPER || call.machine->nvswitch_count == 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *info = (nvmlGpuFabricInfo_t){.status = NVML_SUCCESS, .state = 3};
+    return NVML_SUCCESS;
+}

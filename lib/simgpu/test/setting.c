@@ -99,10 +99,13 @@ const char *setting_make(const sim_machine *machine) {
     for (uint32_t i = 0; i < machine->gpu_count; i++)
         spec.gpus[i] =
             (struct sg_create_gpu){machine->gpus[i].memory_bytes, machine->gpus[i].reserved_bytes};
+    if (owner)
+        setting_remove(directory);
     snprintf(directory, sizeof directory, "/tmp/divvy-simgpu-test-XXXXXX");
     CHECK(mkdtemp(directory));
+    if (!owner)
+        atexit(remove_directory);
     owner = getpid();
-    atexit(remove_directory);
     CHECK_EQUAL(sg_state_create(directory, &spec), 0);
     CHECK_EQUAL(setenv("DIVVY_SIMGPU", directory, 1), 0);
     return directory;

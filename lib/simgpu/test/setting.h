@@ -17,8 +17,8 @@
  * the same NUMA node, 3 of another. The caller may change it before it is made. */
 void setting_describe(sim_machine *machine);
 
-/* Makes the machine in a directory of the test's own, which goes when the test ends, and points
- * DIVVY_SIMGPU at it. Returns the directory. */
+/* Makes the machine in a directory of the test's own, which goes when the test ends or makes
+ * another, and points DIVVY_SIMGPU at it. Returns the directory. */
 const char *setting_make(const sim_machine *machine);
 /* Removes an instance's directory and all that is in it. */
 void setting_remove(const char *instance);

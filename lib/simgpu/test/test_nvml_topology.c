@@ -83,6 +83,8 @@ static void check_links(void) {
                 NVML_ERROR_NOT_SUPPORTED);
     CHECK_EQUAL(nvmlDeviceGetNvLinkState(devices[0], 3, &state), NVML_ERROR_INVALID_ARGUMENT);
     CHECK_EQUAL(nvmlDeviceGetNvLinkState(devices[3], 0, &state), NVML_ERROR_NOT_SUPPORTED);
+    nvmlGpuFabricInfo_t fabric;
+    CHECK_EQUAL(nvmlDeviceGetGpuFabricInfo(devices[0], &fabric), NVML_ERROR_NOT_SUPPORTED);
 }
 
 static void check_fields(void) {
@@ -104,6 +106,32 @@ static void check_fields(void) {
     CHECK_EQUAL(nvmlDeviceGetFieldValues(devices[0], 0, fields), NVML_ERROR_INVALID_ARGUMENT);
 }
 
+/* The same machine with Hopper GPUs behind two NVSwitches. */
+static void check_switches(sim_machine *machine) {
+    nvmlIntNvLinkDeviceType_t type;
+    nvmlGpuFabricInfo_t fabric;
+    nvmlPciInfo_t remote;
+
+    machine->nvswitch_count = 2;
+    for (unsigned int i = 0; i < GPU_COUNT; i++) {
+        machine->gpus[i].architecture = NVML_DEVICE_ARCH_HOPPER;
+        machine->gpus[i].link_count = 2;
+        for (uint32_t link = 0; link < 2; link++)
+            machine->gpus[i].links[link] = (sim_link){SIM_REMOTE_SWITCH, link};
+    }
+    setting_make(machine);
+    CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
+    CHECK_EQUAL(p2p(0, 3, NVML_P2P_CAPS_INDEX_NVLINK), NVML_P2P_STATUS_OK);
+    CHECK_EQUAL(p2p(0, 3, NVML_P2P_CAPS_INDEX_READ), NVML_P2P_STATUS_OK);
+    CHECK_EQUAL(nvmlDeviceGetNvLinkRemoteDeviceType(devices[3], 1, &type), NVML_SUCCESS);
+    CHECK_EQUAL(type, NVML_NVLINK_DEVICE_TYPE_SWITCH);
+    CHECK_EQUAL(nvmlDeviceGetNvLinkRemotePciInfo_v2(devices[3], 1, &remote), NVML_SUCCESS);
+    CHECK(remote.domain != 0 && remote.pciDeviceId == 0x22a310de);
+    CHECK_EQUAL(nvmlDeviceGetGpuFabricInfo(devices[3], &fabric), NVML_SUCCESS);
+    CHECK_EQUAL(fabric.state, 3);
+    CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
+}
+
 int main(void) {
     sim_machine machine;
 
@@ -119,5 +147,6 @@ int main(void) {
     check_links();
     check_fields();
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
+    check_switches(&machine);
     return 0;
 }
