@@ -58,7 +58,7 @@ void *sg_block_host(uint32_t gpu, uint32_t block, bool write)
 /* Block number + 1 of a mapped page; 0 when the GPU would fault. */
 static uint32_t mapped_block(const struct page *page)
 {
-    return page->access ? __atomic_load_n(&page->block, __ATOMIC_ACQUIRE) : 0;
+    return page->readers ? __atomic_load_n(&page->block, __ATOMIC_ACQUIRE) : 0;
 }
 
 static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted, bool write,

@@ -150,7 +150,7 @@ static uint64_t bit(uint32_t client)
 }
 
 int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
-                     uint64_t bytes, uint32_t kind, uint32_t *object)
+                     uint64_t bytes, uint32_t *object)
 {
     struct sg_state *st = in->state;
     struct sg_client *client = &st->clients[in->id];
@@ -161,11 +161,13 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
         place++;
     if (place == SG_OBJECTS_MAX || n == 0)
         return n ? -ENOSPC : -EINVAL;
+    if (place >= st->objects_end)
+        st->objects_end = place + 1;
     struct sg_object *o = &st->objects[place];
     enum sg_category category = sg_block_category(load(&blocks[numbers[0]]));
     *o = (struct sg_object){.gpu = gpu, .category = category, .blocks = n, .creator = in->id,
                             .creator_generation = client->generation, .tag = client->tag,
-                            .kind = kind, .bytes = bytes, .key = new_key(st)};
+                            .bytes = bytes, .key = new_key(st)};
     o->holders[in->id / 64] = bit(in->id);
     __atomic_store_n(&o->in_use, 1, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < n; i++) {
@@ -219,6 +221,7 @@ int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32
     return 0;
 }
 
+/* Ends the object; nobody holds it. */
 static void free_object(struct sg_instance *in, uint32_t object)
 {
     struct sg_object *o = &in->state->objects[object];
@@ -246,10 +249,18 @@ void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client
     o->holders[client / 64] &= ~bit(client);
     if (!created_by(in->state, o, client))
         in->state->clients[client].imported[o->gpu] -= o->blocks * SG_BLOCK_BYTES;
+    sg_object_settle(in, object);
+}
+
+void sg_object_settle(struct sg_instance *in, uint32_t object)
+{
+    const struct sg_object *o = &in->state->objects[object];
+
     for (uint32_t i = 0; i < SG_CLIENTS_MAX / 64; i++)
         if (o->holders[i])
             return;
-    free_object(in, object);
+    if (!o->descriptors || !sg_export_open(in, object))
+        free_object(in, object);
 }
 
 void sg_object_drop(struct sg_instance *in, uint32_t object)

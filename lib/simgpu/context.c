@@ -92,6 +92,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags)
     link_init(&ctx->streams);
     link_init(&ctx->modules);
     link_init(&ctx->arrays);
+    link_init(&ctx->mipmaps);
     set_limits(ctx);
     ctx->active = true;
     if (!ctx->heap || streams_start(ctx) != CUDA_SUCCESS) {

@@ -82,7 +82,6 @@ struct device {
     uint32_t overhead_count; /* blocks held for them */
     uint32_t *overhead;
     CUmemoryPool default_pool, current_pool;
-    CUmemoryPool graph_pool; /* backs memory nodes of graphs */
     struct link pools;       /* all of this device; the memory lock */
     unsigned loose;          /* chunks that are empty: what a synchronisation may give back */
 };
@@ -105,7 +104,7 @@ struct CUctx_st {
     struct link ranges;    /* struct range.of_context */
     struct link streams;   /* CUstream_st.of_context; the work lock */
     struct link modules;
-    struct link arrays;
+    struct link arrays, mipmaps;
     CUstream legacy;       /* the default stream */
     uint64_t blocking_tail; /* largest tail of the streams that the legacy stream waits for */
     unsigned deferred;     /* operations that wait in streams of this context */
@@ -179,7 +178,7 @@ enum range_kind {
     RANGE_CHUNK,    /* of a pool */
     RANGE_RESERVED, /* addresses for cuMemMap */
     RANGE_IMPORT,   /* another process's memory */
-    RANGE_ALIAS,    /* memory of a physical allocation or external memory, mapped */
+    RANGE_GRAPH,    /* of a memory node of a graph; its pages come and go */
 };
 
 /* Device addresses in one piece, a multiple of the block size. */
@@ -194,7 +193,7 @@ struct range {
     uint32_t *blocks;
     uint32_t first;     /* room for the number of a single block */
     int64_t object;     /* in the state, -1 when private */
-    unsigned opens;     /* RANGE_IMPORT: how often it was opened */
+    unsigned opens;     /* RANGE_IMPORT: how often it was opened; RANGE_GRAPH: users */
     unsigned long long id;
     struct region *region; /* RANGE_SMALL, RANGE_CHUNK */
     CUmemoryPool pool;
@@ -206,9 +205,9 @@ struct page {
     struct range *range; /* who has the addresses; NULL when nobody */
     uint32_t block;      /* block number + 1; 0 when nothing is mapped */
     uint16_t gpu;
-    uint16_t access;     /* bit 0 readable and writable; VMM sets it */
-    CUmemGenericAllocationHandle handle; /* VMM: what is mapped */
-    uint64_t offset;                     /* VMM: where in it */
+    uint16_t readers, writers; /* devices with access, a bit per ordinal; cuMemSetAccess sets it */
+    bool first, last;          /* of a mapping by cuMemMap, which goes only as a whole */
+    struct physical *physical; /* what is mapped there */
 };
 
 /* pages.c; the memory lock. */
@@ -231,8 +230,9 @@ CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uin
                       uint32_t *blocks, struct range **out);
 void range_end(struct range *range);
 struct range *range_of(CUdeviceptr address); /* NULL when there is none */
-/* Makes the range's memory an object that others can hold. */
-CUresult range_share(struct range *range, uint32_t kind, uint32_t *object, uint64_t *key);
+/* Makes blocks an object that others can hold, unless *object says that they are one already. */
+CUresult blocks_share(struct device *device, uint32_t n, const uint32_t *numbers, int64_t *object,
+                      uint64_t *key);
 /* Physical blocks alone. */
 CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n, uint32_t *numbers);
 void blocks_return(struct device *device, uint32_t n, const uint32_t *numbers);
@@ -362,8 +362,7 @@ struct CUevent_st {
     CUcontext ctx;
     unsigned flags;
     struct mark mark;
-    struct capture *capture; /* recorded in a capture: the node it stands for */
-    CUgraphNode captured;
+    struct capture *capture; /* recorded in a capture: the nodes it stands for */
 };
 
 enum op_kind {
@@ -467,7 +466,10 @@ CUresult capture_add(CUstream stream, const struct stream_op *op);
 CUresult capture_allows(CUcontext ctx);
 /* Whether the stream can be waited for or asked: not while it is captured. */
 CUresult capture_blocks(CUstream stream);
+/* The same for work given to the legacy stream while a stream is captured that it waits for. */
+CUresult capture_implicit(CUstream stream);
 void capture_abandon(CUstream stream);
+void capture_forget_event(CUevent event);
 CUresult capture_alloc(CUstream stream, struct device *device, size_t bytes, CUdeviceptr *out);
 CUresult capture_record(CUstream stream, CUevent event);
 CUresult capture_wait(CUstream stream, CUevent event);

@@ -24,6 +24,7 @@ CUresult cuEventDestroy_v2(CUevent event)
 {
     SG_READY();
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    capture_forget_event(event);
     sg_work_lock();
     handle_end(event, HANDLE_EVENT);
     sg_work_unlock();
@@ -77,7 +78,7 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds
     SG_REQUIRE(event->ctx->device == stream->ctx->device, CUDA_ERROR_INVALID_HANDLE);
     if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL)
         return capture_record(stream, event);
-    event->capture = NULL;
+    capture_forget_event(event);
     return sg_enqueue(stream, &(struct stream_op){.kind = OP_RECORD, .event = event});
 }
 

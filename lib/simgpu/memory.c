@@ -1,5 +1,5 @@
 /* Linear device memory: cuMemAlloc and its relatives. */
-#include "simgpu/driver.h"
+#include "simgpu/graph.h"
 
 #include <sys/mman.h>
 
@@ -75,7 +75,6 @@ CUresult sg_free(CUdeviceptr address)
     case RANGE_CHUNK:
         return pool_give(range, address);
     case RANGE_OWN:
-    case RANGE_ALIAS:
         if (range->base != address)
             return CUDA_ERROR_INVALID_VALUE;
         range_end(range);
@@ -85,6 +84,8 @@ CUresult sg_free(CUdeviceptr address)
             break;
         range_end(range);
         return CUDA_SUCCESS;
+    case RANGE_GRAPH:
+        return range->base == address ? graph_memory_unmap(range) : CUDA_ERROR_INVALID_VALUE;
     case RANGE_RESERVED:
         break;
     }

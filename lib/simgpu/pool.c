@@ -11,7 +11,7 @@
 #define CHUNK (UINT64_C(32) << 20)
 #define SMALL_MAX (CHUNK / 2) /* larger requests come from regions with grains of a whole block */
 
-CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props, enum sg_category category)
+CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props)
 {
     CUmemoryPool pool = handle_new(HANDLE_POOL, sizeof *pool);
 
@@ -19,7 +19,6 @@ CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props, enum s
         return NULL;
     pool->device = device;
     pool->props = *props;
-    pool->category = category;
     for (int i = 0; i < 3; i++)
         pool->reuse[i] = 1;
     pool->access[device->ordinal] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -36,14 +35,10 @@ CUresult pools_start(struct device *device)
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal}};
 
     link_init(&device->pools);
-    device->default_pool = pool_new(device, &props, SG_POOL);
-    device->graph_pool = pool_new(device, &props, SG_GRAPH);
-    if (!device->default_pool || !device->graph_pool)
+    device->default_pool = pool_new(device, &props);
+    if (!device->default_pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     device->default_pool->is_default = true;
-    device->graph_pool->is_default = true;
-    /* Graphs keep their memory until they are told to trim it. */
-    device->graph_pool->threshold = UINT64_MAX;
     device->current_pool = device->default_pool;
     return CUDA_SUCCESS;
 }
@@ -60,7 +55,7 @@ static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap)
 
     if (most && pool->reserved + size > most)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    SG_TRY(range_new(pool->device, NULL, RANGE_CHUNK, pool->category, size, &range));
+    SG_TRY(range_new(pool->device, NULL, RANGE_CHUNK, SG_POOL, size, &range));
     range->pool = pool;
     range->region = heap_add(heap, range->base, range->size);
     if (!range->region) {
@@ -86,8 +81,7 @@ static CUresult grow(CUmemoryPool pool, uint64_t bytes, struct heap *heap)
         return CUDA_SUCCESS;
     /* What other pools of the process keep without need makes room before memory is out. */
     for (struct link *at = pool->device->pools.next; at != &pool->device->pools; at = at->next)
-        if (CONTAINER(at, struct CUmemPoolHandle_st, of_device)->category == SG_POOL)
-            pool_trim(CONTAINER(at, struct CUmemPoolHandle_st, of_device), 0);
+        pool_trim(CONTAINER(at, struct CUmemPoolHandle_st, of_device), 0);
     return add_chunk(pool, need, heap);
 }
 
@@ -183,7 +177,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     struct device *device = sg_device(props->location.id);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
     sg_memory_lock();
-    CUmemoryPool pool = pool_new(device, props, SG_POOL);
+    CUmemoryPool pool = pool_new(device, props);
     sg_memory_unlock();
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;

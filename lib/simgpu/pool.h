@@ -8,7 +8,6 @@ struct CUmemPoolHandle_st {
     struct handle handle;
     struct device *device;
     CUmemPoolProps props;
-    enum sg_category category;
     bool is_default;
     bool imported;         /* of another process: only pointers come out of it */
     bool ended;            /* destroyed while pointers of it lived */
@@ -24,7 +23,7 @@ struct CUmemPoolHandle_st {
 };
 
 /* A pool of that device without memory; NULL when there is no room for it. */
-CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props, enum sg_category category);
+CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props);
 /* Gives empty chunks back until at most `keep` bytes are reserved; the memory lock. */
 void pool_trim(CUmemoryPool pool, uint64_t keep);
 

@@ -270,6 +270,7 @@ static CUresult give(CUdeviceptr address, CUstream handle, bool ptds)
     struct range *range = range_of(address);
     bool ours = range && ((range->kind == RANGE_CHUNK && heap_bytes(range->region, address)) ||
                           (range->kind == RANGE_IMPORT && range->pool) ||
+                          (range->kind == RANGE_GRAPH && range->base == address) ||
                           (range->kind == RANGE_SMALL && heap_bytes(range->region, address)) ||
                           (range->kind == RANGE_OWN && range->base == address));
     sg_memory_unlock();

@@ -411,6 +411,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op)
     SG_TRY(op_check(op));
     if (stream->capture)
         return capture_add(stream, op);
+    SG_TRY(capture_implicit(stream));
     /* With nothing waiting in the context, what cannot block is issued without the lock: only its own
      * thread can tell the order of what one thread gives. */
     if (__atomic_load_n(&stream->ctx->deferred, __ATOMIC_ACQUIRE) == 0 && op->kind <= OP_FILL &&

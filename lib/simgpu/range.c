@@ -34,7 +34,8 @@ static void map_pages(struct range *range)
 {
     for (uint32_t i = 0; i < range->count; i++) {
         struct page *page = page_of(range->base + i * SG_BLOCK_BYTES);
-        *page = (struct page){.range = range, .gpu = (uint16_t)range->device->gpu, .access = 1};
+        *page = (struct page){.range = range, .gpu = (uint16_t)range->device->gpu,
+                               .readers = 0xffff, .writers = 0xffff};
         __atomic_store_n(&page->block, range->blocks[i] + 1, __ATOMIC_RELEASE);
     }
 }
@@ -122,7 +123,7 @@ void range_end(struct range *range)
     unmap_pages(range);
     if (range->object >= 0) {
         object_drop((uint32_t)range->object);
-    } else if (range->count && range->kind != RANGE_ALIAS) {
+    } else if (range->count) {
         blocks_return(range->device, range->count, range->blocks);
     }
     forget(range);
@@ -135,25 +136,23 @@ struct range *range_of(CUdeviceptr address)
     return page ? page->range : NULL;
 }
 
-CUresult range_share(struct range *range, uint32_t kind, uint32_t *object, uint64_t *key)
+CUresult blocks_share(struct device *device, uint32_t n, const uint32_t *numbers, int64_t *object,
+                      uint64_t *key)
 {
     struct sg_instance *in = &sg_driver.instance;
     uint32_t made = 0;
     int result = 0;
 
     sg_state_lock(in);
-    if (range->object < 0) {
-        result = sg_object_create(in, range->device->gpu, range->count, range->blocks,
-                                  range->requested, kind, &made);
+    if (*object < 0) {
+        result = sg_object_create(in, device->gpu, n, numbers, n * SG_BLOCK_BYTES, &made);
         if (result == 0) {
-            range->object = made;
+            *object = made;
             held[made] = 1;
         }
     }
-    if (result == 0) {
-        *object = (uint32_t)range->object;
-        *key = sg_object_key(in, *object);
-    }
+    if (result == 0)
+        *key = sg_object_key(in, (uint32_t)*object);
     sg_state_unlock(in);
     return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }

@@ -95,7 +95,7 @@ void sg_reap_client(struct sg_instance *in, uint32_t client)
 {
     struct sg_state *st = in->state;
 
-    for (uint32_t i = 0; i < SG_OBJECTS_MAX; i++)
+    for (uint32_t i = 0; i < st->objects_end; i++)
         if (st->objects[i].in_use)
             sg_object_drop_for(in, i, client);
     for (uint32_t gpu = 0; gpu < st->gpu_count; gpu++) {
@@ -109,6 +109,16 @@ void sg_reap_client(struct sg_instance *in, uint32_t client)
     memset(st->clients[client].bytes, 0, sizeof st->clients[client].bytes);
 }
 
+/* The last descriptor of an object without holders may have been closed, which nobody is told. */
+static void settle_described(struct sg_instance *in)
+{
+    struct sg_state *st = in->state;
+
+    for (uint32_t i = 0; i < st->objects_end; i++)
+        if (st->objects[i].in_use && st->objects[i].descriptors)
+            sg_object_settle(in, i);
+}
+
 unsigned sg_reap(struct sg_instance *in)
 {
     unsigned dead = 0;
@@ -118,6 +128,7 @@ unsigned sg_reap(struct sg_instance *in)
             sg_reap_client(in, i);
             dead++;
         }
+    settle_described(in);
     return dead;
 }
 

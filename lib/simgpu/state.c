@@ -29,18 +29,16 @@ static int open_in(const char *dir, const char *name, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-static int memory_name(char name[32], uint32_t gpu)
+static void memory_name(char name[32], uint32_t gpu)
 {
-    return snprintf(name, 32, "memory-%u", gpu);
+    snprintf(name, 32, "memory-%u", gpu);
 }
 
-static int create_memory(const char *dir, uint32_t gpu, uint64_t bytes)
+static int create_file(const char *dir, const char *name, uint64_t bytes)
 {
-    char name[32];
     int result = 0;
-
-    memory_name(name, gpu);
     int fd = open_in(dir, name, O_RDWR | O_CREAT | O_TRUNC);
+
     if (fd < 0)
         return fd;
     if (ftruncate(fd, (off_t)bytes) != 0)
@@ -98,14 +96,19 @@ static void fill(struct sg_state *st, const struct sg_create *spec)
 
 int sg_state_create(const char *dir, const struct sg_create *spec)
 {
+    char name[32];
     int result = check_spec(spec);
+
     if (result)
         return result;
     int fd = open_in(dir, "state", O_RDWR | O_CREAT | O_EXCL);
     if (fd < 0)
         return fd;
-    for (uint32_t i = 0; i < spec->gpu_count && !result; i++)
-        result = create_memory(dir, i, spec->gpus[i].total_bytes);
+    result = create_file(dir, "exports", 0);
+    for (uint32_t i = 0; i < spec->gpu_count && !result; i++) {
+        memory_name(name, i);
+        result = create_file(dir, name, spec->gpus[i].total_bytes);
+    }
     if (!result && ftruncate(fd, (off_t)page_up(sizeof(struct sg_state))) != 0)
         result = -errno;
     if (!result) {

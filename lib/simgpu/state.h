@@ -116,7 +116,8 @@ struct sg_tag {
     uint64_t gpu_ns[SG_GPUS_MAX]; /* work done by processes that have ended */
 };
 
-/* Device memory that more than one process may hold. Lives while a holder bit is set. */
+/* Device memory that more than one process may hold. Lives while a holder bit is set or a descriptor
+ * that stands for it is open. */
 struct sg_object {
     uint32_t in_use;
     uint32_t gpu;
@@ -125,7 +126,7 @@ struct sg_object {
     uint32_t creator;            /* client slot, meaningful while creator_generation matches */
     uint32_t creator_generation;
     uint32_t tag; /* who is charged, also after the creator's death */
-    uint32_t kind; /* the sharing interface's own word; information */
+    uint32_t descriptors; /* whether a descriptor was ever made that may keep it alive */
     uint64_t bytes;
     uint64_t key; /* random; a handle must show it */
     uint64_t holders[SG_CLIENTS_MAX / 64];
@@ -182,6 +183,8 @@ struct sg_state {
     struct sg_lock lock;
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
     uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: last store of a claim */
+    uint32_t objects_end; /* no object was ever made from here on */
+    uint32_t pad;
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
     struct sg_gpu gpus[SG_GPUS_MAX];
@@ -283,7 +286,7 @@ void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
 void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
 /* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full. */
 int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
-                     uint64_t bytes, uint32_t kind, uint32_t *object);
+                     uint64_t bytes, uint32_t *object);
 /* Makes the caller a holder and writes the object's block numbers (at most capacity; in order).
  * -ENOENT when there is no such object with that key. */
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
@@ -292,8 +295,17 @@ int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32
 uint64_t sg_object_key(const struct sg_instance *in, uint32_t object);
 /* Ends the caller's hold; frees the object with its last holder. */
 void sg_object_drop(struct sg_instance *in, uint32_t object);
-/* The same for any client: for reaping. */
+/* Frees an object that has neither holder nor descriptor. */
+void sg_object_settle(struct sg_instance *in, uint32_t object);
+/* The same as dropping for any client: for reaping. */
 void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client);
+
+/* export.c */
+/* A descriptor that stands for the object and keeps it alive while it is open anywhere. */
+int sg_export(struct sg_instance *in, uint32_t object);
+/* Which object a descriptor stands for. -EINVAL none of this machine, -ENOENT it is gone. */
+int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key);
+bool sg_export_open(struct sg_instance *in, uint32_t object);
 
 /* schedule.c: the simulated GPU's time. */
 /* The clock of the machine. */
