@@ -47,8 +47,11 @@ static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray 
         }                                                                                          \
         CUDA_ARRAY3D_DESCRIPTOR full = as3d;                                                       \
         CUresult result = claim_open(&claim, array_bytes(&full, 1));                               \
-        return result == CUDA_SUCCESS ? made(&claim, DV_CALL(fn, &got, what), got, array)          \
-                                      : result;                                                    \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(fn, &got, what);                                                      \
+            result = made(&claim, result, got, array);                                             \
+        }                                                                                          \
+        return result;                                                                             \
     }
 
 #define PLANE(what)                                                                                \
