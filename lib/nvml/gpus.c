@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for "GPU-" or "MIG-" and a UUID; the driver asks for 80 at most, and 96 from version 2 on.
- */
+/* Room for "GPU-" or "MIG-" and a UUID: the larger of the two that the driver's reference names. */
 #define UUID_TEXT 96
 
 static _Atomic(dv_share *) opened;

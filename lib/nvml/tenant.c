@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often a list may outgrow the room made for it while we ask, before that counts as an error.
- */
+/* How often a list may outgrow the room made for it before that counts as an error. */
 #define LIST_TRIES 8
 
 /* Spare entries for processes that start between two questions. */
@@ -70,8 +69,11 @@ static nvmlReturn_t read_all(const struct list *list, nvmlDevice_t device, void 
         *entries = grown;
         *count = room;
         nvmlReturn_t result = list->query(device, count, grown, list->argument);
+        if (result == NVML_SUCCESS) {
+            return *count <= room ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+        }
         if (result != NVML_ERROR_INSUFFICIENT_SIZE) {
-            return *count <= room ? result : NVML_ERROR_UNKNOWN;
+            return result;
         }
         room = (*count > room ? *count : room) + LIST_SPARE;
     }
