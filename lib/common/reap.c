@@ -151,6 +151,21 @@ unsigned dv_reap(dv_share *share) {
     return reap_all(share, NULL, NULL).reaped;
 }
 
+bool dv_own(dv_share *share, unsigned device, dv_own_t *own) {
+    int slot = own_slot(share);
+    *own = (dv_own_t){0};
+    if (device >= share->device_count) {
+        return false;
+    }
+    if (slot != SLOT_NONE) {
+        balance held = record_read(&share->gpu[device], (unsigned)slot);
+        own->charged = (uint64_t)amounts_used(held.amounts) * DV_UNIT;
+        own->pending = (uint64_t)amounts_pending(held.amounts) * DV_UNIT;
+        own->overhead = (uint64_t)(uint32_t)held.rest * DV_UNIT;
+    }
+    return true;
+}
+
 void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void *arg), void *arg) {
     int saved = errno;
     int file = open_state(share, O_RDONLY);

@@ -88,6 +88,13 @@ typedef struct dv_process {
         used[DV_DEVICES_MAX]; /* bytes charged to this process, overhead included, pending not */
 } dv_process;
 
+/* What the ledger has for the calling process on one device, in bytes. */
+typedef struct dv_own_t {
+    uint64_t charged;  /* without overhead */
+    uint64_t pending;
+    uint64_t overhead;
+} dv_own_t;
+
 /* Opens the share in directory dir and validates both pages. Takes no slot and waits for nobody.
  * On failure *out is NULL, the status says which kind of failure and reason (may be NULL) why. The
  * caller then refuses every allocation: without a share nothing is allowed. */
@@ -149,6 +156,10 @@ void dv_overhead(dv_share *share, unsigned dev, uint64_t bytes_now);
 /* Figures of the share on device dev. Processes that died since the last reap are still included;
  * call dv_reap first where that matters. false if there is no such device. */
 bool dv_usage(dv_share *share, unsigned dev, dv_usage_t *usage);
+
+/* Figures of the calling process on device dev, those of other copies of the library in it included.
+ * false if there is no such device. */
+bool dv_own(dv_share *share, unsigned dev, dv_own_t *own);
 
 /* Calls visit for every living process that has a slot, until it returns false. */
 void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void *arg), void *arg);
