@@ -249,6 +249,16 @@ void dv_settle(dv_share *share, unsigned device, uint64_t reserved, uint64_t cha
     }
 }
 
+void dv_retire(dv_share *share, unsigned device, uint64_t bytes) {
+    if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
+        apply(share, device,
+              (ledger_change){.charged = -signed_units(bytes),
+                              .pending = signed_units(bytes),
+                              .overhead = KEPT,
+                              .action = KEPT});
+    }
+}
+
 void dv_release(dv_share *share, unsigned device, uint64_t bytes) {
     if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
         apply(share, device,
