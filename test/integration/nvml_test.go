@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,8 +22,11 @@ type look struct {
 	Devices    []device        `json:"devices"`
 	PastTheEnd json.RawMessage `json:"past_the_end"`
 	// Topology holds a level or an error for each pair.
-	Topology [][]json.RawMessage        `json:"topology"`
-	ByName   map[string]json.RawMessage `json:"by_name"`
+	Topology [][]json.RawMessage `json:"topology"`
+	// Near and OfCPU hold UUIDs: of GPUs near each one, and near each CPU.
+	Near   [][]string                 `json:"near"`
+	OfCPU  [][]string                 `json:"of_cpu"`
+	ByName map[string]json.RawMessage `json:"by_name"`
 }
 
 type device struct {
@@ -99,6 +103,9 @@ func TestBindingsOutsideAShare(t *testing.T) {
 	if got := found.Devices[3].Compute; len(got) != 1 || got[0].PID != h.PID {
 		t.Errorf("GPU 3 is used by %+v, want process %d", got, h.PID)
 	}
+	if len(found.Near[0]) != 4 || len(found.OfCPU[0]) != 4 {
+		t.Errorf("near GPU 0 are %v, near CPU 0 %v, want the 4 GPUs of the other node and of its own", found.Near[0], found.OfCPU[0])
+	}
 	failed(t, "a GPU past the last", found.PastTheEnd, invalidArgument)
 	if got := string(found.ByName[truth.GPUs[5].UUID]); got != strconv.Quote(truth.GPUs[5].UUID) {
 		t.Errorf("looking for GPU 5 by UUID finds %s", got)
@@ -154,6 +161,13 @@ func TestBindingsInsideAShare(t *testing.T) {
 	failed(t, "a foreign bus address", found.ByName[foreign.PCI], notFound)
 	if got := string(found.ByName[truth.GPUs[5].UUID]); got != strconv.Quote(truth.GPUs[5].UUID) {
 		t.Errorf("looking for a GPU of the share by UUID finds %s", got)
+	}
+	// GPU 2 is near CPU 0, GPU 5 is not; they meet only at the host's root.
+	if want := truth.GPUs[5].UUID; !slices.Equal(found.Near[0], []string{want}) {
+		t.Errorf("near GPU 2 are %v, want GPU 5 of the share alone, %s", found.Near[0], want)
+	}
+	if want := truth.GPUs[2].UUID; !slices.Equal(found.OfCPU[0], []string{want}) {
+		t.Errorf("near CPU 0 are %v, want GPU 2 of the share alone, %s", found.OfCPU[0], want)
 	}
 	if got := string(found.Topology[0][1]); strings.Contains(got, "error") {
 		t.Errorf("topology between the share's GPUs: %s", got)

@@ -32,6 +32,11 @@ def processes(call, handle):
     return [{"pid": one.pid, "memory": one.usedGpuMemory} for one in found]
 
 
+def uuids(call, *arguments):
+    found = attempt(call, *arguments)
+    return found if isinstance(found, dict) else [pynvml.nvmlDeviceGetUUID(one) for one in found]
+
+
 def amounts(memory):
     return {"total": memory.total, "used": memory.used, "free": memory.free}
 
@@ -63,10 +68,14 @@ def main():
         [attempt(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other) for other in handles]
         for one in handles
     ]
+    system = pynvml.NVML_TOPOLOGY_SYSTEM
+    near = [uuids(pynvml.nvmlDeviceGetTopologyNearestGpus, handle, system) for handle in handles]
     look = {
         "devices": [device(handle) for handle in handles],
         "past_the_end": past if isinstance(past, dict) else "found",
         "topology": levels,
+        "near": near,
+        "of_cpu": [uuids(pynvml.nvmlSystemGetTopologyGpuSet, cpu) for cpu in range(128)],
         "by_name": {name: by_name(name) for name in sys.argv[1:]},
     }
     pynvml.nvmlShutdown()
