@@ -34,14 +34,16 @@ type host struct {
 }
 
 // newHost starts a simulated machine that ends with the test, after the agent
-// that the test's shares started.
+// that the test's shares started. Tests with hosts of their own run side by side.
 func newHost(t *testing.T) *host {
 	t.Helper()
+	t.Parallel()
+	tree := installtest.Tree(t)
 	rundir, err := os.MkdirTemp("/dev/shm", "divvy-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{t: t, tree: installtest.Tree(t), rundir: rundir, instance: filepath.Join(rundir, "simgpu", "m")}
+	h := &host{t: t, tree: tree, rundir: rundir, instance: filepath.Join(rundir, "simgpu", "m")}
 	t.Cleanup(h.close)
 	h.ok("simgpu", "start", "a100-80g", "--name", "m")
 	return h
@@ -167,7 +169,7 @@ func (h *host) bench() string {
 // holder is a share whose program holds memory until its input ends.
 type holder struct {
 	cmd   *exec.Cmd
-	input io.Closer
+	input io.WriteCloser
 	said  *bytes.Buffer
 	// first is the first line that the program printed.
 	first string
@@ -189,6 +191,7 @@ func (h *host) hold(flags []string, command ...string) *holder {
 	}
 	said := &bytes.Buffer{}
 	cmd.Stderr = said
+	cmd.WaitDelay = patience // for descendants that keep its standard error
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}

@@ -1,0 +1,157 @@
+package run
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
+)
+
+// What cannot work says what is wrong and what to do, and leaves nothing.
+func TestImpossibleRequests(t *testing.T) {
+	h := newHost(t)
+	h.hold([]string{"--memory", "1Gi", "--name", "taken"}, h.bench(), "hold", "--bytes", "64Mi")
+	for args, says := range map[string]string{
+		"--memory 100Ti":        "ask for at most",
+		"--memory 0":            "greater than zero",
+		"--memory -1":           "greater than zero",
+		"--memory much":         "such as",
+		"--gpu 7":               "divvy ls",
+		"--gpu GPU-00000000":    "divvy ls",
+		"--gpus 2 --memory 1Gi": "1",
+		"--name taken":          "choose another",
+		"--cores 30 --weight 5": "weighted",
+	} {
+		o := h.run(append(strings.Fields(args), "--", "true")...)
+		if o.status != 125 || !strings.HasPrefix(o.err, "divvy: ") || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit status %d, %s", args, o.status, o.err)
+		}
+	}
+	if list := h.list(); len(list.Tenants) != 1 || list.GPUs[0].Granted != gib {
+		t.Errorf("something was left: %+v", list)
+	}
+	entries, err := os.ReadDir(filepath.Join(h.rundir, "tenants"))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("tenant directories: %v, %v", entries, err)
+	}
+}
+
+func TestMachinesAndDrivers(t *testing.T) {
+	h := newHost(t)
+	if o := h.divvy("run", "--simgpu", "b9000", "--", "true"); o.status != 125 || !strings.Contains(o.err, "a100-80g") {
+		t.Errorf("unknown machine: exit status %d, %s", o.status, o.err)
+	}
+	if o := h.divvy("run", "--simgpu", "./none.yaml", "--", "true"); o.status != 125 || !strings.Contains(o.err, "none.yaml") {
+		t.Errorf("missing machine file: exit status %d, %s", o.status, o.err)
+	}
+	if _, err := (driver.Finder{}).Find(); err != nil {
+		if o := h.divvy("run", "--", "true"); o.status != 125 || !strings.Contains(o.err, "--simgpu") {
+			t.Errorf("no driver: exit status %d, %s", o.status, o.err)
+		}
+	}
+	if o := h.run("--memory", "1Gi", "--", filepath.Join(string(h.tree), "bin", "divvy"), "run", "--simgpu", "m", "--", "true"); o.status != 125 || !strings.Contains(o.err, "already inside a share") {
+		t.Errorf("a share inside a share: exit status %d, %s", o.status, o.err)
+	}
+}
+
+func TestTwoAgents(t *testing.T) {
+	h := newHost(t)
+	h.hold([]string{"--memory", "1Gi"}, "sh", "-c", "echo; read x")
+	if o := h.divvy("agent", "--simgpu-dir", h.instance); o.status != 1 || !strings.Contains(o.err, "serves") {
+		t.Errorf("a second agent: exit status %d, %s", o.status, o.err)
+	}
+	other := *h
+	var err error
+	if other.rundir, err = os.MkdirTemp("/dev/shm", "divvy-test-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(other.rundir) })
+	if o := other.divvy("agent", "--simgpu-dir", h.instance); o.status != 1 || !strings.Contains(o.err, "agent of yours") {
+		t.Errorf("an agent with another run directory: exit status %d, %s", o.status, o.err)
+	}
+}
+
+// A tenant can write what it likes into its own state page: its own share
+// suffers, and people are told.
+func TestGarbageInAStatePage(t *testing.T) {
+	garbage := map[string]func(path string) error{
+		"overwritten": func(path string) error {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			file, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			_, err = file.Write([]byte(strings.Repeat("\xa5", int(info.Size()))))
+			return err
+		},
+		"truncated": func(path string) error { return os.Truncate(path, 100) },
+		"emptied":   func(path string) error { return os.Truncate(path, 0) },
+	}
+	for name, spoil := range garbage {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.hold([]string{"--memory", "1Gi", "--name", "good"}, h.bench(), "hold", "--bytes", "256Mi")
+			s := h.hold([]string{"--memory", "1Gi", "--name", "bad"}, "sh", "-c", "echo; read x; exec "+h.bench()+" alloc --bytes 2Gi")
+			bad, _ := h.tenant("bad")
+			if err := spoil(filepath.Join(bad.Dir, "state")); err != nil {
+				t.Fatal(err)
+			}
+			h.eventually("the fault is told", func() bool {
+				tenant, ok := h.tenant("bad")
+				return ok && tenant.Fault != ""
+			})
+			good, ok := h.tenant("good")
+			if !ok || good.Fault != "" || good.Shares[0].Used < gib/4 {
+				t.Errorf("the neighbour suffers: %+v", good)
+			}
+			if o := h.run("--memory", "1Gi", "--", h.bench(), "alloc", "--bytes", "256Mi"); o.status != 0 {
+				t.Errorf("the next share suffers: %s%s", o.out, o.err)
+			}
+			// The library in the spoilt share fails closed: nothing is allocated.
+			_, _ = s.input.Write([]byte("\n"))
+			s.end()
+			if s.cmd.ProcessState.ExitCode() == 0 {
+				t.Error("2Gi were allocated in a share of 1Gi whose page is spoilt")
+			}
+		})
+	}
+}
+
+// A full /dev/shm is noticed when the pages are made, not by a signal later.
+func TestNoRoomForPages(t *testing.T) {
+	tree := installtest.Tree(t)
+	dir, err := os.MkdirTemp("/dev/shm", "divvy-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	divvy := filepath.Join(string(tree), "bin", "divvy")
+	script := `set -e
+mount -t tmpfs -o size=64m,mode=700 none "$DIVVY_RUNDIR"
+"$1" simgpu start a100-80g --name m >/dev/null
+dd if=/dev/zero of="$DIVVY_RUNDIR/ballast" bs=64k 2>/dev/null || :
+"$1" run --simgpu m --memory 1Gi -- true && echo 'it ran' || echo "status $?"
+rm "$DIVVY_RUNDIR/ballast"
+"$1" run --simgpu m --memory 1Gi -- echo 'room again'
+`
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", divvy)
+	cmd.Env = append(os.Environ(), "DIVVY_RUNDIR="+dir, "DIVVY_PREFIX="+string(tree))
+	text, err := cmd.CombinedOutput()
+	out := string(text)
+	if strings.Contains(out, "unshare:") {
+		installtest.Missing(t, "userns", err)
+	}
+	for _, want := range []string{"status 125", "no space left", "room again"} {
+		if !strings.Contains(strings.ToLower(out), want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}
