@@ -182,9 +182,9 @@ type Slot struct {
 	Generation uint64
 	// Differs between the programs that one process becomes by execve.
 	Image uint64
-	// Set while a neighbour, not the process, holds the lock on the slot's byte.
-	Reaping uint32
-	_       [20]byte
+	// Generation last found dead; while that is the present one, a lock on the byte is its reaper's.
+	Reaping uint64
+	_       [16]byte
 }
 
 // Size and offsets of Slot in bytes.
@@ -233,9 +233,11 @@ type State struct {
 	ExportLock uint32
 	// Set by who waits for export_lock.
 	ExportWaiters uint32
-	_             [56]byte
-	Slot          [Slots]Slot
-	Export        [Exports]Export
+	// Counts slots whose balance was taken out of the totals.
+	Reaps  uint32
+	_      [52]byte
+	Slot   [Slots]Slot
+	Export [Exports]Export
 }
 
 // Size and offsets of State in bytes.
@@ -246,6 +248,7 @@ const (
 	OffsetOfStateSlotCount     = 20
 	OffsetOfStateExportLock    = 64
 	OffsetOfStateExportWaiters = 68
+	OffsetOfStateReaps         = 72
 	OffsetOfStateSlot          = 128
 	OffsetOfStateExport        = 65664
 )

@@ -58,6 +58,7 @@ func TestLayout(t *testing.T) {
 		{"State.SlotCount", unsafe.Offsetof(State{}.SlotCount), OffsetOfStateSlotCount},
 		{"State.ExportLock", unsafe.Offsetof(State{}.ExportLock), OffsetOfStateExportLock},
 		{"State.ExportWaiters", unsafe.Offsetof(State{}.ExportWaiters), OffsetOfStateExportWaiters},
+		{"State.Reaps", unsafe.Offsetof(State{}.Reaps), OffsetOfStateReaps},
 		{"State.Slot", unsafe.Offsetof(State{}.Slot), OffsetOfStateSlot},
 		{"State.Export", unsafe.Offsetof(State{}.Export), OffsetOfStateExport},
 		{"Intent", unsafe.Sizeof(Intent{}), SizeOfIntent},

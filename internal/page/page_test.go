@@ -126,6 +126,7 @@ func writeState(t *testing.T, path string, edit func([]byte)) {
 	slot := data[OffsetOfStateSlot+3*SizeOfSlot:]
 	order.PutUint32(slot[OffsetOfSlotPID:], 77)
 	order.PutUint32(slot[OffsetOfSlotHostPID:], 4077)
+	order.PutUint64(slot[OffsetOfSlotGeneration:], 1)
 	gpu := data[SizeOfState+SizeOfGPU:]
 	order.PutUint64(gpu[OffsetOfGPUAmounts:], 1<<32|6)
 	record := gpu[OffsetOfGPURecord+3*SizeOfRecord:]

@@ -122,7 +122,7 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 			PID:       int(int32(slot.u32(OffsetOfSlotPID))),
 			HostPID:   int(int32(slot.u32(OffsetOfSlotHostPID))),
 			Namespace: slot.u64(OffsetOfSlotPIDNamespace),
-			Live:      live && slot.u32(OffsetOfSlotReaping) == 0,
+			Live:      live && slot.u64(OffsetOfSlotReaping) != slot.u64(OffsetOfSlotGeneration),
 			Used:      make([]uint64, devices),
 		})
 	}

@@ -26,7 +26,9 @@ $(COPY): $(COMMON_OBJ)/test/copy.o $(SHARE_OBJECTS)
 $(COMMON_OBJ)/test/process.o: CFLAGS += -DCOPY_UNDER_TEST='"$(abspath $(COPY))"'
 $(COMMON_TEST)/process: | $(COPY)
 
-C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race storm crash reaper)
+# Stepping through the code that TSAN adds takes minutes and tests nothing new.
+C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race storm reaper) \
+	$(if $(filter tsan,$(SAN)),,$(COMMON_TEST)/crash)
 
 REAP := $(B)/libexec/divvy/divvy-reap
 ALL_C += $(REAP)

@@ -176,9 +176,9 @@ typedef struct dv_page_slot {
     uint64_t generation;
     /* Differs between the programs that one process becomes by execve. */
     uint64_t image;
-    /* Set while a neighbour, not the process, holds the lock on the slot's byte. */
-    uint32_t reaping;
-    uint8_t pad_44[20];
+    /* Generation last found dead; while that is the present one, a lock on the byte is its reaper's. */
+    uint64_t reaping;
+    uint8_t pad_48[16];
 } dv_page_slot;
 _Static_assert(sizeof(dv_page_slot) == 64, "dv_page_slot");
 _Static_assert(_Alignof(dv_page_slot) == 64, "dv_page_slot");
@@ -221,7 +221,9 @@ typedef struct dv_page_state {
     _Alignas(64) uint32_t export_lock;
     /* Set by who waits for export_lock. */
     uint32_t export_waiters;
-    uint8_t pad_72[56];
+    /* Counts slots whose balance was taken out of the totals. */
+    uint32_t reaps;
+    uint8_t pad_76[52];
     dv_page_slot slot[DV_PAGE_SLOTS];
     dv_page_export export[DV_PAGE_EXPORTS];
 } dv_page_state;
@@ -232,6 +234,7 @@ _Static_assert(offsetof(dv_page_state, device_count) == 16, "dv_page_state.devic
 _Static_assert(offsetof(dv_page_state, slot_count) == 20, "dv_page_state.slot_count");
 _Static_assert(offsetof(dv_page_state, export_lock) == 64, "dv_page_state.export_lock");
 _Static_assert(offsetof(dv_page_state, export_waiters) == 68, "dv_page_state.export_waiters");
+_Static_assert(offsetof(dv_page_state, reaps) == 72, "dv_page_state.reaps");
 _Static_assert(offsetof(dv_page_state, slot) == 128, "dv_page_state.slot");
 _Static_assert(offsetof(dv_page_state, export) == 65664, "dv_page_state.export");
 

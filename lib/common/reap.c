@@ -33,7 +33,6 @@ static bool clear_record(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
 bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes) {
     dv_page_slot *info = &share->state->slot[slot];
     *bytes = 0;
-    store32(&info->reaping, 1);
     if (slot_leaving(share, slot) || !lock_exports(share, slot, true)) {
         return false;
     }
@@ -46,26 +45,31 @@ bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes) {
     }
     unlock_exports(share);
     if (clean) {
+        __atomic_fetch_add(&share->state->reaps, 1, __ATOMIC_SEQ_CST);
         store32(&info->pid, 0);
-        store32(&info->reaping, 0);
     }
     return clean;
 }
 
-enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
-
-static enum found look_at(const dv_share *share, int file, unsigned slot) {
-    const dv_page_slot *info = &share->state->slot[slot];
+/* Marks a slot found dead before its lock is taken: until it is empty, its lock then tells
+ * neighbours nothing but that it is being reaped. The mark names the generation, so that it means
+ * nothing to a process that has taken the slot in the meantime. */
+enum found look_at(const dv_share *share, int file, unsigned slot) {
+    dv_page_slot *info = &share->state->slot[slot];
+    uint64_t generation = load64(&info->generation);
     if (load32(&info->pid) == 0) {
         return FOUND_EMPTY;
     }
     if ((int)slot == own_slot(share)) {
         return FOUND_LIVE;
     }
-    if (!os_byte_locked(file, DV_PAGE_LOCK_BASE + slot)) {
-        return FOUND_DEAD;
+    if (os_byte_locked(file, DV_PAGE_LOCK_BASE + slot)) {
+        return load64(&info->reaping) == generation ? FOUND_REAPING : FOUND_LIVE;
     }
-    return load32(&info->reaping) != 0 ? FOUND_REAPING : FOUND_LIVE;
+    if (share->writable) {
+        store64(&info->reaping, generation);
+    }
+    return FOUND_DEAD;
 }
 
 /* True if no process has the slot and none is being reaped from it. */

@@ -49,12 +49,20 @@ static void end_turn(dv_page_gpu *gpu, uint64_t turn) {
     }
 }
 
+/* True if the amount that was judged not to fit cannot: everybody counted then was alive, because
+ * nobody is dead now and nobody was reaped since. */
+static bool final(const dv_share *share, ledger_result result, const dv_sweep *sweep,
+                  uint32_t reaps) {
+    return result == LEDGER_FULL && sweep->reaped == 0 && sweep->unfinished == 0 &&
+           load32(&share->state->reaps) == reaps;
+}
+
 dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units) {
     dv_page_gpu *gpu = &share->gpu[device];
     uint64_t end = os_now_ns() + DV_WAIT_NS, next_sweep = 0, turn = 0;
     dv_status status = DV_NO_MEMORY;
     for (;;) {
-        uint32_t wake = load32(&gpu->wake);
+        uint32_t wake = load32(&gpu->wake), reaps = load32(&share->state->reaps);
         __atomic_store_n(&gpu->waiting, 1, __ATOMIC_SEQ_CST);
         ledger_result result = reserve_once(share, device, units);
         uint64_t now = os_now_ns();
@@ -67,10 +75,10 @@ dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units) {
             sweep = reap_all(share, NULL, NULL);
             next_sweep = now + LOOK_AGAIN_NS;
         }
-        if (now >= end || (result == LEDGER_FULL && sweep.reaped == 0 && sweep.unfinished == 0)) {
+        if (now >= end || final(share, result, &sweep, reaps)) {
             break;
         }
-        if (sweep.reaped > 0) {
+        if (sweep.reaped > 0 || load32(&share->state->reaps) != reaps) {
             continue;
         }
         if (turn == 0 || load64(&gpu->turn) != turn) {

@@ -99,7 +99,6 @@ static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t
     store64(&info->pid_namespace, share->pid_namespace);
     store64(&info->generation, load64(&info->generation) + 1);
     store64(&info->image, image);
-    store32(&info->reaping, 0);
     store32(&info->pid, pid);
 }
 
@@ -108,7 +107,9 @@ static int lock_slot(dv_share *share, int file) {
     uint64_t end = os_now_ns() + DV_WAIT_NS;
     for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
         uint64_t bytes;
-        if (!os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
+        enum found found = look_at(share, file, slot);
+        if ((found != FOUND_EMPTY && found != FOUND_DEAD) ||
+            !os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
             continue;
         }
         if (load32(&share->state->slot[slot].pid) == 0 || reap_slot(share, slot, &bytes)) {

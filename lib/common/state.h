@@ -126,6 +126,8 @@ DV_HERE dv_status open_share(const char *dir, bool writable, dv_share **out, dv_
 /* slot.c and reap.c */
 DV_HERE int open_state(const dv_share *share, int flags);
 DV_HERE dv_status claim_slot(dv_share *share);
+enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
+DV_HERE enum found look_at(const dv_share *share, int file, unsigned slot);
 DV_HERE bool slot_leaving(const dv_share *share, unsigned slot);
 DV_HERE bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes);
 DV_HERE bool slot_vacant(dv_share *share, unsigned slot);

@@ -209,6 +209,42 @@ static void many_start_at_once(void) {
     tenant_remove(&tenant);
 }
 
+static void die_charged(void *arg) {
+    (void)arg;
+    charge(tenant_open(&tenant), 6 * MIB);
+    raise(SIGKILL);
+}
+
+static void reserve_at_the_word(void *arg) {
+    (void)arg;
+    dv_share *share = tenant_open(&tenant);
+    charge(share, 512);
+    __atomic_fetch_add(&steps->charged, 1, __ATOMIC_SEQ_CST);
+    while (load32(&steps->done) == 0) {
+    }
+    CHECK_EQUAL(dv_reserve(share, 0, 2 * MIB - 512), DV_OK);
+    dv_settle(share, 0, 2 * MIB - 512, 2 * MIB - 512);
+}
+
+/* The dead process's memory counts as free for all who ask, also while one of them frees it. */
+static void nobody_is_refused_while_another_reaps(void) {
+    enum { ROUNDS = 60, PROCESSES = 4 };
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        pid_t children[PROCESSES];
+        begin(8 * MIB);
+        for (unsigned i = 0; i < PROCESSES; i++) {
+            children[i] = spawn(reserve_at_the_word, NULL);
+        }
+        await(&steps->charged, PROCESSES);
+        wait_killed(spawn(die_charged, NULL));
+        store32(&steps->done, 1);
+        for (unsigned i = 0; i < PROCESSES; i++) {
+            wait_exited(children[i]);
+        }
+        tenant_remove(&tenant);
+    }
+}
+
 static bool check_self(const dv_process *process, void *arg) {
     CHECK_EQUAL(process->pid, getpid());
     CHECK_EQUAL(process->host_pid, getpid()); /* the test is its own agent */
@@ -271,6 +307,7 @@ int main(int argc, char **argv) {
     exec_ends_a_slot();
     copies_share_a_slot();
     many_start_at_once();
+    nobody_is_refused_while_another_reaps();
     lists_processes();
     a_full_table_refuses();
     a_replaced_page_is_refused();
