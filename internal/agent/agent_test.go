@@ -237,6 +237,7 @@ func writeSlot(file *os.File, at int, pid uint32, units uint32) {
 	slot := int64(page.OffsetOfStateSlot + at*page.SizeOfSlot)
 	word(slot+page.OffsetOfSlotPID, pid)
 	word(slot+page.OffsetOfSlotPIDNamespace, 1)
+	word(slot+page.OffsetOfSlotGeneration, 1)
 	word(page.SizeOfState+page.OffsetOfGPUAmounts, units)
 	record := int64(page.SizeOfState + page.OffsetOfGPURecord + at*page.SizeOfRecord)
 	word(record+page.OffsetOfRecordIntent+page.OffsetOfIntentCharged, units)

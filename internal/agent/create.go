@@ -148,10 +148,11 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 	t.ready, t.connection = true, true
 	a.follow(ctx, t)
 	a.mu.Unlock()
+	life := context.WithoutCancel(ctx)
 	a.running.Go(func() {
 		select {
 		case <-peer.Done():
-			a.release(t, func(t *tenant) { t.connection = false })
+			a.release(life, t, func(t *tenant) { t.connection = false })
 		case <-a.stopped:
 		}
 	})

@@ -124,11 +124,12 @@ func (a *Agent) follow(ctx context.Context, t *tenant) {
 		return
 	}
 	t.process = true
+	life := context.WithoutCancel(ctx) // longer than the request that asked
 	a.running.Go(func() {
 		defer stop()
 		select {
 		case <-ended:
-			a.release(t, func(t *tenant) { t.process = false })
+			a.release(life, t, func(t *tenant) { t.process = false })
 		case <-a.stopped:
 		}
 	})
@@ -136,7 +137,7 @@ func (a *Agent) follow(ctx context.Context, t *tenant) {
 
 // release lets go of a tenant in one way and looks whether it has ended. An
 // agent that ends itself lets go of nothing.
-func (a *Agent) release(t *tenant, let func(*tenant)) {
+func (a *Agent) release(ctx context.Context, t *tenant, let func(*tenant)) {
 	select {
 	case <-a.stopped:
 		return
@@ -145,7 +146,7 @@ func (a *Agent) release(t *tenant, let func(*tenant)) {
 	a.mu.Lock()
 	let(t)
 	a.mu.Unlock()
-	a.lookAt(context.Background(), t) // no request's context: nobody waits for it
+	a.lookAt(ctx, t)
 }
 
 // tenantOf is the record as the backend wants it.

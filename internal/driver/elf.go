@@ -26,7 +26,7 @@ func inspect(path string) (object, error) {
 	if err != nil {
 		return object{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if f.Class != elf.ELFCLASS64 || f.Machine != machines[runtime.GOARCH] || f.Type != elf.ET_DYN {
 		return object{}, fmt.Errorf("read %s: not a shared object of this machine", path)
 	}

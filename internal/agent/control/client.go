@@ -39,11 +39,11 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	c := &Client{conn: conn, pending: map[uint64]chan response{}, done: make(chan struct{})}
 	go c.read()
 	if err := c.call(ctx, MethodHello, nil, &c.info); err != nil {
-		c.Close()
+		_ = c.Close()
 		return nil, fmt.Errorf("greet the agent at %s: %w", socket, err)
 	}
 	if c.info.Protocol != ProtocolVersion {
-		c.Close()
+		_ = c.Close()
 		return nil, fmt.Errorf("the agent at %s (pid %d) speaks protocol %d and this program %d: restart the agent with this version of divvy",
 			socket, c.info.PID, c.info.Protocol, ProtocolVersion)
 	}

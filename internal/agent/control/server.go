@@ -108,11 +108,11 @@ type session struct {
 
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn) error {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c := &session{server: s, conn: conn, cancels: map[uint64]context.CancelFunc{}}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer cancel()
 	defer stop()
 	cred, err := PeerCredentials(conn)

@@ -165,8 +165,9 @@ func acquire(ctx context.Context, path string) (*os.File, error) {
 		return f, nil
 	case <-ctx.Done():
 		go func() {
-			<-taken
-			f.Close()
+			if err := <-taken; err == nil {
+				f.Close() // and with it the lock
+			}
 		}()
 		return nil, ctx.Err()
 	}

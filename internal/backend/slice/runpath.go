@@ -39,7 +39,6 @@ func findRunpath(image []byte) (at, size int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("%w: %w", errRunpath, err)
 	}
-	defer file.Close()
 	values, err := file.DynValue(elf.DT_RUNPATH)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%w: %w", errRunpath, err)
