@@ -21,13 +21,43 @@ type shareFlags struct {
 	overcommit bool
 }
 
-func (f *shareFlags) add(flags *pflag.FlagSet) {
-	flags.Var(&memoryFlag{&f.memory}, "memory", "memory of each GPU, such as 4Gi, 800M or 50% (default: all that a GPU has)")
-	flags.Var(&f.cores, "cores", "guaranteed percentage of each GPU's time, 1 to 100 (default: none guaranteed)")
-	flags.StringVar(&f.policy, "policy", "", "`POLICY`: fixed, weighted or burst (default: fixed with --cores, else weighted)")
-	flags.Var(&f.weight, "weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d (default: 1)", v1alpha1.MaxWeight))
-	flags.StringVar(&f.class, "class", "", "`CLASS`: online, or offline, which takes what is left and gives way (default: online)")
+// add defines the flags. What a flag left out means is said where it is not
+// simply "as it was".
+func (f *shareFlags) add(flags *pflag.FlagSet, leftOut map[string]string) {
+	text := func(name, usage string) string {
+		if meaning := leftOut[name]; meaning != "" {
+			usage += " (default: " + meaning + ")"
+		}
+		return usage
+	}
+	flags.Var(&memoryFlag{&f.memory}, "memory", text("memory", "memory of each GPU, such as 4Gi, 800M or 50%"))
+	flags.Var(&f.cores, "cores", text("cores", "guaranteed percentage of each GPU's time, 1 to 100"))
+	flags.Var(&word{"POLICY", &f.policy}, "policy", text("policy", "fixed, weighted or burst"))
+	flags.Var(&f.weight, "weight", text("weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d", v1alpha1.MaxWeight)))
+	flags.Var(&word{"CLASS", &f.class}, "class", text("class", "online, or offline, which takes what is left and gives way"))
 	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory than it has")
+}
+
+// word is a text whose flag is described by a word of its own.
+type word struct {
+	kind string
+	text *string
+}
+
+// Set implements pflag.Value.
+func (w *word) Set(text string) error {
+	*w.text = text
+	return nil
+}
+
+// Type implements pflag.Value.
+func (w *word) Type() string { return w.kind }
+
+func (w *word) String() string {
+	if w.text == nil {
+		return ""
+	}
+	return *w.text
 }
 
 // memoryFlag reads an amount of memory when the flag is parsed, so that the

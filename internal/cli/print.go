@@ -69,7 +69,11 @@ func printListing(w *strings.Builder, l listing) {
 	}
 	gpus.print(w)
 	w.WriteByte('\n')
-	printTenants(w, l.Tenants)
+	if len(l.Tenants) == 0 {
+		w.WriteString("No shares.\n")
+	} else {
+		printTenants(w, l.Tenants)
+	}
 	printNotes(w, l)
 }
 

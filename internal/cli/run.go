@@ -57,10 +57,13 @@ An agent is started when none runs, and ends with its last share.`,
 	}
 	flags := command.Flags()
 	flags.SetInterspersed(false) // flags behind the command's name are the command's
-	o.share.add(flags)
+	o.share.add(flags, map[string]string{
+		"memory": "all that a GPU has", "cores": "none guaranteed", "policy": "fixed with --cores, else weighted",
+		"weight": "1", "class": "online",
+	})
 	flags.Var(&o.gpus, "gpus", "number of different GPUs (default: 1)")
-	flags.StringVar(&o.gpu, "gpu", "", "`UUID|INDEX` of one particular GPU")
-	flags.StringVar(&o.name, "name", "", "`NAME` of the share in lists (default: chosen by the agent)")
+	flags.Var(&word{"UUID|INDEX", &o.gpu}, "gpu", "one particular GPU")
+	flags.Var(&word{"NAME", &o.name}, "name", "what the share is called in lists (default: like the command)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait for room instead of being refused")
 	flags.Var(&o.layer, "layer", "what stands before the driver: namespace, env, or auto")

@@ -35,7 +35,7 @@ Memory in use is never taken away: a limit below it is refused unless
 			return a.set(cmd.Context(), machine, params)
 		},
 	}
-	flags.add(command.Flags())
+	flags.add(command.Flags(), nil)
 	command.Flags().BoolVar(&belowUsed, "below-used", false, "allow a memory limit below what is in use")
 	addMachine(command, &machine)
 	return command

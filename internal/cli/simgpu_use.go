@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -99,11 +101,49 @@ stopped; with --force it is, and what uses it keeps it until it ends.`,
 			if err != nil {
 				return err
 			}
-			return a.simgpus().Stop(cmd.Context(), instance, force)
+			return a.stopMachine(cmd.Context(), instance, force)
 		},
 	}
 	command.Flags().BoolVar(&force, "force", false, "stop it even while it is in use")
 	return command
+}
+
+// agentEnds is more than an agent takes to end after its last share.
+const agentEnds = 5 * time.Second
+
+// stopMachine stops a simulated machine. One that only its agent looks at, which
+// ends a moment after its last share, is stopped when that has ended.
+func (a *app) stopMachine(ctx context.Context, instance *simgpu.Instance, force bool) error {
+	stop := func() error { return a.simgpus().Stop(ctx, instance, force) }
+	err := stop()
+	if !errors.Is(err, simgpu.ErrBusy) || !agentIdle(ctx, a.place(instance.Dir)) {
+		return err
+	}
+	deadline := time.After(agentEnds)
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for errors.Is(err, simgpu.ErrBusy) {
+		select {
+		case <-ticker.C:
+			err = stop()
+		case <-deadline:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+// agentIdle reports whether an agent serves the place and has nothing to do.
+func agentIdle(ctx context.Context, place control.Place) bool {
+	idle := false
+	err := ask(ctx, place, func(c *control.Client) error {
+		list, err := c.List(ctx)
+		idle = err == nil && len(list.Tenants) == 0 && len(list.Waiting) == 0
+		return err
+	})
+	return err == nil && idle
 }
 
 // injectOptions are the flags of `divvy simgpu inject`.

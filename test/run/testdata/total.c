@@ -33,7 +33,8 @@ int main(int argc, char **argv) {
     retain_fn retain = (retain_fn)dlsym(driver, "cuDevicePrimaryCtxRetain");
     set_fn set = (set_fn)dlsym(driver, "cuCtxSetCurrent");
     alloc_fn alloc = (alloc_fn)dlsym(driver, "cuMemAlloc_v2");
-    if (init == NULL || get == NULL || total == NULL || retain == NULL || set == NULL || alloc == NULL)
+    if (init == NULL || get == NULL || total == NULL || retain == NULL || set == NULL ||
+        alloc == NULL)
         return 3;
     int device = 0, result = init(0);
     size_t bytes = 0;
