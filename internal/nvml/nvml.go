@@ -13,7 +13,9 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/NVIDIA/go-nvml/pkg/dl"
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
@@ -74,22 +76,47 @@ var versioned = [][]string{
 
 // Open loads the library at path and initialises it.
 func Open(path string) (*Library, error) {
+	if err := inspect(path); err != nil {
+		return nil, fmt.Errorf("%w: open %s: %w", ErrDriver, path, err)
+	}
 	api := gonvml.New(gonvml.WithLibraryPath(path))
 	if ret := api.Init(); ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: open %s: %s: is the kernel module loaded? `nvidia-smi` tells more", ErrDriver, path, reason(ret))
 	}
 	l := &Library{api: api}
-	if err := l.check(); err != nil {
+	if err := l.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrDriver, path, err), l.Close())
 	}
 	return l, nil
 }
 
+// inspect looks every needed function up before the first is called, and that
+// is already the one that initialises the library.
+func inspect(path string) error {
+	library := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
+	if err := library.Open(); err != nil {
+		return fmt.Errorf("the library cannot be loaded: %w", err)
+	}
+	return errors.Join(needed(library.Lookup), library.Close())
+}
+
+func needed(lookup func(symbol string) error) error {
+	for _, symbol := range required {
+		if lookup(symbol) != nil {
+			return fmt.Errorf("it lacks %s: install a newer driver", symbol)
+		}
+	}
+	for _, names := range versioned {
+		if !slices.ContainsFunc(names, func(symbol string) bool { return lookup(symbol) == nil }) {
+			return fmt.Errorf("it lacks %s: install a newer driver", names[0])
+		}
+	}
+	return nil
+}
+
 // reason names a result without calling into a library that may not be open.
 func reason(ret gonvml.Return) string {
 	switch ret {
-	case gonvml.ERROR_LIBRARY_NOT_FOUND:
-		return "the library cannot be loaded"
 	case gonvml.ERROR_DRIVER_NOT_LOADED:
 		return "the driver is not loaded"
 	case gonvml.ERROR_NO_PERMISSION:
@@ -103,21 +130,8 @@ func (l *Library) has(symbol string) bool {
 	return l.api.Extensions().LookupSymbol(symbol) == nil
 }
 
-func (l *Library) check() error {
-	for _, symbol := range required {
-		if !l.has(symbol) {
-			return fmt.Errorf("it lacks %s: install a newer driver", symbol)
-		}
-	}
-	for _, names := range versioned {
-		found := false
-		for _, symbol := range names {
-			found = found || l.has(symbol)
-		}
-		if !found {
-			return fmt.Errorf("it lacks %s: install a newer driver", names[0])
-		}
-	}
+// read asks for what does not change while the library is open.
+func (l *Library) read() error {
 	l.memoryV2 = l.has("nvmlDeviceGetMemoryInfo_v2")
 	driver, ret := l.api.SystemGetDriverVersion()
 	if ret != gonvml.SUCCESS {

@@ -1,0 +1,133 @@
+package nvml
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// One library can be open in a process, so each is looked at in one of its own.
+const libraryVariable = "NVML_TEST_LIBRARY"
+
+// answers is what a process found.
+type answers struct {
+	Version   Version
+	GPUs      []GPU
+	Used      uint64
+	Processes []Process
+	Error     string
+	Driver    bool // the error wraps ErrDriver
+}
+
+func TestMain(m *testing.M) {
+	path := os.Getenv(libraryVariable)
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(ask(path)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func ask(path string) (a answers) {
+	fail := func(err error) answers {
+		a.Error, a.Driver = err.Error(), errors.Is(err, ErrDriver)
+		return a
+	}
+	l, err := Open(path)
+	if err != nil {
+		return fail(err)
+	}
+	a.Version = l.Version()
+	if a.GPUs, err = l.GPUs(); err != nil {
+		return fail(err)
+	}
+	if a.Used, err = l.Used(1); err != nil {
+		return fail(err)
+	}
+	if a.Processes, err = l.Processes(0); err != nil {
+		return fail(err)
+	}
+	if _, err := l.Processes(7); err == nil {
+		return fail(errors.New("GPU 7 has processes"))
+	}
+	if err := l.Close(); err != nil {
+		return fail(err)
+	}
+	return a
+}
+
+// asked builds the double with these macros and asks it in another process.
+func asked(t *testing.T, macros ...string) answers {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	args := []string{"-shared", "-fPIC", "-fvisibility=hidden", "-o", path, "testdata/double.c"}
+	for _, macro := range macros {
+		args = append(args, "-D"+macro)
+	}
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return askedAt(t, path)
+}
+
+func askedAt(t *testing.T, path string) (a answers) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), libraryVariable+"="+path)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the process ended: %v", err)
+	}
+	if err := json.Unmarshal(out, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestWholeDriver(t *testing.T) {
+	want := answers{
+		Version: Version{Driver: "550.1", CUDA: 12040},
+		GPUs: []GPU{
+			{Index: 0, UUID: "GPU-0", Name: "Double 0", PCI: "00000000:3B:00.0", Total: 1000, Reserved: 100},
+			{Index: 1, UUID: "GPU-1", Name: "Double 1", PCI: "00000000:3C:00.0", Total: 1000, Reserved: 100},
+		},
+		Used:      300,
+		Processes: []Process{{PID: 11, Used: 5000}, {PID: 12}, {PID: 13, Used: 7}},
+	}
+	if got := asked(t); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestOldDriver(t *testing.T) {
+	got := asked(t, "MISSING_OPTIONAL")
+	if got.Error != "" || got.Version.CUDA != 0 || got.GPUs[0].Reserved != 0 || got.Used != 400 || len(got.Processes) != 2 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A driver without a function that is needed is an error that names it, never
+// the end of the process.
+func TestBrokenDrivers(t *testing.T) {
+	for macro, text := range map[string]string{
+		"MISSING_UUID": "lacks nvmlDeviceGetUUID",
+		"MISSING_INIT": "lacks nvmlInit_v2",
+		"NOT_LOADED":   "the driver is not loaded",
+		"BROKEN_GPU":   "read GPU 1",
+	} {
+		if got := asked(t, macro); !got.Driver || !strings.Contains(got.Error, text) {
+			t.Errorf("%s: %+v, want an error with %q", macro, got, text)
+		}
+	}
+	if got := askedAt(t, "/nonexistent/libnvidia-ml.so.1"); !got.Driver || !strings.Contains(got.Error, "cannot be loaded") {
+		t.Errorf("no library: %+v", got)
+	}
+}
