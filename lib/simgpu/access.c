@@ -99,21 +99,45 @@ void *sg_host(CUdeviceptr address, uint64_t wanted, bool write, uint64_t *room)
     return host ? (void *)(uintptr_t)address : NULL;
 }
 
+/* The memory lock. Where the allocation that holds the address ends: nothing may go beyond it, though
+ * a neighbour's memory may be mapped there. */
+static CUdeviceptr allocation_end(CUdeviceptr address)
+{
+    const struct range *range = range_of(address);
+    CUdeviceptr base;
+    uint64_t bytes;
+
+    if (!range)
+        return 0;
+    if (!range->region)
+        return range->base + range->size;
+    if (!heap_find(range->region, address, &base, &bytes))
+        return 0;
+    return base + (bytes + SG_GRANULE - 1) / SG_GRANULE * SG_GRANULE;
+}
+
+static bool device_mapped(CUdeviceptr address, uint64_t bytes)
+{
+    for (CUdeviceptr at = address / SG_BLOCK_BYTES * SG_BLOCK_BYTES; at < address + bytes;
+         at += SG_BLOCK_BYTES) {
+        struct page *page = page_of(at);
+        if (!page || !mapped_block(page))
+            return false;
+    }
+    sg_memory_lock();
+    CUdeviceptr end = allocation_end(address);
+    sg_memory_unlock();
+    return address + bytes <= end;
+}
+
 bool sg_mapped(CUdeviceptr address, uint64_t bytes)
 {
     if (bytes == 0)
         return true;
     if (address + bytes < address)
         return false;
-    if (pages_hold(address)) {
-        for (CUdeviceptr at = address / SG_BLOCK_BYTES * SG_BLOCK_BYTES; at < address + bytes;
-             at += SG_BLOCK_BYTES) {
-            struct page *page = page_of(at);
-            if (!page || !mapped_block(page))
-                return false;
-        }
-        return true;
-    }
+    if (pages_hold(address))
+        return device_mapped(address, bytes);
     sg_memory_lock();
     struct host_range *host = host_of(address);
     bool inside = host && address + bytes <= host->base + host->size;

@@ -24,3 +24,13 @@ $(SIMGPU_CUDA): $(SIMGPU_CUDA_OBJECTS) $(B)/obj/simgpu/cuda.map
 $(B)/obj/simgpu/cuda.map: lib/abi/cuda_exports.txt
 	@mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
+
+# Tests link the driver's objects, so that they can ask the state for the truth.
+SIMGPU_CUDA_TESTS := $(patsubst lib/simgpu/test/test_%.c,$(B)/test/simgpu/%,\
+	$(filter-out lib/simgpu/test/test_nvml% lib/simgpu/test/test_ctl%,$(wildcard lib/simgpu/test/test_*.c)))
+C_TESTS += $(SIMGPU_CUDA_TESTS)
+
+$(SIMGPU_CUDA_TESTS): $(B)/test/simgpu/%: $(B)/obj/simgpu/test/test_%.o $(B)/obj/simgpu/test/cuda.o \
+		$(B)/obj/simgpu/test/setting.o $(SIMGPU_CUDA_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
