@@ -438,7 +438,8 @@ struct stream_op {
 };
 
 /* op.c: what an operation does to memory, and what it costs. */
-CUresult op_check(const struct stream_op *op);
+/* Whether its arguments are right; `later` when it becomes part of a graph. */
+CUresult op_check(const struct stream_op *op, bool later);
 uint64_t op_perform(const struct stream_op *op, struct device *device); /* returns GPU ns */
 struct stream_op *op_keep(const struct stream_op *op); /* a copy that owns its arguments */
 void op_drop(struct stream_op *op);

@@ -62,6 +62,8 @@ CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr
 void graph_memory_use(CUdeviceptr address);
 void graph_memory_unuse(CUdeviceptr address);
 bool graph_memory_is(CUdeviceptr address);
+/* Whether all of it is memory of one node, there or not. */
+bool graph_memory_covers(CUdeviceptr address, uint64_t bytes);
 /* What the operations do when the graph runs; the memory lock. */
 CUresult graph_memory_map(CUdeviceptr address);
 CUresult graph_memory_unmap(struct range *range);

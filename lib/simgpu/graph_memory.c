@@ -63,6 +63,15 @@ bool graph_memory_is(CUdeviceptr address)
     return is;
 }
 
+bool graph_memory_covers(CUdeviceptr address, uint64_t bytes)
+{
+    sg_memory_lock();
+    const struct range *range = range_of(address);
+    bool covers = range && range->kind == RANGE_GRAPH && address + bytes <= range->base + range->size;
+    sg_memory_unlock();
+    return covers;
+}
+
 static void unuse(struct range *range)
 {
     if (--range->opens == 0)

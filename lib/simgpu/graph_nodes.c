@@ -8,7 +8,7 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *before, 
 {
     SG_READY();
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
-    SG_TRY(op_check(op));
+    SG_TRY(op_check(op, true));
     pthread_mutex_lock(&graph_lock);
     CUresult result = graph_add(graph, before, count, op, out);
     pthread_mutex_unlock(&graph_lock);

@@ -171,7 +171,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 static CUresult replace(struct stream_op **at, const struct stream_op *op)
 {
     SG_REQUIRE((*at)->kind == op->kind, CUDA_ERROR_INVALID_VALUE);
-    SG_TRY(op_check(op));
+    SG_TRY(op_check(op, true));
     struct stream_op *kept = graph_op_keep(op);
     if (!kept)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,6 +1,6 @@
 /* What operations do to memory. Effects happen when an operation is issued; when it counts as done is
  * a matter of the schedule. */
-#include "simgpu/driver.h"
+#include "simgpu/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,13 @@ static uint64_t extent(const struct place *place, const struct copy *copy)
     return (copy->depth - 1) * place->slice + (copy->height - 1) * place->pitch + copy->width;
 }
 
-static CUresult check_place(const struct place *place, const struct copy *copy)
+/* Memory of a graph is there when the graph runs, not yet when an operation becomes part of it. */
+static bool reaches(CUdeviceptr address, uint64_t bytes, bool later)
+{
+    return sg_mapped(address, bytes) || (later && graph_memory_covers(address, bytes));
+}
+
+static CUresult check_place(const struct place *place, const struct copy *copy, bool later)
 {
     if (place->type == CU_MEMORYTYPE_ARRAY) {
         const struct CUarray_st *array = place->array;
@@ -34,11 +40,11 @@ static CUresult check_place(const struct place *place, const struct copy *copy)
     if (place->type == CU_MEMORYTYPE_UNIFIED && !pages_hold(place->address))
         return CUDA_SUCCESS;
     if (is_device(place))
-        SG_REQUIRE(sg_mapped(place->address, extent(place, copy)), CUDA_ERROR_INVALID_VALUE);
+        SG_REQUIRE(reaches(place->address, extent(place, copy), later), CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
 
-static CUresult check_fill(const struct fill *fill)
+static CUresult check_fill(const struct fill *fill, bool later)
 {
     SG_REQUIRE(fill->element == 1 || fill->element == 2 || fill->element == 4,
                CUDA_ERROR_INVALID_VALUE);
@@ -48,11 +54,12 @@ static CUresult check_fill(const struct fill *fill)
     uint64_t row = fill->width * fill->element;
     SG_REQUIRE(fill->height == 1 || (fill->pitch >= row && fill->pitch % fill->element == 0),
                CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(sg_mapped(fill->to, (fill->height - 1) * fill->pitch + row), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(reaches(fill->to, (fill->height - 1) * fill->pitch + row, later),
+               CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
 
-CUresult op_check(const struct stream_op *op)
+CUresult op_check(const struct stream_op *op, bool later)
 {
     const struct copy *copy = &op->copy;
 
@@ -60,10 +67,10 @@ CUresult op_check(const struct stream_op *op)
     case OP_COPY:
         if (copy->width == 0 || copy->height == 0 || copy->depth == 0)
             return CUDA_SUCCESS;
-        SG_TRY(check_place(&copy->to, copy));
-        return check_place(&copy->from, copy);
+        SG_TRY(check_place(&copy->to, copy, later));
+        return check_place(&copy->from, copy, later);
     case OP_FILL:
-        return check_fill(&op->fill);
+        return check_fill(&op->fill, later);
     default:
         return CUDA_SUCCESS;
     }

@@ -408,7 +408,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op)
     struct device *device = stream->ctx->device;
     uint64_t before;
 
-    SG_TRY(op_check(op));
+    SG_TRY(op_check(op, stream->capture != NULL));
     if (stream->capture)
         return capture_add(stream, op);
     SG_TRY(capture_implicit(stream));
