@@ -68,8 +68,8 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 		if err := s.change(p, gpu.Capacity()); err != nil {
 			return record{}, err
 		}
-		_, err := alloc.Search(a.inventory(t), alloc.Request{
-			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit).Of, Cores: s.Cores, Overcommit: r.Overcommit,
+		_, err := a.search(t, alloc.Request{
+			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit), Cores: s.Cores, Overcommit: r.Overcommit,
 		})
 		if err != nil {
 			return record{}, coded(err)

@@ -101,8 +101,8 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 		return nil, err
 	}
 	r := p.Request
-	assignment, err := alloc.Search(a.inventory(nil), alloc.Request{
-		Count: r.GPUs, GPU: r.GPU, Memory: r.Memory.Of, Cores: r.Cores, Overcommit: r.Overcommit,
+	grants, err := a.search(nil, alloc.Request{
+		Count: r.GPUs, GPU: r.GPU, Memory: r.Memory, Cores: r.Cores, Overcommit: r.Overcommit,
 	})
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 		// Without it the connection alone holds the tenant.
 		t.Holder, _ = process.Find(peer.PID)
 	}
-	for _, grant := range assignment {
+	for _, grant := range grants {
 		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig})
 	}
 	a.tenants[t.ID] = t

@@ -32,12 +32,12 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	inventory := a.inventory(nil)
+	granted := a.granted(nil)
 	gpus := make([]control.GPU, 0, len(a.gpus))
 	for i, gpu := range a.gpus {
 		gpus = append(gpus, control.GPU{
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
-			Capacity: gpu.Capacity(), Granted: inventory[i].Granted, Used: used[i], Cores: inventory[i].Cores,
+			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: used[i], Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes,
 		})
 	}

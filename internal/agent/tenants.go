@@ -33,10 +33,21 @@ func (a *Agent) sorted() []*tenant {
 	})
 }
 
-// inventory is what the allocator is told; except is left out of it. Agent.mu
-// is held.
-func (a *Agent) inventory(except *tenant) alloc.Inventory {
-	inventory := make(alloc.Inventory, 0, len(a.gpus))
+// search asks the allocator; except is left out of what it is told. Agent.mu is
+// held.
+func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Grant, error) {
+	inventory, err := alloc.Host(a.granted(except))
+	if err != nil {
+		return nil, err
+	}
+	assignment, err := alloc.Search(inventory, r)
+	return assignment.Grants, err
+}
+
+// granted is the host's GPUs with what tenants other than except hold of them.
+// Agent.mu is held.
+func (a *Agent) granted(except *tenant) []alloc.GPU {
+	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
 		for _, t := range a.tenants {
@@ -44,12 +55,13 @@ func (a *Agent) inventory(except *tenant) alloc.Inventory {
 				if t != except && s.UUID == gpu.UUID {
 					g.Granted += s.Limit
 					g.Cores += s.Cores
+					g.Tenants++
 				}
 			}
 		}
-		inventory = append(inventory, g)
+		gpus = append(gpus, g)
 	}
-	return inventory
+	return gpus
 }
 
 // gpu returns the GPU with a UUID.

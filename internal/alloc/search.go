@@ -1,100 +1,126 @@
 package alloc
 
 import (
-	"cmp"
 	"errors"
-	"slices"
 	"strconv"
-
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// Search returns an assignment or a *Refusal.
-func Search(inventory Inventory, r Request) (Assignment, error) {
-	named, err := candidates(inventory, r)
-	if err != nil {
-		return nil, err
+// Search returns an assignment for a request, or a *Refusal when it fits on no
+// node; a request that contradicts itself is [ErrRequest]. It takes nothing:
+// [Inventory.Reserve] does.
+func Search(inv *Inventory, r Request) (Assignment, error) {
+	c := inv.classes[r]
+	if c == nil {
+		if err := r.Validate(); err != nil {
+			return Assignment{}, err
+		}
+		c = inv.class(r)
 	}
-	if r.Count > len(named) {
-		return nil, refuse(ReasonNever, "%d GPUs are asked for and this machine has %d", r.Count, len(named))
+	inv.decisions++
+	if len(inv.nodes) == 0 {
+		return Assignment{}, inv.refusal(c)
 	}
-	var fitting []GPU
-	var refusals []*Refusal
-	for _, gpu := range named {
-		if refusal := check(gpu, r); refusal != nil {
-			refusals = append(refusals, refusal)
+	if !r.plain() || inv.policy.near() && r.Count > 1 {
+		return inv.scan(c)
+	}
+	key := inv.find(c)
+	if key == noKey {
+		return Assignment{}, inv.refusal(c)
+	}
+	node := nodeOf(key)
+	var chosen arrangement
+	switch {
+	case r.Count == 1:
+		chosen.gpus[0] = c.index.gpu[node]
+	case r.Count > 1:
+		positions, _ := inv.tightest(c, node)
+		for i := range r.Count {
+			chosen.gpus[i] = inv.records[node].gpu[positions[i]]
+		}
+	}
+	for i := range r.Count {
+		chosen.nics[i] = -1
+	}
+	return inv.assignment(c, key, &chosen), nil
+}
+
+// near reports whether the policy looks at the relations between GPUs.
+func (p *Policy) near() bool {
+	for _, t := range p.Terms {
+		if _, ok := t.(Topology); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// scan looks at every node: for requests that no index is kept for.
+func (inv *Inventory) scan(c *class) (Assignment, error) {
+	key := uint64(noKey)
+	var chosen arrangement
+	for node := range inv.nodes {
+		a, cause := inv.arrange(c, node)
+		if cause != CauseNone {
 			continue
 		}
-		fitting = append(fitting, gpu)
-	}
-	if len(fitting) < r.Count {
-		return nil, summarise(refusals, len(fitting), r)
-	}
-	slices.SortStableFunc(fitting, func(a, b GPU) int {
-		return cmp.Or(
-			cmp.Compare(a.FreeMemory(), b.FreeMemory()),
-			cmp.Compare(a.FreeCores(), b.FreeCores()),
-			cmp.Compare(a.Index, b.Index))
-	})
-	assignment := make(Assignment, 0, r.Count)
-	for _, gpu := range fitting[:r.Count] {
-		assignment = append(assignment, Grant{UUID: gpu.UUID, Limit: r.Memory(gpu.Capacity)})
-	}
-	return assignment, nil
-}
-
-// candidates are the GPUs that the request names, or all.
-func candidates(inventory Inventory, r Request) ([]GPU, error) {
-	if r.GPU == "" {
-		return inventory, nil
-	}
-	for _, gpu := range inventory {
-		if gpu.UUID == r.GPU || strconv.Itoa(gpu.Index) == r.GPU {
-			return []GPU{gpu}, nil
+		if k := inv.keyOf(c, node, &a); k < key {
+			key, chosen = k, a
 		}
 	}
-	return nil, refuse(ReasonUnknown, "GPU %s does not exist: this machine has indexes 0 to %d; `divvy ls` shows their UUIDs",
-		r.GPU, len(inventory)-1)
+	if key == noKey {
+		return Assignment{}, inv.refusal(c)
+	}
+	return inv.assignment(c, key, &chosen), nil
 }
 
-// check returns why a share does not fit on a GPU, or nil.
-func check(gpu GPU, r Request) *Refusal {
-	limit := r.Memory(gpu.Capacity)
-	switch {
-	case limit > gpu.Capacity:
-		return refuse(ReasonNever, "memory %s is more than GPU %d has for tenants: ask for at most %s",
-			amount(limit), gpu.Index, amount(gpu.Capacity))
-	case limit <= gpu.ContextBytes:
-		return refuse(ReasonNever, "memory %s leaves nothing to allocate: one process's context takes %s of GPU %d; ask for more than that",
-			amount(limit), amount(gpu.ContextBytes), gpu.Index)
-	case !r.Overcommit && limit > gpu.FreeMemory():
-		return refuse(ReasonFull, "GPU %d has %s of %s free and %s is asked for: ask for less, add --wait to queue, or --overcommit",
-			gpu.Index, amount(gpu.FreeMemory()), amount(gpu.Capacity), amount(limit))
-	case r.Cores > gpu.FreeCores():
-		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and %d are asked for: ask for fewer, or add --wait to queue",
-			gpu.Index, gpu.FreeCores(), r.Cores)
-	}
-	return nil
-}
-
-// summarise explains a refusal by the GPU that comes nearest: one that others
-// keep full rather than one that can never serve.
-func summarise(refusals []*Refusal, fitting int, r Request) *Refusal {
-	full := slices.DeleteFunc(slices.Clone(refusals), func(f *Refusal) bool { return f.Reason != ReasonFull })
-	if fitting+len(full) < r.Count {
-		return refusals[slices.IndexFunc(refusals, func(f *Refusal) bool { return f.Reason == ReasonNever })]
-	}
-	if r.Count == 1 && len(full) == 1 {
-		return full[0]
-	}
-	text := ""
-	for i, f := range full {
-		if i > 0 {
-			text += "\n"
+// keyOf is the key of an arrangement.
+func (inv *Inventory) keyOf(c *class, node int, a *arrangement) uint64 {
+	r := &inv.records[node]
+	after := r.state
+	after.cpu -= min(c.cpu, after.cpu)
+	after.memory -= min(c.memory, after.memory)
+	o := option{inv: inv, class: c, node: node, gpu: int(a.gpus[0]), before: &r.state, after: &after, spread: a.spread}
+	for i := len(c.needs[r.state.kind]) - 1; i >= 0; i-- {
+		need := &c.needs[r.state.kind][r.gpu[i]]
+		memory, cores := uint16(0), uint16(0)
+		for _, gpu := range a.gpus[:c.request.Count] {
+			if gpu == r.gpu[i] {
+				memory, cores = min(1000, memory+need.memory), min(1000, cores+need.cores)
+			}
 		}
-		text += f.Text
+		after.take(i, memory, cores)
 	}
-	return refuse(ReasonFull, "%d of %d GPUs have room:\n%s", fitting, r.Count, text)
+	return inv.policy.key(&o)
+}
+
+func (inv *Inventory) assignment(c *class, key uint64, chosen *arrangement) Assignment {
+	node := nodeOf(key)
+	r, n := &c.request, &inv.nodes[node]
+	a := Assignment{
+		Node: node, Name: n.Name, CPU: r.CPU, Memory: r.HostMemory,
+		whole: r.Whole, overcommit: r.Overcommit, group: c.group,
+	}
+	if r.Count > 0 {
+		a.Grants = make([]Grant, r.Count)
+	}
+	used := [MaxGPUs]uint32{}
+	for i := range a.Grants {
+		at := int(chosen.gpus[i])
+		g := n.GPUs[at]
+		grant := &a.Grants[i]
+		*grant = Grant{UUID: g.UUID, GPU: at, Limit: c.needs[inv.records[node].state.kind][at].limit, Cores: r.Cores, NIC: int(chosen.nics[i])}
+		if r.Whole {
+			grant.Cores = 100
+		}
+		if r.Profile != "" {
+			g.Slots |= used[at]
+			grant.Profile = r.Profile
+			grant.Start, _ = g.slot(r.Profile)
+			used[at] |= g.slots(r.Profile) << grant.Start
+		}
+	}
+	a.Why = Choice{policy: &inv.policy, key: key}
+	return a
 }
 
 // Waits reports whether a request that was refused may fit later.
@@ -103,6 +129,4 @@ func Waits(err error) bool {
 	return errors.As(err, &refusal) && refusal.Reason == ReasonFull
 }
 
-func amount(n uint64) string {
-	return v1alpha1.FormatBytes(n)
-}
+func index10(i int) string { return strconv.Itoa(i) }

@@ -5,16 +5,25 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 const gib = 1 << 30
 
-func bytes(n uint64) func(uint64) uint64 {
-	return func(uint64) uint64 { return n }
+func bytes(n uint64) v1alpha1.Memory { return v1alpha1.Bytes(n) }
+
+func host(t *testing.T, gpus ...GPU) *Inventory {
+	t.Helper()
+	inventory, err := Host(gpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inventory
 }
 
-func host() Inventory {
-	return Inventory{
+func three() []GPU {
+	return []GPU{
 		{UUID: "GPU-a", Index: 0, Capacity: 80 * gib, ContextBytes: gib / 2},
 		{UUID: "GPU-b", Index: 1, Capacity: 80 * gib, Granted: 60 * gib, Cores: 90, ContextBytes: gib / 2},
 		{UUID: "GPU-c", Index: 2, Capacity: 16 * gib, Granted: 17 * gib, ContextBytes: gib / 2},
@@ -35,7 +44,7 @@ func TestSearch(t *testing.T) {
 		"by index":               {request: Request{Count: 1, GPU: "0", Memory: bytes(gib)}, want: "GPU-a"},
 		"by UUID":                {request: Request{Count: 1, GPU: "GPU-a", Memory: bytes(gib)}, want: "GPU-a"},
 		"overcommit":             {request: Request{Count: 1, GPU: "2", Memory: bytes(gib), Overcommit: true}, want: "GPU-c"},
-		"percent of each":        {request: Request{Count: 1, GPU: "0", Memory: func(c uint64) uint64 { return c }}, want: "GPU-a"},
+		"percent of each":        {request: Request{Count: 1, GPU: "0", Memory: v1alpha1.Percent(100)}, want: "GPU-a"},
 		"unknown index":          {request: Request{Count: 1, GPU: "7", Memory: bytes(gib)}, reason: ReasonUnknown, text: "indexes 0 to 2"},
 		"unknown UUID":           {request: Request{Count: 1, GPU: "GPU-x", Memory: bytes(gib)}, reason: ReasonUnknown, text: "GPU-x"},
 		"more than any":          {request: Request{Count: 1, Memory: bytes(81 * gib)}, reason: ReasonNever, text: "at most 80Gi"},
@@ -49,10 +58,10 @@ func TestSearch(t *testing.T) {
 		"never beats full":       {request: Request{Count: 3, Memory: bytes(60 * gib)}, reason: ReasonNever, text: "at most 16Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Search(host(), c.request)
+			got, err := Search(host(t, three()...), c.request)
 			if c.want != "" {
 				var uuids []string
-				for _, g := range got {
+				for _, g := range got.Grants {
 					uuids = append(uuids, g.UUID)
 				}
 				if err != nil || strings.Join(uuids, " ") != c.want {
@@ -75,7 +84,7 @@ func TestSearch(t *testing.T) {
 }
 
 func TestEmptyMachine(t *testing.T) {
-	if _, err := Search(nil, Request{Count: 1, Memory: bytes(gib)}); err == nil {
+	if _, err := Search(host(t), Request{Count: 1, Memory: bytes(gib)}); err == nil {
 		t.Error("a machine without GPUs granted a share")
 	}
 }
@@ -86,16 +95,14 @@ func TestEmptyMachine(t *testing.T) {
 func TestSumsHold(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		inventory := Inventory{
-			{UUID: "GPU-a", Index: 0, Capacity: 80 * gib},
-			{UUID: "GPU-b", Index: 1, Capacity: 24 * gib},
-		}
+		inventory := host(t, GPU{UUID: "GPU-a", Index: 0, Capacity: 80 * gib}, GPU{UUID: "GPU-b", Index: 1, Capacity: 24 * gib})
+		gpus := inventory.Node(0).GPUs
 		for range 40 {
 			limit, cores := 1+random.Uint64N(30*gib), random.IntN(60)
 			request := Request{Count: 1 + random.IntN(2), Memory: bytes(limit), Cores: cores}
 			assignment, err := Search(inventory, request)
 			room := 0
-			for _, g := range inventory {
+			for _, g := range gpus {
 				if limit <= g.FreeMemory() && cores <= g.FreeCores() {
 					room++
 				}
@@ -103,15 +110,12 @@ func TestSumsHold(t *testing.T) {
 			if (err == nil) != (room >= request.Count) {
 				t.Fatalf("seed %d: %d of %d GPUs have room, but error is %v", seed, room, request.Count, err)
 			}
-			for _, grant := range assignment {
-				for i := range inventory {
-					if inventory[i].UUID == grant.UUID {
-						inventory[i].Granted += grant.Limit
-						inventory[i].Cores += cores
-					}
+			if err == nil {
+				if err := inventory.Reserve(assignment); err != nil {
+					t.Fatal(err)
 				}
 			}
-			for _, g := range inventory {
+			for _, g := range gpus {
 				if g.Granted > g.Capacity || g.Cores > 100 {
 					t.Fatalf("seed %d: %+v", seed, g)
 				}

@@ -1,0 +1,204 @@
+package alloc
+
+import "math/bits"
+
+// arrangement is a choice of GPUs on a node, with an adapter for each or -1.
+type arrangement struct {
+	gpus   [MaxGPUs]uint8
+	nics   [MaxGPUs]int8
+	spread int
+}
+
+// tightest chooses count different GPUs for a plain request, the fullest that
+// fit, and returns their positions in the node's order of fullness.
+func (inv *Inventory) tightest(c *class, node int) (positions [MaxGPUs]uint8, ok bool) {
+	r, n := &inv.records[node], &inv.nodes[node]
+	needs := c.needs[r.state.kind]
+	found := 0
+	for i := len(n.GPUs) - 1; i >= 0 && found < c.request.Count; i-- {
+		at := r.gpu[i]
+		if c.takes(&needs[at], r.state.gpus[i], n, int(at)) {
+			positions[found] = uint8(i)
+			found++
+		}
+	}
+	return positions, found == c.request.Count
+}
+
+// takeAll moves an option's state on by one share on each of several GPUs,
+// which stand at ascending fullness: taking one never moves those after it.
+func (inv *Inventory) takeAll(o *option, positions []uint8) {
+	r := &inv.records[o.node]
+	for _, i := range positions {
+		need := &o.class.needs[r.state.kind][r.gpu[i]]
+		o.after.take(int(i), need.memory, need.cores)
+	}
+}
+
+// arrange chooses GPUs on a node for any request: of all sets that fit, one
+// whose GPUs are nearest to each other, then the fullest. A node has at most
+// MaxGPUs, so that every set can be tried.
+func (inv *Inventory) arrange(c *class, node int) (a arrangement, cause Cause) {
+	n, r := &inv.nodes[node], &inv.records[node]
+	if cause := c.request.hostCause(r, &inv.kinds[r.state.kind]); cause != CauseNone {
+		return a, cause
+	}
+	s := arranger{node: n, record: r, request: &c.request, wanted: c.request.Count}
+	shares := 1
+	if c.request.Same {
+		s.wanted, shares = min(1, s.wanted), c.request.Count
+	}
+	for i := len(n.GPUs) - 1; i >= 0; i-- {
+		at := r.gpu[i]
+		why := c.fits(n, int(at), &c.needs[r.state.kind][at], shares)
+		if why == CauseNone {
+			s.fitting[s.count] = at
+			s.count++
+		}
+		cause = max(cause, why)
+	}
+	switch {
+	case s.wanted == 0:
+		return a, CauseNone
+	case s.count == 0:
+		return a, cause
+	case s.count < s.wanted:
+		return a, max(cause, CauseTogether)
+	}
+	s.best.spread = -1
+	s.search(0, 0, 0)
+	if s.best.spread < 0 {
+		return a, s.missing()
+	}
+	for i := s.wanted; i < c.request.Count; i++ {
+		s.best.gpus[i], s.best.nics[i] = s.best.gpus[0], -1
+	}
+	return s.best, CauseNone
+}
+
+// fits is check with what only some requests ask for.
+func (c *class) fits(n *Node, at int, need *need, shares int) Cause {
+	g, r := &n.GPUs[at], &c.request
+	if r.GPU != "" && r.GPU != g.UUID && r.GPU != index10(g.Index) || r.AvoidGPUs.Has(g.UUID) {
+		return CauseNamed
+	}
+	if why := r.check(g, need, shares); why != CauseNone {
+		return why
+	}
+	if r.NIC && n.freeNICs(at) == 0 {
+		return CauseNIC
+	}
+	return CauseNone
+}
+
+// freeNICs is the set of free adapters under a GPU's PCIe switch.
+func (n *Node) freeNICs(gpu int) (set uint64) {
+	for i := range n.NICs {
+		if n.NICs[i].Granted == 0 && n.NICs[i].Near[gpu] >= RelationSwitch && i < 64 {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// arranger searches the sets of GPUs of one node.
+type arranger struct {
+	node    *Node
+	record  *record
+	request *Request
+	fitting [MaxGPUs]uint8 // the fullest first
+	count   int
+	wanted  int
+	chosen  arrangement
+	best    arrangement
+	tried   int
+}
+
+// setsTried bounds the search where no relation narrows it: the sets of 8 out
+// of 16 are 12,870.
+const setsTried = 1 << 14
+
+// search extends the chosen set by one of the GPUs from position from on.
+// Fuller GPUs come first, so that of equally near sets the first is the best.
+func (s *arranger) search(from, depth, spread int) {
+	if s.tried >= setsTried || s.best.spread >= 0 && spread >= s.best.spread {
+		return
+	}
+	if depth == s.wanted {
+		s.tried++
+		if s.pair() {
+			s.best = s.chosen
+			s.best.spread = spread
+		}
+		return
+	}
+	for i := from; i <= s.count-(s.wanted-depth); i++ {
+		apart, near := s.apart(s.fitting[i], depth)
+		if near {
+			s.chosen.gpus[depth] = s.fitting[i]
+			s.search(i+1, depth+1, spread+apart)
+		}
+	}
+}
+
+// apart is how far a GPU is from those chosen, and whether that is near enough.
+func (s *arranger) apart(gpu uint8, depth int) (distance int, near bool) {
+	for _, other := range s.chosen.gpus[:depth] {
+		relation := RelationNone
+		if len(s.node.Near) > 0 {
+			relation = s.node.Near[gpu][other]
+		}
+		if relation < s.request.Near {
+			return 0, false
+		}
+		distance += int(RelationNVLink - min(relation, RelationNVLink))
+	}
+	return distance, true
+}
+
+// pair gives every chosen GPU an adapter of its own, by augmenting paths, and
+// reports whether there are enough.
+func (s *arranger) pair() bool {
+	for i := range s.wanted {
+		s.chosen.nics[i] = -1
+	}
+	if !s.request.NIC {
+		return true
+	}
+	var owner [64]int8 // which of the chosen has an adapter, plus 1
+	for i := range s.wanted {
+		seen := uint64(0)
+		if !s.augment(i, &owner, &seen) {
+			return false
+		}
+	}
+	for nic, of := range owner {
+		if of > 0 {
+			s.chosen.nics[of-1] = int8(nic)
+		}
+	}
+	return true
+}
+
+func (s *arranger) augment(i int, owner *[64]int8, seen *uint64) bool {
+	for set := s.node.freeNICs(int(s.chosen.gpus[i])); set != 0; set &= set - 1 {
+		nic := bits.TrailingZeros64(set)
+		if *seen&(1<<nic) != 0 {
+			continue
+		}
+		*seen |= 1 << nic
+		if owner[nic] == 0 || s.augment(int(owner[nic]-1), owner, seen) {
+			owner[nic] = int8(i + 1)
+			return true
+		}
+	}
+	return false
+}
+
+// missing is why no set was found although enough GPUs fit.
+func (s *arranger) missing() Cause {
+	if s.request.Near == RelationNone {
+		return CauseNIC
+	}
+	return CauseNear
+}

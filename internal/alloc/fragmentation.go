@@ -1,0 +1,159 @@
+package alloc
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// target is a class of the workload that fragmentation is measured by.
+type target struct {
+	class *class
+	count int64
+}
+
+// targetPart is the share of arrivals, in percent, that the most frequent
+// classes of the target workload cover (published).
+const targetPart = 95
+
+// aim chooses the target workload among classes, and counts its arrivals.
+func aim(classes []*class, total int64) (targets []target, wanted int64) {
+	merged := map[Request]int{}
+	for _, c := range classes {
+		// Host memory is no part of the measure.
+		r := c.request
+		r.HostMemory = 0
+		at, known := merged[r]
+		if !known {
+			at = len(targets)
+			merged[r] = at
+			targets = append(targets, target{class: c})
+		}
+		targets[at].count += c.arrivals
+	}
+	slices.SortStableFunc(targets, func(a, b target) int {
+		x, y := &a.class.request, &b.class.request
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(y.CPU, x.CPU),
+			cmp.Compare(y.Memory.Of(1000), x.Memory.Of(1000)), cmp.Compare(y.Count, x.Count), cmp.Compare(y.Models, x.Models))
+	})
+	for i := range targets {
+		wanted += targets[i].count
+		if wanted*100 >= total*targetPart {
+			return targets[:i+1], wanted
+		}
+	}
+	return targets, wanted
+}
+
+// fragments is the capacity of a node, in thousandths of a GPU, that a class
+// cannot use: all of it when the class does not fit or asks for no GPU, else
+// the GPUs too small for it.
+func (s *state) fragments(c *class, gpus int) int64 {
+	o := &c.hosts[s.kind]
+	all, small, fitting := 0, 0, 0
+	for _, g := range s.gpus[:gpus] {
+		all += g.free()
+		if g.takes(o.memory, o.cores) {
+			fitting++
+		} else {
+			small += g.free()
+		}
+	}
+	if o.count == 0 || s.cpu < o.cpu || fitting < int(o.count) {
+		return int64(all)
+	}
+	return int64(small)
+}
+
+// measure is the expected fragmentation of a node over the target workload,
+// times the number of its arrivals.
+func (w *workload) measure(s *state) int64 {
+	if s.gpus[0].free() == 0 {
+		return 0
+	}
+	if v, known := w.fragment[*s]; known {
+		return v
+	}
+	sum, gpus := int64(0), len(w.inv.kinds[s.kind].gpus)
+	for i := range w.targets {
+		sum += w.targets[i].count * s.fragments(w.targets[i].class, gpus)
+	}
+	if len(w.fragment) >= memoLimit {
+		clear(w.fragment)
+	}
+	w.fragment[*s] = sum
+	return sum
+}
+
+// Target is a workload that fragmentation is measured by.
+type Target struct{ targets []target }
+
+// Target is the workload of which these requests are examples: the classes that
+// cover most of them.
+func (inv *Inventory) Target(requests []Request) Target {
+	var classes []*class
+	known := map[Request]*class{}
+	for _, r := range requests {
+		if known[r] == nil {
+			known[r] = inv.newClass(r)
+			classes = append(classes, known[r])
+		}
+		known[r].arrivals++
+	}
+	targets, _ := aim(classes, int64(len(requests)))
+	return Target{targets}
+}
+
+// Fragmented is the mean over a workload's classes that ask for GPUs, weighted
+// by their numbers, of what they cannot use of the cluster's free capacity, in
+// thousandths of a GPU.
+func (inv *Inventory) Fragmented(t Target) int64 {
+	sum, weight := int64(0), int64(0)
+	for _, t := range t.targets {
+		if t.class.request.Count == 0 {
+			continue
+		}
+		weight += t.count
+		for j := range inv.records {
+			s := &inv.records[j].state
+			if s.gpus[0].free() > 0 {
+				sum += t.count * s.fragments(t.class, len(inv.kinds[s.kind].gpus))
+			}
+		}
+	}
+	return sum / max(weight, 1)
+}
+
+// Fragmentation prefers the place that makes the least capacity useless to the
+// workload (FGD, published in "Beware of Fragmentation", USENIX ATC 2023), here
+// in both the memory and the time of GPUs. With a Bucket, differences below so
+// many thousandths of a GPU do not count; without, the published sigmoid.
+type Fragmentation struct{ Bucket int64 }
+
+// Name implements Term.
+func (Fragmentation) Name() string { return "fragmentation caused" }
+func (Fragmentation) bits() int    { return 10 }
+func (f Fragmentation) score(o *option) uint64 {
+	w := o.inv.work
+	grown := (w.measure(o.after) - w.measure(o.before)) * sigmoidUnit / max(w.wanted, 1)
+	if f.Bucket > 0 {
+		grown += sigmoidUnit << 14
+		return uint64(max(0, grown/(f.Bucket*sigmoidUnit)))
+	}
+	at, _ := slices.BinarySearch(sigmoidSteps[:], -grown+1)
+	return uint64(100 - at)
+}
+
+// sigmoidUnit makes steps of the published score exact enough: its arguments
+// are in 1/sigmoidUnit thousandths of a GPU.
+const sigmoidUnit = 1024
+
+// sigmoidSteps has the arguments at which int(100 sigmoid(x/1000)) rises to 1,
+// 2, … 99.
+var sigmoidSteps = func() (steps [99]int64) {
+	for i := range steps {
+		p := float64(i+1) / 100
+		steps[i] = int64(math.Ceil(1000 * sigmoidUnit * math.Log(p/(1-p))))
+	}
+	return steps
+}()

@@ -1,0 +1,119 @@
+package alloc
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Term is one part of a policy's key. Terms are compared in turn, and the
+// node with the smallest key is chosen.
+type Term interface {
+	// Name says in a few words what the term minimises.
+	Name() string
+	// bits is how many bits a score has: greater ones count as the greatest.
+	bits() int
+	score(o *option) uint64
+}
+
+// option is one way to place a request: a node, on the way from one state to
+// another, and for a share the GPU at position gpu.
+type option struct {
+	inv           *Inventory
+	class         *class
+	node, gpu     int
+	before, after *state
+	// spread is how far apart the chosen GPUs are, see [Topology].
+	spread int
+}
+
+// Policy orders the options for a request strictly: by its terms in turn, and
+// last by the order of the nodes, so that nothing is left to chance.
+type Policy struct {
+	Name  string
+	Terms []Term
+	// tightest leaves the choice among a node's GPUs to the smallest that fits.
+	tightest bool
+	// random keys differ from one decision to the next.
+	random bool
+}
+
+const (
+	nodeBits = 20
+	termBits = 64 - nodeBits
+)
+
+func (p *Policy) validate(nodes int) error {
+	sum := 0
+	for _, t := range p.Terms {
+		sum += t.bits()
+	}
+	if sum > termBits-1 {
+		return fmt.Errorf("%w: the terms of policy %s take %d bits and there are %d", ErrInventory, p.Name, sum, termBits-1)
+	}
+	if bits.Len(uint(nodes)) > nodeBits {
+		return fmt.Errorf("%w: %d nodes are more than %d", ErrInventory, nodes, 1<<nodeBits-1)
+	}
+	return nil
+}
+
+// key is the option's place in the order of the policy.
+func (p *Policy) key(o *option) uint64 {
+	key := uint64(0)
+	for _, t := range p.Terms {
+		width := t.bits()
+		key = key<<width | min(t.score(o), 1<<width-1)
+	}
+	return key<<nodeBits | uint64(o.node)
+}
+
+// nodeOf is the node of a key.
+func nodeOf(key uint64) int { return int(key & (1<<nodeBits - 1)) }
+
+// DefaultPolicy is the name of the policy that packed best.
+const DefaultPolicy = "capacity"
+
+var policies = []Policy{
+	{Name: DefaultPolicy, Terms: []Term{Capacity{}, BestFit{}}},
+	{Name: "fragmentation", Terms: []Term{Fragmentation{Bucket: 80}, BestFit{}}},
+	{Name: "bestfit", Terms: []Term{BestFit{}}, tightest: true},
+	{Name: "spread", Terms: []Term{Spread{}}},
+	{Name: "topology", Terms: []Term{Topology{}, Capacity{}, BestFit{}}},
+	{Name: "random", Terms: []Term{Random{}, Random{GPUs: true}}, random: true},
+	{Name: "dotproduct", Terms: []Term{DotProduct{}}, tightest: true},
+	{Name: "clustering", Terms: []Term{Clustering{}}, tightest: true},
+	{Name: "packing", Terms: []Term{Packing{}}, tightest: true},
+	{Name: "fgd", Terms: []Term{Fragmentation{}}},
+}
+
+// PolicyNames lists the policies that [PolicyNamed] knows, the default first.
+func PolicyNames() []string {
+	var names []string
+	for _, p := range policies {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// PolicyNamed returns a policy; an unknown name is an error that lists all.
+func PolicyNamed(name string) (Policy, error) {
+	for _, p := range policies {
+		if p.Name == name {
+			p.Terms = slices.Clone(p.Terms)
+			return p, nil
+		}
+	}
+	return Policy{}, fmt.Errorf("no policy is named %q: choose %s", name, strings.Join(PolicyNames(), ", "))
+}
+
+// Seeded returns the policy with another seed for what it leaves to chance.
+func (p Policy) Seeded(seed uint64) Policy {
+	for i, t := range p.Terms {
+		if random, ok := t.(Random); ok {
+			random.Seed = seed
+			p.Terms[i] = random
+		}
+	}
+	return p
+}

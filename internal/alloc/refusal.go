@@ -1,0 +1,204 @@
+package alloc
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// Reason groups refusals by what the asker can do.
+type Reason int
+
+// The reasons.
+const (
+	// ReasonNever is a request that nothing here can serve even when empty.
+	ReasonNever Reason = iota
+	// ReasonUnknown is a GPU that is not here.
+	ReasonUnknown
+	// ReasonFull is a request that fits when others have ended.
+	ReasonFull
+)
+
+// Refusal says why a request cannot be granted, and what would fit.
+type Refusal struct {
+	Reason Reason
+	// Text is the message of a refusal on one host; on a cluster the message is
+	// made from what follows when it is asked for.
+	Text string
+	// Nodes counts nodes by the cause that each refused for.
+	Nodes [causes]int
+	// Nearest is the cause of the nearest miss, Best the most that one of its
+	// nodes has of what is missing, in that cause's unit.
+	Nearest Cause
+	Best    uint64
+
+	request Request
+}
+
+// Error implements error.
+func (r *Refusal) Error() string {
+	if r.Text != "" {
+		return r.Text
+	}
+	if r.Reason == ReasonUnknown {
+		return fmt.Sprintf("GPU %s does not exist on any node", r.request.GPU)
+	}
+	var parts []string
+	all := 0
+	for cause := range causes {
+		all += r.Nodes[cause]
+		if r.Nodes[cause] > 0 && cause != r.Nearest {
+			parts = append(parts, fmt.Sprintf("%d: %s", r.Nodes[cause], cause))
+		}
+	}
+	text := fmt.Sprintf("none of %d nodes fits; nearest: %s", all, r.miss())
+	if len(parts) > 0 {
+		text += "; others: " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+// miss describes the nearest miss.
+func (r *Refusal) miss() string {
+	nodes := fmt.Sprintf("%d nodes have", r.Nodes[r.Nearest])
+	if r.Nodes[r.Nearest] == 1 {
+		nodes = "1 node has"
+	}
+	wanted := "a GPU"
+	if r.request.Count > 1 {
+		wanted = fmt.Sprintf("%d GPUs", r.request.Count)
+	}
+	if !r.request.Memory.IsZero() {
+		wanted = r.request.Memory.String() + " free"
+	}
+	switch r.Nearest {
+	case CauseCores:
+		return fmt.Sprintf("%s %s but only %d cores", nodes, wanted, r.Best)
+	case CauseMemory:
+		return fmt.Sprintf("%s room on the host but at most %s left on a GPU", nodes, amount(r.Best))
+	case CauseHostCPU:
+		return fmt.Sprintf("%s %s but only %d.%03d processors", nodes, wanted, r.Best/1000, r.Best%1000)
+	case CauseHostMemory:
+		return fmt.Sprintf("%s %s but only %s of host memory", nodes, wanted, amount(r.Best))
+	case CauseTogether:
+		return fmt.Sprintf("%s at most %d of the %d GPUs", nodes, r.Best, r.request.Count)
+	}
+	return fmt.Sprintf("%d: %s", r.Nodes[r.Nearest], r.Nearest)
+}
+
+// String says what is wrong with a node.
+func (c Cause) String() string {
+	return [causes]string{
+		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model",
+		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
+		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants",
+		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CauseSlots: "no room for the MIG profile",
+		CauseNIC: "no free adapter beside a GPU", CauseNear: "GPUs not near enough to each other",
+		CauseTogether: "too few GPUs free together", CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",
+	}[c]
+}
+
+func refuse(reason Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Text: fmt.Sprintf(format, args...)}
+}
+
+// refusal counts why a class fits nowhere.
+func (inv *Inventory) refusal(c *class) *Refusal {
+	if len(inv.nodes) == 0 {
+		return refuse(ReasonNever, "there are no nodes")
+	}
+	if len(inv.nodes) == 1 {
+		return inv.hostRefusal(c)
+	}
+	r := &Refusal{request: c.request, Reason: ReasonNever}
+	named, at := c.request.GPU == "", 0
+	most := uint32(0)
+	for node := range inv.records {
+		cause := inv.cause(c, node)
+		r.Nodes[cause]++
+		named = named || cause != CauseNamed && cause != CauseCount
+		if !cause.never() {
+			r.Reason = ReasonFull
+		}
+		free := inv.records[node].state.gpus[0]
+		if have := uint32(free.memory)<<16 | uint32(free.cores); cause > r.Nearest || cause == r.Nearest && have > most {
+			r.Nearest, at, most = cause, node, have
+		}
+	}
+	if !named {
+		r.Reason = ReasonUnknown
+	}
+	r.Best = inv.best(c, at, r.Nearest)
+	return r
+}
+
+// cause is why a class does not fit on a node, its GPUs before its host.
+func (inv *Inventory) cause(c *class, node int) Cause {
+	r := &inv.records[node]
+	k := &inv.kinds[r.state.kind]
+	host := c.request.hostCause(r, k)
+	if host == CauseCount || host == CauseHost || c.request.Count == 0 {
+		return host
+	}
+	if !c.request.plain() {
+		_, cause := inv.arrange(c, node)
+		return cause
+	}
+	needs := c.needs[r.state.kind]
+	fitting, cause := 0, CauseCount
+	for i := range needs {
+		need := &needs[r.gpu[i]]
+		if need.cause == CauseNone && need.memory > r.state.gpus[i].memory+1 {
+			cause = max(cause, c.request.short())
+			break // the others have less
+		}
+		why := c.request.check(&inv.nodes[node].GPUs[r.gpu[i]], need, 1)
+		if why == CauseNone {
+			if fitting++; fitting == c.request.Count {
+				return host
+			}
+		}
+		cause = max(cause, why)
+	}
+	if fitting > 0 {
+		return CauseTogether
+	}
+	return cause
+}
+
+// short is the cause when a GPU has less than is asked for.
+func (r *Request) short() Cause {
+	if r.Whole {
+		return CauseBusy
+	}
+	return CauseMemory
+}
+
+// best is the most that a node has of what is missing.
+func (inv *Inventory) best(c *class, node int, cause Cause) (most uint64) {
+	r, n := &inv.records[node], &inv.nodes[node]
+	switch cause {
+	case CauseHostCPU:
+		return uint64(max(0, r.cpu))
+	case CauseHostMemory:
+		return r.memory
+	}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		why := c.fits(n, i, &c.needs[r.state.kind][i], 1)
+		switch {
+		case cause == CauseTogether && why == CauseNone:
+			most++
+		case cause == CauseCores && why == cause:
+			most = max(most, uint64(g.FreeCores()))
+		case cause == CauseMemory && why == cause:
+			most = max(most, g.FreeMemory())
+		}
+	}
+	return most
+}
+
+func amount(n uint64) string {
+	return v1alpha1.FormatBytes(n)
+}

@@ -1,0 +1,221 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+// The formats. openb is that of the published traces, whose GPUs have no size:
+// they are counted as 1000 bytes here, so that thousandths are exact.
+var (
+	openbNodes = format{[]string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5}
+	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib"}, 6}
+	openbPods  = format{[]string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli",
+		"gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time"}, 5}
+	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models"}, 5}
+)
+
+// The greatest amounts that are believed: a million processors, an exbibyte.
+const (
+	mostCPU    = 1_000_000_000
+	mostMemory = 1 << 40
+)
+
+const openbGPU = 1000
+
+// ReadNodes reads a cluster in the openb format or our own. The name of the
+// file is for messages: every error is a [FieldError].
+func ReadNodes(file string, r io.Reader) ([]alloc.Node, error) {
+	t, which, err := open(file, r, openbNodes, ownNodes)
+	if err != nil {
+		return nil, err
+	}
+	var nodes []alloc.Node
+	for {
+		err := t.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		node, err := readNode(t, which == 0)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	if len(nodes) == 0 {
+		return nil, t.at(t.line+1, "", errors.New("there are no nodes"))
+	}
+	return nodes, nil
+}
+
+func readNode(t *table, openb bool) (alloc.Node, error) {
+	name, count, model, size := "name", "gpus", "gpu_model", int64(openbGPU)
+	if openb {
+		name, count, model = "sn", "gpu", "model"
+	}
+	var n alloc.Node
+	var gpus, memory int64
+	var err error
+	if n.Name, err = t.name(name); err != nil {
+		return n, err
+	}
+	err = t.numbers(field{"cpu_milli", mostCPU, &n.CPU}, field{"memory_mib", mostMemory, &memory}, field{count, alloc.MaxGPUs, &gpus})
+	if err != nil {
+		return n, err
+	}
+	if !openb {
+		if size, err = t.number("gpu_memory_mib", mostMemory); err != nil {
+			return n, err
+		}
+		if size == 0 && gpus > 0 {
+			return n, t.fault("gpu_memory_mib", errors.New("GPUs without memory"))
+		}
+		size <<= 20
+	}
+	n.Memory = uint64(memory) << 20
+	kind := strings.Clone(t.text(model))
+	if kind == "" && gpus > 0 || strings.Contains(kind, "|") {
+		return n, t.fault(model, fmt.Errorf("%q is no name of a model", kind))
+	}
+	for i := range int(gpus) {
+		n.GPUs = append(n.GPUs, alloc.GPU{UUID: fmt.Sprintf("%s/%d", n.Name, i), Index: i, Model: kind, Capacity: uint64(size)})
+	}
+	return n, nil
+}
+
+// ReadPods reads arrivals in the openb format or our own, for these nodes: a
+// request for a model that none of them has is an error.
+func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
+	t, which, err := open(file, r, openbPods, ownPods)
+	if err != nil {
+		return nil, err
+	}
+	models, size := map[string]bool{}, uint64(0)
+	for i := range nodes {
+		for j := range nodes[i].GPUs {
+			models[nodes[i].GPUs[j].Model] = true
+			size = max(size, nodes[i].GPUs[j].Capacity)
+		}
+	}
+	var pods []Pod
+	for {
+		err := t.next()
+		if errors.Is(err, io.EOF) {
+			return pods, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		pod, err := readPod(t, which == 0)
+		if err != nil {
+			return nil, err
+		}
+		for name := range strings.SplitSeq(string(pod.Request.Models), "|") {
+			if name != "" && !models[name] {
+				return nil, t.fault(modelColumns[which], fmt.Errorf("no node has the model %q", name))
+			}
+		}
+		pod.Milli = demand(&pod.Request, size)
+		pods = append(pods, pod)
+	}
+}
+
+var modelColumns = [2]string{"gpu_spec", "gpu_models"}
+
+// demand is a request's, in thousandths of a GPU of a size in bytes.
+func demand(r *alloc.Request, size uint64) int64 {
+	one := int64(r.Cores) * 10
+	if r.Whole {
+		one = 1000
+	} else if r.Count > 0 {
+		limit := min(r.Memory.Of(size), size)
+		one = max(one, int64((limit>>8)*1000/max(size>>8, 1)))
+		if size < 1<<20 {
+			one = max(int64(r.Cores)*10, int64(limit*1000/max(size, 1)))
+		}
+	}
+	return one * int64(r.Count)
+}
+
+func readPod(t *table, openb bool) (Pod, error) {
+	var pod Pod
+	var memory, gpus int64
+	var err error
+	count := "gpus"
+	if openb {
+		count = "num_gpu"
+	}
+	if pod.Name, err = t.name("name"); err != nil {
+		return pod, err
+	}
+	r := &pod.Request
+	err = t.numbers(field{"cpu_milli", mostCPU, &r.CPU}, field{"memory_mib", mostMemory, &memory}, field{count, alloc.MaxGPUs, &gpus})
+	if err != nil {
+		return pod, err
+	}
+	r.HostMemory, r.Count = uint64(memory)<<20, int(gpus)
+	if openb {
+		r.Models = alloc.Names(strings.Clone(t.text("gpu_spec")))
+		return pod, readMilli(t, r)
+	}
+	r.Models = alloc.Names(strings.Clone(t.text("gpu_models")))
+	return pod, readShare(t, r)
+}
+
+// readMilli reads the size of a share of openb.
+func readMilli(t *table, r *alloc.Request) error {
+	milli, err := t.number("gpu_milli", openbGPU)
+	switch {
+	case err != nil:
+		return err
+	case r.Count == 0 && milli != 0:
+		return t.fault("gpu_milli", fmt.Errorf("%d of no GPU", milli))
+	case r.Count > 0 && milli == 0:
+		return t.fault("gpu_milli", errors.New("nothing of a GPU"))
+	case r.Count > 1 && milli != openbGPU:
+		return t.fault("gpu_milli", fmt.Errorf("%d of several GPUs: only whole ones can be several", milli))
+	case milli == openbGPU:
+		r.Whole = true
+	case milli > 0:
+		r.Memory = v1alpha1.Bytes(uint64(milli))
+	}
+	return nil
+}
+
+// readShare reads the memory and cores of a share of our own format: memory
+// left out asks for whole GPUs.
+func readShare(t *table, r *alloc.Request) error {
+	memory := strings.Clone(t.text("gpu_memory"))
+	if r.Count == 0 && memory != "" {
+		return t.fault("gpu_memory", errors.New("memory of no GPU"))
+	}
+	if memory != "" {
+		amount, err := v1alpha1.ParseMemory(memory)
+		if err != nil {
+			return t.fault("gpu_memory", err)
+		}
+		r.Memory = amount
+	} else if r.Count > 0 {
+		r.Whole = true
+	}
+	if t.text("gpu_cores") == "" {
+		return nil
+	}
+	cores, err := t.number("gpu_cores", 100)
+	if err != nil {
+		return err
+	}
+	if r.Count == 0 && cores > 0 {
+		return t.fault("gpu_cores", errors.New("cores of no GPU"))
+	}
+	r.Cores = int(cores)
+	return nil
+}

@@ -1,0 +1,113 @@
+package alloc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// Names is a set of names, written with | between them.
+type Names string
+
+// Has reports whether the set holds a name.
+func (n Names) Has(name string) bool {
+	rest := string(n)
+	for rest != "" {
+		var one string
+		one, rest, _ = strings.Cut(rest, "|")
+		if one == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Request asks for Count shares of GPUs of one node, and for a part of its
+// host. The zero value of a field asks for nothing in particular. Requests are
+// compared with ==: equal ones are one class to the policies.
+type Request struct {
+	// Count is the number of shares; 0 asks for the host alone.
+	Count int
+	// GPU names one GPU by UUID or index; empty leaves the choice open.
+	GPU string
+	// AvoidGPUs are UUIDs, Models and AvoidModels names of models.
+	AvoidGPUs, Models, AvoidModels Names
+	// Memory is the limit of each share.
+	Memory v1alpha1.Memory
+	// Cores to guarantee on each, 0 to 100.
+	Cores int
+	// Whole asks for GPUs that nobody else is on.
+	Whole bool
+	// Profile asks for MIG instances of that profile.
+	Profile string
+	// Same puts all shares on one GPU; otherwise each is on another.
+	Same bool
+	// Near is how near every two of the GPUs must be at least.
+	Near Relation
+	// NIC asks for an adapter with each GPU, no two alike, under its PCIe switch.
+	NIC bool
+	// CPU is in thousandths of a processor, HostMemory in bytes.
+	CPU        int64
+	HostMemory uint64
+	// Overcommit lets the sum of limits exceed a GPU; one limit never may.
+	Overcommit bool
+}
+
+// ErrRequest marks requests that contradict themselves.
+var ErrRequest = errors.New("invalid request")
+
+// Validate returns every fault of a request.
+func (r *Request) Validate() error {
+	var faults []error
+	fault := func(wrong bool, text string) {
+		if wrong {
+			faults = append(faults, fmt.Errorf("%w: %s", ErrRequest, text))
+		}
+	}
+	fault(r.Count < 0 || r.Count > MaxGPUs, fmt.Sprintf("%d GPUs: ask for 0 to %d", r.Count, MaxGPUs))
+	fault(r.Cores < 0 || r.Cores > 100, fmt.Sprintf("%d cores: ask for 0 to 100 percent", r.Cores))
+	fault(r.CPU < 0, "CPU is negative")
+	fault(r.Whole && r.Same && r.Count > 1, "several whole GPUs cannot be one GPU")
+	fault(r.Profile != "" && (r.Whole || r.Cores != 0 || !r.Memory.IsZero()), "a MIG profile says memory and cores itself")
+	fault(r.Same && r.Profile != "" && r.Count > 1, "several MIG instances of one GPU are asked for one by one")
+	fault(r.Same && r.NIC && r.Count > 1, "several adapters cannot go with one GPU")
+	fault(r.Near > RelationNVLink, fmt.Sprintf("no relation is numbered %d", r.Near))
+	return errors.Join(faults...)
+}
+
+// plain reports whether every GPU of a model is as good as any other, so that
+// nodes can be compared by what they have free.
+func (r *Request) plain() bool {
+	return r.GPU == "" && r.AvoidGPUs == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
+}
+
+// group sorts requests as the clustering baseline does.
+type group uint8
+
+const (
+	groupHost group = iota
+	groupShare
+	groupOne
+	groupTwo
+	groupFour
+	groupEight
+	groups
+)
+
+func (r *Request) group(whole bool) group {
+	switch {
+	case r.Count == 0:
+		return groupHost
+	case r.Count == 1 && !whole:
+		return groupShare
+	case r.Count == 1:
+		return groupOne
+	case r.Count == 2:
+		return groupTwo
+	case r.Count <= 4:
+		return groupFour
+	}
+	return groupEight
+}

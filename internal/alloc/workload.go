@@ -1,0 +1,254 @@
+package alloc
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+)
+
+// The size of the model that [Capacity] plays: so many futures, each with so
+// many offers. More of either changes the packing by less than one seed of the
+// trace differs from the next.
+const (
+	futures = 8
+	offered = 64
+)
+
+const (
+	// firstLook is after how many arrivals the model is drawn for the first
+	// time from what arrived, then at every doubling up to lastDoubling, and
+	// then at every further so many.
+	firstLook    = 16
+	lastDoubling = 4096
+	// memory is after how many arrivals all counts are halved, so that the
+	// model follows a workload that changes.
+	memory = 16384
+	// memoLimit bounds the remembered values: 80 bytes each.
+	memoLimit = 1 << 18
+)
+
+// workload is what the inventory has learned of the requests that arrive, and
+// the futures drawn from it. Before anything has arrived it expects whole GPUs
+// with an eighth, two eighths … of the processors that the cluster has for each:
+// no knowledge of the workload, only that GPUs without processors are lost.
+type workload struct {
+	inv      *Inventory
+	classes  []*class // in the order of their first arrival
+	arrivals int64
+	next     int64
+	version  uint32
+	known    bool // told, not learned: the published baselines
+
+	draws    [futures][]*class
+	plays    [][futures][]offer // by kind, drawn when first needed
+	played   []uint32           // version of plays
+	values   map[state]int32
+	targets  []target
+	wanted   int64
+	fragment map[state]int64
+}
+
+func newWorkload(inv *Inventory) *workload {
+	w := &workload{
+		inv: inv, next: firstLook, plays: make([][futures][]offer, len(inv.kinds)), played: make([]uint32, len(inv.kinds)),
+		values: map[state]int32{}, fragment: map[state]int64{},
+	}
+	cpu, gpus := int64(0), int64(0)
+	for i := range inv.kinds {
+		k := &inv.kinds[i]
+		if len(k.gpus) > 0 {
+			cpu += int64(k.nodes) * k.hostCPU
+			gpus += int64(k.nodes) * int64(len(k.gpus))
+		}
+	}
+	for part := int64(1); part <= 8; part++ {
+		c := inv.newClass(Request{Count: 1, Whole: true, CPU: cpu * part / 8 / max(gpus, 1)})
+		c.arrivals = 1
+		w.classes = append(w.classes, c)
+	}
+	w.draw()
+	return w
+}
+
+// Observe tells the policy that a request has arrived, whether it is placed or
+// not: this is all that a policy ever learns of the workload.
+func (inv *Inventory) Observe(r Request) {
+	w := inv.work
+	if w.known || !r.plain() {
+		return
+	}
+	c := inv.class(r)
+	if c.arrivals == 0 {
+		w.classes = append(w.classes, c)
+	}
+	c.arrivals++
+	w.arrivals++
+	if w.arrivals < w.next {
+		return
+	}
+	w.next += min(w.next, lastDoubling)
+	if w.arrivals >= memory {
+		w.halve()
+	}
+	w.draw()
+}
+
+// Know tells the policy the whole workload beforehand, as the published
+// baselines assume it; nothing is learned afterwards.
+func (inv *Inventory) Know(requests []Request) {
+	w := inv.work
+	w.classes = w.classes[:0]
+	for _, r := range requests {
+		c := inv.class(r)
+		if c.arrivals == 0 {
+			w.classes = append(w.classes, c)
+		}
+		c.arrivals++
+	}
+	w.known = true
+	w.draw()
+}
+
+func (w *workload) halve() {
+	w.arrivals, w.next = w.arrivals/2, w.arrivals/2+lastDoubling
+	w.classes = slices.DeleteFunc(w.classes, func(c *class) bool {
+		c.arrivals /= 2
+		return c.arrivals == 0
+	})
+}
+
+// draw takes new samples. All that was remembered is void from then on, but
+// indexes are repaired bit by bit, see index.
+func (w *workload) draw() {
+	w.version++
+	clear(w.values)
+	clear(w.fragment)
+	sums := make([]int64, len(w.classes))
+	total := int64(0)
+	for i, c := range w.classes {
+		total += c.arrivals
+		sums[i] = total
+	}
+	if total == 0 {
+		return
+	}
+	random := rand.New(rand.NewPCG(uint64(w.version), 0x64697676))
+	for k := range w.draws {
+		w.draws[k] = w.draws[k][:0]
+		for range offered {
+			at, _ := slices.BinarySearch(sums, 1+random.Int64N(total))
+			w.draws[k] = append(w.draws[k], w.classes[at])
+		}
+	}
+	w.targets, w.wanted = aim(w.classes, total)
+}
+
+// play is the futures as a kind of node sees them: what it can host, the most
+// valuable first, and equals as they were drawn.
+func (w *workload) play(kind int32) *[futures][]offer {
+	p := &w.plays[kind]
+	if w.played[kind] == w.version {
+		return p
+	}
+	w.played[kind] = w.version
+	for k := range p {
+		p[k] = p[k][:0]
+		for _, c := range w.draws[k] {
+			if o := c.hosts[kind]; o.count > 0 {
+				p[k] = append(p[k], o)
+			}
+		}
+		slices.SortStableFunc(p[k], func(a, b offer) int { return cmp.Compare(b.value, a.value) })
+	}
+	return p
+}
+
+// value is the GPU capacity that a node in this state hosts in the futures, in
+// thousandths of a GPU, summed over the futures.
+func (w *workload) value(s *state) int32 {
+	if s.gpus[0].free() == 0 {
+		return 0
+	}
+	if v, known := w.values[*s]; known {
+		return v
+	}
+	sum := int32(0)
+	for _, offers := range w.play(s.kind) {
+		sum += s.host(offers)
+	}
+	if len(w.values) >= memoLimit {
+		clear(w.values)
+	}
+	w.values[*s] = sum
+	return sum
+}
+
+// host places what fits of the offers, in their order, each on the fullest
+// GPUs, and returns what that is worth.
+func (s *state) host(offers []offer) int32 {
+	cpu, memory, gpus := s.cpu, s.memory, s.gpus
+	left := MaxGPUs
+	value := int32(0)
+	for i := range offers {
+		o := &offers[i]
+		if o.memory > gpus[0].memory || o.cpu > cpu || o.hostMemory > memory {
+			continue
+		}
+		for left > 0 && gpus[left-1] == (cell{}) {
+			left--
+		}
+		if !fill(&gpus, left, o) {
+			continue
+		}
+		cpu, memory, value = cpu-o.cpu, memory-o.hostMemory, value+o.value
+		if gpus[0].free() == 0 {
+			break
+		}
+	}
+	return value
+}
+
+// fill takes an offer's GPUs out of the first n, the fullest that fit.
+func fill(gpus *[MaxGPUs]cell, n int, o *offer) bool {
+	var at [MaxGPUs]int8
+	found := 0
+	for i := n - 1; i >= 0 && found < int(o.count); i-- {
+		if gpus[i].takes(o.memory, o.cores) {
+			at[found] = int8(i)
+			found++
+		}
+	}
+	if found < int(o.count) {
+		return false
+	}
+	for _, i := range at[:found] {
+		left := cell{gpus[i].memory - o.memory, gpus[i].cores - o.cores}
+		for ; int(i)+1 < n && left.less(gpus[i+1]); i++ {
+			gpus[i] = gpus[i+1]
+		}
+		gpus[i] = left
+	}
+	return true
+}
+
+// Capacity prefers the place that costs the least of the GPU capacity that the
+// node can be expected to host in future. The expectation is over futures drawn
+// from what has arrived: what a node is worth is what it hosts of their offers.
+type Capacity struct{}
+
+// capacityZero is added to the loss in thousandths of a GPU: a greedy future
+// may host more on less.
+const capacityZero = 1 << 12
+
+// Name implements Term.
+func (Capacity) Name() string { return "expected capacity lost" }
+func (Capacity) bits() int    { return 16 }
+func (Capacity) score(o *option) uint64 {
+	w := o.inv.work
+	r := &o.inv.records[o.node]
+	if r.version != w.version {
+		r.value, r.version = w.value(&r.state), w.version
+	}
+	loss := int(r.value-w.value(o.after)) + capacityZero*futures
+	return uint64(max(0, loss) / futures)
+}
