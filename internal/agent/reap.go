@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,13 @@ import (
 
 // reapTime bounds one run of divvy-reap, which itself waits for nobody.
 const reapTime = 5 * time.Second
+
+// nobody is the group without rights that Linux shows for ids it cannot map.
+const nobody = 65534
+
+// unfinished is divvy-reap's exit status when somebody is dead whom the kernel
+// has not quite buried: the next look finds them.
+const unfinished = 3
 
 // reaper runs divvy-reap: it maps the tenant's page, which the agent must not,
 // since a tenant that cuts its page short ends whoever has it mapped. It runs
@@ -28,11 +36,13 @@ func reaper(tree install.Tree) Reaper {
 		cmd.Env = []string{}
 		cmd.Stderr = &said
 		if os.Getuid() == 0 && uid != 0 {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: 65534, NoSetGroups: false}}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: nobody}}
 		}
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("reap %s: %w: %s", dir, err, bytes.TrimSpace(said.Bytes()))
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err == nil || errors.As(err, &exit) && exit.ExitCode() == unfinished {
+			return nil
 		}
-		return nil
+		return fmt.Errorf("reap %s: %w: %s", dir, err, bytes.TrimSpace(said.Bytes()))
 	}
 }

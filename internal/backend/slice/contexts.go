@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -30,7 +31,8 @@ const probeTime = 30 * time.Second
 type contexts struct {
 	options Options
 	file    *checkpoint.File[map[string]uint64]
-	known   map[string]uint64
+	// known are those of this agent, measured those that were not assumed.
+	known, measured map[string]uint64
 	// probe measures one GPU; tests replace it.
 	probe func(ctx context.Context, uuid string) (uint64, error)
 }
@@ -48,10 +50,11 @@ func newContexts(o Options) *contexts {
 func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 	if c.known == nil {
 		// What cannot be read is measured again.
-		c.known, _ = c.file.Load()
-		if c.known == nil {
-			c.known = map[string]uint64{}
+		c.measured, _ = c.file.Load()
+		if c.measured == nil {
+			c.measured = map[string]uint64{}
 		}
+		c.known = maps.Clone(c.measured)
 	}
 	key := gpu.Name + "/" + c.options.Inventory.Version().Driver
 	if n, ok := c.known[key]; ok {
@@ -60,10 +63,12 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 	n, err := c.probe(ctx, gpu.UUID)
 	if err != nil {
 		c.options.Log.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
+		c.known[key] = fallbackContext // not saved: the next agent measures again
 		return fallbackContext
 	}
 	c.known[key] = n
-	if err := c.file.Save(c.known); err != nil {
+	c.measured[key] = n
+	if err := c.file.Save(c.measured); err != nil {
 		c.options.Log.WarnContext(ctx, "cannot remember what a context takes", "error", err)
 	}
 	return n
@@ -76,14 +81,17 @@ func (c *contexts) run(ctx context.Context, uuid string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	libraries := []string{d.Chosen[driver.CUDA], d.Chosen[driver.NVML]}
+	if c.options.Instance != "" {
+		// By the names under which they find the machine's state beside them.
+		for i, library := range driver.Libraries {
+			libraries[i] = filepath.Join(c.options.Instance, string(library))
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.options.Tree.Program("divvy-probe"), d.Chosen[driver.CUDA], d.Chosen[driver.NVML], uuid)
-	if c.options.Instance != "" {
-		// The library's own place tells it nothing here: links are resolved.
-		cmd.Env = append(cmd.Environ(), "DIVVY_SIMGPU="+c.options.Instance)
-	}
+	cmd := exec.CommandContext(ctx, c.options.Tree.Program("divvy-probe"), libraries[0], libraries[1], uuid)
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		return 0, fmt.Errorf("run divvy-probe: %w: %s", err, bytes.TrimSpace(said.Bytes()))

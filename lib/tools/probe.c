@@ -1,0 +1,155 @@
+/* divvy-probe CUDA NVML UUID: measures what the first context of a process takes on a GPU.
+ *
+ * CUDA and NVML are the driver's libraries, by path, UUID is as NVML prints it. Prints one JSON
+ * object,
+ *
+ *     {"context_bytes": 434110464, "method": "process"}
+ *
+ * where method is "process" for the driver's figure of this process, or "device" for the growth of
+ * the whole GPU's use where the driver hides the figures of processes, as in some sandboxes: that
+ * one is true only if nobody else allocated meanwhile.
+ *
+ * Exit status: 0 measured, 1 the driver does not let us (standard error says why), 2 wrong usage.
+ * It is a program of its own because a process that has used CUDA keeps some memory until it ends.
+ */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "abi/cuda_types.h"
+#include "abi/nvml_types.h"
+
+#define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
+
+/* What is used of the driver, under names that all drivers since 450 have. */
+static struct {
+    CUresult (*init)(unsigned);
+    CUresult (*count)(int *);
+    CUresult (*uuid)(CUuuid *, CUdevice);
+    CUresult (*retain)(CUcontext *, CUdevice);
+} cuda;
+static struct {
+    nvmlReturn_t (*init)(void);
+    nvmlReturn_t (*find)(const char *, nvmlDevice_t *);
+    nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
+    nvmlReturn_t (*processes)(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *);
+} nvml;
+
+__attribute__((noreturn)) static void give_up(const char *what, int result) {
+    fprintf(stderr, "divvy-probe: %s: result %d\n", what, result);
+    exit(1);
+}
+
+static void *load(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf(stderr, "divvy-probe: %s\n", dlerror());
+        exit(1);
+    }
+    return library;
+}
+
+/* Dlsym's object pointers as function pointers, which POSIX allows and ISO C has no cast for. */
+static bool symbol(void *from, const char *name, void *function) {
+    *(void **)function = dlsym(from, name);
+    return *(void **)function != NULL;
+}
+
+static void require(void *from, const char *name, void *function) {
+    if (!symbol(from, name, function)) {
+        fprintf(stderr, "divvy-probe: the driver has no %s\n", name);
+        exit(1);
+    }
+}
+
+static void load_all(const char *cuda_path, const char *nvml_path) {
+    void *from = load(nvml_path);
+    require(from, "nvmlInit_v2", &nvml.init);
+    require(from, "nvmlDeviceGetHandleByUUID", &nvml.find);
+    require(from, "nvmlDeviceGetMemoryInfo", &nvml.memory);
+    if (!symbol(from, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes)) {
+        (void)symbol(from, "nvmlDeviceGetComputeRunningProcesses_v2", &nvml.processes);
+    }
+    from = load(cuda_path);
+    require(from, "cuInit", &cuda.init);
+    require(from, "cuDeviceGetCount", &cuda.count);
+    require(from, "cuDeviceGetUuid", &cuda.uuid);
+    require(from, "cuDevicePrimaryCtxRetain", &cuda.retain);
+}
+
+/* CUDA numbers GPUs in another order than NVML, and shows them by the same UUIDs. */
+static CUdevice find_device(const char *wanted) {
+    int count = 0;
+    CUresult result = cuda.count(&count);
+    for (CUdevice device = 0; result == CUDA_SUCCESS && device < count; device++) {
+        CUuuid uuid;
+        char text[48] = "GPU-";
+        result = cuda.uuid(&uuid, device);
+        size_t length = strlen(text);
+        for (unsigned i = 0; i < sizeof uuid.bytes; i++) {
+            const char *dash = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s%02x", dash,
+                                       (unsigned char)uuid.bytes[i]);
+        }
+        if (result == CUDA_SUCCESS && strcmp(text, wanted) == 0) {
+            return device;
+        }
+    }
+    give_up("find the GPU in CUDA", (int)result);
+}
+
+static uint64_t used_of_device(nvmlDevice_t gpu) {
+    nvmlMemory_t memory;
+    nvmlReturn_t result = nvml.memory(gpu, &memory);
+    if (result != NVML_SUCCESS) {
+        give_up("read the GPU's memory", (int)result);
+    }
+    return memory.used;
+}
+
+/* This process's memory, 0 where the driver does not tell. */
+static uint64_t used_of_process(nvmlDevice_t gpu) {
+    nvmlProcessInfo_t list[PROCESSES_MAX];
+    unsigned count = PROCESSES_MAX;
+    if (nvml.processes == NULL || nvml.processes(gpu, &count, list) != NVML_SUCCESS) {
+        return 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (list[i].pid == (unsigned)getpid() && list[i].usedGpuMemory != UINT64_MAX) {
+            return list[i].usedGpuMemory;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4 || argv[1][0] == '-') {
+        fprintf(stderr, "usage: divvy-probe CUDA-LIBRARY NVML-LIBRARY GPU-UUID\n");
+        return 2;
+    }
+    nvmlDevice_t gpu;
+    CUcontext context;
+    load_all(argv[1], argv[2]);
+    nvmlReturn_t found = nvml.init();
+    if (found != NVML_SUCCESS || (found = nvml.find(argv[3], &gpu)) != NVML_SUCCESS) {
+        give_up("find the GPU in NVML", (int)found);
+    }
+    CUresult result = cuda.init(0);
+    if (result != CUDA_SUCCESS) {
+        give_up("initialise CUDA", (int)result);
+    }
+    CUdevice device = find_device(argv[3]);
+    uint64_t before = used_of_device(gpu);
+    if ((result = cuda.retain(&context, device)) != CUDA_SUCCESS) {
+        give_up("make a context", (int)result);
+    }
+    uint64_t after = used_of_device(gpu), own = used_of_process(gpu);
+    uint64_t growth = after > before ? after - before : 0;
+    printf("{\"context_bytes\": %llu, \"method\": \"%s\"}\n",
+           (unsigned long long)(own > 0 ? own : growth), own > 0 ? "process" : "device");
+    return own > 0 || growth > 0 ? 0 : 1;
+}
