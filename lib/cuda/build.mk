@@ -61,3 +61,12 @@ $(CUDA_TESTS): $(B)/test/cuda/%: $(B)/obj/cuda/test/test_%.o $(CUDA_SETTING) \
 # Prints costs; not run by make test.
 $(B)/test/cuda/cost: $(B)/obj/cuda/test/cost.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
+
+# A program that is linked against the driver's name.
+CUDA_CLIENT := $(B)/test/cuda/client
+$(B)/obj/cuda/test/test_sim_process.o: CFLAGS += -DCLIENT='"$(abspath $(CUDA_CLIENT))"'
+$(B)/test/cuda/sim_process: | $(CUDA_CLIENT)
+
+$(CUDA_CLIENT): $(B)/obj/cuda/test/client.o $(CUDA_LIBRARY)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -Wl,-rpath-link,$(dir $(CUDA_STUB)) -o $@ $^

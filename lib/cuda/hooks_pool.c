@@ -77,11 +77,10 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 }
 
 /* Memory that did not come from a pool is there until the stream gets to the free. */
-static CUresult freed_in_order(CUresult result, const struct leaving *leaving, CUstream stream) {
+static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note,
+                               CUstream stream) {
     if (result == CUDA_SUCCESS) {
-        limbo_enter(leaving, stream);
-    } else {
-        linear_put_back(leaving);
+        limbo_enter(address, note, stream);
     }
     return result;
 }
@@ -127,7 +126,6 @@ static CUresult freed_in_order(CUresult result, const struct leaving *leaving, C
                                                                                                    \
     CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
         record note;                                                                               \
-        struct leaving leaving;                                                                    \
         if (dv_depth > 0 || stream_captured##suffix(stream)) {                                     \
             return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
         }                                                                                          \
@@ -135,9 +133,9 @@ static CUresult freed_in_order(CUresult result, const struct leaving *leaving, C
             CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
             return freed_to_pool(result, address, note);                                           \
         }                                                                                          \
-        if (linear_take(address, &leaving)) {                                                      \
+        if (address != 0 && linear_find(address, &note)) {                                         \
             CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
-            return freed_in_order(result, &leaving, DEFAULT##suffix(stream));                      \
+            return freed_in_order(result, address, note, DEFAULT##suffix(stream));                 \
         }                                                                                          \
         return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                                   \
     }

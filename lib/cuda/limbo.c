@@ -4,7 +4,7 @@
 
 #define STREAMS_MAX 64 /* asked at once */
 
-static table waiting;    /* by address: the notes of linear.c, amount what is charged */
+static table waiting;    /* by address: how many frees; owner, device */
 static table in_streams; /* by address: amount and owner are the stream's handle */
 static uint32_t count;   /* in waiting */
 
@@ -22,28 +22,34 @@ static uint64_t to_handle(record place) {
     return place.amount | (uint64_t)place.owner << 32;
 }
 
-static void release(uint64_t address, record note) {
-    struct leaving leaving = {.address = address, .note = note, .bytes = record_bytes(note)};
-    linear_released(&leaving);
-}
-
-void limbo_enter(const struct leaving *leaving, CUstream stream) {
-    record note = record_of_bytes(leaving->bytes, leaving->note.owner, leaving->note.device);
-    record old;
-    bool had;
-    note.flags = leaving->note.flags;
-    linear_detach(leaving);
-    if (handle_of(stream) != 0) {
-        table_put(&in_streams, leaving->address, of_handle(handle_of(stream)), NULL, NULL);
+void limbo_enter(uint64_t address, record note, CUstream stream) {
+    uint64_t handle = handle_of(stream);
+    if (handle != 0) {
+        table_put(&in_streams, address, of_handle(handle), NULL, NULL);
     }
-    if (!table_put(&waiting, leaving->address, note, &old, &had)) {
-        return;
-    }
-    if (had) { /* the address was given again, so the free before this one is done */
-        release(leaving->address, old);
-    } else {
+    if (table_count_up(&waiting, address, record_make(0, note.owner, note.device))) {
         __atomic_add_fetch(&count, 1, __ATOMIC_RELEASE);
     }
+}
+
+void limbo_reused(uint64_t address) {
+    record note;
+    table_take(&in_streams, address, NULL);
+    if (table_take(&waiting, address, &note)) {
+        __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
+    }
+}
+
+/* A small allocation's address may have been given and freed again: each time counts. */
+static void release(uint64_t address) {
+    record note = {0};
+    struct leaving leaving;
+    table_take(&in_streams, address, NULL);
+    table_take(&waiting, address, &note);
+    for (uint32_t i = 0; i < note.amount && linear_take(address, &leaving); i++) {
+        linear_freed(&leaving);
+    }
+    __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
 }
 
 static bool is_empty(void) {
@@ -80,12 +86,7 @@ static void release_all(table *t, bool (*visit)(uint64_t, record *, void *), uin
         batch.size = 0;
         table_sweep(t, visit, &batch);
         for (unsigned i = 0; i < batch.size; i++) {
-            record note;
-            table_take(&in_streams, batch.addresses[i], NULL);
-            if (table_take(&waiting, batch.addresses[i], &note)) {
-                __atomic_sub_fetch(&count, 1, __ATOMIC_RELAXED);
-                release(batch.addresses[i], note);
-            }
+            release(batch.addresses[i]);
         }
     } while (batch.size == 256);
 }

@@ -7,8 +7,11 @@
 
 #include "cuda/linear.h"
 
-/* The free of an allocation that was taken out was put into a stream. */
-DV_HIDDEN void limbo_enter(const struct leaving *leaving, CUstream stream);
+/* The free of an allocation, as linear_find knows it, was put into a stream. */
+DV_HIDDEN void limbo_enter(uint64_t address, record note, CUstream stream);
+
+/* The driver has given the address again, so it was free; the account knows. */
+DV_HIDDEN void limbo_reused(uint64_t address);
 
 /* All work of a stream, of a context, is done. */
 DV_HIDDEN void limbo_stream_done(CUstream stream);

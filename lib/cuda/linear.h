@@ -16,19 +16,20 @@ DV_HIDDEN bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes
 struct leaving {
     uint64_t address;
     record note;
-    uint64_t bytes; /* charged to this process alone for it; pending in the ledger */
+    uint64_t bytes; /* that go with it alone; pending in the ledger */
 };
 
 /* Before the driver frees an allocation: takes it out, so that a thread that gets the address next
- * finds it free. False if it is none of these. Then one of the three. */
+ * finds it free. False if it is none of these. Then one of the two. */
 DV_HIDDEN bool linear_take(uint64_t address, struct leaving *leaving);
 /* The driver has freed it. */
 DV_HIDDEN void linear_freed(const struct leaving *leaving);
 /* The driver refused. */
 DV_HIDDEN void linear_put_back(const struct leaving *leaving);
-/* The driver will free it some time: it stays charged. Ends with linear_released. */
-DV_HIDDEN void linear_detach(const struct leaving *leaving);
-DV_HIDDEN void linear_released(const struct leaving *leaving);
+
+/* Tells owner and device of an allocation, if it is one of these. A small one is known by its block: any
+ * address in it counts, and the driver judges it. */
+DV_HIDDEN bool linear_find(uint64_t address, record *note);
 
 /* Marks the allocation of so many bytes at address, of which the share takes over the fully covered
  * blocks from this process, because other processes can open them; its free gives back only the

@@ -2,8 +2,7 @@
  * A lock among the threads of one process, for sections of some tens of nanoseconds.
  *
  * Lock order in this library: the lock of the memory objects (object.c), then a table's shard; the
- * others are taken alone. None is ever held across a call into the driver, and none across one into
- * the ledger of the share but a device's figures (overhead.c), over dv_overhead, which is bounded.
+ * others are taken alone. None is ever held across a call into the driver or the share's ledger.
  * Not for signal handlers. A fork child starts with every lock free (tenant.c).
  */
 #ifndef DIVVY_CUDA_LOCK_H

@@ -75,14 +75,18 @@ bool measure_process(const uint8_t uuid[16], uint64_t *bytes) {
         nvml.processes(gpu, &count, list) != NVML_SUCCESS) {
         return false;
     }
+    /* A process that has the driver loaded twice may be listed twice. All ones stands for "not
+     * available". */
+    uint64_t sum = 0;
+    bool found = false;
     for (unsigned i = 0; i < count; i++) {
-        /* All ones stands for "not available". */
         if (list[i].pid == (unsigned)getpid() && list[i].usedGpuMemory != UINT64_MAX) {
-            *bytes = list[i].usedGpuMemory;
-            return true;
+            sum += list[i].usedGpuMemory;
+            found = true;
         }
     }
-    return false;
+    *bytes = sum;
+    return found;
 }
 
 void measure_forked(void) {

@@ -11,43 +11,31 @@
 
 static struct {
     lock lock;
-    unsigned contexts; /* alive, of this process */
-    uint64_t reported; /* overhead, as the ledger has it */
+    unsigned contexts; /* alive, of this copy of the library */
     int64_t moved;     /* bytes charged to the share as exports */
 } figures[DV_DEVICES_MAX];
 
-struct own_charge {
-    unsigned device;
-    uint64_t bytes;
-};
-
-static bool find_own(const dv_process *process, void *arg) {
-    struct own_charge *own = arg;
-    if (process->self) {
-        own->bytes = process->used[own->device];
-    }
-    return !process->self;
-}
-
-/* Bytes that this process is charged for its allocations. */
-static uint64_t charged(unsigned device) {
-    struct own_charge own = {.device = device};
-    dv_processes(tenant_share(), find_own, &own);
+/* Bytes that this process is charged for its allocations, and those for which calls are under way. */
+static dv_own_t own_figures(unsigned device) {
+    dv_own_t own;
+    dv_own(tenant_share(), device, &own);
     lock_take(&figures[device].lock);
-    uint64_t bytes = own.bytes - figures[device].reported + (uint64_t)figures[device].moved;
+    own.charged += (uint64_t)figures[device].moved;
     lock_give(&figures[device].lock);
-    return (int64_t)bytes > 0 ? bytes : 0;
+    return own;
 }
 
 static bool measure(unsigned device, uint64_t *overhead) {
     const uint8_t *uuid = dv_share_device(tenant_share(), device)->uuid;
     for (int i = 0; i < MEASUREMENTS_MAX; i++) {
-        uint64_t before = charged(device), held;
+        dv_own_t before = own_figures(device);
+        uint64_t held;
         if (!measure_process(uuid, &held)) {
             return false;
         }
-        if (charged(device) == before) {
-            *overhead = held > before ? held - before : 0;
+        dv_own_t after = own_figures(device);
+        if (after.charged == before.charged && after.pending == before.pending) {
+            *overhead = held > before.charged ? held - before.charged : 0;
             return true;
         }
     }
@@ -58,14 +46,11 @@ static uint64_t estimate(unsigned device) {
     return dv_share_device(tenant_share(), device)->context_bytes;
 }
 
-static void set(unsigned device, uint64_t bytes) {
+static bool has_context(unsigned device) {
     lock_take(&figures[device].lock);
-    uint64_t now = figures[device].contexts > 0 ? bytes : 0;
-    if (now != figures[device].reported) {
-        dv_overhead(tenant_share(), device, now);
-        figures[device].reported = now;
-    }
+    bool has = figures[device].contexts > 0;
     lock_give(&figures[device].lock);
+    return has;
 }
 
 static void count(unsigned device, int delta) {
@@ -76,9 +61,14 @@ static void count(unsigned device, int delta) {
     lock_give(&figures[device].lock);
 }
 
+/* Once measured, the figure is the driver's also when no context of ours is left: another copy of the
+ * library in this process may have some. */
 static void update(unsigned device) {
     uint64_t bytes;
-    set(device, measure(device, &bytes) ? bytes : estimate(device));
+    if (!measure(device, &bytes)) {
+        bytes = has_context(device) ? estimate(device) : 0;
+    }
+    dv_overhead(tenant_share(), device, bytes);
 }
 
 /* Only a process's first context on a GPU brings what the estimate stands for. */
@@ -88,10 +78,7 @@ CUresult overhead_open(struct claim *claim, CUdevice device) {
         return result;
     }
     unsigned number = claim->place.device;
-    lock_take(&figures[number].lock);
-    bool first = figures[number].contexts == 0;
-    lock_give(&figures[number].lock);
-    return claim_open_number(claim, number, first ? estimate(number) : 0);
+    return claim_open_number(claim, number, has_context(number) ? 0 : estimate(number));
 }
 
 void overhead_settle(struct claim *claim, bool made) {
@@ -115,7 +102,7 @@ void overhead_ended(unsigned device) {
 void overhead_measure(unsigned device) {
     uint64_t bytes;
     if (measure(device, &bytes)) {
-        set(device, bytes);
+        dv_overhead(tenant_share(), device, bytes);
     }
 }
 

@@ -13,13 +13,14 @@
 
 #include "cuda/lock.h"
 
-/* What the tables hold; each user says what the fields mean to it. Small, so that four cells fit into
- * a cache line: with many allocations the lines touched are what a lookup costs. */
+/* What the tables hold; each user says what the fields mean to it. Kept small: with many records the
+ * cache lines touched are what a lookup costs. */
 typedef struct record {
     uint32_t amount; /* a count, or bytes in grains */
     uint32_t owner : 24;
     uint32_t device : 4; /* number in the share */
     uint32_t flags : 4;
+    uint32_t leaving; /* uses that are ending */
 } record;
 
 /* The driver aligns device memory to 256 bytes at least, so that an amount rounded up to grains touches
