@@ -13,8 +13,10 @@ status=0
 
 mapfile -t sources < <(git ls-files '*.c' '*.h' | grep -v -e _layout.h -e /cuda_functions.h -e /nvml_functions.h)
 clang-format --dry-run --Werror "${sources[@]}" || status=1
-mapfile -t units < <(git ls-files 'lib/**/*.c' 'examples/**/*.c')
-printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 8 clang-tidy --quiet --warnings-as-errors='*' 2>/dev/null || status=1
+mapfile -t units < <(git ls-files 'lib/*.c' 'examples/*.c' | grep -v /test/)
+arch=$([ "$(uname -m)" = x86_64 ] && echo -mcx16 || true)
+printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -I{} clang-tidy --quiet '--warnings-as-errors=*' {} \
+    -- -std=gnu11 -D_GNU_SOURCE= -Ilib -I. $arch 2>/dev/null || status=1
 
 while read -r lines file; do
     if [ "$lines" -gt 400 ]; then

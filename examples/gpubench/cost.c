@@ -66,17 +66,15 @@ static CUresult time_launches(const struct options *options, struct figure *laun
     enum { QUEUE = 256 };
     struct kernels kernels;
     CUresult result = kernels_load(&kernels);
-    CUdeviceptr nowhere = 0;
-    uint32_t value = 0;
-    uint64_t words = 0, rounds = options->count / BATCHES / QUEUE + 1;
-    void *parameters[] = {&nowhere, &value, &words};
+    uint64_t no_time = 0, rounds = options->count / BATCHES / QUEUE + 1;
+    void *parameters[] = {&no_time};
     double batch[BATCHES];
     for (unsigned b = 0; b < BATCHES && result == CUDA_SUCCESS; b++) {
         uint64_t spent = 0;
         for (uint64_t r = 0; r < rounds && result == CUDA_SUCCESS; r++) {
             uint64_t start = now_ns();
             for (unsigned i = 0; i < QUEUE && result == CUDA_SUCCESS; i++)
-                result = driver.cuLaunchKernel(kernels.fill, 1, 1, 1, 1, 1, 1, 0, NULL, parameters,
+                result = driver.cuLaunchKernel(kernels.busy, 1, 1, 1, 1, 1, 1, 0, NULL, parameters,
                                                NULL);
             spent += now_ns() - start;
             if (result == CUDA_SUCCESS)
