@@ -102,20 +102,19 @@ void sg_reap_client(struct sg_instance *in, uint32_t client)
         free_private(in, gpu, client);
         end_channel(in, gpu, client);
     }
-    __atomic_fetch_and(&st->clients_used[client / 64], ~(UINT64_C(1) << (client % 64)),
-                       __ATOMIC_RELEASE);
     /* Objects that outlive it must not be taken for the next owner's. */
     st->clients[client].generation++;
     memset(st->clients[client].bytes, 0, sizeof st->clients[client].bytes);
+    __atomic_fetch_and(&st->clients_used[client / 64], ~(UINT64_C(1) << (client % 64)),
+                       __ATOMIC_RELEASE);
 }
 
-/* The last descriptor of an object without holders may have been closed, which nobody is told. */
-static void settle_described(struct sg_instance *in)
+/* The last descriptor of an object without holders may have been closed, which nobody is told; or its
+ * last holder may have died while he freed it. */
+static void settle_objects(struct sg_instance *in)
 {
-    struct sg_state *st = in->state;
-
-    for (uint32_t i = 0; i < st->objects_end; i++)
-        if (st->objects[i].in_use && st->objects[i].descriptors)
+    for (uint32_t i = 0; i < in->state->objects_end; i++)
+        if (in->state->objects[i].in_use)
             sg_object_settle(in, i);
 }
 
@@ -128,7 +127,7 @@ unsigned sg_reap(struct sg_instance *in)
             sg_reap_client(in, i);
             dead++;
         }
-    settle_described(in);
+    settle_objects(in);
     return dead;
 }
 

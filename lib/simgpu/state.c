@@ -220,14 +220,14 @@ static void claim(struct sg_instance *in, const char *tag)
 {
     struct sg_state *st = in->state;
     struct sg_client *client = &st->clients[in->id];
-    uint32_t generation = client->generation;
     struct timespec now;
 
     if (st->clients_used[in->id / 64] >> (in->id % 64) & 1)
         sg_reap_client(in, in->id);
-    memset(client, 0, sizeof *client);
+    /* The generation only ever grows: objects of dead owners of the slot are told by it. */
+    client->generation++;
+    memset(&client->pid, 0, sizeof *client - offsetof(struct sg_client, pid));
     clock_gettime(CLOCK_BOOTTIME, &now);
-    client->generation = generation + 1;
     client->pid = getpid();
     client->tag = tag_place(st, tag);
     client->started = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
