@@ -54,6 +54,11 @@ struct look {
     uint32_t slot_count, export_lock, waiting, refused;
 };
 
+/* Byte by byte: looks are static and so zero where fields leave gaps. */
+static bool differ(const void *one, const void *other, size_t size) {
+    return memcmp(one, other, size) != 0;
+}
+
 static void look_at_pages(struct look *look) {
     memcpy(look->slot, mine->state->slot, sizeof look->slot);
     memcpy(look->export, mine->state->export, sizeof look->export);
@@ -79,6 +84,7 @@ static pid_t start(const struct scenario *scenario) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        die_with_parent();
         CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
         dv_share *share = tenant_open(&tenant);
         if (scenario->prepare != NULL) {
@@ -109,7 +115,7 @@ static bool step_and_kill(pid_t child, const struct attempt *attempt) {
             return false;
         }
         look_at_pages(&now);
-        if (memcmp(&before, &now, sizeof now) != 0) {
+        if (differ(&before, &now, sizeof now)) {
             stores++;
         }
         if (attempt->meddle != 0 && step % attempt->meddle == 0) {

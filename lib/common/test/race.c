@@ -132,6 +132,7 @@ int main(int argc, char **argv) {
         children[i] = fork();
         CHECK(children[i] >= 0);
         if (children[i] == 0) {
+            die_with_parent();
             run(&outcomes[i], i + 1);
             _exit(0);
         }

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +96,7 @@ dv_share *tenant_open(const struct tenant *tenant) {
 
 dv_share *tenant_open_again(const dv_share *share) {
     char directory[sizeof share->path];
-    strcpy(directory, share->path);
+    memcpy(directory, share->path, sizeof directory);
     *strrchr(directory, '/') = '\0';
     return open_directory(directory);
 }
@@ -132,11 +132,16 @@ void check_sums(dv_share *share) {
     }
 }
 
+void die_with_parent(void) {
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+}
+
 pid_t spawn(void (*body)(void *arg), void *arg) {
     fflush(NULL);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        die_with_parent();
         body(arg);
         _exit(0);
     }

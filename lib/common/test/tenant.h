@@ -39,6 +39,9 @@ uint64_t pending_bytes(dv_share *share, unsigned device);
 /* Checks that the totals are exactly what the records and the export table hold. */
 void check_sums(dv_share *share);
 
+/* So that a test that fails leaves no process behind; in each child. */
+void die_with_parent(void);
+
 /* Runs body(arg) in a child. */
 pid_t spawn(void (*body)(void *arg), void *arg);
 
