@@ -70,3 +70,6 @@ $(B)/test/cuda/sim_process: | $(CUDA_CLIENT)
 $(CUDA_CLIENT): $(B)/obj/cuda/test/client.o $(CUDA_LIBRARY)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -Wl,-rpath-link,$(dir $(CUDA_STUB)) -o $@ $^
+
+$(B)/test/cuda/table: $(B)/obj/cuda/table.o
+$(B)/test/cuda/fuzz_visible: $(B)/obj/cuda/visible.o
