@@ -110,7 +110,7 @@ func (b *bench) concurrent(count int, argv ...string) ([]float64, error) {
 // crash runs the library's own crash injection: a process is killed after every store and every instruction
 // of the operations on a page, another one reaps, and the totals are compared with the survivors' balances.
 func crash(b *bench) ([]measurement.Row, error) {
-	text, err := exec.Command(filepath.Join(b.build, "test", "crash"), "--full").Output()
+	text, err := exec.Command(filepath.Join(b.build, "test", "common", "crash"), "--full").Output()
 	if err != nil {
 		return nil, fmt.Errorf("inject crashes: %w: %s", err, text)
 	}
@@ -160,8 +160,9 @@ func race(b *bench) ([]measurement.Row, error) {
 	over := measurement.Of("mem.over_admitted_bytes", "bytes", 0, measurement.Lower, command, float64(max(peak, limit)-limit))
 	over.Note = fmt.Sprintf("oracle's peak %d of %d bytes, %d allocations, %d refused", peak, uint64(limit), r.Allocations, r.Refused)
 	wrong := measurement.Of("mem.false_refusals", "count", 0, measurement.Lower, command, float64(r.FalseRefusals))
-	wrong.Note = fmt.Sprintf("of %d refusals; %d more were of requests below 2 MiB for which no block was free, while a block "+
-		"of their own process had as many bytes left", r.Refused, r.RefusedRoom)
+	wrong.Note = fmt.Sprintf("a request fits if whole free blocks of 2 MiB hold it; %d of the %d refusals were of requests below "+
+		"2 MiB whose process had as many bytes left in blocks of its own, where the driver might have placed them",
+		r.RefusedRoom, r.Refused)
 	return []measurement.Row{over, wrong}, nil
 }
 
