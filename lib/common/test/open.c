@@ -109,6 +109,32 @@ static void refuses_truncated_and_missing_pages(void) {
     }
 }
 
+/* A few bytes anywhere take any value: an answer, with a reason unless the page is still sound. */
+static void answers_random_damage(void) {
+    unsigned seed = 1;
+    for (unsigned round = 0; round < 400; round++) {
+        struct tenant tenant;
+        tenant_make(&tenant, 2, 64 * MIB);
+        for (unsigned i = (unsigned)rand_r(&seed) % 8; i > 0; i--) {
+            bool config = rand_r(&seed) % 2 == 0;
+            size_t size = config ? sizeof(dv_page_config) : tenant.state_size;
+            size_t reach = rand_r(&seed) % 2 == 0 ? 64 : size;
+            uint8_t value = (uint8_t)rand_r(&seed);
+            tenant_write(&tenant, config ? "config" : "state", (size_t)rand_r(&seed) % reach,
+                         &value, 1);
+        }
+        dv_share *share;
+        dv_reason reason;
+        if (dv_share_open(tenant.directory, &share, &reason) == DV_OK) {
+            CHECK(reason.text[0] == '\0');
+            dv_reserve(share, dv_share_device_count(share) - 1, MIB);
+        } else {
+            CHECK(share == NULL && reason.text[0] != '\0');
+        }
+        tenant_remove(&tenant);
+    }
+}
+
 static void refuses_a_long_path(void) {
     static char path[8192];
     memset(path, 'x', sizeof path - 1);
@@ -142,6 +168,7 @@ int main(void) {
     tells_what_is_configured();
     refuses_damaged_pages();
     refuses_truncated_and_missing_pages();
+    answers_random_damage();
     refuses_a_long_path();
     follows_the_limit();
     return 0;
