@@ -37,6 +37,14 @@ func (p Place) Checkpoint() string {
 	return filepath.Join(p.Dir(), "tenants.json")
 }
 
+func (p Place) log() string {
+	return filepath.Join(p.Dir(), "agent.log")
+}
+
+// maxStarts bounds the agents that one call starts: an agent ends just when
+// somebody connects once in a while, not again and again.
+const maxStarts = 8
+
 // ErrNoAgent is returned by Find when no agent runs and none is needed.
 var ErrNoAgent = errors.New("no agent runs: `divvy run` starts one")
 
@@ -76,7 +84,7 @@ type Starter struct {
 // none runs: `divvy agent --ephemeral`, in a session of its own. Callers that
 // race start one agent between them.
 func Ensure(ctx context.Context, p Place, s Starter) (*Client, error) {
-	for {
+	for range maxStarts {
 		c, err := Find(ctx, p)
 		if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrGone) {
 			return c, err
@@ -89,4 +97,5 @@ func Ensure(ctx context.Context, p Place, s Starter) (*Client, error) {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
 	}
+	return nil, fmt.Errorf("start the agent: it ended %d times as soon as it served: see %s", maxStarts, p.log())
 }

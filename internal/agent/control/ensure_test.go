@@ -36,6 +36,9 @@ func play(role string) int {
 		return 1
 	case "die":
 		return 1
+	case "brief":
+		_ = Report(ready, nil)
+		return 0
 	}
 	place := Place{Rundir: rundir.Path()}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: place.Socket(), Net: "unix"})
@@ -138,7 +141,7 @@ func TestEnsureOutlivesAnEndingAgent(t *testing.T) {
 }
 
 func TestEnsureSaysWhyNot(t *testing.T) {
-	for role, want := range map[string]string{"refuse": "somebody else's", "die": "agent.log"} {
+	for role, want := range map[string]string{"refuse": "somebody else's", "die": "agent.log", "brief": "as soon as it served"} {
 		t.Run(role, func(t *testing.T) {
 			p, s := place(t, role)
 			_, err := Ensure(deadline(t), p, s)

@@ -70,7 +70,7 @@ func (s Starter) start(ctx context.Context, p Place) error {
 	if err != nil {
 		return err
 	}
-	return awaitReady(ctx, report, filepath.Join(p.Dir(), "agent.log"))
+	return awaitReady(ctx, report, p.log())
 }
 
 // spawn starts the agent in a session of its own, so that neither the
@@ -88,7 +88,7 @@ func (s Starter) spawn(p Place, inherited *os.File) error {
 	if p.Simgpu != "" {
 		args = append(args, "--simgpu-dir", p.Simgpu)
 	}
-	logFile, err := os.OpenFile(filepath.Join(p.Dir(), "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	logFile, err := os.OpenFile(p.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the agent's log: %w", err)
 	}
