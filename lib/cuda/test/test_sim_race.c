@@ -62,8 +62,12 @@ static void stay_within(uint64_t seed, uint64_t most) {
 #define MOST_OF_ONE (12 * MIB)
 #define LIMIT (PROCESSES * (SIM_CONTEXT + MOST_OF_ONE))
 
+/* All have their context before the first allocates: only then is there room for it. */
 static void run_all(bool within) {
     pid_t pids[PROCESSES];
+    int ready[2], go[2];
+    char said;
+    CHECK(pipe(ready) == 0 && pipe(go) == 0);
     for (unsigned i = 0; i < PROCESSES; i++) {
         pids[i] = fork();
         CHECK(pids[i] >= 0);
@@ -71,6 +75,9 @@ static void run_all(bool within) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             setting_open(&s);
             setting_context(&s);
+            close(go[1]);
+            CHECK_EQUAL(write(ready[1], "r", 1), 1);
+            CHECK_EQUAL(read(go[0], &said, 1), 0);
             if (within) {
                 stay_within(i + 1, MOST_OF_ONE);
             } else {
@@ -79,6 +86,13 @@ static void run_all(bool within) {
             _exit(0);
         }
     }
+    close(ready[1]);
+    close(go[0]);
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        CHECK_EQUAL(read(ready[0], &said, 1), 1);
+    }
+    close(ready[0]);
+    close(go[1]);
     for (unsigned i = 0; i < PROCESSES; i++) {
         wait_exited(pids[i]);
     }
