@@ -83,7 +83,7 @@ struct device {
     uint32_t *overhead;
     CUmemoryPool default_pool, current_pool;
     struct link pools;       /* all of this device; the memory lock */
-    unsigned loose;          /* chunks that are empty: what a synchronisation may give back */
+    int loose;               /* chunks that are empty: what a synchronisation may give back */
 };
 
 struct CUctx_st {

@@ -4,22 +4,35 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
+
+/* Whether the file begins as the state of a simulated machine does. */
+static bool is_state(const char *path)
+{
+    uint64_t magic = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0)
+        return false;
+    bool is = pread(fd, &magic, sizeof magic, 0) == (ssize_t)sizeof magic && magic == SG_MAGIC;
+    close(fd);
+    return is;
+}
 
 /* Whether dir/state is there; then `found` becomes dir's absolute name. */
 static bool holds_state(const char *dir, char found[SG_PATH_BYTES])
 {
     char path[SG_PATH_BYTES + 8];
     char resolved[PATH_MAX];
-    struct stat info;
 
     if (snprintf(path, sizeof path, "%s/state", dir) >= (int)sizeof path)
         return false;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || !realpath(dir, resolved))
+    if (!is_state(path) || !realpath(dir, resolved))
         return false;
     memcpy(found, resolved, strlen(resolved) + 1);
     return true;

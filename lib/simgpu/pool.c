@@ -48,6 +48,12 @@ uint64_t pool_reserved(CUmemoryPool pool)
     return pool->reserved;
 }
 
+/* Read without the lock by whoever synchronises. */
+static void count_loose(CUmemoryPool pool, int change)
+{
+    __atomic_add_fetch(&pool->device->loose, change, __ATOMIC_RELAXED);
+}
+
 static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap)
 {
     struct range *range;
@@ -67,7 +73,7 @@ static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap)
     pool->reserved += range->size;
     if (pool->reserved > pool->reserved_high)
         pool->reserved_high = pool->reserved;
-    pool->device->loose++;
+    count_loose(pool, 1);
     return CUDA_SUCCESS;
 }
 
@@ -101,7 +107,7 @@ CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out)
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (region->live++ == 0)
-        pool->device->loose--;
+        count_loose(pool, -1);
     pool->used += bytes;
     if (pool->used > pool->used_high)
         pool->used_high = pool->used;
@@ -112,7 +118,7 @@ CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out)
 static void end_chunk(CUmemoryPool pool, struct range *chunk)
 {
     pool->reserved -= chunk->size;
-    pool->device->loose--;
+    count_loose(pool, -1);
     range_end(chunk);
 }
 
@@ -147,7 +153,7 @@ CUresult pool_give(struct range *chunk, CUdeviceptr address)
     heap_give(chunk->region, address);
     pool->used -= bytes;
     if (--chunk->region->live == 0)
-        pool->device->loose++;
+        count_loose(pool, 1);
     if (pool->ended && pool->used == 0)
         finish(pool);
     return CUDA_SUCCESS;

@@ -44,7 +44,7 @@ static uint64_t executed(const struct device *device)
     const struct sg_channel *channel =
         sg_channel(&sg_driver.instance, sg_driver.instance.id, device->gpu);
 
-    return __atomic_load_n(&channel->executed, __ATOMIC_RELAXED);
+    return __atomic_load_n(&channel->executed, __ATOMIC_ACQUIRE);
 }
 
 bool queue_reached(struct device *device, uint64_t position, uint64_t *left)

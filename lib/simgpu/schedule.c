@@ -87,7 +87,8 @@ static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t leng
             (struct sg_segment){.wall = wall, .done = channel->executed, .length = length};
         channel->segment_count++;
     }
-    channel->executed += length;
+    /* Its owner reads it without the lock. */
+    __atomic_store_n(&channel->executed, channel->executed + length, __ATOMIC_RELEASE);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)

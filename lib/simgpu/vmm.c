@@ -318,8 +318,9 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     sg_memory_lock();
     struct page *page = page_of(address);
     bool mapped = page && page->block;
+    unsigned bit = mapped ? 1u << location->id : 0;
     if (mapped)
-        *flags = (page->readers >> location->id & 1u) | (page->writers >> location->id & 1u) << 1;
+        *flags = (page->readers & bit ? 1u : 0) | (page->writers & bit ? 2u : 0);
     sg_memory_unlock();
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -132,6 +132,7 @@ static void check_import(int channel)
     CHECK_EQUAL(cuda_true(SG_VMM), 0);
     OK(cuMemUnmap(at, 2 * BLOCK));
     CHECK_EQUAL(used(), 4 * MIB);
+    OK(cuMemAddressFree(at, 2 * BLOCK));
     FAILS(cuMemImportFromShareableHandle(&h, (void *)(intptr_t)0,
                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
           CUDA_ERROR_INVALID_VALUE);

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "simgpu/test/setting.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -152,6 +151,7 @@ static void check_kills(struct sg_instance *in)
         uint32_t victim = random_of(&seed) % WORKERS;
         struct timespec pause = {.tv_nsec = (long)(random_of(&seed) % 400000)};
         nanosleep(&pause, NULL);
+        CHECK_EQUAL(waitpid(workers[victim], NULL, WNOHANG), 0); /* it has found nothing wrong */
         setting_kill(workers[victim]);
         check_exact(in);
         workers[victim] = start_worker(victim, seed);
