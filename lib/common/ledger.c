@@ -15,7 +15,8 @@ const void *this_thread(void) {
     return &thread_mark;
 }
 
-static bool raise_applied(dv_page_gpu *gpu, unsigned writer, uint64_t id) {
+static __attribute__((noinline)) bool raise_applied(dv_page_gpu *gpu, unsigned writer,
+                                                    uint64_t id) {
     if (writer >= DV_PAGE_SLOTS) {
         return false;
     }
@@ -79,32 +80,47 @@ HOT bool plan(balance before, const ledger_change *change, balance *after, uint6
     return true;
 }
 
-HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
-                         const ledger_room *room) {
+HOT ledger_result attempt(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
+                          const ledger_room *room) {
     dv_page_record *record = &gpu->record[slot];
+    ledger_word old = load_ledger(gpu);
+    if (room != NULL) {
+        ledger_result result = judge(old.amounts, room);
+        if (__builtin_expect(result != LEDGER_DONE, 0)) {
+            return result;
+        }
+    }
+    uint64_t last = last_id(gpu, slot, old.tag), id = next_id(last, (unsigned)lane), total;
+    balance after;
+    if (!plan(load_intent(&record->intent[last & 3]), change, &after, &total)) {
+        return LEDGER_FULL;
+    }
+    store_intent(&record->intent[id & 3], after);
+    if (!note_applied(gpu, slot, old.tag)) {
+        return LEDGER_BROKEN;
+    }
+    ledger_word new = {.amounts = old.amounts + total, .tag = pack_tag(slot, id)};
+    return __builtin_expect(swap_ledger(gpu, old, new), 1) ? LEDGER_DONE : LEDGER_RACED;
+}
+
+static __attribute__((noinline)) ledger_result try_again(dv_page_gpu *gpu, unsigned slot, int lane,
+                                                         ledger_change change,
+                                                         const ledger_room *room) {
     for (unsigned i = 0; i < SWAP_TRIES; i++) {
-        ledger_word old = load_ledger(gpu);
-        if (room != NULL) {
-            ledger_result result = judge(old.amounts, room);
-            if (__builtin_expect(result != LEDGER_DONE, 0)) {
-                return result;
-            }
-        }
-        uint64_t last = last_id(gpu, slot, old.tag), id = next_id(last, (unsigned)lane), total;
-        balance after;
-        if (!plan(load_intent(&record->intent[last & 3]), change, &after, &total)) {
-            return LEDGER_FULL;
-        }
-        store_intent(&record->intent[id & 3], after);
-        if (!note_applied(gpu, slot, old.tag)) {
-            return LEDGER_BROKEN;
-        }
-        ledger_word new = {.amounts = old.amounts + total, .tag = pack_tag(slot, id)};
-        if (__builtin_expect(swap_ledger(gpu, old, new), 1)) {
-            return LEDGER_DONE;
+        ledger_result result = attempt(gpu, slot, lane, &change, room);
+        if (result != LEDGER_RACED) {
+            return result;
         }
     }
     return LEDGER_BROKEN;
+}
+
+/* The first attempt stands alone, which leaves the compiler all registers for it. */
+HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
+                         const ledger_room *room) {
+    ledger_result result = attempt(gpu, slot, lane, change, room);
+    return __builtin_expect(result == LEDGER_RACED, 0) ? try_again(gpu, slot, lane, *change, room)
+                                                       : result;
 }
 
 ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, int lane,

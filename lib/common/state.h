@@ -68,6 +68,7 @@ typedef enum ledger_result {
     LEDGER_DONE,
     LEDGER_FULL,    /* does not fit beside what is used */
     LEDGER_BLOCKED, /* fits beside what is used, not beside what is pending */
+    LEDGER_RACED,   /* another changed the word in between: try again */
     LEDGER_BROKEN,  /* others kept changing the word, or it holds an impossible slot */
 } ledger_result;
 
