@@ -49,6 +49,14 @@ $(B)/obj/cuda/test/sim.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/li
 	-DSIM_CTL='"$(abspath $(B))/libexec/divvy/simgpuctl"'
 $(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o | $(SIM_DRIVER_FILES)
 
+CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
+$(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'
+$(B)/test/cuda/overhead: | $(CUDA_TEST_NVML)
+
+$(CUDA_TEST_NVML): $(B)/obj/cuda/test/nvml.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
+
 $(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -pthread
@@ -73,3 +81,11 @@ $(CUDA_CLIENT): $(B)/obj/cuda/test/client.o $(CUDA_LIBRARY)
 
 $(B)/test/cuda/table: $(B)/obj/cuda/table.o
 $(B)/test/cuda/fuzz_visible: $(B)/obj/cuda/visible.o
+
+# The file itself; a sanitizer adds names and dependencies of its own.
+ifeq ($(SAN),)
+C_TESTS += $(B)/test/cuda/exports
+endif
+$(B)/test/cuda/exports: lib/cuda/test/exports.sh | $(CUDA_LIBRARY)
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec %s %s\n' $< $(CUDA_LIBRARY) >$@ && chmod +x $@

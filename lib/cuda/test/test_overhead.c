@@ -1,0 +1,121 @@
+/* What only measurement shows: charged when it is seen, an estimate where the driver hides it. */
+#define _GNU_SOURCE
+#include "cuda/test/nvml.h"
+#include "cuda/test/setting.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#ifndef TEST_NVML
+#error "TEST_NVML names the fake NVML"
+#endif
+
+#define LIMIT (64 * MIB)
+
+static struct setting s;
+
+static struct fake_nvml *open_all(void) {
+    setting_open(&s);
+    void *library = dlopen(setting_path(&s, "libnvidia-ml.so.1"), RTLD_NOW);
+    CHECK(library != NULL);
+    struct fake_nvml *nvml = dlsym(library, "fake_nvml");
+    CHECK(nvml != NULL);
+    return nvml;
+}
+
+static void load_module(void) {
+    CUmodule module;
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, ""), CUDA_SUCCESS);
+}
+
+static void measured(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    CUdeviceptr address;
+    CUcontext context;
+    (void)arg;
+    nvml->held = 10 * MIB; /* the context */
+    context = setting_context(&s);
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 20 * MIB), CUDA_SUCCESS);
+    nvml->held = 30 * MIB;
+    load_module();
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    nvml->held = 50 * MIB; /* the module takes as much as the allocation */
+    load_module();
+    CHECK_EQUAL(setting_overhead(&s), 30 * MIB);
+    CHECK_EQUAL(setting_used(&s), 50 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 20 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    nvml->held = 90 * MIB; /* past the limit: charged all the same, and nothing fits beside it */
+    load_module();
+    CHECK_EQUAL(setting_used(&s), 90 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    size_t available = 1, total = 1;
+    CHECK_EQUAL(CUDA(&s, cuMemGetInfo_v2)(&available, &total), CUDA_SUCCESS);
+    CHECK_EQUAL(available, 0);
+    CHECK_EQUAL(total, LIMIT);
+    nvml->held = 0;
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(context), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 0);
+}
+
+static void hidden(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    nvml->hidden = *(int *)arg;
+    nvml->held = nvml->hidden ? 10 * MIB : UINT64_MAX;
+    CUcontext first = setting_context(&s), second;
+    CHECK_EQUAL(setting_overhead(&s), BLOCK);
+    load_module();
+    CHECK_EQUAL(setting_overhead(&s), BLOCK);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&second, 0, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(first), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_overhead(&s), BLOCK);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(second), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 0);
+}
+
+/* A context that does not fit is not made. */
+static void no_room(void *arg) {
+    CUcontext context = (CUcontext)&s;
+    uint64_t estimate = LIMIT + 2 * MIB;
+    (void)arg;
+    setting_write(&s, 0, offsetof(dv_page_device, context_bytes), &estimate, sizeof estimate);
+    setting_open(&s);
+    CHECK_EQUAL(CUDA(&s, cuInit)(0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&context, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRetain)(&context, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(context == (CUcontext)&s);
+    CHECK_EQUAL(setting_used(&s), 0);
+}
+
+/* A context that was made without us, as through an export table, is charged when it is first met. */
+static void made_elsewhere(void *arg) {
+    CUcontext context;
+    CUdeviceptr address;
+    (void)arg;
+    setting_open(&s);
+    CHECK_EQUAL(CUDA(&s, cuInit)(0), CUDA_SUCCESS);
+    __extension__ CUresult (*retain)(CUcontext *, CUdevice) =
+        (CUresult(*)(CUcontext *, CUdevice))setting_real(&s, "cuDevicePrimaryCtxRetain");
+    CHECK_EQUAL(retain(&context, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 0);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(context), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 2 * MIB), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 2 * BLOCK);
+    CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRetain)(&context, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRelease_v2)(0), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 2 * BLOCK);
+    CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRelease_v2)(0), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_used(&s), 0);
+}
+
+int main(void) {
+    int unnamed = 0, unseen = 1;
+    setting_make(&s, 1, LIMIT, NULL);
+    CHECK(symlink(TEST_NVML, setting_path(&s, "libnvidia-ml.so.1")) == 0);
+    wait_exited(spawn(measured, NULL));
+    wait_exited(spawn(hidden, &unnamed));
+    wait_exited(spawn(hidden, &unseen));
+    wait_exited(spawn(made_elsewhere, NULL));
+    wait_exited(spawn(no_room, NULL));
+    return 0;
+}
