@@ -104,7 +104,7 @@ func (f Finder) Find() (*Driver, error) {
 			return nil, fmt.Errorf("%w: the simulated machine at %s has no %s: start it again with `divvy simgpu start`",
 				ErrNotFound, f.Instance, library)
 		}
-		return nil, fmt.Errorf("%w: no %s in LD_LIBRARY_PATH, %s or the usual folders: install the driver, or try a simulated GPU with --simgpu a100-80g",
+		return nil, fmt.Errorf("%w: no %s in LD_LIBRARY_PATH, %s or the usual folders: install the driver, or try a simulated GPU: divvy run --simgpu a100-80g -- COMMAND",
 			ErrNotFound, library, ldcache.Path)
 	}
 	return d, nil
