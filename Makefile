@@ -28,7 +28,7 @@ PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate lint test test-c test-go test-deps fuzz \
-	bench bench-mem gpu-test measurements FORCE
+	bench bench-mem bench-place gpu-test measurements FORCE
 
 include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
 
@@ -63,9 +63,11 @@ fuzz: ## each fuzz target for a moment
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
 	hack/test-deps.sh
 
-bench: bench-mem measurements ## measure everything and write docs/measurements
+bench: bench-mem bench-place measurements ## measure everything and write docs/measurements
 bench-mem: build $(B)/test/common/crash ## memory: limits, overhead, reclaim, crashes
 	$(GO) run ./test/bench/mem -build $(B)
+bench-place: ## allocator: packing of public traces, decisions per second
+	$(GO) run ./test/bench/place
 measurements: ## the table for people from docs/measurements/*.json
 	$(GO) run ./test/bench/table docs/measurements
 

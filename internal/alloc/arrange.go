@@ -46,7 +46,7 @@ func (inv *Inventory) arrange(c *class, node int) (a arrangement, cause Cause) {
 	s := arranger{node: n, record: r, request: &c.request, wanted: c.request.Count}
 	shares := 1
 	if c.request.Same {
-		s.wanted, shares = min(1, s.wanted), c.request.Count
+		s.wanted, shares = min(1, s.wanted), max(1, c.request.Count)
 	}
 	for i := len(n.GPUs) - 1; i >= 0; i-- {
 		at := r.gpu[i]

@@ -29,7 +29,7 @@ func (inv *Inventory) hostRefusal(c *class) *Refusal {
 	var refusals []*Refusal
 	shares := 1
 	if r.Same {
-		shares = r.Count
+		shares = max(1, r.Count)
 	}
 	for _, i := range candidates {
 		if why := c.fits(n, i, &c.needs[0][i], shares); why != CauseNone {

@@ -76,7 +76,7 @@ const DefaultPolicy = "capacity"
 
 var policies = []Policy{
 	{Name: DefaultPolicy, Terms: []Term{Capacity{}, BestFit{}}},
-	{Name: "fragmentation", Terms: []Term{Fragmentation{Bucket: 80}, BestFit{}}},
+	{Name: "fragmentation", Terms: []Term{Fragmentation{Bucket: 20}, BestFit{}}},
 	{Name: "bestfit", Terms: []Term{BestFit{}}, tightest: true},
 	{Name: "spread", Terms: []Term{Spread{}}},
 	{Name: "topology", Terms: []Term{Topology{}, Capacity{}, BestFit{}}},

@@ -91,6 +91,9 @@ type Clustering struct{}
 func (Clustering) Name() string { return "clustering" }
 func (Clustering) bits() int    { return 7 }
 func (Clustering) score(o *option) uint64 {
+	if o.class.request.Count == 0 {
+		return 100
+	}
 	held := &o.inv.records[o.node].held
 	same, others := held[o.class.group] > 0, false
 	for g := groupShare; g < groups; g++ {

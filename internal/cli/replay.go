@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/alloc/replay"
+)
+
+// replayFlags are what `divvy replay` was asked for.
+type replayFlags struct {
+	nodes, pods, until  string
+	policies            []string
+	output, plot, churn string
+	seed                int64
+	seeds, events       int
+}
+
+func newReplayCommand(a *app) *cobra.Command {
+	f := &replayFlags{}
+	command := &cobra.Command{
+		Use:   "replay",
+		Short: "Replay a cluster's trace through the allocator",
+		Long: `Replay a cluster's trace through the allocator that places every request: pods
+arrive one by one in an order that the seed decides, and one that fits nowhere
+is dropped. With --churn they also depart. Policies: ` + strings.Join(alloc.PolicyNames(), ", ") + `.
+The files are CSV in the openb format or in ours, see docs/replay.md.`,
+		Example: `  divvy replay --nodes nodes.csv --pods pods.csv
+  divvy replay --nodes nodes.csv --pods pods.csv --policy capacity,bestfit --seeds 10 --plot out.svg
+  divvy replay --nodes nodes.csv --pods pods.csv --churn 85%`,
+		Args: noArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return a.replay(command.Context(), f)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&f.nodes, "nodes", "", "`FILE` with the cluster's nodes")
+	flags.StringVar(&f.pods, "pods", "", "`FILE` with the pods that arrive")
+	flags.StringSliceVar(&f.policies, "policy", []string{alloc.DefaultPolicy}, "`NAMES` of policies to compare")
+	flags.Int64Var(&f.seed, "seed", 42, "the first seed")
+	flags.IntVar(&f.seeds, "seeds", 1, "how many seeds to replay, in parallel")
+	flags.StringVar(&f.until, "until", "130%", "demand to arrive, in percent of the GPUs")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORM`: table or json")
+	flags.StringVar(&f.plot, "plot", "", "write curves of allocation and fragmentation to `FILE` as SVG")
+	flags.StringVar(&f.churn, "churn", "", "let pods depart too, at this `LOAD` in percent of the GPUs")
+	flags.IntVar(&f.events, "events", 100_000, "arrivals and departures with --churn")
+	return command
+}
+
+func (f *replayFlags) validate() (until, load int, err error) {
+	for _, name := range f.policies {
+		if _, err := alloc.PolicyNamed(name); err != nil {
+			return 0, 0, usage(err)
+		}
+	}
+	switch {
+	case f.nodes == "" || f.pods == "":
+		return 0, 0, usage(errors.New("give both --nodes and --pods"))
+	case f.output != "table" && f.output != "json":
+		return 0, 0, usage(fmt.Errorf("%q is no form of output: choose table or json", f.output))
+	case f.seeds < 1 || f.seeds > 10_000:
+		return 0, 0, usage(fmt.Errorf("--seeds %d: choose 1 to 10000", f.seeds))
+	case f.events < 1:
+		return 0, 0, usage(fmt.Errorf("--events %d: choose at least 1", f.events))
+	case f.churn != "" && f.plot != "":
+		return 0, 0, usage(errors.New("--plot draws what has arrived: it does not go with --churn"))
+	}
+	if until, err = percentage("--until", f.until); err != nil {
+		return 0, 0, err
+	}
+	if f.churn != "" {
+		load, err = percentage("--churn", f.churn)
+	}
+	return until, load, err
+}
+
+// percentage reads "130%" or "130".
+func percentage(flag, text string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || n < 1 || n > replay.MostUntil {
+		return 0, usage(fmt.Errorf("%s %s: give 1%% to %d%%", flag, text, replay.MostUntil))
+	}
+	return n, nil
+}
+
+func (a *app) replay(ctx context.Context, f *replayFlags) error {
+	until, load, err := f.validate()
+	if err != nil {
+		return err
+	}
+	trace, err := readTrace(f.nodes, f.pods)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(a.err, len(f.policies)*f.seeds)
+	defer bar.done()
+	if load > 0 {
+		results, err := eachRun(ctx, f, func(ctx context.Context, policy string, seed int64, progress func(int)) (replay.ChurnResult, error) {
+			return trace.Churn(ctx, replay.ChurnOptions{Policy: policy, Seed: seed, Load: load, Events: f.events, Progress: progress})
+		}, bar)
+		if err != nil {
+			return err
+		}
+		bar.done()
+		return printReplay(a, f, results, churnTable)
+	}
+	results, err := eachRun(ctx, f, func(ctx context.Context, policy string, seed int64, progress func(int)) (replay.Result, error) {
+		return trace.Run(ctx, replay.Options{
+			Policy: policy, Seed: seed, Until: until, Fragmentation: f.plot != "", Clock: time.Now,
+			Progress: func(percent int) { progress(percent * 100 / until) },
+		})
+	}, bar)
+	if err != nil {
+		return err
+	}
+	bar.done()
+	if f.plot != "" {
+		if err := writePlot(f.plot, results); err != nil {
+			return err
+		}
+	}
+	return printReplay(a, f, results, replayTable)
+}
+
+func readTrace(nodes, pods string) (*replay.Trace, error) {
+	file, err := os.Open(nodes)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	trace := &replay.Trace{}
+	if trace.Nodes, err = replay.ReadNodes(nodes, file); err != nil {
+		return nil, err
+	}
+	arrivals, err := os.Open(pods)
+	if err != nil {
+		return nil, err
+	}
+	defer arrivals.Close()
+	trace.Pods, err = replay.ReadPods(pods, arrivals, trace.Nodes)
+	return trace, err
+}
+
+func writePlot(path string, results []replay.Result) error {
+	var svg strings.Builder
+	if err := replay.Plot(&svg, results); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(svg.String()), 0o644); err != nil {
+		return fmt.Errorf("write plot: %w", err)
+	}
+	return nil
+}
+
+// eachRun makes a run for every policy and seed, as many at once as there are
+// processors, and returns them in order.
+func eachRun[R any](ctx context.Context, f *replayFlags, run func(context.Context, string, int64, func(int)) (R, error), bar *progress) ([]R, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make([]R, len(f.policies)*f.seeds)
+	faults := make(chan error, len(results))
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range results {
+		go func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			var err error
+			results[i], err = run(ctx, f.policies[i/f.seeds], f.seed+int64(i%f.seeds), func(percent int) { bar.set(i, percent) })
+			bar.set(i, 100)
+			faults <- err
+		}()
+	}
+	var first error
+	for range results {
+		if err := <-faults; err != nil && first == nil {
+			first = err
+			cancel()
+		}
+	}
+	return results, first
+}
+
+// printReplay writes a line of JSON for each run, or a table.
+func printReplay[R any](a *app, f *replayFlags, results []R, rows func([]R) table) error {
+	if f.output == "json" {
+		encoder := json.NewEncoder(a.out)
+		for _, result := range results {
+			if err := encoder.Encode(result); err != nil {
+				return fmt.Errorf("write result: %w", err)
+			}
+		}
+		return nil
+	}
+	shown := rows(results)
+	var text strings.Builder
+	shown.print(&text)
+	_, err := a.out.Write([]byte(text.String()))
+	return err
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/alloc/replay"
+)
+
+func replayFiles(t *testing.T) (nodes, pods string) {
+	t.Helper()
+	folder := t.TempDir()
+	nodes, pods = filepath.Join(folder, "nodes.csv"), filepath.Join(folder, "pods.csv")
+	for path, text := range map[string]string{
+		nodes: "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,T4\nb,96000,393216,8,G2\n",
+		pods:  "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,4000,1024,1,500\np1,8000,1024,1,1000\np2,1000,1024,0,0\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nodes, pods
+}
+
+func runReplay(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	command := newReplayCommand(&app{out: &out, err: &out})
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetArgs(args)
+	err := command.Execute()
+	return out.String(), err
+}
+
+func TestReplayPrintsAnObjectForEachSeed(t *testing.T) {
+	nodes, pods := replayFiles(t)
+	plot := filepath.Join(t.TempDir(), "out.svg")
+	out, err := runReplay(t, "--nodes", nodes, "--pods", pods, "--seeds", "2", "--policy", "capacity,bestfit", "--plot", plot, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(strings.NewReader(out))
+	var results []map[string]any
+	for decoder.More() {
+		var one map[string]any
+		if err := decoder.Decode(&one); err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, one)
+	}
+	if len(results) != 4 {
+		t.Fatalf("%d objects for two policies and two seeds", len(results))
+	}
+	for i, want := range []struct {
+		policy string
+		seed   float64
+	}{{"capacity", 42}, {"capacity", 43}, {"bestfit", 42}, {"bestfit", 43}} {
+		r := results[i]
+		if r["policy"] != want.policy || r["seed"] != want.seed {
+			t.Errorf("object %d is of %v %v", i, r["policy"], r["seed"])
+		}
+		for _, field := range []string{"allocated_percent_at_100", "allocated_percent_at_130", "decisions_per_second"} {
+			if n, ok := r[field].(float64); !ok || n <= 0 {
+				t.Errorf("%s is %v", field, r[field])
+			}
+		}
+	}
+	svg, err := os.ReadFile(plot)
+	if err != nil || !strings.HasPrefix(string(svg), "<svg ") || strings.Count(string(svg), "<polyline") != 4 {
+		t.Errorf("plot %.80s, %v", svg, err)
+	}
+}
+
+func TestReplayChurn(t *testing.T) {
+	nodes, pods := replayFiles(t)
+	out, err := runReplay(t, "--nodes", nodes, "--pods", pods, "--churn", "80%", "--events", "500", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r replay.ChurnResult
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Events != 500 || r.Load != 80 || r.Arrivals == 0 {
+		t.Errorf("%s: %+v, %v", out, r, err)
+	}
+}
+
+func TestReplayRefusesWrongUsage(t *testing.T) {
+	nodes, pods := replayFiles(t)
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{"both --nodes and --pods", []string{"--nodes", nodes}},
+		{"choose capacity", []string{"--nodes", nodes, "--pods", pods, "--policy", "best"}},
+		{"1% to 1000%", []string{"--nodes", nodes, "--pods", pods, "--until", "0"}},
+		{"1% to 1000%", []string{"--nodes", nodes, "--pods", pods, "--churn", "many"}},
+		{"table or json", []string{"--nodes", nodes, "--pods", pods, "-o", "xml"}},
+		{"choose 1 to 10000", []string{"--nodes", nodes, "--pods", pods, "--seeds", "0"}},
+		{"line 1: the columns are those of no known format", []string{"--nodes", nodes, "--pods", nodes}},
+		{"no such file", []string{"--nodes", nodes + "x", "--pods", pods}},
+	} {
+		if _, err := runReplay(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v: error %v; want %q", test.args, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,22 @@
+// Place measures how well and how quickly the allocator chooses: the published
+// procedure on the openb traces, churn, and decisions per second. It merges its
+// rows into docs/measurements/place.json.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	data := flag.String("data", "../shared/data/openb", "`FOLDER` with the openb traces")
+	out := flag.String("out", "docs/measurements/place.json", "`FILE` to merge the figures into")
+	seeds := flag.Int("seeds", 10, "seeds for each figure, from 42 on")
+	only := flag.String("only", "", "one of `packing`, baselines, churn, halves, speed")
+	flag.Parse()
+	if err := run(*data, *out, *only, *seeds); err != nil {
+		fmt.Fprintln(os.Stderr, "place:", err)
+		os.Exit(1)
+	}
+}
