@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,7 +19,8 @@ static const char *program;
 
 /* What test and children tell each other; each step is a word that only grows. */
 struct steps {
-    uint32_t charged, parent_may_die, done, parents_pid;
+    uint32_t charged, done;
+    uint64_t start_time;
 };
 static struct steps *steps;
 
@@ -231,7 +233,7 @@ static void reserve_at_the_word(void *arg) {
 
 /* The dead process's memory counts as free for all who ask, also while one of them frees it. */
 static void nobody_is_refused_while_another_reaps(void) {
-    enum { ROUNDS = 60, PROCESSES = 4 };
+    enum { ROUNDS = 30, PROCESSES = 4 };
     for (unsigned round = 0; round < ROUNDS; round++) {
         pid_t children[PROCESSES];
         begin(8 * MIB);
@@ -246,6 +248,42 @@ static void nobody_is_refused_while_another_reaps(void) {
         }
         tenant_remove(&tenant);
     }
+}
+
+static void *stay(void *arg) {
+    (void)arg;
+    await(&steps->done, 1);
+    _exit(0);
+}
+
+static void leave_a_thread(void *arg) {
+    (void)arg;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, stay, NULL) == 0);
+    steps->start_time = os_start_time();
+    reach(&steps->charged, 1);
+    syscall(SYS_exit, 0); /* this thread alone */
+}
+
+/* A process of which only parts are left has not closed its files; a zombie has, and so has whoever
+ * bears its number later. */
+static void knows_who_is_leaving(void) {
+    begin(8 * MIB);
+    CHECK(!os_process_exiting(getpid(), os_start_time()));
+    pid_t child = spawn(leave_a_thread, NULL);
+    await(&steps->charged, 1);
+    uint64_t end = os_now_ns() + 10000000000u;
+    while (!os_process_exiting(child, steps->start_time)) {
+        CHECK(os_now_ns() < end);
+    }
+    CHECK(!os_process_exiting(child, steps->start_time + 1));
+    reach(&steps->done, 1);
+    siginfo_t info;
+    CHECK(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0);
+    CHECK(!os_process_exiting(child, steps->start_time));
+    wait_exited(child);
+    CHECK(!os_process_exiting(child, steps->start_time));
+    tenant_remove(&tenant);
 }
 
 static bool check_self(const dv_process *process, void *arg) {
@@ -311,6 +349,7 @@ int main(int argc, char **argv) {
     copies_share_a_slot();
     many_start_at_once();
     nobody_is_refused_while_another_reaps();
+    knows_who_is_leaving();
     lists_processes();
     a_full_table_refuses();
     a_replaced_page_is_refused();
