@@ -347,7 +347,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *wrong,
                            CUgraphExecUpdateResult *result)
 {
-    CUgraphExecUpdateResultInfo info;
+    CUgraphExecUpdateResultInfo info = {0};
     CUresult answer = cuGraphExecUpdate_v2(exec, graph, &info);
 
     if (wrong)
