@@ -8,8 +8,9 @@
 
 #include "cuda/claim.h"
 
-/* Bytes charged for an array of this description with so many mip levels (1 for a plain array); 0 for
- * sparse and deferred arrays, which get their memory by mapping. UINT64_MAX if beyond any GPU. */
+/* Bytes charged for an array of this description with so many mip levels (1 for a plain array); 0
+ * for sparse and deferred arrays, which get their memory by mapping. UINT64_MAX if beyond any GPU.
+ */
 DV_HIDDEN uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *what, unsigned levels);
 
 /* A context has ended, and all its arrays with it. */

@@ -36,8 +36,8 @@ DV_HIDDEN bool context_known(CUcontext context, struct place *place);
 /* Forgets every handle whose memory goes to this owner. */
 DV_HIDDEN void context_forget_owner(uint32_t owner);
 
-/* Takes the note out before a driver call that may end the context, false if there is none; and puts
- * it back if the call did not. amount of the note is the usage count. */
+/* Takes the note out before a driver call that may end the context, false if there is none; and
+ * puts it back if the call did not. amount of the note is the usage count. */
 DV_HIDDEN bool context_take(CUcontext context, record *note);
 DV_HIDDEN void context_put_back(CUcontext context, record note);
 

@@ -67,7 +67,8 @@ static unsigned ask_driver(struct identity *devices) {
 }
 
 /* The device's number in the share if it is what was chosen, else -1. */
-static int match(const dv_share *share, const struct choice *choice, const struct identity *device) {
+static int match(const dv_share *share, const struct choice *choice,
+                 const struct identity *device) {
     int number = dv_share_find(share, (const uint8_t *)device->gpu.bytes);
     if (number < 0) {
         number = dv_share_find(share, (const uint8_t *)device->uuid.bytes);

@@ -2,16 +2,17 @@
  * The GPUs that the program sees: the driver's devices that are in the share and that the program's
  * CUDA_VISIBLE_DEVICES leaves, in that order.
  *
- * The driver is made to see just these by its own variable. Where it shows more or another order all
- * the same, devices are matched by UUID, so that nothing but a granted GPU is counted or handed out.
+ * The driver is made to see just these by its own variable. Where it shows more or another order
+ * all the same, devices are matched by UUID, so that nothing but a granted GPU is counted or handed
+ * out.
  */
 #ifndef DIVVY_CUDA_DEVICE_H
 #define DIVVY_CUDA_DEVICE_H
 
 #include "cuda/driver.h"
 
-/* The device's number in the share; -1 if it is not in the share or not shown. Asks the driver which
- * devices it has if no cuInit of ours has. */
+/* The device's number in the share; -1 if it is not in the share or not shown. Asks the driver
+ * which devices it has if no cuInit of ours has. */
 DV_HIDDEN int device_number(CUdevice device);
 
 /* The driver's device for a number in the share, the inverse of device_number. False if none. */

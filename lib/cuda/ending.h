@@ -6,7 +6,8 @@
 
 #include "cuda/context.h"
 
-/* The driver has destroyed a context: gives back the charges of all that it owned, and its overhead. */
+/* The driver has destroyed a context: gives back the charges of all that it owned, and its
+ * overhead. */
 DV_HIDDEN void context_ended(struct place place);
 
 /* The same for the memory alone. */

@@ -62,8 +62,8 @@ static bool exchange(const char *entry) {
     return true;
 }
 
-/* Somebody set a variable meanwhile, and the C library has made an array of its own out of ours: only
- * our entry is taken back there. */
+/* Somebody set a variable meanwhile, and the C library has made an array of its own out of ours:
+ * only our entry is taken back there. */
 static void repair(char **array) {
     for (char **e = array; e != NULL && *e != NULL; e++) {
         if (*e != shown) {

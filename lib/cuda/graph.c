@@ -166,8 +166,8 @@ static uint32_t period(unsigned device) {
     return 1 + __atomic_load_n(&memory[device].trims, __ATOMIC_RELAXED) % OWNER_MAX;
 }
 
-/* What a launch may add on a device. Memory that a graph had stays reserved until it is trimmed, but
- * graphs that shared it one after the other need their own when they run at once. */
+/* What a launch may add on a device. Memory that a graph had stays reserved until it is trimmed,
+ * but graphs that shared it one after the other need their own when they run at once. */
 static uint64_t growth_of(unsigned device, record note) {
     uint64_t all = __atomic_load_n(&memory[device].need, __ATOMIC_RELAXED);
     uint64_t held = __atomic_load_n(&memory[device].held.held, __ATOMIC_RELAXED);
@@ -193,8 +193,7 @@ CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec 
     settle_all(claim);
     for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_DEVICES_MAX; i++) {
         record note;
-        if (claim->open >> i & 1 &&
-            table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
+        if (claim->open >> i & 1 && table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             note.owner = period(i) & OWNER_MAX;
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
         }

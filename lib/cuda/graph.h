@@ -3,9 +3,9 @@
  * which the driver keeps for later launches until it is trimmed.
  *
  * The most that an executable graph can take is the sum of its allocation nodes; that is reserved
- * before, and CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT tells after what it was. A graph launched again
- * finds its memory there; only what more graphs at once could need is reserved then. Graphs without
- * allocation nodes cost one load.
+ * before, and CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT tells after what it was. A graph launched
+ * again finds its memory there; only what more graphs at once could need is reserved then. Graphs
+ * without allocation nodes cost one load.
  */
 #ifndef DIVVY_CUDA_GRAPH_H
 #define DIVVY_CUDA_GRAPH_H
@@ -19,8 +19,8 @@ DV_HIDDEN void graph_memory_used(void);
 /* A driver call that may make the driver take memory for an executable graph. */
 struct graph_claim {
     struct claim claims[DV_DEVICES_MAX];
-    uint32_t open;                  /* by bit: devices with a claim */
-    uint64_t need[DV_DEVICES_MAX];  /* bytes of allocation nodes, when a graph is instantiated */
+    uint32_t open;                 /* by bit: devices with a claim */
+    uint64_t need[DV_DEVICES_MAX]; /* bytes of allocation nodes, when a graph is instantiated */
 };
 
 /* Before and after a graph is instantiated. */

@@ -11,8 +11,7 @@ static table arrays; /* by handle, plain and mipmapped: amount charged, owner, d
 
 /* Notes what the driver gave and settles the claim. False if there is no memory for the note. */
 static bool keep(struct claim *claim, const void *handle) {
-    record old,
-        note = record_of_bytes(claim->reserved, claim->place.owner, claim->place.device);
+    record old, note = record_of_bytes(claim->reserved, claim->place.owner, claim->place.device);
     bool had;
     bool done = claim->reserved <= GRAINS_MAX_BYTES &&
                 table_put(&arrays, (uint64_t)(uintptr_t)handle, note, &old, &had);
@@ -37,7 +36,8 @@ static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray 
     return CUDA_SUCCESS;
 }
 
-/* A function that makes `array` as `what`, of which `as3d` is the description in three dimensions. */
+/* A function that makes `array` as `what`, of which `as3d` is the description in three dimensions.
+ */
 #define MAKES_ARRAY(fn, type, as3d)                                                                \
     CUresult fn(CUarray *array, const type *what) {                                                \
         struct claim claim;                                                                        \
@@ -55,17 +55,15 @@ static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray 
     }
 
 #define PLANE(what)                                                                                \
-    {.Width = (what)->Width,                                                                       \
-     .Height = (what)->Height,                                                                     \
-     .Format = (what)->Format,                                                                     \
-     .NumChannels = (what)->NumChannels}
+    {                                                                                              \
+        .Width = (what)->Width, .Height = (what)->Height, .Format = (what)->Format,                \
+        .NumChannels = (what)->NumChannels                                                         \
+    }
 #define VOLUME(what)                                                                               \
-    {.Width = (what)->Width,                                                                       \
-     .Height = (what)->Height,                                                                     \
-     .Depth = (what)->Depth,                                                                       \
-     .Format = (what)->Format,                                                                     \
-     .NumChannels = (what)->NumChannels,                                                           \
-     .Flags = (what)->Flags}
+    {                                                                                              \
+        .Width = (what)->Width, .Height = (what)->Height, .Depth = (what)->Depth,                  \
+        .Format = (what)->Format, .NumChannels = (what)->NumChannels, .Flags = (what)->Flags       \
+    }
 
 MAKES_ARRAY(cuArrayCreate, CUDA_ARRAY_DESCRIPTOR_v1, PLANE(what))
 MAKES_ARRAY(cuArrayCreate_v2, CUDA_ARRAY_DESCRIPTOR, PLANE(what))
@@ -96,7 +94,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
     return CUDA_SUCCESS;
 }
 
-/* A function that destroys what was made above; memory mapped into a sparse one is free of it then. */
+/* A function that destroys what was made above; memory mapped into a sparse one is free of it then.
+ */
 #define DESTROYS_ARRAY(fn, type)                                                                   \
     CUresult fn(type array) {                                                                      \
         record note;                                                                               \

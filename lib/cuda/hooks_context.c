@@ -12,7 +12,8 @@ static CUresult made(struct claim *claim, CUresult result, const CUcontext *cont
     return result;
 }
 
-/* A function that makes `context` on `device`; after its parameters, the arguments for the driver. */
+/* A function that makes `context` on `device`; after its parameters, the arguments for the driver.
+ */
 #define MAKES_CONTEXT(fn, parameters, ...)                                                         \
     CUresult fn parameters {                                                                       \
         struct claim claim;                                                                        \

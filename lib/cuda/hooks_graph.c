@@ -41,9 +41,8 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
             return DV_REAL(fn)(__VA_ARGS__);                                                       \
         }                                                                                          \
         CUresult result = graph_instantiate(&claim, graph);                                        \
-        return result == CUDA_SUCCESS                                                              \
-                   ? graph_instantiated(&claim, DV_CALL(fn, __VA_ARGS__), exec)                    \
-                   : result;                                                                       \
+        return result == CUDA_SUCCESS ? graph_instantiated(&claim, DV_CALL(fn, __VA_ARGS__), exec) \
+                                      : result;                                                    \
     }
 
 INSTANTIATES(cuGraphInstantiate,

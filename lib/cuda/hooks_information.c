@@ -7,7 +7,8 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Turns the GPU's figures into the share's. Free is what the share may still take and the GPU has. */
+/* Turns the GPU's figures into the share's. Free is what the share may still take and the GPU has.
+ */
 static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
     dv_usage_t usage;
     if (dv_usage(tenant_share(), device, &usage)) {

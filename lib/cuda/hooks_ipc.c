@@ -65,12 +65,12 @@ void ipc_freed(uint64_t address) {
     struct exported export;
     if (take_export(address, &export)) {
         dv_export_drop(tenant_share(), export.key);
-        overhead_moved(export.device, -(int64_t)export.bytes);
+        overhead_moved(export.device, -(int64_t) export.bytes);
     }
 }
 
-/* Moves the charge of an allocation to the share under the handle's key. Blocks that it has in common
- * with other allocations, whose charge stays here, are charged to the share beside. */
+/* Moves the charge of an allocation to the share under the handle's key. Blocks that it has in
+ * common with other allocations, whose charge stays here, are charged to the share beside. */
 static CUresult publish(uint64_t address, const record *note, const CUipcMemHandle *handle) {
     struct claim claim;
     struct span span = span_of(address, record_bytes(*note));
@@ -94,7 +94,7 @@ static CUresult publish(uint64_t address, const record *note, const CUipcMemHand
         claim_release(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    overhead_moved(note->device, (int64_t)export.bytes);
+    overhead_moved(note->device, (int64_t) export.bytes);
     return CUDA_SUCCESS;
 }
 
@@ -124,16 +124,16 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
 
 static struct opened *find_open(const void *key, uint64_t address) {
     for (struct opened *o = opens; o < opens + EXPORTS_MAX; o++) {
-        if (o->opens != 0 && (key != NULL ? memcmp(o->key, key, sizeof o->key) == 0
-                                          : o->address == address)) {
+        if (o->opens != 0 &&
+            (key != NULL ? memcmp(o->key, key, sizeof o->key) == 0 : o->address == address)) {
             return o;
         }
     }
     return NULL;
 }
 
-/* Counts an opening of this handle; *fresh if it is the process's only one. NULL if the table is full.
- * Entries do not move. */
+/* Counts an opening of this handle; *fresh if it is the process's only one. NULL if the table is
+ * full. Entries do not move. */
 static struct opened *begin_open(const CUipcMemHandle *handle, bool *fresh) {
     lock_take(&guard);
     struct opened *open = find_open(handle->reserved, 0);

@@ -4,8 +4,8 @@
 #include "cuda/pool.h"
 #include "cuda/tenant.h"
 
-/* Rows begin at multiples of this at the most (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is smaller
- * on every GPU): only for what is reserved before the driver tells the pitch. */
+/* Rows begin at multiples of this at the most (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is
+ * smaller on every GPU): only for what is reserved before the driver tells the pitch. */
 #define PITCH_BYTES ((size_t)512)
 
 /* The driver has answered an allocation: keeps account of it, or gives it back. */
@@ -56,8 +56,8 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
     return result;
 }
 
-/* Bytes of height rows of this width before the pitch is known; a product beyond 64 bits is beyond any
- * limit too. */
+/* Bytes of height rows of this width before the pitch is known; a product beyond 64 bits is beyond
+ * any limit too. */
 static uint64_t worst_pitched(size_t width, size_t height) {
     size_t bytes;
     if (width > SIZE_MAX - PITCH_BYTES ||
@@ -146,8 +146,8 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
     return result;
 }
 
-/* What is in neither table, such as imported or external memory or nothing at all, is the driver's to
- * judge. */
+/* What is in neither table, such as imported or external memory or nothing at all, is the driver's
+ * to judge. */
 CUresult cuMemFree_v2(CUdeviceptr address) {
     struct leaving leaving;
     record note;

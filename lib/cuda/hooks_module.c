@@ -1,6 +1,6 @@
 /*
- * Modules and libraries: their code and variables are device memory of which no call tells the size.
- * It is measured after each load, when it is there, and after each unload.
+ * Modules and libraries: their code and variables are device memory of which no call tells the
+ * size. It is measured after each load, when it is there, and after each unload.
  */
 #include "cuda/overhead.h"
 
@@ -36,8 +36,8 @@ CUresult cuModuleUnload(CUmodule module) {
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit,
                            void **jit_values, unsigned jits, CUlibraryOption *options,
                            void **values, unsigned count) {
-    return measured(DV_CALL(cuLibraryLoadData, library, code, jit, jit_values, jits, options,
-                            values, count));
+    return measured(
+        DV_CALL(cuLibraryLoadData, library, code, jit, jit_values, jits, options, values, count));
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, CUjit_option *jit,

@@ -1,8 +1,9 @@
 /*
  * Stream-ordered memory and the pools it comes from.
  *
- * Nothing here waits for a stream. While a stream is captured its allocations and frees become nodes
- * of a graph, which takes memory when it is instantiated or launched (graph.c), and nothing is charged.
+ * Nothing here waits for a stream. While a stream is captured its allocations and frees become
+ * nodes of a graph, which takes memory when it is instantiated or launched (graph.c), and nothing
+ * is charged.
  */
 #include "cuda/blocks.h"
 #include "cuda/device.h"
@@ -77,8 +78,7 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 }
 
 /* Memory that did not come from a pool is there until the stream gets to the free. */
-static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note,
-                               CUstream stream) {
+static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note, CUstream stream) {
     if (result == CUDA_SUCCESS) {
         limbo_enter(address, note, stream);
     }
@@ -143,8 +143,8 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note
 STREAM_ORDERED()
 STREAM_ORDERED(_ptsz)
 
-/* The number in the share of the GPU whose memory the pool takes, -1 if it takes none. Managed memory
- * may come to a GPU wherever it was made: it counts on the current context's. */
+/* The number in the share of the GPU whose memory the pool takes, -1 if it takes none. Managed
+ * memory may come to a GPU wherever it was made: it counts on the current context's. */
 static int pool_device(const CUmemPoolProps *props) {
     struct place place;
     if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {

@@ -3,8 +3,8 @@
  * memory.
  *
  * The driver counts its uses; that it is there is remembered here, so that only the first use is
- * reserved for and only the end of the last gives back. Asking the driver for its state after a release
- * is the one way to know, as other libraries in the process release theirs too.
+ * reserved for and only the end of the last gives back. Asking the driver for its state after a
+ * release is the one way to know, as other libraries in the process release theirs too.
  */
 #include "cuda/device.h"
 #include "cuda/ending.h"

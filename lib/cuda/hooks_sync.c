@@ -25,7 +25,9 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
 
 CUresult cuCtxSynchronize(void) {
     struct place place;
-    CUresult result = DV_CALL(cuCtxSynchronize);
+    dv_depth++;
+    CUresult result = DV_REAL(cuCtxSynchronize)();
+    dv_depth--;
     if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&place) == CUDA_SUCCESS) {
         limbo_context_done(place.owner);
         pools_synchronised();

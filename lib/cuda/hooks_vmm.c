@@ -2,8 +2,8 @@
  * Virtual memory management. Memory is charged where it is made (cuMemCreate), to the GPU that the
  * call names, whatever context is current; addresses cost nothing.
  *
- * Memory imported from a descriptor is charged to the importer with its first mapping, which tells its
- * size: nobody can tell whether its maker still holds the charge.
+ * Memory imported from a descriptor is charged to the importer with its first mapping, which tells
+ * its size: nobody can tell whether its maker still holds the charge.
  */
 #include "cuda/blocks.h"
 #include "cuda/claim.h"
@@ -165,8 +165,8 @@ struct array_mapping {
 };
 _Static_assert(sizeof(struct array_mapping) == 96, "CUarrayMapInfo");
 
-/* Memory in a sparse array is charged until the array ends: an unmapping takes effect in the stream's
- * time, and the memory may be needed till then. */
+/* Memory in a sparse array is charged until the array ends: an unmapping takes effect in the
+ * stream's time, and the memory may be needed till then. */
 static void bind(const CUarrayMapInfo *list, unsigned count) {
     const struct array_mapping *mapping = (const struct array_mapping *)list;
     for (unsigned i = 0; mapping != NULL && i < count; i++) {

@@ -141,7 +141,8 @@ bool limbo_reread(void) {
         return false;
     }
     table_sweep(&in_streams, collect, &streams);
-    /* Another thread's capture in global mode forbids even a query, unless this thread is relaxed. */
+    /* Another thread's capture in global mode forbids even a query, unless this thread is relaxed.
+     */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
     for (unsigned i = 0; i < streams.size; i++) {

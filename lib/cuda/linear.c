@@ -1,171 +1,23 @@
 #include "cuda/linear.h"
 
 #include "common/share.h"
-#include "cuda/blocks.h"
 #include "cuda/ipc.h"
 #include "cuda/limbo.h"
+#include "cuda/occupancy.h"
 #include "cuda/tenant.h"
 
-/* Two kinds of records.
- *
- * A block's, under its address + 1, counts the allocations that lie in it partly or wholly. Those that lie
- * wholly in one block and belong to the block's context are counted and nothing else: what a free
- * needs to know of them is the block's. So a small allocation costs lookups among few records,
- * however many there are.
- *
- * All others (larger ones, exported ones, small ones of another context) have a record of their own
- * under their address, with their size as amount, and count in the blocks that they cover partly.
- *
- * A block's charge. The first allocation in a block brings the charge. A free takes its allocation out
- * before the driver is called and is counted as leaving until the driver has answered; as long as one
- * is leaving the driver may hold the block. So the charge of a block that only leaving frees are in is
- * OWED: it goes with the last of them. An allocation that comes meanwhile brings a charge anew. */
-static table memory;
-
-#define EXPORTED 1u /* flags of an allocation: its whole blocks are charged to the share */
-#define OWED 1u     /* flags of a block */
-
-/* The amount of a block's record: small allocations without a record, and edges of those with one. A
- * block has 8192 grains, so neither passes 16 bits. */
-#define SMALL 1u
-#define SMALL_MASK 0xffffu
-#define EDGE 0x10000u
-
-static uint64_t block_of(uint64_t address) {
-    return address & ~(BLOCK_BYTES - 1);
-}
-
-/* A block and what begins in it are in one shard. */
-static struct shard *shard_of(uint64_t address) {
-    return table_shard(&memory, address / BLOCK_BYTES);
-}
-
-static bool is_small(const struct span *span) {
-    return span->whole == 0 && span->edge_count == 1;
-}
-
-/* Counts a small allocation in its block if it can do without a record; *added is the bytes to charge
- * for the block. */
-static bool enter_small(uint64_t block, const record *note, uint64_t *added) {
-    struct shard *s = shard_of(block);
-    bool had, done = false;
-    lock_take(&s->lock);
-    record *place = shard_claim(s, block + 1, &had);
-    if (place != NULL) {
-        if ((place->amount & SMALL_MASK) == 0) {
-            place->owner = note->owner;
-            place->device = note->device;
-        }
-        if (place->owner == note->owner && place->device == note->device) {
-            *added = place->amount == 0 ? BLOCK_BYTES : 0;
-            place->amount += SMALL;
-            done = true;
-        }
-    }
-    lock_give(&s->lock);
-    return done;
-}
-
-/* Counts an edge of an allocation in a block. */
-static bool enter_edge(uint64_t block, uint64_t *added) {
-    struct shard *s = shard_of(block);
-    bool had;
-    lock_take(&s->lock);
-    record *place = shard_claim(s, block + 1, &had);
-    if (place != NULL) {
-        *added += place->amount == 0 ? BLOCK_BYTES : 0;
-        place->amount += EDGE;
-    }
-    lock_give(&s->lock);
-    return place != NULL;
-}
-
-/* Takes a count out of a block and puts it among the leaving. Returns the bytes that go with this one's
- * leaving alone: the block's charge where another is owed for it already. *owed is set if the charge
- * became owed. */
-static uint64_t begin_leaving(record *place, uint32_t count, bool *owed) {
-    place->amount -= count;
-    place->leaving++;
-    if (place->amount > 0) {
-        return 0;
-    }
-    if (place->flags & OWED) {
-        return BLOCK_BYTES;
-    }
-    place->flags |= OWED;
-    *owed = true;
-    return 0;
-}
-
-/* The driver has answered. Returns the bytes owed for the block if this was the last that was leaving. */
-static uint64_t end_leaving(struct shard *s, uint64_t block) {
-    record *place = shard_find(s, block + 1);
-    uint64_t bytes = 0;
-    if (place == NULL || --place->leaving > 0) {
-        return 0;
-    }
-    if (place->flags & OWED) {
-        place->flags &= ~OWED & 15u;
-        bytes = BLOCK_BYTES;
-    }
-    if (place->amount == 0) {
-        shard_erase(s, place);
-    }
-    return bytes;
-}
-
-static uint64_t end_leaving_block(uint64_t block) {
-    struct shard *s = shard_of(block);
-    lock_take(&s->lock);
-    uint64_t bytes = end_leaving(s, block);
-    lock_give(&s->lock);
-    return bytes;
-}
-
-/* Takes an allocation's edges out. Returns what to retire: all that becomes owed, or goes alone. */
-static uint64_t leave_edges(const struct span *span, unsigned count, uint64_t *alone) {
-    uint64_t retired = 0;
-    for (unsigned i = 0; i < count; i++) {
-        struct shard *s = shard_of(span->edges[i]);
-        lock_take(&s->lock);
-        record *place = shard_find(s, span->edges[i] + 1);
-        bool owed = false;
-        uint64_t own = place != NULL ? begin_leaving(place, EDGE, &owed) : 0;
-        lock_give(&s->lock);
-        *alone += own;
-        retired += own + (owed ? BLOCK_BYTES : 0);
-    }
-    return retired;
-}
-
-static uint64_t edges_left(const struct span *span, unsigned count) {
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < count; i++) {
-        bytes += end_leaving_block(span->edges[i]);
-    }
-    return bytes;
-}
-
-/* Takes edges out of which the driver knows nothing any more; returns the bytes to give back. */
-static uint64_t drop_edges(const struct span *span, unsigned count) {
-    uint64_t alone = 0;
-    leave_edges(span, count, &alone);
-    return alone + edges_left(span, count);
-}
+/* Allocations that are more than a count in their block have a record here, in the table of blocks,
+ * under their address: amount is the size. */
+#define EXPORTED 1u /* in its flags: its whole blocks are charged to the share */
 
 /* Enters an allocation with a record of its own; *added is the bytes to charge. False, with nothing
  * entered, if there is no memory. */
 static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
     struct span span = span_of(address, record_bytes(note));
-    struct shard *s = shard_of(address);
-    unsigned edges = 0;
+    struct shard *s = occupancy_shard(address);
     bool had;
     *added = span.whole;
-    while (edges < span.edge_count && enter_edge(span.edges[edges], added)) {
-        edges++;
-    }
-    if (edges < span.edge_count) {
-        drop_edges(&span, edges);
+    if (!edges_enter(&span, added)) {
         return false;
     }
     lock_take(&s->lock);
@@ -176,17 +28,21 @@ static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
     }
     lock_give(&s->lock);
     if (place == NULL) {
-        drop_edges(&span, edges);
+        edges_drop(&span);
         return false;
     }
     if (had) {
-        /* The driver gave an address that we still have: what was there ended without our seeing it,
-         * in a stream's time or by the end of a context that we were not told of. */
+        /* The driver gave an address that we still have: what was there ended without our seeing
+         * it, in a stream's time or by the end of a context that we were not told of. */
         struct span gone = span_of(address, record_bytes(old));
         limbo_reused(address);
-        claim_release(old.device, gone.whole + drop_edges(&gone, gone.edge_count));
+        claim_release(old.device, gone.whole + edges_drop(&gone));
     }
     return true;
+}
+
+static bool is_small(const struct span *span) {
+    return span->whole == 0 && span->edge_count == 1;
 }
 
 bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes) {
@@ -195,33 +51,31 @@ bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes) {
     bool done = false;
     if (bytes <= GRAINS_MAX_BYTES) {
         record note = record_of_bytes(bytes, claim->place.owner, claim->place.device);
-        done = (is_small(&span) && enter_small(span.edges[0], &note, &added)) ||
+        done = (is_small(&span) && small_enter(span.edges[0], &note, &added)) ||
                enter_recorded(address, note, &added);
     }
     claim_settle(claim, done ? added : 0);
     return done;
 }
 
-/* Takes a small allocation out, or the record of another. */
+/* Takes a small allocation out, or the record of another. *retired is what it frees of its block.
+ */
 static bool take(struct leaving *leaving, uint64_t *retired) {
-    uint64_t block = block_of(leaving->address);
-    struct shard *s = shard_of(block);
-    bool owed = false, found = true;
+    struct shard *s = occupancy_shard(leaving->address);
+    bool owed = false;
     lock_take(&s->lock);
     record *own = shard_find(s, leaving->address);
-    record *place = own == NULL ? shard_find(s, block + 1) : NULL;
+    record *block = own == NULL ? small_find(s, leaving->address) : NULL;
     if (own != NULL) {
         leaving->note = *own;
         shard_erase(s, own);
-    } else if (place != NULL && (place->amount & SMALL_MASK) != 0) {
-        leaving->note = record_make(0, place->owner, place->device);
-        leaving->bytes = begin_leaving(place, SMALL, &owed);
-    } else {
-        found = false;
+    } else if (block != NULL) {
+        leaving->note = record_make(0, block->owner, block->device);
+        leaving->bytes = small_leave(block, &owed);
     }
     lock_give(&s->lock);
     *retired = leaving->bytes + (owed ? BLOCK_BYTES : 0);
-    return found;
+    return own != NULL || block != NULL;
 }
 
 bool linear_take(uint64_t address, struct leaving *leaving) {
@@ -232,10 +86,9 @@ bool linear_take(uint64_t address, struct leaving *leaving) {
     }
     if (leaving->note.amount > 0) {
         struct span span = span_of(address, record_bytes(leaving->note));
-        retired = leave_edges(&span, span.edge_count, &leaving->bytes);
         uint64_t whole = leaving->note.flags & EXPORTED ? 0 : span.whole;
+        retired = whole + edges_leave(&span, &leaving->bytes);
         leaving->bytes += whole;
-        retired += whole;
     }
     if (retired > 0) {
         dv_retire(tenant_share(), leaving->note.device, retired);
@@ -246,10 +99,10 @@ bool linear_take(uint64_t address, struct leaving *leaving) {
 /* Ends the leaving; returns the bytes, retired by now, that go with it. */
 static uint64_t leave(const struct leaving *leaving) {
     if (leaving->note.amount == 0) {
-        return leaving->bytes + end_leaving_block(block_of(leaving->address));
+        return leaving->bytes + block_left(block_of(leaving->address));
     }
     struct span span = span_of(leaving->address, record_bytes(leaving->note));
-    return leaving->bytes + edges_left(&span, span.edge_count);
+    return leaving->bytes + edges_left(&span);
 }
 
 static void forget_export(const struct leaving *leaving) {
@@ -270,7 +123,7 @@ void linear_put_back(const struct leaving *leaving) {
     record note = leaving->note;
     uint64_t added = 0;
     bool small = note.amount == 0;
-    bool done = small && enter_small(block_of(leaving->address), &note, &added);
+    bool done = small && small_enter(block_of(leaving->address), &note, &added);
     if (!done) {
         /* A small one whose block is another context's by now needs a record; one grain will do.
          * Without memory for it, what is retired stays charged, as the driver holds it. */
@@ -287,13 +140,10 @@ void linear_put_back(const struct leaving *leaving) {
 }
 
 bool linear_find(uint64_t address, record *note) {
-    struct shard *s = shard_of(address);
+    struct shard *s = occupancy_shard(address);
     lock_take(&s->lock);
     const record *place = shard_find(s, address);
-    if (place == NULL) {
-        place = shard_find(s, block_of(address) + 1);
-        place = place != NULL && (place->amount & SMALL_MASK) != 0 ? place : NULL;
-    }
+    place = place != NULL ? place : small_find(s, address);
     if (place != NULL) {
         *note = *place;
     }
@@ -309,10 +159,10 @@ static bool record_small(uint64_t address, uint64_t bytes, const record *small) 
     if (!enter_recorded(address, note, &added)) {
         return false;
     }
-    struct shard *s = shard_of(address);
+    struct shard *s = occupancy_shard(address);
     lock_take(&s->lock);
-    record *block = shard_find(s, block_of(address) + 1);
-    if (block != NULL && (block->amount & SMALL_MASK) != 0) {
+    record *block = small_find(s, address);
+    if (block != NULL) {
         block->amount -= SMALL; /* the record's edge keeps the block */
     }
     lock_give(&s->lock);
@@ -320,16 +170,16 @@ static bool record_small(uint64_t address, uint64_t bytes, const record *small) 
 }
 
 bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note) {
-    struct shard *s = shard_of(address);
+    struct shard *s = occupancy_shard(address);
     bool fresh = false, small = false;
     lock_take(&s->lock);
     record *own = shard_find(s, address);
-    record *block = shard_find(s, block_of(address) + 1);
+    record *block = small_find(s, address);
     if (own != NULL) {
         fresh = (own->flags & EXPORTED) == 0;
         own->flags |= EXPORTED;
         *note = *own;
-    } else if (block != NULL && (block->amount & SMALL_MASK) != 0) {
+    } else if (block != NULL) {
         *note = *block;
         small = true;
     }
@@ -342,7 +192,7 @@ bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note) {
 }
 
 void linear_unmark_exported(uint64_t address) {
-    struct shard *s = shard_of(address);
+    struct shard *s = occupancy_shard(address);
     lock_take(&s->lock);
     record *own = shard_find(s, address);
     if (own != NULL) {
@@ -351,8 +201,8 @@ void linear_unmark_exported(uint64_t address) {
     lock_give(&s->lock);
 }
 
-/* What a context leaves behind: small allocations are taken out at once, those with a record a batch at
- * a time, because a visit holds one shard's lock and they may be in several. */
+/* What a context leaves behind: small allocations are taken out at once, those with a record a
+ * batch at a time, because a visit holds one shard's lock and they may be in several. */
 struct legacy {
     uint32_t owner;
     unsigned size;
@@ -380,7 +230,7 @@ void linear_context_ended(uint32_t owner) {
     struct legacy legacy = {.owner = owner};
     do {
         legacy.size = 0;
-        table_sweep(&memory, leave_with_context, &legacy);
+        table_sweep(&occupancy, leave_with_context, &legacy);
         for (unsigned i = 0; i < legacy.size; i++) {
             struct leaving leaving;
             if (linear_take(legacy.addresses[i], &leaving)) {
@@ -394,5 +244,5 @@ void linear_context_ended(uint32_t owner) {
 }
 
 void linear_forked(void) {
-    table_forget(&memory);
+    table_forget(&occupancy);
 }

@@ -1,6 +1,6 @@
 /*
- * Allocations that are known by their address: linear, pitched and managed memory, and the blocks that
- * they touch.
+ * Allocations that are known by their address: linear, pitched and managed memory, and the blocks
+ * that they touch.
  */
 #ifndef DIVVY_CUDA_LINEAR_H
 #define DIVVY_CUDA_LINEAR_H
@@ -8,8 +8,8 @@
 #include "cuda/claim.h"
 #include "cuda/table.h"
 
-/* Notes what the driver gave for the claim and settles it. False if there is no memory for the note:
- * the claim is settled to nothing, and the caller gives the memory back to the driver. */
+/* Notes what the driver gave for the claim and settles it. False if there is no memory for the
+ * note: the claim is settled to nothing, and the caller gives the memory back to the driver. */
 DV_HIDDEN bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes);
 
 /* An allocation that is being freed. */
@@ -27,8 +27,8 @@ DV_HIDDEN void linear_freed(const struct leaving *leaving);
 /* The driver refused. */
 DV_HIDDEN void linear_put_back(const struct leaving *leaving);
 
-/* Tells owner and device of an allocation, if it is one of these. A small one is known by its block: any
- * address in it counts, and the driver judges it. */
+/* Tells owner and device of an allocation, if it is one of these. A small one is known by its
+ * block: any address in it counts, and the driver judges it. */
 DV_HIDDEN bool linear_find(uint64_t address, record *note);
 
 /* Marks the allocation of so many bytes at address, of which the share takes over the fully covered

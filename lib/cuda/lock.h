@@ -49,8 +49,8 @@ static inline void lock_take(lock *l) {
     }
 }
 
-/* A plain store frees the lock: half the price of an exchange. A waiter that came between the store and
- * the look at waiters is not woken; its sleep is short. */
+/* A plain store frees the lock: half the price of an exchange. A waiter that came between the store
+ * and the look at waiters is not woken; its sleep is short. */
 static inline void lock_give(lock *l) {
     __atomic_store_n(&l->held, 0, __ATOMIC_RELEASE);
     if (__builtin_expect(__atomic_load_n(&l->waiters, __ATOMIC_RELAXED) != 0, 0)) {

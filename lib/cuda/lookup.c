@@ -1,11 +1,12 @@
 /*
  * cuGetProcAddress: the driver decides which version of a function a program gets, by name, CUDA
  * version and flags; where what it answers is a function that this library stands in front of, the
- * answer is ours instead. The driver's pointer tells which one it is, so its rules need not be known.
+ * answer is ours instead. The driver's pointer tells which one it is, so its rules need not be
+ * known.
  *
- * Two cases are left to the name: one driver function under several names (the pointer is not unique),
- * and a pointer that the driver exports under no name. A pointer exported under a name that we do not
- * know, such as a version newer than us, is passed on.
+ * Two cases are left to the name: one driver function under several names (the pointer is not
+ * unique), and a pointer that the driver exports under no name. A pointer exported under a name
+ * that we do not know, such as a version newer than us, is passed on.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,14 +19,15 @@ enum variant { VARIANT_none, VARIANT_ptsz, VARIANT_ptds };
 
 /* One name of the driver. */
 struct name {
-    const char *base;  /* as cuGetProcAddress is asked for it */
-    uint16_t since;    /* CUDA version / 10 */
+    const char *base; /* as cuGetProcAddress is asked for it */
+    uint16_t since;   /* CUDA version / 10 */
     uint16_t variant;
     const struct dv_forward *forward;
     void *ours;
 };
 
-#define CUDA_FN(name, base, since, variant, kind) DV_HIDDEN extern struct dv_forward dv_forward_##name;
+#define CUDA_FN(name, base, since, variant, kind)                                                  \
+    DV_HIDDEN extern struct dv_forward dv_forward_##name;
 #include "abi/cuda_names.inc"
 #undef CUDA_FN
 
@@ -96,7 +98,8 @@ static const struct slot *find(const void *real) {
 }
 
 /* The newest version of a function that a program of this CUDA version may have; the variant for a
- * default stream per thread only if asked for. With `real`, only names that the driver has for it. */
+ * default stream per thread only if asked for. With `real`, only names that the driver has for it.
+ */
 static const struct name *by_name(const char *base, int version, cuuint64_t flags,
                                   const void *real) {
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;

@@ -46,8 +46,8 @@ static void load(void) {
         }
         dlerror();
     }
-    bool ready = init != NULL && found.find != NULL && found.processes != NULL &&
-                 init() == NVML_SUCCESS;
+    bool ready =
+        init != NULL && found.find != NULL && found.processes != NULL && init() == NVML_SUCCESS;
     if (ready) {
         __atomic_store_n(&nvml.find, found.find, __ATOMIC_RELAXED);
         __atomic_store_n(&nvml.processes, found.processes, __ATOMIC_RELAXED);

@@ -1,6 +1,6 @@
 /*
- * A figure that the driver keeps of memory it holds for itself (a pool, the memory of graphs), and the
- * charge that follows it.
+ * A figure that the driver keeps of memory it holds for itself (a pool, the memory of graphs), and
+ * the charge that follows it.
  */
 #ifndef DIVVY_CUDA_METER_H
 #define DIVVY_CUDA_METER_H

@@ -4,8 +4,8 @@
 
 /* Labels around the jumps, so that lookup.c can tell a jump from a function of ours. */
 #define LABEL(name)                                                                                \
-    __asm__(".pushsection .text.dv_forward,\"ax\"\n"                                              \
-            "\t.globl " #name "\n\t.hidden " #name "\n" #name ":\n"                               \
+    __asm__(".pushsection .text.dv_forward,\"ax\"\n"                                               \
+            "\t.globl " #name "\n\t.hidden " #name "\n" #name ":\n"                                \
             ".popsection\n");
 
 LABEL(forwards_begin)

@@ -23,8 +23,8 @@ struct object {
     uint32_t next; /* of the unused, place + 1 */
 };
 
-/* A file descriptor that an object was exported as. Its file's identity tells whether the number still
- * means the export: descriptors are closed without our seeing it. */
+/* A file descriptor that an object was exported as. Its file's identity tells whether the number
+ * still means the export: descriptors are closed without our seeing it. */
 struct export {
     uint32_t object; /* place + 1; 0: unused */
     int fd;
@@ -190,8 +190,8 @@ bool object_mapped(const struct object_use *use, uint64_t address, uint64_t byte
     return kept;
 }
 
-/* The mapping at or after `address` in a range; false if there is none. Mappings begin at multiples of
- * a block, and a range is made of whole mappings. */
+/* The mapping at or after `address` in a range; false if there is none. Mappings begin at multiples
+ * of a block, and a range is made of whole mappings. */
 static bool next_mapping(uint64_t *address, uint64_t end, record *note) {
     for (; *address < end; *address += BLOCK_BYTES) {
         if (table_get(&mappings, *address, note)) {

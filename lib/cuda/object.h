@@ -2,8 +2,8 @@
  * Physical memory of the virtual memory management functions: one object per cuMemCreate or import.
  *
  * The memory lives as long as a handle to it is held (each cuMemCreate, cuMemRetainAllocationHandle
- * and import gives one hold), it is mapped somewhere, or a file descriptor that it was exported as is
- * open. The charge lives exactly as long.
+ * and import gives one hold), it is mapped somewhere, or a file descriptor that it was exported as
+ * is open. The charge lives exactly as long.
  */
 #ifndef DIVVY_CUDA_OBJECT_H
 #define DIVVY_CUDA_OBJECT_H
@@ -16,13 +16,14 @@
 
 typedef uint64_t object_handle; /* the driver's CUmemGenericAllocationHandle */
 
-/* Bytes of objects that ended, per GPU: added to by the functions below, given back by the caller. */
+/* Bytes of objects that ended, per GPU: added to by the functions below, given back by the caller.
+ */
 struct ended {
     uint64_t bytes[DV_DEVICES_MAX];
 };
 
-/* Notes the memory behind a new handle, already charged with so many bytes (0 for an import, whose size
- * is not known yet). False if there is no memory for the note. */
+/* Notes the memory behind a new handle, already charged with so many bytes (0 for an import, whose
+ * size is not known yet). False if there is no memory for the note. */
 DV_HIDDEN bool object_create(object_handle handle, unsigned device, uint64_t bytes);
 
 /* A driver call about to release a handle: takes its hold away. object_released says how the call

@@ -15,7 +15,8 @@ static struct {
     int64_t moved;     /* bytes charged to the share as exports */
 } figures[DV_DEVICES_MAX];
 
-/* Bytes that this process is charged for its allocations, and those for which calls are under way. */
+/* Bytes that this process is charged for its allocations, and those for which calls are under way.
+ */
 static dv_own_t own_figures(unsigned device) {
     dv_own_t own;
     dv_own(tenant_share(), device, &own);
@@ -61,8 +62,8 @@ static void count(unsigned device, int delta) {
     lock_give(&figures[device].lock);
 }
 
-/* Once measured, the figure is the driver's also when no context of ours is left: another copy of the
- * library in this process may have some. */
+/* Once measured, the figure is the driver's also when no context of ours is left: another copy of
+ * the library in this process may have some. */
 static void update(unsigned device) {
     uint64_t bytes;
     if (!measure(device, &bytes)) {

@@ -2,16 +2,17 @@
  * What contexts and modules take of a GPU beside what was asked for.
  *
  * Before a context is made the configured estimate is reserved; after it, what the driver's NVML
- * reports for this process less what is charged otherwise becomes its overhead, or the estimate where
- * NVML hides the figure. Loading a module or changing a context's limits measures again. Growth
- * found by measuring is charged even past the limit and so refuses what comes after it.
+ * reports for this process less what is charged otherwise becomes its overhead, or the estimate
+ * where NVML hides the figure. Loading a module or changing a context's limits measures again.
+ * Growth found by measuring is charged even past the limit and so refuses what comes after it.
  */
 #ifndef DIVVY_CUDA_OVERHEAD_H
 #define DIVVY_CUDA_OVERHEAD_H
 
 #include "cuda/claim.h"
 
-/* Around a driver call that may make a context: reserves, and settles with made = whether it did. */
+/* Around a driver call that may make a context: reserves, and settles with made = whether it did.
+ */
 DV_HIDDEN CUresult overhead_open(struct claim *claim, CUdevice device);
 DV_HIDDEN void overhead_settle(struct claim *claim, bool made);
 

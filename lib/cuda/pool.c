@@ -9,15 +9,16 @@
 #include "cuda/tenant.h"
 
 #define POOLS_MAX 1024u
-#define STEP_BYTES ((uint64_t)32 << 20) /* what the driver grows a pool by, if the share does not say */
+#define STEP_BYTES                                                                                 \
+    ((uint64_t)32 << 20) /* what the driver grows a pool by, if the share does not say */
 
 struct pool {
     CUmemoryPool handle; /* NULL while and after it is destroyed */
     unsigned device;     /* number in the share */
     bool used;
     bool destroyed;
-    bool charged;     /* its memory is this process's and on a GPU */
-    uint64_t in_use;  /* allocations not yet freed */
+    bool charged;    /* its memory is this process's and on a GPU */
+    uint64_t in_use; /* allocations not yet freed */
     struct meter kept;
 };
 

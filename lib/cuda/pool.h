@@ -23,8 +23,8 @@ struct pool;
  * to be charged: on the host, or another process's, of which imports are charged one by one. */
 DV_HIDDEN struct pool *pool_note(CUmemoryPool handle, unsigned device, bool charged);
 
-/* The pool with this handle; one that this library did not see made is noted. NULL if the driver does
- * not know it, there is no room to note it, or it is on a GPU outside the share. */
+/* The pool with this handle; one that this library did not see made is noted. NULL if the driver
+ * does not know it, there is no room to note it, or it is on a GPU outside the share. */
 DV_HIDDEN struct pool *pool_find(CUmemoryPool handle);
 
 /* Around an allocation. */
@@ -40,8 +40,8 @@ DV_HIDDEN void pool_freed(record note);
 /* Charges what the pool keeps now. True if less than before. */
 DV_HIDDEN bool pool_reread(CUmemoryPool handle);
 
-/* Before and after the driver destroys a pool: from before on it is not read. What is in use keeps the
- * pool's memory until it is freed. NULL if the pool is not known. */
+/* Before and after the driver destroys a pool: from before on it is not read. What is in use keeps
+ * the pool's memory until it is freed. NULL if the pool is not known. */
 DV_HIDDEN struct pool *pool_ending(CUmemoryPool handle);
 DV_HIDDEN void pool_ended(struct pool *pool, CUmemoryPool handle, bool destroyed);
 

@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-/* Asks the driver what pools and graphs of the device hold now and charges that. True if charges were
- * given back. */
+/* Asks the driver what pools and graphs of the device hold now and charges that. True if charges
+ * were given back. */
 DV_HIDDEN bool reread_device(unsigned device);
 
 #endif

@@ -9,8 +9,8 @@
 /* The GPU and context of a stream; the default streams are those of the current context. */
 DV_HIDDEN CUresult stream_place(CUstream stream, struct place *place);
 
-/* Whether work given to the stream is being captured into a graph; _ptsz with the meaning that NULL has
- * for a default stream per thread. Waits for nothing and ends no capture. */
+/* Whether work given to the stream is being captured into a graph; _ptsz with the meaning that NULL
+ * has for a default stream per thread. Waits for nothing and ends no capture. */
 DV_HIDDEN bool stream_captured(CUstream stream);
 DV_HIDDEN bool stream_captured_ptsz(CUstream stream);
 

@@ -1,9 +1,9 @@
 /*
  * A concurrent map from a 64-bit key (a device address, a driver handle) to a small record.
  *
- * Split into shards, each an open-addressing table under its own lock, so that threads seldom meet and
- * a lookup touches two cache lines. Memory comes from mmap, never from malloc: a program's allocator
- * may itself call CUDA. Keys are never 0.
+ * Split into shards, each an open-addressing table under its own lock, so that threads seldom meet
+ * and a lookup touches two cache lines. Memory comes from mmap, never from malloc: a program's
+ * allocator may itself call CUDA. Keys are never 0.
  */
 #ifndef DIVVY_CUDA_TABLE_H
 #define DIVVY_CUDA_TABLE_H
@@ -13,8 +13,8 @@
 
 #include "cuda/lock.h"
 
-/* What the tables hold; each user says what the fields mean to it. Kept small: with many records the
- * cache lines touched are what a lookup costs. */
+/* What the tables hold; each user says what the fields mean to it. Kept small: with many records
+ * the cache lines touched are what a lookup costs. */
 typedef struct record {
     uint32_t amount; /* a count, or bytes in grains */
     uint32_t owner : 24;
@@ -23,8 +23,8 @@ typedef struct record {
     uint32_t leaving; /* uses that are ending */
 } record;
 
-/* The driver aligns device memory to 256 bytes at least, so that an amount rounded up to grains touches
- * no block that the bytes do not. */
+/* The driver aligns device memory to 256 bytes at least, so that an amount rounded up to grains
+ * touches no block that the bytes do not. */
 #define GRAIN_BYTES 256u
 #define GRAINS_MAX_BYTES ((uint64_t)UINT32_MAX * GRAIN_BYTES) /* 1 TiB */
 #define OWNER_MAX ((UINT32_C(1) << 24) - 1)
@@ -63,9 +63,9 @@ static inline uint64_t table_hash(uint64_t n) {
     return n * 0x9e3779b97f4a7c15u;
 }
 
-/* Several steps under one lock: the shard of a group of keys, and what can be done while it is held.
- * A key must always be used with the same group; the functions on whole tables below use the key as
- * its own group. */
+/* Several steps under one lock: the shard of a group of keys, and what can be done while it is
+ * held. A key must always be used with the same group; the functions on whole tables below use the
+ * key as its own group. */
 static inline struct shard *table_shard(struct table *t, uint64_t group) {
     return &t->shards[table_hash(group) >> 58];
 }
@@ -87,14 +87,14 @@ bool table_take(table *t, uint64_t key, record *value);
 /* Copies the record; false if there is nothing under the key. */
 bool table_get(table *t, uint64_t key, record *value);
 
-/* Adds 1 to the amount of the record, which is made as `fresh`, with amount 1, if absent. False if there
- * is no memory. */
+/* Adds 1 to the amount of the record, which is made as `fresh`, with amount 1, if absent. False if
+ * there is no memory. */
 bool table_count_up(table *t, uint64_t key, record fresh);
 /* Takes 1 away and removes the record at 0. False if there is none. */
 bool table_count_down(table *t, uint64_t key);
 
-/* Calls visit for every record, one shard's lock held: it must not call the driver or this table, but
- * may change the record. Removes those for which it returns true. */
+/* Calls visit for every record, one shard's lock held: it must not call the driver or this table,
+ * but may change the record. Removes those for which it returns true. */
 void table_sweep(table *t, bool (*visit)(uint64_t key, record *value, void *arg), void *arg);
 
 /* Forgets everything and frees the locks, for the child of a fork: other threads may have been in

@@ -7,8 +7,8 @@
 #include "abi/cuda_types.h"
 #include "common/share.h"
 
-/* Opens the share unless it is open. CUDA_ERROR_SYSTEM_NOT_READY if its pages are missing, damaged or
- * of another version: nothing may then be allocated. The next call tries again. */
+/* Opens the share unless it is open. CUDA_ERROR_SYSTEM_NOT_READY if its pages are missing, damaged
+ * or of another version: nothing may then be allocated. The next call tries again. */
 CUresult tenant_open(void);
 
 /* The share; NULL while it is not open. */

@@ -3,8 +3,8 @@
  *
  * The value is read as the driver documents it, with the share in the place of the machine: a list
  * of indices into the share, of UUIDs ("GPU-" and enough digits to be the only one) or of MIG
- * instances; the first entry that names nothing ends the list; one named twice voids it. No value can
- * name a GPU outside the share. Pure functions.
+ * instances; the first entry that names nothing ends the list; one named twice voids it. No value
+ * can name a GPU outside the share. Pure functions.
  */
 #ifndef DIVVY_CUDA_VISIBLE_H
 #define DIVVY_CUDA_VISIBLE_H

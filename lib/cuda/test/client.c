@@ -1,5 +1,5 @@
-/* A program that takes all the memory it gets, loading the driver in the way that its argument names, and
- * says how many MiB it was. It knows nothing of Divvy. */
+/* A program that takes all the memory it gets, loading the driver in the way that its argument
+ * names, and says how many MiB it was. It knows nothing of Divvy. */
 #define _GNU_SOURCE
 #include "abi/cuda_functions.h"
 
@@ -17,15 +17,15 @@ struct driver {
     CUresult (*alloc)(CUdeviceptr *, size_t);
 };
 
-static void fail(const char *what, int result) {
-    fprintf(stderr, "%s: %d %s\n", what, result, result < 0 ? dlerror() : "");
+static void fail(const char *what, CUresult result) {
+    fprintf(stderr, "%s: %u\n", what, (unsigned)result);
     exit(1);
 }
 
 static void find(void *library, const char *name, void *function) {
     void *found = dlsym(library, name);
     if (found == NULL) {
-        fail(name, -1);
+        fail(name, CUDA_ERROR_NOT_FOUND);
     }
     *(void **)function = found;
 }
@@ -40,7 +40,7 @@ static struct driver from(void *library) {
 
 static void *opened(void *library) {
     if (library == NULL) {
-        fail("libcuda.so.1", -1);
+        fail(dlerror(), CUDA_ERROR_NOT_FOUND);
     }
     return library;
 }

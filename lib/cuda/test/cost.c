@@ -1,5 +1,6 @@
-/* Prints what this library adds to calls: nanoseconds per allocate+free pair with 1 and with 50,000 live
- * allocations, per call that is only passed on, and of cuInit. Not a test: the machine's load shows. */
+/* Prints what this library adds to calls: nanoseconds per allocate+free pair with 1 and with 50,000
+ * live allocations, per call that is only passed on, and of cuInit. Not a test: the machine's load
+ * shows. */
 #define _GNU_SOURCE
 #include "cuda/test/setting.h"
 

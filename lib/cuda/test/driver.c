@@ -25,16 +25,16 @@ static bool initialised;
 static struct CUctx_st primaries[FAKE_GPUS];
 static int primary_users[FAKE_GPUS];
 
-/* A block is unused, part of a large allocation, or cut into slots of one size, of which the free ones are
- * chained. Blocks of a size that have free slots are chained too. */
+/* A block is unused, part of a large allocation, or cut into slots of one size, of which the free
+ * ones are chained. Blocks of a size that have free slots are chained too. */
 #define SLOT_MIN 512u
 #define SIZES 12 /* 512 bytes to 1 MiB */
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block {
     bool used;
-    size_t large;            /* bytes, at the first block of a large allocation */
+    size_t large; /* bytes, at the first block of a large allocation */
     unsigned size, live, made;
-    unsigned free_slot;      /* number + 1 */
+    unsigned free_slot; /* number + 1 */
     struct block *next, *prev;
 } blocks[BLOCKS], partial[SIZES];
 static uint16_t next_slot[BLOCKS][BLOCK / SLOT_MIN];
@@ -362,8 +362,7 @@ static CUresult free_inside(CUdeviceptr address) {
 }
 
 /* The driver's own function, also where the dynamic linker finds another of that name first. */
-#define OWN(fn)                                                                                    \
-    extern __typeof__(fn) own_##fn __attribute__((alias(#fn), visibility("hidden")));
+#define OWN(fn) extern __typeof__(fn) own_##fn __attribute__((alias(#fn), visibility("hidden")));
 OWN(cuMemAlloc_v2)
 OWN(cuMemAlloc_v9)
 OWN(cuMemAdvise)

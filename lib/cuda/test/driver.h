@@ -1,6 +1,6 @@
 /*
- * A driver for tests of how calls find their way: it has a few functions, keeps true figures, and does
- * on request what real drivers do rarely. What memory really does is tested with simgpu.
+ * A driver for tests of how calls find their way: it has a few functions, keeps true figures, and
+ * does on request what real drivers do rarely. What memory really does is tested with simgpu.
  */
 #ifndef DIVVY_CUDA_TEST_DRIVER_H
 #define DIVVY_CUDA_TEST_DRIVER_H
@@ -13,17 +13,17 @@
 /* Found in the driver by the name fake_driver. UUID of GPU i: sixteen times i + 1. */
 struct fake_driver {
     /* What the test asks for. */
-    CUresult alloc_result;       /* of every allocation, unless 0 */
-    CUresult free_result;        /* of every free, unless 0 */
-    int ignore_visible;          /* show all GPUs, whatever CUDA_VISIBLE_DEVICES says */
-    void (*during_init)(void);   /* called inside cuInit */
-    void (*during_alloc)(void);  /* called inside cuMemAlloc_v2 */
+    CUresult alloc_result;      /* of every allocation, unless 0 */
+    CUresult free_result;       /* of every free, unless 0 */
+    int ignore_visible;         /* show all GPUs, whatever CUDA_VISIBLE_DEVICES says */
+    void (*during_init)(void);  /* called inside cuInit */
+    void (*during_alloc)(void); /* called inside cuMemAlloc_v2 */
 
     /* What happened. */
-    char visible[2048];          /* CUDA_VISIBLE_DEVICES in cuInit, "(none)" if not set */
-    unsigned allocs, frees;      /* calls of cuMemAlloc_v2 and cuMemFree_v2 */
+    char visible[2048];     /* CUDA_VISIBLE_DEVICES in cuInit, "(none)" if not set */
+    unsigned allocs, frees; /* calls of cuMemAlloc_v2 and cuMemFree_v2 */
     CUdeviceptr last_freed;
-    size_t blocks;               /* 2 MiB blocks that allocations touch */
+    size_t blocks; /* 2 MiB blocks that allocations touch */
 };
 
 #endif

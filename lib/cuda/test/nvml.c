@@ -15,7 +15,7 @@ nvmlReturn_t nvmlInit_v2(void) {
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *handle) {
     *handle = (nvmlDevice_t)&fake_nvml;
     return strcmp(uuid, "GPU-01010101-0101-0101-0101-010101010101") == 0 ? NVML_SUCCESS
-                                                                          : NVML_ERROR_NOT_FOUND;
+                                                                         : NVML_ERROR_NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,

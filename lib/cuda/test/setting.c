@@ -69,7 +69,8 @@ void setting_make(struct setting *setting, unsigned gpus, uint64_t limit, const 
     memset(setting, 0, sizeof *setting);
     tenant_make(&setting->tenant, gpus, limit);
     for (unsigned i = 0; i < gpus; i++) {
-        setting_write(setting, i, offsetof(dv_page_device, context_bytes), &context, sizeof context);
+        setting_write(setting, i, offsetof(dv_page_device, context_bytes), &context,
+                      sizeof context);
     }
     if (made_count == 0) {
         atexit(clean_up);

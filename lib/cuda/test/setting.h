@@ -37,8 +37,7 @@ void setting_open(struct setting *setting);
 
 /* The function of a name as a program finds it, with its declared type. */
 void *setting_function(const struct setting *setting, const char *name);
-#define CUDA(setting, fn)                                                                          \
-    (__extension__(__typeof__(&fn))setting_function((setting), #fn))
+#define CUDA(setting, fn) (__extension__(__typeof__(&fn)) setting_function((setting), #fn))
 
 /* The driver's own function of a name. */
 void *setting_real(const struct setting *setting, const char *name);

@@ -1,5 +1,6 @@
 /*
- * A tenant on a simulated machine: our libraries in front of simgpu's, and what truly happens there.
+ * A tenant on a simulated machine: our libraries in front of simgpu's, and what truly happens
+ * there.
  */
 #ifndef DIVVY_CUDA_TEST_SIM_H
 #define DIVVY_CUDA_TEST_SIM_H
@@ -10,8 +11,8 @@
 #define SIM_TOTAL ((uint64_t)16 << 30)
 #define SIM_CONTEXT (4 * MIB)
 
-/* Makes a machine of SIM_GPUS GPUs and a share of `limit` bytes on each of the first so many, and opens
- * the library. GPU i has sixteen times i + 1 as its UUID. All goes when the test ends. */
+/* Makes a machine of SIM_GPUS GPUs and a share of `limit` bytes on each of the first so many, and
+ * opens the library. GPU i has sixteen times i + 1 as its UUID. All goes when the test ends. */
 void sim_make(struct setting *setting, unsigned gpus, uint64_t limit);
 
 /* The same without opening it. */

@@ -1,4 +1,5 @@
-/* Which GPUs a program sees: the share's, in the program's own choice and order, whatever it sets. */
+/* Which GPUs a program sees: the share's, in the program's own choice and order, whatever it sets.
+ */
 #define _GNU_SOURCE
 #include "cuda/test/setting.h"
 
@@ -13,9 +14,9 @@ static const char gpu_2[] = "GPU-03030303-0303-0303-0303-030303030303";
 static const char gpu_0[] = "GPU-01010101-0101-0101-0101-010101010101";
 
 struct seen {
-    const char *value;   /* CUDA_VISIBLE_DEVICES, NULL to leave it unset */
-    int count;           /* 0: cuInit says that there is no device */
-    int gpus[2];         /* the machine's numbers, in the order of ordinals */
+    const char *value; /* CUDA_VISIBLE_DEVICES, NULL to leave it unset */
+    int count;         /* 0: cuInit says that there is no device */
+    int gpus[2];       /* the machine's numbers, in the order of ordinals */
 };
 
 static void check_seen(const struct seen *want) {
@@ -120,8 +121,8 @@ int main(void) {
         {"NoDevFiles", 0, {0}},
         {gpu_0, 1, {0}},
         {"GPU-03", 1, {2}},
-        {"GPU-0", 0, {0}},                                      /* not the only one */
-        {"GPU-02020202-0202-0202-0202-020202020202", 0, {0}},   /* on the machine, not granted */
+        {"GPU-0", 0, {0}},                                    /* not the only one */
+        {"GPU-02020202-0202-0202-0202-020202020202", 0, {0}}, /* on the machine, not granted */
         {"GPU-01010101,0", 2, {0, 2}},
         {"MIG-02020202-0202-0202-0202-020202020202", 0, {0}},
         {"MIG-GPU-02020202-0202-0202-0202-020202020202/1/0", 0, {0}},

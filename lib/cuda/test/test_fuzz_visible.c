@@ -1,5 +1,6 @@
 /* CUDA_VISIBLE_DEVICES of any content shows nothing but what was granted. Built with
- * -fsanitize=fuzzer -DFUZZER it is a target for libFuzzer; else it tries many mutations by itself. */
+ * -fsanitize=fuzzer -DFUZZER it is a target for libFuzzer; else it tries many mutations by itself.
+ */
 #include "cuda/visible.h"
 
 #include <string.h>
@@ -57,10 +58,20 @@ static uint32_t random_below(uint32_t bound) {
 }
 
 static void mutate(uint8_t *bytes, size_t *size, size_t room) {
-    static const char pieces[][48] = {
-        ",", "0", "1", "2", "-1", "GPU-", "MIG-", "GPU-8f932f00-0000-0000-0000-000000000000",
-        "GPU-8f93", "MIG-GPU-abcdef02-0300-0000-0000-000000000000/1/0",
-        "MIG-8f932f00-0000-0000-0000-000000000000", "99999999999", " ", "\t"};
+    static const char pieces[][48] = {",",
+                                      "0",
+                                      "1",
+                                      "2",
+                                      "-1",
+                                      "GPU-",
+                                      "MIG-",
+                                      "GPU-8f932f00-0000-0000-0000-000000000000",
+                                      "GPU-8f93",
+                                      "MIG-GPU-abcdef02-0300-0000-0000-000000000000/1/0",
+                                      "MIG-8f932f00-0000-0000-0000-000000000000",
+                                      "99999999999",
+                                      " ",
+                                      "\t"};
     const char *piece = pieces[random_below(14)];
     size_t length = strlen(piece);
     if (random_below(3) == 0 && *size > 0) {

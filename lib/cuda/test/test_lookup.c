@@ -36,7 +36,8 @@ int main(void) {
     CHECK(ask("cuMemFreeAsync", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) ==
           ours("cuMemFreeAsync_ptsz"));
 
-    /* What we do not stand in front of is the driver's own: no jump in between, no other version. */
+    /* What we do not stand in front of is the driver's own: no jump in between, no other version.
+     */
     CHECK(ask("cuMemAdvise", 8000, 0) == setting_real(&s, "cuMemAdvise"));
     CHECK(ask("cuMemAdvise", 12020, 0) == setting_real(&s, "cuMemAdvise_v2"));
     CHECK(ask("cuLaunchKernel", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) ==
@@ -47,7 +48,8 @@ int main(void) {
     CHECK(ask("cuStreamSynchronize", 12000, 0) == ours("cuStreamSynchronize"));
     CHECK(ask("cuStreamQuery", 12000, 0) == setting_real(&s, "cuStreamQuery"));
 
-    /* A function that has no name: the name asked for decides. One whose name is newer than us: passed on. */
+    /* A function that has no name: the name asked for decides. One whose name is newer than us:
+     * passed on. */
     CHECK(ask("cuMemFree", 12000, 0) == ours("cuMemFree_v2"));
     CHECK(ask("cuMemAlloc", 14000, 0) == setting_real(&s, "cuMemAlloc_v9"));
 

@@ -1,5 +1,5 @@
-/* Memory opened by other processes: charged once within a tenant, whoever ends first, and to each of two
- * tenants. */
+/* Memory opened by other processes: charged once within a tenant, whoever ends first, and to each
+ * of two tenants. */
 #define _GNU_SOURCE
 #include "cuda/test/sim.h"
 

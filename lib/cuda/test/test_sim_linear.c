@@ -15,8 +15,8 @@ static uint32_t random_below(uint32_t bound) {
 
 /* Small, around the sizes at which the driver's ways change, and large. */
 static size_t some_size(void) {
-    static const size_t edges[] = {1, 512, 4096, 1 * MIB - 1, 1 * MIB, 1 * MIB + 1,
-                                   2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB};
+    static const size_t edges[] = {1,           512,         4096,    1 * MIB - 1, 1 * MIB,
+                                   1 * MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB};
     return random_below(2) ? 1 + random_below(3 * MIB) : edges[random_below(10)];
 }
 

@@ -1,5 +1,5 @@
-/* cuGetProcAddress over simgpu, for every name, version and meaning of the default stream: the driver's
- * choice, and ours exactly where we stand in front of what it chose. */
+/* cuGetProcAddress over simgpu, for every name, version and meaning of the default stream: the
+ * driver's choice, and ours exactly where we stand in front of what it chose. */
 #define _GNU_SOURCE
 #include "cuda/test/sim.h"
 
@@ -12,13 +12,31 @@ typedef CUresult (*lookup_fn)(const char *, void **, int, cuuint64_t,
 
 /* Functions that take, give or tell of memory, or that find others. */
 static bool must_be_ours(const char *name) {
-    static const char *const starts[] = {
-        "cuMemAlloc_", "cuMemAllocPitch_", "cuMemAllocManaged", "cuMemAllocAsync",
-        "cuMemAllocFromPoolAsync", "cuMemFree_", "cuMemFreeAsync", "cuMemCreate", "cuMemRelease",
-        "cuMemMap", "cuMemUnmap", "cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate",
-        "cuGraphInstantiate", "cuGraphLaunch", "cuIpcGetMemHandle", "cuIpcOpenMemHandle",
-        "cuMemGetInfo", "cuDeviceTotalMem", "cuDeviceGetCount", "cuCtxCreate", "cuInit",
-        "cuDevicePrimaryCtxRetain", "cuGetProcAddress"};
+    static const char *const starts[] = {"cuMemAlloc_",
+                                         "cuMemAllocPitch_",
+                                         "cuMemAllocManaged",
+                                         "cuMemAllocAsync",
+                                         "cuMemAllocFromPoolAsync",
+                                         "cuMemFree_",
+                                         "cuMemFreeAsync",
+                                         "cuMemCreate",
+                                         "cuMemRelease",
+                                         "cuMemMap",
+                                         "cuMemUnmap",
+                                         "cuArrayCreate",
+                                         "cuArray3DCreate",
+                                         "cuMipmappedArrayCreate",
+                                         "cuGraphInstantiate",
+                                         "cuGraphLaunch",
+                                         "cuIpcGetMemHandle",
+                                         "cuIpcOpenMemHandle",
+                                         "cuMemGetInfo",
+                                         "cuDeviceTotalMem",
+                                         "cuDeviceGetCount",
+                                         "cuCtxCreate",
+                                         "cuInit",
+                                         "cuDevicePrimaryCtxRetain",
+                                         "cuGetProcAddress"};
     for (unsigned i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         if (strncmp(name, starts[i], strlen(starts[i])) == 0) {
             return true;
@@ -39,8 +57,8 @@ static const struct name names[] = {
 
 static unsigned replaced, passed;
 
-/* The driver has one function for all names that it does not implement: of several names that its answer
- * may stand for, ours must be one, and none that counts may have been passed over. */
+/* The driver has one function for all names that it does not implement: of several names that its
+ * answer may stand for, ours must be one, and none that counts may have been passed over. */
 static void check_replaced(const char *base, const void *want, const void *got) {
     bool ours = false, must = false;
     for (unsigned i = 0; i < NAMES; i++) {

@@ -25,9 +25,9 @@ static void synchronise(void) {
 
 static void keep_everything(CUmemoryPool pool, bool keep) {
     cuuint64_t threshold = keep ? UINT64_MAX : 0;
-    CHECK_EQUAL(CUDA(&s, cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                                                &threshold),
-                CUDA_SUCCESS);
+    CHECK_EQUAL(
+        CUDA(&s, cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+        CUDA_SUCCESS);
 }
 
 static void default_pool_grows_and_shrinks(void) {

@@ -103,8 +103,8 @@ static void fork_after_init(void *arg) {
     CHECK_EQUAL(sim_used(&s, 0), SIM_CONTEXT);
 }
 
-/* A process that takes memory when it is told to and keeps it until it is killed. It is made before its
- * maker uses the driver, whose children cannot. */
+/* A process that takes memory when it is told to and keeps it until it is killed. It is made before
+ * its maker uses the driver, whose children cannot. */
 struct holder {
     pid_t pid;
     int go, ready;
@@ -145,8 +145,8 @@ static void end(const struct holder *holder) {
     close(holder->ready);
 }
 
-/* Neighbours that die, several at a time, do a survivor no harm: it goes on, its account stays, and what
- * they had is there before the next refusal. The name looks like a zombie's in /proc. */
+/* Neighbours that die, several at a time, do a survivor no harm: it goes on, its account stays, and
+ * what they had is there before the next refusal. The name looks like a zombie's in /proc. */
 static void neighbours_die(void *arg) {
     CUdeviceptr address, more;
     (void)arg;

@@ -1,10 +1,10 @@
-/* Processes that fight for the last bytes: the tenant never holds more than its limit, and nothing that
- * would have fitted is refused. */
+/* Processes that fight for the last bytes: the tenant never holds more than its limit, and nothing
+ * that would have fitted is refused. */
 #define _GNU_SOURCE
 #include "cuda/test/sim.h"
 
-#include <sys/prctl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,8 +38,8 @@ static void churn(uint64_t seed) {
     }
 }
 
-/* Holds half of what is left for it at most; all together never ask for more than the limit, so that
- * every refusal is false. */
+/* Holds half of what is left for it at most; all together never ask for more than the limit, so
+ * that every refusal is false. */
 static void stay_within(uint64_t seed, uint64_t most) {
     CUdeviceptr live[LIVE] = {0};
     size_t sizes[LIVE] = {0};

@@ -140,15 +140,15 @@ static void descriptor_keeps_it(void) {
     uint64_t before = used_on(0);
     CUmemGenericAllocationHandle handle = create(0, SIZE), imported, more;
     CUdeviceptr address = reserve(SIZE);
-    CHECK_EQUAL(CUDA(&s, cuMemExportToShareableHandle)(
-                    &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+    CHECK_EQUAL(CUDA(&s, cuMemExportToShareableHandle)(&fd, handle,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                 CUDA_SUCCESS);
     release(handle);
     CHECK_EQUAL(used_on(0), before + SIZE);
 
     /* Nobody can tell whether the maker still holds it, so a mapped import is charged. */
-    CHECK_EQUAL(CUDA(&s, cuMemImportFromShareableHandle)(
-                    &imported, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+    CHECK_EQUAL(CUDA(&s, cuMemImportFromShareableHandle)(&imported, (void *)(intptr_t)fd,
+                                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                 CUDA_SUCCESS);
     map(address, SIZE, 0, imported);
     CHECK_EQUAL(used_on(0), before + 2 * SIZE);

@@ -1,0 +1,62 @@
+/*
+ * Which blocks of device memory are in use by how many allocations, and so are charged.
+ *
+ * A block's record, under its address + 1, counts the allocations that lie in it partly or wholly.
+ * Those that lie wholly in one block and belong to the block's context are counted and nothing
+ * else: what a free needs to know of them is the block's. So a small allocation costs lookups among
+ * few records, however many there are. The others have records of their own, which linear.c keeps
+ * under their addresses in the same table, and count as edges in the blocks that they cover partly.
+ *
+ * The first allocation in a block brings the block's charge. A free takes its allocation out before
+ * the driver is called and is counted as leaving until the driver has answered; as long as one is
+ * leaving the driver may hold the block. So the charge of a block that only leaving frees are in is
+ * owed: it goes with the last of them. An allocation that comes meanwhile brings a charge anew.
+ */
+#ifndef DIVVY_CUDA_OCCUPANCY_H
+#define DIVVY_CUDA_OCCUPANCY_H
+
+#include "common/substitute.h"
+#include "cuda/blocks.h"
+#include "cuda/table.h"
+
+/* Blocks and what begins in them; a block and its allocations are in one shard. */
+DV_HIDDEN extern table occupancy;
+
+static inline uint64_t block_of(uint64_t address) {
+    return address & ~(BLOCK_BYTES - 1);
+}
+static inline struct shard *occupancy_shard(uint64_t address) {
+    return table_shard(&occupancy, address / BLOCK_BYTES);
+}
+
+/* The amount of a block's record: small allocations that are only counted, and edges. A block has
+ * 8192 grains, so neither passes 16 bits. */
+#define SMALL 1u
+#define SMALL_MASK 0xffffu
+#define EDGE 0x10000u
+
+/* Counts a small allocation, as note describes it; *added is the bytes to charge. False if it
+ * cannot be without a record, or there is no memory. */
+DV_HIDDEN bool small_enter(uint64_t block, const record *note, uint64_t *added);
+
+/* The record of the block that an address is in, if small allocations are counted in it. The shard
+ * is held, for these two. */
+DV_HIDDEN record *small_find(struct shard *s, uint64_t address);
+/* Takes one out and counts it as leaving. Returns what goes with this one's leaving alone: the
+ * block's charge where another is owed for it already. *owed is set if the charge became owed. */
+DV_HIDDEN uint64_t small_leave(record *block, bool *owed);
+
+/* The driver has answered. Returns the bytes that were owed for the block if no other is leaving.
+ */
+DV_HIDDEN uint64_t block_left(uint64_t block);
+
+/* The same for the edges of an allocation. edges_leave returns all that becomes owed or goes alone,
+ * and adds the latter to *alone. edges_enter enters all or none. */
+DV_HIDDEN bool edges_enter(const struct span *span, uint64_t *added);
+DV_HIDDEN uint64_t edges_leave(const struct span *span, uint64_t *alone);
+DV_HIDDEN uint64_t edges_left(const struct span *span);
+
+/* Takes edges out of which the driver knows nothing any more; returns the bytes to give back. */
+DV_HIDDEN uint64_t edges_drop(const struct span *span);
+
+#endif
