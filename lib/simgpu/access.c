@@ -10,8 +10,7 @@ static struct {
     char *contents[SG_GPUS_MAX]; /* D/memory-<i> as a whole; only what is touched costs anything */
 } memory = {.mapping = PTHREAD_MUTEX_INITIALIZER};
 
-static char *contents_of(uint32_t gpu)
-{
+static char *contents_of(uint32_t gpu) {
     char *at = __atomic_load_n(&memory.contents[gpu], __ATOMIC_ACQUIRE);
 
     if (at)
@@ -36,16 +35,14 @@ static char *contents_of(uint32_t gpu)
     return at;
 }
 
-static void note_written(uint32_t gpu, uint32_t block)
-{
+static void note_written(uint32_t gpu, uint32_t block) {
     sg_block *b = &sg_blocks(&sg_driver.instance, gpu)[block];
 
     if (!(__atomic_load_n(b, __ATOMIC_RELAXED) & SG_BLOCK_DIRTY))
         __atomic_fetch_or(b, SG_BLOCK_DIRTY, __ATOMIC_RELAXED);
 }
 
-void *sg_block_host(uint32_t gpu, uint32_t block, bool write)
-{
+void *sg_block_host(uint32_t gpu, uint32_t block, bool write) {
     char *contents = contents_of(gpu);
 
     if (!contents)
@@ -56,14 +53,12 @@ void *sg_block_host(uint32_t gpu, uint32_t block, bool write)
 }
 
 /* Block number + 1 of a mapped page; 0 when the GPU would fault. */
-static uint32_t mapped_block(const struct page *page)
-{
+static uint32_t mapped_block(const struct page *page) {
     return page->readers ? __atomic_load_n(&page->block, __ATOMIC_ACQUIRE) : 0;
 }
 
 static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted, bool write,
-                         uint64_t *room)
-{
+                         uint64_t *room) {
     uint64_t offset = address % SG_BLOCK_BYTES;
     uint32_t block = mapped_block(page);
     uint16_t gpu = page->gpu;
@@ -85,8 +80,7 @@ static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted
     return host + offset;
 }
 
-void *sg_host(CUdeviceptr address, uint64_t wanted, bool write, uint64_t *room)
-{
+void *sg_host(CUdeviceptr address, uint64_t wanted, bool write, uint64_t *room) {
     struct page *page = page_of(address);
 
     if (page)
@@ -99,10 +93,9 @@ void *sg_host(CUdeviceptr address, uint64_t wanted, bool write, uint64_t *room)
     return host ? (void *)(uintptr_t)address : NULL;
 }
 
-/* The memory lock. Where the allocation that holds the address ends: nothing may go beyond it, though
- * a neighbour's memory may be mapped there. */
-static CUdeviceptr allocation_end(CUdeviceptr address)
-{
+/* The memory lock. Where the allocation that holds the address ends: nothing may go beyond it,
+ * though a neighbour's memory may be mapped there. */
+static CUdeviceptr allocation_end(CUdeviceptr address) {
     const struct range *range = range_of(address);
     CUdeviceptr base;
     uint64_t bytes;
@@ -116,8 +109,7 @@ static CUdeviceptr allocation_end(CUdeviceptr address)
     return base + (bytes + SG_GRANULE - 1) / SG_GRANULE * SG_GRANULE;
 }
 
-static bool device_mapped(CUdeviceptr address, uint64_t bytes)
-{
+static bool device_mapped(CUdeviceptr address, uint64_t bytes) {
     for (CUdeviceptr at = address / SG_BLOCK_BYTES * SG_BLOCK_BYTES; at < address + bytes;
          at += SG_BLOCK_BYTES) {
         struct page *page = page_of(at);
@@ -130,8 +122,7 @@ static bool device_mapped(CUdeviceptr address, uint64_t bytes)
     return address + bytes <= end;
 }
 
-bool sg_mapped(CUdeviceptr address, uint64_t bytes)
-{
+bool sg_mapped(CUdeviceptr address, uint64_t bytes) {
     if (bytes == 0)
         return true;
     if (address + bytes < address)
@@ -145,8 +136,7 @@ bool sg_mapped(CUdeviceptr address, uint64_t bytes)
     return inside;
 }
 
-void sg_copy_in(CUdeviceptr to, const void *from, uint64_t bytes)
-{
+void sg_copy_in(CUdeviceptr to, const void *from, uint64_t bytes) {
     const char *source = from;
 
     while (bytes) {
@@ -163,8 +153,7 @@ void sg_copy_in(CUdeviceptr to, const void *from, uint64_t bytes)
     }
 }
 
-void sg_copy_out(void *to, CUdeviceptr from, uint64_t bytes)
-{
+void sg_copy_out(void *to, CUdeviceptr from, uint64_t bytes) {
     char *target = to;
 
     while (bytes) {
@@ -181,8 +170,7 @@ void sg_copy_out(void *to, CUdeviceptr from, uint64_t bytes)
     }
 }
 
-void sg_copy_within(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
-{
+void sg_copy_within(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
     while (bytes) {
         uint64_t source_room, room;
         const void *source = sg_host(from, bytes, false, &source_room);
@@ -200,8 +188,7 @@ void sg_copy_within(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
     }
 }
 
-static void fill_host(char *to, const void *pattern, uint32_t width, uint64_t count)
-{
+static void fill_host(char *to, const void *pattern, uint32_t width, uint64_t count) {
     if (width == 1) {
         memset(to, *(const unsigned char *)pattern, count);
         return;
@@ -211,8 +198,7 @@ static void fill_host(char *to, const void *pattern, uint32_t width, uint64_t co
 }
 
 /* Elements are aligned to their width, so none lies across two pages. */
-void sg_fill(CUdeviceptr to, const void *pattern, uint32_t width, uint64_t count)
-{
+void sg_fill(CUdeviceptr to, const void *pattern, uint32_t width, uint64_t count) {
     while (count) {
         uint64_t room;
         char *host = sg_host(to, count * width, true, &room);

@@ -1,5 +1,5 @@
-/* Arrays and mipmapped arrays. Their contents lie row by row in device memory of their own, in whole
- * blocks; those with deferred mapping and sparse ones have none until something is mapped. */
+/* Arrays and mipmapped arrays. Their contents lie row by row in device memory of their own, in
+ * whole blocks; those with deferred mapping and sparse ones have none until something is mapped. */
 #include "simgpu/driver.h"
 
 #include <stdlib.h>
@@ -18,8 +18,7 @@ struct CUmipmappedArray_st {
 #define UNBACKED (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
 #define ARRAY_ALIGNMENT 65536u /* of deferred arrays: what cuArrayGetMemoryRequirements tells */
 
-static unsigned element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *what)
-{
+static unsigned element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *what) {
     unsigned width;
 
     switch (what->Format) {
@@ -45,10 +44,10 @@ static unsigned element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *what)
                : 0;
 }
 
-static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *what)
-{
+static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *what) {
     SG_REQUIRE(what && element_bytes(what), CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(what->Width && what->Width <= 131072 && what->Height <= 131072 && what->Depth <= 16384,
+    SG_REQUIRE(what->Width && what->Width <= 131072 && what->Height <= 131072 &&
+                   what->Depth <= 16384,
                CUDA_ERROR_INVALID_VALUE);
     if (what->Flags & CUDA_ARRAY3D_CUBEMAP)
         SG_REQUIRE(what->Width == what->Height && what->Depth % 6 == 0 && what->Depth,
@@ -56,13 +55,11 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *what)
     return CUDA_SUCCESS;
 }
 
-static size_t one_at_least(size_t n)
-{
+static size_t one_at_least(size_t n) {
     return n ? n : 1;
 }
 
-static void measure(CUarray array, const CUDA_ARRAY3D_DESCRIPTOR *what)
-{
+static void measure(CUarray array, const CUDA_ARRAY3D_DESCRIPTOR *what) {
     array->what = *what;
     array->element = element_bytes(what);
     array->row = what->Width * array->element;
@@ -70,8 +67,7 @@ static void measure(CUarray array, const CUDA_ARRAY3D_DESCRIPTOR *what)
     array->bytes = array->slice * one_at_least(what->Depth);
 }
 
-static CUresult create(CUcontext ctx, CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *what)
-{
+static CUresult create(CUcontext ctx, CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *what) {
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(check(what));
     SG_TRY(capture_allows(ctx));
@@ -98,23 +94,22 @@ static CUresult create(CUcontext ctx, CUarray *out, const CUDA_ARRAY3D_DESCRIPTO
     return result;
 }
 
-CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *what)
-{
+CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *what) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)
     return create(ctx, array, what);
 }
 
-CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *what)
-{
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *what) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
-    CUDA_ARRAY3D_DESCRIPTOR wide = {.Width = what->Width, .Height = what->Height,
-                                    .Format = what->Format, .NumChannels = what->NumChannels};
+    CUDA_ARRAY3D_DESCRIPTOR wide = {.Width = what->Width,
+                                    .Height = what->Height,
+                                    .Format = what->Format,
+                                    .NumChannels = what->NumChannels};
     return create(ctx, array, &wide);
 }
 
-CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array)
-{
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
@@ -122,8 +117,7 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array)
     return CUDA_SUCCESS;
 }
 
-CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *what, CUarray array)
-{
+CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *what, CUarray array) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
@@ -132,16 +126,14 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *what, CUarray array)
     return CUDA_SUCCESS;
 }
 
-static void end_array(CUarray array)
-{
+static void end_array(CUarray array) {
     link_remove(&array->of_context);
     if (array->range)
         range_end(array->range);
     handle_end(array, HANDLE_ARRAY);
 }
 
-CUresult cuArrayDestroy(CUarray array)
-{
+CUresult cuArrayDestroy(CUarray array) {
     SG_READY();
     SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     /* A level belongs to its mipmapped array. */
@@ -156,8 +148,7 @@ CUresult cuArrayDestroy(CUarray array)
 
 /* ---- mipmapped arrays ---- */
 
-static CUDA_ARRAY3D_DESCRIPTOR level_of(const CUDA_ARRAY3D_DESCRIPTOR *what, unsigned level)
-{
+static CUDA_ARRAY3D_DESCRIPTOR level_of(const CUDA_ARRAY3D_DESCRIPTOR *what, unsigned level) {
     CUDA_ARRAY3D_DESCRIPTOR out = *what;
     bool layers = what->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
 
@@ -167,8 +158,7 @@ static CUDA_ARRAY3D_DESCRIPTOR level_of(const CUDA_ARRAY3D_DESCRIPTOR *what, uns
     return out;
 }
 
-static void end_mipmap(CUmipmappedArray mipmap)
-{
+static void end_mipmap(CUmipmappedArray mipmap) {
     link_remove(&mipmap->of_context);
     for (unsigned i = 0; i < mipmap->level_count; i++)
         if (mipmap->levels[i])
@@ -180,8 +170,7 @@ static void end_mipmap(CUmipmappedArray mipmap)
 }
 
 /* The memory lock. Makes the levels, one behind the other. */
-static CUresult fill_mipmap(CUmipmappedArray mipmap)
-{
+static CUresult fill_mipmap(CUmipmappedArray mipmap) {
     CUdeviceptr base = 0;
 
     for (unsigned i = 0; i < mipmap->level_count; i++) {
@@ -209,8 +198,7 @@ static CUresult fill_mipmap(CUmipmappedArray mipmap)
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *what,
-                                unsigned int levels)
-{
+                                unsigned int levels) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)
     SG_REQUIRE(out && levels, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(check(what));
@@ -238,8 +226,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
     return result;
 }
 
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
-{
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
     SG_READY();
     SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     if (__atomic_load_n(&mipmap->ctx->deferred, __ATOMIC_RELAXED))
@@ -250,8 +237,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray mipmap, unsigned int number)
-{
+CUresult cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray mipmap, unsigned int number) {
     SG_READY();
     SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(level && number < mipmap->level_count, CUDA_ERROR_INVALID_VALUE);
@@ -259,8 +245,7 @@ CUresult cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray mipmap, unsig
     return CUDA_SUCCESS;
 }
 
-void arrays_end_context(CUcontext ctx)
-{
+void arrays_end_context(CUcontext ctx) {
     while (ctx->mipmaps.next != &ctx->mipmaps)
         end_mipmap(CONTAINER(ctx->mipmaps.next, struct CUmipmappedArray_st, of_context));
     while (ctx->arrays.next != &ctx->arrays)
@@ -270,26 +255,24 @@ void arrays_end_context(CUcontext ctx)
 /* ---- requirements: only of arrays without memory of their own, as documented ---- */
 
 static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, unsigned flags, uint64_t bytes,
-                             CUdevice device)
-{
+                             CUdevice device) {
     SG_REQUIRE(out && (flags & UNBACKED), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(sg_device(device), CUDA_ERROR_INVALID_DEVICE);
-    *out = (CUDA_ARRAY_MEMORY_REQUIREMENTS){
-        .size = (bytes + ARRAY_ALIGNMENT - 1) / ARRAY_ALIGNMENT * ARRAY_ALIGNMENT,
-        .alignment = ARRAY_ALIGNMENT};
+    *out = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = (bytes + ARRAY_ALIGNMENT - 1) /
+                                                    ARRAY_ALIGNMENT * ARRAY_ALIGNMENT,
+                                            .alignment = ARRAY_ALIGNMENT};
     return CUDA_SUCCESS;
 }
 
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array, CUdevice device)
-{
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array,
+                                      CUdevice device) {
     SG_READY();
     SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     return requirements(out, array->what.Flags, array->bytes, device);
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out,
-                                               CUmipmappedArray mipmap, CUdevice device)
-{
+                                               CUmipmappedArray mipmap, CUdevice device) {
     SG_READY();
     SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     return requirements(out, mipmap->what.Flags, mipmap->bytes, device);

@@ -78,17 +78,22 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
 };
 
-static int per_capability(const sim_gpu *model, CUdevice_attribute attribute)
-{
+static int per_capability(const sim_gpu *model, CUdevice_attribute attribute) {
     unsigned capability = model->compute_major * 10 + model->compute_minor;
 
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
         return capability == 75 ? 1024 : capability == 86 || capability == 89 ? 1536 : 2048;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-        return capability == 75 ? 65536 : capability >= 90 ? 233472 : capability == 80 ? 167936 : 102400;
+        return capability == 75   ? 65536
+               : capability >= 90 ? 233472
+               : capability == 80 ? 167936
+                                  : 102400;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        return capability == 75 ? 65536 : capability >= 90 ? 232448 : capability == 80 ? 166912 : 101376;
+        return capability == 75   ? 65536
+               : capability >= 90 ? 232448
+               : capability == 80 ? 166912
+                                  : 101376;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
         return capability >= 90 ? 50 << 20 : capability == 80 ? 40 << 20 : 4 << 20;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
@@ -103,8 +108,7 @@ static int per_capability(const sim_gpu *model, CUdevice_attribute attribute)
     }
 }
 
-static int per_model(const sim_gpu *model, CUdevice_attribute attribute)
-{
+static int per_model(const sim_gpu *model, CUdevice_attribute attribute) {
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         return (int)model->multiprocessors;
@@ -136,8 +140,7 @@ static int per_model(const sim_gpu *model, CUdevice_attribute attribute)
 }
 
 /* Attributes that are known but told nowhere above are features that the simulated GPU lacks: 0. */
-CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal)
-{
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);
 

@@ -6,23 +6,19 @@
 #include <fcntl.h>
 #include <string.h>
 
-static sg_block load(const sg_block *b)
-{
+static sg_block load(const sg_block *b) {
     return __atomic_load_n(b, __ATOMIC_RELAXED);
 }
 
-static void store(sg_block *b, sg_block value)
-{
+static void store(sg_block *b, sg_block value) {
     __atomic_store_n(b, value, __ATOMIC_RELAXED);
 }
 
-static sg_block describe(sg_block kind, enum sg_category category, uint32_t owner, uint32_t place)
-{
+static sg_block describe(sg_block kind, enum sg_category category, uint32_t owner, uint32_t place) {
     return kind | (sg_block)category << 56 | (sg_block)owner << 32 | place;
 }
 
-static void note_peak(struct sg_instance *in, uint32_t gpu, struct sg_tag *tag)
-{
+static void note_peak(struct sg_instance *in, uint32_t gpu, struct sg_tag *tag) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t used = sg_gpu_used(in, gpu);
 
@@ -32,10 +28,10 @@ static void note_peak(struct sg_instance *in, uint32_t gpu, struct sg_tag *tag)
         g->peak_bytes = used;
 }
 
-/* Whether the dead must be freed before these blocks can be given: to make room, and because no peak
- * may count memory of a process that is gone. */
-static bool reap_first(const struct sg_instance *in, uint32_t gpu, const struct sg_tag *tag, uint32_t n)
-{
+/* Whether the dead must be freed before these blocks can be given: to make room, and because no
+ * peak may count memory of a process that is gone. */
+static bool reap_first(const struct sg_instance *in, uint32_t gpu, const struct sg_tag *tag,
+                       uint32_t n) {
     const struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t bytes = n * SG_BLOCK_BYTES;
 
@@ -44,8 +40,7 @@ static bool reap_first(const struct sg_instance *in, uint32_t gpu, const struct 
 }
 
 int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category category, uint32_t n,
-                   uint32_t *numbers)
-{
+                   uint32_t *numbers) {
     struct sg_state *st = in->state;
     struct sg_gpu *g = &st->gpus[gpu];
     struct sg_client *client = &st->clients[in->id];
@@ -72,9 +67,10 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
     return 0;
 }
 
-/* Gives the contents of dirty blocks among `numbers` back to the file system, neighbours at once. */
-static void clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers, int fd)
-{
+/* Gives the contents of dirty blocks among `numbers` back to the file system, neighbours at once.
+ */
+static void clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
+                  int fd) {
     sg_block *blocks = sg_blocks(in, gpu);
 
     for (uint32_t i = 0; i < n;) {
@@ -86,14 +82,15 @@ static void clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32
             i++;
         if (fd >= 0)
             fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                      (off_t)(numbers[from] * SG_BLOCK_BYTES), (off_t)((i - from) * SG_BLOCK_BYTES));
+                      (off_t)(numbers[from] * SG_BLOCK_BYTES),
+                      (off_t)((i - from) * SG_BLOCK_BYTES));
         for (uint32_t k = from; k < i; k++)
             __atomic_fetch_and(&blocks[numbers[k]], ~SG_BLOCK_DIRTY, __ATOMIC_RELAXED);
     }
 }
 
-static bool any_dirty(const struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers)
-{
+static bool any_dirty(const struct sg_instance *in, uint32_t gpu, uint32_t n,
+                      const uint32_t *numbers) {
     const sg_block *blocks = sg_blocks(in, gpu);
 
     for (uint32_t i = 0; i < n; i++)
@@ -102,14 +99,12 @@ static bool any_dirty(const struct sg_instance *in, uint32_t gpu, uint32_t n, co
     return false;
 }
 
-void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers)
-{
+void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers) {
     if (any_dirty(in, gpu, n, numbers))
         clean(in, gpu, n, numbers, sg_memory_fd(in, gpu));
 }
 
-static void set_free(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers)
-{
+static void set_free(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     sg_block *blocks = sg_blocks(in, gpu);
 
@@ -122,8 +117,7 @@ static void set_free(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
     g->free_blocks += n;
 }
 
-void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers)
-{
+void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers) {
     struct sg_client *client = &in->state->clients[in->id];
     sg_block *blocks = sg_blocks(in, gpu);
 
@@ -134,9 +128,9 @@ void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const ui
     set_free(in, gpu, n, numbers);
 }
 
-static uint64_t new_key(struct sg_state *st)
-{
-    /* The finaliser of SplitMix64 over a counter: unpredictable enough for handles of a test double. */
+static uint64_t new_key(struct sg_state *st) {
+    /* The finaliser of SplitMix64 over a counter: unpredictable enough for handles of a test
+     * double. */
     uint64_t z = (st->key_seed += UINT64_C(0x9e3779b97f4a7c15));
 
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -144,14 +138,12 @@ static uint64_t new_key(struct sg_state *st)
     return z ^ (z >> 31);
 }
 
-static uint64_t bit(uint32_t client)
-{
+static uint64_t bit(uint32_t client) {
     return UINT64_C(1) << (client % 64);
 }
 
 int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
-                     uint64_t bytes, uint32_t *object)
-{
+                     uint64_t bytes, uint32_t *object) {
     struct sg_state *st = in->state;
     struct sg_client *client = &st->clients[in->id];
     sg_block *blocks = sg_blocks(in, gpu);
@@ -165,9 +157,14 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
         st->objects_end = place + 1;
     struct sg_object *o = &st->objects[place];
     enum sg_category category = sg_block_category(load(&blocks[numbers[0]]));
-    *o = (struct sg_object){.gpu = gpu, .category = category, .blocks = n, .creator = in->id,
-                            .creator_generation = client->generation, .tag = client->tag,
-                            .bytes = bytes, .key = new_key(st)};
+    *o = (struct sg_object){.gpu = gpu,
+                            .category = category,
+                            .blocks = n,
+                            .creator = in->id,
+                            .creator_generation = client->generation,
+                            .tag = client->tag,
+                            .bytes = bytes,
+                            .key = new_key(st)};
     o->holders[in->id / 64] = bit(in->id);
     __atomic_store_n(&o->in_use, 1, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < n; i++) {
@@ -178,15 +175,14 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
     return 0;
 }
 
-uint64_t sg_object_key(const struct sg_instance *in, uint32_t object)
-{
+uint64_t sg_object_key(const struct sg_instance *in, uint32_t object) {
     return in->state->objects[object].key;
 }
 
-/* Writes the numbers of the object's blocks in order; they are found by a walk through the table. */
+/* Writes the numbers of the object's blocks in order; they are found by a walk through the table.
+ */
 static void list_blocks(const struct sg_instance *in, uint32_t object, uint32_t *numbers,
-                        uint32_t capacity)
-{
+                        uint32_t capacity) {
     const struct sg_object *o = &in->state->objects[object];
     const sg_block *blocks = sg_blocks(in, o->gpu);
     uint32_t count = in->state->gpus[o->gpu].block_count;
@@ -198,14 +194,12 @@ static void list_blocks(const struct sg_instance *in, uint32_t object, uint32_t 
     }
 }
 
-static bool created_by(const struct sg_state *st, const struct sg_object *o, uint32_t client)
-{
+static bool created_by(const struct sg_state *st, const struct sg_object *o, uint32_t client) {
     return o->creator == client && o->creator_generation == st->clients[client].generation;
 }
 
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
-                   uint32_t capacity)
-{
+                   uint32_t capacity) {
     struct sg_state *st = in->state;
 
     sg_reap(in);
@@ -222,8 +216,7 @@ int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32
 }
 
 /* Ends the object; nobody holds it. */
-static void free_object(struct sg_instance *in, uint32_t object)
-{
+static void free_object(struct sg_instance *in, uint32_t object) {
     struct sg_object *o = &in->state->objects[object];
     sg_block *blocks = sg_blocks(in, o->gpu);
     uint32_t count = in->state->gpus[o->gpu].block_count;
@@ -240,8 +233,7 @@ static void free_object(struct sg_instance *in, uint32_t object)
     __atomic_store_n(&o->in_use, 0, __ATOMIC_RELEASE);
 }
 
-void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client)
-{
+void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client) {
     struct sg_object *o = &in->state->objects[object];
 
     if (!o->in_use || !(o->holders[client / 64] & bit(client)))
@@ -252,8 +244,7 @@ void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client
     sg_object_settle(in, object);
 }
 
-void sg_object_settle(struct sg_instance *in, uint32_t object)
-{
+void sg_object_settle(struct sg_instance *in, uint32_t object) {
     const struct sg_object *o = &in->state->objects[object];
 
     for (uint32_t i = 0; i < SG_CLIENTS_MAX / 64; i++)
@@ -263,7 +254,6 @@ void sg_object_settle(struct sg_instance *in, uint32_t object)
         free_object(in, object);
 }
 
-void sg_object_drop(struct sg_instance *in, uint32_t object)
-{
+void sg_object_drop(struct sg_instance *in, uint32_t object) {
     sg_object_drop_for(in, object, in->id);
 }

@@ -1,8 +1,8 @@
 /* Stream capture: operations become nodes of a graph instead of being done.
  *
  * A recording begins in one stream; others join it by waiting for an event that was recorded in it.
- * Each stream of a recording has an arm: the nodes that its next operation depends on. The graph lock
- * guards recordings, and comes before the work lock. */
+ * Each stream of a recording has an arm: the nodes that its next operation depends on. The graph
+ * lock guards recordings, and comes before the work lock. */
 #include "simgpu/capture.h"
 
 #include <stdlib.h>
@@ -12,8 +12,7 @@ static struct link recordings = {&recordings, &recordings};
 static unsigned active; /* recordings that go on; read without the lock */
 _Thread_local CUstreamCaptureMode capture_thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count)
-{
+bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count) {
     CUgraphNode *before = malloc((count + 1) * sizeof(CUgraphNode));
 
     if (!before)
@@ -26,8 +25,7 @@ bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count)
     return true;
 }
 
-bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count)
-{
+bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count) {
     CUgraphNode *before = realloc(arm->before, (arm->count + count + 1) * sizeof(CUgraphNode));
 
     if (!before)
@@ -43,8 +41,7 @@ bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count)
     return true;
 }
 
-static bool arm_new(CUstream stream, struct recording *recording)
-{
+static bool arm_new(CUstream stream, struct recording *recording) {
     struct capture *arm = calloc(1, sizeof *arm);
 
     if (!arm)
@@ -56,8 +53,7 @@ static bool arm_new(CUstream stream, struct recording *recording)
     return true;
 }
 
-static void arm_end(CUstream stream)
-{
+static void arm_end(CUstream stream) {
     struct capture *arm = stream->capture;
     struct recording *recording = arm->recording;
 
@@ -74,8 +70,7 @@ static void arm_end(CUstream stream)
     free(recording);
 }
 
-CUresult capture_add(CUstream stream, const struct stream_op *op)
-{
+CUresult capture_add(CUstream stream, const struct stream_op *op) {
     CUgraphNode node;
 
     pthread_mutex_lock(&graph_lock);
@@ -90,8 +85,7 @@ CUresult capture_add(CUstream stream, const struct stream_op *op)
     return result;
 }
 
-CUresult capture_alloc(CUstream stream, struct device *device, size_t bytes, CUdeviceptr *out)
-{
+CUresult capture_alloc(CUstream stream, struct device *device, size_t bytes, CUdeviceptr *out) {
     struct stream_op op = {.kind = OP_ALLOC};
     CUdeviceptr address;
 
@@ -104,8 +98,7 @@ CUresult capture_alloc(CUstream stream, struct device *device, size_t bytes, CUd
 }
 
 /* Whether a recording forbids unsafe calls to this thread, as the two modes say. */
-static bool forbids(const struct recording *recording)
-{
+static bool forbids(const struct recording *recording) {
     bool own = pthread_equal(recording->thread, pthread_self());
 
     if (recording->invalid || recording->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
@@ -115,8 +108,7 @@ static bool forbids(const struct recording *recording)
                    capture_thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-CUresult capture_allows(CUcontext ctx)
-{
+CUresult capture_allows(CUcontext ctx) {
     CUresult result = CUDA_SUCCESS;
 
     (void)ctx;
@@ -135,8 +127,7 @@ CUresult capture_allows(CUcontext ctx)
 }
 
 /* The legacy stream would have to wait for the captured one, which does nothing. */
-CUresult capture_implicit(CUstream stream)
-{
+CUresult capture_implicit(CUstream stream) {
     CUresult result = CUDA_SUCCESS;
 
     if (__atomic_load_n(&active, __ATOMIC_RELAXED) == 0 || !stream->is_legacy)
@@ -154,8 +145,7 @@ CUresult capture_implicit(CUstream stream)
     return result;
 }
 
-CUresult capture_blocks(CUstream stream)
-{
+CUresult capture_blocks(CUstream stream) {
     if (!stream->capture)
         return capture_implicit(stream);
     pthread_mutex_lock(&graph_lock);
@@ -164,8 +154,7 @@ CUresult capture_blocks(CUstream stream)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-void capture_abandon(CUstream stream)
-{
+void capture_abandon(CUstream stream) {
     pthread_mutex_lock(&graph_lock);
     if (stream->capture) {
         stream->capture->recording->invalid = true;
@@ -174,8 +163,7 @@ void capture_abandon(CUstream stream)
     pthread_mutex_unlock(&graph_lock);
 }
 
-void capture_forget_event(CUevent event)
-{
+void capture_forget_event(CUevent event) {
     if (event->capture) {
         free(event->capture->before);
         free(event->capture);
@@ -183,8 +171,7 @@ void capture_forget_event(CUevent event)
     }
 }
 
-CUresult capture_record(CUstream stream, CUevent event)
-{
+CUresult capture_record(CUstream stream, CUevent event) {
     CUresult result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 
     pthread_mutex_lock(&graph_lock);
@@ -205,8 +192,7 @@ CUresult capture_record(CUstream stream, CUevent event)
     return result;
 }
 
-static struct recording *recording_of(unsigned long long id)
-{
+static struct recording *recording_of(unsigned long long id) {
     for (struct link *at = recordings.next; at != &recordings; at = at->next) {
         struct recording *recording = CONTAINER(at, struct recording, of_all);
         if (recording->id == id)
@@ -215,8 +201,7 @@ static struct recording *recording_of(unsigned long long id)
     return NULL;
 }
 
-static CUresult join(CUstream stream, CUevent event)
-{
+static CUresult join(CUstream stream, CUevent event) {
     struct recording *recording = event->capture ? recording_of(event->capture->recorded) : NULL;
 
     if (!event->capture) {
@@ -237,8 +222,7 @@ static CUresult join(CUstream stream, CUevent event)
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult capture_wait(CUstream stream, CUevent event)
-{
+CUresult capture_wait(CUstream stream, CUevent event) {
     pthread_mutex_lock(&graph_lock);
     CUresult result = join(stream, event);
     pthread_mutex_unlock(&graph_lock);
@@ -246,16 +230,18 @@ CUresult capture_wait(CUstream stream, CUevent event)
 }
 
 CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
-                       const CUgraphNode *before, size_t count)
-{
+                       const CUgraphNode *before, size_t count) {
     SG_REQUIRE((unsigned)mode <= CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!stream->is_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     SG_REQUIRE(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
     struct recording *recording = calloc(1, sizeof *recording);
     if (!recording)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *recording = (struct recording){.id = sg_new_id(), .graph = graph ? graph : graph_new(),
-                                    .own_graph = !graph, .origin = stream, .mode = mode,
+    *recording = (struct recording){.id = sg_new_id(),
+                                    .graph = graph ? graph : graph_new(),
+                                    .own_graph = !graph,
+                                    .origin = stream,
+                                    .mode = mode,
                                     .thread = pthread_self()};
     link_init(&recording->arms);
     pthread_mutex_lock(&graph_lock);
@@ -272,8 +258,7 @@ CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
 
 /* ---- the end ---- */
 
-static bool depended_on(CUgraph graph, const struct CUgraphNode_st *node)
-{
+static bool depended_on(CUgraph graph, const struct CUgraphNode_st *node) {
     for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next)
         if (node_depends(CONTAINER(at, struct CUgraphNode_st, of_graph), node))
             return true;
@@ -281,8 +266,7 @@ static bool depended_on(CUgraph graph, const struct CUgraphNode_st *node)
 }
 
 /* An arm is joined when something else comes after its last nodes, or the origin has them too. */
-static bool joined(const struct capture *arm, const struct capture *origin)
-{
+static bool joined(const struct capture *arm, const struct capture *origin) {
     for (size_t i = 0; i < arm->count; i++) {
         bool at_end = false;
         for (size_t k = 0; k < origin->count; k++)
@@ -294,8 +278,7 @@ static bool joined(const struct capture *arm, const struct capture *origin)
 }
 
 /* Ends the arms of all streams but the origin; false where one was not joined. */
-static bool end_arms(CUstream origin)
-{
+static bool end_arms(CUstream origin) {
     struct recording *recording = origin->capture->recording;
     bool all = true;
 
@@ -310,8 +293,7 @@ static bool end_arms(CUstream origin)
     return all;
 }
 
-static CUresult finish(CUstream stream, CUgraph *out)
-{
+static CUresult finish(CUstream stream, CUgraph *out) {
     struct recording *recording = stream->capture->recording;
     CUresult result = CUDA_SUCCESS;
 
@@ -333,8 +315,7 @@ static CUresult finish(CUstream stream, CUgraph *out)
     return result;
 }
 
-static CUresult end(CUstream handle, CUgraph *out, bool ptds)
-{
+static CUresult end(CUstream handle, CUgraph *out, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
     CUresult result = CUDA_ERROR_ILLEGAL_STATE;
@@ -345,12 +326,10 @@ static CUresult end(CUstream handle, CUgraph *out, bool ptds)
     return result;
 }
 
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     return end(stream, graph, false);
 }
 
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
-{
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
     return end(stream, graph, true);
 }

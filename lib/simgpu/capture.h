@@ -18,8 +18,8 @@ struct recording {
 
 /* A stream's part in a recording, or what an event noted of one. */
 struct capture {
-    struct recording *recording;    /* of a stream */
-    unsigned long long recorded;    /* of an event: the recording's id, as that may be over */
+    struct recording *recording; /* of a stream */
+    unsigned long long recorded; /* of an event: the recording's id, as that may be over */
     CUstream stream;
     CUgraphNode *before; /* what the next operation depends on */
     size_t count;

@@ -3,47 +3,43 @@
 
 /* Both forms of an entry: `name` and the one for the thread's own default stream. PARAMS begin with
  * the stream. */
-#define BOTH(name, PARAMS, ...)         \
-    CUresult name PARAMS                \
-    {                                   \
-        const bool ptds = false;        \
-        __VA_ARGS__                     \
-    }                                   \
-    CUresult name##_ptsz PARAMS         \
-    {                                   \
-        const bool ptds = true;         \
-        __VA_ARGS__                     \
+#define BOTH(name, PARAMS, ...)                                                                    \
+    CUresult name PARAMS {                                                                         \
+        const bool ptds = false;                                                                   \
+        __VA_ARGS__                                                                                \
+    }                                                                                              \
+    CUresult name##_ptsz PARAMS {                                                                  \
+        const bool ptds = true;                                                                    \
+        __VA_ARGS__                                                                                \
     }
 
-static CUresult begin(CUstream handle, CUstreamCaptureMode mode, bool ptds)
-{
+static CUresult begin(CUstream handle, CUstreamCaptureMode mode, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     return capture_begin(stream, mode, NULL, NULL, 0);
 }
 
-BOTH(cuStreamBeginCapture, (CUstream handle), return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL, ptds);)
+BOTH(cuStreamBeginCapture, (CUstream handle),
+     return begin(handle, CU_STREAM_CAPTURE_MODE_GLOBAL, ptds);)
 BOTH(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode),
      return begin(handle, mode, ptds);)
 
-static CUresult begin_to_graph(CUstream handle, CUgraph graph, const CUgraphNode *before, size_t count,
-                               CUstreamCaptureMode mode, bool ptds)
-{
+static CUresult begin_to_graph(CUstream handle, CUgraph graph, const CUgraphNode *before,
+                               size_t count, CUstreamCaptureMode mode, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (before || count == 0), CUDA_ERROR_INVALID_VALUE);
     return capture_begin(stream, mode, graph, before, count);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgraphNode *before,
-                                     const CUgraphEdgeData *data, size_t count, CUstreamCaptureMode mode)
-{
+                                     const CUgraphEdgeData *data, size_t count,
+                                     CUstreamCaptureMode mode) {
     (void)data;
     return begin_to_graph(handle, graph, before, count, mode, false);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream handle, CUgraph graph, const CUgraphNode *before,
                                           const CUgraphEdgeData *data, size_t count,
-                                          CUstreamCaptureMode mode)
-{
+                                          CUstreamCaptureMode mode) {
     (void)data;
     return begin_to_graph(handle, graph, before, count, mode, true);
 }
@@ -58,8 +54,7 @@ struct info {
     size_t *count;
 };
 
-static CUresult tell(CUstream handle, const struct info *want, bool ptds)
-{
+static CUresult tell(CUstream handle, const struct info *want, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(want->status, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(capture_implicit(stream));
@@ -99,8 +94,8 @@ BOTH(cuStreamGetCaptureInfo_v3,
       const CUgraphNode **before, const CUgraphEdgeData **data, size_t *count),
      return tell(handle, &(struct info){status, id, graph, before, data, count}, ptds);)
 
-static CUresult change(CUstream handle, const CUgraphNode *nodes, size_t count, unsigned flags, bool ptds)
-{
+static CUresult change(CUstream handle, const CUgraphNode *nodes, size_t count, unsigned flags,
+                       bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE((nodes || count == 0) && flags <= CU_STREAM_SET_CAPTURE_DEPENDENCIES,
                CUDA_ERROR_INVALID_VALUE);
@@ -112,9 +107,9 @@ static CUresult change(CUstream handle, const CUgraphNode *nodes, size_t count, 
             result = CUDA_ERROR_INVALID_VALUE;
     if (!arm)
         result = CUDA_ERROR_ILLEGAL_STATE;
-    else if (result == CUDA_SUCCESS && !(flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES
-                                             ? capture_set(arm, nodes, count)
-                                             : capture_join(arm, nodes, count)))
+    else if (result == CUDA_SUCCESS &&
+             !(flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? capture_set(arm, nodes, count)
+                                                           : capture_join(arm, nodes, count)))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&graph_lock);
     return result;
@@ -129,8 +124,7 @@ BOTH(cuStreamUpdateCaptureDependencies_v2,
      (void)data;
      return change(handle, nodes, count, flags, ptds);)
 
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     SG_REQUIRE(mode && (unsigned)*mode <= CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
     CUstreamCaptureMode before = capture_thread_mode;
     capture_thread_mode = *mode;

@@ -11,18 +11,15 @@ static _Thread_local struct {
     unsigned depth;
 } thread __attribute__((tls_model("initial-exec")));
 
-CUcontext sg_current(void)
-{
+CUcontext sg_current(void) {
     return thread.depth ? thread.stack[thread.depth - 1] : NULL;
 }
 
-bool sg_context_usable(CUcontext ctx)
-{
+bool sg_context_usable(CUcontext ctx) {
     return handle_is(ctx, HANDLE_CONTEXT) && ctx->active;
 }
 
-static CUresult take_overhead(struct device *device)
-{
+static CUresult take_overhead(struct device *device) {
     uint32_t count =
         (uint32_t)((device->model->context_bytes + SG_BLOCK_BYTES - 1) / SG_BLOCK_BYTES);
 
@@ -39,16 +36,14 @@ static CUresult take_overhead(struct device *device)
     return result;
 }
 
-static void give_overhead(struct device *device)
-{
+static void give_overhead(struct device *device) {
     blocks_return(device, device->overhead_count, device->overhead);
     free(device->overhead);
     device->overhead = NULL;
     device->overhead_count = 0;
 }
 
-static void count_contexts(struct device *device, int change)
-{
+static void count_contexts(struct device *device, int change) {
     struct sg_instance *in = &sg_driver.instance;
 
     device->contexts = (uint32_t)((int)device->contexts + change);
@@ -57,8 +52,7 @@ static void count_contexts(struct device *device, int change)
     sg_state_unlock(in);
 }
 
-static void set_limits(CUcontext ctx)
-{
+static void set_limits(CUcontext ctx) {
     ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
     ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1u << 20;
     ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8u << 20;
@@ -67,8 +61,7 @@ static void set_limits(CUcontext ctx)
     ctx->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
 }
 
-CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags)
-{
+CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
     CUresult result = CUDA_SUCCESS;
 
     sg_memory_lock();
@@ -102,8 +95,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-void context_finish(CUcontext ctx)
-{
+void context_finish(CUcontext ctx) {
     struct device *device = ctx->device;
 
     sg_drain_context(ctx);
@@ -123,27 +115,25 @@ void context_finish(CUcontext ctx)
     sg_memory_unlock();
 }
 
-static CUresult push(CUcontext ctx)
-{
+static CUresult push(CUcontext ctx) {
     if (thread.depth == STACK_DEPTH)
         return CUDA_ERROR_OUT_OF_MEMORY;
     thread.stack[thread.depth++] = ctx;
     return CUDA_SUCCESS;
 }
 
-static void leave(CUcontext ctx)
-{
+static void leave(CUcontext ctx) {
     if (sg_current() == ctx)
         thread.depth--;
 }
 
-static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigned version)
-{
+static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigned version) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(out && !(flags & ~(unsigned)CU_CTX_FLAGS_MASK), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
-    SG_TRY((CUresult)sg_fault_answer(&sg_driver.instance, device->gpu, SG_FAULT_ALLOC, "cuCtxCreate"));
+    SG_TRY(
+        (CUresult)sg_fault_answer(&sg_driver.instance, device->gpu, SG_FAULT_ALLOC, "cuCtxCreate"));
     CUcontext ctx = handle_new(HANDLE_CONTEXT, sizeof *ctx);
     if (!ctx)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -160,32 +150,28 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigne
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
-{
+CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device) {
     return create(ctx, flags, device, 3010);
 }
 
-CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
-{
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device) {
     return create(ctx, flags, device, 3020);
 }
 
 /* A part of the multiprocessors is a matter of time, which is the whole GPU's here. */
-CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *affinity, int count, unsigned int flags,
-                        CUdevice device)
-{
+CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *affinity, int count,
+                        unsigned int flags, CUdevice device) {
     SG_REQUIRE(count >= 0 && (count == 0 || affinity), CUDA_ERROR_INVALID_VALUE);
     return create(ctx, flags, device, 3020);
 }
 
-CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int flags, CUdevice device)
-{
+CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int flags,
+                        CUdevice device) {
     (void)params;
     return create(ctx, flags, device, 3020);
 }
 
-CUresult cuCtxDestroy_v2(CUcontext ctx)
-{
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(sg_context_usable(ctx) && !ctx->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     context_finish(ctx);
@@ -194,13 +180,11 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDestroy(CUcontext ctx)
-{
+CUresult cuCtxDestroy(CUcontext ctx) {
     return cuCtxDestroy_v2(ctx);
 }
 
-CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
-{
+CUresult cuCtxAttach(CUcontext *out, unsigned int flags) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(out && flags == 0, CUDA_ERROR_INVALID_VALUE);
     ctx->attach_count++;
@@ -208,8 +192,7 @@ CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDetach(CUcontext ctx)
-{
+CUresult cuCtxDetach(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(sg_context_usable(ctx) && ctx == sg_current(), CUDA_ERROR_INVALID_CONTEXT);
     if (ctx->is_primary || --ctx->attach_count > 0)
@@ -217,20 +200,17 @@ CUresult cuCtxDetach(CUcontext ctx)
     return cuCtxDestroy_v2(ctx);
 }
 
-CUresult cuCtxPushCurrent_v2(CUcontext ctx)
-{
+CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
     return push(ctx);
 }
 
-CUresult cuCtxPushCurrent(CUcontext ctx)
-{
+CUresult cuCtxPushCurrent(CUcontext ctx) {
     return cuCtxPushCurrent_v2(ctx);
 }
 
-CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
-{
+CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
     SG_READY();
     SG_REQUIRE(thread.depth, CUDA_ERROR_INVALID_CONTEXT);
     if (ctx)
@@ -239,14 +219,12 @@ CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPopCurrent(CUcontext *ctx)
-{
+CUresult cuCtxPopCurrent(CUcontext *ctx) {
     return cuCtxPopCurrent_v2(ctx);
 }
 
 /* Replaces the top of the stack; NULL removes it. */
-CUresult cuCtxSetCurrent(CUcontext ctx)
-{
+CUresult cuCtxSetCurrent(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(!ctx || sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
     if (thread.depth)
@@ -254,8 +232,7 @@ CUresult cuCtxSetCurrent(CUcontext ctx)
     return ctx ? push(ctx) : CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetCurrent(CUcontext *ctx)
-{
+CUresult cuCtxGetCurrent(CUcontext *ctx) {
     SG_READY();
     SG_REQUIRE(ctx, CUDA_ERROR_INVALID_VALUE);
     *ctx = sg_current();

@@ -1,9 +1,9 @@
 /* One-dimensional copies. */
 #include "simgpu/copy.h"
 
-/* A synchronous copy may not be given while a stream that the default stream waits for is captured. */
-CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, const char *name)
-{
+/* A synchronous copy may not be given while a stream that the default stream waits for is captured.
+ */
+CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, const char *name) {
     CUstream stream;
     bool sync = way == COPY_SYNC || way == COPY_SYNC_PTDS;
 
@@ -15,39 +15,36 @@ CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, 
     return sync ? sg_drain(stream) : CUDA_SUCCESS;
 }
 
-CUresult copy_row(struct place to, struct place from, size_t bytes, CUstream handle, enum copy_way way,
-                  const char *name)
-{
+CUresult copy_row(struct place to, struct place from, size_t bytes, CUstream handle,
+                  enum copy_way way, const char *name) {
     to.pitch = to.slice = from.pitch = from.slice = bytes;
-    return copy_give(&(struct copy){.to = to, .from = from, .width = bytes, .height = 1, .depth = 1},
-                     handle, way, name);
+    return copy_give(
+        &(struct copy){.to = to, .from = from, .width = bytes, .height = 1, .depth = 1}, handle,
+        way, name);
 }
 
 /* The four forms of a function: synchronous with and without the thread's own default stream, and
  * with a stream, likewise. PARAMS are the parameters in parentheses without the stream. */
-#define SYNC(name, PARAMS, to, from, bytes)                               \
-    CUresult name PARAMS                                                  \
-    {                                                                     \
-        return copy_row(to, from, bytes, NULL, COPY_SYNC, __func__);      \
-    }                                                                     \
-    CUresult name##_ptds PARAMS                                           \
-    {                                                                     \
-        return copy_row(to, from, bytes, NULL, COPY_SYNC_PTDS, __func__); \
+#define SYNC(name, PARAMS, to, from, bytes)                                                        \
+    CUresult name PARAMS {                                                                         \
+        return copy_row(to, from, bytes, NULL, COPY_SYNC, __func__);                               \
+    }                                                                                              \
+    CUresult name##_ptds PARAMS {                                                                  \
+        return copy_row(to, from, bytes, NULL, COPY_SYNC_PTDS, __func__);                          \
     }
 
 #define OPEN(...) __VA_ARGS__, CUstream stream
 
-#define ASYNC(name, PARAMS, to, from, bytes)                                 \
-    CUresult name(OPEN PARAMS)                                               \
-    {                                                                        \
-        return copy_row(to, from, bytes, stream, COPY_ASYNC, __func__);      \
-    }                                                                        \
-    CUresult name##_ptsz(OPEN PARAMS)                                        \
-    {                                                                        \
-        return copy_row(to, from, bytes, stream, COPY_ASYNC_PTSZ, __func__); \
+#define ASYNC(name, PARAMS, to, from, bytes)                                                       \
+    CUresult name(OPEN PARAMS) {                                                                   \
+        return copy_row(to, from, bytes, stream, COPY_ASYNC, __func__);                            \
+    }                                                                                              \
+    CUresult name##_ptsz(OPEN PARAMS) {                                                            \
+        return copy_row(to, from, bytes, stream, COPY_ASYNC_PTSZ, __func__);                       \
     }
 
-SYNC(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), place_unified(to), place_unified(from), n)
+SYNC(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), place_unified(to), place_unified(from),
+     n)
 ASYNC(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n), place_unified(to),
       place_unified(from), n)
 SYNC(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t n), place_device(to),
@@ -67,8 +64,8 @@ SYNC(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t at, size_t n), place
      place_array(from, at), n)
 SYNC(cuMemcpyHtoA_v2, (CUarray to, size_t at, const void *from, size_t n), place_array(to, at),
      place_host(from), n)
-ASYNC(cuMemcpyHtoAAsync_v2, (CUarray to, size_t at, const void *from, size_t n), place_array(to, at),
-      place_host(from), n)
+ASYNC(cuMemcpyHtoAAsync_v2, (CUarray to, size_t at, const void *from, size_t n),
+      place_array(to, at), place_host(from), n)
 SYNC(cuMemcpyAtoH_v2, (void *to, CUarray from, size_t at, size_t n), place_host(to),
      place_array(from, at), n)
 ASYNC(cuMemcpyAtoHAsync_v2, (void *to, CUarray from, size_t at, size_t n), place_host(to),
@@ -76,33 +73,30 @@ ASYNC(cuMemcpyAtoHAsync_v2, (void *to, CUarray from, size_t at, size_t n), place
 SYNC(cuMemcpyAtoA_v2, (CUarray to, size_t at, CUarray from, size_t there, size_t n),
      place_array(to, at), place_array(from, there), n)
 
-static CUresult peer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx, size_t n,
-                     CUstream stream, enum copy_way way, const char *name)
-{
+static CUresult peer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
+                     size_t n, CUstream stream, enum copy_way way, const char *name) {
     SG_READY();
-    SG_REQUIRE(sg_context_usable(to_ctx) && sg_context_usable(from_ctx), CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_usable(to_ctx) && sg_context_usable(from_ctx),
+               CUDA_ERROR_INVALID_CONTEXT);
     return copy_row(place_device(to), place_device(from), n, stream, way, name);
 }
 
-CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx, size_t n)
-{
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
+                      size_t n) {
     return peer(to, to_ctx, from, from_ctx, n, NULL, COPY_SYNC, __func__);
 }
 
 CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
-                           size_t n)
-{
+                           size_t n) {
     return peer(to, to_ctx, from, from_ctx, n, NULL, COPY_SYNC_PTDS, __func__);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
-                           size_t n, CUstream stream)
-{
+                           size_t n, CUstream stream) {
     return peer(to, to_ctx, from, from_ctx, n, stream, COPY_ASYNC, __func__);
 }
 
-CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
-                                size_t n, CUstream stream)
-{
+CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from,
+                                CUcontext from_ctx, size_t n, CUstream stream) {
     return peer(to, to_ctx, from, from_ctx, n, stream, COPY_ASYNC_PTSZ, __func__);
 }

@@ -1,4 +1,5 @@
-/* Building copies and giving them to streams; shared by the files of one- to three-dimensional copies. */
+/* Building copies and giving them to streams; shared by the files of one- to three-dimensional
+ * copies. */
 #ifndef SIMGPU_COPY_H
 #define SIMGPU_COPY_H
 
@@ -12,29 +13,25 @@ enum copy_way {
     COPY_ASYNC_PTSZ,
 };
 
-static inline struct place place_host(const void *at)
-{
+static inline struct place place_host(const void *at) {
     return (struct place){.type = CU_MEMORYTYPE_HOST, .address = (uintptr_t)at};
 }
-static inline struct place place_device(CUdeviceptr at)
-{
+static inline struct place place_device(CUdeviceptr at) {
     return (struct place){.type = CU_MEMORYTYPE_DEVICE, .address = at};
 }
-static inline struct place place_unified(CUdeviceptr at)
-{
+static inline struct place place_unified(CUdeviceptr at) {
     return (struct place){.type = CU_MEMORYTYPE_UNIFIED, .address = at};
 }
 /* An offset in bytes into an array of one row. */
-static inline struct place place_array(CUarray array, size_t offset)
-{
+static inline struct place place_array(CUarray array, size_t offset) {
     return (struct place){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
 }
 
 /* Gives the copy to the stream of the call, which `name` is. */
 CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, const char *name);
 /* The same for one row. */
-CUresult copy_row(struct place to, struct place from, size_t bytes, CUstream handle, enum copy_way way,
-                  const char *name);
+CUresult copy_row(struct place to, struct place from, size_t bytes, CUstream handle,
+                  enum copy_way way, const char *name);
 /* Copies of a description. */
 struct copy copy_of_2d(const CUDA_MEMCPY2D *what);
 struct copy copy_of_3d(const CUDA_MEMCPY3D *what);

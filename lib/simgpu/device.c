@@ -4,16 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-CUresult cuDeviceGetCount(int *count)
-{
+CUresult cuDeviceGetCount(int *count) {
     SG_READY();
     SG_REQUIRE(count, CUDA_ERROR_INVALID_VALUE);
     *count = sg_driver.device_count;
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     SG_READY();
     SG_REQUIRE(device, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(sg_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
@@ -22,16 +20,14 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 }
 
 /* The device that a call names, with the call's out-pointer checked. */
-static CUresult named(CUdevice ordinal, const void *out, struct device **device)
-{
+static CUresult named(CUdevice ordinal, const void *out, struct device **device) {
     SG_READY();
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
     *device = sg_device(ordinal);
     return *device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal)
-{
+CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, name, &device));
@@ -40,8 +36,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice ordinal)
-{
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, uuid, &device));
@@ -49,14 +44,12 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal)
-{
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal) {
     return cuDeviceGetUuid(uuid, ordinal);
 }
 
 /* What CUDA calls total leaves out what the driver reserves. */
-CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal)
-{
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, bytes, &device));
@@ -64,8 +57,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice ordinal)
-{
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice ordinal) {
     size_t wide;
 
     SG_REQUIRE(bytes, CUDA_ERROR_INVALID_VALUE);
@@ -74,8 +66,7 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice ordinal)
-{
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, major, &device));
@@ -85,8 +76,7 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice ordinal)
-{
+CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, prop, &device));
@@ -103,8 +93,7 @@ CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice ordinal)
-{
+CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, text, &device));
@@ -115,8 +104,7 @@ CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetByPCIBusId(CUdevice *ordinal, const char *text)
-{
+CUresult cuDeviceGetByPCIBusId(CUdevice *ordinal, const char *text) {
     unsigned domain = 0, bus, slot, function = 0;
 
     SG_READY();
@@ -135,8 +123,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *ordinal, const char *text)
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice ordinal)
-{
+CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, luid, &device));
@@ -144,8 +131,7 @@ CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice ordinal)
     return CUDA_ERROR_NOT_SUPPORTED; /* of Windows only */
 }
 
-static bool linked(uint32_t gpu, uint32_t peer)
-{
+static bool linked(uint32_t gpu, uint32_t peer) {
     const sim_gpu *model = &sg_driver.machine->gpus[gpu];
 
     for (uint32_t i = 0; i < model->link_count; i++)
@@ -156,17 +142,14 @@ static bool linked(uint32_t gpu, uint32_t peer)
 }
 
 /* Over NVLink, or below one host bridge. */
-bool sg_can_access(uint32_t gpu, uint32_t peer)
-{
+bool sg_can_access(uint32_t gpu, uint32_t peer) {
     const sim_pci *a = &sg_driver.machine->gpus[gpu].pci, *b = &sg_driver.machine->gpus[peer].pci;
 
-    return gpu != peer &&
-           (linked(gpu, peer) ||
-            strncmp(a->host_bridge, b->host_bridge, sizeof a->host_bridge) == 0);
+    return gpu != peer && (linked(gpu, peer) ||
+                           strncmp(a->host_bridge, b->host_bridge, sizeof a->host_bridge) == 0);
 }
 
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer)
-{
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer) {
     struct device *device;
 
     SG_TRY(named(ordinal, can, &device));
@@ -176,8 +159,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer)
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice ordinal,
-                                 CUdevice peer)
-{
+                                 CUdevice peer) {
     struct device *device;
 
     SG_TRY(named(ordinal, value, &device));
@@ -202,8 +184,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice ordinal)
-{
+CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, supported, &device));
@@ -213,8 +194,7 @@ CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
 }
 
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format format,
-                                            unsigned int channels, CUdevice ordinal)
-{
+                                            unsigned int channels, CUdevice ordinal) {
     struct device *device;
 
     (void)format;

@@ -33,8 +33,7 @@ static const struct {
     {CUDA_ERROR_NOT_SUPPORTED, "operation not supported"},
 };
 
-CUresult cuGetErrorName(CUresult result, const char **name)
-{
+CUresult cuGetErrorName(CUresult result, const char **name) {
     SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
     *name = NULL;
     for (size_t i = 0; i < RESULTS; i++)
@@ -44,8 +43,7 @@ CUresult cuGetErrorName(CUresult result, const char **name)
 }
 
 /* "CUDA_ERROR_LAUNCH_FAILED" reads "launch failed". Written once; threads write the same bytes. */
-static const char *spelled(size_t i)
-{
+static const char *spelled(size_t i) {
     static char texts[RESULTS][64];
     static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
     const char *name = results[i].name + strlen("CUDA_ERROR_");
@@ -57,8 +55,7 @@ static const char *spelled(size_t i)
     return texts[i];
 }
 
-CUresult cuGetErrorString(CUresult result, const char **text)
-{
+CUresult cuGetErrorString(CUresult result, const char **text) {
     SG_REQUIRE(text, CUDA_ERROR_INVALID_VALUE);
     *text = NULL;
     for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)

@@ -5,8 +5,7 @@
 
 #define KNOWN_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
-CUresult cuEventCreate(CUevent *event, unsigned int flags)
-{
+CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(event && !(flags & ~(unsigned)KNOWN_FLAGS), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING),
@@ -20,8 +19,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy_v2(CUevent event)
-{
+CUresult cuEventDestroy_v2(CUevent event) {
     SG_READY();
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     capture_forget_event(event);
@@ -31,33 +29,33 @@ CUresult cuEventDestroy_v2(CUevent event)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy(CUevent event)
-{
+CUresult cuEventDestroy(CUevent event) {
     return cuEventDestroy_v2(event);
 }
 
-void event_defer(CUevent event, CUstream stream, uint64_t ticket)
-{
-    event->mark = (struct mark){.stream = stream, .stream_id = stream->id, .ticket = ticket,
-                                .device = stream->ctx->device};
+void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
+    event->mark = (struct mark){
+        .stream = stream, .stream_id = stream->id, .ticket = ticket, .device = stream->ctx->device};
 }
 
 /* A record that waited may have been overtaken by a later one of the same event, or by its end. */
-void event_issue(CUevent event, CUstream stream, uint64_t ticket)
-{
+void event_issue(CUevent event, CUstream stream, uint64_t ticket) {
     if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
                    event->mark.ticket != ticket))
         return;
-    event->mark = (struct mark){.stream = stream, .stream_id = stream->id, .ticket = ticket,
-                                .device = stream->ctx->device, .position = stream->tail,
-                                .given = sg_now(), .issued = true};
+    event->mark = (struct mark){.stream = stream,
+                                .stream_id = stream->id,
+                                .ticket = ticket,
+                                .device = stream->ctx->device,
+                                .position = stream->tail,
+                                .given = sg_now(),
+                                .issued = true};
     if (stream->is_legacy && stream->ctx->blocking_tail > stream->tail)
         event->mark.position = stream->ctx->blocking_tail;
 }
 
 /* The moment of a mark: when the channel reached its position, and not before it was given. */
-static bool done(struct mark *mark)
-{
+static bool done(struct mark *mark) {
     uint64_t left, moment;
 
     if (!mark->stream || mark->moment)
@@ -70,8 +68,7 @@ static bool done(struct mark *mark)
     return moment != 0;
 }
 
-static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds)
-{
+static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
@@ -82,28 +79,23 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds
     return sg_enqueue(stream, &(struct stream_op){.kind = OP_RECORD, .event = event});
 }
 
-CUresult cuEventRecord(CUevent event, CUstream stream)
-{
+CUresult cuEventRecord(CUevent event, CUstream stream) {
     return record(event, stream, 0, false);
 }
 
-CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
-{
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
     return record(event, stream, 0, true);
 }
 
-CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
-{
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
     return record(event, stream, flags, false);
 }
 
-CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
-{
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags) {
     return record(event, stream, flags, true);
 }
 
-static CUresult usable(CUevent event)
-{
+static CUresult usable(CUevent event) {
     SG_READY();
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(__atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED));
@@ -111,8 +103,7 @@ static CUresult usable(CUevent event)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventQuery(CUevent event)
-{
+CUresult cuEventQuery(CUevent event) {
     SG_TRY(usable(event));
     sg_work_lock();
     bool is = done(&event->mark);
@@ -122,8 +113,7 @@ CUresult cuEventQuery(CUevent event)
     return is ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuEventSynchronize(CUevent event)
-{
+CUresult cuEventSynchronize(CUevent event) {
     SG_TRY(usable(event));
     for (;;) {
         sg_work_lock();
@@ -141,8 +131,7 @@ CUresult cuEventSynchronize(CUevent event)
     return __atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED);
 }
 
-CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
-{
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end) {
     SG_REQUIRE(ms, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(usable(start));
     SG_TRY(usable(end));
@@ -159,13 +148,11 @@ CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
     return result;
 }
 
-CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
-{
+CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end) {
     return cuEventElapsedTime(ms, start, end);
 }
 
-static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds)
-{
+static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
@@ -177,12 +164,10 @@ static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds)
     return sg_enqueue(stream, &op);
 }
 
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
-{
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
     return wait(stream, event, flags, false);
 }
 
-CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
-{
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags) {
     return wait(stream, event, flags, true);
 }

@@ -1,6 +1,6 @@
-/* File descriptors that stand for an object: while one is open anywhere, even unread in a socket, the
- * object lives. Each is a description of D/exports that holds the file lock of the object's byte and
- * whose position tells which object it is. */
+/* File descriptors that stand for an object: while one is open anywhere, even unread in a socket,
+ * the object lives. Each is a description of D/exports that holds the file lock of the object's
+ * byte and whose position tells which object it is. */
 #define _GNU_SOURCE
 #include "simgpu/state.h"
 
@@ -12,8 +12,7 @@
 
 #define KEY_BITS 16 /* of the object's key, in the position */
 
-static int open_exports(const struct sg_instance *in)
-{
+static int open_exports(const struct sg_instance *in) {
     char path[SG_PATH_BYTES + 16];
 
     snprintf(path, sizeof path, "%s/exports", in->dir);
@@ -22,18 +21,15 @@ static int open_exports(const struct sg_instance *in)
 }
 
 /* Read locks, so that an object can have several descriptors. */
-static struct flock lock_of(uint32_t object, short type)
-{
+static struct flock lock_of(uint32_t object, short type) {
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = object, .l_len = 1};
 }
 
-static off_t position_of(uint32_t object, uint64_t key)
-{
+static off_t position_of(uint32_t object, uint64_t key) {
     return (off_t)((uint64_t)object << KEY_BITS | (key & ((1u << KEY_BITS) - 1)));
 }
 
-int sg_export(struct sg_instance *in, uint32_t object)
-{
+int sg_export(struct sg_instance *in, uint32_t object) {
     struct flock lock = lock_of(object, F_RDLCK);
     int fd = open_exports(in);
 
@@ -48,8 +44,7 @@ int sg_export(struct sg_instance *in, uint32_t object)
     return result;
 }
 
-int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key)
-{
+int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key) {
     struct stat theirs, ours;
     int own = open_exports(in);
 
@@ -66,8 +61,7 @@ int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key)
     return position_of(*object, *key) == at ? 0 : -ENOENT;
 }
 
-bool sg_export_open(struct sg_instance *in, uint32_t object)
-{
+bool sg_export_open(struct sg_instance *in, uint32_t object) {
     struct flock lock = lock_of(object, F_WRLCK);
     int fd = open_exports(in);
 

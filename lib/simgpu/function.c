@@ -3,15 +3,13 @@
 
 #define THREADS_MAX 1024
 
-static CUresult usable(CUfunction function)
-{
+static CUresult usable(CUfunction function) {
     SG_READY();
     return function_is(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* Attributes that were set are kept; the others are those of a small kernel. */
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
-{
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
     SG_TRY(usable(function));
     SG_REQUIRE(value && (unsigned)attribute <= 15, CUDA_ERROR_INVALID_VALUE);
     switch (attribute) {
@@ -32,59 +30,53 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     SG_TRY(usable(function));
-    SG_REQUIRE(attribute >= CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && (unsigned)attribute <= 15,
+    SG_REQUIRE(attribute >= CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+                   (unsigned)attribute <= 15,
                CUDA_ERROR_INVALID_VALUE);
     function->attributes[attribute] = value;
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
-{
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
     SG_TRY(usable(function));
     return (unsigned)config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config)
-{
+CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
     SG_TRY(usable(function));
     return (unsigned)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_SUCCESS
                                                                          : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
-{
+CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
     SG_TRY(usable(function));
     SG_REQUIRE(module, CUDA_ERROR_INVALID_VALUE);
     *module = function->module;
     return function->module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuFuncGetName(const char **name, CUfunction function)
-{
+CUresult cuFuncGetName(const char **name, CUfunction function) {
     SG_TRY(usable(function));
     SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
     *name = function->name;
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncLoad(CUfunction function)
-{
+CUresult cuFuncLoad(CUfunction function) {
     return usable(function);
 }
 
-CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
-{
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
     SG_TRY(usable(function));
     SG_REQUIRE(state, CUDA_ERROR_INVALID_VALUE);
     *state = CU_FUNCTION_LOADING_STATE_LOADED;
     return CUDA_SUCCESS;
 }
 
-static CUresult blocks_per_multiprocessor(int *blocks, CUfunction function, int threads, size_t shared)
-{
+static CUresult blocks_per_multiprocessor(int *blocks, CUfunction function, int threads,
+                                          size_t shared) {
     int limit, most, shared_most;
 
     SG_ENTER(ctx, SG_FAULT_OTHER)
@@ -93,8 +85,8 @@ static CUresult blocks_per_multiprocessor(int *blocks, CUfunction function, int 
     CUdevice device = ctx->device->ordinal;
     SG_TRY(cuDeviceGetAttribute(&limit, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, device));
     SG_TRY(cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device));
-    SG_TRY(cuDeviceGetAttribute(&shared_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
-                                device));
+    SG_TRY(cuDeviceGetAttribute(&shared_most,
+                                CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, device));
     /* Warps are whole. */
     int by_threads = most / ((threads + 31) / 32 * 32);
     size_t by_shared = shared ? (size_t)shared_most / shared : (size_t)limit;
@@ -105,23 +97,20 @@ static CUresult blocks_per_multiprocessor(int *blocks, CUfunction function, int 
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
-                                                     size_t shared)
-{
+                                                     size_t shared) {
     return blocks_per_multiprocessor(blocks, function, threads, shared);
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
                                                               int threads, size_t shared,
-                                                              unsigned int flags)
-{
+                                                              unsigned int flags) {
     return flags > 1 ? CUDA_ERROR_INVALID_VALUE
                      : blocks_per_multiprocessor(blocks, function, threads, shared);
 }
 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function,
                                                    CUoccupancyB2DSize shared_of, size_t shared,
-                                                   int limit, unsigned int flags)
-{
+                                                   int limit, unsigned int flags) {
     int best = 0;
 
     SG_REQUIRE(grid && block && flags <= 1 && limit >= 0, CUDA_ERROR_INVALID_VALUE);
@@ -141,7 +130,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunc
 }
 
 CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function,
-                                          CUoccupancyB2DSize shared_of, size_t shared, int limit)
-{
-    return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, function, shared_of, shared, limit, 0);
+                                          CUoccupancyB2DSize shared_of, size_t shared, int limit) {
+    return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, function, shared_of, shared,
+                                                     limit, 0);
 }

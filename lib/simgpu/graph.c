@@ -6,8 +6,7 @@
 
 pthread_mutex_t graph_lock = PTHREAD_MUTEX_INITIALIZER;
 
-CUgraph graph_new(void)
-{
+CUgraph graph_new(void) {
     CUgraph graph = handle_new(HANDLE_GRAPH, sizeof *graph);
 
     if (!graph)
@@ -17,8 +16,7 @@ CUgraph graph_new(void)
     return graph;
 }
 
-struct stream_op *graph_op_keep(const struct stream_op *op)
-{
+struct stream_op *graph_op_keep(const struct stream_op *op) {
     struct stream_op *kept = op_keep(op);
 
     if (!kept)
@@ -34,8 +32,7 @@ struct stream_op *graph_op_keep(const struct stream_op *op)
     return kept;
 }
 
-void graph_op_drop(struct stream_op *op)
-{
+void graph_op_drop(struct stream_op *op) {
     if (op->kind == OP_CHILD)
         graph_end(op->child);
     if (op->kind == OP_ALLOC)
@@ -43,8 +40,7 @@ void graph_op_drop(struct stream_op *op)
     op_drop(op);
 }
 
-CUresult node_depend(CUgraphNode node, CUgraphNode on)
-{
+CUresult node_depend(CUgraphNode node, CUgraphNode on) {
     for (size_t i = 0; i < node->before_count; i++)
         if (node->before[i] == on)
             return CUDA_SUCCESS;
@@ -56,8 +52,7 @@ CUresult node_depend(CUgraphNode node, CUgraphNode on)
     return CUDA_SUCCESS;
 }
 
-static void forget_dependency(CUgraphNode node, const struct CUgraphNode_st *on)
-{
+static void forget_dependency(CUgraphNode node, const struct CUgraphNode_st *on) {
     for (size_t i = 0; i < node->before_count; i++)
         if (node->before[i] == on) {
             node->before[i] = node->before[--node->before_count];
@@ -65,16 +60,14 @@ static void forget_dependency(CUgraphNode node, const struct CUgraphNode_st *on)
         }
 }
 
-bool node_depends(const struct CUgraphNode_st *node, const struct CUgraphNode_st *on)
-{
+bool node_depends(const struct CUgraphNode_st *node, const struct CUgraphNode_st *on) {
     for (size_t i = 0; i < node->before_count; i++)
         if (node->before[i] == on)
             return true;
     return false;
 }
 
-static void end_node(CUgraphNode node)
-{
+static void end_node(CUgraphNode node) {
     link_remove(&node->of_graph);
     graph_op_drop(node->op);
     free(node->before);
@@ -82,9 +75,8 @@ static void end_node(CUgraphNode node)
     handle_end(node, HANDLE_NODE);
 }
 
-CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count, const struct stream_op *op,
-                   CUgraphNode *out)
-{
+CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count,
+                   const struct stream_op *op, CUgraphNode *out) {
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (before || count == 0), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++)
         SG_REQUIRE(handle_is(before[i], HANDLE_NODE) && before[i]->graph == graph,
@@ -110,21 +102,19 @@ CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count, const
     return CUDA_SUCCESS;
 }
 
-#define EACH_NODE(node, graph)                                                              \
-    for (struct link *at_##node = (graph)->nodes.next;                                      \
-         at_##node != &(graph)->nodes &&                                                    \
-         ((node) = CONTAINER(at_##node, struct CUgraphNode_st, of_graph)) != NULL;          \
+#define EACH_NODE(node, graph)                                                                     \
+    for (struct link *at_##node = (graph)->nodes.next;                                             \
+         at_##node != &(graph)->nodes &&                                                           \
+         ((node) = CONTAINER(at_##node, struct CUgraphNode_st, of_graph)) != NULL;                 \
          at_##node = at_##node->next)
 
-void graph_end(CUgraph graph)
-{
+void graph_end(CUgraph graph) {
     while (graph->nodes.next != &graph->nodes)
         end_node(CONTAINER(graph->nodes.next, struct CUgraphNode_st, of_graph));
     handle_end(graph, HANDLE_GRAPH);
 }
 
-static CUgraphNode copy_of(CUgraph clone, const struct CUgraphNode_st *origin)
-{
+static CUgraphNode copy_of(CUgraph clone, const struct CUgraphNode_st *origin) {
     CUgraphNode node;
 
     EACH_NODE(node, clone)
@@ -133,23 +123,22 @@ static CUgraphNode copy_of(CUgraph clone, const struct CUgraphNode_st *origin)
     return NULL;
 }
 
-CUgraph graph_clone(CUgraph graph)
-{
+CUgraph graph_clone(CUgraph graph) {
     CUgraph clone = graph_new();
     CUgraphNode node, copy;
     bool ok = clone != NULL;
 
     if (ok)
-        EACH_NODE(node, graph)
-        {
+        EACH_NODE(node, graph) {
             ok = ok && graph_add(clone, NULL, 0, node->op, &copy) == CUDA_SUCCESS;
             if (ok)
                 copy->origin = node;
         }
     if (ok)
         EACH_NODE(node, graph)
-        for (size_t i = 0; i < node->before_count; i++)
-            ok = ok && node_depend(copy_of(clone, node), copy_of(clone, node->before[i])) == CUDA_SUCCESS;
+    for (size_t i = 0; i < node->before_count; i++)
+        ok = ok &&
+             node_depend(copy_of(clone, node), copy_of(clone, node->before[i])) == CUDA_SUCCESS;
     if (!ok && clone) {
         graph_end(clone);
         return NULL;
@@ -159,15 +148,14 @@ CUgraph graph_clone(CUgraph graph)
 
 /* ---- entries ---- */
 
-#define WITH_GRAPHS(statement)           \
-    do {                                 \
-        pthread_mutex_lock(&graph_lock); \
-        statement;                       \
-        pthread_mutex_unlock(&graph_lock); \
+#define WITH_GRAPHS(statement)                                                                     \
+    do {                                                                                           \
+        pthread_mutex_lock(&graph_lock);                                                           \
+        statement;                                                                                 \
+        pthread_mutex_unlock(&graph_lock);                                                         \
     } while (0)
 
-CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
-{
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
     SG_READY();
     SG_REQUIRE(graph && flags == 0, CUDA_ERROR_INVALID_VALUE);
     CUgraph made = graph_new();
@@ -177,16 +165,14 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphDestroy(CUgraph graph)
-{
+CUresult cuGraphDestroy(CUgraph graph) {
     SG_READY();
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && !graph->is_child, CUDA_ERROR_INVALID_VALUE);
     WITH_GRAPHS(graph_end(graph));
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphDestroyNode(CUgraphNode node)
-{
+CUresult cuGraphDestroyNode(CUgraphNode node) {
     SG_READY();
     SG_REQUIRE(handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     /* Memory nodes cannot be removed, as documented. */
@@ -199,8 +185,7 @@ CUresult cuGraphDestroyNode(CUgraphNode node)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
-{
+CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     SG_READY();
     SG_REQUIRE(clone && handle_is(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
     CUgraph made;
@@ -211,8 +196,7 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode node, CUgraph clone)
-{
+CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode node, CUgraph clone) {
     SG_READY();
     SG_REQUIRE(found && handle_is(node, HANDLE_NODE) && handle_is(clone, HANDLE_GRAPH),
                CUDA_ERROR_INVALID_VALUE);
@@ -223,8 +207,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode node, CUgraph cl
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetId(CUgraph graph, unsigned int *id)
-{
+CUresult cuGraphGetId(CUgraph graph, unsigned int *id) {
     SG_READY();
     SG_REQUIRE(id && handle_is(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
     *id = graph->id;
@@ -232,10 +215,10 @@ CUresult cuGraphGetId(CUgraph graph, unsigned int *id)
 }
 
 static CUresult change_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                    size_t count, bool add)
-{
+                                    size_t count, bool add) {
     SG_READY();
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (count == 0 || (from && to)), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (count == 0 || (from && to)),
+               CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++)
         SG_REQUIRE(handle_is(from[i], HANDLE_NODE) && handle_is(to[i], HANDLE_NODE) &&
                        from[i]->graph == graph && to[i]->graph == graph && from[i] != to[i] &&
@@ -254,28 +237,24 @@ static CUresult change_dependencies(CUgraph graph, const CUgraphNode *from, cons
 }
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                size_t count)
-{
+                                size_t count) {
     return change_dependencies(graph, from, to, count, true);
 }
 
 /* Edges carry data only for programmatic launches, which time does not tell apart here. */
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                   const CUgraphEdgeData *data, size_t count)
-{
+                                   const CUgraphEdgeData *data, size_t count) {
     (void)data;
     return change_dependencies(graph, from, to, count, true);
 }
 
 CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                   size_t count)
-{
+                                   size_t count) {
     return change_dependencies(graph, from, to, count, false);
 }
 
 CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
-                                      const CUgraphEdgeData *data, size_t count)
-{
+                                      const CUgraphEdgeData *data, size_t count) {
     (void)data;
     return change_dependencies(graph, from, to, count, false);
 }
@@ -287,8 +266,7 @@ struct list {
     size_t room, count;
 };
 
-static void list_add(struct list *list, CUgraphNode node)
-{
+static void list_add(struct list *list, CUgraphNode node) {
     if (list->out && list->count >= list->room)
         return;
     if (list->out)
@@ -296,16 +274,14 @@ static void list_add(struct list *list, CUgraphNode node)
     list->count++;
 }
 
-static CUresult list_end(struct list *list, size_t *count)
-{
+static CUresult list_end(struct list *list, size_t *count) {
     for (size_t i = list->count; list->out && i < list->room; i++)
         list->out[i] = NULL;
     *count = list->count;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
-{
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     CUgraphNode node;
 
     SG_READY();
@@ -315,8 +291,7 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
     return list_end(&list, count);
 }
 
-CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
-{
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     CUgraphNode node;
 
     SG_READY();
@@ -326,8 +301,7 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
     return list_end(&list, count);
 }
 
-CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count)
-{
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
     SG_READY();
     SG_REQUIRE(handle_is(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
@@ -336,8 +310,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t
     return list_end(&list, count);
 }
 
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size_t *count)
-{
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
     CUgraphNode other;
 
     SG_READY();
@@ -347,8 +320,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size
     return list_end(&list, count);
 }
 
-CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)
-{
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
     CUgraphNode node;
 
     SG_READY();
@@ -363,31 +335,27 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size
     return list_end(&ends, count);
 }
 
-static void clear_edges(CUgraphEdgeData *data, const void *nodes, size_t count)
-{
+static void clear_edges(CUgraphEdgeData *data, const void *nodes, size_t count) {
     if (data && nodes)
         memset(data, 0, count * sizeof *data);
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
-                            size_t *count)
-{
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,
+                            CUgraphEdgeData *data, size_t *count) {
     SG_TRY(cuGraphGetEdges(graph, from, to, count));
     clear_edges(data, from, *count);
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *data,
-                                       size_t *count)
-{
+                                       size_t *count) {
     SG_TRY(cuGraphNodeGetDependencies(node, nodes, count));
     clear_edges(data, nodes, *count);
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *data,
-                                         size_t *count)
-{
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *nodes,
+                                         CUgraphEdgeData *data, size_t *count) {
     SG_TRY(cuGraphNodeGetDependentNodes(node, nodes, count));
     clear_edges(data, nodes, *count);
     return CUDA_SUCCESS;

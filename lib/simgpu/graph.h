@@ -11,17 +11,17 @@ struct CUgraphNode_st {
     struct stream_op *op;
     CUgraphNode *before; /* what it depends on */
     size_t before_count;
-    CUgraphNode origin;  /* in a clone: the node it was made from */
-    unsigned number;     /* place in the order of creation */
-    unsigned mark;       /* of walks over the graph */
+    CUgraphNode origin; /* in a clone: the node it was made from */
+    unsigned number;    /* place in the order of creation */
+    unsigned mark;      /* of walks over the graph */
     struct link of_graph;
 };
 
 struct CUgraph_st {
     struct handle handle;
     unsigned id;
-    unsigned made;     /* nodes ever added */
-    bool is_child;     /* owned by a node */
+    unsigned made; /* nodes ever added */
+    bool is_child; /* owned by a node */
     bool conditional;
     struct link nodes; /* in order of creation */
 };
@@ -49,15 +49,16 @@ CUgraph graph_new(void);
 void graph_end(CUgraph graph);
 CUgraph graph_clone(CUgraph graph);
 /* Adds a node that does what op says, whose arguments are copied. */
-CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count, const struct stream_op *op,
-                   CUgraphNode *out);
+CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count,
+                   const struct stream_op *op, CUgraphNode *out);
 bool node_depends(const struct CUgraphNode_st *node, const struct CUgraphNode_st *on);
 CUresult node_depend(CUgraphNode node, CUgraphNode on);
 /* A copy of an operation for a node or an executable graph, child graphs included. */
 struct stream_op *graph_op_keep(const struct stream_op *op);
 void graph_op_drop(struct stream_op *op);
 
-/* graph_memory.c: addresses of memory nodes live while a node, an executable graph or memory uses them. */
+/* graph_memory.c: addresses of memory nodes live while a node, an executable graph or memory uses
+ * them. */
 CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr *out);
 void graph_memory_use(CUdeviceptr address);
 void graph_memory_unuse(CUdeviceptr address);

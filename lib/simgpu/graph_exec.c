@@ -6,17 +6,16 @@
 
 static unsigned walk; /* numbers the walks over nodes; the graph lock */
 
-static bool ready(const struct CUgraphNode_st *node, unsigned mark)
-{
+static bool ready(const struct CUgraphNode_st *node, unsigned mark) {
     for (size_t i = 0; i < node->before_count; i++)
         if (node->before[i]->mark != mark)
             return false;
     return true;
 }
 
-/* The nodes of a graph in order, into a buffer that has room for all. False where there is a cycle. */
-static bool sort(CUgraph graph, CUgraphNode *out, size_t count)
-{
+/* The nodes of a graph in order, into a buffer that has room for all. False where there is a cycle.
+ */
+static bool sort(CUgraph graph, CUgraphNode *out, size_t count) {
     unsigned mark = ++walk;
     size_t done = 0, before;
 
@@ -33,8 +32,7 @@ static bool sort(CUgraph graph, CUgraphNode *out, size_t count)
     return done == count;
 }
 
-static size_t node_count(CUgraph graph)
-{
+static size_t node_count(CUgraph graph) {
     size_t n = 0;
 
     for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next)
@@ -42,8 +40,7 @@ static size_t node_count(CUgraph graph)
     return n;
 }
 
-static CUresult add_step(CUgraphExec exec, CUgraphNode node)
-{
+static CUresult add_step(CUgraphExec exec, CUgraphNode node) {
     struct step *steps = realloc(exec->steps, (exec->count + 1) * sizeof *steps);
 
     if (!steps)
@@ -57,8 +54,7 @@ static CUresult add_step(CUgraphExec exec, CUgraphNode node)
 }
 
 /* Child graphs become part of the one that holds them. */
-static CUresult add_graph(CUgraphExec exec, CUgraph graph)
-{
+static CUresult add_graph(CUgraphExec exec, CUgraph graph) {
     size_t count = node_count(graph);
     CUgraphNode *order = malloc((count + 1) * sizeof(CUgraphNode));
     CUresult result = CUDA_SUCCESS;
@@ -74,8 +70,7 @@ static CUresult add_graph(CUgraphExec exec, CUgraph graph)
     return result;
 }
 
-static void end_exec(CUgraphExec exec)
-{
+static void end_exec(CUgraphExec exec) {
     pthread_mutex_lock(&exec->lock);
     for (size_t i = 0; i < exec->count; i++)
         graph_op_drop(exec->steps[i].op);
@@ -86,8 +81,7 @@ static void end_exec(CUgraphExec exec)
     handle_end(exec, HANDLE_EXEC);
 }
 
-static CUresult instantiate(CUgraphExec *out, CUgraph graph, cuuint64_t flags)
-{
+static CUresult instantiate(CUgraphExec *out, CUgraph graph, cuuint64_t flags) {
     SG_READY();
     SG_REQUIRE(out && handle_is(graph, HANDLE_GRAPH) && !(flags & ~(cuuint64_t)15),
                CUDA_ERROR_INVALID_VALUE);
@@ -107,14 +101,12 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, cuuint64_t flags)
     return result;
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     return instantiate(exec, graph, flags);
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *log,
-                               size_t room)
-{
+                               size_t room) {
     if (failed)
         *failed = NULL;
     if (log && room)
@@ -122,13 +114,13 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *fa
     return instantiate(exec, graph, 0);
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *log, size_t room)
-{
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *log,
+                            size_t room) {
     return cuGraphInstantiate_v2(exec, graph, failed, log, room);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *p) {
     SG_REQUIRE(p, CUDA_ERROR_INVALID_VALUE);
     CUresult result = instantiate(exec, graph, p->flags);
     p->hErrNode_out = NULL;
@@ -138,13 +130,11 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRA
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *p) {
     return cuGraphInstantiateWithParams(exec, graph, p);
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
     SG_READY();
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
@@ -153,16 +143,14 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags)
-{
+CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
     SG_READY();
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && flags, CUDA_ERROR_INVALID_VALUE);
     *flags = exec->flags;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id)
-{
+CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id) {
     SG_READY();
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && id, CUDA_ERROR_INVALID_VALUE);
     *id = exec->id;
@@ -171,8 +159,7 @@ CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id)
 
 /* ---- launch ---- */
 
-static bool holds_memory(CUdeviceptr address)
-{
+static bool holds_memory(CUdeviceptr address) {
     sg_memory_lock();
     struct page *page = page_of(address);
     bool holds = page && page->block;
@@ -180,22 +167,22 @@ static bool holds_memory(CUdeviceptr address)
     return holds;
 }
 
-static void free_memory(CUdeviceptr address)
-{
+static void free_memory(CUdeviceptr address) {
     sg_memory_lock();
     graph_memory_unmap(range_of(address));
     sg_memory_unlock();
 }
 
-/* Takes the memory of all memory nodes before anything runs, so that a launch without memory fails as
- * a whole. Memory that an earlier launch left is an error, unless the graph frees it by itself. */
-static CUresult take_memory(CUgraphExec exec)
-{
+/* Takes the memory of all memory nodes before anything runs, so that a launch without memory fails
+ * as a whole. Memory that an earlier launch left is an error, unless the graph frees it by itself.
+ */
+static CUresult take_memory(CUgraphExec exec) {
     CUresult result = CUDA_SUCCESS;
     size_t taken = 0;
 
     for (size_t i = 0; i < exec->count; i++)
-        if (exec->steps[i].op->kind == OP_ALLOC && holds_memory(exec->steps[i].op->memory.address)) {
+        if (exec->steps[i].op->kind == OP_ALLOC &&
+            holds_memory(exec->steps[i].op->memory.address)) {
             SG_REQUIRE(exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
                        CUDA_ERROR_INVALID_VALUE);
             free_memory(exec->steps[i].op->memory.address);
@@ -214,8 +201,7 @@ static CUresult take_memory(CUgraphExec exec)
 }
 
 /* The operation as the stream gets it; a wait is for what the event stands for now. */
-static CUresult give(CUstream stream, const struct step *step)
-{
+static CUresult give(CUstream stream, const struct step *step) {
     struct stream_op op = *step->op;
 
     if (op.kind == OP_WAIT) {
@@ -227,8 +213,7 @@ static CUresult give(CUstream stream, const struct step *step)
     return sg_enqueue(stream, &op);
 }
 
-static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds)
-{
+static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -244,37 +229,31 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds)
     return result;
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     return launch(exec, stream, false);
 }
 
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
     return launch(exec, stream, true);
 }
 
 /* Uploading does early what the first launch does on real hardware; it takes no memory here. */
-static CUresult upload(CUgraphExec exec, CUstream handle, bool ptds)
-{
+static CUresult upload(CUgraphExec exec, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     return handle_is(exec, HANDLE_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
     return upload(exec, stream, false);
 }
 
-CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
-{
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
     return upload(exec, stream, true);
 }
 
 /* ---- change ---- */
 
-static struct step *step_of(CUgraphExec exec, CUgraphNode node)
-{
+static struct step *step_of(CUgraphExec exec, CUgraphNode node) {
     for (size_t i = 0; i < exec->count; i++)
         if (exec->steps[i].node == node)
             return &exec->steps[i];
@@ -282,8 +261,7 @@ static struct step *step_of(CUgraphExec exec, CUgraphNode node)
 }
 
 /* Only kernels, copies and fills can be switched off. */
-CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled)
-{
+CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
     SG_READY();
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     struct step *step = step_of(exec, node);
@@ -293,8 +271,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled)
-{
+CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled) {
     SG_READY();
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && enabled, CUDA_ERROR_INVALID_VALUE);
     struct step *step = step_of(exec, node);
@@ -304,8 +281,7 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
 }
 
 /* Takes over the parameters of a graph of the same shape: as many steps of the same kinds. */
-static CUgraphExecUpdateResult update(CUgraphExec exec, CUgraphExec from, CUgraphNode *wrong)
-{
+static CUgraphExecUpdateResult update(CUgraphExec exec, CUgraphExec from, CUgraphNode *wrong) {
     *wrong = NULL;
     if (from->count != exec->count)
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
@@ -325,8 +301,7 @@ static CUgraphExecUpdateResult update(CUgraphExec exec, CUgraphExec from, CUgrap
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
-{
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
     CUgraphExec from;
     CUgraphNode wrong;
 
@@ -345,8 +320,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *wrong,
-                           CUgraphExecUpdateResult *result)
-{
+                           CUgraphExecUpdateResult *result) {
     CUgraphExecUpdateResultInfo info = {0};
     CUresult answer = cuGraphExecUpdate_v2(exec, graph, &info);
 

@@ -13,19 +13,16 @@ static struct store {
     uint64_t reserved, reserved_high, used, used_high;
 } stores[SG_GPUS_MAX];
 
-static struct store *store_of(const struct device *device)
-{
+static struct store *store_of(const struct device *device) {
     return &stores[device->ordinal];
 }
 
-static void raise(uint64_t *high, uint64_t value)
-{
+static void raise(uint64_t *high, uint64_t value) {
     if (value > *high)
         *high = value;
 }
 
-CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr *out)
-{
+CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr *out) {
     uint64_t count = bytes / SG_BLOCK_BYTES + (bytes % SG_BLOCK_BYTES != 0);
 
     SG_REQUIRE(bytes && count <= sg_driver.instance.state->gpus[device->gpu].block_count,
@@ -33,8 +30,12 @@ CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr
     struct range *range = calloc(1, sizeof *range);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *range = (struct range){.kind = RANGE_GRAPH, .size = count * SG_BLOCK_BYTES, .requested = bytes,
-                            .device = device, .object = -1, .id = sg_new_id()};
+    *range = (struct range){.kind = RANGE_GRAPH,
+                            .size = count * SG_BLOCK_BYTES,
+                            .requested = bytes,
+                            .device = device,
+                            .object = -1,
+                            .id = sg_new_id()};
     link_init(&range->of_context);
     sg_memory_lock();
     range->base = pages_take(range->size, SG_BLOCK_BYTES);
@@ -48,52 +49,46 @@ CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct range *graph_range(CUdeviceptr address)
-{
+static struct range *graph_range(CUdeviceptr address) {
     struct range *range = range_of(address);
 
     return range && range->kind == RANGE_GRAPH && range->base == address ? range : NULL;
 }
 
-bool graph_memory_is(CUdeviceptr address)
-{
+bool graph_memory_is(CUdeviceptr address) {
     sg_memory_lock();
     bool is = graph_range(address) != NULL;
     sg_memory_unlock();
     return is;
 }
 
-bool graph_memory_covers(CUdeviceptr address, uint64_t bytes)
-{
+bool graph_memory_covers(CUdeviceptr address, uint64_t bytes) {
     sg_memory_lock();
     const struct range *range = range_of(address);
-    bool covers = range && range->kind == RANGE_GRAPH && address + bytes <= range->base + range->size;
+    bool covers =
+        range && range->kind == RANGE_GRAPH && address + bytes <= range->base + range->size;
     sg_memory_unlock();
     return covers;
 }
 
-static void unuse(struct range *range)
-{
+static void unuse(struct range *range) {
     if (--range->opens == 0)
         range_end(range);
 }
 
-void graph_memory_use(CUdeviceptr address)
-{
+void graph_memory_use(CUdeviceptr address) {
     sg_memory_lock();
     graph_range(address)->opens++;
     sg_memory_unlock();
 }
 
-void graph_memory_unuse(CUdeviceptr address)
-{
+void graph_memory_unuse(CUdeviceptr address) {
     sg_memory_lock();
     unuse(graph_range(address));
     sg_memory_unlock();
 }
 
-static bool make_room(struct store *store, size_t n)
-{
+static bool make_room(struct store *store, size_t n) {
     if (store->spare_count + n <= store->spare_room)
         return true;
     size_t room = (store->spare_count + n) * 2;
@@ -106,8 +101,7 @@ static bool make_room(struct store *store, size_t n)
 }
 
 /* Fills the store up to n spare blocks. */
-static CUresult provide(struct device *device, size_t n)
-{
+static CUresult provide(struct device *device, size_t n) {
     struct store *store = store_of(device);
 
     if (store->spare_count >= n)
@@ -122,8 +116,7 @@ static CUresult provide(struct device *device, size_t n)
     return CUDA_SUCCESS;
 }
 
-CUresult graph_memory_map(CUdeviceptr address)
-{
+CUresult graph_memory_map(CUdeviceptr address) {
     struct range *range = graph_range(address);
 
     SG_REQUIRE(range && page_of(address)->block == 0, CUDA_ERROR_INVALID_VALUE);
@@ -140,8 +133,7 @@ CUresult graph_memory_map(CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-CUresult graph_memory_unmap(struct range *range)
-{
+CUresult graph_memory_unmap(struct range *range) {
     struct store *store = store_of(range->device);
     size_t count = range->size / SG_BLOCK_BYTES;
 
@@ -158,8 +150,7 @@ CUresult graph_memory_unmap(struct range *range)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
-{
+CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
@@ -173,8 +164,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-static uint64_t *figure(struct store *store, CUgraphMem_attribute attribute)
-{
+static uint64_t *figure(struct store *store, CUgraphMem_attribute attribute) {
     switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
         return &store->used;
@@ -188,8 +178,8 @@ static uint64_t *figure(struct store *store, CUgraphMem_attribute attribute)
     return NULL;
 }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute, void *value)
-{
+CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute,
+                                      void *value) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
@@ -202,8 +192,8 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
 }
 
 /* Only the high-water marks can be set, and only to zero: to what they are of. */
-CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute, void *value)
-{
+CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute,
+                                      void *value) {
     cuuint64_t wanted;
 
     SG_READY();

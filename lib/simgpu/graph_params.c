@@ -3,14 +3,13 @@
 
 #include <string.h>
 
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
-{
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
     static const CUgraphNodeType types[] = {
-        [OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,       [OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
-        [OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,       [OP_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
-        [OP_HOST] = CU_GRAPH_NODE_TYPE_HOST,         [OP_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-        [OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,   [OP_VALUES] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-        [OP_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,   [OP_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
+        [OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,     [OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,     [OP_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [OP_HOST] = CU_GRAPH_NODE_TYPE_HOST,       [OP_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        [OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT, [OP_VALUES] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        [OP_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC, [OP_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
         [OP_CHILD] = CU_GRAPH_NODE_TYPE_GRAPH,
     };
 
@@ -21,24 +20,28 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 }
 
 /* The node's operation if it is of that kind. */
-static CUresult of_kind(CUgraphNode node, enum op_kind kind, const void *out, const struct stream_op **op)
-{
+static CUresult of_kind(CUgraphNode node, enum op_kind kind, const void *out,
+                        const struct stream_op **op) {
     SG_READY();
-    SG_REQUIRE(out && handle_is(node, HANDLE_NODE) && node->op->kind == kind, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(out && handle_is(node, HANDLE_NODE) && node->op->kind == kind,
+               CUDA_ERROR_INVALID_VALUE);
     *op = node->op;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *p)
-{
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *p) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_KERNEL, p, &op));
     const struct launch *l = &op->launch;
-    *p = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = l->grid[0], .gridDimY = l->grid[1],
-                                   .gridDimZ = l->grid[2], .blockDimX = l->block[0],
-                                   .blockDimY = l->block[1], .blockDimZ = l->block[2],
-                                   .sharedMemBytes = l->shared, .kernelParams = l->params};
+    *p = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = l->grid[0],
+                                   .gridDimY = l->grid[1],
+                                   .gridDimZ = l->grid[2],
+                                   .blockDimX = l->block[0],
+                                   .blockDimY = l->block[1],
+                                   .blockDimZ = l->block[2],
+                                   .sharedMemBytes = l->shared,
+                                   .kernelParams = l->params};
     if (handle_is(l->function, HANDLE_KERNEL))
         p->kern = (CUkernel)l->function;
     else
@@ -46,8 +49,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *p)
-{
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *p) {
     CUDA_KERNEL_NODE_PARAMS wide;
 
     SG_REQUIRE(p, CUDA_ERROR_INVALID_VALUE);
@@ -58,8 +60,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *p)
-{
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *p) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_FILL, p, &op));
@@ -68,8 +69,7 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *p
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *p)
-{
+CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *p) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_HOST, p, &op));
@@ -78,8 +78,7 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *p)
 }
 
 static void describe_place(const struct place *place, CUmemorytype *type, CUdeviceptr *device,
-                           const void **host, CUarray *array)
-{
+                           const void **host, CUarray *array) {
     *type = place->type;
     *array = place->array;
     if (place->type == CU_MEMORYTYPE_HOST)
@@ -89,15 +88,17 @@ static void describe_place(const struct place *place, CUmemorytype *type, CUdevi
 }
 
 /* Offsets of linear sides are part of the address by now. */
-CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *p)
-{
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *p) {
     const struct stream_op *op;
     const void *target = NULL;
 
     SG_TRY(of_kind(node, OP_COPY, p, &op));
     const struct copy *c = &op->copy;
-    *p = (CUDA_MEMCPY3D){.srcPitch = c->from.pitch, .dstPitch = c->to.pitch, .WidthInBytes = c->width,
-                         .Height = c->height, .Depth = c->depth};
+    *p = (CUDA_MEMCPY3D){.srcPitch = c->from.pitch,
+                         .dstPitch = c->to.pitch,
+                         .WidthInBytes = c->width,
+                         .Height = c->height,
+                         .Depth = c->depth};
     p->srcHeight = c->from.pitch ? c->from.slice / c->from.pitch : 0;
     p->dstHeight = c->to.pitch ? c->to.slice / c->to.pitch : 0;
     describe_place(&c->from, &p->srcMemoryType, &p->srcDevice, &p->srcHost, &p->srcArray);
@@ -116,8 +117,7 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *p)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child)
-{
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_CHILD, child, &op));
@@ -125,8 +125,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
-{
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_RECORD, event, &op));
@@ -134,8 +133,7 @@ CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
-{
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_WAIT, event, &op));
@@ -143,8 +141,7 @@ CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
-{
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_FREE, address, &op));
@@ -152,8 +149,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *p)
-{
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *p) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(node, OP_ALLOC, p, &op));
@@ -168,8 +164,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 }
 
 /* Puts a new operation of the same kind in place of the old. */
-static CUresult replace(struct stream_op **at, const struct stream_op *op)
-{
+static CUresult replace(struct stream_op **at, const struct stream_op *op) {
     SG_REQUIRE((*at)->kind == op->kind, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(op_check(op, true));
     struct stream_op *kept = graph_op_keep(op);
@@ -180,8 +175,7 @@ static CUresult replace(struct stream_op **at, const struct stream_op *op)
     return CUDA_SUCCESS;
 }
 
-static CUresult set(CUgraphNode node, const struct stream_op *op)
-{
+static CUresult set(CUgraphNode node, const struct stream_op *op) {
     SG_READY();
     SG_REQUIRE(handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
@@ -190,12 +184,12 @@ static CUresult set(CUgraphNode node, const struct stream_op *op)
     return result;
 }
 
-static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct stream_op *op)
-{
+static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct stream_op *op) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && handle_is(node, HANDLE_NODE),
+               CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
     pthread_mutex_lock(&exec->lock);
     for (size_t i = 0; i < exec->count; i++)
@@ -207,27 +201,24 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct stream
 }
 
 /* Entries that change a node of a graph, and that node in an executable graph. */
-#define SET(name, PARAMETER, make)                    \
-    CUresult name(CUgraphNode node, PARAMETER)        \
-    {                                                 \
-        struct stream_op op;                          \
-        SG_TRY(make);                                 \
-        return set(node, &op);                        \
+#define SET(name, PARAMETER, make)                                                                 \
+    CUresult name(CUgraphNode node, PARAMETER) {                                                   \
+        struct stream_op op;                                                                       \
+        SG_TRY(make);                                                                              \
+        return set(node, &op);                                                                     \
     }
-#define EXEC_SET(name, PARAMETER, make)                           \
-    CUresult name(CUgraphExec exec, CUgraphNode node, PARAMETER)  \
-    {                                                             \
-        struct stream_op op;                                      \
-        SG_TRY(make);                                             \
-        return exec_set(exec, node, &op);                         \
+#define EXEC_SET(name, PARAMETER, make)                                                            \
+    CUresult name(CUgraphExec exec, CUgraphNode node, PARAMETER) {                                 \
+        struct stream_op op;                                                                       \
+        SG_TRY(make);                                                                              \
+        return exec_set(exec, node, &op);                                                          \
     }
-#define EXEC_SET_IN_CONTEXT(name, PARAMETER, make)                               \
-    CUresult name(CUgraphExec exec, CUgraphNode node, PARAMETER, CUcontext ctx)  \
-    {                                                                            \
-        struct stream_op op;                                                     \
-        (void)ctx;                                                               \
-        SG_TRY(make);                                                            \
-        return exec_set(exec, node, &op);                                        \
+#define EXEC_SET_IN_CONTEXT(name, PARAMETER, make)                                                 \
+    CUresult name(CUgraphExec exec, CUgraphNode node, PARAMETER, CUcontext ctx) {                  \
+        struct stream_op op;                                                                       \
+        (void)ctx;                                                                                 \
+        SG_TRY(make);                                                                              \
+        return exec_set(exec, node, &op);                                                          \
     }
 
 SET(cuGraphKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1 *p, op_of_kernel_v1(p, &op))
@@ -240,10 +231,12 @@ SET(cuGraphEventWaitNodeSetEvent, CUevent event, op_of_event(OP_WAIT, event, &op
 SET(cuGraphBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p, op_of_values(p, &op))
 SET(cuGraphNodeSetParams, CUgraphNodeParams *p, op_of_params(p, &op))
 SET(cuGraphNodeSetParams_v2, CUgraphNodeParams *p, op_of_params(p, &op))
-EXEC_SET(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1 *p, op_of_kernel_v1(p, &op))
+EXEC_SET(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1 *p,
+         op_of_kernel_v1(p, &op))
 EXEC_SET(cuGraphExecKernelNodeSetParams_v2, const CUDA_KERNEL_NODE_PARAMS *p, op_of_kernel(p, &op))
 EXEC_SET_IN_CONTEXT(cuGraphExecMemcpyNodeSetParams, const CUDA_MEMCPY3D *p, op_of_copy(p, &op))
-EXEC_SET_IN_CONTEXT(cuGraphExecMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *p, op_of_fill(p, &op))
+EXEC_SET_IN_CONTEXT(cuGraphExecMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *p,
+                    op_of_fill(p, &op))
 EXEC_SET(cuGraphExecHostNodeSetParams, const CUDA_HOST_NODE_PARAMS *p, op_of_host(p, &op))
 EXEC_SET(cuGraphExecEventRecordNodeSetEvent, CUevent event, op_of_event(OP_RECORD, event, &op))
 EXEC_SET(cuGraphExecEventWaitNodeSetEvent, CUevent event, op_of_event(OP_WAIT, event, &op))
@@ -253,16 +246,14 @@ EXEC_SET(cuGraphExecNodeSetParams, CUgraphNodeParams *p, op_of_params(p, &op))
 
 /* Attributes of kernel nodes are hints about caches and clusters. */
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
-                                       const CUkernelNodeAttrValue *value)
-{
+                                       const CUkernelNodeAttrValue *value) {
     const struct stream_op *op;
 
     (void)id;
     return of_kind(node, OP_KERNEL, value, &op);
 }
 
-CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from)
-{
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
     const struct stream_op *op;
 
     SG_TRY(of_kind(to, OP_KERNEL, to, &op));

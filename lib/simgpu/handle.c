@@ -7,8 +7,7 @@
 static pthread_mutex_t recycling = PTHREAD_MUTEX_INITIALIZER;
 static struct handle *recycled[HANDLE_KINDS_END - HANDLE_CONTEXT];
 
-void *handle_new(enum handle_kind kind, size_t size)
-{
+void *handle_new(enum handle_kind kind, size_t size) {
     struct handle **pile = &recycled[kind - HANDLE_CONTEXT];
     struct handle *h;
 
@@ -26,8 +25,7 @@ void *handle_new(enum handle_kind kind, size_t size)
     return h;
 }
 
-void handle_end(void *handle, enum handle_kind kind)
-{
+void handle_end(void *handle, enum handle_kind kind) {
     struct handle **pile = &recycled[kind - HANDLE_CONTEXT];
     struct handle *h = handle;
 
@@ -38,21 +36,18 @@ void handle_end(void *handle, enum handle_kind kind)
     pthread_mutex_unlock(&recycling);
 }
 
-void link_init(struct link *head)
-{
+void link_init(struct link *head) {
     head->next = head->prev = head;
 }
 
-void link_add(struct link *head, struct link *item)
-{
+void link_add(struct link *head, struct link *item) {
     item->prev = head->prev;
     item->next = head;
     head->prev->next = item;
     head->prev = item;
 }
 
-void link_remove(struct link *item)
-{
+void link_remove(struct link *item) {
     item->prev->next = item->next;
     item->next->prev = item->prev;
     item->next = item->prev = item;

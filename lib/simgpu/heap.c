@@ -1,6 +1,6 @@
 /* Allocations of whole granules within regions of device addresses: two-level segregated fit.
- * Lengths are told beside the memory, because the memory is the device's. Taking and giving back are
- * O(1), whatever is live. */
+ * Lengths are told beside the memory, because the memory is the device's. Taking and giving back
+ * are O(1), whatever is live. */
 #include "simgpu/driver.h"
 
 #include <stdlib.h>
@@ -32,8 +32,7 @@ struct heap {
 #define COMMON_GRANULES (SG_BLOCK_BYTES / SG_GRANULE)
 static struct region *recycled;
 
-static void class_of(uint32_t length, unsigned *level, unsigned *step)
-{
+static void class_of(uint32_t length, unsigned *level, unsigned *step) {
     unsigned log = 31u - (unsigned)__builtin_clz(length);
 
     *level = log;
@@ -41,8 +40,7 @@ static void class_of(uint32_t length, unsigned *level, unsigned *step)
                             : (length >> (log - STEP_BITS)) & (STEPS - 1);
 }
 
-static void insert(struct heap *heap, struct run *run)
-{
+static void insert(struct heap *heap, struct run *run) {
     unsigned level, step;
 
     class_of(run->length, &level, &step);
@@ -55,8 +53,7 @@ static void insert(struct heap *heap, struct run *run)
     heap->steps[level] |= 1u << step;
 }
 
-static void withdraw(struct heap *heap, struct run *run)
-{
+static void withdraw(struct heap *heap, struct run *run) {
     unsigned level, step;
 
     class_of(run->length, &level, &step);
@@ -69,8 +66,7 @@ static void withdraw(struct heap *heap, struct run *run)
 }
 
 /* A free run of at least that length: the next class up always fits, the own class may. */
-static struct run *fitting(const struct heap *heap, uint32_t length)
-{
+static struct run *fitting(const struct heap *heap, uint32_t length) {
     unsigned level, step;
 
     class_of(length, &level, &step);
@@ -88,15 +84,13 @@ static struct run *fitting(const struct heap *heap, uint32_t length)
     return heap->free[level][__builtin_ctz(steps)];
 }
 
-static struct run *after(const struct run *run)
-{
+static struct run *after(const struct run *run) {
     const struct run *next = run + run->length;
 
     return next == run->region->runs + run->region->granules ? NULL : (struct run *)next;
 }
 
-struct heap *heap_new(uint64_t granule)
-{
+struct heap *heap_new(uint64_t granule) {
     struct heap *heap = calloc(1, sizeof *heap);
 
     if (heap)
@@ -104,13 +98,11 @@ struct heap *heap_new(uint64_t granule)
     return heap;
 }
 
-void heap_end(struct heap *heap)
-{
+void heap_end(struct heap *heap) {
     free(heap);
 }
 
-struct region *heap_add(struct heap *heap, CUdeviceptr base, uint64_t size)
-{
+struct region *heap_add(struct heap *heap, CUdeviceptr base, uint64_t size) {
     uint32_t granules = (uint32_t)(size / heap->granule);
     struct region *region = granules == COMMON_GRANULES ? recycled : NULL;
 
@@ -124,14 +116,14 @@ struct region *heap_add(struct heap *heap, CUdeviceptr base, uint64_t size)
             return NULL;
         }
     }
-    *region = (struct region){.heap = heap, .base = base, .granules = granules, .runs = region->runs};
+    *region =
+        (struct region){.heap = heap, .base = base, .granules = granules, .runs = region->runs};
     region->runs[0] = (struct run){.length = granules, .region = region};
     insert(heap, region->runs);
     return region;
 }
 
-void heap_remove(struct region *region)
-{
+void heap_remove(struct region *region) {
     if (region->used == 0) {
         withdraw(region->heap, region->runs);
         region->runs[0].length = 0;
@@ -153,8 +145,7 @@ void heap_remove(struct region *region)
     }
 }
 
-CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out)
-{
+CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out) {
     uint32_t length = (uint32_t)((bytes + heap->granule - 1) / heap->granule);
     struct run *run = fitting(heap, length);
 
@@ -177,16 +168,15 @@ CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out)
     return region->base + (uint64_t)(run - region->runs) * heap->granule;
 }
 
-uint64_t heap_bytes(const struct region *region, CUdeviceptr address)
-{
+uint64_t heap_bytes(const struct region *region, CUdeviceptr address) {
     uint64_t granule = region->heap->granule;
     const struct run *run = region->runs + (address - region->base) / granule;
 
     return address % granule == 0 && run->length ? run->bytes : 0;
 }
 
-bool heap_find(const struct region *region, CUdeviceptr address, CUdeviceptr *base, uint64_t *bytes)
-{
+bool heap_find(const struct region *region, CUdeviceptr address, CUdeviceptr *base,
+               uint64_t *bytes) {
     uint64_t granule = region->heap->granule, index = (address - region->base) / granule;
 
     while (region->runs[index].length == 0)
@@ -196,8 +186,7 @@ bool heap_find(const struct region *region, CUdeviceptr address, CUdeviceptr *ba
     return *bytes != 0;
 }
 
-void heap_give(struct region *region, CUdeviceptr address)
-{
+void heap_give(struct region *region, CUdeviceptr address) {
     struct heap *heap = region->heap;
     struct run *run = region->runs + (address - region->base) / heap->granule;
     struct run *next = after(run);

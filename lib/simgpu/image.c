@@ -1,5 +1,5 @@
-/* Code as modules and libraries are loaded from it. Kernels are known by name, so PTX is searched for
- * its entries; binary code is believed to have what it is asked for. */
+/* Code as modules and libraries are loaded from it. Kernels are known by name, so PTX is searched
+ * for its entries; binary code is believed to have what it is asked for. */
 #define _GNU_SOURCE
 #include "simgpu/driver.h"
 
@@ -13,8 +13,7 @@
 #define FATBIN_WRAPPER 0x466243b1u /* first word of what nvcc hands to cuModuleLoadFatBinary */
 #define FATBIN 0xba55ed50u         /* first word of the fat binary itself */
 
-CUresult image_load(struct image *image, const void *code)
-{
+CUresult image_load(struct image *image, const void *code) {
     uint32_t word;
 
     memset(image, 0, sizeof *image);
@@ -34,15 +33,15 @@ CUresult image_load(struct image *image, const void *code)
     return image->ptx ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult image_load_file(struct image *image, const char *path)
-{
+CUresult image_load_file(struct image *image, const char *path) {
     CUresult result = CUDA_ERROR_FILE_NOT_FOUND;
     struct stat info;
 
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return result;
-    char *code = fstat(fd, &info) == 0 && info.st_size >= 0 ? calloc(1, (size_t)info.st_size + 8) : NULL;
+    char *code =
+        fstat(fd, &info) == 0 && info.st_size >= 0 ? calloc(1, (size_t)info.st_size + 8) : NULL;
     if (!code)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else if (read(fd, code, (size_t)info.st_size) == info.st_size)
@@ -52,13 +51,11 @@ CUresult image_load_file(struct image *image, const char *path)
     return result;
 }
 
-static bool in_name(char c)
-{
+static bool in_name(char c) {
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
 }
 
-const char *image_next(const struct image *image, const char *after, size_t *length)
-{
+const char *image_next(const struct image *image, const char *after, size_t *length) {
     const char *at = after ? after : image->ptx;
 
     while (at && (at = strstr(at, ".entry")) != NULL) {
@@ -75,8 +72,7 @@ const char *image_next(const struct image *image, const char *after, size_t *len
     return NULL;
 }
 
-static bool has(const struct image *image, const char *name)
-{
+static bool has(const struct image *image, const char *name) {
     size_t length;
 
     if (!image->ptx)
@@ -87,8 +83,7 @@ static bool has(const struct image *image, const char *name)
     return false;
 }
 
-CUfunction image_function(struct image *image, const char *name, enum handle_kind kind)
-{
+CUfunction image_function(struct image *image, const char *name, enum handle_kind kind) {
     CUfunction f = image->functions;
 
     while (f && strcmp(f->name, name) != 0)
@@ -108,8 +103,7 @@ CUfunction image_function(struct image *image, const char *name, enum handle_kin
     return f;
 }
 
-void image_end(struct image *image)
-{
+void image_end(struct image *image) {
     while (image->functions) {
         CUfunction f = image->functions;
         image->functions = f->next;

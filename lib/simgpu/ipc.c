@@ -1,7 +1,7 @@
 /* Memory of one process in another: the 64-byte handles, and pools.
  *
- * What is exported is the whole block or allocation that holds the pointer; the handle tells where in
- * it. An importer keeps the memory alive when the exporter frees it or dies. */
+ * What is exported is the whole block or allocation that holds the pointer; the handle tells where
+ * in it. An importer keeps the memory alive when the exporter frees it or dies. */
 #define _GNU_SOURCE
 #include "simgpu/pool.h"
 
@@ -27,8 +27,7 @@ _Static_assert(sizeof(struct token) == CU_IPC_HANDLE_SIZE, "token");
 _Static_assert(sizeof(struct token) == sizeof(CUmemPoolPtrExportData), "token");
 
 /* Finds the allocation at the address and makes its range an object. The memory lock. */
-static CUresult make_token(CUdeviceptr address, bool from_pool, struct token *token)
-{
+static CUresult make_token(CUdeviceptr address, bool from_pool, struct token *token) {
     struct range *range = range_of(address);
     CUdeviceptr base;
     uint64_t bytes;
@@ -42,16 +41,17 @@ static CUresult make_token(CUdeviceptr address, bool from_pool, struct token *to
         base = range->base;
         bytes = range->requested;
     }
-    *token = (struct token){.magic = TOKEN_MAGIC, .exporter = sg_driver.instance.id,
-                            .offset = base - range->base, .bytes = bytes,
+    *token = (struct token){.magic = TOKEN_MAGIC,
+                            .exporter = sg_driver.instance.id,
+                            .offset = base - range->base,
+                            .bytes = bytes,
                             .machine = sg_driver.instance.state->gpus[0].blocks_offset};
     SG_TRY(blocks_share(range->device, range->count, range->blocks, &range->object, &token->key));
     token->object = (uint32_t)range->object;
     return CUDA_SUCCESS;
 }
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
-{
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     struct token token;
 
     SG_ENTER(ctx, SG_FAULT_OTHER)
@@ -64,8 +64,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     return result;
 }
 
-static struct range *opened(CUcontext ctx, uint32_t object)
-{
+static struct range *opened(CUcontext ctx, uint32_t object) {
     for (struct link *at = ctx->ranges.next; at != &ctx->ranges; at = at->next) {
         struct range *range = CONTAINER(at, struct range, of_context);
         if (range->kind == RANGE_IMPORT && range->object == object && !range->pool)
@@ -75,8 +74,7 @@ static struct range *opened(CUcontext ctx, uint32_t object)
 }
 
 /* Holds the object of a token and maps it. The memory lock. */
-static CUresult map_token(CUcontext ctx, const struct token *token, struct range **out)
-{
+static CUresult map_token(CUcontext ctx, const struct token *token, struct range **out) {
     uint32_t gpu, count, *blocks;
     uint64_t size;
 
@@ -96,15 +94,16 @@ static CUresult map_token(CUcontext ctx, const struct token *token, struct range
     return result;
 }
 
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
-{
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
     CUresult result = CUDA_SUCCESS;
     struct token token;
 
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    SG_REQUIRE(out && !(flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(out && !(flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+               CUDA_ERROR_INVALID_VALUE);
     memcpy(&token, handle.reserved, sizeof token);
-    SG_REQUIRE(token.magic == TOKEN_MAGIC && token.object < SG_OBJECTS_MAX, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(token.magic == TOKEN_MAGIC && token.object < SG_OBJECTS_MAX,
+               CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     /* A process cannot open its own memory; what it opened already is the same pointer again. */
     struct range *range = opened(ctx, token.object);
@@ -120,13 +119,11 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
     return result;
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags)
-{
+CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned int flags) {
     return cuIpcOpenMemHandle_v2(out, handle, flags);
 }
 
-CUresult cuIpcCloseMemHandle(CUdeviceptr address)
-{
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED))
         SG_TRY(sg_drain_context(ctx));
@@ -147,13 +144,13 @@ struct pool_token {
     uint32_t exporter;
 };
 
-CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, CUmemAllocationHandleType type,
-                                          unsigned long long flags)
-{
+CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
     SG_READY();
     SG_REQUIRE(out && flags == 0 && handle_is(pool, HANDLE_POOL) &&
-                   type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && pool->props.handleTypes == type &&
-                   !pool->imported,
+                   type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                   pool->props.handleTypes == type && !pool->imported,
                CUDA_ERROR_INVALID_VALUE);
     struct pool_token token = {TOKEN_MAGIC, pool->device->gpu, sg_driver.instance.id};
     int fd = memfd_create("simgpu-pool", MFD_CLOEXEC);
@@ -168,8 +165,8 @@ CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, CUmemAll
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_handle,
-                                            CUmemAllocationHandleType type, unsigned long long flags)
-{
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
     struct pool_token token;
 
     SG_READY();
@@ -193,8 +190,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_handle,
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address)
-{
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
     struct token token;
 
     SG_READY();
@@ -207,13 +203,13 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
     return result;
 }
 
-CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data)
-{
+CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
     struct token token;
     struct range *range;
 
     SG_READY();
-    SG_REQUIRE(out && data && handle_is(pool, HANDLE_POOL) && pool->imported, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(out && data && handle_is(pool, HANDLE_POOL) && pool->imported,
+               CUDA_ERROR_INVALID_VALUE);
     memcpy(&token, data->reserved, sizeof token);
     sg_memory_lock();
     CUresult result = map_token(NULL, &token, &range);

@@ -19,16 +19,14 @@ static const struct {
 };
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
-enum known_kernel kernel_known(const char *name)
-{
+enum known_kernel kernel_known(const char *name) {
     for (size_t i = 0; i < KERNELS; i++)
         if (strcmp(kernels[i].name, name) == 0)
             return kernels[i].known;
     return KERNEL_OTHER;
 }
 
-size_t kernel_param_count(enum known_kernel known, const size_t **sizes)
-{
+size_t kernel_param_count(enum known_kernel known, const size_t **sizes) {
     for (size_t i = 0; i < KERNELS; i++)
         if (kernels[i].known == known) {
             *sizes = kernels[i].sizes;
@@ -39,8 +37,7 @@ size_t kernel_param_count(enum known_kernel known, const size_t **sizes)
 }
 
 /* Reads parameter i; in a packed buffer each is aligned to its size. */
-static uint64_t param(const struct launch *launch, size_t i)
-{
+static uint64_t param(const struct launch *launch, size_t i) {
     const size_t *sizes;
     size_t at = 0, count = kernel_param_count(launch->function->known, &sizes);
     uint64_t value = 0;
@@ -63,8 +60,7 @@ static uint64_t param(const struct launch *launch, size_t i)
 }
 
 /* An address that nothing is mapped at ends the context's life, as on a GPU. */
-static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device)
-{
+static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device) {
     if (!sg_mapped(address, bytes))
         return false;
     if (!pages_hold(address)) {
@@ -75,8 +71,7 @@ static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device)
     return true;
 }
 
-static uint64_t fault(const struct launch *launch)
-{
+static uint64_t fault(const struct launch *launch) {
     CUcontext ctx = launch->function->ctx;
 
     if (handle_is(ctx, HANDLE_CONTEXT))
@@ -86,8 +81,7 @@ static uint64_t fault(const struct launch *launch)
 
 #define PIECE 4096u /* floats at a time */
 
-static uint64_t vecadd(const struct launch *launch, struct device *device)
-{
+static uint64_t vecadd(const struct launch *launch, struct device *device) {
     CUdeviceptr a = param(launch, 0), b = param(launch, 1), c = param(launch, 2);
     uint64_t n = param(launch, 3);
     float x[PIECE], y[PIECE];
@@ -106,8 +100,7 @@ static uint64_t vecadd(const struct launch *launch, struct device *device)
     return sg_driver.machine->kernel_ns;
 }
 
-static uint64_t fill(const struct launch *launch, struct device *device)
-{
+static uint64_t fill(const struct launch *launch, struct device *device) {
     CUdeviceptr to = param(launch, 0);
     uint32_t value = (uint32_t)param(launch, 1);
     uint64_t n = param(launch, 2);
@@ -118,8 +111,7 @@ static uint64_t fill(const struct launch *launch, struct device *device)
     return sg_driver.machine->kernel_ns;
 }
 
-uint64_t kernel_run(const struct launch *launch, struct device *device)
-{
+uint64_t kernel_run(const struct launch *launch, struct device *device) {
     switch (launch->function->known) {
     case KERNEL_BUSY:
         return param(launch, 0);

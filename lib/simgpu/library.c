@@ -10,8 +10,7 @@ struct CUlib_st {
 
 static pthread_mutex_t libraries = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult begin(CUlibrary *out, const void *code, const char *path)
-{
+static CUresult begin(CUlibrary *out, const void *code, const char *path) {
     struct image image;
 
     SG_READY();
@@ -27,10 +26,9 @@ static CUresult begin(CUlibrary *out, const void *code, const char *path)
     return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit, void **jit_values,
-                           unsigned int jit_count, CUlibraryOption *options, void **values,
-                           unsigned int count)
-{
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit,
+                           void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+                           void **values, unsigned int count) {
     SG_REQUIRE((jit_count == 0 || (jit && jit_values)) && (count == 0 || (options && values)),
                CUDA_ERROR_INVALID_VALUE);
     return begin(library, code, NULL);
@@ -38,15 +36,14 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit,
                                void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                               void **values, unsigned int count)
-{
-    SG_REQUIRE(path && (jit_count == 0 || (jit && jit_values)) && (count == 0 || (options && values)),
+                               void **values, unsigned int count) {
+    SG_REQUIRE(path && (jit_count == 0 || (jit && jit_values)) &&
+                   (count == 0 || (options && values)),
                CUDA_ERROR_INVALID_VALUE);
     return begin(library, NULL, path);
 }
 
-CUresult cuLibraryUnload(CUlibrary library)
-{
+CUresult cuLibraryUnload(CUlibrary library) {
     SG_READY();
     SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     pthread_mutex_lock(&libraries);
@@ -56,8 +53,7 @@ CUresult cuLibraryUnload(CUlibrary library)
     return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
-{
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     SG_READY();
     SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(kernel && name && *name, CUDA_ERROR_INVALID_VALUE);
@@ -71,8 +67,7 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
     return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
-{
+CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
     size_t length;
 
     SG_READY();
@@ -84,8 +79,8 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
     return CUDA_SUCCESS;
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
-{
+CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
+                            const char *name) {
     SG_READY();
     SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name && (address || bytes), CUDA_ERROR_INVALID_VALUE);
@@ -93,8 +88,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary libra
 }
 
 /* The function in the current context; here the same in all of them. */
-CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
-{
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(handle_is(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(function, CUDA_ERROR_INVALID_VALUE);
@@ -102,8 +96,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
-{
+CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
     SG_READY();
     SG_REQUIRE(handle_is(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(library, CUDA_ERROR_INVALID_VALUE);
@@ -111,8 +104,7 @@ CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
     return CUDA_SUCCESS;
 }
 
-CUresult cuKernelGetName(const char **name, CUkernel kernel)
-{
+CUresult cuKernelGetName(const char **name, CUkernel kernel) {
     SG_READY();
     SG_REQUIRE(handle_is(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
@@ -121,21 +113,18 @@ CUresult cuKernelGetName(const char **name, CUkernel kernel)
 }
 
 CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
-                              CUdevice device)
-{
+                              CUdevice device) {
     SG_REQUIRE(sg_device(device), CUDA_ERROR_INVALID_DEVICE);
     return cuFuncGetAttribute(value, attribute, (CUfunction)kernel);
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
-                              CUdevice device)
-{
+                              CUdevice device) {
     SG_REQUIRE(sg_device(device), CUDA_ERROR_INVALID_DEVICE);
     return cuFuncSetAttribute((CUfunction)kernel, attribute, value);
 }
 
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device)
-{
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device) {
     SG_REQUIRE(sg_device(device), CUDA_ERROR_INVALID_DEVICE);
     return cuFuncSetCacheConfig((CUfunction)kernel, config);
 }

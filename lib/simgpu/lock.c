@@ -1,9 +1,9 @@
 /* Locks between processes that survive the death of their holder at any instruction.
  *
  * The word names the holder. Who finds it held by an identity that nobody has any more (the kernel
- * says so: the identity's file lock is free) takes it over by a compare-and-swap of the very word it
- * saw, count included, so that of several only one succeeds. No kernel robust list is used: it names
- * threads by number in their pid namespace, and clients come from several.
+ * says so: the identity's file lock is free) takes it over by a compare-and-swap of the very word
+ * it saw, count included, so that of several only one succeeds. No kernel robust list is used: it
+ * names threads by number in their pid namespace, and clients come from several.
  */
 #define _GNU_SOURCE
 #include "simgpu/state.h"
@@ -18,8 +18,7 @@
 #define COUNT_ONE 0x1000u
 #define SPINS 200
 
-static inline void pause_cpu(void)
-{
+static inline void pause_cpu(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -27,8 +26,7 @@ static inline void pause_cpu(void)
 #endif
 }
 
-bool sg_alive(const struct sg_instance *in, uint32_t id)
-{
+bool sg_alive(const struct sg_instance *in, uint32_t id) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SG_LOCK_BASE + id, .l_len = 1};
 
@@ -37,8 +35,7 @@ bool sg_alive(const struct sg_instance *in, uint32_t id)
     return fcntl(in->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-static bool take(struct sg_lock *lock, uint32_t seen, uint32_t id)
-{
+static bool take(struct sg_lock *lock, uint32_t seen, uint32_t id) {
     uint32_t mine = ((seen & ~OWNER_MASK) + COUNT_ONE) | (id + 1);
 
     return __atomic_compare_exchange_n(&lock->word, &seen, mine, false, __ATOMIC_ACQUIRE,
@@ -46,8 +43,7 @@ static bool take(struct sg_lock *lock, uint32_t seen, uint32_t id)
 }
 
 /* Sleeps until the word changes; at most 2 ms, because a holder that dies wakes nobody. */
-static void sleep_on(struct sg_lock *lock, uint32_t seen)
-{
+static void sleep_on(struct sg_lock *lock, uint32_t seen) {
     struct timespec limit = {.tv_nsec = 2000000};
 
     __atomic_store_n(&lock->contended, 1, __ATOMIC_SEQ_CST);
@@ -55,8 +51,7 @@ static void sleep_on(struct sg_lock *lock, uint32_t seen)
 }
 
 /* Returns true when the holder had died and what the lock protects may be half changed. */
-static bool acquire(struct sg_instance *in, struct sg_lock *lock)
-{
+static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
     bool slept = false;
 
     for (unsigned spin = 0;; spin++) {
@@ -87,8 +82,7 @@ static bool acquire(struct sg_instance *in, struct sg_lock *lock)
     }
 }
 
-static void release(struct sg_lock *lock)
-{
+static void release(struct sg_lock *lock) {
     uint32_t word = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
 
     __atomic_store_n(&lock->word, word & ~OWNER_MASK, __ATOMIC_SEQ_CST);
@@ -98,8 +92,7 @@ static void release(struct sg_lock *lock)
     }
 }
 
-void sg_state_lock(struct sg_instance *in)
-{
+void sg_state_lock(struct sg_instance *in) {
     pthread_mutex_lock(&in->state_threads);
     if (acquire(in, &in->state->lock)) {
         sg_recount(in);
@@ -107,21 +100,18 @@ void sg_state_lock(struct sg_instance *in)
     }
 }
 
-void sg_state_unlock(struct sg_instance *in)
-{
+void sg_state_unlock(struct sg_instance *in) {
     release(&in->state->lock);
     pthread_mutex_unlock(&in->state_threads);
 }
 
 /* A schedule left half advanced is a valid schedule: every step keeps executed <= submitted. */
-void sg_schedule_lock(struct sg_instance *in, uint32_t gpu)
-{
+void sg_schedule_lock(struct sg_instance *in, uint32_t gpu) {
     pthread_mutex_lock(&in->schedule_threads[gpu]);
     (void)acquire(in, &in->state->gpus[gpu].schedule_lock);
 }
 
-void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu)
-{
+void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu) {
     release(&in->state->gpus[gpu].schedule_lock);
     pthread_mutex_unlock(&in->schedule_threads[gpu]);
 }

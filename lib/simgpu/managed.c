@@ -1,5 +1,5 @@
-/* Managed memory. Its contents are the host's all the time, so that the CPU can use the pointer; what
- * is resident on a device is accounted for in blocks of 2 MiB that hold nothing. */
+/* Managed memory. Its contents are the host's all the time, so that the CPU can use the pointer;
+ * what is resident on a device is accounted for in blocks of 2 MiB that hold nothing. */
 #define _GNU_SOURCE
 #include "simgpu/driver.h"
 
@@ -7,13 +7,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static uint32_t pieces(const struct host_range *host)
-{
+static uint32_t pieces(const struct host_range *host) {
     return (uint32_t)((host->size + SG_BLOCK_BYTES - 1) / SG_BLOCK_BYTES);
 }
 
-void managed_evict(struct host_range *host)
-{
+void managed_evict(struct host_range *host) {
     for (uint32_t i = 0; host->blocks && i < pieces(host); i++)
         if (host->blocks[i]) {
             uint32_t number = host->blocks[i] - 1;
@@ -25,8 +23,7 @@ void managed_evict(struct host_range *host)
 }
 
 /* What finds no room stays with the host: managed memory may be larger than the device. */
-void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes)
-{
+void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
     struct host_range *host = host_of((uintptr_t)address);
 
     if (!host || !host->managed || bytes == 0)
@@ -48,8 +45,7 @@ void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes)
     }
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
-{
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)
     SG_REQUIRE(out && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST),
                CUDA_ERROR_INVALID_VALUE);
@@ -60,9 +56,14 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
                     -1, 0);
     if (at == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct host_range range = {.base = (uintptr_t)at, .size = size, .managed = true, .ctx = ctx,
-                               .device = ctx->device, .attach = flags,
-                               .preferred = CU_DEVICE_INVALID, .last_prefetch = CU_DEVICE_INVALID};
+    struct host_range range = {.base = (uintptr_t)at,
+                               .size = size,
+                               .managed = true,
+                               .ctx = ctx,
+                               .device = ctx->device,
+                               .attach = flags,
+                               .preferred = CU_DEVICE_INVALID,
+                               .last_prefetch = CU_DEVICE_INVALID};
     sg_memory_lock();
     CUresult result = host_add(&range);
     sg_memory_unlock();
@@ -74,16 +75,15 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
 }
 
 /* The managed range that holds all of it; NULL when there is none. The memory lock. */
-static struct host_range *managed_of(CUdeviceptr address, size_t bytes)
-{
+static struct host_range *managed_of(CUdeviceptr address, size_t bytes) {
     struct host_range *host = host_of((uintptr_t)address);
 
-    return host && host->managed && bytes && address + bytes <= host->base + host->size ? host : NULL;
+    return host && host->managed && bytes && address + bytes <= host->base + host->size ? host
+                                                                                        : NULL;
 }
 
 /* Moves at once: the data is where it always is, and time is no part of it. */
-static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream handle, bool ptds)
-{
+static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     struct device *device = to == CU_DEVICE_CPU ? NULL : sg_device(to);
     SG_REQUIRE(device || to == CU_DEVICE_CPU, CUDA_ERROR_INVALID_DEVICE);
@@ -100,18 +100,15 @@ static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream han
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream)
-{
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream) {
     return prefetch(address, bytes, to, stream, false);
 }
 
-CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream)
-{
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream) {
     return prefetch(address, bytes, to, stream, true);
 }
 
-static int ordinal_of(CUmemLocation location)
-{
+static int ordinal_of(CUmemLocation location) {
     switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         return location.id;
@@ -124,24 +121,22 @@ static int ordinal_of(CUmemLocation location)
     }
 }
 
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation to, unsigned int flags,
-                               CUstream stream)
-{
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation to,
+                               unsigned int flags, CUstream stream) {
     SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
     return prefetch(address, bytes, ordinal_of(to), stream, false);
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation to,
-                                    unsigned int flags, CUstream stream)
-{
+                                    unsigned int flags, CUstream stream) {
     SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
     return prefetch(address, bytes, ordinal_of(to), stream, true);
 }
 
-static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, int device)
-{
+static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, int device) {
     SG_READY();
-    SG_REQUIRE(device == CU_DEVICE_CPU || sg_device(device) || advice <= 2, CUDA_ERROR_INVALID_DEVICE);
+    SG_REQUIRE(device == CU_DEVICE_CPU || sg_device(device) || advice <= 2,
+               CUDA_ERROR_INVALID_DEVICE);
     CUresult result = CUDA_SUCCESS;
     sg_memory_lock();
     struct host_range *host = managed_of(address, bytes);
@@ -164,19 +159,17 @@ static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, i
     return result;
 }
 
-CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device)
-{
+CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
     return advise(address, bytes, advice, device);
 }
 
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location)
-{
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice,
+                        CUmemLocation location) {
     return advise(address, bytes, advice, ordinal_of(location));
 }
 
 CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute attribute,
-                                CUdeviceptr address, size_t bytes)
-{
+                                CUdeviceptr address, size_t bytes) {
     int value = 0;
 
     SG_READY();
@@ -206,8 +199,7 @@ CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute a
 }
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribute *attributes,
-                                 size_t count, CUdeviceptr address, size_t bytes)
-{
+                                 size_t count, CUdeviceptr address, size_t bytes) {
     SG_REQUIRE(data && rooms && attributes && count, CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++)
         SG_TRY(cuMemRangeGetAttribute(data[i], rooms[i], attributes[i], address, bytes));
@@ -215,8 +207,7 @@ CUresult cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribu
 }
 
 /* Attachment decides which stream may use the memory; every stream may here. */
-static CUresult attach(CUstream handle, CUdeviceptr address, unsigned flags, bool ptds)
-{
+static CUresult attach(CUstream handle, CUdeviceptr address, unsigned flags, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     sg_memory_lock();
     struct host_range *host = managed_of(address, 1);
@@ -226,15 +217,14 @@ static CUresult attach(CUstream handle, CUdeviceptr address, unsigned flags, boo
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags)
-{
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes,
+                                unsigned int flags) {
     (void)bytes;
     return attach(stream, address, flags, false);
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address, size_t bytes,
-                                     unsigned int flags)
-{
+                                     unsigned int flags) {
     (void)bytes;
     return attach(stream, address, flags, true);
 }

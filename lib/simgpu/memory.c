@@ -3,8 +3,7 @@
 
 #include <sys/mman.h>
 
-static CUresult add_small_block(CUcontext ctx)
-{
+static CUresult add_small_block(CUcontext ctx) {
     struct range *range;
     CUresult result = range_new(ctx->device, ctx, RANGE_SMALL, SG_LINEAR, SG_BLOCK_BYTES, &range);
 
@@ -19,8 +18,7 @@ static CUresult add_small_block(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult sg_alloc(CUcontext ctx, uint64_t bytes, CUdeviceptr *out)
-{
+CUresult sg_alloc(CUcontext ctx, uint64_t bytes, CUdeviceptr *out) {
     struct region *region;
     struct range *range;
 
@@ -38,8 +36,7 @@ CUresult sg_alloc(CUcontext ctx, uint64_t bytes, CUdeviceptr *out)
     return CUDA_SUCCESS;
 }
 
-static CUresult free_small(struct range *range, CUdeviceptr address)
-{
+static CUresult free_small(struct range *range, CUdeviceptr address) {
     if (!heap_bytes(range->region, address))
         return CUDA_ERROR_INVALID_VALUE;
     heap_give(range->region, address);
@@ -48,8 +45,7 @@ static CUresult free_small(struct range *range, CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-static CUresult free_managed(CUdeviceptr address)
-{
+static CUresult free_managed(CUdeviceptr address) {
     struct host_range *host = host_of((uintptr_t)address);
 
     if (!host || !host->managed || host->base != address)
@@ -61,8 +57,7 @@ static CUresult free_managed(CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-CUresult sg_free(CUdeviceptr address)
-{
+CUresult sg_free(CUdeviceptr address) {
     struct range *range = range_of(address);
 
     if (!pages_hold(address))
@@ -92,8 +87,7 @@ CUresult sg_free(CUdeviceptr address)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
-{
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)
     SG_REQUIRE(address && bytes, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(capture_allows(ctx));
@@ -106,8 +100,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 
 /* Memory that waiting operations may still use is freed when they are done; operations that are
  * merely not finished in simulated time have had their effect already. */
-static CUresult settle(CUdeviceptr address)
-{
+static CUresult settle(CUdeviceptr address) {
     struct range *range;
     CUcontext ctx;
 
@@ -120,8 +113,7 @@ static CUresult settle(CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr address)
-{
+CUresult cuMemFree_v2(CUdeviceptr address) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     if (address == 0)
         return CUDA_SUCCESS;
@@ -136,8 +128,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 
 /* Rows begin at multiples of 512 bytes, which suits every element size and texture. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
-                            unsigned int element)
-{
+                            unsigned int element) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)
     SG_REQUIRE(address && pitch && width && height, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(element == 4 || element == 8 || element == 16, CUDA_ERROR_INVALID_VALUE);
@@ -153,8 +144,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     return result;
 }
 
-CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
-{
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(free && total, CUDA_ERROR_INVALID_VALUE);
     struct sg_instance *in = &sg_driver.instance;
@@ -166,8 +156,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
-{
+CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
     size_t wide_free, wide_total;
 
     SG_REQUIRE(free && total, CUDA_ERROR_INVALID_VALUE);

@@ -12,8 +12,7 @@ struct CUmod_st {
 
 static pthread_mutex_t modules = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult begin(CUcontext ctx, CUmodule *out, const void *code, const char *path)
-{
+static CUresult begin(CUcontext ctx, CUmodule *out, const void *code, const char *path) {
     struct image image;
 
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
@@ -32,22 +31,19 @@ static CUresult begin(CUcontext ctx, CUmodule *out, const void *code, const char
     return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoad(CUmodule *module, const char *path)
-{
+CUresult cuModuleLoad(CUmodule *module, const char *path) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(path, CUDA_ERROR_INVALID_VALUE);
     return begin(ctx, module, NULL, path);
 }
 
-CUresult cuModuleLoadData(CUmodule *module, const void *code)
-{
+CUresult cuModuleLoadData(CUmodule *module, const void *code) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     return begin(ctx, module, code, NULL);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *code, unsigned int count,
-                            CUjit_option *options, void **values)
-{
+                            CUjit_option *options, void **values) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(count == 0 || (options && values), CUDA_ERROR_INVALID_VALUE);
     /* Nothing is compiled: the logs are empty. */
@@ -58,21 +54,18 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *code, unsigned int cou
     return begin(ctx, module, code, NULL);
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule *module, const void *code)
-{
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *code) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     return begin(ctx, module, code, NULL);
 }
 
-static void end(CUmodule module)
-{
+static void end(CUmodule module) {
     link_remove(&module->of_context);
     image_end(&module->image);
     handle_end(module, HANDLE_MODULE);
 }
 
-CUresult cuModuleUnload(CUmodule module)
-{
+CUresult cuModuleUnload(CUmodule module) {
     SG_READY();
     SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(sg_drain_context(module->ctx));
@@ -82,16 +75,14 @@ CUresult cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-void modules_end_context(CUcontext ctx)
-{
+void modules_end_context(CUcontext ctx) {
     pthread_mutex_lock(&modules);
     while (ctx->modules.next != &ctx->modules)
         end(CONTAINER(ctx->modules.next, struct CUmod_st, of_context));
     pthread_mutex_unlock(&modules);
 }
 
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     SG_READY();
     SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(function && name && *name, CUDA_ERROR_INVALID_VALUE);
@@ -107,24 +98,22 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 }
 
 /* No variables are known: kernels that really happen have none. */
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name)
-{
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
+                              const char *name) {
     SG_READY();
     SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name && (address || bytes), CUDA_ERROR_INVALID_VALUE);
     return CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
-{
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
     SG_READY();
     SG_REQUIRE(mode, CUDA_ERROR_INVALID_VALUE);
     *mode = CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
-{
+CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
     size_t length;
 
     SG_READY();
@@ -136,15 +125,15 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
     return CUDA_SUCCESS;
 }
 
-CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
-{
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module) {
     char name[512];
     size_t length;
 
     SG_READY();
     SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(functions, CUDA_ERROR_INVALID_VALUE);
-    for (const char *at = NULL; count > 0 && (at = image_next(&module->image, at, &length)) != NULL;) {
+    for (const char *at = NULL;
+         count > 0 && (at = image_next(&module->image, at, &length)) != NULL;) {
         SG_REQUIRE(length < sizeof name, CUDA_ERROR_INVALID_IMAGE);
         memcpy(name, at, length);
         name[length] = '\0';

@@ -1,29 +1,25 @@
-/* What operations do to memory. Effects happen when an operation is issued; when it counts as done is
- * a matter of the schedule. */
+/* What operations do to memory. Effects happen when an operation is issued; when it counts as done
+ * is a matter of the schedule. */
 #include "simgpu/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_device(const struct place *place)
-{
+static bool is_device(const struct place *place) {
     return place->type == CU_MEMORYTYPE_DEVICE || place->type == CU_MEMORYTYPE_UNIFIED;
 }
 
 /* Bytes from the first to the last that a copy touches on that side. */
-static uint64_t extent(const struct place *place, const struct copy *copy)
-{
+static uint64_t extent(const struct place *place, const struct copy *copy) {
     return (copy->depth - 1) * place->slice + (copy->height - 1) * place->pitch + copy->width;
 }
 
 /* Memory of a graph is there when the graph runs, not yet when an operation becomes part of it. */
-static bool reaches(CUdeviceptr address, uint64_t bytes, bool later)
-{
+static bool reaches(CUdeviceptr address, uint64_t bytes, bool later) {
     return sg_mapped(address, bytes) || (later && graph_memory_covers(address, bytes));
 }
 
-static CUresult check_place(const struct place *place, const struct copy *copy, bool later)
-{
+static CUresult check_place(const struct place *place, const struct copy *copy, bool later) {
     if (place->type == CU_MEMORYTYPE_ARRAY) {
         const struct CUarray_st *array = place->array;
         SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
@@ -44,8 +40,7 @@ static CUresult check_place(const struct place *place, const struct copy *copy, 
     return CUDA_SUCCESS;
 }
 
-static CUresult check_fill(const struct fill *fill, bool later)
-{
+static CUresult check_fill(const struct fill *fill, bool later) {
     SG_REQUIRE(fill->element == 1 || fill->element == 2 || fill->element == 4,
                CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(fill->to % fill->element == 0, CUDA_ERROR_INVALID_VALUE);
@@ -59,8 +54,7 @@ static CUresult check_fill(const struct fill *fill, bool later)
     return CUDA_SUCCESS;
 }
 
-CUresult op_check(const struct stream_op *op, bool later)
-{
+CUresult op_check(const struct stream_op *op, bool later) {
     const struct copy *copy = &op->copy;
 
     switch (op->kind) {
@@ -77,8 +71,7 @@ CUresult op_check(const struct stream_op *op, bool later)
 }
 
 /* An array's contents lie in device memory row by row; seen so, it is a place like any other. */
-static struct place flat(const struct place *place)
-{
+static struct place flat(const struct place *place) {
     struct place out = *place;
 
     if (place->type == CU_MEMORYTYPE_ARRAY) {
@@ -92,8 +85,7 @@ static struct place flat(const struct place *place)
 }
 
 static void copy_bytes(const struct place *to, uint64_t target, const struct place *from,
-                       uint64_t source, uint64_t n)
-{
+                       uint64_t source, uint64_t n) {
     bool to_pages = is_device(to) && pages_hold(target);
     bool from_pages = is_device(from) && pages_hold(source);
 
@@ -107,8 +99,7 @@ static void copy_bytes(const struct place *to, uint64_t target, const struct pla
         memmove((void *)(uintptr_t)target, (const void *)(uintptr_t)source, n);
 }
 
-static void perform_copy(const struct copy *copy)
-{
+static void perform_copy(const struct copy *copy) {
     struct place to = flat(&copy->to), from = flat(&copy->from);
     uint64_t width = copy->width, height = copy->height, depth = copy->depth;
 
@@ -127,8 +118,7 @@ static void perform_copy(const struct copy *copy)
                        from.address + z * from.slice + y * from.pitch, width);
 }
 
-static void perform_fill(const struct fill *fill)
-{
+static void perform_fill(const struct fill *fill) {
     unsigned char byte = (unsigned char)fill->value;
     unsigned short half = (unsigned short)fill->value;
     const void *pattern = fill->element == 1   ? (const void *)&byte
@@ -139,8 +129,7 @@ static void perform_fill(const struct fill *fill)
         sg_fill(fill->to + y * fill->pitch, pattern, fill->element, fill->width);
 }
 
-static void perform_values(const struct values *values)
-{
+static void perform_values(const struct values *values) {
     for (unsigned i = 0; i < values->count; i++) {
         const CUstreamBatchMemOpParams *v = &values->list[i];
         if (v->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
@@ -151,8 +140,7 @@ static void perform_values(const struct values *values)
 }
 
 /* Managed memory moves to the device that uses it. */
-static void touch(struct device *device, CUdeviceptr address, uint64_t bytes)
-{
+static void touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
     if (!pages_hold(address)) {
         sg_memory_lock();
         managed_touch(device, address, bytes);
@@ -160,8 +148,7 @@ static void touch(struct device *device, CUdeviceptr address, uint64_t bytes)
     }
 }
 
-uint64_t op_perform(const struct stream_op *op, struct device *device)
-{
+uint64_t op_perform(const struct stream_op *op, struct device *device) {
     switch (op->kind) {
     case OP_KERNEL:
         return kernel_run(&op->launch, device);
@@ -187,9 +174,9 @@ uint64_t op_perform(const struct stream_op *op, struct device *device)
     }
 }
 
-/* The parameters of a launch are read when it is given, so a launch that waits needs a copy of them. */
-static bool keep_params(struct launch *launch)
-{
+/* The parameters of a launch are read when it is given, so a launch that waits needs a copy of
+ * them. */
+static bool keep_params(struct launch *launch) {
     const size_t *sizes;
     size_t n = kernel_param_count(launch->function->known, &sizes);
     char *packed;
@@ -217,8 +204,7 @@ static bool keep_params(struct launch *launch)
     return true;
 }
 
-struct stream_op *op_keep(const struct stream_op *op)
-{
+struct stream_op *op_keep(const struct stream_op *op) {
     struct stream_op *kept = malloc(sizeof *kept);
 
     if (!kept)
@@ -226,6 +212,9 @@ struct stream_op *op_keep(const struct stream_op *op)
     *kept = *op;
     kept->next = NULL;
     kept->barriers = NULL;
+    kept->barrier_count = 0;
+    kept->ticket = 0;
+    kept->running = false;
     bool ok = true;
     if (op->kind == OP_KERNEL) {
         ok = keep_params(&kept->launch);
@@ -241,8 +230,7 @@ struct stream_op *op_keep(const struct stream_op *op)
     return NULL;
 }
 
-void op_drop(struct stream_op *op)
-{
+void op_drop(struct stream_op *op) {
     if (op->kind == OP_KERNEL) {
         free((void *)op->launch.buffer);
         if (!op->launch.buffer)

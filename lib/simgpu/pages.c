@@ -1,7 +1,7 @@
 /* Device addresses: one range for the process, in pages of 2 MiB.
  *
- * The range is taken from the host's address space without access rights, so that no host pointer is
- * ever a device pointer too and touching one from the CPU faults, as on a discrete GPU. */
+ * The range is taken from the host's address space without access rights, so that no host pointer
+ * is ever a device pointer too and touching one from the CPU faults, as on a discrete GPU. */
 #define _GNU_SOURCE
 #include "simgpu/driver.h"
 
@@ -18,19 +18,19 @@ struct gap {
 
 static struct {
     CUdeviceptr base;
-    uint64_t count;      /* pages */
-    uint64_t unused;     /* from here on nothing was ever taken */
+    uint64_t count;  /* pages */
+    uint64_t unused; /* from here on nothing was ever taken */
     struct page *pages;
     struct gap *gaps;
     size_t gap_count, gap_room;
 } space;
 
-bool pages_start(void)
-{
+bool pages_start(void) {
     if (space.pages)
         return true;
     for (uint64_t size = UINT64_C(8) << 40; size >= UINT64_C(32) << 30; size /= 2) {
-        void *base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *base =
+            mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base == MAP_FAILED)
             continue;
         space.count = size / PAGE;
@@ -48,8 +48,7 @@ bool pages_start(void)
     return false;
 }
 
-static bool insert_gap(size_t at, uint64_t first, uint64_t count)
-{
+static bool insert_gap(size_t at, uint64_t first, uint64_t count) {
     if (count == 0)
         return true;
     if (space.gap_count == space.gap_room) {
@@ -66,15 +65,13 @@ static bool insert_gap(size_t at, uint64_t first, uint64_t count)
     return true;
 }
 
-static void delete_gap(size_t at)
-{
+static void delete_gap(size_t at) {
     space.gap_count--;
     memmove(&space.gaps[at], &space.gaps[at + 1], (space.gap_count - at) * sizeof *space.gaps);
 }
 
 /* Cuts [first, first + count) out of gap i. */
-static void cut(size_t i, uint64_t first, uint64_t count)
-{
+static void cut(size_t i, uint64_t first, uint64_t count) {
     struct gap gap = space.gaps[i];
 
     delete_gap(i);
@@ -82,15 +79,13 @@ static void cut(size_t i, uint64_t first, uint64_t count)
     insert_gap(i, gap.first, first - gap.first);
 }
 
-static uint64_t aligned(uint64_t page, uint64_t align)
-{
+static uint64_t aligned(uint64_t page, uint64_t align) {
     uint64_t address = space.base + page * PAGE;
 
     return ((address + align - 1) / align * align - space.base) / PAGE;
 }
 
-CUdeviceptr pages_take(uint64_t size, uint64_t align)
-{
+CUdeviceptr pages_take(uint64_t size, uint64_t align) {
     uint64_t count = size / PAGE;
 
     if (align < PAGE)
@@ -110,8 +105,7 @@ CUdeviceptr pages_take(uint64_t size, uint64_t align)
     return space.base + first * PAGE;
 }
 
-bool pages_take_at(CUdeviceptr at, uint64_t size)
-{
+bool pages_take_at(CUdeviceptr at, uint64_t size) {
     uint64_t first, count = size / PAGE;
 
     if (at % PAGE || !pages_hold(at) || !pages_hold(at + size - 1))
@@ -131,8 +125,7 @@ bool pages_take_at(CUdeviceptr at, uint64_t size)
     return false;
 }
 
-void pages_return(CUdeviceptr base, uint64_t size)
-{
+void pages_return(CUdeviceptr base, uint64_t size) {
     uint64_t first = (base - space.base) / PAGE, count = size / PAGE;
     size_t low = 0, high = space.gap_count;
 
@@ -158,12 +151,10 @@ void pages_return(CUdeviceptr base, uint64_t size)
         insert_gap(low, first, count);
 }
 
-bool pages_hold(CUdeviceptr address)
-{
+bool pages_hold(CUdeviceptr address) {
     return space.pages && address >= space.base && address - space.base < space.count * PAGE;
 }
 
-struct page *page_of(CUdeviceptr address)
-{
+struct page *page_of(CUdeviceptr address) {
     return pages_hold(address) ? &space.pages[(address - space.base) / PAGE] : NULL;
 }

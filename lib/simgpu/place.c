@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 /* Whether the file begins as the state of a simulated machine does. */
-static bool is_state(const char *path)
-{
+static bool is_state(const char *path) {
     uint64_t magic = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
@@ -25,8 +24,7 @@ static bool is_state(const char *path)
 }
 
 /* Whether dir/state is there; then `found` becomes dir's absolute name. */
-static bool holds_state(const char *dir, char found[SG_PATH_BYTES])
-{
+static bool holds_state(const char *dir, char found[SG_PATH_BYTES]) {
     char path[SG_PATH_BYTES + 8];
     char resolved[PATH_MAX];
 
@@ -38,15 +36,13 @@ static bool holds_state(const char *dir, char found[SG_PATH_BYTES])
     return true;
 }
 
-static void name_of(const char *dir, char tag[SG_TAG_BYTES])
-{
+static void name_of(const char *dir, char tag[SG_TAG_BYTES]) {
     const char *slash = strrchr(dir, '/');
 
     snprintf(tag, SG_TAG_BYTES, "%.*s", (int)SG_TAG_BYTES - 1, slash ? slash + 1 : dir);
 }
 
-int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES])
-{
+int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]) {
     char beside[SG_PATH_BYTES], link[SG_PATH_BYTES + 8];
     Dl_info info;
 

@@ -16,8 +16,7 @@ struct facts {
     unsigned handle_types;
 };
 
-static void look_at_range(CUdeviceptr address, const struct range *range, struct facts *f)
-{
+static void look_at_range(CUdeviceptr address, const struct range *range, struct facts *f) {
     f->type = CU_MEMORYTYPE_DEVICE;
     f->ctx = range->ctx;
     f->device = range->device;
@@ -39,8 +38,7 @@ static void look_at_range(CUdeviceptr address, const struct range *range, struct
         f->handle_types = (unsigned)f->pool->props.handleTypes;
 }
 
-static struct facts look(CUdeviceptr address)
-{
+static struct facts look(CUdeviceptr address) {
     struct facts f = {0};
 
     sg_memory_lock();
@@ -50,8 +48,12 @@ static struct facts look(CUdeviceptr address)
         look_at_range(address, range, &f);
     } else if (host) {
         f = (struct facts){.type = host->managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
-                           .ctx = host->ctx, .device = host->device, .base = host->base,
-                           .bytes = host->size, .managed = host->managed, .mapped = true,
+                           .ctx = host->ctx,
+                           .device = host->device,
+                           .base = host->base,
+                           .bytes = host->size,
+                           .managed = host->managed,
+                           .mapped = true,
                            .id = host->id};
         if (host->managed && !host->blocks)
             f.type = CU_MEMORYTYPE_HOST;
@@ -60,27 +62,23 @@ static struct facts look(CUdeviceptr address)
     return f;
 }
 
-static CUresult put_int(void *data, int value)
-{
+static CUresult put_int(void *data, int value) {
     memcpy(data, &value, sizeof value);
     return CUDA_SUCCESS;
 }
 
-static CUresult put_bool(void *data, bool value)
-{
+static CUresult put_bool(void *data, bool value) {
     *(bool *)data = value;
     return CUDA_SUCCESS;
 }
 
-static CUresult put_wide(void *data, uint64_t value)
-{
+static CUresult put_wide(void *data, uint64_t value) {
     memcpy(data, &value, sizeof value);
     return CUDA_SUCCESS;
 }
 
 static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr address,
-                       const struct facts *f)
-{
+                       const struct facts *f) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         return put_wide(data, (uintptr_t)f->ctx);
@@ -125,8 +123,7 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
-{
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
     SG_READY();
     SG_REQUIRE(data, CUDA_ERROR_INVALID_VALUE);
     struct facts f = look(address);
@@ -135,8 +132,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 }
 
 /* Bytes of an attribute's value, to zero those of pointers that are not the driver's. */
-static size_t width(CUpointer_attribute attribute)
-{
+static size_t width(CUpointer_attribute attribute) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -154,16 +150,16 @@ static size_t width(CUpointer_attribute attribute)
     }
 }
 
-/* Unlike the single form this one answers for any pointer: what does not apply is zero, or an invalid
- * ordinal. */
+/* Unlike the single form this one answers for any pointer: what does not apply is zero, or an
+ * invalid ordinal. */
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
-                                CUdeviceptr address)
-{
+                                CUdeviceptr address) {
     SG_READY();
     SG_REQUIRE(attributes && data && count, CUDA_ERROR_INVALID_VALUE);
     struct facts f = look(address);
     for (unsigned i = 0; i < count; i++) {
-        SG_REQUIRE(attributes[i] >= 1 && attributes[i] <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
+        SG_REQUIRE(attributes[i] >= 1 &&
+                       attributes[i] <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
                    CUDA_ERROR_INVALID_VALUE);
         if (f.type && answer(data[i], attributes[i], address, &f) == CUDA_SUCCESS)
             continue;
@@ -174,16 +170,15 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     return CUDA_SUCCESS;
 }
 
-CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
-{
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                               CUdeviceptr address) {
     SG_READY();
     SG_REQUIRE(value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUDA_ERROR_INVALID_VALUE);
     struct facts f = look(address);
     return f.type == CU_MEMORYTYPE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
-{
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     struct facts f = look(address);
     SG_REQUIRE(f.type, CUDA_ERROR_NOT_FOUND);

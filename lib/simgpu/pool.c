@@ -1,8 +1,8 @@
 /* Memory pools: how they grow, and when they shrink.
  *
- * A pool grows by chunks of 32 MiB, or of what is missing when no more is to be had or more is asked
- * for. It gives empty chunks back when a stream, event or context is synchronised and more than the
- * release threshold is reserved, and by cuMemPoolTrimTo. */
+ * A pool grows by chunks of 32 MiB, or of what is missing when no more is to be had or more is
+ * asked for. It gives empty chunks back when a stream, event or context is synchronised and more
+ * than the release threshold is reserved, and by cuMemPoolTrimTo. */
 #include "simgpu/pool.h"
 
 #include <stdlib.h>
@@ -11,8 +11,7 @@
 #define CHUNK (UINT64_C(32) << 20)
 #define SMALL_MAX (CHUNK / 2) /* larger requests come from regions with grains of a whole block */
 
-CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props)
-{
+CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props) {
     CUmemoryPool pool = handle_new(HANDLE_POOL, sizeof *pool);
 
     if (!pool)
@@ -29,8 +28,7 @@ CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props)
     return pool;
 }
 
-CUresult pools_start(struct device *device)
-{
+CUresult pools_start(struct device *device) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal}};
 
@@ -43,19 +41,16 @@ CUresult pools_start(struct device *device)
     return CUDA_SUCCESS;
 }
 
-uint64_t pool_reserved(CUmemoryPool pool)
-{
+uint64_t pool_reserved(CUmemoryPool pool) {
     return pool->reserved;
 }
 
 /* Read without the lock by whoever synchronises. */
-static void count_loose(CUmemoryPool pool, int change)
-{
+static void count_loose(CUmemoryPool pool, int change) {
     __atomic_add_fetch(&pool->device->loose, change, __ATOMIC_RELAXED);
 }
 
-static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap)
-{
+static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap) {
     struct range *range;
     uint64_t most = pool->props.maxSize;
 
@@ -77,8 +72,7 @@ static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap)
     return CUDA_SUCCESS;
 }
 
-static CUresult grow(CUmemoryPool pool, uint64_t bytes, struct heap *heap)
-{
+static CUresult grow(CUmemoryPool pool, uint64_t bytes, struct heap *heap) {
     uint64_t need = (bytes + SG_BLOCK_BYTES - 1) / SG_BLOCK_BYTES * SG_BLOCK_BYTES;
 
     if (need < CHUNK && add_chunk(pool, CHUNK, heap) == CUDA_SUCCESS)
@@ -91,8 +85,7 @@ static CUresult grow(CUmemoryPool pool, uint64_t bytes, struct heap *heap)
     return add_chunk(pool, need, heap);
 }
 
-CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out)
-{
+CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out) {
     struct heap *heap = bytes <= SMALL_MAX ? pool->small : pool->large;
     struct region *region;
 
@@ -115,15 +108,13 @@ CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out)
     return CUDA_SUCCESS;
 }
 
-static void end_chunk(CUmemoryPool pool, struct range *chunk)
-{
+static void end_chunk(CUmemoryPool pool, struct range *chunk) {
     pool->reserved -= chunk->size;
     count_loose(pool, -1);
     range_end(chunk);
 }
 
-void pool_trim(CUmemoryPool pool, uint64_t keep)
-{
+void pool_trim(CUmemoryPool pool, uint64_t keep) {
     for (struct link *at = pool->ranges.next, *next; at != &pool->ranges; at = next) {
         struct range *chunk = CONTAINER(at, struct range, of_context);
         next = at->next;
@@ -134,8 +125,7 @@ void pool_trim(CUmemoryPool pool, uint64_t keep)
     }
 }
 
-static void finish(CUmemoryPool pool)
-{
+static void finish(CUmemoryPool pool) {
     pool_trim(pool, 0);
     link_remove(&pool->of_device);
     heap_end(pool->small);
@@ -143,8 +133,7 @@ static void finish(CUmemoryPool pool)
     free(pool);
 }
 
-CUresult pool_give(struct range *chunk, CUdeviceptr address)
-{
+CUresult pool_give(struct range *chunk, CUdeviceptr address) {
     CUmemoryPool pool = chunk->pool;
     uint64_t bytes = heap_bytes(chunk->region, address);
 
@@ -159,8 +148,7 @@ CUresult pool_give(struct range *chunk, CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-void pools_synchronised(struct device *device)
-{
+void pools_synchronised(struct device *device) {
     if (__atomic_load_n(&device->loose, __ATOMIC_RELAXED) == 0)
         return;
     sg_memory_lock();
@@ -171,8 +159,7 @@ void pools_synchronised(struct device *device)
     sg_memory_unlock();
 }
 
-CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
-{
+CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props) {
     SG_READY();
     SG_REQUIRE(out && props && props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED,
                CUDA_ERROR_INVALID_VALUE);
@@ -191,10 +178,9 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     return CUDA_SUCCESS;
 }
 
-/* Pointers of the pool stay valid; their memory goes when the last is freed. The structure of a pool
- * that outlives its handle is no longer a handle, so it is replaced. */
-CUresult cuMemPoolDestroy(CUmemoryPool pool)
-{
+/* Pointers of the pool stay valid; their memory goes when the last is freed. The structure of a
+ * pool that outlives its handle is no longer a handle, so it is replaced. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     SG_READY();
     SG_REQUIRE(handle_is(pool, HANDLE_POOL) && !pool->is_default, CUDA_ERROR_INVALID_VALUE);
     CUmemoryPool rest = malloc(sizeof *rest);

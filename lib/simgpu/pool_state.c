@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
-{
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     SG_READY();
     SG_REQUIRE(handle_is(pool, HANDLE_POOL), CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
@@ -13,8 +12,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
     return CUDA_SUCCESS;
 }
 
-static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value)
-{
+static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value) {
     cuuint64_t wide = 0;
     int narrow;
 
@@ -43,8 +41,7 @@ static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
     }
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     SG_READY();
     SG_REQUIRE(handle_is(pool, HANDLE_POOL) && value, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
@@ -54,8 +51,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 }
 
 static bool wide_attribute(const struct CUmemPoolHandle_st *pool, CUmemPool_attribute attribute,
-                           cuuint64_t *value)
-{
+                           cuuint64_t *value) {
     switch (attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
         *value = pool->threshold;
@@ -80,9 +76,8 @@ static bool wide_attribute(const struct CUmemPoolHandle_st *pool, CUmemPool_attr
     }
 }
 
-static CUresult narrow_attribute(const struct CUmemPoolHandle_st *pool, CUmemPool_attribute attribute,
-                                 int *value)
-{
+static CUresult narrow_attribute(const struct CUmemPoolHandle_st *pool,
+                                 CUmemPool_attribute attribute, int *value) {
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -109,8 +104,7 @@ static CUresult narrow_attribute(const struct CUmemPoolHandle_st *pool, CUmemPoo
     }
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     CUresult result = CUDA_SUCCESS;
     cuuint64_t wide;
     int narrow = 0;
@@ -129,8 +123,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return result;
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count)
-{
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) {
     SG_READY();
     SG_REQUIRE(handle_is(pool, HANDLE_POOL) && (list || count == 0), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
@@ -147,8 +140,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location)
-{
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
     SG_READY();
     SG_REQUIRE(flags && handle_is(pool, HANDLE_POOL) && location &&
                    location->type == CU_MEM_LOCATION_TYPE_DEVICE,
@@ -158,8 +150,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLo
     return CUDA_SUCCESS;
 }
 
-static CUresult pool_of(CUdevice ordinal, CUmemoryPool *out, bool current)
-{
+static CUresult pool_of(CUdevice ordinal, CUmemoryPool *out, bool current) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
@@ -168,18 +159,15 @@ static CUresult pool_of(CUdevice ordinal, CUmemoryPool *out, bool current)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
-{
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
     return pool_of(device, pool, false);
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
-{
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
     return pool_of(device, pool, true);
 }
 
-CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
-{
+CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
@@ -189,26 +177,23 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
     return CUDA_SUCCESS;
 }
 
-static bool on_device(const CUmemLocation *location, CUmemAllocationType type)
-{
+static bool on_device(const CUmemLocation *location, CUmemAllocationType type) {
     return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
            type == CU_MEM_ALLOCATION_TYPE_PINNED;
 }
 
-CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
-{
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                CUmemAllocationType type) {
     SG_REQUIRE(on_device(location, type), CUDA_ERROR_NOT_SUPPORTED);
     return pool_of(location->id, pool, false);
 }
 
-CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
-{
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
     SG_REQUIRE(on_device(location, type), CUDA_ERROR_NOT_SUPPORTED);
     return pool_of(location->id, pool, true);
 }
 
-CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
-{
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     SG_REQUIRE(on_device(location, type), CUDA_ERROR_NOT_SUPPORTED);
     return cuDeviceSetMemPool(location->id, pool);
 }
@@ -216,8 +201,7 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
 /* ---- in stream order ---- */
 
 static CUresult alloc(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream handle, bool ptds,
-                      const char *name)
-{
+                      const char *name) {
     SG_STREAM(stream, handle, ptds);
     SG_TRY((CUresult)sg_fault_answer(&sg_driver.instance, stream->ctx->device->gpu, SG_FAULT_ALLOC,
                                      name));
@@ -228,39 +212,35 @@ static CUresult alloc(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstrea
     if (stream->capture)
         return capture_alloc(stream, pool->device, bytes, out);
     sg_burn(sg_driver.machine->alloc_ns);
-    /* An operation that waits in a stream may still use memory that was freed behind it; such memory
-     * is given back by its own operation, so what is free here is free for every stream. */
+    /* An operation that waits in a stream may still use memory that was freed behind it; such
+     * memory is given back by its own operation, so what is free here is free for every stream. */
     sg_memory_lock();
     CUresult result = pool_take(pool, bytes, out);
     sg_memory_unlock();
     return result;
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
-{
+CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
     return alloc(address, bytes, NULL, stream, false, __func__);
 }
 
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream)
-{
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream) {
     return alloc(address, bytes, NULL, stream, true, __func__);
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
     SG_REQUIRE(pool, CUDA_ERROR_INVALID_VALUE);
     return alloc(address, bytes, pool, stream, false, __func__);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
-                                      CUstream stream)
-{
+                                      CUstream stream) {
     SG_REQUIRE(pool, CUDA_ERROR_INVALID_VALUE);
     return alloc(address, bytes, pool, stream, true, __func__);
 }
 
-static CUresult give(CUdeviceptr address, CUstream handle, bool ptds)
-{
+static CUresult give(CUdeviceptr address, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(address, CUDA_ERROR_INVALID_VALUE);
     struct stream_op op = {.kind = OP_FREE, .memory = {.address = address}};
@@ -278,12 +258,10 @@ static CUresult give(CUdeviceptr address, CUstream handle, bool ptds)
     return sg_enqueue(stream, &op);
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     return give(address, stream, false);
 }
 
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
-{
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
     return give(address, stream, true);
 }

@@ -3,8 +3,7 @@
 
 static pthread_mutex_t retaining = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult activate(struct device *device)
-{
+static CUresult activate(struct device *device) {
     CUcontext ctx = device->primary;
 
     if (!ctx) {
@@ -17,8 +16,7 @@ static CUresult activate(struct device *device)
     return context_begin(ctx, device, device->primary_flags);
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice ordinal)
-{
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(ctx, CUDA_ERROR_INVALID_VALUE);
@@ -36,8 +34,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice ordinal)
     return result;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
-{
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     CUresult result = CUDA_SUCCESS;
@@ -52,14 +49,12 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
     return result;
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
-{
+CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
     return cuDevicePrimaryCtxRelease_v2(ordinal);
 }
 
 /* Ends the context whoever still uses it; their references stay to be released. */
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
-{
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);
 
@@ -72,13 +67,11 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice ordinal)
-{
+CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     return cuDevicePrimaryCtxReset_v2(ordinal);
 }
 
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags)
-{
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags) {
     SG_READY();
     struct device *device = sg_device(ordinal);
 
@@ -92,13 +85,11 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags)
-{
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
     return cuDevicePrimaryCtxSetFlags_v2(ordinal, flags);
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *active)
-{
+CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *active) {
     SG_READY();
     struct device *device = sg_device(ordinal);
 

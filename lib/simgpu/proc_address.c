@@ -13,7 +13,7 @@ struct entry {
     void (*function)(void);
 };
 
-#define CUDA_FN(name, base, since, variant, kind) \
+#define CUDA_FN(name, base, since, variant, kind)                                                  \
     {#name, #base, since, VARIANT_##variant, (void (*)(void))name},
 #pragma GCC diagnostic ignored "-Wcast-function-type"
 static const struct entry entries[] = {
@@ -23,8 +23,7 @@ static const struct entry entries[] = {
 #define ENTRIES (sizeof entries / sizeof *entries)
 
 /* Per thread is what was asked for before newer is. */
-static bool better(const struct entry *entry, const struct entry *best, bool per_thread)
-{
+static bool better(const struct entry *entry, const struct entry *best, bool per_thread) {
     if (!best)
         return true;
     if (per_thread && (entry->variant != VARIANT_none) != (best->variant != VARIANT_none))
@@ -34,8 +33,7 @@ static bool better(const struct entry *entry, const struct entry *best, bool per
 }
 
 static CUdriverProcAddressQueryResult find(const char *symbol, int version, int newest,
-                                           cuuint64_t flags, void **function)
-{
+                                           cuuint64_t flags, void **function) {
     const struct entry *best = NULL;
     bool known = false, per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
@@ -57,8 +55,7 @@ static CUdriverProcAddressQueryResult find(const char *symbol, int version, int 
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult *status)
-{
+                             CUdriverProcAddressQueryResult *status) {
     CUdriverProcAddressQueryResult result;
     int newest;
 
@@ -73,14 +70,12 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, c
     return result == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
-{
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags) {
     return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
 /* The tables are the driver's private interfaces to its own run-time library. */
-CUresult cuGetExportTable(const void **table, const CUuuid *id)
-{
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     SG_REQUIRE(table && id, CUDA_ERROR_INVALID_VALUE);
     *table = NULL;
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -1,4 +1,5 @@
-/* Start, end and fork of the driver in a process; the lookup of devices; the current context's check. */
+/* Start, end and fork of the driver in a process; the lookup of devices; the current context's
+ * check. */
 #define _GNU_SOURCE
 #include "simgpu/driver.h"
 
@@ -12,33 +13,27 @@ struct driver sg_driver = {
 };
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
-unsigned long long sg_new_id(void)
-{
+unsigned long long sg_new_id(void) {
     return __atomic_add_fetch(&sg_driver.next_id, 1, __ATOMIC_RELAXED);
 }
 
-void sg_memory_lock(void)
-{
+void sg_memory_lock(void) {
     pthread_mutex_lock(&sg_driver.memory);
 }
 
-void sg_memory_unlock(void)
-{
+void sg_memory_unlock(void) {
     pthread_mutex_unlock(&sg_driver.memory);
 }
 
-void sg_work_lock(void)
-{
+void sg_work_lock(void) {
     pthread_mutex_lock(&sg_driver.work);
 }
 
-void sg_work_unlock(void)
-{
+void sg_work_unlock(void) {
     pthread_mutex_unlock(&sg_driver.work);
 }
 
-CUresult sg_ready(void)
-{
+CUresult sg_ready(void) {
     switch (__atomic_load_n(&sg_driver.state, __ATOMIC_ACQUIRE)) {
     case DRIVER_UP:
         return CUDA_SUCCESS;
@@ -49,8 +44,7 @@ CUresult sg_ready(void)
     }
 }
 
-CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name)
-{
+CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
     CUresult result = sg_ready();
 
     if (result != CUDA_SUCCESS)
@@ -66,21 +60,18 @@ CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name)
     return (CUresult)sg_fault_answer(&sg_driver.instance, (*ctx)->device->gpu, class, name);
 }
 
-struct device *sg_device(CUdevice ordinal)
-{
+struct device *sg_device(CUdevice ordinal) {
     return ordinal >= 0 && ordinal < sg_driver.device_count ? &sg_driver.devices[ordinal] : NULL;
 }
 
-struct device *sg_device_of_gpu(uint32_t gpu)
-{
+struct device *sg_device_of_gpu(uint32_t gpu) {
     for (int i = 0; i < sg_driver.device_count; i++)
         if (sg_driver.devices[i].gpu == gpu)
             return &sg_driver.devices[i];
     return NULL;
 }
 
-void sg_burn(uint64_t ns)
-{
+void sg_burn(uint64_t ns) {
     struct timespec now;
     uint64_t end = 0, at;
 
@@ -95,8 +86,7 @@ void sg_burn(uint64_t ns)
 }
 
 /* The child has neither the parent's identity nor its memory; every call says "not initialised". */
-static void fork_child(void)
-{
+static void fork_child(void) {
     if (sg_driver.state != DRIVER_UP)
         return;
     sg_driver.state = DRIVER_FORKED;
@@ -106,22 +96,19 @@ static void fork_child(void)
     sg_abandon(&sg_driver.instance);
 }
 
-__attribute__((constructor)) static void loaded(void)
-{
+__attribute__((constructor)) static void loaded(void) {
     pthread_atfork(NULL, NULL, fork_child);
 }
 
 /* Runs after the program's own exit handlers; calls of destructors that come later are told so. */
-__attribute__((destructor)) static void unloaded(void)
-{
+__attribute__((destructor)) static void unloaded(void) {
     int up = DRIVER_UP;
 
     __atomic_compare_exchange_n(&sg_driver.state, &up, DRIVER_ENDED, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_RELAXED);
 }
 
-static CUresult start_devices(void)
-{
+static CUresult start_devices(void) {
     uint32_t gpus[SG_GPUS_MAX];
     unsigned n = sg_visible(sg_driver.machine, getenv("CUDA_VISIBLE_DEVICES"),
                             getenv("CUDA_DEVICE_ORDER"), gpus);
@@ -136,8 +123,7 @@ static CUresult start_devices(void)
     return n ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
-static CUresult start(void)
-{
+static CUresult start(void) {
     char dir[SG_PATH_BYTES], tag[SG_TAG_BYTES];
     size_t bytes;
 
@@ -154,8 +140,7 @@ static CUresult start(void)
     return result;
 }
 
-CUresult cuInit(unsigned int flags)
-{
+CUresult cuInit(unsigned int flags) {
     CUresult result = sg_ready();
 
     if (flags)
@@ -175,8 +160,7 @@ CUresult cuInit(unsigned int flags)
 }
 
 /* Unlike every other call this one is allowed before cuInit. */
-CUresult cuDriverGetVersion(int *version)
-{
+CUresult cuDriverGetVersion(int *version) {
     char dir[SG_PATH_BYTES], tag[SG_TAG_BYTES];
     struct sg_instance visit;
     size_t bytes;

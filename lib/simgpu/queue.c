@@ -15,210 +15,35 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define POLL_NS 100000u /* between looks at a value that a stream waits for */
-
-/* An operation of another stream that comes first. The stream may be gone: its id tells. */
-struct barrier {
-    CUstream stream;
-    unsigned long long id;
-    uint64_t ticket;
-};
-
 static struct {
     pthread_cond_t changed; /* with the work lock */
     bool started;
     struct link busy; /* streams with waiting operations */
 } worker = {.changed = PTHREAD_COND_INITIALIZER, .busy = {&worker.busy, &worker.busy}};
 
-void queue_fork_child(void)
-{
+void queue_fork_child(void) {
     pthread_cond_init(&worker.changed, NULL);
     worker.started = false;
     link_init(&worker.busy);
 }
 
-/* ---- time ---- */
-
-static uint64_t executed(const struct device *device)
-{
-    const struct sg_channel *channel =
-        sg_channel(&sg_driver.instance, sg_driver.instance.id, device->gpu);
-
-    return __atomic_load_n(&channel->executed, __ATOMIC_ACQUIRE);
-}
-
-bool queue_reached(struct device *device, uint64_t position, uint64_t *left)
-{
-    if (position <= executed(device))
-        return true;
-    return sg_reached(&sg_driver.instance, device->gpu, sg_now(), position, left) != 0;
-}
-
-/* Sleeping is exact to about 60 us; the rest is spent looking at the clock. */
-void queue_wait(struct device *device, uint64_t position)
-{
-    uint64_t left;
-
-    while (!queue_reached(device, position, &left)) {
-        if (left > 150000) {
-            struct timespec pause = {.tv_sec = (time_t)((left - 80000) / 1000000000u),
-                                     .tv_nsec = (long)((left - 80000) % 1000000000u)};
-            nanosleep(&pause, NULL);
-        } else {
-            sched_yield();
-        }
-    }
-}
-
-static void raise_to(uint64_t *value, uint64_t floor)
-{
-    uint64_t seen = __atomic_load_n(value, __ATOMIC_RELAXED);
-
-    while (seen < floor && !__atomic_compare_exchange_n(value, &seen, floor, true, __ATOMIC_RELAXED,
-                                                        __ATOMIC_RELAXED))
-        ;
-}
-
-/* The legacy stream and the blocking ones wait for each other. */
-static void follow_others(CUstream stream)
-{
-    CUcontext ctx = stream->ctx;
-
-    if (stream->is_legacy)
-        raise_to(&stream->tail, __atomic_load_n(&ctx->blocking_tail, __ATOMIC_RELAXED));
-    else if (!(stream->flags & CU_STREAM_NON_BLOCKING))
-        raise_to(&stream->tail, __atomic_load_n(&ctx->legacy->tail, __ATOMIC_RELAXED));
-}
-
-static void announce(CUstream stream)
-{
-    if (!stream->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING))
-        raise_to(&stream->ctx->blocking_tail, __atomic_load_n(&stream->tail, __ATOMIC_RELAXED));
-}
-
-/* Gives GPU time to the channel. Returns the position that must be reached before the caller may give
- * more to this stream: the queue is bounded. */
-static uint64_t spend(CUstream stream, uint64_t ns)
-{
-    struct device *device = stream->ctx->device;
-    uint64_t depth = sg_driver.machine->queue_depth;
-    uint64_t position = sg_submit(&sg_driver.instance, device->gpu, sg_now(), ns), before = 0;
-
-    raise_to(&stream->tail, position);
-    if (depth == 0)
-        return 0;
-    if (!stream->launches && !(stream->launches = calloc(depth, sizeof *stream->launches)))
-        return position;
-    before = stream->launches[stream->launch_count % depth];
-    stream->launches[stream->launch_count++ % depth] = position;
-    return before;
-}
-
-/* ---- issuing ---- */
-
-static bool value_holds(const CUstreamBatchMemOpParams *v)
-{
-    uint64_t have = 0, want;
-
-    if (v->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) {
-        uint32_t word = 0;
-        sg_copy_out(&word, v->waitValue.address, 4);
-        want = v->waitValue.value;
-        /* GEQ compares cyclically: the difference as a signed number. */
-        switch (v->waitValue.flags & 3u) {
-        case CU_STREAM_WAIT_VALUE_GEQ:
-            return (int32_t)(word - (uint32_t)want) >= 0;
-        case CU_STREAM_WAIT_VALUE_NOR:
-            return (uint32_t)~(word | (uint32_t)want) != 0;
-        }
-        have = word;
-    } else if (v->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64) {
-        sg_copy_out(&have, v->waitValue.address, 8);
-        want = v->waitValue.value64;
-        switch (v->waitValue.flags & 3u) {
-        case CU_STREAM_WAIT_VALUE_GEQ:
-            return (int64_t)(have - want) >= 0;
-        case CU_STREAM_WAIT_VALUE_NOR:
-            return ~(have | want) != 0;
-        }
-    } else {
-        return true;
-    }
-    return (v->waitValue.flags & 3u) == CU_STREAM_WAIT_VALUE_EQ ? have == want : (have & want) != 0;
-}
-
-static bool values_hold(const struct values *values)
-{
-    for (unsigned i = 0; i < values->count; i++)
-        if (!value_holds(&values->list[i]))
-            return false;
-    return true;
-}
-
-/* Whether what the wait is for has been issued, and is done where another GPU does it. */
-static bool wait_over(CUstream stream, const struct mark *mark, uint64_t *left)
-{
-    struct mark now = *mark;
-
-    if (!mark->stream)
-        return true;
-    if (!mark->issued && stream_passed(mark->stream, mark->stream_id, mark->ticket)) {
-        now.issued = true;
-        now.position = handle_is(mark->stream, HANDLE_STREAM) ? mark->stream->tail : 0;
-    }
-    if (!now.issued)
-        return false;
-    if (mark->device == stream->ctx->device) {
-        raise_to(&stream->tail, now.position);
-        return true;
-    }
-    return queue_reached(mark->device, now.position, left);
-}
-
-bool stream_passed(CUstream stream, unsigned long long id, uint64_t ticket)
-{
-    return !handle_is(stream, HANDLE_STREAM) || stream->id != id || stream->passed >= ticket;
-}
-
-static bool issuable(CUstream stream, const struct stream_op *op, uint64_t *left)
-{
-    for (unsigned i = 0; i < op->barrier_count; i++) {
-        const struct barrier *b = &op->barriers[i];
-        if (!stream_passed(b->stream, b->id, b->ticket))
-            return false;
-    }
-    switch (op->kind) {
-    case OP_WAIT:
-        return wait_over(stream, &op->wait, left);
-    case OP_VALUES:
-        *left = POLL_NS;
-        return values_hold(&op->values);
-    case OP_HOST:
-        return queue_reached(stream->ctx->device, stream->tail, left);
-    default:
-        return true;
-    }
-}
-
-/* Does everything but host functions; the position to wait for as of spend. */
-static uint64_t issue(CUstream stream, const struct stream_op *op)
-{
+/* Does everything but host functions; the position to wait for as of queue_spend. */
+static uint64_t issue(CUstream stream, const struct stream_op *op) {
     uint64_t ns, before = 0;
 
-    follow_others(stream);
+    queue_follow(stream);
     if (op->kind == OP_RECORD) {
         event_issue(op->event, stream, op->ticket);
     } else {
         ns = op_perform(op, stream->ctx->device);
         if (ns)
-            before = spend(stream, ns);
+            before = queue_spend(stream, ns);
     }
-    announce(stream);
+    queue_announce(stream);
     return before;
 }
 
-static void finish_first(CUstream stream)
-{
+static void finish_first(CUstream stream) {
     struct stream_op *op = stream->first;
 
     stream->first = op->next;
@@ -234,8 +59,7 @@ static void finish_first(CUstream stream)
 }
 
 /* Calls a host function with no lock held. The operation stays first until it has returned. */
-static void call_host(CUstream stream, struct stream_op *op)
-{
+static void call_host(CUstream stream, struct stream_op *op) {
     op->running = true;
     sg_work_unlock();
     if (op->host.callback)
@@ -247,14 +71,13 @@ static void call_host(CUstream stream, struct stream_op *op)
 }
 
 /* Issues what can be issued of one stream; true when anything happened. */
-static bool advance(CUstream stream, bool may_call, uint64_t *sleep_ns)
-{
+static bool advance(CUstream stream, bool may_call, uint64_t *sleep_ns) {
     bool any = false;
 
     while (stream->first && !stream->first->running) {
         struct stream_op *op = stream->first;
-        uint64_t left = 10 * POLL_NS;
-        if (!issuable(stream, op, &left)) {
+        uint64_t left = 10 * QUEUE_POLL_NS;
+        if (!queue_issuable(stream, op, &left)) {
             if (left < *sleep_ns)
                 *sleep_ns = left;
             break;
@@ -274,10 +97,10 @@ static bool advance(CUstream stream, bool may_call, uint64_t *sleep_ns)
     return any;
 }
 
-/* The work lock. Issues all that can be issued; returns how long nothing will change by time alone. */
-static uint64_t progress(bool may_call)
-{
-    uint64_t sleep_ns = 10 * POLL_NS;
+/* The work lock. Issues all that can be issued; returns how long nothing will change by time alone.
+ */
+static uint64_t progress(bool may_call) {
+    uint64_t sleep_ns = 10 * QUEUE_POLL_NS;
     bool again = true;
 
     while (again) {
@@ -291,8 +114,7 @@ static uint64_t progress(bool may_call)
     return sleep_ns;
 }
 
-static void wait_changed(uint64_t ns)
-{
+static void wait_changed(uint64_t ns) {
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
@@ -302,8 +124,7 @@ static void wait_changed(uint64_t ns)
     pthread_cond_timedwait(&worker.changed, &sg_driver.work, &until);
 }
 
-static void *work(void *unused)
-{
+static void *work(void *unused) {
     (void)unused;
     sg_work_lock();
     for (;;) {
@@ -316,8 +137,7 @@ static void *work(void *unused)
     return NULL;
 }
 
-static CUresult start_worker(void)
-{
+static CUresult start_worker(void) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
@@ -337,15 +157,15 @@ static CUresult start_worker(void)
 
 /* ---- giving ---- */
 
-static unsigned collect(CUstream stream, struct barrier *out)
-{
+static unsigned collect(CUstream stream, struct barrier *out) {
     CUcontext ctx = stream->ctx;
     unsigned n = 0;
 
     for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
         CUstream other = CONTAINER(at, struct CUstream_st, of_context);
-        bool ordered = stream->is_legacy ? !(other->flags & CU_STREAM_NON_BLOCKING)
-                                         : other->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
+        bool ordered = stream->is_legacy
+                           ? !(other->flags & CU_STREAM_NON_BLOCKING)
+                           : other->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
         if (other == stream || !ordered || !other->first)
             continue;
         if (out)
@@ -355,25 +175,23 @@ static unsigned collect(CUstream stream, struct barrier *out)
     return n;
 }
 
-static bool blocking(CUstream stream, const struct stream_op *op)
-{
+static bool blocking(CUstream stream, const struct stream_op *op) {
     uint64_t left;
 
     switch (op->kind) {
     case OP_HOST:
         return true;
     case OP_VALUES:
-        return !values_hold(&op->values);
+        return !queue_values_hold(&op->values);
     case OP_WAIT:
-        return !wait_over(stream, &op->wait, &left);
+        return !queue_wait_over(stream, &op->wait, &left);
     default:
         return false;
     }
 }
 
 /* The work lock. Keeps the operation at the end of its stream. */
-static CUresult defer(CUstream stream, const struct stream_op *op)
-{
+static CUresult defer(CUstream stream, const struct stream_op *op) {
     unsigned count = collect(stream, NULL);
     struct stream_op *kept;
 
@@ -403,8 +221,7 @@ static CUresult defer(CUstream stream, const struct stream_op *op)
     return CUDA_SUCCESS;
 }
 
-CUresult sg_enqueue(CUstream stream, const struct stream_op *op)
-{
+CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     struct device *device = stream->ctx->device;
     uint64_t before;
 
@@ -412,20 +229,20 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op)
     if (stream->capture)
         return capture_add(stream, op);
     SG_TRY(capture_implicit(stream));
-    /* With nothing waiting in the context, what cannot block is issued without the lock: only its own
-     * thread can tell the order of what one thread gives. */
+    /* With nothing waiting in the context, what cannot block is issued without the lock: only its
+     * own thread can tell the order of what one thread gives. */
     if (__atomic_load_n(&stream->ctx->deferred, __ATOMIC_ACQUIRE) == 0 && op->kind <= OP_FILL &&
         op->kind != OP_EMPTY) {
         uint64_t ns = op_perform(op, device);
         if (ns == 0) {
-            follow_others(stream);
-            announce(stream);
+            queue_follow(stream);
+            queue_announce(stream);
             return CUDA_SUCCESS;
         }
         sg_work_lock();
-        follow_others(stream);
-        before = spend(stream, ns);
-        announce(stream);
+        queue_follow(stream);
+        before = queue_spend(stream, ns);
+        queue_announce(stream);
         sg_work_unlock();
         queue_wait(device, before);
         return CUDA_SUCCESS;
@@ -445,21 +262,18 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op)
 /* ---- waiting ---- */
 
 /* The work lock. Whether operations wait that a synchronisation with the stream includes. */
-static bool anything_waits(CUstream stream)
-{
+static bool anything_waits(CUstream stream) {
     return stream->first || (stream->is_legacy && collect(stream, NULL));
 }
 
-static uint64_t last_position(CUstream stream)
-{
+static uint64_t last_position(CUstream stream) {
     uint64_t tail = __atomic_load_n(&stream->tail, __ATOMIC_RELAXED);
     uint64_t others = __atomic_load_n(&stream->ctx->blocking_tail, __ATOMIC_RELAXED);
 
     return stream->is_legacy && others > tail ? others : tail;
 }
 
-CUresult sg_drain(CUstream stream)
-{
+CUresult sg_drain(CUstream stream) {
     CUcontext ctx = stream->ctx;
 
     if (__atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE)) {
@@ -473,8 +287,7 @@ CUresult sg_drain(CUstream stream)
     return __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
 }
 
-CUresult sg_drain_context(CUcontext ctx)
-{
+CUresult sg_drain_context(CUcontext ctx) {
     uint64_t last = 0;
 
     sg_work_lock();
@@ -491,8 +304,7 @@ CUresult sg_drain_context(CUcontext ctx)
     return __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
 }
 
-bool sg_stream_done(CUstream stream)
-{
+bool sg_stream_done(CUstream stream) {
     uint64_t left;
 
     if (__atomic_load_n(&stream->ctx->deferred, __ATOMIC_ACQUIRE)) {
@@ -506,8 +318,7 @@ bool sg_stream_done(CUstream stream)
     return queue_reached(stream->ctx->device, last_position(stream), &left);
 }
 
-void queue_help(void)
-{
+void queue_help(void) {
     sg_work_lock();
     wait_changed(progress(false));
     sg_work_unlock();

@@ -8,8 +8,8 @@
 /* How often this process holds each object; the state knows only that it does. The memory lock. */
 static unsigned held[SG_OBJECTS_MAX];
 
-CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n, uint32_t *numbers)
-{
+CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n,
+                     uint32_t *numbers) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_state_lock(in);
@@ -20,8 +20,7 @@ CUresult blocks_take(struct device *device, enum sg_category category, uint32_t 
     return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-void blocks_return(struct device *device, uint32_t n, const uint32_t *numbers)
-{
+void blocks_return(struct device *device, uint32_t n, const uint32_t *numbers) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_blocks_clean(in, device->gpu, n, numbers);
@@ -30,18 +29,18 @@ void blocks_return(struct device *device, uint32_t n, const uint32_t *numbers)
     sg_state_unlock(in);
 }
 
-static void map_pages(struct range *range)
-{
+static void map_pages(struct range *range) {
     for (uint32_t i = 0; i < range->count; i++) {
         struct page *page = page_of(range->base + i * SG_BLOCK_BYTES);
-        *page = (struct page){.range = range, .gpu = (uint16_t)range->device->gpu,
-                               .readers = 0xffff, .writers = 0xffff};
+        *page = (struct page){.range = range,
+                              .gpu = (uint16_t)range->device->gpu,
+                              .readers = 0xffff,
+                              .writers = 0xffff};
         __atomic_store_n(&page->block, range->blocks[i] + 1, __ATOMIC_RELEASE);
     }
 }
 
-static void unmap_pages(struct range *range)
-{
+static void unmap_pages(struct range *range) {
     for (uint64_t at = 0; at < range->size; at += SG_BLOCK_BYTES) {
         struct page *page = page_of(range->base + at);
         __atomic_store_n(&page->block, 0, __ATOMIC_RELEASE);
@@ -49,14 +48,19 @@ static void unmap_pages(struct range *range)
     }
 }
 
-static struct range *describe(struct device *device, CUcontext ctx, enum range_kind kind, uint32_t count)
-{
+static struct range *describe(struct device *device, CUcontext ctx, enum range_kind kind,
+                              uint32_t count) {
     struct range *range = calloc(1, sizeof *range);
 
     if (!range)
         return NULL;
-    *range = (struct range){.kind = kind, .size = count * SG_BLOCK_BYTES, .ctx = ctx,
-                            .device = device, .count = count, .object = -1, .id = sg_new_id()};
+    *range = (struct range){.kind = kind,
+                            .size = count * SG_BLOCK_BYTES,
+                            .ctx = ctx,
+                            .device = device,
+                            .count = count,
+                            .object = -1,
+                            .id = sg_new_id()};
     range->blocks = count == 1 ? &range->first : malloc(count * sizeof *range->blocks);
     link_init(&range->of_context);
     if (range->blocks && (range->base = pages_take(range->size, SG_BLOCK_BYTES)) != 0)
@@ -67,8 +71,7 @@ static struct range *describe(struct device *device, CUcontext ctx, enum range_k
     return NULL;
 }
 
-static void forget(struct range *range)
-{
+static void forget(struct range *range) {
     pages_return(range->base, range->size);
     if (range->blocks != &range->first)
         free(range->blocks);
@@ -76,8 +79,7 @@ static void forget(struct range *range)
 }
 
 CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
-                   enum sg_category category, uint64_t bytes, struct range **out)
-{
+                   enum sg_category category, uint64_t bytes, struct range **out) {
     uint64_t count = bytes / SG_BLOCK_BYTES + (bytes % SG_BLOCK_BYTES != 0);
 
     if (count > sg_driver.instance.state->gpus[device->gpu].block_count)
@@ -99,8 +101,7 @@ CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
 }
 
 CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uint32_t count,
-                      uint32_t *blocks, struct range **out)
-{
+                      uint32_t *blocks, struct range **out) {
     struct range *range = describe(device, ctx, RANGE_IMPORT, count);
 
     if (!range)
@@ -115,8 +116,7 @@ CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uin
     return CUDA_SUCCESS;
 }
 
-void range_end(struct range *range)
-{
+void range_end(struct range *range) {
     link_remove(&range->of_context);
     if (range->region)
         heap_remove(range->region);
@@ -129,16 +129,14 @@ void range_end(struct range *range)
     forget(range);
 }
 
-struct range *range_of(CUdeviceptr address)
-{
+struct range *range_of(CUdeviceptr address) {
     struct page *page = page_of(address);
 
     return page ? page->range : NULL;
 }
 
 CUresult blocks_share(struct device *device, uint32_t n, const uint32_t *numbers, int64_t *object,
-                      uint64_t *key)
-{
+                      uint64_t *key) {
     struct sg_instance *in = &sg_driver.instance;
     uint32_t made = 0;
     int result = 0;
@@ -158,8 +156,7 @@ CUresult blocks_share(struct device *device, uint32_t n, const uint32_t *numbers
 }
 
 CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *bytes, uint32_t *count,
-                     uint32_t **blocks)
-{
+                     uint32_t **blocks) {
     struct sg_instance *in = &sg_driver.instance;
     uint32_t *numbers = NULL;
     int result = -1;
@@ -183,8 +180,7 @@ CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *byt
     return CUDA_SUCCESS;
 }
 
-void object_drop(uint32_t object)
-{
+void object_drop(uint32_t object) {
     struct sg_instance *in = &sg_driver.instance;
 
     if (--held[object] > 0)

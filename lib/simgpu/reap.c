@@ -5,13 +5,11 @@
 #include <fcntl.h>
 #include <string.h>
 
-static bool used(const struct sg_state *st, uint32_t client)
-{
+static bool used(const struct sg_state *st, uint32_t client) {
     return __atomic_load_n(&st->clients_used[client / 64], __ATOMIC_ACQUIRE) >> (client % 64) & 1;
 }
 
-uint32_t sg_next_client(const struct sg_instance *in, uint32_t from)
-{
+uint32_t sg_next_client(const struct sg_instance *in, uint32_t from) {
     while (from < SG_CLIENTS_MAX) {
         uint64_t word = in->state->clients_used[from / 64] >> (from % 64);
         if (word)
@@ -21,15 +19,13 @@ uint32_t sg_next_client(const struct sg_instance *in, uint32_t from)
     return SG_CLIENTS_MAX;
 }
 
-uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu)
-{
+uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu) {
     const struct sg_gpu *g = &in->state->gpus[gpu];
 
     return (g->block_count - g->free_blocks) * SG_BLOCK_BYTES;
 }
 
-uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu)
-{
+uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu) {
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < SG_CATEGORIES; i++)
@@ -38,8 +34,7 @@ uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t 
 }
 
 /* Zeroes the contents of a run of blocks and frees them. */
-static void free_run(struct sg_instance *in, uint32_t gpu, uint32_t from, uint32_t to, bool dirty)
-{
+static void free_run(struct sg_instance *in, uint32_t gpu, uint32_t from, uint32_t to, bool dirty) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     sg_block *blocks = sg_blocks(in, gpu);
     int fd = dirty ? sg_memory_fd(in, gpu) : -1;
@@ -54,13 +49,26 @@ static void free_run(struct sg_instance *in, uint32_t gpu, uint32_t from, uint32
         g->search_from = from;
 }
 
-static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client)
-{
+/* How many private blocks the client has: its bytes less what is an object by now. */
+static uint32_t count_private(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
+    const struct sg_state *st = in->state;
+    uint32_t count = (uint32_t)(sg_client_used(in, client, gpu) / SG_BLOCK_BYTES);
+
+    for (uint32_t i = 0; i < st->objects_end; i++) {
+        const struct sg_object *o = &st->objects[i];
+        if (o->in_use && o->gpu == gpu && o->creator == client &&
+            o->creator_generation == st->clients[client].generation)
+            count -= o->blocks;
+    }
+    return count;
+}
+
+static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     struct sg_state *st = in->state;
     sg_block *blocks = sg_blocks(in, gpu);
-    uint32_t count = st->gpus[gpu].block_count;
+    uint32_t count = st->gpus[gpu].block_count, left = count_private(in, gpu, client);
 
-    for (uint32_t i = 0; i < count;) {
+    for (uint32_t i = 0; i < count && left > 0;) {
         uint32_t from = i;
         bool dirty = false;
         for (; i < count; i++) {
@@ -71,6 +79,7 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client)
         }
         if (i > from) {
             free_run(in, gpu, from, i, dirty);
+            left -= i - from;
             st->tags[st->clients[client].tag].bytes[gpu] -= (i - from) * SG_BLOCK_BYTES;
         } else {
             i++;
@@ -78,8 +87,7 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client)
     }
 }
 
-static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client)
-{
+static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     struct sg_channel *channel = sg_channel(in, client, gpu);
     struct sg_gpu *g = &in->state->gpus[gpu];
 
@@ -91,8 +99,7 @@ static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client)
     sg_schedule_unlock(in, gpu);
 }
 
-void sg_reap_client(struct sg_instance *in, uint32_t client)
-{
+void sg_reap_client(struct sg_instance *in, uint32_t client) {
     struct sg_state *st = in->state;
 
     for (uint32_t i = 0; i < st->objects_end; i++)
@@ -109,17 +116,15 @@ void sg_reap_client(struct sg_instance *in, uint32_t client)
                        __ATOMIC_RELEASE);
 }
 
-/* The last descriptor of an object without holders may have been closed, which nobody is told; or its
- * last holder may have died while he freed it. */
-static void settle_objects(struct sg_instance *in)
-{
+/* The last descriptor of an object without holders may have been closed, which nobody is told; or
+ * its last holder may have died while he freed it. */
+static void settle_objects(struct sg_instance *in) {
     for (uint32_t i = 0; i < in->state->objects_end; i++)
         if (in->state->objects[i].in_use)
             sg_object_settle(in, i);
 }
 
-unsigned sg_reap(struct sg_instance *in)
-{
+unsigned sg_reap(struct sg_instance *in) {
     unsigned dead = 0;
 
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
@@ -131,8 +136,7 @@ unsigned sg_reap(struct sg_instance *in)
     return dead;
 }
 
-static void count_object(struct sg_state *st, struct sg_object *o, uint32_t blocks)
-{
+static void count_object(struct sg_state *st, struct sg_object *o, uint32_t blocks) {
     uint64_t bytes = blocks * SG_BLOCK_BYTES;
 
     st->tags[o->tag].bytes[o->gpu] += bytes;
@@ -144,8 +148,7 @@ static void count_object(struct sg_state *st, struct sg_object *o, uint32_t bloc
             st->clients[i].imported[o->gpu] += bytes;
 }
 
-static void count_block(struct sg_state *st, uint32_t gpu, sg_block b, uint32_t *object_blocks)
-{
+static void count_block(struct sg_state *st, uint32_t gpu, sg_block b, uint32_t *object_blocks) {
     if (b & SG_BLOCK_PRIVATE) {
         struct sg_client *client = &st->clients[sg_block_owner(b) % SG_CLIENTS_MAX];
         client->bytes[gpu][sg_block_category(b) % SG_CATEGORIES] += SG_BLOCK_BYTES;
@@ -155,8 +158,7 @@ static void count_block(struct sg_state *st, uint32_t gpu, sg_block b, uint32_t 
     }
 }
 
-void sg_recount(struct sg_instance *in)
-{
+void sg_recount(struct sg_instance *in) {
     static uint32_t object_blocks[SG_OBJECTS_MAX]; /* the state lock is held */
     struct sg_state *st = in->state;
 

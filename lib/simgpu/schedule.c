@@ -1,12 +1,12 @@
 /* The time of the simulated GPUs.
  *
  * A GPU runs one process's channel at a time. Channels with runnable work take turns in order of
- * their slots, each for its time slice; a channel that is alone runs on. Nobody simulates this in the
- * background: whoever wants to know decides the schedule from where it was decided last up to the
- * present, so its exactness does not depend on when any process gets a CPU.
+ * their slots, each for its time slice; a channel that is alone runs on. Nobody simulates this in
+ * the background: whoever wants to know decides the schedule from where it was decided last up to
+ * the present, so its exactness does not depend on when any process gets a CPU.
  *
- * Work is a sum: a channel has executed so many of the nanoseconds submitted to it. The segments tell
- * its owner when a position of that sum was reached.
+ * Work is a sum: a channel has executed so many of the nanoseconds submitted to it. The segments
+ * tell its owner when a position of that sum was reached.
  */
 #define _GNU_SOURCE
 #include "simgpu/state.h"
@@ -15,21 +15,18 @@
 
 #define CHECK_ALIVE_NS 2000000u
 
-uint64_t sg_now(void)
-{
+uint64_t sg_now(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static bool runnable(const struct sg_gpu *g, uint32_t client)
-{
+static bool runnable(const struct sg_gpu *g, uint32_t client) {
     return g->runnable[client / 64] >> (client % 64) & 1;
 }
 
-static void set_runnable(struct sg_gpu *g, uint32_t client, bool on)
-{
+static void set_runnable(struct sg_gpu *g, uint32_t client, bool on) {
     uint64_t bit = UINT64_C(1) << (client % 64);
 
     if (on)
@@ -38,9 +35,9 @@ static void set_runnable(struct sg_gpu *g, uint32_t client, bool on)
         g->runnable[client / 64] &= ~bit;
 }
 
-/* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is none. */
-static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from)
-{
+/* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is none.
+ */
+static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from) {
     for (uint32_t i = 0; i <= SG_CLIENTS_MAX / 64; i++) {
         uint32_t word = (from / 64 + i) % (SG_CLIENTS_MAX / 64);
         uint64_t bits = g->runnable[word];
@@ -52,8 +49,7 @@ static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from)
     return SG_CLIENTS_MAX;
 }
 
-static void sample(struct sg_instance *in, uint32_t gpu, uint64_t boundary)
-{
+static void sample(struct sg_instance *in, uint32_t gpu, uint64_t boundary) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
     g->samples[boundary % SG_SAMPLES] = g->busy_ns;
@@ -64,8 +60,7 @@ static void sample(struct sg_instance *in, uint32_t gpu, uint64_t boundary)
 }
 
 /* Moves the clock and takes the samples of the boundaries it passes. */
-static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to)
-{
+static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t boundary = g->clock / SG_SAMPLE_NS + 1, last = to / SG_SAMPLE_NS;
 
@@ -76,8 +71,7 @@ static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to)
     g->clock = to;
 }
 
-static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t length)
-{
+static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t length) {
     struct sg_segment *last = &channel->segments[(channel->segment_count - 1) % SG_SEGMENTS];
 
     if (channel->segment_count && last->wall + last->length == wall) {
@@ -91,14 +85,12 @@ static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t leng
     __atomic_store_n(&channel->executed, channel->executed + length, __ATOMIC_RELEASE);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
+static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
 /* One step of the schedule: until something changes, at most up to `now`. */
-static void step(struct sg_instance *in, uint32_t gpu, uint64_t now)
-{
+static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint32_t client = g->slice_left && runnable(g, g->current % SG_CLIENTS_MAX)
                           ? g->current
@@ -127,8 +119,7 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now)
 }
 
 /* Takes the dead off the GPU: nobody waits for their work, and it would take others' time. */
-static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now)
-{
+static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
     if (now - g->checked < CHECK_ALIVE_NS)
@@ -145,8 +136,7 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now)
     }
 }
 
-static void advance(struct sg_instance *in, uint32_t gpu, uint64_t now)
-{
+static void advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
     if (now > g->clock)
@@ -155,15 +145,13 @@ static void advance(struct sg_instance *in, uint32_t gpu, uint64_t now)
         step(in, gpu, now);
 }
 
-void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now)
-{
+void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     sg_schedule_lock(in, gpu);
     advance(in, gpu, now);
     sg_schedule_unlock(in, gpu);
 }
 
-uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns)
-{
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns) {
     struct sg_channel *channel = sg_channel(in, in->id, gpu);
     uint64_t position;
 
@@ -176,9 +164,9 @@ uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t 
     return position;
 }
 
-/* When the position was passed; positions older than the oldest segment count as reached with it. */
-static uint64_t look_up(const struct sg_channel *channel, uint64_t position)
-{
+/* When the position was passed; positions older than the oldest segment count as reached with it.
+ */
+static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
     uint64_t count = channel->segment_count;
     uint64_t kept = least(count, SG_SEGMENTS);
     uint64_t moment = 1;
@@ -193,8 +181,7 @@ static uint64_t look_up(const struct sg_channel *channel, uint64_t position)
 }
 
 uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
-                    uint64_t *left)
-{
+                    uint64_t *left) {
     struct sg_channel *channel = sg_channel(in, in->id, gpu);
     uint64_t moment = 0;
 

@@ -14,13 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t page_up(uint64_t n)
-{
+static uint64_t page_up(uint64_t n) {
     return (n + 4095) & ~UINT64_C(4095);
 }
 
-static int open_in(const char *dir, const char *name, int flags)
-{
+static int open_in(const char *dir, const char *name, int flags) {
     char path[SG_PATH_BYTES + 32];
 
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
@@ -29,13 +27,11 @@ static int open_in(const char *dir, const char *name, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-static void memory_name(char name[32], uint32_t gpu)
-{
+static void memory_name(char name[32], uint32_t gpu) {
     snprintf(name, 32, "memory-%u", gpu);
 }
 
-static int create_file(const char *dir, const char *name, uint64_t bytes)
-{
+static int create_file(const char *dir, const char *name, uint64_t bytes) {
     int result = 0;
     int fd = open_in(dir, name, O_RDWR | O_CREAT | O_TRUNC);
 
@@ -48,8 +44,7 @@ static int create_file(const char *dir, const char *name, uint64_t bytes)
 }
 
 /* Lays the tables out behind the fixed part and returns the size of the file. */
-static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec)
-{
+static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
     uint64_t at = page_up(sizeof *st);
 
     for (uint32_t i = 0; i < spec->gpu_count; i++) {
@@ -66,8 +61,7 @@ static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec)
     return at + page_up(sizeof(struct sg_channel) * SG_CLIENTS_MAX * spec->gpu_count);
 }
 
-static int check_spec(const struct sg_create *spec)
-{
+static int check_spec(const struct sg_create *spec) {
     if (spec->gpu_count == 0 || spec->gpu_count > SG_GPUS_MAX ||
         spec->machine_bytes > SG_MACHINE_BYTES)
         return -EINVAL;
@@ -81,8 +75,7 @@ static int check_spec(const struct sg_create *spec)
 }
 
 /* Fills the mapped new file; the magic comes last, so that a half-made file is none. */
-static void fill(struct sg_state *st, const struct sg_create *spec)
-{
+static void fill(struct sg_state *st, const struct sg_create *spec) {
     st->layout = SG_LAYOUT;
     st->gpu_count = spec->gpu_count;
     st->slice_ns = spec->slice_ns ? spec->slice_ns : 1024000;
@@ -94,8 +87,7 @@ static void fill(struct sg_state *st, const struct sg_create *spec)
     __atomic_store_n(&st->magic, SG_MAGIC, __ATOMIC_RELEASE);
 }
 
-int sg_state_create(const char *dir, const struct sg_create *spec)
-{
+int sg_state_create(const char *dir, const struct sg_create *spec) {
     char name[32];
     int result = check_spec(spec);
 
@@ -112,15 +104,15 @@ int sg_state_create(const char *dir, const struct sg_create *spec)
     if (!result && ftruncate(fd, (off_t)page_up(sizeof(struct sg_state))) != 0)
         result = -errno;
     if (!result) {
-        struct sg_state *st =
-            mmap(NULL, sizeof *st, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        struct sg_state *st = mmap(NULL, sizeof *st, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (st == MAP_FAILED) {
             result = -errno;
         } else {
             st->file_bytes = lay_out(st, spec);
             if (ftruncate(fd, (off_t)st->file_bytes) != 0)
                 result = -errno;
-            /* Tables are real pages from the start: a full file system shows here, not as SIGBUS. */
+            /* Tables are real pages from the start: a full file system shows here, not as SIGBUS.
+             */
             if (!result && (result = posix_fallocate(fd, 0, (off_t)st->channels_offset)) != 0)
                 result = -result;
             if (!result)
@@ -132,8 +124,7 @@ int sg_state_create(const char *dir, const struct sg_create *spec)
     return result;
 }
 
-static int check_header(const struct sg_state *st, uint64_t size)
-{
+static int check_header(const struct sg_state *st, uint64_t size) {
     if (__atomic_load_n(&st->magic, __ATOMIC_ACQUIRE) != SG_MAGIC)
         return -EINVAL;
     if (st->layout != SG_LAYOUT)
@@ -146,8 +137,7 @@ static int check_header(const struct sg_state *st, uint64_t size)
 
 /* Maps the file through a description of its own: a mapping keeps its description alive in every
  * child of fork, and the locks must not live that long. */
-static int map(struct sg_instance *in)
-{
+static int map(struct sg_instance *in) {
     struct stat info;
     int result = 0;
     int fd = open_in(in->dir, "state", O_RDWR);
@@ -160,7 +150,8 @@ static int map(struct sg_instance *in)
         result = -EINVAL;
     if (!result) {
         in->mapped = (size_t)info.st_size;
-        in->state = mmap(NULL, in->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+        in->state =
+            mmap(NULL, in->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
         if (in->state == MAP_FAILED)
             result = -errno;
         else if ((result = check_header(in->state, in->mapped)) != 0)
@@ -172,14 +163,15 @@ static int map(struct sg_instance *in)
     return result;
 }
 
-static int take_identity(struct sg_instance *in, bool as_client)
-{
+static int take_identity(struct sg_instance *in, bool as_client) {
     uint32_t first = as_client ? 0 : SG_CLIENTS_MAX;
     uint32_t count = as_client ? SG_CLIENTS_MAX : SG_VISITORS_MAX;
 
     for (uint32_t i = 0; i < count; i++) {
-        struct flock lock = {
-            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SG_LOCK_BASE + first + i, .l_len = 1};
+        struct flock lock = {.l_type = F_WRLCK,
+                             .l_whence = SEEK_SET,
+                             .l_start = SG_LOCK_BASE + first + i,
+                             .l_len = 1};
         if (fcntl(in->fd, F_OFD_SETLK, &lock) == 0) {
             in->id = first + i;
             return 0;
@@ -191,12 +183,11 @@ static int take_identity(struct sg_instance *in, bool as_client)
 }
 
 /* The tag's place in the table; tags without members or bytes make room for new ones. */
-static uint32_t tag_place(struct sg_state *st, const char *name)
-{
+static uint32_t tag_place(struct sg_state *st, const char *name) {
     bool used[SG_TAGS_MAX] = {true};
 
-    for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
-        if (strncmp(st->tags[i].name, name, SG_TAG_BYTES) == 0 && (i == 0 || name[0]))
+    for (uint32_t i = 0; i < SG_TAGS_MAX && (i == 0 || st->tags[i].name[0]); i++)
+        if (strncmp(st->tags[i].name, name, SG_TAG_BYTES) == 0)
             return i;
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++)
         if (st->clients_used[i / 64] >> (i % 64) & 1)
@@ -216,8 +207,7 @@ static uint32_t tag_place(struct sg_state *st, const char *name)
     return 0;
 }
 
-static void claim(struct sg_instance *in, const char *tag)
-{
+static void claim(struct sg_instance *in, const char *tag) {
     struct sg_state *st = in->state;
     struct sg_client *client = &st->clients[in->id];
     struct timespec now;
@@ -236,15 +226,13 @@ static void claim(struct sg_instance *in, const char *tag)
                       __ATOMIC_RELEASE);
 }
 
-static void reset_threads(struct sg_instance *in)
-{
+static void reset_threads(struct sg_instance *in) {
     pthread_mutex_init(&in->state_threads, NULL);
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
         pthread_mutex_init(&in->schedule_threads[i], NULL);
 }
 
-int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client)
-{
+int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client) {
     memset(in, 0, sizeof *in);
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
         in->memory_fds[i] = -1;
@@ -262,7 +250,8 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
         return result;
     }
     reset_threads(in);
-    /* Also for visitors: the predecessor under this number may have died with a lock in its name. */
+    /* Also for visitors: the predecessor under this number may have died with a lock in its name.
+     */
     sg_state_lock(in);
     if (as_client)
         claim(in, tag);
@@ -274,8 +263,7 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
     return 0;
 }
 
-void sg_abandon(struct sg_instance *in)
-{
+void sg_abandon(struct sg_instance *in) {
     if (!in->state)
         return;
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
@@ -287,8 +275,7 @@ void sg_abandon(struct sg_instance *in)
     in->fd = -1;
 }
 
-void sg_close(struct sg_instance *in)
-{
+void sg_close(struct sg_instance *in) {
     if (!in->state)
         return;
     if (in->id < SG_CLIENTS_MAX) {
@@ -299,14 +286,12 @@ void sg_close(struct sg_instance *in)
     sg_abandon(in);
 }
 
-const void *sg_state_machine(const struct sg_instance *in, size_t *bytes)
-{
+const void *sg_state_machine(const struct sg_instance *in, size_t *bytes) {
     *bytes = in->state->machine_bytes;
     return in->state->machine;
 }
 
-int sg_memory_fd(struct sg_instance *in, uint32_t gpu)
-{
+int sg_memory_fd(struct sg_instance *in, uint32_t gpu) {
     char name[32];
 
     if (in->memory_fds[gpu] < 0) {

@@ -2,9 +2,9 @@
  *
  * Every process that opens the simulated driver maps D/state. Its rules:
  *
- *  - The block tables, the objects and the clients' slots are the truth. Counters (bytes per client,
- *    per tenant, free blocks) are derived from them and are counted anew by whoever takes the lock
- *    over from a holder that died, so that a process may be killed between any two stores.
+ *  - The block tables, the objects and the clients' slots are the truth. Counters (bytes per
+ * client, per tenant, free blocks) are derived from them and are counted anew by whoever takes the
+ * lock over from a holder that died, so that a process may be killed between any two stores.
  *  - A process owns one client slot for its life. It is alive as long as it holds the open file
  *    description lock (fcntl(2), F_OFD_SETLK) on byte SG_LOCK_BASE + slot of D/state. The kernel
  *    drops it at death, whatever the pid namespace.
@@ -38,9 +38,10 @@
 #define SG_MACHINE_BYTES (256u << 10)
 #define SG_BLOCK_BYTES (2ull << 20)
 #define SG_LOCK_BASE (1ll << 40)
-#define SG_SEGMENTS 1024u      /* pieces of a channel's past that its owner can still look up */
-#define SG_SAMPLES 64u         /* utilisation samples kept, about 10 s */
-#define SG_SAMPLE_NS 166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
+#define SG_SEGMENTS 1024u /* pieces of a channel's past that its owner can still look up */
+#define SG_SAMPLES 64u    /* utilisation samples kept, about 10 s */
+#define SG_SAMPLE_NS                                                                               \
+    166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
 
 /* What device memory is used for. */
 enum sg_category {
@@ -60,16 +61,13 @@ typedef uint64_t sg_block;
 #define SG_BLOCK_SHARED (1ull << 62)
 #define SG_BLOCK_DIRTY (1ull << 61) /* contents may differ from zero */
 /* bits 56..59 category, 32..55 owner (client slot or object), 0..31 place within the object */
-static inline enum sg_category sg_block_category(sg_block b)
-{
+static inline enum sg_category sg_block_category(sg_block b) {
     return (enum sg_category)((b >> 56) & 15);
 }
-static inline uint32_t sg_block_owner(sg_block b)
-{
+static inline uint32_t sg_block_owner(sg_block b) {
     return (uint32_t)((b >> 32) & 0xffffff);
 }
-static inline uint32_t sg_block_place(sg_block b)
-{
+static inline uint32_t sg_block_place(sg_block b) {
     return (uint32_t)b;
 }
 
@@ -103,29 +101,29 @@ struct sg_client {
     uint32_t pad;
     uint64_t started; /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
-    uint32_t contexts[SG_GPUS_MAX];              /* live contexts of this process per GPU */
-    uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES];  /* derived; what it created and still lives */
-    uint64_t imported[SG_GPUS_MAX];              /* derived; others' objects it holds, not in bytes */
+    uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
+    uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and still lives */
+    uint64_t imported[SG_GPUS_MAX]; /* derived; others' objects it holds, not in bytes */
 };
 
 /* The processes of one tenant directory. bytes includes objects that outlive their creator. */
 struct sg_tag {
     char name[SG_TAG_BYTES]; /* "" is the tag of processes outside any tenant directory: index 0 */
-    uint64_t bytes[SG_GPUS_MAX]; /* derived */
-    uint64_t peak[SG_GPUS_MAX];  /* largest value bytes ever had under the lock */
+    uint64_t bytes[SG_GPUS_MAX];  /* derived */
+    uint64_t peak[SG_GPUS_MAX];   /* largest value bytes ever had under the lock */
     uint64_t gpu_ns[SG_GPUS_MAX]; /* work done by processes that have ended */
 };
 
-/* Device memory that more than one process may hold. Lives while a holder bit is set or a descriptor
- * that stands for it is open. */
+/* Device memory that more than one process may hold. Lives while a holder bit is set or a
+ * descriptor that stands for it is open. */
 struct sg_object {
     uint32_t in_use;
     uint32_t gpu;
     uint32_t category;
     uint32_t blocks;
-    uint32_t creator;            /* client slot, meaningful while creator_generation matches */
+    uint32_t creator; /* client slot, meaningful while creator_generation matches */
     uint32_t creator_generation;
-    uint32_t tag; /* who is charged, also after the creator's death */
+    uint32_t tag;         /* who is charged, also after the creator's death */
     uint32_t descriptors; /* whether a descriptor was ever made that may keep it alive */
     uint64_t bytes;
     uint64_t key; /* random; a handle must show it */
@@ -159,15 +157,15 @@ struct sg_gpu {
     uint32_t free_blocks;    /* derived */
     uint32_t search_from;    /* hint: no free block below it */
     uint32_t pad;
-    uint64_t peak_bytes;     /* most bytes ever used by clients at once */
-    uint64_t blocks_offset;  /* of this GPU's sg_block table in the file */
+    uint64_t peak_bytes;    /* most bytes ever used by clients at once */
+    uint64_t blocks_offset; /* of this GPU's sg_block table in the file */
     struct sg_lock schedule_lock;
     uint64_t clock;      /* the schedule is decided up to here */
     uint64_t slice_left; /* of the current channel */
     uint64_t checked;    /* when the runnable clients were last seen alive */
     uint32_t current;    /* client whose slice it is */
     uint32_t pad2;
-    uint64_t busy_ns;    /* time ever spent executing anything */
+    uint64_t busy_ns; /* time ever spent executing anything */
     uint64_t runnable[SG_CLIENTS_MAX / 64];
     uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
     struct sg_faults faults;
@@ -183,7 +181,7 @@ struct sg_state {
     struct sg_lock lock;
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
     uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: last store of a claim */
-    uint32_t objects_end; /* no object was ever made from here on */
+    uint32_t objects_end;                       /* no object was ever made from here on */
     uint32_t pad;
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
@@ -197,10 +195,12 @@ struct sg_state {
 struct sg_instance {
     struct sg_state *state;
     size_t mapped;
-    int fd;           /* holds the locks; CLOEXEC */
-    uint32_t id;      /* client slot, or SG_CLIENTS_MAX + visitor number */
-    int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock */
-    pthread_mutex_t state_threads; /* before the state lock: it tells processes apart, not threads */
+    int fd;                      /* holds the locks; CLOEXEC */
+    uint32_t id;                 /* client slot, or SG_CLIENTS_MAX + visitor number */
+    int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock
+                                  */
+    pthread_mutex_t
+        state_threads; /* before the state lock: it tells processes apart, not threads */
     pthread_mutex_t schedule_threads[SG_GPUS_MAX];
     char dir[SG_PATH_BYTES]; /* instance directory D */
 };
@@ -219,7 +219,8 @@ struct sg_create {
 };
 
 /* state.c: the file. */
-/* Makes dir/state and one sparse dir/memory-<i> per GPU; dir must exist. -EEXIST if there is one. */
+/* Makes dir/state and one sparse dir/memory-<i> per GPU; dir must exist. -EEXIST if there is one.
+ */
 int sg_state_create(const char *dir, const struct sg_create *spec);
 /* Maps dir/state and takes an identity: a client slot (as_client) or a visitor's number.
  * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free. */
@@ -230,8 +231,7 @@ void sg_close(struct sg_instance *in);
 void sg_abandon(struct sg_instance *in);
 /* The description handed to sg_state_create. */
 const void *sg_state_machine(const struct sg_instance *in, size_t *bytes);
-static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu)
-{
+static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu) {
     return (sg_block *)((char *)in->state + in->state->gpus[gpu].blocks_offset);
 }
 
@@ -241,8 +241,7 @@ static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu)
 int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]);
 
 static inline struct sg_channel *sg_channel(const struct sg_instance *in, uint32_t client,
-                                            uint32_t gpu)
-{
+                                            uint32_t gpu) {
     struct sg_channel *first =
         (struct sg_channel *)((char *)in->state + in->state->channels_offset);
 
@@ -268,7 +267,8 @@ unsigned sg_reap(struct sg_instance *in);
 void sg_reap_client(struct sg_instance *in, uint32_t client);
 /* Derives all counters anew from block tables, objects and slots. */
 void sg_recount(struct sg_instance *in);
-/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) */
+/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
+ */
 uint32_t sg_next_client(const struct sg_instance *in, uint32_t from);
 /* Bytes of GPU gpu used by all clients together and by one. */
 uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu);
@@ -279,12 +279,13 @@ uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t 
  * after reaping; nothing is taken then. */
 int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category category, uint32_t n,
                    uint32_t *numbers);
-/* Makes the contents of private blocks of the caller read as zero; needs no lock. Worth doing before
- * the lock is taken for sg_blocks_return, which would do it with everybody waiting. */
+/* Makes the contents of private blocks of the caller read as zero; needs no lock. Worth doing
+ * before the lock is taken for sg_blocks_return, which would do it with everybody waiting. */
 void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
 /* Returns private blocks of the caller. */
 void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
-/* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full. */
+/* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full.
+ */
 int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
                      uint64_t bytes, uint32_t *object);
 /* Makes the caller a holder and writes the object's block numbers (at most capacity; in order).
@@ -312,8 +313,8 @@ bool sg_export_open(struct sg_instance *in, uint32_t object);
 uint64_t sg_now(void);
 /* Decides the schedule of a GPU up to now. */
 void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
-/* Gives the caller's channel work that can run from `now` on; returns the position at which the work
- * ends: the work is done when the channel's executed reaches it. */
+/* Gives the caller's channel work that can run from `now` on; returns the position at which the
+ * work ends: the work is done when the channel's executed reaches it. */
 uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns);
 /* Decides up to `now` and returns the moment at which the caller's channel reached the position; 0
  * when it has not, and then *left is the work still before it. */

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUstream create(CUcontext ctx, unsigned flags, int priority)
-{
+static CUstream create(CUcontext ctx, unsigned flags, int priority) {
     CUstream stream = handle_new(HANDLE_STREAM, sizeof *stream);
 
     if (!stream)
@@ -21,8 +20,7 @@ static CUstream create(CUcontext ctx, unsigned flags, int priority)
     return stream;
 }
 
-static void end(CUstream stream)
-{
+static void end(CUstream stream) {
     sg_work_lock();
     link_remove(&stream->of_context);
     free(stream->launches);
@@ -31,8 +29,7 @@ static void end(CUstream stream)
     handle_end(stream, HANDLE_STREAM);
 }
 
-CUresult streams_start(CUcontext ctx)
-{
+CUresult streams_start(CUcontext ctx) {
     ctx->legacy = create(ctx, CU_STREAM_DEFAULT, 0);
     if (!ctx->legacy)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -40,16 +37,14 @@ CUresult streams_start(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-void streams_end_context(CUcontext ctx)
-{
+void streams_end_context(CUcontext ctx) {
     while (ctx->streams.next != &ctx->streams)
         end(CONTAINER(ctx->streams.next, struct CUstream_st, of_context));
     ctx->legacy = NULL;
 }
 
 /* The thread's own default stream in that context, made when it is first named. */
-static CUstream of_thread(CUcontext ctx)
-{
+static CUstream of_thread(CUcontext ctx) {
     static _Thread_local struct {
         CUcontext ctx;
         unsigned long long id;
@@ -76,8 +71,7 @@ static CUstream of_thread(CUcontext ctx)
     return found;
 }
 
-CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out)
-{
+CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out) {
     CUcontext ctx;
 
     if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
@@ -85,8 +79,8 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out)
         SG_REQUIRE(handle_is(handle, HANDLE_STREAM), CUDA_ERROR_INVALID_HANDLE);
         *out = handle;
         SG_TRY(__atomic_load_n(&handle->ctx->fault, __ATOMIC_RELAXED));
-        return (CUresult)sg_fault_answer(&sg_driver.instance, handle->ctx->device->gpu, SG_FAULT_WORK,
-                                         name);
+        return (CUresult)sg_fault_answer(&sg_driver.instance, handle->ctx->device->gpu,
+                                         SG_FAULT_WORK, name);
     }
     SG_TRY(sg_enter(&ctx, SG_FAULT_WORK, name));
     if (handle == CU_STREAM_PER_THREAD || (!handle && ptds))
@@ -96,8 +90,7 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out)
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
-{
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(stream && !(flags & ~(unsigned)CU_STREAM_NON_BLOCKING), CUDA_ERROR_INVALID_VALUE);
     /* Numbers outside the range are moved to its ends. */
@@ -108,13 +101,11 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
-{
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
     return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-CUresult cuStreamDestroy_v2(CUstream stream)
-{
+CUresult cuStreamDestroy_v2(CUstream stream) {
     SG_READY();
     SG_REQUIRE(handle_is(stream, HANDLE_STREAM) && !stream->is_legacy && !stream->per_thread,
                CUDA_ERROR_INVALID_HANDLE);
@@ -129,61 +120,52 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamDestroy(CUstream stream)
-{
+CUresult cuStreamDestroy(CUstream stream) {
     return cuStreamDestroy_v2(stream);
 }
 
-static CUresult query(CUstream handle, bool ptds)
-{
+static CUresult query(CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_TRY(capture_blocks(stream));
     return sg_stream_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuStreamQuery(CUstream stream)
-{
+CUresult cuStreamQuery(CUstream stream) {
     return query(stream, false);
 }
 
-CUresult cuStreamQuery_ptsz(CUstream stream)
-{
+CUresult cuStreamQuery_ptsz(CUstream stream) {
     return query(stream, true);
 }
 
-static CUresult synchronize(CUstream handle, bool ptds)
-{
+static CUresult synchronize(CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_TRY(capture_blocks(stream));
     return sg_drain(stream);
 }
 
-CUresult cuStreamSynchronize(CUstream stream)
-{
+CUresult cuStreamSynchronize(CUstream stream) {
     return synchronize(stream, false);
 }
 
-CUresult cuStreamSynchronize_ptsz(CUstream stream)
-{
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
     return synchronize(stream, true);
 }
 
-/* An entry `name(stream, type *value)` in both forms, whose value is an expression over `stream`. */
-#define STREAM_GETTER(name, type, expression)            \
-    static CUresult get_##name(CUstream handle, type *value, bool ptds) \
-    {                                                    \
-        SG_STREAM(stream, handle, ptds);                 \
-        SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);     \
-        *value = expression;                             \
-        return CUDA_SUCCESS;                             \
-    }                                                    \
-    CUresult name(CUstream stream, type *value)          \
-    {                                                    \
-        return get_##name(stream, value, false);         \
-    }                                                    \
-    CUresult name##_ptsz(CUstream stream, type *value)   \
-    {                                                    \
-        return get_##name(stream, value, true);          \
+/* An entry `name(stream, type *value)` in both forms, whose value is an expression over `stream`.
+ */
+#define STREAM_GETTER(name, type, expression)                                                      \
+    static CUresult get_##name(CUstream handle, type *value, bool ptds) {                          \
+        SG_STREAM(stream, handle, ptds);                                                           \
+        SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);                                               \
+        *value = expression;                                                                       \
+        return CUDA_SUCCESS;                                                                       \
+    }                                                                                              \
+    CUresult name(CUstream stream, type *value) {                                                  \
+        return get_##name(stream, value, false);                                                   \
+    }                                                                                              \
+    CUresult name##_ptsz(CUstream stream, type *value) {                                           \
+        return get_##name(stream, value, true);                                                    \
     }
 
 STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
@@ -192,8 +174,7 @@ STREAM_GETTER(cuStreamGetId, unsigned long long, stream->id)
 STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->ctx)
 STREAM_GETTER(cuStreamGetDevice, CUdevice, stream->ctx->device->ordinal)
 
-static CUresult get_ctx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green, bool ptds)
-{
+static CUresult get_ctx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(ctx && green, CUDA_ERROR_INVALID_VALUE);
     *ctx = stream->ctx;
@@ -201,20 +182,17 @@ static CUresult get_ctx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green, b
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *green)
-{
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *green) {
     return get_ctx_v2(stream, ctx, green, false);
 }
 
-CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *ctx, CUgreenCtx *green)
-{
+CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *ctx, CUgreenCtx *green) {
     return get_ctx_v2(stream, ctx, green, true);
 }
 
 /* Attributes are hints for caches and scheduling; only the priority is kept. */
 static CUresult set_attribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue *value,
-                              bool ptds)
-{
+                              bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
@@ -222,18 +200,17 @@ static CUresult set_attribute(CUstream handle, CUstreamAttrID id, const CUstream
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
-{
+CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value) {
     return set_attribute(stream, id, value, false);
 }
 
-CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
-{
+CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID id,
+                                   const CUstreamAttrValue *value) {
     return set_attribute(stream, id, value, true);
 }
 
-static CUresult get_attribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue *value, bool ptds)
-{
+static CUresult get_attribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue *value,
+                              bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     memset(value, 0, sizeof *value);
@@ -242,30 +219,25 @@ static CUresult get_attribute(CUstream handle, CUstreamAttrID id, CUstreamAttrVa
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID id, CUstreamAttrValue *value)
-{
+CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID id, CUstreamAttrValue *value) {
     return get_attribute(stream, id, value, false);
 }
 
-CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID id, CUstreamAttrValue *value)
-{
+CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID id, CUstreamAttrValue *value) {
     return get_attribute(stream, id, value, true);
 }
 
-static CUresult copy_attributes(CUstream to, CUstream from, bool ptds)
-{
+static CUresult copy_attributes(CUstream to, CUstream from, bool ptds) {
     SG_STREAM(target, to, ptds);
     SG_STREAM(source, from, ptds);
     target->priority = source->priority;
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
-{
+CUresult cuStreamCopyAttributes(CUstream to, CUstream from) {
     return copy_attributes(to, from, false);
 }
 
-CUresult cuStreamCopyAttributes_ptsz(CUstream to, CUstream from)
-{
+CUresult cuStreamCopyAttributes_ptsz(CUstream to, CUstream from) {
     return copy_attributes(to, from, true);
 }

@@ -3,11 +3,10 @@
  * names are the one function below. */
 #include "abi/cuda_types.h"
 
-__attribute__((used)) static CUresult unsupported(void)
-{
+__attribute__((used)) static CUresult unsupported(void) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-#define CUDA_FN(name, base, since, variant, kind) \
+#define CUDA_FN(name, base, since, variant, kind)                                                  \
     extern CUresult name(void) __attribute__((weak, alias("unsupported"), visibility("default")));
 #include "abi/cuda_names.inc"

@@ -1,5 +1,5 @@
-/* CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the CUDA programming guide documents them: the list is
- * read up to the first entry that names no device. */
+/* CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the CUDA programming guide documents them: the list
+ * is read up to the first entry that names no device. */
 #define _GNU_SOURCE
 #include "simgpu/driver.h"
 
@@ -11,14 +11,12 @@
 
 #define NO_GPU SG_GPUS_MAX
 
-static uint64_t speed(const sim_gpu *gpu)
-{
+static uint64_t speed(const sim_gpu *gpu) {
     return (uint64_t)gpu->multiprocessors * gpu->graphics_mhz;
 }
 
 /* FASTEST_FIRST, the default, or the machine's own order, which is that of PCI addresses. */
-static void sort(const sim_machine *machine, const char *order, uint32_t *gpus)
-{
+static void sort(const sim_machine *machine, const char *order, uint32_t *gpus) {
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
         uint32_t at = i;
         if (!order || strcmp(order, "PCI_BUS_ID") != 0)
@@ -30,8 +28,7 @@ static void sort(const sim_machine *machine, const char *order, uint32_t *gpus)
     }
 }
 
-static void uuid_text(const sim_gpu *gpu, char out[48])
-{
+static void uuid_text(const sim_gpu *gpu, char out[48]) {
     char *at = out + sprintf(out, "GPU-");
 
     for (unsigned i = 0; i < 16; i++)
@@ -39,8 +36,7 @@ static void uuid_text(const sim_gpu *gpu, char out[48])
 }
 
 /* The one GPU whose name begins so; MIG names match nothing, because MIG is always off. */
-static uint32_t by_uuid(const sim_machine *machine, const char *text, size_t length)
-{
+static uint32_t by_uuid(const sim_machine *machine, const char *text, size_t length) {
     uint32_t found = NO_GPU;
     char name[48];
 
@@ -56,8 +52,7 @@ static uint32_t by_uuid(const sim_machine *machine, const char *text, size_t len
 }
 
 static uint32_t by_entry(const sim_machine *machine, const uint32_t *ordered, const char *text,
-                         size_t length)
-{
+                         size_t length) {
     char *end;
 
     if (length > 4 && strncasecmp(text, "GPU-", 4) == 0)
@@ -68,8 +63,7 @@ static uint32_t by_entry(const sim_machine *machine, const uint32_t *ordered, co
     return end == text + length && index < machine->gpu_count ? ordered[index] : NO_GPU;
 }
 
-static bool has(const uint32_t *gpus, unsigned n, uint32_t gpu)
-{
+static bool has(const uint32_t *gpus, unsigned n, uint32_t gpu) {
     while (n > 0)
         if (gpus[--n] == gpu)
             return true;
@@ -77,8 +71,7 @@ static bool has(const uint32_t *gpus, unsigned n, uint32_t gpu)
 }
 
 unsigned sg_visible(const sim_machine *machine, const char *visible, const char *order,
-                    uint32_t gpus[SG_GPUS_MAX])
-{
+                    uint32_t gpus[SG_GPUS_MAX]) {
     uint32_t ordered[SG_GPUS_MAX];
     unsigned n = 0;
 

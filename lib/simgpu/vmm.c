@@ -19,15 +19,13 @@ struct physical {
 
 /* Handles of refs 0 are still told by their mark while something is mapped: cuMemRetain brings them
  * back. */
-static struct physical *physical_of(CUmemGenericAllocationHandle handle)
-{
+static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
     struct physical *p = (struct physical *)(uintptr_t)handle;
 
     return handle_is(p, HANDLE_PHYSICAL) && p->refs ? p : NULL;
 }
 
-static void release_unused(struct physical *p)
-{
+static void release_unused(struct physical *p) {
     if (p->refs || p->mapped)
         return;
     if (p->object >= 0)
@@ -39,8 +37,7 @@ static void release_unused(struct physical *p)
     handle_end(p, HANDLE_PHYSICAL);
 }
 
-static CUresult check_prop(const CUmemAllocationProp *prop, struct device **device)
-{
+static CUresult check_prop(const CUmemAllocationProp *prop, struct device **device) {
     SG_READY();
     SG_REQUIRE(prop && prop->type == CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!((unsigned)prop->requestedHandleTypes & ~1u), CUDA_ERROR_NOT_SUPPORTED);
@@ -50,19 +47,18 @@ static CUresult check_prop(const CUmemAllocationProp *prop, struct device **devi
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-                                       CUmemAllocationGranularity_flags option)
-{
+                                       CUmemAllocationGranularity_flags option) {
     struct device *device;
 
     SG_TRY(check_prop(prop, &device));
-    SG_REQUIRE(granularity && option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(granularity && option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+               CUDA_ERROR_INVALID_VALUE);
     *granularity = SG_BLOCK_BYTES;
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
-                     unsigned long long flags)
-{
+CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
+                     const CUmemAllocationProp *prop, unsigned long long flags) {
     struct device *device;
 
     SG_TRY(check_prop(prop, &device));
@@ -97,8 +93,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     SG_READY();
     sg_memory_lock();
     struct physical *p = physical_of(handle);
@@ -110,8 +105,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
-{
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     SG_READY();
     SG_REQUIRE(handle, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
@@ -126,8 +120,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 }
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-                                                CUmemGenericAllocationHandle handle)
-{
+                                                CUmemGenericAllocationHandle handle) {
     SG_READY();
     SG_REQUIRE(prop, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
@@ -141,10 +134,10 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 /* ---- addresses ---- */
 
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdeviceptr wish,
-                             unsigned long long flags)
-{
+                             unsigned long long flags) {
     SG_READY();
-    SG_REQUIRE(out && size && size % SG_BLOCK_BYTES == 0 && flags == 0 && (align & (align - 1)) == 0,
+    SG_REQUIRE(out && size && size % SG_BLOCK_BYTES == 0 && flags == 0 &&
+                   (align & (align - 1)) == 0,
                CUDA_ERROR_INVALID_VALUE);
     struct range *range = calloc(1, sizeof *range);
     if (!range)
@@ -165,16 +158,14 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdevi
     return CUDA_SUCCESS;
 }
 
-static bool any_mapped(CUdeviceptr address, uint64_t size)
-{
+static bool any_mapped(CUdeviceptr address, uint64_t size) {
     for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES)
         if (page_of(address + at)->physical)
             return true;
     return false;
 }
 
-CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
-{
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     SG_READY();
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     sg_memory_lock();
@@ -190,14 +181,12 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 
 /* ---- mapping; all but the last four functions hold the memory lock ---- */
 
-static bool aligned(CUdeviceptr address, uint64_t size)
-{
+static bool aligned(CUdeviceptr address, uint64_t size) {
     return size && address % SG_BLOCK_BYTES == 0 && size % SG_BLOCK_BYTES == 0 &&
            pages_hold(address) && address + size > address && pages_hold(address + size - 1);
 }
 
-static bool reserved_and_free(CUdeviceptr address, uint64_t size)
-{
+static bool reserved_and_free(CUdeviceptr address, uint64_t size) {
     for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES) {
         struct page *page = page_of(address + at);
         if (!page->range || page->range->kind != RANGE_RESERVED || page->physical)
@@ -206,8 +195,7 @@ static bool reserved_and_free(CUdeviceptr address, uint64_t size)
     return true;
 }
 
-static void map(CUdeviceptr address, uint64_t size, uint64_t offset, struct physical *p)
-{
+static void map(CUdeviceptr address, uint64_t size, uint64_t offset, struct physical *p) {
     uint32_t first = (uint32_t)(offset / SG_BLOCK_BYTES);
 
     for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES) {
@@ -222,9 +210,8 @@ static void map(CUdeviceptr address, uint64_t size, uint64_t offset, struct phys
     }
 }
 
-CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags)
-{
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags) {
     SG_READY();
     SG_REQUIRE(flags == 0 && aligned(address, size) && offset % SG_BLOCK_BYTES == 0,
                CUDA_ERROR_INVALID_VALUE);
@@ -240,16 +227,14 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 }
 
 /* Whether the pages are whole mappings. */
-static bool whole_mappings(CUdeviceptr address, uint64_t size)
-{
+static bool whole_mappings(CUdeviceptr address, uint64_t size) {
     for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES)
         if (!page_of(address + at)->physical)
             return false;
     return page_of(address)->first && page_of(address + size - SG_BLOCK_BYTES)->last;
 }
 
-CUresult cuMemUnmap(CUdeviceptr address, size_t size)
-{
+CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     SG_READY();
     SG_REQUIRE(aligned(address, size), CUDA_ERROR_INVALID_VALUE);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -270,8 +255,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size)
     return result;
 }
 
-static CUresult check_access(const CUmemAccessDesc *list, size_t count)
-{
+static CUresult check_access(const CUmemAccessDesc *list, size_t count) {
     SG_REQUIRE(list && count, CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         SG_REQUIRE(list[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
@@ -284,16 +268,15 @@ static CUresult check_access(const CUmemAccessDesc *list, size_t count)
     return CUDA_SUCCESS;
 }
 
-static void give_access(struct page *page, const CUmemAccessDesc *desc)
-{
+static void give_access(struct page *page, const CUmemAccessDesc *desc) {
     uint16_t bit = (uint16_t)(1u << desc->location.id);
 
     page->readers = (uint16_t)(desc->flags & 1 ? page->readers | bit : page->readers & ~bit);
     page->writers = (uint16_t)(desc->flags & 2 ? page->writers | bit : page->writers & ~bit);
 }
 
-CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count)
-{
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list,
+                        size_t count) {
     SG_READY();
     SG_TRY(check_access(list, count));
     SG_REQUIRE(aligned(address, size), CUDA_ERROR_INVALID_VALUE);
@@ -309,8 +292,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
     return result;
 }
 
-CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address)
-{
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                        CUdeviceptr address) {
     SG_READY();
     SG_REQUIRE(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE,
                CUDA_ERROR_INVALID_VALUE);
@@ -326,8 +309,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 }
 
 CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
-                                      CUmemAllocationHandleType type, unsigned long long flags)
-{
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
     uint64_t key;
     int fd = -1;
 
@@ -336,7 +318,8 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle ha
                CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     struct physical *p = physical_of(handle);
-    CUresult result = p && (p->prop.requestedHandleTypes & type) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result =
+        p && (p->prop.requestedHandleTypes & type) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         result = blocks_share(p->device, p->count, p->blocks, &p->object, &key);
     if (result == CUDA_SUCCESS)
@@ -349,8 +332,7 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle ha
     return result;
 }
 
-static CUresult import(int fd, struct physical *p)
-{
+static CUresult import(int fd, struct physical *p) {
     uint32_t object, gpu;
     uint64_t key;
 
@@ -366,8 +348,7 @@ static CUresult import(int fd, struct physical *p)
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
-                                        CUmemAllocationHandleType type)
-{
+                                        CUmemAllocationHandleType type) {
     SG_READY();
     SG_REQUIRE(out && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
     struct physical *p = handle_new(HANDLE_PHYSICAL, sizeof *p);
@@ -377,9 +358,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void 
     CUresult result = import((int)(intptr_t)os_handle, p);
     if (result == CUDA_SUCCESS) {
         p->refs = 1;
-        p->prop = (CUmemAllocationProp){
-            .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = type,
-            .location = {CU_MEM_LOCATION_TYPE_DEVICE, p->device->ordinal}};
+        p->prop =
+            (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = type,
+                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, p->device->ordinal}};
         *out = (uintptr_t)p;
     } else {
         handle_end(p, HANDLE_PHYSICAL);

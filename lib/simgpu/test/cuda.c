@@ -13,8 +13,7 @@ static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
                           ".visible .entry divvy_fill(.param .u64 a) { ret; }\n"
                           ".visible .entry other(.param .u64 a) { ret; }\n";
 
-CUcontext cuda_start(void (*change)(sim_machine *machine))
-{
+CUcontext cuda_start(void (*change)(sim_machine *machine)) {
     sim_machine machine;
     CUcontext ctx;
 
@@ -28,8 +27,7 @@ CUcontext cuda_start(void (*change)(sim_machine *machine))
     return ctx;
 }
 
-uint64_t cuda_true(enum sg_category category)
-{
+uint64_t cuda_true(enum sg_category category) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_state_lock(in);
@@ -38,8 +36,7 @@ uint64_t cuda_true(enum sg_category category)
     return bytes;
 }
 
-uint64_t cuda_true_all(void)
-{
+uint64_t cuda_true_all(void) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_state_lock(in);
@@ -48,8 +45,7 @@ uint64_t cuda_true_all(void)
     return bytes;
 }
 
-CUfunction cuda_kernel(const char *name)
-{
+CUfunction cuda_kernel(const char *name) {
     static CUmodule module;
     CUfunction function;
 
@@ -59,15 +55,13 @@ CUfunction cuda_kernel(const char *name)
     return function;
 }
 
-CUresult cuda_busy(CUstream stream, uint64_t ns)
-{
+CUresult cuda_busy(CUstream stream, uint64_t ns) {
     void *params[] = {&ns};
 
     return cuLaunchKernel(cuda_kernel("divvy_busy_ns"), 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
-int cuda_child(int (*body)(int channel), int channel)
-{
+int cuda_child(int (*body)(int channel), int channel) {
     int status;
     pid_t child = fork();
 
@@ -79,11 +73,12 @@ int cuda_child(int (*body)(int channel), int channel)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void cuda_send_fd(int channel, int fd)
-{
+void cuda_send_fd(int channel, int fd) {
     char byte = 'f', control[CMSG_SPACE(sizeof fd)] = {0};
     struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
                              .msg_controllen = sizeof control};
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
 
@@ -94,12 +89,13 @@ void cuda_send_fd(int channel, int fd)
     CHECK_EQUAL(sendmsg(channel, &message, 0), 1);
 }
 
-int cuda_receive_fd(int channel)
-{
+int cuda_receive_fd(int channel) {
     int fd;
     char byte, control[CMSG_SPACE(sizeof fd)];
     struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
                              .msg_controllen = sizeof control};
 
     CHECK_EQUAL(recvmsg(channel, &message, 0), 1);

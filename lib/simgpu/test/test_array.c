@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-static void check_sizes(void)
-{
+static void check_sizes(void) {
     CUDA_ARRAY_DESCRIPTOR flat = {1000, 700, CU_AD_FORMAT_FLOAT, 2}, back;
     CUDA_ARRAY3D_DESCRIPTOR deep = {64, 64, 64, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0};
     CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
@@ -33,8 +32,7 @@ static void check_sizes(void)
     CHECK_EQUAL(cuda_true(SG_ARRAY), 0);
 }
 
-static void check_copies(void)
-{
+static void check_copies(void) {
     CUDA_ARRAY_DESCRIPTOR what = {16, 4, CU_AD_FORMAT_UNSIGNED_INT16, 1};
     unsigned short rows[4][16], back[4][16];
     CUarray a, b;
@@ -43,19 +41,32 @@ static void check_copies(void)
         rows[i / 16][i % 16] = (unsigned short)(i * 3);
     OK(cuArrayCreate_v2(&a, &what));
     OK(cuArrayCreate_v2(&b, &what));
-    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = rows, .srcPitch = 32,
-                          .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = a, .WidthInBytes = 32,
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = rows,
+                          .srcPitch = 32,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = a,
+                          .WidthInBytes = 32,
                           .Height = 4};
     OK(cuMemcpy2D_v2(&copy));
-    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = a, .srcXInBytes = 4,
-                           .srcY = 1, .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = b,
-                           .WidthInBytes = 8, .Height = 2};
+    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .srcArray = a,
+                           .srcXInBytes = 4,
+                           .srcY = 1,
+                           .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .dstArray = b,
+                           .WidthInBytes = 8,
+                           .Height = 2};
     OK(cuMemcpy2D_v2(&copy));
     copy.Height = 5;
     FAILS(cuMemcpy2D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
-    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = b,
-                           .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = back, .dstPitch = 32,
-                           .WidthInBytes = 32, .Height = 4};
+    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .srcArray = b,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = back,
+                           .dstPitch = 32,
+                           .WidthInBytes = 32,
+                           .Height = 4};
     OK(cuMemcpy2D_v2(&copy));
     CHECK_EQUAL(back[0][0], rows[1][2]);
     CHECK_EQUAL(back[1][3], rows[2][5]);
@@ -66,8 +77,7 @@ static void check_copies(void)
     OK(cuArrayDestroy(b));
 }
 
-static void check_mipmaps(void)
-{
+static void check_mipmaps(void) {
     CUDA_ARRAY3D_DESCRIPTOR what = {1024, 1024, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0}, level_is;
     CUmipmappedArray mipmap;
     CUarray level, same;
@@ -90,8 +100,7 @@ static void check_mipmaps(void)
     CHECK_EQUAL(cuda_true(SG_ARRAY), 0);
 }
 
-int main(void)
-{
+int main(void) {
     cuda_start(NULL);
     check_sizes();
     check_copies();

@@ -3,16 +3,14 @@
 
 #include <pthread.h>
 
-static unsigned word_at(CUdeviceptr address)
-{
+static unsigned word_at(CUdeviceptr address) {
     unsigned word;
 
     OK(cuMemcpyDtoH_v2(&word, address, 4));
     return word;
 }
 
-static void check_fork_and_join(CUstream s, CUstream t)
-{
+static void check_fork_and_join(CUstream s, CUstream t) {
     CUstreamCaptureStatus status;
     CUgraph graph;
     CUgraphExec exec;
@@ -45,7 +43,8 @@ static void check_fork_and_join(CUstream s, CUstream t)
     OK(cuGraphGetNodes(graph, NULL, &count));
     CHECK_EQUAL(count, 6);
     OK(cuGraphGetEdges(graph, NULL, NULL, &count));
-    /* fill, alloc, fill in a row; the copy after them; the kernel after it; the free after both arms */
+    /* fill, alloc, fill in a row; the copy after them; the kernel after it; the free after both
+     * arms */
     CHECK_EQUAL(count, 6);
     CHECK_EQUAL(word_at(a), 0);
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -65,8 +64,7 @@ static void check_fork_and_join(CUstream s, CUstream t)
     OK(cuMemFree_v2(a));
 }
 
-static void check_invalid(CUstream s, CUstream t)
-{
+static void check_invalid(CUstream s, CUstream t) {
     CUgraph graph = (CUgraph)1;
     CUdeviceptr a;
     CUevent e, early;
@@ -107,8 +105,7 @@ static void check_invalid(CUstream s, CUstream t)
 }
 
 /* The legacy stream would have to wait for a blocking stream that is captured. */
-static void check_implicit(void)
-{
+static void check_implicit(void) {
     CUstream blocking;
     CUgraph graph;
 
@@ -120,8 +117,7 @@ static void check_implicit(void)
     OK(cuStreamDestroy_v2(blocking));
 }
 
-static void *from_another_thread(void *stream)
-{
+static void *from_another_thread(void *stream) {
     CUgraph graph;
     CUdeviceptr a;
     CUcontext ctx;
@@ -135,8 +131,7 @@ static void *from_another_thread(void *stream)
     return NULL;
 }
 
-static void check_threads(CUstream s)
-{
+static void check_threads(CUstream s) {
     pthread_t thread;
     CUgraph graph;
 
@@ -147,8 +142,7 @@ static void check_threads(CUstream s)
     OK(cuGraphDestroy(graph));
 }
 
-int main(void)
-{
+int main(void) {
     CUstream s, t;
 
     cuda_start(NULL);

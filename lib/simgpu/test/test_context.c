@@ -3,8 +3,7 @@
 
 #include <pthread.h>
 
-static void *without_context(void *unused)
-{
+static void *without_context(void *unused) {
     CUdeviceptr a;
     CUcontext ctx;
 
@@ -14,8 +13,7 @@ static void *without_context(void *unused)
     return unused;
 }
 
-static void check_before_init(void)
-{
+static void check_before_init(void) {
     CUdevice device;
     CUcontext ctx;
     CUdeviceptr a;
@@ -26,8 +24,7 @@ static void check_before_init(void)
     FAILS(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void check_stack(void)
-{
+static void check_stack(void) {
     CUcontext a, b, top;
 
     CHECK_EQUAL(cuda_true_all(), 0);
@@ -51,8 +48,7 @@ static void check_stack(void)
 }
 
 /* A context takes its linear memory and arrays with it, but neither pools nor physical memory. */
-static void check_end(void)
-{
+static void check_end(void) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUDA_ARRAY_DESCRIPTOR what = {1000, 700, CU_AD_FORMAT_FLOAT, 2};
@@ -85,8 +81,7 @@ static void check_end(void)
     CHECK_EQUAL(cuda_true_all(), 0);
 }
 
-static void check_primary(void)
-{
+static void check_primary(void) {
     CUcontext a, b;
     CUdeviceptr p;
     unsigned flags;
@@ -114,8 +109,7 @@ static void check_primary(void)
 }
 
 /* A GPU too full for a context refuses it and is left as it was. */
-static void check_refusal(void)
-{
+static void check_refusal(void) {
     CUcontext ctx = (CUcontext)7;
 
     pid_t other = setting_process("t", 1, 119, 0);
@@ -127,8 +121,7 @@ static void check_refusal(void)
     OK(cuCtxDestroy_v2(ctx));
 }
 
-static void check_peers(void)
-{
+static void check_peers(void) {
     CUcontext a, b, c;
     int can;
 
@@ -149,8 +142,7 @@ static void check_peers(void)
     OK(cuCtxDestroy_v2(c));
 }
 
-static int forked(int unused)
-{
+static int forked(int unused) {
     CUdeviceptr a;
     int count;
 
@@ -161,8 +153,7 @@ static int forked(int unused)
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
     pthread_t thread;
     CUcontext ctx;

@@ -1,4 +1,5 @@
-/* The shared state: killed processes at any instant, several at once, and the schedule of a GPU's time. */
+/* The shared state: killed processes at any instant, several at once, and the schedule of a GPU's
+ * time. */
 #define _GNU_SOURCE
 #include "simgpu/test/setting.h"
 
@@ -23,8 +24,7 @@ static struct {
     uint64_t key;
 } * offers;
 
-static uint32_t random_of(uint32_t *seed)
-{
+static uint32_t random_of(uint32_t *seed) {
     *seed = *seed * 1664525u + 1013904223u;
     return *seed >> 8;
 }
@@ -34,16 +34,14 @@ struct holding {
     int64_t object;
 };
 
-static void take(struct sg_instance *in, struct holding *h, uint32_t *seed)
-{
+static void take(struct sg_instance *in, struct holding *h, uint32_t *seed) {
     h->n = 1 + random_of(seed) % BLOCKS_EACH;
     h->object = -1;
     if (sg_blocks_take(in, 0, SG_LINEAR, h->n, h->numbers) != 0)
         h->n = 0;
 }
 
-static void share(struct sg_instance *in, struct holding *h, uint32_t place)
-{
+static void share(struct sg_instance *in, struct holding *h, uint32_t place) {
     uint32_t object;
 
     if (h->object < 0 &&
@@ -54,8 +52,7 @@ static void share(struct sg_instance *in, struct holding *h, uint32_t place)
     }
 }
 
-static void give(struct sg_instance *in, struct holding *h)
-{
+static void give(struct sg_instance *in, struct holding *h) {
     if (h->object >= 0)
         sg_object_drop(in, (uint32_t)h->object);
     else
@@ -64,8 +61,7 @@ static void give(struct sg_instance *in, struct holding *h)
 }
 
 /* Takes, shares, imports, gives back and computes until it is killed. */
-_Noreturn static void work(uint32_t place, uint32_t seed)
-{
+_Noreturn static void work(uint32_t place, uint32_t seed) {
     struct holding held[HELD] = {{0}};
     uint32_t numbers[BLOCKS_EACH];
     struct sg_instance in;
@@ -83,7 +79,8 @@ _Noreturn static void work(uint32_t place, uint32_t seed)
             give(&in, h);
         uint32_t other = random_of(&seed) % WORKERS;
         if (other != place && offers[other].key &&
-            sg_object_hold(&in, offers[other].object, offers[other].key, numbers, BLOCKS_EACH) == 0 &&
+            sg_object_hold(&in, offers[other].object, offers[other].key, numbers, BLOCKS_EACH) ==
+                0 &&
             random_of(&seed) % 4)
             sg_object_drop(&in, offers[other].object);
         sg_state_unlock(&in);
@@ -91,8 +88,7 @@ _Noreturn static void work(uint32_t place, uint32_t seed)
     }
 }
 
-static pid_t start_worker(uint32_t place, uint32_t seed)
-{
+static pid_t start_worker(uint32_t place, uint32_t seed) {
     pid_t child = fork();
 
     CHECK(child >= 0);
@@ -107,8 +103,7 @@ struct figures {
     uint64_t clients[SG_CLIENTS_MAX][SG_CATEGORIES], imported[SG_CLIENTS_MAX], tags[SG_TAGS_MAX];
 };
 
-static void note(const struct sg_instance *in, struct figures *out)
-{
+static void note(const struct sg_instance *in, struct figures *out) {
     memset(out, 0, sizeof *out);
     out->free_blocks = in->state->gpus[0].free_blocks;
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
@@ -120,8 +115,7 @@ static void note(const struct sg_instance *in, struct figures *out)
 }
 
 /* Under the lock the figures are exact, whoever died just before. */
-static void check_exact(struct sg_instance *in)
-{
+static void check_exact(struct sg_instance *in) {
     static struct figures kept, counted;
 
     sg_state_lock(in);
@@ -140,8 +134,7 @@ static void check_exact(struct sg_instance *in)
 }
 
 /* Kills a process at a random instant, thousands of times, while the others go on. */
-static void check_kills(struct sg_instance *in)
-{
+static void check_kills(struct sg_instance *in) {
     pid_t workers[WORKERS];
     uint32_t seed = 1;
 
@@ -167,8 +160,7 @@ static void check_kills(struct sg_instance *in)
 }
 
 /* The sum of a tag's processes has a peak, and the dead do not count for it. */
-static void check_peak(struct sg_instance *in)
-{
+static void check_peak(struct sg_instance *in) {
     pid_t a = setting_process("t", 1, 30, 0), b = setting_process("t", 1, 40, 0);
 
     setting_kill(a);
@@ -182,8 +174,7 @@ static void check_peak(struct sg_instance *in)
     setting_kill(c);
 }
 
-static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu)
-{
+static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu) {
     uint64_t done = 0;
 
     sg_advance(in, gpu, sg_now());
@@ -195,8 +186,7 @@ static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu)
 
 /* Two processes with work share the GPU's time equally, slice by slice; when one ends the other has
  * it alone. */
-static void check_schedule(struct sg_instance *in)
-{
+static void check_schedule(struct sg_instance *in) {
     const uint64_t second = 1000000000;
     pid_t a = setting_process("a", 2, 1, 20 * second), b = setting_process("b", 2, 1, 20 * second);
     uint64_t a0 = executed(in, a, 2), b0 = executed(in, b, 2), from = in->state->gpus[2].clock;
@@ -213,8 +203,7 @@ static void check_schedule(struct sg_instance *in)
     setting_kill(b);
 }
 
-int main(void)
-{
+int main(void) {
     struct sg_instance in;
     sim_machine machine;
 

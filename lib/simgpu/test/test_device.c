@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check_list(const sim_machine *machine, const char *list, const char *order, const char *want)
-{
+static void check_list(const sim_machine *machine, const char *list, const char *order,
+                       const char *want) {
     uint32_t gpus[SG_GPUS_MAX];
     char got[SG_GPUS_MAX + 1] = "";
     unsigned n = sg_visible(machine, list, order, gpus);
@@ -13,12 +13,12 @@ static void check_list(const sim_machine *machine, const char *list, const char 
     for (unsigned i = 0; i < n; i++)
         got[i] = (char)('0' + gpus[i]);
     if (strcmp(got, want) != 0)
-        fprintf(stderr, "CUDA_VISIBLE_DEVICES=%s gives %s, not %s\n", list ? list : "(none)", got, want);
+        fprintf(stderr, "CUDA_VISIBLE_DEVICES=%s gives %s, not %s\n", list ? list : "(none)", got,
+                want);
     CHECK(strcmp(got, want) == 0);
 }
 
-static void check_visible(void)
-{
+static void check_visible(void) {
     sim_machine machine;
 
     setting_describe(&machine);
@@ -43,8 +43,7 @@ static void check_visible(void)
     check_list(&machine, "3,2,1,0,3", "PCI_BUS_ID", "");
 }
 
-static void check_facts(void)
-{
+static void check_facts(void) {
     CUuuid uuid;
     CUdevice device;
     size_t bytes;
@@ -85,8 +84,7 @@ static void check_facts(void)
 typedef void (*function)(void);
 
 static function find(const char *name, int version, cuuint64_t flags,
-                     CUdriverProcAddressQueryResult *status)
-{
+                     CUdriverProcAddressQueryResult *status) {
     void *found = (void *)1;
     function f;
     CUresult result = cuGetProcAddress_v2(name, &found, version, flags, status);
@@ -99,8 +97,7 @@ static function find(const char *name, int version, cuuint64_t flags,
 #define IS(found, name) CHECK(found == (function)name)
 #pragma GCC diagnostic ignored "-Wcast-function-type"
 
-static void check_lookup(void)
-{
+static void check_lookup(void) {
     CUdriverProcAddressQueryResult status;
     const void *table = &status;
     CUuuid id = {{0}};
@@ -113,7 +110,8 @@ static void check_lookup(void)
     IS(find("cuCtxCreate", 11040, 0, NULL), cuCtxCreate_v3);
     IS(find("cuMemcpyHtoD", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL),
        cuMemcpyHtoD_v2_ptds);
-    IS(find("cuMemcpyHtoD", 6000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL), cuMemcpyHtoD_v2);
+    IS(find("cuMemcpyHtoD", 6000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL),
+       cuMemcpyHtoD_v2);
     IS(find("cuMemcpyHtoD", 12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL), cuMemcpyHtoD_v2);
     IS(find("cuLaunchKernel", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL),
        cuLaunchKernel_ptsz);
@@ -135,8 +133,7 @@ static void check_lookup(void)
     CHECK(table == NULL);
 }
 
-static void check_errors(void)
-{
+static void check_errors(void) {
     const char *text;
 
     OK(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &text));
@@ -150,8 +147,7 @@ static void check_errors(void)
     FAILS(cuEGLStreamConsumerDisconnect(NULL), CUDA_ERROR_NOT_SUPPORTED);
 }
 
-static void check_code(void)
-{
+static void check_code(void) {
     static const unsigned char elf[] = "\177ELF...";
     CUmodule module;
     CUlibrary library;
@@ -169,8 +165,8 @@ static void check_code(void)
     OK(cuModuleUnload(module));
     FAILS(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
     FAILS(cuFuncLoad(f), CUDA_ERROR_INVALID_HANDLE);
-    OK(cuLibraryLoadData(&library, ".version 8.0\n.visible .entry first()\n{}\n.entry second(){}", NULL,
-                         NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryLoadData(&library, ".version 8.0\n.visible .entry first()\n{}\n.entry second(){}",
+                         NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetKernelCount(&count, library));
     CHECK_EQUAL(count, 2);
     FAILS(cuLibraryGetKernel(&kernel, library, "third"), CUDA_ERROR_NOT_FOUND);
@@ -187,8 +183,7 @@ static void check_code(void)
     OK(cuLibraryUnload(library));
 }
 
-int main(void)
-{
+int main(void) {
     int version;
 
     check_visible();

@@ -5,8 +5,7 @@
 
 #define MS 1000000ull
 
-static CUgraphNode add_fill(CUgraph graph, CUgraphNode after, CUdeviceptr to, unsigned value)
-{
+static CUgraphNode add_fill(CUgraph graph, CUgraphNode after, CUdeviceptr to, unsigned value) {
     CUDA_MEMSET_NODE_PARAMS p = {to, 0, value, 4, 1, 1};
     CUgraphNode node;
 
@@ -14,16 +13,14 @@ static CUgraphNode add_fill(CUgraph graph, CUgraphNode after, CUdeviceptr to, un
     return node;
 }
 
-static unsigned word_at(CUdeviceptr address)
-{
+static unsigned word_at(CUdeviceptr address) {
     unsigned word;
 
     OK(cuMemcpyDtoH_v2(&word, address, 4));
     return word;
 }
 
-static void check_structure(void)
-{
+static void check_structure(void) {
     CUgraph graph, clone;
     CUgraphNode a, b, c, found, list[4];
     CUgraphNodeType type;
@@ -64,19 +61,24 @@ static void check_structure(void)
 
 static int calls;
 
-static void count_call(void *unused)
-{
+static void count_call(void *unused) {
     (void)unused;
     __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
 }
 
-static void check_launch(void)
-{
+static void check_launch(void) {
     CUDA_HOST_NODE_PARAMS host = {count_call, NULL};
-    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                          .WidthInBytes = 4, .Height = 1, .Depth = 1};
-    CUDA_KERNEL_NODE_PARAMS_v1 busy = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1,
-                                       .blockDimY = 1, .blockDimZ = 1};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .WidthInBytes = 4,
+                          .Height = 1,
+                          .Depth = 1};
+    CUDA_KERNEL_NODE_PARAMS_v1 busy = {.gridDimX = 1,
+                                       .gridDimY = 1,
+                                       .gridDimZ = 1,
+                                       .blockDimX = 1,
+                                       .blockDimY = 1,
+                                       .blockDimZ = 1};
     uint64_t ns = 5 * MS;
     void *params[] = {&ns};
     CUgraph graph, child;
@@ -136,8 +138,7 @@ static void check_launch(void)
     OK(cuEventDestroy_v2(end));
 }
 
-static void check_update(void)
-{
+static void check_update(void) {
     CUgraphExecUpdateResultInfo info;
     CUgraph one, other, longer;
     CUgraphExec exec;
@@ -166,16 +167,14 @@ static void check_update(void)
     OK(cuMemFree_v2(a));
 }
 
-static cuuint64_t reserved(void)
-{
+static cuuint64_t reserved(void) {
     cuuint64_t value;
 
     OK(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &value));
     return value;
 }
 
-static void check_memory_nodes(void)
-{
+static void check_memory_nodes(void) {
     CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                                   .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
                                     .bytesize = 3 * MIB};
@@ -215,8 +214,7 @@ static void check_memory_nodes(void)
 }
 
 /* A launch that does not find its memory fails as a whole. */
-static void check_refusal(void)
-{
+static void check_refusal(void) {
     CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                                   .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
                                     .bytesize = 150 * MIB};
@@ -241,8 +239,7 @@ static void check_refusal(void)
     OK(cuMemFree_v2(a));
 }
 
-int main(void)
-{
+int main(void) {
     cuda_start(NULL);
     check_structure();
     check_launch();

@@ -6,8 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void start(void)
-{
+static void start(void) {
     CUcontext ctx;
 
     OK(cuInit(0));
@@ -21,8 +20,7 @@ struct offer {
 };
 
 /* The exporting process; it lives until it is killed, or until it is told to free. */
-static int exporter(int channel)
-{
+static int exporter(int channel) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -58,16 +56,14 @@ static int exporter(int channel)
         pause();
 }
 
-static char byte_at(CUdeviceptr address)
-{
+static char byte_at(CUdeviceptr address) {
     char byte = 0;
 
     OK(cuMemcpyDtoH_v2(&byte, address, 1));
     return byte;
 }
 
-static uint64_t used(void)
-{
+static uint64_t used(void) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_state_lock(in);
@@ -77,8 +73,7 @@ static uint64_t used(void)
     return bytes;
 }
 
-static void check_import(int channel, pid_t other)
-{
+static void check_import(int channel, pid_t other) {
     CUdeviceptr small, again, large, pooled, gone;
     struct offer offer;
     CUmemoryPool pool;
@@ -126,8 +121,7 @@ static void check_import(int channel, pid_t other)
     OK(cuMemPoolDestroy(pool));
 }
 
-int main(void)
-{
+int main(void) {
     sim_machine machine;
     int ends[2];
 

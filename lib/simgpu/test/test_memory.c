@@ -6,8 +6,7 @@
 
 #define MANY 3000
 
-static void check_rules(void)
-{
+static void check_rules(void) {
     CUdeviceptr a = 77, b, base;
     size_t free_bytes, total, bytes;
 
@@ -38,8 +37,7 @@ static void check_rules(void)
 }
 
 /* The last byte of the GPU can be had, and one more cannot; nothing is lost on the way. */
-static void check_exhaustion(void)
-{
+static void check_exhaustion(void) {
     CUdeviceptr all, more;
     size_t free_bytes, total;
 
@@ -53,8 +51,7 @@ static void check_exhaustion(void)
 }
 
 /* Random sizes, freed at random: no two overlap, and each keeps its contents. */
-static void check_random(void)
-{
+static void check_random(void) {
     static struct {
         CUdeviceptr at;
         uint32_t words, value;
@@ -89,8 +86,7 @@ static void check_random(void)
     CHECK_EQUAL(cuda_true(SG_LINEAR), 0);
 }
 
-static void check_pitch(void)
-{
+static void check_pitch(void) {
     CUdeviceptr a;
     size_t pitch;
     unsigned char rows[7][100], back[7][100];
@@ -100,15 +96,28 @@ static void check_pitch(void)
     CHECK_EQUAL(pitch, 512);
     for (int y = 0; y < 7; y++)
         memset(rows[y], 'a' + y, sizeof rows[y]);
-    CUDA_MEMCPY2D up = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = rows, .srcPitch = 100,
-                        .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = a, .dstPitch = pitch,
-                        .WidthInBytes = 100, .Height = 7};
+    CUDA_MEMCPY2D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                        .srcHost = rows,
+                        .srcPitch = 100,
+                        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                        .dstDevice = a,
+                        .dstPitch = pitch,
+                        .WidthInBytes = 100,
+                        .Height = 7};
     OK(cuMemcpy2D_v2(&up));
     /* The middle of the rectangle comes back from its place. */
-    CUDA_MEMCPY2D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = a, .srcPitch = pitch,
-                          .srcXInBytes = 10, .srcY = 2,
-                          .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = back, .dstPitch = 100,
-                          .dstXInBytes = 1, .dstY = 1, .WidthInBytes = 50, .Height = 3};
+    CUDA_MEMCPY2D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = a,
+                          .srcPitch = pitch,
+                          .srcXInBytes = 10,
+                          .srcY = 2,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = back,
+                          .dstPitch = 100,
+                          .dstXInBytes = 1,
+                          .dstY = 1,
+                          .WidthInBytes = 50,
+                          .Height = 3};
     memset(back, 0, sizeof back);
     OK(cuMemcpy2D_v2(&down));
     CHECK_EQUAL(back[1][0], 0);
@@ -124,8 +133,7 @@ static void check_pitch(void)
     OK(cuMemFree_v2(a));
 }
 
-static void check_3d(void)
-{
+static void check_3d(void) {
     CUdeviceptr a;
     unsigned char box[4][3][8], back[4][3][8];
 
@@ -133,23 +141,42 @@ static void check_3d(void)
         ((unsigned char *)box)[i] = (unsigned char)i;
     memset(back, 0, sizeof back);
     OK(cuMemAlloc_v2(&a, 3 * BLOCK));
-    CUDA_MEMCPY3D up = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = box, .srcPitch = 8,
-                        .srcHeight = 3, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = a,
-                        .dstXInBytes = 5, .dstY = 1, .dstZ = 1, .dstPitch = 1 << 10,
-                        .dstHeight = 512, .WidthInBytes = 8, .Height = 3, .Depth = 4};
+    CUDA_MEMCPY3D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                        .srcHost = box,
+                        .srcPitch = 8,
+                        .srcHeight = 3,
+                        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                        .dstDevice = a,
+                        .dstXInBytes = 5,
+                        .dstY = 1,
+                        .dstZ = 1,
+                        .dstPitch = 1 << 10,
+                        .dstHeight = 512,
+                        .WidthInBytes = 8,
+                        .Height = 3,
+                        .Depth = 4};
     OK(cuMemcpy3D_v2(&up));
-    CUDA_MEMCPY3D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = a, .srcXInBytes = 5,
-                          .srcY = 1, .srcZ = 1, .srcPitch = 1 << 10, .srcHeight = 512,
-                          .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = back, .dstPitch = 8,
-                          .dstHeight = 3, .WidthInBytes = 8, .Height = 3, .Depth = 4};
+    CUDA_MEMCPY3D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = a,
+                          .srcXInBytes = 5,
+                          .srcY = 1,
+                          .srcZ = 1,
+                          .srcPitch = 1 << 10,
+                          .srcHeight = 512,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = back,
+                          .dstPitch = 8,
+                          .dstHeight = 3,
+                          .WidthInBytes = 8,
+                          .Height = 3,
+                          .Depth = 4};
     OK(cuMemcpy3D_v2(&down));
     CHECK(memcmp(box, back, sizeof box) == 0);
     OK(cuMemFree_v2(a));
 }
 
 /* Memory is given out as zeroes, whoever had it before, and copies cross block boundaries. */
-static void check_contents(void)
-{
+static void check_contents(void) {
     size_t n = 5 * BLOCK + 12345;
     unsigned char *data = malloc(n), *back = malloc(n);
     CUdeviceptr a, b;
@@ -180,8 +207,7 @@ static void check_contents(void)
     free(back);
 }
 
-static void check_managed(void)
-{
+static void check_managed(void) {
     CUdeviceptr m;
     int where;
     unsigned value = 5;
@@ -193,8 +219,8 @@ static void check_managed(void)
     CHECK_EQUAL(cuda_true(SG_MANAGED), 2 * BLOCK);
     OK(cuMemsetD32_v2(m + 4 * BLOCK, 3, 10));
     CHECK_EQUAL(cuda_true(SG_MANAGED), 3 * BLOCK);
-    OK(cuMemRangeGetAttribute(&where, sizeof where, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, m,
-                              BLOCK));
+    OK(cuMemRangeGetAttribute(&where, sizeof where, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
+                              m, BLOCK));
     CHECK_EQUAL(where, 0);
     OK(cuMemcpyDtoH_v2(&value, m, 4));
     CHECK_EQUAL(value, 9);
@@ -211,8 +237,7 @@ static void check_managed(void)
     CHECK_EQUAL(cuda_true(SG_MANAGED), 0);
 }
 
-static void check_host(void)
-{
+static void check_host(void) {
     void *h;
     CUdeviceptr d;
     unsigned flags;
@@ -235,9 +260,9 @@ static void check_host(void)
     FAILS(cuMemHostUnregister(mine), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
-static void check_pointers(void)
-{
-    CUpointer_attribute what[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+static void check_pointers(void) {
+    CUpointer_attribute what[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     unsigned type;
     int ordinal;
     void *out[] = {&type, &ordinal};
@@ -251,13 +276,13 @@ static void check_pointers(void)
     OK(cuPointerGetAttributes(2, what, out, (CUdeviceptr)(uintptr_t)&local));
     CHECK_EQUAL(type, 0);
     CHECK_EQUAL(ordinal, CU_DEVICE_INVALID);
-    FAILS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&local),
+    FAILS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                (CUdeviceptr)(uintptr_t)&local),
           CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree_v2(a));
 }
 
-int main(void)
-{
+int main(void) {
     cuda_start(NULL);
     check_rules();
     check_exhaustion();

@@ -3,16 +3,14 @@
 
 #define CHUNK (32 * MIB)
 
-static cuuint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute)
-{
+static cuuint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
     cuuint64_t value;
 
     OK(cuMemPoolGetAttribute(pool, attribute, &value));
     return value;
 }
 
-static CUmemoryPool pool_of_device(void)
-{
+static CUmemoryPool pool_of_device(void) {
     CUmemoryPool pool, same;
 
     OK(cuDeviceGetDefaultMemPool(&pool, 0));
@@ -21,8 +19,7 @@ static CUmemoryPool pool_of_device(void)
     return pool;
 }
 
-static void check_growth(void)
-{
+static void check_growth(void) {
     CUmemoryPool pool = pool_of_device();
     CUdeviceptr a, b;
 
@@ -41,7 +38,8 @@ static void check_growth(void)
     CHECK_EQUAL(figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), CHUNK);
     CHECK_EQUAL(figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), CHUNK + 42 * MIB);
     cuuint64_t zero = 0, one = 1;
-    FAILS(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &one), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &one),
+          CUDA_ERROR_INVALID_VALUE);
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
     CHECK_EQUAL(figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), CHUNK);
     OK(cuMemFree_v2(a));
@@ -49,8 +47,7 @@ static void check_growth(void)
     CHECK_EQUAL(cuda_true(SG_POOL), 0);
 }
 
-static void check_threshold(void)
-{
+static void check_threshold(void) {
     CUmemoryPool pool = pool_of_device();
     cuuint64_t keep = 50 * MIB, none = 0;
     CUdeviceptr a;
@@ -67,10 +64,10 @@ static void check_threshold(void)
     OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &none));
 }
 
-static void check_custom(void)
-{
+static void check_custom(void) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, .maxSize = 16 * MIB};
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                            .maxSize = 16 * MIB};
     CUmemoryPool pool, current;
     CUdeviceptr a, b;
     CUmemAccess_flags flags;
@@ -98,8 +95,7 @@ static void check_custom(void)
 }
 
 /* When no chunk fits any more, what is missing is taken, to the last block. */
-static void check_full(void)
-{
+static void check_full(void) {
     CUdeviceptr most, a, b;
     size_t free_bytes, total;
 
@@ -116,8 +112,7 @@ static void check_full(void)
     CHECK_EQUAL(cuda_true(SG_POOL), 0);
 }
 
-int main(void)
-{
+int main(void) {
     cuda_start(NULL);
     check_growth();
     check_threshold();

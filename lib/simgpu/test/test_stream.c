@@ -8,8 +8,7 @@
 
 #define MS 1000000ull
 
-static void check_time(void)
-{
+static void check_time(void) {
     CUstream s;
     CUevent a, b, untimed;
     float ms;
@@ -49,29 +48,25 @@ static struct {
     int go; /* futex-like: a function waits until it is set */
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void note(void *what)
-{
+static void note(void *what) {
     pthread_mutex_lock(&seen.lock);
     strncat(seen.order, what, 1);
     pthread_mutex_unlock(&seen.lock);
 }
 
-static void hold(void *what)
-{
+static void hold(void *what) {
     while (!__atomic_load_n(&seen.go, __ATOMIC_ACQUIRE))
         usleep(1000);
     note(what);
 }
 
-static void called_back(CUstream stream, CUresult status, void *what)
-{
+static void called_back(CUstream stream, CUresult status, void *what) {
     CHECK(stream != NULL);
     OK(status);
     note(what);
 }
 
-static void check_host_functions(void)
-{
+static void check_host_functions(void) {
     CUstream s, other;
     CUdeviceptr a;
     CUevent e;
@@ -121,14 +116,12 @@ static void check_host_functions(void)
 /* A host function runs when the work before it is done in time. */
 static uint64_t called_at;
 
-static void stamp(void *unused)
-{
+static void stamp(void *unused) {
     (void)unused;
     __atomic_store_n(&called_at, sg_now(), __ATOMIC_RELEASE);
 }
 
-static void check_host_time(void)
-{
+static void check_host_time(void) {
     uint64_t before = sg_now();
 
     OK(cuda_busy(NULL, 15 * MS));
@@ -137,8 +130,7 @@ static void check_host_time(void)
     CHECK(called_at - before >= 15 * MS);
 }
 
-static void check_values(void)
-{
+static void check_values(void) {
     CUstream s;
     CUdeviceptr a;
     uint32_t value = 0;
@@ -161,8 +153,7 @@ static void check_values(void)
 }
 
 /* 1024 launches of 100 us are queued at once; the next one has to wait for the first. */
-static void check_queue(void)
-{
+static void check_queue(void) {
     CUstream s;
 
     OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
@@ -178,8 +169,7 @@ static void check_queue(void)
     OK(cuStreamDestroy_v2(s));
 }
 
-static void *per_thread(void *out)
-{
+static void *per_thread(void *out) {
     CUcontext ctx = out;
     unsigned long long id;
 
@@ -188,8 +178,7 @@ static void *per_thread(void *out)
     return (void *)(uintptr_t)id;
 }
 
-static void check_default_streams(CUcontext ctx)
-{
+static void check_default_streams(CUcontext ctx) {
     unsigned long long legacy, mine, same;
     unsigned flags;
     pthread_t thread;
@@ -217,8 +206,7 @@ static void check_default_streams(CUcontext ctx)
 }
 
 /* Kernels that really happen, and one that reaches for memory that is not there. */
-static void check_kernels(void)
-{
+static void check_kernels(void) {
     enum { N = 700000 };
     static float x[N], y[N];
     CUdeviceptr a, b, c;
@@ -263,8 +251,7 @@ static void check_kernels(void)
     OK(cuDevicePrimaryCtxReset_v2(0));
 }
 
-int main(void)
-{
+int main(void) {
     CUcontext ctx = cuda_start(NULL);
 
     check_time();

@@ -12,14 +12,12 @@ static CUcontext shared_ctx;
 static CUfunction busy;
 static int calls;
 
-static void count_call(void *unused)
-{
+static void count_call(void *unused) {
     (void)unused;
     __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
 }
 
-static void one_round(CUstream s, CUevent e, uint32_t value, unsigned *seed)
-{
+static void one_round(CUstream s, CUevent e, uint32_t value, unsigned *seed) {
     uint32_t back = 0, words = 1 + (uint32_t)rand_r(seed) % 60000;
     uint64_t ns = (uint64_t)rand_r(seed) % 3000;
     void *params[] = {&ns};
@@ -45,8 +43,7 @@ static void one_round(CUstream s, CUevent e, uint32_t value, unsigned *seed)
     OK(cuMemFree_v2(a));
 }
 
-static void *work(void *number)
-{
+static void *work(void *number) {
     unsigned seed = (unsigned)(uintptr_t)number;
     CUstream s;
     CUevent e;
@@ -61,8 +58,7 @@ static void *work(void *number)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     pthread_t threads[THREADS];
 
     shared_ctx = cuda_start(NULL);

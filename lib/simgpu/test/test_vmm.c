@@ -6,8 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static CUmemAllocationProp on_device(int id)
-{
+static CUmemAllocationProp on_device(int id) {
     return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, id}};
@@ -16,8 +15,7 @@ static CUmemAllocationProp on_device(int id)
 static const CUmemAccessDesc read_write = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
                                            CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
-static void check_life(void)
-{
+static void check_life(void) {
     CUmemAllocationProp prop = on_device(0);
     CUmemGenericAllocationHandle h, again;
     CUdeviceptr at;
@@ -60,8 +58,7 @@ static void check_life(void)
 }
 
 /* Memory is charged where it lies, whatever context is current. */
-static void check_location(void)
-{
+static void check_location(void) {
     CUmemAllocationProp prop = on_device(2);
     CUmemGenericAllocationHandle h;
     struct sg_instance *in = &sg_driver.instance;
@@ -75,8 +72,7 @@ static void check_location(void)
 }
 
 /* Exports memory, says so, and dies without any clean-up while its descriptor is in the socket. */
-static int exporter(int channel)
-{
+static int exporter(int channel) {
     CUmemAllocationProp prop = on_device(0);
     CUmemGenericAllocationHandle h;
     CUcontext ctx;
@@ -96,8 +92,7 @@ static int exporter(int channel)
     return 0;
 }
 
-static uint64_t used(void)
-{
+static uint64_t used(void) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_state_lock(in);
@@ -107,8 +102,7 @@ static uint64_t used(void)
     return bytes;
 }
 
-static void check_import(int channel)
-{
+static void check_import(int channel) {
     CUmemGenericAllocationHandle h, twice;
     CUdeviceptr at;
     int value = 0;
@@ -138,8 +132,7 @@ static void check_import(int channel)
           CUDA_ERROR_INVALID_VALUE);
 }
 
-int main(void)
-{
+int main(void) {
     int ends[2], status;
     sim_machine machine;
     CUcontext ctx;
