@@ -64,7 +64,8 @@ HOT int64_t clamp(int64_t amount, uint32_t present) {
  * put in and no GPU has 2 TiB. False if an exact change is not possible. */
 HOT bool plan(balance before, const ledger_change *change, balance *after, uint64_t *total) {
     int64_t charged = clamp(change->charged, amounts_used(before.amounts));
-    int64_t pending = clamp(change->pending, amounts_pending(before.amounts));
+    int64_t pending =
+        clamp(change->moves ? -charged : change->pending, amounts_pending(before.amounts));
     if (change->exact && (charged != change->charged || pending != change->pending)) {
         return false;
     }
@@ -267,11 +268,10 @@ void dv_settle(dv_share *share, unsigned device, uint64_t reserved, uint64_t cha
 
 void dv_retire(dv_share *share, unsigned device, uint64_t bytes) {
     if (device < share->device_count && bytes != 0 && own_slot(share) != SLOT_NONE) {
-        apply(share, device,
-              (ledger_change){.charged = -signed_units(bytes),
-                              .pending = signed_units(bytes),
-                              .overhead = KEPT,
-                              .action = KEPT});
+        apply(
+            share, device,
+            (ledger_change){
+                .charged = -signed_units(bytes), .moves = true, .overhead = KEPT, .action = KEPT});
     }
 }
 

@@ -90,7 +90,7 @@ typedef struct dv_process {
 
 /* What the ledger has for the calling process on one device, in bytes. */
 typedef struct dv_own_t {
-    uint64_t charged;  /* without overhead */
+    uint64_t charged; /* without overhead */
     uint64_t pending;
     uint64_t overhead;
 } dv_own_t;
@@ -140,9 +140,10 @@ dv_status dv_reserve(dv_share *share, unsigned dev, uint64_t bytes);
  * limit. */
 void dv_settle(dv_share *share, unsigned dev, uint64_t reserved, uint64_t charged);
 
-/* Says that charged bytes are about to be freed: they are pending until dv_settle(s, dev, bytes, 0) after
- * the driver has freed them, or dv_settle(s, dev, bytes, bytes) if it refused. What fits but for
- * them waits instead of being refused. More than this process was charged counts as all it was. */
+/* Says that charged bytes are about to be freed: they are pending until dv_settle(s, dev, bytes, 0)
+ * after the driver has freed them, or dv_settle(s, dev, bytes, bytes) if it refused. What fits but
+ * for them waits instead of being refused. More than this process was charged counts as all it was.
+ */
 void dv_retire(dv_share *share, unsigned dev, uint64_t bytes);
 
 /* Gives charged bytes back. More than this process was charged counts as all it was charged. */
@@ -157,8 +158,8 @@ void dv_overhead(dv_share *share, unsigned dev, uint64_t bytes_now);
  * call dv_reap first where that matters. false if there is no such device. */
 bool dv_usage(dv_share *share, unsigned dev, dv_usage_t *usage);
 
-/* Figures of the calling process on device dev, those of other copies of the library in it included.
- * false if there is no such device. */
+/* Figures of the calling process on device dev, those of other copies of the library in it
+ * included. false if there is no such device. */
 bool dv_own(dv_share *share, unsigned dev, dv_own_t *own);
 
 /* Calls visit for every living process that has a slot, until it returns false. */

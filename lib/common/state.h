@@ -54,6 +54,7 @@ typedef struct ledger_change {
     uint64_t overhead;        /* of the slot from now on, or KEPT */
     uint64_t action;          /* in the slot's intent from now on, or KEPT */
     bool exact;               /* refuse rather than change less */
+    bool moves;               /* what leaves charged becomes pending */
 } ledger_change;
 #define KEPT UINT64_MAX
 

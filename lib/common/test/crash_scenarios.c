@@ -39,6 +39,11 @@ static void release(dv_share *share) {
     dv_release(share, 0, 2 * MIB);
 }
 
+static void retire_and_free(dv_share *share) {
+    dv_retire(share, 0, 2 * MIB);
+    dv_settle(share, 0, 2 * MIB, 0);
+}
+
 static void grow_overhead(dv_share *share) {
     dv_overhead(share, 0, 3 * MIB);
 }
@@ -163,6 +168,7 @@ const struct scenario scenarios[] = {
     {.name = "settle less", .prepare = prepare_settle, .act = settle_less, ALONE},
     {.name = "settle more", .prepare = prepare_settle, .act = settle_more, ALONE},
     {.name = "release", .prepare = charge_some, .act = release, ALONE},
+    {.name = "free", .prepare = charge_some, .act = retire_and_free, ALONE},
     {.name = "overhead", .prepare = charge_some, .act = grow_overhead, ALONE},
     {.name = "several", .prepare = charge_some, .act = several, ALONE},
     {.name = "two threads", .prepare = prepare_other_thread, .act = by_turns, ALONE},

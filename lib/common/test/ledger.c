@@ -91,6 +91,31 @@ static void gives_back_no_more_than_it_has(void) {
     tenant_remove(&tenant);
 }
 
+static void retires_before_it_frees(void) {
+    tenant_make(&tenant, 1, 8 * MIB);
+    dv_share *share = tenant_open(&tenant);
+    dv_own_t own;
+    dv_retire(share, 0, MIB); /* no slot, nothing charged */
+    CHECK(dv_own(share, 0, &own) && own.charged == 0 && !dv_own(share, 1, &own));
+    charge(share, 4 * MIB);
+    dv_overhead(share, 0, MIB);
+    dv_retire(share, 0, 3 * MIB);
+    CHECK(dv_own(share, 0, &own));
+    CHECK_EQUAL(own.charged, MIB);
+    CHECK_EQUAL(own.pending, 3 * MIB);
+    CHECK_EQUAL(own.overhead, MIB);
+    CHECK_EQUAL(used_bytes(share, 0), 2 * MIB);
+    dv_settle(share, 0, 3 * MIB, 3 * MIB); /* the driver refused to free it */
+    CHECK_EQUAL(used_bytes(share, 0), 5 * MIB);
+    dv_retire(share, 0, 7 * MIB);
+    CHECK_EQUAL(pending_bytes(share, 0), 4 * MIB);
+    dv_settle(share, 0, 7 * MIB, 0);
+    CHECK_EQUAL(pending_bytes(share, 0), 0);
+    CHECK_EQUAL(used_bytes(share, 0), MIB);
+    check_sums(share);
+    tenant_remove(&tenant);
+}
+
 /* A neighbour that is inside a driver call until told to go on. */
 struct neighbour {
     uint32_t go; /* futex */
@@ -244,6 +269,7 @@ int main(void) {
     rounds_up();
     holds_the_limit();
     gives_back_no_more_than_it_has();
+    retires_before_it_frees();
     waits_for_a_driver_call(0, DV_OK);
     waits_for_a_driver_call(4 * MIB, DV_OK);
     waits_for_a_driver_call(5 * MIB, DV_NO_MEMORY);

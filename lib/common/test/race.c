@@ -79,8 +79,16 @@ static uint64_t allocate(dv_share *share, unsigned *seed, struct outcome *outcom
 }
 
 static void give_back(dv_share *share, uint64_t bytes) {
+    bool announced = bytes / DV_UNIT % 2 == 0;
+    if (announced) {
+        dv_retire(share, 0, bytes);
+    }
     __atomic_sub_fetch(&book->real, bytes, __ATOMIC_SEQ_CST);
-    dv_release(share, 0, bytes);
+    if (announced) {
+        dv_settle(share, 0, bytes, 0);
+    } else {
+        dv_release(share, 0, bytes);
+    }
     change_held(-(int64_t)bytes);
 }
 

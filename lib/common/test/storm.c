@@ -51,6 +51,10 @@ static void step(dv_share *share, unsigned *state) {
         dv_export_drop(share, key);
         break;
     case 4:
+        dv_retire(share, 0, bytes);
+        dv_settle(share, 0, bytes, bytes / 4);
+        break;
+    case 5:
         dv_release(share, 0, bytes);
         break;
     default:
