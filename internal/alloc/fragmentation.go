@@ -65,8 +65,17 @@ func (s *state) fragments(c *class, gpus int) int64 {
 	return int64(small)
 }
 
-// measure is the expected fragmentation of a node over the target workload,
+// fragments is the expected fragmentation of a node over the target workload,
 // times the number of its arrivals.
+func (w *workload) fragments(s *state) (sum int64) {
+	gpus := len(w.inv.kinds[s.kind].gpus)
+	for i := range w.targets {
+		sum += w.targets[i].count * s.fragments(w.targets[i].class, gpus)
+	}
+	return sum
+}
+
+// measure is fragments, remembered.
 func (w *workload) measure(s *state) int64 {
 	if s.gpus[0].free() == 0 {
 		return 0
@@ -74,10 +83,7 @@ func (w *workload) measure(s *state) int64 {
 	if v, known := w.fragment[*s]; known {
 		return v
 	}
-	sum, gpus := int64(0), len(w.inv.kinds[s.kind].gpus)
-	for i := range w.targets {
-		sum += w.targets[i].count * s.fragments(w.targets[i].class, gpus)
-	}
+	sum := w.fragments(s)
 	if len(w.fragment) >= memoLimit {
 		clear(w.fragment)
 	}

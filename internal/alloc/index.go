@@ -17,7 +17,7 @@ type index struct {
 }
 
 // sweepStep is how many keys are brought up to date in passing, see index.
-const sweepStep = 24
+const sweepStep = 16
 
 // readLimit is how many changes for each node are read at most: the same nodes
 // change again and again, so that a long log is read faster than all is made anew.
@@ -125,22 +125,29 @@ func (inv *Inventory) evaluate(c *class, node int) (key uint64, gpu int) {
 	if c.request.Count > 0 && c.least[r.state.kind] > r.state.gpus[0].memory+1 {
 		return noKey, 0
 	}
-	after := r.state
-	after.cpu -= min(c.cpu, after.cpu)
-	after.memory -= min(c.memory, after.memory)
-	o := option{inv: inv, class: c, node: node, before: &r.state, after: &after}
+	o := inv.consider(c, node)
 	if c.request.Count == 0 {
-		return inv.policy.key(&o), 0
+		return inv.policy.key(o), 0
 	}
 	if c.request.Count > 1 {
 		positions, ok := inv.tightest(c, node)
 		if !ok {
 			return noKey, 0
 		}
-		inv.takeAll(&o, positions[:c.request.Count])
-		return inv.policy.key(&o), 0
+		inv.takeAll(o, positions[:c.request.Count])
+		return inv.policy.key(o), 0
 	}
-	return inv.bestGPU(&o)
+	return inv.bestGPU(o)
+}
+
+// consider starts an option with what the request takes of the host.
+func (inv *Inventory) consider(c *class, node int) *option {
+	r := &inv.records[node]
+	inv.after = r.state
+	inv.after.cpu -= min(c.cpu, inv.after.cpu)
+	inv.after.memory -= min(c.memory, inv.after.memory)
+	inv.option = option{inv: inv, class: c, node: node, before: &r.state, after: &inv.after}
+	return &inv.option
 }
 
 // bestGPU tries one share on every GPU that differs from the others.

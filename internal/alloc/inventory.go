@@ -26,6 +26,10 @@ type Inventory struct {
 	// stamp tells which nodes a reader of the log has seen already.
 	stamp []uint32
 	tick  uint32
+	// option and after are what is being evaluated: terms are called through an
+	// interface, so that they would be allocated anew every time.
+	option option
+	after  state
 	// decisions counts searches, for the random baseline.
 	decisions uint64
 }

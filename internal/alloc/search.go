@@ -76,10 +76,8 @@ func (inv *Inventory) scan(c *class) (Assignment, error) {
 // keyOf is the key of an arrangement.
 func (inv *Inventory) keyOf(c *class, node int, a *arrangement) uint64 {
 	r := &inv.records[node]
-	after := r.state
-	after.cpu -= min(c.cpu, after.cpu)
-	after.memory -= min(c.memory, after.memory)
-	o := option{inv: inv, class: c, node: node, gpu: int(a.gpus[0]), before: &r.state, after: &after, spread: a.spread}
+	o := inv.consider(c, node)
+	o.gpu, o.spread = int(a.gpus[0]), a.spread
 	for i := len(c.needs[r.state.kind]) - 1; i >= 0; i-- {
 		need := &c.needs[r.state.kind][r.gpu[i]]
 		memory, cores := uint16(0), uint16(0)
@@ -88,9 +86,9 @@ func (inv *Inventory) keyOf(c *class, node int, a *arrangement) uint64 {
 				memory, cores = min(1000, memory+need.memory), min(1000, cores+need.cores)
 			}
 		}
-		after.take(i, memory, cores)
+		o.after.take(i, memory, cores)
 	}
-	return inv.policy.key(&o)
+	return inv.policy.key(o)
 }
 
 func (inv *Inventory) assignment(c *class, key uint64, chosen *arrangement) Assignment {

@@ -54,8 +54,8 @@ type record struct {
 	// cpu and memory are what is free, exactly.
 	cpu    int64
 	memory uint64
-	// value is the expected capacity at version, see workload.
-	value   int32
+	// worth is the state's at version, see workload.
+	worth   int32
 	version uint32
 	// held counts tenants by group, for the clustering baseline.
 	held [groups]int32

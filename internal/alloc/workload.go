@@ -163,9 +163,10 @@ func (w *workload) play(kind int32) *[futures][]offer {
 	return p
 }
 
-// value is the GPU capacity that a node in this state hosts in the futures, in
-// thousandths of a GPU, summed over the futures.
-func (w *workload) value(s *state) int32 {
+// worth is the GPU capacity that a node in this state hosts in the futures, in
+// thousandths of a GPU, summed over the futures, less a part of what of it is
+// useless to the workload.
+func (w *workload) worth(s *state) int32 {
 	if s.gpus[0].free() == 0 {
 		return 0
 	}
@@ -176,6 +177,7 @@ func (w *workload) value(s *state) int32 {
 	for _, offers := range w.play(s.kind) {
 		sum += s.host(offers)
 	}
+	sum -= int32(w.fragments(s) * futures / fragmentPart / max(w.wanted, 1))
 	if len(w.values) >= memoLimit {
 		clear(w.values)
 	}
@@ -255,9 +257,8 @@ func (Capacity) score(o *option) uint64 {
 	w := o.inv.work
 	r := &o.inv.records[o.node]
 	if r.version != w.version {
-		r.value, r.version = w.value(&r.state), w.version
+		r.worth, r.version = w.worth(&r.state), w.version
 	}
-	loss := int64(r.value-w.value(o.after)) + capacityZero*futures
-	loss += (w.measure(o.after) - w.measure(o.before)) * futures / fragmentPart / max(w.wanted, 1)
+	loss := int(r.worth-w.worth(o.after)) + capacityZero*futures
 	return uint64(max(0, loss) / futures)
 }
