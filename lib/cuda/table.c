@@ -7,27 +7,6 @@
 
 #define FIRST_CAPACITY 128u /* cells; three quarters of a page */
 
-static uint32_t home(const struct shard *s, uint64_t key) {
-    return (uint32_t)(table_hash(key) >> 26) & (s->capacity - 1);
-}
-
-/* The key's cell, or the empty one where it would go. */
-static struct cell *probe(const struct shard *s, uint64_t key) {
-    uint32_t at = home(s, key);
-    while (s->cells[at].key != 0 && s->cells[at].key != key) {
-        at = (at + 1) & (s->capacity - 1);
-    }
-    return &s->cells[at];
-}
-
-record *shard_find(struct shard *s, uint64_t key) {
-    if (s->used == 0) {
-        return NULL;
-    }
-    struct cell *cell = probe(s, key);
-    return cell->key == key ? &cell->value : NULL;
-}
-
 static bool grow(struct shard *s) {
     uint32_t capacity = s->capacity ? s->capacity * 2 : FIRST_CAPACITY;
     if (capacity == 0) {
@@ -41,7 +20,7 @@ static bool grow(struct shard *s) {
     struct shard bigger = {.used = s->used, .capacity = capacity, .cells = cells};
     for (uint32_t i = 0; i < s->capacity; i++) {
         if (s->cells[i].key != 0) {
-            *probe(&bigger, s->cells[i].key) = s->cells[i];
+            *shard_probe(&bigger, s->cells[i].key) = s->cells[i];
         }
     }
     if (s->cells != NULL) {
@@ -53,7 +32,7 @@ static bool grow(struct shard *s) {
 }
 
 record *shard_claim(struct shard *s, uint64_t key, bool *had) {
-    struct cell *cell = s->used > 0 ? probe(s, key) : NULL;
+    struct cell *cell = s->used > 0 ? shard_probe(s, key) : NULL;
     *had = cell != NULL && cell->key == key;
     if (*had) {
         return &cell->value;
@@ -62,7 +41,7 @@ record *shard_claim(struct shard *s, uint64_t key, bool *had) {
         if (s->used >= s->capacity / 4 * 3 && !grow(s)) {
             return NULL;
         }
-        cell = probe(s, key);
+        cell = shard_probe(s, key);
     }
     *cell = (struct cell){.key = key};
     s->used++;
@@ -75,7 +54,7 @@ void shard_erase(struct shard *s, record *value) {
     struct cell *cell = (struct cell *)((char *)value - offsetof(struct cell, value));
     uint32_t hole = (uint32_t)(cell - s->cells);
     for (uint32_t at = (hole + 1) & mask; s->cells[at].key != 0; at = (at + 1) & mask) {
-        uint32_t distance_home = (at - home(s, s->cells[at].key)) & mask;
+        uint32_t distance_home = (at - shard_home(s, s->cells[at].key)) & mask;
         if (distance_home >= ((at - hole) & mask)) {
             s->cells[hole] = s->cells[at];
             hole = at;

@@ -9,6 +9,7 @@
 #define DIVVY_CUDA_TABLE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cuda/lock.h"
@@ -70,8 +71,29 @@ static inline struct shard *table_shard(struct table *t, uint64_t group) {
     return &t->shards[table_hash(group) >> 58];
 }
 
+/* Where the search for a key begins. */
+static inline uint32_t shard_home(const struct shard *s, uint64_t key) {
+    return (uint32_t)(table_hash(key) >> 26) & (s->capacity - 1);
+}
+
+/* The key's cell, or the empty one where it would go; the shard has cells. */
+static inline struct cell *shard_probe(const struct shard *s, uint64_t key) {
+    uint32_t at = shard_home(s, key);
+    while (s->cells[at].key != 0 && s->cells[at].key != key) {
+        at = (at + 1) & (s->capacity - 1);
+    }
+    return &s->cells[at];
+}
+
 /* The key's record, or NULL. Valid until the shard is changed or given back. */
-record *shard_find(struct shard *s, uint64_t key);
+static inline record *shard_find(struct shard *s, uint64_t key) {
+    if (s->used == 0) {
+        return NULL;
+    }
+    struct cell *cell = shard_probe(s, key);
+    return cell->key == key ? &cell->value : NULL;
+}
+
 /* The same, made (zero) if absent; *had tells. NULL if there is no memory. */
 record *shard_claim(struct shard *s, uint64_t key, bool *had);
 /* Removes what one of the two returned. */

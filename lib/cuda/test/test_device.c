@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cuda/test/setting.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,6 +106,18 @@ static void set_during_init(void *arg) {
     CHECK(system("test \"$CUDA_VISIBLE_DEVICES\" = 0,1 && test \"$SET_MEANWHILE\" = yes") == 0);
 }
 
+static void die(void) {
+    raise(SIGKILL);
+}
+
+/* A process that is killed inside cuInit keeps no other from starting. */
+static void killed_during_init(void *arg) {
+    (void)arg;
+    setting_open(&s);
+    s.driver->during_init = die;
+    CUDA(&s, cuInit)(0);
+}
+
 int main(void) {
     static const struct seen cases[] = {
         {NULL, 2, {2, 0}},
@@ -145,6 +158,8 @@ int main(void) {
     wait_exited(spawn(try_stubborn_driver, &all));
     wait_exited(spawn(try_stubborn_driver, &turned));
     wait_exited(spawn(try_value, &other));
+    wait_killed(spawn(killed_during_init, NULL));
+    wait_exited(spawn(try_value, &all));
     wait_exited(spawn(before_init, NULL));
     wait_exited(spawn(set_during_init, NULL));
     return 0;

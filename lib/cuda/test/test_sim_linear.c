@@ -66,12 +66,16 @@ static void limit_is_reached_and_not_passed(void) {
 /* Managed memory counts by its range, whether it is on the GPU or not. */
 static void managed_counts_by_range(void) {
     CUdeviceptr address;
+    unsigned managed = 0;
     uint64_t before = setting_used(&s);
     CHECK_EQUAL(CUDA(&s, cuMemAllocManaged)(&address, LIMIT, CU_MEM_ATTACH_GLOBAL),
                 CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(CUDA(&s, cuMemAllocManaged)(&address, 10 * MIB, CU_MEM_ATTACH_GLOBAL),
                 CUDA_SUCCESS);
     CHECK(setting_used(&s) >= before + 10 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address),
+                CUDA_SUCCESS);
+    CHECK_EQUAL(managed, 1);
     CHECK(sim_used(&s, 0) <= setting_used(&s));
     CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(address), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), before);
