@@ -17,7 +17,7 @@ type index struct {
 }
 
 // sweepStep is how many keys are brought up to date in passing, see index.
-const sweepStep = 16
+const sweepStep = 24
 
 // readLimit is how many changes for each node are read at most: the same nodes
 // change again and again, so that a long log is read faster than all is made anew.

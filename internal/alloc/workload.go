@@ -245,9 +245,9 @@ const (
 	// may host more on less.
 	capacityZero = 1 << 13
 	// fragmentPart is the part of the fragmentation caused that is added to the
-	// loss: an eighth. A fourth packs full clusters less tightly, a sixteenth
+	// loss: a sixteenth. More packs full clusters less tightly, a thirty-second
 	// keeps clusters with departures less in order.
-	fragmentPart = 8
+	fragmentPart = 16
 )
 
 // Name implements Term.
