@@ -29,7 +29,7 @@ const char *dv_share_name(const dv_share *share) {
 }
 
 uint64_t dv_share_limit(const dv_share *share, unsigned device) {
-    return device < share->device_count ? load64(&share->config->device[device].limit) : 0;
+    return device < share->device_count ? present_limit(share, device) : 0;
 }
 
 bool dv_share_overcommit(const dv_share *share) {

@@ -122,7 +122,8 @@ int dv_share_find(const dv_share *share, const uint8_t uuid[16]);
 const char *dv_share_id(const dv_share *share);
 const char *dv_share_name(const dv_share *share);
 
-/* Present limit of device dev in bytes; 0 if there is no such device. A single load. */
+/* Present limit of device dev in bytes; 0 if there is no such device, and if the page has been
+ * damaged so that it allows more than the GPU has. A single load of the page. */
 uint64_t dv_share_limit(const dv_share *share, unsigned dev);
 
 /* True if the share was granted as overcommit: the limits of all tenants may exceed the GPU. */

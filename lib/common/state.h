@@ -84,8 +84,17 @@ static inline uint64_t units_of(uint64_t bytes) {
     return bytes / DV_UNIT + (bytes % DV_UNIT != 0);
 }
 
+/* The present limit in bytes. The page is read anew each time, so what was valid when the share was
+ * opened may be damaged by now: no share is larger than its GPU, and a page that says so allows
+ * nothing. */
+static inline uint64_t present_limit(const dv_share *share, unsigned device) {
+    uint64_t limit = load64(&share->config->device[device].limit);
+    uint64_t total = share->device[device].total; /* our copy; 0 if nobody told */
+    return total == 0 || limit <= total ? limit : 0;
+}
+
 static inline uint64_t limit_units(const dv_share *share, unsigned device) {
-    return load64(&share->config->device[device].limit) / DV_UNIT;
+    return present_limit(share, device) / DV_UNIT;
 }
 
 /* Bytes charged, overhead included. */

@@ -164,6 +164,24 @@ static void follows_the_limit(void) {
     tenant_remove(&tenant);
 }
 
+/* Damage to the page of a living process allows it nothing, least of all more. */
+static void allows_nothing_beyond_the_gpu(void) {
+    struct tenant tenant;
+    tenant_make(&tenant, 1, 8 * MIB);
+    dv_share *share = tenant_open(&tenant);
+    CHECK_EQUAL(dv_reserve(share, 0, 2 * MIB), DV_OK);
+    dv_settle(share, 0, 2 * MIB, 2 * MIB);
+    const uint64_t total = dv_share_device(share, 0)->total, damaged[] = {total + 1, UINT64_MAX, 0};
+    for (unsigned i = 0; i < 3; i++) {
+        tenant_write(&tenant, "config", DEVICE(limit), &damaged[i], sizeof damaged[i]);
+        CHECK_EQUAL(dv_share_limit(share, 0), 0);
+        CHECK_EQUAL(dv_reserve(share, 0, 2 * MIB), DV_NO_MEMORY);
+    }
+    tenant_write(&tenant, "config", DEVICE(limit), &total, sizeof total);
+    CHECK_EQUAL(dv_reserve(share, 0, 16 * MIB), DV_OK);
+    tenant_remove(&tenant);
+}
+
 int main(void) {
     tells_what_is_configured();
     refuses_damaged_pages();
@@ -171,5 +189,6 @@ int main(void) {
     answers_random_damage();
     refuses_a_long_path();
     follows_the_limit();
+    allows_nothing_beyond_the_gpu();
     return 0;
 }
