@@ -79,8 +79,6 @@ func holderOf(ctx context.Context, address string) string {
 		return "is claimed by a process that cannot be named"
 	case int(cred.Uid) == os.Getuid():
 		return fmt.Sprintf("is served by an agent of yours with another run directory, process %d: use that one, or end it", cred.Pid)
-	case cred.Uid == 0:
-		return fmt.Sprintf("is served by the system's agent, process %d, which you cannot reach: ask the administrator for access to its socket", cred.Pid)
 	default:
 		return fmt.Sprintf("is served by the agent of user %s, process %d: wait until their shares have ended, or have the administrator run one agent for all users (`divvy agent` as root)",
 			userName(int(cred.Uid)), cred.Pid)

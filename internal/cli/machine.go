@@ -68,9 +68,10 @@ func (a *app) places(machine string) (map[string]control.Place, error) {
 	return places, nil
 }
 
-// ask calls f with a connection to the agent of a place.
+// ask calls f with a connection to the agent of a place, which is started only
+// where a killed one left shares.
 func ask(ctx context.Context, place control.Place, f func(*control.Client) error) error {
-	client, err := control.Find(ctx, place)
+	client, err := control.Reach(ctx, place, control.Starter{})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -57,11 +58,27 @@ func Find(ctx context.Context, p Place) (*Client, error) {
 		if err == nil {
 			return c, nil
 		}
-		if !nobodyThere(err) {
+		// An agent that root has for itself closes its run directory to others.
+		private := socket != p.Socket() && errors.Is(err, fs.ErrPermission)
+		if !private && !nobodyThere(err) {
 			return nil, err
 		}
 	}
 	return nil, ErrNoAgent
+}
+
+// Reach connects as Find does. Where an agent of the user's own was killed and
+// left shares behind it starts the next one, which takes them up. The system's
+// agent is not replaced: who installed it starts it.
+func Reach(ctx context.Context, p Place, s Starter) (*Client, error) {
+	c, err := Find(ctx, p)
+	if !errors.Is(err, ErrNoAgent) || p.Dir() == rundir.System {
+		return c, err
+	}
+	if _, statErr := os.Stat(p.Checkpoint()); statErr != nil {
+		return nil, err
+	}
+	return Ensure(ctx, p, s)
 }
 
 // sockets are the places to try, the system's first: two agents never serve

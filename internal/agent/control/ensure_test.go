@@ -176,6 +176,22 @@ func TestFindStartsNothing(t *testing.T) {
 	}
 }
 
+// Shares that a killed agent left are looked after again by whoever asks next.
+func TestReachReplacesAKilledAgent(t *testing.T) {
+	p, s := place(t, "serve")
+	if _, err := Reach(deadline(t), p, s); !errors.Is(err, ErrNoAgent) {
+		t.Fatalf("nothing is left: %v, want ErrNoAgent", err)
+	}
+	if err := os.WriteFile(p.Checkpoint(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Reach(deadline(t), p, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
 func TestAgentEnvironment(t *testing.T) {
 	t.Setenv(rundir.Variable, "")
 	env := []string{"A=1", "CUDA_VISIBLE_DEVICES=1", "LD_PRELOAD=/x", "LD_LIBRARY_PATH=/l", rundir.Variable + "=/old"}
