@@ -77,7 +77,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 			s = nil
 		}
 	}()
-	if err := s.lock(); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
 	finder := driver.Finder{Instance: o.Place.Simgpu, LibraryPath: strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")}
@@ -97,8 +97,11 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	for _, gpu := range gpus {
 		uuids = append(uuids, gpu.UUID)
 	}
-	claimed, err := claimAll(ctx, uuids)
-	if err != nil {
+	var claimed claims
+	if err := outlast(ctx, ErrServed, func() error {
+		claimed, err = claimAll(ctx, uuids)
+		return err
+	}); err != nil {
 		return s, err
 	}
 	s.closers = append(s.closers, func() error { claimed.release(); return nil })
@@ -152,7 +155,7 @@ func (o Options) info(version nvml.Version) control.Info {
 }
 
 // lock takes the place, so that one agent serves it.
-func (s *service) lock() error {
+func (s *service) lock(ctx context.Context) error {
 	dir, mode := s.options.Place.Dir(), os.FileMode(0o700)
 	if s.options.shared() {
 		mode = 0o755
@@ -165,10 +168,33 @@ func (s *service) lock() error {
 		return fmt.Errorf("lock run directory: %w", err)
 	}
 	s.closers = append(s.closers, file.Close)
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = outlast(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	if err != nil {
 		return fmt.Errorf("an agent serves %s already: `divvy ls` asks it", dir)
 	}
 	return nil
+}
+
+// burial is how long what a killed agent held may stay held: by the kernel, which
+// takes it apart, and by a child that it was about to start.
+const burial = time.Second
+
+// outlast tries again while the answer is held, which says that another agent
+// has what is tried for: it may be one that has just been killed.
+func outlast(ctx context.Context, held error, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, burial)
+	defer cancel()
+	for {
+		err := try()
+		if !errors.Is(err, held) {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // listen opens the control socket. A socket that an agent left behind is
