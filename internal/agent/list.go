@@ -9,7 +9,7 @@ import (
 
 func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
 	a.sweep(ctx)
-	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list()}
+	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.view(t))
 	}

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // The errors of Load, told apart because the way out differs.
@@ -95,7 +96,9 @@ func (f *File[T]) Save(state T) error {
 	if err != nil {
 		return fmt.Errorf("encode checkpoint: %w", err)
 	}
-	if err := f.replace(data); err != nil {
+	if err := f.replace(data); errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("save checkpoint: %w: make room in %s", err, filepath.Dir(f.path))
+	} else if err != nil {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
 	return nil

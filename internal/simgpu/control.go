@@ -108,6 +108,8 @@ func (c Control) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	switch {
 	case errors.As(err, &exit) && said.Len() > 0:
 		return nil, errors.New(strings.TrimSpace(said.String()))
+	case errors.As(err, &exit):
+		return nil, fmt.Errorf("run %s: %w: make room in /dev/shm if it is full, or set DIVVY_RUNDIR to a directory that has room", program, err)
 	case err != nil:
 		return nil, fmt.Errorf("run %s: %w: build it with `make`, or point %s at an installed Divvy", program, err, install.Variable)
 	}
