@@ -128,10 +128,10 @@ void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const ui
     set_free(in, gpu, n, numbers);
 }
 
-static uint64_t new_key(struct sg_state *st) {
+uint64_t sg_new_key(struct sg_instance *in) {
     /* The finaliser of SplitMix64 over a counter: unpredictable enough for handles of a test
      * double. */
-    uint64_t z = (st->key_seed += UINT64_C(0x9e3779b97f4a7c15));
+    uint64_t z = (in->state->key_seed += UINT64_C(0x9e3779b97f4a7c15));
 
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -164,7 +164,7 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
                             .creator_generation = client->generation,
                             .tag = client->tag,
                             .bytes = bytes,
-                            .key = new_key(st)};
+                            .key = sg_new_key(in)};
     o->holders[in->id / 64] = bit(in->id);
     __atomic_store_n(&o->in_use, 1, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < n; i++) {

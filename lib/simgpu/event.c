@@ -24,6 +24,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     capture_forget_event(event);
     sg_work_lock();
+    event_unshare(event);
     handle_end(event, HANDLE_EVENT);
     sg_work_unlock();
     return CUDA_SUCCESS;
@@ -36,6 +37,7 @@ CUresult cuEventDestroy(CUevent event) {
 void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
     event->mark = (struct mark){
         .stream = stream, .stream_id = stream->id, .ticket = ticket, .device = stream->ctx->device};
+    event_publish(event);
 }
 
 /* A record that waited may have been overtaken by a later one of the same event, or by its end. */
@@ -52,6 +54,7 @@ void event_issue(CUevent event, CUstream stream, uint64_t ticket) {
                                 .issued = true};
     if (stream->is_legacy && stream->ctx->blocking_tail > stream->tail)
         event->mark.position = stream->ctx->blocking_tail;
+    event_publish(event);
 }
 
 /* The moment of a mark: when the channel reached its position, and not before it was given. */
@@ -66,6 +69,15 @@ static bool done(struct mark *mark) {
     if (moment)
         mark->moment = moment > mark->given ? moment : mark->given;
     return moment != 0;
+}
+
+static bool over(CUevent event) {
+    uint64_t left;
+
+    if (!event->shared)
+        return done(&event->mark);
+    struct mark mark = event_shared_mark(event);
+    return event_shared_over(&mark, &left);
 }
 
 static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds) {
@@ -106,9 +118,9 @@ static CUresult usable(CUevent event) {
 CUresult cuEventQuery(CUevent event) {
     SG_TRY(usable(event));
     sg_work_lock();
-    bool is = done(&event->mark);
+    bool is = over(event);
     sg_work_unlock();
-    if (!is && !event->mark.issued)
+    if (!is && event->mark.stream && !event->mark.issued)
         sg_stream_done(event->mark.stream); /* issues what can be */
     return is ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -118,10 +130,11 @@ CUresult cuEventSynchronize(CUevent event) {
     for (;;) {
         sg_work_lock();
         struct mark mark = event->mark;
+        bool finished = event->shared && over(event);
         sg_work_unlock();
-        if (!mark.stream)
+        if (finished || (!mark.stream && !event->shared))
             return CUDA_SUCCESS;
-        if (mark.issued) {
+        if (mark.issued && !event->shared) {
             queue_wait(mark.device, mark.position);
             break;
         }
@@ -159,7 +172,9 @@ static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds) 
     if (flags != CU_EVENT_WAIT_EXTERNAL && (event->capture || stream->capture))
         return capture_wait(stream, event);
     sg_work_lock();
-    struct stream_op op = {.kind = OP_WAIT, .event = event, .wait = event->mark};
+    struct stream_op op = {.kind = OP_WAIT,
+                           .event = event,
+                           .wait = event->shared ? event_shared_mark(event) : event->mark};
     sg_work_unlock();
     return sg_enqueue(stream, &op);
 }

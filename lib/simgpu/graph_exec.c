@@ -1,5 +1,6 @@
 /* Executable graphs: a graph's operations in an order that respects its dependencies. */
 #include "simgpu/graph.h"
+#include "simgpu/queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -207,7 +208,7 @@ static CUresult give(CUstream stream, const struct step *step) {
     if (op.kind == OP_WAIT) {
         SG_REQUIRE(handle_is(op.event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
         sg_work_lock();
-        op.wait = op.event->mark;
+        op.wait = op.event->shared ? event_shared_mark(op.event) : op.event->mark;
         sg_work_unlock();
     }
     return sg_enqueue(stream, &op);

@@ -35,6 +35,13 @@ bool stream_passed(CUstream stream, unsigned long long id, uint64_t ticket);
 /* Issues what can be issued and waits until something changes or 1 ms has passed. */
 void queue_help(void);
 
+/* ipc_event.c; the work lock: tells the others what was recorded, and reads what they recorded. */
+void event_publish(const struct CUevent_st *event);
+struct mark event_shared_mark(const struct CUevent_st *event);
+bool event_shared_over(const struct mark *mark, uint64_t *left);
+/* Ends the event for the others. */
+void event_unshare(const struct CUevent_st *event);
+
 /* event.c; the work lock: the record operation was issued now, or waits in the stream. */
 void event_issue(CUevent event, CUstream stream, uint64_t ticket);
 void event_defer(CUevent event, CUstream stream, uint64_t ticket);

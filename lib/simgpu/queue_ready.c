@@ -111,6 +111,8 @@ bool queue_values_hold(const struct values *values) {
 bool queue_wait_over(CUstream stream, const struct mark *mark, uint64_t *left) {
     struct mark now = *mark;
 
+    if (mark->shared)
+        return event_shared_over(mark, left);
     if (!mark->stream)
         return true;
     if (!mark->issued && stream_passed(mark->stream, mark->stream_id, mark->ticket)) {

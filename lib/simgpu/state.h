@@ -30,6 +30,7 @@
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
+#define SG_EVENTS_MAX 1024u
 #define SG_TAG_BYTES 64u
 #define SG_COMM_BYTES 16u
 #define SG_CALL_BYTES 64u
@@ -138,6 +139,17 @@ struct sg_call_fault {
     uint32_t delay_us;
 };
 
+/* An event that several processes know: what was recorded last. It lives as long as its owner; one
+ * of a dead recorder is over. */
+struct sg_event {
+    uint64_t key; /* random; a handle must show it; 0 is free */
+    uint32_t owner, owner_generation;
+    uint32_t recorder, recorder_generation; /* whose channel the position is of */
+    uint32_t gpu;
+    uint32_t pending; /* recorded in a stream that has not come to it */
+    uint64_t position;
+};
+
 /* Faults on demand; written by simgpuctl, read by the libraries at every call. */
 struct sg_faults {
     uint32_t armed;         /* 0 while no other member is set: all that a healthy machine reads */
@@ -188,6 +200,7 @@ struct sg_state {
     struct sg_gpu gpus[SG_GPUS_MAX];
     struct sg_tag tags[SG_TAGS_MAX];
     struct sg_object objects[SG_OBJECTS_MAX];
+    struct sg_event events[SG_EVENTS_MAX];
     struct sg_client clients[SG_CLIENTS_MAX];
 };
 
@@ -292,6 +305,8 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
  * -ENOENT when there is no such object with that key. */
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
                    uint32_t capacity);
+/* A number that nobody guesses. */
+uint64_t sg_new_key(struct sg_instance *in);
 /* The key of an object of the caller's. */
 uint64_t sg_object_key(const struct sg_instance *in, uint32_t object);
 /* Ends the caller's hold; frees the object with its last holder. */

@@ -37,6 +37,8 @@ struct mark {
     uint64_t given;  /* when it was issued: it cannot be reached before */
     uint64_t moment; /* when it was reached; 0 while that is not known */
     bool issued;
+    uint32_t shared; /* number + 1 of an event that other processes know; then also: */
+    uint32_t recorder, recorder_generation;
 };
 
 struct CUevent_st {
@@ -44,6 +46,8 @@ struct CUevent_st {
     CUcontext ctx;
     unsigned flags;
     struct mark mark;
+    uint32_t shared; /* number + 1 in the state's table; 0 while only this process knows it */
+    bool imported;
     struct capture *capture; /* recorded in a capture: the nodes it stands for */
 };
 
