@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -38,7 +39,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	}
 	c := &Client{conn: conn, pending: map[uint64]chan response{}, done: make(chan struct{})}
 	go c.read()
-	if err := c.call(ctx, MethodHello, nil, &c.info); err != nil {
+	if err := c.greet(ctx); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("greet the agent at %s: %w", socket, err)
 	}
@@ -48,6 +49,33 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 			socket, c.info.PID, c.info.Protocol, ProtocolVersion)
 	}
 	return c, nil
+}
+
+// greetTime is how long an agent may take to greet, which it does at once: one
+// that takes longer is stopped or stuck, and nobody should wait for it.
+var greetTime = 10 * time.Second
+
+func (c *Client) greet(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, greetTime)
+	defer cancel()
+	err := c.call(bounded, MethodHello, nil, &c.info)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("it does not answer: end it%s, the next one finds its shares", c.processText())
+	}
+	return err
+}
+
+// processText names the agent's process, as far as the kernel tells.
+func (c *Client) processText() string {
+	conn, ok := c.conn.(*net.UnixConn)
+	if !ok {
+		return ""
+	}
+	cred, err := PeerCredentials(conn)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (`kill -KILL %d`)", cred.Pid)
 }
 
 // Info returns what the agent said of itself when it was greeted.

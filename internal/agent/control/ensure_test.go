@@ -192,6 +192,23 @@ func TestReachReplacesAKilledAgent(t *testing.T) {
 	c.Close()
 }
 
+// An agent that is stopped keeps nobody waiting.
+func TestDialGivesUpOnASilentAgent(t *testing.T) {
+	p, _ := place(t, "serve")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	before := greetTime
+	greetTime = 20 * time.Millisecond
+	defer func() { greetTime = before }()
+	want := fmt.Sprintf("kill -KILL %d", os.Getpid())
+	if _, err := Dial(deadline(t), p.Socket()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want one with %q", err, want)
+	}
+}
+
 func TestAgentEnvironment(t *testing.T) {
 	t.Setenv(rundir.Variable, "")
 	env := []string{"A=1", "CUDA_VISIBLE_DEVICES=1", "LD_PRELOAD=/x", "LD_LIBRARY_PATH=/l", rundir.Variable + "=/old"}
