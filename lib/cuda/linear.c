@@ -58,11 +58,9 @@ bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes) {
     return done;
 }
 
-/* Takes a small allocation out, or the record of another. *retired is what it frees of its block.
- */
-static bool take(struct leaving *leaving, uint64_t *retired) {
+/* Takes a small allocation out, or the record of another. */
+static bool take(struct leaving *leaving) {
     struct shard *s = occupancy_shard(leaving->address);
-    bool owed = false;
     lock_take(&s->lock);
     record *own = shard_find(s, leaving->address);
     record *block = own == NULL ? small_find(s, leaving->address) : NULL;
@@ -71,51 +69,44 @@ static bool take(struct leaving *leaving, uint64_t *retired) {
         shard_erase(s, own);
     } else if (block != NULL) {
         leaving->note = record_make(0, block->owner, block->device);
-        leaving->bytes = small_leave(block, &owed);
+        leaving->alone = small_leave(block);
     }
     lock_give(&s->lock);
-    *retired = leaving->bytes + (owed ? BLOCK_BYTES : 0);
     return own != NULL || block != NULL;
 }
 
 bool linear_take(uint64_t address, struct leaving *leaving) {
-    uint64_t retired;
     *leaving = (struct leaving){.address = address};
-    if (address == 0 || address % GRAIN_BYTES != 0 || !take(leaving, &retired)) {
+    if (address == 0 || address % GRAIN_BYTES != 0 || !take(leaving)) {
         return false;
     }
     if (leaving->note.amount > 0) {
         struct span span = span_of(address, record_bytes(leaving->note));
-        uint64_t whole = leaving->note.flags & EXPORTED ? 0 : span.whole;
-        retired = whole + edges_leave(&span, &leaving->bytes);
-        leaving->bytes += whole;
+        leaving->alone = edges_leave(&span);
+        leaving->retired = leaving->note.flags & EXPORTED ? 0 : span.whole;
     }
-    if (retired > 0) {
-        dv_retire(tenant_share(), leaving->note.device, retired);
+    if (leaving->retired > 0) {
+        dv_retire(tenant_share(), leaving->note.device, leaving->retired);
     }
     return true;
 }
 
-/* Ends the leaving; returns the bytes, retired by now, that go with it. */
+/* Ends the leaving; returns the charged bytes that go with it. */
 static uint64_t leave(const struct leaving *leaving) {
     if (leaving->note.amount == 0) {
-        return leaving->bytes + block_left(block_of(leaving->address));
+        return leaving->alone + block_left(block_of(leaving->address));
     }
     struct span span = span_of(leaving->address, record_bytes(leaving->note));
-    return leaving->bytes + edges_left(&span);
-}
-
-static void forget_export(const struct leaving *leaving) {
-    if (leaving->note.flags & EXPORTED) {
-        ipc_freed(leaving->address);
-    }
+    return leaving->alone + edges_left(&span);
 }
 
 void linear_freed(const struct leaving *leaving) {
-    uint64_t bytes = leave(leaving);
-    forget_export(leaving);
-    if (bytes > 0) {
-        dv_settle(tenant_share(), leaving->note.device, bytes, 0);
+    claim_release(leaving->note.device, leave(leaving));
+    if (leaving->retired > 0) {
+        dv_settle(tenant_share(), leaving->note.device, leaving->retired, 0);
+    }
+    if (leaving->note.flags & EXPORTED) {
+        ipc_freed(leaving->address);
     }
 }
 
@@ -125,18 +116,20 @@ void linear_put_back(const struct leaving *leaving) {
     bool small = note.amount == 0;
     bool done = small && small_enter(block_of(leaving->address), &note, &added);
     if (!done) {
-        /* A small one whose block is another context's by now needs a record; one grain will do.
-         * Without memory for it, what is retired stays charged, as the driver holds it. */
+        /* A small one whose block is another context's by now needs a record; one grain will do. */
         note.amount += small;
         done = enter_recorded(leaving->address, note, &added);
     }
-    if (done && note.flags & EXPORTED) {
+    if (!done) { /* no memory for the note: all stays charged, as the driver holds it */
+        leave(leaving);
+        dv_settle(tenant_share(), note.device, leaving->retired, leaving->retired);
+        return;
+    }
+    if (note.flags & EXPORTED) {
         added -= span_of(leaving->address, record_bytes(note)).whole;
     }
-    uint64_t bytes = leave(leaving);
-    if (bytes > 0 || added > 0) {
-        dv_settle(tenant_share(), note.device, bytes, done ? added : bytes);
-    }
+    dv_settle(tenant_share(), note.device, leaving->retired, added);
+    claim_release(note.device, leave(leaving));
 }
 
 bool linear_find(uint64_t address, record *note) {

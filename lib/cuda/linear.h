@@ -16,7 +16,9 @@ DV_HIDDEN bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes
 struct leaving {
     uint64_t address;
     record note;
-    uint64_t bytes; /* that go with it alone; pending in the ledger */
+    uint64_t alone; /* bytes of blocks that go with it whatever else is leaving them */
+    uint64_t
+        retired; /* bytes of blocks that are its own, pending in the ledger until it is freed */
 };
 
 /* Before the driver frees an allocation: takes it out, so that a thread that gets the address next

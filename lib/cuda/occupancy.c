@@ -29,7 +29,7 @@ record *small_find(struct shard *s, uint64_t address) {
     return block != NULL && (block->amount & SMALL_MASK) != 0 ? block : NULL;
 }
 
-static uint64_t leave(record *block, uint32_t count, bool *owed) {
+static uint64_t leave(record *block, uint32_t count) {
     block->amount -= count;
     block->leaving++;
     if (block->amount > 0) {
@@ -39,12 +39,11 @@ static uint64_t leave(record *block, uint32_t count, bool *owed) {
         return BLOCK_BYTES;
     }
     block->flags |= OWED;
-    *owed = true;
     return 0;
 }
 
-uint64_t small_leave(record *block, bool *owed) {
-    return leave(block, SMALL, owed);
+uint64_t small_leave(record *block) {
+    return leave(block, SMALL);
 }
 
 uint64_t block_left(uint64_t block) {
@@ -90,19 +89,16 @@ bool edges_enter(const struct span *span, uint64_t *added) {
     return true;
 }
 
-uint64_t edges_leave(const struct span *span, uint64_t *alone) {
-    uint64_t all = 0;
+uint64_t edges_leave(const struct span *span) {
+    uint64_t alone = 0;
     for (unsigned i = 0; i < span->edge_count; i++) {
         struct shard *s = occupancy_shard(span->edges[i]);
-        bool owed = false;
         lock_take(&s->lock);
         record *place = shard_find(s, span->edges[i] + 1);
-        uint64_t own = place != NULL ? leave(place, EDGE, &owed) : 0;
+        alone += place != NULL ? leave(place, EDGE) : 0;
         lock_give(&s->lock);
-        *alone += own;
-        all += own + (owed ? BLOCK_BYTES : 0);
     }
-    return all;
+    return alone;
 }
 
 uint64_t edges_left(const struct span *span) {
@@ -114,7 +110,6 @@ uint64_t edges_left(const struct span *span) {
 }
 
 uint64_t edges_drop(const struct span *span) {
-    uint64_t alone = 0;
-    edges_leave(span, &alone);
+    uint64_t alone = edges_leave(span);
     return alone + edges_left(span);
 }

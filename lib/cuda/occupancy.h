@@ -43,17 +43,16 @@ DV_HIDDEN bool small_enter(uint64_t block, const record *note, uint64_t *added);
  * is held, for these two. */
 DV_HIDDEN record *small_find(struct shard *s, uint64_t address);
 /* Takes one out and counts it as leaving. Returns what goes with this one's leaving alone: the
- * block's charge where another is owed for it already. *owed is set if the charge became owed. */
-DV_HIDDEN uint64_t small_leave(record *block, bool *owed);
+ * block's charge where another is owed for it already. */
+DV_HIDDEN uint64_t small_leave(record *block);
 
 /* The driver has answered. Returns the bytes that were owed for the block if no other is leaving.
  */
 DV_HIDDEN uint64_t block_left(uint64_t block);
 
-/* The same for the edges of an allocation. edges_leave returns all that becomes owed or goes alone,
- * and adds the latter to *alone. edges_enter enters all or none. */
+/* The same for the edges of an allocation. edges_enter enters all or none. */
 DV_HIDDEN bool edges_enter(const struct span *span, uint64_t *added);
-DV_HIDDEN uint64_t edges_leave(const struct span *span, uint64_t *alone);
+DV_HIDDEN uint64_t edges_leave(const struct span *span);
 DV_HIDDEN uint64_t edges_left(const struct span *span);
 
 /* Takes edges out of which the driver knows nothing any more; returns the bytes to give back. */

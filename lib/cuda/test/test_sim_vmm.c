@@ -125,7 +125,7 @@ static void errors_change_nothing(void) {
     CUdeviceptr address = reserve(SIZE);
     CHECK(CUDA(&s, cuMemMap)(address, 2 * SIZE, 0, handle, 0) != CUDA_SUCCESS);
     CHECK(CUDA(&s, cuMemUnmap)(address, SIZE) != CUDA_SUCCESS);
-    CHECK(CUDA(&s, cuMemRelease)(handle + 1) != CUDA_SUCCESS);
+    CHECK(CUDA(&s, cuMemRelease)(0) != CUDA_SUCCESS);
     CHECK(CUDA(&s, cuMemCreate)(NULL, SIZE, NULL, 0) != CUDA_SUCCESS);
     check_account();
     release(handle);
