@@ -195,6 +195,7 @@ func TestWrongUsage(t *testing.T) {
 		{"run --gpus 0 -- true", 125, "1 or more"},
 		{"run --gpus 2 --gpu 1 -- true", 125, "exclude each other"},
 		{"run --gpu first -- true", 125, "neither an index nor a UUID"},
+		{"run --gpu= -- true", 125, "leave the flag out"},
 		{"run --policy best -- true", 125, "fixed, weighted or burst"},
 		{"run --policy fixed -- true", 125, "add --cores"},
 		{"run --class batch -- true", 125, "online or offline"},

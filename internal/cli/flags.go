@@ -44,8 +44,12 @@ type word struct {
 	text *string
 }
 
-// Set implements pflag.Value.
+// Set implements pflag.Value. An empty word comes from a shell's variable that
+// is not set, and would mean any GPU.
 func (w *word) Set(text string) error {
+	if text == "" {
+		return fmt.Errorf("give a value, or leave the flag out")
+	}
 	*w.text = text
 	return nil
 }
