@@ -91,10 +91,11 @@ func (c *class) fits(n *Node, at int, need *need, shares int) Cause {
 	return CauseNone
 }
 
-// freeNICs is the set of free adapters under a GPU's PCIe switch.
+// freeNICs is the set of free adapters that a GPU reaches without a host bridge: one switch may look like several,
+// because some have two levels (PXB in the matrix), and GPUDirect RDMA works up to there.
 func (n *Node) freeNICs(gpu int) (set uint64) {
 	for i := range n.NICs {
-		if n.NICs[i].Granted == 0 && n.NICs[i].Near[gpu] >= RelationSwitch && i < 64 {
+		if n.NICs[i].Granted == 0 && n.NICs[i].Near[gpu] >= RelationSwitches && i < 64 {
 			set |= 1 << i
 		}
 	}

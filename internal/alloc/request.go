@@ -46,7 +46,7 @@ type Request struct {
 	Same bool
 	// Near is how near every two of the GPUs must be at least.
 	Near Relation
-	// NIC asks for an adapter with each GPU, no two alike, under its PCIe switch.
+	// NIC asks for an adapter with each GPU, no two alike, reached without a host bridge.
 	NIC bool
 	// CPU is in thousandths of a processor, HostMemory in bytes.
 	CPU        int64
