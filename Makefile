@@ -25,6 +25,7 @@ ALL_C :=
 C_TESTS :=
 
 PREFIX ?= /usr/local
+OPENB ?= testdata/openb
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate lint test test-c test-go test-deps fuzz \
@@ -66,8 +67,8 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 bench: bench-mem bench-place measurements ## measure everything and write docs/measurements
 bench-mem: build $(B)/test/common/crash ## memory: limits, overhead, reclaim, crashes
 	$(GO) run ./test/bench/mem -build $(B)
-bench-place: ## allocator: packing of public traces, decisions per second
-	$(GO) run ./test/bench/place
+bench-place: ## allocator: packing of public traces (OPENB=their folder), decisions per second
+	$(GO) run ./test/bench/place -data $(OPENB)
 measurements: ## the table for people from docs/measurements/*.json
 	$(GO) run ./test/bench/table docs/measurements
 

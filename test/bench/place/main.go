@@ -10,7 +10,7 @@ import (
 )
 
 func main() {
-	data := flag.String("data", "../shared/data/openb", "`FOLDER` with the openb traces")
+	data := flag.String("data", "testdata/openb", "`FOLDER` with the openb traces (docs/replay.md says where they are from)")
 	out := flag.String("out", "docs/measurements/place.json", "`FILE` to merge the figures into")
 	seeds := flag.Int("seeds", 10, "seeds for each figure, from 42 on")
 	only := flag.String("only", "", "one of `packing`, baselines, churn, halves, speed")
