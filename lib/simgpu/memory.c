@@ -70,6 +70,7 @@ CUresult sg_free(CUdeviceptr address) {
     case RANGE_CHUNK:
         return pool_give(range, address);
     case RANGE_OWN:
+    case RANGE_NARROW:
         if (range->base != address)
             return CUDA_ERROR_INVALID_VALUE;
         range_end(range);

@@ -9,6 +9,7 @@
 enum range_kind {
     RANGE_SMALL,    /* a heap's block; holds many allocations */
     RANGE_OWN,      /* one allocation */
+    RANGE_NARROW,   /* one allocation whose address has 32 bits */
     RANGE_CHUNK,    /* of a pool */
     RANGE_RESERVED, /* addresses for cuMemMap */
     RANGE_IMPORT,   /* another process's memory */
@@ -47,6 +48,7 @@ struct page {
 /* pages.c; the memory lock. */
 bool pages_start(void);
 CUdeviceptr pages_take(uint64_t size, uint64_t align); /* 0 when the address space is used up */
+CUdeviceptr pages_take_narrow(uint64_t size);          /* below 4 GiB; 0 when there is none */
 bool pages_take_at(CUdeviceptr at, uint64_t size);
 void pages_return(CUdeviceptr base, uint64_t size);
 bool pages_hold(

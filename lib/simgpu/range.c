@@ -63,7 +63,10 @@ static struct range *describe(struct device *device, CUcontext ctx, enum range_k
                             .id = sg_new_id()};
     range->blocks = count == 1 ? &range->first : malloc(count * sizeof *range->blocks);
     link_init(&range->of_context);
-    if (range->blocks && (range->base = pages_take(range->size, SG_BLOCK_BYTES)) != 0)
+    if (range->blocks)
+        range->base = kind == RANGE_NARROW ? pages_take_narrow(range->size)
+                                           : pages_take(range->size, SG_BLOCK_BYTES);
+    if (range->base)
         return range;
     if (count != 1)
         free(range->blocks);
