@@ -22,8 +22,7 @@ static _Thread_local struct {
 } last __attribute__((tls_model("initial-exec")));
 
 uint32_t context_new_life(void) {
-    uint32_t life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
-    return 1 + life % OWNER_MAX;
+    return __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 }
 
 void context_note(CUcontext context, struct place place) {

@@ -163,7 +163,7 @@ bool graph_has_memory(CUgraphExec exec) {
 
 /* The time between two trimmings, by a number that is not 0. */
 static uint32_t period(unsigned device) {
-    return 1 + __atomic_load_n(&memory[device].trims, __ATOMIC_RELAXED) % OWNER_MAX;
+    return 1 + __atomic_load_n(&memory[device].trims, __ATOMIC_RELAXED);
 }
 
 /* What a launch may add on a device. Memory that a graph had stays reserved until it is trimmed,
@@ -194,7 +194,7 @@ CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec 
     for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_DEVICES_MAX; i++) {
         record note;
         if (claim->open >> i & 1 && table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
-            note.owner = period(i) & OWNER_MAX;
+            note.owner = period(i);
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
         }
     }

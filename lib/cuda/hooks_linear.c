@@ -151,6 +151,13 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 CUresult cuMemFree_v2(CUdeviceptr address) {
     struct leaving leaving;
     record note;
+    if (dv_depth == 0 && linear_is_counted(address) && !pools_have_pointers()) {
+        CUresult result = DV_CALL(cuMemFree_v2, address);
+        if (result == CUDA_SUCCESS) {
+            linear_counted_freed(address);
+        }
+        return result;
+    }
     if (dv_depth == 0 && linear_take(address, &leaving)) {
         return freed(DV_CALL(cuMemFree_v2, address), &leaving);
     }

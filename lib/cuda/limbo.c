@@ -13,7 +13,7 @@ static uint64_t handle_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? 0 : (uint64_t)(uintptr_t)stream;
 }
 
-/* A handle has 48 bits; amount and owner of a record have 56. */
+/* Both halves of the handle. */
 static record of_handle(uint64_t handle) {
     return record_make((uint32_t)handle, (uint32_t)(handle >> 32), 0);
 }

@@ -10,6 +10,16 @@
  * under their address: amount is the size. */
 #define EXPORTED 1u /* in its flags: its whole blocks are charged to the share */
 
+/* Records under addresses at which no block begins: seldom any, as the driver begins large
+ * allocations with a block. */
+static uint32_t within_blocks;
+
+static void count_within(uint64_t address, uint32_t by) {
+    if (address % BLOCK_BYTES != 0) {
+        __atomic_add_fetch(&within_blocks, by, __ATOMIC_RELEASE);
+    }
+}
+
 /* Enters an allocation with a record of its own; *added is the bytes to charge. False, with nothing
  * entered, if there is no memory. */
 static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
@@ -25,12 +35,14 @@ static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
     record old = had ? *place : (record){0};
     if (place != NULL) {
         *place = note;
+        block_has_own(s, address);
     }
     lock_give(&s->lock);
     if (place == NULL) {
         edges_drop(&span);
         return false;
     }
+    count_within(address, had ? 0 : 1);
     if (had) {
         /* The driver gave an address that we still have: what was there ended without our seeing
          * it, in a stream's time or by the end of a context that we were not told of. */
@@ -61,18 +73,19 @@ bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes) {
 /* Takes a small allocation out, or the record of another. */
 static bool take(struct leaving *leaving) {
     struct shard *s = occupancy_shard(leaving->address);
+    bool own;
     lock_take(&s->lock);
-    record *own = shard_find(s, leaving->address);
-    record *block = own == NULL ? small_find(s, leaving->address) : NULL;
-    if (own != NULL) {
-        leaving->note = *own;
-        shard_erase(s, own);
-    } else if (block != NULL) {
-        leaving->note = record_make(0, block->owner, block->device);
-        leaving->alone = small_leave(block);
+    record *found = occupant_find(s, leaving->address, &own);
+    if (found != NULL && own) {
+        leaving->note = *found;
+        shard_erase(s, found);
+        count_within(leaving->address, UINT32_MAX);
+    } else if (found != NULL) {
+        leaving->note = record_make(0, found->owner, found->device);
+        leaving->alone = small_leave(found);
     }
     lock_give(&s->lock);
-    return own != NULL || block != NULL;
+    return found != NULL;
 }
 
 bool linear_take(uint64_t address, struct leaving *leaving) {
@@ -98,6 +111,16 @@ static uint64_t leave(const struct leaving *leaving) {
     }
     struct span span = span_of(leaving->address, record_bytes(leaving->note));
     return leaving->alone + edges_left(&span);
+}
+
+bool linear_is_counted(uint64_t address) {
+    return address % BLOCK_BYTES != 0 && __atomic_load_n(&within_blocks, __ATOMIC_ACQUIRE) == 0;
+}
+
+void linear_counted_freed(uint64_t address) {
+    unsigned device = 0;
+    uint64_t bytes = small_gone(address, &device);
+    claim_release(device, bytes);
 }
 
 void linear_freed(const struct leaving *leaving) {
@@ -134,9 +157,9 @@ void linear_put_back(const struct leaving *leaving) {
 
 bool linear_find(uint64_t address, record *note) {
     struct shard *s = occupancy_shard(address);
+    bool own;
     lock_take(&s->lock);
-    const record *place = shard_find(s, address);
-    place = place != NULL ? place : small_find(s, address);
+    const record *place = occupant_find(s, address, &own);
     if (place != NULL) {
         *note = *place;
     }
@@ -154,8 +177,8 @@ static bool record_small(uint64_t address, uint64_t bytes, const record *small) 
     }
     struct shard *s = occupancy_shard(address);
     lock_take(&s->lock);
-    record *block = small_find(s, address);
-    if (block != NULL) {
+    record *block = shard_find(s, block_of(address) + 1);
+    if (block != NULL && (block->amount & SMALL_MASK) != 0) {
         block->amount -= SMALL; /* the record's edge keeps the block */
     }
     lock_give(&s->lock);
@@ -164,20 +187,18 @@ static bool record_small(uint64_t address, uint64_t bytes, const record *small) 
 
 bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note) {
     struct shard *s = occupancy_shard(address);
-    bool fresh = false, small = false;
+    bool fresh = false, own;
     lock_take(&s->lock);
-    record *own = shard_find(s, address);
-    record *block = small_find(s, address);
-    if (own != NULL) {
-        fresh = (own->flags & EXPORTED) == 0;
-        own->flags |= EXPORTED;
-        *note = *own;
-    } else if (block != NULL) {
-        *note = *block;
-        small = true;
+    record *found = occupant_find(s, address, &own);
+    if (found != NULL) {
+        *note = *found;
+    }
+    if (found != NULL && own) {
+        fresh = (found->flags & EXPORTED) == 0;
+        found->flags |= EXPORTED;
     }
     lock_give(&s->lock);
-    if (!small || !record_small(address, bytes, note)) {
+    if (found == NULL || own || !record_small(address, bytes, note)) {
         return fresh;
     }
     *note = record_of_bytes(bytes, note->owner, note->device);
@@ -189,7 +210,7 @@ void linear_unmark_exported(uint64_t address) {
     lock_take(&s->lock);
     record *own = shard_find(s, address);
     if (own != NULL) {
-        own->flags &= ~EXPORTED & 15u;
+        own->flags = 0;
     }
     lock_give(&s->lock);
 }
@@ -237,5 +258,6 @@ void linear_context_ended(uint32_t owner) {
 }
 
 void linear_forked(void) {
+    within_blocks = 0;
     table_forget(&occupancy);
 }

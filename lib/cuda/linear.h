@@ -29,6 +29,12 @@ DV_HIDDEN void linear_freed(const struct leaving *leaving);
 /* The driver refused. */
 DV_HIDDEN void linear_put_back(const struct leaving *leaving);
 
+/* Most frees need less: an address inside a block can, as a rule, only be that of an allocation
+ * that is counted in its block. Which of them it was does not matter, so the count may follow the
+ * free. */
+DV_HIDDEN bool linear_is_counted(uint64_t address);
+DV_HIDDEN void linear_counted_freed(uint64_t address);
+
 /* Tells owner and device of an allocation, if it is one of these. A small one is known by its
  * block: any address in it counts, and the driver judges it. */
 DV_HIDDEN bool linear_find(uint64_t address, record *note);

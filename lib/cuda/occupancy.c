@@ -1,6 +1,8 @@
 #include "cuda/occupancy.h"
 
-#define OWED 1u /* flags of a block's record */
+/* Flags of a block's record. */
+#define OWED 1u
+#define HAS_OWN 2u /* also a record under an address in it; edges say the same */
 
 table occupancy;
 
@@ -24,9 +26,28 @@ bool small_enter(uint64_t block, const record *note, uint64_t *added) {
     return done;
 }
 
-record *small_find(struct shard *s, uint64_t address) {
+/* Nearly always the block's record decides: looking under every address that is freed would touch
+ * cache lines all over the table. */
+record *occupant_find(struct shard *s, uint64_t address, bool *own) {
     record *block = shard_find(s, block_of(address) + 1);
-    return block != NULL && (block->amount & SMALL_MASK) != 0 ? block : NULL;
+    *own = false;
+    if (block == NULL || block->amount > SMALL_MASK || block->flags & HAS_OWN) {
+        record *found = shard_find(s, address);
+        *own = found != NULL;
+        if (found != NULL || block == NULL) {
+            return found;
+        }
+    }
+    return (block->amount & SMALL_MASK) != 0 ? block : NULL;
+}
+
+/* A block whose small allocations are all leaving may be given to a large one before their frees
+ * have come back. */
+void block_has_own(struct shard *s, uint64_t address) {
+    record *block = shard_find(s, block_of(address) + 1);
+    if (block != NULL) {
+        block->flags |= HAS_OWN;
+    }
 }
 
 static uint64_t leave(record *block, uint32_t count) {
@@ -46,17 +67,36 @@ uint64_t small_leave(record *block) {
     return leave(block, SMALL);
 }
 
+static uint64_t left(struct shard *s, record *block) {
+    uint64_t bytes = 0;
+    if (--block->leaving == 0) {
+        bytes = block->flags & OWED ? BLOCK_BYTES : 0;
+        block->flags = (uint16_t)(block->flags & ~OWED);
+        if (block->amount == 0) {
+            shard_erase(s, block);
+        }
+    }
+    return bytes;
+}
+
 uint64_t block_left(uint64_t block) {
     struct shard *s = occupancy_shard(block);
-    uint64_t bytes = 0;
     lock_take(&s->lock);
     record *place = shard_find(s, block + 1);
-    if (place != NULL && --place->leaving == 0) {
-        bytes = place->flags & OWED ? BLOCK_BYTES : 0;
-        place->flags &= ~OWED & 15u;
-        if (place->amount == 0) {
-            shard_erase(s, place);
-        }
+    uint64_t bytes = place != NULL ? left(s, place) : 0;
+    lock_give(&s->lock);
+    return bytes;
+}
+
+uint64_t small_gone(uint64_t address, unsigned *device) {
+    struct shard *s = occupancy_shard(address);
+    uint64_t bytes = 0;
+    lock_take(&s->lock);
+    record *block = shard_find(s, block_of(address) + 1);
+    if (block != NULL && (block->amount & SMALL_MASK) != 0) {
+        *device = block->device;
+        bytes = leave(block, SMALL);
+        bytes += left(s, block);
     }
     lock_give(&s->lock);
     return bytes;

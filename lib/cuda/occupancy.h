@@ -39,12 +39,19 @@ static inline struct shard *occupancy_shard(uint64_t address) {
  * cannot be without a record, or there is no memory. */
 DV_HIDDEN bool small_enter(uint64_t block, const record *note, uint64_t *added);
 
-/* The record of the block that an address is in, if small allocations are counted in it. The shard
- * is held, for these two. */
-DV_HIDDEN record *small_find(struct shard *s, uint64_t address);
+/* What an address stands for, the shard being held: a record of its own, or else the record of its
+ * block if small allocations are counted there; NULL if neither. *own tells which. */
+DV_HIDDEN record *occupant_find(struct shard *s, uint64_t address, bool *own);
+
+/* Says that an allocation that begins in the block has a record of its own. The shard is held. */
+DV_HIDDEN void block_has_own(struct shard *s, uint64_t address);
+
 /* Takes one out and counts it as leaving. Returns what goes with this one's leaving alone: the
  * block's charge where another is owed for it already. */
 DV_HIDDEN uint64_t small_leave(record *block);
+
+/* Takes one out that the driver has freed already. Returns the bytes to give back, of *device. */
+DV_HIDDEN uint64_t small_gone(uint64_t address, unsigned *device);
 
 /* The driver has answered. Returns the bytes that were owed for the block if no other is leaving.
  */

@@ -28,6 +28,7 @@ static struct pool pools[POOLS_MAX];
 static unsigned pools_end; /* no pool is used from here on */
 static table by_handle;    /* owner: place in pools */
 static table pointers;     /* by address: owner is the pool's place */
+static uint32_t pointer_count;
 
 static struct pool *known(CUmemoryPool handle) {
     record note;
@@ -161,9 +162,34 @@ static bool fits(struct claim *claim, uint64_t more) {
     return true;
 }
 
+bool pools_have_pointers(void) {
+    return __atomic_load_n(&pointer_count, __ATOMIC_ACQUIRE) != 0;
+}
+
+static bool put_pointer(CUdeviceptr address, record note) {
+    bool had;
+    bool done = table_put(&pointers, address, note, NULL, &had);
+    if (done && !had) {
+        __atomic_add_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
+    }
+    return done;
+}
+
+bool pool_take(CUdeviceptr address, record *note) {
+    bool known = address != 0 && pools_have_pointers() && table_take(&pointers, address, note);
+    if (known) {
+        __atomic_sub_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
+    }
+    return known;
+}
+
+void pool_put_back(CUdeviceptr address, record note) {
+    put_pointer(address, note);
+}
+
 CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address) {
     record note = record_make(0, (uint32_t)(pool - pools), 0);
-    if (!table_put(&pointers, address, note, NULL, NULL)) {
+    if (!put_pointer(address, note)) {
         claim_settle(claim, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -174,21 +200,13 @@ CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address) 
         claim_release(pool->device, (uint64_t)-more);
     }
     if (!fit) {
-        table_take(&pointers, address, NULL);
+        pool_take(address, &note);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     lock_take(&guard);
     pool->in_use++;
     lock_give(&guard);
     return CUDA_SUCCESS;
-}
-
-bool pool_take(CUdeviceptr address, record *note) {
-    return address != 0 && table_take(&pointers, address, note);
-}
-
-void pool_put_back(CUdeviceptr address, record note) {
-    table_put(&pointers, address, note, NULL, NULL);
 }
 
 /* Gives back all of a pool that was destroyed, and its place, once nothing of it is in use. */
@@ -280,4 +298,5 @@ void pools_forked(void) {
     pools_end = 0;
     table_forget(&by_handle);
     table_forget(&pointers);
+    pointer_count = 0;
 }

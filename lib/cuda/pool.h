@@ -32,6 +32,9 @@ DV_HIDDEN CUresult pool_open(struct pool *pool, struct claim *claim, size_t byte
 /* The driver gave address: settles. CUDA_ERROR_OUT_OF_MEMORY if it has to go back. */
 DV_HIDDEN CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address);
 
+/* Whether any allocation out of a pool is noted. */
+DV_HIDDEN bool pools_have_pointers(void);
+
 /* Takes the note of an allocation out before it is freed; false if it is not a pool's. */
 DV_HIDDEN bool pool_take(CUdeviceptr address, record *note);
 DV_HIDDEN void pool_put_back(CUdeviceptr address, record note);

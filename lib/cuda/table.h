@@ -18,20 +18,19 @@
  * the cache lines touched are what a lookup costs. */
 typedef struct record {
     uint32_t amount; /* a count, or bytes in grains */
-    uint32_t owner : 24;
-    uint32_t device : 4; /* number in the share */
-    uint32_t flags : 4;
+    uint32_t owner;
     uint32_t leaving; /* uses that are ending */
+    uint16_t device;  /* number in the share */
+    uint16_t flags;
 } record;
 
 /* The driver aligns device memory to 256 bytes at least, so that an amount rounded up to grains
  * touches no block that the bytes do not. */
 #define GRAIN_BYTES 256u
 #define GRAINS_MAX_BYTES ((uint64_t)UINT32_MAX * GRAIN_BYTES) /* 1 TiB */
-#define OWNER_MAX ((UINT32_C(1) << 24) - 1)
 
 static inline record record_make(uint32_t amount, uint32_t owner, unsigned device) {
-    return (record){.amount = amount, .owner = owner & OWNER_MAX, .device = device & 15};
+    return (record){.amount = amount, .owner = owner, .device = (uint16_t)device};
 }
 /* For at most GRAINS_MAX_BYTES. */
 static inline record record_of_bytes(uint64_t bytes, uint32_t owner, unsigned device) {
