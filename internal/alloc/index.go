@@ -14,6 +14,7 @@ type index struct {
 	sweep   int      // the next node to bring up to date
 	behind  int      // how many nodes the sweep may still find out of date
 	swept   uint32   // the version that behind belongs to
+	made    bool     // whether tenants came and went when the keys were made, see Adaptive
 }
 
 // sweepStep is how many keys are brought up to date in passing, see index.
@@ -52,7 +53,8 @@ func (inv *Inventory) find(c *class) uint64 {
 
 func (x *index) repair(inv *Inventory, c *class) {
 	end := inv.logged + len(inv.log)
-	if x.read < inv.logged || end-x.read >= readLimit*len(inv.nodes) || inv.policy.random {
+	if x.read < inv.logged || end-x.read >= readLimit*len(inv.nodes) || inv.policy.random || x.made != inv.turnover.restless {
+		x.made = inv.turnover.restless
 		x.rebuild(inv, c)
 		x.read = end
 		return

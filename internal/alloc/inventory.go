@@ -32,6 +32,7 @@ type Inventory struct {
 	after  state
 	// decisions counts searches, for the random baseline.
 	decisions uint64
+	turnover  turnover
 }
 
 // NewInventory takes nodes over: they must not be used by the caller after.
@@ -246,6 +247,7 @@ const logLimit = 1 << 16
 
 func (inv *Inventory) changed(node int, g group, by int32) {
 	r := &inv.records[node]
+	inv.turnover.count(by)
 	r.held[g] += by
 	r.refresh(&inv.nodes[node])
 	if len(inv.log) >= logLimit {

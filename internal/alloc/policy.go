@@ -72,14 +72,15 @@ func (p *Policy) key(o *option) uint64 {
 func nodeOf(key uint64) int { return int(key & (1<<nodeBits - 1)) }
 
 // DefaultPolicy is the name of the policy that packed best.
-const DefaultPolicy = "capacity"
+const DefaultPolicy = "adaptive"
 
 var policies = []Policy{
-	{Name: DefaultPolicy, Terms: []Term{Capacity{}, BestFit{}}},
+	{Name: DefaultPolicy, Terms: []Term{Adaptive{}, BestFit{}}},
+	{Name: "capacity", Terms: []Term{Capacity{}, BestFit{}}},
 	{Name: "fragmentation", Terms: []Term{Fragmentation{Bucket: 20}, BestFit{}}},
 	{Name: "bestfit", Terms: []Term{BestFit{}}, tightest: true},
 	{Name: "spread", Terms: []Term{Spread{}}},
-	{Name: "topology", Terms: []Term{Topology{}, Capacity{}, BestFit{}}},
+	{Name: "topology", Terms: []Term{Topology{}, Adaptive{}, BestFit{}}},
 	{Name: "random", Terms: []Term{Random{}, Random{GPUs: true}}, random: true},
 	{Name: "dotproduct", Terms: []Term{DotProduct{}}, tightest: true},
 	{Name: "clustering", Terms: []Term{Clustering{}}, tightest: true},
