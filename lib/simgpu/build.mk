@@ -34,3 +34,11 @@ $(SIMGPU_CUDA_TESTS): $(B)/test/simgpu/%: $(B)/obj/simgpu/test/test_%.o $(B)/obj
 		$(B)/obj/simgpu/test/setting.o $(SIMGPU_CUDA_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
+
+# The file itself; a sanitizer adds names and dependencies of its own.
+ifeq ($(SAN),)
+C_TESTS += $(B)/test/simgpu/exports
+endif
+$(B)/test/simgpu/exports: lib/simgpu/test/exports.sh | $(SIMGPU_CUDA)
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec %s %s\n' $< $(SIMGPU_CUDA) >$@ && chmod +x $@

@@ -10,7 +10,8 @@
 
 static struct link recordings = {&recordings, &recordings};
 static unsigned active; /* recordings that go on; read without the lock */
-_Thread_local CUstreamCaptureMode capture_thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+_Thread_local CUstreamCaptureMode capture_thread_mode __attribute__((tls_model("initial-exec"))) =
+    CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count) {
     CUgraphNode *before = malloc((count + 1) * sizeof(CUgraphNode));

@@ -31,6 +31,7 @@ bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count);
 CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                        const CUgraphNode *before, size_t count);
 
-extern _Thread_local CUstreamCaptureMode capture_thread_mode;
+extern _Thread_local CUstreamCaptureMode capture_thread_mode
+    __attribute__((tls_model("initial-exec")));
 
 #endif

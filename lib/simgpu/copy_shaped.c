@@ -1,4 +1,4 @@
-/* Two- and three-dimensional copies, and batches. */
+/* Two- and three-dimensional copies. */
 #include "simgpu/copy.h"
 
 struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
@@ -120,49 +120,3 @@ SYNC(cuMemcpy3D_v2, CUDA_MEMCPY3D, give_3d)
 ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, give_3d)
 SYNC(cuMemcpy3DPeer, CUDA_MEMCPY3D_PEER, give_peer)
 ASYNC(cuMemcpy3DPeerAsync, CUDA_MEMCPY3D_PEER, give_peer)
-
-/* A batch is its copies one after another; none is given when the default stream is named, which
- * the documentation forbids. */
-static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                      size_t *failed, CUstream stream, enum copy_way way, const char *name) {
-    SG_REQUIRE(to && from && bytes && count, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(stream && stream != CU_STREAM_LEGACY, CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++) {
-        CUresult result =
-            copy_row(place_unified(to[i]), place_unified(from[i]), bytes[i], stream, way, name);
-        if (result != CUDA_SUCCESS) {
-            if (failed)
-                *failed = i;
-            return result;
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                            CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count,
-                            size_t *failed, CUstream stream) {
-    (void)attributes, (void)indices, (void)attribute_count;
-    return batch(to, from, bytes, count, failed, stream, COPY_ASYNC, __func__);
-}
-
-CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                                 CUmemcpyAttributes *attributes, size_t *indices,
-                                 size_t attribute_count, size_t *failed, CUstream stream) {
-    (void)attributes, (void)indices, (void)attribute_count;
-    return batch(to, from, bytes, count, failed, stream, COPY_ASYNC_PTSZ, __func__);
-}
-
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                               CUmemcpyAttributes *attributes, size_t *indices,
-                               size_t attribute_count, CUstream stream) {
-    (void)attributes, (void)indices, (void)attribute_count;
-    return batch(to, from, bytes, count, NULL, stream, COPY_ASYNC, __func__);
-}
-
-CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                                    CUmemcpyAttributes *attributes, size_t *indices,
-                                    size_t attribute_count, CUstream stream) {
-    (void)attributes, (void)indices, (void)attribute_count;
-    return batch(to, from, bytes, count, NULL, stream, COPY_ASYNC_PTSZ, __func__);
-}

@@ -38,8 +38,9 @@ enum handle_kind {
     HANDLE_GRAPH,
     HANDLE_NODE,
     HANDLE_EXEC,
-    HANDLE_EXTERNAL,
     HANDLE_TEXTURE,
+    HANDLE_SURFACE,
+    HANDLE_LINK,
     HANDLE_KINDS_END,
 };
 

@@ -214,6 +214,20 @@ CUresult cuGraphGetId(CUgraph graph, unsigned int *id) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuGraphNodeGetContainingGraph(CUgraphNode node, CUgraph *graph) {
+    SG_READY();
+    SG_REQUIRE(graph && handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    *graph = node->graph;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetLocalId(CUgraphNode node, unsigned int *id) {
+    SG_READY();
+    SG_REQUIRE(id && handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    *id = node->number;
+    return CUDA_SUCCESS;
+}
+
 static CUresult change_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                     size_t count, bool add) {
     SG_READY();

@@ -259,3 +259,21 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
     SG_TRY(of_kind(to, OP_KERNEL, to, &op));
     return of_kind(from, OP_KERNEL, from, &op);
 }
+
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
+                                       CUkernelNodeAttrValue *value) {
+    const struct stream_op *op;
+
+    (void)id;
+    SG_TRY(of_kind(node, OP_KERNEL, value, &op));
+    memset(value, 0, sizeof *value);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *p) {
+    const struct stream_op *op;
+
+    SG_TRY(of_kind(node, OP_VALUES, p, &op));
+    *p = (CUDA_BATCH_MEM_OP_NODE_PARAMS){.count = op->values.count, .paramArray = op->values.list};
+    return CUDA_SUCCESS;
+}

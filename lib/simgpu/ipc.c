@@ -17,11 +17,10 @@ struct token {
     uint64_t magic;
     uint64_t key;
     uint32_t object;
-    uint32_t exporter; /* client slot */
-    uint64_t offset;   /* of the pointer in the object */
-    uint64_t bytes;    /* of the allocation */
-    uint64_t machine;  /* tells instances apart */
-    uint64_t reserved[2];
+    uint32_t pad;
+    uint64_t offset; /* of the pointer in the object */
+    uint64_t bytes;  /* of the allocation */
+    uint64_t reserved[3];
 };
 _Static_assert(sizeof(struct token) == CU_IPC_HANDLE_SIZE, "token");
 _Static_assert(sizeof(struct token) == sizeof(CUmemPoolPtrExportData), "token");
@@ -41,11 +40,7 @@ static CUresult make_token(CUdeviceptr address, bool from_pool, struct token *to
         base = range->base;
         bytes = range->requested;
     }
-    *token = (struct token){.magic = TOKEN_MAGIC,
-                            .exporter = sg_driver.instance.id,
-                            .offset = base - range->base,
-                            .bytes = bytes,
-                            .machine = sg_driver.instance.state->gpus[0].blocks_offset};
+    *token = (struct token){.magic = TOKEN_MAGIC, .offset = base - range->base, .bytes = bytes};
     SG_TRY(blocks_share(range->device, range->count, range->blocks, &range->object, &token->key));
     token->object = (uint32_t)range->object;
     return CUDA_SUCCESS;
@@ -109,7 +104,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
     struct range *range = opened(ctx, token.object);
     if (range)
         range->opens++;
-    else if (token.exporter == sg_driver.instance.id)
+    else if (object_is_own(token.object))
         result = CUDA_ERROR_INVALID_CONTEXT;
     else
         result = map_token(ctx, &token, &range);

@@ -10,7 +10,7 @@ struct token {
     uint64_t magic;
     uint64_t key;
     uint32_t number;
-    uint32_t exporter; /* client slot */
+    uint32_t pad;
     uint64_t reserved[5];
 };
 _Static_assert(sizeof(struct token) == sizeof(CUipcEventHandle), "token");
@@ -126,10 +126,8 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
     sg_work_unlock();
     if (!shared)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct token token = {.magic = TOKEN_MAGIC,
-                          .key = entry_of(event)->key,
-                          .number = event->shared - 1,
-                          .exporter = sg_driver.instance.id};
+    struct token token = {
+        .magic = TOKEN_MAGIC, .key = entry_of(event)->key, .number = event->shared - 1};
     memcpy(handle->reserved, &token, sizeof token);
     return CUDA_SUCCESS;
 }
@@ -143,12 +141,13 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
     memcpy(&token, handle.reserved, sizeof token);
     SG_REQUIRE(token.magic == TOKEN_MAGIC && token.number < SG_EVENTS_MAX && token.key,
                CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(token.exporter != in->id, CUDA_ERROR_INVALID_CONTEXT);
     sg_state_lock(in);
     const struct sg_event *entry = &in->state->events[token.number];
     bool known = entry->key == token.key && lives(in, entry->owner, entry->owner_generation);
+    bool own = known && entry->owner == in->id;
     sg_state_unlock(in);
     SG_REQUIRE(known, CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(!own, CUDA_ERROR_INVALID_CONTEXT);
     CUevent event = handle_new(HANDLE_EVENT, sizeof *event);
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;

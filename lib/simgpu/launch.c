@@ -130,6 +130,22 @@ static CUresult fits(CUstream stream, const struct launch *l) {
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
+/* One launch per device; each waits for what its own stream has before. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
+                                              unsigned int flags) {
+    SG_REQUIRE(list && count && flags <= 3, CUDA_ERROR_INVALID_VALUE);
+    for (unsigned i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *p = &list[i];
+        SG_REQUIRE(p->hStream && p->hStream != CU_STREAM_LEGACY &&
+                       p->hStream != CU_STREAM_PER_THREAD,
+                   CUDA_ERROR_INVALID_VALUE);
+        SG_TRY(cuLaunchCooperativeKernel(p->function, p->gridDimX, p->gridDimY, p->gridDimZ,
+                                         p->blockDimX, p->blockDimY, p->blockDimZ,
+                                         p->sharedMemBytes, p->hStream, p->kernelParams));
+    }
+    return CUDA_SUCCESS;
+}
+
 /* The interface of before CUDA 4: shape and parameters are the function's state. */
 
 static CUresult usable(CUfunction function) {

@@ -128,3 +128,20 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
     SG_REQUIRE(sg_device(device), CUDA_ERROR_INVALID_DEVICE);
     return cuFuncSetCacheConfig((CUfunction)kernel, config);
 }
+
+CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library) {
+    char name[512];
+    size_t length;
+
+    SG_READY();
+    SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(kernels, CUDA_ERROR_INVALID_VALUE);
+    for (const char *at = NULL;
+         count > 0 && (at = image_next(&library->image, at, &length)) != NULL; count--) {
+        SG_REQUIRE(length < sizeof name, CUDA_ERROR_INVALID_IMAGE);
+        memcpy(name, at, length);
+        name[length] = '\0';
+        SG_TRY(cuLibraryGetKernel(kernels++, library, name));
+    }
+    return CUDA_SUCCESS;
+}

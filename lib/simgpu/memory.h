@@ -62,6 +62,7 @@ CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
 CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *bytes, uint32_t *count,
                      uint32_t **blocks);
 void object_drop(uint32_t object);
+bool object_is_own(uint32_t object); /* made by this process */
 /* Maps an object that the process holds; its end drops the hold. */
 CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uint32_t count,
                       uint32_t *blocks, struct range **out);

@@ -158,6 +158,17 @@ CUresult blocks_share(struct device *device, uint32_t n, const uint32_t *numbers
     return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+bool object_is_own(uint32_t object) {
+    struct sg_instance *in = &sg_driver.instance;
+
+    sg_state_lock(in);
+    const struct sg_object *o = &in->state->objects[object];
+    bool own = o->in_use && o->creator == in->id &&
+               o->creator_generation == in->state->clients[in->id].generation;
+    sg_state_unlock(in);
+    return own;
+}
+
 CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *bytes, uint32_t *count,
                      uint32_t **blocks) {
     struct sg_instance *in = &sg_driver.instance;

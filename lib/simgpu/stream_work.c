@@ -16,6 +16,18 @@ CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *data) {
     return host_function(stream, function, data, true);
 }
 
+/* The flags choose how the thread waits for its turn, which nobody can see. */
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data, unsigned int flags) {
+    (void)flags;
+    return host_function(stream, function, data, false);
+}
+
+CUresult cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn function, void *data,
+                                  unsigned int flags) {
+    (void)flags;
+    return host_function(stream, function, data, true);
+}
+
 static CUresult callback(CUstream handle, CUstreamCallback function, void *data, unsigned flags,
                          bool ptds) {
     SG_STREAM(stream, handle, ptds);

@@ -183,6 +183,28 @@ static void check_code(void) {
     OK(cuLibraryUnload(library));
 }
 
+static void check_link(void) {
+    char one[] = ".version 8.0\n.entry one(){}", two[] = ".entry two(){}";
+    CUlinkState link;
+    CUmodule module;
+    CUfunction f;
+    void *image;
+    size_t size;
+
+    OK(cuLinkCreate_v2(0, NULL, NULL, &link));
+    FAILS(cuLinkComplete(link, &image, &size), CUDA_ERROR_INVALID_VALUE);
+    OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, one, sizeof one, "one", 0, NULL, NULL));
+    OK(cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, two, sizeof two, "two", 0, NULL, NULL));
+    OK(cuLinkComplete(link, &image, &size));
+    OK(cuModuleLoadData(&module, image));
+    OK(cuLinkDestroy(link));
+    FAILS(cuLinkDestroy(link), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuModuleGetFunction(&f, module, "one"));
+    OK(cuModuleGetFunction(&f, module, "two"));
+    FAILS(cuModuleGetFunction(&f, module, "three"), CUDA_ERROR_NOT_FOUND);
+    OK(cuModuleUnload(module));
+}
+
 int main(void) {
     int version;
 
@@ -197,5 +219,6 @@ int main(void) {
     check_lookup();
     check_errors();
     check_code();
+    check_link();
     return 0;
 }

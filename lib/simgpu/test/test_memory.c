@@ -207,6 +207,44 @@ static void check_contents(void) {
     free(back);
 }
 
+static void check_batches(void) {
+    CUdeviceptr a, to[2], from[2];
+    size_t bytes[2] = {100, 50}, failed = 9;
+    char text[100], back[100];
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    size_t first = 0;
+    CUstream s;
+
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc_v2(&a, 1000));
+    memset(text, 'q', sizeof text);
+    to[0] = a;
+    from[0] = (CUdeviceptr)(uintptr_t)text;
+    to[1] = a + 500;
+    from[1] = a;
+    OK(cuMemcpyBatchAsync(to, from, bytes, 2, &attributes, &first, 1, &failed, s));
+    OK(cuStreamSynchronize(s));
+    OK(cuMemcpyDtoH_v2(back, a + 500, 50));
+    CHECK(memcmp(text, back, 50) == 0);
+    to[1] = a + 990;
+    FAILS(cuMemcpyBatchAsync(to, from, bytes, 2, &attributes, &first, 1, &failed, s),
+          CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(failed, 1);
+    FAILS(cuMemcpyBatchAsync(to, from, bytes, 2, &attributes, &first, 1, &failed, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    CUDA_MEMCPY3D_BATCH_OP box = {
+        .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = a, .rowLength = 20}},
+        .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER,
+                .op.ptr = {.ptr = (CUdeviceptr)(uintptr_t)back, .rowLength = 10}},
+        .extent = {5, 3, 1}};
+    memset(back, 0, sizeof back);
+    OK(cuMemcpy3DBatchAsync_v2(1, &box, 0, s));
+    OK(cuStreamSynchronize(s));
+    CHECK(back[0] == 'q' && back[4] == 'q' && back[5] == 0 && back[24] == 'q' && back[30] == 0);
+    OK(cuMemFree_v2(a));
+    OK(cuStreamDestroy_v2(s));
+}
+
 static void check_managed(void) {
     CUdeviceptr m;
     int where;
@@ -290,6 +328,7 @@ int main(void) {
     check_pitch();
     check_3d();
     check_contents();
+    check_batches();
     check_managed();
     check_host();
     check_pointers();
