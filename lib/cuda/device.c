@@ -185,15 +185,17 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 }
 
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus) {
-    CUdevice got;
-    CUresult result = DV_REAL(cuDeviceGetByPCIBusId)(device ? &got : NULL, bus);
-    if (result != CUDA_SUCCESS) {
-        return result;
+    CUdevice got = CU_DEVICE_INVALID;
+    if (dv_depth > 0 || device == NULL) {
+        return DV_REAL(cuDeviceGetByPCIBusId)(device, bus);
     }
-    if (dv_depth == 0 && device_number(got) < 0) {
-        return CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = DV_CALL(cuDeviceGetByPCIBusId, &got, bus);
+    if (result == CUDA_SUCCESS && device_number(got) < 0) {
+        result = CUDA_ERROR_INVALID_DEVICE;
     }
-    *device = got;
+    if (result == CUDA_SUCCESS) {
+        *device = got;
+    }
     return result;
 }
 

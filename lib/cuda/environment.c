@@ -45,7 +45,7 @@ static bool exchange(const char *entry) {
     if (strlen(entry) >= sizeof shown || !make_room(count + 2)) {
         return false;
     }
-    strcpy(shown, entry);
+    memcpy(shown, entry, strlen(entry) + 1);
     replaced = NULL;
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
