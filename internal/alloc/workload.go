@@ -164,8 +164,7 @@ func (w *workload) play(kind int32) *[futures][]offer {
 }
 
 // worth is the GPU capacity that a node in this state hosts in the futures, in
-// thousandths of a GPU, summed over the futures, less a part of what of it is
-// useless to the workload.
+// thousandths of a GPU, summed over the futures.
 func (w *workload) worth(s *state) int32 {
 	if s.gpus[0].free() == 0 {
 		return 0
@@ -177,7 +176,6 @@ func (w *workload) worth(s *state) int32 {
 	for _, offers := range w.play(s.kind) {
 		sum += s.host(offers)
 	}
-	sum -= int32(w.fragments(s) * futures / fragmentPart / max(w.wanted, 1))
 	if len(w.values) >= memoLimit {
 		clear(w.values)
 	}
@@ -236,19 +234,10 @@ func fill(gpus *[MaxGPUs]cell, n int, o *offer) bool {
 // Capacity prefers the place that costs the least of the GPU capacity that the
 // node can be expected to host in future. The expectation is over futures drawn
 // from what has arrived: what a node is worth is what it hosts of their offers.
-// Places that the futures hardly tell apart, as they do while there is room for
-// everything, differ by the fragmentation they cause.
 type Capacity struct{}
 
-const (
-	// capacityZero is added to the loss in thousandths of a GPU: a greedy future
-	// may host more on less.
-	capacityZero = 1 << 13
-	// fragmentPart is the part of the fragmentation caused that is added to the
-	// loss: a sixteenth. More packs full clusters less tightly, a thirty-second
-	// keeps clusters with departures less in order.
-	fragmentPart = 16
-)
+// capacityZero is added to the loss in thousandths of a GPU: a greedy future may host more on less.
+const capacityZero = 1 << 13
 
 // Name implements Term.
 func (Capacity) Name() string { return "expected capacity lost" }
