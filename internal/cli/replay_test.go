@@ -94,7 +94,7 @@ func TestReplayRefusesWrongUsage(t *testing.T) {
 		args []string
 	}{
 		{"both --nodes and --pods", []string{"--nodes", nodes}},
-		{"choose capacity", []string{"--nodes", nodes, "--pods", pods, "--policy", "best"}},
+		{"choose adaptive", []string{"--nodes", nodes, "--pods", pods, "--policy", "best"}},
 		{"1% to 1000%", []string{"--nodes", nodes, "--pods", pods, "--until", "0"}},
 		{"1% to 1000%", []string{"--nodes", nodes, "--pods", pods, "--churn", "many"}},
 		{"table or json", []string{"--nodes", nodes, "--pods", pods, "-o", "xml"}},
