@@ -57,7 +57,7 @@ $(CUDA_TEST_NVML): $(B)/obj/cuda/test/nvml.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
 
-$(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o
+$(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o $(B)/obj/cuda/test/heap.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -pthread
 

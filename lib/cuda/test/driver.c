@@ -1,17 +1,14 @@
 #include "cuda/test/driver.h"
 
 #include "abi/cuda_functions.h"
+#include "cuda/test/heap.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define BLOCK ((size_t)2 << 20)
-#define BLOCKS 4096u
-#define BASE 0x7e0000000000ull
 
 EXPORT struct fake_driver fake_driver;
 
@@ -24,20 +21,6 @@ static int shown[FAKE_GPUS], shown_count;
 static bool initialised;
 static struct CUctx_st primaries[FAKE_GPUS];
 static int primary_users[FAKE_GPUS];
-
-/* A block is unused, part of a large allocation, or cut into slots of one size, of which the free
- * ones are chained. Blocks of a size that have free slots are chained too. */
-#define SLOT_MIN 512u
-#define SIZES 12 /* 512 bytes to 1 MiB */
-static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct block {
-    bool used;
-    size_t large; /* bytes, at the first block of a large allocation */
-    unsigned size, live, made;
-    unsigned free_slot; /* number + 1 */
-    struct block *next, *prev;
-} blocks[BLOCKS], partial[SIZES];
-static uint16_t next_slot[BLOCKS][BLOCK / SLOT_MIN];
 
 static void uuid_text(int gpu, char text[48]) {
     char pair[3];
@@ -177,81 +160,6 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static void chain(struct block *block) {
-    struct block *head = &partial[block->size];
-    block->next = head->next;
-    block->prev = head;
-    head->next = block;
-    if (block->next != NULL) {
-        block->next->prev = block;
-    }
-}
-
-static void unchain(struct block *block) {
-    block->prev->next = block->next;
-    if (block->next != NULL) {
-        block->next->prev = block->prev;
-    }
-}
-
-/* The first of so many unused blocks in a row. */
-static struct block *take_blocks(unsigned count) {
-    for (unsigned i = 0, run = 0; i < BLOCKS; i++) {
-        run = blocks[i].used ? 0 : run + 1;
-        if (run == count) {
-            struct block *first = &blocks[i + 1 - count];
-            for (unsigned j = 0; j < count; j++) {
-                first[j] = (struct block){.used = true};
-            }
-            fake_driver.blocks += count;
-            return first;
-        }
-    }
-    return NULL;
-}
-
-static CUdeviceptr take_small(unsigned size) {
-    struct block *block = partial[size].next;
-    size_t slot_bytes = (size_t)SLOT_MIN << size;
-    if (block == NULL) {
-        block = take_blocks(1);
-        if (block == NULL) {
-            return 0;
-        }
-        block->size = size;
-        chain(block);
-    }
-    size_t place = (size_t)(block - blocks), slot = block->made;
-    if (block->free_slot != 0) {
-        slot = block->free_slot - 1;
-        block->free_slot = next_slot[place][slot];
-    } else {
-        block->made++;
-    }
-    if (++block->live == BLOCK / slot_bytes) {
-        unchain(block);
-    }
-    return BASE + place * BLOCK + slot * slot_bytes;
-}
-
-static CUdeviceptr take_large(size_t bytes) {
-    struct block *first = take_blocks((unsigned)((bytes + BLOCK - 1) / BLOCK));
-    if (first == NULL) {
-        return 0;
-    }
-    first->large = bytes;
-    return BASE + (size_t)(first - blocks) * BLOCK;
-}
-
-static CUdeviceptr take(size_t bytes) {
-    for (unsigned size = 0; size < SIZES; size++) {
-        if (bytes <= (size_t)SLOT_MIN << size) {
-            return take_small(size);
-        }
-    }
-    return take_large(bytes);
-}
-
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (fake_driver.during_alloc != NULL) {
         fake_driver.during_alloc();
@@ -262,10 +170,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (current == NULL || address == NULL || bytes == 0) {
         return current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
     }
-    pthread_mutex_lock(&heap_lock);
-    fake_driver.allocs++;
-    CUdeviceptr got = take(bytes);
-    pthread_mutex_unlock(&heap_lock);
+    CUdeviceptr got = heap_take(bytes);
     *address = got;
     return got != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -278,32 +183,6 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     return cuMemAlloc_v2(address, *pitch * height);
 }
 
-static CUresult give(CUdeviceptr address) {
-    size_t place = (address - BASE) / BLOCK, within = (address - BASE) % BLOCK;
-    struct block *block = &blocks[place < BLOCKS ? place : 0];
-    if (address < BASE || place >= BLOCKS || !block->used) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (block->large != 0) {
-        size_t count = (block->large + BLOCK - 1) / BLOCK;
-        memset(block, 0, sizeof *block * count);
-        fake_driver.blocks -= count;
-        return CUDA_SUCCESS;
-    }
-    size_t slot_bytes = (size_t)SLOT_MIN << block->size, slot = within / slot_bytes;
-    next_slot[place][slot] = (uint16_t)block->free_slot;
-    block->free_slot = (unsigned)slot + 1;
-    if (block->live-- == BLOCK / slot_bytes) {
-        chain(block);
-    }
-    if (block->live == 0) {
-        unchain(block);
-        block->used = false;
-        fake_driver.blocks--;
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult cuMemFree_v2(CUdeviceptr address) {
     if (fake_driver.free_result != CUDA_SUCCESS) {
         return fake_driver.free_result;
@@ -311,12 +190,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     if (address == 0) {
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&heap_lock);
-    fake_driver.frees++;
-    fake_driver.last_freed = address;
-    CUresult result = give(address);
-    pthread_mutex_unlock(&heap_lock);
-    return result;
+    return heap_give(address);
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
@@ -327,7 +201,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 
 CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
     *total = FAKE_TOTAL;
-    *available = FAKE_TOTAL - fake_driver.blocks * BLOCK;
+    *available = FAKE_TOTAL - fake_driver.blocks * HEAP_BLOCK;
     return CUDA_SUCCESS;
 }
 

@@ -22,8 +22,7 @@ struct fake_driver {
     /* What happened. */
     char visible[2048];     /* CUDA_VISIBLE_DEVICES in cuInit, "(none)" if not set */
     unsigned allocs, frees; /* calls of cuMemAlloc_v2 and cuMemFree_v2 */
-    CUdeviceptr last_freed;
-    size_t blocks; /* 2 MiB blocks that allocations touch */
+    size_t blocks;          /* 2 MiB blocks that allocations touch */
 };
 
 #endif
