@@ -35,13 +35,14 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
 	}
+	known := map[process.ID]bool{}
 	if p.Grace > 0 {
-		err = a.signalUntilEnded(ctx, t, unix.SIGTERM, p.Grace)
+		err = a.signalUntilEnded(ctx, t, known, unix.SIGTERM, p.Grace)
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return none, err
 		}
 	}
-	err = a.signalUntilEnded(ctx, t, unix.SIGKILL, killTime)
+	err = a.signalUntilEnded(ctx, t, known, unix.SIGKILL, killTime)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return none, control.Errorf(control.CodeInternal,
 			"%s has processes that do not end,%s: they may be inside a call of the driver; try again later", t.Name, describe(a.processesOf(t)))
@@ -50,23 +51,29 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 }
 
 // signalUntilEnded signals every process of a tenant once, also those that
-// appear meanwhile, and waits for the tenant's end.
-func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, signal syscall.Signal, limit time.Duration) error {
+// appear meanwhile, and waits for the end of the tenant and of all of them. It
+// adds them to known, because who lost his parent is not found again.
+func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, known map[process.ID]bool, signal syscall.Signal, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	signalled := map[process.ID]bool{}
 	for {
 		for _, id := range a.processesOf(t) {
+			known[id] = true
+		}
+		left := false
+		for id := range known {
 			if !signalled[id] {
 				signalled[id] = true
 				_ = id.Signal(signal) // it may have ended by itself
 			}
+			left = left || id.Alive()
 		}
 		a.lookAt(ctx, t)
 		a.mu.Lock()
 		ended := t.ended
 		a.mu.Unlock()
-		if ended {
+		if ended && !left {
 			return nil
 		}
 		select {
