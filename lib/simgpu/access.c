@@ -197,15 +197,37 @@ static void fill_host(char *to, const void *pattern, uint32_t width, uint64_t co
         memcpy(to + i * width, pattern, width);
 }
 
+/* How far from the address on memory is zero because nothing was ever written there; 0 when it may
+ * not be. Filling such memory with zeroes would only make the host provide it. */
+static uint64_t untouched(CUdeviceptr address) {
+    const struct page *page = page_of(address);
+    uint32_t block = page ? mapped_block(page) : 0;
+
+    if (!block ||
+        (__atomic_load_n(&sg_blocks(&sg_driver.instance, page->gpu)[block - 1], __ATOMIC_RELAXED) &
+         SG_BLOCK_DIRTY))
+        return 0;
+    return SG_BLOCK_BYTES - address % SG_BLOCK_BYTES;
+}
+
+static bool is_zero(const void *pattern, uint32_t width) {
+    static const char zeroes[8];
+
+    return memcmp(pattern, zeroes, width) == 0;
+}
+
 /* Elements are aligned to their width, so none lies across two pages. */
 void sg_fill(CUdeviceptr to, const void *pattern, uint32_t width, uint64_t count) {
+    bool zero = is_zero(pattern, width);
+
     while (count) {
-        uint64_t room;
-        char *host = sg_host(to, count * width, true, &room);
-        if (!host)
+        uint64_t room = zero ? untouched(to) : 0;
+        char *host = room ? NULL : sg_host(to, count * width, true, &room);
+        if (room == 0)
             return;
         uint64_t n = room / width < count ? room / width : count;
-        fill_host(host, pattern, width, n);
+        if (host)
+            fill_host(host, pattern, width, n);
         to += n * width;
         count -= n;
     }

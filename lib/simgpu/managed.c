@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 static uint32_t pieces(const struct host_range *host) {
-    return (uint32_t)((host->size + SG_BLOCK_BYTES - 1) / SG_BLOCK_BYTES);
+    return 1 + (uint32_t)((host->size - 1) / SG_BLOCK_BYTES);
 }
 
 void managed_evict(struct host_range *host) {

@@ -112,10 +112,10 @@ CUdeviceptr pages_take(uint64_t size, uint64_t align) {
     return take(&wide, size, align);
 }
 
-/* Where programs, which are loaded high, leave 2 GiB alone; taken when it is first asked for. */
+/* Where programs, which are loaded high, leave 1.5 GiB alone; taken when it is first asked for. */
 CUdeviceptr pages_take_narrow(uint64_t size) {
     if (!narrow.pages &&
-        !start(&narrow, (void *)0x40000000ul, UINT64_C(2) << 30, MAP_FIXED_NOREPLACE))
+        !start(&narrow, (void *)0x10000000ul, UINT64_C(0x60000000), MAP_FIXED_NOREPLACE))
         return 0;
     return take(&narrow, size, PAGE);
 }

@@ -192,6 +192,10 @@ static void check_contents(void) {
     OK(cuMemcpy(b + 1, a, n - 1));
     OK(cuMemcpy((CUdeviceptr)(uintptr_t)back, b + 1, n - 1));
     CHECK(memcmp(data, back, n - 1) == 0);
+    /* Zeroes are zeroes, written over something or over nothing. */
+    OK(cuMemsetD8_v2(a, 0, 3 * BLOCK));
+    OK(cuMemcpyDtoH_v2(back, a, n));
+    CHECK(back[0] == 0 && back[3 * BLOCK - 1] == 0 && back[3 * BLOCK] == data[3 * BLOCK]);
     FAILS(cuMemcpyHtoD_v2(a, data, 7 * BLOCK), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuMemcpyDtoH_v2(back, 4096, 1), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuMemsetD8_v2(a, 0, 7 * BLOCK), CUDA_ERROR_INVALID_VALUE);
