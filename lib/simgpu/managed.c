@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static uint32_t pieces(const struct host_range *host) {
-    return 1 + (uint32_t)((host->size - 1) / SG_BLOCK_BYTES);
+static uint64_t pieces(const struct host_range *host) {
+    return 1 + (host->size - 1) / SG_BLOCK_BYTES;
 }
 
 void managed_evict(struct host_range *host) {
-    for (uint32_t i = 0; host->blocks && i < pieces(host); i++)
+    for (uint64_t i = 0; host->blocks && i < pieces(host); i++)
         if (host->blocks[i]) {
             uint32_t number = host->blocks[i] - 1;
             blocks_return(host->resident, 1, &number);
