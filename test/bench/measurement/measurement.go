@@ -93,13 +93,18 @@ func Machine() string {
 	return fmt.Sprintf("%d x %s, %s, no GPU", runtime.NumCPU(), model, runtime.GOOS)
 }
 
-// Commit is the checkout's commit, marked when files differ from it, or "unknown" outside a checkout.
+// Commit is the checkout's commit, marked when code differs from it, or "unknown" outside a checkout. Measurements
+// themselves do not count: one run writes several files.
 func Commit() string {
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
-	return strings.TrimSpace(string(out))
+	commit := strings.TrimSpace(string(out))
+	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":!/docs/measurements").Run() != nil {
+		commit += "-dirty"
+	}
+	return commit
 }
 
 // Merge puts rows into the file at path, replacing all rows that share an id with one of them.
