@@ -111,6 +111,15 @@ void sg_schedule_lock(struct sg_instance *in, uint32_t gpu) {
     (void)acquire(in, &in->state->gpus[gpu].schedule_lock);
 }
 
+void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu) {
+    struct sg_lock *lock = &in->state->gpus[gpu].schedule_lock;
+    uint32_t seen = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
+
+    /* By a swap, because somebody may have found our predecessor dead and be taking it over. */
+    if ((seen & OWNER_MASK) == in->id + 1 && take(lock, seen, in->id))
+        release(lock);
+}
+
 void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu) {
     release(&in->state->gpus[gpu].schedule_lock);
     pthread_mutex_unlock(&in->schedule_threads[gpu]);

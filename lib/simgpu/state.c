@@ -250,16 +250,15 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
         return result;
     }
     reset_threads(in);
-    /* Also for visitors: the predecessor under this number may have died with a lock in its name.
-     */
+    /* Also for visitors: the predecessor under this number may have died with locks in its name,
+     * which counts as alive from now on. Who holds the state lock may be waiting for them: they go
+     * before it is asked for. */
+    for (uint32_t i = 0; i < in->state->gpu_count; i++)
+        sg_schedule_inherited(in, i);
     sg_state_lock(in);
     if (as_client)
         claim(in, tag);
     sg_state_unlock(in);
-    for (uint32_t i = 0; i < in->state->gpu_count; i++) {
-        sg_schedule_lock(in, i);
-        sg_schedule_unlock(in, i);
-    }
     return 0;
 }
 

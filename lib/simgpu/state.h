@@ -270,6 +270,8 @@ void sg_state_unlock(struct sg_instance *in);
 /* The lock of one GPU's schedule. */
 void sg_schedule_lock(struct sg_instance *in, uint32_t gpu);
 void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu);
+/* Gives up the lock if a dead process held it under the number that is now ours. */
+void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu);
 /* Whether another opening with this identity lives; true for one's own. */
 bool sg_alive(const struct sg_instance *in, uint32_t id);
 
