@@ -9,7 +9,7 @@ const ConfigMagic = 0x3147464359565644
 const StateMagic = 0x3154415359565644
 
 // Version: Version of this layout; a reader refuses any other.
-const Version = 1
+const Version = 2
 
 // Devices: Most GPUs of one tenant.
 const Devices = 16
@@ -74,6 +74,36 @@ const ActionFree = 2
 // ActionBits: Low bits of an intent's action that hold the kind.
 const ActionBits = 2
 
+// Whole: All of a GPU's time, and a factor of one, in the parts per million of struct budget.
+const Whole = 0xf4240
+
+// BudgetLimited: Launches are charged to the bucket and wait for it; without this flag nothing is counted.
+const BudgetLimited = 1
+
+// BudgetBeat: Some neighbour gives way to this share: its work is to be told in the pulse page.
+const BudgetBeat = 2
+
+// BudgetYield: This share gives way while a pulse page of budget.pulses beats.
+const BudgetYield = 4
+
+// StaleNs: Age of budget.tick from which no arbiter is taken to live, and base stands for rate.
+const StaleNs = 0x5f5e100
+
+// Workers: Most processes of one tenant on one GPU whose intervals the arbiter sees.
+const Workers = 64
+
+// Intervals: Latest busy intervals kept of each.
+const Intervals = 16
+
+// PulseMagic: First word of a pulse page, the text DVVYPLS1.
+const PulseMagic = 0x31534c5059565644
+
+// PulseWords: Words of a pulse page, one per worker.
+const PulseWords = 64
+
+// Pulses: Most pulse pages that one share gives way to.
+const Pulses = 16
+
 // Header: How every page begins.
 type Header struct {
 	// config_magic or state_magic.
@@ -90,6 +120,64 @@ const (
 	OffsetOfHeaderMagic   = 0
 	OffsetOfHeaderVersion = 8
 	OffsetOfHeaderSize    = 12
+)
+
+// Budget: What the arbiter grants of one GPU's time. Each word is read on its own, without the seqlock, and makes sense beside any earlier or later value of the others.
+type Budget struct {
+	// CLOCK_MONOTONIC ns of the arbiter's last decision; 0 before the first.
+	Tick uint64
+	// budget_limited, budget_beat, budget_yield.
+	Flags uint32
+	// What the bucket gains, in parts per million of real time.
+	Rate uint32
+	// The same while no arbiter lives.
+	Base uint32
+	// Parts per million: the share's own GPU time for each ns that it charged lately; 1000000 where nothing is known.
+	Stretch uint32
+	// ns, the most that the bucket holds.
+	Burst uint64
+	// ns of estimated work that a process may have on the GPU and not finished; one launch is always allowed.
+	Depth uint64
+	// ns to be added to the bucket, the sum since the share began: what was charged beyond the share's own time.
+	Correction int64
+	// Bit k is set while the page beat.<device>.<k> is one to give way to.
+	Pulses uint32
+	// Raised when the set of those pages changes.
+	PulseChanges uint32
+	_            [72]byte
+}
+
+// Size and offsets of Budget in bytes.
+const (
+	SizeOfBudget               = 128
+	OffsetOfBudgetTick         = 0
+	OffsetOfBudgetFlags        = 8
+	OffsetOfBudgetRate         = 12
+	OffsetOfBudgetBase         = 16
+	OffsetOfBudgetStretch      = 20
+	OffsetOfBudgetBurst        = 24
+	OffsetOfBudgetDepth        = 32
+	OffsetOfBudgetCorrection   = 40
+	OffsetOfBudgetPulses       = 48
+	OffsetOfBudgetPulseChanges = 52
+)
+
+// Pulse: A pulse page, by which a share tells those that give way to it of its work. The tenant writes it, neighbours map it read-only. All of it is one struct.
+type Pulse struct {
+	Header Header
+	// Words from here on were never used.
+	Words uint32
+	_     [44]byte
+	// Per worker the CLOCK_MONOTONIC ns until which it has, or soon will have, work on the GPU; 0 without any.
+	Until [PulseWords]uint64
+}
+
+// Size and offsets of Pulse in bytes.
+const (
+	SizeOfPulse         = 576
+	OffsetOfPulseHeader = 0
+	OffsetOfPulseWords  = 16
+	OffsetOfPulseUntil  = 64
 )
 
 // Device: One GPU of a config page.
@@ -114,8 +202,7 @@ type Device struct {
 	Weight uint32
 	Class  uint32
 	_      [32]byte
-	// What the arbiter grants of GPU time; zero without one.
-	Budget [16]uint64
+	Budget Budget
 	_      [192]byte
 }
 
@@ -284,6 +371,85 @@ const (
 	OffsetOfRecordIntent = 0
 )
 
+// Bucket: GPU time that a share may still spend, for all its processes together, and what it spent.
+type Bucket struct {
+	// ns; launches wait while it is negative.
+	Balance int64
+	// CLOCK_MONOTONIC ns up to which budget.rate has been added; 0 before the first time.
+	Refilled uint64
+	// ns, the part of budget.correction that has been added.
+	Corrected int64
+	// ns ever charged for launches, after budget.stretch.
+	Charged uint64
+	// Launches ever charged, in batches.
+	Launches uint64
+	// CLOCK_MONOTONIC ns at which a launch last had to wait for the balance or for budget.depth.
+	Wanted uint64
+	// ns that launches have waited, all threads together.
+	Waited uint64
+	// Launches admitted on debt because they had waited for the longest time.
+	Overdrawn uint64
+	_         [64]byte
+}
+
+// Size and offsets of Bucket in bytes.
+const (
+	SizeOfBucket            = 128
+	OffsetOfBucketBalance   = 0
+	OffsetOfBucketRefilled  = 8
+	OffsetOfBucketCorrected = 16
+	OffsetOfBucketCharged   = 24
+	OffsetOfBucketLaunches  = 32
+	OffsetOfBucketWanted    = 40
+	OffsetOfBucketWaited    = 48
+	OffsetOfBucketOverdrawn = 56
+)
+
+// Interval: A stretch in which a process had measured work on the GPU without a gap.
+type Interval struct {
+	// CLOCK_MONOTONIC ns at which the GPU came to its first launch.
+	Begin uint64
+	// And at which the last one ended.
+	End uint64
+	// ns charged for these launches, after budget.stretch.
+	Charged uint64
+}
+
+// Size and offsets of Interval in bytes.
+const (
+	SizeOfInterval          = 24
+	OffsetOfIntervalBegin   = 0
+	OffsetOfIntervalEnd     = 8
+	OffsetOfIntervalCharged = 16
+)
+
+// Worker: What one process tells the arbiter of its work on one GPU. An interval is written before count says so.
+type Worker struct {
+	// Slot + 1 of the process; 0 while nobody's. One whose process died may be taken over.
+	Owner uint32
+	// Intervals ever written; the last is interval[(count - 1) % intervals].
+	Count uint32
+	// CLOCK_MONOTONIC ns since which there is work whose interval is not written yet; 0 without any.
+	OpenSince uint64
+	// And when that is expected to end.
+	OpenUntil uint64
+	// ns ever charged for launches that no interval covers.
+	Unmeasured uint64
+	Interval   [Intervals]Interval
+	_          [32]byte
+}
+
+// Size and offsets of Worker in bytes.
+const (
+	SizeOfWorker             = 448
+	OffsetOfWorkerOwner      = 0
+	OffsetOfWorkerCount      = 4
+	OffsetOfWorkerOpenSince  = 8
+	OffsetOfWorkerOpenUntil  = 16
+	OffsetOfWorkerUnmeasured = 24
+	OffsetOfWorkerInterval   = 32
+)
+
 // Gate: Lets one thread of a process at a time write its second lane of intents.
 type Gate struct {
 	Lock uint32
@@ -316,17 +482,17 @@ type GPU struct {
 	// Counts refused reservations.
 	Refused uint32
 	_       [40]byte
-	// GPU time the tenant has used; zero without an arbiter.
-	Spent [16]uint64
+	Bucket  Bucket
 	// Per slot its last operation, unless that is the one in tag.
 	Applied [Slots]uint64
 	Gate    [Slots]Gate
 	Record  [Slots]Record
+	Worker  [Workers]Worker
 }
 
 // Size and offsets of GPU in bytes.
 const (
-	SizeOfGPU            = 82176
+	SizeOfGPU            = 110848
 	OffsetOfGPUAmounts   = 0
 	OffsetOfGPUTag       = 8
 	OffsetOfGPUWake      = 64
@@ -334,8 +500,9 @@ const (
 	OffsetOfGPUTurn      = 72
 	OffsetOfGPUTurnUnits = 80
 	OffsetOfGPURefused   = 84
-	OffsetOfGPUSpent     = 128
+	OffsetOfGPUBucket    = 128
 	OffsetOfGPUApplied   = 256
 	OffsetOfGPUGate      = 8448
 	OffsetOfGPURecord    = 16640
+	OffsetOfGPUWorker    = 82176
 )

@@ -12,7 +12,7 @@
 #define DV_PAGE_STATE_MAGIC UINT64_C(0x3154415359565644)
 
 /* Version of this layout; a reader refuses any other. */
-#define DV_PAGE_VERSION UINT32_C(1)
+#define DV_PAGE_VERSION UINT32_C(2)
 
 /* Most GPUs of one tenant. */
 #define DV_PAGE_DEVICES UINT32_C(16)
@@ -77,6 +77,36 @@
 /* Low bits of an intent's action that hold the kind. */
 #define DV_PAGE_ACTION_BITS UINT32_C(2)
 
+/* All of a GPU's time, and a factor of one, in the parts per million of struct budget. */
+#define DV_PAGE_WHOLE UINT32_C(0xf4240)
+
+/* Launches are charged to the bucket and wait for it; without this flag nothing is counted. */
+#define DV_PAGE_BUDGET_LIMITED UINT32_C(1)
+
+/* Some neighbour gives way to this share: its work is to be told in the pulse page. */
+#define DV_PAGE_BUDGET_BEAT UINT32_C(2)
+
+/* This share gives way while a pulse page of budget.pulses beats. */
+#define DV_PAGE_BUDGET_YIELD UINT32_C(4)
+
+/* Age of budget.tick from which no arbiter is taken to live, and base stands for rate. */
+#define DV_PAGE_STALE_NS UINT64_C(0x5f5e100)
+
+/* Most processes of one tenant on one GPU whose intervals the arbiter sees. */
+#define DV_PAGE_WORKERS UINT32_C(64)
+
+/* Latest busy intervals kept of each. */
+#define DV_PAGE_INTERVALS UINT32_C(16)
+
+/* First word of a pulse page, the text DVVYPLS1. */
+#define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
+
+/* Words of a pulse page, one per worker. */
+#define DV_PAGE_PULSE_WORDS UINT32_C(64)
+
+/* Most pulse pages that one share gives way to. */
+#define DV_PAGE_PULSES UINT32_C(16)
+
 /* How every page begins. */
 typedef struct dv_page_header {
     /* config_magic or state_magic. */
@@ -91,6 +121,58 @@ _Static_assert(_Alignof(dv_page_header) == 8, "dv_page_header");
 _Static_assert(offsetof(dv_page_header, magic) == 0, "dv_page_header.magic");
 _Static_assert(offsetof(dv_page_header, version) == 8, "dv_page_header.version");
 _Static_assert(offsetof(dv_page_header, size) == 12, "dv_page_header.size");
+
+/* What the arbiter grants of one GPU's time. Each word is read on its own, without the seqlock, and makes sense beside any earlier or later value of the others. */
+typedef struct dv_page_budget {
+    /* CLOCK_MONOTONIC ns of the arbiter's last decision; 0 before the first. */
+    _Alignas(64) uint64_t tick;
+    /* budget_limited, budget_beat, budget_yield. */
+    uint32_t flags;
+    /* What the bucket gains, in parts per million of real time. */
+    uint32_t rate;
+    /* The same while no arbiter lives. */
+    uint32_t base;
+    /* Parts per million: the share's own GPU time for each ns that it charged lately; 1000000 where nothing is known. */
+    uint32_t stretch;
+    /* ns, the most that the bucket holds. */
+    uint64_t burst;
+    /* ns of estimated work that a process may have on the GPU and not finished; one launch is always allowed. */
+    uint64_t depth;
+    /* ns to be added to the bucket, the sum since the share began: what was charged beyond the share's own time. */
+    int64_t correction;
+    /* Bit k is set while the page beat.<device>.<k> is one to give way to. */
+    uint32_t pulses;
+    /* Raised when the set of those pages changes. */
+    uint32_t pulse_changes;
+    uint8_t pad_56[72];
+} dv_page_budget;
+_Static_assert(sizeof(dv_page_budget) == 128, "dv_page_budget");
+_Static_assert(_Alignof(dv_page_budget) == 64, "dv_page_budget");
+_Static_assert(offsetof(dv_page_budget, tick) == 0, "dv_page_budget.tick");
+_Static_assert(offsetof(dv_page_budget, flags) == 8, "dv_page_budget.flags");
+_Static_assert(offsetof(dv_page_budget, rate) == 12, "dv_page_budget.rate");
+_Static_assert(offsetof(dv_page_budget, base) == 16, "dv_page_budget.base");
+_Static_assert(offsetof(dv_page_budget, stretch) == 20, "dv_page_budget.stretch");
+_Static_assert(offsetof(dv_page_budget, burst) == 24, "dv_page_budget.burst");
+_Static_assert(offsetof(dv_page_budget, depth) == 32, "dv_page_budget.depth");
+_Static_assert(offsetof(dv_page_budget, correction) == 40, "dv_page_budget.correction");
+_Static_assert(offsetof(dv_page_budget, pulses) == 48, "dv_page_budget.pulses");
+_Static_assert(offsetof(dv_page_budget, pulse_changes) == 52, "dv_page_budget.pulse_changes");
+
+/* A pulse page, by which a share tells those that give way to it of its work. The tenant writes it, neighbours map it read-only. All of it is one struct. */
+typedef struct dv_page_pulse {
+    _Alignas(64) dv_page_header header;
+    /* Words from here on were never used. */
+    uint32_t words;
+    uint8_t pad_20[44];
+    /* Per worker the CLOCK_MONOTONIC ns until which it has, or soon will have, work on the GPU; 0 without any. */
+    _Alignas(64) uint64_t until[DV_PAGE_PULSE_WORDS];
+} dv_page_pulse;
+_Static_assert(sizeof(dv_page_pulse) == 576, "dv_page_pulse");
+_Static_assert(_Alignof(dv_page_pulse) == 64, "dv_page_pulse");
+_Static_assert(offsetof(dv_page_pulse, header) == 0, "dv_page_pulse.header");
+_Static_assert(offsetof(dv_page_pulse, words) == 16, "dv_page_pulse.words");
+_Static_assert(offsetof(dv_page_pulse, until) == 64, "dv_page_pulse.until");
 
 /* One GPU of a config page. */
 typedef struct dv_page_device {
@@ -114,8 +196,7 @@ typedef struct dv_page_device {
     uint32_t weight;
     uint32_t class;
     uint8_t pad_160[32];
-    /* What the arbiter grants of GPU time; zero without one. */
-    _Alignas(64) uint64_t budget[16];
+    dv_page_budget budget;
     uint8_t pad_320[192];
 } dv_page_device;
 _Static_assert(sizeof(dv_page_device) == 512, "dv_page_device");
@@ -263,6 +344,76 @@ _Static_assert(sizeof(dv_page_record) == 64, "dv_page_record");
 _Static_assert(_Alignof(dv_page_record) == 64, "dv_page_record");
 _Static_assert(offsetof(dv_page_record, intent) == 0, "dv_page_record.intent");
 
+/* GPU time that a share may still spend, for all its processes together, and what it spent. */
+typedef struct dv_page_bucket {
+    /* ns; launches wait while it is negative. */
+    _Alignas(64) int64_t balance;
+    /* CLOCK_MONOTONIC ns up to which budget.rate has been added; 0 before the first time. */
+    uint64_t refilled;
+    /* ns, the part of budget.correction that has been added. */
+    int64_t corrected;
+    /* ns ever charged for launches, after budget.stretch. */
+    uint64_t charged;
+    /* Launches ever charged, in batches. */
+    uint64_t launches;
+    /* CLOCK_MONOTONIC ns at which a launch last had to wait for the balance or for budget.depth. */
+    uint64_t wanted;
+    /* ns that launches have waited, all threads together. */
+    uint64_t waited;
+    /* Launches admitted on debt because they had waited for the longest time. */
+    uint64_t overdrawn;
+    uint8_t pad_64[64];
+} dv_page_bucket;
+_Static_assert(sizeof(dv_page_bucket) == 128, "dv_page_bucket");
+_Static_assert(_Alignof(dv_page_bucket) == 64, "dv_page_bucket");
+_Static_assert(offsetof(dv_page_bucket, balance) == 0, "dv_page_bucket.balance");
+_Static_assert(offsetof(dv_page_bucket, refilled) == 8, "dv_page_bucket.refilled");
+_Static_assert(offsetof(dv_page_bucket, corrected) == 16, "dv_page_bucket.corrected");
+_Static_assert(offsetof(dv_page_bucket, charged) == 24, "dv_page_bucket.charged");
+_Static_assert(offsetof(dv_page_bucket, launches) == 32, "dv_page_bucket.launches");
+_Static_assert(offsetof(dv_page_bucket, wanted) == 40, "dv_page_bucket.wanted");
+_Static_assert(offsetof(dv_page_bucket, waited) == 48, "dv_page_bucket.waited");
+_Static_assert(offsetof(dv_page_bucket, overdrawn) == 56, "dv_page_bucket.overdrawn");
+
+/* A stretch in which a process had measured work on the GPU without a gap. */
+typedef struct dv_page_interval {
+    /* CLOCK_MONOTONIC ns at which the GPU came to its first launch. */
+    uint64_t begin;
+    /* And at which the last one ended. */
+    uint64_t end;
+    /* ns charged for these launches, after budget.stretch. */
+    uint64_t charged;
+} dv_page_interval;
+_Static_assert(sizeof(dv_page_interval) == 24, "dv_page_interval");
+_Static_assert(_Alignof(dv_page_interval) == 8, "dv_page_interval");
+_Static_assert(offsetof(dv_page_interval, begin) == 0, "dv_page_interval.begin");
+_Static_assert(offsetof(dv_page_interval, end) == 8, "dv_page_interval.end");
+_Static_assert(offsetof(dv_page_interval, charged) == 16, "dv_page_interval.charged");
+
+/* What one process tells the arbiter of its work on one GPU. An interval is written before count says so. */
+typedef struct dv_page_worker {
+    /* Slot + 1 of the process; 0 while nobody's. One whose process died may be taken over. */
+    _Alignas(64) uint32_t owner;
+    /* Intervals ever written; the last is interval[(count - 1) % intervals]. */
+    uint32_t count;
+    /* CLOCK_MONOTONIC ns since which there is work whose interval is not written yet; 0 without any. */
+    uint64_t open_since;
+    /* And when that is expected to end. */
+    uint64_t open_until;
+    /* ns ever charged for launches that no interval covers. */
+    uint64_t unmeasured;
+    dv_page_interval interval[DV_PAGE_INTERVALS];
+    uint8_t pad_416[32];
+} dv_page_worker;
+_Static_assert(sizeof(dv_page_worker) == 448, "dv_page_worker");
+_Static_assert(_Alignof(dv_page_worker) == 64, "dv_page_worker");
+_Static_assert(offsetof(dv_page_worker, owner) == 0, "dv_page_worker.owner");
+_Static_assert(offsetof(dv_page_worker, count) == 4, "dv_page_worker.count");
+_Static_assert(offsetof(dv_page_worker, open_since) == 8, "dv_page_worker.open_since");
+_Static_assert(offsetof(dv_page_worker, open_until) == 16, "dv_page_worker.open_until");
+_Static_assert(offsetof(dv_page_worker, unmeasured) == 24, "dv_page_worker.unmeasured");
+_Static_assert(offsetof(dv_page_worker, interval) == 32, "dv_page_worker.interval");
+
 /* Lets one thread of a process at a time write its second lane of intents. */
 typedef struct dv_page_gate {
     uint32_t lock;
@@ -292,14 +443,14 @@ typedef struct dv_page_gpu {
     /* Counts refused reservations. */
     uint32_t refused;
     uint8_t pad_88[40];
-    /* GPU time the tenant has used; zero without an arbiter. */
-    _Alignas(64) uint64_t spent[16];
+    dv_page_bucket bucket;
     /* Per slot its last operation, unless that is the one in tag. */
     uint64_t applied[DV_PAGE_SLOTS];
     dv_page_gate gate[DV_PAGE_SLOTS];
     dv_page_record record[DV_PAGE_SLOTS];
+    dv_page_worker worker[DV_PAGE_WORKERS];
 } dv_page_gpu;
-_Static_assert(sizeof(dv_page_gpu) == 82176, "dv_page_gpu");
+_Static_assert(sizeof(dv_page_gpu) == 110848, "dv_page_gpu");
 _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
@@ -308,9 +459,10 @@ _Static_assert(offsetof(dv_page_gpu, waiting) == 68, "dv_page_gpu.waiting");
 _Static_assert(offsetof(dv_page_gpu, turn) == 72, "dv_page_gpu.turn");
 _Static_assert(offsetof(dv_page_gpu, turn_units) == 80, "dv_page_gpu.turn_units");
 _Static_assert(offsetof(dv_page_gpu, refused) == 84, "dv_page_gpu.refused");
-_Static_assert(offsetof(dv_page_gpu, spent) == 128, "dv_page_gpu.spent");
+_Static_assert(offsetof(dv_page_gpu, bucket) == 128, "dv_page_gpu.bucket");
 _Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
 _Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");
 _Static_assert(offsetof(dv_page_gpu, record) == 16640, "dv_page_gpu.record");
+_Static_assert(offsetof(dv_page_gpu, worker) == 82176, "dv_page_gpu.worker");
 
 #endif
