@@ -1,0 +1,60 @@
+// Package arbiter divides a GPU's time. It is pure: what shares were promised and what they did go in, budgets come
+// out, and nothing else is looked at; clocks, pages and the driver are the caller's. Times are nanoseconds of
+// CLOCK_MONOTONIC, GPU time is nanoseconds too.
+//
+// A round of the caller, every few milliseconds while anybody is active, is, per GPU:
+//
+//	usage := replay.Advance(now, works)      // own GPU time, from what the processes measured
+//	watch.Tell(now, share, own, rate)        // and at each of the driver's samples: watch.Observe(at, share, busy)
+//	grants := law.Divide(now, shares)        // budgets until the next round
+//
+// The values of this package are for one goroutine at a time.
+package arbiter
+
+// Policy is how a share takes part in the division; the values are those of the shared pages.
+type Policy int
+
+// The three policies.
+const (
+	Weighted Policy = iota // guaranteed cores if any, and by weight what is left
+	Fixed                  // its cores, never more
+	Burst                  // its cores, and idle time above them up to MaxCores
+)
+
+// Whole is all of a GPU's time, and a factor of one, in parts per million.
+const Whole = 1_000_000
+
+// Terms are what a share was promised on one GPU.
+type Terms struct {
+	Policy   Policy
+	Cores    int  // guaranteed percent of the GPU's time, 0 to 100
+	MaxCores int  // burst: most percent, 0 stands for 100
+	Weight   int  // weighted: 1 or more, 0 stands for 1
+	Offline  bool // takes what online shares leave
+}
+
+// Report is what is known of a share since the last decision.
+type Report struct {
+	Own     uint64 // its GPU time that Replay finished, ns
+	Charged uint64 // growth of its bucket.charged, ns: comes at once where Own lags behind long work
+	Wanted  bool   // a launch waited for its bucket or for its depth: bucket.wanted moved
+	Active  bool   // it has work on the GPU or gave some: launches moved, a worker is open, or Own is not 0
+}
+
+// Share is one share of a GPU. Key tells it from the others and stays the same from one decision to the next.
+type Share struct {
+	Key string
+	Terms
+	Report
+}
+
+// Grant is what the caller writes into the share's budget.
+type Grant struct {
+	Limited bool   // launches are charged and wait
+	Beat    bool   // tell work in the pulse page: somebody yields to this share
+	Yield   bool   // give way to the pulses of every online share of this GPU
+	Rate    uint32 // parts per million of real time that the bucket gains
+	Base    uint32 // the same while no arbiter lives
+	Burst   uint64 // ns, the most that the bucket holds
+	Depth   uint64 // ns of estimated work that a process may have unfinished
+}
