@@ -7,6 +7,6 @@ $(gpubench_objects): $(B)/obj/%.o: %.c $(wildcard examples/gpubench/*.h lib/abi/
 
 $(B)/bin/gpubench: $(gpubench_objects)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ -o $@ -ldl -lpthread
+	$(CC) $(LDFLAGS) $^ -o $@ -ldl -lpthread -lm
 
 ALL_C += $(B)/bin/gpubench

@@ -1,12 +1,14 @@
 /* The commands that launch: spin and graph. */
-#include "driver.h"
-#include "options.h"
+#include "launch.h"
 
 #include <stdio.h>
 
-static CUresult launch_busy(const struct kernels *kernels, uint64_t ns, CUstream stream) {
+CUresult launch_busy(const struct options *options, const struct kernels *kernels,
+                     CUstream stream) {
+    uint64_t ns = options->ns;
     void *parameters[] = {&ns};
-    return driver.cuLaunchKernel(kernels->busy, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    return driver.cuLaunchKernel(kernels->busy, options->grid, 1, 1, 1, 1, 1, 0, stream, parameters,
+                                 NULL);
 }
 
 static int report(const char *command, CUresult result, const struct options *options,
@@ -22,7 +24,7 @@ static CUresult spin(const struct options *options, const struct kernels *kernel
                      CUstream stream) {
     CUresult result = CUDA_SUCCESS;
     for (uint64_t i = 0; i < options->count && result == CUDA_SUCCESS; i++) {
-        result = launch_busy(kernels, options->ns, stream);
+        result = launch_busy(options, kernels, stream);
         if (result == CUDA_SUCCESS && options->sync_every != 0 &&
             (i + 1) % options->sync_every == 0)
             result = driver.cuStreamSynchronize(stream);
@@ -30,15 +32,12 @@ static CUresult spin(const struct options *options, const struct kernels *kernel
     return result;
 }
 
-/* A graph of `count` kernels in a row, made by capturing the launches of `spin`. */
-static CUresult capture(const struct options *options, const struct kernels *kernels,
-                        CUstream stream, CUgraphExec *executable) {
-    struct options unsynchronised = *options;
-    unsynchronised.sync_every = 0;
+CUresult capture_busy(const struct options *options, const struct kernels *kernels, uint64_t count,
+                      CUstream stream, CUgraphExec *executable) {
     CUgraph graph = NULL;
     CUresult result = driver.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    if (result == CUDA_SUCCESS)
-        result = spin(&unsynchronised, kernels, stream);
+    for (uint64_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = launch_busy(options, kernels, stream);
     if (result == CUDA_SUCCESS)
         result = driver.cuStreamEndCapture(stream, &graph);
     if (result == CUDA_SUCCESS)
@@ -64,7 +63,7 @@ static int measure(const char *command, const struct options *options, int as_gr
     if (result == CUDA_SUCCESS)
         result = driver.cuEventCreate(&end, CU_EVENT_DEFAULT);
     if (result == CUDA_SUCCESS && as_graph)
-        result = capture(options, &kernels, stream, &executable);
+        result = capture_busy(options, &kernels, options->count, stream, &executable);
     uint64_t start = now_ns();
     if (result == CUDA_SUCCESS)
         result = driver.cuEventRecord(begin, stream);

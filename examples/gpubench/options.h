@@ -7,27 +7,41 @@
 struct options {
     uint64_t bytes;      /* size of one allocation or copy */
     uint64_t count;      /* how many allocations, launches or operations */
-    uint64_t ns;         /* GPU time of one kernel */
+    uint64_t ns;         /* GPU time of one kernel; on a real GPU of each of its blocks */
     uint64_t seed;       /* of the pseudo-random sequence */
-    uint64_t seconds;    /* how long `hold` holds at most; 0 until told to stop */
+    uint64_t seconds;    /* how long `hold`, `load` and `serve` go on; 0 until told to stop */
+    uint64_t live;       /* `cost`: allocations that stay live while one pair is timed */
+    uint64_t limit;      /* `storm`: the share's bytes left for allocations, for judging refusals */
+    uint64_t work_ms;    /* `load`: how long it works before it pauses; 0 never to pause */
+    uint64_t pause_ms;   /* `load`: how long it pauses then */
     unsigned processes;  /* of `storm` */
     unsigned sync_every; /* synchronise after this many launches; 0 only at the end */
     int device;          /* ordinal as the driver shows it */
+    unsigned grid;       /* blocks of one kernel */
+    unsigned graph;      /* `load`: kernels of a graph that is launched in their place; 0 none */
+    unsigned streams;    /* `load`: streams that take the launches in turn */
+    unsigned rate;       /* `serve`: requests per second */
+    unsigned kernels;    /* `serve`: kernels of one request */
     const char *kind;    /* linear, async, managed, pitch, vmm, array */
-    uint64_t live;       /* `cost`: allocations that stay live while one pair is timed */
-    uint64_t limit;      /* `storm`: the share's bytes left for allocations, for judging refusals */
 };
 
 /* Reads "4096", "512Ki", "8Mi" or "2Gi" into bytes; 0 when the text is none of these or overflows.
  */
 int parse_bytes(const char *text, uint64_t *bytes);
 
-/* The commands; each prints one JSON object on stdout and returns the exit status. */
+/* Fills in the options given and returns where the operands begin; -1 after --help was answered, -2
+ * with a message on stderr for a wrong option or value. */
+int parse_options(int argc, char **argv, struct options *options);
+
+/* The commands; each prints JSON objects on stdout, the last of which sums up, and returns the exit
+ * status. */
 int command_alloc(const struct options *options);
 int command_hold(const struct options *options);
 int command_copy(const struct options *options);
 int command_spin(const struct options *options);
 int command_graph(const struct options *options);
+int command_load(const struct options *options);
+int command_serve(const struct options *options);
 int command_storm(const struct options *options);
 int command_cost(const struct options *options);
 int command_info(const struct options *options);

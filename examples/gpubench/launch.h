@@ -1,0 +1,15 @@
+/* Launches of the kernel `busy`, on their own or as a graph. */
+#ifndef GPUBENCH_LAUNCH_H
+#define GPUBENCH_LAUNCH_H
+
+#include "driver.h"
+#include "options.h"
+
+/* One kernel of the options' ns and grid. */
+CUresult launch_busy(const struct options *options, const struct kernels *kernels, CUstream stream);
+
+/* An executable graph of `count` such kernels in a row, captured on the stream. */
+CUresult capture_busy(const struct options *options, const struct kernels *kernels, uint64_t count,
+                      CUstream stream, CUgraphExec *executable);
+
+#endif

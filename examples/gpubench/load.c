@@ -1,0 +1,110 @@
+/* The command that gives the GPU work until it is stopped. */
+#include "launch.h"
+#include "stop.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define BEAT_NS 100000000u
+
+struct load {
+    const struct options *options;
+    struct kernels kernels;
+    CUstream *streams;
+    CUgraphExec executable;
+    uint64_t launches; /* given to the driver: kernels or graphs */
+    uint64_t finished; /* of these, known to have ended */
+    uint64_t begin, beat, turn;
+};
+
+static CUresult prepare(struct load *load) {
+    const struct options *options = load->options;
+    CUresult result = driver_start(options->device);
+    if (result == CUDA_SUCCESS)
+        result = kernels_load(&load->kernels);
+    for (unsigned i = 0; i < options->streams && result == CUDA_SUCCESS; i++)
+        result = driver.cuStreamCreate(&load->streams[i], CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS && options->graph != 0)
+        result = capture_busy(options, &load->kernels, options->graph, load->streams[0],
+                              &load->executable);
+    return result;
+}
+
+static CUresult finish(struct load *load) {
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < load->options->streams && result == CUDA_SUCCESS; i++)
+        result = driver.cuStreamSynchronize(load->streams[i]);
+    if (result == CUDA_SUCCESS)
+        load->finished = load->launches;
+    return result;
+}
+
+/* A line for those who watch; a change of phase is stamped when it has happened. */
+static void tell(struct load *load, const char *what, uint64_t now) {
+    printf("{\"at_ns\":%llu,\"pid\":%d,\"phase\":\"%s\",\"launches\":%llu,\"finished\":%llu}\n",
+           (unsigned long long)now, (int)getpid(), what, (unsigned long long)load->launches,
+           (unsigned long long)load->finished);
+    load->beat = now + BEAT_NS;
+}
+
+/* Pauses when it is time; the pause begins when the GPU has finished what it was given. */
+static CUresult phase(struct load *load, uint64_t now) {
+    uint64_t pause_ns = load->options->pause_ms * 1000000u;
+    if (load->turn == 0 || now < load->turn)
+        return CUDA_SUCCESS;
+    CUresult result = finish(load);
+    tell(load, "pause", now_ns());
+    sleep_until(load->turn + pause_ns);
+    load->turn += pause_ns + load->options->work_ms * 1000000u;
+    tell(load, "work", now_ns());
+    return result;
+}
+
+static CUresult launch(struct load *load) {
+    const struct options *options = load->options;
+    CUstream stream = load->streams[load->launches % options->streams];
+    CUresult result = load->executable != NULL ? driver.cuGraphLaunch(load->executable, stream)
+                                               : launch_busy(options, &load->kernels, stream);
+    if (result == CUDA_SUCCESS) {
+        load->launches++;
+        if (options->sync_every != 0 && load->launches % options->sync_every == 0)
+            result = finish(load);
+    }
+    return result;
+}
+
+static CUresult work(struct load *load) {
+    const struct options *options = load->options;
+    uint64_t now = load->begin = now_ns();
+    uint64_t end = options->seconds == 0 ? UINT64_MAX : now + options->seconds * 1000000000u;
+    load->turn = options->work_ms == 0 ? 0 : now + options->work_ms * 1000000u;
+    tell(load, "work", now);
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS && !stopped() && now < end) {
+        result = phase(load, now);
+        if (result == CUDA_SUCCESS)
+            result = launch(load);
+        now = now_ns();
+        if (now >= load->beat)
+            tell(load, "work", now);
+    }
+    return result;
+}
+
+/* What the GPU was given and has not finished is left to it: a queue may hold minutes of work. */
+int command_load(const struct options *options) {
+    struct load load = {.options = options, .streams = calloc(options->streams, sizeof(CUstream))};
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    stop_on_signals();
+    CUresult result = load.streams == NULL ? CUDA_ERROR_OUT_OF_MEMORY : prepare(&load);
+    if (result == CUDA_SUCCESS)
+        result = work(&load);
+    printf("{\"command\":\"load\",\"result\":\"%s\",\"pid\":%d,\"launches\":%llu,\"finished\":%llu,"
+           "\"kernel_ns\":%llu,\"graph\":%u,\"begin_ns\":%llu,\"end_ns\":%llu}\n",
+           result_name(result), (int)getpid(), (unsigned long long)load.launches,
+           (unsigned long long)load.finished, (unsigned long long)options->ns, options->graph,
+           (unsigned long long)load.begin, (unsigned long long)now_ns());
+    fflush(stdout);
+    _exit(result == CUDA_SUCCESS ? 0 : 1);
+}
