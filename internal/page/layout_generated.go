@@ -95,6 +95,12 @@ const Workers = 64
 // Intervals: Latest busy intervals kept of each.
 const Intervals = 16
 
+// OwnerBits: Low bits of a worker's owner that hold the slot + 1.
+const OwnerBits = 11
+
+// OwnerClaiming: Bit of a worker's owner, set while the rest of the record is not yet that owner's.
+const OwnerClaiming = 32768
+
 // PulseMagic: First word of a pulse page, the text DVVYPLS1.
 const PulseMagic = 0x31534c5059565644
 
@@ -389,7 +395,9 @@ type Bucket struct {
 	Waited uint64
 	// Launches admitted on debt because they had waited for the longest time.
 	Overdrawn uint64
-	_         [64]byte
+	// CLOCK_MONOTONIC ns at which something was last charged, to a millisecond.
+	Used uint64
+	_    [56]byte
 }
 
 // Size and offsets of Bucket in bytes.
@@ -403,6 +411,7 @@ const (
 	OffsetOfBucketWanted    = 40
 	OffsetOfBucketWaited    = 48
 	OffsetOfBucketOverdrawn = 56
+	OffsetOfBucketUsed      = 64
 )
 
 // Interval: A stretch in which a process had measured work on the GPU without a gap.
@@ -425,7 +434,7 @@ const (
 
 // Worker: What one process tells the arbiter of its work on one GPU. An interval is written before count says so.
 type Worker struct {
-	// Slot + 1 of the process; 0 while nobody's. One whose process died may be taken over.
+	// Whose it is: slot + 1 of the process (low owner_bits), owner_claiming, and above 16 bits the generation of the slot; 0 while nobody's. One whose process died may be taken over: every other field then begins at 0.
 	Owner uint32
 	// Intervals ever written; the last is interval[(count - 1) % intervals].
 	Count uint32

@@ -92,6 +92,7 @@ func TestLayout(t *testing.T) {
 		{"Bucket.Wanted", unsafe.Offsetof(Bucket{}.Wanted), OffsetOfBucketWanted},
 		{"Bucket.Waited", unsafe.Offsetof(Bucket{}.Waited), OffsetOfBucketWaited},
 		{"Bucket.Overdrawn", unsafe.Offsetof(Bucket{}.Overdrawn), OffsetOfBucketOverdrawn},
+		{"Bucket.Used", unsafe.Offsetof(Bucket{}.Used), OffsetOfBucketUsed},
 		{"Interval", unsafe.Sizeof(Interval{}), SizeOfInterval},
 		{"Interval.Begin", unsafe.Offsetof(Interval{}.Begin), OffsetOfIntervalBegin},
 		{"Interval.End", unsafe.Offsetof(Interval{}.End), OffsetOfIntervalEnd},

@@ -1,5 +1,5 @@
 # What our libraries share. Each of them compiles these sources for itself, with its own visibility.
-SHARE_SOURCES := $(addprefix lib/common/,export.c ledger.c open.c os.c reap.c room.c share.c slot.c)
+SHARE_SOURCES := $(addprefix lib/common/,export.c ledger.c open.c os.c reap.c room.c share.c slot.c time.c)
 
 COMMON_OBJ := $(B)/obj/common
 COMMON_TEST := $(B)/test/common

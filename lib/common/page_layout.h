@@ -98,6 +98,12 @@
 /* Latest busy intervals kept of each. */
 #define DV_PAGE_INTERVALS UINT32_C(16)
 
+/* Low bits of a worker's owner that hold the slot + 1. */
+#define DV_PAGE_OWNER_BITS UINT32_C(11)
+
+/* Bit of a worker's owner, set while the rest of the record is not yet that owner's. */
+#define DV_PAGE_OWNER_CLAIMING UINT32_C(32768)
+
 /* First word of a pulse page, the text DVVYPLS1. */
 #define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
 
@@ -362,7 +368,9 @@ typedef struct dv_page_bucket {
     uint64_t waited;
     /* Launches admitted on debt because they had waited for the longest time. */
     uint64_t overdrawn;
-    uint8_t pad_64[64];
+    /* CLOCK_MONOTONIC ns at which something was last charged, to a millisecond. */
+    uint64_t used;
+    uint8_t pad_72[56];
 } dv_page_bucket;
 _Static_assert(sizeof(dv_page_bucket) == 128, "dv_page_bucket");
 _Static_assert(_Alignof(dv_page_bucket) == 64, "dv_page_bucket");
@@ -374,6 +382,7 @@ _Static_assert(offsetof(dv_page_bucket, launches) == 32, "dv_page_bucket.launche
 _Static_assert(offsetof(dv_page_bucket, wanted) == 40, "dv_page_bucket.wanted");
 _Static_assert(offsetof(dv_page_bucket, waited) == 48, "dv_page_bucket.waited");
 _Static_assert(offsetof(dv_page_bucket, overdrawn) == 56, "dv_page_bucket.overdrawn");
+_Static_assert(offsetof(dv_page_bucket, used) == 64, "dv_page_bucket.used");
 
 /* A stretch in which a process had measured work on the GPU without a gap. */
 typedef struct dv_page_interval {
@@ -392,7 +401,7 @@ _Static_assert(offsetof(dv_page_interval, charged) == 16, "dv_page_interval.char
 
 /* What one process tells the arbiter of its work on one GPU. An interval is written before count says so. */
 typedef struct dv_page_worker {
-    /* Slot + 1 of the process; 0 while nobody's. One whose process died may be taken over. */
+    /* Whose it is: slot + 1 of the process (low owner_bits), owner_claiming, and above 16 bits the generation of the slot; 0 while nobody's. One whose process died may be taken over: every other field then begins at 0. */
     _Alignas(64) uint32_t owner;
     /* Intervals ever written; the last is interval[(count - 1) % intervals]. */
     uint32_t count;

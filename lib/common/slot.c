@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -189,4 +190,8 @@ void dv_share_forked(dv_share *share) {
     share->slot = SLOT_NONE;
     share->owner = NULL;
     share->claiming = share->waiting = 0;
+    memset(share->worker, 0, sizeof share->worker);
+    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+        share->beats[device].looking = 0;
+    }
 }

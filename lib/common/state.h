@@ -28,6 +28,22 @@
 #define SLOT_NONE (-1)
 #define UNITS_MAX UINT32_MAX
 
+/* The worker record of this copy of the library on one GPU. */
+typedef struct dv_claim {
+    int number;     /* of the record, + 1; 0 without one; atomic */
+    uint64_t retry; /* CLOCK_MONOTONIC ns before which no other attempt is made */
+} dv_claim;
+
+/* What was last seen of the neighbours' pulses on one GPU. */
+typedef struct dv_beats {
+    uint64_t seen;    /* CLOCK_MONOTONIC ns of that look; atomic */
+    uint64_t until;   /* its result; atomic */
+    uint32_t looking; /* set by the thread that looks */
+    uint32_t changes; /* value of budget.pulse_changes for which these are mapped, */
+    bool mapped;      /* if any */
+    const void *page[DV_PAGE_PULSES];
+} dv_beats;
+
 struct dv_share {
     const dv_page_config *config; /* read-only mapping */
     dv_page_state *state;
@@ -43,6 +59,10 @@ struct dv_share {
     int claim_file;             /* open while a slot is being taken, else -1 */
     void *pin;                  /* mapping through which the slot's lock lives */
     bool pin_inheritable;       /* a fork at this moment would copy it */
+    dv_claim worker[DV_DEVICES_MAX];
+    dv_page_pulse *pulse[DV_DEVICES_MAX]; /* our own, mapped when first needed; atomic */
+    uint64_t pulse_retry[DV_DEVICES_MAX]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
+    dv_beats beats[DV_DEVICES_MAX];
     char id[64], name[64], path[4096];
     dv_device device[DV_DEVICES_MAX];
 };

@@ -1,4 +1,4 @@
-/* Words that several processes change: the 16-byte ledger word, and plain atomics on page fields.
+/* Words that several processes change: 16-byte words, and plain atomics on page fields.
  *
  * The page structs hold plain integers, because one description serves C and Go; every access to a
  * field that another process may write goes through the functions here. The 16-byte
@@ -123,12 +123,18 @@ _Static_assert(offsetof(dv_page_gpu, amounts) % 16 == 0, "the ledger word is ali
 _Static_assert(offsetof(dv_page_gpu, tag) == offsetof(dv_page_gpu, amounts) + 8,
                "tag is the high half");
 
-/* Replaces old by new, if the whole word still is old. A full memory barrier when it succeeds. */
+/* Two words that change together. */
+typedef struct word_pair {
+    uint64_t low, high;
+} word_pair;
+
+/* Replaces old by new at 16 bytes aligned to their size, if all of them still are old. A full
+ * memory barrier when it succeeds. */
 #if defined(__aarch64__)
 /* One block, because a spill between the pair of instructions could lose the reservation each time.
  * A reservation lost 64 times reports failure, which the caller's bounded loop takes like any
  * other. */
-static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word new) {
+static inline bool swap_pair(uint64_t *at, word_pair old, word_pair new) {
     uint64_t low, high;
     uint32_t failed, tries;
     __asm__ volatile(
@@ -145,24 +151,30 @@ static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word ne
         "mov %w[failed], #1\n"
         "3: dmb ish\n"
         : [low] "=&r"(low), [high] "=&r"(high), [failed] "=&r"(failed), [tries] "=&r"(tries)
-        : [at] "r"(&gpu->amounts), [old_low] "r"(old.amounts), [old_high] "r"(old.tag),
-          [new_low] "r"(new.amounts), [new_high] "r"(new.tag)
+        : [at] "r"(at), [old_low] "r"(old.low), [old_high] "r"(old.high), [new_low] "r"(new.low),
+          [new_high] "r"(new.high)
         : "memory", "cc");
     return failed == 0;
 }
 #elif defined(__x86_64__)
 /* Not the compiler's builtin, which TSAN replaces by a lock of its own process. */
-static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word new) {
+static inline bool swap_pair(uint64_t *at, word_pair old, word_pair new) {
     bool swapped;
     __asm__ volatile("lock cmpxchg16b %[word]"
-                     : [word] "+m"(*(ledger_word *)(void *)&gpu->amounts), "=@ccz"(swapped),
-                       "+a"(old.amounts), "+d"(old.tag)
-                     : "b"(new.amounts), "c"(new.tag)
+                     : [word] "+m"(*(word_pair *)(void *)at), "=@ccz"(swapped), "+a"(old.low),
+                       "+d"(old.high)
+                     : "b"(new.low), "c"(new.high)
                      : "memory");
     return swapped;
 }
 #else
-#error "the ledger needs a 16-byte compare-and-swap, written for x86-64 and aarch64"
+#error "the pages need a 16-byte compare-and-swap, written for x86-64 and aarch64"
 #endif
+
+/* Replaces old by new, if the whole ledger word still is old. */
+static inline bool swap_ledger(dv_page_gpu *gpu, ledger_word old, ledger_word new) {
+    return swap_pair(&gpu->amounts, (word_pair){old.amounts, old.tag},
+                     (word_pair){new.amounts, new.tag});
+}
 
 #endif
