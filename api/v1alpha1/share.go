@@ -56,6 +56,9 @@ var ErrRequest = errors.New("invalid request")
 type ShareConfig struct {
 	// Policy left out is fixed when cores are given, weighted otherwise.
 	Policy Policy `json:"policy,omitempty"`
+	// MaxCores is the percentage of GPU time up to which a burst share takes
+	// idle time, its cores to 100; left out it is 100. Other policies have none.
+	MaxCores int `json:"maxCores,omitempty"`
 	// Weight is 1 to MaxWeight, for weighted shares; left out it is 1.
 	Weight int `json:"weight,omitempty"`
 	// Class left out is online.
@@ -78,7 +81,8 @@ type ShareRequest struct {
 	Memory Memory `json:"memory,omitzero"`
 	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none.
 	Cores int `json:"cores,omitempty"`
-	// Overcommit allows the memory of all shares on a GPU to exceed it.
+	// Overcommit allows the memory and the guaranteed cores of all shares on a
+	// GPU to exceed it.
 	Overcommit bool `json:"overcommit,omitempty"`
 
 	ShareConfig
@@ -103,6 +107,9 @@ func (c *ShareConfig) Default(cores int) {
 		if cores > 0 {
 			c.Policy = PolicyFixed
 		}
+	}
+	if c.MaxCores == 0 && c.Policy == PolicyBurst {
+		c.MaxCores = MaxCores
 	}
 	if c.Weight == 0 {
 		c.Weight = 1
@@ -146,6 +153,16 @@ func (r *ShareRequest) Validate() error {
 	return errors.Join(faults...)
 }
 
+// Guaranteed returns the percentage of GPU time that a share with this config
+// and this many cores can count on: none in class offline, where cores are
+// only a cap.
+func (c *ShareConfig) Guaranteed(cores int) int {
+	if c.Class == ClassOffline {
+		return 0
+	}
+	return cores
+}
+
 // Validate returns every fault of the config of a share with this many cores,
 // joined into one error that wraps [ErrRequest], or nil.
 func (c *ShareConfig) Validate(cores int) error {
@@ -166,14 +183,23 @@ func (c *ShareConfig) Validate(cores int) error {
 	default:
 		fault("policy %q: use fixed, weighted or burst", c.Policy)
 	}
+	switch {
+	case c.Policy != PolicyBurst && c.MaxCores != 0:
+		fault("max cores %d need policy burst, not %s", c.MaxCores, c.Policy)
+	case c.Policy == PolicyBurst && (c.MaxCores < cores || c.MaxCores > MaxCores):
+		fault("max cores %d: give the share's cores, %d, to %d percent of the GPU's time", c.MaxCores, cores, MaxCores)
+	}
 	if c.Weight < 1 || c.Weight > MaxWeight {
 		fault("weight %d: give 1 to %d", c.Weight, MaxWeight)
 	}
 	if c.Weight > 1 && c.Policy != PolicyWeighted {
 		fault("weight %d needs policy weighted, not %s", c.Weight, c.Policy)
 	}
-	if c.Class != ClassOnline && c.Class != ClassOffline {
+	switch {
+	case c.Class != ClassOnline && c.Class != ClassOffline:
 		fault("class %q: use online or offline", c.Class)
+	case c.Class == ClassOffline && cores > 0 && c.Policy != PolicyFixed:
+		fault("class offline guarantees nothing, and policy %s guarantees cores: leave out --cores, or add --policy fixed, which makes them a cap", c.Policy)
 	}
 	if c.Backend != BackendSlice {
 		fault("backend %q is not known: use slice", c.Backend)

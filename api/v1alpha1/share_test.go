@@ -6,15 +6,51 @@ import (
 	"testing"
 )
 
+func TestTimeOfShares(t *testing.T) {
+	config := func(policy Policy, most, weight int, class Class) ShareConfig {
+		return ShareConfig{Policy: policy, MaxCores: most, Weight: weight, Class: class, Backend: BackendSlice}
+	}
+	for _, c := range []struct {
+		cores      int
+		config     ShareConfig
+		fault      string // empty for none
+		guaranteed int
+	}{
+		{30, config(PolicyFixed, 0, 1, ClassOnline), "", 30},
+		{30, config(PolicyFixed, 0, 1, ClassOffline), "", 0},
+		{30, config(PolicyBurst, 30, 1, ClassOnline), "", 30},
+		{0, config(PolicyWeighted, 0, MaxWeight, ClassOffline), "", 0},
+		{20, config(PolicyWeighted, 0, 3, ClassOnline), "", 20},
+		{30, config(PolicyBurst, 29, 1, ClassOnline), "max cores 29", 30},
+		{30, config(PolicyBurst, 101, 1, ClassOnline), "max cores 101", 30},
+		{30, config(PolicyFixed, 50, 1, ClassOnline), "need policy burst", 30},
+		{20, config(PolicyWeighted, 0, 1, ClassOffline), "guarantees nothing", 0},
+		{20, config(PolicyBurst, 100, 1, ClassOffline), "guarantees nothing", 0},
+		{0, config(PolicyFixed, 0, 1, ClassOnline), "add --cores", 0},
+		{0, config(PolicyWeighted, 0, 0, ClassOnline), "weight 0", 0},
+		{0, config(PolicyWeighted, 0, MaxWeight+1, ClassOnline), "weight 1001", 0},
+		{0, config(PolicyWeighted, 0, 1, "batch"), `class "batch"`, 0},
+		{0, config("best", 0, 1, ClassOnline), `policy "best"`, 0},
+	} {
+		err := c.config.Validate(c.cores)
+		if (err == nil) != (c.fault == "") || err != nil && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.fault)) {
+			t.Errorf("%d cores, %+v: %v, want %q", c.cores, c.config, err, c.fault)
+		}
+		if got := c.config.Guaranteed(c.cores); got != c.guaranteed {
+			t.Errorf("%d cores, %+v: guarantees %d, want %d", c.cores, c.config, got, c.guaranteed)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	for _, c := range []struct {
 		given ShareRequest
 		want  ShareConfig
 	}{
-		{ShareRequest{}, ShareConfig{PolicyWeighted, 1, ClassOnline, BackendSlice}},
-		{ShareRequest{Cores: 30}, ShareConfig{PolicyFixed, 1, ClassOnline, BackendSlice}},
-		{ShareRequest{Cores: 30, ShareConfig: ShareConfig{Policy: PolicyBurst}}, ShareConfig{PolicyBurst, 1, ClassOnline, BackendSlice}},
-		{ShareRequest{ShareConfig: ShareConfig{Weight: 3, Class: ClassOffline}}, ShareConfig{PolicyWeighted, 3, ClassOffline, BackendSlice}},
+		{ShareRequest{}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
+		{ShareRequest{Cores: 30}, ShareConfig{Policy: PolicyFixed, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
+		{ShareRequest{Cores: 30, ShareConfig: ShareConfig{Policy: PolicyBurst}}, ShareConfig{Policy: PolicyBurst, MaxCores: 100, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
+		{ShareRequest{ShareConfig: ShareConfig{Weight: 3, Class: ClassOffline}}, ShareConfig{Policy: PolicyWeighted, Weight: 3, Class: ClassOffline, Backend: BackendSlice}},
 	} {
 		r := c.given
 		r.Default()

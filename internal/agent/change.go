@@ -68,8 +68,11 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 		if err := s.change(p, gpu.Capacity()); err != nil {
 			return record{}, err
 		}
+		before, wanted := t.Shares[i].Guaranteed(t.Shares[i].Cores), s.Guaranteed(s.Cores)
 		_, err := a.search(t, alloc.Request{
-			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit), Cores: s.Cores, Overcommit: r.Overcommit,
+			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Overcommit: r.Overcommit,
+			// What memory was once overcommitted for says nothing of time.
+			OvercommitCores: p.Overcommit || wanted <= before,
 		})
 		if err != nil {
 			return record{}, coded(err)
@@ -100,6 +103,9 @@ func (s *share) change(p control.SetParams, capacity uint64) error {
 	if p.Cores != nil {
 		request.Cores = *p.Cores
 	}
+	if p.MaxCores != nil {
+		request.MaxCores = *p.MaxCores
+	}
 	if p.Weight != nil {
 		request.Weight = *p.Weight
 	}
@@ -111,6 +117,13 @@ func (s *share) change(p control.SetParams, capacity uint64) error {
 		request.Policy = *p.Policy
 	case p.Cores != nil && s.Cores == 0 && s.Policy == v1alpha1.PolicyWeighted && p.Weight == nil && s.Weight == 1:
 		request.Policy = "" // cores given to a share that had none mean what they mean in a request
+	}
+	// What belongs to the policy before goes with it.
+	if request.Policy != s.Policy && p.MaxCores == nil {
+		request.MaxCores = 0
+	}
+	if request.Policy != s.Policy && p.Weight == nil {
+		request.Weight = 1
 	}
 	request.Default()
 	if err := request.Validate(); err != nil {

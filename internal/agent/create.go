@@ -102,7 +102,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 	}
 	r := p.Request
 	grants, err := a.search(nil, alloc.Request{
-		Count: r.GPUs, GPU: r.GPU, Memory: r.Memory, Cores: r.Cores, Overcommit: r.Overcommit,
+		Count: r.GPUs, GPU: r.GPU, Memory: r.Memory, Cores: r.Guaranteed(r.Cores), Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
 	})
 	if err != nil {
 		return nil, err

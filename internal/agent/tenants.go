@@ -54,7 +54,7 @@ func (a *Agent) granted(except *tenant) []alloc.GPU {
 			for _, s := range t.Shares {
 				if t != except && s.UUID == gpu.UUID {
 					g.Granted += s.Limit
-					g.Cores += s.Cores
+					g.Cores += s.Guaranteed(s.Cores)
 					g.Tenants++
 				}
 			}

@@ -23,7 +23,8 @@ type GPU struct {
 	Capacity uint64
 	// Granted is the sum of the limits of its shares.
 	Granted uint64
-	// Cores is the sum of their guaranteed cores, 0 to 100.
+	// Cores is the sum of their guaranteed cores, above 100 only where shares
+	// are overcommitted.
 	Cores int
 	// ContextBytes is what one process takes before it allocates anything: a
 	// smaller limit is of no use to anybody.
@@ -122,6 +123,6 @@ type Assignment struct {
 	// Why explains the choice.
 	Why Choice
 
-	whole, overcommit bool
-	group             group
+	whole, overcommit, overcommitCores bool
+	group                              group
 }

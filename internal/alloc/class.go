@@ -73,6 +73,9 @@ func needOf(r *Request, g *GPU) need {
 	if r.Overcommit {
 		n.memory = 0
 	}
+	if r.OvercommitCores {
+		n.cores = 0
+	}
 	return n
 }
 

@@ -63,7 +63,7 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 		}
 	case !r.Overcommit && (n.limit > g.FreeMemory() || n.limit > g.FreeMemory()/uint64(shares)):
 		return CauseMemory
-	case r.Cores*shares > g.FreeCores():
+	case !r.OvercommitCores && r.Cores*shares > g.FreeCores():
 		return CauseCores
 	}
 	return CauseNone

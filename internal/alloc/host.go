@@ -53,7 +53,7 @@ func (r *Request) explain(g *GPU, cause Cause) *Refusal {
 		return refuse(ReasonFull, "GPU %d has %s of %s free and %s is asked for: ask for less, add --wait to queue, or --overcommit",
 			g.Index, amount(g.FreeMemory()), amount(g.Capacity), amount(limit))
 	case CauseCores:
-		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and %d are asked for: ask for fewer, or add --wait to queue",
+		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and %d are asked for: ask for fewer, add --wait to queue, or --overcommit",
 			g.Index, g.FreeCores(), r.Cores)
 	case CauseFault:
 		return refuse(ReasonFull, "GPU %d is not healthy: %s", g.Index, g.Fault)

@@ -202,7 +202,7 @@ func (n *Node) grant(grant *Grant, a *Assignment) error {
 	switch {
 	case a.whole && g.Tenants > 0,
 		!a.overcommit && grant.Limit > g.FreeMemory(),
-		grant.Limit > g.Capacity, grant.Cores > g.FreeCores(),
+		grant.Limit > g.Capacity, !a.overcommitCores && grant.Cores > g.FreeCores(),
 		grant.Profile != "" && (mask == 0 || g.Slots&mask != 0),
 		grant.NIC >= 0 && n.NICs[grant.NIC].Granted > 0:
 		return fmt.Errorf("%w: GPU %s of node %s has too little left", ErrAssignment, g.UUID, n.Name)

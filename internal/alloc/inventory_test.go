@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -322,5 +323,33 @@ func TestHalves(t *testing.T) {
 				t.Errorf("%s: GPU %s has %d", policy, g.UUID, g.Tenants)
 			}
 		}
+	}
+}
+
+// Guaranteed cores beyond a whole GPU are given only to who asks for it by name.
+func TestOvercommitOfCores(t *testing.T) {
+	gpus := []GPU{{UUID: "a", Capacity: 80 << 30, Cores: 70, Tenants: 1}}
+	inventory, err := Host(gpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := Request{Count: 1, Memory: v1alpha1.Bytes(1 << 30), Cores: 40}
+	if _, err := Search(inventory, request); err == nil || !strings.Contains(err.Error(), "30 of 100 cores left") {
+		t.Errorf("110 cores: %v", err)
+	}
+	request.Overcommit = true
+	if _, err := Search(inventory, request); err == nil {
+		t.Error("overcommitted memory overcommits cores")
+	}
+	request.OvercommitCores = true
+	assignment, err := Search(inventory, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inventory.Reserve(assignment); err != nil {
+		t.Fatal(err)
+	}
+	if got := inventory.Node(0).GPUs[0].Cores; got != 110 {
+		t.Errorf("%d cores are guaranteed, want 110", got)
 	}
 }

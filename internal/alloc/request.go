@@ -53,6 +53,8 @@ type Request struct {
 	HostMemory uint64
 	// Overcommit lets the sum of limits exceed a GPU; one limit never may.
 	Overcommit bool
+	// OvercommitCores lets the sum of guaranteed cores exceed 100.
+	OvercommitCores bool
 }
 
 // ErrRequest marks requests that contradict themselves.

@@ -96,7 +96,7 @@ func (inv *Inventory) assignment(c *class, key uint64, chosen *arrangement) Assi
 	r, n := &c.request, &inv.nodes[node]
 	a := Assignment{
 		Node: node, Name: n.Name, CPU: r.CPU, Memory: r.HostMemory,
-		whole: r.Whole, overcommit: r.Overcommit, group: c.group,
+		whole: r.Whole, overcommit: r.Overcommit, overcommitCores: r.OvercommitCores, group: c.group,
 	}
 	if r.Count > 0 {
 		a.Grants = make([]Grant, r.Count)

@@ -15,6 +15,7 @@ import (
 type shareFlags struct {
 	memory     v1alpha1.Memory
 	cores      cores
+	maxCores   cores
 	policy     string
 	weight     positive
 	class      string
@@ -32,10 +33,11 @@ func (f *shareFlags) add(flags *pflag.FlagSet, leftOut map[string]string) {
 	}
 	flags.Var(&memoryFlag{&f.memory}, "memory", text("memory", "memory of each GPU, such as 4Gi, 800M or 50%"))
 	flags.Var(&f.cores, "cores", text("cores", "guaranteed percentage of each GPU's time, 1 to 100"))
+	flags.Var(&f.maxCores, "max-cores", text("max-cores", "percentage up to which policy burst takes idle time, 1 to 100"))
 	flags.Var(&word{"POLICY", &f.policy}, "policy", text("policy", "fixed, weighted or burst"))
 	flags.Var(&f.weight, "weight", text("weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d", v1alpha1.MaxWeight)))
-	flags.Var(&word{"CLASS", &f.class}, "class", text("class", "online, or offline, which takes what is left and gives way"))
-	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory than it has")
+	flags.Var(&word{"CLASS", &f.class}, "class", text("class", "online, or offline, which takes what is left, gives way at once and guarantees nothing"))
+	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory or guaranteed time than it has")
 }
 
 // word is a text whose flag is described by a word of its own.

@@ -35,7 +35,8 @@ func newRun(a *app) *cobra.Command {
 		Short: "Run a command inside a share of a GPU",
 		Long: `Run a command inside a share of one or more GPUs. The command and all its
 children see only what the share allows, and memory beyond it is refused with
-CUDA_ERROR_OUT_OF_MEMORY. Memory and cores are per GPU.
+CUDA_ERROR_OUT_OF_MEMORY; launches beyond its part of the GPU's time wait. Memory
+and cores are per GPU.
 
 Divvy becomes the command: process id, terminal, signals and exit status are the
 command's own. Exit status 125 is Divvy's own trouble, 126 a command that cannot
@@ -44,6 +45,10 @@ be executed, 127 one that is not found. The share ends with its last process.
 An agent is started when none runs, and ends with its last share.`,
 		Example: `  # A quarter of a GPU's memory and 30 percent of its time.
   divvy run --memory 25% --cores 30 -- python train.py
+
+  # A service that others do not disturb, and batch work in what it leaves.
+  divvy run --memory 8Gi --cores 50 --policy burst -- ./serve
+  divvy run --memory 8Gi --class offline -- python train.py
 
   # 8 GiB on each of two GPUs; wait until there is room.
   divvy run --gpus 2 --memory 8Gi --wait -- torchrun --nproc-per-node 2 train.py
@@ -59,7 +64,7 @@ An agent is started when none runs, and ends with its last share.`,
 	flags.SetInterspersed(false) // flags behind the command's name are the command's
 	o.share.add(flags, map[string]string{
 		"memory": "all that a GPU has", "cores": "none guaranteed", "policy": "fixed with --cores, else weighted",
-		"weight": "1", "class": "online",
+		"max-cores": "100", "weight": "1", "class": "online",
 	})
 	flags.Var(&o.gpus, "gpus", "number of different GPUs (default: 1)")
 	flags.Var(&word{"UUID|INDEX", &o.gpu}, "gpu", "one particular GPU")
@@ -80,9 +85,10 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 		Cores:      int(o.share.cores),
 		Overcommit: o.share.overcommit,
 		ShareConfig: v1alpha1.ShareConfig{
-			Policy: v1alpha1.Policy(o.share.policy),
-			Weight: int(o.share.weight),
-			Class:  v1alpha1.Class(o.share.class),
+			Policy:   v1alpha1.Policy(o.share.policy),
+			MaxCores: int(o.share.maxCores),
+			Weight:   int(o.share.weight),
+			Class:    v1alpha1.Class(o.share.class),
 		},
 	}
 }

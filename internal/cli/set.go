@@ -22,13 +22,15 @@ func newSet(a *app) *cobra.Command {
 		Short: "Change a share while it runs",
 		Long: `Change a share while its processes run. What is not mentioned stays as it is.
 Memory in use is never taken away: a limit below it is refused unless
---below-used is given, and then no allocation succeeds until enough is freed.`,
+--below-used is given, and then no allocation succeeds until enough is freed.
+Cores, policy, weight and class hold from the next decision, milliseconds later.`,
 		Example: `  divvy set train --memory 12Gi
+  divvy set train --cores 30 --policy burst --max-cores 80
   divvy set batch --class offline --policy weighted --weight 1`,
 		Args: argsOf(1, 1, "one share, by the name that `divvy ls` shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !anyChanged(cmd, "memory", "cores", "policy", "weight", "class") {
-				return usage(fmt.Errorf("say what to change: --memory, --cores, --policy, --weight or --class"))
+			if !anyChanged(cmd, "memory", "cores", "max-cores", "policy", "weight", "class") {
+				return usage(fmt.Errorf("say what to change: --memory, --cores, --max-cores, --policy, --weight or --class"))
 			}
 			params := flags.changes(cmd)
 			params.Tenant, params.BelowUsed = args[0], belowUsed
@@ -60,6 +62,7 @@ func (f *shareFlags) changes(cmd *cobra.Command) control.SetParams {
 	}
 	set("memory", func() { params.Memory = &f.memory })
 	set("cores", func() { params.Cores = new(int(f.cores)) })
+	set("max-cores", func() { params.MaxCores = new(int(f.maxCores)) })
 	set("policy", func() { params.Policy = new(v1alpha1.Policy(f.policy)) })
 	set("weight", func() { params.Weight = new(int(f.weight)) })
 	set("class", func() { params.Class = new(v1alpha1.Class(f.class)) })

@@ -184,13 +184,16 @@ type SetParams struct {
 	Tenant string           `json:"tenant"`
 	Memory *v1alpha1.Memory `json:"memory,omitempty"`
 	Cores  *int             `json:"cores,omitempty"`
-	Policy *v1alpha1.Policy `json:"policy,omitempty"`
-	Weight *int             `json:"weight,omitempty"`
-	Class  *v1alpha1.Class  `json:"class,omitempty"`
+	// MaxCores is for policy burst; another policy drops it.
+	MaxCores *int             `json:"maxCores,omitempty"`
+	Policy   *v1alpha1.Policy `json:"policy,omitempty"`
+	Weight   *int             `json:"weight,omitempty"`
+	Class    *v1alpha1.Class  `json:"class,omitempty"`
 	// BelowUsed allows a limit that is less than what is in use: nothing is
 	// taken away, but no allocation succeeds until enough is freed.
 	BelowUsed bool `json:"belowUsed,omitempty"`
-	// Overcommit allows the memory of all shares on a GPU to exceed it.
+	// Overcommit allows the memory and the guaranteed cores of all shares on a
+	// GPU to exceed it.
 	Overcommit bool `json:"overcommit,omitempty"`
 }
 
