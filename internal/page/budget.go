@@ -1,0 +1,127 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// NewBudget is a budget from which a tenant can start before an arbiter has
+// decided anything: parts per million of the GPU's time, ns of burst and depth.
+// A rate of 0 leaves the share without a limit until then.
+func NewBudget(rate uint32, burst, depth uint64) Budget {
+	b := Budget{Rate: rate, Base: rate, Stretch: Whole, Burst: burst, Depth: depth}
+	if rate > 0 {
+		b.Flags = BudgetLimited
+	}
+	return b
+}
+
+// Budgets are the budgets of a config page, kept mapped by the arbiter, which
+// is the only one to write them. Methods are not safe for concurrent use.
+type Budgets struct {
+	memory  []byte
+	devices int
+}
+
+// OpenBudgets maps the budgets of a config page that the caller alone writes.
+func OpenBudgets(path string) (*Budgets, error) {
+	file, err := open(path, os.O_RDWR, ConfigMagic, SizeOfConfig)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var count [4]byte
+	if _, err := file.ReadAt(count[:], OffsetOfConfigDeviceCount); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
+	}
+	devices := view(count[:]).u32(0)
+	if devices < 1 || devices > Devices {
+		return nil, fmt.Errorf("%s: %w: it has %d GPUs", path, ErrCorrupt, devices)
+	}
+	memory, err := unix.Mmap(int(file.Fd()), 0, SizeOfConfig, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map config page: %w", err)
+	}
+	return &Budgets{memory: memory, devices: int(devices)}, nil
+}
+
+// Devices is how many GPUs the page has.
+func (b *Budgets) Devices() int { return b.devices }
+
+// Close unmaps the page.
+func (b *Budgets) Close() error {
+	if err := unix.Munmap(b.memory); err != nil {
+		return fmt.Errorf("unmap config page: %w", err)
+	}
+	return nil
+}
+
+// Read returns the budget of a device, 0 to Devices - 1, word by word.
+func (b *Budgets) Read(device int) (budget Budget, err error) {
+	err = b.guard(func() {
+		words := b.words(device)
+		budget = Budget{
+			Tick: words.Tick, Flags: words.Flags, Rate: words.Rate, Base: words.Base, Stretch: words.Stretch,
+			Burst: words.Burst, Depth: words.Depth, Correction: words.Correction,
+			Pulses: words.Pulses, PulseChanges: words.PulseChanges,
+		}
+	})
+	return budget, err
+}
+
+// Write changes the budget of a device, 0 to Devices - 1. Each word is stored
+// on its own and tick last, so that a tick is never newer than what it says.
+func (b *Budgets) Write(device int, to Budget) error {
+	return b.guard(func() {
+		words := b.words(device)
+		put(&words.Base, to.Base)
+		put(&words.Rate, to.Rate)
+		put(&words.Stretch, to.Stretch)
+		put(&words.Burst, to.Burst)
+		put(&words.Depth, to.Depth)
+		put(&words.Correction, to.Correction)
+		put(&words.Pulses, to.Pulses)
+		put(&words.PulseChanges, to.PulseChanges)
+		put(&words.Flags, to.Flags)
+		put(&words.Tick, to.Tick)
+	})
+}
+
+func (b *Budgets) words(device int) *Budget {
+	return (*Budget)(unsafe.Pointer(&b.memory[OffsetOfConfigDevice+device*SizeOfDevice+OffsetOfDeviceBudget]))
+}
+
+// guard runs access to the mapping: under a user's own agent the tenant owns
+// the file too and may cut it short, and the fault is then an error.
+func (b *Budgets) guard(access func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = errors.Join(ErrCorrupt, fmt.Errorf("reach the budget: %v", fault))
+		}
+	}()
+	access()
+	return nil
+}
+
+// put stores a word as one, and only when it differs: an idle tenant's cache
+// lines stay where they are.
+func put[W uint32 | uint64 | int64](at *W, to W) {
+	if *at == to {
+		return
+	}
+	switch at := any(at).(type) {
+	case *uint32:
+		atomic.StoreUint32(at, uint32(to))
+	case *uint64:
+		atomic.StoreUint64(at, uint64(to))
+	case *int64:
+		atomic.StoreInt64(at, int64(to))
+	}
+}

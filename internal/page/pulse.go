@@ -1,0 +1,82 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// PulsePath is where a tenant tells of its work on its GPU of that number.
+func PulsePath(dir string, device int) string {
+	return filepath.Join(dir, fmt.Sprintf("pulse.%d", device))
+}
+
+// BeatPath is where a tenant finds the page number k, 0 to Pulses - 1, to which
+// it gives way on its GPU of that number.
+func BeatPath(dir string, device, k int) string {
+	return filepath.Join(dir, fmt.Sprintf("beat.%d.%d", device, k))
+}
+
+// CreatePulse makes a pulse page, owned by uid if that is not negative, which
+// everybody may read who reaches it. One that exists and is sound stays.
+func CreatePulse(path string, uid int) error {
+	if file, err := open(path, os.O_RDONLY, PulseMagic, SizeOfPulse); err == nil {
+		return file.Close()
+	}
+	return create(path, SizeOfPulse, 0o644, uid, func(file *os.File) error {
+		p := Pulse{Header: Header{Magic: PulseMagic, Version: Version, Size: SizeOfPulse}}
+		if _, err := file.WriteAt(encode(&p), 0); err != nil {
+			return fmt.Errorf("write pulse page: %w", err)
+		}
+		return nil
+	})
+}
+
+// LinkBeat gives a pulse page its further name in the directory of who gives
+// way to it. A link to that page stays, one to another is replaced.
+func LinkBeat(pulse, beat string) error {
+	same, err := SameFile(pulse, beat)
+	if err != nil || same {
+		return err
+	}
+	temporary := beat + ".new"
+	if err := remove(temporary); err != nil {
+		return err
+	}
+	if err := os.Link(pulse, temporary); err != nil {
+		return fmt.Errorf("link pulse page: %w", err)
+	}
+	if err := os.Rename(temporary, beat); err != nil {
+		return errors.Join(fmt.Errorf("link pulse page: %w", err), remove(temporary))
+	}
+	return nil
+}
+
+// UnlinkBeat takes a link away; that there is none is no error.
+func UnlinkBeat(beat string) error { return remove(beat) }
+
+// SameFile reports whether two names are of one file; without the second they
+// are not.
+func SameFile(existing, other string) (bool, error) {
+	first, err := os.Lstat(existing)
+	if err != nil {
+		return false, fmt.Errorf("look at pulse page: %w", err)
+	}
+	second, err := os.Lstat(other)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at pulse page: %w", err)
+	}
+	return os.SameFile(first, second), nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove pulse page: %w", err)
+	}
+	return nil
+}
