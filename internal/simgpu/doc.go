@@ -7,6 +7,7 @@
 //	kind: SimulatedMachine
 //	name: lab                      # lower case letters, digits and dashes
 //	description: two small GPUs
+//	clock: real                    # or virtual: time passes on command alone
 //	driver: {version: 550.90.07, cuda: "12.4"}
 //	gpu:                           # every GPU of the machine is of this model
 //	  model: NVIDIA T4
@@ -19,6 +20,7 @@
 //	  bar1: 256Mi
 //	  multiprocessors: 40
 //	  clocks: {graphics: 1590, memory: 5001}    # MHz
+//	  bandwidth: {host: 12G, memory: 300G}      # bytes per second
 //	  powerLimit: 70               # watts
 //	  pcie: {generation: 3, width: 16}
 //	  deviceID: "0x1eb810de"       # device and vendor, as NVML gives them
@@ -29,6 +31,7 @@
 //	  alloc: 0s                    # each call that takes device memory
 //	  launch: 0s                   # each launch, on the CPU
 //	  kernel: 100us                # each kernel not known by name, on the GPU
+//	  event: 500ns                 # each record of an event, on the GPU
 //	  timeSlice: 1024us            # one process's turn on a contended GPU
 //	  queue: 1024                  # launches of one stream before one more waits
 //	sampling: {window: 167ms, lag: 300ms}       # NVML's utilisation

@@ -26,10 +26,12 @@ func (m *Machine) image(seed string) []byte {
 		AllocNs:        uint64(m.Costs.Alloc),
 		LaunchNs:       uint64(m.Costs.Launch),
 		KernelNs:       uint64(m.Costs.Kernel),
+		EventNs:        uint64(m.Costs.Event),
 		SliceNs:        uint64(m.Costs.TimeSlice),
 		QueueDepth:     uint64(m.Costs.Queue),
 		SampleWindowNs: uint64(m.Sampling.Window),
 		SampleLagNs:    uint64(m.Sampling.Lag),
+		VirtualClock:   uint64(flag(m.Clock == clockVirtual)),
 	}
 	copy(image.Name[:], m.Name)
 	copy(image.DriverVersion[:], m.Driver.Version)
@@ -70,6 +72,8 @@ func (m *Machine) imageGPU(place int, id identity) ImageGPU {
 		ReservedBytes:   uint64(model.Reserved),
 		ContextBytes:    uint64(model.Context),
 		Bar1Bytes:       uint64(model.BAR1),
+		HostRate:        uint64(model.Bandwidth.Host),
+		MemoryRate:      uint64(model.Bandwidth.Memory),
 		Multiprocessors: model.Multiprocessors,
 		ComputeMajor:    major,
 		ComputeMinor:    minor,

@@ -6,7 +6,7 @@ package simgpu
 const ImageMagic = 0x4843414d49534744
 
 // ImageVersion: changes with every change of this description
-const ImageVersion = 1
+const ImageVersion = 2
 
 const ImageGpusMax = 16
 
@@ -85,8 +85,12 @@ type ImageGPU struct {
 	// the driver's own part of it
 	ReservedBytes uint64
 	// taken by the first context of a process
-	ContextBytes    uint64
-	Bar1Bytes       uint64
+	ContextBytes uint64
+	Bar1Bytes    uint64
+	// copies to and from the host, bytes per second in each direction
+	HostRate uint64
+	// copies and fills within the memory, bytes per second
+	MemoryRate      uint64
 	Multiprocessors uint32
 	ComputeMajor    uint32
 	ComputeMinor    uint32
@@ -114,7 +118,7 @@ type ImageGPU struct {
 
 // Size and offsets of ImageGPU in bytes.
 const (
-	SizeOfImageGPU                  = 432
+	SizeOfImageGPU                  = 448
 	OffsetOfImageGPUUUID            = 0
 	OffsetOfImageGPUName            = 16
 	OffsetOfImageGPUSerial          = 112
@@ -123,23 +127,25 @@ const (
 	OffsetOfImageGPUReservedBytes   = 200
 	OffsetOfImageGPUContextBytes    = 208
 	OffsetOfImageGPUBar1Bytes       = 216
-	OffsetOfImageGPUMultiprocessors = 224
-	OffsetOfImageGPUComputeMajor    = 228
-	OffsetOfImageGPUComputeMinor    = 232
-	OffsetOfImageGPUBrand           = 236
-	OffsetOfImageGPUArchitecture    = 240
-	OffsetOfImageGPUGraphicsMhz     = 244
-	OffsetOfImageGPUMemoryMhz       = 248
-	OffsetOfImageGPUPowerLimitWatts = 252
-	OffsetOfImageGPUPcieGeneration  = 256
-	OffsetOfImageGPUPcieWidth       = 260
-	OffsetOfImageGPUDeviceID        = 264
-	OffsetOfImageGPUSubsystemID     = 268
-	OffsetOfImageGPUEcc             = 272
-	OffsetOfImageGPUMIG             = 276
-	OffsetOfImageGPUMinor           = 280
-	OffsetOfImageGPULinkCount       = 284
-	OffsetOfImageGPULinks           = 288
+	OffsetOfImageGPUHostRate        = 224
+	OffsetOfImageGPUMemoryRate      = 232
+	OffsetOfImageGPUMultiprocessors = 240
+	OffsetOfImageGPUComputeMajor    = 244
+	OffsetOfImageGPUComputeMinor    = 248
+	OffsetOfImageGPUBrand           = 252
+	OffsetOfImageGPUArchitecture    = 256
+	OffsetOfImageGPUGraphicsMhz     = 260
+	OffsetOfImageGPUMemoryMhz       = 264
+	OffsetOfImageGPUPowerLimitWatts = 268
+	OffsetOfImageGPUPcieGeneration  = 272
+	OffsetOfImageGPUPcieWidth       = 276
+	OffsetOfImageGPUDeviceID        = 280
+	OffsetOfImageGPUSubsystemID     = 284
+	OffsetOfImageGPUEcc             = 288
+	OffsetOfImageGPUMIG             = 292
+	OffsetOfImageGPUMinor           = 296
+	OffsetOfImageGPULinkCount       = 300
+	OffsetOfImageGPULinks           = 304
 )
 
 // ImageNIC: One network card.
@@ -191,6 +197,8 @@ type ImageMachine struct {
 	LaunchNs uint64
 	// GPU time of each kernel that is not known by name
 	KernelNs uint64
+	// GPU time of an event's record
+	EventNs uint64
 	// time slice of one process
 	SliceNs uint64
 	// launches of one stream before one more waits
@@ -199,15 +207,17 @@ type ImageMachine struct {
 	SampleWindowNs uint64
 	// delay until NVML tells it
 	SampleLagNs uint64
-	Switches    [ImageSwitchesMax]ImagePCI
-	Nodes       [ImageNodesMax]ImageNode
-	Nics        [ImageNicsMax]ImageNIC
-	Gpus        [ImageGpusMax]ImageGPU
+	// 1 where time passes on command alone
+	VirtualClock uint64
+	Switches     [ImageSwitchesMax]ImagePCI
+	Nodes        [ImageNodesMax]ImageNode
+	Nics         [ImageNicsMax]ImageNIC
+	Gpus         [ImageGpusMax]ImageGPU
 }
 
 // Size and offsets of ImageMachine in bytes.
 const (
-	SizeOfImageMachine                 = 12896
+	SizeOfImageMachine                 = 13168
 	OffsetOfImageMachineMagic          = 0
 	OffsetOfImageMachineVersion        = 8
 	OffsetOfImageMachineSize           = 12
@@ -222,12 +232,14 @@ const (
 	OffsetOfImageMachineAllocNs        = 168
 	OffsetOfImageMachineLaunchNs       = 176
 	OffsetOfImageMachineKernelNs       = 184
-	OffsetOfImageMachineSliceNs        = 192
-	OffsetOfImageMachineQueueDepth     = 200
-	OffsetOfImageMachineSampleWindowNs = 208
-	OffsetOfImageMachineSampleLagNs    = 216
-	OffsetOfImageMachineSwitches       = 224
-	OffsetOfImageMachineNodes          = 1760
-	OffsetOfImageMachineNics           = 3808
-	OffsetOfImageMachineGpus           = 5984
+	OffsetOfImageMachineEventNs        = 192
+	OffsetOfImageMachineSliceNs        = 200
+	OffsetOfImageMachineQueueDepth     = 208
+	OffsetOfImageMachineSampleWindowNs = 216
+	OffsetOfImageMachineSampleLagNs    = 224
+	OffsetOfImageMachineVirtualClock   = 232
+	OffsetOfImageMachineSwitches       = 240
+	OffsetOfImageMachineNodes          = 1776
+	OffsetOfImageMachineNics           = 3824
+	OffsetOfImageMachineGpus           = 6000
 )

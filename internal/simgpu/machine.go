@@ -38,12 +38,13 @@ func (b Bytes) String() string {
 	return v1alpha1.FormatBytes(uint64(b))
 }
 
-// Machine is a machine file's content.
+// Machine is a machine file's content. Clock is real or virtual; real when empty.
 type Machine struct {
 	APIVersion  string     `yaml:"apiVersion"`
 	Kind        string     `yaml:"kind"`
 	Name        string     `yaml:"name"`
 	Description string     `yaml:"description"`
+	Clock       string     `yaml:"clock"`
 	Driver      Driver     `yaml:"driver"`
 	GPU         Model      `yaml:"gpu"`
 	Costs       Costs      `yaml:"costs"`
@@ -65,16 +66,17 @@ type Driver struct {
 
 // Model is the one model of GPU in a machine.
 type Model struct {
-	Name              string `yaml:"model"`
-	Brand             string `yaml:"brand"`
-	Architecture      string `yaml:"architecture"`
-	ComputeCapability string `yaml:"computeCapability"`
-	Memory            Bytes  `yaml:"memory"`
-	Reserved          Bytes  `yaml:"reserved"`
-	Context           Bytes  `yaml:"context"`
-	BAR1              Bytes  `yaml:"bar1"`
-	Multiprocessors   uint32 `yaml:"multiprocessors"`
-	Clocks            Clocks `yaml:"clocks"`
+	Name              string    `yaml:"model"`
+	Brand             string    `yaml:"brand"`
+	Architecture      string    `yaml:"architecture"`
+	ComputeCapability string    `yaml:"computeCapability"`
+	Memory            Bytes     `yaml:"memory"`
+	Reserved          Bytes     `yaml:"reserved"`
+	Context           Bytes     `yaml:"context"`
+	BAR1              Bytes     `yaml:"bar1"`
+	Multiprocessors   uint32    `yaml:"multiprocessors"`
+	Clocks            Clocks    `yaml:"clocks"`
+	Bandwidth         Bandwidth `yaml:"bandwidth"`
 	// PowerLimit is in watts.
 	PowerLimit  uint32 `yaml:"powerLimit"`
 	PCIe        PCIe   `yaml:"pcie"`
@@ -96,12 +98,21 @@ type PCIe struct {
 	Width      uint32 `yaml:"width"`
 }
 
+// Bandwidth is how fast copies are, in bytes per second: over the link to the
+// host, in each direction, and within the GPU's own memory.
+type Bandwidth struct {
+	Host   Bytes `yaml:"host"`
+	Memory Bytes `yaml:"memory"`
+}
+
 // Costs is what driver calls and kernels cost in time; zero costs nothing
 // beyond the simulation's own work.
 type Costs struct {
-	Alloc     time.Duration `yaml:"alloc"`
-	Launch    time.Duration `yaml:"launch"`
-	Kernel    time.Duration `yaml:"kernel"`
+	Alloc  time.Duration `yaml:"alloc"`
+	Launch time.Duration `yaml:"launch"`
+	Kernel time.Duration `yaml:"kernel"`
+	// Event is the GPU time of an event's record.
+	Event     time.Duration `yaml:"event"`
 	TimeSlice time.Duration `yaml:"timeSlice"`
 	// Queue is the number of launches a stream holds before the next one waits.
 	Queue uint32 `yaml:"queue"`

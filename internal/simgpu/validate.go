@@ -22,6 +22,12 @@ const (
 // blockBytes is the unit in which the driver hands out device memory.
 const blockBytes = 2 << 20
 
+// The clocks of a machine: the host's, or one that moves on command alone.
+const (
+	clockReal    = "real"
+	clockVirtual = "virtual"
+)
+
 // maxDuration bounds every cost: longer is a slip of the unit.
 const maxDuration = time.Minute
 
@@ -81,6 +87,9 @@ func (m *Machine) Validate() []*Fault {
 	f.oneOf("apiVersion", m.APIVersion, []string{APIVersion})
 	f.oneOf("kind", m.Kind, []string{Kind})
 	f.match("name", m.Name, nameForm, "lower case letters, digits and dashes, at most 42")
+	if m.Clock != "" {
+		f.oneOf("clock", m.Clock, []string{clockReal, clockVirtual})
+	}
 	f.match("driver.version", m.Driver.Version, driverForm, "550.90.07")
 	f.match("driver.cuda", m.Driver.CUDA, versionForm, "12.4")
 	m.GPU.validate(&f)
@@ -112,6 +121,8 @@ func (g *Model) validate(f *faults) {
 	f.between("gpu.multiprocessors", uint64(g.Multiprocessors), 1, 1024)
 	f.between("gpu.clocks.graphics", uint64(g.Clocks.Graphics), 1, 10000)
 	f.between("gpu.clocks.memory", uint64(g.Clocks.Memory), 1, 100000)
+	f.amount("gpu.bandwidth.host", g.Bandwidth.Host, 1<<20, 1<<50)
+	f.amount("gpu.bandwidth.memory", g.Bandwidth.Memory, 1<<20, 1<<50)
 	f.between("gpu.powerLimit", uint64(g.PowerLimit), 1, 10000)
 	f.between("gpu.pcie.generation", uint64(g.PCIe.Generation), 1, 7)
 	f.between("gpu.pcie.width", uint64(g.PCIe.Width), 1, 32)
@@ -123,6 +134,7 @@ func (c *Costs) validate(f *faults) {
 	f.duration("costs.alloc", c.Alloc, 0, maxDuration)
 	f.duration("costs.launch", c.Launch, 0, maxDuration)
 	f.duration("costs.kernel", c.Kernel, 0, maxDuration)
+	f.duration("costs.event", c.Event, time.Nanosecond, maxDuration)
 	f.duration("costs.timeSlice", c.TimeSlice, time.Microsecond, maxDuration)
 	f.between("costs.queue", uint64(c.Queue), 1, 1<<20)
 }

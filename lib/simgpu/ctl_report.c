@@ -162,7 +162,7 @@ int ctl_report(const char *dir) {
     sg_state_lock(&in);
     sg_reap(&in);
     for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++)
-        sg_advance(&in, gpu, sg_now());
+        sg_advance(&in, gpu, sg_time(&in));
     print_report(out, &in, machine);
     sg_state_unlock(&in);
     fprintf(out, "%u}\n", visitors(&in));

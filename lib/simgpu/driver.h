@@ -76,7 +76,8 @@ struct device {
     uint32_t gpu; /* number in the machine */
     int ordinal;  /* CUdevice */
     const sim_gpu *model;
-    CUcontext primary; /* its structure stays the same for the life of the process */
+    struct sg_engines engines; /* the schedule lock */
+    CUcontext primary;         /* its structure stays the same for the life of the process */
     unsigned primary_users;
     unsigned primary_flags;
     uint32_t contexts;       /* live contexts of this process */

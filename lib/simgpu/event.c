@@ -50,25 +50,21 @@ void event_issue(CUevent event, CUstream stream, uint64_t ticket) {
                                 .ticket = ticket,
                                 .device = stream->ctx->device,
                                 .position = stream->tail,
-                                .given = sg_now(),
                                 .issued = true};
-    if (stream->is_legacy && stream->ctx->blocking_tail > stream->tail)
-        event->mark.position = stream->ctx->blocking_tail;
     event_publish(event);
 }
 
-/* The moment of a mark: when the channel reached its position, and not before it was given. */
+/* The moment of a mark is when the channel reached the end of the record, which executes in its
+ * turn as everything does: never while another process has the GPU. */
 static bool done(struct mark *mark) {
-    uint64_t left, moment;
+    struct sg_instance *in = &sg_driver.instance;
+    uint64_t left;
 
     if (!mark->stream || mark->moment)
         return true;
-    if (!mark->issued)
-        return false;
-    moment = sg_reached(&sg_driver.instance, mark->device->gpu, sg_now(), mark->position, &left);
-    if (moment)
-        mark->moment = moment > mark->given ? moment : mark->given;
-    return moment != 0;
+    if (mark->issued)
+        mark->moment = sg_reached(in, mark->device->gpu, sg_time(in), mark->position, &left);
+    return mark->moment != 0;
 }
 
 static bool over(CUevent event) {

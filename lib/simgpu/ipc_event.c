@@ -69,7 +69,7 @@ bool event_shared_over(const struct mark *mark, uint64_t *left) {
         return true;
     if (pending)
         return false;
-    sg_advance(in, gpu, sg_now());
+    sg_advance(in, gpu, sg_time(in));
     return __atomic_load_n(&sg_channel(in, mark->recorder, gpu)->executed, __ATOMIC_ACQUIRE) >=
            position;
 }

@@ -9,7 +9,7 @@
 #define SIM_MAGIC UINT64_C(0x4843414d49534744)
 
 /* changes with every change of this description */
-#define SIM_VERSION UINT32_C(1)
+#define SIM_VERSION UINT32_C(2)
 
 #define SIM_GPUS_MAX UINT32_C(16)
 
@@ -84,6 +84,10 @@ typedef struct sim_gpu {
     /* taken by the first context of a process */
     uint64_t context_bytes;
     uint64_t bar1_bytes;
+    /* copies to and from the host, bytes per second in each direction */
+    uint64_t host_rate;
+    /* copies and fills within the memory, bytes per second */
+    uint64_t memory_rate;
     uint32_t multiprocessors;
     uint32_t compute_major;
     uint32_t compute_minor;
@@ -108,7 +112,7 @@ typedef struct sim_gpu {
     uint32_t link_count;
     sim_link links[SIM_LINKS_MAX];
 } sim_gpu;
-_Static_assert(sizeof(sim_gpu) == 432, "sim_gpu");
+_Static_assert(sizeof(sim_gpu) == 448, "sim_gpu");
 _Static_assert(_Alignof(sim_gpu) == 8, "sim_gpu");
 _Static_assert(offsetof(sim_gpu, uuid) == 0, "sim_gpu.uuid");
 _Static_assert(offsetof(sim_gpu, name) == 16, "sim_gpu.name");
@@ -118,23 +122,25 @@ _Static_assert(offsetof(sim_gpu, memory_bytes) == 192, "sim_gpu.memory_bytes");
 _Static_assert(offsetof(sim_gpu, reserved_bytes) == 200, "sim_gpu.reserved_bytes");
 _Static_assert(offsetof(sim_gpu, context_bytes) == 208, "sim_gpu.context_bytes");
 _Static_assert(offsetof(sim_gpu, bar1_bytes) == 216, "sim_gpu.bar1_bytes");
-_Static_assert(offsetof(sim_gpu, multiprocessors) == 224, "sim_gpu.multiprocessors");
-_Static_assert(offsetof(sim_gpu, compute_major) == 228, "sim_gpu.compute_major");
-_Static_assert(offsetof(sim_gpu, compute_minor) == 232, "sim_gpu.compute_minor");
-_Static_assert(offsetof(sim_gpu, brand) == 236, "sim_gpu.brand");
-_Static_assert(offsetof(sim_gpu, architecture) == 240, "sim_gpu.architecture");
-_Static_assert(offsetof(sim_gpu, graphics_mhz) == 244, "sim_gpu.graphics_mhz");
-_Static_assert(offsetof(sim_gpu, memory_mhz) == 248, "sim_gpu.memory_mhz");
-_Static_assert(offsetof(sim_gpu, power_limit_watts) == 252, "sim_gpu.power_limit_watts");
-_Static_assert(offsetof(sim_gpu, pcie_generation) == 256, "sim_gpu.pcie_generation");
-_Static_assert(offsetof(sim_gpu, pcie_width) == 260, "sim_gpu.pcie_width");
-_Static_assert(offsetof(sim_gpu, device_id) == 264, "sim_gpu.device_id");
-_Static_assert(offsetof(sim_gpu, subsystem_id) == 268, "sim_gpu.subsystem_id");
-_Static_assert(offsetof(sim_gpu, ecc) == 272, "sim_gpu.ecc");
-_Static_assert(offsetof(sim_gpu, mig) == 276, "sim_gpu.mig");
-_Static_assert(offsetof(sim_gpu, minor) == 280, "sim_gpu.minor");
-_Static_assert(offsetof(sim_gpu, link_count) == 284, "sim_gpu.link_count");
-_Static_assert(offsetof(sim_gpu, links) == 288, "sim_gpu.links");
+_Static_assert(offsetof(sim_gpu, host_rate) == 224, "sim_gpu.host_rate");
+_Static_assert(offsetof(sim_gpu, memory_rate) == 232, "sim_gpu.memory_rate");
+_Static_assert(offsetof(sim_gpu, multiprocessors) == 240, "sim_gpu.multiprocessors");
+_Static_assert(offsetof(sim_gpu, compute_major) == 244, "sim_gpu.compute_major");
+_Static_assert(offsetof(sim_gpu, compute_minor) == 248, "sim_gpu.compute_minor");
+_Static_assert(offsetof(sim_gpu, brand) == 252, "sim_gpu.brand");
+_Static_assert(offsetof(sim_gpu, architecture) == 256, "sim_gpu.architecture");
+_Static_assert(offsetof(sim_gpu, graphics_mhz) == 260, "sim_gpu.graphics_mhz");
+_Static_assert(offsetof(sim_gpu, memory_mhz) == 264, "sim_gpu.memory_mhz");
+_Static_assert(offsetof(sim_gpu, power_limit_watts) == 268, "sim_gpu.power_limit_watts");
+_Static_assert(offsetof(sim_gpu, pcie_generation) == 272, "sim_gpu.pcie_generation");
+_Static_assert(offsetof(sim_gpu, pcie_width) == 276, "sim_gpu.pcie_width");
+_Static_assert(offsetof(sim_gpu, device_id) == 280, "sim_gpu.device_id");
+_Static_assert(offsetof(sim_gpu, subsystem_id) == 284, "sim_gpu.subsystem_id");
+_Static_assert(offsetof(sim_gpu, ecc) == 288, "sim_gpu.ecc");
+_Static_assert(offsetof(sim_gpu, mig) == 292, "sim_gpu.mig");
+_Static_assert(offsetof(sim_gpu, minor) == 296, "sim_gpu.minor");
+_Static_assert(offsetof(sim_gpu, link_count) == 300, "sim_gpu.link_count");
+_Static_assert(offsetof(sim_gpu, links) == 304, "sim_gpu.links");
 
 /* One network card. */
 typedef struct sim_nic {
@@ -179,6 +185,8 @@ typedef struct sim_machine {
     uint64_t launch_ns;
     /* GPU time of each kernel that is not known by name */
     uint64_t kernel_ns;
+    /* GPU time of an event's record */
+    uint64_t event_ns;
     /* time slice of one process */
     uint64_t slice_ns;
     /* launches of one stream before one more waits */
@@ -187,12 +195,14 @@ typedef struct sim_machine {
     uint64_t sample_window_ns;
     /* delay until NVML tells it */
     uint64_t sample_lag_ns;
+    /* 1 where time passes on command alone */
+    uint64_t virtual_clock;
     sim_pci switches[SIM_SWITCHES_MAX];
     sim_node nodes[SIM_NODES_MAX];
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 12896, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 13168, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");
@@ -208,13 +218,15 @@ _Static_assert(offsetof(sim_machine, nvswitch_count) == 164, "sim_machine.nvswit
 _Static_assert(offsetof(sim_machine, alloc_ns) == 168, "sim_machine.alloc_ns");
 _Static_assert(offsetof(sim_machine, launch_ns) == 176, "sim_machine.launch_ns");
 _Static_assert(offsetof(sim_machine, kernel_ns) == 184, "sim_machine.kernel_ns");
-_Static_assert(offsetof(sim_machine, slice_ns) == 192, "sim_machine.slice_ns");
-_Static_assert(offsetof(sim_machine, queue_depth) == 200, "sim_machine.queue_depth");
-_Static_assert(offsetof(sim_machine, sample_window_ns) == 208, "sim_machine.sample_window_ns");
-_Static_assert(offsetof(sim_machine, sample_lag_ns) == 216, "sim_machine.sample_lag_ns");
-_Static_assert(offsetof(sim_machine, switches) == 224, "sim_machine.switches");
-_Static_assert(offsetof(sim_machine, nodes) == 1760, "sim_machine.nodes");
-_Static_assert(offsetof(sim_machine, nics) == 3808, "sim_machine.nics");
-_Static_assert(offsetof(sim_machine, gpus) == 5984, "sim_machine.gpus");
+_Static_assert(offsetof(sim_machine, event_ns) == 192, "sim_machine.event_ns");
+_Static_assert(offsetof(sim_machine, slice_ns) == 200, "sim_machine.slice_ns");
+_Static_assert(offsetof(sim_machine, queue_depth) == 208, "sim_machine.queue_depth");
+_Static_assert(offsetof(sim_machine, sample_window_ns) == 216, "sim_machine.sample_window_ns");
+_Static_assert(offsetof(sim_machine, sample_lag_ns) == 224, "sim_machine.sample_lag_ns");
+_Static_assert(offsetof(sim_machine, virtual_clock) == 232, "sim_machine.virtual_clock");
+_Static_assert(offsetof(sim_machine, switches) == 240, "sim_machine.switches");
+_Static_assert(offsetof(sim_machine, nodes) == 1776, "sim_machine.nodes");
+_Static_assert(offsetof(sim_machine, nics) == 3824, "sim_machine.nics");
+_Static_assert(offsetof(sim_machine, gpus) == 6000, "sim_machine.gpus");
 
 #endif

@@ -30,7 +30,7 @@ unsigned long long nvml_millijoules(struct nvml_call *call) {
     uint64_t more = limit_milliwatts(call->gpu) - idle;
     uint64_t busy_us = call->in->state->gpus[call->index].busy_ns / 1000u;
 
-    return idle * (sg_now() / 1000000000u) + more * busy_us / 1000000u;
+    return idle * (sg_time(call->in) / 1000000000u) + more * busy_us / 1000000u;
 }
 
 /* Memory keeps its clock; the rest is as fast as can be while anything runs. */

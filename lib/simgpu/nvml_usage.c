@@ -11,7 +11,7 @@ typedef const uint64_t samples[SG_SAMPLES];
 
 /* Decides the schedule up to now, so that the boundaries before now have their samples. */
 static void catch_up(struct nvml_call *call) {
-    sg_advance(call->in, call->index, sg_now());
+    sg_advance(call->in, call->index, sg_time(call->in));
 }
 
 /* Half of the samples kept serve the lag and half the window, so that both together are kept. */
@@ -19,7 +19,7 @@ static void catch_up(struct nvml_call *call) {
 
 /* The newest boundary that the driver tells of. */
 static uint64_t told(const struct nvml_call *call) {
-    uint64_t now = sg_now();
+    uint64_t now = sg_time(call->in);
     uint64_t lag = call->machine->sample_lag_ns;
 
     if (lag > REACH * SG_SAMPLE_NS)

@@ -148,30 +148,45 @@ static void touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
     }
 }
 
-uint64_t op_perform(const struct stream_op *op, struct device *device) {
+/* A kernel takes one multiprocessor for each block. */
+static struct sg_work kernel_work(const struct launch *launch, struct device *device) {
+    uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
+    uint32_t most = device->model->multiprocessors;
+
+    blocks = blocks < most ? blocks * launch->grid[2] : most;
+    return (struct sg_work){.ns = kernel_run(launch, device),
+                            .engine = SG_ON_MULTIPROCESSORS,
+                            .multiprocessors = blocks < most ? (uint32_t)blocks : most};
+}
+
+struct sg_work op_perform(const struct stream_op *op, struct device *device) {
+    const struct fill *fill = &op->fill;
+
     switch (op->kind) {
     case OP_KERNEL:
-        return kernel_run(&op->launch, device);
+        return kernel_work(&op->launch, device);
     case OP_COPY:
         perform_copy(&op->copy);
-        return 0;
+        break;
     case OP_FILL:
-        if (op->fill.height && op->fill.width)
-            touch(device, op->fill.to,
-                  (op->fill.height - 1) * op->fill.pitch + op->fill.width * op->fill.element);
-        perform_fill(&op->fill);
-        return 0;
+        if (fill->height && fill->width)
+            touch(device, fill->to, (fill->height - 1) * fill->pitch + fill->width * fill->element);
+        perform_fill(fill);
+        break;
     case OP_VALUES:
         perform_values(&op->values);
-        return 0;
+        break;
     case OP_FREE:
         sg_memory_lock();
         sg_free(op->memory.address);
         sg_memory_unlock();
-        return 0;
+        break;
+    case OP_RECORD:
+        return (struct sg_work){.ns = sg_driver.machine->event_ns, .engine = SG_ON_NONE};
     default:
-        return 0;
+        break;
     }
+    return (struct sg_work){0};
 }
 
 /* The parameters of a launch are read when it is given, so a launch that waits needs a copy of

@@ -117,6 +117,7 @@ static CUresult start_devices(void) {
         struct device *device = &sg_driver.devices[i];
         *device = (struct device){
             .gpu = gpus[i], .ordinal = (int)i, .model = &sg_driver.machine->gpus[gpus[i]]};
+        sg_engines_start(&device->engines, device->model->multiprocessors);
         SG_TRY(pools_start(device));
     }
     sg_driver.device_count = (int)n;

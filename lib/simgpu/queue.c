@@ -1,11 +1,11 @@
 /* The way of an operation through a stream.
  *
  * An operation is issued when everything before it in its stream has been issued: it has its effect
- * then and gives its GPU time to the channel. A process's channel works in the order of issue, so
- * dependencies between streams of one GPU hold by themselves, and nearly every operation is issued
- * where it is given. What has to wait (host functions, waits for values, waits for another GPU, and
- * everything behind these) is kept in its stream and issued by a thread that exists once the first
- * operation has had to wait.
+ * then and gets its place in the channel, which knows from the stream's tail when all that it waits
+ * for ends. So dependencies between streams of one GPU hold by themselves, and nearly every
+ * operation is issued where it is given. What has to wait (host functions, waits for values, waits
+ * for another GPU, and everything behind these) is kept in its stream and issued by a thread that
+ * exists once the first operation has had to wait.
  */
 #define _GNU_SOURCE
 #include "simgpu/queue.h"
@@ -29,16 +29,14 @@ void queue_fork_child(void) {
 
 /* Does everything but host functions; the position to wait for as of queue_spend. */
 static uint64_t issue(CUstream stream, const struct stream_op *op) {
-    uint64_t ns, before = 0;
+    struct sg_work work = op_perform(op, stream->ctx->device);
+    uint64_t before = 0;
 
     queue_follow(stream);
-    if (op->kind == OP_RECORD) {
+    if (work.ns)
+        before = queue_spend(stream, &work);
+    if (op->kind == OP_RECORD)
         event_issue(op->event, stream, op->ticket);
-    } else {
-        ns = op_perform(op, stream->ctx->device);
-        if (ns)
-            before = queue_spend(stream, ns);
-    }
     queue_announce(stream);
     return before;
 }
@@ -233,15 +231,15 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
      * own thread can tell the order of what one thread gives. */
     if (__atomic_load_n(&stream->ctx->deferred, __ATOMIC_ACQUIRE) == 0 && op->kind <= OP_FILL &&
         op->kind != OP_EMPTY) {
-        uint64_t ns = op_perform(op, device);
-        if (ns == 0) {
+        struct sg_work work = op_perform(op, device);
+        if (work.ns == 0) {
             queue_follow(stream);
             queue_announce(stream);
             return CUDA_SUCCESS;
         }
         sg_work_lock();
         queue_follow(stream);
-        before = queue_spend(stream, ns);
+        before = queue_spend(stream, &work);
         queue_announce(stream);
         sg_work_unlock();
         queue_wait(device, before);
@@ -250,7 +248,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     CUresult result = CUDA_SUCCESS;
     before = 0;
     sg_work_lock();
-    if (stream->first || collect(stream, NULL) || blocking(stream, op))
+    if ((stream->ctx->deferred && (stream->first || collect(stream, NULL))) || blocking(stream, op))
         result = defer(stream, op);
     else
         before = issue(stream, op);

@@ -20,9 +20,11 @@ struct barrier {
  * and tells them its own. */
 void queue_follow(CUstream stream);
 void queue_announce(CUstream stream);
-/* Gives GPU time to the channel. Returns the position that must be reached before the caller may
- * give more to this stream: the queue is bounded. The work lock. */
-uint64_t queue_spend(CUstream stream, uint64_t ns);
+/* Gives the channel work that follows the stream's. Returns the position that must be reached
+ * before the caller may give more to this stream: the queue is bounded. The work lock. */
+uint64_t queue_spend(CUstream stream, struct sg_work *work);
+/* Makes what ends there an entry of the stream's queue; returns the same. The work lock. */
+uint64_t queue_entry(CUstream stream, uint64_t end);
 /* Whether all values are what the operation waits for. */
 bool queue_values_hold(const struct values *values);
 /* Whether what a wait is for has been issued, and is done where another GPU does it; *left is a

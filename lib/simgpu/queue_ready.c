@@ -1,10 +1,7 @@
 /* When an operation of a stream can be issued, and when what was issued is done. */
-#define _GNU_SOURCE
 #include "simgpu/queue.h"
 
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 static uint64_t executed(const struct device *device) {
     const struct sg_channel *channel =
@@ -16,21 +13,19 @@ static uint64_t executed(const struct device *device) {
 bool queue_reached(struct device *device, uint64_t position, uint64_t *left) {
     if (position <= executed(device))
         return true;
-    return sg_reached(&sg_driver.instance, device->gpu, sg_now(), position, left) != 0;
+    return sg_reached(&sg_driver.instance, device->gpu, sg_time(&sg_driver.instance), position,
+                      left) != 0;
 }
 
-/* Sleeping is exact to about 60 us; the rest is spent looking at the clock. */
 void queue_wait(struct device *device, uint64_t position) {
-    uint64_t left;
+    struct sg_instance *in = &sg_driver.instance;
 
-    while (!queue_reached(device, position, &left)) {
-        if (left > 150000) {
-            struct timespec pause = {.tv_sec = (time_t)((left - 80000) / 1000000000u),
-                                     .tv_nsec = (long)((left - 80000) % 1000000000u)};
-            nanosleep(&pause, NULL);
-        } else {
-            sched_yield();
-        }
+    for (;;) {
+        uint64_t left;
+        uint32_t moves = sg_clock_moves(in);
+        if (queue_reached(device, position, &left))
+            return;
+        sg_clock_wait(in, left, moves);
     }
 }
 
@@ -56,18 +51,25 @@ void queue_announce(CUstream stream) {
         raise_to(&stream->ctx->blocking_tail, __atomic_load_n(&stream->tail, __ATOMIC_RELAXED));
 }
 
-uint64_t queue_spend(CUstream stream, uint64_t ns) {
+uint64_t queue_spend(CUstream stream, struct sg_work *work) {
+    struct sg_instance *in = &sg_driver.instance;
     struct device *device = stream->ctx->device;
-    uint64_t depth = sg_driver.machine->queue_depth;
-    uint64_t position = sg_submit(&sg_driver.instance, device->gpu, sg_now(), ns), before = 0;
 
-    raise_to(&stream->tail, position);
+    work->after = __atomic_load_n(&stream->tail, __ATOMIC_RELAXED);
+    uint64_t end = sg_submit(in, device->gpu, sg_time(in), &device->engines, work);
+    raise_to(&stream->tail, end);
+    return queue_entry(stream, end);
+}
+
+uint64_t queue_entry(CUstream stream, uint64_t end) {
+    uint64_t depth = sg_driver.machine->queue_depth, before;
+
     if (depth == 0)
         return 0;
     if (!stream->launches && !(stream->launches = calloc(depth, sizeof *stream->launches)))
-        return position;
+        return end;
     before = stream->launches[stream->launch_count % depth];
-    stream->launches[stream->launch_count++ % depth] = position;
+    stream->launches[stream->launch_count++ % depth] = end;
     return before;
 }
 

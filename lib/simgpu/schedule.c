@@ -5,22 +5,13 @@
  * the background: whoever wants to know decides the schedule from where it was decided last up to
  * the present, so its exactness does not depend on when any process gets a CPU.
  *
- * Work is a sum: a channel has executed so many of the nanoseconds submitted to it. The segments
- * tell its owner when a position of that sum was reached.
+ * A channel is a length of time: all its work, laid out by engines.c so that something executes at
+ * any moment of it. It passes only while the channel has the GPU. The segments tell its owner when
+ * a position was reached.
  */
-#define _GNU_SOURCE
 #include "simgpu/state.h"
 
-#include <time.h>
-
 #define CHECK_ALIVE_NS 2000000u
-
-uint64_t sg_now(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static bool runnable(const struct sg_gpu *g, uint32_t client) {
     return g->runnable[client / 64] >> (client % 64) & 1;
@@ -136,7 +127,7 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     }
 }
 
-static void advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
+void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
     if (now > g->clock)
@@ -147,37 +138,42 @@ static void advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
 
 void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     sg_schedule_lock(in, gpu);
-    advance(in, gpu, now);
+    sg_advance_locked(in, gpu, now);
     sg_schedule_unlock(in, gpu);
 }
 
-uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns) {
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
+                   const struct sg_work *work) {
     struct sg_channel *channel = sg_channel(in, in->id, gpu);
-    uint64_t position;
 
     sg_schedule_lock(in, gpu);
-    advance(in, gpu, now);
-    position = channel->submitted += work_ns;
-    if (position > channel->executed)
+    sg_advance_locked(in, gpu, now);
+    uint64_t end = sg_place(engines, channel->executed, work);
+    if (end > channel->submitted)
+        channel->submitted = end;
+    if (end > channel->executed)
         set_runnable(&in->state->gpus[gpu], in->id, true);
     sg_schedule_unlock(in, gpu);
-    return position;
+    return end;
 }
 
 /* When the position was passed; positions older than the oldest segment count as reached with it.
  */
 static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
-    uint64_t count = channel->segment_count;
-    uint64_t kept = least(count, SG_SEGMENTS);
-    uint64_t moment = 1;
+    uint64_t end = channel->segment_count, begin = end - least(end, SG_SEGMENTS);
 
-    for (uint64_t i = 0; i < kept; i++) {
-        const struct sg_segment *s = &channel->segments[(count - 1 - i) % SG_SEGMENTS];
-        moment = s->wall;
-        if (position > s->done)
-            return s->wall + least(position - s->done, s->length);
+    if (begin == end || position == 0)
+        return 1;
+    /* The last segment that began before the position. */
+    while (end - begin > 1) {
+        uint64_t middle = begin + (end - begin) / 2;
+        if (channel->segments[middle % SG_SEGMENTS].done < position)
+            begin = middle;
+        else
+            end = middle;
     }
-    return moment;
+    const struct sg_segment *s = &channel->segments[begin % SG_SEGMENTS];
+    return position > s->done ? s->wall + least(position - s->done, s->length) : s->wall;
 }
 
 uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
@@ -186,7 +182,7 @@ uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t
     uint64_t moment = 0;
 
     sg_schedule_lock(in, gpu);
-    advance(in, gpu, now);
+    sg_advance_locked(in, gpu, now);
     if (channel->executed >= position)
         moment = look_up(channel, position);
     else

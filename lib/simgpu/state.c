@@ -54,7 +54,7 @@ static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
         gpu->block_count = (uint32_t)((gpu->total_bytes - gpu->reserved_bytes) / SG_BLOCK_BYTES);
         gpu->free_blocks = gpu->block_count;
         gpu->blocks_offset = at;
-        gpu->clock = sg_now();
+        gpu->clock = spec->virtual_clock ? 0 : sg_now();
         at += page_up(gpu->block_count * sizeof(sg_block));
     }
     st->channels_offset = at;
@@ -78,6 +78,7 @@ static int check_spec(const struct sg_create *spec) {
 static void fill(struct sg_state *st, const struct sg_create *spec) {
     st->layout = SG_LAYOUT;
     st->gpu_count = spec->gpu_count;
+    st->is_virtual = spec->virtual_clock;
     st->slice_ns = spec->slice_ns ? spec->slice_ns : 1024000;
     st->machine_bytes = spec->machine_bytes;
     if (spec->machine_bytes)
@@ -226,6 +227,14 @@ static void claim(struct sg_instance *in, const char *tag) {
                       __ATOMIC_RELEASE);
 }
 
+/* The client's channels become real pages: a full file system shows here, not as SIGBUS. */
+static int back_channels(struct sg_instance *in) {
+    uint64_t bytes = sizeof(struct sg_channel) * in->state->gpu_count;
+
+    return -posix_fallocate(in->fd, (off_t)(in->state->channels_offset + in->id * bytes),
+                            (off_t)bytes);
+}
+
 static void reset_threads(struct sg_instance *in) {
     pthread_mutex_init(&in->state_threads, NULL);
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
@@ -242,7 +251,8 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
     if (in->fd < 0)
         return in->fd;
     int result = map(in);
-    if (!result && (result = take_identity(in, as_client)) != 0)
+    if (!result && ((result = take_identity(in, as_client)) != 0 ||
+                    (as_client && (result = back_channels(in)) != 0)))
         munmap(in->state, in->mapped);
     if (result) {
         close(in->fd);

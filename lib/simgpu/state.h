@@ -12,7 +12,8 @@
  *    state lock before a GPU's schedule lock; neither is held while a system call may sleep.
  *
  * All functions return 0 or a negative errno unless they say otherwise. Bytes are bytes, times are
- * nanoseconds of CLOCK_MONOTONIC, sizes of device memory are multiples of SG_BLOCK_BYTES.
+ * nanoseconds of the instance's clock (sg_time), sizes of device memory are multiples of
+ * SG_BLOCK_BYTES.
  */
 #ifndef SIMGPU_STATE_H
 #define SIMGPU_STATE_H
@@ -22,9 +23,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "simgpu/engines.h"
+
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 1u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 2u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
 #define SG_CLIENTS_MAX 1024u  /* processes with device state */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
@@ -39,7 +42,7 @@
 #define SG_MACHINE_BYTES (256u << 10)
 #define SG_BLOCK_BYTES (2ull << 20)
 #define SG_LOCK_BASE (1ll << 40)
-#define SG_SEGMENTS 1024u /* pieces of a channel's past that its owner can still look up */
+#define SG_SEGMENTS 4096u /* pieces of a channel's past that its owner can still look up */
 #define SG_SAMPLES 64u    /* utilisation samples kept, about 10 s */
 #define SG_SAMPLE_NS                                                                               \
     166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
@@ -85,10 +88,11 @@ struct sg_segment {
     uint64_t length; /* how long it was, which is also how much work was done */
 };
 
-/* A process's work on one GPU. */
+/* A process's work on one GPU: a position is how long the process has executed by then, at least
+ * one thing at any moment of it. */
 struct sg_channel {
-    uint64_t submitted; /* work ever given, ns of GPU time */
-    uint64_t executed;  /* work ever done: the process's true GPU time */
+    uint64_t submitted; /* the position at which all work given so far ends */
+    uint64_t executed;  /* the position reached: the process's true GPU time */
     uint64_t slice_ns;  /* time slice; 0 takes the machine's */
     uint64_t segment_count;
     uint64_t samples[SG_SAMPLES]; /* executed at sample boundary k, at index k % SG_SAMPLES */
@@ -189,6 +193,9 @@ struct sg_state {
     uint32_t gpu_count;
     uint64_t file_bytes;
     uint64_t slice_ns; /* default time slice */
+    uint64_t time;     /* of a virtual clock */
+    uint32_t is_virtual;
+    uint32_t moves; /* counts the moves of a virtual clock; those who wait for one sleep on it */
     uint64_t key_seed;
     struct sg_lock lock;
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
@@ -227,6 +234,7 @@ struct sg_create {
     uint32_t gpu_count;
     struct sg_create_gpu gpus[SG_GPUS_MAX];
     uint64_t slice_ns; /* 0 takes 1024 us, the default of Volta and later */
+    bool virtual_clock;
     const void *machine;
     size_t machine_bytes;
 };
@@ -236,7 +244,8 @@ struct sg_create {
  */
 int sg_state_create(const char *dir, const struct sg_create *spec);
 /* Maps dir/state and takes an identity: a client slot (as_client) or a visitor's number.
- * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free. */
+ * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free,
+ * -ENOSPC no room for what a client needs. */
 int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client);
 /* Gives up everything that this opening holds, as its death would. */
 void sg_close(struct sg_instance *in);
@@ -325,16 +334,31 @@ int sg_export(struct sg_instance *in, uint32_t object);
 int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key);
 bool sg_export_open(struct sg_instance *in, uint32_t object);
 
-/* schedule.c: the simulated GPU's time. */
-/* The clock of the machine. */
+/* clock.c */
+/* CLOCK_MONOTONIC. */
 uint64_t sg_now(void);
+/* The instance's clock: CLOCK_MONOTONIC, or the virtual one. */
+uint64_t sg_time(const struct sg_instance *in);
+/* Moves a virtual clock on. */
+void sg_clock_move(struct sg_instance *in, uint64_t ns);
+/* For waiting: what to give to sg_clock_wait, read before looking whether to wait. */
+uint32_t sg_clock_moves(const struct sg_instance *in);
+/* Sleeps until about `ns` of the instance's time have passed; on a virtual clock until the next
+ * move after `moves` was read. */
+void sg_clock_wait(const struct sg_instance *in, uint64_t ns, uint32_t moves);
+
+/* schedule.c: the simulated GPU's time. `now` is the instance's time. */
 /* Decides the schedule of a GPU up to now. */
 void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
-/* Gives the caller's channel work that can run from `now` on; returns the position at which the
- * work ends: the work is done when the channel's executed reaches it. */
-uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t work_ns);
+/* The same with the schedule lock held. */
+void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now);
+/* Gives the caller's channel work that can run from `now` on, on engines that only this channel's
+ * work goes to; returns the position at which it ends: it is done when the channel's executed
+ * reaches that. */
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
+                   const struct sg_work *work);
 /* Decides up to `now` and returns the moment at which the caller's channel reached the position; 0
- * when it has not, and then *left is the work still before it. */
+ * when it has not, and then *left is the least time until it does. */
 uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
                     uint64_t *left);
 

@@ -34,7 +34,6 @@ struct mark {
     uint64_t ticket; /* the record's place in that stream */
     struct device *device;
     uint64_t position;
-    uint64_t given;  /* when it was issued: it cannot be reached before */
     uint64_t moment; /* when it was reached; 0 while that is not known */
     bool issued;
     uint32_t shared; /* number + 1 of an event that other processes know; then also: */
@@ -126,7 +125,8 @@ struct stream_op {
 /* op.c: what an operation does to memory, and what it costs. */
 /* Whether its arguments are right; `later` when it becomes part of a graph. */
 CUresult op_check(const struct stream_op *op, bool later);
-uint64_t op_perform(const struct stream_op *op, struct device *device); /* returns GPU ns */
+/* Has the operation's effect, and returns what it takes of the GPU. */
+struct sg_work op_perform(const struct stream_op *op, struct device *device);
 struct stream_op *op_keep(const struct stream_op *op); /* a copy that owns its arguments */
 void op_drop(struct stream_op *op);
 

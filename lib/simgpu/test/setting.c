@@ -36,6 +36,8 @@ static void describe_gpu(sim_gpu *gpu, uint32_t i) {
     gpu->reserved_bytes = GPU_RESERVED;
     gpu->context_bytes = 4 * MIB;
     gpu->bar1_bytes = 64 * MIB;
+    gpu->host_rate = 25000000000u;
+    gpu->memory_rate = 2000000000000u;
     gpu->multiprocessors = 10;
     gpu->compute_major = 8;
     gpu->brand = 14;
@@ -68,6 +70,7 @@ void setting_describe(sim_machine *machine) {
     machine->node_count = 2;
     machine->slice_ns = 1000000;
     machine->queue_depth = 1024;
+    machine->event_ns = 500;
     machine->sample_window_ns = SG_SAMPLE_NS;
     machine->nodes[0].cpus[0] = 0x0f;
     machine->nodes[1].cpus[0] = 0xf0;
@@ -93,6 +96,7 @@ static void remove_directory(void) {
 const char *setting_make(const sim_machine *machine) {
     struct sg_create spec = {.gpu_count = machine->gpu_count,
                              .slice_ns = machine->slice_ns,
+                             .virtual_clock = machine->virtual_clock != 0,
                              .machine = machine,
                              .machine_bytes = sizeof *machine};
 
@@ -111,6 +115,16 @@ const char *setting_make(const sim_machine *machine) {
     return directory;
 }
 
+uint64_t setting_submit(struct sg_instance *in, uint32_t gpu, uint64_t work_ns) {
+    static struct sg_engines engines[SG_GPUS_MAX];
+
+    if (!engines[gpu].multiprocessors)
+        sg_engines_start(&engines[gpu], 1);
+    return sg_submit(
+        in, gpu, sg_time(in), &engines[gpu],
+        &(struct sg_work){.ns = work_ns, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 1});
+}
+
 /* The process itself: says that it is ready, then computes until it is killed. */
 _Noreturn static void live(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns,
                            int ready) {
@@ -124,7 +138,7 @@ _Noreturn static void live(const char *tag, uint32_t gpu, uint32_t blocks, uint6
     CHECK_EQUAL(sg_blocks_take(&in, gpu, SG_LINEAR, blocks, numbers), 0);
     sg_state_unlock(&in);
     if (work_ns)
-        sg_submit(&in, gpu, sg_now(), work_ns);
+        setting_submit(&in, gpu, work_ns);
     CHECK_EQUAL(write(ready, "r", 1), 1);
     for (;;)
         pause();

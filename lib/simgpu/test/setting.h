@@ -26,6 +26,8 @@ void setting_remove(const char *instance);
 /* A process of tenant `tag` with a context and `blocks` blocks on a GPU, and so much GPU time to
  * compute. It is there when the function returns and stays until it is ended. */
 pid_t setting_process(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns);
+/* Gives this process's channel so much work, which follows what it was given before. */
+uint64_t setting_submit(struct sg_instance *in, uint32_t gpu, uint64_t work_ns);
 /* Kills it as SIGKILL does and waits until it is gone. */
 void setting_kill(pid_t process);
 
