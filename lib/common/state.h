@@ -34,14 +34,20 @@ typedef struct dv_claim {
     uint64_t retry; /* CLOCK_MONOTONIC ns before which no other attempt is made */
 } dv_claim;
 
+/* A neighbour's pulse page, read through a descriptor that may be closed behind our back. */
+typedef struct dv_beat {
+    int file; /* + 1; 0 without one */
+    uint64_t inode, filesystem;
+    uint64_t retry; /* CLOCK_MONOTONIC ns before which it is not opened again */
+} dv_beat;
+
 /* What was last seen of the neighbours' pulses on one GPU. */
 typedef struct dv_beats {
-    uint64_t seen;    /* CLOCK_MONOTONIC ns of that look; atomic */
+    uint64_t seen;    /* CLOCK_MONOTONIC ns of that look, 0 before the first; atomic */
     uint64_t until;   /* its result; atomic */
-    uint32_t looking; /* set by the thread that looks */
-    uint32_t changes; /* value of budget.pulse_changes for which these are mapped, */
-    bool mapped;      /* if any */
-    const void *page[DV_PAGE_PULSES];
+    uint32_t changes; /* value of budget.pulse_changes at that look; atomic */
+    uint32_t looking; /* set by the one thread that looks; what follows is that thread's */
+    dv_beat page[DV_PAGE_PULSES];
 } dv_beats;
 
 struct dv_share {
