@@ -12,38 +12,83 @@ static const char usage[] =
     "       simgpuctl inject DIR GPU CALL RESULT DELAY_US COUNT\n"
     "                                         make calls of that name fail or slow\n"
     "       simgpuctl clear DIR GPU           end all injections on a GPU\n"
+    "       simgpuctl oracle DIR [--watch TIME]\n"
+    "                                         print GPU time so far, a line for each GPU\n"
+    "       simgpuctl segments DIR PID        print when a process had its GPUs\n"
+    "       simgpuctl slice DIR PID|TENANT TIME\n"
+    "                                         set a time slice; 0 is the machine's own\n"
+    "       simgpuctl clock DIR +TIME         move a virtual clock on\n"
+    "TIME is a number and ns, us, ms or s.\n"
     "`divvy simgpu` is the command for people.\n";
+
+_Noreturn static void refuse(const char *text, const char *what) {
+    fprintf(stderr, "simgpuctl: %s is not %s\n%s", text, what, usage);
+    exit(2);
+}
 
 /* Reads a whole number up to most; ends the program with the usage when it is none. */
 static uint64_t number(const char *text, uint64_t most) {
+    char *end, what[64];
+
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno == 0 && *end == '\0' && *text >= '0' && *text <= '9' && value <= most)
+        return value;
+    snprintf(what, sizeof what, "a number up to %llu", (unsigned long long)most);
+    refuse(text, what);
+}
+
+/* Reads an amount of time, in nanoseconds. */
+static uint64_t duration(const char *text) {
+    static const struct {
+        const char *name;
+        uint64_t ns;
+    } units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}};
     char *end;
 
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || *end != '\0' || *text < '0' || *text > '9' || value > most) {
-        fprintf(stderr, "simgpuctl: %s is not a number up to %llu\n%s", text,
-                (unsigned long long)most, usage);
-        exit(2);
-    }
-    return value;
+    if (value == 0 && end > text && *end == '\0')
+        return 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (errno == 0 && *text >= '0' && *text <= '9' && strcmp(end, units[i].name) == 0 &&
+            value <= INT64_MAX / units[i].ns)
+            return value * units[i].ns;
+    refuse(text, "a time such as 5ms");
+}
+
+static int inject(char **argv) {
+    struct ctl_injection what = {
+        .call = argv[4],
+        .result = (uint32_t)number(argv[5], UINT32_MAX),
+        .delay_us = (uint32_t)number(argv[6], UINT32_MAX),
+        .count = number(argv[7], UINT64_MAX - 1),
+    };
+
+    return ctl_inject(argv[2], (uint32_t)number(argv[3], SG_GPUS_MAX - 1), &what);
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "create") == 0)
-        return ctl_create(argv[2]);
-    if (argc == 3 && strcmp(argv[1], "report") == 0)
-        return ctl_report(argv[2]);
-    if (argc == 4 && strcmp(argv[1], "clear") == 0)
-        return ctl_clear(argv[2], (uint32_t)number(argv[3], SG_GPUS_MAX - 1));
-    if (argc == 8 && strcmp(argv[1], "inject") == 0) {
-        struct ctl_injection what = {
-            .call = argv[4],
-            .result = (uint32_t)number(argv[5], UINT32_MAX),
-            .delay_us = (uint32_t)number(argv[6], UINT32_MAX),
-            .count = number(argv[7], UINT64_MAX - 1),
-        };
-        return ctl_inject(argv[2], (uint32_t)number(argv[3], SG_GPUS_MAX - 1), &what);
-    }
+    const char *command = argc >= 3 ? argv[1] : "", *dir = argc >= 3 ? argv[2] : NULL;
+
+    if (argc == 3 && strcmp(command, "create") == 0)
+        return ctl_create(dir);
+    if (argc == 3 && strcmp(command, "report") == 0)
+        return ctl_report(dir);
+    if (argc == 4 && strcmp(command, "clear") == 0)
+        return ctl_clear(dir, (uint32_t)number(argv[3], SG_GPUS_MAX - 1));
+    if (argc == 8 && strcmp(command, "inject") == 0)
+        return inject(argv);
+    if (argc == 3 && strcmp(command, "oracle") == 0)
+        return ctl_oracle(dir, 0);
+    if (argc == 5 && strcmp(command, "oracle") == 0 && strcmp(argv[3], "--watch") == 0)
+        return ctl_oracle(dir, duration(argv[4]));
+    if (argc == 4 && strcmp(command, "segments") == 0)
+        return ctl_segments(dir, (int32_t)number(argv[3], INT32_MAX));
+    if (argc == 5 && strcmp(command, "slice") == 0)
+        return ctl_slice(dir, argv[3], duration(argv[4]));
+    if (argc == 4 && strcmp(command, "clock") == 0 && argv[3][0] == '+')
+        return ctl_clock(dir, duration(argv[3] + 1));
     fputs(usage, stderr);
     return 2;
 }

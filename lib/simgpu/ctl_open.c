@@ -50,3 +50,19 @@ const sim_machine *ctl_machine(const struct sg_instance *in) {
     ctl_fail(in->dir, -ESTALE);
     return NULL;
 }
+
+/* Names come from processes: quotes, backslashes and control bytes are escaped, and bytes that are
+ * no ASCII are written as Latin-1, which keeps the JSON valid. */
+void ctl_print_string(FILE *out, const char *text, size_t size) {
+    fputc('"', out);
+    for (size_t i = 0; i < size && text[i]; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20 || c > 0x7e)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}

@@ -17,22 +17,6 @@ static const char *const categories[SG_CATEGORIES] = {
     [SG_ARRAY] = "array",     [SG_MANAGED] = "managed", [SG_GRAPH] = "graph",
 };
 
-/* Names come from processes: quotes, backslashes and control bytes are escaped, and bytes that are
- * no ASCII are written as Latin-1, which keeps the JSON valid. */
-static void print_string(FILE *out, const char *text, size_t size) {
-    fputc('"', out);
-    for (size_t i = 0; i < size && text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20 || c > 0x7e)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}
-
 static void print_uuid(FILE *out, const uint8_t uuid[16]) {
     fputs("\"GPU-", out);
     for (int i = 0; i < 16; i++)
@@ -49,7 +33,7 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
         fprintf(out, "%s\n  {\"index\": %u, \"uuid\": ", i ? "," : "", i);
         print_uuid(out, model->uuid);
         fputs(", \"name\": ", out);
-        print_string(out, model->name, sizeof model->name);
+        ctl_print_string(out, model->name, sizeof model->name);
         fprintf(out, ", \"pci\": \"%08x:%02x:%02x.%x\", ", model->pci.domain, model->pci.bus,
                 model->pci.device, model->pci.function);
         fprintf(out, "\"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, ",
@@ -84,9 +68,9 @@ static void print_processes(FILE *out, struct sg_instance *in) {
         bool first_gpu = true;
 
         fprintf(out, "%s\n  {\"pid\": %d, \"tenant\": ", first ? "" : ",", client->pid);
-        print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
+        ctl_print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
         fputs(", \"command\": ", out);
-        print_string(out, client->comm, sizeof client->comm);
+        ctl_print_string(out, client->comm, sizeof client->comm);
         fputs(", \"gpus\": [", out);
         for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
             if (print_process_gpu(out, in, i, gpu, first_gpu))
@@ -113,7 +97,7 @@ static void print_tenants(FILE *out, struct sg_instance *in) {
         if (i > 0 && tag->name[0] == '\0')
             continue;
         fprintf(out, "%s\n  {\"tenant\": ", i ? "," : "");
-        print_string(out, tag->name, sizeof tag->name);
+        ctl_print_string(out, tag->name, sizeof tag->name);
         fputs(", \"gpus\": [", out);
         for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
             fprintf(out, "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"gpuNs\": %llu}",
@@ -133,9 +117,9 @@ static unsigned visitors(const struct sg_instance *in) {
 
 static void print_report(FILE *out, struct sg_instance *in, const sim_machine *machine) {
     fputs("{\"machine\": ", out);
-    print_string(out, machine->name, sizeof machine->name);
+    ctl_print_string(out, machine->name, sizeof machine->name);
     fputs(", \"driver\": ", out);
-    print_string(out, machine->driver_version, sizeof machine->driver_version);
+    ctl_print_string(out, machine->driver_version, sizeof machine->driver_version);
     fprintf(out, ", \"cuda\": %u,\n \"gpus\": [", machine->cuda_version);
     print_gpus(out, in, machine);
     fputs("],\n \"processes\": [", out);

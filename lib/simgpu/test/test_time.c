@@ -33,8 +33,7 @@ static uint64_t executed(const struct sg_instance *client) {
 
 static void neighbour_computes(uint64_t ns) {
     sg_submit(&neighbour, 0, sg_time(in), &neighbours_engines,
-              &(struct sg_work){
-                  .ns = ns, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 1});
+              &(struct sg_work){.ns = ns, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 1});
 }
 
 /* Everybody has done all; the next check begins at a round time. */
