@@ -35,10 +35,10 @@ type Terms struct {
 
 // Report is what is known of a share since the last decision.
 type Report struct {
-	Own     uint64 // its GPU time that Replay finished, ns
-	Charged uint64 // growth of its bucket.charged, ns: comes at once where Own lags behind long work
-	Wanted  bool   // a launch waited for its bucket or for its depth: bucket.wanted moved
-	Active  bool   // it has work on the GPU or gave some: launches moved, a worker is open, or Own is not 0
+	Own    uint64 // its GPU time that Replay finished (Usage.Own), ns
+	Busy   uint64 // real time that this work took, its neighbours' slices included (Usage.Busy)
+	Wanted bool   // a launch waits, or waited, for its bucket or its depth: bucket.wanted moved
+	Active bool   // it has work on the GPU or gave some: launches moved, a worker is open, or Own is not 0
 }
 
 // Share is one share of a GPU. Key tells it from the others and stays the same from one decision to the next.

@@ -1,0 +1,229 @@
+package arbiter
+
+// Interval is a stretch in which a process had measured work on the GPU without a gap; Charged is what its bucket
+// was charged for it.
+type Interval struct{ Begin, End, Charged uint64 }
+
+// Work is what one process tells of its work on the GPU: the view of its worker record as it was read.
+type Work struct {
+	Key       string     // process: tenant, worker number and owner together, so that a new owner is a new key
+	Share     string     // Key of its Share
+	Count     uint32     // intervals ever written, modulo 2^32; the number of the last of Intervals
+	Intervals []Interval // the newest, oldest first
+	OpenSince uint64     // since when there is work that no interval tells yet; 0 without any
+	OpenUntil uint64     // when that is expected to end
+	// Unmeasured is the GPU time ever charged for work that no interval covers.
+	Unmeasured uint64
+}
+
+// Usage is work that Replay finished since the last Advance: the share's correction grows by Charged - Own.
+type Usage struct {
+	Own, Charged uint64
+	Busy         uint64 // real time that the intervals took
+	Fault        Fault  // what was wrong with the share's words, 0 for nothing
+}
+
+// Fault is a set of things that no honest process writes.
+type Fault uint8
+
+// The faults.
+const (
+	FaultBackwards Fault = 1 << iota // an interval ends before it begins or before an earlier one ended
+	FaultFuture                      // an interval ends, or open work began, later than now
+	FaultExcess                      // more work was told than time has passed
+)
+
+const (
+	// sliceDefault is the time slice of NVIDIA's driver for a channel group that asks for none: 1024 us, as the
+	// kernel module's source has it (open-gpu-kernel-modules, kernel_fifo, default runlist timeslice).
+	sliceDefault = 1_024_000
+
+	// lagMost is how far the replay may stay behind the present for the sake of work that is not told yet. Work that
+	// takes longer is counted as running as far as the replay has come.
+	lagMost = 500 * ms
+	// lagLeast is what a process may delay the replay that lately made it wait for nothing.
+	lagLeast = 10 * ms
+	// openSlack is how late work may be told after it was expected to end: a process that has lost its processor
+	// tells it when it runs again.
+	openSlack = 50 * ms
+	// futureSlack is how far beyond now an interval may end: now is taken before the pages are read.
+	futureSlack = 100 * ms
+	// seam is the longest gap between two intervals of a process that is not one to the GPU: the commands between
+	// its last event and its next one. Had the process had no work, a neighbour with work would have had a slice.
+	seam = 50_000
+	// overlapSlack is by how much two intervals of a process may overlap: events are placed on the clock with errors
+	// of this order.
+	overlapSlack = 1 * ms
+	// pendingMost is how many intervals of one process are kept. A state page has room for 16.
+	pendingMost = 64
+	// chargedMost bounds what is believed to have been charged for one interval, so that sums cannot overflow.
+	chargedMost = 3_600_000 * ms
+)
+
+// Replay finds each share's own GPU time. Its zero value is ready.
+//
+// A GPU gives the processes that have work slices in turn, so the time between two events of one process may include
+// its neighbours' slices. But an event is a command of the process itself: at the moment of its stamp the process
+// runs. Replay therefore plays the slices again, from stamp to stamp: at each begin and end the process that
+// wrote it has the GPU, between them all that are inside an interval take slices in turn. Of long intervals that
+// overlap n - 1 others a process is found to have the n-th part; a kernel of 20 us inside a neighbour's interval is
+// wholly its own, and not its neighbour's.
+//
+// What is not told yet may change the past, so the replay stops where some process has work under way and goes on when
+// that is told, at the latest lagMost behind the present. State and time are bounded whatever the processes write:
+// nobody's words can make another's own time longer than its intervals, nor delay it by more than lagMost.
+type Replay struct {
+	// Slice is the time slice that runnable processes take in turn, ns; 0 stands for 1,024,000, the default of
+	// NVIDIA's driver.
+	Slice uint64
+
+	clock     uint64 // played up to here
+	read      uint64 // now of the last Advance
+	processes map[string]*process
+	phantoms  map[string]*process // by share, see Assume
+	turns     turns
+	rounds    []round
+	usage     map[string]Usage
+}
+
+// process is one process on the GPU as far as it was told.
+type process struct {
+	share   string
+	phantom bool
+	read    uint64 // the last Advance that had it
+
+	count      uint32
+	unmeasured uint64
+	pending    []Interval // not played to their ends yet, in order
+	ended      uint64     // end of the last interval that was accepted
+	openSince  uint64
+	openUntil  uint64
+	patience   uint64 // how far this process may hold the replay back
+
+	inside  bool    // the replay's clock is inside pending[0], or inside open work
+	own     float64 // its time since then
+	outside uint64  // when it last left an interval
+	left    uint64  // and what was left of its slice then
+}
+
+// round is the time between two calls of Advance and the unmeasured work that was told in it.
+type round struct {
+	from, to uint64
+	hidden   map[*process]float64 // as part of the round
+	total    float64
+}
+
+// Assume takes a share to have work on the GPU at every moment, whatever its processes say: for a share that uses
+// more by the driver's figures than it says. Own time of others is then counted beside it, and its own is what such
+// a process gets.
+func (r *Replay) Assume(share string, busy bool) {
+	p := r.phantoms[share]
+	switch {
+	case busy && p == nil:
+		if r.phantoms == nil {
+			r.phantoms = map[string]*process{}
+		}
+		p = &process{share: share, phantom: true, inside: true}
+		r.phantoms[share] = p
+		r.turns.join(p)
+	case !busy && p != nil:
+		r.turns.leave(p)
+		delete(r.phantoms, share)
+	}
+}
+
+// Advance takes the processes' words as read at now, just before the first of them was read, and returns by share
+// the work that can be told for certain. A share with nothing new has no entry.
+func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
+	r.usage = map[string]Usage{}
+	r.turns.slice = r.Slice
+	if r.turns.slice == 0 {
+		r.turns.slice = sliceDefault
+	}
+	r.turns.slice = max(r.turns.slice, 1000)
+	if r.processes == nil {
+		r.processes = map[string]*process{}
+		r.clock, r.read = now, now
+		for i := range works {
+			r.processes[works[i].Key] = newProcess(&works[i], now)
+		}
+		return r.usage
+	}
+	now = max(now, r.read)
+	hidden := r.take(now, works)
+	if now > r.read {
+		r.rounds = append(r.rounds, newRound(r.read, now, hidden))
+	}
+	r.read = now
+	r.play(r.horizon(now))
+	r.settlePhantoms()
+	return r.usage
+}
+
+// horizon is up to where all is told that will be.
+func (r *Replay) horizon(now uint64) uint64 {
+	open := uint64(1)
+	for _, p := range r.processes {
+		if p.openSince != 0 {
+			open++
+		}
+	}
+	horizon := now
+	for _, p := range r.processes {
+		if _, assumed := r.phantoms[p.share]; assumed || p.openSince == 0 || p.openSince >= now {
+			continue
+		}
+		expected := min(max(p.openUntil, p.openSince)-p.openSince, lagMost)
+		if waits := now - p.openSince; waits <= min(p.patience, openSlack+open*expected) {
+			horizon = min(horizon, p.openSince)
+			continue
+		}
+		// It is not waited for any longer, and less the next time. As long as it is expected to run it is counted as
+		// running.
+		p.patience = max(p.patience/2, lagLeast)
+		horizon = min(horizon, now-min(now, p.patience))
+		if runs := now-p.openSince <= openSlack+open*expected; runs && !p.inside && len(p.pending) == 0 {
+			r.enterOpen(p)
+		} else if !runs {
+			r.closeOpen(p)
+		}
+	}
+	return max(horizon, r.clock)
+}
+
+// enterOpen lets a process take its turns although the end of its work is not told.
+func (r *Replay) enterOpen(p *process) {
+	p.inside, p.own = true, 0
+	r.turns.join(p)
+}
+
+func (r *Replay) credit(p *process, own, charged, busy uint64) {
+	u := r.usage[p.share]
+	u.Own += own
+	u.Charged += charged
+	u.Busy += busy
+	r.usage[p.share] = u
+}
+
+func (r *Replay) fault(share string, f Fault) {
+	u := r.usage[share]
+	u.Fault |= f
+	r.usage[share] = u
+}
+
+func (r *Replay) settlePhantoms() {
+	for _, p := range r.phantoms {
+		own := uint64(p.own)
+		p.own -= float64(own)
+		r.credit(p, own, 0, own)
+	}
+}
+
+func newRound(from, to uint64, hidden map[*process]float64) round {
+	one := round{from: from, to: to, hidden: hidden}
+	for p, amount := range hidden {
+		hidden[p] = amount / float64(to-from)
+		one.total += hidden[p]
+	}
+	return one
+}

@@ -1,0 +1,115 @@
+package arbiter
+
+import "slices"
+
+// turns are the slices that runnable processes take: the first of queue has the GPU.
+type turns struct {
+	slice uint64
+	queue []*process
+	left  uint64 // of the slice of the first
+	// before is who had the slice before the present one, if that ended by itself.
+	before *process
+}
+
+// run lets the processes take turns for a while; gain is told of each piece.
+func (t *turns) run(span uint64, gain func(p *process, time uint64)) {
+	n := uint64(len(t.queue))
+	switch n {
+	case 0:
+		return
+	case 1:
+		// Alone it runs on. Who comes next begins with a stamp of its own.
+		gain(t.queue[0], span)
+		return
+	}
+	if whole := span / (n * t.slice); whole > 0 {
+		for _, p := range t.queue {
+			gain(p, whole*t.slice)
+		}
+		span -= whole * n * t.slice
+	}
+	for span > 0 {
+		piece := min(span, t.left)
+		gain(t.queue[0], piece)
+		span -= piece
+		t.left -= piece
+		if t.left == 0 {
+			t.rotate()
+		}
+	}
+}
+
+func (t *turns) rotate() {
+	t.before = t.queue[0]
+	copy(t.queue, t.queue[1:])
+	t.queue[len(t.queue)-1] = t.before
+	t.left = t.slice
+}
+
+// begin gives the GPU to a process at the stamp of its first command. Who had it has ended its slice: nothing else
+// takes the GPU away.
+func (t *turns) begin(p *process) {
+	if len(t.queue) > 0 {
+		t.rotate()
+	}
+	t.before = nil
+	t.queue = slices.Insert(t.queue, 0, p)
+	t.left = t.slice
+}
+
+// resume gives the GPU back to a process that never left it, with what was left of its slice.
+func (t *turns) resume(p *process, left uint64) {
+	t.before = nil
+	t.queue = slices.Insert(t.queue, 0, p)
+	t.left = min(max(left, 1), t.slice)
+}
+
+// join adds a process of which only is known that it has work.
+func (t *turns) join(p *process) {
+	if len(t.queue) == 0 {
+		t.left = t.slice
+	}
+	t.queue = append(t.queue, p)
+}
+
+// end takes the GPU from a process at the stamp of its last command and returns what was left of its slice. If the
+// replay was in another's slice, slices began a little earlier or later than it thought: what the other had of its
+// slice is given to the process if that is little, else the other's slice is taken to have ended.
+func (t *turns) end(p *process) (left uint64) {
+	if len(t.queue) == 0 {
+		return 0
+	}
+	first := t.queue[0]
+	if first == p {
+		left = t.left
+		t.leave(p)
+		return left
+	}
+	had := t.slice - min(t.left, t.slice)
+	if t.before == p && had < t.slice/2 {
+		moved := min(float64(had), first.own)
+		first.own -= moved
+		p.own += moved
+		t.left = t.slice
+		t.leave(p)
+		return 0
+	}
+	t.rotate()
+	t.leave(p)
+	return t.slice
+}
+
+// leave removes a process. If it had the GPU, the next one begins a slice.
+func (t *turns) leave(p *process) {
+	at := slices.Index(t.queue, p)
+	if at < 0 {
+		return
+	}
+	t.queue = slices.Delete(t.queue, at, at+1)
+	if at == 0 {
+		t.left = t.slice
+	}
+	if t.before == p {
+		t.before = nil
+	}
+}
