@@ -26,10 +26,11 @@ C_TESTS :=
 
 PREFIX ?= /usr/local
 OPENB ?= testdata/openb
+ONLY ?=
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate lint test test-c test-go test-deps fuzz \
-	bench bench-mem bench-place gpu-test measurements FORCE
+	bench bench-mem bench-place bench-time gpu-test measurements FORCE
 
 include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
 
@@ -64,11 +65,13 @@ fuzz: ## each fuzz target for a moment
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
 	hack/test-deps.sh
 
-bench: bench-mem bench-place measurements ## measure everything and write docs/measurements
+bench: bench-mem bench-place bench-time measurements ## measure everything and write docs/measurements
 bench-mem: build $(B)/test/common/crash ## memory: limits, overhead, reclaim, crashes
 	$(GO) run ./test/bench/mem -build $(B)
 bench-place: ## allocator: packing of public traces (OPENB=their folder), decisions per second
 	$(GO) run ./test/bench/place -data $(OPENB)
+bench-time: build ## compute: caps, weights, classes and what they cost (ONLY=time.pair for a part)
+	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json
 	$(GO) run ./test/bench/table docs/measurements
 

@@ -54,10 +54,12 @@ static CUresult phase(struct load *load, uint64_t now) {
     if (load->turn == 0 || now < load->turn)
         return CUDA_SUCCESS;
     CUresult result = finish(load);
-    tell(load, "pause", now_ns());
-    sleep_until(load->turn + pause_ns);
-    load->turn += pause_ns + load->options->work_ms * 1000000u;
-    tell(load, "work", now_ns());
+    now = now_ns();
+    tell(load, "pause", now);
+    sleep_until(now + pause_ns);
+    now = now_ns();
+    load->turn = now + load->options->work_ms * 1000000u;
+    tell(load, "work", now);
     return result;
 }
 

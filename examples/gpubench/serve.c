@@ -102,7 +102,7 @@ static int report(const struct service *service, CUresult result) {
     for (uint64_t i = 0; i < service->answered; i++) {
         const struct request *r = &service->requests[i];
         latency[i] = (double)(r->done - service->begin - r->arrival) / 1e6;
-        printf("{\"arrival_ns\":%llu,\"launch_ns\":%llu,\"done_ns\":%llu,\"first\":%s}\n",
+        printf("{\"arrival_ns\":%llu,\"launched_ns\":%llu,\"done_ns\":%llu,\"first\":%s}\n",
                (unsigned long long)(service->begin + r->arrival), (unsigned long long)r->launch,
                (unsigned long long)r->done, r->first ? "true" : "false");
     }

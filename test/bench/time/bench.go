@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+const (
+	machine = "a100-80g" // its driver calls cost nothing
+	command = "make bench-time"
+)
+
+type options struct {
+	build, out, only, kernels string
+	quick                     bool
+}
+
+// runs is how often a figure is taken.
+func (o options) runs() int {
+	if o.quick {
+		return 2
+	}
+	return 5
+}
+
+// bench runs programs on one simulated machine, natively or in shares of it.
+type bench struct {
+	options
+	ctx             context.Context
+	divvy, gpubench string
+	rundir          string
+	oracle          *oracle
+}
+
+// measure makes a machine of its own, measures, and takes the machine away again.
+func measure(ctx context.Context, o options) (err error) {
+	build, err := filepath.Abs(o.build)
+	if err != nil {
+		return fmt.Errorf("find the build folder: %w", err)
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "divvy-bench-")
+	if err != nil {
+		return fmt.Errorf("make a run directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Setenv("DIVVY_RUNDIR", dir); err != nil {
+		return fmt.Errorf("name the run directory: %w", err)
+	}
+	b := &bench{
+		options: o, ctx: ctx, rundir: dir,
+		divvy: filepath.Join(build, "bin", "divvy"), gpubench: filepath.Join(build, "bin", "gpubench"),
+	}
+	if err := run(b.divvy, "simgpu", "start", machine); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, run(b.divvy, "simgpu", "stop", machine, "--force")) }()
+	b.oracle, err = watch(ctx, filepath.Join(build, "libexec", "divvy", "simgpuctl"), filepath.Join(dir, "simgpu", machine))
+	if err != nil {
+		return err
+	}
+	defer b.oracle.close()
+	return b.all()
+}
+
+// figure measures rows with one or several ids.
+type figure struct {
+	ids     string
+	measure func(*bench) ([]measurement.Row, error)
+}
+
+func figures() []figure {
+	return []figure{
+		{"time.cap_mae_points time.cap_throughput_percent", caps},
+		{"time.pair_error_points time.pair_sum_percent", pairs},
+		{"time.weighted_error_points", weights},
+		{"time.group_error_points", groups},
+		{"time.launch_added_ns time.launch_added_percent", launches},
+		{"time.online_p99_ratio time.offline_harvest_percent time.yield_p99_ms", online},
+	}
+}
+
+// wanted reports whether one of the ids was asked for.
+func (b *bench) wanted(ids string) bool {
+	for id := range strings.FieldsSeq(ids) {
+		if strings.HasPrefix(id, b.only) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *bench) all() error {
+	for _, f := range figures() {
+		if !b.wanted(f.ids) {
+			continue
+		}
+		begin := time.Now()
+		rows, err := f.measure(b)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", f.ids, err)
+		}
+		for _, row := range rows {
+			fmt.Printf("%-30s %-28s %10.3f %-7s goal %v reached %v (worst %.3f of %d)\n",
+				row.ID, row.Case, row.Value, row.Unit, *row.Goal, row.Reached(), row.Worst, row.Runs)
+		}
+		fmt.Printf("took %s\n", time.Since(begin).Round(time.Second))
+		if b.quick || b.kernels != "" {
+			continue
+		}
+		if err := measurement.Merge(b.out, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row is a row of one case; its command takes the figure alone.
+func row(id, name, unit string, goal float64, better measurement.Direction, runs []float64) measurement.Row {
+	r := measurement.Of(id, unit, goal, better, command+" ONLY="+id, runs...)
+	r.Case = name
+	return r
+}
+
+// run runs a program to its end; a failure carries what it said.
+func run(argv ...string) error {
+	text, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("run %s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(text)))
+	}
+	return nil
+}

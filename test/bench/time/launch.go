@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+// A limit of all of the GPU's time is a limit that is kept and does not bind.
+var unbinding = []string{"--cores", "100", "--policy", "fixed"}
+
+// launches measures what a limit costs that does not bind: the time of a launch call, and the GPU time that is
+// lost end to end.
+func launches(b *bench) ([]measurement.Row, error) {
+	var added []float64
+	for range b.runs() + 2 {
+		var each [2]float64
+		for i, flags := range [][]string{nil, unbinding} {
+			t, err := b.start(flags, b.gpubench, "cost", "--count", "400000", "--bytes", "4096", "--live", "1")
+			if err != nil {
+				return nil, err
+			}
+			lines, err := t.wait(b)
+			if err != nil {
+				return nil, err
+			}
+			each[i] = lines[len(lines)-1].Launch
+		}
+		fmt.Printf("  a launch takes %.0f ns, in a share %.0f ns\n", each[0], each[1])
+		added = append(added, each[1]-each[0])
+	}
+	rows := []measurement.Row{row("time.launch_added_ns", "", "ns", 50, measurement.Lower, added)}
+	for _, k := range b.cases() {
+		var lost []float64
+		for range b.runs() {
+			percent, err := b.lost(k)
+			if err != nil {
+				return nil, err
+			}
+			lost = append(lost, percent)
+		}
+		rows = append(rows, row("time.launch_added_percent", k.name, "%", 1, measurement.Lower, lost))
+	}
+	return rows, nil
+}
+
+// lost is the part of the kernels' GPU time that is missing in a share. What waits for each launch is bound by the
+// processor, whose speed varies: both run then in turns of a moment.
+func (b *bench) lost(k kernels) (float64, error) {
+	t, err := b.start(unbinding, append([]string{b.gpubench}, k.load()...)...)
+	if err != nil {
+		return 0, err
+	}
+	defer t.end()
+	pids, since, err := t.working(1)
+	if err != nil {
+		return 0, err
+	}
+	var inside, native float64
+	if strings.Contains(k.args, "--sync") {
+		inside, native, err = b.turns(k, t)
+	} else {
+		from := since + uint64(settle)
+		inside, err = b.percent(pids, from, from+uint64(k.window))
+		t.end()
+		if err == nil {
+			native, err = b.native(k)
+		}
+	}
+	t.end()
+	if err == nil {
+		err = b.alone()
+	}
+	fmt.Printf("  %-24s native %.2f, in a share %.2f\n", k.name, native, inside)
+	return 100 * (1 - inside/native), err
+}
+
+// turns lets the tenant in a share and one outside work in turns, and returns what either gets in its own, in
+// percent of the GPU.
+func (b *bench) turns(k kernels, share *tenant) (inside, native float64, err error) {
+	const turn, each = 200 * time.Millisecond, 20
+	outside, err := b.start(nil, append([]string{b.gpubench}, k.load()...)...)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer outside.end()
+	if _, _, err := outside.working(1); err != nil {
+		return 0, 0, err
+	}
+	tenants := []*tenant{share, outside}
+	var parts [2]float64
+	for i := range 2 * each {
+		working, waiting := tenants[i%2], tenants[1-i%2]
+		if err := errors.Join(waiting.signal(syscall.SIGSTOP), working.signal(syscall.SIGCONT)); err != nil {
+			return 0, 0, fmt.Errorf("take turns: %w", err)
+		}
+		from := monotonic()
+		if err := b.pause(turn); err != nil {
+			return 0, 0, err
+		}
+		pids, _, err := working.working(1)
+		if err != nil {
+			return 0, 0, err
+		}
+		percent, err := b.percent(pids, from+uint64(turn)/10, from+uint64(turn))
+		if err != nil {
+			return 0, 0, err
+		}
+		parts[i%2] += percent / each
+	}
+	return parts[0], parts[1], nil
+}

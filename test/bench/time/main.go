@@ -1,0 +1,30 @@
+// Command time measures how a GPU's time is divided, on the simulated driver, and writes
+// docs/measurements/time.json. The truth is the simulated driver's own record; what the libraries and the agent
+// say of themselves is not looked at. What is compared runs in one run, one after the other.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.build, "build", "build", "build folder")
+	flag.StringVar(&o.out, "out", "docs/measurements/time.json", "file to merge the figures into")
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as time.pair")
+	flag.StringVar(&o.kernels, "case", "", "and of these only the cases whose names begin so, such as \"1 ms\"; writes nothing")
+	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter runs, to see whether something works; writes nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measure(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench time:", err)
+		stop()
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience bounds every wait for something that takes milliseconds.
+const patience = 20 * time.Second
+
+// line is one line of gpubench; each command fills a part. Times are ns of CLOCK_MONOTONIC.
+type line struct {
+	Command  string  `json:"command"`
+	Result   string  `json:"result"`
+	PID      int     `json:"pid"`
+	At       uint64  `json:"at_ns"`
+	Phase    string  `json:"phase"`
+	Begin    uint64  `json:"begin_ns"`
+	End      uint64  `json:"end_ns"`
+	Arrival  uint64  `json:"arrival_ns"`
+	Launched uint64  `json:"launched_ns"`
+	Done     uint64  `json:"done_ns"`
+	First    bool    `json:"first"`
+	P99      float64 `json:"p99_ms"`
+	Launch   float64 `json:"launch_ns"` // for each launch, from gpubench cost
+}
+
+// tenant is a program on the simulated GPU, in a share or without one, with what its gpubenches said.
+type tenant struct {
+	command *exec.Cmd
+	said    strings.Builder // on standard error
+
+	mutex sync.Mutex
+	lines []line
+	ended chan struct{}
+	err   error // of reading, valid when ended
+	once  sync.Once
+	exit  error // of the program, valid after collect
+}
+
+// start starts a program. Without a share the flags are nil.
+func (b *bench) start(flags []string, program ...string) (*tenant, error) {
+	argv := append([]string{"simgpu", "exec", machine, "--"}, program...)
+	if flags != nil {
+		argv = slices.Concat([]string{"run", "--simgpu", machine, "--memory", "2Gi"}, flags, []string{"--"}, program)
+	}
+	t := &tenant{command: exec.Command(b.divvy, argv...), ended: make(chan struct{})}
+	// A group of its own, so that everything in a share can be ended at once.
+	t.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	t.command.Stderr = &t.said
+	out, err := t.command.StdoutPipe()
+	if err == nil {
+		err = t.command.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start divvy %s: %w", strings.Join(argv, " "), err)
+	}
+	go t.read(out)
+	return t, nil
+}
+
+func (t *tenant) read(out io.Reader) {
+	defer close(t.ended)
+	scanner := bufio.NewScanner(out)
+	for scanner.Scan() {
+		var l line
+		if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
+			t.err = fmt.Errorf("read what gpubench said: %w: %q", err, scanner.Text())
+			return
+		}
+		t.mutex.Lock()
+		t.lines = append(t.lines, l)
+		t.mutex.Unlock()
+	}
+	t.err = scanner.Err()
+}
+
+// all returns the lines so far.
+func (t *tenant) all() []line {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return slices.Clone(t.lines)
+}
+
+// working waits until that many processes of the tenant work, and returns their ids and the moment since which
+// the last of them does.
+func (t *tenant) working(processes int) (pids []int, since uint64, err error) {
+	deadline := time.After(patience)
+	for {
+		pids, since = nil, 0
+		for _, l := range t.all() {
+			if l.Result != "" && l.Result != "CUDA_SUCCESS" {
+				return nil, 0, fmt.Errorf("gpubench said %s", l.Result)
+			}
+			if l.PID != 0 && !slices.Contains(pids, l.PID) {
+				pids = append(pids, l.PID)
+				since = max(since, l.At, l.Begin)
+			}
+		}
+		if len(pids) >= processes {
+			return pids, since, nil
+		}
+		select {
+		case <-t.ended:
+			return nil, 0, fmt.Errorf("a tenant ended: %w: %s", errors.Join(t.err, t.collect()), t.said.String())
+		case <-time.After(5 * time.Millisecond):
+		case <-deadline:
+			return nil, 0, errors.New("a tenant does not begin to work")
+		}
+	}
+}
+
+// wait waits for the tenant's own end and returns all lines.
+func (t *tenant) wait(b *bench) ([]line, error) {
+	select {
+	case <-t.ended:
+	case <-b.ctx.Done():
+		return nil, b.ctx.Err()
+	}
+	if err := errors.Join(t.err, t.collect()); err != nil {
+		return nil, fmt.Errorf("a tenant failed: %w: %s", err, t.said.String())
+	}
+	return t.all(), nil
+}
+
+// collect waits for the program, whose output has ended.
+func (t *tenant) collect() error {
+	t.once.Do(func() { t.exit = t.command.Wait() })
+	return t.exit
+}
+
+// signal sends a signal to everything of the tenant.
+func (t *tenant) signal(number syscall.Signal) error {
+	return syscall.Kill(-t.command.Process.Pid, number)
+}
+
+// end kills everything of the tenant and waits until it is gone.
+func (t *tenant) end() {
+	select {
+	case <-t.ended:
+	default:
+		_ = t.signal(syscall.SIGKILL)
+		<-t.ended
+	}
+	_ = t.collect()
+}
+
+// alone waits until no share is left, so that the next measurement begins with none.
+func (b *bench) alone() error {
+	deadline := time.Now().Add(patience)
+	for time.Now().Before(deadline) {
+		entries, err := os.ReadDir(filepath.Join(b.rundir, "tenants"))
+		if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
+			return nil
+		}
+		if err := b.pause(5 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return errors.New("a share does not end with its last process")
+}
+
+// pause lets time pass, unless the measurement is broken off.
+func (b *bench) pause(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+}
