@@ -1,5 +1,6 @@
 #include "common/test/tenant.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -63,9 +64,20 @@ void tenant_make(struct tenant *tenant, unsigned gpus, uint64_t limit) {
     write_page(tenant, "state", &state, sizeof state, tenant->state_size);
 }
 
+void tenant_grant(const struct tenant *tenant, unsigned gpu, const dv_page_budget *budget) {
+    size_t offset = offsetof(dv_page_config, device) + gpu * sizeof(dv_page_device) +
+                    offsetof(dv_page_device, budget);
+    tenant_write(tenant, "config", offset, budget, sizeof *budget);
+}
+
 void tenant_remove(struct tenant *tenant) {
-    unlink(tenant_path(tenant, "config"));
-    unlink(tenant_path(tenant, "state"));
+    DIR *directory = opendir(tenant->directory);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        unlinkat(dirfd(directory), entry->d_name, 0);
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
     rmdir(tenant->directory);
     if (made == tenant) {
         made = NULL;

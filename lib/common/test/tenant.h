@@ -33,6 +33,9 @@ dv_share *tenant_open_again(const dv_share *share);
 void tenant_write(const struct tenant *tenant, const char *file, size_t offset, const void *bytes,
                   size_t size);
 
+/* Writes the budget of one GPU. */
+void tenant_grant(const struct tenant *tenant, unsigned gpu, const dv_page_budget *budget);
+
 uint64_t used_bytes(dv_share *share, unsigned device);
 uint64_t pending_bytes(dv_share *share, unsigned device);
 
