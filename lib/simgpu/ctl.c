@@ -18,6 +18,7 @@ static const char usage[] =
     "       simgpuctl slice DIR PID|TENANT TIME\n"
     "                                         set a time slice; 0 is the machine's own\n"
     "       simgpuctl clock DIR +TIME         move a virtual clock on\n"
+    "       simgpuctl play [DIR] < LINES      drive the schedule on a virtual clock\n"
     "TIME is a number and ns, us, ms or s.\n"
     "`divvy simgpu` is the command for people.\n";
 
@@ -38,23 +39,12 @@ static uint64_t number(const char *text, uint64_t most) {
     refuse(text, what);
 }
 
-/* Reads an amount of time, in nanoseconds. */
 static uint64_t duration(const char *text) {
-    static const struct {
-        const char *name;
-        uint64_t ns;
-    } units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}};
-    char *end;
+    uint64_t ns;
 
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (value == 0 && end > text && *end == '\0')
-        return 0;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (errno == 0 && *text >= '0' && *text <= '9' && strcmp(end, units[i].name) == 0 &&
-            value <= INT64_MAX / units[i].ns)
-            return value * units[i].ns;
-    refuse(text, "a time such as 5ms");
+    if (!ctl_duration(text, &ns))
+        refuse(text, "a time such as 5ms");
+    return ns;
 }
 
 static int inject(char **argv) {
@@ -73,6 +63,8 @@ int main(int argc, char **argv) {
 
     if (argc == 3 && strcmp(command, "create") == 0)
         return ctl_create(dir);
+    if (argc <= 3 && strcmp(argc >= 2 ? argv[1] : "", "play") == 0)
+        return ctl_play(dir);
     if (argc == 3 && strcmp(command, "report") == 0)
         return ctl_report(dir);
     if (argc == 4 && strcmp(command, "clear") == 0)

@@ -30,6 +30,12 @@ int ctl_slice(const char *dir, const char *whose, uint64_t ns);
 /* Moves the instance's virtual clock on. */
 int ctl_clock(const char *dir, uint64_t ns);
 
+/* Drives the schedule of GPU 0 as several clients, by lines on standard input: docs/simgpu.md. With
+ * NULL on a machine of its own. */
+int ctl_play(const char *dir);
+
+/* Reads an amount of time, such as 5ms; a number alone is of nanoseconds. */
+bool ctl_duration(const char *text, uint64_t *ns);
 /* Opens dir as a visitor; says why and returns false when it cannot. */
 bool ctl_open(struct sg_instance *in, const char *dir);
 /* Writes "simgpuctl: ..." with what errno-like code error means for an instance directory;

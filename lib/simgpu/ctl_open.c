@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int ctl_fail(const char *dir, int error) {
@@ -31,6 +32,25 @@ int ctl_fail(const char *dir, int error) {
     }
     fprintf(stderr, "%s: %s\n", dir, why);
     return 1;
+}
+
+bool ctl_duration(const char *text, uint64_t *ns) {
+    static const struct {
+        const char *name;
+        uint64_t ns;
+    } units[] = {{"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}};
+    char *end;
+
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || *text < '0' || *text > '9')
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(end, units[i].name) == 0 && value <= INT64_MAX / units[i].ns) {
+            *ns = value * units[i].ns;
+            return true;
+        }
+    return false;
 }
 
 bool ctl_open(struct sg_instance *in, const char *dir) {

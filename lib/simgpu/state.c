@@ -55,6 +55,7 @@ static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
         gpu->free_blocks = gpu->block_count;
         gpu->blocks_offset = at;
         gpu->clock = spec->virtual_clock ? 0 : sg_now();
+        gpu->current = SG_CLIENTS_MAX - 1; /* the first turn is the first slot's */
         at += page_up(gpu->block_count * sizeof(sg_block));
     }
     st->channels_offset = at;
