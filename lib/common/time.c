@@ -18,8 +18,9 @@
 #define REFILL_MIN_NS 4096
 /* More than any debt needs at any rate that counts, and no overflow when multiplied by a rate. */
 #define SPAN_MAX_NS (1ll << 42)
-/* A refill that far in the future is not a neighbour's clock read a moment later. */
-#define FUTURE_MAX_NS 1000000000ull
+/* A refill that far in the future is damage. Less can be a neighbour's while we were stopped
+ * between reading the clock and this; to go back to our clock would add that span again. */
+#define FUTURE_MAX_NS 60000000000ull
 #define STRETCH_MIN 10000u
 #define STRETCH_MAX 100000000u
 #define NAP_MAX_NS 1000000000u
