@@ -62,7 +62,7 @@ func measure(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, run(b.divvy, "simgpu", "stop", machine, "--force")) }()
-	b.oracle, err = watch(ctx, filepath.Join(build, "libexec", "divvy", "simgpuctl"), filepath.Join(dir, "simgpu", machine))
+	b.oracle, err = watch(filepath.Join(build, "libexec", "divvy", "simgpuctl"), filepath.Join(dir, "simgpu", machine))
 	if err != nil {
 		return err
 	}

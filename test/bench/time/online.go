@@ -64,52 +64,93 @@ func (b *bench) serve(seed string, neighbour *tenant) (service, error) {
 	if err != nil {
 		return service{}, err
 	}
-	lines, err := t.wait(b)
-	if err != nil {
-		return service{}, err
-	}
-	s := service{p99: lines[len(lines)-1].P99}
-	if neighbour == nil {
-		return s, nil
-	}
-	others, _, err := neighbour.working(1)
-	if err != nil {
-		return service{}, err
-	}
-	// The last moments are left out: the online process is gone from the record when it has ended.
-	end := begin + uint64(seconds-1)*uint64(time.Second)
-	own, err := b.oracle.used(b.ctx, pids, begin, end)
-	if err != nil {
-		return service{}, err
-	}
-	harvested, err := b.oracle.used(b.ctx, others, begin, end)
-	if err != nil {
-		return service{}, err
-	}
-	s.harvest = 100 * harvested / (float64(end-begin) - own)
-	s.yields, err = b.yields(lines, others)
-	return s, err
-}
-
-// yields is the neighbour's GPU time, in ms, from the first launch of each burst to its last answer.
-func (b *bench) yields(lines []line, others []int) ([]float64, error) {
-	var bursts []line
-	for _, l := range lines {
-		if l.First {
-			bursts = append(bursts, l)
-		} else if l.Arrival != 0 && len(bursts) > 0 {
-			bursts[len(bursts)-1].Done = l.Done
+	var other []int
+	var stretches []segment
+	if neighbour != nil {
+		if other, _, err = neighbour.working(1); err == nil {
+			stretches, err = b.stretches(other[0], t)
+		}
+		if err != nil {
+			return service{}, err
 		}
 	}
-	var all []float64
-	for _, burst := range bursts {
-		used, err := b.oracle.used(b.ctx, others, burst.Launched, burst.Done)
+	lines, err := t.wait(b)
+	if err != nil || neighbour == nil {
+		return service{p99: lines[len(lines)-1].P99}, err
+	}
+	// The last moments are left out: the online process is gone from the record when it has ended.
+	first, last, err := b.oracle.between(b.ctx, begin, begin+uint64(seconds-1)*uint64(time.Second))
+	if err != nil {
+		return service{}, err
+	}
+	idle := last.At - first.At - (last.sum(pids) - first.sum(pids))
+	return service{
+		p99:     lines[len(lines)-1].P99,
+		harvest: 100 * float64(last.sum(other)-first.sum(other)) / float64(idle),
+		yields:  yields(bursts(lines), stretches),
+	}, nil
+}
+
+// stretches collects when a process had the GPU until a tenant ends: the driver keeps the latest only.
+func (b *bench) stretches(pid int, until *tenant) ([]segment, error) {
+	var all []segment
+	for {
+		ended := false
+		select {
+		case <-until.ended:
+			ended = true
+		case <-b.ctx.Done():
+			return nil, b.ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+		latest, err := b.oracle.segments(pid)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, used/1e6)
+		// The last one known may have grown since.
+		if len(all) > 0 {
+			last := all[len(all)-1].Begin
+			latest = slices.DeleteFunc(latest, func(s segment) bool { return s.Begin < last })
+			all = all[:len(all)-1]
+		}
+		all = append(all, latest...)
+		if ended {
+			return all, nil
+		}
 	}
-	return all, nil
+}
+
+// bursts are the requests that came when nothing was to do, each with the end of what came behind it.
+func bursts(lines []line) []line {
+	var all []line
+	for _, l := range lines {
+		if l.First {
+			all = append(all, l)
+		} else if l.Arrival != 0 && len(all) > 0 {
+			all[len(all)-1].Done = l.Done
+		}
+	}
+	return all
+}
+
+// yields is the neighbour's GPU time, in ms, from the first launch of each burst to its last answer.
+func yields(bursts []line, neighbour []segment) []float64 {
+	var all []float64
+	next := 0
+	for _, burst := range bursts {
+		used := uint64(0)
+		for next < len(neighbour) && neighbour[next].Begin+neighbour[next].Length <= burst.Launched {
+			next++
+		}
+		for _, s := range neighbour[next:] {
+			if s.Begin >= burst.Done {
+				break
+			}
+			used += min(s.Begin+s.Length, burst.Done) - max(s.Begin, burst.Launched)
+		}
+		all = append(all, float64(used)/1e6)
+	}
+	return all
 }
 
 func quantile(list []float64, q float64) float64 {
