@@ -28,7 +28,7 @@ $(COMMON_OBJ)/test/process.o: CFLAGS += -DCOPY_UNDER_TEST='"$(abspath $(COPY))"'
 $(COMMON_TEST)/process: | $(COPY)
 
 # Stepping through the code that TSAN adds takes minutes and tests nothing new.
-C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race storm reaper spend time) \
+C_TESTS += $(addprefix $(COMMON_TEST)/,open ledger process export threads race storm reaper spend time pulse worker) \
 	$(if $(filter tsan,$(SAN)),,$(COMMON_TEST)/crash)
 
 REAP := $(B)/libexec/divvy/divvy-reap
