@@ -6,7 +6,8 @@
 // Locks: Agent.mu guards the tenants and the queue and is held while they are
 // saved, never while a tenant directory is made or a tenant's page is read.
 // Each tenant has a lock of its own around looking at its page, taken before
-// Agent.mu; sweeping is taken before both. Handlers of the control protocol may wait; loops may not.
+// Agent.mu; sweeping is taken before both. The arbiter's own lock comes last, and
+// its loop takes no other. Handlers of the control protocol may wait; loops may not.
 package agent
 
 import (
@@ -29,6 +30,7 @@ type Driver interface {
 	Version() nvml.Version
 	Processes(gpu int) ([]nvml.Process, error)
 	Used(gpu int) (uint64, error)
+	Utilisation(gpu int, since time.Time) ([]nvml.Utilisation, error)
 }
 
 // Reaper takes the memory of dead processes out of a tenant's page. It runs
@@ -43,6 +45,7 @@ type Config struct {
 	Reap     Reaper
 	Saved    *checkpoint.File[saved]
 	Log      *slog.Logger
+	Misuse   Misuse        // what is done about misuse of GPU time
 	Interval time.Duration // between looks at every tenant and at the driver
 	Now      func() time.Time
 	// PIDNamespace is the inode of the agent's pid namespace.
@@ -55,6 +58,8 @@ type Agent struct {
 	gpus   []backend.GPU
 	deaths *deaths
 	events events
+	// arbiter divides GPU time.
+	arbiter *arbiterLoop
 
 	sweeping sync.Mutex // taken before everything else
 
@@ -62,6 +67,8 @@ type Agent struct {
 	tenants map[string]*tenant
 	queue   []*ticket
 	outside []control.Outside
+	// unwatched says by GPU index why its time is not watched.
+	unwatched map[int]string
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
 
@@ -119,17 +126,26 @@ func NewCheckpoint(path string) *checkpoint.File[saved] {
 
 // New finds the GPUs and the tenants that an earlier agent left.
 func New(ctx context.Context, c Config) (*Agent, error) {
-	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{})}
+	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), unwatched: map[int]string{}}
 	gpus, err := c.Backend.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
 	a.gpus = gpus
 	a.events.now = c.Now
+	if c.Misuse == "" {
+		a.config.Misuse = MisuseReport
+	}
 	if a.deaths, err = newDeaths(); err != nil {
 		return nil, err
 	}
+	if a.arbiter, err = newArbiterLoop(c.Log); err != nil {
+		return nil, err
+	}
 	a.restore(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.publish()
 	return a, nil
 }
 
@@ -137,6 +153,8 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 // may connections be closed, or they would be taken for tenants' ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() { a.deaths.run(ctx, func(id string) { a.lookSoon(ctx, id) }) })
+	a.running.Go(func() { a.arbiter.run(ctx) })
+	a.running.Go(func() { a.watch(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
 	defer ticker.Stop()
 	for {
@@ -186,9 +204,10 @@ func (a *Agent) Tenants() (n int, changed <-chan struct{}) {
 	return len(a.tenants) + len(a.queue), a.changed
 }
 
-// announce wakes everybody who waits for tenants or queue to change. Agent.mu
-// is held.
+// announce wakes everybody who waits for tenants or queue to change, and tells
+// the arbiter. Agent.mu is held.
 func (a *Agent) announce() {
+	a.publish()
 	close(a.changed)
 	a.changed = make(chan struct{})
 }

@@ -90,7 +90,10 @@ type lister struct {
 
 func (l *lister) Version() nvml.Version    { return nvml.Version{Driver: "550.1"} }
 func (l *lister) Used(int) (uint64, error) { return 0, nil }
-func (l *lister) list(p ...nvml.Process)   { l.processes.Store(&p) }
+func (l *lister) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
+	return nil, nvml.ErrNotSupported
+}
+func (l *lister) list(p ...nvml.Process) { l.processes.Store(&p) }
 func (l *lister) Processes(gpu int) ([]nvml.Process, error) {
 	if p := l.processes.Load(); p != nil && gpu == 0 {
 		return *p, nil

@@ -147,6 +147,7 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 	a.mu.Lock()
 	t.ready, t.connection = true, true
 	a.follow(ctx, t)
+	a.publish()
 	a.mu.Unlock()
 	life := context.WithoutCancel(ctx)
 	a.running.Go(func() {

@@ -38,7 +38,7 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 		gpus = append(gpus, control.GPU{
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: used[i], Cores: granted[i].Cores,
-			ContextBytes: gpu.ContextBytes,
+			ContextBytes: gpu.ContextBytes, Unwatched: a.unwatched[gpu.Index],
 		})
 	}
 	return gpus
@@ -52,10 +52,11 @@ func (a *Agent) view(t *tenant) control.Tenant {
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
 		Created: t.Created, Held: t.held(), Fault: t.fault,
 	}
+	times := a.arbiter.times(t.ID)
 	for i, s := range t.Shares {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
-			Policy: s.Policy, Weight: s.Weight, Class: s.Class, Backend: s.Backend,
+			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend,
 		}
 		if i < len(t.seen.usage) {
 			u := t.seen.usage[i]
@@ -65,6 +66,9 @@ func (a *Agent) view(t *tenant) control.Tenant {
 			if p.Live {
 				one.Process = append(one.Process, control.Process{PID: a.hostPID(p), Used: p.Used[i]})
 			}
+		}
+		if i < len(times) {
+			one.Time = &times[i]
 		}
 		v.Shares = append(v.Shares, one)
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	Tree  install.Tree
 	// Ephemeral ends the agent with its last share.
 	Ephemeral bool
+	// Misuse is what is done about misuse of GPU time; empty means report.
+	Misuse Misuse
 	// Ready is told when the agent serves, or why it cannot; nil tells nobody.
 	Ready io.WriteCloser
 	Log   *slog.Logger
@@ -118,7 +120,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	}
 	s.agent, err = New(ctx, Config{
 		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: reaper(o.Tree),
-		Saved: NewCheckpoint(o.Place.Checkpoint()), Log: o.Log, Interval: interval, Now: time.Now,
+		Saved: NewCheckpoint(o.Place.Checkpoint()), Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now,
 		PIDNamespace: slice.PIDNamespace(),
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -15,26 +16,33 @@ import (
 func newAgent(a *app) *cobra.Command {
 	var instance string
 	var ephemeral bool
+	misuse := misuseFlag(agent.MisuseReport)
 	command := &cobra.Command{
 		Use:   "agent",
 		Short: "Serve this machine's GPUs to every user",
 		Long: `Serve this machine's GPUs: grant shares, take back the memory of processes that
 died, report processes on a GPU that are in no share. As root it serves every
 user; 'divvy run' starts one for its user alone where none runs. Two agents
-never serve one GPU. Shares outlive the agent; SIGTERM ends it.`,
-		Example: "  sudo divvy agent",
+never serve one GPU. Shares outlive the agent; SIGTERM ends it.
+
+A share that uses more of a GPU's time than it may, or than it says, is seen by
+the driver's figures within two seconds. It is then reported by 'divvy ls' or,
+with --misuse, its processes on the GPU are stopped (SIGSTOP) or killed as well.`,
+		Example: "  sudo divvy agent\n  sudo divvy agent --misuse stop",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return agent.Serve(cmd.Context(), agent.Options{
 				Place:     a.place(instance),
 				Tree:      a.tree,
 				Ephemeral: ephemeral,
+				Misuse:    agent.Misuse(misuse),
 				Ready:     starter(ephemeral),
 				Log:       slog.New(slog.NewTextHandler(a.err, nil)),
 			})
 		},
 	}
 	flags := command.Flags()
+	flags.Var(&misuse, "misuse", "what is done about misuse of GPU time: report, stop or kill")
 	// What control.Ensure says to the agents that it starts.
 	flags.BoolVar(&ephemeral, "ephemeral", false, "end with the last share")
 	flags.StringVar(&instance, "simgpu-dir", "", "serve the simulated machine in this directory")
@@ -43,6 +51,24 @@ never serve one GPU. Shares outlive the agent; SIGTERM ends it.`,
 	}
 	return command
 }
+
+// misuseFlag is what is done about misuse.
+type misuseFlag agent.Misuse
+
+// Set implements pflag.Value.
+func (f *misuseFlag) Set(text string) error {
+	switch agent.Misuse(text) {
+	case agent.MisuseReport, agent.MisuseStop, agent.MisuseKill:
+		*f = misuseFlag(text)
+		return nil
+	}
+	return fmt.Errorf("use report, stop or kill")
+}
+
+// Type implements pflag.Value.
+func (f *misuseFlag) Type() string { return "ANSWER" }
+
+func (f *misuseFlag) String() string { return string(*f) }
 
 // starter is the pipe to the program that started an ephemeral agent, nil where
 // a person did. Programs that the agent runs do not inherit it.

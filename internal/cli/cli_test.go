@@ -73,6 +73,13 @@ func example() []listing {
 	}
 	broken := tenant("broken", true, control.LayerNamespace, share(1, 0, 2*gib, 0, v1alpha1.PolicyWeighted))
 	broken.Fault = "its state page is truncated: only this share suffers; stop it with `divvy stop broken`"
+	own, part := share(0, 3*gib+gib/10, 8*gib, 30, v1alpha1.PolicyFixed, 4101), 29.94
+	own.Time = &control.Time{
+		Limited: true, Percent: &part, HeldBack: true, Used: 71_000_000_123, Charged: 80_000_000_456, Waited: 5_000, Launches: 123_456,
+	}
+	lying := share(0, 17*gib, 16*gib, 50, v1alpha1.PolicyBurst, 1, 2, 3, 4, 5, 6)
+	lying.MaxCores = 80
+	lying.Time = &control.Time{Limited: true, Percent: new(95.0), Fault: "it uses 95% of the GPU's time and says less"}
 	return []listing{
 		{Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 700, UID: 0, User: "root", Driver: "550.54.15", CUDA: 12040},
@@ -82,13 +89,13 @@ func example() []listing {
 			Info: control.Info{Protocol: 1, PID: 4000, UID: 1000, User: "alice", Ephemeral: true, Driver: "550.54.15", CUDA: 12040},
 			GPUs: []control.GPU{
 				{Index: 0, UUID: "GPU-00", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 24 * gib, Used: 11 * gib, Cores: 80},
-				{Index: 1, UUID: "GPU-01", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 10 * gib},
+				{Index: 1, UUID: "GPU-01", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 10 * gib, Unwatched: "the driver does not tell"},
 			},
 			Tenants: []control.Tenant{
 				tenant("train", true, control.LayerNamespace,
-					share(0, 3*gib+gib/10, 8*gib, 30, v1alpha1.PolicyFixed, 4101),
+					own,
 					share(1, 0, 8*gib, 30, v1alpha1.PolicyFixed)),
-				tenant("many", false, control.LayerEnv, share(0, 17*gib, 16*gib, 50, v1alpha1.PolicyBurst, 1, 2, 3, 4, 5, 6)),
+				tenant("many", false, control.LayerEnv, lying),
 				broken,
 				tenant("gone", false, control.LayerNamespace, share(0, 0, 512<<20, 0, v1alpha1.PolicyWeighted)),
 			},

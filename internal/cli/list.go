@@ -77,7 +77,9 @@ func newList(a *app) *cobra.Command {
 the system's or your own, and those of your simulated machines.
 
 OVERHEAD is the part of USED that the driver takes for itself: contexts and
-modules. LAYER is what stands between the tenant and the driver: "namespace"
+modules. TIME is the part of the GPU's time that the share had in the last
+second; CORES what it is guaranteed, or capped at (policy fixed). A share that is
+"held back" had to wait for its part lately. LAYER is what stands between the tenant and the driver: "namespace"
 covers the driver's files; "env" relies on LD_LIBRARY_PATH.`,
 		Example: `  divvy ls
   divvy ls -o json | jq '.agents[].tenants[].name'`,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
@@ -90,14 +91,38 @@ func heading(l listing) string {
 
 func printTenants(w *strings.Builder, tenants []control.Tenant) {
 	shares := table{}
-	shares.row("SHARE", "GPU", "USED", "LIMIT", "OVERHEAD", "CORES", "POLICY", "CLASS", "LAYER", "PIDS", "STATE")
+	shares.row("SHARE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
 			shares.row(tenant.Name, strconv.Itoa(s.Index), size(s.Used), size(s.Limit), size(s.Overhead),
-				percent(s.Cores), string(s.Policy), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
+				spent(s.Time), coresOf(s), string(s.Policy), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
 		}
 	}
 	shares.print(w)
+}
+
+// spent is the part of the GPU's time that a share had in the last second.
+func spent(t *control.Time) string {
+	if t == nil || t.Percent == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*t.Percent, 'f', 1, 64) + "%"
+}
+
+// coresOf are a share's cores, for policy burst with where its use of idle time ends.
+func coresOf(s control.Share) string {
+	if s.Policy == v1alpha1.PolicyBurst {
+		return fmt.Sprintf("%d-%d%%", s.Cores, s.MaxCores)
+	}
+	return percent(s.Cores)
+}
+
+// weightOf is a share's weight where the policy knows weights.
+func weightOf(s control.Share) string {
+	if s.Policy != v1alpha1.PolicyWeighted {
+		return "-"
+	}
+	return strconv.Itoa(s.Weight)
 }
 
 // pidsShown bounds the process ids in one cell.
@@ -128,10 +153,12 @@ func pid(n int) string {
 // state is one word about a share.
 func state(t control.Tenant, s control.Share) string {
 	switch {
-	case t.Fault != "":
+	case t.Fault != "", s.Time != nil && s.Time.Fault != "":
 		return "fault"
 	case s.Used > s.Limit:
 		return "over"
+	case s.Time != nil && s.Time.HeldBack:
+		return "held back"
 	case len(s.Process) > 0:
 		return "active"
 	case t.Held:
@@ -148,6 +175,11 @@ func printNotes(w *strings.Builder, l listing) {
 	for _, g := range l.GPUs {
 		index[g.UUID] = g.Index
 	}
+	for _, g := range l.GPUs {
+		if g.Unwatched != "" && len(l.Tenants) > 0 {
+			note("GPU %d: %s", g.Index, g.Unwatched)
+		}
+	}
 	for _, o := range l.Outside {
 		whose := "is in no share"
 		if o.Tenant != "" {
@@ -158,6 +190,11 @@ func printNotes(w *strings.Builder, l listing) {
 	for _, t := range l.Tenants {
 		if t.Fault != "" {
 			note("! share %s: %s", t.Name, t.Fault)
+		}
+		for _, s := range t.Shares {
+			if s.Time != nil && s.Time.Fault != "" {
+				note("! share %s on GPU %d: %s", t.Name, s.Index, s.Time.Fault)
+			}
 		}
 	}
 	for _, q := range l.Waiting {

@@ -52,6 +52,9 @@ type GPU struct {
 	Cores int `json:"cores"`
 	// ContextBytes is what one process's context takes, measured once.
 	ContextBytes uint64 `json:"contextBytes"`
+	// Unwatched says why nobody notices who takes more of the GPU's time than
+	// its share, empty where that is noticed.
+	Unwatched string `json:"unwatched,omitempty"`
 }
 
 // CreateParams asks for a tenant. It is held by the process that asks, also when
@@ -100,19 +103,43 @@ type Tenant struct {
 // Share is what a tenant is granted of one GPU. Amounts are bytes; Used,
 // Pending and Overhead come from the tenant's own page.
 type Share struct {
-	UUID     string           `json:"uuid"`
-	Index    int              `json:"index"`
-	Limit    uint64           `json:"limit"`
-	Used     uint64           `json:"used"`
-	Pending  uint64           `json:"pending"`
-	Overhead uint64           `json:"overhead"`
-	Peak     uint64           `json:"peak"`
-	Cores    int              `json:"cores"`
-	Policy   v1alpha1.Policy  `json:"policy"`
+	UUID     string          `json:"uuid"`
+	Index    int             `json:"index"`
+	Limit    uint64          `json:"limit"`
+	Used     uint64          `json:"used"`
+	Pending  uint64          `json:"pending"`
+	Overhead uint64          `json:"overhead"`
+	Peak     uint64          `json:"peak"`
+	Cores    int             `json:"cores"`
+	Policy   v1alpha1.Policy `json:"policy"`
+	// MaxCores is where a burst share's use of idle time ends, in percent.
+	MaxCores int              `json:"maxCores,omitempty"`
 	Weight   int              `json:"weight"`
 	Class    v1alpha1.Class   `json:"class"`
 	Backend  v1alpha1.Backend `json:"backend"`
 	Process  []Process        `json:"processes,omitempty"`
+	// Time is the share's GPU time; nil where nobody divides it.
+	Time *Time `json:"time,omitempty"`
+}
+
+// Time is what is known of a share's GPU time. Totals are since the share began
+// and in ns; all but Used and Percent come from the tenant's own page.
+type Time struct {
+	// Limited is false for a share that has the GPU to itself and may use all of
+	// it: then nothing is counted, and Percent is the driver's figure.
+	Limited bool `json:"limited"`
+	// Percent of the GPU's time over the last second; nil where it is not known.
+	Percent *float64 `json:"percent,omitempty"`
+	// HeldBack is whether a launch had to wait in the last second.
+	HeldBack bool   `json:"heldBack"`
+	Used     uint64 `json:"usedNanoseconds"`
+	Charged  uint64 `json:"chargedNanoseconds"`
+	Waited   uint64 `json:"waitedNanoseconds"`
+	Launches uint64 `json:"launches"`
+	// Overdrawn counts launches that were let go after the longest wait.
+	Overdrawn uint64 `json:"overdrawn"`
+	// Fault says what is wrong with how the share uses time, else empty.
+	Fault string `json:"fault,omitempty"`
 }
 
 // Process is one process of a tenant on one GPU.
@@ -143,6 +170,8 @@ const (
 	EventFault EventKind = "fault"
 	// EventReaped is memory taken back from a process that died.
 	EventReaped EventKind = "reaped"
+	// EventMisuse is a share that uses GPU time otherwise than it may or says.
+	EventMisuse EventKind = "misuse"
 	// EventEnded is a tenant whose last process is gone.
 	EventEnded EventKind = "ended"
 )

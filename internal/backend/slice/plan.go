@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -172,9 +173,20 @@ func (m machine) config(t backend.Tenant) (page.Config, error) {
 			Policy:       policies[share.Policy],
 			Weight:       uint32(share.Weight),
 			Class:        classes[share.Class],
+			Budget:       firstBudget(share),
 		}
 	}
 	return c, nil
+}
+
+// firstBudget is what a share may do until the arbiter decides, milliseconds
+// after the tenant is made: a capped one its cores, any other what it likes.
+func firstBudget(share backend.Share) page.Budget {
+	rate := uint32(share.Cores) * (page.Whole / v1alpha1.MaxCores)
+	if share.Policy == v1alpha1.PolicyWeighted {
+		rate = 0
+	}
+	return page.NewBudget(rate, uint64(20*time.Millisecond), uint64(8*time.Millisecond))
 }
 
 // poolChunk is by how much the driver grows a memory pool: 32 MiB, as seen in

@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
+)
+
+const (
+	// busyTick is between two decisions while somebody on the GPU is active.
+	busyTick = 5 * time.Millisecond
+	// idleTick is between them otherwise. It is below page.StaleNs: a share that
+	// wakes up finds the rate that was decided for it.
+	idleTick = 50 * time.Millisecond
+	// calm is how long nobody must have been active for the slower tick.
+	calm = time.Second
+	// nothing is when there is nothing to decide: a change wakes the loop.
+	nothing = time.Hour
+)
+
+// member is what the arbiter has to know of a tenant.
+type member struct {
+	id, dir string
+	uid     int
+	shares  []share
+}
+
+// arbiterLoop divides the time of this machine's GPUs. One goroutine decides, on a
+// thread of its own. It takes no lock of the agent: whoever changes the tenants
+// publishes what they are now, and whoever shows or watches takes mu, which is
+// held for one round of one GPU at most.
+type arbiterLoop struct {
+	log     *slog.Logger
+	clock   func() uint64 // CLOCK_MONOTONIC ns
+	wake    int           // eventfd
+	members atomic.Pointer[[]member]
+
+	mu      sync.Mutex
+	tenants map[string]*tenantTime // by tenant id
+	gpus    map[string]*gpuTime    // by UUID
+	built   *[]member              // what tenants and gpus were made from
+}
+
+// gpuTime is the division of one GPU.
+type gpuTime struct {
+	uuid   string
+	law    arbiter.Law
+	replay arbiter.Replay
+	watch  arbiter.Watch
+	shares []*shareTime
+	works  []arbiter.Work
+	list   []arbiter.Share
+	// next is when to decide next, lively when somebody was active last.
+	next, lively uint64
+}
+
+func newArbiterLoop(log *slog.Logger) (*arbiterLoop, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("prepare to divide GPU time: %w", err)
+	}
+	return &arbiterLoop{
+		log: log, clock: monotonic, wake: wake, tenants: map[string]*tenantTime{}, gpus: map[string]*gpuTime{},
+	}, nil
+}
+
+// monotonic is the clock of the pages, in ns.
+func monotonic() uint64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return 0
+	}
+	return uint64(now.Nano())
+}
+
+// publish says who has shares now. Agent.mu is held.
+func (a *Agent) publish() {
+	members := make([]member, 0, len(a.tenants))
+	for _, t := range a.sorted() {
+		if t.ready && !t.ended {
+			members = append(members, member{id: t.ID, dir: t.Dir, uid: t.UID, shares: append([]share(nil), t.Shares...)})
+		}
+	}
+	a.arbiter.members.Store(&members)
+	a.arbiter.rouse()
+}
+
+// rouse wakes the loop.
+func (l *arbiterLoop) rouse() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(l.wake, one[:]) // full means that it wakes anyway
+}
+
+// run decides until ctx is done.
+func (l *arbiterLoop) run(ctx context.Context) {
+	runtime.LockOSThread() // never unlocked: what prioritise sets ends with the thread
+	prioritise()
+	defer context.AfterFunc(ctx, l.rouse)()
+	for ctx.Err() == nil {
+		next := l.round(ctx)
+		l.sleep(next)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.tenants {
+		t.close()
+	}
+}
+
+// prioritise lets the thread wake on time, as far as it is allowed to.
+func prioritise() {
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10)
+}
+
+// sleep returns at a moment of the clock, or when the loop is roused.
+func (l *arbiterLoop) sleep(until uint64) {
+	now := l.clock()
+	if until <= now {
+		return
+	}
+	timeout := unix.NsecToTimespec(int64(until - now))
+	fds := []unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}
+	if n, err := unix.Ppoll(fds, &timeout, nil); err == nil && n > 0 {
+		var drained [8]byte
+		_, _ = unix.Read(l.wake, drained[:])
+	}
+}
+
+// round decides for every GPU that is due and returns when the next one is.
+func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if members := l.members.Load(); members != l.built {
+		l.rebuild(ctx, *members)
+		l.built = members
+	}
+	next = l.clock() + uint64(nothing)
+	for _, g := range l.gpus {
+		if now := l.clock(); g.next <= now {
+			g.decide(now)
+		}
+		next = min(next, g.next)
+	}
+	return next
+}
+
+// decide reads what the shares did, divides, and writes their budgets.
+func (g *gpuTime) decide(now uint64) {
+	g.works = g.works[:0]
+	for _, s := range g.shares {
+		g.works = s.read(now, g.works)
+	}
+	usage := g.replay.Advance(now, g.works)
+	g.list = g.list[:0]
+	limited := false
+	for _, s := range g.shares {
+		g.list = append(g.list, arbiter.Share{Key: s.key, Terms: s.terms, Report: s.account(now, usage[s.key], g.watch.Bias(s.key))})
+		if s.active {
+			g.lively = now
+		}
+	}
+	for i, grant := range g.law.Divide(now, g.list) {
+		s := g.shares[i]
+		s.tell(now, &g.watch, usage[s.key].Own)
+		s.grant(now, grant)
+		limited = limited || grant.Limited
+	}
+	switch {
+	case !limited:
+		g.next = now + uint64(nothing)
+	case now-g.lively < uint64(calm):
+		g.next = now + uint64(busyTick)
+	default:
+		g.next = now + uint64(idleTick)
+	}
+}
+
+// rebuild takes up who came, who went and whose terms changed. Every GPU is
+// then decided anew.
+func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
+	present := map[string]bool{}
+	for _, g := range l.gpus {
+		g.shares, g.next = g.shares[:0], 0
+	}
+	for i := range members {
+		m := &members[i]
+		present[m.id] = true
+		t := l.tenants[m.id]
+		if t == nil {
+			var err error
+			if t, err = openTenant(m); err != nil {
+				// The look that every tenant gets tells of its pages.
+				l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", m.id, "error", err)
+				continue
+			}
+			l.tenants[m.id] = t
+		}
+		for d, s := range t.shares {
+			s.terms = termsOf(&m.shares[d])
+			g := l.gpu(s.uuid)
+			g.shares = append(g.shares, s)
+		}
+	}
+	for id, t := range l.tenants {
+		if !present[id] {
+			l.drop(t)
+		}
+	}
+	for uuid, g := range l.gpus {
+		if len(g.shares) == 0 {
+			delete(l.gpus, uuid)
+			continue
+		}
+		if err := g.linkPulses(); err != nil {
+			l.log.WarnContext(ctx, "shares give way to others late", "gpu", uuid, "error", err)
+		}
+	}
+}
+
+func (l *arbiterLoop) gpu(uuid string) *gpuTime {
+	g := l.gpus[uuid]
+	if g == nil {
+		g = &gpuTime{uuid: uuid}
+		l.gpus[uuid] = g
+	}
+	return g
+}
+
+func (l *arbiterLoop) drop(t *tenantTime) {
+	for _, s := range t.shares {
+		l.gpu(s.uuid).watch.Forget(s.key)
+	}
+	t.close()
+	delete(l.tenants, t.id)
+}
+
+// termsOf is a share's promise in the law's words.
+func termsOf(s *share) arbiter.Terms {
+	policies := map[v1alpha1.Policy]arbiter.Policy{
+		v1alpha1.PolicyWeighted: arbiter.Weighted, v1alpha1.PolicyFixed: arbiter.Fixed, v1alpha1.PolicyBurst: arbiter.Burst,
+	}
+	return arbiter.Terms{
+		Policy: policies[s.Policy], Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight,
+		Offline: s.Class == v1alpha1.ClassOffline,
+	}
+}

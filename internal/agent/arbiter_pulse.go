@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"errors"
+
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// linkPulses puts the pulse page of each online share into the directories of
+// the offline ones on the same GPU, and takes away what is not needed any more.
+func (g *gpuTime) linkPulses() error {
+	var faults []error
+	online := map[string]*shareTime{}
+	offline := false
+	for _, s := range g.shares {
+		if s.terms.Offline {
+			offline = true
+		} else {
+			online[s.key] = s
+		}
+	}
+	for key, s := range online {
+		if !offline {
+			break
+		}
+		if err := page.CreatePulse(page.PulsePath(s.tenant.dir, s.device), s.tenant.uid); err != nil {
+			faults = append(faults, err)
+			delete(online, key)
+		}
+	}
+	for _, s := range g.shares {
+		wanted := online
+		if !s.terms.Offline {
+			wanted = nil
+		}
+		faults = append(faults, s.link(wanted))
+	}
+	return errors.Join(faults...)
+}
+
+// link makes the share's links those to the wanted shares. Readers are told of
+// the change by the budget: after a page came, before one goes.
+func (s *shareTime) link(wanted map[string]*shareTime) error {
+	if s.budget.Pulses != 0 && s.beats == [page.Pulses]string{} {
+		s.adopt(wanted)
+	}
+	var faults []error
+	linked := map[string]bool{}
+	came := false
+	var gone []string
+	for k := range s.beats {
+		bit := uint32(1) << k
+		if key := s.beats[k]; key != "" && wanted[key] != nil {
+			linked[key] = true
+			s.budget.Pulses |= bit
+			continue
+		}
+		if s.beats[k] != "" || s.budget.Pulses&bit != 0 {
+			gone = append(gone, page.BeatPath(s.tenant.dir, s.device, k))
+		}
+		s.beats[k], s.budget.Pulses = "", s.budget.Pulses&^bit
+	}
+	if len(gone) > 0 {
+		s.budget.PulseChanges++
+		if err := s.tenant.budgets.Write(s.device, s.budget); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	for _, path := range gone {
+		faults = append(faults, page.UnlinkBeat(path))
+	}
+	for key, other := range wanted {
+		k := s.freeBeat()
+		if linked[key] || k < 0 {
+			continue // further pages than there is room for: the rates divide alone
+		}
+		err := page.LinkBeat(page.PulsePath(other.tenant.dir, other.device), page.BeatPath(s.tenant.dir, s.device, k))
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		s.beats[k], s.budget.Pulses, came = key, s.budget.Pulses|1<<k, true
+	}
+	if came {
+		s.budget.PulseChanges++
+	}
+	return errors.Join(faults...)
+}
+
+func (s *shareTime) freeBeat() int {
+	for k, key := range s.beats {
+		if key == "" {
+			return k
+		}
+	}
+	return -1
+}
+
+// adopt recognises the links that an earlier agent made.
+func (s *shareTime) adopt(wanted map[string]*shareTime) {
+	for k := range s.beats {
+		for key, other := range wanted {
+			same, err := page.SameFile(page.PulsePath(other.tenant.dir, other.device), page.BeatPath(s.tenant.dir, s.device, k))
+			if err == nil && same {
+				s.beats[k] = key
+			}
+		}
+	}
+}

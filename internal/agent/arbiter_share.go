@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// tenantTime is a tenant's pages as the arbiter keeps them open.
+type tenantTime struct {
+	id, dir string
+	uid     int
+	budgets *page.Budgets
+	times   *page.TimeReader
+	shares  []*shareTime // one per GPU of the tenant
+}
+
+// shareTime is what the arbiter knows of one share.
+type shareTime struct {
+	tenant *tenantTime
+	device int // the number of the GPU in the tenant's pages
+	uuid   string
+	key    string
+	terms  arbiter.Terms
+	// budget is as it stands in the page.
+	budget    page.Budget
+	bucket    page.Bucket // as last read, the tenant's word
+	seen      bool        // bucket was read once
+	active    bool
+	grown     bucketGrowth
+	keys      [page.Workers]workerKey
+	intervals []arbiter.Interval // of this round, behind works
+	fit       stretch
+	usage     usageLog
+	fault     error // of reading or writing the pages
+	faults    arbiter.Fault
+	misuse    misuse
+	// beats are the keys of the shares whose pulses are linked, by number.
+	beats [page.Pulses]string
+}
+
+// bucketGrowth is what changed in a bucket since the last round.
+type bucketGrowth struct {
+	launches bool
+	wanted   bool
+}
+
+// workerKey remembers the name of a worker, which would else be made in every round.
+type workerKey struct {
+	owner uint32
+	key   string
+}
+
+func openTenant(m *member) (*tenantTime, error) {
+	budgets, err := page.OpenBudgets(filepath.Join(m.dir, "config"))
+	if err != nil {
+		return nil, err
+	}
+	if budgets.Devices() != len(m.shares) {
+		return nil, errors.Join(fmt.Errorf("%w: %d GPUs in the page of %d shares", page.ErrCorrupt, budgets.Devices(), len(m.shares)), budgets.Close())
+	}
+	times, err := page.OpenTimes(filepath.Join(m.dir, "state"), len(m.shares))
+	if err != nil {
+		return nil, errors.Join(err, budgets.Close())
+	}
+	t := &tenantTime{id: m.id, dir: m.dir, uid: m.uid, budgets: budgets, times: times}
+	for d := range m.shares {
+		s := &shareTime{tenant: t, device: d, uuid: m.shares[d].UUID, key: m.id + "." + strconv.Itoa(d)}
+		s.budget, s.fault = budgets.Read(d)
+		if s.budget.Stretch == 0 {
+			s.budget.Stretch = page.Whole
+		}
+		s.fit.from(s.budget.Stretch)
+		t.shares = append(t.shares, s)
+	}
+	return t, nil
+}
+
+func (t *tenantTime) close() {
+	// Nothing was written that closing could lose.
+	_ = t.budgets.Close()
+	_ = t.times.Close()
+}
+
+// read appends what the share's processes tell of their work.
+func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
+	s.active, s.grown, s.intervals = false, bucketGrowth{}, s.intervals[:0]
+	times, err := s.tenant.times.Read(s.device)
+	if err != nil {
+		s.fault = err
+		return works
+	}
+	s.fault = nil
+	if s.seen {
+		s.grown = bucketGrowth{
+			launches: times.Bucket.Launches != s.bucket.Launches || times.Bucket.Charged != s.bucket.Charged,
+			wanted:   times.Bucket.Wanted != s.bucket.Wanted,
+		}
+	} else {
+		s.usage.start(&times.Bucket, s.budget.Correction)
+	}
+	s.bucket, s.seen = times.Bucket, true
+	s.active = s.grown.launches || s.grown.wanted
+	for i := range times.Workers {
+		w := &times.Workers[i]
+		s.active = s.active || w.OpenSince != 0
+		works = append(works, arbiter.Work{
+			Key: s.workerKey(w), Share: s.key, Count: w.Count, Intervals: s.copied(w),
+			OpenSince: w.OpenSince, OpenUntil: w.OpenUntil, Unmeasured: w.Unmeasured,
+		})
+	}
+	return works
+}
+
+func (s *shareTime) workerKey(w *page.WorkerTimes) string {
+	k := &s.keys[w.Place]
+	if k.key == "" || k.owner != w.Owner {
+		*k = workerKey{w.Owner, s.key + "." + strconv.Itoa(w.Place) + "." + strconv.FormatUint(uint64(w.Owner), 10)}
+	}
+	return k.key
+}
+
+// copied are a worker's intervals in the replay's words.
+func (s *shareTime) copied(w *page.WorkerTimes) []arbiter.Interval {
+	from := len(s.intervals)
+	for _, i := range w.Intervals {
+		s.intervals = append(s.intervals, arbiter.Interval(i))
+	}
+	return s.intervals[from:len(s.intervals):len(s.intervals)]
+}
+
+// account books what the replay found and reports it to the law.
+func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbiter.Report {
+	own := s.misuse.own(now, uint64(float64(used.Own)*bias))
+	s.fit.add(own, used.Charged, s.budget.Stretch)
+	s.budget.Correction += int64(used.Charged) - int64(own)
+	s.faults |= used.Fault
+	s.active = s.active || own > 0
+	s.usage.add(now, own)
+	return arbiter.Report{
+		Own: own, Busy: used.Busy, Wanted: s.grown.wanted, Active: s.active,
+	}
+}
+
+// grant writes the budget.
+func (s *shareTime) grant(now uint64, g arbiter.Grant) {
+	b := &s.budget
+	b.Tick, b.Rate, b.Base, b.Burst, b.Depth = now, g.Rate, g.Base, g.Burst, g.Depth
+	b.Stretch = s.fit.ppm()
+	b.Flags = 0
+	for _, f := range []struct {
+		on   bool
+		flag uint32
+	}{{g.Limited, page.BudgetLimited}, {g.Beat, page.BudgetBeat}, {g.Yield, page.BudgetYield}} {
+		if f.on {
+			b.Flags |= f.flag
+		}
+	}
+	if err := s.tenant.budgets.Write(s.device, *b); err != nil && s.fault == nil {
+		s.fault = err
+	}
+}
+
+func (s *shareTime) limited() bool { return s.budget.Flags&page.BudgetLimited != 0 }
+
+// stretch follows how much own GPU time stands behind each ns that the share's
+// learned costs say. These are wall time, neighbours' slices included.
+type stretch struct {
+	own, cost float64
+}
+
+const (
+	// stretchMemory is the GPU time over which the factor is an average.
+	stretchMemory = float64(50 * time.Millisecond)
+	// The factor's bounds.
+	leastStretch, mostStretch = 0.02, 4.0
+)
+
+// from starts with a factor that was known.
+func (f *stretch) from(ppm uint32) {
+	factor := min(max(float64(ppm)/page.Whole, leastStretch), mostStretch)
+	f.own, f.cost = stretchMemory/10*factor, stretchMemory/10
+}
+
+// add takes up finished work, which was charged with the factor ppm.
+func (f *stretch) add(own, charged uint64, ppm uint32) {
+	if charged == 0 || ppm == 0 {
+		return
+	}
+	f.own += float64(own)
+	f.cost += float64(charged) * page.Whole / float64(ppm)
+	if f.own > stretchMemory || f.cost > stretchMemory {
+		keep := stretchMemory / max(f.own, f.cost)
+		f.own, f.cost = f.own*keep, f.cost*keep
+	}
+}
+
+func (f *stretch) ppm() uint32 {
+	return uint32(min(max(f.own/f.cost, leastStretch), mostStretch) * page.Whole)
+}

@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// division is an arbiter with a clock of the test's and tenants of pages alone.
+type division struct {
+	t    *testing.T
+	dir  string
+	now  uint64
+	loop *arbiterLoop
+	all  []member
+}
+
+func newDivision(t *testing.T) *division {
+	t.Helper()
+	d := &division{t: t, dir: t.TempDir(), now: 1000 * uint64(time.Second)}
+	d.restart()
+	return d
+}
+
+// restart is a new agent on the same pages.
+func (d *division) restart() {
+	d.t.Helper()
+	loop, err := newArbiterLoop(slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	loop.clock = func() uint64 { return d.now }
+	d.loop = loop
+	d.publish()
+}
+
+func (d *division) publish() {
+	members := append([]member(nil), d.all...)
+	d.loop.members.Store(&members)
+}
+
+// shareOf is a share of the first GPU with a policy of the form of the flags.
+func shareOf(policy v1alpha1.Policy, cores, weight int, class v1alpha1.Class) share {
+	s := share{UUID: firstID, Limit: gib, Cores: cores, ShareConfig: v1alpha1.ShareConfig{Policy: policy, Weight: weight, Class: class}}
+	s.Default(cores)
+	return s
+}
+
+// add makes a tenant with shares of different GPUs.
+func (d *division) add(id string, shares ...share) member {
+	d.t.Helper()
+	m := member{id: id, dir: filepath.Join(d.dir, id), uid: -1, shares: shares}
+	c := page.Config{DeviceCount: uint32(len(shares)), ID: page.Text64(id)}
+	for i := range shares {
+		c.Device[i].Budget = page.NewBudget(uint32(shares[i].Cores*page.Whole/100), 1, 1)
+	}
+	for _, err := range []error{
+		os.Mkdir(m.dir, 0o700),
+		page.WriteConfig(filepath.Join(m.dir, "config"), c, 0o600),
+		page.CreateState(filepath.Join(m.dir, "state"), len(shares), -1),
+	} {
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	d.all = append(d.all, m)
+	d.publish()
+	return m
+}
+
+// remove ends a tenant as the agent does: its directory goes first.
+func (d *division) remove(id string) {
+	d.t.Helper()
+	if err := os.RemoveAll(filepath.Join(d.dir, id)); err != nil {
+		d.t.Fatal(err)
+	}
+	kept := d.all[:0:0]
+	for _, m := range d.all {
+		if m.id != id {
+			kept = append(kept, m)
+		}
+	}
+	d.all = kept
+	d.publish()
+}
+
+// pass lets some rounds of 5 ms happen, before each of which work is called.
+func (d *division) pass(rounds int, work func()) {
+	for range rounds {
+		d.now += uint64(busyTick)
+		if work != nil {
+			work()
+		}
+		d.loop.round(d.t.Context())
+	}
+}
+
+func (d *division) budget(m member, device int) page.Budget {
+	d.t.Helper()
+	c, err := page.ReadConfig(filepath.Join(m.dir, "config"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c.Device[device].Budget
+}
+
+// pen writes a tenant's state page, as its library would, or worse.
+type pen struct {
+	t    *testing.T
+	file *os.File
+}
+
+func (d *division) pen(m member) *pen {
+	d.t.Helper()
+	file, err := os.OpenFile(filepath.Join(m.dir, "state"), os.O_RDWR, 0)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { file.Close() })
+	return &pen{d.t, file}
+}
+
+func (p *pen) u64(at int64, value uint64) {
+	var data [8]byte
+	binary.LittleEndian.PutUint64(data[:], value)
+	if _, err := p.file.WriteAt(data[:], at); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pen) u32(at int64, value uint32) {
+	var data [4]byte
+	binary.LittleEndian.PutUint32(data[:], value)
+	if _, err := p.file.WriteAt(data[:], at); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func bucketWord(device int, offset int64) int64 {
+	return page.SizeOfState + int64(device)*page.SizeOfGPU + page.OffsetOfGPUBucket + offset
+}
+
+func workerWord(device, place int, offset int64) int64 {
+	return page.SizeOfState + int64(device)*page.SizeOfGPU + page.OffsetOfGPUWorker + int64(place)*page.SizeOfWorker + offset
+}
+
+// busy is a process that writes intervals one after the other and wants more.
+type busy struct {
+	pen     *pen
+	place   int
+	count   uint32
+	charged uint64
+}
+
+func (b *busy) interval(begin, end, charged uint64) {
+	at := workerWord(0, b.place, page.OffsetOfWorkerInterval+int64(b.count%page.Intervals)*page.SizeOfInterval)
+	b.pen.u64(at+page.OffsetOfIntervalBegin, begin)
+	b.pen.u64(at+page.OffsetOfIntervalEnd, end)
+	b.pen.u64(at+page.OffsetOfIntervalCharged, charged)
+	b.count++
+	b.charged += charged
+	b.pen.u32(workerWord(0, b.place, page.OffsetOfWorkerOwner), uint32(b.place)+1)
+	b.pen.u32(workerWord(0, b.place, page.OffsetOfWorkerCount), b.count)
+	b.pen.u64(bucketWord(0, page.OffsetOfBucketCharged), b.charged)
+	b.pen.u64(bucketWord(0, page.OffsetOfBucketLaunches), uint64(b.count))
+	b.pen.u64(bucketWord(0, page.OffsetOfBucketWanted), end)
+}
+
+func rates(d *division, members ...member) []int {
+	var percents []int
+	for _, m := range members {
+		percents = append(percents, int(d.budget(m, 0).Rate+page.Whole/200)/(page.Whole/100))
+	}
+	return percents
+}
+
+func TestBudgetsFollowPolicies(t *testing.T) {
+	type want struct {
+		share   share
+		rate    int // percent, while all want more
+		base    int
+		limited bool
+	}
+	const weighted, fixed, burst = v1alpha1.PolicyWeighted, v1alpha1.PolicyFixed, v1alpha1.PolicyBurst
+	const online, offline = v1alpha1.ClassOnline, v1alpha1.ClassOffline
+	for name, shares := range map[string][]want{
+		"fixed alone":    {{shareOf(fixed, 30, 1, online), 30, 30, true}},
+		"weighted alone": {{shareOf(weighted, 0, 1, online), 100, 100, false}},
+		"30 and 70":      {{shareOf(fixed, 30, 1, online), 30, 30, true}, {shareOf(fixed, 70, 1, online), 70, 70, true}},
+		"1 and 3":        {{shareOf(weighted, 0, 1, online), 25, 25, true}, {shareOf(weighted, 0, 3, online), 75, 75, true}},
+		"burst and fixed": {
+			{shareOf(burst, 50, 1, online), 70, 50, true}, {shareOf(fixed, 30, 1, online), 30, 30, true},
+		},
+		"two offline beside a fixed": {
+			{shareOf(fixed, 40, 1, online), 40, 40, true},
+			{shareOf(weighted, 0, 1, offline), 20, -1, true}, {shareOf(weighted, 0, 2, offline), 40, -1, true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDivision(t)
+			var members []member
+			var tenants []*busy
+			for i, w := range shares {
+				m := d.add("t"+strconv.Itoa(i), w.share)
+				members = append(members, m)
+				tenants = append(tenants, &busy{pen: d.pen(m)})
+			}
+			d.pass(60, func() {
+				for i, b := range tenants {
+					own := uint64(busyTick) * uint64(shares[i].rate) / 100
+					begin := d.now - uint64(busyTick)
+					for _, earlier := range shares[:i] {
+						begin += uint64(busyTick) * uint64(earlier.rate) / 100
+					}
+					b.interval(begin, begin+own, own)
+				}
+			})
+			for i, w := range shares {
+				b := d.budget(members[i], 0)
+				if limited := b.Flags&page.BudgetLimited != 0; limited != w.limited {
+					t.Errorf("share %d: limited %v", i, limited)
+				}
+				if got := rates(d, members[i])[0]; w.limited && (got < w.rate-2 || got > w.rate+2) {
+					t.Errorf("share %d: rate %d %%, want %d", i, got, w.rate)
+				}
+				if got := int(b.Base) * 100 / page.Whole; w.base >= 0 && got != w.base || got < 1 {
+					t.Errorf("share %d: base %d %%, want %d", i, got, w.base)
+				}
+				if w.limited && b.Tick != d.now || b.Depth == 0 || b.Burst == 0 || b.Stretch == 0 {
+					t.Errorf("share %d: budget %+v at %d", i, b, d.now)
+				}
+				if yields := b.Flags&page.BudgetYield != 0; yields != (w.share.Class == offline) {
+					t.Errorf("share %d: gives way %v", i, yields)
+				}
+			}
+		})
+	}
+}
+
+func TestTermsChangeAtTheNextTick(t *testing.T) {
+	d := newDivision(t)
+	m := d.add("a", shareOf(v1alpha1.PolicyFixed, 30, 1, v1alpha1.ClassOnline))
+	d.pass(1, nil)
+	if got := rates(d, m)[0]; got != 30 {
+		t.Fatalf("rate %d %%", got)
+	}
+	d.all[0].shares = []share{shareOf(v1alpha1.PolicyFixed, 50, 1, v1alpha1.ClassOnline)}
+	d.publish()
+	d.pass(1, nil)
+	if b := d.budget(m, 0); rates(d, m)[0] != 50 || b.Base != page.Whole/2 {
+		t.Errorf("budget %+v", b)
+	}
+	d.all[0].shares = []share{shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)}
+	d.publish()
+	d.pass(1, nil)
+	if b := d.budget(m, 0); b.Flags != 0 {
+		t.Errorf("alone and without a cap, and limited: %+v", b)
+	}
+}
+
+// What was charged beyond a share's own time comes back to it, and goes on from
+// there under the next agent.
+func TestCorrectionOutlivesTheAgent(t *testing.T) {
+	d := newDivision(t)
+	m := d.add("a", shareOf(v1alpha1.PolicyFixed, 50, 1, v1alpha1.ClassOnline))
+	b := &busy{pen: d.pen(m)}
+	d.pass(1, nil)
+	work := func() { b.interval(d.now-2*uint64(time.Millisecond), d.now, 3*uint64(time.Millisecond)) }
+	d.pass(20, work)
+	d.pass(2, nil)
+	const each = int64(time.Millisecond)
+	if got := d.budget(m, 0).Correction; got != 20*each {
+		t.Errorf("correction %d, want %d", got, 20*each)
+	}
+	before := d.budget(m, 0)
+	// Work that nobody divided stays as it was charged.
+	d.now += uint64(busyTick)
+	work()
+	d.now += uint64(time.Second)
+	d.restart()
+	d.pass(1, nil)
+	after := d.budget(m, 0)
+	if after.Correction != before.Correction || after.Rate != before.Rate || after.Base != before.Base {
+		t.Errorf("the next agent jumps from %+v to %+v", before, after)
+	}
+	if after.Stretch > before.Stretch+10 || after.Stretch+10 < before.Stretch {
+		t.Errorf("stretch goes from %d to %d", before.Stretch, after.Stretch)
+	}
+	d.pass(20, work)
+	d.pass(2, nil)
+	if got := d.budget(m, 0).Correction; got != 40*each {
+		t.Errorf("correction %d, want %d", got, 40*each)
+	}
+	if used := d.loop.times("a")[0].Used; used != uint64(40*2*time.Millisecond)+uint64(3*time.Millisecond) {
+		t.Errorf("used %d ns since the share began", used)
+	}
+}

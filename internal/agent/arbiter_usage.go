@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+const (
+	// usageStep is between two entries of a usage log, which spans a second.
+	usageStep  = 100 * time.Millisecond
+	usageSteps = 11
+)
+
+// usageLog remembers a share's GPU time for people.
+type usageLog struct {
+	total   uint64 // own ns since the share began
+	entries [usageSteps]usageEntry
+	next    int
+}
+
+type usageEntry struct{ at, total uint64 }
+
+// start takes up what was used before this agent: all that was charged, less
+// what was given back.
+func (l *usageLog) start(b *page.Bucket, correction int64) {
+	if used := int64(b.Charged) - correction; used > 0 {
+		l.total = uint64(used)
+	}
+}
+
+func (l *usageLog) add(now, own uint64) {
+	l.total += own
+	last := (l.next + usageSteps - 1) % usageSteps
+	if now-l.entries[last].at < uint64(usageStep) && l.entries[last].at != 0 {
+		return
+	}
+	l.entries[l.next] = usageEntry{now, l.total}
+	l.next = (l.next + 1) % usageSteps
+}
+
+// percent is the part of the GPU's time over the last second, or since the
+// share is known.
+func (l *usageLog) percent(now uint64) float64 {
+	oldest := usageEntry{at: now, total: l.total}
+	for _, e := range l.entries {
+		if e.at != 0 && e.at < oldest.at {
+			oldest = e
+		}
+	}
+	if now-oldest.at < uint64(usageStep) {
+		return 0
+	}
+	return min(100*float64(l.total-oldest.total)/float64(now-oldest.at), 100)
+}
+
+// times are a tenant's GPU times, one entry per share; nil where the arbiter
+// does not know the tenant.
+func (l *arbiterLoop) times(tenant string) []control.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tenants[tenant]
+	if t == nil {
+		return nil
+	}
+	now := l.clock()
+	times := make([]control.Time, 0, len(t.shares))
+	for _, s := range t.shares {
+		one := control.Time{
+			Limited: s.limited(), Used: s.usage.total, Charged: s.bucket.Charged, Launches: s.bucket.Launches,
+			Waited: s.bucket.Waited, Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(),
+			HeldBack: s.limited() && s.bucket.Wanted != 0 && now-min(now, s.bucket.Wanted) < uint64(time.Second),
+		}
+		switch {
+		case s.limited():
+			one.Percent = new(s.usage.percent(now))
+		case s.misuse.told != 0 && now-s.misuse.told < uint64(2*time.Second):
+			// Nothing counts the work of a share without a limit but the driver.
+			one.Percent = new(100 * s.misuse.busy)
+		}
+		times = append(times, one)
+	}
+	return times
+}

@@ -1,0 +1,347 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Misuse is what is done about a tenant that uses more GPU time than its share.
+type Misuse string
+
+// What can be done; each tells of it, too.
+const (
+	MisuseReport Misuse = "report"
+	MisuseStop   Misuse = "stop" // SIGSTOP to its processes on the GPU
+	MisuseKill   Misuse = "kill" // SIGKILL
+)
+
+const (
+	// watchInterval is between two questions to the driver, which makes some
+	// samples a second.
+	watchInterval = 250 * time.Millisecond
+	// lag is how late the driver may tell: that somebody was idle is believed so
+	// much later.
+	lag = time.Second
+	// settled is how long a share must have had a limit before it is judged:
+	// without one nothing it does is counted.
+	settled = 1500 * time.Millisecond
+)
+
+// misuse is what the driver says of one share, against what it says itself.
+type misuse struct {
+	verdict arbiter.Verdict
+	busy    float64 // the driver's figure, 0 to 1
+	told    uint64  // when it was told
+	counted uint64  // own time is known up to here
+	limited uint64  // since when it has a limit, 0 without
+	text    string  // for people, empty while all is well
+	shown   string  // the complaint of which an event was written
+}
+
+// own is the time to count: the share's own figure, or the driver's of one
+// that does not tell the truth.
+func (m *misuse) own(now, measured uint64) uint64 {
+	passed := now - min(m.counted, now)
+	first := m.counted == 0
+	m.counted = now
+	if m.verdict < arbiter.Understates || first {
+		return measured
+	}
+	return max(measured, uint64(m.busy*float64(passed)))
+}
+
+// complaint is what people should know of the share, empty if all is well.
+func (s *shareTime) complaint() string {
+	switch {
+	case s.fault != nil:
+		return "its GPU time is not divided: " + s.fault.Error()
+	case s.misuse.text != "":
+		return s.misuse.text
+	case s.faults != 0:
+		return "its page tells of GPU time that cannot be: " + describeFaults(s.faults)
+	}
+	return ""
+}
+
+func describeFaults(f arbiter.Fault) string {
+	var texts []string
+	for _, one := range []struct {
+		fault arbiter.Fault
+		text  string
+	}{
+		{arbiter.FaultBackwards, "time that runs backwards"},
+		{arbiter.FaultFuture, "work in the future"},
+		{arbiter.FaultExcess, "more work than time has passed"},
+	} {
+		if f&one.fault != 0 {
+			texts = append(texts, one.text)
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// tell lets the watch know what the share says and may do.
+func (s *shareTime) tell(now uint64, w *arbiter.Watch, own uint64) {
+	rate := uint32(arbiter.Whole)
+	switch {
+	case !s.limited():
+		s.misuse.limited = 0
+		s.misuse.verdict = arbiter.Honest
+	case s.misuse.limited == 0:
+		s.misuse.limited = now
+		fallthrough
+	default:
+		rate = s.budget.Rate
+	}
+	w.Tell(now, s.key, own, rate)
+}
+
+// watch compares shares with the driver's figures until ctx is done.
+func (a *Agent) watch(ctx context.Context) {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	w := watcher{agent: a, owners: map[process.ID]string{}, since: map[int]time.Time{}}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.round(ctx)
+		}
+	}
+}
+
+// watcher is what the watch remembers between its rounds.
+type watcher struct {
+	agent  *Agent
+	owners map[process.ID]string // tenant id by process, "" for nobody's
+	asked  time.Time             // when owners was last begun anew
+	since  map[int]time.Time     // the newest sample, by GPU index
+}
+
+// round asks the driver about every GPU that has shares.
+func (w *watcher) round(ctx context.Context) {
+	if time.Since(w.asked) > 2*lag {
+		// What was nobody's may have taken a slot since.
+		clear(w.owners)
+		w.asked = time.Now()
+	}
+	for _, gpu := range w.agent.gpus {
+		if !w.agent.arbiter.serves(gpu.UUID) {
+			continue
+		}
+		samples, err := w.agent.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
+		w.agent.noteWatch(ctx, gpu.Index, err)
+		if err == nil {
+			w.judge(gpu.Index, gpu.UUID, samples)
+		}
+	}
+	w.agent.answerMisuse(ctx)
+}
+
+// judge gives each share of a GPU its part of the samples.
+func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
+	latest := map[int]nvml.Utilisation{}
+	for _, s := range samples {
+		if s.At.After(latest[s.PID].At) {
+			latest[s.PID] = s
+		}
+		if s.At.After(w.since[index]) {
+			w.since[index] = s.At
+		}
+	}
+	busy := map[string]float64{}
+	for pid, s := range latest {
+		busy[w.owner(pid)] += s.Busy
+	}
+	l := w.agent.arbiter
+	now := l.clock()
+	at := now - uint64(lag)
+	if age := time.Since(w.since[index]); age >= 0 && age < lag {
+		at = now - uint64(age)
+	}
+	l.observe(uuid, now, at, busy)
+}
+
+// owner finds the tenant of a process on a GPU: the one in whose slot it is,
+// confirmed by the kernel, or from whose processes it descends.
+func (w *watcher) owner(pid int) string {
+	id, err := process.Find(pid)
+	if err != nil {
+		return ""
+	}
+	tenant, known := w.owners[id]
+	if !known {
+		tenant = w.agent.ownerOf(pid)
+		w.owners[id] = tenant
+	}
+	return tenant
+}
+
+// ownerOf is the id of the tenant to which a process belongs, "" if none.
+func (a *Agent) ownerOf(pid int) string {
+	family := append([]int{pid}, process.Ancestors(pid)...)
+	owner := process.Owner(pid)
+	type candidate struct{ id, dir string }
+	var slots []candidate
+	a.mu.Lock()
+	for _, t := range a.tenants {
+		if t.process && slices.Contains(family, t.Holder.PID) {
+			a.mu.Unlock()
+			return t.ID
+		}
+		if t.UID == owner || owner == 0 {
+			slots = append(slots, candidate{t.ID, t.Dir})
+		}
+	}
+	a.mu.Unlock()
+	for _, c := range slots {
+		if process.Maps(pid, c.dir) {
+			return c.id
+		}
+	}
+	return ""
+}
+
+// serves reports whether a GPU has shares.
+func (l *arbiterLoop) serves(uuid string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gpus[uuid] != nil
+}
+
+// observe judges the shares of a GPU by the part of the time, by tenant id, in
+// which the driver saw them busy up to the moment at.
+func (l *arbiterLoop) observe(uuid string, now, at uint64, busy map[string]float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.gpus[uuid]
+	if g == nil {
+		return
+	}
+	for _, s := range g.shares {
+		m := &s.misuse
+		m.busy, m.told = min(busy[s.tenant.id], 1), now
+		if m.limited == 0 || now-m.limited < uint64(settled) {
+			continue
+		}
+		m.verdict = g.watch.Observe(at, s.key, m.busy)
+		g.replay.Assume(s.key, m.verdict != arbiter.Honest && m.verdict != arbiter.Exceeds)
+	}
+}
+
+// noteWatch remembers whether the driver tells who uses a GPU, and says so once.
+func (a *Agent) noteWatch(ctx context.Context, index int, err error) {
+	text := ""
+	switch {
+	case errors.Is(err, nvml.ErrNotSupported):
+		text = "the driver does not tell which process uses the GPU's time: who takes more than its share is not noticed"
+	case err != nil:
+		text = err.Error()
+	}
+	a.mu.Lock()
+	before := a.unwatched[index]
+	a.unwatched[index] = text
+	a.mu.Unlock()
+	if text != before && text != "" {
+		a.config.Log.WarnContext(ctx, "GPU time is not watched", "gpu", index, "reason", text)
+	}
+}
+
+// accused is a share about which something is to be said, and perhaps done.
+type accused struct {
+	tenant, uuid, text string
+	act                bool
+}
+
+// accuse collects the shares with something new to say, or still to be acted upon.
+func (l *arbiterLoop) accuse(answer Misuse) []accused {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []accused
+	for _, t := range l.tenants {
+		for _, s := range t.shares {
+			guilty := s.misuse.verdict >= arbiter.Understates
+			switch {
+			case guilty && s.misuse.text == "":
+				s.misuse.text = describeMisuse(s, answer)
+			case !guilty && answer == MisuseReport:
+				s.misuse.text = ""
+			}
+			text := s.complaint()
+			act := guilty && answer != MisuseReport
+			if text != s.misuse.shown && text != "" || act {
+				told := text
+				if text == s.misuse.shown {
+					told = ""
+				}
+				all = append(all, accused{t.id, s.uuid, told, act})
+			}
+			s.misuse.shown = text
+		}
+	}
+	return all
+}
+
+func describeMisuse(s *shareTime, answer Misuse) string {
+	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
+	if s.misuse.verdict == arbiter.Exceeds {
+		what = fmt.Sprintf("it uses %.0f%% of the GPU's time, more than its share", 100*s.misuse.busy)
+	}
+	switch answer {
+	case MisuseStop:
+		what += ": its processes on the GPU were stopped (SIGSTOP); `divvy stop` ends it"
+	case MisuseKill:
+		what += ": its processes on the GPU were killed"
+	}
+	return what
+}
+
+// answerMisuse tells of shares that misbehave and does what is to be done.
+func (a *Agent) answerMisuse(ctx context.Context) {
+	for _, c := range a.arbiter.accuse(a.config.Misuse) {
+		a.mu.Lock()
+		t := a.tenants[c.tenant]
+		a.mu.Unlock()
+		if t == nil {
+			continue
+		}
+		if c.text != "" {
+			a.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", t.Name, "gpu", c.uuid, "reason", c.text)
+			a.events.add(control.Event{Kind: control.EventMisuse, Tenant: t.Name, UUID: c.uuid, Text: c.text})
+		}
+		if c.act {
+			a.punish(t, c.uuid)
+		}
+	}
+}
+
+// punish signals a tenant's processes on a GPU. Which these are, the driver and
+// the kernel say.
+func (a *Agent) punish(t *tenant, uuid string) {
+	signal := unix.SIGSTOP
+	if a.config.Misuse == MisuseKill {
+		signal = unix.SIGKILL
+	}
+	listed, err := a.config.Driver.Processes(a.gpu(uuid).Index)
+	if err != nil {
+		return // the next round asks again
+	}
+	for _, p := range listed {
+		id, err := process.Find(p.PID)
+		if err == nil && a.ownerOf(p.PID) == t.ID {
+			_ = id.Signal(signal) // it may have ended by itself
+		}
+	}
+}
