@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,11 +216,37 @@ static void test_any_page(void) {
     }
 }
 
+static void *ask_and_tell(void *arg) {
+    uint64_t mine = BEGIN;
+    for (unsigned i = 0; i < 20000; i++) {
+        mine += 7000;
+        dv_pulse_until(ours, 0, mine, mine + MS);
+        uint64_t until = dv_pulse_beating(theirs, 0, mine);
+        CHECK(until == 0 || until > mine);
+        if (arg != NULL && i % 1000 == 0) {
+            tenant_grant(&offline, 0, arg);
+            ((dv_page_budget *)arg)->pulse_changes++;
+        }
+    }
+    return NULL;
+}
+
+static void test_threads(void) {
+    pthread_t threads[3];
+    for (unsigned i = 0; i < 3; i++) {
+        CHECK(pthread_create(&threads[i], NULL, ask_and_tell, i == 0 ? &budget : NULL) == 0);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
 int main(void) {
     static void (*const tests[])(void) = {test_raise_and_clear, test_several,
                                           test_too_far_ahead,   test_dead_neighbour,
                                           test_damaged_pages,   test_no_page_of_our_own,
-                                          test_any_page,        test_closed_descriptors};
+                                          test_any_page,        test_closed_descriptors,
+                                          test_threads};
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         set_up();
         errno = 0;
