@@ -58,7 +58,7 @@ struct damage {
 
 static const struct damage damages[] = {
     {"config", 0, 0, 8, DV_CORRUPT, "not a page"},
-    {"config", 8, 2, 4, DV_OLD_PAGE, "version 2"},
+    {"config", 8, 1, 4, DV_OLD_PAGE, "version 1"},
     {"config", 8, 0, 4, DV_OLD_PAGE, "version 0"},
     {"config", 12, 64, 4, DV_CORRUPT, "bytes"},
     {"config", 12, UINT32_MAX, 4, DV_CORRUPT, "bytes"},
