@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,9 @@ const (
 	idleTick = 50 * time.Millisecond
 	// calm is how long nobody must have been active for the slower tick.
 	calm = time.Second
+	// sparing bounds what very many shares cost: a GPU takes one part in so many
+	// of a processor's time, and is decided less often if that is not enough.
+	sparing = 20
 	// nothing is when there is nothing to decide: a change wakes the loop.
 	nothing = time.Hour
 )
@@ -62,6 +66,8 @@ type gpuTime struct {
 	list   []arbiter.Share
 	// next is when to decide next, lively when somebody was active last.
 	next, lively uint64
+	// decided is whether the budgets are those of the present shares.
+	decided bool
 }
 
 func newArbiterLoop(log *slog.Logger) (*arbiterLoop, error) {
@@ -150,6 +156,7 @@ func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
 	for _, g := range l.gpus {
 		if now := l.clock(); g.next <= now {
 			g.decide(now)
+			g.schedule(now, l.clock())
 		}
 		next = min(next, g.next)
 	}
@@ -164,24 +171,36 @@ func (g *gpuTime) decide(now uint64) {
 	}
 	usage := g.replay.Advance(now, g.works)
 	g.list = g.list[:0]
-	limited := false
 	for _, s := range g.shares {
 		g.list = append(g.list, arbiter.Share{Key: s.key, Terms: s.terms, Report: s.account(now, usage[s.key], g.watch.Bias(s.key))})
 		if s.active {
 			g.lively = now
 		}
 	}
-	for i, grant := range g.law.Divide(now, g.list) {
-		s := g.shares[i]
+	for _, s := range g.shares {
 		s.tell(now, &g.watch, usage[s.key].Own)
-		s.grant(now, grant)
-		limited = limited || grant.Limited
 	}
+	if g.decided && now-g.lively >= uint64(calm) {
+		// Nobody does anything, so what was decided holds.
+		for _, s := range g.shares {
+			s.renew(now)
+		}
+		return
+	}
+	for i, grant := range g.law.Divide(now, g.list) {
+		g.shares[i].grant(now, grant)
+	}
+	g.decided = true
+}
+
+// schedule says when to decide next, after a decision that was begun at now and
+// has ended at ended.
+func (g *gpuTime) schedule(now, ended uint64) {
 	switch {
-	case !limited:
+	case !slices.ContainsFunc(g.shares, (*shareTime).limited):
 		g.next = now + uint64(nothing)
 	case now-g.lively < uint64(calm):
-		g.next = now + uint64(busyTick)
+		g.next = now + min(max(uint64(busyTick), sparing*(ended-now)), uint64(idleTick))
 	default:
 		g.next = now + uint64(idleTick)
 	}
@@ -192,7 +211,7 @@ func (g *gpuTime) decide(now uint64) {
 func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 	present := map[string]bool{}
 	for _, g := range l.gpus {
-		g.shares, g.next = g.shares[:0], 0
+		g.shares, g.next, g.lively, g.decided = g.shares[:0], 0, l.clock(), false
 	}
 	for i := range members {
 		m := &members[i]
@@ -232,7 +251,7 @@ func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 func (l *arbiterLoop) gpu(uuid string) *gpuTime {
 	g := l.gpus[uuid]
 	if g == nil {
-		g = &gpuTime{uuid: uuid}
+		g = &gpuTime{uuid: uuid, lively: l.clock()}
 		l.gpus[uuid] = g
 	}
 	return g

@@ -147,6 +147,12 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	}
 }
 
+// renew says that the budget still holds.
+func (s *shareTime) renew(now uint64) {
+	s.budget.Tick = now
+	s.write()
+}
+
 // grant writes the budget.
 func (s *shareTime) grant(now uint64, g arbiter.Grant) {
 	b := &s.budget
@@ -161,7 +167,11 @@ func (s *shareTime) grant(now uint64, g arbiter.Grant) {
 			b.Flags |= f.flag
 		}
 	}
-	if err := s.tenant.budgets.Write(s.device, *b); err != nil && s.fault == nil {
+	s.write()
+}
+
+func (s *shareTime) write() {
+	if err := s.tenant.budgets.Write(s.device, s.budget); err != nil && s.fault == nil {
 		s.fault = err
 	}
 }

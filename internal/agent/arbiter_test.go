@@ -15,14 +15,14 @@ import (
 
 // division is an arbiter with a clock of the test's and tenants of pages alone.
 type division struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	now  uint64
 	loop *arbiterLoop
 	all  []member
 }
 
-func newDivision(t *testing.T) *division {
+func newDivision(t testing.TB) *division {
 	t.Helper()
 	d := &division{t: t, dir: t.TempDir(), now: 1000 * uint64(time.Second)}
 	d.restart()
@@ -113,7 +113,7 @@ func (d *division) budget(m member, device int) page.Budget {
 
 // pen writes a tenant's state page, as its library would, or worse.
 type pen struct {
-	t    *testing.T
+	t    testing.TB
 	file *os.File
 }
 
