@@ -4,6 +4,7 @@ import "container/heap"
 
 // play moves the replay's clock to the horizon, from stamp to stamp.
 func (r *Replay) play(horizon uint64) {
+	r.weigh(horizon)
 	due := make(agenda, 0, len(r.processes))
 	for _, p := range r.processes {
 		if at, ok := p.next(); ok && at <= horizon {
@@ -60,8 +61,7 @@ func (r *Replay) leave(p *process) {
 	p.own = 0
 }
 
-// pass lets time pass without stamps. Unmeasured work, of which only the amount in a round is known, is taken from
-// what the others have in that round.
+// pass lets time pass without stamps.
 func (r *Replay) pass(to uint64) {
 	for r.clock < to {
 		until := to
@@ -81,20 +81,6 @@ func (r *Replay) pass(to uint64) {
 		})
 		r.clock = until
 	}
-}
-
-// kept is what part of its time in the round a process has in spite of the unmeasured work of others. Of processes
-// that have work at once none gets more than its turn, so k of them take no more than k of k + 1 parts.
-func (now *round) kept(p *process) float64 {
-	if now == nil || len(now.hidden) == 0 {
-		return 1
-	}
-	others, k := now.total, len(now.hidden)
-	if own, has := now.hidden[p]; has {
-		others -= own
-		k--
-	}
-	return max(1-others, 1/float64(k+1))
 }
 
 // agenda is a heap of processes by their next stamps; at one moment ends come before begins, because a process that

@@ -106,13 +106,6 @@ type process struct {
 	left    uint64  // and what was left of its slice then
 }
 
-// round is the time between two calls of Advance and the unmeasured work that was told in it.
-type round struct {
-	from, to uint64
-	hidden   map[*process]float64 // as part of the round
-	total    float64
-}
-
 // Assume takes a share to have work on the GPU at every moment, whatever its processes say: for a share that uses
 // more by the driver's figures than it says. Own time of others is then counted beside it, and its own is what such
 // a process gets.
@@ -217,13 +210,4 @@ func (r *Replay) settlePhantoms() {
 		p.own -= float64(own)
 		r.credit(p, own, 0, own)
 	}
-}
-
-func newRound(from, to uint64, hidden map[*process]float64) round {
-	one := round{from: from, to: to, hidden: hidden}
-	for p, amount := range hidden {
-		hidden[p] = amount / float64(to-from)
-		one.total += hidden[p]
-	}
-	return one
 }

@@ -1,0 +1,110 @@
+package arbiter
+
+import (
+	"cmp"
+	"slices"
+)
+
+// round is the time between two calls of Advance and the unmeasured work that was told in it. When in the round that
+// was done is not known. It had the time in which nobody else was inside an interval; only what does not fit there
+// was done in slices between those of others, and is no time of theirs.
+type round struct {
+	from, to uint64
+	hidden   map[*process]float64 // per time
+	total    float64
+	slice    uint64
+	taken    float64 // of the time inside intervals of a slice or longer, by unmeasured work
+}
+
+func newRound(from, to uint64, hidden map[*process]float64) round {
+	one := round{from: from, to: to, hidden: hidden}
+	for p, amount := range hidden {
+		hidden[p] = amount / float64(to-from)
+		one.total += hidden[p]
+	}
+	return one
+}
+
+// kept is what part of its time in the round a process has in spite of the unmeasured work of others. Of processes
+// that have work at once none gets more than its turn, so k of them take no more than k of k + 1 parts.
+func (now *round) kept(p *process) float64 {
+	if now == nil || now.taken <= 0 || len(p.pending) > 0 && p.pending[0].End-p.pending[0].Begin < now.slice {
+		return 1
+	}
+	others, k := now.total, len(now.hidden)
+	if own, has := now.hidden[p]; has {
+		others -= own
+		k--
+	}
+	return max(1-now.taken*others/now.total, 1/float64(k+1))
+}
+
+// weigh finds for each round that is played next how much of its unmeasured work was done inside intervals.
+func (r *Replay) weigh(horizon uint64) {
+	if !slices.ContainsFunc(r.rounds, func(one round) bool { return one.total > 0 }) {
+		return
+	}
+	any, long := r.covered(horizon, 0), r.covered(horizon, r.turns.slice)
+	for i := range r.rounds {
+		one := &r.rounds[i]
+		from, to := max(one.from, r.clock), min(one.to, horizon)
+		if from >= to || one.total == 0 {
+			continue
+		}
+		one.slice, one.taken = r.turns.slice, 0
+		idle := float64(to-from) - any.within(from, to)
+		if inside := long.within(from, to); inside > 0 {
+			one.taken = min(max(one.total*float64(to-from)-idle, 0)/inside, 1)
+		}
+	}
+}
+
+// stretches are times in order, without overlap.
+type stretches []Interval
+
+// within is how much of them lies between two moments. Calls must not go back in time: what has passed is dropped.
+func (s *stretches) within(from, to uint64) float64 {
+	sum := uint64(0)
+	for len(*s) > 0 && (*s)[0].End <= from {
+		*s = (*s)[1:]
+	}
+	for _, one := range *s {
+		if one.Begin >= to {
+			break
+		}
+		sum += min(one.End, to) - max(one.Begin, from)
+	}
+	return float64(sum)
+}
+
+// covered is the time up to the horizon in which somebody is inside an interval that is no shorter than least.
+func (r *Replay) covered(horizon, least uint64) stretches {
+	var all stretches
+	for _, p := range r.processes {
+		if p.inside && len(p.pending) == 0 {
+			all = append(all, Interval{Begin: r.clock, End: horizon})
+		}
+		for i, one := range p.pending {
+			if one.End-one.Begin < least {
+				continue
+			}
+			if p.inside && i == 0 {
+				one.Begin = r.clock
+			}
+			all = append(all, one)
+		}
+	}
+	if len(r.phantoms) > 0 {
+		all = append(all, Interval{Begin: r.clock, End: horizon})
+	}
+	slices.SortFunc(all, func(a, b Interval) int { return cmp.Compare(a.Begin, b.Begin) })
+	joined := all[:0]
+	for _, one := range all {
+		if n := len(joined); n > 0 && one.Begin <= joined[n-1].End {
+			joined[n-1].End = max(joined[n-1].End, one.End)
+			continue
+		}
+		joined = append(joined, one)
+	}
+	return joined
+}

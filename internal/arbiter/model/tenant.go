@@ -1,0 +1,152 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/divvy-gpu/divvy/internal/arbiter"
+)
+
+// Load is what the processes of a tenant do.
+type Load struct {
+	Kernel    uint64 // GPU time of a launch, ns
+	Think     uint64 // processor time between two launches; 5 us if 0
+	Sync      int    // launches after which the process waits for all of them; 0 for never
+	SyncThink uint64 // processor time after such a wait
+	Processes int    // 1 if 0
+	// Requests per second, of Sync launches each, come at random moments, whatever the process is doing; 0 for a
+	// loop.
+	Requests float64
+	// Lie takes the tenant out of the rules.
+	Lie Lie
+}
+
+// Lie is how a tenant breaks the rules; all of them launch without asking their bucket.
+type Lie int
+
+// The lies.
+const (
+	Truth    Lie = iota
+	Silent       // tells nothing
+	Greedy       // tells all, but does not wait
+	Absurd       // tells intervals out of nowhere
+	Backward     // tells time running backwards
+)
+
+// Tenant is one share and the processes that use it.
+type Tenant struct {
+	arbiter.Terms
+	Load
+	Key string
+
+	m         *Model
+	idle      bool
+	processes []*process
+	own       uint64
+	latencies []uint64 // of requests, ns
+
+	budget budget
+	bucket bucket
+	report reported
+	granted
+}
+
+// budget is struct budget of the config page.
+type budget struct {
+	tick       uint64
+	grant      arbiter.Grant
+	stretch    float64
+	correction int64
+}
+
+// bucket is struct bucket of the state page.
+type bucket struct {
+	balance, corrected int64
+	refilled, wanted   uint64
+	charged, launches  uint64
+	overdrawn          uint64
+}
+
+// reported is what the arbiter read last.
+type reported struct{ launches, wanted uint64 }
+
+// granted is what the arbiter remembers of a share.
+type granted struct {
+	raw, seen float64 // charged before stretch, and own time, lately
+	verdict   arbiter.Verdict
+	sampled   uint64
+}
+
+// stale is the age from which no arbiter is taken to live (abi/pages.yaml).
+const stale = 100 * Millisecond
+
+// Add begins a tenant.
+func (m *Model) Add(key string, terms arbiter.Terms, load Load) *Tenant {
+	t := &Tenant{Terms: terms, Load: load, Key: key, m: m}
+	t.budget.stretch = 1
+	t.budget.grant = arbiter.Grant{Limited: !m.Unlimited, Rate: 10_000, Base: 10_000, Burst: 2 * Millisecond, Depth: Millisecond}
+	m.tenants = append(m.tenants, t)
+	for i := range max(load.Processes, 1) {
+		p := &process{tenant: t, m: m, key: fmt.Sprint(key, "/", i), cost: 100_000}
+		t.processes = append(t.processes, p)
+		if t.Requests > 0 {
+			p.nextRequest()
+		} else {
+			m.after(m.upTo(Millisecond), p.step)
+		}
+	}
+	return t
+}
+
+// Remove ends a tenant: its processes die, with what they have on the GPU.
+func (m *Model) Remove(t *Tenant) {
+	for i, one := range m.tenants {
+		if one == t {
+			m.tenants = append(m.tenants[:i:i], m.tenants[i+1:]...)
+			break
+		}
+	}
+	for _, p := range t.processes {
+		p.dead = true
+		m.gpu.drop(p)
+	}
+}
+
+// Rest lets the tenant finish what it launched and launch nothing more, or go on.
+func (t *Tenant) Rest(idle bool) { t.idle = idle }
+
+// Own is the true GPU time of the tenant so far.
+func (t *Tenant) Own() uint64 { t.m.gpu.account(); return t.own }
+
+// Latencies are the times from arrival to end of the requests that ended.
+func (t *Tenant) Latencies() []uint64 { return t.latencies }
+
+// Verdict is what the watch thinks of the tenant.
+func (t *Tenant) Verdict() arbiter.Verdict { return t.verdict }
+
+// Overdrawn is how many launches were admitted on debt.
+func (t *Tenant) Overdrawn() uint64 { return t.bucket.overdrawn }
+
+// refill is the library's rule, to the letter.
+func (t *Tenant) refill() {
+	b, now := &t.bucket, t.m.now
+	rate := t.budget.grant.Rate
+	if now-t.budget.tick > stale {
+		rate = t.budget.grant.Base
+	}
+	if b.refilled == 0 {
+		b.refilled = now
+	}
+	b.balance += int64(float64(now-b.refilled) * float64(rate) / arbiter.Whole)
+	b.refilled = now
+	b.balance += t.budget.correction - b.corrected
+	b.corrected = t.budget.correction
+	b.balance = min(b.balance, int64(t.budget.grant.Burst))
+}
+
+// rate is what the bucket gains.
+func (t *Tenant) rate() float64 {
+	if t.m.now-t.budget.tick > stale {
+		return float64(t.budget.grant.Base) / arbiter.Whole
+	}
+	return float64(t.budget.grant.Rate) / arbiter.Whole
+}
