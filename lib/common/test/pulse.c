@@ -173,27 +173,29 @@ static void test_no_page_of_our_own(void) {
     CHECK_EQUAL(other->pulse[1]->until[dv_time_worker(other, 1)], now + MS);
 }
 
+/* Puts an eventfd where the page was open, and looks whether it is neither read nor closed. */
+static void replace_descriptor(bool changes) {
+    int file = theirs->beats[0].page[3].file - 1, event = eventfd(41, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(file >= 3 && event >= 0);
+    CHECK_EQUAL(dup2(event, file), file);
+    budget.pulse_changes += changes;
+    tenant_grant(&offline, 0, &budget);
+    CHECK(beating() != 0);
+    uint64_t count = 0;
+    CHECK_EQUAL(read(file, &count, sizeof count), sizeof count);
+    CHECK_EQUAL(count, 41);
+    close(file);
+    close(event);
+}
+
 /* A program that closes every descriptor and puts its own there loses nothing from them. */
 static void test_closed_descriptors(void) {
     dv_pulse_until(ours, 0, now, now + 900 * MS);
     CHECK(beating() != 0);
-    int file = theirs->beats[0].page[3].file - 1;
-    CHECK(file >= 3);
-    CHECK(close(file) == 0);
+    CHECK(close(theirs->beats[0].page[3].file - 1) == 0);
     CHECK(beating() != 0);
-    file = theirs->beats[0].page[3].file - 1;
-    int event = eventfd(41, EFD_CLOEXEC | EFD_NONBLOCK);
-    CHECK(event >= 0);
-    CHECK_EQUAL(dup2(event, file), file);
-    CHECK(beating() != 0);
-    budget.pulse_changes++;
-    tenant_grant(&offline, 0, &budget);
-    CHECK(beating() != 0);
-    uint64_t count = 0;
-    CHECK_EQUAL(read(file, &count, sizeof count), sizeof count); /* neither read nor closed */
-    CHECK_EQUAL(count, 41);
-    close(file);
-    close(event);
+    replace_descriptor(false);
+    replace_descriptor(true);
 }
 
 static void test_any_page(void) {
