@@ -47,7 +47,7 @@ $(B)/obj/cuda/test/sim.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/li
 	-DSIM_NVML='"$(abspath $(B))/lib/simgpu/libnvidia-ml.so.1"' \
 	-DOUR_NVML='"$(abspath $(B))/lib/divvy/libnvidia-ml.so.1"' \
 	-DSIM_CTL='"$(abspath $(B))/libexec/divvy/simgpuctl"'
-$(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o | $(SIM_DRIVER_FILES)
+$(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o $(B)/obj/cuda/test/busy.o | $(SIM_DRIVER_FILES)
 
 CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
 $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'

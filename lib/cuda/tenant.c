@@ -8,8 +8,10 @@
 #include "cuda/array.h"
 #include "cuda/context.h"
 #include "cuda/environment.h"
+#include "cuda/flight.h"
 #include "cuda/graph.h"
 #include "cuda/ipc.h"
+#include "cuda/launch.h"
 #include "cuda/limbo.h"
 #include "cuda/linear.h"
 #include "cuda/lock.h"
@@ -33,6 +35,7 @@ static void forked(void) {
     arrays_forked();
     objects_forked();
     ipc_forked();
+    flights_forked();
 }
 
 dv_share *tenant_share(void) {
@@ -49,6 +52,7 @@ CUresult tenant_open(void) {
     if (share == NULL && dv_share_open(dv_substitute_directory(), &opened, &reason) == DV_OK) {
         pthread_atfork(NULL, NULL, forked);
         __atomic_store_n(&share, opened, __ATOMIC_RELEASE);
+        launch_opened(opened);
     }
     lock_give(&opening);
     if (reason.text[0] != '\0') {

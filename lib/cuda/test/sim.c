@@ -41,6 +41,7 @@ static void describe(sim_machine *machine) {
     machine->cuda_version = 12040;
     machine->gpu_count = SIM_GPUS;
     machine->node_count = 1;
+    machine->event_ns = 500;
     machine->slice_ns = 1000000;
     machine->queue_depth = 1024;
     machine->sample_window_ns = 166666667;
@@ -55,6 +56,8 @@ static void describe(sim_machine *machine) {
         gpu->context_bytes = SIM_CONTEXT;
         gpu->bar1_bytes = 64 * MIB;
         gpu->multiprocessors = 10;
+        gpu->host_rate = 20000000000;
+        gpu->memory_rate = 500000000000;
         gpu->compute_major = 8;
         gpu->pcie_generation = 4;
         gpu->pcie_width = 16;

@@ -1,0 +1,54 @@
+/*
+ * The work of this process on one GPU as the arbiter is told it: the times in which any stream had
+ * measured work, without gap or overlap, and what was charged for it.
+ *
+ * Streams tell their pieces as they read them, which is not the order in which the GPU came to
+ * them. A piece is published up to the horizon: the earliest moment at which a piece that is still
+ * to be read may begin.
+ */
+#ifndef DIVVY_CUDA_GPU_H
+#define DIVVY_CUDA_GPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/substitute.h"
+#include "common/time.h"
+#include "cuda/lock.h"
+
+#define GPU_PIECES 64u
+
+struct piece {
+    uint64_t begin, end; /* CLOCK_MONOTONIC ns */
+    uint64_t charged;    /* ns */
+};
+
+struct gpu {
+    dv_share *share;
+    unsigned number;
+    lock lock;
+    struct piece pieces[GPU_PIECES]; /* apart from each other, in order */
+    unsigned piece_count;
+    uint64_t told;       /* end of what was published last */
+    uint64_t inside;     /* charged for pieces that lay in what was published already */
+    uint64_t open_since; /* what the arbiter knows, 0: nothing */
+    uint64_t pulse;      /* until when neighbours know of work; read without the lock */
+};
+
+/* A GPU of the share, by its number; NULL if there is no such. */
+DV_HIDDEN struct gpu *gpu_at(unsigned number);
+
+/* Adds a finished piece. */
+DV_HIDDEN void gpu_add(struct gpu *gpu, struct piece piece);
+
+/* Publishes what lies before the horizon (UINT64_MAX: all), and that work is open from there, where
+ * `open`, until about `until`. */
+DV_HIDDEN void gpu_tell(struct gpu *gpu, uint64_t horizon, bool open, uint64_t until);
+
+/* Charged for launches that nobody measures. */
+DV_HIDDEN void gpu_unmeasured(struct gpu *gpu, uint64_t ns);
+
+/* For the child of a fork. */
+DV_HIDDEN void gpus_forked(void);
+
+#endif

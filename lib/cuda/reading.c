@@ -1,0 +1,192 @@
+/* Reading what the GPU has done of a flight, and learning from it. */
+#include "cuda/capture.h"
+#include "cuda/flight.h"
+#include "cuda/gate.h"
+
+#include "cuda/now.h"
+
+/* Spreads the time of a batch over its launches: what was estimated without knowing anything takes
+ * what the others leave. */
+static void learn(const struct batch *batch, uint64_t took) {
+    uint64_t known = 0, fresh = 0;
+    for (unsigned i = 0; i < FLIGHT_PARTS; i++) {
+        if (batch->parts[i].fresh) {
+            fresh += batch->parts[i].ns;
+        }
+    }
+    known = batch->ns > fresh ? batch->ns - fresh : 0;
+    uint64_t left = took > known ? took - known : took / 4;
+    for (unsigned i = 0; i < FLIGHT_PARTS; i++) {
+        const struct part *part = &batch->parts[i];
+        if (part->cost == NULL || part->count == 0 || (fresh > 0 && !part->fresh)) {
+            continue;
+        }
+        double of = fresh > 0 ? (double)left / (double)fresh : (double)took / (double)batch->ns;
+        double each = (double)part->ns * of / part->count;
+        cost_learn(part->cost, (uint64_t)each, batch->neighbours);
+    }
+}
+
+struct result {
+    bool known;
+    int64_t begin, end; /* in the context's clock */
+};
+
+/* The reader's. */
+static struct result result_of(struct flight *flight, const struct batch *batch, uint64_t seen) {
+    struct result result = {.known = false};
+    struct stamps *stamps = flight->stamps;
+    bool begun = flight->ended_known;
+    result.begin = flight->ended_at;
+    if (batch->begin != NULL) {
+        begun = stamps_read(stamps, batch->begin, batch->begin_after, seen, &result.begin);
+    }
+    bool ended = stamps_read(stamps, batch->end, batch->end_after, seen, &result.end);
+    result.known = begun && ended && result.end >= result.begin;
+    flight->ended_known = ended;
+    flight->ended_at = result.end;
+    if (batch->begin != NULL) {
+        if (begun) {
+            stamps_done(stamps, batch->begin, result.begin);
+        } else {
+            stamps_give(stamps, batch->begin);
+        }
+    }
+    if (ended) {
+        stamps_done(stamps, batch->end, result.end);
+    } else {
+        stamps_give(stamps, batch->end);
+    }
+    return result;
+}
+
+/* Takes the oldest batch out of the ring once it is read. */
+static void pop(struct flight *flight, const struct batch *batch, const struct result *result) {
+    lock_take(&flight->lock);
+    flight->first = (flight->first + 1) % FLIGHT_BATCHES;
+    __atomic_store_n(&flight->count, flight->count - 1, __ATOMIC_RELAXED);
+    if (batch->given > flight->done) {
+        __atomic_store_n(&flight->done, batch->given, __ATOMIC_RELAXED);
+    }
+    flight->ended_after = batch->end_after;
+    if (!result->known) {
+        flight->plain += batch->charged;
+    } else {
+        uint64_t end = stamps_monotonic(flight->stamps, result->end);
+        uint64_t rest = flight->given > flight->done ? flight->given - flight->done : 0;
+        uint64_t expected = end + rest;
+        flight->ended_after = end;
+        if (expected > flight->expected) {
+            __atomic_store_n(&flight->expected, expected, __ATOMIC_RELAXED);
+        }
+    }
+    struct batch *next = flight->count > 0 ? &flight->ring[flight->first]
+                         : flight->is_open ? &flight->open
+                                           : NULL;
+    if (next != NULL && next->begin == NULL) {
+        next->begin_after = flight->ended_after;
+    }
+    __atomic_store_n(&flight->oldest, next != NULL ? next->begin_after : UINT64_MAX,
+                     __ATOMIC_RELAXED);
+    lock_give(&flight->lock);
+}
+
+/* Reads the oldest batch if it is done. */
+static bool read_one(struct flight *flight, uint64_t finished) {
+    if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) == 0) {
+        return false;
+    }
+    lock_take(&flight->lock);
+    const struct batch *batch = flight->count > 0 ? &flight->ring[flight->first] : NULL;
+    lock_give(&flight->lock);
+    if (batch == NULL) {
+        return false;
+    }
+    if (batch->given > finished && DV_CALL(cuEventQuery, batch->end) == CUDA_ERROR_NOT_READY) {
+        return false;
+    }
+    struct batch copy = *batch;
+    struct result result = result_of(flight, &copy, now_ns());
+    pop(flight, &copy, &result);
+    if (result.known) {
+        uint64_t took = (uint64_t)(result.end - result.begin);
+        if (copy.ns > 0) {
+            learn(&copy, took);
+        }
+        struct piece piece = {.begin = stamps_monotonic(flight->stamps, result.begin),
+                              .charged = copy.charged};
+        piece.end = piece.begin + took;
+        gpu_add(flight->gpu, piece);
+    }
+    return true;
+}
+
+static void tell_plain(struct flight *flight) {
+    lock_take(&flight->lock);
+    uint64_t plain = flight->plain;
+    flight->plain = 0;
+    lock_give(&flight->lock);
+    gpu_unmeasured(flight->gpu, plain);
+}
+
+void flight_read(struct flight *flight, uint64_t finished) {
+    struct stamps *stamps = flight->stamps;
+    bool any = false;
+    if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && stamps_begin(stamps)) {
+        CUstreamCaptureMode mode = capture_relax();
+        while (read_one(flight, finished)) {
+            any = true;
+        }
+        capture_restore(mode);
+        stamps_end(stamps);
+    }
+    if (any || __atomic_load_n(&flight->plain, __ATOMIC_RELAXED) > 0) {
+        tell_plain(flight);
+    }
+    if (any) {
+        flights_tell(flight->gpu);
+    }
+}
+
+void flight_finish(struct flight *flight, uint64_t finished) {
+    lock_take(&flight->lock);
+    if (finished > flight->done) {
+        __atomic_store_n(&flight->done, finished, __ATOMIC_RELAXED);
+    }
+    if (flight->done >= flight->given) {
+        __atomic_store_n(&flight->expected, 0, __ATOMIC_RELAXED);
+        flight->adjoins = false;
+    }
+    lock_give(&flight->lock);
+    flight_read(flight, finished);
+    gate_rest(flight->gpu);
+}
+
+void flight_drop(struct flight *flight) {
+    CUevent events[2 * FLIGHT_BATCHES + 1];
+    unsigned count = 0;
+    lock_take(&flight->lock);
+    for (; flight->count > 0; flight->count--, flight->first++) {
+        const struct batch *batch = &flight->ring[flight->first % FLIGHT_BATCHES];
+        flight->plain += batch->charged;
+        events[count++] = batch->begin;
+        events[count++] = batch->end;
+    }
+    flight->first = 0;
+    if (flight->is_open) {
+        flight->plain += flight->open.charged;
+        events[count++] = flight->open.begin;
+    }
+    __atomic_store_n(&flight->is_open, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&flight->done, flight->given, __ATOMIC_RELAXED);
+    __atomic_store_n(&flight->expected, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&flight->oldest, UINT64_MAX, __ATOMIC_RELAXED);
+    flight->adjoins = flight->ended_known = false;
+    lock_give(&flight->lock);
+    while (count > 0) {
+        stamps_give(flight->stamps, events[--count]);
+    }
+    tell_plain(flight);
+    gate_charge(flight, 0, now_ns());
+    flights_tell(flight->gpu);
+}

@@ -1,0 +1,76 @@
+/* GPU time on simgpu: launches are charged what they cost, and what is charged is told, as measured
+ * or as not. */
+#include "cuda/test/busy.h"
+
+#include <stddef.h>
+
+static struct setting s;
+static CUstream stream;
+
+static void begin(void) {
+    CHECK_EQUAL(CUDA(&s, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+}
+
+/* What a stream owes is charged when it ends, at the latest. */
+static void end(void) {
+    CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+}
+
+/* At most as many intervals are told in between as the page keeps. */
+static uint64_t told(const dv_page_worker *before, const dv_page_worker *now) {
+    uint64_t sum = now->unmeasured - before->unmeasured;
+    CHECK(now->count - before->count <= DV_PAGE_INTERVALS);
+    for (uint32_t i = before->count; i < now->count; i++) {
+        sum += now->interval[i % DV_PAGE_INTERVALS].charged;
+    }
+    return sum;
+}
+
+/* Launches so many kernels of ns, waiting after each `sync`. */
+static void every_launch_is_charged_and_told(unsigned count, unsigned sync, uint64_t ns) {
+    dv_page_bucket bucket = busy_bucket(&s, 0);
+    dv_page_worker worker = busy_worker(&s, 0);
+    begin();
+    for (unsigned i = 1; i <= count; i++) {
+        CHECK_EQUAL(busy_launch(&s, stream, ns), CUDA_SUCCESS);
+        if (i % sync == 0) {
+            busy_sync(&s, stream);
+        }
+    }
+    busy_sync(&s, stream);
+    end();
+    dv_page_bucket bucket_now = busy_bucket(&s, 0);
+    dv_page_worker worker_now = busy_worker(&s, 0);
+    CHECK_EQUAL(bucket_now.launches - bucket.launches, count);
+    CHECK_EQUAL(bucket_now.charged - bucket.charged, told(&worker, &worker_now));
+    CHECK_EQUAL(worker_now.open_since, 0);
+}
+
+/* A kernel is charged what it takes once that is known. */
+static void costs_are_learned(uint64_t ns) {
+    every_launch_is_charged_and_told(12, 1, ns);
+    uint64_t before = busy_bucket(&s, 0).charged;
+    every_launch_is_charged_and_told(10, 1, ns);
+    uint64_t charged = busy_bucket(&s, 0).charged - before;
+    CHECK(charged > 5 * ns && charged < 20 * ns);
+}
+
+static void intervals_follow_each_other(void) {
+    dv_page_worker worker = busy_worker(&s, 0);
+    CHECK(worker.count > 0);
+    uint32_t first = worker.count > DV_PAGE_INTERVALS ? worker.count - DV_PAGE_INTERVALS : 0;
+    for (uint32_t i = first; i < worker.count; i++) {
+        const dv_page_interval *interval = &worker.interval[i % DV_PAGE_INTERVALS];
+        CHECK(interval->begin <= interval->end);
+        CHECK(i == first || interval->begin >= worker.interval[(i - 1) % DV_PAGE_INTERVALS].end);
+    }
+}
+
+int main(void) {
+    busy_make(&s, 1);
+    every_launch_is_charged_and_told(30, 30, MS);
+    every_launch_is_charged_and_told(14, 1, MS);
+    costs_are_learned(2 * MS);
+    intervals_follow_each_other();
+    return 0;
+}
