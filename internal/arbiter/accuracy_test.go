@@ -19,7 +19,7 @@ const (
 // come late.
 func noisy(seed uint64) model.Options {
 	return model.Options{
-		Seed: seed, TickLate: 2 * ms, StampError: 10 * us, CostError: 0.1, Stall: 10 * ms, StallEvery: 200 * ms,
+		Seed: seed, TickLate: 2 * ms, StampError: 20 * us, CostError: 0.1, Stall: 10 * ms, StallEvery: 200 * ms,
 	}
 }
 

@@ -9,6 +9,8 @@ type turns struct {
 	left  uint64 // of the slice of the first
 	// before is who had the slice before the present one, if that ended by itself.
 	before *process
+	// ousted is who had the GPU when the first of queue began with a stamp.
+	ousted *process
 }
 
 // run lets the processes take turns for a while; gain is told of each piece.
@@ -40,7 +42,7 @@ func (t *turns) run(span uint64, gain func(p *process, time uint64)) {
 }
 
 func (t *turns) rotate() {
-	t.before = t.queue[0]
+	t.before, t.ousted = t.queue[0], nil
 	copy(t.queue, t.queue[1:])
 	t.queue[len(t.queue)-1] = t.before
 	t.left = t.slice
@@ -49,17 +51,19 @@ func (t *turns) rotate() {
 // begin gives the GPU to a process at the stamp of its first command. Who had it has ended its slice: nothing else
 // takes the GPU away.
 func (t *turns) begin(p *process) {
+	var ousted *process
 	if len(t.queue) > 0 {
+		ousted = t.queue[0]
 		t.rotate()
 	}
-	t.before = nil
+	t.before, t.ousted = nil, ousted
 	t.queue = slices.Insert(t.queue, 0, p)
 	t.left = t.slice
 }
 
 // resume gives the GPU back to a process that never left it, with what was left of its slice.
 func (t *turns) resume(p *process, left uint64) {
-	t.before = nil
+	t.before, t.ousted = nil, nil
 	t.queue = slices.Insert(t.queue, 0, p)
 	t.left = min(max(left, 1), t.slice)
 }
@@ -74,7 +78,9 @@ func (t *turns) join(p *process) {
 
 // end takes the GPU from a process at the stamp of its last command and returns what was left of its slice. If the
 // replay was in another's slice, slices began a little earlier or later than it thought: what the other had of its
-// slice is given to the process if that is little, else the other's slice is taken to have ended.
+// slice is given to the process if that is little, else the other's slice is taken to have ended. If that slice began
+// with a stamp, which cannot be before the process's own last one, the two clocks differ by that little, and both
+// have the time: each of them had so much elsewhere.
 func (t *turns) end(p *process) (left uint64) {
 	if len(t.queue) == 0 {
 		return 0
@@ -86,6 +92,11 @@ func (t *turns) end(p *process) (left uint64) {
 		return left
 	}
 	had := t.slice - min(t.left, t.slice)
+	if t.ousted == p && had < t.slice/2 {
+		p.own += float64(had)
+		t.leave(p)
+		return 0
+	}
 	if t.before == p && had < t.slice/2 {
 		moved := min(float64(had), first.own)
 		first.own -= moved
@@ -111,5 +122,8 @@ func (t *turns) leave(p *process) {
 	}
 	if t.before == p {
 		t.before = nil
+	}
+	if t.ousted == p || at == 0 {
+		t.ousted = nil
 	}
 }

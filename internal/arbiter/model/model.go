@@ -27,7 +27,7 @@ type Options struct {
 	// Tick is the time between the arbiter's rounds, 5 ms if 0; each comes late by up to TickLate, and once in 50
 	// by up to 50 ms if TickLate is not 0.
 	Tick, TickLate uint64
-	// StampError is how far event stamps may be off.
+	// StampError is how far a process's clock of event stamps may be off; single stamps are off by a twentieth.
 	StampError uint64
 	// CostError is by what part, 0..1, the cost of single launches differs from what was learned of them.
 	CostError float64

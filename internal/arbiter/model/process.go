@@ -51,6 +51,9 @@ type process struct {
 	formed  int
 	polled  bool
 
+	offset   uint64 // by which its stamps are late
+	anchored uint64
+
 	// The worker record.
 	count      uint32
 	ring       []arbiter.Interval
@@ -255,8 +258,9 @@ func (p *process) tell() {
 			p.unmeasured += b.charged
 			continue
 		}
-		begin := max(b.begin+p.m.upTo(p.m.StampError), p.lastEnd)
-		end := max(b.end+p.m.upTo(p.m.StampError), begin)
+		p.anchor()
+		begin := max(b.begin+p.offset+p.m.upTo(p.m.StampError/20), p.lastEnd)
+		end := max(b.end+p.offset+p.m.upTo(p.m.StampError/20), begin)
 		p.write(arbiter.Interval{Begin: begin, End: end, Charged: b.charged})
 		p.lastEnd = end
 		p.learn(float64(end-begin) / float64(b.launches))
@@ -274,6 +278,13 @@ func (p *process) learn(cost float64) {
 		return
 	}
 	p.cost += (cost - p.cost) / 4
+}
+
+// anchor finds anew, once a second, how the GPU's clock and the processor's belong together.
+func (p *process) anchor() {
+	if p.m.now >= p.anchored+Second {
+		p.anchored, p.offset = p.m.now, p.m.upTo(p.m.StampError)
+	}
 }
 
 func (p *process) write(one arbiter.Interval) {
