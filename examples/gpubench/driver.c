@@ -8,7 +8,8 @@ struct driver driver;
 
 /*
  * PTX text for a real GPU, which compiles it when the module is loaded; the simulated driver knows
- * the three kernels by name. %globaltimer is the GPU's wall clock in nanoseconds.
+ * all but divvy_loop by name. %globaltimer is the GPU's wall clock in nanoseconds; reading %clock
+ * is what keeps the compiler from leaving an empty loop out.
  */
 static const char kernel_text[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
@@ -17,6 +18,11 @@ static const char kernel_text[] =
     "ld.param.u64 %t1, [ns]; mov.u64 %t2, %globaltimer;\n"
     "again: mov.u64 %t3, %globaltimer; sub.u64 %t4, %t3, %t2;\n"
     "setp.lt.u64 %p, %t4, %t1; @%p bra again; ret; }\n"
+    ".visible .entry divvy_loop(.param .u64 turns) {\n"
+    ".reg .u64 %t<2>; .reg .u32 %r<2>; .reg .pred %p;\n"
+    "ld.param.u64 %t1, [turns];\n"
+    "again: setp.eq.u64 %p, %t1, 0; @%p bra done;\n"
+    "mov.u32 %r1, %clock; sub.u64 %t1, %t1, 1; bra again;\ndone: ret; }\n"
     ".visible .entry divvy_vecadd(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n) {\n"
     ".reg .u64 %d<8>; .reg .u32 %r<6>; .reg .f32 %f<4>; .reg .pred %p;\n"
     "ld.param.u64 %d1, [a]; ld.param.u64 %d2, [b]; ld.param.u64 %d3, [c]; ld.param.u32 %r1, [n];\n"
@@ -81,6 +87,8 @@ CUresult kernels_load(struct kernels *kernels) {
     CUresult result = driver.cuModuleLoadData(&module, kernel_text);
     if (result == CUDA_SUCCESS)
         result = driver.cuModuleGetFunction(&kernels->busy, module, "divvy_busy_ns");
+    if (result == CUDA_SUCCESS)
+        result = driver.cuModuleGetFunction(&kernels->loop, module, "divvy_loop");
     if (result == CUDA_SUCCESS)
         result = driver.cuModuleGetFunction(&kernels->vecadd, module, "divvy_vecadd");
     if (result == CUDA_SUCCESS)

@@ -72,9 +72,11 @@ int driver_open(void);
 /* cuInit and the primary context of a device. The result is the first call's that failed. */
 CUresult driver_start(int ordinal);
 
-/* Kernels that gpubench launches; `busy` keeps one block busy for a number of nanoseconds. */
+/* Kernels that gpubench launches. Each block of `busy` goes on for a number of nanoseconds, which
+ * pass on a real GPU while others have it too; each of `loop` for a number of turns, which do not,
+ * and on simgpu for as long as the machine file says. */
 struct kernels {
-    CUfunction busy, vecadd, fill;
+    CUfunction busy, loop, vecadd, fill;
 };
 CUresult kernels_load(struct kernels *kernels);
 

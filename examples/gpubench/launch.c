@@ -5,10 +5,11 @@
 
 CUresult launch_busy(const struct options *options, const struct kernels *kernels,
                      CUstream stream) {
-    uint64_t ns = options->ns;
-    void *parameters[] = {&ns};
-    return driver.cuLaunchKernel(kernels->busy, options->grid, 1, 1, 1, 1, 1, 0, stream, parameters,
-                                 NULL);
+    int fixed = options->loops != 0;
+    uint64_t amount = fixed ? options->loops : options->ns;
+    void *parameters[] = {&amount};
+    return driver.cuLaunchKernel(fixed ? kernels->loop : kernels->busy, options->grid, 1, 1, 1, 1,
+                                 1, 0, stream, parameters, NULL);
 }
 
 static int report(const char *command, CUresult result, const struct options *options,

@@ -1,11 +1,11 @@
-/* Launches of the kernel `busy`, on their own or as a graph. */
+/* Launches of the kernels `busy` and `loop`, on their own or as a graph. */
 #ifndef GPUBENCH_LAUNCH_H
 #define GPUBENCH_LAUNCH_H
 
 #include "driver.h"
 #include "options.h"
 
-/* One kernel of the options' ns and grid. */
+/* One kernel of the options' ns, or loops, and grid. */
 CUresult launch_busy(const struct options *options, const struct kernels *kernels, CUstream stream);
 
 /* An executable graph of `count` such kernels in a row, captured on the stream. */

@@ -36,7 +36,7 @@ static void usage(FILE *out) {
           "                [--processes N] [--seed N] [--seconds N] [--sync N] [--limit BYTES] "
           "[--live N]\n"
           "                [--grid N] [--graph N] [--streams N] [--work MS] [--pause MS]\n"
-          "                [--rate N] [--kernels N]\n"
+          "                [--rate N] [--kernels N] [--loops N]\n"
           "kinds: linear async managed pitch vmm array\n\ncommands:\n",
           out);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)

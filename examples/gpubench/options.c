@@ -26,6 +26,7 @@ static const struct {
     {"bytes", BYTES, offsetof(struct options, bytes)},
     {"count", NUMBER, offsetof(struct options, count)},
     {"ns", NUMBER, offsetof(struct options, ns)},
+    {"loops", NUMBER, offsetof(struct options, loops)},
     {"kind", WORD, offsetof(struct options, kind)},
     {"device", SMALL, offsetof(struct options, device)},
     {"processes", POSITIVE, offsetof(struct options, processes)},

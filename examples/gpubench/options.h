@@ -8,6 +8,7 @@ struct options {
     uint64_t bytes;      /* size of one allocation or copy */
     uint64_t count;      /* how many allocations, launches or operations */
     uint64_t ns;         /* GPU time of one kernel; on a real GPU of each of its blocks */
+    uint64_t loops;      /* `load`, `spin`, `graph`: a fixed amount of work instead of ns; 0 none */
     uint64_t seed;       /* of the pseudo-random sequence */
     uint64_t seconds;    /* how long `hold`, `load` and `serve` go on; 0 until told to stop */
     uint64_t live;       /* `cost`: allocations that stay live while one pair is timed */
