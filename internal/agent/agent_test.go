@@ -86,12 +86,24 @@ func (s pageStep) Undo() error { return os.RemoveAll(s.dir) }
 // lister is a driver that lists what the test puts there.
 type lister struct {
 	processes atomic.Pointer[[]nvml.Process]
+	// busy is the part of the first GPU's time by pid; without it the driver
+	// does not tell.
+	busy atomic.Pointer[map[int]float64]
 }
 
 func (l *lister) Version() nvml.Version    { return nvml.Version{Driver: "550.1"} }
 func (l *lister) Used(int) (uint64, error) { return 0, nil }
-func (l *lister) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
-	return nil, nvml.ErrNotSupported
+func (l *lister) Utilisation(gpu int, _ time.Time) (samples []nvml.Utilisation, err error) {
+	busy := l.busy.Load()
+	if busy == nil {
+		return nil, nvml.ErrNotSupported
+	}
+	for pid, part := range *busy {
+		if gpu == 0 {
+			samples = append(samples, nvml.Utilisation{PID: pid, At: time.Now(), Busy: part})
+		}
+	}
+	return samples, nil
 }
 func (l *lister) list(p ...nvml.Process) { l.processes.Store(&p) }
 func (l *lister) Processes(gpu int) ([]nvml.Process, error) {
@@ -110,6 +122,7 @@ type node struct {
 	reaps   atomic.Int32
 	// interval of the agents to come; an hour leaves notices alone.
 	interval time.Duration
+	misuse   Misuse
 }
 
 func newNode(t *testing.T) *node {
@@ -150,7 +163,7 @@ func (n *node) start() *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	a, err := New(ctx, Config{
 		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")),
-		Log: slog.New(slog.DiscardHandler), Interval: n.interval, Now: time.Now, PIDNamespace: 1,
+		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1,
 	})
 	if err != nil {
 		cancel()

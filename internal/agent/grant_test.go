@@ -218,3 +218,65 @@ func TestSet(t *testing.T) {
 		t.Errorf("somebody else: %v, want denied", err)
 	}
 }
+
+// Policies change while the share runs, each time as a whole: what belongs to
+// the policy before goes with it.
+func TestSetTime(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	owner := n.asker(os.Getuid())
+	p := onFirst(40)
+	p.Request.Name = "train"
+	n.grant(r, owner, p)
+	n.grant(r, n.asker(os.Getuid()), onFirst(50))
+
+	type change func(*control.SetParams)
+	cores := func(c int) change { return func(p *control.SetParams) { p.Cores = &c } }
+	most := func(c int) change { return func(p *control.SetParams) { p.MaxCores = &c } }
+	weight := func(w int) change { return func(p *control.SetParams) { p.Weight = &w } }
+	policy := func(name v1alpha1.Policy) change { return func(p *control.SetParams) { p.Policy = &name } }
+	class := func(name v1alpha1.Class) change { return func(p *control.SetParams) { p.Class = &name } }
+	over := func(p *control.SetParams) { p.Overcommit = true }
+	for _, c := range []struct {
+		what    string
+		changes []change
+		refusal string // part of it, empty for success
+		want    v1alpha1.ShareConfig
+		granted int // the GPU's guaranteed cores after it
+	}{
+		{"cores", []change{cores(50)}, "", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "online"}, 100},
+		{"too many cores", []change{cores(51)}, "50 of 100 cores left", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "online"}, 100},
+		{"too many by name", []change{cores(70), over}, "", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "online"}, 120},
+		{"fewer, still too many", []change{cores(60)}, "", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "online"}, 110},
+		{"burst", []change{cores(20), policy("burst"), most(80)}, "", v1alpha1.ShareConfig{Policy: "burst", MaxCores: 80, Weight: 1, Class: "online"}, 70},
+		{"cores above the burst's limit", []change{cores(90), over}, "max cores 80", v1alpha1.ShareConfig{Policy: "burst", MaxCores: 80, Weight: 1, Class: "online"}, 70},
+		{"weight of a burst", []change{weight(2)}, "needs policy weighted", v1alpha1.ShareConfig{Policy: "burst", MaxCores: 80, Weight: 1, Class: "online"}, 70},
+		{"weighted", []change{policy("weighted"), weight(5)}, "", v1alpha1.ShareConfig{Policy: "weighted", Weight: 5, Class: "online"}, 70},
+		{"offline with a guarantee", []change{class("offline")}, "guarantees nothing", v1alpha1.ShareConfig{Policy: "weighted", Weight: 5, Class: "online"}, 70},
+		{"offline with a cap", []change{class("offline"), policy("fixed")}, "", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "offline"}, 50},
+		{"weight below 1", []change{policy("weighted"), weight(-1)}, "weight -1", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "offline"}, 50},
+		{"cores 101", []change{cores(101)}, "cores 101", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "offline"}, 50},
+		{"unknown class", []change{class("batch")}, "use online or offline", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "offline"}, 50},
+		{"unknown policy", []change{policy("fair")}, "use fixed, weighted or burst", v1alpha1.ShareConfig{Policy: "fixed", Weight: 1, Class: "offline"}, 50},
+	} {
+		params := control.SetParams{Tenant: "train"}
+		for _, apply := range c.changes {
+			apply(&params)
+		}
+		_, err := r.set(t.Context(), owner.peer, params)
+		if (c.refusal == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%s: %v, want %q", c.what, err, c.refusal)
+		}
+		l := n.list(r)
+		s := l.Tenants[0].Shares[0]
+		got := v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class}
+		if got != c.want || l.GPUs[0].Cores != c.granted {
+			t.Errorf("%s: %+v and %d cores guaranteed, want %+v and %d", c.what, got, l.GPUs[0].Cores, c.want, c.granted)
+		}
+	}
+	r.stopAgent()
+	again := n.start()
+	if s := n.list(again).Tenants[0].Shares[0]; s.Policy != v1alpha1.PolicyFixed || s.Class != v1alpha1.ClassOffline || s.Cores != 20 {
+		t.Errorf("the next agent has %+v", s)
+	}
+}

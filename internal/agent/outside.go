@@ -92,7 +92,7 @@ func (a *Agent) accounted(p onGPU) bool {
 		}
 	}
 	a.mu.Unlock()
-	return slices.ContainsFunc(dirs, func(dir string) bool { return process.Maps(p.id.PID, dir+"/state") })
+	return slices.ContainsFunc(dirs, func(dir string) bool { return process.Maps(p.id.PID, dir) })
 }
 
 // familyOf names the tenant whose process a pid descends from.

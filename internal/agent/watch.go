@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -201,7 +202,7 @@ func (a *Agent) ownerOf(pid int) string {
 			a.mu.Unlock()
 			return t.ID
 		}
-		if t.UID == owner || owner == 0 {
+		if t.UID == owner && pid != os.Getpid() {
 			slots = append(slots, candidate{t.ID, t.Dir})
 		}
 	}

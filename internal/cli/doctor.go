@@ -67,6 +67,16 @@ func agentCheck(ctx context.Context, machine string, place control.Place) doctor
 	err := ask(ctx, place, func(client *control.Client) error {
 		info := client.Info()
 		c.Found = fmt.Sprintf("pid %d of %s serves, driver %s", info.PID, info.User, info.Driver)
+		found, err := client.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, g := range found.GPUs {
+			if g.Unwatched != "" {
+				c.Status = doctor.Warn
+				c.Found += fmt.Sprintf("; GPU %d: %s", g.Index, g.Unwatched)
+			}
+		}
 		return nil
 	})
 	switch {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // One library can be open in a process, so each is looked at in one of its own.
@@ -21,8 +22,13 @@ type answers struct {
 	GPUs      []GPU
 	Used      uint64
 	Processes []Process
-	Error     string
-	Driver    bool // the error wraps ErrDriver
+	// Busy are the parts of the time by pid, at the given distance in us from
+	// the moment asked for; Untold that it is not told.
+	Busy   map[int]float64
+	At     map[int]int64
+	Untold bool
+	Error  string
+	Driver bool // the error wraps ErrDriver
 }
 
 func TestMain(m *testing.M) {
@@ -54,6 +60,18 @@ func ask(path string) (a answers) {
 	}
 	if a.Processes, err = l.Processes(0); err != nil {
 		return fail(err)
+	}
+	since := time.UnixMicro(1_000_000)
+	samples, err := l.Utilisation(0, since)
+	a.Untold = errors.Is(err, ErrNotSupported)
+	if err != nil && !a.Untold {
+		return fail(err)
+	}
+	for _, s := range samples {
+		if a.Busy == nil {
+			a.Busy, a.At = map[int]float64{}, map[int]int64{}
+		}
+		a.Busy[s.PID], a.At[s.PID] = s.Busy, s.At.Sub(since).Microseconds()
 	}
 	if _, err := l.Processes(7); err == nil {
 		return fail(errors.New("GPU 7 has processes"))
@@ -101,6 +119,7 @@ func TestWholeDriver(t *testing.T) {
 		},
 		Used:      300,
 		Processes: []Process{{PID: 11, Used: 5000}, {PID: 12}, {PID: 13, Used: 7}},
+		Busy:      map[int]float64{11: 0.4, 12: 1}, At: map[int]int64{11: 5, 12: 6},
 	}
 	if got := asked(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -109,8 +128,20 @@ func TestWholeDriver(t *testing.T) {
 
 func TestOldDriver(t *testing.T) {
 	got := asked(t, "MISSING_OPTIONAL")
-	if got.Error != "" || got.Version.CUDA != 0 || got.GPUs[0].Reserved != 0 || got.Used != 400 || len(got.Processes) != 2 {
+	if got.Error != "" || got.Version.CUDA != 0 || got.GPUs[0].Reserved != 0 || got.Used != 400 || len(got.Processes) != 2 || !got.Untold {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestUtilisationThatIsNotTold(t *testing.T) {
+	if got := asked(t, "NO_UTILISATION"); got.Error != "" || !got.Untold {
+		t.Errorf("not supported: %+v", got)
+	}
+	if got := asked(t, "NOBODY_BUSY"); got.Error != "" || got.Untold || len(got.Busy) != 0 {
+		t.Errorf("nobody busy: %+v", got)
+	}
+	if got := asked(t, "ABSURD_UTILISATION"); !got.Driver || !strings.Contains(got.Error, "utilisation of GPU 0") {
+		t.Errorf("more samples than there is room for: %+v", got)
 	}
 }
 

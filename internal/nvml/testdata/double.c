@@ -118,3 +118,32 @@ API nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, stru
     return list(count, out, from, 2);
 }
 #endif
+
+#ifndef MISSING_OPTIONAL
+struct sample {
+    unsigned pid;
+    unsigned long long at;
+    unsigned sm, memory, encoder, decoder;
+};
+API nvmlDeviceGetProcessUtilization(void *device, struct sample *out, unsigned *count,
+                                    unsigned long long since) {
+    (void)device;
+#ifdef NO_UTILISATION
+    return 3;
+#endif
+#ifdef NOBODY_BUSY
+    return 6;
+#endif
+    if (!out) {
+        *count = 3;
+        return 7;
+    }
+    out[0] = (struct sample){11, since + 5, 40, 0, 0, 0};
+    out[1] = (struct sample){0, 0, 0, 0, 0, 0};
+    out[2] = (struct sample){12, since + 6, 250, 0, 0, 0};
+#ifdef ABSURD_UTILISATION
+    *count = 1000;
+#endif
+    return 0;
+}
+#endif
