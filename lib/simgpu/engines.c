@@ -1,76 +1,104 @@
 #include "simgpu/engines.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors) {
-    uint32_t n =
-        multiprocessors < SG_MULTIPROCESSORS_MAX ? multiprocessors : SG_MULTIPROCESSORS_MAX;
-
-    engines->multiprocessors = n ? n : 1;
-    engines->group_count = 1;
-    engines->groups[0].free = 0;
-    engines->groups[0].multiprocessors = engines->multiprocessors;
-    engines->copies_free[0] = engines->copies_free[1] = 0;
+    memset(engines, 0, sizeof *engines);
+    engines->multiprocessors = multiprocessors ? multiprocessors : 1;
 }
 
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static void remove_groups(struct sg_engines *e, uint32_t from, uint32_t count) {
-    memmove(&e->groups[from], &e->groups[from + count],
-            (e->group_count - from - count) * sizeof e->groups[0]);
-    e->group_count -= count;
+static struct sg_profile_point *point(struct sg_engines *e, uint32_t i) {
+    return &e->points[e->first + i];
 }
 
-/* All that are free by now are alike. */
-static void settle(struct sg_engines *e, uint64_t done) {
-    uint32_t n = 0, sum = 0;
+/* How many points begin at or before t. */
+static uint32_t points_until(struct sg_engines *e, uint64_t t) {
+    uint32_t begin = 0, end = e->count;
 
-    for (; n < e->group_count && e->groups[n].free <= done; n++)
-        sum += e->groups[n].multiprocessors;
-    if (n < 2)
-        return;
-    e->groups[n - 1].multiprocessors = sum;
-    remove_groups(e, 0, n - 1);
-}
-
-static void add_group(struct sg_engines *e, uint64_t free, uint32_t multiprocessors) {
-    uint32_t at = e->group_count;
-
-    while (at > 0 && e->groups[at - 1].free > free)
-        at--;
-    if (at > 0 && e->groups[at - 1].free == free) {
-        e->groups[at - 1].multiprocessors += multiprocessors;
-        return;
+    while (begin < end) {
+        uint32_t middle = begin + (end - begin) / 2;
+        if (point(e, middle)->from <= t)
+            begin = middle + 1;
+        else
+            end = middle;
     }
-    memmove(&e->groups[at + 1], &e->groups[at], (e->group_count - at) * sizeof e->groups[0]);
-    e->groups[at].free = free;
-    e->groups[at].multiprocessors = multiprocessors;
-    e->group_count++;
+    return begin;
 }
 
-/* Of the multiprocessors that are free in time it takes those that became so last: what a chain of
- * small kernels does not need stays free for others. */
+static void forget_past(struct sg_engines *e, uint64_t done) {
+    uint32_t past = points_until(e, done);
+
+    if (past > 1) {
+        e->first += past - 1;
+        e->count -= past - 1;
+    }
+}
+
+static void remove_point(struct sg_engines *e, uint32_t i) {
+    memmove(point(e, i), point(e, i + 1), (e->count - i - 1) * sizeof e->points[0]);
+    e->count--;
+}
+
+/* Makes a point at t, which changes nothing yet; returns its number. */
+static uint32_t split(struct sg_engines *e, uint64_t t) {
+    uint32_t i = points_until(e, t);
+
+    if (i > 0 && point(e, i - 1)->from == t)
+        return i - 1;
+    memmove(point(e, i + 1), point(e, i), (e->count - i) * sizeof e->points[0]);
+    *point(e, i) = (struct sg_profile_point){t, i > 0 ? point(e, i - 1)->used : 0};
+    e->count++;
+    return i;
+}
+
+/* Room for two more points. When there are too many the nearest hole is given up. */
+static void make_room(struct sg_engines *e) {
+    while (e->count > SG_PROFILE_POINTS - 2) {
+        point(e, 0)->used = e->multiprocessors;
+        remove_point(e, 1);
+    }
+    if (e->first + e->count > SG_PROFILE_POINTS - 2) {
+        memmove(e->points, point(e, 0), e->count * sizeof e->points[0]);
+        e->first = 0;
+    }
+}
+
+/* The earliest time from `ready` on at which so many are free for so long. */
+static uint64_t find_start(struct sg_engines *e, uint64_t ready, uint64_t ns, uint32_t need) {
+    uint32_t next = points_until(e, ready), used = next > 0 ? point(e, next - 1)->used : 0;
+    uint64_t start = ready;
+
+    for (;;) {
+        bool fits = used + need <= e->multiprocessors;
+        /* After the last point everything is free. */
+        if (next == e->count || (fits && point(e, next)->from >= start + ns))
+            return start;
+        if (!fits)
+            start = point(e, next)->from;
+        used = point(e, next++)->used;
+    }
+}
+
 static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct sg_work *work) {
-    uint32_t need =
-        work->multiprocessors < e->multiprocessors ? work->multiprocessors : e->multiprocessors;
-    uint32_t i = 0, sum = 0;
+    uint32_t need = work->multiprocessors ? work->multiprocessors : 1;
 
-    need = need ? need : 1;
-    while ((sum += e->groups[i].multiprocessors) < need)
-        i++;
-    uint64_t start = later(ready, e->groups[i].free);
-    while (i + 1 < e->group_count && e->groups[i + 1].free <= start)
-        i++;
-    for (uint32_t left = need; left > 0; i--) {
-        uint32_t taken = left < e->groups[i].multiprocessors ? left : e->groups[i].multiprocessors;
-        e->groups[i].multiprocessors -= taken;
-        left -= taken;
-        if (e->groups[i].multiprocessors == 0)
-            remove_groups(e, i, 1);
-    }
-    add_group(e, start + work->ns, need);
+    if (need > e->multiprocessors)
+        need = e->multiprocessors;
+    make_room(e);
+    uint64_t start = find_start(e, ready, work->ns, need);
+    uint32_t from = split(e, start), to = split(e, start + work->ns);
+    for (uint32_t i = from; i < to; i++)
+        point(e, i)->used += need;
+    /* Points that change nothing go, so that kernels in a row are one piece. */
+    if (point(e, to)->used == point(e, to - 1)->used)
+        remove_point(e, to);
+    if (from > 0 && point(e, from)->used == point(e, from - 1)->used)
+        remove_point(e, from);
     return start + work->ns;
 }
 
@@ -79,7 +107,7 @@ uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_wor
 
     switch (work->engine) {
     case SG_ON_MULTIPROCESSORS:
-        settle(engines, done);
+        forget_past(engines, done);
         return place_kernel(engines, ready, work);
     case SG_ON_COPY_IN:
     case SG_ON_COPY_OUT:

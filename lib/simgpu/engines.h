@@ -6,8 +6,8 @@
  * begins now or where another one ends: the channel's own time has no gaps.
  *
  *  - A kernel takes one multiprocessor for each of its blocks, at most all of them, from its begin
- *    to its end. Kernels run at once as long as multiprocessors are free; one that needs all of
- *    them excludes the others.
+ *    to its end. It begins as early as they are free for all of its time, without moving what has
+ *    its place: small kernels run at once and fill holes, one that needs all excludes the others.
  *  - Copies from and to the host take the copy engine of their direction, one after another.
  *  - The record of an event takes time and nothing else.
  */
@@ -33,15 +33,17 @@ struct sg_work {
     uint32_t multiprocessors; /* how many it takes, at least 1 */
 };
 
-/* When the parts of one GPU become free, as far as one process gives them work. */
+#define SG_PROFILE_POINTS 4096u
+
+/* What one process's work has of one GPU, now and later. */
 struct sg_engines {
-    uint32_t multiprocessors; /* of the GPU, 1 to SG_MULTIPROCESSORS_MAX */
-    uint32_t group_count;
-    struct {
-        uint64_t free; /* the position at which they are */
-        uint32_t multiprocessors;
-    } groups[SG_MULTIPROCESSORS_MAX + 1]; /* by position, ascending */
-    uint64_t copies_free[2];
+    uint32_t multiprocessors; /* of the GPU */
+    uint32_t first, count;    /* the points in use: what is past is forgotten */
+    struct sg_profile_point {
+        uint64_t from; /* rising; the last one's multiprocessors are 0 */
+        uint32_t used;
+    } points[SG_PROFILE_POINTS];
+    uint64_t copies_free[2]; /* the positions at which the copy engines are free */
 };
 
 void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors);

@@ -41,7 +41,7 @@ void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
 }
 
 /* A record that waited may have been overtaken by a later one of the same event, or by its end. */
-void event_issue(CUevent event, CUstream stream, uint64_t ticket) {
+void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position) {
     if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
                    event->mark.ticket != ticket))
         return;
@@ -49,7 +49,7 @@ void event_issue(CUevent event, CUstream stream, uint64_t ticket) {
                                 .stream_id = stream->id,
                                 .ticket = ticket,
                                 .device = stream->ctx->device,
-                                .position = stream->tail,
+                                .position = position,
                                 .issued = true};
     event_publish(event);
 }
@@ -111,8 +111,10 @@ static CUresult usable(CUevent event) {
     return CUDA_SUCCESS;
 }
 
+/* Unsafe while a stream is captured, whatever the event, and so is waiting for one. */
 CUresult cuEventQuery(CUevent event) {
     SG_TRY(usable(event));
+    SG_TRY(capture_allows(event->ctx));
     sg_work_lock();
     bool is = over(event);
     sg_work_unlock();
@@ -123,6 +125,7 @@ CUresult cuEventQuery(CUevent event) {
 
 CUresult cuEventSynchronize(CUevent event) {
     SG_TRY(usable(event));
+    SG_TRY(capture_allows(event->ctx));
     for (;;) {
         sg_work_lock();
         struct mark mark = event->mark;

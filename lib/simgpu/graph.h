@@ -13,6 +13,7 @@ struct CUgraphNode_st {
     size_t before_count;
     CUgraphNode origin; /* in a clone: the node it was made from */
     unsigned number;    /* place in the order of creation */
+    uint32_t step;      /* while an executable graph is made: the step that it ends with */
     unsigned mark;      /* of walks over the graph */
     struct link of_graph;
 };
@@ -26,11 +27,15 @@ struct CUgraph_st {
     struct link nodes; /* in order of creation */
 };
 
-/* One operation of an executable graph. */
+/* One operation of an executable graph. A child graph is the steps of its nodes between two empty
+ * ones. */
 struct step {
-    CUgraphNode node; /* in the graph it was made from */
+    CUgraphNode node; /* in the graph it was made from; NULL for the begin of a child graph */
     struct stream_op *op;
     bool enabled;
+    uint32_t *before; /* the steps that it comes after */
+    size_t before_count;
+    struct sg_work work; /* of the launch under way */
 };
 
 struct CUgraphExec_st {

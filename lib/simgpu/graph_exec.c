@@ -1,6 +1,5 @@
 /* Executable graphs: a graph's operations in an order that respects its dependencies. */
 #include "simgpu/graph.h"
-#include "simgpu/queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,21 +40,62 @@ static size_t node_count(CUgraph graph) {
     return n;
 }
 
-static CUresult add_step(CUgraphExec exec, CUgraphNode node) {
-    struct step *steps = realloc(exec->steps, (exec->count + 1) * sizeof *steps);
+/* Adds a step that comes after what `before` has, of which the caller lets go. */
+static CUresult add_step(CUgraphExec exec, CUgraphNode node, const struct stream_op *op,
+                         uint32_t *before, size_t before_count) {
+    struct step *steps = before ? realloc(exec->steps, (exec->count + 1) * sizeof *steps) : NULL;
 
-    if (!steps)
+    if (steps)
+        exec->steps = steps;
+    struct stream_op *kept = steps ? graph_op_keep(op) : NULL;
+    if (!kept) {
+        free(before);
         return CUDA_ERROR_OUT_OF_MEMORY;
-    exec->steps = steps;
-    struct stream_op *op = graph_op_keep(node->op);
-    if (!op)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    steps[exec->count++] = (struct step){node, op, true};
+    }
+    steps[exec->count++] = (struct step){
+        .node = node, .op = kept, .enabled = true, .before = before, .before_count = before_count};
     return CUDA_SUCCESS;
 }
 
+/* The steps that a node comes after: those of its graph's begin when it has no others. */
+static uint32_t *steps_before(const struct CUgraphNode_st *node, const uint32_t *begin,
+                              size_t *count) {
+    uint32_t *before = malloc((node->before_count + 1) * sizeof *before);
+
+    *count = node->before_count;
+    for (size_t i = 0; before && i < node->before_count; i++)
+        before[i] = node->before[i]->step;
+    if (before && node->before_count == 0 && begin) {
+        before[0] = *begin;
+        *count = 1;
+    }
+    return before;
+}
+
+static CUresult add_graph(CUgraphExec exec, CUgraph graph, const uint32_t *begin);
+
 /* Child graphs become part of the one that holds them. */
-static CUresult add_graph(CUgraphExec exec, CUgraph graph) {
+static CUresult add_node(CUgraphExec exec, CUgraphNode node, const uint32_t *begin) {
+    static const struct stream_op nothing = {.kind = OP_EMPTY};
+    bool child = node->op->kind == OP_CHILD;
+    size_t count;
+    uint32_t *before = steps_before(node, begin, &count);
+
+    SG_TRY(add_step(exec, child ? NULL : node, child ? &nothing : node->op, before, count));
+    uint32_t first = (uint32_t)exec->count - 1;
+    if (child) {
+        SG_TRY(add_graph(exec, node->op->child, &first));
+        count = exec->count - first;
+        if ((before = malloc(count * sizeof *before)) != NULL)
+            for (uint32_t i = 0; i < count; i++)
+                before[i] = first + i;
+        SG_TRY(add_step(exec, node, &nothing, before, count));
+    }
+    node->step = (uint32_t)exec->count - 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_graph(CUgraphExec exec, CUgraph graph, const uint32_t *begin) {
     size_t count = node_count(graph);
     CUgraphNode *order = malloc((count + 1) * sizeof(CUgraphNode));
     CUresult result = CUDA_SUCCESS;
@@ -65,16 +105,17 @@ static CUresult add_graph(CUgraphExec exec, CUgraph graph) {
     if (!sort(graph, order, count))
         result = CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = order[i]->op->kind == OP_CHILD ? add_graph(exec, order[i]->op->child)
-                                                : add_step(exec, order[i]);
+        result = add_node(exec, order[i], begin);
     free(order);
     return result;
 }
 
 static void end_exec(CUgraphExec exec) {
     pthread_mutex_lock(&exec->lock);
-    for (size_t i = 0; i < exec->count; i++)
+    for (size_t i = 0; i < exec->count; i++) {
         graph_op_drop(exec->steps[i].op);
+        free(exec->steps[i].before);
+    }
     free(exec->steps);
     exec->steps = NULL;
     exec->count = 0;
@@ -93,7 +134,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, cuuint64_t flags) {
     exec->id = (unsigned)sg_new_id();
     pthread_mutex_init(&exec->lock, NULL);
     pthread_mutex_lock(&graph_lock);
-    CUresult result = add_graph(exec, graph);
+    CUresult result = add_graph(exec, graph, NULL);
     if (result != CUDA_SUCCESS)
         end_exec(exec);
     pthread_mutex_unlock(&graph_lock);
@@ -158,105 +199,11 @@ CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id) {
     return CUDA_SUCCESS;
 }
 
-/* ---- launch ---- */
-
-static bool holds_memory(CUdeviceptr address) {
-    sg_memory_lock();
-    struct page *page = page_of(address);
-    bool holds = page && page->block;
-    sg_memory_unlock();
-    return holds;
-}
-
-static void free_memory(CUdeviceptr address) {
-    sg_memory_lock();
-    graph_memory_unmap(range_of(address));
-    sg_memory_unlock();
-}
-
-/* Takes the memory of all memory nodes before anything runs, so that a launch without memory fails
- * as a whole. Memory that an earlier launch left is an error, unless the graph frees it by itself.
- */
-static CUresult take_memory(CUgraphExec exec) {
-    CUresult result = CUDA_SUCCESS;
-    size_t taken = 0;
-
-    for (size_t i = 0; i < exec->count; i++)
-        if (exec->steps[i].op->kind == OP_ALLOC &&
-            holds_memory(exec->steps[i].op->memory.address)) {
-            SG_REQUIRE(exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
-                       CUDA_ERROR_INVALID_VALUE);
-            free_memory(exec->steps[i].op->memory.address);
-        }
-    for (; taken < exec->count && result == CUDA_SUCCESS; taken++)
-        if (exec->steps[taken].op->kind == OP_ALLOC) {
-            sg_memory_lock();
-            result = graph_memory_map(exec->steps[taken].op->memory.address);
-            sg_memory_unlock();
-        }
-    if (result != CUDA_SUCCESS)
-        for (size_t i = 0; i + 1 < taken; i++)
-            if (exec->steps[i].op->kind == OP_ALLOC)
-                free_memory(exec->steps[i].op->memory.address);
-    return result;
-}
-
-/* The operation as the stream gets it; a wait is for what the event stands for now. */
-static CUresult give(CUstream stream, const struct step *step) {
-    struct stream_op op = *step->op;
-
-    if (op.kind == OP_WAIT) {
-        SG_REQUIRE(handle_is(op.event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
-        sg_work_lock();
-        op.wait = op.event->shared ? event_shared_mark(op.event) : op.event->mark;
-        sg_work_unlock();
-    }
-    return sg_enqueue(stream, &op);
-}
-
-static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds) {
-    SG_STREAM(stream, handle, ptds);
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    if (sg_driver.machine->launch_ns)
-        sg_burn(sg_driver.machine->launch_ns);
-    pthread_mutex_lock(&exec->lock);
-    CUresult result = take_memory(exec);
-    for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++)
-        if (exec->steps[i].enabled && exec->steps[i].op->kind != OP_EMPTY &&
-            exec->steps[i].op->kind != OP_ALLOC)
-            result = give(stream, &exec->steps[i]);
-    pthread_mutex_unlock(&exec->lock);
-    return result;
-}
-
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-    return launch(exec, stream, false);
-}
-
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return launch(exec, stream, true);
-}
-
-/* Uploading does early what the first launch does on real hardware; it takes no memory here. */
-static CUresult upload(CUgraphExec exec, CUstream handle, bool ptds) {
-    SG_STREAM(stream, handle, ptds);
-    return handle_is(exec, HANDLE_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
-    return upload(exec, stream, false);
-}
-
-CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
-    return upload(exec, stream, true);
-}
-
 /* ---- change ---- */
 
 static struct step *step_of(CUgraphExec exec, CUgraphNode node) {
     for (size_t i = 0; i < exec->count; i++)
-        if (exec->steps[i].node == node)
+        if (node && exec->steps[i].node == node)
             return &exec->steps[i];
     return NULL;
 }
@@ -281,13 +228,21 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
     return CUDA_SUCCESS;
 }
 
-/* Takes over the parameters of a graph of the same shape: as many steps of the same kinds. */
+static bool same_place(const struct step *a, const struct step *b) {
+    return a->before_count == b->before_count &&
+           memcmp(a->before, b->before, a->before_count * sizeof *a->before) == 0;
+}
+
+/* Takes over the parameters of a graph of the same shape: the same steps, of the same kinds. */
 static CUgraphExecUpdateResult update(CUgraphExec exec, CUgraphExec from, CUgraphNode *wrong) {
     *wrong = NULL;
     if (from->count != exec->count)
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (size_t i = 0; i < exec->count; i++)
-        if (exec->steps[i].op->kind != from->steps[i].op->kind) {
+        if (!same_place(&exec->steps[i], &from->steps[i])) {
+            *wrong = from->steps[i].node;
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        } else if (exec->steps[i].op->kind != from->steps[i].op->kind) {
             *wrong = from->steps[i].node;
             return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         } else if (exec->steps[i].op->kind == OP_ALLOC) {

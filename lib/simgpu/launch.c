@@ -38,6 +38,19 @@ CUresult launch_check(struct launch *l, void **extra) {
     return extra ? read_extra(l, extra) : CUDA_SUCCESS;
 }
 
+/* All blocks of a cooperative launch must be on the GPU at once. */
+static CUresult fits(CUstream stream, const struct launch *l) {
+    int blocks;
+
+    SG_TRY(check(l));
+    SG_TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, l->function, (int)(l->block[0] * l->block[1] * l->block[2]), l->shared));
+    uint64_t room = (uint64_t)blocks * stream->ctx->device->model->multiprocessors;
+    SG_REQUIRE((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] <= room,
+               CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    return CUDA_SUCCESS;
+}
+
 /* The operation is filled in place, and only what a launch has: it is a launch's main cost. */
 static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
     CUfunction function = op->launch.function;
@@ -85,6 +98,8 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
     for (unsigned i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
             op.launch.cooperative = config->attrs[i].value.cooperative != 0;
+    if (op.launch.cooperative)
+        SG_TRY(fits(stream, &op.launch));
     return launch(stream, &op, extra);
 }
 
@@ -96,19 +111,6 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params,
                                void **extra) {
     return launch_config(config, function, params, extra, true);
-}
-
-/* All blocks of a cooperative launch must be on the GPU at once. */
-static CUresult fits(CUstream stream, const struct launch *l) {
-    int blocks;
-
-    SG_TRY(check(l));
-    SG_TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        &blocks, l->function, (int)(l->block[0] * l->block[1] * l->block[2]), l->shared));
-    uint64_t room = (uint64_t)blocks * stream->ctx->device->model->multiprocessors;
-    SG_REQUIRE((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] <= room,
-               CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
-    return CUDA_SUCCESS;
 }
 
 #define LAUNCH_COOPERATIVE(name, ptds)                                                             \

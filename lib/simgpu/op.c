@@ -148,23 +148,14 @@ static void touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
     }
 }
 
-/* A kernel takes one multiprocessor for each block. */
-static struct sg_work kernel_work(const struct launch *launch, struct device *device) {
-    uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
-    uint32_t most = device->model->multiprocessors;
-
-    blocks = blocks < most ? blocks * launch->grid[2] : most;
-    return (struct sg_work){.ns = kernel_run(launch, device),
-                            .engine = SG_ON_MULTIPROCESSORS,
-                            .multiprocessors = blocks < most ? (uint32_t)blocks : most};
-}
-
 struct sg_work op_perform(const struct stream_op *op, struct device *device) {
     const struct fill *fill = &op->fill;
+    uint64_t kernel_ns = 0;
 
     switch (op->kind) {
     case OP_KERNEL:
-        return kernel_work(&op->launch, device);
+        kernel_ns = kernel_run(&op->launch, device);
+        break;
     case OP_COPY:
         perform_copy(&op->copy);
         break;
@@ -181,12 +172,10 @@ struct sg_work op_perform(const struct stream_op *op, struct device *device) {
         sg_free(op->memory.address);
         sg_memory_unlock();
         break;
-    case OP_RECORD:
-        return (struct sg_work){.ns = sg_driver.machine->event_ns, .engine = SG_ON_NONE};
     default:
         break;
     }
-    return (struct sg_work){0};
+    return op_work(op, device, kernel_ns);
 }
 
 /* The parameters of a launch are read when it is given, so a launch that waits needs a copy of

@@ -36,7 +36,7 @@ static uint64_t issue(CUstream stream, const struct stream_op *op) {
     if (work.ns)
         before = queue_spend(stream, &work);
     if (op->kind == OP_RECORD)
-        event_issue(op->event, stream, op->ticket);
+        event_issue(op->event, stream, op->ticket, stream->tail);
     queue_announce(stream);
     return before;
 }
@@ -219,6 +219,10 @@ static CUresult defer(CUstream stream, const struct stream_op *op) {
     return CUDA_SUCCESS;
 }
 
+bool queue_waits(CUstream stream) {
+    return stream->ctx->deferred && (stream->first || collect(stream, NULL));
+}
+
 CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     struct device *device = stream->ctx->device;
     uint64_t before;
@@ -248,7 +252,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     CUresult result = CUDA_SUCCESS;
     before = 0;
     sg_work_lock();
-    if ((stream->ctx->deferred && (stream->first || collect(stream, NULL))) || blocking(stream, op))
+    if (queue_waits(stream) || blocking(stream, op))
         result = defer(stream, op);
     else
         before = issue(stream, op);

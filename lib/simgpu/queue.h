@@ -23,8 +23,11 @@ void queue_announce(CUstream stream);
 /* Gives the channel work that follows the stream's. Returns the position that must be reached
  * before the caller may give more to this stream: the queue is bounded. The work lock. */
 uint64_t queue_spend(CUstream stream, struct sg_work *work);
-/* Makes what ends there an entry of the stream's queue; returns the same. The work lock. */
-uint64_t queue_entry(CUstream stream, uint64_t end);
+/* Lets the stream's tail be there, which is the end of one entry of its queue; returns the same.
+ * The work lock. */
+uint64_t queue_extend(CUstream stream, uint64_t end);
+/* Whether something waits that comes before what the stream is given now. The work lock. */
+bool queue_waits(CUstream stream);
 /* Whether all values are what the operation waits for. */
 bool queue_values_hold(const struct values *values);
 /* Whether what a wait is for has been issued, and is done where another GPU does it; *left is a
@@ -44,8 +47,9 @@ bool event_shared_over(const struct mark *mark, uint64_t *left);
 /* Ends the event for the others. */
 void event_unshare(const struct CUevent_st *event);
 
-/* event.c; the work lock: the record operation was issued now, or waits in the stream. */
-void event_issue(CUevent event, CUstream stream, uint64_t ticket);
+/* event.c; the work lock: the record operation was issued now and ends at the position, or waits in
+ * the stream. */
+void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position);
 void event_defer(CUevent event, CUstream stream, uint64_t ticket);
 
 #endif

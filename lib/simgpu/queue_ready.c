@@ -57,13 +57,13 @@ uint64_t queue_spend(CUstream stream, struct sg_work *work) {
 
     work->after = __atomic_load_n(&stream->tail, __ATOMIC_RELAXED);
     uint64_t end = sg_submit(in, device->gpu, sg_time(in), &device->engines, work);
-    raise_to(&stream->tail, end);
-    return queue_entry(stream, end);
+    return queue_extend(stream, end);
 }
 
-uint64_t queue_entry(CUstream stream, uint64_t end) {
+uint64_t queue_extend(CUstream stream, uint64_t end) {
     uint64_t depth = sg_driver.machine->queue_depth, before;
 
+    raise_to(&stream->tail, end);
     if (depth == 0)
         return 0;
     if (!stream->launches && !(stream->launches = calloc(depth, sizeof *stream->launches)))

@@ -142,17 +142,23 @@ void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     sg_schedule_unlock(in, gpu);
 }
 
-uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
-                   const struct sg_work *work) {
+uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, struct sg_engines *engines,
+                        const struct sg_work *work) {
     struct sg_channel *channel = sg_channel(in, in->id, gpu);
-
-    sg_schedule_lock(in, gpu);
-    sg_advance_locked(in, gpu, now);
     uint64_t end = sg_place(engines, channel->executed, work);
+
     if (end > channel->submitted)
         channel->submitted = end;
     if (end > channel->executed)
         set_runnable(&in->state->gpus[gpu], in->id, true);
+    return end;
+}
+
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
+                   const struct sg_work *work) {
+    sg_schedule_lock(in, gpu);
+    sg_advance_locked(in, gpu, now);
+    uint64_t end = sg_give_locked(in, gpu, engines, work);
     sg_schedule_unlock(in, gpu);
     return end;
 }

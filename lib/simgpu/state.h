@@ -357,6 +357,9 @@ void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now);
  * reaches that. */
 uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
                    const struct sg_work *work);
+/* The same with the schedule lock held and the schedule decided. */
+uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, struct sg_engines *engines,
+                        const struct sg_work *work);
 /* Decides up to `now` and returns the moment at which the caller's channel reached the position; 0
  * when it has not, and then *left is the least time until it does. */
 uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,

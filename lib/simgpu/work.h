@@ -127,6 +127,8 @@ struct stream_op {
 CUresult op_check(const struct stream_op *op, bool later);
 /* Has the operation's effect, and returns what it takes of the GPU. */
 struct sg_work op_perform(const struct stream_op *op, struct device *device);
+/* op_work.c: what it takes; ns is 0 for what takes nothing. `kernel_ns` is a kernel's time. */
+struct sg_work op_work(const struct stream_op *op, const struct device *device, uint64_t kernel_ns);
 struct stream_op *op_keep(const struct stream_op *op); /* a copy that owns its arguments */
 void op_drop(struct stream_op *op);
 

@@ -84,7 +84,14 @@ static void check_invalid(CUstream s, CUstream t) {
     OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     FAILS(cuMemAlloc_v2(&a, 1), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     FAILS(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    FAILS(cuEventQuery(early), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    FAILS(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    FAILS(cuEventSynchronize(early), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    FAILS(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventSynchronize(early));
     OK(cuMemAlloc_v2(&a, 1));
     OK(cuMemFree_v2(a));
     OK(cuStreamEndCapture(s, &graph));
@@ -131,6 +138,28 @@ static void *from_another_thread(void *stream) {
     return NULL;
 }
 
+/* A thread that takes responsibility may do what a capture forbids, and is told what it did before.
+ */
+static void check_exchange(CUstream s) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUgraph graph;
+    CUevent e;
+
+    OK(cuEventCreate(&e, 0));
+    OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK_EQUAL(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    OK(cuEventQuery(e));
+    OK(cuEventSynchronize(e));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK_EQUAL(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    OK(cuStreamEndCapture(s, &graph));
+    OK(cuGraphDestroy(graph));
+    mode = (CUstreamCaptureMode)7;
+    FAILS(cuThreadExchangeStreamCaptureMode(&mode), CUDA_ERROR_INVALID_VALUE);
+    OK(cuEventDestroy_v2(e));
+}
+
 static void check_threads(CUstream s) {
     pthread_t thread;
     CUgraph graph;
@@ -152,6 +181,7 @@ int main(void) {
     check_fork_and_join(s, t);
     check_invalid(s, t);
     check_implicit();
+    check_exchange(s);
     check_threads(s);
     return 0;
 }

@@ -173,6 +173,12 @@ static void check_update(void) {
     CHECK_EQUAL(word_at(a), 2);
     FAILS(cuGraphExecUpdate_v2(exec, longer, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     CHECK_EQUAL(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    /* As many nodes of the same kinds, but one beside the other. */
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiateWithFlags(&exec, longer, 0));
+    add_fill(one, NULL, a, 5);
+    FAILS(cuGraphExecUpdate_v2(exec, one, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    CHECK_EQUAL(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(one));
     OK(cuGraphDestroy(other));

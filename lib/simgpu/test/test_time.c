@@ -14,6 +14,7 @@ static void virtual(sim_machine *machine) {
     machine->virtual_clock = 1;
     machine->slice_ns = SLICE;
     machine->event_ns = EVENT;
+    machine->queue_depth = 4;
 }
 
 static void move(uint64_t ns) {
@@ -75,12 +76,191 @@ static void check_stamps(void) {
     OK(cuEventDestroy_v2(b));
 }
 
+/* ---- within the process ---- */
+
+static CUresult busy_blocks(CUstream stream, uint64_t ns, unsigned blocks) {
+    void *params[] = {&ns};
+
+    return cuLaunchKernel(cuda_kernel("divvy_busy_ns"), blocks, 1, 1, 32, 1, 1, 0, stream, params,
+                          NULL);
+}
+
+/* An event's record in the stream, and how long after `from` it was reached once all is done. */
+static CUevent mark(CUstream stream) {
+    CUevent event;
+
+    OK(cuEventCreate(&event, 0));
+    OK(cuEventRecord(event, stream));
+    return event;
+}
+
+static uint64_t reached_after(uint64_t from, CUevent event) {
+    uint64_t at = moment(event);
+
+    OK(cuEventDestroy_v2(event));
+    return at - from;
+}
+
+/* Kernels of several streams run at once while there are multiprocessors for all (the machine has
+ * ten); those of one stream run one after another. */
+static void check_streams(void) {
+    CUstream s[3];
+    CUevent e[3];
+
+    for (int i = 0; i < 3; i++)
+        OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+    settle();
+    uint64_t t = sg_time(in), before = executed(in);
+    OK(busy_blocks(s[0], 400 * US, 4));
+    OK(busy_blocks(s[0], 100 * US, 1000000));
+    OK(busy_blocks(s[1], 300 * US, 6));
+    OK(busy_blocks(s[1], 50 * US, 7));
+    OK(busy_blocks(s[2], 10 * US, 1));
+    for (int i = 0; i < 3; i++)
+        e[i] = mark(s[i]);
+    settle();
+    /* The second kernel of the first stream fills the GPU; what was issued later and does not fit
+     * before it comes after it. The third stream's fits when the second's first one has ended. */
+    CHECK_EQUAL(reached_after(t, e[0]), 500 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[1]), 550 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[2]), 310 * US + EVENT);
+    CHECK_EQUAL(executed(in) - before, 550 * US + EVENT);
+    for (int i = 0; i < 3; i++)
+        OK(cuStreamDestroy_v2(s[i]));
+}
+
+/* Events order streams, and so do the legacy stream and the blocking ones. */
+static void check_dependencies(void) {
+    CUstream s, blocking;
+
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    settle();
+    uint64_t t = sg_time(in);
+    OK(busy_blocks(blocking, 100 * US, 1));
+    CUevent first = mark(blocking);
+    OK(cuStreamWaitEvent(s, first, 0));
+    OK(busy_blocks(s, 20 * US, 1));
+    CUevent second = mark(s);
+    OK(busy_blocks(NULL, 30 * US, 1));
+    CUevent legacy = mark(NULL);
+    OK(busy_blocks(CU_STREAM_PER_THREAD, 40 * US, 1));
+    CUevent thread = mark(CU_STREAM_PER_THREAD);
+    settle();
+    CHECK_EQUAL(reached_after(t, first), 100 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, second), 120 * US + 2 * EVENT);
+    CHECK_EQUAL(reached_after(t, legacy), 130 * US + 2 * EVENT);
+    CHECK_EQUAL(reached_after(t, thread), 170 * US + 3 * EVENT);
+    OK(cuStreamDestroy_v2(s));
+    OK(cuStreamDestroy_v2(blocking));
+}
+
+/* Copies to and from the host run beside kernels and each other, at 25 GB/s; those within the
+ * memory and fills take the whole GPU, at 2 TB/s. */
+static void check_copies(void) {
+    enum { BYTES = 1000000 };
+    static char host[2][BYTES];
+    CUstream s[4];
+    CUevent e[4];
+    CUdeviceptr a, b;
+
+    OK(cuMemAlloc_v2(&a, BYTES));
+    OK(cuMemAlloc_v2(&b, BYTES));
+    for (int i = 0; i < 4; i++)
+        OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+    settle();
+    uint64_t t = sg_time(in), before = executed(in);
+    OK(busy_blocks(s[0], 100 * US, 10));
+    OK(cuMemcpyHtoDAsync_v2(a, host[0], BYTES, s[1]));
+    OK(cuMemcpyHtoDAsync_v2(a, host[0], BYTES, s[2]));
+    OK(cuMemcpyDtoHAsync_v2(host[1], b, BYTES, s[3]));
+    for (int i = 0; i < 4; i++)
+        e[i] = mark(s[i]);
+    settle();
+    CHECK_EQUAL(reached_after(t, e[0]), 100 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[1]), 40 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[2]), 80 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[3]), 40 * US + EVENT);
+    CHECK_EQUAL(executed(in) - before, 100 * US + EVENT);
+    t = sg_time(in);
+    OK(busy_blocks(s[0], 10 * US, 1));
+    OK(cuMemcpyDtoDAsync_v2(a, b, BYTES, s[1]));
+    OK(cuMemsetD8Async(b, 0, BYTES, s[2]));
+    for (int i = 0; i < 3; i++)
+        e[i] = mark(s[i]);
+    settle();
+    CHECK_EQUAL(reached_after(t, e[0]), 10 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[1]), 11 * US + EVENT);
+    CHECK_EQUAL(reached_after(t, e[2]), 11 * US + 500 + EVENT);
+    for (int i = 0; i < 4; i++)
+        OK(cuStreamDestroy_v2(s[i]));
+    OK(cuMemFree_v2(a));
+    OK(cuMemFree_v2(b));
+}
+
+static CUgraphNode add_busy(CUgraph graph, const CUgraphNode *before, size_t count, uint64_t ns,
+                            unsigned blocks) {
+    void *params[] = {&ns};
+    CUDA_KERNEL_NODE_PARAMS_v1 p = {.func = cuda_kernel("divvy_busy_ns"),
+                                    .gridDimX = blocks,
+                                    .gridDimY = 1,
+                                    .gridDimZ = 1,
+                                    .blockDimX = 1,
+                                    .blockDimY = 1,
+                                    .blockDimZ = 1,
+                                    .kernelParams = params};
+    CUgraphNode node;
+
+    OK(cuGraphAddKernelNode(&node, graph, before, count, &p));
+    return node;
+}
+
+/* Independent nodes run at once, also those of a child graph; what depends on them comes after the
+ * last. A launch is one entry of a queue that holds four. */
+static void check_graph(void) {
+    CUgraph graph, child;
+    CUgraphNode nodes[3];
+    CUgraphExec exec;
+    CUstream s;
+
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&child, 0));
+    add_busy(child, NULL, 0, 20 * US, 1);
+    add_busy(child, NULL, 0, 70 * US, 1);
+    nodes[0] = add_busy(graph, NULL, 0, 10 * US, 1);
+    nodes[1] = add_busy(graph, nodes, 1, 50 * US, 3);
+    OK(cuGraphAddChildGraphNode(&nodes[2], graph, nodes, 1, child));
+    add_busy(graph, nodes + 1, 2, 5 * US, 1);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    settle();
+    uint64_t t = sg_time(in), before = executed(in);
+    for (int i = 0; i < 4; i++)
+        OK(cuGraphLaunch(exec, s));
+    settle();
+    CHECK_EQUAL(executed(in) - before, 4 * 85 * US);
+    t = sg_time(in);
+    OK(busy_blocks(s, 7 * US, 1));
+    OK(cuGraphLaunch(exec, s));
+    CUevent event = mark(s);
+    settle();
+    CHECK_EQUAL(reached_after(t, event), 92 * US + EVENT);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(child));
+    OK(cuStreamDestroy_v2(s));
+}
+
 int main(void) {
     cuda_start(virtual);
     in = &sg_driver.instance;
     CHECK_EQUAL(sg_open(&neighbour, in->dir, "neighbour", true), 0);
     sg_engines_start(&neighbours_engines, 1);
     check_stamps();
+    check_streams();
+    check_dependencies();
+    check_copies();
+    check_graph();
     sg_close(&neighbour);
     return 0;
 }
