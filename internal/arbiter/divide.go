@@ -32,13 +32,20 @@ func percent(p int) float64 { return float64(min(max(p, 0), 100)) / 100 }
 // ones share the rest by weight, and what they do not wish is shared by those that burst.
 func divide(claims []claim) []float64 {
 	got := make([]float64, len(claims))
-	left := divideClass(claims, false, 1, got)
+	divideClass(claims, false, 1, got)
+	left, offline := 1.0, 0
 	for i := range claims {
-		if !claims[i].offline {
-			left += max(got[i]-claims[i].use, 0)
+		if claims[i].offline {
+			offline++
+		} else {
+			left -= claims[i].use
 		}
 	}
-	divideClass(claims, true, min(left, 1), got)
+	if offline == 1 {
+		// There is nobody to share with, and giving way needs no rate.
+		left = 1
+	}
+	divideClass(claims, true, max(left, 0), got)
 	return got
 }
 

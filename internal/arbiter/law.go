@@ -19,11 +19,13 @@ import "math"
 // is. A late wake-up costs time once; the credit it leaves behind lets launches come early enough from then on.
 // And a share whose rate is above its slices' part is never the one that must be exact: the others' rates hold them to
 // their part, and it gets the rest, with its bucket full.
+//
+// What a share would use is not seen while others use the GPU: one that waits for each of its launches gets a slice
+// when the others' end, and would do more without them. So whoever is active is presumed to want all that it may
+// have, until the GPU idles beside hungry shares; then what it leaves is lent to them by and by, see [Law.lend].
 type Law struct {
 	demands map[string]*demand
 	last    uint64
-	// lent is what part, 0 to 1, of the time that shares would like but do not use is given to the hungry.
-	lent float64
 }
 
 const (
@@ -38,10 +40,12 @@ const (
 	// forgotten is how long a share may be without any news of its use before that counts as unknown. Unknown
 	// demand counts as unlimited.
 	forgotten = 100 * ms
-	// lendTime is the time constant with which idle time beside hungry shares is lent.
-	lendTime = 150 * ms
-	// idleAllowed is what part of the time may stay idle beside hungry shares before it is lent: the law sees use
-	// with errors of this order.
+	// lendTime is the time constant with which idle time beside hungry shares is lent, and reclaimTime the time in
+	// which all that is lent comes back while the GPU does not idle.
+	lendTime    = 50 * ms
+	reclaimTime = 1000 * ms
+	// idleAllowed is what part of the time may idle beside hungry shares: the law sees use with errors of this order,
+	// and an idle GPU is how it sees that somebody wants no more.
 	idleAllowed = 0.01
 
 	// burstTime times its rate is what a bucket holds, but at least burstLeast and at most burstTime: processes on
@@ -51,9 +55,9 @@ const (
 	burstLeast = 2 * ms
 
 	// depthOnline is how much unfinished work a process may have among equals. Its queue does not delay neighbours,
-	// because slices are dealt per process; it bounds how long a share goes on after its rate fell, and covers short
-	// delays of the process itself.
-	depthOnline = 8 * ms
+	// because slices are dealt per process. What the bucket holds bounds it too; two launches of 50 ms cover delays of
+	// the process itself.
+	depthOnline = 100 * ms
 	// depthFree does not bound anything: for a share whom everybody else gives way.
 	depthFree = 1000 * ms
 	// depthOffline beside online shares: with one launch of at most 1 ms, which is always allowed, no more than 1.5 ms
@@ -71,8 +75,11 @@ type demand struct {
 	known  bool    // use was told since the share became active
 	use    float64 // own GPU time per time
 	stolen float64 // neighbours' GPU time within its intervals, per time
+	active bool
 	hungry bool
-	wanted uint64 // when it last wanted
+	wanted uint64  // when it last wanted
+	rate   float64 // that it was given
+	lent   float64 // what part, 0 to 1, of what it leaves is lent
 }
 
 func (d *demand) note(now uint64, r *Report) {
@@ -90,38 +97,39 @@ func (d *demand) note(now uint64, r *Report) {
 		}
 		d.told = now
 	}
+	d.active = r.Active
 	unknown := r.Active && (!d.known || now-d.told > forgotten)
 	d.hungry = unknown || d.wanted != 0 && now-d.wanted <= hungerHold
 }
 
-// wish is how much the share would use if nobody else used the GPU: neighbours' slices within its intervals only make
-// its work take longer, while the time between its intervals stays. lent takes that back towards what it uses.
-func (d *demand) wish(lent float64) float64 {
-	if d.hungry {
+// wish is how much of the GPU the share is presumed to want.
+func (d *demand) wish() float64 {
+	switch {
+	case d.hungry:
 		return 1
+	case !d.active:
+		return d.use
 	}
-	wish := min(d.use/max(1-d.stolen, 0.05), 1)
-	return wish - lent*(wish-d.use)
+	return 1 - d.lent*(1-d.use)
 }
 
 // Divide decides the budgets of all shares of the GPU, in their order. Calls may come late or irregularly.
 func (l *Law) Divide(now uint64, shares []Share) []Grant {
 	demands := l.note(now, shares)
+	l.lend(now, shares, demands)
 	claims := make([]claim, len(shares))
-	for i := range shares {
+	for i, d := range demands {
 		claims[i] = claimOf(&shares[i].Terms)
-		claims[i].wish, claims[i].use = demands[i].wish(l.lent), demands[i].use
-		if demands[i].hungry {
-			claims[i].use = 1
-		}
+		claims[i].wish, claims[i].use = d.wish(), d.use
 	}
 	granted := divide(claims)
 	rates := make([]float64, len(shares))
-	for i := range shares {
+	for i, d := range demands {
 		rates[i] = granted[i]
-		if !demands[i].hungry {
+		if !d.hungry {
 			rates[i] = divideIfHungry(claims, i)
 		}
+		d.rate = rates[i]
 	}
 	return grants(shares, rates, bases(claims))
 }
@@ -132,7 +140,6 @@ func (l *Law) note(now uint64, shares []Share) []*demand {
 		l.demands = map[string]*demand{}
 	}
 	all := make([]*demand, len(shares))
-	used, hungry, wishes := 0.0, false, false
 	for i := range shares {
 		d := l.demands[shares[i].Key]
 		if d == nil {
@@ -142,23 +149,40 @@ func (l *Law) note(now uint64, shares []Share) []*demand {
 		d.note(max(now, d.told), &shares[i].Report)
 		d.round = now
 		all[i] = d
-		used += d.use
-		hungry = hungry || d.hungry && shares[i].Policy != Fixed
-		wishes = wishes || !d.hungry && d.use > 0
 	}
 	for key, d := range l.demands {
 		if d.round != now {
 			delete(l.demands, key)
 		}
 	}
-	if passed := float64(now - min(l.last, now)); hungry && wishes && l.last != 0 {
-		l.lent += (1 - used - idleAllowed) * min(passed/lendTime, 1)
-	} else {
-		l.lent = 0
-	}
-	l.lent = min(max(l.lent, 0), 1)
-	l.last = now
 	return all
+}
+
+// lend moves what shares leave of their rates to hungry ones while the GPU idles, and back while it does not. Who
+// leaves most lends first; time that neighbours had within a share's intervals it did not leave.
+func (l *Law) lend(now uint64, shares []Share, demands []*demand) {
+	passed := float64(now - min(l.last, now))
+	if l.last == 0 {
+		passed = 0
+	}
+	l.last = now
+	idle, hungry := 1.0, false
+	for i, d := range demands {
+		idle -= d.use
+		hungry = hungry || d.hungry && shares[i].Policy != Fixed
+	}
+	for _, d := range demands {
+		left := d.rate - d.use/max(1-d.stolen, 0.05)
+		switch {
+		case d.hungry:
+			d.lent = 0
+		case !d.active || !hungry:
+		case idle > idleAllowed && left > 0:
+			d.lent = min(d.lent+(idle-idleAllowed)*min(left/max(d.rate, 0.01), 1)*passed/lendTime, 1)
+		case idle < idleAllowed/2:
+			d.lent = max(d.lent-passed/reclaimTime, 0)
+		}
+	}
 }
 
 // grants turns rates into budgets.

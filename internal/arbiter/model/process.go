@@ -64,7 +64,7 @@ type process struct {
 }
 
 func (p *process) nextRequest() {
-	gap := uint64(p.m.random.ExpFloat64() / p.tenant.Requests * float64(Second))
+	gap := uint64(p.tenant.arrivals.ExpFloat64() / p.tenant.Requests * float64(Second))
 	p.m.after(gap, func() {
 		if p.dead {
 			return

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 )
@@ -43,6 +44,8 @@ type Tenant struct {
 	processes []*process
 	own       uint64
 	latencies []uint64 // of requests, ns
+	// arrivals has a sequence of its own, so that the same requests come whatever else happens.
+	arrivals *rand.Rand
 
 	budget budget
 	bucket bucket
@@ -82,6 +85,7 @@ const stale = 100 * Millisecond
 // Add begins a tenant.
 func (m *Model) Add(key string, terms arbiter.Terms, load Load) *Tenant {
 	t := &Tenant{Terms: terms, Load: load, Key: key, m: m}
+	t.arrivals = rand.New(rand.NewPCG(m.Seed, uint64(len(m.tenants))))
 	t.budget.stretch = 1
 	t.budget.grant = arbiter.Grant{Limited: !m.Unlimited, Rate: 10_000, Base: 10_000, Burst: 2 * Millisecond, Depth: Millisecond}
 	m.tenants = append(m.tenants, t)
