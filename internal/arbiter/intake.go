@@ -99,6 +99,7 @@ func (r *Replay) takeInterval(p *process, now uint64, one Interval) {
 	p.ended = one.End
 	if _, assumed := r.phantoms[p.share]; assumed {
 		r.credit(p, 0, one.Charged, 0)
+		r.told(p.share, min(one.Charged, one.End-one.Begin))
 		return
 	}
 	if one.Begin < r.clock {
@@ -144,6 +145,11 @@ func (r *Replay) takeUnmeasured(p *process, now uint64, w *Work) float64 {
 	if amount > passed+openSlack {
 		r.fault(p.share, FaultExcess)
 		amount = passed
+	}
+	if _, assumed := r.phantoms[p.share]; assumed {
+		r.credit(p, 0, amount, 0)
+		r.told(p.share, amount)
+		return 0
 	}
 	r.credit(p, amount, amount, amount)
 	return float64(min(amount, passed))

@@ -20,6 +20,7 @@ type Work struct {
 type Usage struct {
 	Own, Charged uint64
 	Busy         uint64 // real time that the intervals took
+	Told         uint64 // own time by the share's words: differs from Own for a share under Assume
 	Fault        Fault  // what was wrong with the share's words, 0 for nothing
 }
 
@@ -193,9 +194,19 @@ func (r *Replay) enterOpen(p *process) {
 func (r *Replay) credit(p *process, own, charged, busy uint64) {
 	u := r.usage[p.share]
 	u.Own += own
+	if !p.phantom {
+		u.Told += own
+	}
 	u.Charged += charged
 	u.Busy += busy
 	r.usage[p.share] = u
+}
+
+// told counts what a share under Assume said of itself.
+func (r *Replay) told(share string, own uint64) {
+	u := r.usage[share]
+	u.Told += own
+	r.usage[share] = u
 }
 
 func (r *Replay) fault(share string, f Fault) {

@@ -38,7 +38,7 @@ func (g *governor) round() {
 	shares := make([]arbiter.Share, len(m.tenants))
 	for i, t := range m.tenants {
 		shares[i] = arbiter.Share{Key: t.Key, Terms: t.Terms, Report: g.report(t, usage[t.Key])}
-		g.watch.Tell(m.now, t.Key, usage[t.Key].Own, min(t.budget.grant.Rate, arbiter.Whole))
+		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.grant.Rate, arbiter.Whole))
 	}
 	for i, grant := range g.law.Divide(m.now, shares) {
 		m.tenants[i].budget.grant = grant
@@ -117,7 +117,7 @@ func (g *governor) sample() {
 		m.after(300*Millisecond, func() {
 			if !m.Unlimited && slices.Contains(m.tenants, t) {
 				t.verdict = g.watch.Observe(at, t.Key, min(busy, 1))
-				g.replay.Assume(t.Key, t.verdict == arbiter.Suspect || t.verdict == arbiter.Understates)
+				g.replay.Assume(t.Key, t.verdict != arbiter.Honest)
 			}
 		})
 	}
