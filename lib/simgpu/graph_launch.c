@@ -168,7 +168,7 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds) {
     if (result == CUDA_SUCCESS && !(all_at_once(exec) && issue(exec, stream, &before)))
         result = give_all(exec, stream);
     pthread_mutex_unlock(&exec->lock);
-    queue_wait(stream->ctx->device, before);
+    queue_wait_room(stream, before);
     return result;
 }
 

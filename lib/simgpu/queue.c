@@ -246,7 +246,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
         before = queue_spend(stream, &work);
         queue_announce(stream);
         sg_work_unlock();
-        queue_wait(device, before);
+        queue_wait_room(stream, before);
         return CUDA_SUCCESS;
     }
     CUresult result = CUDA_SUCCESS;
@@ -257,7 +257,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     else
         before = issue(stream, op);
     sg_work_unlock();
-    queue_wait(device, before);
+    queue_wait_room(stream, before);
     return result;
 }
 

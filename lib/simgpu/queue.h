@@ -10,6 +10,8 @@
 bool queue_reached(struct device *device, uint64_t position, uint64_t *left);
 /* Waits until it has; no lock may be held. */
 void queue_wait(struct device *device, uint64_t position);
+/* The same for room in the stream's queue, where nobody minds being late. */
+void queue_wait_room(CUstream stream, uint64_t before);
 /* An operation of another stream that comes first. The stream may be gone: its id tells. */
 struct barrier {
     CUstream stream;

@@ -2,6 +2,7 @@
 #include "simgpu/queue.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static uint64_t executed(const struct device *device) {
     const struct sg_channel *channel =
@@ -27,6 +28,22 @@ void queue_wait(struct device *device, uint64_t position) {
             return;
         sg_clock_wait(in, left, moves);
     }
+}
+
+/* Nothing is lost by sleeping while the stream has work for long. */
+#define AMPLE_NS 1000000u
+
+void queue_wait_room(CUstream stream, uint64_t before) {
+    struct device *device = stream->ctx->device;
+    uint64_t left;
+
+    while (!sg_driver.instance.state->is_virtual &&
+           __atomic_load_n(&stream->tail, __ATOMIC_RELAXED) > executed(device) + AMPLE_NS &&
+           !queue_reached(device, before, &left)) {
+        const struct timespec pause = {.tv_nsec = AMPLE_NS / 4};
+        nanosleep(&pause, NULL);
+    }
+    queue_wait(device, before);
 }
 
 static void raise_to(uint64_t *value, uint64_t floor) {

@@ -80,6 +80,10 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+static uint64_t slice_of(const struct sg_instance *in, const struct sg_channel *channel) {
+    return channel->slice_ns ? channel->slice_ns : in->state->slice_ns;
+}
+
 /* One step of the schedule: until something changes, at most up to `now`. */
 static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
@@ -94,7 +98,7 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_channel *channel = sg_channel(in, client, gpu);
     if (client != g->current || g->slice_left == 0) {
         g->current = client;
-        g->slice_left = channel->slice_ns ? channel->slice_ns : in->state->slice_ns;
+        g->slice_left = slice_of(in, channel);
     }
     uint64_t left = channel->submitted - channel->executed;
     uint64_t run = least(least(now - g->clock, left), g->slice_left);
@@ -182,6 +186,25 @@ static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
     return position > s->done ? s->wall + least(position - s->done, s->length) : s->wall;
 }
 
+/* The least time until a runnable client's turn begins: others may come in between. */
+static uint64_t until_turn(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
+    const struct sg_gpu *g = &in->state->gpus[gpu];
+    uint32_t at = g->current % SG_CLIENTS_MAX;
+    uint64_t sum = 0;
+
+    if (g->slice_left && runnable(g, at)) {
+        const struct sg_channel *channel = sg_channel(in, at, gpu);
+        if (at == client)
+            return 0;
+        sum = least(g->slice_left, channel->submitted - channel->executed);
+    }
+    while ((at = next_runnable(g, (at + 1) % SG_CLIENTS_MAX)) != client && at < SG_CLIENTS_MAX) {
+        const struct sg_channel *channel = sg_channel(in, at, gpu);
+        sum += least(slice_of(in, channel), channel->submitted - channel->executed);
+    }
+    return sum;
+}
+
 uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
                     uint64_t *left) {
     struct sg_channel *channel = sg_channel(in, in->id, gpu);
@@ -192,7 +215,7 @@ uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t
     if (channel->executed >= position)
         moment = look_up(channel, position);
     else
-        *left = position - channel->executed;
+        *left = until_turn(in, gpu, in->id) + position - channel->executed;
     sg_schedule_unlock(in, gpu);
     return moment;
 }
