@@ -95,6 +95,7 @@ static void release(struct sg_lock *lock) {
 void sg_state_lock(struct sg_instance *in) {
     pthread_mutex_lock(&in->state_threads);
     if (acquire(in, &in->state->lock)) {
+        sg_reap_repair(in);
         sg_recount(in);
         sg_reap(in);
     }
@@ -105,10 +106,10 @@ void sg_state_unlock(struct sg_instance *in) {
     pthread_mutex_unlock(&in->state_threads);
 }
 
-/* A schedule left half advanced is a valid schedule: every step keeps executed <= submitted. */
 void sg_schedule_lock(struct sg_instance *in, uint32_t gpu) {
     pthread_mutex_lock(&in->schedule_threads[gpu]);
-    (void)acquire(in, &in->state->gpus[gpu].schedule_lock);
+    if (acquire(in, &in->state->gpus[gpu].schedule_lock))
+        sg_schedule_repair(in, gpu);
 }
 
 void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu) {
@@ -116,8 +117,10 @@ void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu) {
     uint32_t seen = __atomic_load_n(&lock->word, __ATOMIC_RELAXED);
 
     /* By a swap, because somebody may have found our predecessor dead and be taking it over. */
-    if ((seen & OWNER_MASK) == in->id + 1 && take(lock, seen, in->id))
+    if ((seen & OWNER_MASK) == in->id + 1 && take(lock, seen, in->id)) {
+        sg_schedule_repair(in, gpu);
         release(lock);
+    }
 }
 
 void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu) {

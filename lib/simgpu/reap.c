@@ -87,13 +87,44 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client) 
     }
 }
 
+/* The state lock and the schedule lock. It may be done again by whoever finds it half done. */
+static void finish_hand_over(struct sg_instance *in) {
+    const struct sg_hand_over *what = &in->state->hand_over;
+
+    in->state->tags[what->tag].gpu_ns[what->gpu] = what->gpu_ns;
+    __atomic_store_n(&sg_channel(in, what->client, what->gpu)->executed, 0, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    in->state->hand_over.under_way = 0;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void sg_reap_repair(struct sg_instance *in) {
+    uint32_t gpu = in->state->hand_over.gpu;
+
+    if (!in->state->hand_over.under_way)
+        return;
+    sg_schedule_lock(in, gpu);
+    finish_hand_over(in);
+    sg_schedule_unlock(in, gpu);
+}
+
 static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     struct sg_channel *channel = sg_channel(in, client, gpu);
     struct sg_gpu *g = &in->state->gpus[gpu];
+    struct sg_state *st = in->state;
+    uint32_t tag = st->clients[client].tag % SG_TAGS_MAX;
 
     sg_schedule_lock(in, gpu);
-    in->state->tags[in->state->clients[client].tag].gpu_ns[gpu] += channel->executed;
+    /* Nothing of it executes any more. */
     g->runnable[client / 64] &= ~(UINT64_C(1) << (client % 64));
+    st->hand_over = (struct sg_hand_over){.client = client,
+                                          .gpu = gpu,
+                                          .tag = tag,
+                                          .gpu_ns = st->tags[tag].gpu_ns[gpu] + channel->executed};
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    st->hand_over.under_way = 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    finish_hand_over(in);
     /* Segments stay: the next owner starts counting at none. */
     memset(channel, 0, offsetof(struct sg_channel, segments));
     sg_schedule_unlock(in, gpu);

@@ -62,8 +62,56 @@ static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to) {
     g->clock = to;
 }
 
+/* Keeps the compiler from moving stores across: another process must find what a dying one did up
+ * to some instruction, and nothing that comes after it. */
+static void in_order(void) {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static struct sg_segment *last_segment(struct sg_channel *channel) {
+    return &channel->segments[(channel->segment_count - 1) % SG_SEGMENTS];
+}
+
+static void begin_step(struct sg_gpu *g, uint32_t client, struct sg_channel *channel) {
+    g->step = (struct sg_step){.client = client,
+                               .current = g->current,
+                               .clock = g->clock,
+                               .slice_left = g->slice_left,
+                               .busy_ns = g->busy_ns,
+                               .executed = channel->executed,
+                               .segment_count = channel->segment_count,
+                               .segment = *last_segment(channel)};
+    in_order();
+    g->step.under_way = 1;
+    in_order();
+}
+
+static void end_step(struct sg_gpu *g) {
+    in_order();
+    g->step.under_way = 0;
+    in_order();
+}
+
+void sg_schedule_repair(struct sg_instance *in, uint32_t gpu) {
+    struct sg_gpu *g = &in->state->gpus[gpu];
+    const struct sg_step *before = &g->step;
+
+    if (!before->under_way)
+        return;
+    struct sg_channel *channel = sg_channel(in, before->client, gpu);
+    g->current = before->current;
+    g->clock = before->clock;
+    g->slice_left = before->slice_left;
+    g->busy_ns = before->busy_ns;
+    channel->segment_count = before->segment_count;
+    *last_segment(channel) = before->segment;
+    __atomic_store_n(&channel->executed, before->executed, __ATOMIC_RELEASE);
+    set_runnable(g, before->client, true);
+    end_step(g);
+}
+
 static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t length) {
-    struct sg_segment *last = &channel->segments[(channel->segment_count - 1) % SG_SEGMENTS];
+    struct sg_segment *last = last_segment(channel);
 
     if (channel->segment_count && last->wall + last->length == wall) {
         last->length += length;
@@ -96,6 +144,7 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
         return;
     }
     struct sg_channel *channel = sg_channel(in, client, gpu);
+    begin_step(g, client, channel);
     if (client != g->current || g->slice_left == 0) {
         g->current = client;
         g->slice_left = slice_of(in, channel);
@@ -111,6 +160,7 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
         g->slice_left = 0;
     }
     pass_to(in, gpu, g->clock + run);
+    end_step(g);
 }
 
 /* Takes the dead off the GPU: nobody waits for their work, and it would take others' time. */

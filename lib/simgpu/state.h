@@ -27,7 +27,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 2u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 3u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
 #define SG_CLIENTS_MAX 1024u  /* processes with device state */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
@@ -166,6 +166,16 @@ struct sg_faults {
     struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 
+/* What a step of the schedule changes, as it was before: whoever finds it under way when he takes
+ * the schedule lock over from the dead puts it back. */
+struct sg_step {
+    uint32_t under_way;
+    uint32_t client, current;
+    uint32_t pad;
+    uint64_t clock, slice_left, busy_ns, executed, segment_count;
+    struct sg_segment segment; /* the client's last one */
+};
+
 struct sg_gpu {
     uint64_t total_bytes;    /* physical memory */
     uint64_t reserved_bytes; /* held by the driver itself, never for clients */
@@ -182,9 +192,18 @@ struct sg_gpu {
     uint32_t current;    /* client whose slice it is */
     uint32_t pad2;
     uint64_t busy_ns; /* time ever spent executing anything */
+    struct sg_step step;
     uint64_t runnable[SG_CLIENTS_MAX / 64];
     uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
     struct sg_faults faults;
+};
+
+/* The hand-over of a dead process's GPU time to its tag; finished by whoever takes the state lock
+ * over while it is under way. */
+struct sg_hand_over {
+    uint32_t under_way;
+    uint32_t client, gpu, tag;
+    uint64_t gpu_ns; /* the tag's in the end */
 };
 
 struct sg_state {
@@ -200,7 +219,8 @@ struct sg_state {
     struct sg_lock lock;
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
     uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: last store of a claim */
-    uint32_t objects_end;                       /* no object was ever made from here on */
+    struct sg_hand_over hand_over;
+    uint32_t objects_end; /* no object was ever made from here on */
     uint32_t pad;
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
@@ -287,6 +307,8 @@ bool sg_alive(const struct sg_instance *in, uint32_t id);
 /* reap.c; the state lock is held. */
 /* Frees everything of dead clients; returns how many there were. */
 unsigned sg_reap(struct sg_instance *in);
+/* Finishes the hand-over that a holder of the state lock died in. */
+void sg_reap_repair(struct sg_instance *in);
 /* Frees everything of one client and its slot. */
 void sg_reap_client(struct sg_instance *in, uint32_t client);
 /* Derives all counters anew from block tables, objects and slots. */
@@ -352,6 +374,8 @@ void sg_clock_wait(const struct sg_instance *in, uint64_t ns, uint32_t moves);
 void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
 /* The same with the schedule lock held. */
 void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now);
+/* Undoes the step that a holder of the schedule lock died in. */
+void sg_schedule_repair(struct sg_instance *in, uint32_t gpu);
 /* Gives the caller's channel work that can run from `now` on, on engines that only this channel's
  * work goes to; returns the position at which it ends: it is done when the channel's executed
  * reaches that. */

@@ -114,6 +114,22 @@ static void note(const struct sg_instance *in, struct figures *out) {
         out->tags[i] = in->state->tags[i].bytes[0];
 }
 
+/* What the GPU executed is what its processes and the dead of all tags did, to the nanosecond. */
+static void check_time(struct sg_instance *in) {
+    uint64_t sum = 0;
+
+    sg_schedule_lock(in, 0);
+    for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
+        sum += in->state->tags[i].gpu_ns[0];
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
+        const struct sg_channel *channel = sg_channel(in, i, 0);
+        CHECK(channel->executed <= channel->submitted);
+        sum += channel->executed;
+    }
+    CHECK_EQUAL(sum, in->state->gpus[0].busy_ns);
+    sg_schedule_unlock(in, 0);
+}
+
 /* Under the lock the figures are exact, whoever died just before. */
 static void check_exact(struct sg_instance *in) {
     static struct figures kept, counted;
@@ -123,6 +139,7 @@ static void check_exact(struct sg_instance *in) {
     note(in, &kept);
     sg_recount(in);
     note(in, &counted);
+    check_time(in);
     sg_state_unlock(in);
     CHECK_EQUAL(kept.free_blocks, counted.free_blocks);
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
