@@ -26,6 +26,7 @@ import "math"
 type Law struct {
 	demands map[string]*demand
 	last    uint64
+	idle    float64 // part of the time, smoothed over idleTime
 }
 
 const (
@@ -40,6 +41,8 @@ const (
 	// forgotten is how long a share may be without any news of its use before that counts as unknown. Unknown
 	// demand counts as unlimited.
 	forgotten = 100 * ms
+	// idleTime is over what time the GPU's idleness is seen: the own time of long launches comes at once.
+	idleTime = 200 * ms
 	// lendTime is the time constant with which idle time beside hungry shares is lent, and reclaimTime the time in
 	// which all that is lent comes back while the GPU does not idle.
 	lendTime    = 50 * ms
@@ -162,15 +165,19 @@ func (l *Law) note(now uint64, shares []Share) []*demand {
 // leaves most lends first; time that neighbours had within a share's intervals it did not leave.
 func (l *Law) lend(now uint64, shares []Share, demands []*demand) {
 	passed := float64(now - min(l.last, now))
-	if l.last == 0 {
-		passed = 0
+	if l.last == 0 || passed == 0 {
+		l.last = now
+		return
 	}
 	l.last = now
-	idle, hungry := 1.0, false
+	own, hungry := 0.0, false
 	for i, d := range demands {
-		idle -= d.use
+		own += float64(shares[i].Own)
 		hungry = hungry || d.hungry && shares[i].Policy != Fixed
 	}
+	l.idle += (1 - math.Exp(-passed/idleTime)) * (1 - own/passed - l.idle)
+	l.idle = max(l.idle, -1)
+	idle := l.idle
 	for _, d := range demands {
 		left := d.rate - d.use/max(1-d.stolen, 0.05)
 		switch {

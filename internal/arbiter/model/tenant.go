@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 )
@@ -153,4 +154,13 @@ func (t *Tenant) rate() float64 {
 		return float64(t.budget.grant.Base) / arbiter.Whole
 	}
 	return float64(t.budget.grant.Rate) / arbiter.Whole
+}
+
+// Percentile is a rank of some figures, of which none need be there.
+func Percentile(figures []uint64, rank int) uint64 {
+	if len(figures) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(figures))
+	return sorted[min(len(sorted)*rank/100, len(sorted)-1)]
 }
