@@ -259,3 +259,9 @@ int64_t flight_settle(struct flight *flight, int32_t *launches) {
     lock_give(&flight->lock);
     return owed;
 }
+
+void flight_owe(struct flight *flight, int64_t ns) {
+    lock_take(&flight->lock);
+    owe(flight, ns, 0);
+    lock_give(&flight->lock);
+}

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-#define ENTRIES (1u << 14) /* power of two; programs have thousands of kernels and shapes at most  \
-                            */
+#define ENTRIES                                                                                    \
+    (1u << 14) /* power of two; programs have thousands of kernels and shapes at most              \
+                */
 #define PROBES 16u
 
 #define SLICE_NS 1000000u /* a neighbour's turn, about */

@@ -19,16 +19,21 @@ static struct flight *unused;
 static struct stamps *contexts;
 static uint32_t change; /* raised when a stream's handle may mean another stream than before */
 
-/* What the calling thread launched into last. */
-static _Thread_local struct {
+/* What the calling thread launched into lately, by the stream's handle. */
+#define SEEN 8u /* power of two */
+static _Thread_local struct seen {
     CUstream stream;
     CUcontext context;
-    uint32_t change;
     struct flight *flight;
-} last __attribute__((tls_model("initial-exec")));
+} seen[SEEN] __attribute__((tls_model("initial-exec")));
+static _Thread_local uint32_t seen_change __attribute__((tls_model("initial-exec")));
+
+static struct seen *seen_of(CUstream stream) {
+    return &seen[table_hash((uint64_t)(uintptr_t)stream) >> 61];
+}
 
 static const void *this_thread(void) {
-    return &last;
+    return &seen;
 }
 
 static struct flight **chain_of(CUstream stream) {
@@ -124,10 +129,11 @@ static struct flight *look_up(CUstream stream, CUcontext context, bool making) {
         flight = make(stream, place);
     }
     if (flight != NULL) {
-        last.stream = stream;
-        last.context = context;
-        last.change = now;
-        last.flight = flight;
+        if (seen_change != now) {
+            memset(seen, 0, sizeof seen);
+            seen_change = now;
+        }
+        *seen_of(stream) = (struct seen){stream, context, flight};
     }
     return flight;
 }
@@ -139,10 +145,11 @@ static struct flight *at(CUstream stream, bool making) {
             return NULL;
         }
     }
-    if (__builtin_expect(last.stream == stream && last.context == context &&
-                             last.change == __atomic_load_n(&change, __ATOMIC_ACQUIRE),
+    const struct seen *known = seen_of(stream);
+    if (__builtin_expect(known->stream == stream && known->context == context &&
+                             seen_change == __atomic_load_n(&change, __ATOMIC_ACQUIRE),
                          1)) {
-        return last.flight;
+        return known->flight;
     }
     return look_up(stream, context, making);
 }

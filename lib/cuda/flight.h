@@ -117,6 +117,9 @@ DV_HIDDEN void flight_drop(struct flight *flight);
 /* Takes what launches in this flight owe, to charge it. */
 DV_HIDDEN int64_t flight_settle(struct flight *flight, int32_t *launches);
 
+/* Adds to what it owes, or takes off it. */
+DV_HIDDEN void flight_owe(struct flight *flight, int64_t ns);
+
 /* Ends the open batches of a context's other streams, and reads what is done in all. */
 DV_HIDDEN void flights_break(const struct stamps *stamps, const struct flight *but);
 DV_HIDDEN void flights_read(const struct stamps *stamps);

@@ -7,6 +7,7 @@
 #define NAP_NS 1000000u    /* longest, so that a change of the budget is seen */
 #define YIELD_NS 200000u   /* the same while giving way */
 #define SHORTEST_NS 20000u /* of a nap */
+#define AWAIT_NS 100000u   /* between looks for the first sample of a kernel */
 
 #define BEAT_NEAR_NS 100000u  /* a pulse that ends so soon after the work is raised */
 #define BEAT_GRACE_NS 600000u /* by so much beyond the work */
@@ -42,11 +43,26 @@ static uint64_t too_deep(struct flight *flight, uint64_t now) {
     return work > depth ? work - depth : 0;
 }
 
+/* Launches of an unknown kernel could pile up seconds of work at the price of nothing: some go
+ * ahead, the others wait until one of them is done. */
+static bool is_awaited(const struct launch *launch) {
+    struct flight *flight = launch->flight;
+    if (!cost_awaited(launch->cost)) {
+        return false;
+    }
+    flight_read(flight, 0);
+    return cost_awaited(launch->cost) && __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0;
+}
+
 /* For how long the launch has to wait at least; 0: it may go. */
-static uint64_t must_wait(struct flight *flight, uint64_t now) {
+static uint64_t must_wait(const struct launch *launch, uint64_t now) {
+    struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
     if (flags & DV_TIME_LIMITED) {
+        if (is_awaited(launch)) {
+            return AWAIT_NS;
+        }
         if (dv_time_job_balance(gpu->share, gpu->number, now) < 0) {
             return clip(dv_time_job_deficit_ns(gpu->share, gpu->number, now), SHORTEST_NS, NAP_NS);
         }
@@ -74,28 +90,29 @@ static void wait(struct launch *launch, uint64_t first) {
         dv_time_wanted(gpu->share, gpu->number, launch->now);
         if (launch->now - began >= DV_TIME_WAIT_NS) {
             dv_time_overdrawn(gpu->share, gpu->number);
+            if (cost_awaited(launch->cost)) {
+                cost_learn(launch->cost, DV_TIME_WAIT_NS / COST_TRIES, false);
+            }
             break;
         }
         dv_time_nap(nap);
         flights_read(flight->stamps);
         launch->now = now_ns();
-        nap = must_wait(flight, launch->now);
+        nap = must_wait(launch, launch->now);
     }
     dv_time_waited(gpu->share, gpu->number, launch->now - began);
 }
 
 void gate_wait(struct launch *launch) {
     gate_charge(launch->flight, 0, launch->now);
-    uint64_t nap = must_wait(launch->flight, launch->now);
+    uint64_t nap = must_wait(launch, launch->now);
     if (nap > 0) {
         wait(launch, nap);
     }
-    struct gpu *gpu = launch->flight->gpu;
     if (launch->charge > 0) {
         gate_charge(launch->flight, launch->charge, launch->now);
         launch->taken = true;
     }
-    (void)gpu;
 }
 
 void gate_beat(const struct launch *launch) {

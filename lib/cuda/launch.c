@@ -19,6 +19,14 @@ void launch_opened(const dv_share *share) {
     __atomic_store_n(&launch_gpus, count, __ATOMIC_RELEASE);
 }
 
+/* Whether the budget is to be looked at: after each portion, and where nothing is known. */
+static bool must_look(const struct launch *launch, uint32_t flags) {
+    int64_t owed = __atomic_load_n(&launch->flight->owed, __ATOMIC_RELAXED);
+    uint64_t price = flags & DV_TIME_LIMITED ? launch->charge : launch->ns;
+    return (flags & (DV_TIME_LIMITED | DV_TIME_YIELD)) != 0 &&
+           (owed + (int64_t)price > GATE_PORTION_NS || cost_awaited(launch->cost));
+}
+
 void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior) {
     struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
     launch->flight = NULL;
@@ -35,14 +43,12 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
     launch->ns = cost_ns(launch->cost);
     launch->charge = 0;
     launch->taken = false;
-    launch->now = now_ns();
+    launch->now = now_about();
     last_stream = stream;
     if (flags & DV_TIME_LIMITED) {
         launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_TIME_WHOLE;
     }
-    int64_t owed = __atomic_load_n(&flight->owed, __ATOMIC_RELAXED);
-    if ((flags & DV_TIME_YIELD) ? launch->ns + (uint64_t)(owed > 0 ? owed : 0) > GATE_PORTION_NS
-                                : owed + (int64_t)launch->charge > GATE_PORTION_NS) {
+    if (must_look(launch, flags)) {
         gate_wait(launch);
     }
     if (flags & DV_TIME_BEAT) {

@@ -7,7 +7,7 @@
 
 /* Spreads the time of a batch over its launches: what was estimated without knowing anything takes
  * what the others leave. */
-static void learn(const struct batch *batch, uint64_t took) {
+static bool learn(const struct batch *batch, uint64_t took) {
     uint64_t known = 0, fresh = 0;
     for (unsigned i = 0; i < FLIGHT_PARTS; i++) {
         if (batch->parts[i].fresh) {
@@ -24,6 +24,17 @@ static void learn(const struct batch *batch, uint64_t took) {
         double of = fresh > 0 ? (double)left / (double)fresh : (double)took / (double)batch->ns;
         double each = (double)part->ns * of / part->count;
         cost_learn(part->cost, (uint64_t)each, batch->neighbours);
+    }
+    return fresh > 0;
+}
+
+/* A price that was a guess is replaced by the true one. */
+static void settle_price(struct flight *flight, struct batch *batch, uint64_t took) {
+    if (batch->charged > 0) {
+        const struct gpu *gpu = flight->gpu;
+        uint64_t price = took * dv_time_stretch(gpu->share, gpu->number) / DV_TIME_WHOLE;
+        flight_owe(flight, (int64_t)price - (int64_t)batch->charged);
+        batch->charged = price;
     }
 }
 
@@ -110,8 +121,8 @@ static bool read_one(struct flight *flight, uint64_t finished) {
     pop(flight, &copy, &result);
     if (result.known) {
         uint64_t took = (uint64_t)(result.end - result.begin);
-        if (copy.ns > 0) {
-            learn(&copy, took);
+        if (copy.ns > 0 && learn(&copy, took)) {
+            settle_price(flight, &copy, took);
         }
         struct piece piece = {.begin = stamps_monotonic(flight->stamps, result.begin),
                               .charged = copy.charged};

@@ -75,7 +75,44 @@ static double passed_on(void) {
     return ((now() - middle) - (middle - begin)) / 1e7;
 }
 
+/* Per launch, into one stream or in turn into several. */
+static double launched(unsigned streams, double *direct) {
+    __extension__ CUresult (*real)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                   unsigned, unsigned, CUstream, void **, void **) =
+        (__typeof__(real))setting_real(&s, "cuLaunchKernel");
+    __typeof__(real) ours = CUDA(&s, cuLaunchKernel);
+    CUfunction function = (CUfunction)(uintptr_t)0x1000;
+    double least[2] = {1e9, 1e9};
+    for (unsigned run = 0; run < RUNS; run++) {
+        double begin = now();
+        for (uintptr_t i = 0; i < PAIRS; i++) {
+            real(function, 8, 1, 1, 128, 1, 1, 0, (CUstream)(0x2000 + i % streams), NULL, NULL);
+        }
+        double middle = now();
+        for (uintptr_t i = 0; i < PAIRS; i++) {
+            ours(function, 8, 1, 1, 128, 1, 1, 0, (CUstream)(0x2000 + i % streams), NULL, NULL);
+        }
+        double each[2] = {(middle - begin) / PAIRS, (now() - middle) / PAIRS};
+        for (int i = 0; i < 2; i++) {
+            least[i] = each[i] < least[i] ? each[i] : least[i];
+        }
+    }
+    *direct = least[0];
+    return least[1] - least[0];
+}
+
+static void limit(void) {
+    dv_page_budget budget = {.flags = DV_PAGE_BUDGET_LIMITED,
+                             .rate = DV_PAGE_WHOLE,
+                             .base = DV_PAGE_WHOLE,
+                             .stretch = DV_PAGE_WHOLE,
+                             .burst = UINT64_MAX,
+                             .depth = UINT64_MAX};
+    tenant_grant(&s.tenant, 0, &budget);
+}
+
 int main(void) {
+    double direct;
     setting_make(&s, 1, (uint64_t)8 << 30, NULL);
     double begin = now();
     setting_open(&s);
@@ -87,5 +124,10 @@ int main(void) {
     printf("pair, 1 live: %+.1f ns\n", added(1));
     printf("pair, %d live: %+.1f ns\n", LIVE, added(LIVE));
     printf("passed on: %+.2f ns\n", passed_on());
+    double free_of_limit = launched(1, &direct);
+    printf("launch, no limit: %+.1f ns on %.1f\n", free_of_limit, direct);
+    limit();
+    printf("launch, limited, 1 stream: %+.1f ns\n", launched(1, &direct));
+    printf("launch, limited, 4 streams: %+.1f ns\n", launched(4, &direct));
     return 0;
 }

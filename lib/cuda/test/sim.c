@@ -132,6 +132,10 @@ static uint64_t figure(const struct setting *setting, unsigned gpu, const char *
     return strtoull(at + strlen(key), NULL, 10);
 }
 
+uint64_t sim_time(const struct setting *setting, unsigned gpu) {
+    return figure(setting, gpu, "gpuNs");
+}
+
 uint64_t sim_used(const struct setting *setting, unsigned gpu) {
     return figure(setting, gpu, "used");
 }

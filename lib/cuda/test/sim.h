@@ -25,6 +25,9 @@ void sim_make_neighbour(struct setting *setting, unsigned gpus, uint64_t limit);
 uint64_t sim_used(const struct setting *setting, unsigned gpu);
 uint64_t sim_peak(const struct setting *setting, unsigned gpu);
 
+/* GPU time that the tenant truly had, in ns. */
+uint64_t sim_time(const struct setting *setting, unsigned gpu);
+
 /* Checks that the account is the truth, to the byte. */
 #define CHECK_TRUE_ACCOUNT(setting) CHECK_EQUAL(setting_used(setting), sim_used((setting), 0))
 

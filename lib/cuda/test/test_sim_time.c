@@ -68,8 +68,8 @@ static void intervals_follow_each_other(void) {
 
 int main(void) {
     busy_make(&s, 1);
-    every_launch_is_charged_and_told(30, 30, MS);
-    every_launch_is_charged_and_told(14, 1, MS);
+    every_launch_is_charged_and_told(12, 12, MS);
+    every_launch_is_charged_and_told(14, 2, MS);
     costs_are_learned(2 * MS);
     intervals_follow_each_other();
     return 0;
