@@ -178,7 +178,7 @@ func (g *gpuTime) decide(now uint64) {
 		}
 	}
 	for _, s := range g.shares {
-		s.tell(now, &g.watch, usage[s.key].Own)
+		s.tell(now, &g.watch, usage[s.key])
 	}
 	if g.decided && now-g.lively >= uint64(calm) {
 		// Nobody does anything, so what was decided holds.

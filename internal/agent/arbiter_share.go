@@ -39,6 +39,7 @@ type shareTime struct {
 	usage     usageLog
 	fault     error // of reading or writing the pages
 	faults    arbiter.Fault
+	faulted   uint64 // when faults was last added to
 	misuse    misuse
 	// beats are the keys of the shares whose pulses are linked, by number.
 	beats [page.Pulses]string
@@ -139,7 +140,12 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	own := s.misuse.own(now, uint64(float64(used.Own)*bias))
 	s.fit.add(own, used.Charged, s.budget.Stretch)
 	s.budget.Correction += int64(used.Charged) - int64(own)
-	s.faults |= used.Fault
+	if used.Fault != 0 {
+		if now-s.faulted >= uint64(faultShown) {
+			s.faults = 0
+		}
+		s.faults, s.faulted = s.faults|used.Fault, now
+	}
 	s.active = s.active || own > 0
 	s.usage.add(now, own)
 	return arbiter.Report{

@@ -69,7 +69,7 @@ func (l *arbiterLoop) times(tenant string) []control.Time {
 	for _, s := range t.shares {
 		one := control.Time{
 			Limited: s.limited(), Used: s.usage.total, Charged: s.bucket.Charged, Launches: s.bucket.Launches,
-			Waited: s.bucket.Waited, Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(),
+			Waited: s.bucket.Waited, Overdrawn: s.bucket.Overdrawn, Fault: s.complaint(now),
 			HeldBack: s.limited() && s.bucket.Wanted != 0 && now-min(now, s.bucket.Wanted) < uint64(time.Second),
 		}
 		switch {

@@ -28,15 +28,17 @@ const (
 )
 
 const (
-	// watchInterval is between two questions to the driver, which makes some
-	// samples a second.
-	watchInterval = 250 * time.Millisecond
+	// watchInterval is between two questions to the driver, which makes one to
+	// six samples a second.
+	watchInterval = 200 * time.Millisecond
 	// lag is how late the driver may tell: that somebody was idle is believed so
 	// much later.
 	lag = time.Second
-	// settled is how long a share must have had a limit before it is judged:
+	// settled is how long before a sample's end a share must have got its limit:
 	// without one nothing it does is counted.
-	settled = 1500 * time.Millisecond
+	settled = 150 * time.Millisecond
+	// faultShown is how long an impossible time in a page is shown after the last.
+	faultShown = 10 * time.Second
 )
 
 // misuse is what the driver says of one share, against what it says itself.
@@ -46,6 +48,7 @@ type misuse struct {
 	told    uint64  // when it was told
 	counted uint64  // own time is known up to here
 	limited uint64  // since when it has a limit, 0 without
+	assumed bool    // the replay takes it to be busy always
 	text    string  // for people, empty while all is well
 	shown   string  // the complaint of which an event was written
 }
@@ -59,17 +62,17 @@ func (m *misuse) own(now, measured uint64) uint64 {
 	if m.verdict < arbiter.Understates || first {
 		return measured
 	}
-	return max(measured, uint64(m.busy*float64(passed)))
+	return uint64(m.busy * float64(passed))
 }
 
 // complaint is what people should know of the share, empty if all is well.
-func (s *shareTime) complaint() string {
+func (s *shareTime) complaint(now uint64) string {
 	switch {
 	case s.fault != nil:
 		return "its GPU time is not divided: " + s.fault.Error()
 	case s.misuse.text != "":
 		return s.misuse.text
-	case s.faults != 0:
+	case s.faults != 0 && now-s.faulted < uint64(faultShown):
 		return "its page tells of GPU time that cannot be: " + describeFaults(s.faults)
 	}
 	return ""
@@ -92,8 +95,13 @@ func describeFaults(f arbiter.Fault) string {
 	return strings.Join(texts, ", ")
 }
 
-// tell lets the watch know what the share says and may do.
-func (s *shareTime) tell(now uint64, w *arbiter.Watch, own uint64) {
+// tell lets the watch know what the share says and may do. What the replay
+// assumes of a share is not the share's word: then its charges are.
+func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
+	own := used.Own
+	if s.misuse.assumed {
+		own = used.Charged
+	}
 	rate := uint32(arbiter.Whole)
 	switch {
 	case !s.limited():
@@ -153,26 +161,44 @@ func (w *watcher) round(ctx context.Context) {
 
 // judge gives each share of a GPU its part of the samples.
 func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
-	latest := map[int]nvml.Utilisation{}
-	for _, s := range samples {
-		if s.At.After(latest[s.PID].At) {
-			latest[s.PID] = s
-		}
-		if s.At.After(w.since[index]) {
-			w.since[index] = s.At
-		}
-	}
-	busy := map[string]float64{}
-	for pid, s := range latest {
-		busy[w.owner(pid)] += s.Busy
-	}
 	l := w.agent.arbiter
-	now := l.clock()
-	at := now - uint64(lag)
-	if age := time.Since(w.since[index]); age >= 0 && age < lag {
-		at = now - uint64(age)
+	now, wall := l.clock(), time.Now()
+	newest, busy := busyByProcess(samples, w.since[index])
+	if newest.IsZero() {
+		// Nobody was busy, as far as the driver can know by now.
+		l.observe(uuid, now, now-min(now, uint64(lag)), nil)
+		return
 	}
-	l.observe(uuid, now, at, busy)
+	w.since[index] = newest
+	tenants := map[string]float64{}
+	for pid, part := range busy {
+		tenants[w.owner(pid)] += part
+	}
+	age := min(max(wall.Sub(newest), 0), time.Duration(now))
+	l.observe(uuid, now, now-uint64(age), tenants)
+}
+
+// busyByProcess is the mean of each process's samples after since, and when the
+// newest of all ended, zero if there is none.
+func busyByProcess(samples []nvml.Utilisation, since time.Time) (newest time.Time, busy map[int]float64) {
+	busy = map[int]float64{}
+	counts := map[int]int{}
+	most := 0
+	for _, s := range samples {
+		if !s.At.After(since) {
+			continue
+		}
+		if s.At.After(newest) {
+			newest = s.At
+		}
+		busy[s.PID] += s.Busy
+		counts[s.PID]++
+		most = max(most, counts[s.PID])
+	}
+	for pid := range busy {
+		busy[pid] /= float64(most) // in the samples that leave it out it was idle
+	}
+	return newest, busy
 }
 
 // owner finds the tenant of a process on a GPU: the one in whose slot it is,
@@ -234,11 +260,12 @@ func (l *arbiterLoop) observe(uuid string, now, at uint64, busy map[string]float
 	for _, s := range g.shares {
 		m := &s.misuse
 		m.busy, m.told = min(busy[s.tenant.id], 1), now
-		if m.limited == 0 || now-m.limited < uint64(settled) {
+		if m.limited == 0 || at < m.limited+uint64(settled) {
 			continue
 		}
 		m.verdict = g.watch.Observe(at, s.key, m.busy)
-		g.replay.Assume(s.key, m.verdict != arbiter.Honest && m.verdict != arbiter.Exceeds)
+		m.assumed = m.verdict == arbiter.Suspect || m.verdict == arbiter.Understates
+		g.replay.Assume(s.key, m.assumed)
 	}
 }
 
@@ -271,6 +298,7 @@ func (l *arbiterLoop) accuse(answer Misuse) []accused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []accused
+	now := l.clock()
 	for _, t := range l.tenants {
 		for _, s := range t.shares {
 			guilty := s.misuse.verdict >= arbiter.Understates
@@ -280,7 +308,7 @@ func (l *arbiterLoop) accuse(answer Misuse) []accused {
 			case !guilty && answer == MisuseReport:
 				s.misuse.text = ""
 			}
-			text := s.complaint()
+			text := s.complaint(now)
 			act := guilty && answer != MisuseReport
 			if text != s.misuse.shown && text != "" || act {
 				told := text

@@ -6,7 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -141,4 +143,58 @@ func TestShareWithoutLimitShowsTheDriversFigure(t *testing.T) {
 		time := n.list(r).Tenants[0].Shares[0].Time
 		return time != nil && !time.Limited && time.Percent != nil && *time.Percent == 50
 	})
+}
+
+func TestBusyByProcess(t *testing.T) {
+	at := time.Unix(1000, 0)
+	newest, busy := busyByProcess([]nvml.Utilisation{
+		{PID: 1, At: at, Busy: 1}, // known
+		{PID: 1, At: at.Add(1), Busy: 0.5},
+		{PID: 1, At: at.Add(3), Busy: 0.1},
+		{PID: 2, At: at.Add(2), Busy: 0.4},
+	}, at)
+	if !newest.Equal(at.Add(3)) || len(busy) != 2 || busy[1] != 0.3 || busy[2] != 0.2 {
+		t.Errorf("%v, %v", newest, busy)
+	}
+	if newest, busy := busyByProcess(nil, at); !newest.IsZero() || len(busy) != 0 {
+		t.Errorf("%v, %v", newest, busy)
+	}
+}
+
+// What a share does beside its library is its own in the law: the driver's
+// figure, from the verdict on, and its bucket owes it.
+func TestDriversFigureCounts(t *testing.T) {
+	d := newDivision(t)
+	honest := d.add("honest", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	liar := d.add("liar", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	work := &busy{pen: d.pen(honest)}
+	own := uint64(2 * time.Millisecond)
+	guilty := -1
+	for round := range 800 { // of 5 ms
+		d.pass(1, func() { work.interval(d.now-2*own, d.now, own) }) // half of it is the liar's
+		if round%40 == 39 {
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), map[string]float64{"honest": 0.4, "liar": 0.6})
+		}
+		d.loop.mu.Lock()
+		verdict := d.loop.tenants["liar"].shares[0].misuse.verdict
+		if d.loop.tenants["honest"].shares[0].misuse.verdict != arbiter.Honest {
+			t.Fatal("the honest one is accused")
+		}
+		d.loop.mu.Unlock()
+		if guilty < 0 && verdict >= arbiter.Understates {
+			guilty = round
+		}
+	}
+	if guilty < 0 || time.Duration(guilty)*busyTick > 2*time.Second {
+		t.Fatalf("seen after %v", time.Duration(guilty)*busyTick)
+	}
+	if got := *d.loop.times("liar")[0].Percent; got < 55 || got > 65 {
+		t.Errorf("the liar has %.1f %%", got)
+	}
+	if b := d.budget(liar, 0); b.Correction > -int64(time.Second) {
+		t.Errorf("what it owes: %d", b.Correction)
+	}
+	if text := d.loop.accuse(MisuseReport)[0].text; !strings.Contains(text, "60%") {
+		t.Errorf("told as %q", text)
+	}
 }
