@@ -33,7 +33,7 @@ a share use one with ` + "`divvy run --simgpu`" + `, others with ` + "`divvy sim
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	command.AddCommand(newMachines(a), newSimgpuStart(a), newSimgpuList(a), newSimgpuReport(a),
-		newSimgpuExec(a), newSimgpuInject(a), newSimgpuStop(a))
+		newSimgpuExec(a), newSimgpuInject(a), newSimgpuSlice(a), newSimgpuClock(a), newSimgpuStop(a))
 	return command
 }
 

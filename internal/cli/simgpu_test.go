@@ -38,6 +38,33 @@ func TestSimgpuMachines(t *testing.T) {
 	}
 }
 
+func TestSimgpuTime(t *testing.T) {
+	simgpu := simgpuSession(t)
+	for _, step := range []struct {
+		args   string
+		status int
+		out    string
+		err    string
+	}{
+		{"start t4 --memory 1Gi --set clock=virtual", 0, "t4 runs", ""},
+		{"clock --by 5ms", 0, "5000000\n", ""},
+		{"clock t4 --by 1us", 0, "5001000\n", ""},
+		{"clock", 0, "5001000\n", ""},
+		{"clock --by=-1s", 1, "", "backwards"},
+		{"slice", 2, "", "--of PID --to 2ms"},
+		{"slice --of nobody --to 2ms", 1, "", "no process or tenant nobody"},
+		{"slice --of nobody --to 2ns", 1, "", "neither 0 nor between"},
+		{"start t4 --memory 1Gi --name host", 0, "host runs", ""},
+		{"clock host --by 5ms", 1, "", "its clock is the host's"},
+		{"start t4 --name late --set clock=soon", 1, "", "clock: \"soon\" is none of real, virtual"},
+	} {
+		status, out, errOut := simgpu(strings.Fields(step.args)...)
+		if status != step.status || !strings.Contains(out, step.out) || !strings.Contains(errOut, step.err) {
+			t.Errorf("%s: status %d, out %q, err %q", step.args, status, out, errOut)
+		}
+	}
+}
+
 func TestSimgpuFromStartToStop(t *testing.T) {
 	simgpu := simgpuSession(t)
 	for _, step := range []struct {

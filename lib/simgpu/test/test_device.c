@@ -180,6 +180,18 @@ static void check_code(void) {
     FAILS(cuLaunchCooperativeKernel(f, 81, 1, 1, 256, 1, 1, 0, NULL, NULL),
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     OK(cuLaunchCooperativeKernel(f, 80, 1, 1, 256, 1, 1, 0, NULL, NULL));
+    CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+    CUlaunchConfig config = {.gridDimX = 81,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 256,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .attrs = &cooperative,
+                             .numAttrs = 1};
+    FAILS(cuLaunchKernelEx(&config, f, NULL, NULL), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    config.gridDimX = 80;
+    OK(cuLaunchKernelEx(&config, f, NULL, NULL));
     OK(cuLibraryUnload(library));
 }
 

@@ -83,6 +83,42 @@ static void check_sensors(void) {
     setting_kill(process);
 }
 
+/* On a virtual clock, to the percent: of the time truly executed, rounded down, the lag later. */
+static void check_exact(void) {
+    const uint64_t lag = 300000000;
+    nvmlProcessUtilizationInfo_v1_t list[8];
+    nvmlProcessesUtilizationInfo_t info = {
+        .version = NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1),
+        .processSamplesCount = 8,
+        .procUtilArray = list};
+    sim_machine machine;
+    struct sg_instance in;
+
+    setting_describe(&machine);
+    machine.virtual_clock = 1;
+    machine.sample_lag_ns = lag;
+    CHECK_EQUAL(sg_open(&in, setting_make(&machine), "", false), 0);
+    CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(0, &device), NVML_SUCCESS);
+    pid_t one = setting_process("a", 0, 1, 100000000), two = setting_process("b", 0, 1, 20000000);
+    sg_clock_move(&in, SG_SAMPLE_NS + lag - 1);
+    CHECK_EQUAL(gpu_percent(), 0);
+    CHECK_EQUAL(process_percent(one), 0);
+    sg_clock_move(&in, 1);
+    CHECK_EQUAL(gpu_percent(), 71);
+    CHECK_EQUAL(process_percent(one), 59);
+    CHECK_EQUAL(process_percent(two), 11);
+    CHECK_EQUAL(nvmlDeviceGetProcessesUtilizationInfo(device, &info), NVML_SUCCESS);
+    CHECK_EQUAL(info.processSamplesCount, 2);
+    CHECK(list[0].pid == (unsigned)one && list[0].smUtil == 59 && list[1].smUtil == 11);
+    sg_clock_move(&in, SG_SAMPLE_NS);
+    CHECK_EQUAL(gpu_percent(), 0);
+    setting_kill(one);
+    setting_kill(two);
+    CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
+    sg_close(&in);
+}
+
 int main(void) {
     sim_machine machine;
 
@@ -94,5 +130,6 @@ int main(void) {
     check_shares();
     check_sensors();
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
+    check_exact();
     return 0;
 }
