@@ -178,6 +178,9 @@ func (g *gpuTime) decide(now uint64) {
 		}
 	}
 	for _, s := range g.shares {
+		if !s.limited() {
+			g.acquit(s)
+		}
 		s.tell(now, &g.watch, usage[s.key])
 	}
 	if g.decided && now-g.lively >= uint64(calm) {
@@ -257,9 +260,18 @@ func (l *arbiterLoop) gpu(uuid string) *gpuTime {
 	return g
 }
 
+// acquit forgets what the driver said of a share that is gone, or has no limit.
+func (g *gpuTime) acquit(s *shareTime) {
+	if s.misuse.limited != 0 {
+		g.watch.Forget(s.key)
+		g.replay.Assume(s.key, false)
+	}
+	s.misuse.limited, s.misuse.assumed, s.misuse.verdict = 0, false, arbiter.Honest
+}
+
 func (l *arbiterLoop) drop(t *tenantTime) {
 	for _, s := range t.shares {
-		l.gpu(s.uuid).watch.Forget(s.key)
+		l.gpu(s.uuid).acquit(s)
 	}
 	t.close()
 	delete(l.tenants, t.id)

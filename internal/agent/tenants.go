@@ -103,6 +103,9 @@ func (a *Agent) restore(ctx context.Context) {
 		return
 	}
 	for _, r := range state.Tenants {
+		for i := range r.Shares {
+			r.Shares[i].Default(r.Shares[i].Cores) // what an older agent did not know
+		}
 		t := &tenant{record: r, ready: true}
 		a.tenants[r.ID] = t
 		a.resync(ctx, t)

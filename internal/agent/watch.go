@@ -31,6 +31,9 @@ const (
 	// watchInterval is between two questions to the driver, which makes one to
 	// six samples a second.
 	watchInterval = 200 * time.Millisecond
+	// unhurried is in which of so many rounds the driver is asked about a GPU
+	// whose shares have no limit, for people to see.
+	unhurried = 5
 	// lag is how late the driver may tell: that somebody was idle is believed so
 	// much later.
 	lag = time.Second
@@ -102,18 +105,13 @@ func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 	if s.misuse.assumed {
 		own = used.Charged
 	}
-	rate := uint32(arbiter.Whole)
-	switch {
-	case !s.limited():
-		s.misuse.limited = 0
-		s.misuse.verdict = arbiter.Honest
-	case s.misuse.limited == 0:
-		s.misuse.limited = now
-		fallthrough
-	default:
-		rate = s.budget.Rate
+	if !s.limited() {
+		return
 	}
-	w.Tell(now, s.key, own, rate)
+	if s.misuse.limited == 0 {
+		s.misuse.limited = now
+	}
+	w.Tell(now, s.key, own, s.budget.Rate)
 }
 
 // watch compares shares with the driver's figures until ctx is done.
@@ -136,18 +134,21 @@ type watcher struct {
 	agent  *Agent
 	owners map[process.ID]string // tenant id by process, "" for nobody's
 	asked  time.Time             // when owners was last begun anew
-	since  map[int]time.Time     // the newest sample, by GPU index
+	rounds int
+	since  map[int]time.Time // the newest sample, by GPU index
 }
 
 // round asks the driver about every GPU that has shares.
 func (w *watcher) round(ctx context.Context) {
+	w.rounds++
 	if time.Since(w.asked) > 2*lag {
 		// What was nobody's may have taken a slot since.
 		clear(w.owners)
 		w.asked = time.Now()
 	}
 	for _, gpu := range w.agent.gpus {
-		if !w.agent.arbiter.serves(gpu.UUID) {
+		shares, limits := w.agent.arbiter.serves(gpu.UUID)
+		if !shares || !limits && w.rounds%unhurried != 0 {
 			continue
 		}
 		samples, err := w.agent.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
@@ -241,11 +242,12 @@ func (a *Agent) ownerOf(pid int) string {
 	return ""
 }
 
-// serves reports whether a GPU has shares.
-func (l *arbiterLoop) serves(uuid string) bool {
+// serves reports whether a GPU has shares, and whether some of them have limits.
+func (l *arbiterLoop) serves(uuid string) (shares, limits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.gpus[uuid] != nil
+	g := l.gpus[uuid]
+	return g != nil, g != nil && slices.ContainsFunc(g.shares, (*shareTime).limited)
 }
 
 // observe judges the shares of a GPU by the part of the time, by tenant id, in

@@ -197,4 +197,13 @@ func TestDriversFigureCounts(t *testing.T) {
 	if text := d.loop.accuse(MisuseReport)[0].text; !strings.Contains(text, "60%") {
 		t.Errorf("told as %q", text)
 	}
+	// When it is gone, nobody is beside the honest one any more.
+	d.remove("liar")
+	d.add("third", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	before := d.loop.times("honest")[0].Used
+	d.pass(100, func() { work.interval(d.now-own, d.now, own) })
+	d.pass(2, nil)
+	if got := d.loop.times("honest")[0].Used - before; got < 80*own {
+		t.Errorf("the honest one is found to use %d of %d ns alone", got, 100*own)
+	}
 }
