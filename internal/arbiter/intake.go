@@ -78,7 +78,7 @@ func (r *Replay) creditLost(p *process, missing int, told []Interval) float64 {
 	}
 	gap := told[0].Begin - min(told[0].Begin, max(p.ended, r.clock))
 	amount := min(float64(sum)/float64(len(told))*float64(missing), float64(min(gap, lagMost)))
-	r.credit(p, uint64(amount), uint64(amount), uint64(amount))
+	r.credit(p, uint64(amount), uint64(amount), 0)
 	return amount
 }
 
@@ -151,7 +151,7 @@ func (r *Replay) takeUnmeasured(p *process, now uint64, w *Work) float64 {
 		r.told(p.share, amount)
 		return 0
 	}
-	r.credit(p, amount, amount, amount)
+	r.credit(p, amount, amount, 0)
 	return float64(min(amount, passed))
 }
 

@@ -19,7 +19,8 @@ type Work struct {
 // Usage is work that Replay finished since the last Advance: the share's correction grows by Charged - Own.
 type Usage struct {
 	Own, Charged uint64
-	Busy         uint64 // real time that the intervals took
+	Measured     uint64 // the part of Own that intervals tell
+	Busy         uint64 // real time that these intervals took, neighbours' slices included
 	Told         uint64 // own time by the share's words: differs from Own for a share under Assume
 	Fault        Fault  // what was wrong with the share's words, 0 for nothing
 }
@@ -109,7 +110,7 @@ type process struct {
 
 // Assume takes a share to have work on the GPU at every moment, whatever its processes say: for a share that uses
 // more by the driver's figures than it says. Own time of others is then counted beside it, and its own is what such
-// a process gets.
+// a process gets. It is to be withdrawn when the share is gone.
 func (r *Replay) Assume(share string, busy bool) {
 	p := r.phantoms[share]
 	switch {
@@ -191,6 +192,7 @@ func (r *Replay) enterOpen(p *process) {
 	r.turns.join(p)
 }
 
+// credit books finished work; busy is 0 for work without an interval.
 func (r *Replay) credit(p *process, own, charged, busy uint64) {
 	u := r.usage[p.share]
 	u.Own += own
@@ -198,7 +200,10 @@ func (r *Replay) credit(p *process, own, charged, busy uint64) {
 		u.Told += own
 	}
 	u.Charged += charged
-	u.Busy += busy
+	if busy > 0 {
+		u.Measured += own
+		u.Busy += busy
+	}
 	r.usage[p.share] = u
 }
 

@@ -50,16 +50,8 @@ func (g *governor) round() {
 func (g *governor) report(t *Tenant, u arbiter.Usage) arbiter.Report {
 	b := &t.budget
 	b.correction += int64(u.Charged) - int64(u.Own)
-	if u.Charged > 0 {
-		t.raw += float64(u.Charged) / b.stretch
-		t.seen += float64(u.Own)
-		if fade := math.Exp(-float64(u.Own) / float64(20*Millisecond)); fade < 1 {
-			t.raw, t.seen = t.raw*fade, t.seen*fade
-		}
-		if t.raw > 0 {
-			b.stretch = min(max(t.seen/t.raw, 0.05), 20)
-		}
-	}
+	t.stretch.Add(u)
+	b.stretch = float64(t.stretch.PPM()) / arbiter.Whole
 	active := u.Own > 0 || t.bucket.launches != t.report.launches
 	for _, p := range t.processes {
 		active = active || p.openSince != 0 && t.Lie == Truth

@@ -75,9 +75,9 @@ type reported struct{ launches, wanted uint64 }
 
 // granted is what the arbiter remembers of a share.
 type granted struct {
-	raw, seen float64 // charged before stretch, and own time, lately
-	verdict   arbiter.Verdict
-	sampled   uint64
+	stretch arbiter.Stretch
+	verdict arbiter.Verdict
+	sampled uint64
 }
 
 // stale is the age from which no arbiter is taken to live (abi/pages.yaml).
@@ -114,6 +114,8 @@ func (m *Model) Remove(t *Tenant) {
 		p.dead = true
 		m.gpu.drop(p)
 	}
+	m.arbiter.watch.Forget(t.Key)
+	m.arbiter.replay.Assume(t.Key, false)
 }
 
 // Rest lets the tenant finish what it launched and launch nothing more, or go on.
