@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/page"
@@ -35,7 +34,7 @@ type shareTime struct {
 	grown     bucketGrowth
 	keys      [page.Workers]workerKey
 	intervals []arbiter.Interval // of this round, behind works
-	fit       stretch
+	stretch   arbiter.Stretch
 	usage     usageLog
 	fault     error // of reading or writing the pages
 	faults    arbiter.Fault
@@ -76,7 +75,6 @@ func openTenant(m *member) (*tenantTime, error) {
 		if s.budget.Stretch == 0 {
 			s.budget.Stretch = page.Whole
 		}
-		s.fit.from(s.budget.Stretch)
 		t.shares = append(t.shares, s)
 	}
 	return t, nil
@@ -138,7 +136,7 @@ func (s *shareTime) copied(w *page.WorkerTimes) []arbiter.Interval {
 // account books what the replay found and reports it to the law.
 func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbiter.Report {
 	own := s.misuse.own(now, uint64(float64(used.Own)*bias))
-	s.fit.add(own, used.Charged, s.budget.Stretch)
+	s.stretch.Add(used)
 	s.budget.Correction += int64(used.Charged) - int64(own)
 	if used.Fault != 0 {
 		if now-s.faulted >= uint64(faultShown) {
@@ -163,7 +161,9 @@ func (s *shareTime) renew(now uint64) {
 func (s *shareTime) grant(now uint64, g arbiter.Grant) {
 	b := &s.budget
 	b.Tick, b.Rate, b.Base, b.Burst, b.Depth = now, g.Rate, g.Base, g.Burst, g.Depth
-	b.Stretch = s.fit.ppm()
+	if s.stretch != (arbiter.Stretch{}) { // else what the last agent knew holds
+		b.Stretch = s.stretch.PPM()
+	}
 	b.Flags = 0
 	for _, f := range []struct {
 		on   bool
@@ -183,39 +183,3 @@ func (s *shareTime) write() {
 }
 
 func (s *shareTime) limited() bool { return s.budget.Flags&page.BudgetLimited != 0 }
-
-// stretch follows how much own GPU time stands behind each ns that the share's
-// learned costs say. These are wall time, neighbours' slices included.
-type stretch struct {
-	own, cost float64
-}
-
-const (
-	// stretchMemory is the GPU time over which the factor is an average.
-	stretchMemory = float64(50 * time.Millisecond)
-	// The factor's bounds.
-	leastStretch, mostStretch = 0.02, 4.0
-)
-
-// from starts with a factor that was known.
-func (f *stretch) from(ppm uint32) {
-	factor := min(max(float64(ppm)/page.Whole, leastStretch), mostStretch)
-	f.own, f.cost = stretchMemory/10*factor, stretchMemory/10
-}
-
-// add takes up finished work, which was charged with the factor ppm.
-func (f *stretch) add(own, charged uint64, ppm uint32) {
-	if charged == 0 || ppm == 0 {
-		return
-	}
-	f.own += float64(own)
-	f.cost += float64(charged) * page.Whole / float64(ppm)
-	if f.own > stretchMemory || f.cost > stretchMemory {
-		keep := stretchMemory / max(f.own, f.cost)
-		f.own, f.cost = f.own*keep, f.cost*keep
-	}
-}
-
-func (f *stretch) ppm() uint32 {
-	return uint32(min(max(f.own/f.cost, leastStretch), mostStretch) * page.Whole)
-}

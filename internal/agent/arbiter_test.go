@@ -302,3 +302,38 @@ func TestCorrectionOutlivesTheAgent(t *testing.T) {
 		t.Errorf("used %d ns since the share began", used)
 	}
 }
+
+// A tenant with shares of two GPUs meets another neighbour on each.
+func TestTenantOnTwoGPUs(t *testing.T) {
+	const weighted, fixed, online = v1alpha1.PolicyWeighted, v1alpha1.PolicyFixed, v1alpha1.ClassOnline
+	d := newDivision(t)
+	other := shareOf(weighted, 0, 1, online)
+	other.UUID = otherID
+	both := d.add("both", shareOf(weighted, 0, 1, online), other)
+	d.add("first", shareOf(fixed, 60, 1, online))
+	rival := shareOf(weighted, 0, 3, online)
+	rival.UUID = otherID
+	d.add("second", rival)
+	d.pass(1, nil)
+	if first, second := d.budget(both, 0), d.budget(both, 1); first.Base != 400_000 || second.Base != 250_000 {
+		t.Errorf("bases %d and %d", first.Base, second.Base)
+	}
+	d.remove("first")
+	d.pass(1, nil)
+	if first, second := d.budget(both, 0), d.budget(both, 1); first.Flags != 0 || second.Flags != page.BudgetLimited {
+		t.Errorf("flags %d and %d", first.Flags, second.Flags)
+	}
+}
+
+// Guarantees beyond a whole GPU, which --overcommit allows, shrink together.
+func TestOvercommittedGuarantees(t *testing.T) {
+	d := newDivision(t)
+	var members []member
+	for _, cores := range []int{50, 100} {
+		members = append(members, d.add("t"+strconv.Itoa(cores), shareOf(v1alpha1.PolicyFixed, cores, 1, v1alpha1.ClassOnline)))
+	}
+	d.pass(1, nil)
+	if a, b := d.budget(members[0], 0).Base, d.budget(members[1], 0).Base; a+b > page.Whole || a < 300_000 || b < 600_000 {
+		t.Errorf("bases %d and %d", a, b)
+	}
+}
