@@ -1,0 +1,98 @@
+package webhook
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// claim is what will be allocated together, and the containers that use it.
+type claim struct {
+	request  Request // of the container that the claim is named after
+	users    []Place
+	name     string // in the pod
+	template string
+}
+
+func (p Place) compare(other Place) int {
+	if p.Init != other.Init {
+		if p.Init {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(p.Index, other.Index)
+}
+
+// arrange gives every container a claim. An init container that ends before others begin uses the claim of one of
+// them, made as large as the larger of both, if both want the same behaviour; sidecars have claims of their own.
+// Requests are in the order of their containers, and so are the claims.
+func arrange(pod *corev1.Pod, requests []Request) []claim {
+	var claims []claim
+	for _, r := range requests {
+		if !r.Place.Init || r.Place.sidecar(pod) {
+			claims = append(claims, claim{request: r, users: []Place{r.Place}})
+		}
+	}
+	for _, r := range requests {
+		if !r.Place.Init || r.Place.sidecar(pod) {
+			continue
+		}
+		if i := lend(claims, r, pod); i >= 0 {
+			claims[i].request, _ = claims[i].request.larger(r)
+			claims[i].users = append(claims[i].users, r.Place)
+		} else {
+			claims = append(claims, claim{request: r, users: []Place{r.Place}})
+		}
+	}
+	slices.SortFunc(claims, func(a, b claim) int { return a.request.Place.compare(b.request.Place) })
+	for i := range claims {
+		claims[i].name = nameClaim(pod, claims[:i], claims[i].request.Place.of(pod).Name)
+	}
+	return claims
+}
+
+// lend returns the claim that an init container can use while its owner does not run: one that is large enough
+// already, or else the first; -1 for none.
+func lend(claims []claim, r Request, pod *corev1.Pod) int {
+	found := -1
+	for i, c := range claims {
+		if owner := c.request.Place; owner.sidecar(pod) && owner.Index < r.Place.Index {
+			continue // it runs already
+		}
+		grown, ok := c.request.larger(r)
+		switch {
+		case !ok:
+		case grown.sameSize(c.request):
+			return i
+		case found < 0:
+			found = i
+		}
+	}
+	return found
+}
+
+// longestLabel is what Kubernetes allows for names of claims and templates here.
+const longestLabel = 63
+
+// nameClaim names a claim after its container, differently from the pod's own claims and those before.
+func nameClaim(pod *corev1.Pod, before []claim, container string) string {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == name }) ||
+			slices.ContainsFunc(before, func(c claim) bool { return c.name == name })
+	}
+	base := "divvy-" + container
+	if len(base) > longestLabel-4 {
+		sum := sha256.Sum256([]byte(container))
+		base = "divvy-" + hex.EncodeToString(sum[:16])
+	}
+	name := base
+	for n := 2; taken(name); n++ {
+		name = base + "-" + strconv.Itoa(n)
+	}
+	return name
+}

@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// ErrConfig marks every error of [NewTranslator].
+var ErrConfig = errors.New("invalid webhook configuration")
+
+// APIVersion is the version of the webhook's configuration and of the opaque configuration of claims.
+const APIVersion = "divvy.dev/v1alpha1"
+
+const configKind = "WebhookConfig"
+
+// config is the file as written; every dialect reads its own options.
+type config struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// SchedulerName is given to pods that name the scheduler of a translated dialect.
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// Dialects are those that are turned on, each with its options.
+	Dialects map[string]*raw `json:"dialects"`
+}
+
+// raw keeps JSON as it is.
+type raw []byte
+
+func (r *raw) UnmarshalJSON(text []byte) error {
+	*r = append((*r)[:0], text...)
+	return nil
+}
+
+// options are what the configuration says of one dialect.
+type options struct {
+	dialect string
+	json    raw
+}
+
+func (o options) fault(format string, args ...any) error {
+	return fmt.Errorf("%w: dialect %s: %w", ErrConfig, o.dialect, fmt.Errorf(format, args...))
+}
+
+// decode reads the options strictly: unknown and repeated fields are errors, and case counts.
+func (o options) decode(into any) error {
+	if len(o.json) == 0 {
+		return nil
+	}
+	faults, err := kjson.UnmarshalStrict(o.json, into)
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return o.fault("%w", err)
+	}
+	return nil
+}
+
+// dialects holds the maker of each dialect by its name.
+var dialects = map[string]func(options) (Dialect, error){
+	"plain":     plain,
+	"nvidia":    nvidia,
+	"hami":      hami,
+	"4paradigm": paradigm,
+}
+
+// NewTranslator reads a configuration, YAML or JSON. Unknown fields, unknown dialects and two dialects that own one
+// name are errors that wrap [ErrConfig].
+func NewTranslator(text []byte) (*Translator, error) {
+	var c config
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	faults, err := kjson.UnmarshalStrict(asJSON, &c)
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if c.APIVersion != APIVersion || c.Kind != configKind {
+		return nil, fmt.Errorf("%w: it is %s %s, not %s %s", ErrConfig, c.APIVersion, c.Kind, APIVersion, configKind)
+	}
+	if c.SchedulerName == "" {
+		c.SchedulerName = "default-scheduler"
+	}
+	t := &Translator{scheduler: c.SchedulerName}
+	for _, name := range sortedKeys(c.Dialects) {
+		made, ok := dialects[name]
+		if !ok {
+			return nil, fmt.Errorf("%w: dialect %q is not one of %s", ErrConfig, name, strings.Join(sortedKeys(dialects), ", "))
+		}
+		given := options{dialect: name}
+		if text := c.Dialects[name]; text != nil && string(*text) != "null" {
+			given.json = *text
+		}
+		dialect, err := made(given)
+		if err != nil {
+			return nil, err
+		}
+		t.dialects = append(t.dialects, dialect)
+	}
+	return t, t.overlap()
+}
+
+// overlap returns an error that names what two dialects own.
+func (t *Translator) overlap() error {
+	owner := make(map[string]string)
+	for _, dialect := range t.dialects {
+		names := dialect.Owns()
+		for _, name := range slices.Concat(names.Resources, names.Annotations) {
+			if other, ok := owner[name]; ok {
+				return fmt.Errorf("%w: dialects %s and %s both own %s: turn one of them off", ErrConfig, other, dialect.Name(), name)
+			}
+			owner[name] = dialect.Name()
+		}
+	}
+	return nil
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	return slices.Sorted(maps.Keys(m))
+}

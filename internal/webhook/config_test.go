@@ -1,0 +1,55 @@
+package webhook
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestConfigRefuses(t *testing.T) {
+	const head = "apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\n"
+	for text, fault := range map[string]string{
+		"":  "it is",
+		"{": "invalid webhook configuration",
+		"apiVersion: divvy.dev/v1\nkind: WebhookConfig":   "it is divvy.dev/v1 WebhookConfig",
+		"apiVersion: divvy.dev/v1alpha1\nkind: Queue":     "Queue, not",
+		head + "dialect: {}":                              `unknown field "dialect"`,
+		head + "Dialects: {}":                             `unknown field "Dialects"`,
+		head + "dialects: {hami: {}, hami: {}}":           `"hami"`,
+		head + "dialects: [hami]":                         "dialects",
+		head + "dialects: {slurm: {}}":                    `dialect "slurm" is not one of`,
+		head + "dialects: {hami: {}, nvidia: {}}":         "dialects hami and nvidia both own nvidia.com/gpu: turn one of them off",
+		head + "dialects: {hami: {}, 4paradigm: {}}":      "dialects 4paradigm and hami both own nvidia.com/gpu: turn one of them off",
+		head + "dialects: {nvidia: {replicas: 1}}":        "dialect nvidia: replicas 1: give 2 to 1000",
+		head + "dialects: {nvidia: {replicas: -1}}":       "dialect nvidia",
+		head + "dialects: {nvidia: {Replicas: 4}}":        `unknown field "Replicas"`,
+		head + "dialects: {nvidia: {renamed: false}}":     "renamed false says nothing without replicas",
+		head + "dialects: {nvidia: 4}":                    "dialect nvidia",
+		head + "dialects: {hami: {memoryFactor: 0}}":      "dialect hami: memoryFactor 0",
+		head + "dialects: {hami: {corePolicy: weighted}}": `dialect hami: corePolicy "weighted": use fixed or burst`,
+		head + "dialects: {hami: {defaultMemory: 5e12}}":  "dialect hami: defaultMemory",
+		head + "dialects: {plain: {gpu: 1}}":              `dialect plain: unknown field "gpu"`,
+	} {
+		_, err := NewTranslator([]byte(text))
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), fault) {
+			t.Errorf("%q: %v, want %q", text, err, fault)
+		}
+	}
+}
+
+func TestConfigAccepts(t *testing.T) {
+	for _, dialects := range []string{"{}", "{plain: {}}", "{plain: }", "{plain: null, nvidia: {replicas: 4}}", "{hami: {memoryFactor: 10}, plain: {}}"} {
+		newTranslator(t, dialects)
+	}
+}
+
+func TestOnlyEnabledDialectsAreRead(t *testing.T) {
+	translator := newTranslator(t, "{plain: {}}")
+	pod := limitsOf(t, "nvidia.com/gpu: 1")
+	if got := translated(t, translator, pod, sixteen); got != "" || translator.Match(pod) {
+		t.Errorf("a dialect that is off gives %s", got)
+	}
+	if !translator.Match(limitsOf(t, "divvy.dev/gpu: 1")) {
+		t.Error("a dialect that is on is not seen")
+	}
+}

@@ -1,0 +1,166 @@
+package webhook
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const (
+	mebibyte = 1 << 20
+	gibibyte = 1 << 30
+)
+
+// Names are what a dialect reads. What two dialects share, only one of them can have.
+type Names struct {
+	// Resources are names of limits; one that ends in '*' stands for all that begin so. They leave the containers
+	// whose request is translated.
+	Resources []string
+	// Annotations make a request by themselves; they leave the pod when it is translated.
+	Annotations []string
+	// Schedulers are those that know the dialect; a pod that names one is given to another.
+	Schedulers []string
+}
+
+// Dialect is one way to write requests for GPUs.
+type Dialect interface {
+	// Name is the one that enables it.
+	Name() string
+	// Owns returns the names that the dialect reads.
+	Owns() Names
+	// Match reports whether the pod asks in this dialect.
+	Match(pod *corev1.Pod) bool
+	// Translate returns what the pod's containers ask, in their order, or an error that wraps ErrRefused.
+	Translate(pod *corev1.Pod, inventory Inventory) ([]Request, error)
+}
+
+func (n Names) ownsResource(name string) bool {
+	return slices.ContainsFunc(n.Resources, func(owned string) bool {
+		prefix, open := strings.CutSuffix(owned, "*")
+		return owned == name || open && strings.HasPrefix(name, prefix)
+	})
+}
+
+// askedBy reports whether a container asks, in limits or requests, for other than zero of an owned resource.
+func (n Names) askedBy(container *corev1.Container) bool {
+	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
+		for name, quantity := range list {
+			if n.ownsResource(string(name)) && !quantity.IsZero() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// askedByPod reports whether any container of the pod asks for an owned resource, or the pod has an owned annotation.
+func (n Names) askedByPod(pod *corev1.Pod) bool {
+	for _, name := range n.Annotations {
+		if _, ok := pod.Annotations[name]; ok {
+			return true
+		}
+	}
+	return slices.ContainsFunc(places(pod), func(p Place) bool { return n.askedBy(p.of(pod)) })
+}
+
+// inContainers is the part of a dialect whose requests are limits of containers.
+type inContainers struct {
+	name  string
+	names Names
+	// request reads one container that names any of the resources with other than zero.
+	request func(pod *corev1.Pod, asked *limits) Request
+}
+
+func (d inContainers) Name() string               { return d.name }
+func (d inContainers) Owns() Names                { return d.names }
+func (d inContainers) Match(pod *corev1.Pod) bool { return d.names.askedByPod(pod) }
+
+func (d inContainers) Translate(pod *corev1.Pod, _ Inventory) ([]Request, error) {
+	var requests []Request
+	for _, place := range places(pod) {
+		container := place.of(pod)
+		if !d.names.askedBy(container) {
+			continue
+		}
+		asked := &limits{container: container}
+		request := d.request(pod, asked)
+		if asked.err != nil {
+			return nil, asked.err
+		}
+		request.Place = place
+		requests = append(requests, request)
+	}
+	return requests, nil
+}
+
+// limits reads the quantities of one container; the first fault stays in err, and what follows reads as zero.
+type limits struct {
+	container *corev1.Container
+	err       error
+}
+
+func (l *limits) refuse(format string, args ...any) {
+	if l.err == nil {
+		l.err = refuse("container %q: "+format, append([]any{l.container.Name}, args...)...)
+	}
+}
+
+// number returns a whole number, not negative, below 1<<50, so that no unit overflows it; given is false where the
+// container does not name the resource.
+func (l *limits) number(name string) (n uint64, given bool) {
+	limit, inLimits := l.container.Resources.Limits[corev1.ResourceName(name)]
+	request, inRequests := l.container.Resources.Requests[corev1.ResourceName(name)]
+	switch {
+	case !inLimits && !inRequests:
+		return 0, false
+	case !inLimits:
+		limit = request
+	case inRequests && limit.Cmp(request) != 0:
+		l.refuse("%s is %s in requests and %s in limits: write the same in both, or limits alone", name, request.String(), limit.String())
+		return 0, true
+	}
+	value, ok := exactly(limit)
+	if !ok || value < 0 || value >= 1<<50 {
+		l.refuse("%s: %s is not a whole number that any GPU could have", name, limit.String())
+		return 0, true
+	}
+	return uint64(value), true
+}
+
+// positive is number, and refuses zero: what zero means differs from system to system, and might be everything.
+func (l *limits) positive(name string) (n uint64, given bool) {
+	n, given = l.number(name)
+	if given && n == 0 {
+		l.refuse("%s is 0, which says nothing: leave it out or give a number", name)
+	}
+	return n, given
+}
+
+// percent returns a whole percentage, 1 to 100.
+func (l *limits) percent(name string) (n uint64, given bool) {
+	n, given = l.positive(name)
+	if n > 100 {
+		l.refuse("%s: %d percent is more than one GPU: give 1 to 100", name, n)
+	}
+	return n, given
+}
+
+// count returns a number of GPUs, or 1 where it is left out.
+func (l *limits) count(name string) int {
+	n, given := l.positive(name)
+	switch {
+	case !given:
+		return 1
+	case n > MaxGPUs:
+		l.refuse("%s: %d GPUs are more than the %d that one container can have", name, n, MaxGPUs)
+	}
+	return int(min(n, MaxGPUs))
+}
+
+// exactly returns the whole number that a quantity is, or false.
+func exactly(q resource.Quantity) (int64, bool) {
+	n := q.Value() // rounds up, and stops at the largest, so compare
+	return n, q.Cmp(*resource.NewQuantity(n, resource.DecimalSI)) == 0
+}

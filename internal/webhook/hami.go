@@ -1,0 +1,186 @@
+package webhook
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+type hamiOptions struct {
+	// DefaultMemory is what a GPU named without memory means, in units of gpumem; 0 is all of its memory.
+	DefaultMemory uint64 `json:"defaultMemory,omitempty"`
+	// MemoryFactor is how many MiB one unit of gpumem is, 1 by default.
+	MemoryFactor uint64 `json:"memoryFactor,omitempty"`
+	// CorePolicy is fixed, which is the default, or burst: idle time beyond gpucores may be used.
+	CorePolicy v1alpha1.Policy `json:"corePolicy,omitempty"`
+}
+
+const (
+	hamiGPU      = "nvidia.com/gpu"
+	hamiMemory   = "nvidia.com/gpumem"
+	hamiPercent  = "nvidia.com/gpumem-percentage"
+	hamiCores    = "nvidia.com/gpucores"
+	hamiPriority = "nvidia.com/priority"
+)
+
+// hami is the form of HAMi.
+func hami(given options) (Dialect, error) {
+	return vgpu(given, hamiOptions{MemoryFactor: 1, CorePolicy: v1alpha1.PolicyFixed}, true)
+}
+
+// paradigm is the form of 4paradigm's scheduler, HAMi's ancestor: the same names, 5000 MiB where nothing is said, and
+// a number of GPUs alone does not ask for whole ones.
+func paradigm(given options) (Dialect, error) {
+	return vgpu(given, hamiOptions{DefaultMemory: 5000, MemoryFactor: 1, CorePolicy: v1alpha1.PolicyFixed}, false)
+}
+
+func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
+	if err := given.decode(&o); err != nil {
+		return nil, err
+	}
+	if o.MemoryFactor < 1 || o.MemoryFactor > gibibyte/mebibyte {
+		return nil, given.fault("memoryFactor %d: give 1 to %d MiB", o.MemoryFactor, gibibyte/mebibyte)
+	}
+	if o.DefaultMemory >= 1<<30 {
+		return nil, given.fault("defaultMemory %d is more than any GPU has", o.DefaultMemory)
+	}
+	if o.CorePolicy != v1alpha1.PolicyFixed && o.CorePolicy != v1alpha1.PolicyBurst {
+		return nil, given.fault("corePolicy %q: use fixed or burst", o.CorePolicy)
+	}
+	return inContainers{
+		name: given.dialect,
+		names: Names{
+			Resources:  []string{hamiGPU, hamiMemory, hamiPercent, hamiCores, hamiPriority, "nvidia.com/mig-*"},
+			Schedulers: []string{"hami-scheduler", "4pd-scheduler", "vgpu-scheduler"},
+		},
+		request: func(pod *corev1.Pod, asked *limits) Request {
+			refuseMIG(asked)
+			request := o.request(asked, exclusive)
+			o.behave(asked, &request)
+			restrict(pod, asked, &request)
+			return request
+		},
+	}, nil
+}
+
+// request reads how much is asked. HAMi gives a GPU named without memory, or with 100 percent of it, and without
+// cores, to one pod alone.
+func (o hamiOptions) request(asked *limits, exclusive bool) Request {
+	request := Request{Count: asked.count(hamiGPU)}
+	units, inUnits := asked.positive(hamiMemory)
+	percent, inPercent := asked.percent(hamiPercent)
+	cores, timed := asked.number(hamiCores)
+	switch {
+	case inUnits && inPercent:
+		asked.refuse("%s and %s exclude each other", hamiMemory, hamiPercent)
+	case inUnits:
+		request.Memory = unitsOf(asked, hamiMemory, units, o.MemoryFactor*mebibyte)
+	case inPercent:
+		request.Memory = partOf(max(percent, 1), 100)
+	case o.DefaultMemory > 0:
+		request.Memory = bytesOf(o.DefaultMemory * o.MemoryFactor * mebibyte)
+	}
+	if cores > v1alpha1.MaxCores {
+		asked.refuse("%s: %d percent is more than one GPU: give 1 to 100", hamiCores, cores)
+	}
+	_, counted := asked.number(hamiGPU)
+	if exclusive && counted && !timed && !inUnits && (!inPercent || percent == 100) {
+		cores = v1alpha1.MaxCores
+	}
+	request.Cores = int(min(cores, v1alpha1.MaxCores))
+	request.Whole = exclusive && request.Memory.isAll() && request.Cores == v1alpha1.MaxCores
+	return request
+}
+
+// unitsOf returns n units of size bytes each.
+func unitsOf(asked *limits, name string, n, size uint64) Amount {
+	if n > 1<<50/size {
+		asked.refuse("%s: %d is more memory than any GPU has", name, n)
+		return bytesOf(size)
+	}
+	return bytesOf(max(n, 1) * size)
+}
+
+// behave reads how the share behaves: low priority gives way, and cores are then a cap.
+func (o hamiOptions) behave(asked *limits, request *Request) {
+	priority, given := asked.number(hamiPriority)
+	switch {
+	case priority > 1:
+		asked.refuse("%s: %d: 0 is high and 1 is low", hamiPriority, priority)
+	case given && priority == 1 && request.Whole:
+		asked.refuse("%s: 1 gives way to others, and a whole GPU has no others", hamiPriority)
+	case given && priority == 1:
+		request.Config.Class = v1alpha1.ClassOffline
+	case request.Cores > 0 && !request.Whole:
+		request.Config.Policy = o.CorePolicy
+	}
+}
+
+// restrict reads which GPUs may be used.
+func restrict(pod *corev1.Pod, asked *limits, request *Request) {
+	notes := pod.Annotations
+	if mode := notes["nvidia.com/vgpu-mode"]; mode != "" && mode != "hami-core" {
+		asked.refuse("annotation nvidia.com/vgpu-mode: %q is not offered: shares are enforced by Divvy's library", mode)
+	}
+	for _, policy := range strings.Split(notes["hami.io/gpu-scheduler-policy"], ",") {
+		if strings.TrimSpace(policy) == "mutex" {
+			asked.refuse("annotation hami.io/gpu-scheduler-policy: mutex is not offered: ask for a whole GPU")
+		}
+	}
+	const model = `("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains(%s)`
+	restrictTo(asked, request, notes, "nvidia.com/use-gputype", model, true, modelPattern, strings.ToLower)
+	restrictTo(asked, request, notes, "nvidia.com/nouse-gputype", model, false, modelPattern, strings.ToLower)
+	restrictTo(asked, request, notes, "nvidia.com/use-gpuuuid", uuidIs, true, uuidPattern, strings.Clone)
+	restrictTo(asked, request, notes, "nvidia.com/nouse-gpuuuid", uuidIs, false, uuidPattern, strings.Clone)
+	switch notes["nvidia.com/numa-bind"] {
+	case "", "false":
+	case "true":
+		request.SameNUMA = true
+	default:
+		asked.refuse("annotation nvidia.com/numa-bind: %q: use true or false", notes["nvidia.com/numa-bind"])
+	}
+}
+
+const uuidIs = `device.attributes["divvy.dev"].uuid == %s`
+
+// What may stand in an expression: no quotes, no backslashes.
+var (
+	modelPattern = regexp.MustCompile(`^[A-Za-z0-9 ._()/+-]{1,64}$`)
+	uuidPattern  = regexp.MustCompile(`^GPU-[0-9a-fA-F-]{4,36}$`)
+)
+
+const longestList = 16
+
+// restrictTo adds a selector for a list in an annotation: one of its items must fit a GPU, or none where allowed is
+// false.
+func restrictTo(asked *limits, request *Request, notes map[string]string, name, expression string, allowed bool, pattern *regexp.Regexp, normal func(string) string) {
+	list, ok := notes[name]
+	if !ok {
+		return
+	}
+	var terms []string
+	for _, item := range strings.Split(list, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		if !pattern.MatchString(item) || len(terms) == longestList {
+			asked.refuse("annotation %s: %q: give at most %d names, separated by commas", name, item, longestList)
+			return
+		}
+		terms = append(terms, fmt.Sprintf(expression, `"`+normal(item)+`"`))
+	}
+	if len(terms) == 0 {
+		asked.refuse("annotation %s names nothing", name)
+		return
+	}
+	slices.Sort(terms)
+	selector := strings.Join(slices.Compact(terms), " || ")
+	if !allowed {
+		selector = "!(" + selector + ")"
+	}
+	request.Selectors = append(request.Selectors, selector)
+}

@@ -1,0 +1,64 @@
+package webhook
+
+import "testing"
+
+func hamiPod(t *testing.T, annotations string, limits string) example {
+	t.Helper()
+	return example{pod: readPod(t, `{metadata: {annotations: {`+annotations+`}}, spec: {containers: [{name: main, resources: {limits: {`+limits+`}}}]}}`)}
+}
+
+func (e example) becomes(name, want string) example {
+	e.name, e.want = name, want
+	return e
+}
+
+func TestHAMi(t *testing.T) {
+	const of16 = `[device.capacity["divvy.dev"].memory.compareTo(quantity("17179869184")) == 0]`
+	checkExamples(t, newTranslator(t, "{hami: {}}"), sixteen, []example{
+		// examples/nvidia of HAMi v2.10.0
+		{"default_use", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem: 3000", "nvidia.com/gpucores: 30"), "main: 1 share memory=3000Mi cores=30 fixed"},
+		{"default_use_legacy", limitsOf(t, "nvidia.com/gpu: 2"), "main: 2 gpu"},
+		{"example", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem: 3000"), "main: 1 share memory=3000Mi weighted"},
+		{"use_exclusive_card", limitsOf(t, "nvidia.com/gpu: 2", "nvidia.com/gpumem-percentage: 100", "nvidia.com/gpucores: 100"), "main: 2 gpu"},
+		{"use_memory_fraction", limitsOf(t, "nvidia.com/gpu: 2", "nvidia.com/gpumem-percentage: 50", "nvidia.com/gpucores: 30"), "main: 2 share memory=8Gi cores=30 " + of16 + " fixed"},
+		{"use_sharing_card", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem-percentage: 40", "nvidia.com/gpucores: 60"), "main: 1 share memory=6552Mi cores=60 " + of16 + " fixed"},
+		{"mig_example", limitsOf(t, "nvidia.com/mig-3g.20gb: 1"), `container "main": MIG devices are not offered yet: ask for gpu-memory and gpu-cores instead of a MIG profile`},
+		hamiPod(t, `nvidia.com/vgpu-mode: mig`, `nvidia.com/gpu: 2, nvidia.com/gpumem: 8000`).becomes("dynamic_mig_example",
+			`container "main": annotation nvidia.com/vgpu-mode: "mig" is not offered: shares are enforced by Divvy's library`),
+		hamiPod(t, `nvidia.com/use-gputype: "A100,V100"`, `nvidia.com/gpu: 2`).becomes("specify_card_type_to_use",
+			`main: 2 gpu [("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains("a100") || ("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains("v100")]`),
+		hamiPod(t, `hami.io/node-scheduler-policy: spread, hami.io/gpu-scheduler-policy: binpack`, `nvidia.com/gpu: 1`).becomes("specify_scheduling_policy", "main: 1 gpu"),
+		// quirks
+		{"memory alone", limitsOf(t, "nvidia.com/gpumem: 3000"), "main: 1 share memory=3000Mi weighted"},
+		{"cores alone take all memory", limitsOf(t, "nvidia.com/gpucores: 30"), "main: 1 share cores=30 fixed"},
+		{"all memory, no cores said", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem-percentage: 100"), "main: 1 gpu"},
+		{"all memory, no cores wanted", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpucores: 0"), "main: 1 share weighted"},
+		{"zero percent", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem-percentage: 0"), `container "main": nvidia.com/gpumem-percentage is 0, which says nothing: leave it out or give a number`},
+		{"zero memory", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem: 0"), `container "main": nvidia.com/gpumem is 0, which says nothing: leave it out or give a number`},
+		{"more cores than there are", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpucores: 120"), `container "main": nvidia.com/gpucores: 120 percent is more than one GPU: give 1 to 100`},
+		{"two measures", limitsOf(t, "nvidia.com/gpumem: 1", "nvidia.com/gpumem-percentage: 1"), `container "main": nvidia.com/gpumem and nvidia.com/gpumem-percentage exclude each other`},
+		{"bytes by mistake", limitsOf(t, "nvidia.com/gpumem: 4Gi"), `container "main": nvidia.com/gpumem: 4294967296 is more memory than any GPU has`},
+		{"low priority gives way", limitsOf(t, "nvidia.com/gpumem: 3000", "nvidia.com/gpucores: 30", "nvidia.com/priority: 1"), "main: 1 share memory=3000Mi cores=30 fixed offline"},
+		{"high priority", limitsOf(t, "nvidia.com/gpumem: 3000", "nvidia.com/priority: 0"), "main: 1 share memory=3000Mi weighted"},
+		{"no such priority", limitsOf(t, "nvidia.com/gpumem: 3000", "nvidia.com/priority: 2"), `container "main": nvidia.com/priority: 2: 0 is high and 1 is low`},
+		hamiPod(t, `nvidia.com/use-gpuuuid: "GPU-aaaa-1, GPU-bbbb-2", nvidia.com/numa-bind: "true"`, `nvidia.com/gpu: 2, nvidia.com/gpumem: 100`).becomes("uuids",
+			`main: 2 share memory=100Mi [device.attributes["divvy.dev"].uuid == "GPU-aaaa-1" || device.attributes["divvy.dev"].uuid == "GPU-bbbb-2"] same divvy.dev/numaNode weighted`),
+		hamiPod(t, `nvidia.com/nouse-gpuuuid: GPU-aaaa-1, nvidia.com/nouse-gputype: T4`, `nvidia.com/gpumem: 100`).becomes("exclusions",
+			`main: 1 share memory=100Mi [!(("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains("t4"))] [!(device.attributes["divvy.dev"].uuid == "GPU-aaaa-1")] weighted`),
+		hamiPod(t, `nvidia.com/use-gputype: '") || true || ("'`, `nvidia.com/gpumem: 100`).becomes("an expression in a name",
+			`container "main": annotation nvidia.com/use-gputype: "\") || true || (\"": give at most 16 names, separated by commas`),
+		hamiPod(t, `hami.io/gpu-scheduler-policy: "mutex,numa"`, `nvidia.com/gpumem: 100`).becomes("mutex",
+			`container "main": annotation hami.io/gpu-scheduler-policy: mutex is not offered: ask for a whole GPU`),
+	})
+	checkExamples(t, newTranslator(t, "{hami: {memoryFactor: 10, defaultMemory: 100, corePolicy: burst}}"), sixteen, []example{
+		{"units of 10 MiB, idle time lent", limitsOf(t, "nvidia.com/gpumem: 300", "nvidia.com/gpucores: 30"), "main: 1 share memory=3000Mi cores=30 burst to 100"},
+		{"default memory is still exclusive time", limitsOf(t, "nvidia.com/gpu: 1"), "main: 1 share memory=1000Mi cores=100 burst to 100"},
+	})
+}
+
+func TestParadigm(t *testing.T) {
+	checkExamples(t, newTranslator(t, "{4paradigm: {}}"), sixteen, []example{
+		{"README", limitsOf(t, "nvidia.com/gpu: 2", "nvidia.com/gpumem: 3000", "nvidia.com/gpucores: 30"), "main: 2 share memory=3000Mi cores=30 fixed"},
+		{"nothing said is 5000 MiB", limitsOf(t, "nvidia.com/gpu: 1"), "main: 1 share memory=5000Mi weighted"},
+	})
+}

@@ -1,0 +1,79 @@
+package webhook
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+type nvidiaOptions struct {
+	// Replicas is what one GPU is advertised as, 2 or more: an equal share of the memory each. Left out, shared GPUs
+	// are refused.
+	Replicas uint64 `json:"replicas,omitempty"`
+	// Renamed says that replicas go by nvidia.com/gpu.shared, and nvidia.com/gpu is a whole GPU; false is for device
+	// plugins that advertise replicas as nvidia.com/gpu.
+	Renamed *bool `json:"renamed,omitempty"`
+}
+
+// nvidia is the form of NVIDIA's device plugin.
+func nvidia(given options) (Dialect, error) {
+	const gpu, shared, mig = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"
+	var o nvidiaOptions
+	if err := given.decode(&o); err != nil {
+		return nil, err
+	}
+	renamed := o.Renamed == nil || *o.Renamed
+	if o.Replicas == 1 || o.Replicas > maxReplicas {
+		return nil, given.fault("replicas %d: give 2 to %d", o.Replicas, maxReplicas)
+	}
+	if !renamed && o.Replicas == 0 {
+		return nil, given.fault("renamed false says nothing without replicas")
+	}
+	return inContainers{
+		name:  "nvidia",
+		names: Names{Resources: []string{gpu, shared, mig}},
+		request: func(_ *corev1.Pod, asked *limits) Request {
+			refuseMIG(asked)
+			whole, _ := asked.number(gpu)
+			replicas, _ := asked.number(shared)
+			switch {
+			case whole > 0 && replicas > 0:
+				asked.refuse("%s and %s exclude each other", gpu, shared)
+			case whole > 0 && renamed:
+				return Request{Count: asked.count(gpu), Whole: true}
+			case whole > 0:
+				return replica(asked, whole, o.Replicas)
+			case renamed:
+				return replica(asked, replicas, o.Replicas)
+			default:
+				asked.refuse("%s is not advertised where replicas go by %s", shared, gpu)
+			}
+			return Request{}
+		},
+	}, nil
+}
+
+const maxReplicas = 1000
+
+// replica is an equal part of one GPU. More than one asks, in that system, for two parts of one GPU or of two GPUs as
+// it happens, so nothing of a certain size.
+func replica(asked *limits, n, replicas uint64) Request {
+	switch {
+	case replicas == 0:
+		asked.refuse("nvidia.com/gpu.shared has no size until the webhook's configuration names replicas")
+	case n != 1:
+		asked.refuse("%d replicas of a shared GPU have no certain size: ask for 1", n)
+	}
+	return Request{Count: 1, Memory: partOf(1, max(replicas, 2))}
+}
+
+// refuseMIG refuses MIG devices by the names of NVIDIA's device plugin.
+func refuseMIG(asked *limits) {
+	for _, list := range []corev1.ResourceList{asked.container.Resources.Limits, asked.container.Resources.Requests} {
+		for name, quantity := range list {
+			if strings.HasPrefix(string(name), "nvidia.com/mig-") && !quantity.IsZero() {
+				asked.refuse("MIG devices are not offered yet: ask for gpu-memory and gpu-cores instead of a MIG profile")
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package webhook
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Operation is one step of a JSON patch (RFC 6902).
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// Patch is a JSON patch; empty, it changes nothing.
+type Patch []Operation
+
+func (p *Patch) remove(path ...string) {
+	*p = append(*p, Operation{Op: "remove", Path: pointer(path)})
+}
+
+func (p *Patch) add(value any, path ...string) {
+	*p = append(*p, Operation{Op: "add", Path: pointer(path), Value: value})
+}
+
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		b.WriteByte('/')
+		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+	}
+	return b.String()
+}
+
+// patch writes the steps in one order: containers, then the pod's claims, scheduler and annotations.
+func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
+	var p Patch
+	for _, place := range places(pod) {
+		path := []string{"spec", "containers", strconv.Itoa(place.Index), "resources"}
+		if place.Init {
+			path[1] = "initContainers"
+		}
+		container := place.of(pod)
+		for _, s := range by {
+			if slices.Contains(s.in, place) {
+				p.removeOwned(s.names, container.Resources.Limits, append(path, "limits"))
+				p.removeOwned(s.names, container.Resources.Requests, append(path, "requests"))
+			}
+		}
+		for _, c := range claims {
+			if slices.Contains(c.users, place) {
+				use := corev1.ResourceClaim{Name: c.name}
+				if len(container.Resources.Claims) == 0 {
+					p.add([]corev1.ResourceClaim{use}, append(path, "claims")...)
+				} else {
+					p.add(use, append(path, "claims", "-")...)
+				}
+			}
+		}
+	}
+	p.addClaims(pod, claims)
+	for _, s := range by {
+		if slices.Contains(s.names.Schedulers, pod.Spec.SchedulerName) && pod.Spec.SchedulerName != t.scheduler {
+			p = append(p, Operation{Op: "replace", Path: "/spec/schedulerName", Value: t.scheduler})
+			break
+		}
+	}
+	for _, s := range by {
+		for _, name := range s.names.Annotations {
+			if _, ok := pod.Annotations[name]; ok {
+				p.remove("metadata", "annotations", name)
+			}
+		}
+	}
+	return p
+}
+
+func (p *Patch) removeOwned(names Names, list corev1.ResourceList, path []string) {
+	for _, name := range sortedKeys(list) {
+		if names.ownsResource(string(name)) {
+			p.remove(append(slices.Clone(path), string(name))...)
+		}
+	}
+}
+
+func (p *Patch) addClaims(pod *corev1.Pod, claims []claim) {
+	var added []corev1.PodResourceClaim
+	for i := range claims {
+		added = append(added, corev1.PodResourceClaim{Name: claims[i].name, ResourceClaimTemplateName: &claims[i].template})
+	}
+	if len(pod.Spec.ResourceClaims) == 0 {
+		p.add(added, "spec", "resourceClaims")
+		return
+	}
+	for _, c := range added {
+		p.add(c, "spec", "resourceClaims", "-")
+	}
+}

@@ -1,0 +1,124 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ErrRefused marks every error of a translation: the request cannot be honoured. The text is one line and names the
+// reason.
+var ErrRefused = errors.New("GPU request refused")
+
+const longestReason = 400
+
+func refuse(format string, args ...any) error {
+	reason := strings.Join(strings.Fields(strings.ToValidUTF8(fmt.Sprintf(format, args...), "?")), " ")
+	if len(reason) > longestReason {
+		reason = strings.ToValidUTF8(reason[:longestReason], "") + "…"
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, reason)
+}
+
+// Place is a container of a pod.
+type Place struct {
+	Init  bool
+	Index int
+}
+
+func (p Place) of(pod *corev1.Pod) *corev1.Container {
+	if p.Init {
+		return &pod.Spec.InitContainers[p.Index]
+	}
+	return &pod.Spec.Containers[p.Index]
+}
+
+// sidecar reports whether the container starts before the others and runs on beside them.
+func (p Place) sidecar(pod *corev1.Pod) bool {
+	policy := p.of(pod).RestartPolicy
+	return p.Init && policy != nil && *policy == corev1.ContainerRestartPolicyAlways
+}
+
+// places lists the containers of a pod, init containers first.
+func places(pod *corev1.Pod) []Place {
+	all := make([]Place, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	for i := range pod.Spec.InitContainers {
+		all = append(all, Place{Init: true, Index: i})
+	}
+	for i := range pod.Spec.Containers {
+		all = append(all, Place{Index: i})
+	}
+	return all
+}
+
+// Request is what one container asks: whole GPUs, or one share on each of so many different GPUs.
+type Request struct {
+	Place Place
+	// Count is how many different GPUs, 1 to [MaxGPUs].
+	Count int
+	// Whole asks for GPUs that nobody else uses; what follows but for Selectors and SameNUMA then says nothing.
+	Whole bool
+	// Memory is per GPU.
+	Memory Amount
+	// Cores is the percentage of each GPU's time, 0 to 100; 0 guarantees none.
+	Cores int
+	// Config is how the share behaves; what is left out has the defaults of its type.
+	Config v1alpha1.ShareConfig
+	// Selectors are CEL expressions that every GPU must satisfy.
+	Selectors []string
+	// SameNUMA wants all GPUs on one NUMA node.
+	SameNUMA bool
+}
+
+// settle fills in what was left out and refuses what is out of bounds.
+func (r *Request) settle(pod *corev1.Pod) error {
+	name := r.Place.of(pod).Name
+	if r.Count < 1 || r.Count > MaxGPUs {
+		return refuse("container %q asks for %d GPUs: a container can have 1 to %d", name, r.Count, MaxGPUs)
+	}
+	if r.Whole {
+		r.Memory, r.Cores, r.Config = Amount{}, 0, v1alpha1.ShareConfig{}
+		return nil
+	}
+	if r.Cores < 0 || r.Cores > v1alpha1.MaxCores {
+		return refuse("container %q asks for %d percent of a GPU's time: 1 to %d can be had", name, r.Cores, v1alpha1.MaxCores)
+	}
+	if !r.Memory.isAll() && !r.Memory.isPart() && r.Memory.bytes%mebibyte != 0 {
+		return refuse("container %q asks for %d bytes of GPU memory: it is given in whole MiB, such as %dMi", name,
+			r.Memory.bytes, r.Memory.bytes/mebibyte)
+	}
+	r.Config.Default(r.Cores)
+	if err := r.Config.Validate(r.Cores); err != nil {
+		return refuse("container %q: %v", name, err)
+	}
+	if security := r.Place.of(pod).SecurityContext; security != nil && security.Privileged != nil && *security.Privileged {
+		return refuse("container %q is privileged, so that no share would hold in it: ask for a whole GPU, or drop the privilege", name)
+	}
+	return nil
+}
+
+// larger returns a request that serves both, or false where none does without giving either another behaviour.
+func (r Request) larger(other Request) (Request, bool) {
+	if r.Whole != other.Whole || r.Config != other.Config || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
+		return r, false
+	}
+	enough, comparable := r.Memory.atLeast(other.Memory)
+	if !comparable {
+		return r, false
+	}
+	if !enough {
+		r.Memory = other.Memory
+	}
+	r.Count = max(r.Count, other.Count)
+	r.Cores = max(r.Cores, other.Cores)
+	return r, true
+}
+
+// sameSize reports whether both ask for as much.
+func (r Request) sameSize(other Request) bool {
+	return r.Count == other.Count && r.Memory == other.Memory && r.Cores == other.Cores
+}

@@ -1,0 +1,148 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const (
+	// ManagedLabel marks the templates that the webhook makes, with ManagedBy as its value.
+	ManagedLabel = "app.kubernetes.io/managed-by"
+	// ManagedBy says that a template is collected once no pod uses it.
+	ManagedBy = "divvy-webhook"
+
+	requestName   = "gpu"
+	sameNUMA      = "divvy.dev/numaNode"
+	templateStart = "divvy-"
+)
+
+// makeTemplates makes the templates of the claims, each once, and notes their names in the claims. A template's name
+// is a hash of what it holds: pods that ask the same use one template, and another content is another name.
+func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]resourcev1.ResourceClaimTemplate, error) {
+	var templates []resourcev1.ResourceClaimTemplate
+	made := make(map[string]bool)
+	for i := range claims {
+		spec, err := claimSpec(claims[i].request, inventory, claims[i].request.Place.of(pod).Name)
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(spec)
+		if err != nil {
+			return nil, fmt.Errorf("write the claim template: %w", err)
+		}
+		sum := sha256.Sum256(text)
+		name := templateStart + hex.EncodeToString(sum[:20])
+		claims[i].template = name
+		if made[name] {
+			continue
+		}
+		made[name] = true
+		templates = append(templates, resourcev1.ResourceClaimTemplate{
+			TypeMeta:   metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaimTemplate"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace, Labels: map[string]string{ManagedLabel: ManagedBy}},
+			Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: spec},
+		})
+	}
+	return templates, nil
+}
+
+func claimSpec(r Request, inventory Inventory, container string) (resourcev1.ResourceClaimSpec, error) {
+	var spec resourcev1.ResourceClaimSpec
+	request := resourcev1.DeviceRequest{Name: requestName}
+	var err error
+	switch {
+	case r.Whole:
+		request.Exactly = &resourcev1.ExactDeviceRequest{
+			DeviceClassName: ClassWhole, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+			Count: int64(r.Count), Selectors: selectors(r.Selectors),
+		}
+	case r.Memory.isPart():
+		request.FirstAvailable, err = perSize(r, inventory, container)
+	default:
+		request.Exactly = &resourcev1.ExactDeviceRequest{
+			DeviceClassName: ClassShare, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+			Count: int64(r.Count), Selectors: selectors(r.Selectors), Capacity: capacity(r, r.Memory.bytes),
+		}
+	}
+	if err != nil {
+		return spec, err
+	}
+	spec.Devices.Requests = []resourcev1.DeviceRequest{request}
+	if r.SameNUMA && r.Count > 1 {
+		same := resourcev1.FullyQualifiedName(sameNUMA)
+		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
+	}
+	if !r.Whole {
+		text, err := encodeShareConfig(r.Config)
+		if err != nil {
+			return spec, err
+		}
+		spec.Devices.Config = []resourcev1.DeviceClaimConfiguration{{
+			Requests: []string{requestName},
+			DeviceConfiguration: resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
+				Driver: Driver, Parameters: runtime.RawExtension{Raw: text},
+			}},
+		}}
+	}
+	return spec, nil
+}
+
+// perSize asks for a part of a GPU whose memory is not known yet: one way for each size there is in the cluster, the
+// smallest first. Each way is bound to its size, so that a GPU of a size that comes later is not taken by mistake.
+func perSize(r Request, inventory Inventory, container string) ([]resourcev1.DeviceSubRequest, error) {
+	sizes := inventory.sizes()
+	switch {
+	case len(sizes) == 0:
+		return nil, refuse("container %q asks for a part of a GPU's memory, and no GPU of the cluster is known: ask for an amount", container)
+	case len(sizes) > resourcev1.FirstAvailableDeviceRequestMaxSize:
+		return nil, refuse("container %q asks for a part of a GPU's memory, and the cluster has GPUs of %d sizes, more than the %d that a claim can tell apart: ask for an amount",
+			container, len(sizes), resourcev1.FirstAvailableDeviceRequestMaxSize)
+	}
+	var ways []resourcev1.DeviceSubRequest
+	for _, size := range sizes {
+		memory := r.Memory.of(size)
+		if memory == 0 {
+			continue // less than a block of this GPU
+		}
+		bound := fmt.Sprintf(`device.capacity["divvy.dev"].memory.compareTo(quantity("%d")) == 0`, size)
+		ways = append(ways, resourcev1.DeviceSubRequest{
+			Name: "size-" + strconv.FormatUint(size, 10), DeviceClassName: ClassShare,
+			AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(r.Count),
+			Selectors: selectors(append([]string{bound}, r.Selectors...)), Capacity: capacity(r, memory),
+		})
+	}
+	if len(ways) == 0 {
+		return nil, refuse("container %q asks for a part of a GPU's memory that is less than %d MiB of any GPU in the cluster", container, v1alpha1.BlockBytes/mebibyte)
+	}
+	return ways, nil
+}
+
+// capacity is what one share takes; no memory is all that the GPU has.
+func capacity(r Request, memory uint64) *resourcev1.CapacityRequirements {
+	requests := map[resourcev1.QualifiedName]resource.Quantity{capacitySlots: *resource.NewQuantity(1, resource.DecimalSI)}
+	if memory > 0 {
+		requests[capacityMemory] = *resource.NewQuantity(int64(memory), resource.BinarySI)
+	}
+	if r.Cores > 0 {
+		requests[capacityCores] = *resource.NewQuantity(int64(r.Cores), resource.DecimalSI)
+	}
+	return &resourcev1.CapacityRequirements{Requests: requests}
+}
+
+func selectors(expressions []string) []resourcev1.DeviceSelector {
+	var all []resourcev1.DeviceSelector
+	for _, expression := range expressions {
+		all = append(all, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: expression}})
+	}
+	return all
+}

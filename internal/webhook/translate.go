@@ -1,0 +1,76 @@
+package webhook
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+)
+
+// Translator translates pods by the dialects that are turned on.
+type Translator struct {
+	dialects  []Dialect
+	scheduler string
+}
+
+// Match reports whether the pod asks in any dialect that is turned on; others are left as they are.
+func (t *Translator) Match(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(t.dialects, func(d Dialect) bool { return d.Match(pod) })
+}
+
+// Translate returns the patch that makes the pod ask by claims, and the templates that must exist before the pod does.
+// Both are empty for a pod that asks in no dialect, a patched one included. An error wraps [ErrRefused] and is one
+// line for whoever wrote the pod. The pod is not changed.
+func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Patch, []resourcev1.ResourceClaimTemplate, error) {
+	spoken, requests, err := t.ask(pod, inventory)
+	if err != nil || len(requests) == 0 {
+		return nil, nil, err
+	}
+	if pod.Spec.NodeName != "" {
+		return nil, nil, refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
+	}
+	claims := arrange(pod, requests)
+	templates, err := makeTemplates(pod, claims, inventory)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t.patch(pod, spoken, claims), templates, nil
+}
+
+// spoken is a dialect and the containers that asked in it.
+type spoken struct {
+	names Names
+	in    []Place
+}
+
+// ask gathers the requests of all dialects in the order of the containers.
+func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Request, error) {
+	var all []Request
+	var by []spoken
+	language := make(map[Place]string)
+	for _, dialect := range t.dialects {
+		if !dialect.Match(pod) {
+			continue
+		}
+		requests, err := dialect.Translate(pod, inventory)
+		if err != nil {
+			return nil, nil, err
+		}
+		s := spoken{names: dialect.Owns()}
+		for i := range requests {
+			place := requests[i].Place
+			if other, ok := language[place]; ok {
+				return nil, nil, refuse("container %q asks for GPUs in two dialects, %s and %s: use one", place.of(pod).Name, other, dialect.Name())
+			}
+			language[place] = dialect.Name()
+			if err := requests[i].settle(pod); err != nil {
+				return nil, nil, err
+			}
+			s.in = append(s.in, place)
+		}
+		by = append(by, s)
+		all = append(all, requests...)
+	}
+	slices.SortFunc(all, func(a, b Request) int { return a.Place.compare(b.Place) })
+	return by, all, nil
+}

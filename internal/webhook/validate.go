@@ -1,0 +1,159 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// ErrClaim marks every error of [ValidateClaim].
+var ErrClaim = errors.New("invalid GPU claim")
+
+// ValidateClaim returns every fault in what a claim, or a template's claim, says to Divvy: sizes that no share can
+// have, configuration that does not decode strictly or contradicts itself, and two configurations for one request. What
+// it says to other drivers is not looked at. The error joins the faults and wraps [ErrClaim].
+func ValidateClaim(spec *resourcev1.ResourceClaimSpec) error {
+	v := validation{configs: make(map[string]int)}
+	asks := requestsOf(spec)
+	for i := range spec.Devices.Config {
+		v.config(&spec.Devices.Config[i], i, asks)
+	}
+	for _, a := range asks {
+		v.request(a)
+	}
+	return errors.Join(v.faults...)
+}
+
+// ask is a request or one way of a request.
+type ask struct {
+	parent, name string // name has the form of references: request, or request/way
+	class        string
+	capacity     *resourcev1.CapacityRequirements
+}
+
+// is reports whether a configuration that names these requests is for it; naming none means all.
+func (a ask) is(names []string) bool {
+	return len(names) == 0 || slices.Contains(names, a.name) || slices.Contains(names, a.parent)
+}
+
+func requestsOf(spec *resourcev1.ResourceClaimSpec) []ask {
+	var all []ask
+	for _, r := range spec.Devices.Requests {
+		if r.Exactly != nil {
+			all = append(all, ask{r.Name, r.Name, r.Exactly.DeviceClassName, r.Exactly.Capacity})
+		}
+		for _, way := range r.FirstAvailable {
+			all = append(all, ask{r.Name, r.Name + "/" + way.Name, way.DeviceClassName, way.Capacity})
+		}
+	}
+	return all
+}
+
+type validation struct {
+	faults  []error
+	configs map[string]int // configurations of each request
+}
+
+func (v *validation) fault(format string, args ...any) {
+	v.faults = append(v.faults, fmt.Errorf("%w: %w", ErrClaim, fmt.Errorf(format, args...)))
+}
+
+// config checks one configuration, if it is ours, against the requests it is for.
+func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, asks []ask) {
+	if c.Opaque == nil || c.Opaque.Driver != Driver {
+		return
+	}
+	decoded, err := DecodeShareConfig(c.Opaque.Parameters.Raw)
+	if err != nil {
+		v.fault("configuration %d: %w", index, err)
+		return
+	}
+	for _, a := range asks {
+		if !a.is(c.Requests) {
+			continue
+		}
+		switch a.class {
+		case ClassShare:
+		case ClassWhole, ClassMIG:
+			v.fault("configuration %d is for shares, and request %s is of class %s", index, a.name, a.class)
+			continue
+		default:
+			if len(c.Requests) == 0 {
+				continue // it is for all requests, and this one is another driver's
+			}
+		}
+		if v.configs[a.name]++; v.configs[a.name] > 1 {
+			v.fault("request %s has two configurations: give one", a.name)
+			continue
+		}
+		cores, err := coresOf(a.capacity)
+		if err != nil {
+			continue // named with the request
+		}
+		full := decoded
+		full.Default(cores)
+		if err := full.Validate(cores); err != nil {
+			v.fault("configuration %d of request %s: %s", index, a.name, strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
+}
+
+// request checks the sizes of a request for one of our classes.
+func (v *validation) request(a ask) {
+	switch a.class {
+	case ClassMIG:
+		v.fault("request %s: MIG devices are not offered yet", a.name)
+		return
+	case ClassWhole:
+		if a.capacity != nil && len(a.capacity.Requests) > 0 {
+			v.fault("request %s: a whole GPU is asked for without amounts", a.name)
+		}
+		return
+	case ClassShare:
+	default:
+		return
+	}
+	if _, err := coresOf(a.capacity); err != nil {
+		v.fault("request %s: %w", a.name, err)
+	}
+	if a.capacity == nil {
+		return
+	}
+	for _, name := range sortedKeys(a.capacity.Requests) {
+		quantity := a.capacity.Requests[name]
+		switch name {
+		case capacityCores:
+		case capacityMemory:
+			if n, ok := exactly(quantity); !ok || n <= 0 || n%mebibyte != 0 {
+				v.fault("request %s: memory %s: give whole MiB, more than none", a.name, quantity.String())
+			}
+		case capacitySlots:
+			if quantity.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) != 0 {
+				v.fault("request %s: slots %s: a share takes 1", a.name, quantity.String())
+			}
+		default:
+			v.fault("request %s: a share has memory, cores and slots, and no %q", a.name, name)
+		}
+	}
+}
+
+// coresOf returns the percentage of GPU time that a request asks, 0 for none.
+func coresOf(capacity *resourcev1.CapacityRequirements) (int, error) {
+	if capacity == nil {
+		return 0, nil
+	}
+	quantity, ok := capacity.Requests[capacityCores]
+	if !ok {
+		return 0, nil
+	}
+	n, whole := exactly(quantity)
+	if !whole || n < 0 || n > v1alpha1.MaxCores {
+		return 0, fmt.Errorf("cores %s: give a whole number, 0 to %d", quantity.String(), v1alpha1.MaxCores)
+	}
+	return int(n), nil
+}
