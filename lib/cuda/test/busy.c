@@ -12,8 +12,8 @@ dv_page_budget busy_budget = {.flags = DV_PAGE_BUDGET_LIMITED,
                               .burst = 1000 * (uint64_t)MS,
                               .depth = 1000 * (uint64_t)MS};
 
-static const char image[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
-                            ".visible .entry divvy_busy_ns(.param .u64 a) { ret; }\n";
+const char busy_image[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                          ".visible .entry divvy_busy_ns(.param .u64 a) { ret; }\n";
 
 void busy_grant(struct setting *setting, unsigned gpu) {
     tenant_grant(&setting->tenant, gpu, &busy_budget);
@@ -32,7 +32,7 @@ CUfunction busy_kernel(struct setting *setting) {
     static CUfunction function;
     CUmodule module;
     if (function == NULL) {
-        CHECK_EQUAL(CUDA(setting, cuModuleLoadData)(&module, image), CUDA_SUCCESS);
+        CHECK_EQUAL(CUDA(setting, cuModuleLoadData)(&module, busy_image), CUDA_SUCCESS);
         CHECK_EQUAL(CUDA(setting, cuModuleGetFunction)(&function, module, "divvy_busy_ns"),
                     CUDA_SUCCESS);
     }

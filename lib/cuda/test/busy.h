@@ -18,8 +18,8 @@ void busy_make(struct setting *setting, unsigned gpus);
 extern dv_page_budget busy_budget;
 void busy_grant(struct setting *setting, unsigned gpu);
 
-/* The kernel that takes so many ns; another function of which the same is asked is another kernel
- * to us. */
+/* The code of the kernel that takes so many ns, and that kernel in the first context. */
+extern const char busy_image[];
 CUfunction busy_kernel(struct setting *setting);
 CUresult busy_launch(struct setting *setting, CUstream stream, uint64_t ns);
 void busy_sync(struct setting *setting, CUstream stream);
