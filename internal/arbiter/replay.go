@@ -56,8 +56,9 @@ const (
 	// overlapSlack is by how much two intervals of a process may overlap: events are placed on the clock with errors
 	// of this order.
 	overlapSlack = 1 * ms
-	// pendingMost is how many intervals of one process are kept. A state page has room for 16.
-	pendingMost = 64
+	// pendingMost is how many intervals of one process are kept: what fits in a state page in each of the rounds of
+	// lagMost.
+	pendingMost = 2048
 	// chargedMost bounds what is believed to have been charged for one interval, so that sums cannot overflow.
 	chargedMost = 3_600_000 * ms
 )

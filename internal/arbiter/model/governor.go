@@ -41,8 +41,14 @@ func (g *governor) round() {
 		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.grant.Rate, arbiter.Whole))
 	}
 	for i, grant := range g.law.Divide(m.now, shares) {
-		m.tenants[i].budget.grant = grant
-		m.tenants[i].budget.tick = m.now
+		t := m.tenants[i]
+		t.budget.grant, t.budget.tick = grant, m.now
+		switch {
+		case !grant.Limited:
+			t.limited = 0
+		case t.limited == 0:
+			t.limited = m.now
+		}
 	}
 }
 
@@ -107,7 +113,7 @@ func (g *governor) sample() {
 		t.sampled = t.own
 		at := m.now
 		m.after(300*Millisecond, func() {
-			if !m.Unlimited && slices.Contains(m.tenants, t) {
+			if slices.Contains(m.tenants, t) && t.limited != 0 && at > t.limited+Second/2 {
 				t.verdict = g.watch.Observe(at, t.Key, min(busy, 1))
 				g.replay.Assume(t.Key, t.verdict != arbiter.Honest)
 			}

@@ -171,6 +171,12 @@ func (p *process) admitted() bool {
 
 func (p *process) launch() {
 	m, t := p.m, p.tenant
+	p.sinceSync++
+	cost := max(uint64(float64(t.Kernel)*m.vary(m.CostError)), 1)
+	if !t.budget.grant.Limited {
+		m.gpu.give(p, &launch{left: cost})
+		return
+	}
 	now := m.now
 	charge := uint64(p.cost * t.budget.stretch)
 	t.bucket.balance -= int64(charge)
@@ -190,8 +196,6 @@ func (p *process) launch() {
 	b.raw += p.cost
 	b.charged += charge
 	p.inflight += charge
-	p.sinceSync++
-	cost := max(uint64(float64(t.Kernel)*m.vary(m.CostError)), 1)
 	m.gpu.give(p, &launch{left: cost, charged: charge, given: now, batch: b})
 	if b.charged >= batchMost || b.launches >= batchCount {
 		p.closeBatch()
@@ -208,13 +212,14 @@ func (p *process) closeBatch() {
 
 // finished is the GPU's end of a launch; begin and end of its batch are stamps of this process.
 func (p *process) finished(l *launch) {
-	b := l.batch
-	p.inflight -= l.charged
-	b.unfinished--
-	if b.begin == 0 {
-		b.begin = l.begun
+	if b := l.batch; b != nil {
+		p.inflight -= l.charged
+		b.unfinished--
+		if b.begin == 0 {
+			b.begin = l.begun
+		}
+		b.end = p.m.now
 	}
-	b.end = p.m.now
 	switch {
 	case p.dead:
 	case p.waitsSync && len(p.work) == 0:

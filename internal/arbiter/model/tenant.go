@@ -78,6 +78,7 @@ type granted struct {
 	stretch arbiter.Stretch
 	verdict arbiter.Verdict
 	sampled uint64
+	limited uint64 // since when its work is counted; 0 while it is not
 }
 
 // stale is the age from which no arbiter is taken to live (abi/pages.yaml).
