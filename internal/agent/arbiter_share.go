@@ -39,7 +39,9 @@ type shareTime struct {
 	fault     error // of reading or writing the pages
 	faults    arbiter.Fault
 	faulted   uint64 // when faults was last added to
-	misuse    misuse
+	// faultCount is in how many rounds it was, none faultShown after the one before.
+	faultCount int
+	misuse     misuse
 	// beats are the keys of the shares whose pulses are linked, by number.
 	beats [page.Pulses]string
 }
@@ -140,9 +142,9 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	s.budget.Correction += int64(used.Charged) - int64(own)
 	if used.Fault != 0 {
 		if now-s.faulted >= uint64(faultShown) {
-			s.faults = 0
+			s.faults, s.faultCount = 0, 0
 		}
-		s.faults, s.faulted = s.faults|used.Fault, now
+		s.faults, s.faulted, s.faultCount = s.faults|used.Fault, now, s.faultCount+1
 	}
 	s.active = s.active || own > 0
 	s.usage.add(now, own)

@@ -42,6 +42,9 @@ const (
 	settled = 150 * time.Millisecond
 	// faultShown is how long an impossible time in a page is shown after the last.
 	faultShown = 10 * time.Second
+	// faultRounds is in how many rounds it must have been told: a process that
+	// loses its processor may once tell of much at a time.
+	faultRounds = 20
 )
 
 // misuse is what the driver says of one share, against what it says itself.
@@ -75,7 +78,7 @@ func (s *shareTime) complaint(now uint64) string {
 		return "its GPU time is not divided: " + s.fault.Error()
 	case s.misuse.text != "":
 		return s.misuse.text
-	case s.faults != 0 && now-s.faulted < uint64(faultShown):
+	case s.faultCount >= faultRounds && now-s.faulted < uint64(faultShown):
 		return "its page tells of GPU time that cannot be: " + describeFaults(s.faults)
 	}
 	return ""
