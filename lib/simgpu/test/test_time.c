@@ -1,5 +1,7 @@
 /* Time to the nanosecond, on a virtual clock: events among a neighbour's slices, streams that
  * compute at once, copies beside kernels, graphs. */
+#include <pthread.h>
+
 #include "simgpu/test/cuda.h"
 
 #define US 1000ull
@@ -251,6 +253,33 @@ static void check_graph(void) {
     OK(cuStreamDestroy_v2(s));
 }
 
+static int ended;
+
+static void *wait_for_work(void *stream) {
+    OK(cuStreamSynchronize(stream));
+    __atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Who waits for the GPU waits for the clock. */
+static void check_waiting(void) {
+    pthread_t thread;
+    CUstream s;
+
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    settle();
+    uint64_t t = sg_time(in);
+    OK(cuda_busy(s, 10 * US));
+    CHECK_EQUAL(pthread_create(&thread, NULL, wait_for_work, s), 0);
+    move(10 * US - 1);
+    setting_pause();
+    CHECK(!__atomic_load_n(&ended, __ATOMIC_ACQUIRE));
+    move(1);
+    CHECK_EQUAL(pthread_join(thread, NULL), 0);
+    CHECK_EQUAL(sg_time(in) - t, 10 * US);
+    OK(cuStreamDestroy_v2(s));
+}
+
 int main(void) {
     cuda_start(virtual);
     in = &sg_driver.instance;
@@ -261,6 +290,7 @@ int main(void) {
     check_dependencies();
     check_copies();
     check_graph();
+    check_waiting();
     sg_close(&neighbour);
     return 0;
 }
