@@ -102,6 +102,7 @@ static void account(struct flight *flight, struct launch *launch) {
     put(&flight->given, flight->given + launch->ns);
     put(&flight->expected, later(flight->expected, launch->now) + launch->ns);
     if (!launch->taken) {
+        put(&flight->unseen, flight->unseen + later(launch->ns, launch->charge));
         owe(flight, (int64_t)launch->charge, 1);
     }
     if (!flight->is_open) {

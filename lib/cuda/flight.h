@@ -62,6 +62,7 @@ struct flight {
     uint64_t plain;    /* charged without measurement and not yet told */
     int64_t owed;      /* charged and not yet taken from the bucket */
     int32_t owed_launches;
+    uint64_t unseen;  /* ns given, or charged if that is more, since the budget was looked at */
     uint32_t turn;    /* counts launches that could be measured alone */
     uint32_t batches; /* ever opened */
     bool adjoins;     /* the end of the last batch is the last thing in the stream */

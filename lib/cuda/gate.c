@@ -111,8 +111,9 @@ void gate_wait(struct launch *launch) {
     }
     if (launch->charge > 0) {
         gate_charge(launch->flight, launch->charge, launch->now);
-        launch->taken = true;
     }
+    __atomic_store_n(&launch->flight->unseen, 0, __ATOMIC_RELAXED);
+    launch->taken = true;
 }
 
 void gate_beat(const struct launch *launch) {
@@ -125,7 +126,7 @@ void gate_beat(const struct launch *launch) {
         return;
     }
     uint64_t work = flights_unfinished(gpu, launch->now) + launch->ns;
-    uint64_t until = launch->now + work + BEAT_GRACE_NS;
+    uint64_t until = launch->now + clip(work + BEAT_GRACE_NS, 0, DV_PULSE_AHEAD_NS);
     dv_pulse_until(gpu->share, gpu->number, launch->now, until);
     __atomic_store_n(&gpu->pulse, until, __ATOMIC_RELAXED);
 }

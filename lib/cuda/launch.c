@@ -21,10 +21,10 @@ void launch_opened(const dv_share *share) {
 
 /* Whether the budget is to be looked at: after each portion, and where nothing is known. */
 static bool must_look(const struct launch *launch, uint32_t flags) {
-    int64_t owed = __atomic_load_n(&launch->flight->owed, __ATOMIC_RELAXED);
-    uint64_t price = flags & DV_TIME_LIMITED ? launch->charge : launch->ns;
+    uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
+    uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
     return (flags & (DV_TIME_LIMITED | DV_TIME_YIELD)) != 0 &&
-           (owed + (int64_t)price > GATE_PORTION_NS || cost_awaited(launch->cost));
+           (unseen + more > GATE_PORTION_NS || cost_awaited(launch->cost));
 }
 
 void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior) {
@@ -90,5 +90,6 @@ void launch_looked(void) {
     struct flight *flight = last_stream != NULL ? flight_find(last_stream) : NULL;
     if (flight != NULL) {
         flight_read(flight, 0);
+        gate_rest(flight->gpu);
     }
 }
