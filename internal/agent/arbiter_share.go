@@ -146,6 +146,9 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 		}
 		s.faults, s.faulted, s.faultCount = s.faults|used.Fault, now, s.faultCount+1
 	}
+	if used.Charged > 0 {
+		s.misuse.count(now, true, true)
+	}
 	s.active = s.active || own > 0
 	s.usage.add(now, own)
 	return arbiter.Report{
@@ -175,6 +178,7 @@ func (s *shareTime) grant(now uint64, g arbiter.Grant) {
 			b.Flags |= f.flag
 		}
 	}
+	s.misuse.count(now, g.Limited, false)
 	s.write()
 }
 

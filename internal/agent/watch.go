@@ -40,6 +40,11 @@ const (
 	// settled is how long before a sample's end a share must have got its limit:
 	// without one nothing it does is counted.
 	settled = 150 * time.Millisecond
+	// backlog is how long what was launched without a limit may take the GPU at
+	// most, until the share is judged all the same, and settling how much longer it
+	// may after the first work that was counted.
+	backlog  = 5 * time.Second
+	settling = 500 * time.Millisecond
 	// faultShown is how long an impossible time in a page is shown after the last.
 	faultShown = 10 * time.Second
 	// faultRounds is in how many rounds it must have been told: a process that
@@ -55,8 +60,11 @@ type misuse struct {
 	counted uint64  // own time is known up to here
 	limited uint64  // since when it has a limit, 0 without
 	assumed bool    // the replay takes it to be busy always
-	text    string  // for people, empty while all is well
-	shown   string  // the complaint of which an event was written
+	// uncounted is until when the GPU may still do what was given while nothing
+	// was counted; 1 stands for a share that has no limit now.
+	uncounted uint64
+	text      string // for people, empty while all is well
+	shown     string // the complaint of which an event was written
 }
 
 // own is the time to count: the share's own figure, or the driver's of one
@@ -69,6 +77,19 @@ func (m *misuse) own(now, measured uint64) uint64 {
 		return measured
 	}
 	return uint64(m.busy * float64(passed))
+}
+
+// count notes whether what the share does is counted from now on, and that some
+// of it was.
+func (m *misuse) count(now uint64, limited, some bool) {
+	switch {
+	case !limited:
+		m.uncounted = 1
+	case m.uncounted == 1:
+		m.uncounted = now + uint64(backlog)
+	case some:
+		m.uncounted = min(m.uncounted, now+uint64(settling))
+	}
 }
 
 // complaint is what people should know of the share, empty if all is well.
@@ -266,6 +287,12 @@ func (l *arbiterLoop) observe(uuid string, now, at uint64, busy map[string]float
 		m := &s.misuse
 		m.busy, m.told = min(busy[s.tenant.id], 1), now
 		if m.limited == 0 || at < m.limited+uint64(settled) {
+			continue
+		}
+		if at < m.uncounted {
+			// The driver alone knows of it.
+			m.assumed = m.busy > 0.1 && m.uncounted > now+uint64(settling)
+			g.replay.Assume(s.key, m.assumed)
 			continue
 		}
 		m.verdict = g.watch.Observe(at, s.key, m.busy)

@@ -207,3 +207,31 @@ func TestDriversFigureCounts(t *testing.T) {
 		t.Errorf("the honest one is found to use %d of %d ns alone", got, 100*own)
 	}
 }
+
+// What a share launched while it had no limit is not counted, and not held
+// against it when the GPU does it later.
+func TestBacklogIsNoMisuse(t *testing.T) {
+	d := newDivision(t)
+	first := d.add("first", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.pass(1, nil)
+	d.add("second", shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline))
+	work := &busy{pen: d.pen(first)}
+	judge := func(rounds int, work func()) (worst arbiter.Verdict) {
+		for range rounds {
+			d.pass(40, work)
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), map[string]float64{"first": 0.9})
+			worst = max(worst, d.loop.tenants["first"].shares[0].misuse.verdict)
+		}
+		return worst
+	}
+	if verdict := judge(15, nil); verdict != arbiter.Honest {
+		t.Errorf("3 s of backlog: verdict %d", verdict)
+	}
+	own := 9 * uint64(busyTick) / 10
+	if verdict := judge(10, func() { work.interval(d.now-own, d.now, own) }); verdict != arbiter.Honest {
+		t.Errorf("told work: verdict %d", verdict)
+	}
+	if verdict := judge(10, nil); verdict != arbiter.Understates {
+		t.Errorf("2 s of silence: verdict %d", verdict)
+	}
+}
