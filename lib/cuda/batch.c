@@ -34,7 +34,7 @@ static void note_oldest(struct flight *flight) {
 /* The open batch turns out not to be measurable; returns its event, to be given back. */
 static CUevent spoil(struct flight *flight) {
     CUevent begin = flight->open.begin;
-    flight->plain += flight->open.charged;
+    put(&flight->plain, flight->plain + flight->open.charged);
     __atomic_store_n(&flight->is_open, false, __ATOMIC_RELAXED);
     flight->adjoins = false;
     note_oldest(flight);
@@ -106,7 +106,7 @@ static void account(struct flight *flight, struct launch *launch) {
         owe(flight, (int64_t)launch->charge, 1);
     }
     if (!flight->is_open) {
-        flight->plain += launch->charge;
+        put(&flight->plain, flight->plain + launch->charge);
         flight->adjoins = false;
         return;
     }
@@ -145,7 +145,7 @@ static void close_open(struct flight *flight) {
         flight->ring[(flight->first + flight->count) % FLIGHT_BATCHES] = batch;
         __atomic_store_n(&flight->count, flight->count + 1, __ATOMIC_RELAXED);
     } else {
-        flight->plain += batch.charged;
+        put(&flight->plain, flight->plain + batch.charged);
     }
     flight->adjoins = kept;
     note_oldest(flight);
@@ -161,7 +161,9 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
     uint64_t after = launch->now;
     CUevent begin = NULL;
     close_open(flight);
+    lock_take(&flight->lock);
     bool adjoins = flight->adjoins;
+    lock_give(&flight->lock);
     if (!adjoins) {
         begin = stamps_record(flight->stamps, flight->stream, &after);
     }
@@ -209,7 +211,7 @@ void flight_give(struct flight *flight, struct launch *launch) {
     }
     if (way == ALONE || way == BATCH) {
         open_batch(flight, launch, way == ALONE);
-        if (flight->gpu->open_since == 0) {
+        if (__atomic_load_n(&flight->gpu->open_since, __ATOMIC_RELAXED) == 0) {
             flights_tell(flight->gpu);
         }
     }
@@ -226,7 +228,7 @@ static void take_back(struct flight *flight, const struct launch *launch) {
         flight->open.charged -= launch->charge;
         flight->open.launches--;
     } else if (launch->batch == 0 && flight->plain >= launch->charge) {
-        flight->plain -= launch->charge;
+        put(&flight->plain, flight->plain - launch->charge);
     }
     lock_give(&flight->lock);
 }

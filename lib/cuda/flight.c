@@ -184,6 +184,18 @@ static void unpin(struct flight *flight) {
     __atomic_sub_fetch(&flight->pins, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Pins a flight of this context; false if it is none. */
+static bool hold(struct flight *flight, const struct stamps *stamps) {
+    if (!belongs(flight, stamps) || !pin(flight)) {
+        return false;
+    }
+    if (belongs(flight, stamps)) {
+        return true;
+    }
+    unpin(flight);
+    return false;
+}
+
 /* Another thread's per-thread stream cannot be named here. */
 static bool is_reachable(const struct flight *flight) {
     return flight->stream != CU_STREAM_PER_THREAD || flight->thread == this_thread();
@@ -191,8 +203,8 @@ static bool is_reachable(const struct flight *flight) {
 
 void flights_break(const struct stamps *stamps, const struct flight *but) {
     for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (flight == but || !belongs(flight, stamps) ||
-            !__atomic_load_n(&flight->is_open, __ATOMIC_RELAXED) || !pin(flight)) {
+        if (flight == but || !__atomic_load_n(&flight->is_open, __ATOMIC_RELAXED) ||
+            !hold(flight, stamps)) {
             continue;
         }
         if (is_reachable(flight)) {
@@ -204,8 +216,9 @@ void flights_break(const struct stamps *stamps, const struct flight *but) {
 
 void flights_read(const struct stamps *stamps) {
     for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (belongs(flight, stamps) && __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0) {
+        if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && hold(flight, stamps)) {
             flight_read(flight, 0);
+            unpin(flight);
         }
     }
 }
@@ -236,8 +249,9 @@ void flights_note(uint32_t owner) {
 void flights_finish(uint32_t owner) {
     const struct stamps *stamps = owned(owner);
     for (struct flight *flight = all(); stamps != NULL && flight != NULL; flight = flight->next) {
-        if (belongs(flight, stamps)) {
+        if (hold(flight, stamps)) {
             flight_finish(flight, __atomic_load_n(&flight->noted, __ATOMIC_RELAXED));
+            unpin(flight);
         }
     }
 }
@@ -292,9 +306,12 @@ static struct flight **place_of(struct flight *flight) {
     return place;
 }
 
-/* Nobody reads or records in the flight any more: its stream can be given to another. */
-static void end(struct flight *flight) {
-    struct stamps *stamps = flight->stamps;
+/* Waits until nobody else reads or records in the flight, and frees it for another stream. */
+static void end(struct flight *flight, struct stamps *stamps) {
+    __atomic_store_n(&flight->gone, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&flight->pins, __ATOMIC_SEQ_CST) > 0) {
+        sched_yield();
+    }
     stamps_claim(stamps);
     flight_drop(flight);
     stamps_end(stamps);
@@ -314,11 +331,7 @@ void flights_stream_ending(CUstream stream) {
     }
     flight_break(flight);
     flight_read(flight, 0);
-    __atomic_store_n(&flight->gone, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&flight->pins, __ATOMIC_SEQ_CST) > 0) {
-        sched_yield();
-    }
-    end(flight);
+    end(flight, flight->stamps);
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
 }
 
@@ -330,7 +343,7 @@ void flights_context_ended(uint32_t owner) {
     __atomic_store_n(&stamps->dead, 1, __ATOMIC_RELEASE);
     for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
         if (belongs(flight, stamps)) {
-            end(flight);
+            end(flight, stamps);
         }
     }
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);

@@ -26,7 +26,7 @@ static void publish(struct gpu *gpu, struct piece piece) {
     dv_time_interval(gpu->share, gpu->number, piece.begin, piece.end, piece.charged + gpu->inside);
     gpu->inside = 0;
     gpu->told = piece.end;
-    gpu->open_since = 0;
+    __atomic_store_n(&gpu->open_since, 0, __ATOMIC_RELAXED);
 }
 
 static void remove_at(struct gpu *gpu, unsigned at) {
@@ -107,7 +107,7 @@ void gpu_tell(struct gpu *gpu, uint64_t horizon, bool open, uint64_t until) {
     }
     since = open && since != UINT64_MAX ? (since > gpu->told ? since : gpu->told) : 0;
     if (since != gpu->open_since || since != 0) {
-        gpu->open_since = since;
+        __atomic_store_n(&gpu->open_since, since, __ATOMIC_RELAXED);
         dv_time_open(gpu->share, gpu->number, since, until > since ? until : since);
     }
     lock_give(&gpu->lock);

@@ -5,6 +5,10 @@
 
 #include "cuda/now.h"
 
+static void put(uint64_t *word, uint64_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
 /* Spreads the time of a batch over its launches: what was estimated without knowing anything takes
  * what the others leave. */
 static bool learn(const struct batch *batch, uint64_t took) {
@@ -77,18 +81,18 @@ static void pop(struct flight *flight, const struct batch *batch, const struct r
     flight->first = (flight->first + 1) % FLIGHT_BATCHES;
     __atomic_store_n(&flight->count, flight->count - 1, __ATOMIC_RELAXED);
     if (batch->given > flight->done) {
-        __atomic_store_n(&flight->done, batch->given, __ATOMIC_RELAXED);
+        put(&flight->done, batch->given);
     }
     flight->ended_after = batch->end_after;
     if (!result->known) {
-        flight->plain += batch->charged;
+        put(&flight->plain, flight->plain + batch->charged);
     } else {
         uint64_t end = stamps_monotonic(flight->stamps, result->end);
         uint64_t rest = flight->given > flight->done ? flight->given - flight->done : 0;
         uint64_t expected = end + rest;
         flight->ended_after = end;
         if (expected > flight->expected) {
-            __atomic_store_n(&flight->expected, expected, __ATOMIC_RELAXED);
+            put(&flight->expected, expected);
         }
     }
     struct batch *next = flight->count > 0 ? &flight->ring[flight->first]
@@ -135,13 +139,13 @@ static bool read_one(struct flight *flight, uint64_t finished) {
 static void tell_plain(struct flight *flight) {
     lock_take(&flight->lock);
     uint64_t plain = flight->plain;
-    flight->plain = 0;
+    put(&flight->plain, 0);
     lock_give(&flight->lock);
     gpu_unmeasured(flight->gpu, plain);
 }
 
 void flight_read(struct flight *flight, uint64_t finished) {
-    struct stamps *stamps = flight->stamps;
+    struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_RELAXED);
     bool any = false;
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && stamps_begin(stamps)) {
         CUstreamCaptureMode mode = capture_relax();
@@ -162,10 +166,10 @@ void flight_read(struct flight *flight, uint64_t finished) {
 void flight_finish(struct flight *flight, uint64_t finished) {
     lock_take(&flight->lock);
     if (finished > flight->done) {
-        __atomic_store_n(&flight->done, finished, __ATOMIC_RELAXED);
+        put(&flight->done, finished);
     }
     if (flight->done >= flight->given) {
-        __atomic_store_n(&flight->expected, 0, __ATOMIC_RELAXED);
+        put(&flight->expected, 0);
         flight->adjoins = false;
     }
     lock_give(&flight->lock);
@@ -177,21 +181,22 @@ void flight_drop(struct flight *flight) {
     CUevent events[2 * FLIGHT_BATCHES + 1];
     unsigned count = 0;
     lock_take(&flight->lock);
-    for (; flight->count > 0; flight->count--, flight->first++) {
-        const struct batch *batch = &flight->ring[flight->first % FLIGHT_BATCHES];
-        flight->plain += batch->charged;
+    for (uint32_t i = 0; i < flight->count; i++) {
+        const struct batch *batch = &flight->ring[(flight->first + i) % FLIGHT_BATCHES];
+        put(&flight->plain, flight->plain + batch->charged);
         events[count++] = batch->begin;
         events[count++] = batch->end;
     }
+    __atomic_store_n(&flight->count, 0, __ATOMIC_RELAXED);
     flight->first = 0;
     if (flight->is_open) {
-        flight->plain += flight->open.charged;
+        put(&flight->plain, flight->plain + flight->open.charged);
         events[count++] = flight->open.begin;
     }
     __atomic_store_n(&flight->is_open, false, __ATOMIC_RELAXED);
-    __atomic_store_n(&flight->done, flight->given, __ATOMIC_RELAXED);
-    __atomic_store_n(&flight->expected, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&flight->oldest, UINT64_MAX, __ATOMIC_RELAXED);
+    put(&flight->done, flight->given);
+    put(&flight->expected, 0);
+    put(&flight->oldest, UINT64_MAX);
     flight->adjoins = flight->ended_known = false;
     lock_give(&flight->lock);
     while (count > 0) {

@@ -16,13 +16,15 @@ static void end(void) {
     CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
 }
 
-/* At most as many intervals are told in between as the page keeps. */
-static uint64_t told(const dv_page_worker *before, const dv_page_worker *now) {
-    uint64_t sum = now->unmeasured - before->unmeasured;
-    CHECK(now->count - before->count <= DV_PAGE_INTERVALS);
-    for (uint32_t i = before->count; i < now->count; i++) {
-        sum += now->interval[i % DV_PAGE_INTERVALS].charged;
+/* What has been told since the last look; the page keeps only the latest intervals. */
+static uint64_t told(dv_page_worker *before) {
+    dv_page_worker now = busy_worker(&s, 0);
+    uint64_t sum = now.unmeasured - before->unmeasured;
+    CHECK(now.count - before->count <= DV_PAGE_INTERVALS);
+    for (uint32_t i = before->count; i < now.count; i++) {
+        sum += now.interval[i % DV_PAGE_INTERVALS].charged;
     }
+    *before = now;
     return sum;
 }
 
@@ -30,20 +32,22 @@ static uint64_t told(const dv_page_worker *before, const dv_page_worker *now) {
 static void every_launch_is_charged_and_told(unsigned count, unsigned sync, uint64_t ns) {
     dv_page_bucket bucket = busy_bucket(&s, 0);
     dv_page_worker worker = busy_worker(&s, 0);
+    uint64_t sum = 0;
     begin();
     for (unsigned i = 1; i <= count; i++) {
         CHECK_EQUAL(busy_launch(&s, stream, ns), CUDA_SUCCESS);
         if (i % sync == 0) {
             busy_sync(&s, stream);
         }
+        sum += told(&worker);
     }
     busy_sync(&s, stream);
     end();
-    dv_page_bucket bucket_now = busy_bucket(&s, 0);
-    dv_page_worker worker_now = busy_worker(&s, 0);
-    CHECK_EQUAL(bucket_now.launches - bucket.launches, count);
-    CHECK_EQUAL(bucket_now.charged - bucket.charged, told(&worker, &worker_now));
-    CHECK_EQUAL(worker_now.open_since, 0);
+    sum += told(&worker);
+    dv_page_bucket now = busy_bucket(&s, 0);
+    CHECK_EQUAL(now.launches - bucket.launches, count);
+    CHECK_EQUAL(now.charged - bucket.charged, sum);
+    CHECK_EQUAL(worker.open_since, 0);
 }
 
 /* A kernel is charged what it takes once that is known. */
