@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -44,7 +45,7 @@ func (r *Replay) weigh(horizon uint64) {
 	if !slices.ContainsFunc(r.rounds, func(one round) bool { return one.total > 0 }) {
 		return
 	}
-	any, long := r.covered(horizon, 0), r.covered(horizon, r.turns.slice)
+	all, short := r.covered(horizon, math.MaxUint64), r.covered(horizon, r.turns.slice)
 	for i := range r.rounds {
 		one := &r.rounds[i]
 		from, to := max(one.from, r.clock), min(one.to, horizon)
@@ -52,8 +53,10 @@ func (r *Replay) weigh(horizon uint64) {
 			continue
 		}
 		one.slice, one.taken = r.turns.slice, 0
-		idle := float64(to-from) - any.within(from, to)
-		if inside := long.within(from, to); inside > 0 {
+		inside := all.within(from, to)
+		idle := float64(to-from) - inside
+		// Where a short interval is, nobody else is.
+		if inside -= short.within(from, to); inside > 0 {
 			one.taken = min(max(one.total*float64(to-from)-idle, 0)/inside, 1)
 		}
 	}
@@ -77,15 +80,15 @@ func (s *stretches) within(from, to uint64) float64 {
 	return float64(sum)
 }
 
-// covered is the time up to the horizon in which somebody is inside an interval that is no shorter than least.
-func (r *Replay) covered(horizon, least uint64) stretches {
+// covered is the time up to the horizon in which somebody is inside an interval that is shorter than limit.
+func (r *Replay) covered(horizon, limit uint64) stretches {
 	var all stretches
 	for _, p := range r.processes {
-		if p.inside && len(p.pending) == 0 {
+		if p.inside && len(p.pending) == 0 && limit == math.MaxUint64 {
 			all = append(all, Interval{Begin: r.clock, End: horizon})
 		}
 		for i, one := range p.pending {
-			if one.End-one.Begin < least {
+			if one.End-one.Begin >= limit {
 				continue
 			}
 			if p.inside && i == 0 {
@@ -94,7 +97,7 @@ func (r *Replay) covered(horizon, least uint64) stretches {
 			all = append(all, one)
 		}
 	}
-	if len(r.phantoms) > 0 {
+	if len(r.phantoms) > 0 && limit == math.MaxUint64 {
 		all = append(all, Interval{Begin: r.clock, End: horizon})
 	}
 	slices.SortFunc(all, func(a, b Interval) int { return cmp.Compare(a.Begin, b.Begin) })

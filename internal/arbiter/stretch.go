@@ -1,28 +1,33 @@
 package arbiter
 
-// stretchMemory is over what real time inside intervals a share's stretch is smoothed.
+// stretchMemory is over what estimated time of measured work a share's stretch is smoothed.
 const stretchMemory = 100 * ms
 
-// Stretch is a share's own GPU time for each ns between its stamps, lately. Libraries learn costs between stamps, the
-// neighbours' slices included, and multiply them by it when they charge. It is at most 1 and does not depend on what
-// was charged: a cost that was guessed badly is learned, and must not be corrected twice. Its zero value is ready and
-// stands for 1.
-type Stretch struct{ own, busy float64 }
+// Stretch is a share's own GPU time for each ns that was estimated of its launches, lately. Libraries learn costs
+// between stamps, where the neighbours' slices may be included: charged is the estimate times the stretch. It is at
+// most 1, and no estimate counts for more than the real time that the work took: costs that were guessed badly are
+// learned soon, and must not be corrected twice. Its zero value is ready and stands for 1.
+type Stretch struct{ own, estimated float64 }
 
 // Add takes what Replay finished.
 func (s *Stretch) Add(u Usage) {
-	s.own += float64(min(u.Measured, u.Busy))
-	s.busy += float64(u.Busy)
-	if s.busy > stretchMemory {
-		keep := stretchMemory / s.busy
-		s.own, s.busy = s.own*keep, s.busy*keep
+	charged := float64(u.Charged) - float64(u.Own) + float64(u.Measured)
+	estimated := min(charged*Whole/float64(s.PPM()), float64(u.Busy))
+	if estimated <= 0 {
+		return
+	}
+	s.own += min(float64(u.Measured), estimated)
+	s.estimated += estimated
+	if s.estimated > stretchMemory {
+		keep := stretchMemory / s.estimated
+		s.own, s.estimated = s.own*keep, s.estimated*keep
 	}
 }
 
 // PPM is the factor in parts per million, 1 % at least.
 func (s *Stretch) PPM() uint32 {
-	if s.busy == 0 {
+	if s.estimated == 0 {
 		return Whole
 	}
-	return uint32(min(max(s.own/s.busy, 0.01), 1) * Whole)
+	return uint32(min(max(s.own/s.estimated, 0.01), 1) * Whole)
 }

@@ -76,38 +76,39 @@ func (t *turns) join(p *process) {
 	t.queue = append(t.queue, p)
 }
 
-// end takes the GPU from a process at the stamp of its last command and returns what was left of its slice. If the
-// replay was in another's slice, slices began a little earlier or later than it thought: what the other had of its
-// slice is given to the process if that is little, else the other's slice is taken to have ended. If that slice began
-// with a stamp, which cannot be before the process's own last one, the two clocks differ by that little, and both
-// have the time: each of them had so much elsewhere.
+// end takes the GPU from a process at the stamp of its last command and returns what was left of its slice.
+//
+// If the replay was in another's slice, slices began at other moments than it thought. If the other's slice began just
+// now, it did not begin: its time is the process's. If it began by itself before, it was a whole one and began earlier:
+// what it lacks was not the process's. If it began with a stamp, which cannot be before the process's own last one,
+// the two clocks differ by that little, and both have the time: each of them had so much elsewhere.
 func (t *turns) end(p *process) (left uint64) {
 	if len(t.queue) == 0 {
 		return 0
 	}
 	first := t.queue[0]
-	if first == p {
-		left = t.left
-		t.leave(p)
-		return left
-	}
 	had := t.slice - min(t.left, t.slice)
-	if t.ousted == p && had < t.slice/2 {
+	switch {
+	case first == p:
+		left = t.left
+	case t.ousted == p && had < t.slice/2:
 		p.own += float64(had)
-		t.leave(p)
-		return 0
-	}
-	if t.before == p && had < t.slice/2 {
+	case t.before == p && had < t.slice/16:
 		moved := min(float64(had), first.own)
 		first.own -= moved
 		p.own += moved
 		t.left = t.slice
-		t.leave(p)
-		return 0
+	case t.before != nil:
+		moved := min(float64(t.slice-had), p.own)
+		p.own -= moved
+		first.own += moved
+		fallthrough
+	default:
+		t.rotate()
+		left = t.slice
 	}
-	t.rotate()
 	t.leave(p)
-	return t.slice
+	return left
 }
 
 // leave removes a process. If it had the GPU, the next one begins a slice.

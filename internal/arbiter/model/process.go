@@ -46,6 +46,7 @@ type process struct {
 	stalled    uint64   // has no processor until then
 
 	cost    float64 // per launch
+	high    int     // samples in a row that looked like a neighbour's slice
 	learned bool    // the cost was; until then one launch is given at a time
 	batches []*batch
 	formed  int
@@ -282,6 +283,10 @@ func (p *process) learn(cost float64) {
 		p.cost, p.learned = cost, true
 		return
 	}
+	if p.high++; cost > 3*p.cost+512_000 && p.high < 8 {
+		return // a neighbour's slice was between the stamps
+	}
+	p.high = 0
 	p.cost += (cost - p.cost) / 4
 }
 
