@@ -170,6 +170,27 @@ func (c *ShareConfig) Validate(cores int) error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: %w", ErrRequest, fmt.Errorf(format, args...)))
 	}
+	c.validatePolicy(cores, fault)
+	if c.Weight < 1 || c.Weight > MaxWeight {
+		fault("weight %d: give 1 to %d", c.Weight, MaxWeight)
+	}
+	if c.Weight > 1 && c.Policy != PolicyWeighted {
+		fault("weight %d needs policy weighted, not %s", c.Weight, c.Policy)
+	}
+	switch {
+	case c.Class != ClassOnline && c.Class != ClassOffline:
+		fault("class %q: use online or offline", c.Class)
+	case c.Class == ClassOffline && cores > 0 && c.Policy != PolicyFixed:
+		fault("class offline guarantees nothing, and policy %s guarantees cores: leave out --cores, or add --policy fixed, which makes them a cap", c.Policy)
+	}
+	if c.Backend != BackendSlice {
+		fault("backend %q is not known: use slice", c.Backend)
+	}
+	return errors.Join(faults...)
+}
+
+// validatePolicy tells of faults in what belongs to the policy.
+func (c *ShareConfig) validatePolicy(cores int, fault func(format string, args ...any)) {
 	switch c.Policy {
 	case PolicyFixed:
 		if cores == 0 {
@@ -189,22 +210,6 @@ func (c *ShareConfig) Validate(cores int) error {
 	case c.Policy == PolicyBurst && (c.MaxCores < cores || c.MaxCores > MaxCores):
 		fault("max cores %d: give the share's cores, %d, to %d percent of the GPU's time", c.MaxCores, cores, MaxCores)
 	}
-	if c.Weight < 1 || c.Weight > MaxWeight {
-		fault("weight %d: give 1 to %d", c.Weight, MaxWeight)
-	}
-	if c.Weight > 1 && c.Policy != PolicyWeighted {
-		fault("weight %d needs policy weighted, not %s", c.Weight, c.Policy)
-	}
-	switch {
-	case c.Class != ClassOnline && c.Class != ClassOffline:
-		fault("class %q: use online or offline", c.Class)
-	case c.Class == ClassOffline && cores > 0 && c.Policy != PolicyFixed:
-		fault("class offline guarantees nothing, and policy %s guarantees cores: leave out --cores, or add --policy fixed, which makes them a cap", c.Policy)
-	}
-	if c.Backend != BackendSlice {
-		fault("backend %q is not known: use slice", c.Backend)
-	}
-	return errors.Join(faults...)
 }
 
 // ParseCores reads a percentage of GPU time written as "30" or "30%".

@@ -167,7 +167,7 @@ func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
 func (g *gpuTime) decide(now uint64) {
 	g.works = g.works[:0]
 	for _, s := range g.shares {
-		g.works = s.read(now, g.works)
+		g.works = s.read(g.works)
 	}
 	usage := g.replay.Advance(now, g.works)
 	g.list = g.list[:0]

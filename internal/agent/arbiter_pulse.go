@@ -44,31 +44,9 @@ func (s *shareTime) link(wanted map[string]*shareTime) error {
 	if s.budget.Pulses != 0 && s.beats == [page.Pulses]string{} {
 		s.adopt(wanted)
 	}
-	var faults []error
-	linked := map[string]bool{}
+	linked, fault := s.unlink(wanted)
+	faults := []error{fault}
 	came := false
-	var gone []string
-	for k := range s.beats {
-		bit := uint32(1) << k
-		if key := s.beats[k]; key != "" && wanted[key] != nil {
-			linked[key] = true
-			s.budget.Pulses |= bit
-			continue
-		}
-		if s.beats[k] != "" || s.budget.Pulses&bit != 0 {
-			gone = append(gone, page.BeatPath(s.tenant.dir, s.device, k))
-		}
-		s.beats[k], s.budget.Pulses = "", s.budget.Pulses&^bit
-	}
-	if len(gone) > 0 {
-		s.budget.PulseChanges++
-		if err := s.tenant.budgets.Write(s.device, s.budget); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	for _, path := range gone {
-		faults = append(faults, page.UnlinkBeat(path))
-	}
 	for key, other := range wanted {
 		k := s.freeBeat()
 		if linked[key] || k < 0 {
@@ -85,6 +63,34 @@ func (s *shareTime) link(wanted map[string]*shareTime) error {
 		s.budget.PulseChanges++
 	}
 	return errors.Join(faults...)
+}
+
+// unlink takes away the links to others than the wanted shares, and returns to
+// which of these there are links.
+func (s *shareTime) unlink(wanted map[string]*shareTime) (linked map[string]bool, err error) {
+	linked = map[string]bool{}
+	var gone []string
+	for k := range s.beats {
+		bit := uint32(1) << k
+		if key := s.beats[k]; key != "" && wanted[key] != nil {
+			linked[key] = true
+			s.budget.Pulses |= bit
+			continue
+		}
+		if s.beats[k] != "" || s.budget.Pulses&bit != 0 {
+			gone = append(gone, page.BeatPath(s.tenant.dir, s.device, k))
+		}
+		s.beats[k], s.budget.Pulses = "", s.budget.Pulses&^bit
+	}
+	if len(gone) == 0 {
+		return linked, nil
+	}
+	s.budget.PulseChanges++
+	faults := []error{s.tenant.budgets.Write(s.device, s.budget)}
+	for _, path := range gone {
+		faults = append(faults, page.UnlinkBeat(path))
+	}
+	return linked, errors.Join(faults...)
 }
 
 func (s *shareTime) freeBeat() int {

@@ -89,7 +89,7 @@ func (t *tenantTime) close() {
 }
 
 // read appends what the share's processes tell of their work.
-func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
+func (s *shareTime) read(works []arbiter.Work) []arbiter.Work {
 	s.active, s.grown, s.intervals = false, bucketGrowth{}, s.intervals[:0]
 	times, err := s.tenant.times.Read(s.device)
 	if err != nil {

@@ -96,6 +96,24 @@ func (t *tenant) used(share int) uint64 {
 
 // change applies what is not nil and validates the result as a request.
 func (s *share) change(p control.SetParams, capacity uint64) error {
+	request := s.requested(p)
+	// What belongs to the policy before goes with it.
+	if request.Policy != s.Policy && p.MaxCores == nil {
+		request.MaxCores = 0
+	}
+	if request.Policy != s.Policy && p.Weight == nil {
+		request.Weight = 1
+	}
+	request.Default()
+	if err := request.Validate(); err != nil {
+		return &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	}
+	s.Limit, s.Cores, s.ShareConfig = request.Memory.Of(capacity), request.Cores, request.ShareConfig
+	return nil
+}
+
+// requested is the share as a request, with what is not nil.
+func (s *share) requested(p control.SetParams) v1alpha1.ShareRequest {
 	request := v1alpha1.ShareRequest{GPUs: 1, Memory: v1alpha1.Bytes(s.Limit), Cores: s.Cores, ShareConfig: s.ShareConfig}
 	if p.Memory != nil {
 		request.Memory = *p.Memory
@@ -118,19 +136,7 @@ func (s *share) change(p control.SetParams, capacity uint64) error {
 	case p.Cores != nil && s.Cores == 0 && s.Policy == v1alpha1.PolicyWeighted && p.Weight == nil && s.Weight == 1:
 		request.Policy = "" // cores given to a share that had none mean what they mean in a request
 	}
-	// What belongs to the policy before goes with it.
-	if request.Policy != s.Policy && p.MaxCores == nil {
-		request.MaxCores = 0
-	}
-	if request.Policy != s.Policy && p.Weight == nil {
-		request.Weight = 1
-	}
-	request.Default()
-	if err := request.Validate(); err != nil {
-		return &control.Error{Code: control.CodeInvalid, Message: err.Error()}
-	}
-	s.Limit, s.Cores, s.ShareConfig = request.Memory.Of(capacity), request.Cores, request.ShareConfig
-	return nil
+	return request
 }
 
 // find returns the tenant with a name or id that the peer may act on.

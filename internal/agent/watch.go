@@ -3,28 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
-)
-
-// Misuse is what is done about a tenant that uses more GPU time than its share.
-type Misuse string
-
-// What can be done; each tells of it, too.
-const (
-	MisuseReport Misuse = "report"
-	MisuseStop   Misuse = "stop" // SIGSTOP to its processes on the GPU
-	MisuseKill   Misuse = "kill" // SIGKILL
 )
 
 const (
@@ -51,92 +36,6 @@ const (
 	// loses its processor may once tell of much at a time.
 	faultRounds = 20
 )
-
-// misuse is what the driver says of one share, against what it says itself.
-type misuse struct {
-	verdict arbiter.Verdict
-	busy    float64 // the driver's figure, 0 to 1
-	told    uint64  // when it was told
-	counted uint64  // own time is known up to here
-	limited uint64  // since when it has a limit, 0 without
-	assumed bool    // the replay takes it to be busy always
-	// uncounted is until when the GPU may still do what was given while nothing
-	// was counted; 1 stands for a share that has no limit now.
-	uncounted uint64
-	text      string // for people, empty while all is well
-	shown     string // the complaint of which an event was written
-}
-
-// own is the time to count: the share's own figure, or the driver's of one
-// that does not tell the truth.
-func (m *misuse) own(now, measured uint64) uint64 {
-	passed := now - min(m.counted, now)
-	first := m.counted == 0
-	m.counted = now
-	if m.verdict < arbiter.Understates || first {
-		return measured
-	}
-	return uint64(m.busy * float64(passed))
-}
-
-// count notes whether what the share does is counted from now on, and that some
-// of it was.
-func (m *misuse) count(now uint64, limited, some bool) {
-	switch {
-	case !limited:
-		m.uncounted = 1
-	case m.uncounted == 1:
-		m.uncounted = now + uint64(backlog)
-	case some:
-		m.uncounted = min(m.uncounted, now+uint64(settling))
-	}
-}
-
-// complaint is what people should know of the share, empty if all is well.
-func (s *shareTime) complaint(now uint64) string {
-	switch {
-	case s.fault != nil:
-		return "its GPU time is not divided: " + s.fault.Error()
-	case s.misuse.text != "":
-		return s.misuse.text
-	case s.faultCount >= faultRounds && now-s.faulted < uint64(faultShown):
-		return "its page tells of GPU time that cannot be: " + describeFaults(s.faults)
-	}
-	return ""
-}
-
-func describeFaults(f arbiter.Fault) string {
-	var texts []string
-	for _, one := range []struct {
-		fault arbiter.Fault
-		text  string
-	}{
-		{arbiter.FaultBackwards, "time that runs backwards"},
-		{arbiter.FaultFuture, "work in the future"},
-		{arbiter.FaultExcess, "more work than time has passed"},
-	} {
-		if f&one.fault != 0 {
-			texts = append(texts, one.text)
-		}
-	}
-	return strings.Join(texts, ", ")
-}
-
-// tell lets the watch know what the share says and may do. What the replay
-// assumes of a share is not the share's word: then its charges are.
-func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
-	own := used.Own
-	if s.misuse.assumed {
-		own = used.Charged
-	}
-	if !s.limited() {
-		return
-	}
-	if s.misuse.limited == 0 {
-		s.misuse.limited = now
-	}
-	w.Tell(now, s.key, own, s.budget.Rate)
-}
 
 // watch compares shares with the driver's figures until ctx is done.
 func (a *Agent) watch(ctx context.Context) {
@@ -316,93 +215,5 @@ func (a *Agent) noteWatch(ctx context.Context, index int, err error) {
 	a.mu.Unlock()
 	if text != before && text != "" {
 		a.config.Log.WarnContext(ctx, "GPU time is not watched", "gpu", index, "reason", text)
-	}
-}
-
-// accused is a share about which something is to be said, and perhaps done.
-type accused struct {
-	tenant, uuid, text string
-	act                bool
-}
-
-// accuse collects the shares with something new to say, or still to be acted upon.
-func (l *arbiterLoop) accuse(answer Misuse) []accused {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []accused
-	now := l.clock()
-	for _, t := range l.tenants {
-		for _, s := range t.shares {
-			guilty := s.misuse.verdict >= arbiter.Understates
-			switch {
-			case guilty && s.misuse.text == "":
-				s.misuse.text = describeMisuse(s, answer)
-			case !guilty && answer == MisuseReport:
-				s.misuse.text = ""
-			}
-			text := s.complaint(now)
-			act := guilty && answer != MisuseReport
-			if text != s.misuse.shown && text != "" || act {
-				told := text
-				if text == s.misuse.shown {
-					told = ""
-				}
-				all = append(all, accused{t.id, s.uuid, told, act})
-			}
-			s.misuse.shown = text
-		}
-	}
-	return all
-}
-
-func describeMisuse(s *shareTime, answer Misuse) string {
-	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
-	if s.misuse.verdict == arbiter.Exceeds {
-		what = fmt.Sprintf("it uses %.0f%% of the GPU's time, more than its share", 100*s.misuse.busy)
-	}
-	switch answer {
-	case MisuseStop:
-		what += ": its processes on the GPU were stopped (SIGSTOP); `divvy stop` ends it"
-	case MisuseKill:
-		what += ": its processes on the GPU were killed"
-	}
-	return what
-}
-
-// answerMisuse tells of shares that misbehave and does what is to be done.
-func (a *Agent) answerMisuse(ctx context.Context) {
-	for _, c := range a.arbiter.accuse(a.config.Misuse) {
-		a.mu.Lock()
-		t := a.tenants[c.tenant]
-		a.mu.Unlock()
-		if t == nil {
-			continue
-		}
-		if c.text != "" {
-			a.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", t.Name, "gpu", c.uuid, "reason", c.text)
-			a.events.add(control.Event{Kind: control.EventMisuse, Tenant: t.Name, UUID: c.uuid, Text: c.text})
-		}
-		if c.act {
-			a.punish(t, c.uuid)
-		}
-	}
-}
-
-// punish signals a tenant's processes on a GPU. Which these are, the driver and
-// the kernel say.
-func (a *Agent) punish(t *tenant, uuid string) {
-	signal := unix.SIGSTOP
-	if a.config.Misuse == MisuseKill {
-		signal = unix.SIGKILL
-	}
-	listed, err := a.config.Driver.Processes(a.gpu(uuid).Index)
-	if err != nil {
-		return // the next round asks again
-	}
-	for _, p := range listed {
-		id, err := process.Find(p.PID)
-		if err == nil && a.ownerOf(p.PID) == t.ID {
-			_ = id.Signal(signal) // it may have ended by itself
-		}
 	}
 }

@@ -188,14 +188,7 @@ func printNotes(w *strings.Builder, l listing) {
 		note("! process %d uses %s of GPU %d and %s", o.PID, size(o.Used), index[o.UUID], whose)
 	}
 	for _, t := range l.Tenants {
-		if t.Fault != "" {
-			note("! share %s: %s", t.Name, t.Fault)
-		}
-		for _, s := range t.Shares {
-			if s.Time != nil && s.Time.Fault != "" {
-				note("! share %s on GPU %d: %s", t.Name, s.Index, s.Time.Fault)
-			}
-		}
+		notes = append(notes, faultsOf(t)...)
 	}
 	for _, q := range l.Waiting {
 		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
@@ -210,6 +203,20 @@ func printNotes(w *strings.Builder, l listing) {
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
 	}
+}
+
+// faultsOf are lines about what is wrong with a tenant.
+func faultsOf(t control.Tenant) []string {
+	var faults []string
+	if t.Fault != "" {
+		faults = append(faults, fmt.Sprintf("! share %s: %s", t.Name, t.Fault))
+	}
+	for _, s := range t.Shares {
+		if s.Time != nil && s.Time.Fault != "" {
+			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: %s", t.Name, s.Index, s.Time.Fault))
+		}
+	}
+	return faults
 }
 
 // asked describes a queued request.
