@@ -62,10 +62,16 @@ func (o options) decode(into any) error {
 
 // dialects holds the maker of each dialect by its name.
 var dialects = map[string]func(options) (Dialect, error){
-	"plain":     plain,
-	"nvidia":    nvidia,
-	"hami":      hami,
-	"4paradigm": paradigm,
+	"plain":      plain,
+	"nvidia":     nvidia,
+	"hami":       hami,
+	"4paradigm":  paradigm,
+	"vcuda":      vcuda,
+	"qgpu":       qgpu,
+	"elasticgpu": elasticGPU,
+	"gpushare":   gpushare,
+	"volcano":    volcano,
+	"kai":        newKAI,
 }
 
 // NewTranslator reads a configuration, YAML or JSON. Unknown fields, unknown dialects and two dialects that own one

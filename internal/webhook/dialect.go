@@ -20,7 +20,7 @@ type Names struct {
 	Resources []string
 	// Annotations make a request by themselves; they leave the pod when it is translated.
 	Annotations []string
-	// Schedulers are those that know the dialect; a pod that names one is given to another.
+	// Schedulers are those that know the dialect; a translated pod that names one is given to another.
 	Schedulers []string
 }
 
@@ -33,7 +33,7 @@ type Dialect interface {
 	// Match reports whether the pod asks in this dialect.
 	Match(pod *corev1.Pod) bool
 	// Translate returns what the pod's containers ask, in their order, or an error that wraps ErrRefused.
-	Translate(pod *corev1.Pod, inventory Inventory) ([]Request, error)
+	Translate(pod *corev1.Pod) ([]Request, error)
 }
 
 func (n Names) ownsResource(name string) bool {
@@ -77,7 +77,7 @@ func (d inContainers) Name() string               { return d.name }
 func (d inContainers) Owns() Names                { return d.names }
 func (d inContainers) Match(pod *corev1.Pod) bool { return d.names.askedByPod(pod) }
 
-func (d inContainers) Translate(pod *corev1.Pod, _ Inventory) ([]Request, error) {
+func (d inContainers) Translate(pod *corev1.Pod) ([]Request, error) {
 	var requests []Request
 	for _, place := range places(pod) {
 		container := place.of(pod)
@@ -157,6 +157,15 @@ func (l *limits) count(name string) int {
 		l.refuse("%s: %d GPUs are more than the %d that one container can have", name, n, MaxGPUs)
 	}
 	return int(min(n, MaxGPUs))
+}
+
+// unitsOf returns n units of size bytes each.
+func unitsOf(asked *limits, name string, n, size uint64) Amount {
+	if n > 1<<50/size {
+		asked.refuse("%s: %d is more memory than any GPU has", name, n)
+		return bytesOf(size)
+	}
+	return bytesOf(max(n, 1) * size)
 }
 
 // exactly returns the whole number that a quantity is, or false.

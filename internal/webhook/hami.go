@@ -1,9 +1,6 @@
 package webhook
 
 import (
-	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -96,15 +93,6 @@ func (o hamiOptions) request(asked *limits, exclusive bool) Request {
 	return request
 }
 
-// unitsOf returns n units of size bytes each.
-func unitsOf(asked *limits, name string, n, size uint64) Amount {
-	if n > 1<<50/size {
-		asked.refuse("%s: %d is more memory than any GPU has", name, n)
-		return bytesOf(size)
-	}
-	return bytesOf(max(n, 1) * size)
-}
-
 // behave reads how the share behaves: low priority gives way, and cores are then a cap.
 func (o hamiOptions) behave(asked *limits, request *Request) {
 	priority, given := asked.number(hamiPriority)
@@ -143,44 +131,4 @@ func restrict(pod *corev1.Pod, asked *limits, request *Request) {
 	default:
 		asked.refuse("annotation nvidia.com/numa-bind: %q: use true or false", notes["nvidia.com/numa-bind"])
 	}
-}
-
-const uuidIs = `device.attributes["divvy.dev"].uuid == %s`
-
-// What may stand in an expression: no quotes, no backslashes.
-var (
-	modelPattern = regexp.MustCompile(`^[A-Za-z0-9 ._()/+-]{1,64}$`)
-	uuidPattern  = regexp.MustCompile(`^GPU-[0-9a-fA-F-]{4,36}$`)
-)
-
-const longestList = 16
-
-// restrictTo adds a selector for a list in an annotation: one of its items must fit a GPU, or none where allowed is
-// false.
-func restrictTo(asked *limits, request *Request, notes map[string]string, name, expression string, allowed bool, pattern *regexp.Regexp, normal func(string) string) {
-	list, ok := notes[name]
-	if !ok {
-		return
-	}
-	var terms []string
-	for _, item := range strings.Split(list, ",") {
-		if item = strings.TrimSpace(item); item == "" {
-			continue
-		}
-		if !pattern.MatchString(item) || len(terms) == longestList {
-			asked.refuse("annotation %s: %q: give at most %d names, separated by commas", name, item, longestList)
-			return
-		}
-		terms = append(terms, fmt.Sprintf(expression, `"`+normal(item)+`"`))
-	}
-	if len(terms) == 0 {
-		asked.refuse("annotation %s names nothing", name)
-		return
-	}
-	slices.Sort(terms)
-	selector := strings.Join(slices.Compact(terms), " || ")
-	if !allowed {
-		selector = "!(" + selector + ")"
-	}
-	request.Selectors = append(request.Selectors, selector)
 }

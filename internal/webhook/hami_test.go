@@ -2,16 +2,6 @@ package webhook
 
 import "testing"
 
-func hamiPod(t *testing.T, annotations string, limits string) example {
-	t.Helper()
-	return example{pod: readPod(t, `{metadata: {annotations: {`+annotations+`}}, spec: {containers: [{name: main, resources: {limits: {`+limits+`}}}]}}`)}
-}
-
-func (e example) becomes(name, want string) example {
-	e.name, e.want = name, want
-	return e
-}
-
 func TestHAMi(t *testing.T) {
 	const of16 = `[device.capacity["divvy.dev"].memory.compareTo(quantity("17179869184")) == 0]`
 	checkExamples(t, newTranslator(t, "{hami: {}}"), sixteen, []example{
@@ -23,11 +13,11 @@ func TestHAMi(t *testing.T) {
 		{"use_memory_fraction", limitsOf(t, "nvidia.com/gpu: 2", "nvidia.com/gpumem-percentage: 50", "nvidia.com/gpucores: 30"), "main: 2 share memory=8Gi cores=30 " + of16 + " fixed"},
 		{"use_sharing_card", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem-percentage: 40", "nvidia.com/gpucores: 60"), "main: 1 share memory=6552Mi cores=60 " + of16 + " fixed"},
 		{"mig_example", limitsOf(t, "nvidia.com/mig-3g.20gb: 1"), `container "main": MIG devices are not offered yet: ask for gpu-memory and gpu-cores instead of a MIG profile`},
-		hamiPod(t, `nvidia.com/vgpu-mode: mig`, `nvidia.com/gpu: 2, nvidia.com/gpumem: 8000`).becomes("dynamic_mig_example",
+		annotated(t, `nvidia.com/vgpu-mode: mig`, `nvidia.com/gpu: 2, nvidia.com/gpumem: 8000`).becomes("dynamic_mig_example",
 			`container "main": annotation nvidia.com/vgpu-mode: "mig" is not offered: shares are enforced by Divvy's library`),
-		hamiPod(t, `nvidia.com/use-gputype: "A100,V100"`, `nvidia.com/gpu: 2`).becomes("specify_card_type_to_use",
+		annotated(t, `nvidia.com/use-gputype: "A100,V100"`, `nvidia.com/gpu: 2`).becomes("specify_card_type_to_use",
 			`main: 2 gpu [("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains("a100") || ("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains("v100")]`),
-		hamiPod(t, `hami.io/node-scheduler-policy: spread, hami.io/gpu-scheduler-policy: binpack`, `nvidia.com/gpu: 1`).becomes("specify_scheduling_policy", "main: 1 gpu"),
+		annotated(t, `hami.io/node-scheduler-policy: spread, hami.io/gpu-scheduler-policy: binpack`, `nvidia.com/gpu: 1`).becomes("specify_scheduling_policy", "main: 1 gpu"),
 		// quirks
 		{"memory alone", limitsOf(t, "nvidia.com/gpumem: 3000"), "main: 1 share memory=3000Mi weighted"},
 		{"cores alone take all memory", limitsOf(t, "nvidia.com/gpucores: 30"), "main: 1 share cores=30 fixed"},
@@ -41,13 +31,13 @@ func TestHAMi(t *testing.T) {
 		{"low priority gives way", limitsOf(t, "nvidia.com/gpumem: 3000", "nvidia.com/gpucores: 30", "nvidia.com/priority: 1"), "main: 1 share memory=3000Mi cores=30 fixed offline"},
 		{"high priority", limitsOf(t, "nvidia.com/gpumem: 3000", "nvidia.com/priority: 0"), "main: 1 share memory=3000Mi weighted"},
 		{"no such priority", limitsOf(t, "nvidia.com/gpumem: 3000", "nvidia.com/priority: 2"), `container "main": nvidia.com/priority: 2: 0 is high and 1 is low`},
-		hamiPod(t, `nvidia.com/use-gpuuuid: "GPU-aaaa-1, GPU-bbbb-2", nvidia.com/numa-bind: "true"`, `nvidia.com/gpu: 2, nvidia.com/gpumem: 100`).becomes("uuids",
+		annotated(t, `nvidia.com/use-gpuuuid: "GPU-aaaa-1, GPU-bbbb-2", nvidia.com/numa-bind: "true"`, `nvidia.com/gpu: 2, nvidia.com/gpumem: 100`).becomes("uuids",
 			`main: 2 share memory=100Mi [device.attributes["divvy.dev"].uuid == "GPU-aaaa-1" || device.attributes["divvy.dev"].uuid == "GPU-bbbb-2"] same divvy.dev/numaNode weighted`),
-		hamiPod(t, `nvidia.com/nouse-gpuuuid: GPU-aaaa-1, nvidia.com/nouse-gputype: T4`, `nvidia.com/gpumem: 100`).becomes("exclusions",
+		annotated(t, `nvidia.com/nouse-gpuuuid: GPU-aaaa-1, nvidia.com/nouse-gputype: T4`, `nvidia.com/gpumem: 100`).becomes("exclusions",
 			`main: 1 share memory=100Mi [!(("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains("t4"))] [!(device.attributes["divvy.dev"].uuid == "GPU-aaaa-1")] weighted`),
-		hamiPod(t, `nvidia.com/use-gputype: '") || true || ("'`, `nvidia.com/gpumem: 100`).becomes("an expression in a name",
+		annotated(t, `nvidia.com/use-gputype: '") || true || ("'`, `nvidia.com/gpumem: 100`).becomes("an expression in a name",
 			`container "main": annotation nvidia.com/use-gputype: "\") || true || (\"": give at most 16 names, separated by commas`),
-		hamiPod(t, `hami.io/gpu-scheduler-policy: "mutex,numa"`, `nvidia.com/gpumem: 100`).becomes("mutex",
+		annotated(t, `hami.io/gpu-scheduler-policy: "mutex,numa"`, `nvidia.com/gpumem: 100`).becomes("mutex",
 			`container "main": annotation hami.io/gpu-scheduler-policy: mutex is not offered: ask for a whole GPU`),
 	})
 	checkExamples(t, newTranslator(t, "{hami: {memoryFactor: 10, defaultMemory: 100, corePolicy: burst}}"), sixteen, []example{

@@ -62,11 +62,8 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
 		}
 	}
 	p.addClaims(pod, claims)
-	for _, s := range by {
-		if slices.Contains(s.names.Schedulers, pod.Spec.SchedulerName) && pod.Spec.SchedulerName != t.scheduler {
-			p = append(p, Operation{Op: "replace", Path: "/spec/schedulerName", Value: t.scheduler})
-			break
-		}
+	if t.foreign(pod.Spec.SchedulerName) {
+		p = append(p, Operation{Op: "replace", Path: "/spec/schedulerName", Value: t.scheduler})
 	}
 	for _, s := range by {
 		for _, name := range s.names.Annotations {
@@ -76,6 +73,13 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
 		}
 	}
 	return p
+}
+
+// foreign reports whether a scheduler belongs to a dialect that is turned on: it would look for what was translated.
+func (t *Translator) foreign(scheduler string) bool {
+	return scheduler != t.scheduler && slices.ContainsFunc(t.dialects, func(d Dialect) bool {
+		return slices.Contains(d.Owns().Schedulers, scheduler)
+	})
 }
 
 func (p *Patch) removeOwned(names Names, list corev1.ResourceList, path []string) {

@@ -22,7 +22,7 @@ func (t *Translator) Match(pod *corev1.Pod) bool {
 // Both are empty for a pod that asks in no dialect, a patched one included. An error wraps [ErrRefused] and is one
 // line for whoever wrote the pod. The pod is not changed.
 func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Patch, []resourcev1.ResourceClaimTemplate, error) {
-	spoken, requests, err := t.ask(pod, inventory)
+	spoken, requests, err := t.ask(pod)
 	if err != nil || len(requests) == 0 {
 		return nil, nil, err
 	}
@@ -44,7 +44,7 @@ type spoken struct {
 }
 
 // ask gathers the requests of all dialects in the order of the containers.
-func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Request, error) {
+func (t *Translator) ask(pod *corev1.Pod) ([]spoken, []Request, error) {
 	var all []Request
 	var by []spoken
 	language := make(map[Place]string)
@@ -52,7 +52,7 @@ func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Requ
 		if !dialect.Match(pod) {
 			continue
 		}
-		requests, err := dialect.Translate(pod, inventory)
+		requests, err := dialect.Translate(pod)
 		if err != nil {
 			return nil, nil, err
 		}

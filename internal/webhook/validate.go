@@ -103,7 +103,7 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 	}
 }
 
-// request checks the sizes of a request for one of our classes.
+// request checks a request for one of our classes.
 func (v *validation) request(a ask) {
 	switch a.class {
 	case ClassMIG:
@@ -121,9 +121,13 @@ func (v *validation) request(a ask) {
 	if _, err := coresOf(a.capacity); err != nil {
 		v.fault("request %s: %w", a.name, err)
 	}
-	if a.capacity == nil {
-		return
+	if a.capacity != nil {
+		v.amounts(a)
 	}
+}
+
+// amounts checks what a share takes, but for its cores.
+func (v *validation) amounts(a ask) {
 	for _, name := range sortedKeys(a.capacity.Requests) {
 		quantity := a.capacity.Requests[name]
 		switch name {

@@ -1,0 +1,41 @@
+package webhook
+
+import "testing"
+
+func gpusharePod(t *testing.T, label, env, limits string) example {
+	t.Helper()
+	return example{pod: readPod(t, `{metadata: {labels: {`+label+`}}, spec: {containers: [{name: main, env: [`+env+`], resources: {limits: {`+limits+`}}}]}}`)}
+}
+
+func TestGPUShare(t *testing.T) {
+	checkExamples(t, newTranslator(t, "{gpushare: {}}"), sixteen, []example{
+		// userguide of gpushare-scheduler-extender, Alibaba Cloud's documents
+		{"binpack-1", limitsOf(t, "aliyun.com/gpu-mem: 3"), "main: 1 share memory=3Gi weighted"},
+		gpusharePod(t, `aliyun.com/gpu-count: "2"`, "", "aliyun.com/gpu-mem: 8").becomes("8 GiB of two cards", "main: 2 share memory=4Gi weighted"),
+		{"time and memory", limitsOf(t, "aliyun.com/gpu-core.percentage: 30", "aliyun.com/gpu-mem: 2"), "main: 1 share memory=2Gi cores=30 fixed"},
+		// quirks
+		gpusharePod(t, `aliyun.com/gpu-count: "3"`, "", "aliyun.com/gpu-mem: 8").becomes("not divisible", `container "main": aliyun.com/gpu-mem: 8 is not divisible by the 3 GPUs of the label aliyun.com/gpu-count`),
+		gpusharePod(t, `aliyun.com/gpu-count: "0"`, "", "aliyun.com/gpu-mem: 8").becomes("no cards", `container "main": label aliyun.com/gpu-count: "0": give 1 to 32`),
+		gpusharePod(t, `aliyun.com/gpu-count: "2"`, "", "aliyun.com/gpu-mem: 8, aliyun.com/gpu-core.percentage: 10").becomes("time of two cards", `container "main": aliyun.com/gpu-core.percentage and several GPUs exclude each other`),
+		{"steps of 5", limitsOf(t, "aliyun.com/gpu-core.percentage: 12", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-core.percentage: 12: give a multiple of 5`},
+		{"time alone", limitsOf(t, "aliyun.com/gpu-core.percentage: 30"), `container "main": aliyun.com/gpu-mem is missing`},
+		{"the label as a limit", limitsOf(t, "aliyun.com/gpu-count: 2", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-count is a label of the pod, not a limit`},
+		{"a fraction", limitsOf(t, "aliyun.com/gpu-mem: 5.5"), `container "main": aliyun.com/gpu-mem: 5500m is not a whole number that any GPU could have`},
+	})
+	checkExamples(t, newTranslator(t, "{gpushare: {memoryUnit: MiB}}"), sixteen, []example{
+		{"MiB by configuration", limitsOf(t, "aliyun.com/gpu-mem: 3000"), "main: 1 share memory=3000Mi weighted"},
+	})
+}
+
+func TestCGPUWeights(t *testing.T) {
+	weight := func(value string) string { return `{name: ALIYUN_COM_GPU_SCHD_WEIGHT, value: "` + value + `"}` }
+	checkExamples(t, newTranslator(t, "{gpushare: {}}"), sixteen, []example{
+		gpusharePod(t, "", weight("3"), "aliyun.com/gpu-mem: 3").becomes("three", "main: 1 share memory=3Gi weighted weight 3"),
+		gpusharePod(t, "", weight("1"), "aliyun.com/gpu-mem: 3").becomes("one", "main: 1 share memory=3Gi weighted"),
+		gpusharePod(t, "", weight("2")+", "+weight("4"), "aliyun.com/gpu-mem: 3").becomes("the last counts", "main: 1 share memory=3Gi weighted weight 4"),
+		gpusharePod(t, "", weight("0"), "aliyun.com/gpu-mem: 3").becomes("zero", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT: "0": write 1 to 1000`),
+		gpusharePod(t, "", weight("1e3"), "aliyun.com/gpu-mem: 3").becomes("no number", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT: "1e3": write 1 to 1000`),
+		gpusharePod(t, "", "{name: ALIYUN_COM_GPU_SCHD_WEIGHT, valueFrom: {fieldRef: {fieldPath: metadata.name}}}", "aliyun.com/gpu-mem: 3").becomes("from elsewhere", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT: "": write 1 to 1000`),
+		gpusharePod(t, "", weight("2"), "aliyun.com/gpu-mem: 3, aliyun.com/gpu-core.percentage: 10").becomes("two policies", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT and aliyun.com/gpu-core.percentage are two policies: use one`),
+	})
+}

@@ -1,0 +1,117 @@
+package webhook
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	kaiFraction  = "gpu-fraction"
+	kaiMemory    = "gpu-memory"
+	kaiDevices   = "gpu-fraction-num-devices"
+	kaiContainer = "gpu-fraction-container-name"
+)
+
+// kai is the form of the KAI scheduler: annotations of the pod that ask a part of a GPU's memory, or MiB of it, for one
+// container. GPU time is not part of it.
+type kai struct{}
+
+func newKAI(given options) (Dialect, error) {
+	return kai{}, given.decode(&struct{}{})
+}
+
+// Name implements [Dialect].
+func (kai) Name() string { return "kai" }
+
+// Owns implements [Dialect].
+func (kai) Owns() Names {
+	return Names{
+		Annotations: []string{kaiFraction, kaiMemory, kaiDevices, kaiContainer},
+		Schedulers:  []string{"kai-scheduler"},
+	}
+}
+
+// Match implements [Dialect].
+func (k kai) Match(pod *corev1.Pod) bool {
+	return k.Owns().askedByPod(pod)
+}
+
+// Translate implements [Dialect].
+func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
+	notes := pod.Annotations
+	fraction, hasFraction := notes[kaiFraction]
+	memory, hasMemory := notes[kaiMemory]
+	switch {
+	case hasFraction == hasMemory:
+		return nil, refuse("annotations %s and %s: give one of them", kaiFraction, kaiMemory)
+	case notes["mps"] == "true":
+		return nil, refuse("annotation mps is not offered: shares are enforced by Divvy's library")
+	}
+	for _, place := range places(pod) {
+		if (Names{Resources: []string{"nvidia.com/*"}}).askedBy(place.of(pod)) {
+			return nil, refuse("container %q asks for GPUs by a limit, and the pod's annotations ask for a part of one: use one", place.of(pod).Name)
+		}
+	}
+	request := Request{Count: 1}
+	var err error
+	if hasFraction {
+		request.Memory, err = kaiPart(fraction)
+	} else {
+		request.Memory, err = kaiAmount(memory)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if text, ok := notes[kaiDevices]; ok {
+		n, err := strconv.ParseUint(text, 10, 8)
+		if err != nil || n < 1 || n > MaxGPUs {
+			return nil, refuse("annotation %s: %q: give 1 to %d", kaiDevices, text, MaxGPUs)
+		}
+		request.Count = int(n)
+	}
+	request.Place, err = kaiPlace(pod)
+	return []Request{request}, err
+}
+
+// kaiPlace is the container that the annotation names, or the first.
+func kaiPlace(pod *corev1.Pod) (Place, error) {
+	name, ok := pod.Annotations[kaiContainer]
+	if !ok && len(pod.Spec.Containers) > 0 {
+		return Place{}, nil
+	}
+	all := places(pod)
+	i := slices.IndexFunc(all, func(p Place) bool { return p.of(pod).Name == name })
+	if i < 0 {
+		return Place{}, refuse("annotation %s: no container is named %q", kaiContainer, name)
+	}
+	return all[i], nil
+}
+
+func kaiAmount(text string) (Amount, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n == 0 {
+		return Amount{}, refuse("annotation %s: %q: give a whole number of MiB", kaiMemory, text)
+	}
+	return bytesOf(n * mebibyte), nil
+}
+
+// kaiDigits is how many digits of a fraction are read: a millionth of any GPU is less than a block.
+const kaiDigits = 6
+
+// kaiPart reads a decimal fraction between 0 and 1 exactly; what goes beyond its digits is dropped.
+func kaiPart(text string) (Amount, error) {
+	bad := refuse("annotation %s: %q: give a decimal fraction between 0 and 1, such as 0.5", kaiFraction, text)
+	whole, digits, _ := strings.Cut(text, ".")
+	if strings.Trim(whole, "0") != "" || digits == "" || len(text) > 32 || strings.Trim(digits, "0123456789") != "" {
+		return Amount{}, bad
+	}
+	digits = (digits + strings.Repeat("0", kaiDigits))[:kaiDigits]
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n == 0 {
+		return Amount{}, bad
+	}
+	return partOf(n, 1_000_000), nil
+}

@@ -1,0 +1,47 @@
+package webhook
+
+import "testing"
+
+func TestKAI(t *testing.T) {
+	const of16 = `[device.capacity["divvy.dev"].memory.compareTo(quantity("17179869184")) == 0]`
+	pod := func(annotations, spec string) example {
+		return example{pod: readPod(t, `{metadata: {annotations: {`+annotations+`}}, spec: {schedulerName: kai-scheduler, `+spec+`}}`)}
+	}
+	one := `containers: [{name: gpu-workload}]`
+	checkExamples(t, newTranslator(t, "{kai: {}, nvidia: {}}"), sixteen, []example{
+		// docs/gpu-sharing of KAI-Scheduler
+		pod(`gpu-fraction: "0.5"`, one).becomes("gpu-sharing", "gpu-workload: 1 share memory=8Gi "+of16+" weighted"),
+		pod(`gpu-memory: "2000"`, one).becomes("gpu-memory", "gpu-workload: 1 share memory=2000Mi weighted"),
+		pod(`gpu-fraction: "0.5", gpu-fraction-container-name: gpu-workload`, `containers: [{name: sidecar}, {name: gpu-workload}, {name: another-sidecar}]`).becomes("non-default container", "gpu-workload: 1 share memory=8Gi "+of16+" weighted"),
+		pod(`gpu-fraction: "0.5", gpu-fraction-container-name: gpu-init`, `initContainers: [{name: gpu-init}], containers: [{name: main-app}]`).becomes("init container", "gpu-init: 1 share memory=8Gi "+of16+" weighted"),
+		// its validator, and quirks
+		pod(`gpu-fraction: "0.5", gpu-fraction-num-devices: "2"`, one).becomes("half of each of two", "gpu-workload: 2 share memory=8Gi "+of16+" weighted"),
+		pod(`gpu-memory: "2000", gpu-fraction-num-devices: "2"`, one).becomes("MiB of each of two", "gpu-workload: 2 share memory=2000Mi weighted"),
+		pod(`gpu-fraction: "0.333"`, one).becomes("a third, rounded down", "gpu-workload: 1 share memory=5454Mi "+of16+" weighted"),
+		pod(`gpu-fraction: "0.0001"`, one).becomes("next to nothing", `container "gpu-workload" asks for a part of a GPU's memory that is less than 2 MiB of any GPU in the cluster`),
+		pod(`gpu-fraction: "1.0"`, one).becomes("all", `annotation gpu-fraction: "1.0": give a decimal fraction between 0 and 1, such as 0.5`),
+		pod(`gpu-fraction: NaN`, one).becomes("no number", `annotation gpu-fraction: "NaN": give a decimal fraction between 0 and 1, such as 0.5`),
+		pod(`gpu-fraction: "-0.5"`, one).becomes("negative", `annotation gpu-fraction: "-0.5": give a decimal fraction between 0 and 1, such as 0.5`),
+		pod(`gpu-fraction: "0.5", gpu-memory: "2000"`, one).becomes("both", `annotations gpu-fraction and gpu-memory: give one of them`),
+		pod(`gpu-fraction-num-devices: "2"`, one).becomes("devices alone", `annotations gpu-fraction and gpu-memory: give one of them`),
+		pod(`gpu-memory: "2Gi"`, one).becomes("bytes", `annotation gpu-memory: "2Gi": give a whole number of MiB`),
+		pod(`gpu-fraction: "0.5", gpu-fraction-num-devices: "1.2"`, one).becomes("a part of a device", `annotation gpu-fraction-num-devices: "1.2": give 1 to 32`),
+		pod(`gpu-fraction: "0.5", gpu-fraction-container-name: other`, one).becomes("no such container", `annotation gpu-fraction-container-name: no container is named "other"`),
+		pod(`gpu-fraction: "0.5", mps: "true"`, one).becomes("MPS", `annotation mps is not offered: shares are enforced by Divvy's library`),
+		pod(`gpu-fraction: "0.5"`, `containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]`).becomes("a limit too", `container "main" asks for GPUs by a limit, and the pod's annotations ask for a part of one: use one`),
+		pod(``, `containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]`).becomes("a whole GPU is NVIDIA's form", "main: 1 gpu"),
+		pod(`gpu-fraction: "0.5"`, `containers: []`).becomes("no container", `annotation gpu-fraction-container-name: no container is named ""`),
+	})
+}
+
+func TestKAILeavesNothingBehind(t *testing.T) {
+	pod := readPod(t, `{metadata: {annotations: {gpu-fraction: "0.5", keep: me}}, spec: {schedulerName: kai-scheduler, containers: [{name: main}]}}`)
+	patch, _, err := newTranslator(t, "{kai: {}}").Translate(pod, sixteen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched := apply(t, pod, patch)
+	if len(patched.Annotations) != 1 || patched.Annotations["keep"] != "me" || patched.Spec.SchedulerName != "default-scheduler" {
+		t.Errorf("annotations %v, scheduler %s", patched.Annotations, patched.Spec.SchedulerName)
+	}
+}

@@ -1,0 +1,48 @@
+package webhook
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const uuidIs = `device.attributes["divvy.dev"].uuid == %s`
+
+// What may stand in an expression: no quotes, no backslashes.
+var (
+	modelPattern = regexp.MustCompile(`^[A-Za-z0-9 ._()/+-]{1,64}$`)
+	uuidPattern  = regexp.MustCompile(`^GPU-[0-9a-fA-F-]{4,36}$`)
+)
+
+const longestList = 16
+
+// restrictTo adds a selector for a list in an annotation: one of its items must fit a GPU, or none where allowed is
+// false.
+func restrictTo(asked *limits, request *Request, notes map[string]string, name, expression string, allowed bool, pattern *regexp.Regexp, normal func(string) string) {
+	list, ok := notes[name]
+	if !ok {
+		return
+	}
+	var terms []string
+	for _, item := range strings.Split(list, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		if !pattern.MatchString(item) || len(terms) == longestList {
+			asked.refuse("annotation %s: %q: give at most %d names, separated by commas", name, item, longestList)
+			return
+		}
+		terms = append(terms, fmt.Sprintf(expression, `"`+normal(item)+`"`))
+	}
+	if len(terms) == 0 {
+		asked.refuse("annotation %s names nothing", name)
+		return
+	}
+	slices.Sort(terms)
+	selector := strings.Join(slices.Compact(terms), " || ")
+	if !allowed {
+		selector = "!(" + selector + ")"
+	}
+	request.Selectors = append(request.Selectors, selector)
+}
