@@ -43,6 +43,10 @@ const (
 	// lagMost is how far the replay may stay behind the present for the sake of work that is not told yet. Work that
 	// takes longer is counted as running as far as the replay has come.
 	lagMost = 500 * ms
+	// lagRunning is how far it stays behind for work that is expected to go on: long enough to wait for a launch of 50 ms
+	// beside one neighbour, whose end is then exact, and short enough that corrections come in pieces which fit in a
+	// bucket.
+	lagRunning = 150 * ms
 	// lagLeast is what a process may delay the replay that lately made it wait for nothing.
 	lagLeast = 10 * ms
 	// openSlack is how late work may be told after it was expected to end: a process that has lost its processor
@@ -156,9 +160,11 @@ func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
 	return r.usage
 }
 
-// horizon is up to where all is told that will be.
+// horizon is up to where all is told that will be. A process with open work is waited for, but not while that work is
+// expected to go on beside all that others have open: then only its end is not known, and it is counted as running
+// up to lagRunning before now.
 func (r *Replay) horizon(now uint64) uint64 {
-	open := uint64(1)
+	open := uint64(0)
 	for _, p := range r.processes {
 		if p.openSince != 0 {
 			open++
@@ -169,16 +175,25 @@ func (r *Replay) horizon(now uint64) uint64 {
 		if _, assumed := r.phantoms[p.share]; assumed || p.openSince == 0 || p.openSince >= now {
 			continue
 		}
-		expected := min(max(p.openUntil, p.openSince)-p.openSince, lagMost)
-		if waits := now - p.openSince; waits <= min(p.patience, openSlack+open*expected) {
+		waits := now - p.openSince
+		expected := open * min(max(p.openUntil, p.openSince)-p.openSince, lagMost)
+		lag := min(p.patience, lagRunning)
+		switch {
+		case waits <= lag:
 			horizon = min(horizon, p.openSince)
 			continue
+		case waits < expected:
+			// It runs.
+		case waits <= min(p.patience, expected+openSlack):
+			horizon = min(horizon, max(p.openSince, r.clock))
+			continue
+		default:
+			// It is not waited for any longer, and less the next time.
+			p.patience = max(p.patience/2, lagLeast)
+			lag = p.patience
 		}
-		// It is not waited for any longer, and less the next time. As long as it is expected to run it is counted as
-		// running.
-		p.patience = max(p.patience/2, lagLeast)
-		horizon = min(horizon, now-min(now, p.patience))
-		if runs := now-p.openSince <= openSlack+open*expected; runs && !p.inside && len(p.pending) == 0 {
+		horizon = min(horizon, now-min(now, lag))
+		if runs := waits <= expected+openSlack; runs && !p.inside && len(p.pending) == 0 {
 			r.enterOpen(p)
 		} else if !runs {
 			r.closeOpen(p)
