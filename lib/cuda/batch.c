@@ -9,8 +9,9 @@
 #define BATCH_NS 1000000u   /* of estimate, after which a batch ends */
 #define BATCH_LAUNCHES 256u /* and so many launches */
 #define QUEUE_NS 150000u    /* of work ahead, from which a stream is taken not to run dry soon */
-#define ALONE_NS 300000u    /* of work for each launch that is measured alone */
-#define ALONE_MOST 16u      /* of launches, one is measured alone at least */
+#define ALONE_NS                                                                                   \
+    1600000u            /* of work for each launch that is measured alone: its events cost 10 us */
+#define ALONE_MOST 100u /* of launches, one is measured alone at least */
 
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -179,6 +180,7 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
         memset(batch, 0, sizeof *batch);
         batch->begin = begin;
         batch->begin_after = after;
+        batch->launch_after = begin != NULL ? now_ns() : 0;
         batch->alone = alone;
         batch->number = ++flight->batches;
         batch->neighbours =
@@ -241,6 +243,9 @@ void flight_given(struct flight *flight, struct launch *launch, CUresult result)
         close_open(flight);
         if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 1) {
             flight_read(flight, 0); /* the one before; this one has hardly begun */
+            if (gpu_is_behind(flight->gpu)) {
+                flights_read(flight->stamps);
+            }
         }
     }
 }

@@ -66,18 +66,18 @@ void cost_relearn(uint64_t key) {
     }
 }
 
-void cost_learn(struct cost *cost, uint64_t ns, bool neighbours) {
+bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful) {
     uint32_t samples = cost_samples(cost);
     uint64_t old = cost_ns(cost);
-    if (samples == 0) {
-        set(cost, ns, 1);
-        return;
+    if (samples == 0 || (doubtful && samples < COST_LEARNED && ns < old / 4)) {
+        set(cost, ns, samples + 1); /* all before it were in doubt */
+        return true;
     }
     uint16_t high = __atomic_load_n(&cost->high, __ATOMIC_RELAXED);
-    if (neighbours && ns > 3 * old + SLICE_NS / 2) {
+    if (doubtful && ns > 3 * old + SLICE_NS / 4) {
         __atomic_store_n(&cost->high, (uint16_t)(high + 1), __ATOMIC_RELAXED);
         if (high + 1 < HIGH_TIMES) {
-            return;
+            return false;
         }
     } else if (high > 0) {
         __atomic_store_n(&cost->high, 0, __ATOMIC_RELAXED);
@@ -88,6 +88,7 @@ void cost_learn(struct cost *cost, uint64_t ns, bool neighbours) {
     __atomic_store_n(&cost->ns, now > 0 ? now : 1, __ATOMIC_RELAXED);
     __atomic_store_n(&cost->samples, samples < UINT32_MAX ? samples + 1 : samples,
                      __ATOMIC_RELAXED);
+    return true;
 }
 
 void costs_forked(void) {

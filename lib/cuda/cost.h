@@ -21,7 +21,7 @@
 struct cost {
     uint64_t key; /* 0: free */
     uint32_t samples;
-    uint16_t high;  /* samples in a row that looked like a neighbour's slice */
+    uint16_t high;  /* samples in a row that were in doubt */
     uint16_t tries; /* launches measured alone before there was a sample */
     uint64_t ns;    /* the estimate, 1 at least */
 };
@@ -33,9 +33,10 @@ DV_HIDDEN struct cost *cost_find(uint64_t key, uint64_t prior);
 /* What is behind the key has changed: the estimate stands as a prior. */
 DV_HIDDEN void cost_relearn(uint64_t key);
 
-/* Learns that one launch took ns. With neighbours on the GPU, a sample far above the estimate is
- * taken for their slices until it has come several times in a row. */
-DV_HIDDEN void cost_learn(struct cost *cost, uint64_t ns, bool neighbours);
+/* Learns that one launch took ns. A sample is in doubt where it may contain more than the launch,
+ * as neighbours' slices or a pause of the calling thread: one far above the estimate is then passed
+ * over until such have come several times in a row. Returns whether it counted. */
+DV_HIDDEN bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful);
 
 /* For the child of a fork. */
 DV_HIDDEN void costs_forked(void);

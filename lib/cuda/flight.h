@@ -34,6 +34,7 @@ struct batch {
     CUevent begin; /* NULL: begins where the one before it ended */
     CUevent end;
     uint64_t begin_after, end_after; /* when the calls that recorded them began */
+    uint64_t launch_after;           /* when the call that gave the first launch did; 0: adjoins */
     uint64_t given;                  /* the flight's, at the end */
     uint64_t ns, charged;            /* estimated, and after the stretch */
     uint32_t launches;

@@ -9,6 +9,11 @@
 #define SHORTEST_NS 20000u /* of a nap */
 #define AWAIT_NS 100000u   /* between looks for the first sample of a kernel */
 
+/* Work that does not move for so long waits for something that may come after this launch, such as
+ * a write by the host: its depth is then of no account for a while. */
+#define STUCK_NS 1000000000u
+#define STUCK_FOR_NS 10000000000u
+
 #define BEAT_NEAR_NS 100000u  /* a pulse that ends so soon after the work is raised */
 #define BEAT_GRACE_NS 600000u /* by so much beyond the work */
 #define REST_NS 200000u       /* the next launch often follows the end of the last */
@@ -30,9 +35,13 @@ void gate_charge(struct flight *flight, uint64_t ns, uint64_t now) {
     }
 }
 
-/* What is on the GPU beyond what may be there, after a look at what is done. */
-static uint64_t too_deep(struct flight *flight, uint64_t now) {
+/* What is on the GPU beyond what may be there, after a look at what is done; the launch has waited
+ * since `began`. */
+static uint64_t too_deep(struct flight *flight, uint64_t began, uint64_t now) {
     struct gpu *gpu = flight->gpu;
+    if (now < __atomic_load_n(&gpu->stuck_until, __ATOMIC_RELAXED)) {
+        return 0;
+    }
     uint64_t depth = dv_time_depth(gpu->share, gpu->number);
     uint64_t work = flights_unfinished(gpu, now);
     if (work > depth) {
@@ -40,7 +49,14 @@ static uint64_t too_deep(struct flight *flight, uint64_t now) {
         flights_read(flight->stamps);
         work = flights_unfinished(gpu, now);
     }
-    return work > depth ? work - depth : 0;
+    if (work <= depth) {
+        return 0;
+    }
+    if (now - began > STUCK_NS) {
+        __atomic_store_n(&gpu->stuck_until, now + STUCK_FOR_NS, __ATOMIC_RELAXED);
+        return 0;
+    }
+    return work - depth;
 }
 
 /* Launches of an unknown kernel could pile up seconds of work at the price of nothing: some go
@@ -54,8 +70,9 @@ static bool is_awaited(const struct launch *launch) {
     return cost_awaited(launch->cost) && __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0;
 }
 
-/* For how long the launch has to wait at least; 0: it may go. */
-static uint64_t must_wait(const struct launch *launch, uint64_t now) {
+/* For how long the launch, which has waited since `began`, has to wait at least; 0: it may go. */
+static uint64_t must_wait(const struct launch *launch, uint64_t began) {
+    uint64_t now = launch->now;
     struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
@@ -66,7 +83,7 @@ static uint64_t must_wait(const struct launch *launch, uint64_t now) {
         if (dv_time_job_balance(gpu->share, gpu->number, now) < 0) {
             return clip(dv_time_job_deficit_ns(gpu->share, gpu->number, now), SHORTEST_NS, NAP_NS);
         }
-        uint64_t beyond = too_deep(flight, now);
+        uint64_t beyond = too_deep(flight, began, now);
         if (beyond > 0) {
             return clip(beyond, SHORTEST_NS, NAP_NS);
         }
@@ -91,14 +108,14 @@ static void wait(struct launch *launch, uint64_t first) {
         if (launch->now - began >= DV_TIME_WAIT_NS) {
             dv_time_overdrawn(gpu->share, gpu->number);
             if (cost_awaited(launch->cost)) {
-                cost_learn(launch->cost, DV_TIME_WAIT_NS / COST_TRIES, false);
+                cost_learn(launch->cost, launch->ns, false);
             }
             break;
         }
         dv_time_nap(nap);
         flights_read(flight->stamps);
         launch->now = now_ns();
-        nap = must_wait(launch, launch->now);
+        nap = must_wait(launch, began);
     }
     dv_time_waited(gpu->share, gpu->number, launch->now - began);
 }

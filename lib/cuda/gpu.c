@@ -4,6 +4,8 @@
 
 #include "cuda/tenant.h"
 
+#define BEHIND 4u /* pieces that wait for one */
+
 static struct gpu gpus[DV_DEVICES_MAX];
 
 struct gpu *gpu_at(unsigned number) {
@@ -111,6 +113,13 @@ void gpu_tell(struct gpu *gpu, uint64_t horizon, bool open, uint64_t until) {
         dv_time_open(gpu->share, gpu->number, since, until > since ? until : since);
     }
     lock_give(&gpu->lock);
+}
+
+bool gpu_is_behind(struct gpu *gpu) {
+    lock_take(&gpu->lock);
+    bool behind = gpu->piece_count >= BEHIND;
+    lock_give(&gpu->lock);
+    return behind;
 }
 
 void gpu_unmeasured(struct gpu *gpu, uint64_t ns) {

@@ -32,7 +32,9 @@ struct gpu {
     uint64_t told;       /* end of what was published last */
     uint64_t inside;     /* charged for pieces that lay in what was published already */
     uint64_t open_since; /* what the arbiter knows, 0: nothing */
-    uint64_t pulse;      /* until when neighbours know of work; read without the lock */
+    /* Read and written without the lock. */
+    uint64_t pulse;       /* until when neighbours know of work */
+    uint64_t stuck_until; /* until then the depth of the budget does not count */
 };
 
 /* A GPU of the share, by its number; NULL if there is no such. */
@@ -44,6 +46,9 @@ DV_HIDDEN void gpu_add(struct gpu *gpu, struct piece piece);
 /* Publishes what lies before the horizon (UINT64_MAX: all), and that work is open from there, where
  * `open`, until about `until`. */
 DV_HIDDEN void gpu_tell(struct gpu *gpu, uint64_t horizon, bool open, uint64_t until);
+
+/* Whether pieces have been waiting for an older one, which then is to be looked for. */
+DV_HIDDEN bool gpu_is_behind(struct gpu *gpu);
 
 /* Charged for launches that nobody measures. */
 DV_HIDDEN void gpu_unmeasured(struct gpu *gpu, uint64_t ns);

@@ -5,21 +5,31 @@
 
 #include "cuda/now.h"
 
+#define PLAIN_NS 100000u /* of charge without measurement that may stay untold for a while */
+
 static void put(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* Spreads the time of a batch over its launches: what was estimated without knowing anything takes
- * what the others leave. */
-static bool learn(const struct batch *batch, uint64_t took) {
-    uint64_t known = 0, fresh = 0;
+static uint64_t fresh_part(const struct batch *batch) {
+    uint64_t fresh = 0;
     for (unsigned i = 0; i < FLIGHT_PARTS; i++) {
-        if (batch->parts[i].fresh) {
-            fresh += batch->parts[i].ns;
-        }
+        fresh += batch->parts[i].fresh ? batch->parts[i].ns : 0;
     }
-    known = batch->ns > fresh ? batch->ns - fresh : 0;
+    return fresh;
+}
+
+/* A pause of the thread between the two calls, or in one, looks like work of the GPU. */
+static bool may_contain_pause(const struct batch *batch) {
+    return batch->alone && batch->begin != NULL;
+}
+
+/* Spreads the time of a batch over its launches: what was estimated without knowing anything, of
+ * which there is `fresh`, takes what the others leave. Returns whether the time was believed. */
+static bool learn(const struct batch *batch, uint64_t fresh, uint64_t took) {
+    uint64_t known = batch->ns > fresh ? batch->ns - fresh : 0;
     uint64_t left = took > known ? took - known : took / 4;
+    bool doubtful = batch->neighbours || may_contain_pause(batch), believed = true;
     for (unsigned i = 0; i < FLIGHT_PARTS; i++) {
         const struct part *part = &batch->parts[i];
         if (part->cost == NULL || part->count == 0 || (fresh > 0 && !part->fresh)) {
@@ -27,9 +37,9 @@ static bool learn(const struct batch *batch, uint64_t took) {
         }
         double of = fresh > 0 ? (double)left / (double)fresh : (double)took / (double)batch->ns;
         double each = (double)part->ns * of / part->count;
-        cost_learn(part->cost, (uint64_t)each, batch->neighbours);
+        believed = cost_learn(part->cost, (uint64_t)each, doubtful) && believed;
     }
-    return fresh > 0;
+    return believed || !may_contain_pause(batch);
 }
 
 /* A price that was a guess is replaced by the true one. */
@@ -47,22 +57,40 @@ struct result {
     int64_t begin, end; /* in the context's clock */
 };
 
+/* In an idle stream the event is stamped at once, and the GPU waits for the launch that follows: so
+ * much of the batch's time is nobody's. */
+static int64_t gap_before(const struct stamps *stamps, const struct batch *batch, int64_t begin) {
+    uint64_t stamped = stamps_earliest(stamps, begin);
+    uint64_t most = batch->launch_after - batch->begin_after;
+    if (batch->launch_after <= stamped) {
+        return 0;
+    }
+    uint64_t gap = batch->launch_after - stamped;
+    return (int64_t)(gap < most ? gap : most);
+}
+
 /* The reader's. */
 static struct result result_of(struct flight *flight, const struct batch *batch, uint64_t seen) {
     struct result result = {.known = false};
     struct stamps *stamps = flight->stamps;
     bool begun = flight->ended_known;
+    int64_t stamped = 0;
     result.begin = flight->ended_at;
     if (batch->begin != NULL) {
-        begun = stamps_read(stamps, batch->begin, batch->begin_after, seen, &result.begin);
+        begun = stamps_read(stamps, batch->begin, batch->begin_after, seen, &stamped);
+        result.begin = stamped;
     }
     bool ended = stamps_read(stamps, batch->end, batch->end_after, seen, &result.end);
+    if (begun && ended && batch->begin != NULL) {
+        int64_t begin = result.begin + gap_before(stamps, batch, result.begin);
+        result.begin = begin < result.end ? begin : result.end;
+    }
     result.known = begun && ended && result.end >= result.begin;
     flight->ended_known = ended;
     flight->ended_at = result.end;
     if (batch->begin != NULL) {
         if (begun) {
-            stamps_done(stamps, batch->begin, result.begin);
+            stamps_done(stamps, batch->begin, stamped);
         } else {
             stamps_give(stamps, batch->begin);
         }
@@ -122,15 +150,18 @@ static bool read_one(struct flight *flight, uint64_t finished) {
     }
     struct batch copy = *batch;
     struct result result = result_of(flight, &copy, now_ns());
-    pop(flight, &copy, &result);
-    if (result.known) {
-        uint64_t took = (uint64_t)(result.end - result.begin);
-        if (copy.ns > 0 && learn(&copy, took)) {
+    if (result.known && copy.ns > 0) {
+        uint64_t took = (uint64_t)(result.end - result.begin), fresh = fresh_part(&copy);
+        result.known = learn(&copy, fresh, took);
+        if (fresh > 0) {
             settle_price(flight, &copy, took);
         }
+    }
+    pop(flight, &copy, &result);
+    if (result.known) {
         struct piece piece = {.begin = stamps_monotonic(flight->stamps, result.begin),
                               .charged = copy.charged};
-        piece.end = piece.begin + took;
+        piece.end = piece.begin + (uint64_t)(result.end - result.begin);
         gpu_add(flight->gpu, piece);
     }
     return true;
@@ -144,7 +175,7 @@ static void tell_plain(struct flight *flight) {
     gpu_unmeasured(flight->gpu, plain);
 }
 
-void flight_read(struct flight *flight, uint64_t finished) {
+static bool read_all(struct flight *flight, uint64_t finished) {
     struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_RELAXED);
     bool any = false;
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && stamps_begin(stamps)) {
@@ -155,10 +186,14 @@ void flight_read(struct flight *flight, uint64_t finished) {
         capture_restore(mode);
         stamps_end(stamps);
     }
-    if (any || __atomic_load_n(&flight->plain, __ATOMIC_RELAXED) > 0) {
+    if (any || __atomic_load_n(&flight->plain, __ATOMIC_RELAXED) > PLAIN_NS) {
         tell_plain(flight);
     }
-    if (any) {
+    return any;
+}
+
+void flight_read(struct flight *flight, uint64_t finished) {
+    if (read_all(flight, finished)) {
         flights_tell(flight->gpu);
     }
 }
@@ -174,6 +209,9 @@ void flight_finish(struct flight *flight, uint64_t finished) {
     }
     lock_give(&flight->lock);
     flight_read(flight, finished);
+    if (gpu_is_behind(flight->gpu)) {
+        flights_read(flight->stamps);
+    }
     gate_rest(flight->gpu);
 }
 

@@ -27,7 +27,7 @@ CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after) {
     }
     *after = now_ns();
     if (DV_CALL(cuEventRecord, event, stream) != CUDA_SUCCESS) {
-        stamps_give(stamps, event);
+        DV_CALL(cuEventDestroy_v2, event); /* it may be of another context */
         return NULL;
     }
     return event;
@@ -91,6 +91,10 @@ bool stamps_read(struct stamps *stamps, CUevent event, uint64_t after, uint64_t 
         bound(stamps, (int64_t)after - *at, (int64_t)seen - *at);
     }
     return true;
+}
+
+uint64_t stamps_earliest(const struct stamps *stamps, int64_t at) {
+    return (uint64_t)(at + stamps->low);
 }
 
 /* Records into an idle stream are stamped soon, so that the lower bound is the better one. */

@@ -49,7 +49,8 @@ DV_HIDDEN void stamps_end(struct stamps *stamps);
 DV_HIDDEN bool stamps_read(struct stamps *stamps, CUevent event, uint64_t after, uint64_t seen,
                            int64_t *at);
 
-/* The same moment in ns of CLOCK_MONOTONIC. */
+/* The same moment in ns of CLOCK_MONOTONIC; the first is the earliest that it can have been. */
+DV_HIDDEN uint64_t stamps_earliest(const struct stamps *stamps, int64_t at);
 DV_HIDDEN uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at);
 
 /* For the reader: gives the event back, or takes it as the next origin. `at` is its moment. */
