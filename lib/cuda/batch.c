@@ -76,7 +76,7 @@ static enum way choose(struct flight *flight, const struct launch *launch) {
     if (flight->is_open) {
         return JOIN;
     }
-    if (fresh || flight->expected > launch->now + QUEUE_NS) {
+    if (fresh || launch->waited || flight->expected > launch->now + QUEUE_NS) {
         return BATCH;
     }
     return is_due(flight, launch) ? ALONE : PLAIN;
@@ -140,6 +140,7 @@ static void close_open(struct flight *flight) {
         return;
     }
     batch.end = stamps_record(flight->stamps, flight->stream, &batch.end_after);
+    batch.echo = batch.end != NULL ? stamps_echo(flight->stamps, flight->stream) : NULL;
     lock_take(&flight->lock);
     bool kept = batch.end != NULL && flight->count < FLIGHT_BATCHES;
     if (kept) {
@@ -154,6 +155,7 @@ static void close_open(struct flight *flight) {
     if (!kept) {
         stamps_give(flight->stamps, batch.begin);
         stamps_give(flight->stamps, batch.end);
+        stamps_give(flight->stamps, batch.echo);
     }
 }
 

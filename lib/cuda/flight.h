@@ -33,6 +33,7 @@ struct part {
 struct batch {
     CUevent begin; /* NULL: begins where the one before it ended */
     CUevent end;
+    CUevent echo; /* right after the end, to learn what an event takes; mostly NULL */
     uint64_t begin_after, end_after; /* when the calls that recorded them began */
     uint64_t launch_after;           /* when the call that gave the first launch did; 0: adjoins */
     uint64_t given;                  /* the flight's, at the end */
@@ -84,7 +85,8 @@ struct launch {
     uint64_t now;
     uint32_t batch; /* number of the one it is in, 0: measured by none */
     bool ends_batch;
-    bool taken; /* its charge is in the bucket already */
+    bool taken;  /* its charge is in the bucket already */
+    bool waited; /* it was held up, so that more will follow at once */
 };
 
 /* The flight of a stream, NULL being CU_STREAM_LEGACY. The second makes none. NULL where the

@@ -7,6 +7,7 @@
 #define NAP_NS 1000000u    /* longest, so that a change of the budget is seen */
 #define YIELD_NS 200000u   /* the same while giving way */
 #define SHORTEST_NS 20000u /* of a nap */
+#define SAVE_NS 400000u    /* waited beyond the debt: rather some stretches of work than many */
 #define AWAIT_NS 100000u   /* between looks for the first sample of a kernel */
 
 /* Work that does not move for so long waits for something that may come after this launch, such as
@@ -81,7 +82,8 @@ static uint64_t must_wait(const struct launch *launch, uint64_t began) {
             return AWAIT_NS;
         }
         if (dv_time_job_balance(gpu->share, gpu->number, now) < 0) {
-            return clip(dv_time_job_deficit_ns(gpu->share, gpu->number, now), SHORTEST_NS, NAP_NS);
+            uint64_t debt = dv_time_job_deficit_ns(gpu->share, gpu->number, now);
+            return clip(debt + SAVE_NS, SHORTEST_NS, NAP_NS);
         }
         uint64_t beyond = too_deep(flight, began, now);
         if (beyond > 0) {
@@ -117,6 +119,7 @@ static void wait(struct launch *launch, uint64_t first) {
         launch->now = now_ns();
         nap = must_wait(launch, began);
     }
+    launch->waited = true;
     dv_time_waited(gpu->share, gpu->number, launch->now - began);
 }
 

@@ -42,7 +42,7 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
     launch->cost = cost_find(key, prior);
     launch->ns = cost_ns(launch->cost);
     launch->charge = 0;
-    launch->taken = false;
+    launch->taken = launch->waited = false;
     launch->now = now_about();
     last_stream = stream;
     if (flags & DV_TIME_LIMITED) {

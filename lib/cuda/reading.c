@@ -21,7 +21,7 @@ static uint64_t fresh_part(const struct batch *batch) {
 
 /* A pause of the thread between the two calls, or in one, looks like work of the GPU. */
 static bool may_contain_pause(const struct batch *batch) {
-    return batch->alone && batch->begin != NULL;
+    return batch->launches <= 1 && batch->begin != NULL;
 }
 
 /* Spreads the time of a batch over its launches: what was estimated without knowing anything, of
@@ -69,6 +69,17 @@ static int64_t gap_before(const struct stamps *stamps, const struct batch *batch
     return (int64_t)(gap < most ? gap : most);
 }
 
+static void hear(struct stamps *stamps, const struct batch *batch, bool ended, int64_t end,
+                 uint64_t seen) {
+    int64_t echo = 0;
+    if (ended && stamps_read(stamps, batch->echo, batch->end_after, seen, &echo)) {
+        stamps_heard(stamps, end, echo);
+        stamps_done(stamps, batch->echo, echo);
+    } else {
+        stamps_give(stamps, batch->echo);
+    }
+}
+
 /* The reader's. */
 static struct result result_of(struct flight *flight, const struct batch *batch, uint64_t seen) {
     struct result result = {.known = false};
@@ -94,6 +105,9 @@ static struct result result_of(struct flight *flight, const struct batch *batch,
         } else {
             stamps_give(stamps, batch->begin);
         }
+    }
+    if (batch->echo != NULL) {
+        hear(stamps, batch, ended, result.end, seen);
     }
     if (ended) {
         stamps_done(stamps, batch->end, result.end);
@@ -145,13 +159,15 @@ static bool read_one(struct flight *flight, uint64_t finished) {
     if (batch == NULL) {
         return false;
     }
-    if (batch->given > finished && DV_CALL(cuEventQuery, batch->end) == CUDA_ERROR_NOT_READY) {
+    CUevent last = batch->echo != NULL ? batch->echo : batch->end;
+    if (batch->given > finished && DV_CALL(cuEventQuery, last) == CUDA_ERROR_NOT_READY) {
         return false;
     }
     struct batch copy = *batch;
     struct result result = result_of(flight, &copy, now_ns());
     if (result.known && copy.ns > 0) {
-        uint64_t took = (uint64_t)(result.end - result.begin), fresh = fresh_part(&copy);
+        uint64_t took = stamps_between(flight->stamps, result.begin, result.end);
+        uint64_t fresh = fresh_part(&copy);
         result.known = learn(&copy, fresh, took);
         if (fresh > 0) {
             settle_price(flight, &copy, took);
@@ -216,7 +232,7 @@ void flight_finish(struct flight *flight, uint64_t finished) {
 }
 
 void flight_drop(struct flight *flight) {
-    CUevent events[2 * FLIGHT_BATCHES + 1];
+    CUevent events[3 * FLIGHT_BATCHES + 1];
     unsigned count = 0;
     lock_take(&flight->lock);
     for (uint32_t i = 0; i < flight->count; i++) {
@@ -224,6 +240,7 @@ void flight_drop(struct flight *flight) {
         put(&flight->plain, flight->plain + batch->charged);
         events[count++] = batch->begin;
         events[count++] = batch->end;
+        events[count++] = batch->echo;
     }
     __atomic_store_n(&flight->count, 0, __ATOMIC_RELAXED);
     flight->first = 0;

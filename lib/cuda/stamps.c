@@ -5,6 +5,7 @@
 #include "cuda/now.h"
 
 #define ORIGIN_NS 1000000000 /* age at which an origin is replaced */
+#define EVENT_MOST_NS 5000   /* more is not an event's time */
 #define DRIFT_NS 30000       /* by which two clocks part in that time, at the most */
 
 static CUevent take(struct stamps *stamps) {
@@ -31,6 +32,28 @@ CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after) {
         return NULL;
     }
     return event;
+}
+
+CUevent stamps_echo(struct stamps *stamps, CUstream stream) {
+    uint64_t after;
+    if (__atomic_load_n(&stamps->echoes, __ATOMIC_RELAXED) >= STAMPS_ECHOES) {
+        return NULL;
+    }
+    __atomic_add_fetch(&stamps->echoes, 1, __ATOMIC_RELAXED);
+    return stamps_record(stamps, stream, &after);
+}
+
+/* Only where the stream had work are the two one after the other on the GPU; the least is such. */
+void stamps_heard(struct stamps *stamps, int64_t end, int64_t echo) {
+    if (echo > end && (stamps->event_ns == 0 || echo - end < stamps->event_ns)) {
+        stamps->event_ns = echo - end;
+    }
+}
+
+uint64_t stamps_between(const struct stamps *stamps, int64_t begin, int64_t end) {
+    int64_t took = end - begin, event = stamps->event_ns;
+    event = event < EVENT_MOST_NS ? event : EVENT_MOST_NS;
+    return (uint64_t)(took > 2 * event ? took - event : took / 2);
 }
 
 void stamps_give(struct stamps *stamps, CUevent event) {

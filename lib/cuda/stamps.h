@@ -15,6 +15,7 @@
 #include "cuda/lock.h"
 
 #define STAMPS_FREE 64u
+#define STAMPS_ECHOES 12u
 
 struct stamps {
     uint32_t owner;  /* the context's life */
@@ -28,12 +29,22 @@ struct stamps {
     CUevent origin;
     int64_t origin_at; /* ns of the context's own clock */
     int64_t low, high; /* bounds of CLOCK_MONOTONIC less that clock; low > high: not known yet */
+    int64_t event_ns;  /* GPU time of an event's record, the least seen */
+    uint32_t echoes;   /* how often it was looked for; atomic */
     struct stamps *next;
 };
 
 /* An event recorded in the stream and when that call began, or NULL if the driver refused. The
  * stream's context is current, and the stream is not being captured. */
 DV_HIDDEN CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after);
+
+/* The same straight after another record, for the first few times; NULL later. */
+DV_HIDDEN CUevent stamps_echo(struct stamps *stamps, CUstream stream);
+
+/* For the reader: learns what an event takes from the moments of a record and of its echo, and how
+ * much of a time between two events is not the second's own. */
+DV_HIDDEN void stamps_heard(struct stamps *stamps, int64_t end, int64_t echo);
+DV_HIDDEN uint64_t stamps_between(const struct stamps *stamps, int64_t begin, int64_t end);
 
 /* Returns an event that nobody waits for any more. */
 DV_HIDDEN void stamps_give(struct stamps *stamps, CUevent event);
