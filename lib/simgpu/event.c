@@ -58,12 +58,15 @@ void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t posit
  * turn as everything does: never while another process has the GPU. */
 static bool done(struct mark *mark) {
     struct sg_instance *in = &sg_driver.instance;
-    uint64_t left;
+    uint64_t left, now = sg_time(in);
 
     if (!mark->stream || mark->moment)
         return true;
-    if (mark->issued)
-        mark->moment = sg_reached(in, mark->device->gpu, sg_time(in), mark->position, &left);
+    if (!mark->issued || now < mark->not_before)
+        return false;
+    mark->moment = sg_reached(in, mark->device->gpu, now, mark->position, &left);
+    if (!mark->moment)
+        mark->not_before = now + left;
     return mark->moment != 0;
 }
 

@@ -34,7 +34,8 @@ struct mark {
     uint64_t ticket; /* the record's place in that stream */
     struct device *device;
     uint64_t position;
-    uint64_t moment; /* when it was reached; 0 while that is not known */
+    uint64_t moment;     /* when it was reached; 0 while that is not known */
+    uint64_t not_before; /* it cannot be reached earlier */
     bool issued;
     uint32_t shared; /* number + 1 of an event that other processes know; then also: */
     uint32_t recorder, recorder_generation;
