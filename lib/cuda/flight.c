@@ -6,6 +6,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/context.h"
+#include "cuda/notes.h"
 #include "cuda/now.h"
 #include "cuda/stream.h"
 
@@ -19,21 +20,13 @@ static struct flight *unused;
 static struct stamps *contexts;
 static uint32_t change; /* raised when a stream's handle may mean another stream than before */
 
-/* What the calling thread launched into lately, by the stream's handle. */
-#define SEEN 8u /* power of two */
-static _Thread_local struct seen {
-    CUstream stream;
-    CUcontext context;
-    struct flight *flight;
-} seen[SEEN] __attribute__((tls_model("initial-exec")));
-static _Thread_local uint32_t seen_change __attribute__((tls_model("initial-exec")));
-
-static struct seen *seen_of(CUstream stream) {
-    return &seen[table_hash((uint64_t)(uintptr_t)stream) >> 61];
+static struct seen *seen_of(struct notes *notes, CUstream stream) {
+    return &notes->seen[table_hash((uint64_t)(uintptr_t)stream) >> 61];
 }
+_Static_assert(NOTES_STREAMS == 1u << (64 - 61), "three bits choose one");
 
 static const void *this_thread(void) {
-    return &seen;
+    return notes_here;
 }
 
 static struct flight **chain_of(CUstream stream) {
@@ -116,7 +109,8 @@ static struct flight *make(CUstream stream, struct place place) {
     return flight;
 }
 
-static struct flight *look_up(CUstream stream, CUcontext context, bool making) {
+static struct flight *look_up(struct notes *notes, CUstream stream, CUcontext context,
+                              bool making) {
     struct place place;
     uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
     CUresult result =
@@ -129,29 +123,33 @@ static struct flight *look_up(CUstream stream, CUcontext context, bool making) {
         flight = make(stream, place);
     }
     if (flight != NULL) {
-        if (seen_change != now) {
-            memset(seen, 0, sizeof seen);
-            seen_change = now;
+        if (notes->seen_change != now) {
+            memset(notes->seen, 0, sizeof notes->seen);
+            notes->seen_change = now;
         }
-        *seen_of(stream) = (struct seen){stream, context, flight};
+        *seen_of(notes, stream) = (struct seen){stream, context, flight};
     }
     return flight;
 }
 
 static struct flight *at(CUstream stream, bool making) {
     CUcontext context = NULL;
+    struct notes *notes = notes_own();
+    if (__builtin_expect(notes == NULL, 0)) {
+        return NULL;
+    }
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
         if (DV_CALL(cuCtxGetCurrent, &context) != CUDA_SUCCESS || context == NULL) {
             return NULL;
         }
     }
-    const struct seen *known = seen_of(stream);
+    const struct seen *known = seen_of(notes, stream);
     if (__builtin_expect(known->stream == stream && known->context == context &&
-                             seen_change == __atomic_load_n(&change, __ATOMIC_ACQUIRE),
+                             notes->seen_change == __atomic_load_n(&change, __ATOMIC_ACQUIRE),
                          1)) {
         return known->flight;
     }
-    return look_up(stream, context, making);
+    return look_up(notes, stream, context, making);
 }
 
 struct flight *flight_of(CUstream stream) {
@@ -357,6 +355,7 @@ void flights_forked(void) {
     flights = unused = NULL;
     contexts = NULL;
     change++;
+    notes_forked();
     captures_forked();
     gpus_forked();
     costs_forked();

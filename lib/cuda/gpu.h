@@ -25,13 +25,13 @@ struct piece {
 
 struct gpu {
     dv_share *share;
-    unsigned number;
     lock lock;
-    struct piece pieces[GPU_PIECES]; /* apart from each other, in order */
+    unsigned number;
     unsigned piece_count;
-    uint64_t told;       /* end of what was published last */
-    uint64_t inside;     /* charged for pieces that lay in what was published already */
-    uint64_t open_since; /* what the arbiter knows, 0: nothing */
+    struct piece pieces[GPU_PIECES]; /* apart from each other, in order */
+    uint64_t told;                   /* end of what was published last */
+    uint64_t inside;                 /* charged for pieces that lay in what was published already */
+    uint64_t open_since;             /* what the arbiter knows, 0: nothing */
     /* Read and written without the lock. */
     uint64_t pulse;       /* until when neighbours know of work */
     uint64_t stuck_until; /* until then the depth of the budget does not count */

@@ -8,9 +8,6 @@ static const uint32_t no_flags;
 const uint32_t *launch_flags[DV_DEVICES_MAX] = {&no_flags};
 unsigned launch_gpus = 1;
 
-/* The thread's last flight, to be looked at when the program waits for an event. */
-static _Thread_local CUstream last_stream __attribute__((tls_model("initial-exec")));
-
 void launch_opened(const dv_share *share) {
     unsigned count = dv_share_device_count(share);
     for (unsigned i = 0; i < count; i++) {
@@ -43,8 +40,8 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
     launch->ns = cost_ns(launch->cost);
     launch->charge = 0;
     launch->taken = launch->waited = false;
-    launch->now = now_about();
-    last_stream = stream;
+    launch->now = now_about(notes_here);
+    notes_here->last_stream = stream;
     if (flags & DV_TIME_LIMITED) {
         launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_TIME_WHOLE;
     }
@@ -87,7 +84,9 @@ void launch_waited(const struct wait *wait, CUresult result) {
 }
 
 void launch_looked(void) {
-    struct flight *flight = last_stream != NULL ? flight_find(last_stream) : NULL;
+    const struct notes *notes = notes_here;
+    bool has = notes != NULL && notes->last_stream != NULL;
+    struct flight *flight = has ? flight_find(notes->last_stream) : NULL;
     if (flight != NULL) {
         flight_read(flight, 0);
         gate_rest(flight->gpu);
