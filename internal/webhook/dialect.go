@@ -112,18 +112,19 @@ func (l *limits) refuse(format string, args ...any) {
 func (l *limits) number(name string) (n uint64, given bool) {
 	limit, inLimits := l.container.Resources.Limits[corev1.ResourceName(name)]
 	request, inRequests := l.container.Resources.Requests[corev1.ResourceName(name)]
-	switch {
-	case !inLimits && !inRequests:
+	if !inLimits && !inRequests {
 		return 0, false
-	case !inLimits:
+	}
+	if !inLimits {
 		limit = request
-	case inRequests && limit.Cmp(request) != 0:
-		l.refuse("%s is %s in requests and %s in limits: write the same in both, or limits alone", name, request.String(), limit.String())
-		return 0, true
 	}
 	value, ok := exactly(limit)
 	if !ok || value < 0 || value >= 1<<50 {
 		l.refuse("%s: %s is not a whole number that any GPU could have", name, limit.String())
+		return 0, true
+	}
+	if other, ok := exactly(request); inRequests && (!ok || other != value) {
+		l.refuse("%s is %s in requests and %s in limits: write the same in both, or limits alone", name, request.String(), limit.String())
 		return 0, true
 	}
 	return uint64(value), true
@@ -168,8 +169,12 @@ func unitsOf(asked *limits, name string, n, size uint64) Amount {
 	return bytesOf(max(n, 1) * size)
 }
 
-// exactly returns the whole number that a quantity is, or false.
+// exactly returns the whole number that a quantity is, or false. Quantities with large exponents are short to write and
+// take seconds to expand or compare, so they are told apart first.
 func exactly(q resource.Quantity) (int64, bool) {
-	n := q.Value() // rounds up, and stops at the largest, so compare
+	if near := q.AsApproximateFloat64(); !(near > -(1<<62) && near < 1<<62) {
+		return 0, false
+	}
+	n := q.Value() // rounds up, so compare
 	return n, q.Cmp(*resource.NewQuantity(n, resource.DecimalSI)) == 0
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"math/rand"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func hostilePod(text string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}, Labels: map[string]string{}}}
 	always := corev1.ContainerRestartPolicyAlways
 	container := &corev1.Container{}
-	for _, line := range strings.Split(text, "\n") {
+	for _, line := range strings.Split(strings.ToValidUTF8(text, "?"), "\n") { // JSON carries nothing else
 		words := strings.SplitN(line, " ", 3)
 		for len(words) < 3 {
 			words = append(words, "")
@@ -80,26 +81,79 @@ var hostilePods = []string{
 	"note gpu-memory +Inf",
 }
 
+// hostileWords are what choices are made of: every name that a dialect reads, and values that none should trust.
+var hostileWords = struct{ verbs, names, values []string }{
+	verbs: []string{"main", "init", "sidecar", "limit", "limit", "limit", "request", "env", "claim", "note", "label", "scheduler"},
+	names: []string{
+		"a", "b", "divvy.dev/gpu", "divvy.dev/gpu-memory", "divvy.dev/gpu-cores", "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb",
+		"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority", "nvidia.com/use-gputype", "nvidia.com/nouse-gpuuuid",
+		"nvidia.com/numa-bind", "tencent.com/vcuda-core", "tencent.com/vcuda-memory", "tencent.com/vcuda-core-limit", "tke.cloud.tencent.com/qgpu-core",
+		"tke.cloud.tencent.com/qgpu-core-greedy", "tke.cloud.tencent.com/qgpu-memory", "tke.cloud.tencent.com/app-class", "elasticgpu.io/gpu-core",
+		"elasticgpu.com/gpu-memory", "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu-count", "ALIYUN_COM_GPU_SCHD_WEIGHT",
+		"volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage", "volcano.sh/gpu-memory",
+		"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "gpu-fraction-container-name", "kai-scheduler", "hami-scheduler", "divvy-a", "cpu",
+	},
+	values: append([]string{"", "a", "NaN", "+Inf", "0x10", "0.5", "0.999999999", "true", "online", "offline", "A100,V100", "GPU-1234-5", "\"||true||\"", "x\ty", "\u2028"}, quantities...),
+}
+
+// hostileText makes lines of a hostile pod from three bytes each.
+func hostileText(choices []byte) string {
+	text := "main main\n"
+	for ; len(choices) >= 3; choices = choices[3:] {
+		pick := func(i int, from []string) string { return from[int(choices[i])%len(from)] }
+		text += pick(0, hostileWords.verbs) + " " + pick(1, hostileWords.names) + " " + pick(2, hostileWords.values) + "\n"
+	}
+	return text
+}
+
+// hostileTranslators have all dialects turned on that can be together.
+func hostileTranslators(t testing.TB) []*Translator {
+	const others = "plain: {}, vcuda: {}, qgpu: {}, elasticgpu: {}, gpushare: {}, volcano: {}, kai: {}"
+	return []*Translator{
+		newTranslator(t, "{"+others+", nvidia: {replicas: 3}}"),
+		newTranslator(t, "{"+others+", hami: {}}"),
+		newTranslator(t, "{"+others+", 4paradigm: {corePolicy: burst}}"),
+	}
+}
+
 // FuzzTranslate gives hostile pods to all dialects at once: what must hold of a translation is checked by translated.
 func FuzzTranslate(f *testing.F) {
-	others := "plain: {}, vcuda: {}, qgpu: {}, elasticgpu: {}, gpushare: {}, volcano: {}, kai: {}"
-	translators := []*Translator{
-		newTranslator(f, "{"+others+", nvidia: {replicas: 3}}"),
-		newTranslator(f, "{"+others+", hami: {}}"),
-		newTranslator(f, "{"+others+", 4paradigm: {corePolicy: burst}}"),
-	}
+	translators := hostileTranslators(f)
 	for _, pod := range hostilePods {
-		f.Add(pod, uint64(16<<30))
+		f.Add(pod, []byte{}, uint64(16<<30))
 	}
-	f.Fuzz(func(t *testing.T, text string, size uint64) {
-		if !strings.ContainsFunc(text, func(r rune) bool { return r == '\uFFFD' }) {
-			for _, translator := range translators {
-				if pod := hostilePod(text); pod != nil {
-					translated(t, translator, pod, Inventory{Sizes: []uint64{size >> 16, 16 << 30}})
-				}
-			}
+	f.Add("", []byte{3, 3, 20, 3, 4, 8, 1, 0, 0, 3, 3, 21}, uint64(1))
+	f.Fuzz(func(t *testing.T, text string, choices []byte, size uint64) {
+		pod := hostilePod(hostileText(choices) + text)
+		if pod == nil {
+			return
+		}
+		for _, translator := range translators {
+			translated(t, translator, pod, Inventory{Sizes: []uint64{size >> 16, 16 << 30}})
 		}
 	})
+}
+
+// TestHostileChoices plays a fixed part of what the fuzzer plays at length.
+func TestHostileChoices(t *testing.T) {
+	random := rand.New(rand.NewSource(7))
+	translators := hostileTranslators(t)
+	pods, changed := 0, 0
+	for range 4000 {
+		choices := make([]byte, 3*random.Intn(6))
+		random.Read(choices)
+		pod := hostilePod(hostileText(choices))
+		if pod == nil {
+			continue
+		}
+		pods++
+		if translated(t, translators[random.Intn(len(translators))], pod, sixteenForty) != "" {
+			changed++
+		}
+	}
+	if pods < 1000 || changed < 100 {
+		t.Errorf("of %d pods %d asked for anything", pods, changed)
+	}
 }
 
 func FuzzConfig(f *testing.F) {

@@ -16,6 +16,8 @@ func TestPlain(t *testing.T) {
 		{"fraction", limitsOf(t, "divvy.dev/gpu: 500m"), `container "main": divvy.dev/gpu: 500m is not a whole number that any GPU could have`},
 		{"negative", limitsOf(t, "divvy.dev/gpu-memory: -4Gi"), `container "main": divvy.dev/gpu-memory: -4Gi is not a whole number that any GPU could have`},
 		{"huge", limitsOf(t, "divvy.dev/gpu-memory: 9E"), `container "main": divvy.dev/gpu-memory: 9E is not a whole number that any GPU could have`},
+		{"an exponent that takes seconds to expand", limitsOf(t, "divvy.dev/gpu: 1e10000000"), `container "main": divvy.dev/gpu: 10e9999999 is not a whole number that any GPU could have`},
+		{"a whole number in thousandths", limitsOf(t, "divvy.dev/gpu: 2000m"), "main: 2 gpu"},
 		{"more than a GPU's time", limitsOf(t, "divvy.dev/gpu-cores: 101"), `container "main": divvy.dev/gpu-cores: 101 percent is more than one GPU: give 1 to 100`},
 		{"too many", limitsOf(t, "divvy.dev/gpu: 33"), `container "main": divvy.dev/gpu: 33 GPUs are more than the 32 that one container can have`},
 		{"privileged", readPod(t, `{spec: {containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]}}`),

@@ -8,7 +8,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // ErrClaim marks every error of [ValidateClaim].
@@ -137,7 +136,7 @@ func (v *validation) amounts(a ask) {
 				v.fault("request %s: memory %s: give whole MiB, more than none", a.name, quantity.String())
 			}
 		case capacitySlots:
-			if quantity.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) != 0 {
+			if n, ok := exactly(quantity); !ok || n != 1 {
 				v.fault("request %s: slots %s: a share takes 1", a.name, quantity.String())
 			}
 		default:

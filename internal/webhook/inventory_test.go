@@ -1,0 +1,122 @@
+package webhook
+
+import (
+	"math/bits"
+	"math/rand"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestInventoryOf(t *testing.T) {
+	var published []resourcev1.ResourceSlice
+	if err := yaml.UnmarshalStrict([]byte(`
+- spec:
+    driver: divvy.dev
+    devices:
+    - {name: gpu-0-shared, allowMultipleAllocations: true, capacity: {memory: {value: 40Gi}}}
+    - {name: gpu-0, capacity: {memory: {value: 41Gi}}}
+    - {name: gpu-1-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}
+    - {name: gpu-2-shared, allowMultipleAllocations: true, capacity: {memory: {value: 40Gi}}}
+    - {name: odd, allowMultipleAllocations: true, capacity: {memory: {value: 500m}}}
+    - {name: huge, allowMultipleAllocations: true, capacity: {memory: {value: 1e10000000}}}
+    - {name: none, allowMultipleAllocations: true, capacity: {memory: {value: 0}}}
+    - {name: without, allowMultipleAllocations: true}
+- spec:
+    driver: gpu.example.com
+    devices: [{name: gpu-0, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi}}}]
+`), &published); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := InventoryOf(published).Sizes, []uint64{16 << 30, 40 << 30}; !reflect.DeepEqual(got, want) {
+		t.Errorf("sizes %v, want %v", got, want)
+	}
+}
+
+func TestPartsNeedKnownSizes(t *testing.T) {
+	translator := newTranslator(t, "{hami: {}, kai: {}}")
+	half := limitsOf(t, "nvidia.com/gpumem-percentage: 50")
+	sizes := func(n int) (i Inventory) {
+		for k := range n {
+			i.Sizes = append(i.Sizes, uint64(k+1)<<30)
+		}
+		return i
+	}
+	if got, want := translated(t, translator, half, Inventory{}), `container "main" asks for a part of a GPU's memory, and no GPU of the cluster is known: ask for an amount`; got != want {
+		t.Errorf("got %s", got)
+	}
+	if got := translated(t, translator, half, sizes(8)); strings.Count(got, " or ") != 7 || !strings.HasPrefix(got, "main: 1 share memory=512Mi") {
+		t.Errorf("8 sizes: %s", got)
+	}
+	if got := translated(t, translator, half, sizes(9)); !strings.Contains(got, "GPUs of 9 sizes, more than the 8") {
+		t.Errorf("9 sizes: %s", got)
+	}
+	if got := translated(t, translator, limitsOf(t, "nvidia.com/gpumem: 1"), sizes(9)); got != "main: 1 share memory=1Mi weighted" {
+		t.Errorf("an amount with 9 sizes: %s", got)
+	}
+	small := readPod(t, `{metadata: {annotations: {gpu-fraction: "0.0005"}}, spec: {containers: [{name: main}]}}`)
+	if got := translated(t, translator, small, Inventory{Sizes: []uint64{1 << 30, 16 << 30}}); strings.Contains(got, " or ") || !strings.HasPrefix(got, "main: 1 share memory=8Mi") {
+		t.Errorf("less than a block of the smaller GPU: %s", got)
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	random := rand.New(rand.NewSource(3))
+	some := func() Amount {
+		switch random.Intn(5) {
+		case 0:
+			return Amount{}
+		case 1:
+			return bytesOf(random.Uint64() >> random.Intn(40))
+		}
+		return partOf(random.Uint64()>>random.Intn(60), max(1, random.Uint64()>>random.Intn(60)))
+	}
+	for range 20000 {
+		a, b, size := some(), some(), random.Uint64()>>random.Intn(40)
+		if a.isPart() {
+			got := a.of(size)
+			hi, lo := bits.Mul64(got, a.den)
+			limitHi, limitLo := bits.Mul64(size, a.num)
+			if hi > limitHi || hi == limitHi && lo > limitLo || got%v1alpha1.BlockBytes != 0 {
+				t.Errorf("%+v of %d is %d", a, size, got)
+			}
+		}
+		enough, comparable := a.atLeast(b)
+		if comparable && !(a.isAll() && !b.isPart()) && !(b.isAll() && !a.isPart()) && enough && a.of(size) < b.of(size) {
+			t.Errorf("%+v is at least %+v, and of %d bytes it is less", a, b, size)
+		}
+		if other, ok := b.atLeast(a); ok != comparable || ok && !enough && !other {
+			t.Errorf("%+v and %+v: neither is at least the other", a, b)
+		}
+	}
+	if got := partOf(1, 2).of(16<<30) + partOf(1, 2).of(16<<30); got > 16<<30 {
+		t.Error("two halves do not fit")
+	}
+}
+
+// TestDocumented keeps the page for users in step: every dialect has a section, and the configuration shown is valid.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/dialects.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for name := range dialects {
+		if name != "plain" && strings.Count(page, ": `"+name+"`\n") != 1 {
+			t.Errorf("dialect %s has no section of its own", name)
+		}
+		if !strings.Contains(page, "\n| `"+name+"` | ") {
+			t.Errorf("the options of dialect %s are not listed", name)
+		}
+	}
+	_, after, _ := strings.Cut(page, "    apiVersion:")
+	shown, _, _ := strings.Cut("    apiVersion:"+after, "\n\n")
+	if _, err := NewTranslator([]byte(strings.ReplaceAll("\n"+shown, "\n    ", "\n"))); err != nil {
+		t.Errorf("the configuration shown: %v", err)
+	}
+}
