@@ -8,6 +8,7 @@ type launch struct {
 	charged uint64
 	given   uint64 // when it was put there
 	begun   uint64 // when the GPU came to it
+	ended   uint64
 	batch   *batch
 }
 
@@ -51,6 +52,8 @@ func (g *gpu) give(p *process, l *launch) {
 	}
 	g.arrange()
 }
+
+func (g *gpu) worked() uint64 { return g.busy }
 
 // turn begins a slice of the first process.
 func (g *gpu) turn() {
@@ -106,6 +109,7 @@ func (g *gpu) happen() {
 	}
 	g.arrange()
 	if done != nil {
+		done.ended = g.m.now
 		p.finished(done)
 	}
 }

@@ -33,6 +33,9 @@ type Options struct {
 	CostError float64
 	// Stall is how long processes lose their processor, up to, and StallEvery how often, in the mean.
 	Stall, StallEvery uint64
+	// Play, if not nil, is a GPU to be used in place of the model's own: it answers a line as simgpuctl play does, and
+	// its own record is what the tenants' figures are read from.
+	Play func(line string) ([]string, error)
 	// ArbiterDiesAt stops the arbiter then, ArbiterBackAt starts a new one; 0 for never.
 	ArbiterDiesAt, ArbiterBackAt uint64
 }
@@ -44,7 +47,7 @@ type Model struct {
 	events  events
 	order   uint64
 	random  *rand.Rand
-	gpu     gpu
+	gpu     engine
 	tenants []*Tenant
 	arbiter governor
 }
@@ -58,7 +61,10 @@ func New(o Options) *Model {
 		o.Tick = 5 * Millisecond
 	}
 	m := &Model{Options: o, now: Second, random: rand.New(rand.NewPCG(o.Seed, 0x6469767679))}
-	m.gpu.m = m
+	m.gpu = &gpu{m: m}
+	if o.Play != nil {
+		m.gpu = &player{m: m, say: o.Play, launches: map[string][]*launch{}, clients: map[string]*process{}, at: Second}
+	}
 	m.arbiter.m = m
 	if !o.Unlimited {
 		m.after(0, m.arbiter.round)
@@ -83,7 +89,15 @@ func (m *Model) Run(span uint64) {
 }
 
 // Busy is how long the GPU has had work.
-func (m *Model) Busy() uint64 { m.gpu.account(); return m.gpu.busy }
+func (m *Model) Busy() uint64 { m.gpu.account(); return m.gpu.worked() }
+
+// engine is the GPU itself.
+type engine interface {
+	give(p *process, l *launch) // puts work on the process's queue
+	account()                   // books GPU time up to now
+	drop(p *process)            // ends a process
+	worked() uint64             // how long the GPU has had work
+}
 
 // at does something at a moment that is not past.
 func (m *Model) at(moment uint64, do func()) {

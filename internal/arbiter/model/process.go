@@ -219,7 +219,7 @@ func (p *process) finished(l *launch) {
 		if b.begin == 0 {
 			b.begin = l.begun
 		}
-		b.end = p.m.now
+		b.end = l.ended
 	}
 	switch {
 	case p.dead:
