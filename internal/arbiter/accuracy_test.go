@@ -1,7 +1,6 @@
 package arbiter_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -107,7 +106,7 @@ func TestPairIsDivided(t *testing.T) {
 				m := model.New(machine.of(2))
 				got := parts(m, window(load.Load), 3, m.Add("a", fixed(30), load.Load), m.Add("b", fixed(70), load.Load))
 				for i, row := range got {
-					t.Log(fmt.Sprintf("%.2f:%.2f uncapped %.2f:%.2f", row[0], row[1], u[i][0], u[i][1]))
+					t.Logf("%.2f:%.2f uncapped %.2f:%.2f", row[0], row[1], u[i][0], u[i][1])
 					for k, promise := range []float64{30, 70} {
 						if row[k] < min(promise, u[i][k])-1.5 || row[k] > promise+1.5 {
 							t.Errorf("share %d got %.2f of %v", k, row[k], promise)
