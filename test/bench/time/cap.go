@@ -12,8 +12,10 @@ import (
 // settle is left out at the beginning of a tenant's work.
 const settle = time.Second
 
-// native is what kernels get of the GPU without a share, alone.
+// native is what kernels get of the GPU without a share. Kernels that wait for the processor get less while the
+// machine has other things to do: the best of some moments is what they can get.
 func (b *bench) native(k kernels) (float64, error) {
+	const moments, moment = 4, 500 * time.Millisecond
 	t, err := b.start(nil, append([]string{b.gpubench}, k.load()...)...)
 	if err != nil {
 		return 0, err
@@ -23,8 +25,16 @@ func (b *bench) native(k kernels) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	from := since + uint64(settle/2)
-	return b.percent(pids, from, from+uint64(time.Second))
+	best := 0.0
+	for i := range uint64(moments) {
+		from := since + (i+1)*uint64(moment)
+		part, err := b.percent(pids, from, from+uint64(moment))
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, part)
+	}
+	return best, nil
 }
 
 // windows is what processes get in windows one after the other.
@@ -52,8 +62,7 @@ func (b *bench) capped(k kernels, cores int) (capped, error) {
 	if err != nil {
 		return capped{}, err
 	}
-	flags := []string{"--cores", fmt.Sprint(cores), "--policy", "fixed"}
-	t, err := b.start(flags, append([]string{b.gpubench}, k.load()...)...)
+	t, err := b.fixed(k, cores)
 	if err != nil {
 		return capped{}, err
 	}

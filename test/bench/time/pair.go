@@ -24,18 +24,27 @@ func pairs(b *bench) ([]measurement.Row, error) {
 	return sorted(rows), nil
 }
 
-// pair returns the larger of the two errors and the sum as a part of what one gets alone, of each window.
+// pair returns the larger of the two errors and the sum as a part of what one gets alone, of each window. What a
+// tenant is due is its cores, or what it gets beside the same neighbour without a share of its own if that is less: a
+// tenant that waits for each kernel cannot use its neighbour's slices.
 func (b *bench) pair(k kernels, cores ...int) (errs, sums []float64, err error) {
-	uncapped, err := b.native(k)
+	alone, err := b.native(k)
 	if err != nil {
 		return nil, nil, err
+	}
+	due := make([]float64, len(cores))
+	for i, part := range cores {
+		uncapped, err := b.beside(k, cores[1-i])
+		if err != nil {
+			return nil, nil, err
+		}
+		due[i] = min(float64(part), uncapped)
 	}
 	wrong, sum := make([]float64, b.runs()), make([]float64, b.runs())
 	var pids [][]int
 	since := uint64(0)
 	for _, part := range cores {
-		flags := []string{"--cores", fmt.Sprint(part), "--policy", "fixed"}
-		t, err := b.start(flags, append([]string{b.gpubench}, k.load()...)...)
+		t, err := b.fixed(k, part)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -51,11 +60,34 @@ func (b *bench) pair(k kernels, cores ...int) (errs, sums []float64, err error) 
 		if err != nil {
 			return nil, nil, err
 		}
-		fmt.Printf("  %-24s of %2d: alone %5.1f, got %s\n", k.name, part, uncapped, numbers(got))
+		fmt.Printf("  %-24s of %2d: alone %5.1f, due %5.1f, got %s\n", k.name, part, alone, due[i], numbers(got))
 		for run := range got {
-			wrong[run] = max(wrong[run], math.Abs(got[run]-min(float64(part), uncapped)))
-			sum[run] += 100 * got[run] / uncapped
+			wrong[run] = max(wrong[run], math.Abs(got[run]-due[i]))
+			sum[run] += 100 * got[run] / alone
 		}
 	}
 	return wrong, sum, nil
+}
+
+// fixed starts a tenant under a cap.
+func (b *bench) fixed(k kernels, cores int) (*tenant, error) {
+	return b.start([]string{"--cores", fmt.Sprint(cores), "--policy", "fixed"}, append([]string{b.gpubench}, k.load()...)...)
+}
+
+// beside is what kernels get without a share beside a tenant under a cap.
+func (b *bench) beside(k kernels, cores int) (float64, error) {
+	neighbour, err := b.fixed(k, cores)
+	if err != nil {
+		return 0, err
+	}
+	defer neighbour.end()
+	if _, _, err := neighbour.working(1); err != nil {
+		return 0, err
+	}
+	part, err := b.native(k)
+	neighbour.end()
+	if err == nil {
+		err = b.alone()
+	}
+	return part, err
 }
