@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"fmt"
+	"math/rand"
 	"strings"
 	"testing"
 )
@@ -70,4 +72,52 @@ func TestTwoDialectsInOneContainer(t *testing.T) {
 		{"one container", limitsOf(t, "divvy.dev/gpu: 1", "nvidia.com/gpu: 1"), `container "main" asks for GPUs in two dialects, nvidia and plain: use one`},
 		{"two containers", readPod(t, pieces(t, "main a divvy.dev/gpu-memory: 1Gi", "main b nvidia.com/gpu: 1")), "a: 1 share memory=1Gi weighted; b: 1 gpu"},
 	})
+}
+
+// TestClaimsAreAsLargeAsTheLargestUser asks at random in all kinds of containers and compares each claim with those
+// who use it: none gets less than it asked, and no claim is larger than its most demanding user.
+func TestClaimsAreAsLargeAsTheLargestUser(t *testing.T) {
+	random := rand.New(rand.NewSource(11))
+	translator := newTranslator(t, "{plain: {}}")
+	for range 400 {
+		var lines []string
+		asked := make(map[string]int64)
+		for i := range 1 + random.Intn(6) {
+			name := string(rune('a' + i))
+			asked[name] = int64(1 + random.Intn(9))
+			kind := []string{"init", "sidecar", "main"}[random.Intn(3)]
+			lines = append(lines, fmt.Sprintf("%s %s divvy.dev/gpu-memory: %dGi", kind, name, asked[name]))
+		}
+		pod := readPod(t, pieces(t, append(lines, "main none cpu: 1")...))
+		translated(t, translator, pod, sixteen)
+		patch, templates, err := translator.Translate(pod, sixteen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes, largest := make(map[string]int64), make(map[string]int64)
+		patched := apply(t, pod, patch)
+		for _, c := range patched.Spec.ResourceClaims {
+			for _, template := range templates {
+				if template.Name == *c.ResourceClaimTemplateName {
+					memory := template.Spec.Spec.Devices.Requests[0].Exactly.Capacity.Requests[capacityMemory]
+					sizes[c.Name] = memory.Value() >> 30
+				}
+			}
+		}
+		together := make(map[string]int) // containers of a claim that can run at one time
+		for _, place := range places(patched) {
+			container := place.of(patched)
+			for _, use := range container.Resources.Claims {
+				largest[use.Name] = max(largest[use.Name], asked[container.Name])
+				if !place.Init || place.sidecar(patched) {
+					together[use.Name]++
+				}
+			}
+		}
+		for name, size := range sizes {
+			if size != largest[name] || together[name] > 1 {
+				t.Errorf("%v: claim %s has %d GiB for users that want %d, %d at one time", lines, name, size, largest[name], together[name])
+			}
+		}
+	}
 }

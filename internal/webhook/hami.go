@@ -52,7 +52,7 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 		name: given.dialect,
 		names: Names{
 			Resources:  []string{hamiGPU, hamiMemory, hamiPercent, hamiCores, hamiPriority, "nvidia.com/mig-*"},
-			Schedulers: []string{"hami-scheduler", "4pd-scheduler", "vgpu-scheduler"},
+			Schedulers: []string{"hami-scheduler", "4pd-scheduler"},
 		},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			refuseMIG(asked)

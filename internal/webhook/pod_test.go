@@ -247,18 +247,20 @@ func checkPatched(t testing.TB, translator *Translator, pod, patched *corev1.Pod
 	}
 	names := make(map[string]bool)
 	for i, c := range patched.Spec.ResourceClaims {
-		if names[c.Name] || len(c.Name) > 63 {
-			t.Errorf("claim name %q", c.Name)
+		if ours := i >= len(pod.Spec.ResourceClaims); ours {
+			if names[c.Name] || len(c.Name) > 63 {
+				t.Errorf("claim name %q", c.Name)
+			}
+			if c.ResourceClaimTemplateName == nil || !defined[*c.ResourceClaimTemplateName] {
+				t.Errorf("claim %q has no template", c.Name)
+			}
 		}
 		names[c.Name] = true
-		if i >= len(pod.Spec.ResourceClaims) && (c.ResourceClaimTemplateName == nil || !defined[*c.ResourceClaimTemplateName]) {
-			t.Errorf("claim %q has no template", c.Name)
-		}
 	}
 	rest := patched.DeepCopy()
 	for _, place := range places(rest) {
 		was, is := place.of(pod), place.of(rest)
-		for _, use := range is.Resources.Claims {
+		for _, use := range is.Resources.Claims[len(was.Resources.Claims):] {
 			if !names[use.Name] {
 				t.Errorf("container %q uses the unknown claim %q", is.Name, use.Name)
 			}
