@@ -322,6 +322,19 @@ static void end(struct flight *flight, struct stamps *stamps) {
     lock_give(&streams);
 }
 
+void flights_forget(void) {
+    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
+        struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE);
+        if (stamps != NULL && hold(flight, stamps)) {
+            stamps_claim(stamps);
+            flight_drop(flight);
+            stamps_restart(stamps);
+            stamps_end(stamps);
+            unpin(flight);
+        }
+    }
+}
+
 void flights_stream_ending(CUstream stream) {
     struct flight *flight = flight_find(stream);
     if (flight == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {

@@ -139,3 +139,8 @@ void stamps_done(struct stamps *stamps, CUevent event, int64_t at) {
     stamps->low -= DRIFT_NS;
     stamps->high += DRIFT_NS;
 }
+
+void stamps_restart(struct stamps *stamps) {
+    stamps_give(stamps, stamps->origin);
+    stamps->origin = NULL;
+}

@@ -67,4 +67,7 @@ DV_HIDDEN uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at);
 /* For the reader: gives the event back, or takes it as the next origin. `at` is its moment. */
 DV_HIDDEN void stamps_done(struct stamps *stamps, CUevent event, int64_t at);
 
+/* For the reader: the clock may be another from now on. */
+DV_HIDDEN void stamps_restart(struct stamps *stamps);
+
 #endif

@@ -176,6 +176,22 @@ static void a_changed_graph_costs_anew(void) {
     CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
 }
 
+/* Whether or not the driver knows checkpoints: what was under way is told as not measured. */
+static void a_checkpoint_finds_nothing_under_way(void) {
+    CUstream stream = new_stream();
+    uint64_t before = busy_bucket(&s, 0).launches;
+    launch(stream, 3, MS);
+    CUDA(&s, cuCheckpointProcessLock)(getpid(), NULL);
+    check_intervals();
+    CHECK_EQUAL(busy_bucket(&s, 0).launches - before, 3);
+    CUDA(&s, cuCheckpointProcessUnlock)(getpid(), NULL);
+    launch(stream, 3, MS);
+    busy_sync(&s, stream);
+    CHECK_EQUAL(CUDA(&s, cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+    CHECK_EQUAL(busy_bucket(&s, 0).launches - before, 6);
+    check_intervals();
+}
+
 int main(void) {
     busy_make(&s, 1);
     CHECK_EQUAL(CUDA(&s, cuCtxGetCurrent)(&context), CUDA_SUCCESS);
@@ -183,6 +199,7 @@ int main(void) {
     contexts_end_with_work_in_flight();
     many_launch_at_once();
     a_changed_graph_costs_anew();
+    a_checkpoint_finds_nothing_under_way();
     a_child_starts_anew();
     return 0;
 }
