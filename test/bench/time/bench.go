@@ -58,10 +58,10 @@ func measure(ctx context.Context, o options) (err error) {
 		options: o, ctx: ctx, rundir: dir,
 		divvy: filepath.Join(build, "bin", "divvy"), gpubench: filepath.Join(build, "bin", "gpubench"),
 	}
-	if err := run(b.divvy, "simgpu", "start", machine); err != nil {
+	if err := execute(b.divvy, "simgpu", "start", machine); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, run(b.divvy, "simgpu", "stop", machine, "--force")) }()
+	defer func() { err = errors.Join(err, execute(b.divvy, "simgpu", "stop", machine, "--force")) }()
 	b.oracle, err = watch(filepath.Join(build, "libexec", "divvy", "simgpuctl"), filepath.Join(dir, "simgpu", machine))
 	if err != nil {
 		return err
@@ -130,8 +130,8 @@ func row(id, name, unit string, goal float64, better measurement.Direction, runs
 	return r
 }
 
-// run runs a program to its end; a failure carries what it said.
-func run(argv ...string) error {
+// execute runs a program to its end; a failure carries what it said.
+func execute(argv ...string) error {
 	text, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("run %s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(text)))

@@ -101,8 +101,11 @@ func (b *bench) turns(k kernels, share *tenant) (inside, native float64, err err
 		if err := errors.Join(waiting.signal(syscall.SIGSTOP), working.signal(syscall.SIGCONT)); err != nil {
 			return 0, 0, fmt.Errorf("take turns: %w", err)
 		}
-		from := monotonic()
-		if err := b.pause(turn); err != nil {
+		from, err := monotonic()
+		if err == nil {
+			err = b.pause(turn)
+		}
+		if err != nil {
 			return 0, 0, err
 		}
 		pids, _, err := working.working(1)

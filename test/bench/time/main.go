@@ -20,11 +20,15 @@ func main() {
 	flag.StringVar(&o.kernels, "case", "", "and of these only the cases whose names begin so, such as \"1 ms\"; writes nothing")
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter runs, to see whether something works; writes nothing")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := measure(ctx, o); err != nil {
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench time:", err)
-		stop()
 		os.Exit(1)
 	}
+}
+
+// run ends what it started also when it is interrupted.
+func run(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return measure(ctx, o)
 }
