@@ -93,7 +93,7 @@ const StaleNs = 0x5f5e100
 const Workers = 64
 
 // Intervals: Latest busy intervals kept of each.
-const Intervals = 16
+const Intervals = 32
 
 // OwnerBits: Low bits of a worker's owner that hold the slot + 1.
 const OwnerBits = 11
@@ -450,7 +450,7 @@ type Worker struct {
 
 // Size and offsets of Worker in bytes.
 const (
-	SizeOfWorker             = 448
+	SizeOfWorker             = 832
 	OffsetOfWorkerOwner      = 0
 	OffsetOfWorkerCount      = 4
 	OffsetOfWorkerOpenSince  = 8
@@ -501,7 +501,7 @@ type GPU struct {
 
 // Size and offsets of GPU in bytes.
 const (
-	SizeOfGPU            = 110848
+	SizeOfGPU            = 135424
 	OffsetOfGPUAmounts   = 0
 	OffsetOfGPUTag       = 8
 	OffsetOfGPUWake      = 64

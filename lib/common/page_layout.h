@@ -96,7 +96,7 @@
 #define DV_PAGE_WORKERS UINT32_C(64)
 
 /* Latest busy intervals kept of each. */
-#define DV_PAGE_INTERVALS UINT32_C(16)
+#define DV_PAGE_INTERVALS UINT32_C(32)
 
 /* Low bits of a worker's owner that hold the slot + 1. */
 #define DV_PAGE_OWNER_BITS UINT32_C(11)
@@ -412,9 +412,9 @@ typedef struct dv_page_worker {
     /* ns ever charged for launches that no interval covers. */
     uint64_t unmeasured;
     dv_page_interval interval[DV_PAGE_INTERVALS];
-    uint8_t pad_416[32];
+    uint8_t pad_800[32];
 } dv_page_worker;
-_Static_assert(sizeof(dv_page_worker) == 448, "dv_page_worker");
+_Static_assert(sizeof(dv_page_worker) == 832, "dv_page_worker");
 _Static_assert(_Alignof(dv_page_worker) == 64, "dv_page_worker");
 _Static_assert(offsetof(dv_page_worker, owner) == 0, "dv_page_worker.owner");
 _Static_assert(offsetof(dv_page_worker, count) == 4, "dv_page_worker.count");
@@ -459,7 +459,7 @@ typedef struct dv_page_gpu {
     dv_page_record record[DV_PAGE_SLOTS];
     dv_page_worker worker[DV_PAGE_WORKERS];
 } dv_page_gpu;
-_Static_assert(sizeof(dv_page_gpu) == 110848, "dv_page_gpu");
+_Static_assert(sizeof(dv_page_gpu) == 135424, "dv_page_gpu");
 _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");

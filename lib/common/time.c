@@ -21,6 +21,8 @@
 /* A refill that far in the future is damage. Less can be a neighbour's while we were stopped
  * between reading the clock and this; to go back to our clock would add that span again. */
 #define FUTURE_MAX_NS 60000000000ull
+/* Twice what a GPU has: a share that nobody is to be protected from never waits for its own count. */
+#define RATE_MAX (2 * DV_TIME_WHOLE)
 #define STRETCH_MIN 10000u
 #define STRETCH_MAX 100000000u
 #define NAP_MAX_NS 1000000000u
@@ -62,7 +64,7 @@ HOT terms read_terms(const dv_page_budget *budget, uint64_t now) {
     uint32_t rate = load32(age > 2 * DV_PAGE_STALE_NS ? &budget->base : &budget->rate);
     uint64_t burst = load64(&budget->burst);
     return (terms){
-        .rate = rate < DV_TIME_WHOLE ? rate : DV_TIME_WHOLE,
+        .rate = rate < RATE_MAX ? rate : RATE_MAX,
         .burst = burst < DV_TIME_BURST_NS ? (int64_t)burst : DV_TIME_BURST_NS,
     };
 }
@@ -91,18 +93,24 @@ HOT int64_t gain_of(int64_t rate, uint64_t span) {
     return (bounded * rate + DV_TIME_WHOLE / 2) / DV_TIME_WHOLE;
 }
 
-/* The level at now, clipped to what a bucket can hold, whatever the page said. */
+/* What the rate adds, never beyond what the bucket holds. What it holds beyond that was charged and
+ * has come back: it is the share's own and stays. */
+HOT int64_t gained(int64_t held, int64_t gain, int64_t burst) {
+    int64_t most = held > burst ? held : burst;
+    return held + gain < most ? held + gain : most;
+}
+
+/* The level at now, clipped to what can be true, whatever the page said. */
 HOT level refill(level old, terms with, uint64_t now) {
-    level new = {clip(old.balance, -DV_TIME_DEBT_NS, with.burst), old.refilled};
+    level new = {clip(old.balance, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS), old.refilled};
     int64_t ahead = (int64_t)(now - old.refilled);
     if (__builtin_expect(old.refilled == 0, 0)) {
         new = (level){clip(DV_TIME_START_NS, 0, with.burst), now};
     } else if (__builtin_expect(now < old.refilled, 0)) {
         new.refilled = old.refilled - now > FUTURE_MAX_NS ? now : old.refilled;
     } else if (ahead >= REFILL_MIN_NS || ahead < 0) {
-        new = (level){
-            clip(new.balance + gain_of(with.rate, (uint64_t)ahead), -DV_TIME_DEBT_NS, with.burst),
-            now};
+        new =
+            (level){gained(new.balance, gain_of(with.rate, (uint64_t)ahead), with.burst), now};
     }
     return new;
 }
@@ -112,7 +120,7 @@ HOT int64_t take(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t 
     terms with = read_terms(budget, now);
     for (unsigned i = 0; i < SWAP_TRIES; i++) {
         level old = load_level(bucket), new = refill(old, with, now);
-        new.balance = clip(new.balance - ns, -DV_TIME_DEBT_NS, with.burst);
+        new.balance = clip(new.balance - ns, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS);
         bool same = new.balance == old.balance &&new.refilled == old.refilled;
         if (__builtin_expect(same || swap_level(bucket, old, new), 1)) {
             return new.balance;

@@ -5,6 +5,10 @@
 #include "cuda/tenant.h"
 
 #define BEHIND 4u /* pieces that wait for one */
+/* Length from which a piece is told in parts. The horizon is the host's time, not a stamp of this
+ * process, and the arbiter takes an interval's ends for moments at which the process ran: it should
+ * see few of them. */
+#define CUT_NS 50000000u
 
 static struct gpu gpus[DV_DEVICES_MAX];
 
@@ -100,7 +104,7 @@ void gpu_tell(struct gpu *gpu, uint64_t horizon, bool open, uint64_t until) {
         publish(gpu, gpu->pieces[0]);
         remove_at(gpu, 0);
     }
-    if (gpu->piece_count > 0 && gpu->pieces[0].begin < horizon) {
+    if (gpu->piece_count > 0 && gpu->pieces[0].begin + CUT_NS < horizon) {
         publish(gpu, cut(&gpu->pieces[0], horizon));
     }
     uint64_t since = horizon;

@@ -140,7 +140,8 @@ static void pop(struct flight *flight, const struct batch *batch, const struct r
     struct batch *next = flight->count > 0 ? &flight->ring[flight->first]
                          : flight->is_open ? &flight->open
                                            : NULL;
-    if (next != NULL && next->begin == NULL) {
+    /* A record made while the batch before it ran was stamped after that one's end. */
+    if (next != NULL && (next->begin == NULL || next->begin_after < flight->ended_after)) {
         next->begin_after = flight->ended_after;
     }
     __atomic_store_n(&flight->oldest, next != NULL ? next->begin_after : UINT64_MAX,
