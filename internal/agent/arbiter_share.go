@@ -139,7 +139,7 @@ func (s *shareTime) copied(w *page.WorkerTimes) []arbiter.Interval {
 func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbiter.Report {
 	own := s.misuse.own(now, uint64(float64(used.Own)*bias))
 	s.stretch.Add(used)
-	s.budget.Correction += int64(used.Charged) - int64(own)
+	s.budget.Correction += int64(used.Charged) - int64(s.misuse.owed(now, own, used.Told))
 	if used.Fault != 0 {
 		if now-s.faulted >= uint64(faultShown) {
 			s.faults, s.faultCount = 0, 0

@@ -49,6 +49,15 @@ func (m *misuse) own(now, measured uint64) uint64 {
 	return uint64(m.busy * float64(passed))
 }
 
+// owed is the part of own time that the share's bucket has to pay: while the
+// GPU still does what was given without a limit, only what the share tells of.
+func (m *misuse) owed(now, own, told uint64) uint64 {
+	if now < m.uncounted {
+		return told
+	}
+	return own
+}
+
 // count notes whether what the share does is counted from now on, and that some
 // of it was.
 func (m *misuse) count(now uint64, limited, some bool) {
