@@ -25,6 +25,9 @@ const (
 	idleTick = 50 * time.Millisecond
 	// calm is how long nobody must have been active for the slower tick.
 	calm = time.Second
+	// openOverdue is how long after work should have ended its process is still
+	// taken to be active: one that is stopped never tells of the end.
+	openOverdue = time.Second
 	// sparing bounds what very many shares cost: a GPU takes one part in so many
 	// of a processor's time, and is decided less often if that is not enough.
 	sparing = 20
@@ -167,7 +170,7 @@ func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
 func (g *gpuTime) decide(now uint64) {
 	g.works = g.works[:0]
 	for _, s := range g.shares {
-		g.works = s.read(g.works)
+		g.works = s.read(now, g.works)
 	}
 	usage := g.replay.Advance(now, g.works)
 	g.list = g.list[:0]

@@ -89,7 +89,7 @@ func (t *tenantTime) close() {
 }
 
 // read appends what the share's processes tell of their work.
-func (s *shareTime) read(works []arbiter.Work) []arbiter.Work {
+func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
 	s.active, s.grown, s.intervals = false, bucketGrowth{}, s.intervals[:0]
 	times, err := s.tenant.times.Read(s.device)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *shareTime) read(works []arbiter.Work) []arbiter.Work {
 	s.active = s.grown.launches || s.grown.wanted
 	for i := range times.Workers {
 		w := &times.Workers[i]
-		s.active = s.active || w.OpenSince != 0
+		s.active = s.active || w.OpenSince != 0 && now < w.OpenUntil+uint64(openOverdue)
 		works = append(works, arbiter.Work{
 			Key: s.workerKey(w), Share: s.key, Count: w.Count, Intervals: s.copied(w),
 			OpenSince: w.OpenSince, OpenUntil: w.OpenUntil, Unmeasured: w.Unmeasured,

@@ -101,20 +101,15 @@ func describeFaults(f arbiter.Fault) string {
 	return strings.Join(texts, ", ")
 }
 
-// tell lets the watch know what the share says and may do. What the replay
-// assumes of a share is not the share's word: then its charges are.
+// tell lets the watch know what the share says and may do.
 func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
-	own := used.Own
-	if s.misuse.assumed {
-		own = used.Charged
-	}
 	if !s.limited() {
 		return
 	}
 	if s.misuse.limited == 0 {
 		s.misuse.limited = now
 	}
-	w.Tell(now, s.key, own, s.budget.Rate)
+	w.Tell(now, s.key, used.Told, s.budget.Rate)
 }
 
 // accused is a share about which something is to be said, and perhaps done.

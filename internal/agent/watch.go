@@ -195,7 +195,7 @@ func (l *arbiterLoop) observe(uuid string, now, at uint64, busy map[string]float
 			continue
 		}
 		m.verdict = g.watch.Observe(at, s.key, m.busy)
-		m.assumed = m.verdict == arbiter.Suspect || m.verdict == arbiter.Understates
+		m.assumed = m.verdict == arbiter.Understates
 		g.replay.Assume(s.key, m.assumed)
 	}
 }

@@ -99,7 +99,8 @@ func (r *Replay) takeInterval(p *process, now uint64, one Interval) {
 	p.ended = one.End
 	if _, assumed := r.phantoms[p.share]; assumed {
 		r.credit(p, 0, one.Charged, 0)
-		r.told(p.share, min(one.Charged, one.End-one.Begin))
+		// All of it may have been its own: whether it was is what cannot be known while it is assumed to be busy.
+		r.told(p.share, one.End-one.Begin)
 		return
 	}
 	if one.Begin < r.clock {

@@ -107,7 +107,7 @@ func TestStoppedTenantStallsNobody(t *testing.T) {
 	if err := syscall.Kill(a.pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	h.settled("beside a stopped tenant", func(p []float64) bool { return p[0] < 5 && p[1] > 40 }, a, b)
+	h.settled("beside a stopped tenant", func(p []float64) bool { return p[0] < 5 && p[1] > 60 }, a, b)
 	if err := syscall.Kill(a.pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
