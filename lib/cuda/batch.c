@@ -237,11 +237,20 @@ static void take_back(struct flight *flight, const struct launch *launch) {
     lock_give(&flight->lock);
 }
 
+/* Whether a batch can be ended. A batch of a stream that is far ahead goes on growing: what cannot be
+ * kept would not be measured. */
+static bool has_room(struct flight *flight) {
+    if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 >= FLIGHT_BATCHES) {
+        flight_read(flight, 0);
+    }
+    return __atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 < FLIGHT_BATCHES;
+}
+
 void flight_given(struct flight *flight, struct launch *launch, CUresult result) {
     if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
         take_back(flight, launch);
     }
-    if (launch->ends_batch) {
+    if (launch->ends_batch && has_room(flight)) {
         close_open(flight);
         if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 1) {
             flight_read(flight, 0); /* the one before; this one has hardly begun */

@@ -20,7 +20,7 @@
 #include "cuda/stamps.h"
 
 #define FLIGHT_PARTS 32u   /* kinds of launches told apart in a batch, power of two */
-#define FLIGHT_BATCHES 16u /* ended and not read, power of two */
+#define FLIGHT_BATCHES 32u /* ended and not read, power of two */
 
 /* Launches of one kind in a batch. */
 struct part {

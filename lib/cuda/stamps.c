@@ -6,6 +6,7 @@
 
 #define ORIGIN_NS 1000000000 /* age at which an origin is replaced */
 #define EVENT_MOST_NS 5000   /* more is not an event's time */
+#define SEEN_NS 60000 /* until a thread that waits for work sees its end, at the most if it is lucky */
 #define DRIFT_NS 30000       /* by which two clocks part in that time, at the most */
 
 static CUevent take(struct stamps *stamps) {
@@ -120,9 +121,13 @@ uint64_t stamps_earliest(const struct stamps *stamps, int64_t at) {
     return (uint64_t)(at + stamps->low);
 }
 
-/* Records into an idle stream are stamped soon, so that the lower bound is the better one. */
+/* Records into an idle stream are stamped soon, so that the lower bound is the better one; but not
+ * beside neighbours, whose slices may come first every time. The end of work is then still seen
+ * soon, once in a while. */
 uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at) {
-    return (uint64_t)(at + stamps->low + (stamps->high - stamps->low) / 4);
+    int64_t early = stamps->low + (stamps->high - stamps->low) / 4;
+    int64_t late = stamps->high - SEEN_NS;
+    return (uint64_t)(at + (early > late ? early : late));
 }
 
 void stamps_done(struct stamps *stamps, CUevent event, int64_t at) {

@@ -10,12 +10,26 @@ import (
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
-// A limit of all of the GPU's time is a limit that is kept and does not bind.
-var unbinding = []string{"--cores", "100", "--policy", "fixed"}
+// A limit of all of the GPU's time does not bind; it is kept because an idle neighbour has a share too.
+var (
+	unbinding = []string{"--cores", "100", "--policy", "fixed"}
+	idle      = []string{"--policy", "weighted"}
+)
 
 // launches measures what a limit costs that does not bind: the time of a launch call, and the GPU time that is
 // lost end to end.
 func launches(b *bench) ([]measurement.Row, error) {
+	neighbour, err := b.start(idle, "sleep", "infinity")
+	if err != nil {
+		return nil, err
+	}
+	defer neighbour.end()
+	rows, err := b.added()
+	neighbour.end()
+	return rows, errors.Join(err, b.alone())
+}
+
+func (b *bench) added() ([]measurement.Row, error) {
 	var added []float64
 	for range b.runs() + 2 {
 		var each [2]float64
@@ -75,9 +89,6 @@ func (b *bench) lost(k kernels) (float64, error) {
 		}
 	}
 	t.end()
-	if err == nil {
-		err = b.alone()
-	}
 	fmt.Printf("  %-24s native %.2f, in a share %.2f\n", k.name, native, inside)
 	return 100 * (1 - inside/native), err
 }
