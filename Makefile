@@ -70,7 +70,7 @@ bench-mem: build $(B)/test/common/crash ## memory: limits, overhead, reclaim, cr
 	$(GO) run ./test/bench/mem -build $(B)
 bench-place: ## allocator: packing of public traces (OPENB=their folder), decisions per second
 	$(GO) run ./test/bench/place -data $(OPENB)
-bench-time: build ## compute: caps, weights, classes and what they cost (ONLY=time.pair for a part)
+bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost (ONLY=time.pair for a part)
 	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json
 	$(GO) run ./test/bench/table docs/measurements

@@ -21,7 +21,8 @@
 /* A refill that far in the future is damage. Less can be a neighbour's while we were stopped
  * between reading the clock and this; to go back to our clock would add that span again. */
 #define FUTURE_MAX_NS 60000000000ull
-/* Twice what a GPU has: a share that nobody is to be protected from never waits for its own count. */
+/* Twice what a GPU has: a share that nobody is to be protected from never waits for its own count.
+ */
 #define RATE_MAX (2 * DV_TIME_WHOLE)
 #define STRETCH_MIN 10000u
 #define STRETCH_MAX 100000000u
@@ -109,8 +110,7 @@ HOT level refill(level old, terms with, uint64_t now) {
     } else if (__builtin_expect(now < old.refilled, 0)) {
         new.refilled = old.refilled - now > FUTURE_MAX_NS ? now : old.refilled;
     } else if (ahead >= REFILL_MIN_NS || ahead < 0) {
-        new =
-            (level){gained(new.balance, gain_of(with.rate, (uint64_t)ahead), with.burst), now};
+        new = (level){gained(new.balance, gain_of(with.rate, (uint64_t)ahead), with.burst), now};
     }
     return new;
 }

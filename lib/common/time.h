@@ -17,8 +17,8 @@
  * A process may charge a portion in advance, spend it without atomics, and give back the rest.
  *
  * Values in the pages are judged before they count, so that damaged or hostile ones can do no more
- * than grant or withhold what a sane page could: the rate is at most two whole GPUs, the balance lies
- * between -DV_TIME_DEBT_NS and DV_TIME_BURST_NS, a correction changes it by DV_TIME_DEBT_NS at
+ * than grant or withhold what a sane page could: the rate is at most two whole GPUs, the balance
+ * lies between -DV_TIME_DEBT_NS and DV_TIME_BURST_NS, a correction changes it by DV_TIME_DEBT_NS at
  * most. A device number that the share does not have reads as one without limit.
  *
  * Threads: every function may be called by any thread at any time, but those that publish a

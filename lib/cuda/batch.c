@@ -237,8 +237,8 @@ static void take_back(struct flight *flight, const struct launch *launch) {
     lock_give(&flight->lock);
 }
 
-/* Whether a batch can be ended. A batch of a stream that is far ahead goes on growing: what cannot be
- * kept would not be measured. */
+/* Whether a batch can be ended. A batch of a stream that is far ahead goes on growing: what cannot
+ * be kept would not be measured. */
 static bool has_room(struct flight *flight) {
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 >= FLIGHT_BATCHES) {
         flight_read(flight, 0);

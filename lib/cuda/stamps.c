@@ -6,8 +6,9 @@
 
 #define ORIGIN_NS 1000000000 /* age at which an origin is replaced */
 #define EVENT_MOST_NS 5000   /* more is not an event's time */
-#define SEEN_NS 60000 /* until a thread that waits for work sees its end, at the most if it is lucky */
-#define DRIFT_NS 30000       /* by which two clocks part in that time, at the most */
+#define SEEN_NS                                                                                    \
+    60000 /* until a thread that waits for work sees its end, at the most if it is lucky */
+#define DRIFT_NS 30000 /* by which two clocks part in that time, at the most */
 
 static CUevent take(struct stamps *stamps) {
     CUevent event = NULL;
