@@ -140,7 +140,7 @@ type Budget struct {
 	Base uint32
 	// Parts per million: the share's own GPU time for each ns that it charged lately; 1000000 where nothing is known.
 	Stretch uint32
-	// ns, the most that the bucket holds.
+	// ns, up to which rate fills the bucket.
 	Burst uint64
 	// ns of estimated work that a process may have on the GPU and not finished; one launch is always allowed.
 	Depth uint64

@@ -140,7 +140,7 @@ typedef struct dv_page_budget {
     uint32_t base;
     /* Parts per million: the share's own GPU time for each ns that it charged lately; 1000000 where nothing is known. */
     uint32_t stretch;
-    /* ns, the most that the bucket holds. */
+    /* ns, up to which rate fills the bucket. */
     uint64_t burst;
     /* ns of estimated work that a process may have on the GPU and not finished; one launch is always allowed. */
     uint64_t depth;
