@@ -62,7 +62,8 @@ struct result {
 static int64_t gap_before(const struct stamps *stamps, const struct batch *batch, int64_t begin) {
     uint64_t stamped = stamps_earliest(stamps, begin);
     uint64_t most = batch->launch_after - batch->begin_after;
-    if (batch->launch_after <= stamped) {
+    /* Begun after the launch: there was work before it, and no gap. */
+    if (batch->launch_after <= stamped || batch->launch_after <= batch->begin_after) {
         return 0;
     }
     uint64_t gap = batch->launch_after - stamped;
