@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
@@ -103,8 +102,7 @@ func (b *bench) wholeCall() ([]float64, error) {
 	return added, nil
 }
 
-// lost is the part of the kernels' GPU time that is missing in a share. What waits for each launch is bound by the
-// processor, whose speed varies: both run then in turns of a moment.
+// lost is the part of the kernels' GPU time that is missing in a share.
 func (b *bench) lost(k kernels) (float64, error) {
 	t, err := b.start(unbinding, append([]string{b.gpubench}, k.load()...)...)
 	if err != nil {
@@ -115,57 +113,13 @@ func (b *bench) lost(k kernels) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var inside, native float64
-	if strings.Contains(k.args, "--sync") {
-		inside, native, err = b.turns(k, t)
-	} else {
-		from := since + uint64(settle)
-		inside, err = b.percent(pids, from, from+uint64(k.window))
-		t.end()
-		if err == nil {
-			native, err = b.native(k)
-		}
-	}
+	from := since + uint64(settle)
+	inside, err := b.percent(pids, from, from+uint64(k.window))
 	t.end()
+	var native float64
+	if err == nil {
+		native, err = b.native(k)
+	}
 	fmt.Printf("  %-24s native %.2f, in a share %.2f\n", k.name, native, inside)
 	return 100 * (1 - inside/native), err
-}
-
-// turns lets the tenant in a share and one outside work in turns, and returns what either gets in its own, in
-// percent of the GPU.
-func (b *bench) turns(k kernels, share *tenant) (inside, native float64, err error) {
-	const turn, each = 200 * time.Millisecond, 20
-	outside, err := b.start(nil, append([]string{b.gpubench}, k.load()...)...)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer outside.end()
-	if _, _, err := outside.working(1); err != nil {
-		return 0, 0, err
-	}
-	tenants := []*tenant{share, outside}
-	var parts [2]float64
-	for i := range 2 * each {
-		working, waiting := tenants[i%2], tenants[1-i%2]
-		if err := errors.Join(waiting.signal(syscall.SIGSTOP), working.signal(syscall.SIGCONT)); err != nil {
-			return 0, 0, fmt.Errorf("take turns: %w", err)
-		}
-		from, err := monotonic()
-		if err == nil {
-			err = b.pause(turn)
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		pids, _, err := working.working(1)
-		if err != nil {
-			return 0, 0, err
-		}
-		percent, err := b.percent(pids, from+uint64(turn)/10, from+uint64(turn))
-		if err != nil {
-			return 0, 0, err
-		}
-		parts[i%2] += percent / each
-	}
-	return parts[0], parts[1], nil
 }
