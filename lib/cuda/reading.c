@@ -1,6 +1,7 @@
 /* Reading what the GPU has done of a flight, and learning from it. */
 #include "cuda/capture.h"
 #include "cuda/flight.h"
+#include "cuda/gap.h"
 #include "cuda/gate.h"
 
 #include "cuda/now.h"
@@ -57,19 +58,6 @@ struct result {
     int64_t begin, end; /* in the context's clock */
 };
 
-/* In an idle stream the event is stamped at once, and the GPU waits for the launch that follows: so
- * much of the batch's time is nobody's. */
-static int64_t gap_before(const struct stamps *stamps, const struct batch *batch, int64_t begin) {
-    uint64_t stamped = stamps_earliest(stamps, begin);
-    uint64_t most = batch->launch_after - batch->begin_after;
-    /* Begun after the launch: there was work before it, and no gap. */
-    if (batch->launch_after <= stamped || batch->launch_after <= batch->begin_after) {
-        return 0;
-    }
-    uint64_t gap = batch->launch_after - stamped;
-    return (int64_t)(gap < most ? gap : most);
-}
-
 static void hear(struct stamps *stamps, const struct batch *batch, bool ended, int64_t end,
                  uint64_t seen) {
     int64_t echo = 0;
@@ -94,7 +82,8 @@ static struct result result_of(struct flight *flight, const struct batch *batch,
     }
     bool ended = stamps_read(stamps, batch->end, batch->end_after, seen, &result.end);
     if (begun && ended && batch->begin != NULL) {
-        int64_t begin = result.begin + gap_before(stamps, batch, result.begin);
+        int64_t begin = result.begin + batch_gap(batch->begin_after, batch->launch_after,
+                                                 stamps_earliest(stamps, result.begin));
         result.begin = begin < result.end ? begin : result.end;
     }
     result.known = begun && ended && result.end >= result.begin;
