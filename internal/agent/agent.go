@@ -6,7 +6,7 @@
 // Locks: Agent.mu guards the tenants and the queue and is held while they are
 // saved, never while a tenant directory is made or a tenant's page is read.
 // Each tenant has a lock of its own around looking at its page, taken before
-// Agent.mu; sweeping is taken before both. The arbiter's own lock comes last, and
+// Agent.mu; sweeping is taken before both, and preparing before all. The arbiter's own lock comes last, and
 // its loop takes no other. Handlers of the control protocol may wait; loops may not.
 package agent
 
@@ -22,7 +22,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml"
-	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // Driver is the part of NVML that the agent asks.
@@ -50,6 +49,9 @@ type Config struct {
 	Now      func() time.Time
 	// PIDNamespace is the inode of the agent's pid namespace.
 	PIDNamespace uint64
+	// Step is told of each step of Prepare and Release, for tests that end the
+	// agent there; nil tells nobody.
+	Step func(name string)
 }
 
 // Agent grants shares of one machine's GPUs.
@@ -61,7 +63,8 @@ type Agent struct {
 	// arbiter divides GPU time.
 	arbiter *arbiterLoop
 
-	sweeping sync.Mutex // taken before everything else
+	preparing sync.Mutex // orders Prepare and Release; taken before everything else
+	sweeping  sync.Mutex // taken before what follows
 
 	mu      sync.Mutex // see the package comment
 	tenants map[string]*tenant
@@ -95,33 +98,7 @@ type tenant struct {
 
 // held reports whether somebody outside the GPU's processes keeps the tenant.
 func (t *tenant) held() bool {
-	return t.connection || t.process
-}
-
-// record is what is remembered of a tenant across restarts of the agent.
-type record struct {
-	ID         string        `json:"id"`
-	Name       string        `json:"name"`
-	UID        int           `json:"uid"`
-	User       string        `json:"user"`
-	Dir        string        `json:"dir"`
-	Layer      backend.Layer `json:"layer"`
-	Command    []string      `json:"command,omitempty"`
-	Created    time.Time     `json:"created"`
-	Overcommit bool          `json:"overcommit,omitempty"`
-	// Holder is the process that asked, zero where it cannot be seen.
-	Holder process.ID `json:"holder"`
-	Shares []share    `json:"shares"`
-}
-
-// saved is the agent's checkpoint.
-type saved struct {
-	Tenants []record `json:"tenants"`
-}
-
-// NewCheckpoint names the agent's checkpoint.
-func NewCheckpoint(path string) *checkpoint.File[saved] {
-	return checkpoint.NewFile[saved](path, "tenants", 1)
+	return t.connection || t.process || t.Tenancy != nil
 }
 
 // New finds the GPUs and the tenants that an earlier agent left.

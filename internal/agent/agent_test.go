@@ -123,6 +123,7 @@ type node struct {
 	// interval of the agents to come; an hour leaves notices alone.
 	interval time.Duration
 	misuse   Misuse
+	step     func(string) // of the agents to come
 }
 
 func newNode(t *testing.T) *node {
@@ -163,7 +164,7 @@ func (n *node) start() *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	a, err := New(ctx, Config{
 		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")),
-		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1,
+		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
 	})
 	if err != nil {
 		cancel()

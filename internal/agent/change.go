@@ -20,6 +20,9 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	if err != nil {
 		return nil, err
 	}
+	if t.Tenancy != nil && (p.Memory != nil || p.Cores != nil) {
+		return nil, control.Errorf(control.CodeInvalid, "the cluster granted %s its memory and cores, and counts them: change the claim", t.Name)
+	}
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile
 	defer t.look.Unlock()

@@ -52,11 +52,14 @@ func (a *Agent) view(t *tenant) control.Tenant {
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
 		Created: t.Created, Held: t.held(), Fault: t.fault,
 	}
+	if t.Tenancy != nil {
+		v.Namespace, v.Claim, v.Pods = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods
+	}
 	times := a.arbiter.times(t.ID)
 	for i, s := range t.Shares {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
-			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend,
+			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Whole: s.Whole,
 		}
 		if i < len(t.seen.usage) {
 			u := t.seen.usage[i]

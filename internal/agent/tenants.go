@@ -7,24 +7,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
-
-// share is what a tenant was granted of one GPU, in bytes and percent.
-type share struct {
-	UUID  string `json:"uuid"`
-	Limit uint64 `json:"limit"`
-	Cores int    `json:"cores,omitempty"`
-	// Peak is the most that was ever seen in use.
-	Peak uint64 `json:"peak,omitempty"`
-
-	v1alpha1.ShareConfig
-}
 
 // sorted returns the tenants, the oldest first. Agent.mu is held.
 func (a *Agent) sorted() []*tenant {
@@ -52,10 +40,15 @@ func (a *Agent) granted(except *tenant) []alloc.GPU {
 		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
 		for _, t := range a.tenants {
 			for _, s := range t.Shares {
-				if t != except && s.UUID == gpu.UUID {
-					g.Granted += s.Limit
-					g.Cores += s.Guaranteed(s.Cores)
-					g.Tenants++
+				if t == except || s.UUID != gpu.UUID {
+					continue
+				}
+				g.Granted += s.Limit
+				g.Cores += s.Guaranteed(s.Cores)
+				g.Tenants++
+				if s.Whole {
+					// Overcommit would get past full memory.
+					g.Fault = t.Name + " has the whole GPU"
 				}
 			}
 		}
@@ -106,8 +99,11 @@ func (a *Agent) restore(ctx context.Context) {
 		for i := range r.Shares {
 			r.Shares[i].Default(r.Shares[i].Cores) // what an older agent did not know
 		}
-		t := &tenant{record: r, ready: true}
+		t := &tenant{record: r, ready: !r.Unmade}
 		a.tenants[r.ID] = t
+		if r.Unmade {
+			continue // who asked for it asks again, or lets go of it
+		}
 		a.resync(ctx, t)
 		a.follow(ctx, t)
 	}

@@ -42,6 +42,10 @@ func (inv *Inventory) hostRefusal(c *class) *Refusal {
 // explain says why a share does not fit on a GPU.
 func (r *Request) explain(g *GPU, cause Cause) *Refusal {
 	limit := r.Memory.Of(g.Capacity)
+	less, fewer := ": ask for less, add --wait to queue, or --overcommit", ": ask for fewer, add --wait to queue, or --overcommit"
+	if r.Placed {
+		less, fewer = "", ""
+	}
 	switch cause {
 	case CauseCapacity:
 		return refuse(ReasonNever, "memory %s is more than GPU %d has for tenants: ask for at most %s",
@@ -50,13 +54,15 @@ func (r *Request) explain(g *GPU, cause Cause) *Refusal {
 		return refuse(ReasonNever, "memory %s leaves nothing to allocate: one process's context takes %s of GPU %d; ask for more than that",
 			amount(limit), amount(g.ContextBytes), g.Index)
 	case CauseMemory:
-		return refuse(ReasonFull, "GPU %d has %s of %s free and %s is asked for: ask for less, add --wait to queue, or --overcommit",
-			g.Index, amount(g.FreeMemory()), amount(g.Capacity), amount(limit))
+		return refuse(ReasonFull, "GPU %d has %s of %s free and %s is asked for%s",
+			g.Index, amount(g.FreeMemory()), amount(g.Capacity), amount(limit), less)
 	case CauseCores:
-		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and %d are asked for: ask for fewer, add --wait to queue, or --overcommit",
-			g.Index, g.FreeCores(), r.Cores)
+		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and %d are asked for%s",
+			g.Index, g.FreeCores(), r.Cores, fewer)
+	case CauseBusy:
+		return refuse(ReasonFull, "GPU %d has %d tenants and is asked for whole", g.Index, g.Tenants)
 	case CauseFault:
-		return refuse(ReasonFull, "GPU %d is not healthy: %s", g.Index, g.Fault)
+		return refuse(ReasonFull, "GPU %d takes no new shares: %s", g.Index, g.Fault)
 	}
 	if cause.never() {
 		return refuse(ReasonNever, "GPU %d: %s", g.Index, cause)

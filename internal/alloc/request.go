@@ -55,6 +55,9 @@ type Request struct {
 	Overcommit bool
 	// OvercommitCores lets the sum of guaranteed cores exceed 100.
 	OvercommitCores bool
+	// Placed is a request whose GPU a cluster's scheduler chose: refusals give
+	// no advice that only a person at a command line can follow.
+	Placed bool
 }
 
 // ErrRequest marks requests that contradict themselves.

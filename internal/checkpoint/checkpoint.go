@@ -32,13 +32,22 @@ type File[T any] struct {
 	path    string
 	kind    string
 	version int
+	older   []Older[T]
+}
+
+// Older reads the state as an earlier version wrote it. Decode gets that
+// version's state, whose checksum holds; [Strict] decodes into a type that is
+// frozen as that version had it.
+type Older[T any] struct {
+	Version int
+	Decode  func(state []byte) (T, error)
 }
 
 // NewFile names a checkpoint. The kind guards against reading another
 // program's state, the version against another layout of T: raise it whenever
-// an older reader would misunderstand.
-func NewFile[T any](path, kind string, version int) *File[T] {
-	return &File[T]{path: path, kind: kind, version: version}
+// an older reader would misunderstand, and add how the version before is read.
+func NewFile[T any](path, kind string, version int, older ...Older[T]) *File[T] {
+	return &File[T]{path: path, kind: kind, version: version, older: older}
 }
 
 type envelope struct {
@@ -63,12 +72,13 @@ func (f *File[T]) Load() (T, error) {
 }
 
 func (f *File[T]) decode(data []byte) (T, error) {
-	var state, zero T
+	var zero T
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
 		return zero, fmt.Errorf("%w %s: %w", ErrDamaged, f.path, err)
 	}
-	if e.Kind != f.kind || e.Version != f.version {
+	decode := f.decoder(e.Version)
+	if e.Kind != f.kind || decode == nil {
 		return zero, fmt.Errorf("%w: %s holds %s version %d, this program reads %s version %d",
 			ErrVersion, f.path, e.Kind, e.Version, f.kind, f.version)
 	}
@@ -80,10 +90,34 @@ func (f *File[T]) decode(data []byte) (T, error) {
 	if sum := checksum(compact.Bytes()); sum != e.SHA256 {
 		return zero, fmt.Errorf("%w %s: its checksum is %s and should be %s", ErrDamaged, f.path, sum, e.SHA256)
 	}
-	decoder := json.NewDecoder(&compact)
+	state, err := decode(compact.Bytes())
+	if err != nil {
+		return zero, fmt.Errorf("%w %s: %w", ErrDamaged, f.path, err)
+	}
+	return state, nil
+}
+
+// decoder reads the state of a version, nil for one that nobody here knows.
+func (f *File[T]) decoder(version int) func([]byte) (T, error) {
+	if version == f.version {
+		return Strict[T]
+	}
+	for _, o := range f.older {
+		if o.Version == version {
+			return o.Decode
+		}
+	}
+	return nil
+}
+
+// Strict decodes a state and refuses fields that T does not have: what is not
+// understood must not be lost by the next Save.
+func Strict[T any](data []byte) (T, error) {
+	var state, zero T
+	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&state); err != nil {
-		return zero, fmt.Errorf("%w %s: %w", ErrDamaged, f.path, err)
+		return zero, err
 	}
 	return state, nil
 }

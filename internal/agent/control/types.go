@@ -92,8 +92,12 @@ type Tenant struct {
 	Layer   Layer     `json:"layer"`
 	Command []string  `json:"command,omitempty"`
 	Created time.Time `json:"created"`
+	// Namespace, Claim and Pods are those of a tenant in a cluster, empty otherwise.
+	Namespace string   `json:"namespace,omitempty"`
+	Claim     string   `json:"claim,omitempty"`
+	Pods      []string `json:"pods,omitempty"`
 	// Held is true while the process that asked for the tenant, or its
-	// connection, lives.
+	// connection, lives, and until a cluster releases a tenant of its own.
 	Held   bool    `json:"held"`
 	Shares []Share `json:"shares"`
 	// Fault says why the tenant's state page cannot be read, else empty.
@@ -117,7 +121,9 @@ type Share struct {
 	Weight   int              `json:"weight"`
 	Class    v1alpha1.Class   `json:"class"`
 	Backend  v1alpha1.Backend `json:"backend"`
-	Process  []Process        `json:"processes,omitempty"`
+	// Whole is true where no other tenant may be on the GPU.
+	Whole   bool      `json:"whole,omitempty"`
+	Process []Process `json:"processes,omitempty"`
 	// Time is the share's GPU time; nil where nobody divides it.
 	Time *Time `json:"time,omitempty"`
 }

@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// record is what is remembered of a tenant across restarts of the agent.
+type record struct {
+	ID         string        `json:"id"`
+	Name       string        `json:"name"`
+	UID        int           `json:"uid"`
+	User       string        `json:"user"`
+	Dir        string        `json:"dir"`
+	Layer      backend.Layer `json:"layer"`
+	Command    []string      `json:"command,omitempty"`
+	Created    time.Time     `json:"created"`
+	Overcommit bool          `json:"overcommit,omitempty"`
+	// Holder is the process that asked, zero where it cannot be seen.
+	Holder process.ID `json:"holder"`
+	Shares []share    `json:"shares"`
+	// Tenancy is what the cluster asked for, nil for a tenant of this machine.
+	Tenancy *Tenancy `json:"tenancy,omitempty"`
+	// Unmade is true until the tenancy's directory is complete.
+	Unmade bool `json:"unmade,omitempty"`
+}
+
+// share is what a tenant was granted of one GPU, in bytes and percent.
+type share struct {
+	UUID  string `json:"uuid"`
+	Limit uint64 `json:"limit"`
+	Cores int    `json:"cores,omitempty"`
+	// Peak is the most that was ever seen in use.
+	Peak uint64 `json:"peak,omitempty"`
+	// Whole excludes every other tenant from the GPU.
+	Whole bool `json:"whole,omitempty"`
+
+	v1alpha1.ShareConfig
+}
+
+// saved is the agent's checkpoint.
+type saved struct {
+	Tenants []record `json:"tenants"`
+}
+
+// NewCheckpoint names the agent's checkpoint.
+func NewCheckpoint(path string) *checkpoint.File[saved] {
+	return checkpoint.NewFile(path, "tenants", 2, checkpoint.Older[saved]{Version: 1, Decode: decodeV1})
+}
+
+// The types of version 1, frozen: tenants of one machine only.
+type (
+	savedV1 struct {
+		Tenants []recordV1 `json:"tenants"`
+	}
+	recordV1 struct {
+		ID         string    `json:"id"`
+		Name       string    `json:"name"`
+		UID        int       `json:"uid"`
+		User       string    `json:"user"`
+		Dir        string    `json:"dir"`
+		Layer      string    `json:"layer"`
+		Command    []string  `json:"command,omitempty"`
+		Created    time.Time `json:"created"`
+		Overcommit bool      `json:"overcommit,omitempty"`
+		Holder     holderV1  `json:"holder"`
+		Shares     []shareV1 `json:"shares"`
+	}
+	holderV1 struct {
+		PID   int    `json:"pid"`
+		Start uint64 `json:"start"`
+	}
+	shareV1 struct {
+		UUID     string `json:"uuid"`
+		Limit    uint64 `json:"limit"`
+		Cores    int    `json:"cores,omitempty"`
+		Peak     uint64 `json:"peak,omitempty"`
+		Policy   string `json:"policy,omitempty"`
+		MaxCores int    `json:"maxCores,omitempty"`
+		Weight   int    `json:"weight,omitempty"`
+		Class    string `json:"class,omitempty"`
+		Backend  string `json:"backend,omitempty"`
+	}
+)
+
+func decodeV1(data []byte) (saved, error) {
+	old, err := checkpoint.Strict[savedV1](data)
+	if err != nil {
+		return saved{}, err
+	}
+	var state saved
+	for _, o := range old.Tenants {
+		r := record{
+			ID: o.ID, Name: o.Name, UID: o.UID, User: o.User, Dir: o.Dir, Layer: backend.Layer(o.Layer), Command: o.Command,
+			Created: o.Created, Overcommit: o.Overcommit, Holder: process.ID(o.Holder),
+		}
+		for _, s := range o.Shares {
+			r.Shares = append(r.Shares, share{
+				UUID: s.UUID, Limit: s.Limit, Cores: s.Cores, Peak: s.Peak,
+				ShareConfig: v1alpha1.ShareConfig{
+					Policy: v1alpha1.Policy(s.Policy), MaxCores: s.MaxCores, Weight: s.Weight,
+					Class: v1alpha1.Class(s.Class), Backend: v1alpha1.Backend(s.Backend),
+				},
+			})
+		}
+		state.Tenants = append(state.Tenants, r)
+	}
+	return state, nil
+}

@@ -1,0 +1,333 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// The errors of Prepare and Release. What does not fit is an [alloc.Refusal].
+var (
+	// ErrTenancy is a tenancy that nothing can be made of.
+	ErrTenancy = errors.New("invalid tenancy")
+	// ErrChanged is a key that was prepared with other shares.
+	ErrChanged = errors.New("prepared with other shares")
+	// ErrInUse is a tenancy of which processes live.
+	ErrInUse = errors.New("still in use")
+)
+
+// Tenancy is a tenant whose GPUs somebody else chose: the cluster's scheduler.
+// It lives until Release, whoever runs in it.
+type Tenancy struct {
+	// Key is the stable identity: the UID of the claim, with the view where a
+	// claim has several, or that of the pod with the container's name.
+	Key string `json:"key"`
+	// Name is for people: namespace/pod or namespace/claim.
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	Claim     string `json:"claim,omitempty"`
+	// Pods are the names of those that it is for, as far as they are known.
+	Pods   []string       `json:"pods,omitempty"`
+	Shares []TenancyShare `json:"shares"`
+}
+
+// TenancyShare is what a tenancy gets of one GPU; no two are of one GPU.
+type TenancyShare struct {
+	UUID string `json:"uuid"`
+	// Memory is in bytes; a whole GPU's is all that it has for tenants.
+	Memory uint64 `json:"memory"`
+	// Cores is in percent, 0 to 100.
+	Cores  int                  `json:"cores,omitempty"`
+	Config v1alpha1.ShareConfig `json:"config"`
+	// Whole excludes every other tenant from the GPU.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// layerContainer names what stands between a container and the driver.
+const layerContainer backend.Layer = "container"
+
+// nobodyUID owns the tenants of containers, whose users are not known here.
+const nobodyUID = 65534
+
+// Prepare makes a tenant of a tenancy and returns what its containers need.
+// The same tenancy again gets the same answer and nothing is counted twice; the
+// same key with other shares is refused. The checkpoint knows of the tenancy
+// before anything is made.
+func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error) {
+	a.preparing.Lock()
+	defer a.preparing.Unlock()
+	wanted, err := wanted.normal()
+	if err != nil {
+		return edits.Edits{}, err
+	}
+	t, err := a.enterTenancy(wanted)
+	if err != nil {
+		return edits.Edits{}, fmt.Errorf("prepare %s: %w", wanted.Name, err)
+	}
+	a.step("prepare-entered")
+	e, err := a.makeTenancy(ctx, t)
+	if err != nil {
+		return edits.Edits{}, fmt.Errorf("prepare %s: %w", wanted.Name, err)
+	}
+	return e, nil
+}
+
+// normal fills in what was left out and checks what can be checked without the
+// machine.
+func (t Tenancy) normal() (Tenancy, error) {
+	fault := func(format string, args ...any) (Tenancy, error) {
+		return t, fmt.Errorf("%w %s: %w", ErrTenancy, cmp.Or(t.Name, t.Key), fmt.Errorf(format, args...))
+	}
+	t.Shares = slices.Clone(t.Shares)
+	switch {
+	case t.Key == "" || t.Name == "":
+		return fault("it has no key or no name")
+	case len(t.Shares) < 1 || len(t.Shares) > page.Devices:
+		return fault("%d shares; a container can have 1 to %d", len(t.Shares), page.Devices)
+	}
+	for i := range t.Shares {
+		s := &t.Shares[i]
+		s.Config.Default(s.Cores)
+		switch {
+		case slices.ContainsFunc(t.Shares[:i], func(o TenancyShare) bool { return o.UUID == s.UUID }):
+			return fault("two shares of GPU %s", s.UUID)
+		case s.Memory == 0 && !s.Whole:
+			return fault("memory must be greater than zero")
+		case s.Cores < 0 || s.Cores > v1alpha1.MaxCores:
+			return fault("cores %d: give 0 to %d percent of the GPU's time", s.Cores, v1alpha1.MaxCores)
+		}
+		if err := s.Config.Validate(s.Cores); err != nil {
+			return fault("%w", err)
+		}
+	}
+	return t, nil
+}
+
+// enterTenancy finds the tenant of a tenancy, or puts one into the ledger and
+// the checkpoint.
+func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.tenancy(wanted.Key); t != nil {
+		if !reflect.DeepEqual(t.Tenancy.Shares, wanted.Shares) {
+			return nil, fmt.Errorf("%w: %s has %s, and %s is asked for now: release it first",
+				ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
+		}
+		before := t.record
+		t.Tenancy, t.Name = &wanted, wanted.Name
+		if reflect.DeepEqual(*before.Tenancy, wanted) {
+			return t, nil
+		}
+		if err := a.save(); err != nil {
+			t.record = before
+			return nil, err
+		}
+		return t, nil
+	}
+	granted, err := a.fit(wanted)
+	if err != nil {
+		return nil, err
+	}
+	t := &tenant{record: record{
+		ID: newID(), Name: wanted.Name, UID: os.Getuid(), User: wanted.Namespace, Layer: layerContainer,
+		Created: a.config.Now(), Shares: granted, Tenancy: &wanted, Unmade: true,
+	}}
+	if t.UID == 0 {
+		t.UID = nobodyUID
+	}
+	if t.plan, err = a.config.Backend.Plan(a.tenantOf(&t.record)); err != nil {
+		return nil, err
+	}
+	t.Dir = t.plan.Dir
+	a.tenants[t.ID] = t
+	a.announce()
+	if err := a.save(); err != nil {
+		return nil, errors.Join(err, a.forget(t))
+	}
+	return t, nil
+}
+
+// fit checks the sums on every GPU. Agent.mu is held.
+func (a *Agent) fit(wanted Tenancy) ([]share, error) {
+	var granted []share
+	for _, s := range wanted.Shares {
+		if a.gpu(s.UUID).Index < 0 {
+			return nil, &alloc.Refusal{Reason: alloc.ReasonUnknown, Text: fmt.Sprintf("GPU %s is not on this machine", s.UUID)}
+		}
+		r := alloc.Request{Count: 1, GPU: s.UUID, Placed: true, Whole: s.Whole}
+		if !s.Whole {
+			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
+		}
+		grants, err := a.search(nil, r)
+		if err != nil {
+			return nil, err
+		}
+		granted = append(granted, share{UUID: s.UUID, Limit: grants[0].Limit, Cores: s.Cores, Whole: s.Whole, ShareConfig: s.Config})
+	}
+	return granted, nil
+}
+
+// makeTenancy makes the directory of a tenancy that is in the checkpoint, unless
+// it is there. What cannot be made is undone and forgotten.
+func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error) {
+	plan, err := a.config.Backend.Plan(a.tenantOf(&t.record))
+	if err != nil {
+		return edits.Edits{}, err
+	}
+	a.mu.Lock()
+	t.plan = plan
+	made := t.ready
+	a.mu.Unlock()
+	if made && complete(t.Dir) {
+		return plan.Edits, nil
+	}
+	err = a.config.Backend.Health(ctx)
+	if err == nil {
+		err = a.config.Backend.Apply(ctx, plan)
+	}
+	if err != nil {
+		undone := a.config.Backend.Undo(ctx, plan)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return edits.Edits{}, errors.Join(err, undone, a.forget(t))
+	}
+	a.step("prepare-made")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.ready, t.Unmade = true, false
+	a.follow(ctx, t)
+	a.announce()
+	if err := a.save(); err != nil {
+		// It is made and counted: asked again, only this is tried again.
+		t.Unmade = true
+		return edits.Edits{}, err
+	}
+	return plan.Edits, nil
+}
+
+// complete reports whether a directory that was made is still there.
+func complete(dir string) bool {
+	for _, name := range []string{"config", "state"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Release ends the tenancy of a key. One that is not known is released. A
+// tenancy of which processes live is kept and [ErrInUse] returned: their memory
+// is not free. The directory goes before the record, so that an agent that dies
+// in between finds a tenancy to release again.
+func (a *Agent) Release(ctx context.Context, key string) error {
+	a.preparing.Lock()
+	defer a.preparing.Unlock()
+	a.mu.Lock()
+	t := a.tenancy(key)
+	a.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	if err := a.vacant(ctx, t); err != nil {
+		return fmt.Errorf("release %s: %w", t.Name, err)
+	}
+	t.look.Lock()
+	defer t.look.Unlock()
+	a.step("release-begun")
+	a.deaths.remove(t.ID)
+	plan := t.plan
+	if plan == nil {
+		plan = &backend.Plan{Dir: t.Dir}
+	}
+	if err := a.config.Backend.Undo(ctx, plan); err != nil {
+		return fmt.Errorf("release %s: %w", t.Name, err)
+	}
+	a.step("release-undone")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.forget(t); err != nil {
+		return fmt.Errorf("release %s: %w", t.Name, err)
+	}
+	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: "it was released"})
+	return nil
+}
+
+// vacant returns nil when no process of a tenancy lives. The kernel takes a
+// while to bury those of a container that was just killed.
+func (a *Agent) vacant(ctx context.Context, t *tenant) error {
+	path := filepath.Join(t.Dir, "state")
+	for _, pause := range append(afterNotice, 100*time.Millisecond) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		live, err := page.AnyLive(path)
+		if errors.Is(err, os.ErrNotExist) || err == nil && !live {
+			return nil
+		}
+		if err != nil {
+			// Damage hides nobody: who holds a lock has the file open.
+			return fmt.Errorf("see who lives: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: processes live that use it: they end with their container", ErrInUse)
+}
+
+// Tenancies returns all tenancies, the oldest first.
+func (a *Agent) Tenancies() []Tenancy {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []Tenancy
+	for _, t := range a.sorted() {
+		if t.Tenancy != nil {
+			all = append(all, *t.Tenancy)
+		}
+	}
+	return all
+}
+
+// tenancy returns the tenant of a key, nil if there is none. Agent.mu is held.
+func (a *Agent) tenancy(key string) *tenant {
+	for _, t := range a.tenants {
+		if t.Tenancy != nil && t.Tenancy.Key == key {
+			return t
+		}
+	}
+	return nil
+}
+
+func describeShares(shares []TenancyShare) string {
+	text := ""
+	for i, s := range shares {
+		if i > 0 {
+			text += " and "
+		}
+		if s.Whole {
+			text += "all of " + s.UUID
+			continue
+		}
+		text += fmt.Sprintf("%s, %d cores, %s of %s", v1alpha1.FormatBytes(s.Memory), s.Cores, s.Config.Policy, s.UUID)
+	}
+	return text
+}
+
+// step tells whoever injects crashes how far the agent is.
+func (a *Agent) step(name string) {
+	if a.config.Step != nil {
+		a.config.Step(name)
+	}
+}
