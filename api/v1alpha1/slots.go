@@ -1,0 +1,195 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	kjson "sigs.k8s.io/json"
+)
+
+// Names by which the parts of a cluster that counts slots know each other. The
+// scheduler counts slots; what they stand for is in annotations, of which each
+// has one writer.
+const (
+	// SlotResource is the extended resource that is counted: one for each
+	// container that has a share, whatever its size.
+	SlotResource = "divvy.dev/shares"
+	// RequestAnnotation is what a pod asks, a [PodRequest]. The webhook writes
+	// it when the pod is created.
+	RequestAnnotation = "divvy.dev/request"
+	// AssignmentAnnotation is what a pod was given, a [PodAssignment]. Who
+	// binds the pod writes it on the Binding, so that it comes with the node.
+	AssignmentAnnotation = "divvy.dev/assignment"
+	// GPUsAnnotation is what a node has, a [NodeGPUs]. Its agent writes it.
+	GPUsAnnotation = "divvy.dev/gpus"
+)
+
+// Bounds of annotations.
+const (
+	// annotationVersion is the one version of all annotations here.
+	annotationVersion = 1
+	// maxAnnotation is more than any honest annotation takes, in bytes.
+	maxAnnotation = 64 << 10
+	// maxPodShares is more than any pod has containers with a share.
+	maxPodShares = 64
+	maxName      = 63
+)
+
+// ErrAnnotation marks every error of the parsers of annotations.
+var ErrAnnotation = errors.New("invalid annotation")
+
+// PodRequest is what the containers of a pod ask.
+type PodRequest struct {
+	Version int             `json:"version"`
+	Shares  []ShareRequired `json:"shares"`
+}
+
+// ShareRequired is a share on each of so many different GPUs, or whole GPUs,
+// for one container or for several that take turns.
+type ShareRequired struct {
+	// Name is the share's within its pod: that of its main container.
+	Name       string   `json:"name"`
+	Containers []string `json:"containers"`
+	// GPUs is how many, 1 to [MaxGPUs].
+	GPUs  int  `json:"gpus"`
+	Whole bool `json:"whole,omitempty"`
+	// Memory is in bytes per GPU; without Part, 0 is all that a GPU has.
+	Memory uint64 `json:"memory,omitempty"`
+	// Part is memory as a part of each GPU, in place of Memory.
+	Part *Part `json:"part,omitempty"`
+	// Cores is the percentage of each GPU's time, 0 to [MaxCores].
+	Cores int `json:"cores,omitempty"`
+	// Config is complete, and absent for whole GPUs.
+	Config *ShareConfig `json:"config,omitempty"`
+	// Selectors are CEL expressions over a GPU's attributes, all to be true.
+	Selectors []string `json:"selectors,omitempty"`
+	// SameNUMA wants all GPUs on one NUMA node.
+	SameNUMA bool `json:"sameNUMA,omitempty"`
+}
+
+// Part is Of parts out of In equal ones, 0 < Of < In.
+type Part struct {
+	Of uint64 `json:"of"`
+	In uint64 `json:"in"`
+}
+
+// PodAssignment is the GPUs that a pod was given.
+type PodAssignment struct {
+	Version int `json:"version"`
+	// Pod is the UID of the pod that it was made for: a copy is worth nothing.
+	Pod    string          `json:"pod"`
+	Shares []ShareAssigned `json:"shares"`
+}
+
+// ShareAssigned is the answer to the [ShareRequired] of the same name.
+type ShareAssigned struct {
+	Name       string        `json:"name"`
+	Containers []string      `json:"containers"`
+	GPUs       []GPUAssigned `json:"gpus"`
+	Whole      bool          `json:"whole,omitempty"`
+	Config     *ShareConfig  `json:"config,omitempty"`
+}
+
+// GPUAssigned is the part of one GPU that a share has.
+type GPUAssigned struct {
+	UUID string `json:"uuid"`
+	// Memory is in bytes, more than 0; Cores in percent, 0 to [MaxCores].
+	Memory uint64 `json:"memory"`
+	Cores  int    `json:"cores,omitempty"`
+}
+
+// NodeGPUs is what a node's agent says of its GPUs.
+type NodeGPUs struct {
+	Version int       `json:"version"`
+	GPUs    []NodeGPU `json:"gpus"`
+}
+
+// NodeGPU is one GPU. Amounts are bytes.
+type NodeGPU struct {
+	UUID  string `json:"uuid"`
+	Index int    `json:"index"`
+	Model string `json:"model,omitempty"`
+	// Memory is what it has for tenants, ContextBytes what one process takes
+	// of it before it allocates anything.
+	Memory       uint64 `json:"memory"`
+	ContextBytes uint64 `json:"contextBytes,omitempty"`
+	// NUMANode is -1 where it is not known.
+	NUMANode int `json:"numaNode"`
+	// Fault says why nothing may be placed here; empty for a healthy GPU.
+	Fault string `json:"fault,omitempty"`
+}
+
+// ParsePodRequest reads a [RequestAnnotation], strictly: unknown and repeated
+// fields, another version and amounts that no share can have are errors.
+func ParsePodRequest(text string) (PodRequest, error) {
+	var r PodRequest
+	if err := parseAnnotation(RequestAnnotation, text, &r, r.validate); err != nil {
+		return PodRequest{}, err
+	}
+	return r, nil
+}
+
+// ParsePodAssignment reads an [AssignmentAnnotation] as strictly.
+func ParsePodAssignment(text string) (PodAssignment, error) {
+	var a PodAssignment
+	if err := parseAnnotation(AssignmentAnnotation, text, &a, a.validate); err != nil {
+		return PodAssignment{}, err
+	}
+	return a, nil
+}
+
+// ParseNodeGPUs reads a [GPUsAnnotation] as strictly.
+func ParseNodeGPUs(text string) (NodeGPUs, error) {
+	var n NodeGPUs
+	if err := parseAnnotation(GPUsAnnotation, text, &n, n.validate); err != nil {
+		return NodeGPUs{}, err
+	}
+	return n, nil
+}
+
+// Text writes the annotation; equal requests have equal texts.
+func (r PodRequest) Text() (string, error) {
+	r.Version = annotationVersion
+	return annotationText(RequestAnnotation, r, r.validate)
+}
+
+// Text writes the annotation.
+func (a PodAssignment) Text() (string, error) {
+	a.Version = annotationVersion
+	return annotationText(AssignmentAnnotation, a, a.validate)
+}
+
+// Text writes the annotation.
+func (n NodeGPUs) Text() (string, error) {
+	n.Version = annotationVersion
+	return annotationText(GPUsAnnotation, n, n.validate)
+}
+
+func parseAnnotation(name, text string, into any, validate func() error) error {
+	if len(text) > maxAnnotation {
+		return fmt.Errorf("%w %s: %d bytes are more than %d", ErrAnnotation, name, len(text), maxAnnotation)
+	}
+	faults, err := kjson.UnmarshalStrict([]byte(text), into)
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return fmt.Errorf("%w %s: %w", ErrAnnotation, name, err)
+	}
+	if err := validate(); err != nil {
+		return fmt.Errorf("%w %s: %w", ErrAnnotation, name, err)
+	}
+	return nil
+}
+
+func annotationText(name string, value any, validate func() error) (string, error) {
+	if err := validate(); err != nil {
+		return "", fmt.Errorf("%w %s: %w", ErrAnnotation, name, err)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("write annotation %s: %w", name, err)
+	}
+	if len(text) > maxAnnotation {
+		return "", fmt.Errorf("%w %s: %d bytes are more than %d: ask for less in one pod", ErrAnnotation, name, len(text), maxAnnotation)
+	}
+	return string(text), nil
+}

@@ -1,0 +1,225 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ShareOf returns the share that a container uses, or nil for none.
+func (r *PodRequest) ShareOf(container string) *ShareRequired {
+	i := slices.IndexFunc(r.Shares, func(s ShareRequired) bool { return slices.Contains(s.Containers, container) })
+	if i < 0 {
+		return nil
+	}
+	return &r.Shares[i]
+}
+
+// Share returns the share of that name, or nil for none.
+func (a *PodAssignment) Share(name string) *ShareAssigned {
+	i := slices.IndexFunc(a.Shares, func(s ShareAssigned) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &a.Shares[i]
+}
+
+// Answers returns an error that says where an assignment is not what the pod
+// of that UID asks: a share more or less, or one of another size or kind.
+func (a *PodAssignment) Answers(pod string, r *PodRequest) error {
+	if a.Pod != pod {
+		return fmt.Errorf("the assignment was made for pod %s, not for %s", a.Pod, pod)
+	}
+	if len(a.Shares) != len(r.Shares) {
+		return fmt.Errorf("the assignment has %d shares, and the pod asks for %d", len(a.Shares), len(r.Shares))
+	}
+	for i := range r.Shares {
+		asked := &r.Shares[i]
+		given := a.Share(asked.Name)
+		if given == nil {
+			return fmt.Errorf("share %q has no GPU in the assignment", asked.Name)
+		}
+		if err := given.answers(asked); err != nil {
+			return fmt.Errorf("share %q: %w", asked.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *ShareAssigned) answers(asked *ShareRequired) error {
+	switch {
+	case !slices.Equal(s.Containers, asked.Containers):
+		return fmt.Errorf("the assignment is for containers %q, and asked for by %q", s.Containers, asked.Containers)
+	case len(s.GPUs) != asked.GPUs:
+		return fmt.Errorf("the assignment has %d GPUs, and %d are asked for", len(s.GPUs), asked.GPUs)
+	case s.Whole != asked.Whole:
+		return fmt.Errorf("the assignment and the request differ in whether GPUs are whole")
+	case !s.Whole && *s.Config != *asked.Config:
+		return fmt.Errorf("the assignment has the configuration %+v, and %+v is asked for", *s.Config, *asked.Config)
+	}
+	for _, g := range s.GPUs {
+		if !s.Whole && (g.Cores != asked.Cores || asked.Memory != 0 && g.Memory != asked.Memory) {
+			return fmt.Errorf("the assignment has %d bytes and %d cores of GPU %s, and %d bytes and %d cores are asked for",
+				g.Memory, g.Cores, g.UUID, asked.Memory, asked.Cores)
+		}
+	}
+	return nil
+}
+
+func (r *PodRequest) validate() error {
+	if err := checkVersion(r.Version, len(r.Shares), maxPodShares, "shares"); err != nil {
+		return err
+	}
+	var users uses
+	for i := range r.Shares {
+		s := &r.Shares[i]
+		if err := users.add(s.Name, s.Containers); err != nil {
+			return err
+		}
+		if err := s.validate(); err != nil {
+			return fmt.Errorf("share %q: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// Bounds of selectors: the API server's for one request of a claim.
+const (
+	maxSelectors     = 32
+	maxSelectorBytes = 10 << 10
+)
+
+func (s *ShareRequired) validate() error {
+	switch {
+	case s.GPUs < 1 || s.GPUs > MaxGPUs:
+		return fmt.Errorf("%d GPUs: ask for 1 to %d", s.GPUs, MaxGPUs)
+	case s.Cores < 0 || s.Cores > MaxCores:
+		return fmt.Errorf("%d cores: ask for 0 to %d", s.Cores, MaxCores)
+	case s.Part != nil && (s.Memory != 0 || s.Part.Of == 0 || s.Part.Of >= s.Part.In):
+		return fmt.Errorf("memory is %d bytes and part %d of %d: give one, and a part below 1", s.Memory, s.Part.Of, s.Part.In)
+	case s.Whole && (s.Memory != 0 || s.Part != nil || s.Cores != 0 || s.Config != nil):
+		return fmt.Errorf("a whole GPU is asked for without amounts and configuration")
+	case len(s.Selectors) > maxSelectors:
+		return fmt.Errorf("%d selectors are more than %d", len(s.Selectors), maxSelectors)
+	}
+	for _, expression := range s.Selectors {
+		if expression == "" || len(expression) > maxSelectorBytes {
+			return fmt.Errorf("a selector has 1 to %d bytes", maxSelectorBytes)
+		}
+	}
+	return checkConfig(s.Whole, s.Config, s.Cores)
+}
+
+func (a *PodAssignment) validate() error {
+	if err := checkVersion(a.Version, len(a.Shares), maxPodShares, "shares"); err != nil {
+		return err
+	}
+	if a.Pod == "" || len(a.Pod) > maxName {
+		return fmt.Errorf("pod %q is not a UID", a.Pod)
+	}
+	var users uses
+	for i := range a.Shares {
+		s := &a.Shares[i]
+		if err := users.add(s.Name, s.Containers); err != nil {
+			return err
+		}
+		if err := s.validate(); err != nil {
+			return fmt.Errorf("share %q: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *ShareAssigned) validate() error {
+	if len(s.GPUs) < 1 || len(s.GPUs) > MaxGPUs {
+		return fmt.Errorf("%d GPUs: a share has 1 to %d", len(s.GPUs), MaxGPUs)
+	}
+	seen := make(map[string]bool)
+	for _, g := range s.GPUs {
+		switch {
+		case !validUUID.MatchString(g.UUID):
+			return fmt.Errorf("GPU %q is not a UUID", g.UUID)
+		case seen[g.UUID]:
+			return fmt.Errorf("GPU %s is there twice", g.UUID)
+		case g.Memory == 0 || g.Cores < 0 || g.Cores > MaxCores:
+			return fmt.Errorf("GPU %s: %d bytes and %d cores are no share", g.UUID, g.Memory, g.Cores)
+		}
+		seen[g.UUID] = true
+		if err := checkConfig(s.Whole, s.Config, g.Cores); err != nil {
+			return fmt.Errorf("GPU %s: %w", g.UUID, err)
+		}
+	}
+	return nil
+}
+
+func (n *NodeGPUs) validate() error {
+	if n.Version != annotationVersion {
+		return fmt.Errorf("version %d is not %d", n.Version, annotationVersion)
+	}
+	if len(n.GPUs) > MaxGPUs {
+		return fmt.Errorf("%d GPUs are more than %d", len(n.GPUs), MaxGPUs)
+	}
+	seen := make(map[string]bool)
+	for _, g := range n.GPUs {
+		switch {
+		case !validUUID.MatchString(g.UUID):
+			return fmt.Errorf("GPU %q is not a UUID", g.UUID)
+		case seen[g.UUID]:
+			return fmt.Errorf("GPU %s is there twice", g.UUID)
+		case g.Index < 0 || g.Index >= maxIndex || g.NUMANode < -1 || g.NUMANode >= maxIndex:
+			return fmt.Errorf("GPU %s: index %d and NUMA node %d cannot be", g.UUID, g.Index, g.NUMANode)
+		}
+		seen[g.UUID] = true
+	}
+	return nil
+}
+
+// maxIndex is beyond what any driver or kernel counts to.
+const maxIndex = 4096
+
+func checkVersion(version, n, limit int, of string) error {
+	if version != annotationVersion {
+		return fmt.Errorf("version %d is not %d", version, annotationVersion)
+	}
+	if n < 1 || n > limit {
+		return fmt.Errorf("%d %s: there are 1 to %d", n, of, limit)
+	}
+	return nil
+}
+
+// checkConfig wants the complete configuration of a share, and none of whole
+// GPUs.
+func checkConfig(whole bool, config *ShareConfig, cores int) error {
+	switch {
+	case whole && config != nil:
+		return fmt.Errorf("a whole GPU has no configuration")
+	case whole:
+		return nil
+	case config == nil:
+		return fmt.Errorf("a share has a configuration")
+	}
+	return config.Validate(cores)
+}
+
+// uses tells names and containers that are there twice.
+type uses struct {
+	names, containers []string
+}
+
+func (u *uses) add(name string, containers []string) error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return fmt.Errorf("share %q: a name has 1 to %d bytes", name, maxName)
+	case slices.Contains(u.names, name):
+		return fmt.Errorf("share %q is there twice", name)
+	case len(containers) == 0:
+		return fmt.Errorf("share %q has no container", name)
+	}
+	u.names = append(u.names, name)
+	for _, c := range containers {
+		if c == "" || len(c) > maxName || slices.Contains(u.containers, c) {
+			return fmt.Errorf("share %q: container %q has no name of its own, or two shares", name, c)
+		}
+		u.containers = append(u.containers, c)
+	}
+	return nil
+}
