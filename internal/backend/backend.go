@@ -43,6 +43,8 @@ const (
 	// LayerEnv only puts our library first on LD_LIBRARY_PATH: a tenant that
 	// clears it is reported, not stopped.
 	LayerEnv Layer = "env"
+	// LayerContainer mounts our libraries into a container that a runtime makes.
+	LayerContainer Layer = "container"
 )
 
 // GPU is what a backend knows of a GPU. Amounts are bytes.

@@ -1,0 +1,181 @@
+// Package cdi renders edits as specifications of the Container Device
+// Interface, by which container runtimes take them up, and keeps those in a
+// directory that runtimes read.
+package cdi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+// Kind is the vendor and class of Divvy's devices.
+const Kind = "divvy.dev/share"
+
+// createContainer is the moment of a hook: in the container's mount namespace,
+// before its root is its own (OCI runtime specification, "POSIX-platform Hooks").
+const createContainer = "createContainer"
+
+// ErrSpec marks edits that no specification can express.
+var ErrSpec = errors.New("cannot be expressed in CDI")
+
+// Spec renders one device for each name. It is pure; the version is the least
+// that knows all that is used, as old runtimes ignore specifications of newer
+// ones.
+func Spec(kind string, devices map[string]edits.Edits) (*specs.Spec, error) {
+	vendor, class := parser.ParseQualifier(kind)
+	if err := errors.Join(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
+		return nil, fmt.Errorf("kind %q: %w: %w", kind, ErrSpec, err)
+	}
+	spec := &specs.Spec{Kind: kind}
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		if err := parser.ValidateDeviceName(name); err != nil {
+			return nil, fmt.Errorf("device %q: %w: %w", name, ErrSpec, err)
+		}
+		rendered, err := render(devices[name])
+		if err != nil {
+			return nil, fmt.Errorf("device %q: %w", name, err)
+		}
+		spec.Devices = append(spec.Devices, specs.Device{Name: name, ContainerEdits: rendered})
+	}
+	if len(spec.Devices) == 0 {
+		return nil, fmt.Errorf("%w: no devices", ErrSpec)
+	}
+	version, err := specs.MinimumRequiredVersion(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	spec.Version = version
+	return spec, nil
+}
+
+func render(e edits.Edits) (specs.ContainerEdits, error) {
+	var out specs.ContainerEdits
+	if len(e.Binds) > 0 {
+		return out, fmt.Errorf("%w: files of the host bound over each other", ErrSpec)
+	}
+	for _, v := range e.Env {
+		// A specification sets a variable whatever the image has.
+		if v.Prepend || v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
+			return out, fmt.Errorf("%w: the variable %q", ErrSpec, v.Name)
+		}
+		out.Env = append(out.Env, v.Name+"="+v.Value)
+	}
+	for _, d := range e.Devices {
+		out.DeviceNodes = append(out.DeviceNodes, &specs.DeviceNode{
+			Path: d.Path, HostPath: d.Source, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor), Permissions: "rw",
+		})
+	}
+	for _, m := range e.Mounts {
+		if !filepath.IsAbs(m.Source) || !filepath.IsAbs(m.Target) {
+			return out, fmt.Errorf("%w: mount of %q at %q: paths must be absolute", ErrSpec, m.Source, m.Target)
+		}
+		out.Mounts = append(out.Mounts, &specs.Mount{
+			HostPath: m.Source, ContainerPath: m.Target, Type: "bind", Options: slices.Clone(m.Options),
+		})
+	}
+	for _, h := range e.Hooks {
+		out.Hooks = append(out.Hooks, &specs.Hook{HookName: createContainer, Path: h.Path, Args: slices.Clone(h.Args)})
+	}
+	return out, nil
+}
+
+const (
+	suffix      = ".json"
+	draftSuffix = ".new"
+)
+
+// path is the file of a specification. Names come from claims, so that one that
+// leads elsewhere is refused.
+func path(dir, name string) (string, error) {
+	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00") {
+		return "", fmt.Errorf("%w: the file name %q", ErrSpec, name)
+	}
+	return filepath.Join(dir, strings.TrimSuffix(name, suffix)+suffix), nil
+}
+
+// Write makes or replaces the specification dir/NAME.json, so that a runtime
+// finds the old one or the new one whole. The directory is made where it is not.
+func Write(dir, name string, spec *specs.Spec) error {
+	file, err := path(dir, name)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode CDI specification: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make CDI directory: %w", err)
+	}
+	if err := writeDraft(draft(file), append(data, '\n')); err != nil {
+		return errors.Join(fmt.Errorf("write CDI specification: %w", err), remove(draft(file)))
+	}
+	if err := os.Rename(draft(file), file); err != nil {
+		return errors.Join(fmt.Errorf("write CDI specification: %w", err), remove(draft(file)))
+	}
+	return nil
+}
+
+// draft is where a specification is written: runtimes read files that end in
+// .json or .yaml alone.
+func draft(file string) string {
+	return file + draftSuffix
+}
+
+func writeDraft(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	// Whatever the umask: runtimes may run as another user.
+	return errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close())
+}
+
+// Remove takes a specification away; that there is none is no error.
+func Remove(dir, name string) error {
+	file, err := path(dir, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(remove(file), remove(draft(file)))
+}
+
+func remove(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove CDI specification: %w", err)
+	}
+	return nil
+}
+
+// List returns in order the names of the specifications in dir that begin with
+// prefix, those among them that an interrupted Write left half done.
+func List(dir, prefix string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list CDI specifications: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		name, ours := strings.CutSuffix(strings.TrimSuffix(entry.Name(), draftSuffix), suffix)
+		if ours && strings.HasPrefix(name, prefix) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
