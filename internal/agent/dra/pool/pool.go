@@ -1,0 +1,151 @@
+// Package pool says what a node offers to the cluster: from a plain description of its GPUs it makes the resource
+// slices of the node's pool, and from a device's name it tells the GPU and the form again. It is pure; who publishes
+// the slices and who describes the GPUs are elsewhere.
+//
+// Every GPU is published twice, as a shared device and as a whole one. Both take the one unit of the GPU's counter, a
+// shared device with its first share, so that the scheduler never gives out both. Names are made of UUIDs, not of
+// positions: a GPU that vanishes shifts no other.
+//
+// The scheduler takes the first device that fits. Shared devices are therefore listed by index and whole ones against
+// it: shares fill the node's first GPUs, whole GPUs are taken from its last, and the two meet as late as they can.
+package pool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+// Driver is the name of the DRA driver, and the domain of its attributes and taints.
+const Driver = "divvy.dev"
+
+// ErrGPU marks a description from which no valid device can be made.
+var ErrGPU = errors.New("GPU cannot be published")
+
+// Form is one of the two ways in which a GPU is published.
+type Form string
+
+// The forms, as the attribute form has them.
+const (
+	Shared Form = "shared"
+	Whole  Form = "whole"
+)
+
+// GPU is what the cluster is told of a GPU.
+type GPU struct {
+	// UUID is the driver's, such as GPU-8dd5f44a-1b64-4d3a-9a4f-0d4b4a0a3a3e.
+	UUID string
+	// Index is NVML's; it orders the devices.
+	Index int
+	// Model is the driver's name of it, Architecture such as "ampere", "" where unknown.
+	Model, Architecture string
+	// Memory is what there is for tenants, in bytes.
+	Memory uint64
+	// DriverVersion is written as the driver does, such as 535.104.05.
+	DriverVersion string
+	// CUDA is the newest version that the driver serves, 12040 for 12.4; 0 where unknown.
+	CUDA int
+	// Place is nil where it is not known.
+	Place *Place
+	// Fault is nil for a healthy GPU.
+	Fault *Fault
+}
+
+// Place is where in its machine a GPU is.
+type Place struct {
+	// PCI is the address in sysfs's form, 0000:3b:00.0.
+	PCI string
+	// Root is the host bridge as sysfs names it, pci0000:3a; Switch the address of the upstream port below which the
+	// GPU reaches others without the host bridge. Both are "" where there is none or it is unknown.
+	Root, Switch string
+	// NUMANode is negative where it is unknown.
+	NUMANode int
+	// Clique names the GPUs that all reach each other by NVLink, "" where there are none.
+	Clique string
+}
+
+// Fault says why nothing more may be placed on a GPU.
+type Fault struct {
+	// Reason is a few letters and dashes, such as xid-79: it becomes the value of a taint.
+	Reason string
+	// Lost says that what runs on the GPU cannot go on: pods that use it are evicted.
+	Lost bool
+}
+
+const sharedSuffix = "-shared"
+
+// Name returns the name of the device that a GPU is in a form.
+func Name(uuid string, form Form) string {
+	name := strings.ToLower(uuid)
+	if form == Shared {
+		name += sharedSuffix
+	}
+	return name
+}
+
+// Parse returns the UUID and the form that a device's name stands for; ok is false for a name that is not of this
+// package's making. Whether there is such a GPU is another question.
+func Parse(name string) (uuid string, form Form, ok bool) {
+	rest, ok := strings.CutPrefix(name, "gpu-")
+	if !ok || rest == "" || len(validation.IsDNS1123Label(name)) > 0 {
+		return "", "", false
+	}
+	form = Whole
+	if stem, shared := strings.CutSuffix(rest, sharedSuffix); shared {
+		rest, form = stem, Shared
+	}
+	return "GPU-" + rest, form, rest != ""
+}
+
+// Resources returns the pool of a node, which bears the node's name. Counter sets are in slices of their own, before
+// those of the devices, and each kind in as many slices as the API's limits need. No GPUs make one empty slice, which
+// says that the driver runs.
+func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
+	sorted := slices.SortedFunc(slices.Values(gpus), func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+	})
+	var counters []resourcev1.CounterSet
+	var devices []resourcev1.Device
+	for i := range sorted {
+		if err := sorted[i].validate(); err != nil {
+			return resourceslice.DriverResources{}, err
+		}
+		counters = append(counters, sorted[i].counterSet())
+		devices = append(devices, sorted[i].shared())
+	}
+	for i := range slices.Backward(sorted) {
+		devices = append(devices, sorted[i].whole())
+	}
+	var pool resourceslice.Pool
+	for chunk := range slices.Chunk(counters, resourcev1.ResourceSliceMaxCounterSets) {
+		pool.Slices = append(pool.Slices, resourceslice.Slice{SharedCounters: chunk})
+	}
+	for chunk := range slices.Chunk(devices, resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures) {
+		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: chunk})
+	}
+	if len(pool.Slices) == 0 {
+		pool.Slices = []resourceslice.Slice{{}}
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{node: pool}}, nil
+}
+
+func (g *GPU) validate() error {
+	for _, form := range []Form{Shared, Whole} {
+		if uuid, parsed, ok := Parse(Name(g.UUID, form)); !ok || uuid != g.UUID || parsed != form {
+			return fmt.Errorf("%w: no device can be named after UUID %q", ErrGPU, g.UUID)
+		}
+	}
+	if g.Memory < 2*mebibyte {
+		return fmt.Errorf("%w: %s has %d bytes for tenants", ErrGPU, g.UUID, g.Memory)
+	}
+	if g.Fault != nil && len(validation.IsValidLabelValue(g.Fault.Reason)) > 0 {
+		return fmt.Errorf("%w: %s: %q cannot be the value of a taint", ErrGPU, g.UUID, g.Fault.Reason)
+	}
+	return nil
+}
