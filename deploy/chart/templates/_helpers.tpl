@@ -1,0 +1,109 @@
+{{- /* The chart's names are fixed: a node's GPUs have one agent, so a cluster has one Divvy. */ -}}
+
+{{- define "divvy.mode" -}}
+{{- $new := semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}
+{{- if and (eq .Values.mode "claims") (not $new) -}}
+{{- fail (printf "mode claims needs Kubernetes 1.36, and this is %s: use mode slots" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if ne .Values.mode "auto" }}{{ .Values.mode }}{{ else if $new }}claims{{ else }}slots{{ end -}}
+{{- end -}}
+
+{{- define "divvy.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Takes (list root component). */ -}}
+{{- define "divvy.selector" -}}
+app.kubernetes.io/name: divvy
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "divvy.labels" -}}
+{{ include "divvy.selector" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: divvy
+{{- end -}}
+
+{{- /* What the pods of every component have in common; takes (list root component values). */ -}}
+{{- define "divvy.pod" -}}
+{{- $root := index . 0 -}}
+{{- $own := index . 2 -}}
+serviceAccountName: divvy-{{ index . 1 }}
+priorityClassName: {{ $own.priorityClassName }}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Metadata of a pod template; takes (list root component values). */ -}}
+{{- define "divvy.podMetadata" -}}
+labels:
+  {{- include "divvy.labels" . | nindent 2 }}
+  {{- with (index . 2).podLabels }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- with (index . 2).podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* A container without any privilege. */ -}}
+{{- define "divvy.unprivileged" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "divvy.webhookConfig" -}}
+apiVersion: divvy.dev/v1alpha1
+kind: WebhookConfig
+mode: {{ include "divvy.mode" . }}
+{{- with .Values.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+dialects:
+{{- toYaml .Values.dialects | nindent 2 }}
+{{- end -}}
+
+{{- /* The names that two dialects own decide nothing here: the webhook refuses such a configuration. */ -}}
+{{- define "divvy.asks" -}}
+{{- $known := .Files.Get "files/dialects.yaml" | fromYaml -}}
+{{- $resources := list -}}{{- $prefixes := list -}}{{- $annotations := list -}}
+{{- range $name := keys .Values.dialects | sortAlpha -}}
+{{- $names := get $known $name -}}
+{{- $resources = concat $resources (get $names "resources" | default list) -}}
+{{- $prefixes = concat $prefixes (get $names "prefixes" | default list) -}}
+{{- $annotations = concat $annotations (get $names "annotations" | default list) -}}
+{{- end -}}
+{{- $any := list -}}
+{{- if $resources -}}
+{{- $named := printf "n in %s" ($resources | uniq | toJson) -}}
+{{- range $prefixes | uniq -}}{{- $named = printf "%s || n.startsWith(%s)" $named (toJson .) -}}{{- end -}}
+{{- $in := printf "exists(c, c.?resources.?limits.orValue({}).exists(n, %s) || c.?resources.?requests.orValue({}).exists(n, %s))" $named $named -}}
+{{- $any = append $any (printf "object.spec.containers.%s" $in) -}}
+{{- $any = append $any (printf "object.spec.?initContainers.orValue([]).%s" $in) -}}
+{{- end -}}
+{{- if $annotations -}}
+{{- $any = append $any (printf "object.metadata.?annotations.orValue({}).exists(n, n in %s)" ($annotations | uniq | toJson)) -}}
+{{- end -}}
+{{- join " || " $any | default "false" -}}
+{{- end -}}
+
+{{- /* Whether a claim names Divvy; takes the CEL expression of its spec. */ -}}
+{{- define "divvy.claims" -}}
+{{- $classes := toJson (list "share.divvy.dev" "gpu.divvy.dev" "mig.divvy.dev") -}}
+{{ . }}.?devices.?requests.orValue([]).exists(r, r.?exactly.?deviceClassName.orValue("") in {{ $classes }} || r.?firstAvailable.orValue([]).exists(w, w.?deviceClassName.orValue("") in {{ $classes }})) || {{ . }}.?devices.?config.orValue([]).exists(c, c.?opaque.?driver.orValue("") == "divvy.dev")
+{{- end -}}

@@ -1,0 +1,122 @@
+// Package render renders the chart as Helm would, without Helm and without a cluster. It serves the plain manifests and
+// the chart's tests.
+package render
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// ErrVersion says that the chart is not for that version of Kubernetes.
+var ErrVersion = errors.New("the chart does not serve this version of Kubernetes")
+
+// Options are what `helm install` would be told.
+type Options struct {
+	// Namespace is the release's.
+	Namespace string
+	// Kubernetes is the cluster's version, such as v1.36.3.
+	Kubernetes string
+	// Values is YAML that is laid over the chart's own.
+	Values string
+}
+
+// Document is one object of a rendered chart.
+type Document struct {
+	// Template is the file that it comes from, below templates/.
+	Template string
+	// Text is YAML, comments included.
+	Text []byte
+}
+
+// Chart renders the chart in dir: the files in order of their names, in each the objects as they come. Values that the
+// schema refuses are errors.
+func Chart(dir string, options Options) ([]Document, error) {
+	chart, err := loader.LoadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("load the chart %s: %w", dir, err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(options.Values), &values); err != nil {
+		return nil, fmt.Errorf("read the values: %w", err)
+	}
+	version, err := common.ParseKubeVersion(options.Kubernetes)
+	if err != nil {
+		return nil, fmt.Errorf("read the version of Kubernetes: %w", err)
+	}
+	if !chartutil.IsCompatibleRange(chart.Metadata.KubeVersion, version.String()) {
+		return nil, fmt.Errorf("%w: %s is not %s", ErrVersion, version, chart.Metadata.KubeVersion)
+	}
+	capabilities := common.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = *version
+	release := common.ReleaseOptions{Name: "divvy", Namespace: options.Namespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(chart, values, release, capabilities)
+	if err != nil {
+		return nil, fmt.Errorf("take the values: %w", err)
+	}
+	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	if err != nil {
+		return nil, fmt.Errorf("render the chart: %w", err)
+	}
+	var documents []Document
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		base := path.Base(name)
+		if strings.HasPrefix(base, "_") || path.Ext(base) != ".yaml" {
+			continue
+		}
+		parts, err := Split([]byte(files[name]))
+		if err != nil {
+			return nil, fmt.Errorf("split %s: %w", base, err)
+		}
+		for _, part := range parts {
+			documents = append(documents, Document{Template: base, Text: part})
+		}
+	}
+	return documents, nil
+}
+
+// Split returns the documents of a YAML file that hold anything but comments.
+func Split(text []byte) ([][]byte, error) {
+	var parts [][]byte
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		part, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return parts, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var any map[string]any
+		if err := yaml.UnmarshalStrict(part, &any); err != nil {
+			return nil, err
+		}
+		if len(any) > 0 {
+			parts = append(parts, append(bytes.TrimSpace(part), '\n'))
+		}
+	}
+}
+
+// IsHook reports whether Helm runs the object at some moment instead of installing it.
+func (d Document) IsHook() bool {
+	var object struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	return yaml.Unmarshal(d.Text, &object) == nil && object.Metadata.Annotations["helm.sh/hook"] != ""
+}
