@@ -43,6 +43,7 @@ type Config struct {
 	Driver   Driver
 	Reap     Reaper
 	Saved    *checkpoint.File[saved]
+	Tenants  string // the directory of tenant directories
 	Log      *slog.Logger
 	Misuse   Misuse        // what is done about misuse of GPU time
 	Interval time.Duration // between looks at every tenant and at the driver
@@ -70,6 +71,7 @@ type Agent struct {
 	tenants map[string]*tenant
 	queue   []*ticket
 	outside []control.Outside
+	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// unwatched says by GPU index why its time is not watched.
 	unwatched map[int]string
 	// changed is closed and replaced whenever tenants or queue change.

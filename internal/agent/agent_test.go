@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,9 +73,16 @@ func (s pageStep) Apply() error {
 	if s.backend.fail != nil {
 		return s.backend.fail
 	}
-	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), ID: page.Text64(s.tenant.ID)}
+	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), ID: page.Text64(s.tenant.ID), Name: page.Text64(s.tenant.Name)}
 	for i, share := range s.tenant.Shares {
-		c.Device[i].Limit = share.Limit
+		c.Device[i] = page.Device{Limit: share.Limit / page.Unit * page.Unit, Class: page.ClassOnline, Cores: uint32(share.Cores), Weight: uint32(share.Weight)}
+		if share.Policy == v1alpha1.PolicyFixed {
+			c.Device[i].Policy = page.PolicyFixed
+		}
+		digits := strings.ReplaceAll(strings.TrimPrefix(share.GPU.UUID, "GPU-"), "-", "")
+		if _, err := hex.Decode(c.Device[i].UUID[:], []byte(digits)); err != nil {
+			return err
+		}
 	}
 	return errors.Join(
 		os.MkdirAll(s.dir, 0o700),
@@ -163,7 +172,7 @@ func (n *node) start() *running {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	a, err := New(ctx, Config{
-		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")),
+		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: n.backend.dir,
 		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
 	})
 	if err != nil {

@@ -50,7 +50,7 @@ func (a *Agent) view(t *tenant) control.Tenant {
 	defer a.mu.Unlock()
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
-		Created: t.Created, Held: t.held(), Fault: t.fault,
+		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Fault: t.fault,
 	}
 	if t.Tenancy != nil {
 		v.Namespace, v.Claim, v.Pods = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods

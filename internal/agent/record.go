@@ -27,6 +27,8 @@ type record struct {
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// Unmade is true until the tenancy's directory is complete.
 	Unmade bool `json:"unmade,omitempty"`
+	// Rebuilt is true for what was found by its pages after the checkpoint was lost.
+	Rebuilt bool `json:"rebuilt,omitempty"`
 }
 
 // share is what a tenant was granted of one GPU, in bytes and percent.

@@ -3,6 +3,8 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -56,8 +58,8 @@ type TenancyShare struct {
 	Whole bool `json:"whole,omitempty"`
 }
 
-// layerContainer names what stands between a container and the driver.
-const layerContainer backend.Layer = "container"
+// tenancyPrefix begins the ids of tenancies.
+const tenancyPrefix = "c-"
 
 // nobodyUID owns the tenants of containers, whose users are not known here.
 const nobodyUID = 65534
@@ -122,12 +124,12 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t := a.tenancy(wanted.Key); t != nil {
-		if !reflect.DeepEqual(t.Tenancy.Shares, wanted.Shares) {
+		if !t.same(wanted.Shares) {
 			return nil, fmt.Errorf("%w: %s has %s, and %s is asked for now: release it first",
 				ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
 		}
 		before := t.record
-		t.Tenancy, t.Name = &wanted, wanted.Name
+		t.adopt(wanted)
 		if reflect.DeepEqual(*before.Tenancy, wanted) {
 			return t, nil
 		}
@@ -142,7 +144,7 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 		return nil, err
 	}
 	t := &tenant{record: record{
-		ID: newID(), Name: wanted.Name, UID: os.Getuid(), User: wanted.Namespace, Layer: layerContainer,
+		ID: tenancyID(wanted.Key), Name: wanted.Name, UID: os.Getuid(), User: wanted.Namespace, Layer: backend.LayerContainer,
 		Created: a.config.Now(), Shares: granted, Tenancy: &wanted, Unmade: true,
 	}}
 	if t.UID == 0 {
@@ -158,6 +160,29 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 		return nil, errors.Join(err, a.forget(t))
 	}
 	return t, nil
+}
+
+// same reports whether the tenant was prepared with these shares.
+func (t *tenant) same(shares []TenancyShare) bool {
+	if !t.Rebuilt {
+		return reflect.DeepEqual(t.Tenancy.Shares, shares)
+	}
+	// What is known of it is what the pages tell, in their units.
+	return slices.EqualFunc(t.Shares, shares, func(s share, w TenancyShare) bool {
+		return s.UUID == w.UUID && s.Cores == w.Cores && (w.Whole || s.Limit == w.Memory/page.Unit*page.Unit)
+	})
+}
+
+// adopt takes over what is told of the tenancy now.
+func (t *tenant) adopt(wanted Tenancy) {
+	t.Tenancy, t.Name = &wanted, wanted.Name
+	if !t.Rebuilt {
+		return
+	}
+	t.Rebuilt, t.Shares = false, slices.Clone(t.Shares)
+	for i, w := range wanted.Shares {
+		t.Shares[i].Whole, t.Shares[i].ShareConfig = w.Whole, w.Config
+	}
 }
 
 // fit checks the sums on every GPU. Agent.mu is held.
@@ -302,12 +327,17 @@ func (a *Agent) Tenancies() []Tenancy {
 
 // tenancy returns the tenant of a key, nil if there is none. Agent.mu is held.
 func (a *Agent) tenancy(key string) *tenant {
-	for _, t := range a.tenants {
-		if t.Tenancy != nil && t.Tenancy.Key == key {
-			return t
-		}
+	if t := a.tenants[tenancyID(key)]; t != nil && t.Tenancy != nil {
+		return t
 	}
 	return nil
+}
+
+// tenancyID is the tenant's id and the name of its directory. It follows from
+// the key, so that a tenancy is found again by its directory alone.
+func tenancyID(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return tenancyPrefix + hex.EncodeToString(sum[:8])
 }
 
 func describeShares(shares []TenancyShare) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // claimed is a tenancy of one share of the first GPU.
@@ -59,7 +60,7 @@ func TestPrepareIsIdempotent(t *testing.T) {
 		t.Fatalf("%d tenants hold %d bytes and %d cores", len(l.Tenants), l.GPUs[0].Granted, l.GPUs[0].Cores)
 	}
 	v := l.Tenants[0]
-	if v.Name != "team/a" || v.Namespace != "team" || v.Claim != "a" || !reflect.DeepEqual(v.Pods, again.Pods) || !v.Held || v.Layer != layerContainer {
+	if v.Name != "team/a" || v.Namespace != "team" || v.Claim != "a" || !reflect.DeepEqual(v.Pods, again.Pods) || !v.Held || v.Layer != backend.LayerContainer {
 		t.Errorf("listed as %+v", v)
 	}
 	if v.Shares[0].Policy != v1alpha1.PolicyFixed {

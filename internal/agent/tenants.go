@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -37,7 +38,7 @@ func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Grant, error) {
 func (a *Agent) granted(except *tenant) []alloc.GPU {
 	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
-		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
+		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes, Fault: a.faults[gpu.UUID]}
 		for _, t := range a.tenants {
 			for _, s := range t.Shares {
 				if t == except || s.UUID != gpu.UUID {
@@ -80,33 +81,50 @@ func (a *Agent) save() error {
 	return a.config.Saved.Save(state)
 }
 
-// restore takes up the tenants that an earlier agent left. A checkpoint that
-// cannot be read is set aside: its tenants keep their limits, which live in
-// their pages, but are not counted any more, and people are told so.
+// restore takes up the tenants that an earlier agent left. Those of a checkpoint
+// that cannot be read, which is set aside, are found again by their pages.
 func (a *Agent) restore(ctx context.Context) {
 	state, err := a.config.Saved.Load()
 	if errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrVersion) {
+		state.Tenants = a.rebuild(ctx)
 		aside, asideErr := a.config.Saved.SetAside()
-		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", errors.Join(err, asideErr), "kept", aside)
-		a.events.add(control.Event{Kind: control.EventFault, Text: "tenants of the last agent are not counted: " + err.Error()})
-		return
-	}
-	if err != nil {
+		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", errors.Join(err, asideErr), "kept", aside, "rebuilt", len(state.Tenants))
+		a.events.add(control.Event{
+			Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found again by their pages: %v", len(state.Tenants), err),
+		})
+	} else if err != nil {
 		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", err)
 		return
 	}
 	for _, r := range state.Tenants {
-		for i := range r.Shares {
-			r.Shares[i].Default(r.Shares[i].Cores) // what an older agent did not know
-		}
-		t := &tenant{record: r, ready: !r.Unmade}
-		a.tenants[r.ID] = t
-		if r.Unmade {
-			continue // who asked for it asks again, or lets go of it
-		}
-		a.resync(ctx, t)
-		a.follow(ctx, t)
+		a.takeUp(ctx, r, err == nil)
 	}
+	if err == nil || len(state.Tenants) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.save(); err != nil {
+		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
+	}
+}
+
+// takeUp goes on with a tenant of an earlier agent. The checkpoint is written
+// before the pages, which are made to agree with it; of one that was lost the
+// pages are all that is known.
+func (a *Agent) takeUp(ctx context.Context, r record, saved bool) {
+	for i := range r.Shares {
+		r.Shares[i].Default(r.Shares[i].Cores) // what an older agent did not know
+	}
+	t := &tenant{record: r, ready: !r.Unmade}
+	a.tenants[r.ID] = t
+	if r.Unmade {
+		return // who asked for it asks again, or lets go of it
+	}
+	if saved {
+		a.resync(ctx, t)
+	}
+	a.follow(ctx, t)
 }
 
 // resync makes the pages agree with the checkpoint, which is written first.
@@ -169,4 +187,15 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 		})
 	}
 	return t
+}
+
+// SetFaults says which GPUs take no new tenants and why, by UUID; those that it
+// leaves out are healthy. Tenants that a GPU has already keep it.
+func (a *Agent) SetFaults(faults map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !maps.Equal(a.faults, faults) {
+		a.faults = maps.Clone(faults)
+		a.announce()
+	}
 }

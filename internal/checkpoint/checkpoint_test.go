@@ -144,3 +144,33 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestOlderVersionsAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	type first struct {
+		Name string `json:"name"`
+	}
+	if err := NewFile[first](path, "test", 1).Save(first{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	older := Older[state]{Version: 1, Decode: func(data []byte) (state, error) {
+		old, err := Strict[first](data)
+		return state{Names: []string{old.Name}}, err
+	}}
+	f := NewFile(path, "test", 2, older)
+	if got, err := f.Load(); err != nil || !reflect.DeepEqual(got, state{Names: []string{"a"}}) {
+		t.Fatalf("loaded %+v, %v", got, err)
+	}
+	if err := NewFile[map[string]string](path, "test", 1).Save(map[string]string{"title": "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Load(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a field that the version did not have: %v", err)
+	}
+	if err := f.Save(state{Names: []string{"b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewFile[first](path, "test", 1).Load(); !errors.Is(err, ErrVersion) {
+		t.Errorf("the newer version in an older program: %v", err)
+	}
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// rebuild finds the tenants of a checkpoint that cannot be read by the pages in
+// their directories, which agents alone write: what is granted, and to whom.
+// What it cannot find is who asked, and the key of a tenancy; its id follows
+// from the key, so that whoever asks again or releases it finds it.
+func (a *Agent) rebuild(ctx context.Context) []record {
+	entries, err := os.ReadDir(a.config.Tenants)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		a.config.Log.ErrorContext(ctx, "cannot look for tenants", "error", err)
+		return nil
+	}
+	var found []record
+	for _, entry := range entries {
+		dir := filepath.Join(a.config.Tenants, entry.Name())
+		r, err := a.rebuildOne(dir)
+		if err != nil {
+			a.config.Log.ErrorContext(ctx, "cannot take up a tenant again", "dir", dir, "error", err)
+			a.events.add(control.Event{Kind: control.EventFault, Tenant: entry.Name(), Text: "it is not counted: " + err.Error()})
+			continue
+		}
+		if r != nil {
+			found = append(found, *r)
+		}
+	}
+	return found
+}
+
+// rebuildOne returns nil for a tenant of another machine's agent: simulated
+// machines share the place.
+func (a *Agent) rebuildOne(dir string) (*record, error) {
+	c, err := page.ReadConfig(filepath.Join(dir, "config"))
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(filepath.Join(dir, "state"))
+	if err != nil {
+		return nil, fmt.Errorf("look at state page: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil, fmt.Errorf("look at state page: its owner cannot be told")
+	}
+	r := &record{
+		ID: filepath.Base(dir), Name: fieldText(c.Name[:]), UID: int(stat.Uid), Dir: dir, Created: info.ModTime(),
+		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace, Rebuilt: true,
+	}
+	r.User = userName(r.UID)
+	if c.Flags&page.FlagEnv != 0 {
+		r.Layer = backend.LayerEnv
+	}
+	for _, d := range c.Device[:c.DeviceCount] {
+		s := rebuiltShare(&d)
+		if a.gpu(s.UUID).Index < 0 {
+			return nil, nil
+		}
+		r.Shares = append(r.Shares, s)
+	}
+	if strings.HasPrefix(r.ID, tenancyPrefix) {
+		r.Layer, r.Tenancy = backend.LayerContainer, rebuiltTenancy(r)
+		r.User = r.Tenancy.Namespace
+		return r, nil
+	}
+	r.Holder = findHolder(dir)
+	return r, nil
+}
+
+// rebuiltTenancy has no key, and a name that the page may have cut.
+func rebuiltTenancy(r *record) *Tenancy {
+	t := &Tenancy{Name: r.Name}
+	t.Namespace, t.Claim, _ = strings.Cut(r.Name, "/")
+	for _, s := range r.Shares {
+		t.Shares = append(t.Shares, TenancyShare{UUID: s.UUID, Memory: s.Limit, Cores: s.Cores, Config: s.ShareConfig})
+	}
+	return t
+}
+
+func rebuiltShare(d *page.Device) share {
+	digits := hex.EncodeToString(d.UUID[:])
+	s := share{
+		UUID:  "GPU-" + strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-"),
+		Limit: d.Limit, Cores: int(d.Cores),
+		ShareConfig: v1alpha1.ShareConfig{Policy: v1alpha1.PolicyWeighted, Weight: int(d.Weight), Class: v1alpha1.ClassOnline},
+	}
+	switch d.Policy {
+	case page.PolicyFixed:
+		s.Policy = v1alpha1.PolicyFixed
+	case page.PolicyBurst:
+		s.Policy = v1alpha1.PolicyBurst
+	}
+	if d.Class == page.ClassOffline {
+		s.Class = v1alpha1.ClassOffline
+	}
+	s.Default(s.Cores)
+	return s
+}
+
+// fieldText is a page's text up to its zero byte.
+func fieldText(field []byte) string {
+	text, _, _ := bytes.Cut(field, []byte{0})
+	return string(text)
+}
+
+// findHolder is the oldest process around which a tenant directory was put, by
+// a mount or a variable, zero if there is none.
+func findHolder(dir string) process.ID {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return process.ID{}
+	}
+	var oldest process.ID
+	inside := []byte("/" + filepath.Base(dir) + "/") // a mount tells of the path below its file system's root
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		// A process that ended meanwhile, or is not ours to read, holds nothing.
+		mounts, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "mountinfo"))
+		environment, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
+		if !bytes.Contains(mounts, inside) && !bytes.Contains(environment, []byte(dir)) {
+			continue
+		}
+		id, err := process.Find(pid)
+		if err == nil && (oldest == process.ID{} || id.Start < oldest.Start) {
+			oldest = id
+		}
+	}
+	return oldest
+}
