@@ -18,13 +18,22 @@ var ErrConfig = errors.New("invalid webhook configuration")
 // APIVersion is the version of the webhook's configuration and of the opaque configuration of claims.
 const APIVersion = "divvy.dev/v1alpha1"
 
+// ModeClaims translates requests into claims, which Kubernetes 1.36 and later allocate.
+const ModeClaims = "claims"
+
+// schedulers has the modes, and the scheduler that pods are given in each where the configuration names none.
+var schedulers = map[string]string{ModeClaims: defaultScheduler, ModeSlots: "divvy-scheduler"}
+
 const configKind = "WebhookConfig"
 
 // config is the file as written; every dialect reads its own options.
 type config struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// SchedulerName is given to pods that name the scheduler of a translated dialect.
+	// Mode is the form that requests are given; left out it is claims.
+	Mode string `json:"mode,omitempty"`
+	// SchedulerName is given to pods that name the scheduler of a translated dialect, and in mode slots to those that
+	// name the default scheduler, which would not say which GPU a pod gets; left out it is the mode's own.
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// Dialects are those that are turned on, each with its options.
 	Dialects map[string]*raw `json:"dialects"`
@@ -89,10 +98,14 @@ func NewTranslator(text []byte) (*Translator, error) {
 	if c.APIVersion != APIVersion || c.Kind != configKind {
 		return nil, fmt.Errorf("%w: it is %s %s, not %s %s", ErrConfig, c.APIVersion, c.Kind, APIVersion, configKind)
 	}
-	if c.SchedulerName == "" {
-		c.SchedulerName = "default-scheduler"
+	if c.Mode == "" {
+		c.Mode = ModeClaims
 	}
-	t := &Translator{scheduler: c.SchedulerName}
+	scheduler, ok := schedulers[c.Mode]
+	if !ok {
+		return nil, fmt.Errorf("%w: mode %q is not one of %s", ErrConfig, c.Mode, strings.Join(sortedKeys(schedulers), ", "))
+	}
+	t := &Translator{mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler)}
 	for _, name := range sortedKeys(c.Dialects) {
 		made, ok := dialects[name]
 		if !ok {

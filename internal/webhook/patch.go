@@ -26,6 +26,23 @@ func (p *Patch) add(value any, path ...string) {
 	*p = append(*p, Operation{Op: "add", Path: pointer(path), Value: value})
 }
 
+// Templates returns the name of the template of each claim that the patch adds to the pod; claims of one template
+// repeat it.
+func (p Patch) Templates() []string {
+	var names []string
+	for _, step := range p {
+		switch added := step.Value.(type) {
+		case []corev1.PodResourceClaim:
+			for i := range added {
+				names = append(names, *added[i].ResourceClaimTemplateName)
+			}
+		case corev1.PodResourceClaim:
+			names = append(names, *added.ResourceClaimTemplateName)
+		}
+	}
+	return names
+}
+
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
@@ -91,6 +108,9 @@ func (p *Patch) removeOwned(names Names, list corev1.ResourceList, path []string
 }
 
 func (p *Patch) addClaims(pod *corev1.Pod, claims []claim) {
+	if len(claims) == 0 {
+		return
+	}
 	var added []corev1.PodResourceClaim
 	for i := range claims {
 		added = append(added, corev1.PodResourceClaim{Name: claims[i].name, ResourceClaimTemplateName: &claims[i].template})

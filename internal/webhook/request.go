@@ -95,8 +95,8 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	if err := r.Config.Validate(r.Cores); err != nil {
 		return refuse("container %q: %v", name, err)
 	}
-	if security := r.Place.of(pod).SecurityContext; security != nil && security.Privileged != nil && *security.Privileged {
-		return refuse("container %q is privileged, so that no share would hold in it: ask for a whole GPU, or drop the privilege", name)
+	if privileged(r.Place.of(pod)) {
+		return refusePrivileged(name)
 	}
 	return nil
 }

@@ -20,6 +20,8 @@ const (
 	ManagedLabel = "app.kubernetes.io/managed-by"
 	// ManagedBy says that a template is collected once no pod uses it.
 	ManagedBy = "divvy-webhook"
+	// UsedAnnotation holds the time, RFC 3339, at which a pod last asked for a template.
+	UsedAnnotation = "divvy.dev/used"
 
 	requestName   = "gpu"
 	sameNUMA      = "divvy.dev/numaNode"
@@ -36,12 +38,10 @@ func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]reso
 		if err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(spec)
+		name, err := templateName(&spec)
 		if err != nil {
-			return nil, fmt.Errorf("write the claim template: %w", err)
+			return nil, err
 		}
-		sum := sha256.Sum256(text)
-		name := templateStart + hex.EncodeToString(sum[:20])
 		claims[i].template = name
 		if made[name] {
 			continue
@@ -54,6 +54,21 @@ func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]reso
 		})
 	}
 	return templates, nil
+}
+
+func templateName(spec *resourcev1.ResourceClaimSpec) (string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return "", fmt.Errorf("write the claim template: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return templateStart + hex.EncodeToString(sum[:20]), nil
+}
+
+// Genuine reports whether a template holds what its name says, that is, whether it is one that a translation made.
+func Genuine(template *resourcev1.ResourceClaimTemplate) bool {
+	name, err := templateName(&template.Spec.Spec)
+	return err == nil && template.Name == name && len(template.Spec.Labels) == 0 && len(template.Spec.Annotations) == 0
 }
 
 func claimSpec(r Request, inventory Inventory, container string) (resourcev1.ResourceClaimSpec, error) {

@@ -1,0 +1,79 @@
+package admission
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// DefaultConfiguration names both webhook configurations where nothing else is said.
+const DefaultConfiguration = "divvy-webhook"
+
+// Configurations returns what the API server has to be told: which objects it sends where. Each webhook's conditions
+// choose objects that concern Divvy, so that no other object waits for the server. Whom to trust is left out: the
+// server, or cert-manager, puts it there.
+//
+// A server that does not answer stops what it has to judge: pods in an enabled dialect would run without a GPU, and
+// claims would pass their quota. Pods that use claims are let through then, because the agent refuses the same faults.
+func Configurations(name, namespace, service string, translator *webhook.Translator) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+	client := func(path string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: service, Path: &path, Port: ptr[int32](443)},
+		}
+	}
+	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": "divvy", "app.kubernetes.io/component": "webhook"}}
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: meta,
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "pods.divvy.dev", ClientConfig: client(PathMutatePods), Rules: rules("", "pods"),
+			FailurePolicy: ptr(admissionregistrationv1.Fail), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
+			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNoneOnDryRun),
+			ReinvocationPolicy:      ptr(admissionregistrationv1.IfNeededReinvocationPolicy),
+			TimeoutSeconds:          ptr[int32](10),
+			AdmissionReviewVersions: []string{"v1"},
+			MatchConditions:         condition("names-an-enabled-dialect", translator.Condition()),
+		}},
+	}
+	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingWebhookConfiguration"},
+		ObjectMeta: meta,
+	}
+	for _, hook := range []struct {
+		name, path, group, resource string
+		policy                      admissionregistrationv1.FailurePolicyType
+		condition                   string
+	}{
+		{"claims.divvy.dev", PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, webhook.ClaimCondition()},
+		{"templates.divvy.dev", PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, webhook.TemplateCondition()},
+		{"containers.divvy.dev", PathValidatePods, "", "pods", admissionregistrationv1.Ignore, webhook.ContainerCondition()},
+	} {
+		validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name: hook.name, ClientConfig: client(hook.path), Rules: rules(hook.group, hook.resource),
+			FailurePolicy: ptr(hook.policy), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
+			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          ptr[int32](10),
+			AdmissionReviewVersions: []string{"v1"},
+			MatchConditions:         condition("concerns-divvy", hook.condition),
+		})
+	}
+	return mutating, validating
+}
+
+func rules(group, resource string) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource},
+			Scope: ptr(admissionregistrationv1.NamespacedScope),
+		},
+	}}
+}
+
+func condition(name, expression string) []admissionregistrationv1.MatchCondition {
+	return []admissionregistrationv1.MatchCondition{{Name: name, Expression: expression}}
+}
+
+func ptr[T any](value T) *T { return &value }

@@ -1,0 +1,152 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// judge answers requests: a patch, or an error that is the reason of a refusal.
+type judge struct {
+	translator *webhook.Translator
+	client     kubernetes.Interface
+	published  resourcelisters.ResourceSliceLister
+	templates  templates
+	quotas     *quotas
+}
+
+// slices returns what the driver has published.
+func (j *judge) slices() ([]resourcev1.ResourceSlice, error) {
+	found, err := j.published.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the published GPUs: %w", err)
+	}
+	all := make([]resourcev1.ResourceSlice, len(found))
+	for i := range found {
+		all[i] = *found[i]
+	}
+	return all, nil
+}
+
+// mutatePod translates a pod that is created, and makes the templates that it then names.
+func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+	if !creates(request, "", "pods") {
+		return nil, nil
+	}
+	pod := &corev1.Pod{}
+	if err := readObject(request, pod); err != nil {
+		return nil, err
+	}
+	// A pod under creation may leave its namespace to the request.
+	pod.Namespace = request.Namespace
+	if !j.translator.Match(pod) {
+		return nil, nil
+	}
+	published, err := j.slices()
+	if err != nil {
+		return nil, err
+	}
+	patch, templates, err := j.translator.Translate(pod, webhook.InventoryOf(published))
+	if err != nil {
+		return nil, err
+	}
+	if err := j.quotas.checkPod(pod.Namespace, patch, templates, webhook.SizesOf(published)); err != nil {
+		return nil, err
+	}
+	dryRun := request.DryRun != nil && *request.DryRun
+	for i := range templates {
+		if err := j.templates.ensure(ctx, &templates[i], dryRun); err != nil {
+			return nil, err
+		}
+	}
+	return patch, nil
+}
+
+// validatePod refuses a pod whose containers use claims in a way that no agent could prepare.
+func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+	if !creates(request, "", "pods") {
+		return nil, nil
+	}
+	pod := &corev1.Pod{}
+	if err := readObject(request, pod); err != nil {
+		return nil, err
+	}
+	specs := make(map[string]*resourcev1.ResourceClaimSpec)
+	for i := range pod.Spec.ResourceClaims {
+		spec, err := j.specOf(ctx, request.Namespace, &pod.Spec.ResourceClaims[i])
+		switch {
+		case apierrors.IsNotFound(err):
+			// It may come later; the agent looks again.
+		case err != nil:
+			return nil, err
+		default:
+			specs[pod.Spec.ResourceClaims[i].Name] = spec
+		}
+	}
+	return nil, webhook.CheckContainers(pod, specs)
+}
+
+// specOf reads what a pod's claim asks, from the claim or from the template it will be made from.
+func (j *judge) specOf(ctx context.Context, namespace string, use *corev1.PodResourceClaim) (*resourcev1.ResourceClaimSpec, error) {
+	switch {
+	case use.ResourceClaimTemplateName != nil:
+		template, err := j.client.ResourceV1().ResourceClaimTemplates(namespace).Get(ctx, *use.ResourceClaimTemplateName, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the claim template %s: %w", *use.ResourceClaimTemplateName, err)
+		}
+		return &template.Spec.Spec, nil
+	case use.ResourceClaimName != nil:
+		claim, err := j.client.ResourceV1().ResourceClaims(namespace).Get(ctx, *use.ResourceClaimName, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the claim %s: %w", *use.ResourceClaimName, err)
+		}
+		return &claim.Spec, nil
+	}
+	return nil, apierrors.NewNotFound(resourcev1.Resource("resourceclaims"), use.Name)
+}
+
+// validateClaim checks a claim that is created, and holds the quotas of its namespace.
+func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+	if !creates(request, resourcev1.GroupName, "resourceclaims") {
+		return nil, nil
+	}
+	claim := &resourcev1.ResourceClaim{}
+	if err := readObject(request, claim); err != nil {
+		return nil, err
+	}
+	if err := webhook.ValidateClaim(&claim.Spec); err != nil {
+		return nil, err
+	}
+	if !webhook.Concerns(&claim.Spec) {
+		return nil, nil
+	}
+	published, err := j.slices()
+	if err != nil {
+		return nil, err
+	}
+	claim.Namespace = request.Namespace
+	dryRun := request.DryRun != nil && *request.DryRun
+	return nil, j.quotas.checkClaim(claim, webhook.SizesOf(published), dryRun)
+}
+
+// validateTemplate checks the claim in a template that is created.
+func (j *judge) validateTemplate(_ context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+	if !creates(request, resourcev1.GroupName, "resourceclaimtemplates") {
+		return nil, nil
+	}
+	template := &resourcev1.ResourceClaimTemplate{}
+	if err := readObject(request, template); err != nil {
+		return nil, err
+	}
+	return nil, webhook.ValidateClaim(&template.Spec.Spec)
+}

@@ -1,0 +1,34 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are the server's metrics.
+type counts struct {
+	reviews  *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newCounts(registry prometheus.Registerer) *counts {
+	c := &counts{
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "divvy_webhook_reviews_total",
+			Help: "Admission reviews answered, by path and result: allowed, patched, refused, failed or unreadable.",
+		}, []string{"path", "result"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "divvy_webhook_review_seconds",
+			Help:    "Time from the first byte of a review to its answer.",
+			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10},
+		}, []string{"path"}),
+	}
+	registry.MustRegister(c.reviews, c.duration)
+	return c
+}
+
+func (c *counts) done(path, result string, began time.Time) {
+	c.reviews.WithLabelValues(path, result).Inc()
+	c.duration.WithLabelValues(path).Observe(time.Since(began).Seconds())
+}

@@ -1,0 +1,116 @@
+package admission
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// admittedFor is how long a claim that was let through counts although no cache shows it: longer than caches are
+// behind, and short enough that one that was not made after all is soon forgotten.
+const admittedFor = 10 * time.Second
+
+// quotas holds what namespaces may take. A pod is checked when it is created, against the claims that exist then, so
+// that whoever makes it is told; the claims made for it are checked again one by one. Two replicas of the server do
+// not know what the other has just let through, so that together they may exceed a quota by what comes within the time
+// that their caches are behind.
+type quotas struct {
+	held   corelisters.ResourceQuotaLister
+	claims resourcelisters.ResourceClaimLister
+	now    func() time.Time
+
+	mu       sync.Mutex // guards admitted; nothing else is locked within
+	admitted map[types.UID]admittedClaim
+}
+
+type admittedClaim struct {
+	namespace string
+	use       webhook.Use
+	until     time.Time
+}
+
+// checkPod checks a pod's claims, which the patch makes from these templates.
+func (q *quotas) checkPod(namespace string, patch webhook.Patch, made []resourcev1.ResourceClaimTemplate, sizes webhook.Sizes) error {
+	held, err := q.of(namespace)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	uses := make(map[string]webhook.Use)
+	for i := range made {
+		uses[made[i].Name] = webhook.UseOf(&made[i].Spec.Spec, nil, sizes)
+	}
+	var more webhook.Use
+	for _, name := range patch.Templates() {
+		more = more.Plus(uses[name])
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	used, err := q.used(namespace, "", sizes)
+	if err != nil {
+		return err
+	}
+	return webhook.CheckQuota(held, used, more)
+}
+
+// checkClaim checks a claim, and counts it from now on unless it is a dry run.
+func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes webhook.Sizes, dryRun bool) error {
+	held, err := q.of(claim.Namespace)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	more := webhook.UseOf(&claim.Spec, nil, sizes)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	used, err := q.used(claim.Namespace, claim.UID, sizes)
+	if err != nil {
+		return err
+	}
+	if err := webhook.CheckQuota(held, used, more); err != nil {
+		return err
+	}
+	if !dryRun && claim.UID != "" {
+		q.admitted[claim.UID] = admittedClaim{claim.Namespace, more, q.now().Add(admittedFor)}
+	}
+	return nil
+}
+
+func (q *quotas) of(namespace string) ([]*corev1.ResourceQuota, error) {
+	held, err := q.held.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the quotas of namespace %s: %w", namespace, err)
+	}
+	return held, nil
+}
+
+// used returns what the namespace's claims but one take: those that the cache shows, and those just let through.
+func (q *quotas) used(namespace string, but types.UID, sizes webhook.Sizes) (webhook.Use, error) {
+	var sum webhook.Use
+	existing, err := q.claims.ResourceClaims(namespace).List(labels.Everything())
+	if err != nil {
+		return sum, fmt.Errorf("list the claims of namespace %s: %w", namespace, err)
+	}
+	for _, claim := range existing {
+		delete(q.admitted, claim.UID)
+		if claim.UID != but || but == "" {
+			sum = sum.Plus(webhook.UseOf(&claim.Spec, claim.Status.Allocation, sizes))
+		}
+	}
+	for uid, claim := range q.admitted {
+		switch {
+		case q.now().After(claim.until):
+			delete(q.admitted, uid)
+		case claim.namespace == namespace && uid != but:
+			sum = sum.Plus(claim.use)
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,167 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// OwnCertificates is the value of [Options.Certificates] that has the server make its own.
+const OwnCertificates = "own"
+
+// Options are what a server is started with.
+type Options struct {
+	Client     kubernetes.Interface
+	Translator *webhook.Translator
+	// Reviews takes reviews over TLS, Plain answers metrics and probes; the server closes both.
+	Reviews, Plain net.Listener
+	// Certificates is [OwnCertificates] or a directory with tls.crt and tls.key.
+	Certificates string
+	// Namespace and Service name the Service that the API server calls; Hosts are further names of the server.
+	Namespace, Service string
+	Hosts              []string
+	// Secret keeps own certificates; Configuration is the name of both webhook configurations, which learn whom to
+	// trust.
+	Secret, Configuration string
+	// Linger is how long the server goes on answering after it was told to end, so that whoever routes reviews to it
+	// has learned that it is not ready.
+	Linger time.Duration
+	Log    *slog.Logger
+}
+
+// drain bounds how long reviews under way may take when the server ends.
+const drain = longestWait + time.Second
+
+// server is one run of Serve.
+type server struct {
+	options Options
+	keys    certificates
+	synced  atomic.Bool
+	ending  atomic.Bool
+}
+
+// Serve answers reviews until the context ends, and then those that have begun.
+func Serve(ctx context.Context, o Options) error {
+	s := &server{options: o}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.keys = s.certificates(background)
+
+	known := newKnown(o.Client)
+	known.start(background)
+	defer known.shutdown()
+	defer stop()
+	registry := prometheus.NewRegistry()
+	judge := &judge{
+		translator: o.Translator, client: o.Client, published: known.published(),
+		templates: templates{client: o.Client, now: time.Now},
+		quotas:    &quotas{held: known.quotas(), claims: known.claims(), now: time.Now, admitted: make(map[types.UID]admittedClaim)},
+	}
+	reviews := &http.Server{
+		Handler:           judge.handler(newCounts(registry), o.Log),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       longestWait,
+		WriteTimeout:      2 * longestWait,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return s.keys.certificate()
+			},
+		},
+	}
+	plain := &http.Server{Handler: s.probes(registry), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longestWait}
+
+	ended := make(chan error, 2)
+	go func() { ended <- plain.Serve(o.Plain) }()
+	go func() {
+		// Reviews are answered from full caches only: an empty one would refuse what it does not know.
+		if err := known.wait(background); err != nil {
+			ended <- err
+			return
+		}
+		s.synced.Store(true)
+		o.Log.Info("answering reviews", "address", o.Reviews.Addr().String())
+		ended <- reviews.ServeTLS(o.Reviews, "", "")
+	}()
+	select {
+	case err := <-ended:
+		return errors.Join(fmt.Errorf("serve reviews: %w", err), reviews.Close(), plain.Close())
+	case <-ctx.Done():
+	}
+	return s.end(reviews, plain)
+}
+
+// certificates starts what keeps them.
+func (s *server) certificates(ctx context.Context) certificates {
+	o := s.options
+	if o.Certificates != OwnCertificates {
+		return &directory{path: o.Certificates, now: time.Now, log: o.Log}
+	}
+	service := o.Service + "." + o.Namespace
+	keeper := &keeper{
+		client: o.Client, namespace: o.Namespace, secret: o.Secret, configuration: o.Configuration,
+		names: append([]string{service + ".svc", service}, o.Hosts...), now: time.Now, log: o.Log,
+	}
+	go keeper.run(ctx)
+	return keeper
+}
+
+// end lets reviews that come for a while and those under way be answered.
+func (s *server) end(reviews, plain *http.Server) error {
+	s.ending.Store(true)
+	linger := time.NewTimer(s.options.Linger)
+	defer linger.Stop()
+	<-linger.C
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	// A listener that has not been served is not the server's to close.
+	_ = s.options.Reviews.Close()
+	if err := errors.Join(reviews.Shutdown(ctx), plain.Shutdown(ctx)); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("end the server: %w", err)
+	}
+	return nil
+}
+
+// probes answers metrics and probes: healthy is a server that runs, ready is one that would answer a review.
+func (s *server) probes(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.ready()) })
+	return mux
+}
+
+func (s *server) ready() error {
+	switch {
+	case s.ending.Load():
+		return errors.New("ending")
+	case !s.synced.Load():
+		return errors.New("the cluster's GPUs, claims and quotas have not been read yet")
+	}
+	_, err := s.keys.certificate()
+	return err
+}
+
+func answer(w http.ResponseWriter, fault error) {
+	if fault != nil {
+		http.Error(w, fault.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}

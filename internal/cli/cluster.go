@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// cluster is the connection of a command that works inside a Kubernetes cluster.
+type cluster struct {
+	kubeconfig string
+	// qps bounds requests per second, burst those at once.
+	qps   float32
+	burst int
+}
+
+func (c *cluster) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials; left out, those of the pod")
+}
+
+// connect returns a client. The Kubernetes libraries then log to the command's log.
+func (c *cluster) connect(log *slog.Logger, userAgent string) (kubernetes.Interface, error) {
+	klog.SetSlogLogger(log)
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w; outside of a pod, give --kubeconfig", err)
+	}
+	config.QPS, config.Burst, config.UserAgent = c.qps, c.burst, userAgent
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return client, nil
+}

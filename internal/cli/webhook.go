@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/divvy-gpu/divvy/internal/admission"
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// webhookOptions are the flags of divvy webhook.
+type webhookOptions struct {
+	cluster cluster
+	config  string
+	address string
+	metrics string
+	show    bool
+	serve   admission.Options
+}
+
+func newWebhook(a *app) *cobra.Command {
+	o := webhookOptions{cluster: cluster{qps: 200, burst: 400}}
+	command := &cobra.Command{
+		Use:   "webhook",
+		Short: "Answer a Kubernetes cluster's admission reviews",
+		Long: `Answer the admission reviews of a Kubernetes cluster: turn what pods ask of GPUs,
+in Divvy's plain form or in the dialects that are turned on, into claims; make
+the claim templates they need; check claims and templates that people write; and
+hold what namespaces' quotas say of GPU memory and cores.
+
+With --certificates own the server makes its certificate itself, keeps it in a
+Secret, and tells the API server whom to trust. Otherwise it serves with tls.crt
+and tls.key of a directory, and reads them again when they change.`,
+		Example: `  divvy webhook --config webhook.yaml
+  divvy webhook --config webhook.yaml --print-configuration | kubectl apply -f -`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
+	}
+	flags := command.Flags()
+	o.cluster.flags(flags)
+	flags.StringVar(&o.config, "config", "", "file with the dialects that are turned on (required)")
+	flags.StringVar(&o.address, "address", ":8443", "where reviews are answered")
+	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
+	flags.StringVar(&o.serve.Certificates, "certificates", admission.OwnCertificates, "own, or a directory with tls.crt and tls.key")
+	flags.StringVar(&o.serve.Service, "service", "divvy-webhook", "the Service that the API server calls")
+	flags.StringVar(&o.serve.Namespace, "namespace", "divvy-system", "the Service's and the Secret's namespace")
+	flags.StringSliceVar(&o.serve.Hosts, "host", nil, "a further name or address in own certificates")
+	flags.StringVar(&o.serve.Secret, "secret", "divvy-webhook-certificates", "the Secret that keeps own certificates")
+	flags.StringVar(&o.serve.Configuration, "configuration", admission.DefaultConfiguration, "the name of both webhook configurations")
+	flags.DurationVar(&o.serve.Linger, "linger", 5*time.Second, "how long reviews are answered after SIGTERM, until none are sent here")
+	flags.BoolVar(&o.show, "print-configuration", false, "print the webhook configurations for these dialects, and end")
+	return command
+}
+
+func (o *webhookOptions) run(ctx context.Context, a *app) error {
+	if o.config == "" {
+		return usage(fmt.Errorf("say which dialects are turned on: --config FILE"))
+	}
+	text, err := os.ReadFile(o.config)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	o.serve.Translator, err = webhook.NewTranslator(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.config, err)
+	}
+	if o.show {
+		return o.print(a)
+	}
+	o.serve.Log = slog.New(slog.NewTextHandler(a.err, nil))
+	if o.serve.Client, err = o.cluster.connect(o.serve.Log, "divvy-webhook"); err != nil {
+		return err
+	}
+	if o.serve.Reviews, err = net.Listen("tcp", o.address); err != nil {
+		return fmt.Errorf("listen for reviews: %w", err)
+	}
+	if o.serve.Plain, err = net.Listen("tcp", o.metrics); err != nil {
+		return fmt.Errorf("listen for probes: %w", err)
+	}
+	return admission.Serve(ctx, o.serve)
+}
+
+func (o *webhookOptions) print(a *app) error {
+	mutating, validating := admission.Configurations(o.serve.Configuration, o.serve.Namespace, o.serve.Service, o.serve.Translator)
+	for _, object := range []any{mutating, validating} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("write the configuration: %w", err)
+		}
+		say(a.out, "---\n%s", text)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package webhook
+
+import (
+	"fmt"
+	"strings"
+)
+
+// DialectNames returns what each dialect reads, by the name that enables it, whatever is turned on.
+func DialectNames() map[string]Names {
+	all := make(map[string]Names, len(dialects))
+	for name, made := range dialects {
+		if dialect, err := made(options{dialect: name}); err == nil {
+			all[name] = dialect.Owns()
+		}
+	}
+	return all
+}
+
+// PodCondition returns the CEL expression that is true of pods that name anything in these dialects, for the
+// matchConditions of an admission webhook: other pods then never depend on it.
+func PodCondition(names ...Names) string {
+	var resources, prefixes, annotations []string
+	for _, n := range names {
+		for _, name := range n.Resources {
+			if prefix, open := strings.CutSuffix(name, "*"); open {
+				prefixes = append(prefixes, prefix)
+			} else {
+				resources = append(resources, name)
+			}
+		}
+		annotations = append(annotations, n.Annotations...)
+	}
+	var terms []string
+	if key := keyIn(resources, prefixes); key != "" {
+		list := func(name string) string {
+			return fmt.Sprintf("has(c.resources.%[1]s) && c.resources.%[1]s.exists(n, %[2]s)", name, key)
+		}
+		terms = append(terms, anyContainer("has(c.resources) && ("+list("limits")+" || "+list("requests")+")"))
+	}
+	if key := keyIn(annotations, nil); key != "" {
+		terms = append(terms, "has(object.metadata.annotations) && object.metadata.annotations.exists(n, "+key+")")
+	}
+	if len(terms) == 0 {
+		return "false"
+	}
+	return strings.Join(terms, " || ")
+}
+
+// Condition is PodCondition of the dialects that are turned on.
+func (t *Translator) Condition() string {
+	var names []Names
+	for _, dialect := range t.dialects {
+		names = append(names, dialect.Owns())
+	}
+	return PodCondition(names...)
+}
+
+// ContainerCondition returns the CEL expression that is true of pods whose claims [CheckContainers] has to look at.
+func ContainerCondition() string {
+	return anyContainer("has(c.resources) && has(c.resources.claims) && (size(c.resources.claims) > 1" +
+		" || has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged)")
+}
+
+// ClaimCondition returns the CEL expression that is true of claims that name Divvy's classes or its driver.
+func ClaimCondition() string { return claimCondition("object.spec") }
+
+// TemplateCondition is ClaimCondition of templates.
+func TemplateCondition() string { return claimCondition("object.spec.spec") }
+
+func claimCondition(spec string) string {
+	classes := list([]string{ClassShare, ClassWhole, ClassMIG})
+	requests := fmt.Sprintf("has(%[1]s.devices.requests) && %[1]s.devices.requests.exists(r,"+
+		" has(r.exactly) && r.exactly.deviceClassName in %[2]s"+
+		" || has(r.firstAvailable) && r.firstAvailable.exists(w, w.deviceClassName in %[2]s))", spec, classes)
+	config := fmt.Sprintf("has(%[1]s.devices.config) && %[1]s.devices.config.exists(c, has(c.opaque) && c.opaque.driver == '%[2]s')", spec, Driver)
+	return fmt.Sprintf("has(%s.devices) && (%s || %s)", spec, requests, config)
+}
+
+// anyContainer is true of pods with a container c of which the expression is true.
+func anyContainer(expression string) string {
+	return fmt.Sprintf("object.spec.containers.exists(c, %[1]s) || has(object.spec.initContainers) && object.spec.initContainers.exists(c, %[1]s)", expression)
+}
+
+// keyIn is true of a key n that is one of the names or begins with a prefix; it is empty where there are none.
+func keyIn(names, prefixes []string) string {
+	var terms []string
+	if len(names) > 0 {
+		terms = append(terms, "n in "+list(names))
+	}
+	for _, prefix := range prefixes {
+		terms = append(terms, "n.startsWith('"+prefix+"')")
+	}
+	return strings.Join(terms, " || ")
+}
+
+func list(names []string) string {
+	return "['" + strings.Join(names, "', '") + "']"
+}

@@ -1,0 +1,182 @@
+package webhook
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What a ResourceQuota can hold of GPUs. Kubernetes gives extended resources no other prefix than "requests.".
+const (
+	quotaGPUs   = corev1.ResourceName("requests.divvy.dev/gpu")
+	quotaMemory = corev1.ResourceName("requests.divvy.dev/gpu-memory")
+	quotaCores  = corev1.ResourceName("requests.divvy.dev/gpu-cores")
+)
+
+// Use is what claims take, summed over their GPUs.
+type Use struct {
+	// GPUs counts a GPU once for every share of it.
+	GPUs uint64
+	// Memory is in bytes.
+	Memory uint64
+	// Cores is in percent of one GPU's time; a whole GPU is 100.
+	Cores uint64
+	// Unknown says that the claims take all of GPUs whose size or number nobody knows before they are allocated.
+	Unknown bool
+}
+
+// Plus returns the sum of both.
+func (u Use) Plus(other Use) Use {
+	return Use{u.GPUs + other.GPUs, u.Memory + other.Memory, u.Cores + other.Cores, u.Unknown || other.Unknown}
+}
+
+// larger returns the larger of both in everything.
+func (u Use) larger(other Use) Use {
+	return Use{max(u.GPUs, other.GPUs), max(u.Memory, other.Memory), max(u.Cores, other.Cores), u.Unknown || other.Unknown}
+}
+
+// Sizes are the amounts of memory of the published GPUs.
+type Sizes struct {
+	of      map[deviceID]uint64
+	largest uint64
+}
+
+type deviceID struct{ pool, device string }
+
+// SizesOf reads the sizes of GPUs, in all their forms, off what the driver published.
+func SizesOf(published []resourcev1.ResourceSlice) Sizes {
+	sizes := Sizes{of: make(map[deviceID]uint64)}
+	for k := range published {
+		slice := &published[k]
+		if slice.Spec.Driver != Driver {
+			continue
+		}
+		for i := range slice.Spec.Devices {
+			device := &slice.Spec.Devices[i]
+			memory, ok := device.Capacity[capacityMemory]
+			if n, whole := exactly(memory.Value); ok && whole && n > 0 {
+				sizes.of[deviceID{slice.Spec.Pool.Name, device.Name}] = uint64(n)
+				sizes.largest = max(sizes.largest, uint64(n))
+			}
+		}
+	}
+	return sizes
+}
+
+// UseOf returns what a claim takes of Divvy's GPUs: what was allocated, or before that what its spec asks, at the most
+// that this can come to with GPUs of these sizes.
+func UseOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.AllocationResult, sizes Sizes) Use {
+	if allocation != nil {
+		return allocated(allocation, sizes)
+	}
+	var sum Use
+	for i := range spec.Devices.Requests {
+		r := &spec.Devices.Requests[i]
+		if e := r.Exactly; e != nil && (e.AdminAccess == nil || !*e.AdminAccess) {
+			sum = sum.Plus(asked(e.DeviceClassName, e.AllocationMode, e.Count, e.Capacity, sizes))
+		}
+		var most Use
+		for _, way := range r.FirstAvailable {
+			most = most.larger(asked(way.DeviceClassName, way.AllocationMode, way.Count, way.Capacity, sizes))
+		}
+		sum = sum.Plus(most)
+	}
+	return sum
+}
+
+func allocated(allocation *resourcev1.AllocationResult, sizes Sizes) Use {
+	var sum Use
+	for i := range allocation.Devices.Results {
+		r := &allocation.Devices.Results[i]
+		if r.Driver != Driver || r.AdminAccess != nil && *r.AdminAccess {
+			continue
+		}
+		one := Use{GPUs: 1, Memory: sizes.of[deviceID{r.Pool, r.Device}], Cores: 100}
+		if r.ShareID != nil {
+			one.Cores = amount(r.ConsumedCapacity, capacityCores)
+		}
+		if memory := amount(r.ConsumedCapacity, capacityMemory); memory > 0 {
+			one.Memory = memory
+		}
+		sum = sum.Plus(one)
+	}
+	return sum
+}
+
+// asked is what a request, or one way of it, can come to at most.
+func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capacity *resourcev1.CapacityRequirements, sizes Sizes) Use {
+	one := Use{GPUs: 1, Memory: sizes.largest, Cores: 100, Unknown: sizes.largest == 0}
+	switch class {
+	case ClassWhole:
+	case ClassShare:
+		one.Cores = 0
+		if capacity == nil {
+			break
+		}
+		one.Cores = amount(capacity.Requests, capacityCores)
+		if memory := amount(capacity.Requests, capacityMemory); memory > 0 {
+			one.Memory, one.Unknown = memory, false
+		}
+	default:
+		return Use{}
+	}
+	n := uint64(min(max(count, 1), MaxGPUs))
+	return Use{n, n * one.Memory, n * one.Cores, one.Unknown || mode == resourcev1.DeviceAllocationModeAll}
+}
+
+// amount returns a quantity that is a whole number below 2^50, so that sums do not overflow, or else 0.
+func amount(from map[resourcev1.QualifiedName]resource.Quantity, name resourcev1.QualifiedName) uint64 {
+	n, ok := exactly(from[name])
+	if !ok || n < 0 {
+		return 0
+	}
+	return uint64(min(n, 1<<50))
+}
+
+// CheckQuota refuses what would take a namespace beyond one of its quotas: used is what its claims take already, more
+// is what comes. Quotas with scopes choose pods, which claims are not, and are not held. An error wraps [ErrRefused].
+func CheckQuota(quotas []*corev1.ResourceQuota, used, more Use) error {
+	sorted := slices.Clone(quotas)
+	slices.SortFunc(sorted, func(a, b *corev1.ResourceQuota) int { return compareNames(a, b) })
+	for _, quota := range sorted {
+		if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
+			continue
+		}
+		for _, held := range []struct {
+			name       corev1.ResourceName
+			used, more uint64
+			format     resource.Format
+		}{
+			{quotaGPUs, used.GPUs, more.GPUs, resource.DecimalSI},
+			{quotaMemory, used.Memory, more.Memory, resource.BinarySI},
+			{quotaCores, used.Cores, more.Cores, resource.DecimalSI},
+		} {
+			hard, ok := quota.Spec.Hard[held.name]
+			if !ok || hard.AsApproximateFloat64() >= 1<<62 {
+				continue
+			}
+			if more.Unknown {
+				return refuse("quota %q limits %s, and this asks for GPUs of which size or number is not known before: give amounts", quota.Name, held.name)
+			}
+			sum := resource.NewQuantity(int64(held.used+held.more), held.format)
+			if held.more > 0 && sum.Cmp(hard) > 0 {
+				return refuse("quota %q allows %s of %s: %s are used, and %s more would be %s", quota.Name, hard.String(), held.name,
+					resource.NewQuantity(int64(held.used), held.format), resource.NewQuantity(int64(held.more), held.format), sum)
+			}
+		}
+	}
+	return nil
+}
+
+func compareNames(a, b metav1.Object) int {
+	switch {
+	case a.GetName() < b.GetName():
+		return -1
+	case a.GetName() > b.GetName():
+		return 1
+	}
+	return 0
+}
