@@ -207,6 +207,7 @@ func translated(t testing.TB, translator *Translator, pod *corev1.Pod, inventory
 	t.Helper()
 	before := pod.DeepCopy()
 	patch, templates, err := translator.Translate(pod, inventory)
+	checkSlotted(t, translator, pod, inventory, templates)
 	if !reflect.DeepEqual(before, pod) {
 		t.Error("the pod was changed")
 	}

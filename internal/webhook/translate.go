@@ -9,6 +9,7 @@ import (
 
 // Translator translates pods by the dialects that are turned on.
 type Translator struct {
+	mode      string
 	dialects  []Dialect
 	scheduler string
 }
@@ -18,9 +19,9 @@ func (t *Translator) Match(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(t.dialects, func(d Dialect) bool { return d.Match(pod) })
 }
 
-// Translate returns the patch that makes the pod ask by claims, and the templates that must exist before the pod does.
-// Both are empty for a pod that asks in no dialect, a patched one included. An error wraps [ErrRefused] and is one
-// line for whoever wrote the pod. The pod is not changed.
+// Translate returns the patch that makes the pod ask by claims, or by slots, and the templates that must exist before
+// the pod does. Both are empty for a pod that asks in no dialect, a patched one included. An error wraps [ErrRefused]
+// and is one line for whoever wrote the pod. The pod is not changed.
 func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Patch, []resourcev1.ResourceClaimTemplate, error) {
 	spoken, requests, err := t.ask(pod)
 	if err != nil || len(requests) == 0 {
@@ -28,6 +29,10 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Patch, []r
 	}
 	if pod.Spec.NodeName != "" {
 		return nil, nil, refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
+	}
+	if t.mode == ModeSlots {
+		patch, err := t.slots(pod, spoken, requests)
+		return patch, nil, err
 	}
 	claims := arrange(pod, requests)
 	templates, err := makeTemplates(pod, claims, inventory)

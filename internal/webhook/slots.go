@@ -1,0 +1,170 @@
+package webhook
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// ModeSlots translates requests into counted slots and annotations, for Kubernetes 1.34 and 1.35.
+const ModeSlots = "slots"
+
+// defaultScheduler is the scheduler that the API server gives to pods that name none.
+const defaultScheduler = "default-scheduler"
+
+const (
+	// requiredPlugins is NRI's: a list, in YAML, of the plugins that must have been asked before a container is
+	// created. NRI takes the list of the container alone where there is one, else that of the pod.
+	requiredPlugins = "required-plugins.noderesource.dev"
+	// nriPlugin is the name under which the agent is a plugin of NRI.
+	nriPlugin = "divvy"
+)
+
+// slots returns the patch that makes the pod ask for slots: in each container that asks, one slot in place of what it
+// asked, and what it asked in an annotation; that no container is created past the agent, in NRI's.
+func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request) (Patch, error) {
+	if err := checkSlots(pod, requests); err != nil {
+		return nil, err
+	}
+	claims := arrange(pod, requests)
+	text, err := podRequest(pod, claims).Text()
+	if err != nil {
+		return nil, refuse("%v", err)
+	}
+	notes, err := requireAgent(pod, requests)
+	if err != nil {
+		return nil, err
+	}
+	notes[v1alpha1.RequestAnnotation] = text
+	p := t.patch(pod, by, nil)
+	for _, r := range requests {
+		p.addSlot(r.Place.of(pod), containerPath(r.Place, "resources"))
+	}
+	if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == defaultScheduler {
+		p.add(t.scheduler, "spec", "schedulerName")
+	}
+	p.annotate(pod, notes)
+	return p, nil
+}
+
+// checkSlots refuses pods in which a share would not hold, and what only Divvy writes.
+func checkSlots(pod *corev1.Pod, requests []Request) error {
+	for _, place := range places(pod) {
+		if container := place.of(pod); privileged(container) {
+			return refuse("container %q is privileged, so that no share would hold beside it: drop the privilege, or run it in another pod", container.Name)
+		}
+	}
+	for _, r := range requests {
+		if container := r.Place.of(pod); (Names{Resources: []string{v1alpha1.SlotResource}}).askedBy(container) {
+			return refuse("container %q asks for %s, which Divvy counts itself: leave it out", container.Name, v1alpha1.SlotResource)
+		}
+	}
+	for _, name := range []string{v1alpha1.RequestAnnotation, v1alpha1.AssignmentAnnotation} {
+		if _, ok := pod.Annotations[name]; ok {
+			return refuse("annotation %s is written by Divvy: leave it out", name)
+		}
+	}
+	return nil
+}
+
+func podRequest(pod *corev1.Pod, claims []claim) v1alpha1.PodRequest {
+	var all v1alpha1.PodRequest
+	for _, c := range claims {
+		r := &c.request
+		slices.SortFunc(c.users, Place.compare)
+		share := v1alpha1.ShareRequired{
+			Name: r.Place.of(pod).Name, GPUs: r.Count, Whole: r.Whole, Memory: r.Memory.bytes, Cores: r.Cores,
+			Selectors: r.Selectors, SameNUMA: r.SameNUMA && r.Count > 1,
+		}
+		for _, place := range c.users {
+			share.Containers = append(share.Containers, place.of(pod).Name)
+		}
+		if r.Memory.isPart() {
+			share.Part = &v1alpha1.Part{Of: r.Memory.num, In: r.Memory.den}
+		}
+		if !r.Whole {
+			share.Config = &r.Config
+		}
+		all.Shares = append(all.Shares, share)
+	}
+	return all
+}
+
+// requireAgent returns NRI's annotations that name the agent for every container that asks, beside the plugins that
+// the pod requires by itself.
+func requireAgent(pod *corev1.Pod, requests []Request) (map[string]string, error) {
+	notes := make(map[string]string)
+	for _, r := range requests {
+		key := requiredPlugins + "/container." + r.Place.of(pod).Name
+		if len(key)-len(requiredPlugins)-1 > longestLabel {
+			key = requiredPlugins + "/pod" // no annotation can name the container, so the pod's is in force
+		}
+		if _, ok := notes[key]; ok {
+			continue
+		}
+		required, err := requiredBefore(pod, key)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(required, nriPlugin) {
+			required = append(required, nriPlugin)
+		}
+		text, err := yaml.Marshal(required)
+		if err != nil {
+			return nil, refuse("annotation %s: %v", key, err)
+		}
+		notes[key] = string(text)
+	}
+	return notes, nil
+}
+
+// requiredBefore returns the plugins of the annotation that is in force for a key.
+func requiredBefore(pod *corev1.Pod, key string) ([]string, error) {
+	for _, name := range []string{key, requiredPlugins + "/pod", requiredPlugins} {
+		text, ok := pod.Annotations[name]
+		if !ok {
+			continue
+		}
+		var required []string
+		if err := yaml.UnmarshalStrict([]byte(text), &required); err != nil {
+			return nil, refuse("annotation %s: %q is not a list of plugins", name, text)
+		}
+		return required, nil
+	}
+	return nil, nil
+}
+
+// addSlot adds one slot to a container, whose own requests are removed already. Both lists have it, as the API server
+// wants of what is counted.
+func (p *Patch) addSlot(container *corev1.Container, path []string) {
+	lists := []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests}
+	for i, name := range []string{"limits", "requests"} {
+		if len(lists[i]) == 0 {
+			p.add(map[string]string{v1alpha1.SlotResource: "1"}, append(slices.Clone(path), name)...)
+		} else {
+			p.add("1", append(slices.Clone(path), name, v1alpha1.SlotResource)...)
+		}
+	}
+}
+
+func containerPath(place Place, more ...string) []string {
+	kind := "containers"
+	if place.Init {
+		kind = "initContainers"
+	}
+	return append([]string{"spec", kind, strconv.Itoa(place.Index)}, more...)
+}
+
+// annotate adds annotations in the order of their names.
+func (p *Patch) annotate(pod *corev1.Pod, notes map[string]string) {
+	if len(pod.Annotations) == 0 {
+		p.add(notes, "metadata", "annotations")
+		return
+	}
+	for _, name := range sortedKeys(notes) {
+		p.add(notes[name], "metadata", "annotations", name)
+	}
+}
