@@ -20,7 +20,9 @@ type NVLink struct {
 // NVLinks returns the active links of a GPU, and the name of the clique of GPUs that its switches join, "" without
 // switches or on drivers before 535. A GPU without NVLink has none.
 func (l *Library) NVLinks(index int) (links []NVLink, clique string) {
-	device, ret := l.api.DeviceGetHandleByIndex(index)
+	l.use.RLock()
+	defer l.use.RUnlock()
+	device, ret := l.device(index)
 	if ret != gonvml.SUCCESS || !l.has("nvmlDeviceGetNvLinkState") || !l.has("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
 		return nil, ""
 	}

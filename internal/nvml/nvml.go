@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -50,12 +51,23 @@ type Version struct {
 	CUDA int
 }
 
-// Library is an open NVML.
+// Library is an open NVML. Its methods may be called at once from several goroutines.
 type Library struct {
 	api     gonvml.Interface
 	version Version
 	// memoryV2 is whether the driver tells reserved memory apart (since 510).
 	memoryV2 bool
+
+	// use is held for reading by every call, and for writing while the library is initialised anew.
+	use sync.RWMutex
+	// closed is whether it could not be initialised again.
+	closed bool
+	// uuids are the GPUs as they were listed last, by index: indexes of the driver's may be others once the library
+	// was initialised anew, and ours must not be. guard is for these and for what follows.
+	guard    sync.Mutex
+	uuids    map[int]string
+	reopened bool
+	events   map[int]gonvml.EventSet
 }
 
 // required are the functions without which there is nothing to do; all are in
@@ -83,7 +95,7 @@ func Open(path string) (*Library, error) {
 	if ret := api.Init(); ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: open %s: %s: is the kernel module loaded? `nvidia-smi` tells more", ErrDriver, path, reason(ret))
 	}
-	l := &Library{api: api}
+	l := &Library{api: api, uuids: map[int]string{}, events: map[int]gonvml.EventSet{}}
 	if err := l.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrDriver, path, err), l.Close())
 	}
@@ -148,12 +160,18 @@ func (l *Library) read() error {
 
 // Version returns the driver's version.
 func (l *Library) Version() Version {
+	l.use.RLock()
+	defer l.use.RUnlock()
 	return l.version
 }
 
-// GPUs lists the machine's GPUs by index. A GPU that does not answer is an
-// error: granting shares on a machine that is half known would be guessing.
+// GPUs lists the machine's GPUs by index. One that is lost or must be reset is
+// left out: it can serve nobody, and the others can. Any other that does not
+// answer is an error: granting shares on a machine that is half known would be
+// guessing.
 func (l *Library) GPUs() ([]GPU, error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
 	n, ret := l.api.DeviceGetCount()
 	if ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: count GPUs: %s", ErrDriver, reason(ret))
@@ -161,18 +179,44 @@ func (l *Library) GPUs() ([]GPU, error) {
 	gpus := make([]GPU, 0, n)
 	for i := range n {
 		gpu, err := l.gpu(i)
+		if errors.Is(err, ErrLost) || errors.Is(err, ErrReset) {
+			continue
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: read GPU %d: %w", ErrDriver, i, err)
+			return nil, fmt.Errorf("read GPU %d: %w", i, err)
 		}
 		gpus = append(gpus, gpu)
 	}
+	l.remember(gpus)
 	return gpus, nil
+}
+
+func (l *Library) remember(gpus []GPU) {
+	l.guard.Lock()
+	defer l.guard.Unlock()
+	clear(l.uuids)
+	for _, gpu := range gpus {
+		l.uuids[gpu.Index] = gpu.UUID
+	}
+	l.reopened = false
+}
+
+// device finds a GPU by the index under which it was listed.
+func (l *Library) device(index int) (gonvml.Device, gonvml.Return) {
+	l.guard.Lock()
+	uuid, known := l.uuids[index]
+	byUUID := known && l.reopened
+	l.guard.Unlock()
+	if byUUID && l.has("nvmlDeviceGetHandleByUUID") {
+		return l.api.DeviceGetHandleByUUID(uuid)
+	}
+	return l.api.DeviceGetHandleByIndex(index)
 }
 
 func (l *Library) gpu(index int) (GPU, error) {
 	device, ret := l.api.DeviceGetHandleByIndex(index)
 	if ret != gonvml.SUCCESS {
-		return GPU{}, errors.New(reason(ret))
+		return GPU{}, condemn(ret)
 	}
 	g := GPU{Index: index}
 	var results [3]gonvml.Return
@@ -182,7 +226,7 @@ func (l *Library) gpu(index int) (GPU, error) {
 	pci, results[2] = device.GetPciInfo()
 	for _, ret := range results {
 		if ret != gonvml.SUCCESS {
-			return GPU{}, errors.New(reason(ret))
+			return GPU{}, condemn(ret)
 		}
 	}
 	g.PCI = text(pci.BusId[:])
@@ -217,20 +261,22 @@ func (l *Library) memory(device gonvml.Device) (memory, error) {
 	}
 	m, ret := device.GetMemoryInfo()
 	if ret != gonvml.SUCCESS {
-		return memory{}, fmt.Errorf("read memory: %s", reason(ret))
+		return memory{}, fmt.Errorf("read memory: %w", condemn(ret))
 	}
 	return memory{total: m.Total, used: m.Used}, nil
 }
 
 // Used returns what is in use on a GPU by anybody, in bytes.
 func (l *Library) Used(index int) (uint64, error) {
-	device, ret := l.api.DeviceGetHandleByIndex(index)
+	l.use.RLock()
+	defer l.use.RUnlock()
+	device, ret := l.device(index)
 	if ret != gonvml.SUCCESS {
 		return 0, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
 	}
 	m, err := l.memory(device)
 	if err != nil {
-		return 0, fmt.Errorf("%w: read GPU %d: %w", ErrDriver, index, err)
+		return 0, fmt.Errorf("read GPU %d: %w", index, err)
 	}
 	return m.used, nil
 }
@@ -242,7 +288,9 @@ const notAvailable = ^uint64(0)
 // Processes lists the processes that have a compute or graphics context on a
 // GPU, each once.
 func (l *Library) Processes(index int) ([]Process, error) {
-	device, ret := l.api.DeviceGetHandleByIndex(index)
+	l.use.RLock()
+	defer l.use.RUnlock()
+	device, ret := l.device(index)
 	if ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
 	}
@@ -273,6 +321,12 @@ func (l *Library) Processes(index int) ([]Process, error) {
 
 // Close ends the use of the library.
 func (l *Library) Close() error {
+	l.use.Lock()
+	defer l.use.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.freeEvents()
 	if ret := l.api.Shutdown(); ret != gonvml.SUCCESS {
 		return fmt.Errorf("%w: shut down NVML: %s", ErrDriver, reason(ret))
 	}

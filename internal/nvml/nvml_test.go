@@ -29,6 +29,9 @@ type answers struct {
 	Untold bool
 	Error  string
 	Driver bool // the error wraps ErrDriver
+	// Health is what each GPU's condition was, twice, and once more after the library was opened anew.
+	Health        []string
+	Architectures []string
 }
 
 func TestMain(m *testing.M) {
@@ -73,6 +76,8 @@ func ask(path string) (a answers) {
 		}
 		a.Busy[s.PID], a.At[s.PID] = s.Busy, s.At.Sub(since).Microseconds()
 	}
+	a.Architectures = []string{l.Architecture(0), l.Architecture(1)}
+	a.Health = health(l)
 	if _, err := l.Processes(7); err == nil {
 		return fail(errors.New("GPU 7 has processes"))
 	}
@@ -80,6 +85,36 @@ func ask(path string) (a answers) {
 		return fail(err)
 	}
 	return a
+}
+
+func health(l *Library) (told []string) {
+	tell := func() {
+		for index := range 2 {
+			condition, err := l.Condition(index)
+			told = append(told, conditionText(condition, err))
+		}
+	}
+	tell()
+	tell()
+	if err := l.Reopen(); err != nil {
+		return append(told, err.Error())
+	}
+	tell()
+	_, err := l.Condition(7)
+	return append(told, conditionText(Condition{}, err))
+}
+
+func conditionText(c Condition, err error) string {
+	text := fmt.Sprintf("%v %d %v %v %v %s", c.XIDs, c.Uncorrected, c.RemapFailed, c.RemapPending, c.RetirementPending, c.Recovery)
+	for name, known := range map[string]error{"lost": ErrLost, "vanished": ErrVanished, "reset": ErrReset} {
+		if errors.Is(err, known) {
+			return text + name
+		}
+	}
+	if err != nil {
+		return text + err.Error()
+	}
+	return text
 }
 
 // asked builds the double with these macros and asks it in another process.
@@ -120,9 +155,39 @@ func TestWholeDriver(t *testing.T) {
 		Used:      300,
 		Processes: []Process{{PID: 11, Used: 5000}, {PID: 12}, {PID: 13, Used: 7}},
 		Busy:      map[int]float64{11: 0.4, 12: 1}, At: map[int]int64{11: 5, 12: 6},
+		Health: []string{
+			"[31 79] 0 false false false ", broken, well, broken, well, broken, well + "vanished",
+		},
+		Architectures: []string{"", "hopper"},
 	}
 	if got := asked(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// The conditions of a GPU that has nothing to tell, and of one of which all is told.
+const (
+	well   = "[] 0 false false false "
+	broken = "[] 3 true true true gpu-reset"
+)
+
+func TestConditions(t *testing.T) {
+	for _, test := range []struct {
+		macro       string
+		first, last string // of GPU 1
+	}{
+		{"SICK=15", well + "lost", well + "lost"},
+		{"SICK=16", well + "reset", well + "reset"},
+		{"SICK=6", well + "vanished", well + "vanished"},
+		{"SICK=999", well + "read health of GPU 1: NVIDIA driver: NVML result 999", well + "read health of GPU 1: NVIDIA driver: NVML result 999"},
+		// The GPUs are numbered otherwise then, and keep their indexes with us.
+		{"COMES_BACK", well + "lost", broken},
+		{"MISSING_OPTIONAL", well, well},
+	} {
+		got := asked(t, test.macro).Health
+		if len(got) != 7 || got[1] != test.first || got[5] != test.last {
+			t.Errorf("%s: %q", test.macro, got)
+		}
 	}
 }
 
@@ -157,6 +222,9 @@ func TestBrokenDrivers(t *testing.T) {
 		if got := asked(t, macro); !got.Driver || !strings.Contains(got.Error, text) {
 			t.Errorf("%s: %+v, want an error with %q", macro, got, text)
 		}
+	}
+	if got := asked(t, "LOST_GPU"); len(got.GPUs) != 1 || got.GPUs[0].UUID != "GPU-0" {
+		t.Errorf("one of two GPUs is lost: %+v", got)
 	}
 	if got := askedAt(t, "/nonexistent/libnvidia-ml.so.1"); !got.Driver || !strings.Contains(got.Error, "cannot be loaded") {
 		t.Errorf("no library: %+v", got)

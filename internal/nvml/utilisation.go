@@ -26,10 +26,12 @@ type Utilisation struct {
 // seconds that the driver keeps (nvmlDeviceGetProcessUtilization, Maxwell and
 // later). Nobody busy is no error; [ErrNotSupported] says that it cannot be had.
 func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation, err error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
 	if !l.has("nvmlDeviceGetProcessUtilization") {
 		return nil, fmt.Errorf("%w: utilisation by process of GPU %d", ErrNotSupported, index)
 	}
-	device, ret := l.api.DeviceGetHandleByIndex(index)
+	device, ret := l.device(index)
 	if ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
 	}

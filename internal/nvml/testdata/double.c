@@ -5,9 +5,11 @@
 #define API __attribute__((visibility("default"))) int
 
 static int gpus[2];
+static int times; /* that it was initialised */
 
 #ifndef MISSING_INIT
 API nvmlInit_v2(void) {
+    times++;
 #ifdef NOT_LOADED
     return 9;
 #endif
@@ -32,8 +34,20 @@ API nvmlDeviceGetCount_v2(unsigned *count) {
     return 0;
 }
 API nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+#ifdef COMES_BACK
+    if (times > 1)
+        index = 1 - index; /* numbered otherwise than before */
+#endif
     *device = &gpus[index];
     return index < 2 ? 0 : 2;
+}
+API nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    for (int i = 0; i < 2; i++)
+        if (strcmp(uuid, i ? "GPU-1" : "GPU-0") == 0) {
+            *device = &gpus[i];
+            return 0;
+        }
+    return 6;
 }
 API nvmlDeviceGetIndex(void *device, unsigned *index) {
     *index = device == &gpus[1];
@@ -47,6 +61,9 @@ API nvmlDeviceGetName(void *device, char *text, unsigned length) {
 API nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
     snprintf(text, length, "GPU-%d", device == &gpus[1]);
 #ifdef BROKEN_GPU
+    return device == &gpus[1] ? 999 : 0;
+#endif
+#ifdef LOST_GPU
     return device == &gpus[1] ? 15 : 0;
 #endif
     return 0;
@@ -65,13 +82,26 @@ API nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
     return 0;
 }
 
+/* What a GPU answers that is asked for itself: GPU 1 may be out of order once its architecture was asked. */
+static int sick;
+static int state(void *device) {
+    if (device != &gpus[1] || !sick)
+        return 0;
+#ifdef SICK
+    return SICK;
+#endif
+#ifdef COMES_BACK
+    return times > 1 ? 0 : 15;
+#endif
+    return 0;
+}
+
 struct memory {
     unsigned long long total, free, used;
 };
 API nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
-    (void)device;
     *memory = (struct memory){1000, 600, 400};
-    return 0;
+    return state(device);
 }
 #ifndef MISSING_OPTIONAL
 struct memory_v2 {
@@ -79,12 +109,11 @@ struct memory_v2 {
     unsigned long long total, reserved, free, used;
 };
 API nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory) {
-    (void)device;
     memory->total = 1000;
     memory->reserved = 100;
     memory->free = 600;
     memory->used = 300;
-    return 0;
+    return state(device);
 }
 #endif
 
@@ -144,6 +173,78 @@ API nvmlDeviceGetProcessUtilization(void *device, struct sample *out, unsigned *
 #ifdef ABSURD_UTILISATION
     *count = 1000;
 #endif
+    return 0;
+}
+#endif
+
+#ifndef MISSING_OPTIONAL
+API nvmlDeviceGetArchitecture(void *device, unsigned *architecture) {
+    *architecture = device == &gpus[1] ? 9 : 77;
+    sick = 1;
+    return 0;
+}
+API nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *count) {
+    *count = type == 1 && counter == 0 && device == &gpus[1] ? 3 : 0;
+    return 0;
+}
+API nvmlDeviceGetRemappedRows(void *device, unsigned *correctable, unsigned *uncorrectable,
+                              unsigned *pending, unsigned *failed) {
+    *correctable = 7;
+    *uncorrectable = 8;
+    *pending = device == &gpus[1];
+    *failed = device == &gpus[1];
+    return 0;
+}
+API nvmlDeviceGetRetiredPagesPendingStatus(void *device, int *pending) {
+    *pending = device == &gpus[1];
+    return 0;
+}
+struct value {
+    unsigned id, scope;
+    long long at, latency;
+    unsigned type;
+    int result;
+    unsigned value[2];
+};
+API nvmlDeviceGetFieldValues(void *device, int count, struct value *values) {
+    if (count != 1 || values->id != 230)
+        return 2;
+    values->result = 0;
+    values->value[0] = device == &gpus[1];
+    return 0;
+}
+
+/* Each GPU's errors, once: GPU 0 has an application's and one of its own. */
+struct event {
+    void *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+static int sets[2], told[2];
+static void *listens[2];
+API nvmlDeviceGetSupportedEventTypes(void *device, unsigned long long *types) {
+    (void)device;
+    *types = 8 | 2;
+    return 0;
+}
+API nvmlEventSetCreate(void **set) {
+    *set = &sets[listens[0] != 0];
+    return 0;
+}
+API nvmlEventSetFree(void *set) {
+    listens[set == &sets[1]] = 0;
+    return 0;
+}
+API nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set) {
+    listens[set == &sets[1]] = device;
+    return types == 8 ? 0 : 3;
+}
+API nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout) {
+    int which = set == &sets[1];
+    const unsigned xids[] = {31, 79};
+    if (timeout != 0 || listens[which] != &gpus[0] || told[which] >= 2)
+        return 10;
+    *event = (struct event){0, 8, xids[told[which]++], 0, 0};
     return 0;
 }
 #endif
