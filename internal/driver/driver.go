@@ -58,7 +58,8 @@ type Driver struct {
 
 // Finder looks for the driver.
 type Finder struct {
-	// Root is put before every path, for tests; links in it are relative.
+	// Root is the folder in which the machine is seen, as an agent in a container
+	// sees its host; empty for this very machine.
 	Root string
 	// LibraryPath is LD_LIBRARY_PATH, split: where the linker looks first.
 	LibraryPath []string
@@ -66,6 +67,10 @@ type Finder struct {
 	// Its libraries are then chosen, and real ones are still to be covered.
 	Instance string
 }
+
+// simgpuTree is in a simulated machine's directory the folder from which its
+// libraries were copied (internal/simgpu: TreeLink).
+const simgpuTree = "tree"
 
 // standard are folders in which drivers are found beside the linker's cache:
 // the linker's own, container images', WSL's, NixOS's, and the toolkit's
@@ -125,10 +130,11 @@ func (f Finder) cache() *ldcache.Cache {
 
 // find fills in one library, in the order of preference.
 func (f Finder) find(d *Driver, library Library, cache *ldcache.Cache) error {
-	s := &search{driver: d, library: library}
+	s := &search{driver: d, library: library, resolve: f.resolve}
 	machine := f.Instance == "" // whether the machine's own files may be chosen
 	if f.Instance != "" {
 		s.add(filepath.Join(f.Instance, string(library)), true)
+		s.add(filepath.Join(f.Instance, simgpuTree, string(library)), false)
 	}
 	for _, dir := range f.LibraryPath {
 		s.addAll(dir, machine)
@@ -151,6 +157,7 @@ func (f Finder) find(d *Driver, library Library, cache *ldcache.Cache) error {
 type search struct {
 	driver  *Driver
 	library Library
+	resolve func(path string) (string, error)
 	nested  error
 }
 
@@ -158,7 +165,7 @@ type search struct {
 // link, another processor's, a linker script, somebody's file of that name. It
 // reports whether path is one of the library's files, new or known.
 func (s *search) add(path string, choose bool) bool {
-	resolved, err := filepath.EvalSymlinks(path)
+	resolved, err := s.resolve(path)
 	if err != nil {
 		return false
 	}

@@ -22,10 +22,20 @@ func BeatPath(dir string, device, k int) string {
 // CreatePulse makes a pulse page, owned by uid if that is not negative, which
 // everybody may read who reaches it. One that exists and is sound stays.
 func CreatePulse(path string, uid int) error {
+	return createPulse(path, uid, 0o644)
+}
+
+// CreateOpenPulse makes a pulse page that every user may write who reaches it,
+// as CreateOpenState does.
+func CreateOpenPulse(path string) error {
+	return createPulse(path, -1, 0o666)
+}
+
+func createPulse(path string, uid int, mode os.FileMode) error {
 	if file, err := open(path, os.O_RDONLY, PulseMagic, SizeOfPulse); err == nil {
 		return file.Close()
 	}
-	return create(path, SizeOfPulse, 0o644, uid, func(file *os.File) error {
+	return create(path, SizeOfPulse, mode, uid, func(file *os.File) error {
 		p := Pulse{Header: Header{Magic: PulseMagic, Version: Version, Size: SizeOfPulse}}
 		if _, err := file.WriteAt(encode(&p), 0); err != nil {
 			return fmt.Errorf("write pulse page: %w", err)

@@ -64,11 +64,22 @@ func stateSize(devices int) int64 {
 // CreateState makes the state page of a tenant with that many GPUs, owned by
 // uid if that is not negative. One that exists and is sound stays.
 func CreateState(path string, devices, uid int) error {
+	return createState(path, devices, uid, 0o600)
+}
+
+// CreateOpenState makes a state page that every user may write who reaches it:
+// processes of a container are of any user. Whose directory it is in must keep
+// the others out.
+func CreateOpenState(path string, devices int) error {
+	return createState(path, devices, -1, 0o666)
+}
+
+func createState(path string, devices, uid int, mode os.FileMode) error {
 	if file, err := open(path, os.O_RDONLY, StateMagic, stateSize(devices)); err == nil {
 		return file.Close()
 	}
 	size := stateSize(devices)
-	return create(path, size, 0o600, uid, func(file *os.File) error {
+	return create(path, size, mode, uid, func(file *os.File) error {
 		var s State
 		s.Header = Header{Magic: StateMagic, Version: Version, Size: uint32(size)}
 		s.DeviceCount = uint32(devices)

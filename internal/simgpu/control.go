@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,27 @@ type Control struct {
 // library is the simulated driver's library of that soname.
 func (c Control) library(soname string) string {
 	return filepath.Join(c.Prefix, "lib", "simgpu", soname)
+}
+
+// copyLibraries makes an instance's directory one of the driver's libraries.
+func (c Control) copyLibraries(dir string) error {
+	for _, library := range libraries {
+		image, err := os.ReadFile(c.library(library))
+		if err != nil {
+			return fmt.Errorf("copy library: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, library), image, 0o755); err != nil {
+			return fmt.Errorf("copy library: %w", err)
+		}
+		bare := strings.TrimSuffix(library, ".1")
+		if err := os.Symlink(library, filepath.Join(dir, bare)); err != nil {
+			return fmt.Errorf("link library: %w", err)
+		}
+	}
+	if err := os.Symlink(filepath.Dir(c.library(libraries[0])), filepath.Join(dir, TreeLink)); err != nil {
+		return fmt.Errorf("link library: %w", err)
+	}
+	return nil
 }
 
 func (c Control) create(ctx context.Context, dir string, image []byte) error {

@@ -27,14 +27,14 @@ var (
 // infoFile is the part of an instance that only this package reads.
 const infoFile = "instance.json"
 
-// libraryNames are the links by which an instance directory serves as a
-// directory of the driver's libraries.
-var libraryNames = map[string]string{
-	"libcuda.so.1":      "libcuda.so.1",
-	"libcuda.so":        "libcuda.so.1",
-	"libnvidia-ml.so.1": "libnvidia-ml.so.1",
-	"libnvidia-ml.so":   "libnvidia-ml.so.1",
-}
+// libraries are those by which an instance directory serves as a directory of
+// the driver's libraries. They are copies, so that the directory is all that a
+// container needs of the machine, whatever else is on the host.
+var libraries = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
+
+// TreeLink is in an instance's directory a link to the folder from which the
+// libraries were copied: whoever covers the driver covers those too.
+const TreeLink = "tree"
 
 // Instance is one simulated machine that runs.
 type Instance struct {
@@ -125,10 +125,8 @@ func (s Store) create(ctx context.Context, name string, machine *Machine, info I
 	if err := s.Control.create(ctx, draft, machine.image(info.Seed)); err != nil {
 		return err
 	}
-	for link, library := range libraryNames {
-		if err := os.Symlink(s.Control.library(library), filepath.Join(draft, link)); err != nil {
-			return fmt.Errorf("link library: %w", err)
-		}
+	if err := s.Control.copyLibraries(draft); err != nil {
+		return err
 	}
 	text, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {

@@ -39,10 +39,11 @@ type machine struct {
 
 var errTenant = errors.New("invalid tenant")
 
-// plan is pure. d is the driver as the tenant would find it.
+// plan is pure. d is the driver as the tenant would find it. Containers have a
+// plan of their own.
 func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error) {
-	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
-		return nil, fmt.Errorf("%w: %d GPUs; one tenant can have 1 to %d", errTenant, len(t.Shares), page.Devices)
+	if err := checkCount(t); err != nil {
+		return nil, err
 	}
 	dir := filepath.Join(m.Tenants, t.ID)
 	p := &backend.Plan{Dir: dir}
@@ -82,6 +83,13 @@ func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error)
 	p.Edits.Binds = covers(dir, d)
 	m.lead(p, d)
 	return p, nil
+}
+
+func checkCount(t backend.Tenant) error {
+	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
+		return fmt.Errorf("%w: %d GPUs; one tenant can have 1 to %d", errTenant, len(t.Shares), page.Devices)
+	}
+	return nil
 }
 
 // covers binds the driver's originals into the tenant directory and then ours

@@ -114,6 +114,13 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.Layer == backend.LayerContainer {
+		around, err := b.options.Finder.Surroundings(b.options.Inventory.Version().Driver, addresses(t))
+		if err != nil {
+			return nil, err
+		}
+		return b.machine.container(t, b.options.Finder, d, around)
+	}
 	if len(t.LibraryPath) > 0 {
 		finder := b.options.Finder
 		finder.LibraryPath = t.LibraryPath
@@ -138,7 +145,7 @@ func (b *Backend) Apply(ctx context.Context, p *backend.Plan) error {
 // plan, for an agent that was restarted.
 func (b *Backend) Undo(_ context.Context, p *backend.Plan) error {
 	dir := makeDir{Path: p.Dir}
-	if filepath.Dir(p.Dir) != b.options.Tenants {
+	if place := filepath.Dir(p.Dir); place != b.options.Tenants && place != containers(b.options.Tenants) {
 		return fmt.Errorf("%w: %s is not below %s", errTenant, p.Dir, b.options.Tenants)
 	}
 	return errors.Join(p.Undo(), dir.Undo())

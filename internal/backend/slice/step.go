@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // makeDir makes the tenant directory. Undoing it removes all that is in it.
@@ -30,6 +31,21 @@ func (s makeDir) Apply() error {
 func (s makeDir) Undo() error {
 	return os.RemoveAll(s.Path)
 }
+
+// makePlace makes a directory for tenant directories, which stays.
+type makePlace struct {
+	Path string      `json:"makePlace"`
+	Mode os.FileMode `json:"mode"`
+}
+
+func (s makePlace) Apply() error {
+	if err := rundir.Make(s.Path, s.Mode); err != nil {
+		return fmt.Errorf("make place for tenants: %w", err)
+	}
+	return nil
+}
+
+func (s makePlace) Undo() error { return nil }
 
 // writeConfig makes the config page, unless the tenant has one: that may have
 // been changed since.
@@ -75,6 +91,34 @@ func (s makeState) Apply() error {
 }
 
 func (s makeState) Undo() error {
+	return remove(s.Path)
+}
+
+// makeOpenState makes the state page of a container, whose processes are of any
+// user.
+type makeOpenState struct {
+	Path    string `json:"makeOpenState"`
+	Devices int    `json:"devices"`
+}
+
+func (s makeOpenState) Apply() error {
+	return page.CreateOpenState(s.Path, s.Devices)
+}
+
+func (s makeOpenState) Undo() error {
+	return remove(s.Path)
+}
+
+// makeOpenPulse makes the page in which a container tells that it has work.
+type makeOpenPulse struct {
+	Path string `json:"makeOpenPulse"`
+}
+
+func (s makeOpenPulse) Apply() error {
+	return page.CreateOpenPulse(s.Path)
+}
+
+func (s makeOpenPulse) Undo() error {
 	return remove(s.Path)
 }
 
@@ -130,7 +174,12 @@ type makeFile struct {
 	Path string `json:"makeFile"`
 }
 
+// Apply leaves a file that is there: replacing it would take away what is
+// mounted over it in a running container (the kernel detaches such mounts).
 func (s makeFile) Apply() error {
+	if info, err := os.Lstat(s.Path); err == nil && info.Mode().IsRegular() {
+		return nil
+	}
 	return writeFile(s.Path, nil, 0o644)
 }
 

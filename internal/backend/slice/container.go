@@ -1,0 +1,90 @@
+package slice
+
+import (
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// containers is where the directories of containers' tenants are. Nobody but
+// root passes it: processes in a container are of any user, so any user may
+// write what the container shares.
+func containers(tenants string) string {
+	return filepath.Join(tenants, "containers")
+}
+
+// container is pure. d and around are the driver as the agent sees it.
+//
+// In the container our libraries are found by name, since they are files in the
+// folders where every loader looks. The driver's own are in no such folder, so
+// that whatever ldconfig does later, it leads to ours. Nothing depends on a
+// variable: those that are set only keep others from interfering.
+func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Driver, around *driver.Surroundings) (*backend.Plan, error) {
+	if err := checkCount(t); err != nil {
+		return nil, err
+	}
+	config, err := m.config(t)
+	if err != nil {
+		return nil, err
+	}
+	place := containers(m.Tenants)
+	dir := filepath.Join(place, t.ID)
+	p := &backend.Plan{Dir: dir}
+	add := func(steps ...backend.Step) { p.Steps = append(p.Steps, steps...) }
+	mount := func(source, target string, options []string) {
+		p.Edits.Mounts = append(p.Edits.Mounts, edits.Mount{Source: source, Target: target, Options: options})
+	}
+	share := func(name string) string { return filepath.Join(edits.ShareDir, name) }
+
+	add(makePlace{Path: place, Mode: 0o700}, makeDir{Path: dir, Mode: 0o755},
+		writeConfig{Path: filepath.Join(dir, "config"), Mode: 0o644, Config: config, Shown: shown(&config), Flags: config.Flags},
+		makeOpenState{Path: filepath.Join(dir, "state"), Devices: len(t.Shares)})
+	mount(dir, edits.ShareDir, edits.ReadOnly)
+	mount(filepath.Join(dir, "state"), share("state"), edits.ReadWrite)
+	for i := range t.Shares {
+		// Made at once, also for who may never need it: a running container gets no
+		// further mounts.
+		add(makeOpenPulse{Path: page.PulsePath(dir, i)})
+		mount(page.PulsePath(dir, i), page.PulsePath(edits.ShareDir, i), edits.ReadWrite)
+	}
+	for _, library := range driver.Libraries {
+		ours, real := filepath.Join(dir, string(library)), filepath.Join(dir, library.Real())
+		add(copyLibrary{Source: m.Tree.Library(string(library)), Path: ours, Runpath: edits.ShareDir},
+			link{Path: filepath.Join(dir, library.Bare()), Target: string(library)},
+			makeFile{Path: real})
+		mount(finder.Host(d.Chosen[library]), share(library.Real()), edits.ReadOnly)
+		for _, folder := range driver.Folders() {
+			mount(ours, filepath.Join(folder, string(library)), edits.ReadOnly)
+			mount(ours, filepath.Join(folder, library.Bare()), edits.ReadOnly)
+		}
+	}
+	if m.Instance != "" {
+		add(link{Path: filepath.Join(dir, "simgpu"), Target: m.Instance},
+			link{Path: filepath.Join(dir, "simgpu-tenant"), Target: t.ID})
+	}
+	p.Edits.Mounts = append(p.Edits.Mounts, around.Mounts...)
+	p.Edits.Devices = around.Devices
+	p.Edits.Env = containerEnv
+	return p, nil
+}
+
+// containerEnv are the variables of containers.
+var containerEnv = []edits.Env{
+	// A runtime of NVIDIA's that is the node's default would add all GPUs and the
+	// driver's own libraries otherwise.
+	{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"},
+	// Triton asks the linker's cache alone where to link libcuda from.
+	{Name: "TRITON_LIBCUDA_PATH", Value: edits.ShareDir},
+}
+
+// addresses are the PCI addresses of a tenant's GPUs.
+func addresses(t backend.Tenant) []string {
+	var pci []string
+	for _, s := range t.Shares {
+		pci = append(pci, s.GPU.PCI)
+	}
+	return pci
+}

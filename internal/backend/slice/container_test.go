@@ -1,0 +1,159 @@
+package slice
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// around is what a driver has besides the two libraries.
+func around() *driver.Surroundings {
+	return &driver.Surroundings{
+		Mounts: []edits.Mount{{
+			Source: "/usr/lib/libnvidia-ptxjitcompiler.so.550.1", Target: "/usr/lib64/libnvidia-ptxjitcompiler.so.1", Options: edits.ReadOnly,
+		}},
+		Devices: []edits.Device{
+			{Path: "/dev/nvidiactl", Source: "/dev/nvidiactl", Major: 195, Minor: 255},
+			{Path: "/dev/nvidia3", Source: "/dev/nvidia3", Major: 195, Minor: 3},
+		},
+	}
+}
+
+func TestContainerPlans(t *testing.T) {
+	native := machine{Tenants: "/dev/shm/divvy-0/tenants", Tree: "/usr/local", Shared: true}
+	simulated := native
+	simulated.Instance = "/dev/shm/divvy-0/simgpu/m"
+	state := filepath.Join(simulated.Instance, "state")
+	hosts := &driver.Driver{Chosen: map[driver.Library]string{driver.CUDA: "/host/usr/lib/libcuda.so.550.1", driver.NVML: "/host/usr/lib/libnvidia-ml.so.550.1"}}
+	for name, c := range map[string]struct {
+		machine machine
+		finder  driver.Finder
+		driver  *driver.Driver
+		around  *driver.Surroundings
+	}{
+		"native-container":    {native, driver.Finder{Root: "/host"}, hosts, around()},
+		"simulated-container": {simulated, driver.Finder{}, simulatedDriver(), &driver.Surroundings{Mounts: []edits.Mount{{Source: state, Target: state, Options: edits.ReadWrite}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := c.machine.container(tenant(backend.LayerContainer), c.finder, c.driver, c.around)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, plan)
+			if _, err := cdi.Spec(cdi.Kind, map[string]edits.Edits{"t7": plan.Edits}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Nothing under a name that a loader or ldconfig looks for is the driver's.
+func TestNoContainerGetsTheDriversOwn(t *testing.T) {
+	plan, err := machine{Tenants: "/t"}.container(tenant(backend.LayerContainer), driver.Finder{}, nativeDriver(), around())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var covered int
+	for _, m := range plan.Edits.Mounts {
+		name := filepath.Base(m.Target)
+		if !strings.HasPrefix(name, "libcuda.so") && !strings.HasPrefix(name, "libnvidia-ml.so") {
+			continue
+		}
+		covered++
+		if !strings.HasPrefix(m.Source, plan.Dir+"/") {
+			t.Errorf("%s is the driver's %s", m.Target, m.Source)
+		}
+	}
+	if want := 2 * 2 * len(driver.Folders()); covered != want {
+		t.Errorf("%d names are covered, want %d", covered, want)
+	}
+	for _, m := range plan.Edits.Mounts {
+		name, below := strings.CutPrefix(m.Target, edits.ShareDir+"/")
+		writable := slices.Contains(m.Options, "rw")
+		if below && writable != (name == "state" || name == "pulse.0") {
+			t.Errorf("%s: writable is %v", m.Target, writable)
+		}
+	}
+}
+
+func TestContainerApplyAndUndo(t *testing.T) {
+	tenants := t.TempDir()
+	m := machine{Tenants: tenants, Tree: tree(t), Instance: t.TempDir()}
+	plan, err := m.container(tenant(backend.LayerContainer), driver.Finder{}, simulatedDriver(), &driver.Surroundings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inodes := map[string]os.FileInfo{}
+	for range 2 {
+		if err := plan.Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// A container runs between the two: what is mounted over in it must stay.
+		for _, name := range []string{"state", "pulse.0", driver.CUDA.Real(), driver.NVML.Real()} {
+			info, err := os.Lstat(filepath.Join(plan.Dir, name))
+			if err != nil || inodes[name] != nil && !os.SameFile(info, inodes[name]) {
+				t.Errorf("%s was replaced: %v", name, err)
+			}
+			inodes[name] = info
+		}
+	}
+	for _, want := range []struct {
+		path string
+		mode os.FileMode
+	}{
+		{filepath.Dir(plan.Dir), 0o700}, {plan.Dir, 0o755}, {filepath.Join(plan.Dir, "config"), 0o644},
+		{filepath.Join(plan.Dir, "state"), 0o666}, {page.PulsePath(plan.Dir, 0), 0o666},
+	} {
+		if info, err := os.Stat(want.path); err != nil || info.Mode().Perm() != want.mode {
+			t.Errorf("%s: %v, %v; want %v", want.path, info, err, want.mode)
+		}
+	}
+	for _, mount := range plan.Edits.Mounts {
+		// What is mounted into the read-only directory has its place there already.
+		if name, below := strings.CutPrefix(mount.Target, edits.ShareDir+"/"); below {
+			if _, err := os.Lstat(filepath.Join(plan.Dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+		if strings.HasPrefix(mount.Source, tenants) {
+			if _, err := os.Lstat(mount.Source); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	b := &Backend{options: Options{Tenants: tenants}}
+	for range 2 {
+		if err := b.Undo(t.Context(), &backend.Plan{Dir: plan.Dir}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(plan.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after undo: %v", err)
+	}
+	for _, dir := range []string{tenants, filepath.Dir(tenants), filepath.Join(tenants, "containers", "a", "b"), "/"} {
+		if err := b.Undo(t.Context(), &backend.Plan{Dir: dir}); !errors.Is(err, errTenant) {
+			t.Errorf("undo %s: %v", dir, err)
+		}
+	}
+}
+
+func TestContainerNeedsADriver(t *testing.T) {
+	b := New(Options{Tenants: t.TempDir(), Tree: install.Tree(t.TempDir()), Inventory: two{"550.1"}, Finder: driver.Finder{Root: t.TempDir()}})
+	if _, err := b.Plan(tenant(backend.LayerContainer)); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("%v, want ErrNotFound", err)
+	}
+	if _, err := (machine{}).container(backend.Tenant{}, driver.Finder{}, nativeDriver(), around()); !errors.Is(err, errTenant) {
+		t.Errorf("%v, want errTenant", err)
+	}
+}
