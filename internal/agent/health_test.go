@@ -1,0 +1,322 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// ward is a driver whose GPUs have the conditions that a test gives them.
+type ward struct {
+	conditions map[int]nvml.Condition
+	faults     map[int]error
+	reopened   int
+	onReopen   func()
+	now        time.Time
+}
+
+func (w *ward) Condition(gpu int) (nvml.Condition, error) {
+	c := w.conditions[gpu]
+	told := c
+	c.XIDs = nil // each is told once
+	w.conditions[gpu] = c
+	return told, w.faults[gpu]
+}
+
+func (w *ward) Reopen() error {
+	w.reopened++
+	if w.onReopen != nil {
+		w.onReopen()
+	}
+	return nil
+}
+
+func newWard(gpus int) (*ward, *Health) {
+	w := &ward{conditions: map[int]nvml.Condition{}, faults: map[int]error{}, now: time.Unix(1e9, 0)}
+	c := HealthConfig{Driver: w, Interval: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return w.now }}
+	for i := range gpus {
+		c.GPUs = append(c.GPUs, backend.GPU{Index: i, UUID: fmt.Sprintf("GPU-%d", i)})
+	}
+	return w, NewHealth(c)
+}
+
+// looks lets n seconds pass and returns the reasons of all faults then, in order of the GPUs.
+func (w *ward) looks(h *Health, n int) string {
+	for range n {
+		w.now = w.now.Add(time.Second)
+		h.Look(context.Background())
+	}
+	faults, _ := h.Faults()
+	var reasons []string
+	for i := range h.patients {
+		fault, ill := faults[fmt.Sprintf("GPU-%d", i)]
+		text := fault.Reason
+		if fault.Lost {
+			text += "!"
+		}
+		if ill != (text != "") || ill && fault.Text == "" {
+			text += "?"
+		}
+		reasons = append(reasons, text)
+	}
+	return strings.Join(reasons, " ")
+}
+
+var errSilent = fmt.Errorf("%w: no answer", nvml.ErrDriver)
+
+func TestFaults(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		condition nvml.Condition
+		err       error
+		want      string
+		lasting   bool
+	}{
+		{"nothing", nvml.Condition{}, nil, "", true},
+		{"programs' own errors", nvml.Condition{XIDs: []uint64{13, 31, 43, 45, 68, 109}}, nil, "", true},
+		{"an error of the GPU", nvml.Condition{XIDs: []uint64{31, 48, 45}}, nil, "xid-48", false},
+		{"the last of several", nvml.Condition{XIDs: []uint64{48, 63}}, nil, "xid-63", false},
+		{"off the bus", nvml.Condition{XIDs: []uint64{79, 119}}, nil, "lost!", false},
+		{"lost", nvml.Condition{}, nvml.ErrLost, "lost!", true},
+		{"lost, with an error", nvml.Condition{XIDs: []uint64{48}}, nvml.ErrLost, "lost!", true},
+		{"vanished", nvml.Condition{}, nvml.ErrVanished, "vanished!", true},
+		{"to be reset", nvml.Condition{}, nvml.ErrReset, "reset-required!", true},
+		{"broken memory", nvml.Condition{RemapFailed: true, RemapPending: true}, nil, "row-remap-failed", true},
+		{"memory to be replaced", nvml.Condition{RemapPending: true}, nil, "row-remap-pending", true},
+		{"pages to be retired", nvml.Condition{RetirementPending: true}, nil, "page-retirement-pending", true},
+		{"the driver's judgement", nvml.Condition{RemapPending: true, Recovery: "gpu-reset"}, nil, "needs-gpu-reset", true},
+	} {
+		w, h := newWard(2)
+		w.looks(h, 5)
+		w.conditions[1], w.faults[1] = test.condition, test.err
+		want := " " + test.want
+		if got := w.looks(h, 1); got != want {
+			t.Errorf("%s: %q, want %q", test.name, got, want)
+		}
+		if test.lasting {
+			if got := w.looks(h, 5*recovery); got != want {
+				t.Errorf("%s, later: %q", test.name, got)
+			}
+			w.conditions[1], w.faults[1] = nvml.Condition{}, nil
+		}
+		// It is offered again after that many looks, and not before.
+		if got := w.looks(h, recovery-1); got != want {
+			t.Errorf("%s, too soon: %q", test.name, got)
+		}
+		if got := w.looks(h, 1); got != " " {
+			t.Errorf("%s is not over: %q", test.name, got)
+		}
+	}
+}
+
+func TestMemoryErrors(t *testing.T) {
+	w, h := newWard(1)
+	w.conditions[0] = nvml.Condition{Uncorrected: 3} // from before our time
+	if got := w.looks(h, 5); got != "" {
+		t.Errorf("old errors: %q", got)
+	}
+	w.conditions[0] = nvml.Condition{Uncorrected: 4}
+	if got := w.looks(h, 1); got != "ecc" {
+		t.Errorf("a new error: %q", got)
+	}
+	if got := w.looks(h, recovery); got != "" {
+		t.Errorf("no more errors: %q", got)
+	}
+	w.conditions[0] = nvml.Condition{} // reset: it counts from 0
+	w.looks(h, 1)
+	w.conditions[0] = nvml.Condition{Uncorrected: 1}
+	if got := w.looks(h, 1); got != "ecc" {
+		t.Errorf("an error after a reset: %q", got)
+	}
+}
+
+// A driver that does not answer once is busy; that of all GPUs sends nobody away.
+func TestSilence(t *testing.T) {
+	w, h := newWard(2)
+	w.looks(h, 1)
+	w.faults[0], w.faults[1] = errSilent, errSilent
+	if got := w.looks(h, patience-1); got != " " {
+		t.Errorf("after %d looks: %q", patience-1, got)
+	}
+	if got := w.looks(h, 1); got != "no-answer no-answer" {
+		t.Errorf("after %d looks: %q", patience, got)
+	}
+	w.faults[0] = nil
+	w.looks(h, recovery-1)
+	w.faults[0] = errSilent // once
+	w.looks(h, 1)
+	w.faults[0] = nil
+	if got := w.looks(h, recovery-1); got != "no-answer no-answer" {
+		t.Errorf("answers with a gap: %q", got)
+	}
+	if got := w.looks(h, 1); got != " no-answer" {
+		t.Errorf("answers without a gap: %q", got)
+	}
+}
+
+// A GPU that fails again and again is offered more and more seldom, and one that was well for long as if it were new.
+func TestRelapses(t *testing.T) {
+	w, h := newWard(1)
+	fail := func() (looks int) {
+		w.conditions[0] = nvml.Condition{XIDs: []uint64{74}}
+		w.looks(h, 1)
+		for w.looks(h, 1) != "" {
+			looks++
+		}
+		return looks + 1
+	}
+	want := recovery
+	for i := range mostDoublings + 3 {
+		if got := fail(); got != want {
+			t.Errorf("failure %d takes %d looks, want %d", i, got, want)
+		}
+		want = min(2*want, recovery<<mostDoublings)
+	}
+	w.now = w.now.Add(relapseTime)
+	if got := fail(); got != recovery {
+		t.Errorf("after a good hour it takes %d looks", got)
+	}
+}
+
+func TestChangesAreTold(t *testing.T) {
+	w, h := newWard(2)
+	_, changed := h.Faults()
+	isTold := func() bool {
+		select {
+		case <-changed:
+			_, changed = h.Faults()
+			return true
+		default:
+			return false
+		}
+	}
+	for i, step := range []struct {
+		do   func()
+		told bool
+	}{
+		{func() {}, false},
+		{func() { w.faults[1] = nvml.ErrLost }, true},
+		{func() {}, false},
+		{func() { w.faults[0] = nvml.ErrLost }, true},
+		{func() { w.faults[1] = nvml.ErrVanished }, true},
+		{func() { w.faults[0], w.faults[1] = nil, nil; w.looks(h, recovery-2) }, false},
+		{func() { w.looks(h, 1) }, true},
+	} {
+		step.do()
+		w.looks(h, 1)
+		if got := isTold(); got != step.told {
+			t.Errorf("step %d: told %v", i, got)
+		}
+	}
+}
+
+// For a GPU that is away the library is opened anew, and the more seldom the longer that does not help.
+func TestReopen(t *testing.T) {
+	w, h := newWard(1)
+	w.looks(h, 1000)
+	if w.reopened != 0 {
+		t.Errorf("opened %d times for a healthy GPU", w.reopened)
+	}
+	w.faults[0] = fmt.Errorf("read: %w", nvml.ErrLost)
+	w.looks(h, firstReopen+1)
+	if w.reopened != 1 {
+		t.Errorf("opened %d times after %d looks", w.reopened, firstReopen+1)
+	}
+	w.looks(h, 3600)
+	if w.reopened < 8 || w.reopened > 12 {
+		t.Errorf("opened %d times in an hour", w.reopened)
+	}
+	w.onReopen = func() { w.faults[0] = nil }
+	if got := w.looks(h, lastReopen+recovery+1); got != "" {
+		t.Errorf("a GPU that came back: %q", got)
+	}
+}
+
+// TestHealthOfSimulatedGPUs asks a real management library, whose GPUs the test makes fail.
+func TestHealthOfSimulatedGPUs(t *testing.T) {
+	tree := installtest.Tree(t)
+	store := simgpu.NewStore(t.TempDir(), tree)
+	t.Setenv(rundir.Variable, t.TempDir())
+	machine, err := simgpu.Load("h100x8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, err := store.Start(t.Context(), "m", machine, "health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Stop(context.WithoutCancel(t.Context()), instance, true); err != nil {
+			t.Error(err)
+		}
+	})
+	library, err := nvml.Open(filepath.Join(instance.Dir, "libnvidia-ml.so.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := library.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	listed, err := library.GPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := HealthConfig{Driver: library, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	for _, gpu := range listed {
+		c.GPUs = append(c.GPUs, backend.GPU{Index: gpu.Index, UUID: gpu.UUID})
+		if got := library.Architecture(gpu.Index); got != "hopper" {
+			t.Errorf("GPU %d is %q", gpu.Index, got)
+		}
+	}
+	h := NewHealth(c)
+	looks := func(n int) map[string]GPUFault {
+		for range n {
+			h.Look(t.Context())
+		}
+		faults, _ := h.Faults()
+		return faults
+	}
+	inject := func(gpu int, call string, result uint32) {
+		t.Helper()
+		if err := store.Inject(t.Context(), instance, gpu, simgpu.Injection{Call: call, Result: result}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := looks(2); len(got) != 0 {
+		t.Fatalf("healthy GPUs: %v", got)
+	}
+	const gpuIsLost = 15
+	inject(2, "nvml", gpuIsLost)
+	inject(5, simgpu.CallXid, 48)
+	inject(6, simgpu.CallXid, 31)
+	got := looks(1)
+	if lost := got[listed[2].UUID]; len(got) != 2 || lost.Reason != "lost" || !lost.Lost || got[listed[5].UUID].Reason != "xid-48" {
+		t.Errorf("a lost GPU and one with an error: %v", got)
+	}
+	if got := looks(recovery); len(got) != 1 {
+		t.Errorf("after %d looks: %v", recovery, got)
+	}
+	if again, err := library.GPUs(); err != nil || len(again) != len(listed)-1 {
+		t.Errorf("%d GPUs are listed beside the lost one: %v", len(again), err)
+	}
+	if err := errors.Join(store.Clear(t.Context(), instance, 2), library.Reopen()); err != nil {
+		t.Fatal(err)
+	}
+	if got := looks(recovery); len(got) != 0 {
+		t.Errorf("a GPU that came back: %v", got)
+	}
+}
