@@ -30,7 +30,7 @@ ONLY ?=
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate lint test test-c test-go test-deps fuzz \
-	bench bench-mem bench-place bench-time gpu-test measurements FORCE
+	images bench bench-mem bench-place bench-time gpu-test measurements FORCE
 
 include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
 
@@ -58,6 +58,9 @@ test-c: c $(C_TESTS) ## C tests; SAN=asan, ubsan or tsan builds them instrumente
 	@for t in $(C_TESTS); do echo "== $$t"; $$t || exit 1; done
 test-go: build $(B)/bin/gpubench
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) test ./...
+
+images: build $(B)/bin/gpubench ## container images as OCI archives, in build/images
+	$(GO) run ./hack/image -build $(B) divvy gpubench pause
 
 fuzz: ## each fuzz target for a moment
 	hack/fuzz.sh

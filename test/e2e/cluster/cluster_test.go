@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// patience bounds every wait of a test, on a busy machine.
+const patience = 3 * time.Minute
+
+// gate skips what `make e2e` alone runs, and fails where that promised a cluster.
+func gate(t *testing.T) context.Context {
+	t.Helper()
+	if os.Getenv("DIVVY_E2E") == "" {
+		t.Skip("starts a Kubernetes cluster: run `make e2e` as root")
+	}
+	if err := Available(""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestClusterRunsAPodAndLeavesNothing(t *testing.T) {
+	ctx := gate(t)
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Start(ctx, Options{
+		Nodes:  []Node{{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}}},
+		Images: []string{filepath.Join(root, "build/images/gpubench.tar")},
+		Log:    t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			_ = c.Stop()
+		}
+	}()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "hello"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: "ghcr.io/divvy-gpu/gpubench:0.1.0", Command: []string{"sh", "-c", "echo hello; sleep infinity"},
+		}}},
+	}
+	if _, err := c.Client().CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WaitRunning(ctx, "default", "hello"); err != nil {
+		t.Fatal(err)
+	}
+	c.log("pod runs")
+	logs, err := c.PodLogs(ctx, "default", "hello", "")
+	if err != nil || logs != "hello\n" {
+		t.Errorf("logs = %q, %v", logs, err)
+	}
+	out, err := c.PodExec(ctx, "default", "hello", "", "sh", "-c", "nc -w 3 $KUBERNETES_SERVICE_HOST 443 </dev/null && echo reached")
+	if err != nil || out != "reached\n" {
+		t.Errorf("the API by the address of its service: %q, %v", out, err)
+	}
+	report, err := c.Nodes[0].Oracle(ctx)
+	if err != nil || len(report.GPUs) != 1 {
+		t.Errorf("oracle: %v, %v", report, err)
+	}
+	stopped = true
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// places are the files that a cluster is made from.
+type places struct {
+	root       string // of the repository
+	run        string // where clusters' directories are made
+	components string // folder of one Kubernetes version
+	containerd string // folder
+	helm       string
+	prefix     string // where Divvy was built
+	pause      string // image archive
+}
+
+func (p places) component(name string) string { return filepath.Join(p.components, name) }
+
+// find locates them. DIVVY_PREFIX names another build of Divvy than build/.
+func find(version string) (places, error) {
+	root, err := repository()
+	if err != nil {
+		return places{}, err
+	}
+	cache := filepath.Join(root, ".cache", "e2e")
+	p := places{
+		root:       root,
+		run:        filepath.Join(cache, "run"),
+		components: filepath.Join(cache, "kubernetes-"+version),
+		containerd: filepath.Join(cache, "containerd"),
+		helm:       filepath.Join(cache, "helm", "helm"),
+		prefix:     os.Getenv("DIVVY_PREFIX"),
+		pause:      filepath.Join(root, "build", "images", "pause.tar"),
+	}
+	if p.prefix == "" {
+		p.prefix = filepath.Join(root, "build")
+	}
+	if p.prefix, err = filepath.Abs(p.prefix); err != nil {
+		return places{}, err
+	}
+	var missing []string
+	for _, file := range []string{
+		p.component("kubelet"), filepath.Join(p.containerd, "containerd"), p.pause, filepath.Join(p.prefix, "bin", "divvy"),
+		"/usr/lib/cni/bridge",
+	} {
+		if _, err := os.Stat(file); err != nil {
+			missing = append(missing, file)
+		}
+	}
+	for _, program := range []string{"runc", "ip", "iptables"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing = append(missing, program)
+		}
+	}
+	if len(missing) > 0 {
+		return places{}, fmt.Errorf("run `make e2e-deps images` first: there is no %s", strings.Join(missing, ", no "))
+	}
+	return p, nil
+}
+
+// repository is the root of the module that this package belongs to, wherever
+// in it the test runs.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		text, readErr := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if readErr == nil && bytes.HasPrefix(text, []byte("module github.com/divvy-gpu/divvy\n")) {
+			return dir, nil
+		}
+		if dir == "/" {
+			err = errors.New("run it from within Divvy's source tree")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", fmt.Errorf("find source tree: %w", err)
+}

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// rootSpec describes a node's root directory: the host's programs read-only,
+// everything that a node writes its own.
+type rootSpec struct {
+	Dir      string   `json:"dir"`      // becomes /
+	ReadOnly []string `json:"readOnly"` // shown at the same path, not writable
+	Shared   []string `json:"shared"`   // shown at the same path
+	Hostname string   `json:"hostname"`
+}
+
+// ownDirs are a node's directories on disk. Directories on tmpfs follow.
+var ownDirs = []string{
+	"root", "home", "tmp", "proc", "sys", "dev", "run", "etc", "opt/cni", "srv", "mnt", "media",
+	"var/lib/kubelet", "var/lib/containerd", "var/lib/cni", "var/log/pods", "var/log/containers", "var/tmp", "var/cache",
+}
+
+// runDirs are a node's directories below /run, where programs of the node and
+// hostPath volumes expect them.
+var runDirs = []string{"cdi", "nri", "divvy", "containerd", "netns", "lock"}
+
+// enter makes the root and moves the calling process, alone in a new mount
+// namespace, into it.
+func (r *rootSpec) enter(groups []hierarchy) error {
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"keep mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"make root", r.populate},
+		{"mount /usr and what is shared", r.bind},
+		{"mount /etc", r.mountEtc},
+		{"mount kernel file systems", r.mountKernel},
+		{"mount cgroups", func() error { return r.mountGroups(groups) }},
+		{"mount /run", r.mountRun},
+		{"change root", r.pivot},
+		{"set host name", func() error { return unix.Sethostname([]byte(r.Hostname)) }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+func (r *rootSpec) at(path string) string {
+	return filepath.Join(r.Dir, path)
+}
+
+func (r *rootSpec) populate() error {
+	for _, dir := range ownDirs {
+		if err := os.MkdirAll(r.at(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink("/run", r.at("var/run")); err != nil {
+		return err
+	}
+	// Merged /usr: /bin, /lib and the like are links there.
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		target, err := os.Readlink(filepath.Join("/", entry.Name()))
+		if err != nil {
+			continue
+		}
+		if err := os.Symlink(target, r.at(entry.Name())); err != nil {
+			return err
+		}
+	}
+	return unix.Mount(r.Dir, r.Dir, "", unix.MS_BIND, "")
+}
+
+func (r *rootSpec) bind() error {
+	for _, path := range append([]string{"/usr"}, r.ReadOnly...) {
+		if err := r.bindOne(path); err != nil {
+			return err
+		}
+		if err := unix.Mount("", r.at(path), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("make %s read-only: %w", path, err)
+		}
+	}
+	for _, path := range r.Shared {
+		if err := r.bindOne(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rootSpec) bindOne(path string) error {
+	if err := os.MkdirAll(r.at(path), 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(path, r.at(path), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", path, err)
+	}
+	return nil
+}
+
+// mountEtc lays a layer of the node's own over the host's.
+func (r *rootSpec) mountEtc() error {
+	upper, work := r.Dir+".etc", r.Dir+".etc-work"
+	for _, dir := range []string{upper, work} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	data := "lowerdir=/etc,upperdir=" + upper + ",workdir=" + work
+	if err := unix.Mount("overlay", r.at("etc"), "overlay", 0, data); err != nil {
+		return err
+	}
+	return os.MkdirAll(r.at("etc/cdi"), 0o755)
+}
+
+func (r *rootSpec) mountKernel() error {
+	const plain = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	mounts := []struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+	}{
+		{"proc", "proc", "proc", plain, ""},
+		{"sysfs", "sys", "sysfs", plain, ""},
+		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC, ""},
+		// Tenants' libraries are run from there.
+		{"tmpfs", "dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{"tmpfs", "tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+	}
+	for _, m := range mounts {
+		if err := unix.Mount(m.source, r.at(m.target), m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount /%s: %w", m.target, err)
+		}
+	}
+	return nil
+}
+
+// mountGroups shows the node its own cgroup as the root of every hierarchy.
+func (r *rootSpec) mountGroups(groups []hierarchy) error {
+	base := r.at("sys/fs/cgroup")
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", base, "tmpfs", flags, "mode=755"); err != nil {
+		return err
+	}
+	for _, h := range groups {
+		dir := filepath.Join(base, filepath.Base(h.Mount))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		kind, data := "cgroup", h.Options
+		switch {
+		case data == "":
+			kind = "cgroup2"
+		case strings.HasPrefix(data, "name="):
+			data = "none," + data
+		}
+		if err := unix.Mount("cgroup", dir, kind, flags, data); err != nil {
+			return fmt.Errorf("mount %s: %w", h.Mount, err)
+		}
+	}
+	return nil
+}
+
+func (r *rootSpec) mountRun() error {
+	if err := unix.Mount("tmpfs", r.at("run"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return err
+	}
+	for _, dir := range runDirs {
+		if err := os.MkdirAll(r.at(filepath.Join("run", dir)), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pivot makes the root the process's, and lets mounts in it reach containers
+// that ask for that.
+func (r *rootSpec) pivot() error {
+	if err := os.Chdir(r.Dir); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	// The old root now lies over the new one at the same place.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return err
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
+}
