@@ -3,6 +3,7 @@ module github.com/divvy-gpu/divvy/test/chart
 go 1.26.8
 
 require (
+	github.com/divvy-gpu/divvy v0.0.0-00010101000000-000000000000
 	helm.sh/helm/v4 v4.3.1
 	k8s.io/apimachinery v0.37.1
 	sigs.k8s.io/yaml v1.6.0

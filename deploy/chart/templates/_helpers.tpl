@@ -78,9 +78,9 @@ dialects:
 {{- toYaml .Values.dialects | nindent 2 }}
 {{- end -}}
 
-{{- /* The names that two dialects own decide nothing here: the webhook refuses such a configuration. */ -}}
+{{- /* The names that the dialects read decide which pods the webhook sees. */ -}}
 {{- define "divvy.asks" -}}
-{{- $known := .Files.Get "files/dialects.yaml" | fromYaml -}}
+{{- $known := (.Files.Get "files/admission.yaml" | fromYaml).dialects -}}
 {{- $resources := list -}}{{- $prefixes := list -}}{{- $annotations := list -}}
 {{- range $name := keys .Values.dialects | sortAlpha -}}
 {{- $names := get $known $name -}}
@@ -88,22 +88,20 @@ dialects:
 {{- $prefixes = concat $prefixes (get $names "prefixes" | default list) -}}
 {{- $annotations = concat $annotations (get $names "annotations" | default list) -}}
 {{- end -}}
+{{- $key := list -}}
+{{- if $resources -}}{{- $key = append $key (printf "n in ['%s']" (join "', '" $resources)) -}}{{- end -}}
+{{- range $prefixes -}}{{- $key = append $key (printf "n.startsWith('%s')" .) -}}{{- end -}}
 {{- $any := list -}}
-{{- if $resources -}}
-{{- $named := printf "n in %s" ($resources | uniq | toJson) -}}
-{{- range $prefixes | uniq -}}{{- $named = printf "%s || n.startsWith(%s)" $named (toJson .) -}}{{- end -}}
-{{- $in := printf "exists(c, c.?resources.?limits.orValue({}).exists(n, %s) || c.?resources.?requests.orValue({}).exists(n, %s))" $named $named -}}
-{{- $any = append $any (printf "object.spec.containers.%s" $in) -}}
-{{- $any = append $any (printf "object.spec.?initContainers.orValue([]).%s" $in) -}}
+{{- if $key -}}
+{{- $one := list -}}
+{{- range list "limits" "requests" -}}
+{{- $one = append $one (printf "has(c.resources.%s) && c.resources.%s.exists(n, %s)" . . (join " || " $key)) -}}
+{{- end -}}
+{{- $in := printf "exists(c, has(c.resources) && (%s))" (join " || " $one) -}}
+{{- $any = append $any (printf "object.spec.containers.%s || has(object.spec.initContainers) && object.spec.initContainers.%s" $in $in) -}}
 {{- end -}}
 {{- if $annotations -}}
-{{- $any = append $any (printf "object.metadata.?annotations.orValue({}).exists(n, n in %s)" ($annotations | uniq | toJson)) -}}
+{{- $any = append $any (printf "has(object.metadata.annotations) && object.metadata.annotations.exists(n, n in ['%s'])" (join "', '" $annotations)) -}}
 {{- end -}}
 {{- join " || " $any | default "false" -}}
-{{- end -}}
-
-{{- /* Whether a claim names Divvy; takes the CEL expression of its spec. */ -}}
-{{- define "divvy.claims" -}}
-{{- $classes := toJson (list "share.divvy.dev" "gpu.divvy.dev" "mig.divvy.dev") -}}
-{{ . }}.?devices.?requests.orValue([]).exists(r, r.?exactly.?deviceClassName.orValue("") in {{ $classes }} || r.?firstAvailable.orValue([]).exists(w, w.?deviceClassName.orValue("") in {{ $classes }})) || {{ . }}.?devices.?config.orValue([]).exists(c, c.?opaque.?driver.orValue("") == "divvy.dev")
 {{- end -}}

@@ -1,4 +1,5 @@
-// Manifests writes the plain manifests, which are the chart with its own values.
+// Manifests writes what the chart has to know of the webhook's code, and the plain manifests, which are the chart with
+// its own values.
 package main
 
 import (
@@ -22,18 +23,32 @@ func main() {
 }
 
 func write(chart, out string) error {
+	text, err := plain.Admission()
+	if err != nil {
+		return err
+	}
+	if err := replace(filepath.Join(chart, "files", "admission.yaml"), text); err != nil {
+		return err
+	}
 	for _, file := range plain.Files {
 		text, err := file.Render(chart)
 		if err != nil {
 			return err
 		}
-		name := filepath.Join(out, file.Name)
-		if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, text) {
-			continue
+		if err := replace(filepath.Join(out, file.Name), text); err != nil {
+			return err
 		}
-		if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // for everybody to read
-			return fmt.Errorf("write %s: %w", name, err)
-		}
+	}
+	return nil
+}
+
+// replace leaves a file alone that is as it should be.
+func replace(name string, text []byte) error {
+	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // for everybody to read
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }
