@@ -1,0 +1,62 @@
+package deviceplugin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// publish writes the GPUs into the node's annotation, and again when they
+// change, until ctx is done.
+func (c Config) publish(ctx context.Context) {
+	pause := firstPause
+	written := ""
+	for ctx.Err() == nil {
+		gpus, changed := c.GPUs()
+		text, err := describe(gpus)
+		var retry <-chan time.Time
+		if err == nil && text != written {
+			err = c.write(ctx, text)
+		}
+		if err != nil {
+			c.Log.Warn("the node's GPUs are not published", "node", c.Node, "error", err)
+			retry = time.After(pause)
+			pause = min(2*pause, lastPause)
+		} else {
+			written, pause = text, firstPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-retry:
+		}
+	}
+}
+
+// describe is pure; the order of the GPUs is that of their indexes.
+func describe(gpus []v1alpha1.NodeGPU) (string, error) {
+	gpus = slices.Clone(gpus)
+	slices.SortFunc(gpus, func(a, b v1alpha1.NodeGPU) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+	})
+	return v1alpha1.NodeGPUs{GPUs: gpus}.Text()
+}
+
+func (c Config) write(ctx context.Context, text string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.GPUsAnnotation: text}}})
+	if err != nil {
+		return fmt.Errorf("describe the GPUs: %w", err)
+	}
+	if _, err := c.Nodes.Patch(ctx, c.Node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "divvy-agent"}); err != nil {
+		return fmt.Errorf("annotate node %s: %w", c.Node, err)
+	}
+	return nil
+}

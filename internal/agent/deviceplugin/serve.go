@@ -1,0 +1,168 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/socket"
+)
+
+const (
+	kubeletSocket   = "kubelet.sock"
+	registerTimeout = 10 * time.Second
+)
+
+// errKubeletRestarted ends a service: a kubelet knows of no plugins when it
+// starts, and removes their sockets.
+var errKubeletRestarted = errors.New("the kubelet was restarted")
+
+// serve offers slots to one kubelet.
+func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	own, theirs := filepath.Join(c.Dir, socketName), filepath.Join(c.Dir, kubeletSocket)
+	known := socket.Identify(theirs)
+	if known == (socket.ID{}) {
+		return fmt.Errorf("register with the kubelet: %s is not there: is it a node with a kubelet?", theirs)
+	}
+	if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove what an earlier agent left: %w", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", own)
+	if err != nil {
+		return fmt.Errorf("listen for the kubelet: %w", err)
+	}
+	ours := socket.Identify(own)
+	server := grpc.NewServer()
+	kubelet.RegisterDevicePluginServer(server, &service{config: c, stopped: ctx.Done()})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() { cancel(); server.Stop(); <-served }()
+	if err := register(ctx, theirs); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-served:
+			served <- err
+			return fmt.Errorf("serve the kubelet: %w", err)
+		case <-watcher.Changed():
+			if socket.Identify(theirs) != known || socket.Identify(own) != ours {
+				return errKubeletRestarted
+			}
+		}
+	}
+}
+
+func register(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connect to the kubelet: %w", err)
+	}
+	defer conn.Close()
+	_, err = kubelet.NewRegistrationClient(conn).Register(ctx, &kubelet.RegisterRequest{
+		Version: kubelet.Version, Endpoint: socketName, ResourceName: v1alpha1.SlotResource,
+		Options: &kubelet.DevicePluginOptions{},
+	})
+	if err != nil {
+		return fmt.Errorf("register with the kubelet: %w", err)
+	}
+	return nil
+}
+
+// service answers the kubelet.
+type service struct {
+	kubelet.UnimplementedDevicePluginServer
+	config  Config
+	stopped <-chan struct{}
+}
+
+// GetDevicePluginOptions says that nothing optional is wanted: every slot is as
+// good as any other.
+func (s *service) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
+	return &kubelet.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch sends the slots, and again when they change.
+func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
+	sent := count{offered: -1}
+	for {
+		gpus, gpusChanged := s.config.GPUs()
+		down, guardChanged := s.config.Guard.Down()
+		if now := countSlots(gpus, down); now != sent {
+			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: now.slots()}); err != nil {
+				return fmt.Errorf("tell the kubelet of slots: %w", err)
+			}
+			s.config.Log.Info("slots offered", "slots", now.offered, "healthy", now.healthy, "guard", down)
+			sent = now
+		}
+		select {
+		case <-gpusChanged:
+		case <-guardChanged:
+		case <-s.stopped:
+			return nil
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// Allocate keeps a runtime that gives every GPU to whoever asks for none from
+// doing so. That is all that a slot is.
+func (s *service) Allocate(_ context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
+	answer := &kubelet.AllocateResponse{}
+	for range request.GetContainerRequests() {
+		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
+			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"},
+		})
+	}
+	return answer, nil
+}
+
+// count is how many slots there are, and how many of them can be given out.
+type count struct {
+	offered, healthy int
+}
+
+// countSlots is pure. The slots of a GPU that is ill stay in the node's capacity
+// and leave what is allocatable.
+func countSlots(gpus []v1alpha1.NodeGPU, down error) count {
+	if down != nil {
+		return count{}
+	}
+	var n count
+	for _, g := range gpus {
+		n.offered += SlotsPerGPU
+		if g.Fault == "" {
+			n.healthy += SlotsPerGPU
+		}
+	}
+	return n
+}
+
+// slots lists them. They have no GPU, so that it does not matter which are ill.
+func (n count) slots() []*kubelet.Device {
+	var all []*kubelet.Device
+	for i := range n.offered {
+		health := kubelet.Healthy
+		if i >= n.healthy {
+			health = kubelet.Unhealthy
+		}
+		all = append(all, &kubelet.Device{ID: fmt.Sprintf("slot-%d", i), Health: health})
+	}
+	return all
+}

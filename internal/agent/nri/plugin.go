@@ -1,0 +1,236 @@
+// Package nri puts shares into containers by way of the container runtime's
+// Node Resource Interface, for clusters whose scheduler counts slots: what a
+// container gets follows from its pod's UID and its own name, never from what
+// the device plugin was asked.
+//
+// A share lives as long as its pod has a sandbox that runs, as the pod holds its
+// slots and its part of the GPU so long: a container that restarts finds its
+// share again, and the ends of containers are not listened to. By the time a
+// sandbox has stopped its containers have.
+//
+// The runtime holds a lock of its own while it waits for an answer, drops a
+// plugin that takes longer than its timeout (2 s unless configured), and then
+// makes the container without it. So no hook does slow work: shares are prepared
+// in the background from the start of the sandbox on, and CreateContainer waits
+// for them at most half of what time there is and then refuses, which the kubelet
+// repeats.
+//
+// Locks: plugin.mu guards the pods and is held for a moment only; pod.work orders
+// what is done to the shares of one pod and is taken before it.
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+// Tenants is the part of the agent that makes shares.
+type Tenants interface {
+	Prepare(ctx context.Context, t agent.Tenancy) (edits.Edits, error)
+	Release(ctx context.Context, key string) error
+	Tenancies() []agent.Tenancy
+}
+
+// plugin answers the runtime.
+type plugin struct {
+	// work is the context of what is begun in a hook and outlives it.
+	work    context.Context
+	tenants Tenants
+	log     *slog.Logger
+	// retry is how long to wait before a release that failed is tried again,
+	// doubled each time up to maxRetry.
+	retry time.Duration
+
+	mu      sync.Mutex
+	pods    map[string]*pod
+	running sync.WaitGroup
+}
+
+// maxRetry bounds the wait between two tries to release a share.
+const maxRetry = 5 * time.Second
+
+// pod is a pod that asks, from its first sandbox to the release of its shares.
+type pod struct {
+	uid  string
+	work sync.Mutex
+	// What follows is guarded by plugin.mu.
+	sandboxes map[string]bool // those that run
+	tries     map[string]*try // by key
+	releasing bool
+}
+
+// try is one preparation. Its result may be read once done is closed.
+type try struct {
+	tenancy agent.Tenancy
+	done    chan struct{}
+	edits   edits.Edits
+	err     error
+}
+
+func (t *try) ended() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// errSlow is the answer when a share takes longer than the runtime would wait.
+var errSlow = errors.New("the share is still being prepared: the kubelet asks again")
+
+// RunPodSandbox begins to prepare the pod's shares. What is wrong with them is
+// told when a container wants one.
+func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
+	if !asks(sandbox) {
+		return nil
+	}
+	p.enter(sandbox)
+	d, err := decide(sandbox)
+	if err != nil {
+		p.log.Warn("pod cannot have its shares", "pod", podName(sandbox), "error", err)
+		return nil
+	}
+	for _, t := range d.tenancies(sandbox) {
+		p.prepare(sandbox.GetUid(), t)
+	}
+	return nil
+}
+
+// CreateContainer returns what puts the container's share into it. A container
+// of a pod that asks is refused unless the pod's annotations are whole and agree.
+func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if !asks(sandbox) {
+		return nil, nil, nil
+	}
+	fail := func(err error) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+		return nil, nil, fmt.Errorf("give container %s of pod %s its share: %w", container.GetName(), podName(sandbox), err)
+	}
+	d, err := decide(sandbox)
+	if err != nil {
+		return fail(err)
+	}
+	asked := d.request.ShareOf(container.GetName())
+	if asked == nil {
+		return nil, nil, nil
+	}
+	p.enter(sandbox)
+	t := p.prepare(sandbox.GetUid(), d.tenancy(sandbox, d.assignment.Share(asked.Name)))
+	patience := time.NewTimer(patienceOf(ctx))
+	defer patience.Stop()
+	select {
+	case <-t.done:
+	case <-patience.C:
+		return fail(errSlow)
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	}
+	if t.err != nil {
+		return fail(t.err)
+	}
+	p.used(sandbox.GetUid(), t)
+	adjust, err := adjustment(t.edits)
+	if err != nil {
+		return fail(err)
+	}
+	return adjust, nil, nil
+}
+
+// patienceOf is half of what the runtime still waits for the answer.
+func patienceOf(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return api.DefaultPluginRequestTimeout / 2
+	}
+	return time.Until(deadline) / 2
+}
+
+// StopPodSandbox ends the shares of a pod without another sandbox.
+func (p *plugin) StopPodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
+	p.leave(sandbox)
+	return nil
+}
+
+// RemovePodSandbox does the same: the stop may have come while nobody listened.
+func (p *plugin) RemovePodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
+	p.leave(sandbox)
+	return nil
+}
+
+// Synchronize takes up the pods that run, and ends the shares of those that do
+// not any more. The runtime lists stopped sandboxes too: one runs if it has a
+// process or a container that has not ended.
+func (p *plugin) Synchronize(_ context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	occupied := make(map[string]bool)
+	for _, c := range containers {
+		occupied[c.GetPodSandboxId()] = true
+	}
+	alive := make(map[string]map[string]bool)
+	for _, s := range sandboxes {
+		if !asks(s) || s.GetPid() == 0 && !occupied[s.GetId()] {
+			continue
+		}
+		if alive[s.GetUid()] == nil {
+			alive[s.GetUid()] = make(map[string]bool)
+		}
+		alive[s.GetUid()][s.GetId()] = true
+	}
+	p.mu.Lock()
+	for uid, ids := range alive {
+		p.pod(uid).sandboxes = ids
+	}
+	gone := make(map[string]bool)
+	for uid, pod := range p.pods {
+		if alive[uid] == nil {
+			pod.sandboxes, gone[uid] = nil, true
+		}
+	}
+	p.mu.Unlock()
+	for _, t := range p.tenants.Tenancies() {
+		if uid, ours := podOfKey(t.Key); ours && alive[uid] == nil {
+			gone[uid] = true
+		}
+	}
+	for uid := range gone {
+		p.release(uid)
+	}
+	p.reportBare(sandboxes, containers)
+	return nil, nil
+}
+
+// reportBare tells of containers that run without the share they ask for. The
+// runtime makes one when the agent dies while it is asked; it has no GPU at all.
+func (p *plugin) reportBare(sandboxes []*api.PodSandbox, containers []*api.Container) {
+	held := make(map[string]bool)
+	for _, t := range p.tenants.Tenancies() {
+		held[t.Key] = true
+	}
+	pods := make(map[string]*api.PodSandbox)
+	for _, s := range sandboxes {
+		pods[s.GetId()] = s
+	}
+	for _, c := range containers {
+		sandbox := pods[c.GetPodSandboxId()]
+		if !asks(sandbox) {
+			continue
+		}
+		d, err := decide(sandbox)
+		if err != nil {
+			continue // and it has no share, or was none of ours to give
+		}
+		if asked := d.request.ShareOf(c.GetName()); asked != nil && !held[podPrefix(sandbox.GetUid())+asked.Name] {
+			p.log.Error("container runs without its share: delete its pod", "pod", podName(sandbox), "container", c.GetName())
+		}
+	}
+}
+
+func podName(s *api.PodSandbox) string { return s.GetNamespace() + "/" + s.GetName() }

@@ -1,0 +1,215 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/divvy-gpu/divvy/internal/agent/socket"
+)
+
+// What the plugin goes by at the runtime. Pods require it by name.
+const (
+	// PluginName is the name that pods' required-plugins annotations have.
+	PluginName = "divvy"
+	// pluginIndex orders plugins: after those that assign processors and memory.
+	pluginIndex = "50"
+)
+
+// Config is what a Plugin works with.
+type Config struct {
+	// Socket is the runtime's; left out it is NRI's usual one.
+	Socket  string
+	Tenants Tenants
+	// Probe returns nil if the runtime refuses a container that requires a
+	// plugin which is not there, [ErrOpen] if it makes one, and another error
+	// if neither can be known now.
+	Probe func(context.Context) error
+	Log   *slog.Logger
+}
+
+// Plugin keeps the agent connected to the runtime.
+type Plugin struct {
+	config Config
+	guard  *Guard
+}
+
+// New makes a plugin that is yet to run.
+func New(c Config) *Plugin {
+	if c.Socket == "" {
+		c.Socket = api.DefaultSocketPath
+	}
+	return &Plugin{config: c, guard: newGuard()}
+}
+
+// Guard says whether the plugin is in the way of every container.
+func (p *Plugin) Guard() *Guard { return p.guard }
+
+const (
+	connectTimeout = 10 * time.Second
+	firstPause     = 500 * time.Millisecond
+	lastPause      = 30 * time.Second
+	firstRelease   = 100 * time.Millisecond
+)
+
+// Run connects to the runtime, and again whenever the connection is lost, until
+// ctx is done. Shares outlive it. An error is one that waiting cannot mend.
+func (p *Plugin) Run(ctx context.Context) error {
+	watcher, err := socket.Watch(p.config.Socket)
+	if err != nil {
+		return fmt.Errorf("wait for the container runtime: %w", err)
+	}
+	defer watcher.Close()
+	hooks := &plugin{work: ctx, tenants: p.config.Tenants, log: p.config.Log, retry: firstRelease, pods: make(map[string]*pod)}
+	defer hooks.running.Wait()
+	pause := firstPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.session(ctx, hooks)
+		if ctx.Err() != nil {
+			break
+		}
+		if p.guard.set(ErrApart) || pause == firstPause {
+			p.config.Log.Warn("not connected to the container runtime", "socket", p.config.Socket, "error", err)
+		}
+		if time.Since(began) > lastPause {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-watcher.Changed():
+			pause = firstPause
+		case <-time.After(pause):
+			pause = min(2*pause, lastPause)
+		}
+	}
+	p.guard.set(ErrApart)
+	return nil
+}
+
+// session lasts as long as one connection.
+func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "unix", p.config.Socket)
+	if err != nil {
+		return fmt.Errorf("connect to the container runtime: %w: is NRI enabled in its configuration?", err)
+	}
+	defer conn.Close()
+	lost := make(chan struct{}, 1)
+	link, err := stub.New(hooks,
+		stub.WithPluginName(PluginName), stub.WithPluginIdx(pluginIndex), stub.WithConnection(conn),
+		stub.WithLogger(logger{p.config.Log}),
+		// Runtimes that know policies make no container when we fail to answer.
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
+		stub.WithOnClose(func() {
+			select {
+			case lost <- struct{}{}:
+			default:
+			}
+		}))
+	if err != nil {
+		return fmt.Errorf("make the NRI plugin: %w", err)
+	}
+	if err := start(ctx, link, conn); err != nil {
+		return err
+	}
+	defer link.Stop()
+	p.guard.set(ErrUnproven)
+	proven := make(chan struct{})
+	go func() {
+		defer close(proven)
+		p.prove(ctx)
+	}()
+	defer func() { cancel(); <-proven }()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-lost:
+		return errors.New("the connection was lost")
+	}
+}
+
+// start registers the plugin. The stub waits without end for a runtime that
+// goes away in between, so it is left behind then.
+func start(ctx context.Context, link stub.Stub, conn net.Conn) error {
+	started := make(chan error, 1)
+	go func() { started <- link.Start(ctx) }()
+	timeout := time.NewTimer(connectTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-started:
+		if err != nil {
+			return fmt.Errorf("register with the container runtime: %w", err)
+		}
+		return nil
+	case <-timeout.C:
+		conn.Close()
+		return errors.New("register with the container runtime: it does not answer")
+	case <-ctx.Done():
+		conn.Close()
+		return ctx.Err()
+	}
+}
+
+// prove finds out once for this connection what the runtime does when a plugin
+// is away: its configuration is read when it starts, and a start is a new
+// connection.
+func (p *Plugin) prove(ctx context.Context) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := p.config.Probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !errors.Is(err, ErrOpen) {
+			err = fmt.Errorf("%w: %w", ErrUnproven, err)
+		}
+		if p.guard.set(err) && err != nil {
+			p.config.Log.Error("no slots are offered", "reason", err)
+		}
+		if err == nil || errors.Is(err, ErrOpen) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// logger writes what the stub says.
+type logger struct{ log *slog.Logger }
+
+func (l logger) write(ctx context.Context, level slog.Level, format string, args []any) {
+	if l.log.Enabled(ctx, level) {
+		l.log.Log(ctx, level, fmt.Sprintf(format, args...), "part", "nri")
+	}
+}
+
+// Debugf, Infof, Warnf and Errorf implement the logger of NRI. What it informs
+// of is of interest to nobody else.
+func (l logger) Debugf(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelDebug, format, args)
+}
+
+// Infof implements the logger of NRI.
+func (l logger) Infof(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelDebug, format, args)
+}
+
+// Warnf implements the logger of NRI.
+func (l logger) Warnf(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelWarn, format, args)
+}
+
+// Errorf implements the logger of NRI.
+func (l logger) Errorf(ctx context.Context, format string, args ...any) {
+	l.write(ctx, slog.LevelError, format, args)
+}

@@ -1,0 +1,142 @@
+package nri
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+)
+
+// pod returns the pod of a UID, a new one if need be. plugin.mu is held.
+func (p *plugin) pod(uid string) *pod {
+	found := p.pods[uid]
+	if found == nil {
+		found = &pod{uid: uid, sandboxes: make(map[string]bool), tries: make(map[string]*try)}
+		p.pods[uid] = found
+	}
+	return found
+}
+
+// enter notes that a sandbox runs.
+func (p *plugin) enter(sandbox *api.PodSandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := p.pod(sandbox.GetUid())
+	if found.sandboxes == nil {
+		found.sandboxes = make(map[string]bool)
+	}
+	found.sandboxes[sandbox.GetId()] = true
+}
+
+// leave notes that a sandbox has stopped. The sandbox of a pod that asks for
+// nothing, or was released already, is not known.
+func (p *plugin) leave(sandbox *api.PodSandbox) {
+	p.mu.Lock()
+	found := p.pods[sandbox.GetUid()]
+	if found != nil {
+		delete(found.sandboxes, sandbox.GetId())
+	}
+	last := found != nil && len(found.sandboxes) == 0
+	p.mu.Unlock()
+	if last {
+		p.release(sandbox.GetUid())
+	}
+}
+
+// prepare begins to prepare a share, or returns the try that is under way or has
+// succeeded and was not used yet. One that failed is begun anew.
+func (p *plugin) prepare(uid string, tenancy agent.Tenancy) *try {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := p.pod(uid)
+	if t := found.tries[tenancy.Key]; t != nil && (!t.ended() || t.err == nil) {
+		return t
+	}
+	t := &try{tenancy: tenancy, done: make(chan struct{})}
+	found.tries[tenancy.Key] = t
+	p.running.Go(func() {
+		defer close(t.done)
+		found.work.Lock()
+		defer found.work.Unlock()
+		if !p.runs(found) {
+			t.err = errStopped
+			return
+		}
+		t.edits, t.err = p.tenants.Prepare(p.work, tenancy)
+		if t.err != nil {
+			p.log.Warn("share not prepared", "tenant", tenancy.Name, "error", t.err)
+		}
+	})
+	return t
+}
+
+// used makes the next container of a share, maybe much later, ask the agent
+// again, which then makes what is missing.
+func (p *plugin) used(uid string, t *try) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if found := p.pods[uid]; found != nil && found.tries[t.tenancy.Key] == t {
+		delete(found.tries, t.tenancy.Key)
+	}
+}
+
+var errStopped = errors.New("the pod has stopped")
+
+func (p *plugin) runs(found *pod) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(found.sandboxes) > 0
+}
+
+// release ends the shares of a pod in the background, again and again until it
+// succeeds or the pod has a sandbox that runs: processes that were killed take a
+// while to go, and their memory with them.
+func (p *plugin) release(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := p.pod(uid)
+	if found.releasing {
+		return
+	}
+	found.releasing = true
+	p.running.Go(func() {
+		for pause := p.retry; !p.releaseOnce(found); pause = min(2*pause, maxRetry) {
+			select {
+			case <-time.After(pause):
+			case <-p.work.Done():
+				return
+			}
+		}
+	})
+}
+
+// releaseOnce reports whether there is nothing more to do.
+func (p *plugin) releaseOnce(found *pod) (finished bool) {
+	found.work.Lock()
+	defer found.work.Unlock()
+	var faults []error
+	if !p.runs(found) {
+		for _, t := range p.tenants.Tenancies() {
+			if strings.HasPrefix(t.Key, podPrefix(found.uid)) {
+				if err := p.tenants.Release(p.work, t.Key); err != nil {
+					faults = append(faults, err)
+				}
+			}
+		}
+	}
+	if len(faults) > 0 {
+		p.log.Warn("share not released yet", "error", errors.Join(faults...))
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found.releasing = false
+	if len(found.sandboxes) > 0 {
+		return true
+	}
+	delete(p.pods, found.uid)
+	return true
+}

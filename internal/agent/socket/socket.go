@@ -1,0 +1,91 @@
+// Package socket notices that other daemons make their sockets anew: the
+// kubelet and the container runtime do when they restart.
+package socket
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Watcher tells of changes in one directory.
+type Watcher struct {
+	notify  *fsnotify.Watcher
+	changed chan struct{}
+}
+
+// Watch watches the directory of a socket, which need not be there yet; the
+// directory is made if it is not.
+func Watch(path string) (*Watcher, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of socket %s: %w", path, err)
+	}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	if err := notify.Add(dir); err != nil {
+		notify.Close()
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	w := &Watcher{notify: notify, changed: make(chan struct{}, 1)}
+	go w.run()
+	return w, nil
+}
+
+// Changed receives after something was made, removed or renamed in the
+// directory since it last received. It is closed with the watcher.
+func (w *Watcher) Changed() <-chan struct{} { return w.changed }
+
+// Close ends the watch.
+func (w *Watcher) Close() { _ = w.notify.Close() }
+
+// run makes one notice of many: who receives it looks for itself. An error of
+// the queue may have hidden a change, so it is one too.
+func (w *Watcher) run() {
+	defer close(w.changed)
+	for {
+		select {
+		case event, ok := <-w.notify.Events:
+			if !ok {
+				return
+			}
+			if !event.Has(fsnotify.Create | fsnotify.Remove | fsnotify.Rename) {
+				continue
+			}
+		case _, ok := <-w.notify.Errors:
+			if !ok {
+				return
+			}
+		}
+		select {
+		case w.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// ID tells sockets of one path apart; the zero ID is that of none.
+type ID struct {
+	device, inode uint64
+	changed       syscall.Timespec
+}
+
+// Identify returns the ID of the socket that is at the path now. What is there
+// and is no socket counts as none.
+func Identify(path string) ID {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return ID{}
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ID{}
+	}
+	return ID{device: stat.Dev, inode: stat.Ino, changed: stat.Ctim}
+}
