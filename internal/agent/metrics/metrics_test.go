@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// teller lists what a test gives it.
+type teller struct {
+	listing control.Listing
+	err     error
+}
+
+func (t *teller) Listing(context.Context) (*control.Listing, error) {
+	return &t.listing, t.err
+}
+
+func sample() control.Listing {
+	return control.Listing{
+		GPUs: []control.GPU{
+			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: 3 << 30, Cores: 30},
+			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30},
+		},
+		Tenants: []control.Tenant{
+			{
+				ID: "c-1", Name: "team-a/train", Namespace: "team-a", Claim: "train-gpu-x7", Pods: []string{"train"},
+				Shares: []control.Share{{
+					UUID: "GPU-0", Limit: 4 << 30, Used: 1 << 30, Peak: 2 << 30, Cores: 30, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
+					Process: []control.Process{{PID: 7}},
+					Time:    &control.Time{HeldBack: true, Used: 1_500_000_000, Charged: 1_600_000_000, Waited: 20_000_000, Launches: 42, Overdrawn: 1},
+				}},
+			},
+			{
+				ID: "c-2", Name: "team-a/both", Namespace: "team-a", Claim: "both", Pods: []string{"one", "two"},
+				Shares: []control.Share{{UUID: "GPU-0", Limit: 8 << 30, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline}},
+			},
+			{
+				ID: "t-3", Name: "odd\xff\"name\n", // of the command line
+				Shares: []control.Share{{UUID: "GPU-1", Index: 1, Limit: 1 << 20}, {UUID: "GPU-1", Index: 1, Limit: 2 << 20}},
+			},
+		},
+		Outside: []control.Outside{{PID: 9, UUID: "GPU-1"}},
+		Waiting: []control.Waiting{{User: "root"}},
+	}
+}
+
+func newMetrics(source Source) *Metrics {
+	return New(Config{
+		Source: source, Version: "v0.1.0", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Faults: func() map[string]string { return map[string]string{"GPU-1": "xid-48"} },
+	})
+}
+
+// told is what is answered of our own metrics.
+func told(t *testing.T, m *Metrics) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	m.Handler(Probes{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if answer.Code != http.StatusOK {
+		t.Fatalf("%d: %s", answer.Code, answer.Body)
+	}
+	var ours strings.Builder
+	for _, line := range strings.SplitAfter(answer.Body.String(), "\n") {
+		if strings.HasPrefix(strings.TrimLeft(line, "# HELPTY"), "divvy_") && !strings.Contains(line, "goversion") {
+			ours.WriteString(line)
+		}
+	}
+	return ours.String()
+}
+
+func TestExposition(t *testing.T) {
+	m := newMetrics(&teller{listing: sample()})
+	invalid := errors.New("invalid")
+	m.Prepared(30*time.Millisecond, nil)
+	m.Prepared(150*time.Millisecond, nil)
+	m.Prepared(time.Millisecond, &alloc.Refusal{Reason: alloc.ReasonFull})
+	m.Prepared(time.Millisecond, errors.Join(invalid, errors.New("and why")), invalid)
+	m.Prepared(time.Minute, errors.New("the disk is full"), invalid)
+	m.Released(time.Millisecond, nil)
+	m.Released(time.Millisecond, errors.New("the disk is full"))
+	m.Failed(OperationPublish)
+	got := told(t, m)
+	const golden = "testdata/metrics.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal([]byte(got), want) {
+		t.Errorf("differs from %s:\n%s", golden, got)
+	}
+	families, err := m.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(faults) > 0 {
+		t.Errorf("against the conventions: %v, %v", faults, err)
+	}
+}
+
+// Whoever has ended is not told of any more, and the counts of what the agent did stay.
+func TestEndedTenantsDisappear(t *testing.T) {
+	source := &teller{listing: sample()}
+	m := newMetrics(source)
+	if got := told(t, m); strings.Count(got, "\ndivvy_share_memory_limit_bytes{") != 3 {
+		t.Errorf("three shares:\n%s", got)
+	}
+	source.listing.Tenants = source.listing.Tenants[1:2]
+	m.Prepared(time.Millisecond, nil)
+	got := told(t, m)
+	if strings.Count(got, "\ndivvy_share_memory_limit_bytes{") != 1 || strings.Contains(got, "train") || !strings.Contains(got, "divvy_agent_prepared_claims 1\n") {
+		t.Errorf("one share:\n%s", got)
+	}
+	source.err = errors.New("stuck")
+	got = told(t, m)
+	if strings.Contains(got, "divvy_share_") || !strings.Contains(got, "divvy_agent_listing_success 0\n") || !strings.Contains(got, `divvy_agent_prepare_duration_seconds_count{result="done"} 1`) {
+		t.Errorf("a listing that fails:\n%s", got)
+	}
+	source.err = nil
+	if got := told(t, m); !strings.Contains(got, `divvy_agent_errors_total{operation="list"} 1`) {
+		t.Errorf("the failure is not counted:\n%s", got)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	sick := errors.New("the kubelet does not know us yet")
+	handler := newMetrics(&teller{}).Handler(Probes{Ready: func() error { return sick }})
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/": 404, "/debug/pprof/": 404} {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		if answer.Code != want || want == 503 && !strings.Contains(answer.Body.String(), sick.Error()) {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+	}
+}
+
+func TestServe(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listener, err := Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if _, err := Listen(ctx, address); err == nil || !strings.Contains(err.Error(), "--metrics-address") {
+		t.Errorf("an address that is taken: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, listener, newMetrics(&teller{}).Handler(Probes{})) }()
+	answer, err := http.Get("http://" + address + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
+		t.Error("it still answers")
+	}
+}
