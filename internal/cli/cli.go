@@ -126,7 +126,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 	root.SetErr(a.err)
 	root.AddCommand(
 		newRun(a), newList(a), newTop(a), newSet(a), newStop(a),
-		newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newAgent(a), newWebhook(a),
+		newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newAgent(a), newWebhook(a), newController(a),
 		newVersion(a),
 	)
 	return root

@@ -8,15 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
 // ErrConfig marks every error of [NewTranslator].
 var ErrConfig = errors.New("invalid webhook configuration")
-
-// APIVersion is the version of the webhook's configuration and of the opaque configuration of claims.
-const APIVersion = "divvy.dev/v1alpha1"
 
 // ModeClaims translates requests into claims, which Kubernetes 1.36 and later allocate.
 const ModeClaims = "claims"
@@ -95,8 +93,8 @@ func NewTranslator(text []byte) (*Translator, error) {
 	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if c.APIVersion != APIVersion || c.Kind != configKind {
-		return nil, fmt.Errorf("%w: it is %s %s, not %s %s", ErrConfig, c.APIVersion, c.Kind, APIVersion, configKind)
+	if c.APIVersion != v1alpha1.APIVersion || c.Kind != configKind {
+		return nil, fmt.Errorf("%w: it is %s %s, not %s %s", ErrConfig, c.APIVersion, c.Kind, v1alpha1.APIVersion, configKind)
 	}
 	if c.Mode == "" {
 		c.Mode = ModeClaims

@@ -164,20 +164,3 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
-
-func FuzzShareConfig(f *testing.F) {
-	f.Add([]byte(`{"apiVersion":"divvy.dev/v1alpha1","kind":"ShareConfig","policy":"burst","maxCores":1e9}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		config, err := DecodeShareConfig(text)
-		if err != nil {
-			return
-		}
-		again, err := encodeShareConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if back, err := DecodeShareConfig(again); err != nil || back != config {
-			t.Errorf("%s became %+v, %v", again, back, err)
-		}
-	})
-}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
@@ -184,7 +185,7 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 		words = append(words, "same "+string(*c.MatchAttribute))
 	}
 	for _, c := range spec.Devices.Config {
-		config, err := DecodeShareConfig(c.Opaque.Parameters.Raw)
+		config, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)
 		if err != nil {
 			t.Error(err)
 		}

@@ -98,7 +98,7 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
 	}
 	if !r.Whole {
-		text, err := encodeShareConfig(r.Config)
+		text, err := v1alpha1.EncodeShareConfig(r.Config)
 		if err != nil {
 			return spec, err
 		}

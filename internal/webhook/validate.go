@@ -67,7 +67,7 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 	if c.Opaque == nil || c.Opaque.Driver != Driver {
 		return
 	}
-	decoded, err := DecodeShareConfig(c.Opaque.Parameters.Raw)
+	decoded, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)
 	if err != nil {
 		v.fault("configuration %d: %w", index, err)
 		return

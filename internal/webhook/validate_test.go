@@ -67,9 +67,3 @@ func TestValidateClaim(t *testing.T) {
 		}
 	}
 }
-
-func TestDecodeRepeatedField(t *testing.T) {
-	if _, err := DecodeShareConfig([]byte(`{"apiVersion":"divvy.dev/v1alpha1","kind":"ShareConfig","weight":1,"weight":2}`)); err == nil {
-		t.Error("a field may be repeated")
-	}
-}

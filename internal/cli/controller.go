@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/controller"
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// controllerOptions are the flags of divvy controller.
+type controllerOptions struct {
+	cluster   cluster
+	namespace string
+	metrics   string
+	mode      string
+	check     bool
+}
+
+func newController(a *app) *cobra.Command {
+	o := controllerOptions{cluster: cluster{qps: 50, burst: 100}}
+	command := &cobra.Command{
+		Use:   "controller",
+		Short: "Look after a Kubernetes cluster's claim templates and waiting pods",
+		Long: `Collect the claim templates that 'divvy webhook' made and no pod uses any more,
+and say on pods that wait for a GPU, in an event, why none of them fits. Of
+several replicas one works at a time: the one that holds the lease.
+
+With --check-uninstall nothing of that is done: what holds GPUs is listed, and
+the status is 1 if anything does.`,
+		Example: "  divvy controller --namespace divvy-system\n  divvy controller --kubeconfig admin.conf --check-uninstall",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
+	}
+	flags := command.Flags()
+	o.cluster.flags(flags)
+	flags.StringVar(&o.namespace, "namespace", "divvy-system", "where the lease is")
+	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
+	flags.StringVar(&o.mode, "mode", webhook.ModeClaims, "the form that requests are given: claims or slots; with --check-uninstall only")
+	flags.BoolVar(&o.check, "check-uninstall", false, "list what holds GPUs, and end")
+	return command
+}
+
+func (o *controllerOptions) run(ctx context.Context, a *app) error {
+	if o.mode != webhook.ModeClaims && o.mode != webhook.ModeSlots {
+		return usage(fmt.Errorf("mode %q: use %s or %s", o.mode, webhook.ModeClaims, webhook.ModeSlots))
+	}
+	if o.mode == webhook.ModeSlots && !o.check {
+		return usage(fmt.Errorf("mode slots has no claims to look after: the controller is not needed there"))
+	}
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	client, err := o.cluster.connect(log, "divvy-controller")
+	if err != nil {
+		return err
+	}
+	if o.check {
+		inUse := controller.ClaimsInUse
+		if o.mode == webhook.ModeSlots {
+			inUse = controller.SlotsInUse
+		}
+		lines, err := inUse(ctx, client)
+		if err != nil {
+			return err
+		}
+		return o.report(a, lines)
+	}
+	plain, err := net.Listen("tcp", o.metrics)
+	if err != nil {
+		return fmt.Errorf("listen for probes: %w", err)
+	}
+	return controller.Run(ctx, controller.Options{Client: client, Namespace: o.namespace, Plain: plain, Log: log})
+}
+
+func (o *controllerOptions) report(a *app, lines []string) error {
+	for _, line := range lines {
+		say(a.out, "%s", line)
+	}
+	if len(lines) > 0 {
+		return fmt.Errorf("pods hold GPUs: end them first, because without Divvy's agent they could not be ended cleanly")
+	}
+	say(a.out, "nothing holds a GPU")
+	return nil
+}

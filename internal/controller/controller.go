@@ -1,0 +1,243 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// Lease is the name of the lease that the working replica holds.
+const Lease = "divvy-controller"
+
+// Options are what a controller is started with.
+type Options struct {
+	Client kubernetes.Interface
+	// Namespace is where the lease is.
+	Namespace string
+	// Plain answers metrics and probes; the controller closes it.
+	Plain net.Listener
+	Log   *slog.Logger
+}
+
+// ErrLeaseLost says that another replica works now.
+var ErrLeaseLost = errors.New("the lease is lost")
+
+// Run waits for the lease and then works until the context ends, or the lease is lost.
+func Run(ctx context.Context, o Options) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find this host's name: %w", err)
+	}
+	identity := host + "_" + string(uuid.NewUUID())
+	registry := prometheus.NewRegistry()
+	c := newController(o.Client, identity, o.Log, registry)
+	leading, stop := context.WithCancel(ctx)
+	defer stop()
+	probes := &http.Server{Handler: probes(registry), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() {
+		served <- probes.Serve(o.Plain)
+		stop()
+	}()
+	worked, err := lead(leading, o, identity, c.work)
+	closed := probes.Close()
+	unserved := <-served
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return nil
+	case !errors.Is(unserved, http.ErrServerClosed):
+		return fmt.Errorf("answer probes: %w", unserved)
+	case worked != nil:
+		return worked
+	case closed != nil:
+		return fmt.Errorf("end the probes: %w", closed)
+	}
+	return fmt.Errorf("%w: another replica goes on, and this one starts again", ErrLeaseLost)
+}
+
+// lead runs the work while this replica holds the lease, and returns once both have ended.
+func lead(ctx context.Context, o Options, identity string, work func(context.Context) error) (worked, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var begun atomic.Bool
+	ended := make(chan error, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Name: Lease, Namespace: o.Namespace},
+			Client:     o.Client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		ReleaseOnCancel: true,
+		Name:            Lease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				if begun.Store(true); ctx.Err() == nil {
+					o.Log.Info("holding the lease", "identity", identity)
+				}
+				ended <- work(ctx)
+				stop()
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stand for the lease: %w", err)
+	}
+	elector.Run(ctx)
+	if begun.Load() {
+		worked = <-ended
+	}
+	return worked, nil
+}
+
+func probes(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", ok)
+	// A replica that waits for the lease does what it should.
+	mux.HandleFunc("GET /readyz", ok)
+	return mux
+}
+
+// controller is the replica that works.
+type controller struct {
+	client  kubernetes.Interface
+	known   *known
+	reasons *reasons
+	cel     *dracel.Cache
+	now     func() time.Time
+	log     *slog.Logger
+
+	collected, explained prometheus.Counter
+}
+
+func newController(client kubernetes.Interface, identity string, log *slog.Logger, registry prometheus.Registerer) *controller {
+	c := &controller{
+		client: client, known: newKnown(client), cel: celCache(), now: time.Now, log: log,
+		reasons: &reasons{client: client, now: time.Now, instance: identity, said: make(map[types.UID]*saying)},
+		collected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "divvy_controller_templates_collected_total", Help: "Claim templates deleted because no pod used them.",
+		}),
+		explained: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "divvy_controller_reasons_total", Help: "Times that a waiting pod was told why no GPU fits.",
+		}),
+	}
+	registry.MustRegister(c.collected, c.explained)
+	return c
+}
+
+// pause is the least time between two looks at all waiting pods: a cluster that starts many pods changes all the time.
+const pause = 2 * time.Second
+
+// work collects and explains until the context ends.
+func (c *controller) work(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer c.known.stop()
+	defer stop()
+	if err := c.known.start(ctx); err != nil {
+		return err
+	}
+	collect := time.NewTicker(collectEvery)
+	defer collect.Stop()
+	// Also without a change: what was not due to be said yet, and nodes.
+	look := time.NewTicker(quiet)
+	defer look.Stop()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	c.collect(ctx)
+	for {
+		changed := c.known.changed
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-collect.C:
+			c.collect(ctx)
+			continue
+		case <-look.C:
+		case <-changed:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-rest.C:
+		}
+		c.explain(ctx)
+		rest.Reset(pause)
+	}
+}
+
+// explain says on all waiting pods why they wait, where that has changed.
+func (c *controller) explain(ctx context.Context) {
+	pods, err := c.known.pods()
+	if err != nil {
+		c.log.Error("pods cannot be explained", "error", err)
+		return
+	}
+	var now *cluster
+	still := make(map[types.UID]bool)
+	for _, pod := range pods {
+		if len(pod.Spec.ResourceClaims) == 0 || !waiting(pod) || ctx.Err() != nil {
+			continue
+		}
+		still[pod.UID] = true
+		if now == nil {
+			if now, err = c.known.cluster(c.cel); err != nil {
+				c.log.Error("pods cannot be explained", "error", err)
+				return
+			}
+		}
+		text := now.explain(pod, c.claimsOf(pod))
+		if text == "" || !c.reasons.due(pod.UID, text) {
+			continue
+		}
+		if err := c.reasons.say(ctx, pod, text); err != nil {
+			c.log.Error("a pod is not told why it waits; trying again", "error", err)
+			continue
+		}
+		c.explained.Inc()
+		c.log.Info("no share fits", "namespace", pod.Namespace, "pod", pod.Name, "because", text)
+	}
+	if ctx.Err() == nil {
+		c.reasons.forget(still)
+	}
+}
+
+// claimsOf returns the pod's claims that are there.
+func (c *controller) claimsOf(pod *corev1.Pod) []*resourcev1.ResourceClaim {
+	var claims []*resourcev1.ResourceClaim
+	for i := range pod.Spec.ResourceClaims {
+		name, generated, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil || name == nil {
+			continue
+		}
+		claim, err := c.known.claim(pod.Namespace, *name)
+		if err != nil || generated && resourceclaim.IsForPod(pod, claim, false) != nil {
+			continue
+		}
+		claims = append(claims, claim)
+	}
+	return claims
+}

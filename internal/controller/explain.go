@@ -1,0 +1,348 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	corehelpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// Capacities of a shared GPU.
+const (
+	memory = resourcev1.QualifiedName("memory")
+	cores  = resourcev1.QualifiedName("cores")
+	slots  = resourcev1.QualifiedName("slots")
+)
+
+// waiting reports whether a pod waits for the scheduler, and the scheduler has tried.
+func waiting(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" {
+		return false
+	}
+	for i := range pod.Status.Conditions {
+		condition := &pod.Status.Conditions[i]
+		if condition.Type == corev1.PodScheduled {
+			return condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable
+		}
+	}
+	return false
+}
+
+// explain says in one line why no node has the GPUs that a waiting pod's claims ask, or nothing where one has: then
+// the pod waits for something else. It looks at nodes that the pod's selectors and tolerations allow; whether they
+// have room for the rest of the pod is the scheduler's to say.
+func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) string {
+	if !waiting(pod) {
+		return ""
+	}
+	var needs []need
+	pinned := make(map[string]bool) // nodes of claims that are allocated
+	for _, claim := range claims {
+		if allocation := claim.Status.Allocation; allocation != nil {
+			for i := range allocation.Devices.Results {
+				if r := &allocation.Devices.Results[i]; r.Driver == webhook.Driver {
+					pinned[r.Pool] = true
+				}
+			}
+			continue
+		}
+		more, missing := c.needs(claim)
+		if missing != "" {
+			return fmt.Sprintf("device class %s does not exist: install it again with Divvy", missing)
+		}
+		needs = append(needs, more...)
+	}
+	if len(needs) == 0 {
+		return ""
+	}
+	nodes, elsewhere := c.eligible(pod, pinned)
+	if len(nodes) == 0 {
+		return noNodes(elsewhere, pinned)
+	}
+	for _, node := range sortedNames(nodes) {
+		if c.fit(nodes[node], needs) {
+			return ""
+		}
+	}
+	for _, n := range needs {
+		if text := c.lack(nodes, n); text != "" {
+			return text
+		}
+	}
+	return fmt.Sprintf("no node has room for all GPU requests of the pod at once, though for each alone; %s", haveGPUs(len(nodes)))
+}
+
+func noNodes(elsewhere int, pinned map[string]bool) string {
+	switch {
+	case elsewhere == 0:
+		return "no node has a GPU that Divvy knows"
+	case len(pinned) > 0:
+		return fmt.Sprintf("a claim of the pod is on node %s, which the pod may not run on or which has no GPUs now", strings.Join(sortedNames(pinned), ", "))
+	}
+	return fmt.Sprintf("the pod may not run on any node with GPUs: its node selector, affinity or tolerations leave out %s", plural(elsewhere, "node"))
+}
+
+// eligible returns the devices of each node that the pod may run on, and how many nodes with GPUs it may not.
+func (c *cluster) eligible(pod *corev1.Pod, pinned map[string]bool) (nodes map[string][]*device, elsewhere int) {
+	nodes = make(map[string][]*device)
+	others := make(map[string]bool)
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	for _, d := range c.devices {
+		if _, known := nodes[d.node]; !known && !others[d.node] {
+			node := c.nodes[d.node]
+			if node == nil || len(pinned) > 0 && !pinned[d.pool] || !allowed(pod, node, affinity) {
+				others[d.node] = true
+			}
+		}
+		if !others[d.node] {
+			nodes[d.node] = append(nodes[d.node], d)
+		}
+	}
+	return nodes, len(others)
+}
+
+func allowed(pod *corev1.Pod, node *corev1.Node, affinity nodeaffinity.RequiredNodeAffinity) bool {
+	if match, err := affinity.Match(node); err != nil || !match {
+		return false
+	}
+	_, untolerated := corehelpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, true)
+	return !untolerated
+}
+
+// lack says what no node has for one need alone, or nothing where one has it.
+func (c *cluster) lack(nodes map[string][]*device, n need) string {
+	for _, node := range sortedNames(nodes) {
+		if c.fit(nodes[node], []need{n}) {
+			return ""
+		}
+	}
+	l := c.survey(nodes, n)
+	w := &n.ways[0]
+	var text string
+	switch {
+	case l.selected == 0:
+		text = fmt.Sprintf("no GPU is what request %s of class %s selects", n.name, w.class)
+	case l.large == 0:
+		text = fmt.Sprintf("no GPU has %s: the largest has %s", amounts(n.ways), size(l.largest))
+	case l.healthy == 0:
+		text = fmt.Sprintf("no GPU that could serve is healthy: %s", l.sick)
+	case w.all:
+		text = "no node has all of its GPUs free"
+	case l.most > 0 && len(n.claim.Spec.Devices.Constraints) > 0 && l.most >= w.count:
+		text = fmt.Sprintf("no node has %s that satisfy the claim's constraints", wanted(n.ways))
+	case l.most > 0:
+		text = fmt.Sprintf("no node has %s: the most is %d, on node %s", wanted(n.ways), l.most, l.mostNode)
+	case l.open == 0 && w.capacity == nil && !l.shares:
+		text = fmt.Sprintf("no GPU is free as a whole: all %d are in use", l.healthy)
+	case l.open == 0:
+		text = fmt.Sprintf("every GPU is in use as a whole: all %d", l.healthy)
+	default:
+		text = l.shortage(n)
+	}
+	if l.sick != "" && l.healthy > 0 {
+		text += "; not healthy: " + l.sick
+	}
+	return text + "; " + haveGPUs(len(nodes))
+}
+
+// shortage says which amount no GPU has, and who has most of it.
+func (l *survey) shortage(n need) string {
+	for _, name := range []resourcev1.QualifiedName{memory, cores, slots} {
+		if best := l.best[name]; best.short {
+			what := amountOf(n.ways, name)
+			return fmt.Sprintf("no GPU has %s free: the most is %s on node %s (%s)", what, quantity(name, best.free), best.device.node, best.device.title())
+		}
+	}
+	return fmt.Sprintf("no GPU has %s free at once", amounts(n.ways))
+}
+
+// survey is what the GPUs of some nodes have for one need.
+type survey struct {
+	selected int // devices of the class that satisfy the selectors
+	large    int // of these, those that could give the amounts if they were free
+	healthy  int // of these, those that may be given out
+	open     int // of these, those that are not taken in another form
+	shares   bool
+	largest  int64  // bytes, of all that are selected
+	sick     string // the first that is not healthy, and why
+	most     int    // GPUs of one node that have everything
+	mostNode string
+	best     map[resourcev1.QualifiedName]most
+}
+
+// most is the GPU with most of a capacity free; short says that it is not enough.
+type most struct {
+	device *device
+	free   int64
+	short  bool
+}
+
+func (c *cluster) survey(nodes map[string][]*device, n need) *survey {
+	l := &survey{best: make(map[resourcev1.QualifiedName]most)}
+	for _, node := range sortedNames(nodes) {
+		count := 0
+		for _, d := range nodes[node] {
+			for i := range n.ways {
+				if c.look(l, d, &n.ways[i]) {
+					count++
+					break
+				}
+			}
+		}
+		if count > l.most {
+			l.most, l.mostNode = count, node
+		}
+	}
+	return l
+}
+
+// look adds one device to the survey, and reports whether it has what the way asks.
+func (c *cluster) look(l *survey, d *device, w *way) bool {
+	if !c.selectedBy(d, w.expressions) {
+		return false
+	}
+	l.selected++
+	l.shares = l.shares || d.shared()
+	if total, ok := d.spec.Capacity[memory]; ok {
+		l.largest = max(l.largest, total.Value.Value())
+	}
+	consumed, large := d.consumption(w.capacity)
+	if !large {
+		return false
+	}
+	l.large++
+	if !d.healthy(w.tolerations) {
+		if l.sick == "" {
+			l.sick = d.title() + " of node " + d.node + " (" + d.complaint() + ")"
+		}
+		return false
+	}
+	l.healthy++
+	if !d.open() {
+		return false
+	}
+	l.open++
+	enough := true
+	for name, n := range consumed {
+		short := d.free[name] < n
+		enough = enough && !short
+		best, known := l.best[name]
+		if !known || d.free[name] > best.free || best.short && !short {
+			l.best[name] = most{d, d.free[name], short}
+		}
+	}
+	return enough
+}
+
+// title names a GPU as people do, by its index in its node.
+func (d *device) title() string {
+	if index := d.attribute(webhook.Driver + "/index"); index != nil && index.IntValue != nil {
+		return fmt.Sprintf("GPU %d", *index.IntValue)
+	}
+	return d.spec.Name
+}
+
+// complaint is the value of the first taint.
+func (d *device) complaint() string {
+	for _, taint := range d.spec.Taints {
+		return cmp.Or(taint.Value, taint.Key)
+	}
+	return "unknown"
+}
+
+// wanted writes what is asked with its number of GPUs.
+func wanted(ways []way) string {
+	count := plural(ways[0].count, "GPU")
+	if text := amounts(ways); text != "" {
+		return count + " with " + text + " free"
+	}
+	return count + " free as a whole"
+}
+
+// amounts writes what is asked of one GPU.
+func amounts(ways []way) string {
+	var all []string
+	for _, name := range []resourcev1.QualifiedName{memory, cores} {
+		if text := amountOf(ways, name); text != "" {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, " and ")
+}
+
+// amountOf writes what is asked of one capacity: of several ways, all amounts that differ.
+func amountOf(ways []way, name resourcev1.QualifiedName) string {
+	if name == slots {
+		return "a place for another share"
+	}
+	var different []string
+	for _, w := range ways {
+		if w.capacity == nil {
+			continue
+		}
+		if q, ok := w.capacity.Requests[name]; ok && !q.IsZero() {
+			if text := quantity(name, q.Value()); !slices.Contains(different, text) {
+				different = append(different, text)
+			}
+		}
+	}
+	switch {
+	case len(different) == 0 && name == memory && ways[0].class == webhook.ClassShare:
+		return "all of its memory"
+	case len(different) == 0:
+		return ""
+	}
+	text := strings.Join(different, " or ")
+	if len(different) > 1 {
+		text += ", by its size,"
+	}
+	if name == memory {
+		return text + " of memory"
+	}
+	return text + " of its time"
+}
+
+func quantity(name resourcev1.QualifiedName, n int64) string {
+	switch name {
+	case memory:
+		return size(n)
+	case cores:
+		return fmt.Sprintf("%d percent", n)
+	}
+	return fmt.Sprint(n)
+}
+
+// size writes bytes, rounded down to whole MiB.
+func size(n int64) string {
+	return resource.NewQuantity(max(n, 0)>>20<<20, resource.BinarySI).String()
+}
+
+func haveGPUs(nodes int) string {
+	if nodes == 1 {
+		return "1 node has GPUs"
+	}
+	return fmt.Sprintf("%d nodes have GPUs", nodes)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func sortedNames[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}

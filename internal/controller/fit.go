@@ -1,0 +1,205 @@
+package controller
+
+import (
+	"reflect"
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// need is one request of a claim, in one or several ways.
+type need struct {
+	claim *resourcev1.ResourceClaim
+	name  string
+	ways  []way
+}
+
+// way is what would satisfy a need.
+type way struct {
+	class       string
+	expressions []string
+	all         bool
+	count       int
+	capacity    *resourcev1.CapacityRequirements
+	tolerations []resourcev1.DeviceToleration
+}
+
+// needs returns what a claim asks of this driver. A class that is not Divvy's own is ours if it selects a device of
+// ours; one that does not exist is named in missing.
+func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing string) {
+	for i := range claim.Spec.Devices.Requests {
+		r := &claim.Spec.Devices.Requests[i]
+		n := need{claim: claim, name: r.Name}
+		add := func(class string, mode resourcev1.DeviceAllocationMode, count int64, selectors []resourcev1.DeviceSelector, capacity *resourcev1.CapacityRequirements, tolerations []resourcev1.DeviceToleration) {
+			w := way{class: class, all: mode == resourcev1.DeviceAllocationModeAll, count: int(max(count, 1)), capacity: capacity, tolerations: tolerations}
+			object, found := c.classes[class]
+			if !found {
+				if ours(class) && missing == "" {
+					missing = class
+				}
+				return
+			}
+			w.expressions = append(expressionsOf(object.Spec.Selectors), expressionsOf(selectors)...)
+			if !ours(class) && !slices.ContainsFunc(c.devices, func(d *device) bool { return c.selectedBy(d, expressionsOf(object.Spec.Selectors)) }) {
+				return
+			}
+			n.ways = append(n.ways, w)
+		}
+		if e := r.Exactly; e != nil && (e.AdminAccess == nil || !*e.AdminAccess) {
+			add(e.DeviceClassName, e.AllocationMode, e.Count, e.Selectors, e.Capacity, e.Tolerations)
+		}
+		for _, s := range r.FirstAvailable {
+			add(s.DeviceClassName, s.AllocationMode, s.Count, s.Selectors, s.Capacity, s.Tolerations)
+		}
+		// A request that another driver could satisfy too is not for us to explain.
+		if len(n.ways) > 0 && len(n.ways) >= len(r.FirstAvailable) {
+			all = append(all, n)
+		}
+	}
+	return all, missing
+}
+
+func ours(class string) bool {
+	return class == webhook.ClassShare || class == webhook.ClassWhole || class == webhook.ClassMIG
+}
+
+func expressionsOf(selectors []resourcev1.DeviceSelector) []string {
+	var all []string
+	for _, s := range selectors {
+		if s.CEL != nil {
+			all = append(all, s.CEL.Expression)
+		}
+	}
+	return all
+}
+
+func (c *cluster) selectedBy(d *device, expressions []string) bool {
+	return !slices.ContainsFunc(expressions, func(e string) bool { return !c.selected(d, e) })
+}
+
+// suits reports whether the device could ever satisfy the way, were it free.
+func (c *cluster) suits(d *device, w *way) bool {
+	_, large := d.consumption(w.capacity)
+	return large && d.healthy(w.tolerations) && c.selectedBy(d, w.expressions)
+}
+
+// fits reports whether the device satisfies the way now.
+func (d *device) fits(w *way) (consumed map[resourcev1.QualifiedName]int64, ok bool) {
+	consumed, ok = d.consumption(w.capacity)
+	if !ok || !d.open() {
+		return nil, false
+	}
+	for name, n := range consumed {
+		if d.free[name] < n {
+			return nil, false
+		}
+	}
+	return consumed, true
+}
+
+// searchSteps bounds a search; one that goes beyond is taken to succeed, because then nothing wrong is said.
+const searchSteps = 20000
+
+// search looks for devices of one node for all needs at once.
+type search struct {
+	cluster *cluster
+	devices []*device // of the node
+	chosen  map[*resourcev1.ResourceClaim][]choice
+	steps   int
+}
+
+type choice struct {
+	request string
+	device  *device
+}
+
+// fit reports whether these devices satisfy all needs together.
+func (c *cluster) fit(devices []*device, needs []need) bool {
+	s := &search{cluster: c, devices: devices, chosen: make(map[*resourcev1.ResourceClaim][]choice)}
+	return s.satisfy(needs)
+}
+
+func (s *search) satisfy(needs []need) bool {
+	if len(needs) == 0 {
+		return true
+	}
+	for i := range needs[0].ways {
+		w := &needs[0].ways[i]
+		count := w.count
+		if w.all {
+			count = 0
+			for _, d := range s.devices {
+				if s.cluster.suits(d, w) {
+					count++
+				}
+			}
+			if count == 0 {
+				continue
+			}
+		}
+		if s.choose(needs, w, count, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// choose takes count more devices, from this place in the list on, for the first of the needs, and then satisfies the
+// others.
+func (s *search) choose(needs []need, w *way, count, from int) bool {
+	if count == 0 {
+		return s.satisfy(needs[1:])
+	}
+	claim := needs[0].claim
+	for i := from; i < len(s.devices); i++ {
+		if s.steps++; s.steps > searchSteps {
+			return true
+		}
+		d := s.devices[i]
+		consumed, ok := d.fits(w)
+		if !ok || !s.cluster.suits(d, w) {
+			continue
+		}
+		before := s.chosen[claim]
+		s.chosen[claim] = append(before, choice{needs[0].name, d})
+		d.take(consumed)
+		done := s.constrained(claim) && s.choose(needs, w, count-1, i+1)
+		d.giveBack(consumed)
+		s.chosen[claim] = before
+		if done {
+			return true
+		}
+	}
+	return false
+}
+
+// constrained reports whether what was chosen for a claim keeps its constraints so far.
+func (s *search) constrained(claim *resourcev1.ResourceClaim) bool {
+	for _, constraint := range claim.Spec.Devices.Constraints {
+		var seen []*resourcev1.DeviceAttribute
+		name := constraint.MatchAttribute
+		if name == nil {
+			name = constraint.DistinctAttribute
+		}
+		if name == nil {
+			continue
+		}
+		for _, c := range s.chosen[claim] {
+			if len(constraint.Requests) > 0 && !slices.Contains(constraint.Requests, c.request) {
+				continue
+			}
+			value := c.device.attribute(*name)
+			if value == nil {
+				return false
+			}
+			same := slices.ContainsFunc(seen, func(other *resourcev1.DeviceAttribute) bool { return reflect.DeepEqual(value, other) })
+			if constraint.MatchAttribute != nil && len(seen) > 0 && !same || constraint.DistinctAttribute != nil && same {
+				return false
+			}
+			seen = append(seen, value)
+		}
+	}
+	return true
+}

@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// page bounds what one request lists.
+const page = 500
+
+// ClaimsInUse returns a line for each claim that holds GPUs of Divvy's. While there is one, its pods could not be
+// ended without the agent, and removing Divvy would leave them behind.
+func ClaimsInUse(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+	var lines []string
+	options := metav1.ListOptions{Limit: page}
+	for {
+		claims, err := client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list the claims: %w", err)
+		}
+		for i := range claims.Items {
+			claim := &claims.Items[i]
+			if claim.Status.Allocation == nil {
+				continue
+			}
+			gpus := 0
+			for _, result := range claim.Status.Allocation.Devices.Results {
+				if result.Driver == webhook.Driver {
+					gpus++
+				}
+			}
+			if gpus == 0 {
+				continue
+			}
+			var users []string
+			for _, user := range claim.Status.ReservedFor {
+				users = append(users, user.Resource+"/"+user.Name)
+			}
+			by := "nobody now"
+			if len(users) > 0 {
+				by = strings.Join(users, ", ")
+			}
+			lines = append(lines, fmt.Sprintf("claim %s/%s holds %s, used by %s", claim.Namespace, claim.Name, plural(gpus, "GPU"), by))
+		}
+		if options.Continue = claims.Continue; options.Continue == "" {
+			return lines, nil
+		}
+	}
+}
+
+// SlotsInUse returns a line for each pod that is not finished and holds counted slots.
+func SlotsInUse(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+	var lines []string
+	options := metav1.ListOptions{Limit: page, FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"}
+	for {
+		pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list the pods: %w", err)
+		}
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; holdsSlots(pod) {
+				lines = append(lines, fmt.Sprintf("pod %s/%s holds shares on node %s", pod.Namespace, pod.Name, pod.Spec.NodeName))
+			}
+		}
+		if options.Continue = pods.Continue; options.Continue == "" {
+			return lines, nil
+		}
+	}
+}
+
+func holdsSlots(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName == "" {
+		return false
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if slots := list[i].Resources.Limits[v1alpha1.SlotResource]; !slots.IsZero() {
+				return true
+			}
+		}
+	}
+	return false
+}
