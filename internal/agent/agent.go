@@ -43,7 +43,7 @@ type Config struct {
 	Driver   Driver
 	Reap     Reaper
 	Saved    *checkpoint.File[saved]
-	Tenants  string // the directory of tenant directories
+	Tenants  []string // where tenant directories are
 	Log      *slog.Logger
 	Misuse   Misuse        // what is done about misuse of GPU time
 	Interval time.Duration // between looks at every tenant and at the driver

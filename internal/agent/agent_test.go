@@ -46,6 +46,9 @@ func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
 	dir := filepath.Join(b.dir, t.ID)
+	if t.Layer == backend.LayerContainer {
+		dir = filepath.Join(b.dir, "containers", t.ID)
+	}
 	step := pageStep{backend: b, dir: dir, tenant: t}
 	return &backend.Plan{Dir: dir, Steps: []backend.Step{step}, Edits: edits.Edits{Env: []edits.Env{{Name: "T", Value: dir}}}}, nil
 }
@@ -172,7 +175,7 @@ func (n *node) start() *running {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	a, err := New(ctx, Config{
-		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: n.backend.dir,
+		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, filepath.Join(n.backend.dir, "containers")},
 		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,25 +25,24 @@ import (
 // What it cannot find is who asked, and the key of a tenancy; its id follows
 // from the key, so that whoever asks again or releases it finds it.
 func (a *Agent) rebuild(ctx context.Context) []record {
-	entries, err := os.ReadDir(a.config.Tenants)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		a.config.Log.ErrorContext(ctx, "cannot look for tenants", "error", err)
-		return nil
-	}
 	var found []record
-	for _, entry := range entries {
-		dir := filepath.Join(a.config.Tenants, entry.Name())
-		r, err := a.rebuildOne(dir)
-		if err != nil {
-			a.config.Log.ErrorContext(ctx, "cannot take up a tenant again", "dir", dir, "error", err)
-			a.events.add(control.Event{Kind: control.EventFault, Tenant: entry.Name(), Text: "it is not counted: " + err.Error()})
-			continue
+	for _, place := range a.config.Tenants {
+		entries, err := os.ReadDir(place)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			a.config.Log.ErrorContext(ctx, "cannot look for tenants", "error", err)
 		}
-		if r != nil {
-			found = append(found, *r)
+		for _, entry := range entries {
+			dir := filepath.Join(place, entry.Name())
+			if slices.Contains(a.config.Tenants, dir) {
+				continue // one place may be in another
+			}
+			r, err := a.rebuildOne(dir)
+			if err != nil {
+				a.config.Log.ErrorContext(ctx, "cannot take up a tenant again", "dir", dir, "error", err)
+				a.events.add(control.Event{Kind: control.EventFault, Tenant: entry.Name(), Text: "it is not counted: " + err.Error()})
+			} else if r != nil {
+				found = append(found, *r)
+			}
 		}
 	}
 	return found
@@ -83,14 +83,16 @@ func (a *Agent) rebuildOne(dir string) (*record, error) {
 		r.User = r.Tenancy.Namespace
 		return r, nil
 	}
-	r.Holder = findHolder(dir)
+	r.Holder = findHolder(dir, true)
 	return r, nil
 }
 
 // rebuiltTenancy has no key, and a name that the page may have cut.
 func rebuiltTenancy(r *record) *Tenancy {
 	t := &Tenancy{Name: r.Name}
-	t.Namespace, t.Claim, _ = strings.Cut(r.Name, "/")
+	if parts := strings.Split(r.Name, "/"); len(parts) > 1 && len(r.Name) < len(page.Config{}.Name)-1 {
+		t.Namespace, t.Claim = parts[0], parts[1]
+	}
 	for _, s := range r.Shares {
 		t.Shares = append(t.Shares, TenancyShare{UUID: s.UUID, Memory: s.Limit, Cores: s.Cores, Config: s.ShareConfig})
 	}
@@ -123,24 +125,17 @@ func fieldText(field []byte) string {
 	return string(text)
 }
 
-// findHolder is the oldest process around which a tenant directory was put, by
-// a mount or a variable, zero if there is none.
-func findHolder(dir string) process.ID {
+// findHolder is the oldest process that has a tenant directory mounted or, where
+// that counts, named in its environment; zero if there is none.
+func findHolder(dir string, named bool) process.ID {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return process.ID{}
 	}
 	var oldest process.ID
-	inside := []byte("/" + filepath.Base(dir) + "/") // a mount tells of the path below its file system's root
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		// A process that ended meanwhile, or is not ours to read, holds nothing.
-		mounts, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "mountinfo"))
-		environment, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
-		if !bytes.Contains(mounts, inside) && !bytes.Contains(environment, []byte(dir)) {
+		if err != nil || pid == os.Getpid() || !has(entry.Name(), dir, named) {
 			continue
 		}
 		id, err := process.Find(pid)
@@ -149,4 +144,20 @@ func findHolder(dir string) process.ID {
 		}
 	}
 	return oldest
+}
+
+// has reports whether a process has a directory. A process that ended meanwhile,
+// or is not ours to read, has none.
+func has(pid, dir string, named bool) bool {
+	// What is mounted is told by its path below the root of its file system.
+	id := "/" + filepath.Base(dir)
+	mounts, _ := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
+	if bytes.Contains(mounts, []byte(id+"/")) || bytes.Contains(mounts, []byte(id+" ")) {
+		return true
+	}
+	if !named {
+		return false
+	}
+	environment, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
+	return bytes.Contains(environment, []byte(dir))
 }

@@ -120,7 +120,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	}
 	s.agent, err = New(ctx, Config{
 		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: reaper(o.Tree),
-		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: tenants, Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now,
+		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: []string{tenants, filepath.Join(tenants, "containers")}, Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now,
 		PIDNamespace: slice.PIDNamespace(),
 	})
 	if err != nil {

@@ -11,10 +11,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -251,65 +249,6 @@ func complete(dir string) bool {
 		}
 	}
 	return true
-}
-
-// Release ends the tenancy of a key. One that is not known is released. A
-// tenancy of which processes live is kept and [ErrInUse] returned: their memory
-// is not free. The directory goes before the record, so that an agent that dies
-// in between finds a tenancy to release again.
-func (a *Agent) Release(ctx context.Context, key string) error {
-	a.preparing.Lock()
-	defer a.preparing.Unlock()
-	a.mu.Lock()
-	t := a.tenancy(key)
-	a.mu.Unlock()
-	if t == nil {
-		return nil
-	}
-	if err := a.vacant(ctx, t); err != nil {
-		return fmt.Errorf("release %s: %w", t.Name, err)
-	}
-	t.look.Lock()
-	defer t.look.Unlock()
-	a.step("release-begun")
-	a.deaths.remove(t.ID)
-	plan := t.plan
-	if plan == nil {
-		plan = &backend.Plan{Dir: t.Dir}
-	}
-	if err := a.config.Backend.Undo(ctx, plan); err != nil {
-		return fmt.Errorf("release %s: %w", t.Name, err)
-	}
-	a.step("release-undone")
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.forget(t); err != nil {
-		return fmt.Errorf("release %s: %w", t.Name, err)
-	}
-	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: "it was released"})
-	return nil
-}
-
-// vacant returns nil when no process of a tenancy lives. The kernel takes a
-// while to bury those of a container that was just killed.
-func (a *Agent) vacant(ctx context.Context, t *tenant) error {
-	path := filepath.Join(t.Dir, "state")
-	for _, pause := range append(afterNotice, 100*time.Millisecond) {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		live, err := page.AnyLive(path)
-		if errors.Is(err, os.ErrNotExist) || err == nil && !live {
-			return nil
-		}
-		if err != nil {
-			// Damage hides nobody: who holds a lock has the file open.
-			return fmt.Errorf("see who lives: %w", err)
-		}
-	}
-	return fmt.Errorf("%w: processes live that use it: they end with their container", ErrInUse)
 }
 
 // Tenancies returns all tenancies, the oldest first.

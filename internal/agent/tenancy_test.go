@@ -225,7 +225,7 @@ func TestFailedPrepareLeavesNothing(t *testing.T) {
 	if len(r.Tenancies()) != 0 || n.granted(r) != 0 {
 		t.Errorf("left: %v, %d bytes", r.Tenancies(), n.granted(r))
 	}
-	if left, _ := os.ReadDir(n.backend.dir); len(left) > 0 {
+	if left := n.directories(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	n.backend.fail = nil

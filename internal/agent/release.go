@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Release ends the tenancy of a key. One that is not known is released. A
+// tenancy of which processes live is kept and [ErrInUse] returned: their memory
+// is not free. The directory goes before the record, so that an agent that dies
+// in between finds a tenancy to release again.
+func (a *Agent) Release(ctx context.Context, key string) error {
+	return a.letGo(ctx, key, func(t *tenant) error { return a.vacant(ctx, t) })
+}
+
+// Abandon releases a tenancy for which nobody asks any more. It is kept also
+// while a container has its directory that has not touched a GPU yet.
+func (a *Agent) Abandon(ctx context.Context, key string) error {
+	return a.letGo(ctx, key, func(t *tenant) error {
+		if holder := findHolder(t.Dir, false); holder != (process.ID{}) {
+			return fmt.Errorf("%w: process %d has it", ErrInUse, holder.PID)
+		}
+		return a.vacant(ctx, t)
+	})
+}
+
+func (a *Agent) letGo(ctx context.Context, key string, vacant func(*tenant) error) error {
+	a.mu.Lock()
+	t := a.tenancy(key)
+	a.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	if err := vacant(t); err != nil {
+		return fmt.Errorf("release %s: %w", t.Name, err)
+	}
+	a.preparing.Lock()
+	defer a.preparing.Unlock()
+	t.look.Lock()
+	defer t.look.Unlock()
+	a.mu.Lock()
+	ended := t.ended
+	a.mu.Unlock()
+	if ended {
+		return nil
+	}
+	a.step("release-begun")
+	a.deaths.remove(t.ID)
+	plan := t.plan
+	if plan == nil {
+		plan = &backend.Plan{Dir: t.Dir}
+	}
+	if err := a.config.Backend.Undo(ctx, plan); err != nil {
+		return fmt.Errorf("release %s: %w", t.Name, err)
+	}
+	a.step("release-undone")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.forget(t); err != nil {
+		return fmt.Errorf("release %s: %w", t.Name, err)
+	}
+	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: "it was released"})
+	return nil
+}
+
+// burying are the times between looks whether a container's processes, which
+// have just been killed, are gone.
+var burying = []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}
+
+// vacant returns nil when no process of a tenancy lives.
+func (a *Agent) vacant(ctx context.Context, t *tenant) error {
+	path := filepath.Join(t.Dir, "state")
+	for _, pause := range burying {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		live, err := page.AnyLive(path)
+		if errors.Is(err, os.ErrNotExist) || err == nil && !live {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("see who lives: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: processes live that use it: they end with their container", ErrInUse)
+}
+
+// Adopt tells the key of a tenancy that was found by its pages alone, if there
+// is one of that key.
+func (a *Agent) Adopt(ctx context.Context, key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tenancy(key)
+	if t == nil || t.Tenancy.Key != "" {
+		return
+	}
+	known := *t.Tenancy
+	known.Key = key
+	t.Tenancy = &known
+	if err := a.save(); err != nil {
+		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
+	}
+}
