@@ -1,0 +1,39 @@
+package dra
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+)
+
+// maxNote bounds an event's text (events.k8s.io/v1, Event.note).
+const maxNote = 1024
+
+// reasonPrepareFailed is the reason of events about claims that cannot be served.
+const reasonPrepareFailed = "PrepareFailed"
+
+// teller writes events; equal ones are counted in one object by the recorder.
+type teller struct {
+	recorder events.EventRecorder
+}
+
+// refused tells a claim and its pods why they cannot start.
+func (t *teller) refused(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, err error) {
+	text := err.Error()
+	if len(text) > maxNote {
+		text = strings.ToValidUTF8(text[:maxNote-3], "") + "..."
+	}
+	claim = claim.DeepCopy()
+	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
+	var related runtime.Object
+	for _, pod := range pods {
+		pod = pod.DeepCopy()
+		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		t.recorder.Eventf(pod, claim, corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
+		related = pod
+	}
+	t.recorder.Eventf(claim, related, corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
+}

@@ -1,0 +1,177 @@
+package dra
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+)
+
+// ErrClaim marks a claim that cannot be prepared as it stands: trying again
+// does not help.
+var ErrClaim = errors.New("claim cannot be served")
+
+// grant is one device that the scheduler gave to a claim.
+type grant struct {
+	// request is as the result has it, base without its alternative's name.
+	request, base string
+	device        string
+	shareID       *types.UID
+	uuid          string
+	whole         bool
+	memory        uint64 // bytes
+	cores         int    // percent
+	config        v1alpha1.ShareConfig
+}
+
+func fault(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrClaim, fmt.Errorf(format, args...))
+}
+
+// grantsOf reads what a claim was given of this driver's devices. It is pure.
+func grantsOf(claim *resourcev1.ResourceClaim, node string) ([]grant, error) {
+	if claim.Status.Allocation == nil {
+		return nil, fault("nothing is allocated to it")
+	}
+	devices := &claim.Status.Allocation.Devices
+	var grants []grant
+	for i := range devices.Results {
+		r := &devices.Results[i]
+		if r.Driver != pool.Driver {
+			continue
+		}
+		g, err := grantOf(r, node)
+		if err != nil {
+			return nil, fmt.Errorf("request %s: %w", r.Request, err)
+		}
+		if g.config, err = configOf(devices.Config, r.Request); err != nil {
+			return nil, fmt.Errorf("request %s: %w", r.Request, err)
+		}
+		g.config.Default(g.cores)
+		if err := g.config.Validate(g.cores); err != nil {
+			return nil, fmt.Errorf("request %s: %w", r.Request, fault("%w", err))
+		}
+		grants = append(grants, g)
+	}
+	return grants, nil
+}
+
+func grantOf(r *resourcev1.DeviceRequestAllocationResult, node string) (grant, error) {
+	g := grant{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
+	if r.Pool != node {
+		return g, fault("its device is of node %s, and this is %s", r.Pool, node)
+	}
+	if ptr.Deref(r.AdminAccess, false) {
+		return g, fault("admin access to a GPU is not offered: monitor GPUs by the agent's metrics")
+	}
+	uuid, form, ok := pool.Parse(r.Device)
+	if !ok {
+		return g, fault("device %s is none of this driver's", r.Device)
+	}
+	g.uuid, g.whole = uuid, form == pool.Whole
+	if g.whole {
+		return g, nil
+	}
+	memory, err := consumed(r, pool.CapacityMemory)
+	if err != nil {
+		return g, err
+	}
+	cores, err := consumed(r, pool.CapacityCores)
+	if err != nil {
+		return g, err
+	}
+	switch {
+	case memory == 0:
+		return g, fault("memory must be greater than zero")
+	case cores > v1alpha1.MaxCores:
+		return g, fault("cores %d: give 0 to %d percent of the GPU's time", cores, v1alpha1.MaxCores)
+	}
+	g.memory, g.cores = uint64(memory), int(cores)
+	return g, nil
+}
+
+// consumed is how much of a device's capacity the result takes.
+func consumed(r *resourcev1.DeviceRequestAllocationResult, name resourcev1.QualifiedName) (int64, error) {
+	q, ok := r.ConsumedCapacity[name]
+	if !ok {
+		// A scheduler without the feature gives the device to everybody, and knows no amounts.
+		return 0, fault("the scheduler did not say how much %s it takes: DRAConsumableCapacity must be on in the cluster", name)
+	}
+	n, exact := amount(q)
+	if !exact || n < 0 {
+		return 0, fault("%s %s is not a whole number from 0 on", name, q.String())
+	}
+	return n, nil
+}
+
+// amount is a quantity's value, and whether it is a whole number.
+func amount(q resource.Quantity) (int64, bool) {
+	n := q.Value() // rounded up
+	return n, q.CmpInt64(n) == 0
+}
+
+// configOf is the configuration of a request. One given with the claim stands
+// before one of the class, as the API orders them; nothing is mixed. Several from
+// one side that are for this request must say the same.
+func configOf(all []resourcev1.DeviceAllocationConfiguration, request string) (v1alpha1.ShareConfig, error) {
+	for _, source := range []resourcev1.AllocationConfigSource{resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass} {
+		var found *v1alpha1.ShareConfig
+		for i := range all {
+			c := &all[i]
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pool.Driver || !isFor(c.Requests, request) {
+				continue
+			}
+			config, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)
+			if err != nil {
+				return config, fault("%w", err)
+			}
+			if found != nil && *found != config {
+				return config, fault("two configurations contradict each other (%s and %s): give one", describe(found), describe(&config))
+			}
+			found = &config
+		}
+		if found != nil {
+			return *found, nil
+		}
+	}
+	return v1alpha1.ShareConfig{}, nil
+}
+
+// isFor reports whether a configuration for these requests, all if there are
+// none, is for one: named itself, or by the request of which it is an
+// alternative.
+func isFor(requests []string, request string) bool {
+	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, resourceclaim.BaseRequestRef(request))
+}
+
+func describe(c *v1alpha1.ShareConfig) string {
+	var words []string
+	for _, w := range []struct{ name, value string }{
+		{"policy", string(c.Policy)}, {"class", string(c.Class)}, {"backend", string(c.Backend)},
+	} {
+		if w.value != "" {
+			words = append(words, w.name+" "+w.value)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"weight", c.Weight}, {"maxCores", c.MaxCores}} {
+		if n.value != 0 {
+			words = append(words, fmt.Sprintf("%s %d", n.name, n.value))
+		}
+	}
+	if len(words) == 0 {
+		return "nothing set"
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,122 @@
+package dra
+
+import (
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+)
+
+const (
+	// specPrefix begins the names of our CDI specifications; the claim's UID follows.
+	specPrefix = pool.Driver + "-"
+	// viewMark divides the claim's UID from the view in a tenancy's key, and
+	// requestMark the requests of a view. Neither is in a UID or a request's name.
+	viewMark    = "/"
+	requestMark = "+"
+	// otherKeys is how keys of tenancies begin that are no claims.
+	otherKeys = "pod"
+)
+
+// plan is what is to be made for a claim.
+type plan struct {
+	tenancies []agent.Tenancy
+	devices   []kubeletplugin.Device
+}
+
+// planOf works out the tenancies of a claim and what the kubelet is told. It is
+// pure.
+func planOf(claim *resourcev1.ResourceClaim, node string, grants []grant, views []view, pods []string) (plan, error) {
+	var p plan
+	for _, v := range views {
+		key := keyOf(claim.UID, v, len(views) == 1)
+		t := agent.Tenancy{Key: key, Name: claim.Namespace + "/" + claim.Name, Namespace: claim.Namespace, Claim: claim.Name, Pods: pods}
+		if len(views) > 1 {
+			t.Name += viewMark + strings.Join(v, requestMark)
+		}
+		for i := range grants {
+			g := &grants[i]
+			if !slices.Contains(v, g.base) {
+				continue
+			}
+			var err error
+			if t.Shares, err = add(t.Shares, g); err != nil {
+				return plan{}, err
+			}
+			p.devices = append(p.devices, kubeletplugin.Device{
+				Requests: []string{g.request}, PoolName: node, DeviceName: g.device, ShareID: g.shareID,
+				// On each, as a container may come to name any of them.
+				CDIDeviceIDs: []string{cdi.Kind + "=" + deviceName(key)},
+			})
+		}
+		p.tenancies = append(p.tenancies, t)
+	}
+	return p, nil
+}
+
+// add puts a grant to a tenancy's shares. A tenant has one share of a GPU, so two
+// grants of one GPU are put together where they agree.
+func add(shares []agent.TenancyShare, g *grant) ([]agent.TenancyShare, error) {
+	at := slices.IndexFunc(shares, func(s agent.TenancyShare) bool { return s.UUID == g.uuid })
+	if at < 0 {
+		return append(shares, agent.TenancyShare{UUID: g.uuid, Memory: g.memory, Cores: g.cores, Config: g.config, Whole: g.whole}), nil
+	}
+	s := &shares[at]
+	switch {
+	case s.Whole || g.whole:
+		return nil, fault("GPU %s is given to it whole and once more", g.uuid)
+	case s.Config != g.config:
+		return nil, fault("two of its shares are of GPU %s and have different configurations (%s and %s): give them one, or ask for different GPUs by distinctAttribute",
+			g.uuid, describe(&s.Config), describe(&g.config))
+	}
+	s.Memory += g.memory
+	s.Cores += g.cores
+	return shares, nil
+}
+
+// keyOf is the key of a view's tenancy.
+func keyOf(claim types.UID, v view, only bool) string {
+	if only {
+		return string(claim)
+	}
+	return string(claim) + viewMark + strings.Join(v, requestMark)
+}
+
+// claimOf is the UID of a tenancy's claim, and what follows it in the key.
+func claimOf(key string) (uid types.UID, rest string) {
+	claim, rest, _ := strings.Cut(key, viewMark)
+	return types.UID(claim), rest
+}
+
+// viewIn is the view that a key names, all the requests if it names none.
+func viewIn(key string, requests []string) view {
+	if _, rest := claimOf(key); rest != "" {
+		return strings.Split(rest, requestMark)
+	}
+	return requests
+}
+
+// deviceName is a tenancy's name among CDI devices, which may not have the marks.
+func deviceName(key string) string {
+	return strings.NewReplacer(viewMark, ":", requestMark, "..").Replace(key)
+}
+
+// keyOfDevice is the key of which a CDI device's name was made.
+func keyOfDevice(name string) string {
+	return strings.NewReplacer(":", viewMark, "..", requestMark).Replace(name)
+}
+
+func specName(claim types.UID) string {
+	return specPrefix + string(claim)
+}
+
+// oneLine makes an error fit for events and for the kubelet's messages.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

@@ -1,0 +1,204 @@
+package dra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+)
+
+const (
+	// reconcileInterval is between two looks at what has to agree.
+	reconcileInterval = time.Minute
+	// patience is how long a claim must have been gone before its share is taken
+	// back without the kubelet asking for it. The kubelet asks again about every
+	// minute for each claim in its own checkpoint (pkg/kubelet/cm/dra), so this is
+	// for a node whose kubelet has lost it.
+	patience = 5 * time.Minute
+)
+
+// reconciler compares tenancies and CDI specifications with what the cluster has.
+type reconciler struct {
+	*driver
+	now  func() time.Time
+	gone map[types.UID]time.Time // since when a claim is not there any more
+}
+
+func newReconciler(d *driver) reconciler {
+	return reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}}
+}
+
+// run looks from time to time until ctx is done.
+func (r *reconciler) run(ctx context.Context) {
+	ticker := time.NewTicker(reconcileInterval)
+	defer ticker.Stop()
+	for {
+		r.look(ctx)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		r.specifications(ctx)
+	}
+}
+
+// specifications makes tenancies and specifications agree. It asks nobody.
+func (r *reconciler) specifications(ctx context.Context) {
+	specs, err := cdi.List(r.cdiDir, specPrefix)
+	if err != nil {
+		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
+		return
+	}
+	present := map[types.UID]bool{}
+	for _, name := range specs {
+		uid := types.UID(strings.TrimPrefix(name, specPrefix))
+		present[uid] = true
+		r.adopt(ctx, uid)
+	}
+	claims := r.prepared()
+	for uid := range present {
+		if _, ok := claims[uid]; !ok {
+			r.dropSpec(ctx, uid)
+		}
+	}
+	for uid := range claims {
+		if !present[uid] {
+			r.restoreSpec(ctx, uid)
+		}
+	}
+}
+
+// prepared has a tenancy of each claim.
+func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
+	claims := map[types.UID]agent.Tenancy{}
+	for _, t := range r.tenants.Tenancies() {
+		if uid, _ := claimOf(t.Key); uid != "" && uid != otherKeys {
+			claims[uid] = t
+		}
+	}
+	return claims
+}
+
+// look takes back what is left of claims that are gone.
+func (r *reconciler) look(ctx context.Context) {
+	claims := r.prepared()
+	for uid := range r.gone {
+		if _, ok := claims[uid]; !ok {
+			delete(r.gone, uid)
+		}
+	}
+	for uid, t := range claims {
+		there, err := r.there(ctx, uid, t)
+		switch {
+		case err != nil:
+			return // the API server is away: nothing is known
+		case there:
+			delete(r.gone, uid)
+		case r.gone[uid].IsZero():
+			r.gone[uid] = r.now()
+		case r.now().Sub(r.gone[uid]) >= patience:
+			r.abandon(ctx, uid, t)
+		}
+	}
+}
+
+// there reports whether the cluster still has a claim, allocated.
+func (r *reconciler) there(ctx context.Context, uid types.UID, t agent.Tenancy) (bool, error) {
+	if t.Claim == "" {
+		return true, nil // its name is not known
+	}
+	claim, err := r.claim(ctx, t.Namespace, t.Claim)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && claim.UID == uid && claim.Status.Allocation != nil, err
+}
+
+// abandon takes back the share of a claim that is gone for long, unless somebody
+// still uses it.
+func (r *reconciler) abandon(ctx context.Context, uid types.UID, t agent.Tenancy) {
+	switch err := r.unprepareClaim(ctx, uid, r.tenants.Abandon); {
+	case errors.Is(err, agent.ErrInUse):
+		r.log.WarnContext(ctx, "a claim is gone and its share is still in use", "claim", t.Name, "uid", uid)
+	case err != nil:
+		r.log.WarnContext(ctx, "cannot take back the share of a claim that is gone", "claim", t.Name, "uid", uid, "error", oneLine(err))
+	default:
+		r.log.WarnContext(ctx, "took back the share of a claim that is gone and that the kubelet did not release", "claim", t.Name, "uid", uid)
+		delete(r.gone, uid)
+	}
+}
+
+// dropSpec removes a specification without tenants, unless they came meanwhile.
+func (r *reconciler) dropSpec(ctx context.Context, uid types.UID) {
+	defer r.claims.lock(uid)()
+	for _, t := range r.tenants.Tenancies() {
+		if claim, _ := claimOf(t.Key); claim == uid {
+			return
+		}
+	}
+	if err := cdi.Remove(r.cdiDir, specName(uid)); err != nil {
+		r.log.WarnContext(ctx, "cannot remove a CDI specification", "claim", uid, "error", err)
+	}
+}
+
+// restoreSpec writes a specification that is missing: a container of the pod that
+// starts again would not start without it, and the kubelet does not ask again.
+func (r *reconciler) restoreSpec(ctx context.Context, uid types.UID) {
+	defer r.claims.lock(uid)()
+	var mine []agent.Tenancy
+	for _, t := range r.tenants.Tenancies() {
+		if claim, _ := claimOf(t.Key); claim == uid {
+			mine = append(mine, t)
+		}
+	}
+	if len(mine) == 0 {
+		return // released meanwhile
+	}
+	if err := r.carryOut(ctx, uid, mine); err != nil {
+		r.log.WarnContext(ctx, "cannot write a CDI specification again", "claim", uid, "error", oneLine(err))
+	}
+}
+
+// adopt gives the agent back the keys of tenancies that it found by their pages
+// alone: the specification has them.
+func (d *driver) adopt(ctx context.Context, uid types.UID) {
+	keys, err := specKeys(d.cdiDir, uid)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.log.WarnContext(ctx, "cannot read a CDI specification", "claim", uid, "error", err)
+	}
+	for _, key := range append(keys, string(uid)) {
+		d.tenants.Adopt(ctx, key)
+	}
+}
+
+// specKeys are the keys of the tenancies in a claim's specification.
+func specKeys(dir string, uid types.UID) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, specName(uid)+".json"))
+	if err != nil {
+		return nil, fmt.Errorf("read CDI specification: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("read CDI specification: %w", err)
+	}
+	var keys []string
+	for _, device := range spec.Devices {
+		key := keyOfDevice(device.Name)
+		if claim, _ := claimOf(key); claim == uid {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}

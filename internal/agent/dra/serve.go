@@ -1,0 +1,217 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+)
+
+// The directories that the kubelet and container runtimes know.
+const (
+	DefaultPluginDir   = kubeletplugin.KubeletPluginsDir + "/" + pool.Driver
+	DefaultRegistryDir = kubeletplugin.KubeletRegistryDir
+	DefaultCDIDir      = "/var/run/cdi"
+)
+
+const (
+	// retryPause is between two tries to serve the kubelet.
+	retryPause = 5 * time.Second
+	// socketCheck is between looks whether the sockets are still there.
+	socketCheck = 10 * time.Second
+	// component is who events are from.
+	component = "divvy"
+)
+
+// Config is what a [Driver] works with.
+type Config struct {
+	Node    string
+	Client  kubernetes.Interface
+	Tenants Tenants
+	// Pool is what the node offers now, and a channel that is closed when that
+	// has changed.
+	Pool func() (resourceslice.DriverResources, <-chan struct{}, error)
+	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
+	PluginDir, RegistryDir, CDIDir string
+	Log                            *slog.Logger
+	// Step is told of each step of Prepare and Release; nil tells nobody.
+	Step func(name string)
+}
+
+// Driver serves the kubelet.
+type Driver struct {
+	config     Config
+	driver     *driver
+	reconciler reconciler
+	broken     chan error
+	registered atomic.Pointer[error] // what the kubelet said, nil before
+}
+
+// New returns a driver that does nothing until Run.
+func New(c Config) *Driver {
+	set := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	set(&c.PluginDir, DefaultPluginDir)
+	set(&c.RegistryDir, DefaultRegistryDir)
+	set(&c.CDIDir, DefaultCDIDir)
+	if c.Step == nil {
+		c.Step = func(string) {}
+	}
+	d := &Driver{config: c, broken: make(chan error, 1)}
+	d.driver = &driver{
+		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, step: c.Step,
+		runtime: &runtimeGate{client: c.Client, node: c.Node},
+		broken: func(err error) {
+			select {
+			case d.broken <- err:
+			default: // one is enough
+			}
+		},
+	}
+	d.reconciler = newReconciler(d.driver)
+	return d
+}
+
+// errWaiting is what Ready says until the kubelet has asked.
+var errWaiting = errors.New("the kubelet has not registered the driver yet")
+
+// Ready returns nil once the kubelet has taken up the driver.
+func (d *Driver) Ready() error {
+	if err := d.registered.Load(); err != nil {
+		return *err
+	}
+	return errWaiting
+}
+
+// Run serves until ctx is done. What keeps it from serving is said and tried
+// again: tenants run on meanwhile.
+func (d *Driver) Run(ctx context.Context) error {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: d.config.Client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	defer broadcaster.Shutdown()
+	d.driver.teller = &teller{broadcaster.NewRecorder(scheme.Scheme, component)}
+	// First of all what the node alone can mend: containers may start meanwhile.
+	d.reconciler.specifications(ctx)
+	reconciled := make(chan struct{})
+	go func() {
+		defer close(reconciled)
+		d.reconciler.run(ctx)
+	}()
+	defer func() { <-reconciled }()
+	said := ""
+	for {
+		err := d.serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if text := err.Error(); text != said {
+			d.config.Log.ErrorContext(ctx, "cannot serve the kubelet, and will try again", "error", err)
+			said = text
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// serve serves until ctx is done or something breaks.
+func (d *Driver) serve(ctx context.Context) error {
+	if err := d.directories(); err != nil {
+		return err
+	}
+	helper, err := kubeletplugin.Start(ctx, d.driver,
+		kubeletplugin.KubeClient(d.config.Client), kubeletplugin.NodeName(d.config.Node), kubeletplugin.DriverName(pool.Driver),
+		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistryDir),
+		// Claims are ordered one by one, so that one that waits holds up no other.
+		kubeletplugin.Serialize(false), kubeletplugin.GRPCVerbosity(-1), kubeletplugin.GRPCInterceptor(d.hear),
+	)
+	if err != nil {
+		return fmt.Errorf("start driver: %w", err)
+	}
+	defer helper.Stop()
+	defer d.registered.Store(nil)
+	ticker := time.NewTicker(socketCheck)
+	defer ticker.Stop()
+	for {
+		resources, changed, err := d.config.Pool()
+		if err == nil {
+			err = helper.PublishResources(ctx, resources)
+		}
+		if err != nil {
+			return fmt.Errorf("publish GPUs: %w", err)
+		}
+		if err := d.wait(ctx, changed, ticker.C); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns nil when what the node offers has changed.
+func (d *Driver) wait(ctx context.Context, changed <-chan struct{}, check <-chan time.Time) error {
+	for {
+		select {
+		case <-changed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-d.broken:
+			return err
+		case <-check:
+			for _, path := range []string{
+				filepath.Join(d.config.PluginDir, "dra.sock"), filepath.Join(d.config.RegistryDir, pool.Driver+"-reg.sock"),
+			} {
+				if _, err := os.Lstat(path); err != nil {
+					return fmt.Errorf("the socket is gone: %w", err)
+				}
+			}
+		}
+	}
+}
+
+// directories makes the driver's own directory and checks the kubelet's.
+func (d *Driver) directories() error {
+	info, err := os.Stat(d.config.RegistryDir)
+	if err != nil || !info.IsDir() {
+		return fmt.Errorf("find the kubelet: there is no directory %s: start the kubelet, or mount the plugins_registry of its --root-dir there", d.config.RegistryDir)
+	}
+	if err := os.MkdirAll(d.config.PluginDir, 0o750); err != nil {
+		return fmt.Errorf("make driver directory: %w", err)
+	}
+	return nil
+}
+
+// hear notes what the kubelet says of the registration.
+func (d *Driver) hear(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if status, ok := request.(*registerapi.RegistrationStatus); ok {
+		var err error
+		if !status.PluginRegistered {
+			err = fmt.Errorf("the kubelet refused the driver: %s", status.Error)
+			d.config.Log.ErrorContext(ctx, "not registered", "error", err)
+		} else {
+			d.config.Log.InfoContext(ctx, "registered with the kubelet")
+		}
+		d.registered.Store(&err)
+	}
+	return handle(ctx, request)
+}
