@@ -69,16 +69,21 @@ func TemplateCondition() string { return claimCondition("object.spec.spec") }
 
 func claimCondition(spec string) string {
 	classes := list([]string{ClassShare, ClassWhole, ClassMIG})
-	requests := fmt.Sprintf("has(%[1]s.devices.requests) && %[1]s.devices.requests.exists(r,"+
-		" has(r.exactly) && r.exactly.deviceClassName in %[2]s"+
-		" || has(r.firstAvailable) && r.firstAvailable.exists(w, w.deviceClassName in %[2]s))", spec, classes)
-	config := fmt.Sprintf("has(%[1]s.devices.config) && %[1]s.devices.config.exists(c, has(c.opaque) && c.opaque.driver == '%[2]s')", spec, Driver)
+	way := exists("r.firstAvailable", "w", "w.deviceClassName in "+classes)
+	requests := exists(spec+".devices.requests", "r", "has(r.exactly) && r.exactly.deviceClassName in "+classes+" || "+way)
+	config := exists(spec+".devices.config", "c", "has(c.opaque) && c.opaque.driver == '"+Driver+"'")
 	return fmt.Sprintf("has(%s.devices) && (%s || %s)", spec, requests, config)
 }
 
 // anyContainer is true of pods with a container c of which the expression is true.
 func anyContainer(expression string) string {
-	return fmt.Sprintf("object.spec.containers.exists(c, %[1]s) || has(object.spec.initContainers) && object.spec.initContainers.exists(c, %[1]s)", expression)
+	return exists("object.spec.containers", "c", expression) + " || " + exists("object.spec.initContainers", "c", expression)
+}
+
+// exists is true of a list with an item of which the expression is true. The API server writes some empty lists as
+// null.
+func exists(list, item, expression string) string {
+	return fmt.Sprintf("has(%[1]s) && %[1]s != null && %[1]s.exists(%[2]s, %[3]s)", list, item, expression)
 }
 
 // keyIn is true of a key n that is one of the names or begins with a prefix; it is empty where there are none.

@@ -1,0 +1,140 @@
+package webhook
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// quotaSlices publish a GPU of 16 GiB and one of 40.
+const quotaSlices = `
+- spec:
+    driver: divvy.dev
+    pool: {name: n1}
+    devices:
+    - {name: small-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}
+    - {name: small, capacity: {memory: {value: 16Gi}}}
+    - {name: large, capacity: {memory: {value: 40Gi}}}
+- spec: {driver: gpu.example.com, pool: {name: n1}, devices: [{name: other, capacity: {memory: {value: 80Gi}}}]}
+`
+
+func TestUseOf(t *testing.T) {
+	var published []resourcev1.ResourceSlice
+	if err := yaml.UnmarshalStrict([]byte(quotaSlices), &published); err != nil {
+		t.Fatal(err)
+	}
+	sizes := SizesOf(published)
+	share := func(rest string) string {
+		return `requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev` + rest + `}}]`
+	}
+	for _, c := range []struct {
+		devices, allocation string
+		want                Use
+	}{
+		{share(", capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{1, 4 << 30, 30, false}},
+		{share(", count: 3, capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{3, 12 << 30, 90, false}},
+		{share(", capacity: {requests: {cores: 30}}"), "", Use{1, 40 << 30, 30, false}},
+		{share(""), "", Use{1, 40 << 30, 0, false}},
+		{share(", adminAccess: true"), "", Use{}},
+		{share(", allocationMode: All, capacity: {requests: {memory: 4Gi}}"), "", Use{1, 4 << 30, 0, true}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 2}}]`, "", Use{2, 80 << 30, 200, false}},
+		{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com, capacity: {requests: {memory: 4Gi}}}}]`, "", Use{}},
+		{`requests: [{name: gpu, firstAvailable: [{name: a, deviceClassName: share.divvy.dev, capacity: {requests: {memory: 8Gi, cores: 10}}}, {name: b, deviceClassName: share.divvy.dev, capacity: {requests: {memory: 20Gi}}}]}]`, "",
+			Use{1, 20 << 30, 10, false}},
+		{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: gpu.divvy.dev}}]`, "", Use{2, 41 << 30, 100, false}},
+		{share(", capacity: {requests: {memory: 1e10000000}}"), "", Use{1, 40 << 30, 0, false}},
+		// What was allocated counts, whatever was asked.
+		{share(""), `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small}]`, Use{1, 16 << 30, 100, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: gpu.example.com, pool: n1, device: other}]`, Use{}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: vanished}]`, Use{1, 0, 100, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small, adminAccess: true}]`, Use{}},
+	} {
+		var allocation *resourcev1.AllocationResult
+		if c.allocation != "" {
+			allocation = &resourcev1.AllocationResult{}
+			if err := yaml.Unmarshal([]byte("devices: {results: "+strings.ReplaceAll(c.allocation, "shareID: 0", "shareID: a1b2")+"}"), allocation); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := UseOf(readSpec(t, c.devices), allocation, sizes); got != c.want {
+			t.Errorf("%s %s: %+v, want %+v", c.devices, c.allocation, got, c.want)
+		}
+	}
+	if got := UseOf(readSpec(t, share("")), nil, Sizes{}); !got.Unknown {
+		t.Errorf("all of a GPU of unknown size is %+v", got)
+	}
+	if got := UseOf(readSpec(t, share(", capacity: {requests: {memory: 4Gi}}")), nil, Sizes{}); got != (Use{1, 4 << 30, 0, false}) {
+		t.Errorf("4Gi of a GPU of unknown size is %+v", got)
+	}
+}
+
+func TestCheckQuota(t *testing.T) {
+	read := func(text string) []*corev1.ResourceQuota {
+		var quotas []*corev1.ResourceQuota
+		if err := yaml.UnmarshalStrict([]byte(text), &quotas); err != nil {
+			t.Fatal(err)
+		}
+		return quotas
+	}
+	const team = `[{metadata: {name: team}, spec: {hard: {requests.divvy.dev/gpu-memory: 16Gi, requests.divvy.dev/gpu-cores: 100}}}]`
+	for _, c := range []struct {
+		quotas     string
+		used, more Use
+		refusal    string
+	}{
+		{`[]`, Use{1, 99 << 30, 99, false}, Use{1, 99 << 30, 99, true}, ""},
+		{team, Use{}, Use{1, 16 << 30, 100, false}, ""},
+		{team, Use{1, 12 << 30, 30, false}, Use{1, 4 << 30, 70, false}, ""},
+		{team, Use{1, 12 << 30, 30, false}, Use{1, 4<<30 + 1, 30, false}, `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 12Gi are used, and 4294967297 more would be 17179869185`},
+		{team, Use{2, 12 << 30, 80, false}, Use{1, 1 << 30, 30, false}, `quota "team" allows 100 of requests.divvy.dev/gpu-cores: 80 are used, and 30 more would be 110`},
+		{team, Use{}, Use{1, 0, 0, true}, `which size or number is not known`},
+		// A namespace beyond its quota may still have what takes none of it.
+		{team, Use{9, 99 << 30, 0, false}, Use{1, 0, 50, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{2, 1, 1, false}, Use{1, 1, 1, false}, `allows 2 of requests.divvy.dev/gpu: 2 are used, and 1 more would be 3`},
+		{`[{metadata: {name: n}, spec: {hard: {limits.divvy.dev/gpu-memory: 1, pods: 0, requests.nvidia.com/gpu: 0}}}]`, Use{}, Use{1, 1 << 30, 1, false}, ""},
+		{`[{metadata: {name: n}, spec: {scopes: [BestEffort], hard: {requests.divvy.dev/gpu-memory: 1}}}]`, Use{}, Use{1, 1 << 30, 1, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu-memory: 1e10000000}}}]`, Use{}, Use{1, 1 << 30, 1, false}, ""},
+		{`[{metadata: {name: z}, spec: {hard: {requests.divvy.dev/gpu: 0}}}, {metadata: {name: a}, spec: {hard: {requests.divvy.dev/gpu: 0}}}]`, Use{}, Use{1, 1, 1, false}, `quota "a" allows 0`},
+	} {
+		err := CheckQuota(read(c.quotas), c.used, c.more)
+		switch {
+		case c.refusal == "" && err != nil:
+			t.Errorf("%s %+v %+v: %v", c.quotas, c.used, c.more, err)
+		case c.refusal != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.refusal)):
+			t.Errorf("%s %+v %+v: %v, want %q", c.quotas, c.used, c.more, err, c.refusal)
+		}
+	}
+}
+
+// TestTemplatesOfPatch counts a template once for each claim that is made from it.
+func TestTemplatesOfPatch(t *testing.T) {
+	translator := newTranslator(t, "{plain: {}}")
+	pod := readPod(t, `spec: {resourceClaims: [{name: own, resourceClaimTemplateName: mine}], containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}, {name: b, resources: {limits: {divvy.dev/gpu: 1}}}, {name: c, resources: {limits: {divvy.dev/gpu: 2}}}]}`)
+	for _, own := range []bool{true, false} {
+		if !own {
+			pod.Spec.ResourceClaims = nil
+		}
+		patch, templates, err := translator.Translate(pod, sixteen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := patch.Templates()
+		if len(templates) != 2 || len(names) != 3 || names[0] != names[1] || names[0] != templates[0].Name || names[2] != templates[1].Name {
+			t.Errorf("templates %v of %d", names, len(templates))
+		}
+		for i := range templates {
+			if !Genuine(&templates[i]) {
+				t.Error("a template that was just made is not genuine")
+			}
+			templates[i].Spec.Spec.Devices.Requests[0].Exactly.Count++
+			if Genuine(&templates[i]) {
+				t.Error("a template with another content is genuine")
+			}
+		}
+	}
+}
