@@ -33,6 +33,8 @@ type Options struct {
 	Kubernetes string
 	// Values is YAML that is laid over the chart's own.
 	Values string
+	// Lenient takes values that are not there for empty ones, as Helm does: users take defaults away by null.
+	Lenient bool
 }
 
 // Document is one object of a rendered chart.
@@ -68,7 +70,7 @@ func Chart(dir string, options Options) ([]Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take the values: %w", err)
 	}
-	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	files, err := engine.Engine{Strict: !options.Lenient}.Render(chart, all)
 	if err != nil {
 		return nil, fmt.Errorf("render the chart: %w", err)
 	}

@@ -1,0 +1,333 @@
+package chart_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/admission"
+	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/test/chart/render"
+	celgo "github.com/google/cel-go/cel"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiadmission "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// expression is one of Kubernetes' kinds of CEL expression.
+type expression struct {
+	name, text string
+	returns    []*celgo.Type
+}
+
+func (e expression) GetExpression() string      { return e.text }
+func (e expression) ReturnTypes() []*celgo.Type { return e.returns }
+func (e expression) GetName() string            { return e.name }
+
+// policy is a ValidatingAdmissionPolicy, compiled as the API server does.
+type policy struct {
+	spec       admissionregistrationv1.ValidatingAdmissionPolicySpec
+	conditions cel.ConditionEvaluator
+	judges     cel.ConditionEvaluator
+	messages   cel.ConditionEvaluator
+}
+
+func compile(t *testing.T, spec admissionregistrationv1.ValidatingAdmissionPolicySpec) *policy {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none cel.OptionalVariableDeclarations
+	for _, v := range spec.Variables {
+		e := expression{name: v.Name, text: v.Expression, returns: []*celgo.Type{celgo.AnyType, celgo.DynType}}
+		if result := compiler.CompileAndStoreVariable(e, none, environment.NewExpressions); result.Error != nil {
+			t.Fatalf("variable %s: %v", v.Name, result.Error)
+		}
+	}
+	all := func(texts []string, returns *celgo.Type) cel.ConditionEvaluator {
+		var expressions []cel.ExpressionAccessor
+		for _, text := range texts {
+			expressions = append(expressions, expression{text: text, returns: []*celgo.Type{returns}})
+		}
+		evaluator := compiler.CompileCondition(expressions, none, environment.NewExpressions)
+		if faults := evaluator.CompilationErrors(); len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		return evaluator
+	}
+	var conditions, judges, messages []string
+	for _, c := range spec.MatchConditions {
+		conditions = append(conditions, c.Expression)
+	}
+	for _, v := range spec.Validations {
+		judges = append(judges, v.Expression)
+		message := v.MessageExpression
+		if message == "" {
+			message = fmt.Sprintf("%q", v.Message)
+		}
+		messages = append(messages, message)
+	}
+	return &policy{spec, all(conditions, celgo.BoolType), all(judges, celgo.BoolType), all(messages, celgo.StringType)}
+}
+
+// attempt is one request to the API server.
+type attempt struct {
+	user        string
+	node        string // of the token
+	operation   apiadmission.Operation
+	subresource string
+	old, new    runtime.Object
+}
+
+// refused returns why the policy refuses an attempt, or nothing.
+func (p *policy) refused(t *testing.T, a attempt) string {
+	t.Helper()
+	one := a.new
+	if one == nil {
+		one = a.old
+	}
+	kind := one.GetObjectKind().GroupVersionKind()
+	resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
+	if kind.Kind == "Binding" && a.subresource != "" {
+		resource.Resource = "pods"
+	}
+	extra := map[string][]string{}
+	if a.node != "" {
+		extra["authentication.kubernetes.io/node-name"] = []string{a.node}
+	}
+	record := apiadmission.NewAttributesRecord(a.new, a.old, kind, "ns", "name", resource, a.subresource, a.operation, nil, false,
+		&user.DefaultInfo{Name: a.user, Extra: extra})
+	attributes := &apiadmission.VersionedAttributes{Attributes: record, VersionedObject: a.new, VersionedOldObject: a.old, VersionedKind: kind}
+	request := cel.CreateAdmissionRequest(record, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
+	evaluate := func(e cel.ConditionEvaluator) []cel.EvaluationResult {
+		results, _, err := e.ForInput(context.Background(), attributes, request, cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results
+	}
+	for _, r := range evaluate(p.conditions) {
+		if r.Error != nil {
+			t.Fatal(r.Error)
+		}
+		if r.EvalResult.Value() != true {
+			return ""
+		}
+	}
+	var why []string
+	messages := evaluate(p.messages)
+	for i, r := range evaluate(p.judges) {
+		if r.Error != nil {
+			return "error: " + r.Error.Error()
+		}
+		if r.EvalResult.Value() != true {
+			why = append(why, fmt.Sprint(messages[i].EvalResult.Value()))
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+func policies(t *testing.T, documents []render.Document) map[string]*policy {
+	t.Helper()
+	all := make(map[string]*policy)
+	for _, p := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](t, documents) {
+		all[p.Name] = compile(t, p.Spec)
+	}
+	for _, b := range find[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, documents) {
+		if all[b.Spec.PolicyName] == nil || !slices.Equal(b.Spec.ValidationActions, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}) {
+			t.Errorf("binding %s binds nothing", b.Name)
+		}
+	}
+	return all
+}
+
+const agent = "system:serviceaccount:divvy-system:divvy-agent"
+
+func slice(node, driver string) runtime.Object {
+	s := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: driver, Pool: resourcev1.ResourcePool{Name: node}}}
+	if node != "" {
+		s.Spec.NodeName = &node
+	}
+	s.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"))
+	return s
+}
+
+func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
+	p := policies(t, rendered(t, newest, ""))["divvy-agent-slices"]
+	everyNode := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: "divvy.dev", AllNodes: new(bool)}}
+	everyNode.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"))
+	for _, c := range []struct {
+		name string
+		attempt
+		want string
+	}{
+		{"its own", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", "divvy.dev")}, ""},
+		{"its own again", attempt{agent, "n1", apiadmission.Update, "", slice("n1", "divvy.dev"), slice("n1", "divvy.dev")}, ""},
+		{"its own no more", attempt{agent, "n1", apiadmission.Delete, "", slice("n1", "divvy.dev"), nil}, ""},
+		{"another's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n2", "divvy.dev")}, "the agent of node n1 may only write slices of its own node"},
+		{"another's taken over", attempt{agent, "n1", apiadmission.Update, "", slice("n2", "divvy.dev"), slice("n1", "divvy.dev")}, "the agent of node n1 may only write slices of its own node"},
+		{"another's deleted", attempt{agent, "n1", apiadmission.Delete, "", slice("n2", "divvy.dev"), nil}, "the agent of node n1 may only write slices of its own node"},
+		{"every node", attempt{agent, "n1", apiadmission.Create, "", nil, everyNode}, "the agent of node n1 may only write slices of its own node"},
+		{"another driver's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", "gpu.nvidia.com")}, "the agent may only write slices of the driver divvy.dev"},
+		{"a token of no node", attempt{agent, "", apiadmission.Create, "", nil, slice("n1", "divvy.dev")}, "the agent's token names no node; the agent of node  may only write slices of its own node"},
+		{"no agent", attempt{"admin", "", apiadmission.Create, "", nil, slice("n2", "other")}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := p.refused(t, c.attempt); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func node(name string, labels, annotations map[string]string, unschedulable bool) runtime.Object {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}, Spec: corev1.NodeSpec{Unschedulable: unschedulable}}
+	n.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	return n
+}
+
+func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
+	type set = map[string]string
+	const labels, rest = "an agent may only change labels below divvy.dev/, and not divvy.dev/node", "an agent may change nothing of its node but labels"
+	both := map[string]*policy{
+		"claims": policies(t, rendered(t, newest, ""))["divvy-agent-nodes"],
+		"slots":  policies(t, rendered(t, oldest, ""))["divvy-agent-nodes"],
+	}
+	for _, c := range []struct {
+		name          string
+		old, new      runtime.Object
+		claims, slots string
+	}{
+		{"first label", node("n1", nil, nil, false), node("n1", set{"divvy.dev/gpu.count": "2"}, nil, false), "", ""},
+		{"other label", node("n1", set{"a": "b", "divvy.dev/gpu.count": "2"}, nil, false), node("n1", set{"a": "b", "divvy.dev/gpu.count": "1"}, nil, false), "", ""},
+		{"label gone", node("n1", set{"divvy.dev/gpu.count": "2"}, nil, false), node("n1", nil, nil, false), "", ""},
+		{"a foreign label", node("n1", nil, nil, false), node("n1", set{"pool": "gpus"}, nil, false), labels, labels},
+		{"a foreign label changed", node("n1", set{"a": "b"}, nil, false), node("n1", set{"a": "c"}, nil, false), labels, labels},
+		{"a foreign label gone", node("n1", set{"a": "b"}, nil, false), node("n1", nil, nil, false), labels, labels},
+		{"the label that asks for agents", node("n1", set{"divvy.dev/node": ""}, nil, false), node("n1", nil, nil, false), labels, labels},
+		{"another node", node("n2", nil, nil, false), node("n2", set{"divvy.dev/gpu.count": "2"}, nil, false), "the agent of node n1 may only label its own node", "the agent of node n1 may only label its own node"},
+		{"cordon", node("n1", nil, nil, false), node("n1", nil, nil, true), rest, rest + " and what it says of its GPUs"},
+		{"annotation", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "c"}, false), rest, rest + " and what it says of its GPUs"},
+		{"annotation gone", node("n1", nil, set{"a": "b"}, false), node("n1", nil, nil, false), rest, rest + " and what it says of its GPUs"},
+		{"its GPUs", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "b", "divvy.dev/gpus": "[]"}, false), rest, ""},
+		{"its GPUs again", node("n1", nil, set{"divvy.dev/gpus": "[]"}, false), node("n1", nil, set{"divvy.dev/gpus": "[1]"}, false), rest, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for mode, want := range map[string]string{"claims": c.claims, "slots": c.slots} {
+				if got := both[mode].refused(t, attempt{agent, "n1", apiadmission.Update, "", c.old, c.new}); got != want {
+					t.Errorf("%s: %q, want %q", mode, got, want)
+				}
+			}
+			if got := both["claims"].refused(t, attempt{"admin", "", apiadmission.Update, "", c.old, c.new}); got != "" {
+				t.Errorf("who is no agent is refused: %s", got)
+			}
+		})
+	}
+}
+
+func TestAssignmentsAreTheBinders(t *testing.T) {
+	p := policies(t, rendered(t, oldest, `slots: {binders: ["system:serviceaccount:here:binder"]}`))["divvy-assignments"]
+	const written = "divvy.dev/assignment is written by the scheduler when it binds a pod, and by nobody else"
+	const stays = "divvy.dev/assignment and divvy.dev/request stay as they are while the pod lives"
+	pod := func(annotations ...string) runtime.Object {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{}}}
+		for i := 0; i < len(annotations); i += 2 {
+			pod.Annotations["divvy.dev/"+annotations[i]] = annotations[i+1]
+		}
+		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		return pod
+	}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"divvy.dev/assignment": "x"}}, Target: corev1.ObjectReference{Name: "n1"}}
+	binding.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Binding"))
+	bare := binding.DeepCopy()
+	bare.Annotations = nil
+	for _, c := range []struct {
+		name string
+		attempt
+		want string
+	}{
+		{"a pod", attempt{"user", "", apiadmission.Create, "", nil, pod("request", "x")}, ""},
+		{"a pod that assigns itself", attempt{"user", "", apiadmission.Create, "", nil, pod("assignment", "x")}, written},
+		{"even by a binder", attempt{"system:kube-scheduler", "", apiadmission.Create, "", nil, pod("assignment", "x")}, written},
+		{"a binding", attempt{"user", "", apiadmission.Create, "binding", nil, bare}, ""},
+		{"a binding that assigns", attempt{"user", "", apiadmission.Create, "binding", nil, binding}, written},
+		{"the old form", attempt{"user", "", apiadmission.Create, "", nil, binding}, written},
+		{"kube-scheduler", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
+		{"a scheduler of this namespace", attempt{"system:serviceaccount:divvy-system:divvy-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
+		{"one that was named", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, binding}, ""},
+		{"status", attempt{"system:node:n1", "n1", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "x")}, ""},
+		{"another assignment by the status", attempt{"user", "", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "y")}, stays},
+		{"assigned later", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod("request", "x", "assignment", "y")}, stays},
+		{"another request", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod("request", "y")}, stays},
+		{"no request", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod()}, stays},
+		{"a scheduler, later", attempt{"system:kube-scheduler", "", apiadmission.Update, "", pod("assignment", "x"), pod()}, stays},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := p.refused(t, c.attempt); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	if all := policies(t, rendered(t, newest, "")); all["divvy-assignments"] != nil {
+		t.Error("a policy about assignments where claims are used")
+	}
+}
+
+// What the chart tells the API server is what the webhook's code says, whatever is turned on.
+func TestWebhookConfigurationsAreThoseOfTheCode(t *testing.T) {
+	for _, dialects := range []string{"{plain: {}}", "{plain: {}, hami: {}, kai: {}, gpushare: {}}", "{kai: {}, plain: null}", "{nvidia: {}, volcano: {}, vcuda: {}}"} {
+		documents := rendered(t, newest, "dialects: "+dialects)
+		translator := translatorOf(t, documents)
+		mutating, validating := admission.Configurations("divvy-webhook", namespace, "divvy-webhook", translator)
+		if got := find[*admissionregistrationv1.MutatingWebhookConfiguration](t, documents)[0]; !equality.Semantic.DeepEqual(bare(got.Webhooks[0].NamespaceSelector, &got.Webhooks[0]), mutating.Webhooks[0]) {
+			t.Errorf("%s: %+v\nand the code says\n%+v", dialects, got.Webhooks[0], mutating.Webhooks[0])
+		}
+		got := find[*admissionregistrationv1.ValidatingWebhookConfiguration](t, documents)[0]
+		if len(got.Webhooks) != len(validating.Webhooks) {
+			t.Fatalf("%d validating webhooks, and the code says %d", len(got.Webhooks), len(validating.Webhooks))
+		}
+		for _, want := range validating.Webhooks {
+			i := slices.IndexFunc(got.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == want.Name })
+			if i < 0 {
+				t.Fatalf("no webhook %s", want.Name)
+			}
+			got.Webhooks[i].NamespaceSelector = nil
+			if !equality.Semantic.DeepEqual(got.Webhooks[i], want) {
+				t.Errorf("%+v\nand the code says\n%+v", got.Webhooks[i], want)
+			}
+		}
+	}
+}
+
+// bare takes away what the chart adds: the webhook's own namespace does not wait for the webhook.
+func bare(selector *metav1.LabelSelector, hook *admissionregistrationv1.MutatingWebhook) admissionregistrationv1.MutatingWebhook {
+	hook.NamespaceSelector = nil
+	if selector == nil || len(selector.MatchExpressions) != 1 || !slices.Equal(selector.MatchExpressions[0].Values, []string{namespace}) {
+		hook.Name = "without its namespace's exception"
+	}
+	return *hook
+}
+
+func translatorOf(t *testing.T, documents []render.Document) *webhook.Translator {
+	t.Helper()
+	for _, config := range find[*corev1.ConfigMap](t, documents) {
+		translator, err := webhook.NewTranslator([]byte(config.Data["webhook.yaml"]))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, config.Data["webhook.yaml"])
+		}
+		return translator
+	}
+	t.Fatal("no configuration")
+	return nil
+}
