@@ -85,4 +85,4 @@ clean:
 	rm -rf build build-*
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile test/*/build.mk 2>/dev/null | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile test/*/build.mk 2>/dev/null | sed -E 's/:[^#]*## /\t/' | expand -t 14

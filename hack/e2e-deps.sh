@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Installs and builds once what clusters of the tests are made of: runc, CNI plugins and iptables from the
+# distribution (as root), Kubernetes, etcd, containerd and helm from their Go modules into .cache/e2e.
+#
+#   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; default: all in test/e2e/components
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cache=$PWD/.cache/e2e
+export CGO_ENABLED=0
+
+declare -A package=(
+    [runc]=runc [iptables]=iptables [ip]=iproute2 [dpkg-deb]=dpkg [sysctl]=procps
+)
+missing=()
+for program in "${!package[@]}"; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${package[$program]}")
+done
+[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "missing: ${missing[*]}: install them with your package manager" >&2
+        exit 1
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+elif [ "$(id -u)" -eq 0 ] && [ -z "$(ls "$cache"/packages/*.deb 2>/dev/null)" ]; then
+    # The images' packages are fetched by what the lists say.
+    apt-get update -qq
+fi
+
+# current DIR SOURCES...: whether DIR was built from these sources; if not, its stamp is written by `built`.
+stamp() { cat "$@" | sha256sum | cut -d' ' -f1; }
+current() { [ "$(cat "$1/.stamp" 2>/dev/null)" = "$(stamp "${@:2}")" ]; }
+built() { stamp "${@:2}" >"$1/.stamp"; }
+
+version_of() { awk -v m="$2" '$1 == m || $2 == m { for (i = 1; i < NF; i++) if ($i == m) { print $(i + 1); exit } }' "$1/go.mod"; }
+
+kubernetes() {
+    local source=test/e2e/components/$1 version minor out flags
+    version=$(version_of "$source" k8s.io/kubernetes)
+    minor=${1#v1.}
+    out=$cache/kubernetes-$version
+    current "$out" "$source"/{go.sum,main.go} && return
+    echo "building Kubernetes $version: this takes minutes, once"
+    mkdir -p "$out"
+    # Without these the components call themselves a development version.
+    flags="-s -w"
+    for of in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+        flags+=" -X $of.gitVersion=$version -X $of.gitMajor=1 -X $of.gitMinor=$minor -X $of.gitTreeState=clean"
+        flags+=" -X $of.gitCommit=module -X $of.buildDate=2026-01-01T00:00:00Z"
+    done
+    go build -C "$source" -trimpath -ldflags "$flags" -o "$out/components" .
+    for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; do
+        ln -sfn components "$out/$name"
+    done
+    built "$out" "$source"/{go.sum,main.go}
+}
+
+containerd() {
+    local source=test/e2e/containerd version out=$cache/containerd module=github.com/containerd/containerd/v2
+    current "$out" "$source/go.sum" && return
+    version=$(version_of "$source" $module)
+    echo "building containerd $version"
+    mkdir -p "$out"
+    go build -C "$source" -trimpath -tags "no_btrfs no_devmapper no_zfs" \
+        -ldflags "-s -w -X $module/version.Version=$version" -o "$out/" $module/cmd/{containerd,containerd-shim-runc-v2,ctr}
+    built "$out" "$source/go.sum"
+}
+
+helm() {
+    local source=test/e2e/helm version out=$cache/helm
+    current "$out" "$source/go.sum" && return
+    version=$(version_of "$source" helm.sh/helm/v4)
+    echo "building helm $version"
+    mkdir -p "$out"
+    go build -C "$source" -trimpath -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$version" \
+        -o "$out/helm" helm.sh/helm/v4/cmd/helm
+    built "$out" "$source/go.sum"
+}
+
+containerd
+helm
+if [ $# -eq 0 ]; then
+    mapfile -t versions < <(ls test/e2e/components | sort -V)
+    set -- "${versions[@]}"
+fi
+for minor in "$@"; do
+    kubernetes "$minor"
+done
