@@ -42,7 +42,8 @@ type GPUReport struct {
 
 // ProcessReport is one process.
 type ProcessReport struct {
-	// PID is the process's number in its own pid namespace.
+	// PID is the process's number in the pid namespace of who asks, 0 for one that
+	// is not seen there.
 	PID     int          `json:"pid"`
 	Tenant  string       `json:"tenant"`
 	Command string       `json:"command"`

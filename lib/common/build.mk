@@ -1,6 +1,6 @@
 # What our libraries share. Each of them compiles these sources for itself, with its own visibility.
-SHARE_SOURCES := $(addprefix lib/common/,export.c ledger.c open.c os.c pulse.c reap.c room.c share.c slot.c \
-	time.c worker.c)
+SHARE_SOURCES := $(addprefix lib/common/,export.c leaving.c ledger.c open.c os.c pulse.c reap.c room.c \
+	share.c slot.c time.c worker.c)
 
 COMMON_OBJ := $(B)/obj/common
 COMMON_TEST := $(B)/test/common

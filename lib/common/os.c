@@ -92,18 +92,22 @@ struct stat_line {
     uint64_t flags, threads, start_time;
 };
 
-static bool read_stat(const char *path, struct stat_line *line) {
-    char text[1024];
+static bool read_text(const char *path, char *text, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
     }
-    ssize_t size = read(fd, text, sizeof text - 1);
+    ssize_t size = read(fd, text, room - 1);
     close(fd);
-    if (size <= 0) {
+    text[size > 0 ? size : 0] = '\0';
+    return size > 0;
+}
+
+static bool read_stat(const char *path, struct stat_line *line) {
+    char text[1024];
+    if (!read_text(path, text, sizeof text)) {
         return false;
     }
-    text[size] = '\0';
     char *field = strrchr(text, ')');
     for (int number = STAT_STATE; field != NULL && number <= STAT_START; number++) {
         field = strchr(field + 1, ' ');
@@ -141,6 +145,14 @@ uint64_t os_start_time(void) {
 
 #define PF_EXITING 0x4u /* include/linux/sched.h, unchanged since 2.6 */
 
+static bool is_exiting(const struct stat_line *line) {
+    bool ended = line->state == 'Z' || line->state == 'X';
+    if (ended && line->threads <= 1) {
+        return false; /* a zombie has closed its files */
+    }
+    return ended || (line->flags & PF_EXITING) != 0;
+}
+
 bool os_process_exiting(pid_t pid, uint64_t start_time) {
     char path[32];
     struct stat_line line;
@@ -148,12 +160,63 @@ bool os_process_exiting(pid_t pid, uint64_t start_time) {
     int saved = errno;
     bool known = read_stat(path, &line);
     errno = saved;
-    if (!known || line.start_time != start_time) {
+    return known && line.start_time == start_time && is_exiting(&line);
+}
+
+/* The last number of the line NSpid, proc_pid_status(5): in the innermost namespace. */
+static pid_t innermost_pid(const char *number) {
+    char path[320], text[4096];
+    snprintf(path, sizeof path, "/proc/%s/status", number);
+    char *line = read_text(path, text, sizeof text) ? strstr(text, "\nNSpid:") : NULL;
+    char *end = line == NULL ? NULL : strchr(line + 1, '\n');
+    if (end == NULL) {
+        return 0;
+    }
+    *end = '\0';
+    return (pid_t)atoi(strrchr(line, '\t') + 1);
+}
+
+/* What SYS_getdents64 writes; opendir would allocate. */
+struct directory_entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t size;
+    uint8_t type;
+    char name[];
+};
+
+static bool add_leaver(const char *name, os_leavers *leavers) {
+    char path[320];
+    struct stat_line line;
+    snprintf(path, sizeof path, "/proc/%s/stat", name);
+    if (*name < '1' || *name > '9' || !read_stat(path, &line) || !is_exiting(&line)) {
+        return true;
+    }
+    if (leavers->count == OS_LEAVERS_MAX) {
         return false;
     }
-    bool ended = line.state == 'Z' || line.state == 'X';
-    if (ended && line.threads <= 1) {
-        return false; /* a zombie has closed its files */
+    leavers->leaver[leavers->count].start_time = line.start_time;
+    leavers->leaver[leavers->count++].pid = innermost_pid(name);
+    return true;
+}
+
+bool os_leaving(os_leavers *leavers) {
+    _Alignas(struct directory_entry) char entries[8192];
+    int saved = errno;
+    int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool complete = fd >= 0;
+    long size = 0;
+    leavers->count = 0;
+    while (complete && (size = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
+        for (long at = 0; at < size && complete;) {
+            const struct directory_entry *entry = (const void *)(entries + at);
+            complete = add_leaver(entry->name, leavers);
+            at += entry->size;
+        }
     }
-    return ended || (line.flags & PF_EXITING) != 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    errno = saved;
+    return complete && size == 0;
 }

@@ -62,4 +62,18 @@ uint64_t os_pid_namespace(void);
  * process that replaced itself by execve is not on its way out. */
 bool os_process_exiting(pid_t pid, uint64_t start_time);
 
+/* Processes that are on their way out, by what they know of themselves. */
+#define OS_LEAVERS_MAX 256u
+typedef struct os_leavers {
+    unsigned count;
+    struct {
+        pid_t pid; /* in its own pid namespace */
+        uint64_t start_time;
+    } leaver[OS_LEAVERS_MAX];
+} os_leavers;
+
+/* Looks for all of them, in every pid namespace that we see: some microseconds for each process of
+ * the machine. False if that cannot be known, or there are too many. */
+bool os_leaving(os_leavers *leavers);
+
 #endif

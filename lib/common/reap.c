@@ -30,10 +30,10 @@ static bool clear_record(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
 /* Reaps the slot, whose lock the caller holds and whose process is dead. False leaves it for a
  * later attempt: the process has not closed the driver's files yet, or a neighbour is in the way.
  * *bytes is what was freed, exported memory left without holders not included. */
-bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes) {
+bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers, uint64_t *bytes) {
     dv_page_slot *info = &share->state->slot[slot];
     *bytes = 0;
-    if (slot_leaving(share, slot) || !lock_exports(share, slot, true)) {
+    if (slot_leaving(share, slot, strangers) || !lock_exports(share, slot, true)) {
         return false;
     }
     for (unsigned i = 0; i < share->device_count; i++) {
@@ -86,7 +86,7 @@ bool slot_vacant(dv_share *share, unsigned slot) {
 
 /* Tries to lock and reap a slot found dead. Returns true if nothing of it is left to be done, by us
  * or by the neighbour that was faster. */
-static bool reap_dead(dv_share *share, int file, unsigned slot, reap_visitor visit, void *arg,
+static bool reap_dead(dv_share *share, int file, unsigned slot, const dv_reaper *reaper,
                       dv_sweep *sweep) {
     uint64_t bytes = 0;
     if (!os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
@@ -94,11 +94,11 @@ static bool reap_dead(dv_share *share, int file, unsigned slot, reap_visitor vis
     }
     uint32_t pid = load32(&share->state->slot[slot].pid);
     bool gone = pid == 0;
-    if (!gone && reap_slot(share, slot, &bytes)) {
+    if (!gone && reap_slot(share, slot, reaper == NULL ? NULL : &reaper->strangers, &bytes)) {
         gone = true;
         sweep->reaped++;
-        if (visit != NULL) {
-            visit(arg, slot, pid, bytes);
+        if (reaper != NULL) {
+            reaper->visit(reaper->arg, slot, pid, bytes);
         }
     }
     os_unlock_byte(file, DV_PAGE_LOCK_BASE + slot);
@@ -107,18 +107,21 @@ static bool reap_dead(dv_share *share, int file, unsigned slot, reap_visitor vis
 
 /* A read-only file tells who is dead; only where somebody is, one for writing is opened, because
  * closing such a file is the agent's notice of a death. */
-dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg) {
+dv_sweep reap_all(dv_share *share, dv_reaper *reaper) {
     dv_sweep sweep = {.live = 0};
     int saved = errno;
     int look = open_state(share, O_RDONLY), write = -1;
     unsigned count = look < 0 ? 0 : slot_count(share);
     uint64_t end = os_now_ns() + DV_WAIT_NS;
+    if (reaper != NULL) {
+        look_at_strangers(share, look, &reaper->strangers);
+    }
     for (unsigned slot = 0; slot < count; slot++) {
         enum found found = look_at(share, look, slot);
         sweep.live += found == FOUND_LIVE;
         if (found == FOUND_DEAD && share->writable) {
             write = write < 0 ? open_state(share, O_RDWR) : write;
-            bool gone = write >= 0 && reap_dead(share, write, slot, visit, arg, &sweep);
+            bool gone = write >= 0 && reap_dead(share, write, slot, reaper, &sweep);
             sweep.unfinished += !gone;
             if (!gone && os_now_ns() > end) {
                 break;
@@ -143,7 +146,7 @@ bool reap_one(dv_share *share, unsigned slot) {
     int file = slot < DV_PAGE_SLOTS ? open_state(share, O_RDWR) : -1;
     if (file >= 0) {
         if (look_at(share, file, slot) == FOUND_DEAD) {
-            reap_dead(share, file, slot, NULL, NULL, &sweep);
+            reap_dead(share, file, slot, NULL, &sweep);
         }
         close(file);
     }
@@ -152,7 +155,7 @@ bool reap_one(dv_share *share, unsigned slot) {
 }
 
 unsigned dv_reap(dv_share *share) {
-    return reap_all(share, NULL, NULL).reaped;
+    return reap_all(share, NULL).reaped;
 }
 
 bool dv_own(dv_share *share, unsigned device, dv_own_t *own) {

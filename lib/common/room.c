@@ -72,7 +72,7 @@ dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units) {
         }
         dv_sweep sweep = {.reaped = 0};
         if (result == LEDGER_FULL || now >= next_sweep) {
-            sweep = reap_all(share, NULL, NULL);
+            sweep = reap_all(share, NULL);
             next_sweep = now + LOOK_AGAIN_NS;
         }
         if (now >= end || final(share, result, &sweep, reaps)) {

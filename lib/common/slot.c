@@ -39,13 +39,6 @@ static uint64_t program_image(void) {
     return (digest >> 32) | 1;
 }
 
-bool slot_leaving(const dv_share *share, unsigned slot) {
-    const dv_page_slot *info = &share->state->slot[slot];
-    uint64_t namespace = load64(&info->pid_namespace);
-    return namespace != 0 && namespace == share->pid_namespace &&
-           os_process_exiting((pid_t)load32(&info->pid), load64(&info->start_time));
-}
-
 /* The slot that another copy of the library took for this process, or SLOT_NONE. */
 static int find_own(const dv_share *share, uint32_t pid, uint64_t image) {
     unsigned count = slot_count(share);
@@ -113,7 +106,7 @@ static int lock_slot(dv_share *share, int file) {
             !os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
             continue;
         }
-        if (load32(&share->state->slot[slot].pid) == 0 || reap_slot(share, slot, &bytes)) {
+        if (load32(&share->state->slot[slot].pid) == 0 || reap_slot(share, slot, NULL, &bytes)) {
             return (int)slot;
         }
         os_unlock_byte(file, DV_PAGE_LOCK_BASE + slot);

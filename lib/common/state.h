@@ -50,6 +50,13 @@ typedef struct dv_beats {
     dv_beat page[DV_PAGE_PULSES];
 } dv_beats;
 
+/* What a sweep from the agent's pid namespace knows of processes in others. */
+typedef struct dv_strangers {
+    bool known;               /* false: nothing, because too much was going on */
+    bool dead[DV_PAGE_SLOTS]; /* whose locks were free before leavers was filled */
+    os_leavers leavers;
+} dv_strangers;
+
 struct dv_share {
     const dv_page_config *config; /* read-only mapping */
     dv_page_state *state;
@@ -104,7 +111,13 @@ typedef struct dv_sweep {
     unsigned live, reaped;
     unsigned unfinished; /* dead, but still leaving, or an export lock was in the way */
 } dv_sweep;
-typedef void (*reap_visitor)(void *arg, unsigned slot, uint32_t pid, uint64_t bytes);
+
+/* What the agent's reaper adds to a sweep, in which others pass NULL. */
+typedef struct dv_reaper {
+    void (*visit)(void *arg, unsigned slot, uint32_t pid, uint64_t bytes); /* of each reaped */
+    void *arg;
+    dv_strangers strangers; /* filled by the sweep */
+} dv_reaper;
 
 static inline uint64_t units_of(uint64_t bytes) {
     return bytes / DV_UNIT + (bytes % DV_UNIT != 0);
@@ -165,11 +178,14 @@ DV_HERE int open_state(const dv_share *share, int flags);
 DV_HERE dv_status claim_slot(dv_share *share);
 enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
 DV_HERE enum found look_at(const dv_share *share, int file, unsigned slot);
-DV_HERE bool slot_leaving(const dv_share *share, unsigned slot);
-DV_HERE bool reap_slot(dv_share *share, unsigned slot, uint64_t *bytes);
+DV_HERE void look_at_strangers(const dv_share *share, int file, dv_strangers *strangers);
+DV_HERE bool slot_leaving(const dv_share *share, unsigned slot, const dv_strangers *strangers);
+/* strangers may be NULL: nothing is known of them then. */
+DV_HERE bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers,
+                       uint64_t *bytes);
 DV_HERE bool slot_vacant(dv_share *share, unsigned slot);
 DV_HERE bool reap_one(dv_share *share, unsigned slot);
-DV_HERE dv_sweep reap_all(dv_share *share, reap_visitor visit, void *arg);
+DV_HERE dv_sweep reap_all(dv_share *share, dv_reaper *reaper);
 
 /* export.c: slot is the process in whose name the table is changed. */
 DV_HERE bool lock_exports(dv_share *share, unsigned slot, bool dead);

@@ -18,7 +18,7 @@ struct sample {
     char names[SG_TAGS_MAX][SG_TAG_BYTES];
     unsigned clients;
     struct {
-        int32_t pid;
+        struct sg_who who;
         uint64_t executed;
     } client[SG_CLIENTS_MAX];
 };
@@ -40,14 +40,14 @@ static void take(struct sg_instance *in, uint32_t gpu, struct sample *out) {
         uint64_t executed = sg_channel(in, i, gpu)->executed;
         out->tags[st->clients[i].tag % SG_TAGS_MAX] += executed;
         if (executed || st->clients[i].contexts[gpu]) {
-            out->client[out->clients].pid = st->clients[i].pid;
+            out->client[out->clients].who = st->clients[i].who;
             out->client[out->clients++].executed = executed;
         }
     }
     sg_schedule_unlock(in, gpu);
 }
 
-static void print(uint32_t gpu, const struct sample *sample) {
+static void print(uint32_t gpu, const struct sample *sample, struct sg_pids *pids) {
     const char *separator = "";
 
     printf("{\"t\":%llu,\"gpu\":%u,\"busy\":%llu,\"tags\":{", (ull)sample->t, gpu,
@@ -61,20 +61,28 @@ static void print(uint32_t gpu, const struct sample *sample) {
         separator = ",";
     }
     fputs("},\"pids\":{", stdout);
-    for (unsigned i = 0; i < sample->clients; i++)
-        printf("%s\"%d\":%llu", i ? "," : "", sample->client[i].pid,
-               (ull)sample->client[i].executed);
+    separator = "";
+    for (unsigned i = 0; i < sample->clients; i++) {
+        int32_t pid = sg_pids_of(pids, &sample->client[i].who);
+        if (pid == 0)
+            continue; /* in a namespace that is not below ours: its tag tells of it */
+        printf("%s\"%d\":%llu", separator, pid, (ull)sample->client[i].executed);
+        separator = ",";
+    }
     fputs("}}\n", stdout);
 }
 
 static bool print_all(struct sg_instance *in, struct sample *samples) {
+    struct sg_pids pids = {.count = 0};
+
     sg_state_lock(in);
     sg_reap(in);
     for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
         take(in, gpu, &samples[gpu]);
     sg_state_unlock(in);
     for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
-        print(gpu, &samples[gpu]);
+        print(gpu, &samples[gpu], &pids);
+    sg_pids_end(&pids);
     return fflush(stdout) == 0;
 }
 
@@ -128,12 +136,13 @@ static uint64_t copy_segments(struct sg_instance *in, uint32_t client, uint32_t 
 int ctl_segments(const char *dir, int32_t pid) {
     static struct sg_segment segments[SG_SEGMENTS];
     struct sg_instance in;
+    struct sg_pids pids = {.count = 0};
     bool found = false;
 
     if (!ctl_open(&in, dir))
         return 1;
     for (uint32_t i = 0; (i = sg_next_client(&in, i)) < SG_CLIENTS_MAX; i++) {
-        if (in.state->clients[i].pid != pid)
+        if (sg_pids_of(&pids, &in.state->clients[i].who) != pid)
             continue;
         found = true;
         for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++) {
@@ -143,6 +152,7 @@ int ctl_segments(const char *dir, int32_t pid) {
                        (ull)segments[k].length);
         }
     }
+    sg_pids_end(&pids);
     sg_close(&in);
     if (!found) {
         fprintf(stderr, "%s: no process %d uses it\n", dir, pid);

@@ -60,14 +60,15 @@ static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, 
     return true;
 }
 
-static void print_processes(FILE *out, struct sg_instance *in) {
+static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *pids) {
     bool first = true;
 
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
         const struct sg_client *client = &in->state->clients[i];
         bool first_gpu = true;
 
-        fprintf(out, "%s\n  {\"pid\": %d, \"tenant\": ", first ? "" : ",", client->pid);
+        fprintf(out, "%s\n  {\"pid\": %d, \"tenant\": ", first ? "" : ",",
+                sg_pids_of(pids, &client->who));
         ctl_print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
         fputs(", \"command\": ", out);
         ctl_print_string(out, client->comm, sizeof client->comm);
@@ -115,7 +116,8 @@ static unsigned visitors(const struct sg_instance *in) {
     return n;
 }
 
-static void print_report(FILE *out, struct sg_instance *in, const sim_machine *machine) {
+static void print_report(FILE *out, struct sg_instance *in, const sim_machine *machine,
+                         struct sg_pids *pids) {
     fputs("{\"machine\": ", out);
     ctl_print_string(out, machine->name, sizeof machine->name);
     fputs(", \"driver\": ", out);
@@ -123,7 +125,7 @@ static void print_report(FILE *out, struct sg_instance *in, const sim_machine *m
     fprintf(out, ", \"cuda\": %u,\n \"gpus\": [", machine->cuda_version);
     print_gpus(out, in, machine);
     fputs("],\n \"processes\": [", out);
-    print_processes(out, in);
+    print_processes(out, in, pids);
     fputs("],\n \"tenants\": [", out);
     print_tenants(out, in);
     fputs("],\n \"visitors\": ", out);
@@ -143,12 +145,15 @@ int ctl_report(const char *dir) {
         sg_close(&in);
         return machine ? ctl_fail(dir, -ENOMEM) : 1;
     }
+    struct sg_pids pids = {.count = 0};
+    sg_pids_read(&pids);
     sg_state_lock(&in);
     sg_reap(&in);
     for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++)
         sg_advance(&in, gpu, sg_time(&in));
-    print_report(out, &in, machine);
+    print_report(out, &in, machine, &pids);
     sg_state_unlock(&in);
+    sg_pids_end(&pids);
     fprintf(out, "%u}\n", visitors(&in));
     int failed = fclose(out) != 0 || fputs(text, stdout) < 0 || fflush(stdout) != 0;
     free(text);

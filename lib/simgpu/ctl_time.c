@@ -10,11 +10,12 @@ static bool is_number(const char *text) {
     return text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-static bool is_whose(const struct sg_state *st, uint32_t client, const char *whose) {
+static bool is_whose(const struct sg_state *st, struct sg_pids *pids, uint32_t client,
+                     const char *whose) {
     const struct sg_client *c = &st->clients[client];
 
     if (is_number(whose))
-        return c->pid == strtol(whose, NULL, 10);
+        return sg_pids_of(pids, &c->who) == strtol(whose, NULL, 10);
     return strncmp(st->tags[c->tag % SG_TAGS_MAX].name, whose, SG_TAG_BYTES) == 0;
 }
 
@@ -25,10 +26,12 @@ int ctl_slice(const char *dir, const char *whose, uint64_t ns) {
 
     if (!ctl_open(&in, dir))
         return 1;
+    struct sg_pids pids = {.count = 0};
+    sg_pids_read(&pids);
     sg_state_lock(&in);
     sg_reap(&in);
     for (uint32_t i = 0; (i = sg_next_client(&in, i)) < SG_CLIENTS_MAX; i++) {
-        if (!is_whose(in.state, i, whose))
+        if (!is_whose(in.state, &pids, i, whose))
             continue;
         found = true;
         for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++) {
@@ -39,6 +42,7 @@ int ctl_slice(const char *dir, const char *whose, uint64_t ns) {
         }
     }
     sg_state_unlock(&in);
+    sg_pids_end(&pids);
     sg_close(&in);
     if (!found)
         fprintf(stderr, "%s: no process or tenant %s uses it\n", dir, whose);

@@ -1,7 +1,7 @@
 # The simulated libnvidia-ml.so.1, simgpuctl and their tests. Objects are made by the rule of build.mk,
 # which includes this file.
 
-SIMGPU_STATE := $(patsubst %,$(B)/obj/simgpu/%.o,state place lock blocks export reap clock engines schedule fault)
+SIMGPU_STATE := $(patsubst %,$(B)/obj/simgpu/%.o,state pids place lock blocks export reap clock engines schedule fault)
 SIMGPU_NVML_OBJECTS := $(patsubst lib/simgpu/%.c,$(B)/obj/simgpu/%.o,$(wildcard lib/simgpu/nvml_*.c))
 SIMGPU_CTL_OBJECTS := $(patsubst lib/simgpu/%.c,$(B)/obj/simgpu/%.o,$(wildcard lib/simgpu/ctl*.c))
 SIMGPU_NVML := $(B)/lib/simgpu/libnvidia-ml.so.1

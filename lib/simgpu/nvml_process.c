@@ -5,7 +5,22 @@
 struct user {
     unsigned int pid;
     uint64_t used;
+    struct sg_who who;
 };
+
+/* Leaves out whom the caller does not see. */
+static unsigned int name_users(struct user users[], unsigned int n) {
+    struct sg_pids pids = {.count = 0};
+    unsigned int seen = 0;
+
+    for (unsigned int i = 0; i < n; i++) {
+        users[i].pid = (unsigned int)sg_pids_of(&pids, &users[i].who);
+        if (users[i].pid)
+            users[seen++] = users[i];
+    }
+    sg_pids_end(&pids);
+    return seen;
+}
 
 /* Lists the processes with a context on the device; returns their number. */
 static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS_MAX]) {
@@ -18,11 +33,11 @@ static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS
 
         if (client->contexts[call->index] == 0 && used == 0)
             continue;
-        users[n].pid = (unsigned int)client->pid;
+        users[n].who = client->who;
         users[n++].used = used;
     }
     sg_state_unlock(call->in);
-    return n;
+    return name_users(users, n);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,

@@ -120,7 +120,22 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 struct usage {
     unsigned int pid;
     unsigned int percent;
+    struct sg_who who;
 };
+
+/* Leaves out whom the caller does not see. */
+static unsigned int name_busy(struct usage list[], unsigned int n) {
+    struct sg_pids pids = {.count = 0};
+    unsigned int seen = 0;
+
+    for (unsigned int i = 0; i < n; i++) {
+        list[i].pid = (unsigned int)sg_pids_of(&pids, &list[i].who);
+        if (list[i].pid)
+            list[seen++] = list[i];
+    }
+    sg_pids_end(&pids);
+    return seen;
+}
 
 /* Lists the processes that were busy in any told sample later than a time stamp. */
 static unsigned int busy_processes(struct nvml_call *call, unsigned long long since,
@@ -141,11 +156,11 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
         if (percent(channel->samples, last, last + 1 - first) == 0 &&
             percent(channel->samples, last, window(call)) == 0)
             continue;
-        list[n++] = (struct usage){.pid = (unsigned int)client->pid,
+        list[n++] = (struct usage){.who = client->who,
                                    .percent = percent(channel->samples, last, window(call))};
     }
     sg_state_unlock(call->in);
-    return n;
+    return name_busy(list, n);
 }
 
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,

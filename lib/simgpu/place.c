@@ -42,6 +42,21 @@ static void name_of(const char *dir, char tag[SG_TAG_BYTES]) {
     snprintf(tag, SG_TAG_BYTES, "%.*s", (int)SG_TAG_BYTES - 1, slash ? slash + 1 : dir);
 }
 
+/* The tenant of a directory: its name, or in a container, where all directories have one name, what
+ * the link in it says. */
+static void tenant_of(const char *dir, char tag[SG_TAG_BYTES]) {
+    char link[SG_PATH_BYTES + 16], said[SG_TAG_BYTES];
+
+    snprintf(link, sizeof link, "%s/simgpu-tenant", dir);
+    ssize_t length = readlink(link, said, sizeof said - 1);
+    if (length > 0) {
+        said[length] = '\0';
+        name_of(said, tag);
+    } else {
+        name_of(dir, tag);
+    }
+}
+
 int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]) {
     char beside[SG_PATH_BYTES], link[SG_PATH_BYTES + 8];
     Dl_info info;
@@ -53,7 +68,7 @@ int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]) {
         *strrchr(beside, '/') = '\0';
         snprintf(link, sizeof link, "%s/simgpu", beside);
         if (holds_state(link, dir)) {
-            name_of(beside, tag);
+            tenant_of(beside, tag);
             return 0;
         }
         if (holds_state(beside, dir))

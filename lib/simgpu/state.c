@@ -24,6 +24,10 @@ static int open_in(const char *dir, const char *name, int flags) {
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
         return -ENAMETOOLONG;
     int fd = open(path, flags | O_CLOEXEC, 0600);
+    /* What root makes is for everybody, as the driver's devices are; who may not use it does not
+     * reach the directory. */
+    if (fd >= 0 && (flags & O_CREAT) && geteuid() == 0)
+        fchmod(fd, 0666);
     return fd < 0 ? -errno : fd;
 }
 
@@ -209,7 +213,7 @@ static uint32_t tag_place(struct sg_state *st, const char *name) {
     return 0;
 }
 
-static void claim(struct sg_instance *in, const char *tag) {
+static void claim(struct sg_instance *in, const struct sg_who *who, const char *tag) {
     struct sg_state *st = in->state;
     struct sg_client *client = &st->clients[in->id];
     struct timespec now;
@@ -218,9 +222,9 @@ static void claim(struct sg_instance *in, const char *tag) {
         sg_reap_client(in, in->id);
     /* The generation only ever grows: objects of dead owners of the slot are told by it. */
     client->generation++;
-    memset(&client->pid, 0, sizeof *client - offsetof(struct sg_client, pid));
+    memset(&client->tag, 0, sizeof *client - offsetof(struct sg_client, tag));
     clock_gettime(CLOCK_BOOTTIME, &now);
-    client->pid = getpid();
+    client->who = *who;
     client->tag = tag_place(st, tag);
     client->started = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     prctl(PR_GET_NAME, client->comm);
@@ -243,7 +247,10 @@ static void reset_threads(struct sg_instance *in) {
 }
 
 int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client) {
+    struct sg_who who;
+
     memset(in, 0, sizeof *in);
+    in->who_fd = -1;
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
         in->memory_fds[i] = -1;
     if (snprintf(in->dir, sizeof in->dir, "%s", dir) >= (int)sizeof in->dir)
@@ -261,6 +268,8 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
         return result;
     }
     reset_threads(in);
+    if (as_client)
+        in->who_fd = sg_who_describe(&who);
     /* Also for visitors: the predecessor under this number may have died with locks in its name,
      * which counts as alive from now on. Who holds the state lock may be waiting for them: they go
      * before it is asked for. */
@@ -268,7 +277,7 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
         sg_schedule_inherited(in, i);
     sg_state_lock(in);
     if (as_client)
-        claim(in, tag);
+        claim(in, &who, tag);
     sg_state_unlock(in);
     return 0;
 }
@@ -279,10 +288,12 @@ void sg_abandon(struct sg_instance *in) {
     for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
         if (in->memory_fds[i] >= 0)
             close(in->memory_fds[i]);
+    if (in->who_fd >= 0)
+        close(in->who_fd);
     close(in->fd);
     munmap(in->state, in->mapped);
     in->state = NULL;
-    in->fd = -1;
+    in->fd = in->who_fd = -1;
 }
 
 void sg_close(struct sg_instance *in) {

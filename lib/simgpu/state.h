@@ -27,7 +27,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 3u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 4u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
 #define SG_CLIENTS_MAX 1024u  /* processes with device state */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
@@ -99,12 +99,19 @@ struct sg_channel {
     struct sg_segment segments[SG_SEGMENTS];
 };
 
+/* Which process a client is. */
+struct sg_who {
+    int32_t pid; /* in its own pid namespace, */
+    uint32_t pad;
+    uint64_t namespace;     /* which has this inode */
+    uint64_t device, inode; /* of the file whose flock tells its pid elsewhere; 0 if it has none */
+};
+
 struct sg_client {
     uint32_t generation; /* counts the owners of this slot */
-    int32_t pid;         /* in the namespace of the process itself: information only */
     uint32_t tag;
-    uint32_t pad;
-    uint64_t started; /* CLOCK_BOOTTIME ns */
+    struct sg_who who; /* information only */
+    uint64_t started;  /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
     uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
     uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and still lives */
@@ -236,6 +243,7 @@ struct sg_instance {
     struct sg_state *state;
     size_t mapped;
     int fd;                      /* holds the locks; CLOEXEC */
+    int who_fd;                  /* holds the flock of sg_who; CLOEXEC, -1 without */
     uint32_t id;                 /* client slot, or SG_CLIENTS_MAX + visitor number */
     int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock
                                   */
@@ -243,6 +251,18 @@ struct sg_instance {
         state_threads; /* before the state lock: it tells processes apart, not threads */
     pthread_mutex_t schedule_threads[SG_GPUS_MAX];
     char dir[SG_PATH_BYTES]; /* instance directory D */
+};
+
+/* The processes that the caller sees by their flock, read when the first is asked for. */
+struct sg_marked {
+    int32_t pid;
+    uint64_t device, inode;
+};
+struct sg_pids {
+    struct sg_marked *marked;
+    size_t count, room;
+    uint64_t own; /* the caller's pid namespace */
+    bool read;
 };
 
 struct sg_create_gpu {
@@ -281,6 +301,17 @@ static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu) {
  * (or anything in it) is at `self`: a `simgpu` link beside it, that directory itself, or the
  * environment's DIVVY_SIMGPU. -ENOENT when there is none. */
 int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]);
+
+/* pids.c */
+/* Describes the calling process; returns the descriptor to keep open as long as it lives, -1 if it
+ * cannot be told from other pid namespaces. */
+int sg_who_describe(struct sg_who *who);
+/* Reads files: not for a holder of the state lock. */
+void sg_pids_read(struct sg_pids *pids);
+/* The process's pid in the caller's namespace, 0 if it is not seen there. Reads what has not been
+ * read yet. `pids` is zero at first and ends with sg_pids_end. */
+int32_t sg_pids_of(struct sg_pids *pids, const struct sg_who *who);
+void sg_pids_end(struct sg_pids *pids);
 
 static inline struct sg_channel *sg_channel(const struct sg_instance *in, uint32_t client,
                                             uint32_t gpu) {

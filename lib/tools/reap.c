@@ -32,11 +32,12 @@ static bool sweep_share(const char *dir, bool reap, dv_sweep *sweep) {
     dv_share *share;
     dv_reason reason;
     struct list list = {.count = 0};
+    dv_reaper reaper = {.visit = print_reaped, .arg = &list};
     if (open_share(dir, reap, &share, &reason) != DV_OK) {
         fprintf(stderr, "divvy-reap: %s: %s\n", dir, reason.text);
         return false;
     }
-    *sweep = reap_all(share, reap ? print_reaped : NULL, &list);
+    *sweep = reap_all(share, reap ? &reaper : NULL);
     return true;
 }
 

@@ -1,9 +1,18 @@
 /* The program divvy-reap, as the agent runs it. */
+#define _GNU_SOURCE
 #include "common/test/tenant.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,8 +125,87 @@ static void ends_with_garbage(void) {
     tenant_remove(&tenant);
 }
 
+/* What a process in a container tells of itself, and when it may end. */
+struct stranger {
+    uint64_t pid, start_time, pid_namespace;
+    uint32_t ready, over;
+};
+
+static void *stay(void *arg) {
+    struct stranger *stranger = arg;
+    while (load32(&stranger->over) == 0) {
+        os_futex_wait(&stranger->over, 0, 10000000);
+    }
+    _exit(0);
+}
+
+/* Only a thread of it is left: the driver's files are open still. */
+static void leave_a_thread(void *arg) {
+    struct stranger *stranger = arg;
+    pthread_t thread;
+    stranger->pid = (uint64_t)getpid();
+    stranger->start_time = os_start_time();
+    stranger->pid_namespace = os_pid_namespace();
+    CHECK(pthread_create(&thread, NULL, stay, stranger) == 0);
+    store32(&stranger->ready, 1);
+    os_futex_wake(&stranger->ready);
+    syscall(SYS_exit, 0);
+}
+
+/* Makes the record of the dead process in slot 0 the stranger's. */
+static void write_slot(const struct stranger *stranger) {
+    size_t slot = offsetof(dv_page_state, slot);
+    uint32_t pid = (uint32_t)stranger->pid;
+    tenant_write(&tenant, "state", slot + offsetof(dv_page_slot, pid), &pid, sizeof pid);
+    tenant_write(&tenant, "state", slot + offsetof(dv_page_slot, start_time), &stranger->start_time,
+                 sizeof stranger->start_time);
+    tenant_write(&tenant, "state", slot + offsetof(dv_page_slot, pid_namespace),
+                 &stranger->pid_namespace, sizeof stranger->pid_namespace);
+}
+
+/* A container's process is waited for until it has closed the driver's files, too. */
+static void waits_for_strangers(void) {
+    struct stranger *stranger =
+        mmap(NULL, sizeof *stranger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(stranger != MAP_FAILED);
+    int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    CHECK(own >= 0);
+    if (unshare(CLONE_NEWPID) != 0) {
+        CHECK(errno == EPERM);
+        puts("left out: pid namespaces cannot be made here");
+        return;
+    }
+    pid_t child = spawn(leave_a_thread, stranger);
+    CHECK_EQUAL(setns(own, CLONE_NEWPID), 0);
+    close(own);
+    while (load32(&stranger->ready) == 0) {
+        os_futex_wait(&stranger->ready, 0, 10000000);
+    }
+    uint64_t end = os_now_ns() + 10000000000u;
+    while (!os_process_exiting(child, stranger->start_time)) {
+        CHECK(os_now_ns() < end);
+    }
+    CHECK_EQUAL(stranger->pid, 1);
+    CHECK(stranger->pid_namespace != os_pid_namespace());
+
+    tenant_make(&tenant, 1, 16 * MIB);
+    dv_share *share = tenant_open(&tenant);
+    wait_killed(spawn(die, NULL));
+    write_slot(stranger);
+    expect(3, "{\"reaped\": [], \"live\": 0, \"unfinished\": 1}\n");
+    CHECK_EQUAL(used_bytes(share, 0), MIB);
+    store32(&stranger->over, 1);
+    os_futex_wake(&stranger->over);
+    wait_exited(child);
+    expect(0, "{\"reaped\": [{\"slot\": 0, \"pid\": 1, \"bytes\": 1048576}], \"live\": 0, "
+              "\"unfinished\": 0}\n");
+    CHECK_EQUAL(used_bytes(share, 0), 0);
+    tenant_remove(&tenant);
+}
+
 int main(void) {
     reaps_the_dead_alone();
+    waits_for_strangers();
     says_why_it_cannot();
     ends_with_garbage();
     return 0;

@@ -196,7 +196,7 @@ static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu) {
 
     sg_advance(in, gpu, sg_now());
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
-        if (in->state->clients[i].pid == process)
+        if (in->state->clients[i].who.pid == process)
             done = sg_channel(in, i, gpu)->executed;
     return done;
 }
