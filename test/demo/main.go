@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/divvy-gpu/divvy/test/demo/screen"
 )
 
 // patience bounds every wait for something that takes milliseconds.
@@ -42,14 +44,14 @@ func run(prefix string, real bool) (passed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &show{machine: m, screen: newScreen(os.Stdout)}
+	s := &show{machine: m, screen: screen.New(os.Stdout)}
 	err = s.play(ctx)
-	s.screen.rest()
+	s.screen.Rest()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("interrupted")
 	}
 	if closeErr := m.close(context.WithoutCancel(ctx)); err == nil {
 		err = closeErr
 	}
-	return s.summary(), err
+	return s.screen.Summary(), err
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/test/demo/screen"
 )
 
 const gib = 1 << 30
@@ -13,35 +13,10 @@ const gib = 1 << 30
 // watch is how long a person gets to look at each scene.
 const watch = 1500 * time.Millisecond
 
-// check is one line of the summary.
-type check struct {
-	passed bool
-	text   string
-}
-
 // show is the demonstration.
 type show struct {
 	machine *machine
-	screen  *screen
-	checks  []check
-}
-
-func (s *show) check(passed bool, format string, args ...any) {
-	s.checks = append(s.checks, check{passed, fmt.Sprintf(format, args...)})
-}
-
-// summary prints the checks and reports whether all passed.
-func (s *show) summary() bool {
-	passed := len(s.checks) > 0
-	s.screen.write("\n")
-	for _, c := range s.checks {
-		word := "PASS"
-		if !c.passed {
-			word, passed = "FAIL", false
-		}
-		s.screen.write("%s  %s\n", word, c.text)
-	}
-	return passed
+	screen  *screen.Screen
 }
 
 // look shows the table until the scene's time is over.
@@ -54,7 +29,7 @@ func (s *show) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.screen.table(text)
+		s.screen.Table(text)
 		select {
 		case <-ticker.C:
 		case <-end:
@@ -85,7 +60,7 @@ func (s *show) play(ctx context.Context) error {
 
 // sharing starts two tenants that stay within their shares.
 func (s *show) sharing(ctx context.Context) (steady, victim *tenant, err error) {
-	s.screen.say("Two tenants share the GPU: one may have 3Gi of it, one 6Gi.")
+	s.screen.Say("Two tenants share the GPU: one may have 3Gi of it, one 6Gi.")
 	steady, err = s.machine.start("steady", "3Gi", `"$G" hold --bytes 1Gi; "$G" copy --bytes 16Mi`)
 	if err != nil {
 		return nil, nil, err
@@ -100,14 +75,14 @@ func (s *show) sharing(ctx context.Context) (steady, victim *tenant, err error) 
 			return nil, nil, err
 		}
 		limit := map[string]uint64{"steady": 3 * gib, "victim": 6 * gib}[t.name]
-		s.check(a.Result == "CUDA_SUCCESS" && a.Total == limit, "%s holds its memory and sees a GPU of %d GiB", t.name, a.Total/gib)
+		s.screen.Check(a.Result == "CUDA_SUCCESS" && a.Total == limit, "%s holds its memory and sees a GPU of %d GiB", t.name, a.Total/gib)
 	}
 	return steady, victim, s.look(ctx)
 }
 
 // refusal starts a tenant that wants more than its share, and then what fits.
 func (s *show) refusal(ctx context.Context) error {
-	s.screen.say("A third tenant may have 2Gi, asks for 8Gi in pieces, and is refused at its limit.")
+	s.screen.Say("A third tenant may have 2Gi, asks for 8Gi in pieces, and is refused at its limit.")
 	greedy, err := s.machine.start("greedy", "2Gi", `"$G" alloc --bytes 64Mi --count 128; exec "$G" hold --bytes 512Mi`)
 	if err != nil {
 		return err
@@ -116,18 +91,18 @@ func (s *show) refusal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.check(refused.Result == "CUDA_ERROR_OUT_OF_MEMORY" && refused.Allocated > 0 && refused.Allocated <= 2*gib,
+	s.screen.Check(refused.Result == "CUDA_ERROR_OUT_OF_MEMORY" && refused.Allocated > 0 && refused.Allocated <= 2*gib,
 		"greedy gets %d MiB of its 2048 and then %s", refused.Allocated>>20, refused.Result)
 	held, err := greedy.next(ctx)
 	if err != nil {
 		return err
 	}
-	s.check(held.Result == "CUDA_SUCCESS", "greedy goes on within its share")
+	s.screen.Check(held.Result == "CUDA_SUCCESS", "greedy goes on within its share")
 	list, err := s.machine.list(ctx)
 	if err != nil {
 		return err
 	}
-	s.check(active(list, "steady") && active(list, "victim") && active(list, "greedy"), "three tenants are on one GPU, the neighbours undisturbed")
+	s.screen.Check(active(list, "steady") && active(list, "victim") && active(list, "greedy"), "three tenants are on one GPU, the neighbours undisturbed")
 	return s.look(ctx)
 }
 
@@ -142,7 +117,7 @@ func active(list control.Listing, name string) bool {
 
 // death kills a tenant and waits for its memory.
 func (s *show) death(ctx context.Context, victim *tenant) error {
-	s.screen.say("kill -9 victim: its 4Gi come back, and its share is free again.")
+	s.screen.Say("kill -9 victim: its 4Gi come back, and its share is free again.")
 	before, err := s.machine.list(ctx)
 	if err != nil {
 		return err
@@ -155,7 +130,7 @@ func (s *show) death(ctx context.Context, victim *tenant) error {
 		now, err := s.machine.list(ctx)
 		return err == nil && len(now.Tenants) == 2 && used(now)+4*gib <= used(before), err
 	})
-	s.check(err == nil, "the killed tenant's memory and share are back after %d ms, `divvy ls` included", time.Since(start).Milliseconds())
+	s.screen.Check(err == nil, "the killed tenant's memory and share are back after %d ms, `divvy ls` included", time.Since(start).Milliseconds())
 	if err != nil {
 		return err
 	}
@@ -173,7 +148,7 @@ func used(list control.Listing) uint64 {
 
 // reuse gives the room to another tenant.
 func (s *show) reuse(ctx context.Context) error {
-	s.screen.say("Another tenant takes the room that has become free.")
+	s.screen.Say("Another tenant takes the room that has become free.")
 	next, err := s.machine.start("next", "6Gi", `exec "$G" hold --bytes 5Gi`)
 	if err != nil {
 		return err
@@ -182,7 +157,7 @@ func (s *show) reuse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.check(a.Result == "CUDA_SUCCESS", "another tenant takes the room")
+	s.screen.Check(a.Result == "CUDA_SUCCESS", "another tenant takes the room")
 	return s.look(ctx)
 }
 
@@ -202,7 +177,7 @@ func (s *show) oracle(ctx context.Context, steady *tenant) error {
 	if err != nil {
 		return err
 	}
-	s.check(a.Equal, "steady's data went to the GPU and back unharmed")
+	s.screen.Check(a.Equal, "steady's data went to the GPU and back unharmed")
 	if s.machine.rundir == "" {
 		return nil
 	}
@@ -216,6 +191,6 @@ func (s *show) oracle(ctx context.Context, steady *tenant) error {
 			within++
 		}
 	}
-	s.check(within == len(limits), "the simulated driver's own record: %d of %d tenants never passed their limit", within, len(limits))
+	s.screen.Check(within == len(limits), "the simulated driver's own record: %d of %d tenants never passed their limit", within, len(limits))
 	return nil
 }

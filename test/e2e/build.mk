@@ -10,4 +10,4 @@ e2e: e2e-deps images ## the whole on a real cluster, as root (ONLY=TestName for 
 
 demo-k8s: images ## three pods want one simulated GPU of a real cluster, as root
 	@hack/e2e-deps.sh v1.36
-	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/demo-k8s
+	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/demo/k8s
