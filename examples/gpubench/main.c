@@ -15,6 +15,7 @@ static const struct {
     const char *help;
 } commands[] = {
     {"info", command_info, "what the driver shows: devices, memory"},
+    {"nvml", command_nvml, "what NVML shows: devices, memory"},
     {"init", command_init, "processor time of opening and initialising the driver"},
     {"alloc", command_alloc, "allocate --count times --bytes of --kind, then free it all"},
     {"hold", command_hold, "allocate --bytes and hold it until end of input, SIGTERM or --seconds"},

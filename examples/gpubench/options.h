@@ -46,6 +46,7 @@ int command_serve(const struct options *options);
 int command_storm(const struct options *options);
 int command_cost(const struct options *options);
 int command_info(const struct options *options);
+int command_nvml(const struct options *options);
 int command_init(const struct options *options);
 
 #endif
