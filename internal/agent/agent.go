@@ -74,6 +74,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// unwatched says by GPU index why its time is not watched.
 	unwatched map[int]string
+	// strangers are in other pid namespaces; their lock is held alone.
+	strangers strangers
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
 

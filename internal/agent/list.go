@@ -8,6 +8,11 @@ import (
 )
 
 func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
+	return a.Listing(ctx)
+}
+
+// Listing looks at everything and tells of it.
+func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	a.sweep(ctx)
 	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {

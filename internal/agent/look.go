@@ -68,13 +68,16 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	now, live, err := a.read(t)
 	if err == nil && now.Dead() {
 		before := now.Usage
-		err = a.config.Reap(ctx, t.Dir, t.UID)
+		err = a.config.Reap(ctx, t.Dir, t.reaperUID())
 		if err == nil {
 			now, live, err = a.read(t)
 		}
 		if reaped = err == nil && !now.Dead(); reaped {
 			a.tellReaped(t, before, now.Usage)
 		}
+	}
+	if now != nil {
+		a.strangers.name(now.Processes, a.config.PIDNamespace)
 	}
 	a.note(ctx, t, now, err)
 	a.mu.Lock()

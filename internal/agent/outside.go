@@ -3,9 +3,16 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -73,33 +80,43 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 }
 
 // accounted reports whether a process is in a slot of a tenant with a share of
-// that GPU, or in another pid namespace and has such a tenant's page mapped.
+// that GPU. In a container whoever has the tenant's page mapped is.
 func (a *Agent) accounted(p onGPU) bool {
 	a.mu.Lock()
-	var dirs []string
+	var asked []*tenant
 	for _, t := range a.tenants {
 		if !slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == p.uuid }) {
 			continue
 		}
 		for _, slot := range t.seen.processes {
-			if slot.Live && a.hostPID(slot) == p.id.PID {
+			if !slot.Live {
+				continue
+			}
+			host := a.hostPID(slot)
+			if host == p.id.PID && t.Layer != backend.LayerContainer {
 				a.mu.Unlock()
 				return true
 			}
-			if slot.Live && a.hostPID(slot) == 0 {
-				dirs = append(dirs, t.Dir)
+			if host == p.id.PID || host == 0 {
+				asked = append(asked, t)
+				break
 			}
 		}
 	}
 	a.mu.Unlock()
-	return slices.ContainsFunc(dirs, func(dir string) bool { return process.Maps(p.id.PID, dir) })
+	return slices.ContainsFunc(asked, func(t *tenant) bool { return t.maps(p.id.PID) })
 }
 
-// familyOf names the tenant whose process a pid descends from.
+// familyOf names the tenant whose process a pid descends from, or in whose
+// container it is.
 func (a *Agent) familyOf(pid int) string {
 	family := append([]int{pid}, process.Ancestors(pid)...)
+	mount, _ := process.MountAt(pid, edits.ShareDir)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if t := a.containing(mount); t != nil {
+		return t.Name
+	}
 	for _, t := range a.tenants {
 		if t.process && slices.Contains(family, t.Holder.PID) {
 			return t.Name
@@ -113,10 +130,124 @@ func (a *Agent) familyOf(pid int) string {
 	return ""
 }
 
+// ownerOf is the id of the tenant to which a process belongs, as the kernel
+// tells, "" if none.
+func (a *Agent) ownerOf(pid int) string {
+	family := append([]int{pid}, process.Ancestors(pid)...)
+	mount, _ := process.MountAt(pid, edits.ShareDir)
+	a.mu.Lock()
+	if t := a.containing(mount); t != nil {
+		a.mu.Unlock()
+		return t.ID
+	}
+	var asked []*tenant
+	for _, t := range a.tenants {
+		if t.process && slices.Contains(family, t.Holder.PID) {
+			a.mu.Unlock()
+			return t.ID
+		}
+		asked = append(asked, t)
+	}
+	a.mu.Unlock()
+	for _, t := range asked {
+		if t.Layer != backend.LayerContainer && pid != os.Getpid() && t.has(pid) {
+			return t.ID
+		}
+	}
+	return ""
+}
+
+// containing finds the tenant of a container by what is mounted at the share's
+// place, where the runtime alone can mount from the host. Agent.mu is held.
+func (a *Agent) containing(mount process.Mount) *tenant {
+	t := a.tenants[filepath.Base(mount.Root)]
+	if t == nil || t.Layer != backend.LayerContainer {
+		return nil
+	}
+	dir, err := process.FileAt(t.Dir)
+	if err != nil || dir.Major != mount.Major || dir.Minor != mount.Minor {
+		return nil
+	}
+	return t
+}
+
+// has reports whether the kernel takes a process for the tenant's: a container's
+// has the share mounted, any other is the tenant's user's and uses the pages.
+func (t *record) has(pid int) bool {
+	if t.Layer == backend.LayerContainer {
+		mount, ok := process.MountAt(pid, edits.ShareDir)
+		return ok && filepath.Base(mount.Root) == t.ID
+	}
+	return process.Owner(pid) == t.UID && t.maps(pid)
+}
+
+// maps reports whether a process has the tenant's pages mapped. A container
+// knows them by paths of its own.
+func (t *record) maps(pid int) bool {
+	if t.Layer != backend.LayerContainer {
+		return process.MapsBelow(pid, t.Dir)
+	}
+	page, err := process.FileAt(filepath.Join(t.Dir, "state"))
+	return err == nil && process.Maps(pid, page)
+}
+
 // hostPID is a slot's pid as the agent sees it, 0 where it cannot be known.
 func (a *Agent) hostPID(p page.Process) int {
 	if p.Namespace == a.config.PIDNamespace && p.PID > 0 {
 		return p.PID
 	}
 	return max(p.HostPID, 0)
+}
+
+// strangers knows processes of other pid namespaces by the numbers that they
+// have in the agent's. The zero value is ready.
+type strangers struct {
+	mu     sync.Mutex
+	known  map[process.Inner]process.ID
+	looked time.Time
+}
+
+// lookInterval is the least time between two looks at all processes: what a page
+// says of its processes is the tenant's word and may be different every time.
+const lookInterval = 200 * time.Millisecond
+
+// name fills in the host's numbers of processes in other pid namespaces, which
+// only the kernel tells.
+func (s *strangers) name(processes []page.Process, own uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	namespaces := map[uint64]bool{}
+	for i := range processes {
+		p := &processes[i]
+		if p.Namespace == own {
+			continue
+		}
+		if id := s.known[inner(p)]; id.Alive() {
+			p.HostPID = id.PID
+			continue
+		}
+		p.HostPID = 0
+		if p.Live {
+			namespaces[p.Namespace] = true
+		}
+	}
+	if len(namespaces) == 0 || time.Since(s.looked) < lookInterval {
+		return
+	}
+	found := process.Outer(namespaces)
+	s.looked = time.Now()
+	maps.DeleteFunc(s.known, func(_ process.Inner, id process.ID) bool { return !id.Alive() })
+	if s.known == nil {
+		s.known = map[process.Inner]process.ID{}
+	}
+	maps.Copy(s.known, found)
+	for i := range processes {
+		if p := &processes[i]; p.Namespace != own {
+			p.HostPID = s.known[inner(p)].PID
+		}
+	}
+}
+
+func inner(p *page.Process) process.Inner {
+	return process.Inner{Namespace: p.Namespace, PID: p.PID}
 }

@@ -10,35 +10,54 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/install"
 )
 
 // reapTime bounds one run of divvy-reap, which itself waits for nobody.
 const reapTime = 5 * time.Second
 
-// nobody is the group without rights that Linux shows for ids it cannot map.
+// nobody is the user and group without rights that Linux shows for ids it cannot map.
 const nobody = 65534
 
 // unfinished is divvy-reap's exit status when somebody is dead whom the kernel
 // has not quite buried: the next look finds them.
 const unfinished = 3
 
-// reaper runs divvy-reap: it maps the tenant's page, which the agent must not,
-// since a tenant that cuts its page short ends whoever has it mapped. It runs
-// as the tenant's user, so that what it can be led to do, the tenant can.
-func reaper(tree install.Tree) Reaper {
+// reaperUID is the user as whom the tenant's dead are reaped: its own or, where
+// that may be any, one without rights.
+func (t *record) reaperUID() int {
+	if t.Layer == backend.LayerContainer && os.Getuid() == 0 {
+		return nobody
+	}
+	return t.UID
+}
+
+// NewReaper runs divvy-reap: it maps the tenant's page, which the agent must
+// not, since a tenant that cuts its page short ends whoever has it mapped. It
+// runs as the tenant's user, so that what it can be led to do, the tenant can,
+// and is handed the directory, to which that user need not have a path.
+func NewReaper(tree install.Tree) Reaper {
 	program := tree.Program("divvy-reap")
 	return func(ctx context.Context, dir string, uid int) error {
 		ctx, cancel := context.WithTimeout(ctx, reapTime)
 		defer cancel()
+		place, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return fmt.Errorf("reap: %w", err)
+		}
+		defer place.Close()
 		var said bytes.Buffer
-		cmd := exec.CommandContext(ctx, program, dir)
+		cmd := exec.CommandContext(ctx, program, "/proc/self/fd/3")
 		cmd.Env = []string{}
 		cmd.Stderr = &said
+		cmd.ExtraFiles = []*os.File{place} // descriptor 3
 		if os.Getuid() == 0 && uid != 0 {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: nobody}}
 		}
-		err := cmd.Run()
+		err = cmd.Run()
 		var exit *exec.ExitError
 		if err == nil || errors.As(err, &exit) && exit.ExitCode() == unfinished {
 			return nil

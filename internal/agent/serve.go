@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,9 +31,28 @@ type Options struct {
 	Ephemeral bool
 	// Misuse is what is done about misuse of GPU time; empty means report.
 	Misuse Misuse
+	// DriverRoot is where an agent in a container sees its host's files; empty
+	// for one that runs on the host.
+	DriverRoot string
+	// Face serves somebody else beside the socket; nil serves nobody.
+	Face Face
 	// Ready is told when the agent serves, or why it cannot; nil tells nobody.
 	Ready io.WriteCloser
 	Log   *slog.Logger
+}
+
+// Face serves somebody beside the agent's own socket, as the kubelet, until ctx is
+// done. An error ends the agent.
+type Face func(ctx context.Context, n Node) error
+
+// Node is what a face works with.
+type Node struct {
+	Agent   *Agent
+	Health  *Health
+	Library *nvml.Library
+	// Step is told of steps, as [Config.Step]; nil tells nobody.
+	Step func(name string)
+	Log  *slog.Logger
 }
 
 // interval is the time between looks at everything. What an inotify event
@@ -58,6 +78,8 @@ func Serve(ctx context.Context, o Options) error {
 type service struct {
 	options  Options
 	agent    *Agent
+	health   *Health
+	library  *nvml.Library
 	listener *net.UnixListener
 	closers  []func() error // in the order of opening
 }
@@ -82,7 +104,10 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
-	finder := driver.Finder{Instance: o.Place.Simgpu, LibraryPath: strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")}
+	finder := driver.Finder{Root: o.DriverRoot, Instance: o.Place.Simgpu}
+	if o.DriverRoot == "" {
+		finder.LibraryPath = strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")
+	}
 	found, err := finder.Find()
 	if err != nil {
 		return s, err
@@ -119,13 +144,14 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 		return s, err
 	}
 	s.agent, err = New(ctx, Config{
-		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: reaper(o.Tree),
-		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: []string{tenants, filepath.Join(tenants, "containers")}, Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now,
-		PIDNamespace: slice.PIDNamespace(),
+		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: NewReaper(o.Tree),
+		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: []string{tenants, filepath.Join(tenants, "containers")},
+		Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, PIDNamespace: slice.PIDNamespace(), Step: o.step(),
 	})
 	if err != nil {
 		return s, err
 	}
+	s.health = NewHealth(HealthConfig{Driver: library, GPUs: s.agent.gpus, Log: o.Log, Now: time.Now})
 	return s, s.listen()
 }
 
@@ -140,7 +166,7 @@ func (s *service) openNVML(found *driver.Driver) (*nvml.Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.closers = append(s.closers, library.Close)
+	s.closers, s.library = append(s.closers, library.Close), library
 	return library, nil
 }
 
@@ -239,9 +265,40 @@ func (s *service) run(ctx context.Context) error {
 		}()
 	}
 	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Place.Socket(), "gpus", len(s.agent.gpus))
+	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)
 	err := s.listener.Close() // and with it the socket's file
-	return errors.Join(<-served, err, s.close())
+	return errors.Join(<-served, faced(), err, s.close())
+}
+
+// serveOthers watches the GPUs' health and serves the face, if there is one, until
+// ctx is done. It returns what waits for the end of both and tells of an error,
+// with which end has been called.
+func (s *service) serveOthers(ctx context.Context, end func()) (wait func() error) {
+	var running sync.WaitGroup
+	var fault error
+	running.Go(func() { s.health.Run(ctx) })
+	running.Go(func() {
+		for {
+			faults, changed := s.health.Faults()
+			s.agent.noteFaults(faults)
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	if s.options.Face != nil {
+		running.Go(func() {
+			defer end()
+			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Step: s.agent.config.Step, Log: s.options.Log})
+		})
+	}
+	return func() error {
+		running.Wait()
+		return fault
+	}
 }
 
 // tenantsDir makes the directory of tenant directories: in /dev/shm, or where

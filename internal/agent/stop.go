@@ -89,8 +89,7 @@ func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, known map[proce
 
 // processesOf finds the tenant's processes: the one that asked for it, those in
 // slots, and their descendants. What a page says is the tenant's word, so a pid
-// from there counts only if that process is the tenant's user's and has the
-// tenant's page mapped.
+// from there counts only if the kernel confirms it.
 func (a *Agent) processesOf(t *tenant) []process.ID {
 	a.mu.Lock()
 	var roots []process.ID
@@ -101,7 +100,7 @@ func (a *Agent) processesOf(t *tenant) []process.ID {
 	a.mu.Unlock()
 	for _, slot := range slots {
 		pid := a.hostPID(slot)
-		if id, err := process.Find(pid); err == nil && slot.Live && process.Owner(pid) == t.UID && process.Maps(pid, t.Dir) {
+		if id, err := process.Find(pid); err == nil && slot.Live && t.has(pid) {
 			roots = append(roots, id)
 		}
 	}

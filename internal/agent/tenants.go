@@ -189,13 +189,22 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 	return t
 }
 
-// SetFaults says which GPUs take no new tenants and why, by UUID; those that it
-// leaves out are healthy. Tenants that a GPU has already keep it.
-func (a *Agent) SetFaults(faults map[string]string) {
+// noteFaults notes which GPUs take no new tenants. Tenants that they have keep
+// them.
+func (a *Agent) noteFaults(faults map[string]GPUFault) {
+	texts := map[string]string{}
+	for uuid, fault := range faults {
+		texts[uuid] = fault.Text
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !maps.Equal(a.faults, faults) {
-		a.faults = maps.Clone(faults)
+	if !maps.Equal(a.faults, texts) {
+		a.faults = texts
 		a.announce()
 	}
+}
+
+// GPUs are those that the agent serves.
+func (a *Agent) GPUs() []backend.GPU {
+	return slices.Clone(a.gpus)
 }

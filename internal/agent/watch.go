@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -138,31 +137,6 @@ func (w *watcher) owner(pid int) string {
 		w.owners[id] = tenant
 	}
 	return tenant
-}
-
-// ownerOf is the id of the tenant to which a process belongs, "" if none.
-func (a *Agent) ownerOf(pid int) string {
-	family := append([]int{pid}, process.Ancestors(pid)...)
-	owner := process.Owner(pid)
-	type candidate struct{ id, dir string }
-	var slots []candidate
-	a.mu.Lock()
-	for _, t := range a.tenants {
-		if t.process && slices.Contains(family, t.Holder.PID) {
-			a.mu.Unlock()
-			return t.ID
-		}
-		if t.UID == owner && pid != os.Getpid() {
-			slots = append(slots, candidate{t.ID, t.Dir})
-		}
-	}
-	a.mu.Unlock()
-	for _, c := range slots {
-		if process.Maps(pid, c.dir) {
-			return c.id
-		}
-	}
-	return ""
 }
 
 // serves reports whether a GPU has shares, and whether some of them have limits.

@@ -1,10 +1,8 @@
 package process
 
 import (
-	"bufio"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -61,22 +59,4 @@ func Owner(pid int) int {
 		return -1
 	}
 	return int(stat.Uid)
-}
-
-// Maps reports whether a process has a file below dir mapped. It answers false
-// for processes that may not be looked at.
-func Maps(pid int, dir string) bool {
-	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<16)
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), " "+dir+"/") {
-			return true
-		}
-	}
-	return false
 }

@@ -1,0 +1,144 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a file of this machine whatever its path is in the mount namespace of
+// who has it.
+type File struct {
+	// Major and Minor are the file system's.
+	Major, Minor uint32
+	Inode        uint64
+}
+
+// FileAt returns the file at a path, which is not followed if it is a link.
+func FileAt(path string) (File, error) {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return File{}, fmt.Errorf("look at %s: %w", path, err)
+	}
+	return File{Major: unix.Major(stat.Dev), Minor: unix.Minor(stat.Dev), Inode: stat.Ino}, nil
+}
+
+// Maps reports whether a process has the file mapped. It answers false for
+// processes that may not be looked at.
+func Maps(pid int, file File) bool {
+	return mapped(pid, func(line []byte) bool {
+		f, ok := parseMap(line)
+		return ok && f == file
+	})
+}
+
+// MapsBelow reports whether a process has a file below dir mapped, by the path
+// that the process knows it by. It answers false as Maps does.
+func MapsBelow(pid int, dir string) bool {
+	path := []byte(" " + dir + "/")
+	return mapped(pid, func(line []byte) bool { return bytes.Contains(line, path) })
+}
+
+// mapped reports whether a line of a process's maps is the one.
+func mapped(pid int, is func(line []byte) bool) bool {
+	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<16)
+	for lines.Scan() {
+		if is(lines.Bytes()) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseMap reads the file of a line of /proc/PID/maps (proc_pid_maps(5)):
+// address, rights, offset, device, inode, path. Memory without a file has the
+// inode 0.
+func parseMap(line []byte) (File, bool) {
+	fields := bytes.Fields(line)
+	if len(fields) < 5 {
+		return File{}, false
+	}
+	device, ok := parseDevice(string(fields[3]), 16)
+	inode, err := strconv.ParseUint(string(fields[4]), 10, 64)
+	if !ok || err != nil || inode == 0 {
+		return File{}, false
+	}
+	device.Inode = inode
+	return device, true
+}
+
+func parseDevice(text string, base int) (File, bool) {
+	major, minor, _ := strings.Cut(text, ":")
+	first, err := strconv.ParseUint(major, base, 32)
+	if err != nil {
+		return File{}, false
+	}
+	second, err := strconv.ParseUint(minor, base, 32)
+	return File{Major: uint32(first), Minor: uint32(second)}, err == nil
+}
+
+// Mount is what is mounted somewhere.
+type Mount struct {
+	Major, Minor uint32
+	// Root is the path of what is mounted below the root of its file system.
+	Root string
+}
+
+// MountAt returns what a process's mount namespace has at target, an absolute
+// path below the process's own root; of several the one on top.
+func MountAt(pid int, target string) (Mount, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/mountinfo")
+	if err != nil {
+		return Mount{}, false
+	}
+	var found Mount
+	ok := false
+	for line := range bytes.Lines(data) {
+		if m, at, valid := parseMount(line); valid && at == target {
+			found, ok = m, true // the last one hides those before
+		}
+	}
+	return found, ok
+}
+
+// parseMount reads a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)): id,
+// parent, device, root, mount point.
+func parseMount(line []byte) (m Mount, at string, ok bool) {
+	fields := bytes.Fields(line)
+	if len(fields) < 5 {
+		return Mount{}, "", false
+	}
+	device, ok := parseDevice(string(fields[2]), 10)
+	m = Mount{Major: device.Major, Minor: device.Minor, Root: unescape(string(fields[3]))}
+	return m, unescape(string(fields[4])), ok
+}
+
+// unescape undoes what the kernel writes for blanks and backslashes: \040.
+func unescape(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	var out strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+4 <= len(text) {
+			if code, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(code))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(text[i])
+	}
+	return out.String()
+}

@@ -1,0 +1,70 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Inner names a process as it knows itself: by the inode of its pid namespace
+// and its number there.
+type Inner struct {
+	Namespace uint64
+	PID       int
+}
+
+// Outer finds processes of other pid namespaces under the numbers that they have
+// in ours. It looks at every process of the machine, some microseconds each;
+// those that may not be looked at are left out.
+func Outer(namespaces map[uint64]bool) map[Inner]ID {
+	found := map[Inner]ID{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return found
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		dir := "/proc/" + entry.Name()
+		var stat unix.Stat_t
+		if unix.Stat(dir+"/ns/pid", &stat) != nil || !namespaces[stat.Ino] {
+			continue
+		}
+		id, err := Find(pid)
+		if err != nil {
+			continue
+		}
+		status, err := os.ReadFile(dir + "/status")
+		inner := innermost(status)
+		if err != nil || inner == 0 {
+			continue
+		}
+		found[Inner{Namespace: stat.Ino, PID: inner}] = id
+	}
+	return found
+}
+
+// innermost is the last number in the line NSpid of /proc/PID/status
+// (proc_pid_status(5)), 0 where there is none.
+func innermost(status []byte) int {
+	for line := range bytes.Lines(status) {
+		numbers, ok := bytes.CutPrefix(line, []byte("NSpid:"))
+		if !ok {
+			continue
+		}
+		fields := bytes.Fields(numbers)
+		if len(fields) == 0 {
+			return 0
+		}
+		pid, err := strconv.Atoi(string(fields[len(fields)-1]))
+		if err != nil {
+			return 0
+		}
+		return pid
+	}
+	return 0
+}

@@ -1,0 +1,164 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// contained starts a program that prints a line in namespaces of its own and
+// waits until it has; it ends with the test.
+func contained(t *testing.T, script string) (outer *exec.Cmd, said string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script+"; echo ready; exec cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); errors.Is(err, syscall.EPERM) {
+		t.Skip("namespaces cannot be made here: ", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = input.Close()
+		_ = cmd.Wait()
+	})
+	one := make([]byte, 1)
+	for !strings.HasSuffix(said, "ready\n") {
+		if _, err := output.Read(one); err != nil {
+			t.Fatalf("it ended after %q: %v", said, err)
+		}
+		said += string(one)
+	}
+	return cmd, said
+}
+
+func TestOuterFindsProcessesOfOtherNamespaces(t *testing.T) {
+	// The shell is 1, and its child 2 reads what it says.
+	cmd, _ := contained(t, "cat <&0 >/dev/null & true")
+	var stat unix.Stat_t
+	if err := unix.Stat("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/ns/pid", &stat); err != nil {
+		t.Fatal(err)
+	}
+	found := Outer(map[uint64]bool{stat.Ino: true})
+	if id := found[Inner{Namespace: stat.Ino, PID: 1}]; id.PID != cmd.Process.Pid || !id.Alive() {
+		t.Errorf("its first process is %+v, want %d", id, cmd.Process.Pid)
+	}
+	second := found[Inner{Namespace: stat.Ino, PID: 2}]
+	if !slices.Contains(Ancestors(second.PID), cmd.Process.Pid) {
+		t.Errorf("its second process is %+v of %v", second, found)
+	}
+	for inner := range found {
+		if inner.Namespace != stat.Ino {
+			t.Errorf("%+v was not asked for", inner)
+		}
+	}
+	if found := Outer(nil); len(found) > 0 {
+		t.Errorf("nothing was asked for: %v", found)
+	}
+}
+
+func TestMountAt(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "a b")
+	if err := os.Mkdir(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	target := t.TempDir()
+	cmd, _ := contained(t, "mount --make-rprivate / && mount --bind /tmp "+target+" && mount --bind '"+source+"' "+target)
+	directory, err := FileAt(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount, ok := MountAt(cmd.Process.Pid, target)
+	if !ok || filepath.Base(mount.Root) != "a b" || mount.Major != directory.Major || mount.Minor != directory.Minor {
+		t.Errorf("%+v, %v; want %+v", mount, ok, directory)
+	}
+	if mount, ok := MountAt(os.Getpid(), target); ok {
+		t.Errorf("it is mounted in our namespace: %+v", mount)
+	}
+	if _, ok := MountAt(1<<30, "/"); ok {
+		t.Error("a process that does not exist has a root")
+	}
+}
+
+func TestMaps(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "page")
+	if err := os.WriteFile(path, make([]byte, 4096), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	page, err := FileAt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Maps(os.Getpid(), page) || MapsBelow(os.Getpid(), dir) {
+		t.Error("it is not mapped yet")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	mapping, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapping)
+	if !Maps(os.Getpid(), page) || !MapsBelow(os.Getpid(), dir) {
+		t.Error("it is mapped")
+	}
+	if Maps(os.Getpid(), File{Major: page.Major, Minor: page.Minor, Inode: page.Inode + 1}) || MapsBelow(os.Getpid(), dir[:len(dir)-1]) || Maps(1<<30, page) {
+		t.Error("another file is mapped")
+	}
+	if _, err := FileAt(path + "x"); err == nil {
+		t.Error("a file that does not exist is one")
+	}
+}
+
+func TestInnermost(t *testing.T) {
+	for status, want := range map[string]int{
+		"Name:\tNSpid:\nNSpid:\t4711\t7\n": 7, "NSpid:\t4711\n": 4711, "NSpid:\n": 0, "NSpid:\tx\n": 0, "": 0,
+	} {
+		if got := innermost([]byte(status)); got != want {
+			t.Errorf("%q: %d, want %d", status, got, want)
+		}
+	}
+}
+
+func FuzzParseMount(f *testing.F) {
+	f.Add([]byte(`36 35 98:0 /mnt1\040x /mnt2 rw,noatime master:1 - ext3 /dev/root rw`))
+	f.Add([]byte(`1 1 0:1 \9 \`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, at, ok := parseMount(line)
+		if ok && (at == "" || m.Root == "") {
+			t.Fatalf("%+v at %q", m, at)
+		}
+	})
+}
+
+func FuzzParseMap(f *testing.F) {
+	f.Add([]byte("7f00-7f01 r--s 00000000 00:19 4711                       /dev/shm/a b"))
+	f.Add([]byte("7f00-7f01 rw-p 00000000 00:00 0 "))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if file, ok := parseMap(line); ok && file.Inode == 0 {
+			t.Fatalf("%+v", file)
+		}
+	})
+}
