@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,13 +33,14 @@ func gate(t *testing.T) context.Context {
 
 func TestClusterRunsAPodAndLeavesNothing(t *testing.T) {
 	ctx := gate(t)
-	root, err := repository()
+	before := look(t)
+	image, err := Image("gpubench")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := Start(ctx, Options{
 		Nodes:  []Node{{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}}},
-		Images: []string{filepath.Join(root, "build/images/gpubench.tar")},
+		Images: []string{image},
 		Log:    t.Logf,
 	})
 	if err != nil {
@@ -73,8 +77,33 @@ func TestClusterRunsAPodAndLeavesNothing(t *testing.T) {
 	if err != nil || len(report.GPUs) != 1 {
 		t.Errorf("oracle: %v, %v", report, err)
 	}
+	c.log("resident memory: %s", residents(t, c.Dir()))
 	stopped = true
 	if err := c.Stop(); err != nil {
 		t.Error(err)
 	}
+	if left := remains(c.Dir()); len(left) > 0 {
+		t.Errorf("left: %s", strings.Join(left, "\n"))
+	}
+	before.compare(t)
+}
+
+// residents tells what the programs of a cluster have in memory, in MiB.
+func residents(t *testing.T, dir string) string {
+	t.Helper()
+	var text []string
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range processes {
+		args, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+		pages, _ := os.ReadFile(filepath.Join(process, "statm"))
+		if fields := strings.Fields(string(pages)); strings.Contains(string(args), dir) && len(fields) > 1 {
+			resident, _ := strconv.Atoi(fields[1])
+			program, _, _ := strings.Cut(string(args), "\x00")
+			text = append(text, fmt.Sprintf("%s %d", filepath.Base(program), resident*os.Getpagesize()>>20))
+		}
+	}
+	return strings.Join(text, ", ")
 }
