@@ -13,7 +13,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/nvml"
-	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
@@ -105,34 +104,5 @@ func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
 		return nil, err
 	}
 	defer library.Close() //nolint:errcheck // the program ends
-	gpus, err := library.GPUs()
-	if err != nil {
-		return nil, err
-	}
-	infos := make([]topology.GPUInfo, len(gpus))
-	for i, gpu := range gpus {
-		address, err := pci.ParseAddress(gpu.PCI)
-		if err != nil {
-			return nil, fmt.Errorf("place GPU %d: %w", gpu.Index, err)
-		}
-		infos[i] = topology.GPUInfo{Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, PCI: address}
-		if infos[i].Links, infos[i].Clique, err = links(library, gpu.Index); err != nil {
-			return nil, err
-		}
-	}
-	return infos, nil
-}
-
-// links leaves out ends without an address: inside virtual machines the driver hides switches.
-func links(library *nvml.Library, index int) ([]topology.Link, string, error) {
-	active, clique := library.NVLinks(index)
-	var known []topology.Link
-	for _, link := range active {
-		remote, err := pci.ParseAddress(link.Remote)
-		if err != nil && !link.Switch {
-			continue
-		}
-		known = append(known, topology.Link{Number: link.Number, Remote: remote, Switch: link.Switch})
-	}
-	return known, clique, nil
+	return hostfile.Linked(library)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
@@ -43,6 +44,7 @@ type driver struct {
 	cdiDir  string
 	log     *slog.Logger
 	teller  *teller
+	meter   Meter
 	runtime *runtimeGate
 	step    func(name string)
 	broken  func(err error)
@@ -57,6 +59,7 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourcev1
 	for _, claim := range claims {
 		began := time.Now()
 		pods, devices, err := d.prepareClaim(ctx, claim)
+		d.meter.Prepared(time.Since(began), err, ErrClaim, agent.ErrTenancy, agent.ErrChanged)
 		if err != nil {
 			err = errors.New(oneLine(err))
 			d.log.WarnContext(ctx, "cannot prepare a claim", "claim", claim.Namespace+"/"+claim.Name, "uid", claim.UID, "error", err)
@@ -225,7 +228,9 @@ func (d *driver) writeSpec(claim types.UID, devices map[string]edits.Edits) erro
 func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}
 	for _, claim := range claims {
+		began := time.Now()
 		err := d.unprepareClaim(ctx, claim.UID, d.tenants.Release)
+		d.meter.Released(time.Since(began), err)
 		if err != nil {
 			err = errors.New(oneLine(err))
 			d.log.WarnContext(ctx, "cannot release a claim", "claim", claim.String(), "uid", claim.UID, "error", err)
@@ -258,6 +263,9 @@ func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release fu
 // HandleError implements [kubeletplugin.DRAPlugin].
 func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 	d.log.ErrorContext(ctx, msg, "error", oneLine(err))
+	if errors.Is(err, kubeletplugin.ErrRecoverable) {
+		d.meter.Failed(metrics.OperationPublish)
+	}
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.broken(fmt.Errorf("%s: %w", msg, err))
 	}

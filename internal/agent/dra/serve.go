@@ -19,6 +19,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 )
 
 // The directories that the kubelet and container runtimes know.
@@ -48,9 +49,26 @@ type Config struct {
 	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
 	PluginDir, RegistryDir, CDIDir string
 	Log                            *slog.Logger
+	// Metrics count what is done; nil counts nothing.
+	Metrics Meter
 	// Step is told of each step of Prepare and Release; nil tells nobody.
 	Step func(name string)
 }
+
+// Meter counts what the driver does.
+type Meter interface {
+	// Prepared counts one claim; errors that are one of invalid are the claim's fault.
+	Prepared(took time.Duration, err error, invalid ...error)
+	Released(took time.Duration, err error)
+	Failed(metrics.Operation)
+}
+
+// unmetered counts nothing.
+type unmetered struct{}
+
+func (unmetered) Prepared(time.Duration, error, ...error) {}
+func (unmetered) Released(time.Duration, error)           {}
+func (unmetered) Failed(metrics.Operation)                {}
 
 // Driver serves the kubelet.
 type Driver struct {
@@ -74,9 +92,12 @@ func New(c Config) *Driver {
 	if c.Step == nil {
 		c.Step = func(string) {}
 	}
+	if c.Metrics == nil {
+		c.Metrics = unmetered{}
+	}
 	d := &Driver{config: c, broken: make(chan error, 1)}
 	d.driver = &driver{
-		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, step: c.Step,
+		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node},
 		broken: func(err error) {
 			select {
@@ -123,6 +144,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		d.config.Metrics.Failed(metrics.OperationRegister)
 		if text := err.Error(); text != said {
 			d.config.Log.ErrorContext(ctx, "cannot serve the kubelet, and will try again", "error", err)
 			said = text
@@ -206,6 +228,7 @@ func (d *Driver) hear(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 	if status, ok := request.(*registerapi.RegistrationStatus); ok {
 		var err error
 		if !status.PluginRegistered {
+			d.config.Metrics.Failed(metrics.OperationRegister)
 			err = fmt.Errorf("the kubelet refused the driver: %s", status.Error)
 			d.config.Log.ErrorContext(ctx, "not registered", "error", err)
 		} else {

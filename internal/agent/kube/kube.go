@@ -1,0 +1,242 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/metrics"
+	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
+)
+
+// Mode is the way in which containers get their shares.
+type Mode string
+
+// The modes.
+const (
+	// ModeAuto follows from the API server's version.
+	ModeAuto Mode = "auto"
+	// ModeClaims is dynamic resource allocation, Kubernetes 1.36 and later.
+	ModeClaims Mode = "claims"
+	// ModeSlots is the device plugin with NRI, Kubernetes 1.34 and 1.35.
+	ModeSlots Mode = "slots"
+)
+
+// Modes are all that a flag takes.
+var Modes = []Mode{ModeAuto, ModeClaims, ModeSlots}
+
+// What the garbage collector may take: what lives here is small, and what is read
+// from the API server is rubbish at once.
+const (
+	gcPercent   = 50
+	memoryLimit = 40 << 20
+)
+
+// Options are what `divvy agent --kubernetes` is told.
+type Options struct {
+	Node           string
+	Client         kubernetes.Interface
+	Mode           Mode
+	MetricsAddress string
+	// KubeletDir is the kubelet's root directory.
+	KubeletDir string
+	// RuntimeEndpoint is the container runtime's CRI socket, for mode slots.
+	RuntimeEndpoint string
+	// PodUID is the agent's own pod's, for mode slots.
+	PodUID string
+	// Version is the program's.
+	Version string
+}
+
+// Validate returns what is missing or impossible.
+func (o *Options) Validate() error {
+	var faults []error
+	if o.Node == "" {
+		faults = append(faults, errors.New("the node's name is not known: give --node-name, or set NODE_NAME from spec.nodeName"))
+	}
+	if !strings.HasPrefix(o.KubeletDir, "/") {
+		faults = append(faults, fmt.Errorf("--kubelet-dir %q: give an absolute path", o.KubeletDir))
+	}
+	return errors.Join(faults...)
+}
+
+// node is one agent in its cluster.
+type node struct {
+	agent.Node
+	options Options
+	metrics *metrics.Metrics
+	offer   *offer
+
+	mu    sync.Mutex
+	ready func() error
+}
+
+// Face serves the cluster until ctx is done. It is an [agent.Face].
+func (o Options) Face(ctx context.Context, n agent.Node) error {
+	// A limit that the environment sets stands.
+	if debug.SetMemoryLimit(-1) > 1<<60 {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+	debug.SetGCPercent(gcPercent)
+	listener, err := metrics.Listen(ctx, o.MetricsAddress)
+	if err != nil {
+		return err
+	}
+	k := &node{Node: n, options: o, offer: newOffer(ctx, n)}
+	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Version: o.Version, Log: n.Log})
+	return k.run(ctx, listener)
+}
+
+func (k *node) run(ctx context.Context, listener net.Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	start := func(run func(context.Context) error) {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	start(func(ctx context.Context) error {
+		return metrics.Serve(ctx, listener, k.metrics.Handler(metrics.Probes{Ready: k.readiness}))
+	})
+	start(func(ctx context.Context) error {
+		keeper := nodelabels.Keeper{
+			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, GPUs: k.offer.labels, Log: k.Log,
+			Failed: func(error) { k.metrics.Failed(metrics.OperationLabel) },
+		}
+		keeper.Run(ctx)
+		return nil
+	})
+	start(k.serve)
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// errStarting is what the probe says before a face serves.
+var errStarting = errors.New("it is not known yet which Kubernetes this is")
+
+func (k *node) readiness() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ready == nil {
+		return errStarting
+	}
+	return k.ready()
+}
+
+func (k *node) setReady(ready func() error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ready = ready
+}
+
+// reasons are why GPUs are not healthy, for metrics.
+func (k *node) reasons() map[string]string {
+	faults, _ := k.Health.Faults()
+	reasons := map[string]string{}
+	for uuid, fault := range faults {
+		reasons[uuid] = fault.Reason
+	}
+	return reasons
+}
+
+// serve finds the mode and serves in it.
+func (k *node) serve(ctx context.Context) error {
+	switch k.mode() {
+	case ModeClaims:
+		return k.together(ctx, k.serveClaims, k.insist)
+	case ModeSlots:
+		return k.serveSlots(ctx)
+	}
+	mode, err := k.choose(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	case mode == ModeClaims:
+		return k.serveClaims(ctx)
+	}
+	return k.serveSlots(ctx)
+}
+
+// mode is the one that was asked for. Where claims are prepared already, the
+// kubelet may want to let go of them whether the API server is there or not.
+func (k *node) mode() Mode {
+	if k.options.Mode != ModeAuto {
+		return k.options.Mode
+	}
+	for _, t := range k.Agent.Tenancies() {
+		if !strings.HasPrefix(t.Key, "pod/") {
+			return ModeClaims
+		}
+	}
+	return ModeAuto
+}
+
+// together runs both until ctx is done or one fails.
+func (k *node) together(ctx context.Context, one, other func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	for _, run := range []func(context.Context) error{one, other} {
+		go func() {
+			err := run(ctx)
+			if err != nil {
+				cancel()
+			}
+			ended <- err
+		}()
+	}
+	return errors.Join(<-ended, <-ended)
+}
+
+// insist ends the agent where the cluster cannot do what was asked for.
+func (k *node) insist(ctx context.Context) error {
+	mode, err := k.choose(ctx)
+	if ctx.Err() != nil || err == nil && mode == ModeClaims {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: this one is older than 1.36: use --mode=slots, or auto", ErrVersion)
+	}
+	return err
+}
+
+// pause is between two questions to an API server that does not answer.
+const pause = 5 * time.Second
+
+// choose asks the API server for its version until it answers.
+func (k *node) choose(ctx context.Context) (Mode, error) {
+	said := false
+	for {
+		version, err := k.options.Client.Discovery().ServerVersion()
+		if err == nil {
+			mode, err := modeFor(version.Major, version.Minor)
+			k.Log.InfoContext(ctx, "found the cluster", "version", version.GitVersion, "mode", mode)
+			return mode, err
+		}
+		if !said {
+			k.Log.WarnContext(ctx, "cannot ask the API server for its version, and will ask again", "error", err)
+			said = true
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}

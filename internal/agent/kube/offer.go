@@ -1,0 +1,98 @@
+package kube
+
+import (
+	"context"
+	"os"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/hostfile"
+)
+
+// offer is what the node has, in the words of those who are told.
+type offer struct {
+	agent.Node
+	gpus   []backend.GPU
+	places map[string]pool.Place
+}
+
+func newOffer(ctx context.Context, n agent.Node) *offer {
+	o := &offer{Node: n, gpus: n.Agent.GPUs()}
+	host, err := hostOf(n)
+	if err != nil {
+		n.Log.WarnContext(ctx, "cannot tell where GPUs are in the machine", "error", err)
+		return o
+	}
+	o.places = host
+	return o
+}
+
+func hostOf(n agent.Node) (map[string]pool.Place, error) {
+	infos, err := hostfile.Linked(n.Library)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := hostfile.Capture(os.DirFS("/sys"), infos)
+	if err != nil {
+		return nil, err
+	}
+	model, err := recorded.Topology()
+	if err != nil {
+		return nil, err
+	}
+	return pool.Places(model), nil
+}
+
+// resources is the node's pool.
+func (o *offer) resources(node string) (resourceslice.DriverResources, <-chan struct{}, error) {
+	faults, changed := o.Health.Faults()
+	version := o.Library.Version()
+	var gpus []pool.GPU
+	for _, gpu := range o.gpus {
+		g := pool.GPU{
+			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: o.Library.Architecture(gpu.Index),
+			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA,
+		}
+		if place, ok := o.places[gpu.UUID]; ok {
+			g.Place = &place
+		}
+		if fault, ok := faults[gpu.UUID]; ok {
+			g.Fault = &pool.Fault{Reason: fault.Reason, Lost: fault.Lost}
+		}
+		gpus = append(gpus, g)
+	}
+	resources, err := pool.Resources(node, gpus)
+	return resources, changed, err
+}
+
+// labels are the GPUs for the node's labels.
+func (o *offer) labels() ([]nodelabels.GPU, <-chan struct{}) {
+	_, changed := o.Health.Faults()
+	var gpus []nodelabels.GPU
+	for _, gpu := range o.gpus {
+		gpus = append(gpus, nodelabels.GPU{Model: gpu.Name, Memory: gpu.Capacity()})
+	}
+	return gpus, changed
+}
+
+// slots are the GPUs for who binds pods to slots.
+func (o *offer) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
+	faults, changed := o.Health.Faults()
+	var gpus []v1alpha1.NodeGPU
+	for _, gpu := range o.gpus {
+		g := v1alpha1.NodeGPU{
+			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Memory: gpu.Capacity(), ContextBytes: gpu.ContextBytes,
+			NUMANode: -1, Fault: faults[gpu.UUID].Text,
+		}
+		if place, ok := o.places[gpu.UUID]; ok && place.NUMANode >= 0 {
+			g.NUMANode = place.NUMANode
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus, changed
+}

@@ -1,0 +1,38 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ErrVersion marks a version of Kubernetes that Divvy does not serve.
+var ErrVersion = errors.New("unsupported version of Kubernetes")
+
+// The first minor versions of each mode.
+const (
+	claimsSince = 36
+	slotsSince  = 34
+)
+
+// modeFor is the mode for a version as the API server tells it; providers add to
+// the minor version, as in 36+.
+func modeFor(major, minor string) (Mode, error) {
+	digits := minor
+	if end := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		digits = minor[:end]
+	}
+	number, err := strconv.Atoi(digits)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %s.%s cannot be read", ErrVersion, major, minor)
+	case major != "1":
+		return "", fmt.Errorf("%w: %s.%s: use 1.36 or newer", ErrVersion, major, minor)
+	case number >= claimsSince:
+		return ModeClaims, nil
+	case number >= slotsSince:
+		return ModeSlots, nil
+	}
+	return "", fmt.Errorf("%w: %s.%s: use 1.36 or newer, or 1.34 and 1.35 with NRI", ErrVersion, major, minor)
+}
