@@ -60,7 +60,7 @@ test-go: build $(B)/bin/gpubench
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) test ./...
 
 images: build $(B)/bin/gpubench ## container images as OCI archives, in build/images
-	$(GO) run ./hack/image -build $(B) divvy gpubench pause
+	$(GO) run ./hack/image -build $(B) -out $(B)/images divvy gpubench pause
 
 fuzz: ## each fuzz target for a moment
 	hack/fuzz.sh

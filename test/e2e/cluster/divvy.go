@@ -20,12 +20,6 @@ const (
 	Controller = "divvy-controller"
 )
 
-// Image is where `make images` writes an image's archive: divvy, gpubench.
-func Image(name string) (string, error) {
-	root, err := repository()
-	return filepath.Join(root, "build", "images", name+".tar"), err
-}
-
 // Install installs Divvy's chart, or upgrades to it, with one replica of each
 // part and further values, such as "agent.misuse=stop", and waits until all of
 // it is ready. Nodes need the image and the label divvy.dev/node.

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/install"
 )
 
 // places are the files that a cluster is made from.
@@ -29,6 +31,10 @@ func find(version string) (places, error) {
 	if err != nil {
 		return places{}, err
 	}
+	prefix, err := built(root)
+	if err != nil {
+		return places{}, err
+	}
 	cache := filepath.Join(root, ".cache", "e2e")
 	p := places{
 		root:       root,
@@ -36,14 +42,8 @@ func find(version string) (places, error) {
 		components: filepath.Join(cache, "kubernetes-"+version),
 		containerd: filepath.Join(cache, "containerd"),
 		helm:       filepath.Join(cache, "helm", "helm"),
-		prefix:     os.Getenv("DIVVY_PREFIX"),
-		pause:      filepath.Join(root, "build", "images", "pause.tar"),
-	}
-	if p.prefix == "" {
-		p.prefix = filepath.Join(root, "build")
-	}
-	if p.prefix, err = filepath.Abs(p.prefix); err != nil {
-		return places{}, err
+		prefix:     prefix,
+		pause:      filepath.Join(prefix, "images", "pause.tar"),
 	}
 	var missing []string
 	for _, file := range []string{
@@ -63,6 +63,24 @@ func find(version string) (places, error) {
 		return places{}, fmt.Errorf("run `make e2e-deps images` first: there is no %s", strings.Join(missing, ", no "))
 	}
 	return p, nil
+}
+
+// built is where Divvy was built.
+func built(root string) (string, error) {
+	if prefix := os.Getenv(install.Variable); prefix != "" {
+		return filepath.Abs(prefix)
+	}
+	return filepath.Join(root, "build"), nil
+}
+
+// Image is the archive of an image that `make images` writes: divvy, gpubench.
+func Image(name string) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	prefix, err := built(root)
+	return filepath.Join(prefix, "images", name+".tar"), err
 }
 
 // repository is the root of the module that this package belongs to, wherever
