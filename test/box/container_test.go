@@ -1,0 +1,166 @@
+package box
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+)
+
+// container is one that runc runs.
+type container struct {
+	t      *testing.T
+	id     string
+	root   string // the root file system
+	bundle string
+	state  string
+	spec   *oci.Spec
+}
+
+// newContainer is a container with the edits, with what a cluster's containers
+// have: namespaces and few rights of its own. It is gone after the test.
+func (h *host) newContainer(t *testing.T, e edits.Edits) *container {
+	t.Helper()
+	c := &container{
+		t: t, bundle: t.TempDir(), state: filepath.Join(h.rundir, "runc"),
+		root: image(t, filepath.Join(string(h.tree), "bin", "gpubench"), h.look),
+	}
+	c.id = "divvy-box-" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(filepath.Dir(c.bundle)) + filepath.Base(c.bundle)
+	rights := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+	c.spec = &oci.Spec{
+		Version: "1.0.2",
+		Root:    &oci.Root{Path: c.root},
+		Process: &oci.Process{
+			Cwd: "/", NoNewPrivileges: true, Env: []string{"PATH=/usr/bin"},
+			Capabilities: &oci.LinuxCapabilities{Bounding: rights, Effective: rights, Permitted: rights},
+		},
+		Mounts: []oci.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev"}},
+		},
+		Linux: &oci.Linux{
+			CgroupsPath: "/" + c.id,
+			Namespaces: []oci.LinuxNamespace{
+				{Type: oci.PIDNamespace}, {Type: oci.MountNamespace}, {Type: oci.NetworkNamespace}, {Type: oci.IPCNamespace}, {Type: oci.UTSNamespace},
+			},
+		},
+	}
+	specification, err := cdi.Spec(cdi.Kind, map[string]edits.Edits{"it": e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := cdi.Write(dir, "divvy.dev-it", specification); err != nil {
+		t.Fatal(err)
+	}
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(dir), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cache.InjectDevices(c.spec, cdi.Kind+"=it"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.remove)
+	return c
+}
+
+func (c *container) runc(args ...string) *exec.Cmd {
+	return exec.Command("runc", append([]string{"--root", c.state}, args...)...)
+}
+
+func (c *container) remove() {
+	_ = c.runc("delete", "--force", c.id).Run() // it is gone already where it ended
+}
+
+// start begins the program in the container.
+func (c *container) start(args ...string) *exec.Cmd {
+	c.t.Helper()
+	c.spec.Process.Args = args
+	text, err := json.Marshal(c.spec)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.bundle, "config.json"), text, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.runc("run", "--bundle", c.bundle, c.id)
+}
+
+// output runs the program to its end and returns what it printed.
+func (c *container) output(args ...string) string {
+	c.t.Helper()
+	out, err := c.start(args...).CombinedOutput()
+	text := strings.TrimSpace(string(out))
+	if err != nil {
+		c.t.Errorf("%s: %v", strings.Join(args, " "), err)
+	}
+	return text
+}
+
+// running is a program in a container that has printed its first line and ends
+// with its input.
+type running struct {
+	*container
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	first string
+}
+
+func (c *container) hold(args ...string) *running {
+	c.t.Helper()
+	cmd := c.start(args...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	r := &running{container: c, cmd: cmd, input: input}
+	c.t.Cleanup(r.end)
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		c.t.Fatalf("%s ended: %s", strings.Join(args, " "), said.String())
+	}
+	r.first = strings.TrimSpace(line)
+	return r
+}
+
+// init is the host's pid of the container's first process.
+func (r *running) init() int {
+	r.t.Helper()
+	out, err := r.runc("state", r.id).Output()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var state oci.State
+	if err := json.Unmarshal(out, &state); err != nil {
+		r.t.Fatal(err)
+	}
+	return state.Pid
+}
+
+// end lets the program go and waits for it; a second call does nothing.
+func (r *running) end() {
+	_ = r.input.Close()
+	_ = r.cmd.Wait()
+}

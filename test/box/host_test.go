@@ -1,0 +1,217 @@
+package box
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// patience bounds every wait for something that takes milliseconds.
+const patience = 20 * time.Second
+
+const gib = 1 << 30
+
+// host is a simulated machine and the agent that serves it. There is one for
+// all tests, because a process can use one NVML alone.
+type host struct {
+	tree    install.Tree
+	rundir  string
+	store   simgpu.Store
+	machine *simgpu.Instance
+	agent   *agent.Agent
+	gpu     string // UUID
+	look    string // the program testdata/look.c
+	stop    func()
+}
+
+var only struct {
+	once sync.Once
+	host *host
+	err  error
+	why  error // it is left out
+}
+
+// useHost returns the host, or leaves the test out where containers cannot be.
+func useHost(t *testing.T) *host {
+	t.Helper()
+	tree := installtest.Tree(t)
+	only.once.Do(func() {
+		if only.why = missing(); only.why == nil {
+			only.host, only.err = startHost(tree)
+		}
+	})
+	if only.why != nil {
+		installtest.Missing(t, "runc", only.why)
+	}
+	if only.err != nil {
+		t.Fatal(only.err)
+	}
+	return only.host
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if only.host != nil {
+		only.host.stop()
+	}
+	os.Exit(status)
+}
+
+// missing says why no container can be made.
+func missing() error {
+	if os.Getuid() != 0 {
+		return os.ErrPermission
+	}
+	_, err := exec.LookPath("runc")
+	return err
+}
+
+func startHost(tree install.Tree) (h *host, err error) {
+	h = &host{tree: tree, stop: func() {}}
+	if h.rundir, err = os.MkdirTemp("/dev/shm", "divvy-box-"); err != nil {
+		return nil, err
+	}
+	undo := []func(){func() { os.RemoveAll(h.rundir) }}
+	h.stop = func() {
+		for i := len(undo) - 1; i >= 0; i-- {
+			undo[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			h.stop()
+		}
+	}()
+	h.look = filepath.Join(h.rundir, "look")
+	if out, err := exec.Command("cc", "-Wall", "-Werror", "-o", h.look, "testdata/look.c", "-ldl").CombinedOutput(); err != nil {
+		return nil, &exec.Error{Name: string(out), Err: err}
+	}
+	model, err := simgpu.Load("a100-80g")
+	if err != nil {
+		return nil, err
+	}
+	h.store = simgpu.NewStore(h.rundir, tree)
+	ctx, cancel := context.WithCancel(context.Background())
+	undo = append(undo, cancel)
+	if h.machine, err = h.store.Start(ctx, "m", model, ""); err != nil {
+		return nil, err
+	}
+	library, err := nvml.Open(filepath.Join(h.machine.Dir, string(driver.NVML)))
+	if err != nil {
+		return nil, err
+	}
+	tenants := filepath.Join(h.rundir, "tenants")
+	if err := os.MkdirAll(tenants, 0o755); err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.DiscardHandler)
+	made := slice.New(slice.Options{
+		Tenants: tenants, State: h.rundir, Tree: tree, Instance: h.machine.Dir, Shared: true,
+		Inventory: library, Finder: driver.Finder{Instance: h.machine.Dir}, Log: log,
+	})
+	h.agent, err = agent.New(ctx, agent.Config{
+		Backend: made, Driver: library, Reap: agent.NewReaper(tree), Log: log, Interval: time.Second, Now: time.Now,
+		Saved: agent.NewCheckpoint(filepath.Join(h.rundir, "tenants.json")), PIDNamespace: slice.PIDNamespace(),
+		Tenants: []string{tenants, filepath.Join(tenants, "containers")},
+	})
+	if err != nil {
+		return nil, err
+	}
+	gpus, err := library.GPUs()
+	if err != nil {
+		return nil, err
+	}
+	h.gpu = gpus[0].UUID
+	var running sync.WaitGroup
+	running.Go(func() { h.agent.Run(ctx) })
+	undo = append(undo, func() { cancel(); running.Wait() })
+	return h, nil
+}
+
+// prepare makes a tenant that ends with the test and returns what its
+// containers need.
+func (h *host) prepare(t *testing.T, memory uint64) edits.Edits {
+	t.Helper()
+	e, err := h.agent.Prepare(t.Context(), agent.Tenancy{
+		Key: t.Name(), Name: "box/" + t.Name(), Shares: []agent.TenancyShare{{UUID: h.gpu, Memory: memory}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		eventually(t, "the tenant can be released", func() bool { return h.agent.Release(context.Background(), t.Name()) == nil })
+	})
+	return e
+}
+
+// tenant is what the agent says of the test's tenant.
+func (h *host) tenant(t *testing.T) control.Tenant {
+	t.Helper()
+	for _, tenant := range h.listing(t).Tenants {
+		if tenant.Name == "box/"+t.Name() {
+			return tenant
+		}
+	}
+	t.Fatal("the agent does not know the tenant")
+	return control.Tenant{}
+}
+
+func (h *host) listing(t *testing.T) *control.Listing {
+	t.Helper()
+	l, err := h.agent.Listing(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// truth is what the simulated driver knows of the test's tenant.
+func (h *host) truth(t *testing.T) (used uint64, processes []simgpu.ProcessReport) {
+	t.Helper()
+	id := h.tenant(t).ID
+	report, err := h.store.Report(t.Context(), h.machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range report.Tenants {
+		if tenant.Tenant == id {
+			used = tenant.GPUs[0].Used
+		}
+	}
+	for _, p := range report.Processes {
+		if p.Tenant == id {
+			processes = append(processes, p)
+		}
+	}
+	return used, processes
+}
+
+// eventually polls a condition; it is for what other processes do.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !condition() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}

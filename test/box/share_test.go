@@ -1,0 +1,189 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+// held is what look prints in a share: the limit by CUDA and by NVML,
+// CUDA_ERROR_OUT_OF_MEMORY for as much as that, itself in NVML's list once, and
+// one library under both of its names.
+func held(limit int) string {
+	return fmt.Sprintf("%d %d 2 1 same", limit, limit)
+}
+
+// Whatever a container does with its environment and its image's files, it finds
+// its share.
+func TestEveryContainerFindsItsShare(t *testing.T) {
+	h := useHost(t)
+	junk := "LD_LIBRARY_PATH=/nowhere:relative::/tmp"
+	for name, c := range map[string]struct {
+		change  func(c *container)
+		command []string
+	}{
+		"plain":                 {nil, []string{"look"}},
+		"no environment":        {nil, []string{"env", "-i", "/usr/bin/look"}},
+		"no environment at all": {func(c *container) { c.spec.Process.Env = nil }, []string{"/usr/bin/look"}},
+		"junk": {func(c *container) {
+			c.spec.Process.Env = append(c.spec.Process.Env, junk, "LD_PRELOAD=libcuda.so.1", "DIVVY_SIMGPU=/nowhere")
+		}, []string{"look"}},
+		"another user": {func(c *container) { c.spec.Process.User.UID, c.spec.Process.User.GID = 4242, 4242 },
+			[]string{"look"}},
+		"read-only root":      {func(c *container) { c.spec.Root.Readonly = true }, []string{"look"}},
+		"after ldconfig":      {nil, []string{"sh", "-c", "ldconfig && ldconfig -p >/dev/null && exec look"}},
+		"ldconfig, no env":    {nil, []string{"sh", "-c", "ldconfig; rm -f /etc/ld.so.cache; ldconfig; exec env -i /usr/bin/look"}},
+		"a link in the image": {func(c *container) { linkInImage(c) }, []string{"sh", "-c", "ldconfig; exec look"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			box := h.newContainer(t, h.prepare(t, gib))
+			if c.change != nil {
+				c.change(box)
+			}
+			if got := box.output(c.command...); got != held(gib) {
+				t.Errorf("%s, want %s", got, held(gib))
+			}
+			eventually(t, "all is free", func() bool {
+				used, processes := h.truth(t)
+				return used == 0 && len(processes) == 0
+			})
+		})
+	}
+}
+
+// linkInImage gives the image a driver of its own, as some have: a link to a
+// file of a version.
+func linkInImage(c *container) {
+	dir := filepath.Join(c.root, driver.Folders()[0])
+	if err := os.WriteFile(filepath.Join(dir, "libcuda.so.535.1"), []byte("another driver"), 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Symlink("libcuda.so.535.1", filepath.Join(dir, "libcuda.so.1")); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// The containers of one tenant have one limit together; the oracle agrees.
+func TestContainersOfOneTenantCountTogether(t *testing.T) {
+	h := useHost(t)
+	e := h.prepare(t, 3*gib)
+	first := h.newContainer(t, e).hold("gpubench", "hold", "--bytes", "1Gi")
+	if !strings.Contains(first.first, "CUDA_SUCCESS") {
+		t.Fatal(first.first)
+	}
+	used, processes := h.truth(t)
+	if tenant := h.tenant(t); used < gib || tenant.Shares[0].Used < used || len(processes) != 1 {
+		t.Errorf("the oracle knows of %d bytes and %+v, the agent %+v", used, processes, tenant.Shares[0])
+	}
+	if got := h.newContainer(t, e).output("sh", "-c", "gpubench alloc --bytes 2Gi || true"); !strings.Contains(got, "OUT_OF_MEMORY") {
+		t.Errorf("2Gi beside 1Gi of 3Gi: %s", got)
+	}
+	second := h.newContainer(t, e).hold("gpubench", "hold", "--bytes", "256Mi")
+	if !strings.Contains(second.first, "CUDA_SUCCESS") {
+		t.Errorf("what fits: %s", second.first)
+	}
+	// Each is number one at home, and the host's number to the agent and the oracle.
+	want := []int{first.init(), second.init()}
+	slices.Sort(want)
+	eventually(t, "the agent names the processes as the host does", func() bool {
+		return slices.Equal(pids(h.tenant(t)), want)
+	})
+	var oracle []int
+	_, processes = h.truth(t)
+	for _, p := range processes {
+		oracle = append(oracle, p.PID)
+	}
+	if slices.Sort(oracle); !slices.Equal(oracle, want) {
+		t.Errorf("the oracle names %v, want %v", oracle, want)
+	}
+	if outside := h.listing(t).Outside; len(outside) > 0 {
+		t.Errorf("outside its share: %+v", outside)
+	}
+	first.end()
+	second.end()
+}
+
+func pids(t control.Tenant) []int {
+	var found []int
+	for _, p := range t.Shares[0].Process {
+		found = append(found, p.PID)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// What a killed container held is free at once, by a reaper without rights.
+func TestKilledContainerIsReaped(t *testing.T) {
+	h := useHost(t)
+	r := h.newContainer(t, h.prepare(t, 2*gib)).hold("gpubench", "hold", "--bytes", "1Gi")
+	if used := h.tenant(t).Shares[0].Used; used < gib {
+		t.Fatalf("%d bytes are used", used)
+	}
+	if err := syscall.Kill(r.init(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its memory is free", func() bool {
+		used, _ := h.truth(t)
+		return h.tenant(t).Shares[0].Used == 0 && used == 0
+	})
+	if fault := h.tenant(t).Fault; fault != "" {
+		t.Error(fault)
+	}
+	if !slices.ContainsFunc(h.listing(t).Events, func(e control.Event) bool {
+		return e.Kind == control.EventReaped && e.Tenant == "box/"+t.Name()
+	}) {
+		t.Error("the agent did not reap it")
+	}
+}
+
+// Who brings or finds another way to the driver is reported with its tenant.
+func TestLeavingAContainersShareIsReported(t *testing.T) {
+	h := useHost(t)
+	original := filepath.Join(edits.ShareDir, driver.CUDA.Real())
+	r := h.newContainer(t, h.prepare(t, gib)).hold("look", original, strconv.Itoa(2*gib))
+	if r.first != "0" {
+		t.Fatalf("through the driver's own library: %s", r.first)
+	}
+	eventually(t, "it is reported", func() bool {
+		return slices.ContainsFunc(h.listing(t).Outside, func(o control.Outside) bool {
+			return o.PID == r.init() && o.Tenant == "box/"+t.Name() && o.Used >= 2*gib
+		})
+	})
+}
+
+// A container's root can change nothing but the pages that are its own to write.
+func TestContainersRootCannotChangeItsShare(t *testing.T) {
+	h := useHost(t)
+	e := h.prepare(t, gib)
+	attack := `cd "$0"; for f in *; do
+	if [ ! -h "$f" ] && (: >>"$f") 2>/dev/null; then echo "$f"; fi
+	rm -f "$f" 2>/dev/null && echo "may remove $f"
+done
+(: >added) 2>/dev/null && echo "may add"
+mount -o remount,rw "$0" 2>/dev/null && echo "may mount"
+exec env -i look`
+	got := h.newContainer(t, e).output("sh", "-c", attack, edits.ShareDir)
+	if want := "pulse.0\nstate\n" + held(gib); got != want {
+		t.Errorf("it may write, and then sees:\n%s\nwant:\n%s", got, want)
+	}
+	// On the host nobody else reaches what everybody may write.
+	state := filepath.Join(h.tenant(t).Dir, "state")
+	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o666 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	cmd := exec.Command("sh", "-c", `: >>"$0"`, state)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4242, Gid: 4242}}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "ermission denied") {
+		t.Errorf("another user of the host: %v, %s", err, out)
+	}
+}
