@@ -1,0 +1,95 @@
+// Command k8s measures what Divvy costs in a cluster, on real kubelets with simulated GPUs, and writes
+// docs/measurements/k8s.json: how long the kubelet waits for a claim to be prepared, what the agent takes with 100
+// shares, and how soon what one pod frees is another's. It needs root, and leaves nothing of its cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+// options are what the command is told.
+type options struct {
+	out     string
+	quick   bool
+	verbose bool
+}
+
+// patience bounds the whole of it, on a busy machine.
+const patience = 25 * time.Minute
+
+func main() {
+	var o options
+	flag.StringVar(&o.out, "out", "docs/measurements/k8s.json", "file to merge the figures into")
+	flag.BoolVar(&o.quick, "quick", false, "fewer pods and shorter looks, to see whether something works; writes nothing")
+	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench k8s:", err)
+		os.Exit(1)
+	}
+}
+
+// run ends what it started also when it is interrupted.
+func run(o options) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	b := &bench{options: o, plan: whole}
+	if o.quick {
+		b.plan = short
+	}
+	if b.cluster, err = open(ctx, b.say); err != nil {
+		return err
+	}
+	rows, err := b.measure(ctx)
+	if stopped := b.cluster.Stop(); err != nil || stopped != nil {
+		return errors.Join(err, stopped)
+	}
+	for _, row := range rows {
+		fmt.Printf("%-28s %-24s %8.2f %s (worst %.2f, %d runs)\n", row.ID, row.Case, row.Value, row.Unit, row.Worst, row.Runs)
+	}
+	if o.quick {
+		return nil
+	}
+	return measurement.Merge(o.out, rows)
+}
+
+func (b *bench) say(format string, args ...any) {
+	if b.options.verbose {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+	}
+}
+
+// open starts a cluster of one node with the most GPUs that a machine has.
+func open(ctx context.Context, log func(string, ...any)) (*cluster.Cluster, error) {
+	var images []string
+	for _, name := range []string{"divvy", "gpubench"} {
+		archive, err := cluster.Image(name)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, archive)
+	}
+	c, err := cluster.Start(ctx, cluster.Options{
+		Nodes:  []cluster.Node{{Name: nodeName, Machine: "h100x8", Labels: map[string]string{"divvy.dev/node": ""}}},
+		Images: images, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Install(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}

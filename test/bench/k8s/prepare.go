@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+// prepareGoal is in ms.
+const prepareGoal = 200
+
+// prepare starts the pods, wave by wave, each with a share of its own, and tells how long the kubelet waited for their
+// claims. The pods stay, each with a process that holds some memory of its GPU and does nothing.
+func (b *bench) prepare(ctx context.Context) ([]measurement.Row, error) {
+	for first := 0; first < b.plan.shares; first += b.plan.wave {
+		b.say("start pods %d to %d", first, first+b.plan.wave-1)
+		for i := first; i < first+b.plan.wave; i++ {
+			if err := b.create(ctx, pod(shareName(i), "share", "", "gpubench", "hold", "--bytes=16Mi")); err != nil {
+				return nil, err
+			}
+		}
+		for i := first; i < first+b.plan.wave; i++ {
+			if _, err := b.cluster.WaitRunning(ctx, namespace, shareName(i)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	kubelet, err := b.kubeletP99(ctx)
+	if err != nil {
+		return nil, err
+	}
+	took, err := b.agentTimes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	agent := measurement.Of("k8s.prepare_p99_ms", "ms", prepareGoal, measurement.Lower, command, quantile(took, 0.99))
+	agent.Case, agent.Runs, agent.Worst = "agent's own time", len(took), slices.Max(took)
+	agent.Note = fmt.Sprintf("99th percentile of the times that the agent logs; pods start in waves of %d, median %.0f ms", b.plan.wave, quantile(took, 0.5))
+	return []measurement.Row{kubelet, agent}, nil
+}
+
+func shareName(i int) string { return fmt.Sprintf("share-%03d", i) }
+
+// kubeletP99 reads the kubelet's own histogram of NodePrepareResources: what it waits for the driver's answer. Its
+// buckets are wide, so the figure is a bound: the upper end of the bucket in which the 99th percentile lies.
+func (b *bench) kubeletP99(ctx context.Context) (measurement.Row, error) {
+	text, err := b.cluster.Client().CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", nodeName, "proxy/metrics").DoRaw(ctx)
+	if err != nil {
+		return measurement.Row{}, fmt.Errorf("read the kubelet's metrics: %w", err)
+	}
+	f, err := parse(bytes.NewReader(text))
+	if err != nil {
+		return measurement.Row{}, err
+	}
+	buckets, count := f.histogram("dra_grpc_operations_duration_seconds", map[string]string{
+		"driver_name": "divvy.dev", "method_name": "NodePrepareResources",
+	})
+	if count < uint64(b.plan.shares) {
+		return measurement.Row{}, fmt.Errorf("the kubelet's metrics count %d calls for %d pods", count, b.plan.shares)
+	}
+	p99, worst := bound(buckets, count, 0.99)*1000, bound(buckets, count, 1)*1000
+	row := measurement.Of("k8s.prepare_p99_ms", "ms", prepareGoal, measurement.Lower, command, p99)
+	row.Case, row.Runs, row.Worst = "kubelet's histogram", int(count), worst
+	row.Note = "upper end of the bucket of dra_grpc_operations_duration_seconds; the first ends at 100 ms, the next at 153 and 235"
+	return row, nil
+}
+
+// bound is the upper end of the bucket in which a quantile lies.
+func bound(buckets map[float64]uint64, count uint64, q float64) float64 {
+	least := math.Inf(1)
+	for upper, below := range buckets {
+		if float64(below) >= q*float64(count) {
+			least = min(least, upper)
+		}
+	}
+	return least
+}
+
+var prepared = regexp.MustCompile(`msg=prepared .*took=(\S+)`)
+
+// agentTimes reads from the agent's log how long each claim took, in ms.
+func (b *bench) agentTimes(ctx context.Context) ([]float64, error) {
+	text, err := b.cluster.PodLogs(ctx, cluster.Namespace, b.agent.pod, "")
+	if err != nil {
+		return nil, err
+	}
+	var took []float64
+	for _, match := range prepared.FindAllStringSubmatch(text, -1) {
+		d, err := time.ParseDuration(match[1])
+		if err != nil {
+			return nil, fmt.Errorf("read the agent's log: %w", err)
+		}
+		took = append(took, d.Seconds()*1000)
+	}
+	if len(took) < b.plan.shares {
+		return nil, fmt.Errorf("the agent's log tells of %d claims for %d pods", len(took), b.plan.shares)
+	}
+	return took, nil
+}
+
+// quantile is the least of the samples that is not below a part q of them.
+func quantile(samples []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(samples))
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
