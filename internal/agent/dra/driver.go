@@ -162,6 +162,9 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, gra
 			made = append(made, viewIn(t.Key, requests))
 		}
 	}
+	if len(unused(requests, made)) > 0 {
+		made = nil // an agent died over it, before the kubelet was told anything
+	}
 	return viewsOf(requests, uses, made)
 }
 
@@ -190,6 +193,15 @@ func (d *driver) carryOut(ctx context.Context, claim types.UID, tenancies []agen
 	known := map[string]bool{}
 	for _, t := range d.tenants.Tenancies() {
 		known[t.Key] = true
+	}
+	for _, t := range d.tenants.Tenancies() {
+		// What an agent that died left of another division of the claim.
+		uid, _ := claimOf(t.Key)
+		if uid == claim && !slices.ContainsFunc(tenancies, func(w agent.Tenancy) bool { return w.Key == t.Key }) {
+			if err := d.tenants.Release(ctx, t.Key); err != nil {
+				return err
+			}
+		}
 	}
 	devices := map[string]edits.Edits{}
 	for i, t := range tenancies {

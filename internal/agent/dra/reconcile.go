@@ -35,8 +35,8 @@ type reconciler struct {
 	gone map[types.UID]time.Time // since when a claim is not there any more
 }
 
-func newReconciler(d *driver) reconciler {
-	return reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}}
+func newReconciler(d *driver) *reconciler {
+	return &reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}}
 }
 
 // run looks from time to time until ctx is done.

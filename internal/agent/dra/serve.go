@@ -74,7 +74,7 @@ func (unmetered) Failed(metrics.Operation)                {}
 type Driver struct {
 	config     Config
 	driver     *driver
-	reconciler reconciler
+	reconciler *reconciler
 	broken     chan error
 	registered atomic.Pointer[error] // what the kubelet said, nil before
 }

@@ -1,0 +1,492 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+)
+
+// simple is claim a with one share, used by one pod.
+func simple() (*resourcev1.ResourceClaim, *corev1.Pod) {
+	pod := podOf("p", map[string][]ref{"main": {{"a", ""}}})
+	claim := claimWith(result("r", firstID, "4Gi", "30"))
+	reserve(claim, pod)
+	return claim, pod
+}
+
+// apart is claim a with a share for each of two containers.
+func apart() (*resourcev1.ResourceClaim, *corev1.Pod) {
+	pod := podOf("p", map[string][]ref{"left": {{"a", "q"}}, "right": {{"a", "r"}}})
+	claim := claimWith(result("q", firstID, "4Gi", "30"), result("r", firstID, "2Gi", "0"))
+	reserve(claim, pod)
+	return claim, pod
+}
+
+func TestPrepareAndUnprepare(t *testing.T) {
+	for name, made := range map[string]func() (*resourcev1.ResourceClaim, *corev1.Pod){"simple": simple, "apart": apart} {
+		t.Run(name, func(t *testing.T) {
+			claim, pod := made()
+			m := newMachine(t, claim, pod)
+			r := m.start()
+			devices := m.mustPrepare(r, claim)
+			if again := m.mustPrepare(r, claim); !reflect.DeepEqual(again, devices) {
+				t.Errorf("prepared twice: %+v, then %+v", devices, again)
+			}
+			if want := []string{"divvy.dev-" + string(uidA)}; !slices.Equal(m.specs(), want) {
+				t.Errorf("specifications %v", m.specs())
+			}
+			want := uint64(4 * gib)
+			if name == "apart" {
+				want = 6 * gib
+			}
+			if first, other := m.held(r); first != want || other != 0 {
+				t.Errorf("%d and %d bytes are held", first, other)
+			}
+			for range 2 {
+				if err := m.unprepare(r, claim); err != nil {
+					t.Error(err)
+				}
+			}
+			m.mustBeEmpty(r)
+		})
+	}
+}
+
+func TestContainersOfOneClaim(t *testing.T) {
+	claim, pod := apart()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	devices := m.mustPrepare(r, claim)
+	if len(devices) != 2 || devices[0].CDIDeviceIDs[0] == devices[1].CDIDeviceIDs[0] {
+		t.Errorf("devices %+v", devices)
+	}
+	spec, err := os.ReadFile(filepath.Join(m.cdiDir, "divvy.dev-"+string(uidA)+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range devices {
+		_, name, _ := strings.Cut(device.CDIDeviceIDs[0], "=")
+		if !strings.Contains(string(spec), `"name": "`+name+`"`) {
+			t.Errorf("%s is not in %s", name, spec)
+		}
+	}
+	l, err := r.agent.Listing(t.Context())
+	if err != nil || len(l.Tenants) != 2 || !slices.Equal(l.Tenants[0].Pods, []string{"p"}) {
+		t.Errorf("%+v, %v", l.Tenants, err)
+	}
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	claimB := claimWith(result("r", otherID, "1Gi", "0"))
+	claimB.Name, claimB.UID = "b", uidB
+	for name, c := range map[string]struct {
+		results []resourcev1.DeviceRequestAllocationResult
+		pod     *corev1.Pod
+		arrange func(*machine)
+		fault   string
+	}{
+		"more than the GPU has":  {results: []resourcev1.DeviceRequestAllocationResult{result("r", firstID, "17Gi", "0")}, fault: "more than GPU 0 has for tenants"},
+		"less than it can use":   {results: []resourcev1.DeviceRequestAllocationResult{result("r", firstID, "1Mi", "0")}, fault: "leaves nothing to allocate"},
+		"a GPU that vanished":    {results: []resourcev1.DeviceRequestAllocationResult{wholeResult("r", "GPU-00000000-0000-4000-8000-00000000dead")}, fault: "is not on this machine"},
+		"two claims":             {pod: podOf("p", map[string][]ref{"main": {{"a", ""}, {"b", ""}}}), fault: "put both requests in one claim"},
+		"an old runtime":         {arrange: func(m *machine) { m.runtime("containerd://1.7.20") }, fault: "containerd 1.7.20 would start containers without their shares"},
+		"a docker":               {arrange: func(m *machine) { m.runtime("docker://27.0") }, fault: "is not known to give containers"},
+		"a damaged installation": {arrange: func(m *machine) { m.backend.fail = errors.New("no library here\nand no driver") }, fault: "no library here; and no driver"},
+		"a pod that cannot be read": {arrange: func(m *machine) {
+			m.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("apiserver is away")
+			})
+		}, fault: "read pod p: apiserver is away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.results == nil {
+				c.results = []resourcev1.DeviceRequestAllocationResult{result("r", firstID, "4Gi", "0")}
+			}
+			if c.pod == nil {
+				c.pod = podOf("p", map[string][]ref{"main": {{"a", ""}}})
+			}
+			claim := claimWith(c.results...)
+			reserve(claim, c.pod)
+			m := newMachine(t, claim, claimB, c.pod)
+			if c.arrange != nil {
+				c.arrange(m)
+			}
+			r := m.start()
+			result := m.prepare(r, claim)
+			if result.Err == nil || !strings.Contains(result.Err.Error(), c.fault) || strings.Contains(result.Err.Error(), "\n") {
+				t.Fatalf("%v, want %q", result.Err, c.fault)
+			}
+			m.backend.fail = nil
+			m.mustBeEmpty(r)
+			if text := <-m.events.Events; !strings.Contains(text, "Warning PrepareFailed") || !strings.Contains(text, c.fault) {
+				t.Errorf("event %q", text)
+			}
+			if err := m.unprepare(r, claim); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (m *machine) runtime(version string) {
+	m.t.Helper()
+	node, err := m.client.CoreV1().Nodes().Get(m.t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	node.Status.NodeInfo.ContainerRuntimeVersion = version
+	if _, err := m.client.CoreV1().Nodes().UpdateStatus(m.t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// A runtime that was mended is seen at the next try.
+func TestRuntimeIsAskedAgain(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	m.runtime("containerd://1.6.20")
+	r := m.start()
+	if m.prepare(r, claim).Err == nil {
+		t.Fatal("prepared")
+	}
+	m.runtime("containerd://2.0.0")
+	m.mustPrepare(r, claim)
+}
+
+// Refusing the second of two views leaves nothing of the first.
+func TestHalfAClaimIsTakenBack(t *testing.T) {
+	pod := podOf("p", map[string][]ref{"left": {{"a", "q"}}, "right": {{"a", "r"}}})
+	claim := claimWith(result("q", firstID, "4Gi", "30"), result("r", firstID, "13Gi", "0"))
+	reserve(claim, pod)
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	if err := m.prepare(r, claim).Err; err == nil || !strings.Contains(err.Error(), "has 12Gi of 16Gi free") {
+		t.Errorf("%v", err)
+	}
+	m.mustBeEmpty(r)
+}
+
+// A specification that cannot be written leaves no share behind.
+func TestUnwritableSpecification(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	if err := os.WriteFile(m.cdiDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := m.start()
+	if err := m.prepare(r, claim).Err; err == nil || !strings.Contains(err.Error(), "CDI") {
+		t.Errorf("%v", err)
+	}
+	if first, _ := m.held(r); first != 0 {
+		t.Errorf("%d bytes are held", first)
+	}
+}
+
+// Pods that come and go change nothing for those that run.
+func TestPodsOfASharedClaimChange(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	devices := m.mustPrepare(r, claim)
+	second := podOf("second", map[string][]ref{"main": {{"a", "r"}}})
+	if err := m.client.Tracker().Add(second); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.ReservedFor = nil
+	reserve(claim, podOf("gone", nil), second)
+	if again := m.mustPrepare(r, claim); !reflect.DeepEqual(again, devices) {
+		t.Errorf("%+v became %+v", devices, again)
+	}
+	if got := r.agent.Tenancies()[0].Pods; !slices.Equal(got, []string{"second"}) {
+		t.Errorf("pods %v", got)
+	}
+}
+
+func TestOtherDriversClaims(t *testing.T) {
+	claim, pod := simple()
+	claim.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
+	m := newMachine(t, claim, pod)
+	m.runtime("docker://1") // not our business then
+	r := m.start()
+	if devices := m.mustPrepare(r, claim); len(devices) != 0 {
+		t.Errorf("devices %+v", devices)
+	}
+	m.mustBeEmpty(r)
+}
+
+func TestUnprepareWaitsForProcesses(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	end := m.live(r, "team/a")
+	if err := m.unprepare(r, claim); err == nil || !strings.Contains(err.Error(), "still in use") {
+		t.Errorf("%v", err)
+	}
+	if len(m.specs()) != 1 {
+		t.Error("the specification is gone")
+	}
+	end()
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustBeEmpty(r)
+}
+
+// crash is what steps panic with.
+type crash string
+
+// crashing runs an agent until it crashes at a step of f, the nth time.
+func (m *machine) crashing(step string, nth int, f func(*running)) (crashed bool) {
+	m.step = func(name string) {
+		if name == step {
+			if nth--; nth == 0 {
+				panic(crash(step))
+			}
+		}
+	}
+	r := m.start()
+	m.step = nil
+	defer r.stop()
+	defer func() {
+		if fault := recover(); fault != nil {
+			crashed = fault == crash(step)
+		}
+	}()
+	f(r)
+	return false
+}
+
+// An agent that dies after any step loses, doubles and leaks nothing: the kubelet
+// asks the next one again for what it was not told to be done.
+func TestCrashAfterEveryStep(t *testing.T) {
+	for _, step := range []string{"prepare-entered", "prepare-made", "prepare-spec"} {
+		for nth := 1; nth <= 2; nth++ {
+			if step == "prepare-spec" && nth > 1 {
+				continue // there is one specification for both
+			}
+			claim, pod := apart()
+			die := func(t *testing.T) (*machine, *running) {
+				m := newMachine(t, claim, pod)
+				if !m.crashing(step, nth, func(r *running) { m.prepare(r, claim) }) {
+					t.Fatal("there is no such step")
+				}
+				r := m.start()
+				newReconciler(r.driver).specifications(t.Context())
+				return m, r
+			}
+			t.Run(step+" and asked again", func(t *testing.T) {
+				m, r := die(t)
+				m.mustPrepare(r, claim)
+				if first, _ := m.held(r); first != 6*gib || len(r.agent.Tenancies()) != 2 || len(m.specs()) != 1 {
+					t.Errorf("%d bytes, %v, %v", first, r.agent.Tenancies(), m.specs())
+				}
+				if err := m.unprepare(r, claim); err != nil {
+					t.Error(err)
+				}
+				m.mustBeEmpty(r)
+			})
+			t.Run(step+" and released", func(t *testing.T) {
+				m, r := die(t)
+				if err := m.unprepare(r, claim); err != nil {
+					t.Error(err)
+				}
+				m.mustBeEmpty(r)
+			})
+		}
+	}
+	for _, step := range []string{"release-begun", "release-undone", "release-done"} {
+		t.Run(step, func(t *testing.T) {
+			claim, pod := apart()
+			m := newMachine(t, claim, pod)
+			if !m.crashing(step, 1, func(r *running) {
+				m.mustPrepare(r, claim)
+				_ = m.unprepare(r, claim)
+			}) {
+				t.Fatal("there is no such step")
+			}
+			r := m.start()
+			newReconciler(r.driver).specifications(t.Context())
+			if err := m.unprepare(r, claim); err != nil {
+				t.Error(err)
+			}
+			m.mustBeEmpty(r)
+		})
+	}
+}
+
+// A claim that was cut in half by a crash may be used otherwise afterwards.
+func TestCrashThenAnotherPod(t *testing.T) {
+	claim, pod := apart()
+	claim.Status.Allocation.Devices.Results[0] = result("q", firstID, "4Gi", "0") // as the other
+	m := newMachine(t, claim, pod)
+	m.crashing("prepare-made", 1, func(r *running) { m.prepare(r, claim) })
+	r := m.start()
+	other := podOf("other", map[string][]ref{"main": {{"a", ""}}})
+	if err := m.client.Tracker().Add(other); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.ReservedFor = nil
+	reserve(claim, other)
+	m.mustPrepare(r, claim)
+	if all := r.agent.Tenancies(); len(all) != 1 || all[0].Key != string(uidA) {
+		t.Errorf("tenancies %+v", all)
+	}
+}
+
+func TestLostSpecificationComesBack(t *testing.T) {
+	claim, pod := apart()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	path := filepath.Join(m.cdiDir, "divvy.dev-"+string(uidA)+".json")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(m.cdiDir); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r = m.start()
+	newReconciler(r.driver).specifications(t.Context())
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("%s became %s, %v", before, after, err)
+	}
+	// One that nobody knows goes.
+	stray := filepath.Join(m.cdiDir, "divvy.dev-"+string(uidB)+".json")
+	foreign := filepath.Join(m.cdiDir, "nic.example.com-"+string(uidB)+".json")
+	for _, name := range []string{stray, foreign} {
+		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newReconciler(r.driver).specifications(t.Context())
+	if _, err := os.Stat(stray); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the stray is left: %v", err)
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Error(err)
+	}
+}
+
+// The share of a claim that is gone, and that the kubelet has forgotten, is taken
+// back, but not from somebody who uses it, nor while nothing is known.
+func TestForgottenClaims(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	now := time.Now()
+	rec := newReconciler(r.driver)
+	rec.now = func() time.Time { return now }
+	look := func() { now = now.Add(reconcileInterval); rec.look(t.Context()) }
+	held := func() bool { first, _ := m.held(r); return first != 0 }
+	for range 10 {
+		look()
+	}
+	if !held() {
+		t.Fatal("taken from a claim that is there")
+	}
+	away := true
+	m.client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away, nil, context.DeadlineExceeded
+	})
+	if err := m.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "team", "a"); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		look()
+	}
+	if !held() {
+		t.Fatal("taken while the API server was away")
+	}
+	away = false
+	look()
+	if !held() {
+		t.Fatal("taken at once")
+	}
+	end := m.live(r, "team/a")
+	for range 10 {
+		look()
+	}
+	if !held() {
+		t.Fatal("taken from a process that uses it")
+	}
+	end()
+	look()
+	m.mustBeEmpty(r)
+}
+
+// A claim of the same name that came later is another one.
+func TestReplacedClaim(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	later := claim.DeepCopy()
+	later.UID = uidB
+	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
+		t.Fatal(err)
+	}
+	there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0])
+	if err != nil || there {
+		t.Errorf("there %v, %v", there, err)
+	}
+	later.UID, later.Status.Allocation = uidA, nil
+	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0]); err != nil || there {
+		t.Errorf("deallocated: there %v, %v", there, err)
+	}
+}
+
+// The specifications name what a lost checkpoint does not.
+func TestKeysAfterALostCheckpoint(t *testing.T) {
+	claim, pod := apart()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	devices := m.mustPrepare(r, claim)
+	want := r.agent.Tenancies()
+	r.stop()
+	if err := os.WriteFile(filepath.Join(m.dir, "tenants.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = m.start()
+	newReconciler(r.driver).specifications(t.Context())
+	for i, tenancy := range r.agent.Tenancies() {
+		if tenancy.Key != want[i].Key || tenancy.Namespace != "team" || tenancy.Claim != "a" {
+			t.Errorf("%+v became %+v", want[i], tenancy)
+		}
+	}
+	if again := m.mustPrepare(r, claim); !reflect.DeepEqual(again, devices) {
+		t.Errorf("%+v became %+v", devices, again)
+	}
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustBeEmpty(r)
+}
+
+func TestPrivilegedContainers(t *testing.T) {
+	claim, pod := simple()
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	m := newMachine(t, claim, pod)
+	if err := m.prepare(m.start(), claim).Err; err == nil || !strings.Contains(err.Error(), "privileged") {
+		t.Errorf("%v", err)
+	}
+}

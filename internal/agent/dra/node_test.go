@@ -1,0 +1,231 @@
+package dra
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// pages is a backend that makes tenants of pages alone, for two GPUs.
+type pages struct {
+	dir  string
+	fail error
+}
+
+func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
+	return []backend.GPU{
+		{Index: 0, UUID: firstID, Name: "A", Total: 16 * gib, ContextBytes: gib / 2},
+		{Index: 1, UUID: otherID, Name: "A", Total: 16 * gib, ContextBytes: gib / 2},
+	}, nil
+}
+
+func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
+	dir := filepath.Join(b.dir, t.ID)
+	return &backend.Plan{
+		Dir: dir, Steps: []backend.Step{pageStep{b, dir, t}},
+		Edits: edits.Edits{Mounts: []edits.Mount{{Source: dir, Target: edits.ShareDir, Options: edits.ReadOnly}}},
+	}, nil
+}
+
+func (b *pages) Apply(ctx context.Context, p *backend.Plan) error { return p.Apply(ctx) }
+func (b *pages) Health(context.Context) error                     { return b.fail }
+func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.RemoveAll(p.Dir) }
+
+type pageStep struct {
+	backend *pages
+	dir     string
+	tenant  backend.Tenant
+}
+
+func (s pageStep) Apply() error {
+	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), Name: page.Text64(s.tenant.Name)}
+	for i, share := range s.tenant.Shares {
+		c.Device[i] = page.Device{Limit: share.Limit, Cores: uint32(share.Cores), Class: page.ClassOnline, Weight: uint32(share.Weight)}
+		if _, err := hex.Decode(c.Device[i].UUID[:], []byte(strings.ReplaceAll(strings.TrimPrefix(share.GPU.UUID, "GPU-"), "-", ""))); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		os.MkdirAll(s.dir, 0o700), page.WriteConfig(filepath.Join(s.dir, "config"), c, 0o600),
+		page.CreateState(filepath.Join(s.dir, "state"), len(s.tenant.Shares), -1))
+}
+
+func (s pageStep) Undo() error { return os.RemoveAll(s.dir) }
+
+// quiet is a driver of idle GPUs.
+type quiet struct{}
+
+func (quiet) Version() nvml.Version                 { return nvml.Version{} }
+func (quiet) Processes(int) ([]nvml.Process, error) { return nil, nil }
+func (quiet) Used(int) (uint64, error)              { return 0, nil }
+func (quiet) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
+	return nil, nvml.ErrNotSupported
+}
+func reapNobody(context.Context, string, int) error { return nil }
+
+// machine is a node on which agents come and go, in a cluster that stays.
+type machine struct {
+	t       *testing.T
+	dir     string
+	cdiDir  string
+	backend *pages
+	client  *fake.Clientset
+	events  *events.FakeRecorder
+	step    func(string) // of the agents to come
+}
+
+func newMachine(t *testing.T, objects ...runtime.Object) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
+	node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.3.7"
+	return &machine{
+		t: t, dir: dir, cdiDir: filepath.Join(dir, "cdi"), backend: &pages{dir: filepath.Join(dir, "tenants")},
+		client: fake.NewClientset(append(objects, node)...), events: events.NewFakeRecorder(100),
+	}
+}
+
+// running is one agent of the machine, with the driver that serves it.
+type running struct {
+	*driver
+	agent *agent.Agent
+	stop  func()
+}
+
+func (m *machine) start() *running {
+	m.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	step := m.step
+	if step == nil {
+		step = func(string) {}
+	}
+	a, err := agent.New(ctx, agent.Config{
+		Backend: m.backend, Driver: quiet{}, Reap: reapNobody, Saved: agent.NewCheckpoint(filepath.Join(m.dir, "tenants.json")),
+		Tenants: []string{m.backend.dir}, Log: slog.New(slog.DiscardHandler), Interval: time.Hour, Now: time.Now, PIDNamespace: 1, Step: step,
+	})
+	if err != nil {
+		cancel()
+		m.t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() { a.Run(ctx) })
+	r := &running{agent: a, driver: &driver{
+		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
+		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {},
+	}}
+	r.stop = func() { cancel(); done.Wait() }
+	m.t.Cleanup(r.stop)
+	return r
+}
+
+// prepare is what the kubelet asks for.
+func (m *machine) prepare(r *running, claim *resourcev1.ResourceClaim) kubeletplugin.PrepareResult {
+	m.t.Helper()
+	results, err := r.PrepareResourceClaims(m.t.Context(), []*resourcev1.ResourceClaim{claim})
+	if err != nil || len(results) != 1 {
+		m.t.Fatalf("%v, %v", results, err)
+	}
+	return results[claim.UID]
+}
+
+func (m *machine) mustPrepare(r *running, claim *resourcev1.ResourceClaim) []kubeletplugin.Device {
+	m.t.Helper()
+	result := m.prepare(r, claim)
+	if result.Err != nil {
+		m.t.Fatal(result.Err)
+	}
+	return result.Devices
+}
+
+func (m *machine) unprepare(r *running, claim *resourcev1.ResourceClaim) error {
+	m.t.Helper()
+	object := kubeletplugin.NamespacedObject{UID: claim.UID, NamespacedName: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}}
+	results, err := r.UnprepareResourceClaims(m.t.Context(), []kubeletplugin.NamespacedObject{object})
+	if err != nil || len(results) != 1 {
+		m.t.Fatalf("%v, %v", results, err)
+	}
+	return results[claim.UID]
+}
+
+// specs are the names of the CDI specifications that are there.
+func (m *machine) specs() []string {
+	m.t.Helper()
+	names, err := cdi.List(m.cdiDir, "")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return names
+}
+
+// held is what the ledger has of each GPU, in bytes.
+func (m *machine) held(r *running) (first, other uint64) {
+	m.t.Helper()
+	l, err := r.agent.Listing(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return l.GPUs[0].Granted, l.GPUs[1].Granted
+}
+
+func (m *machine) mustBeEmpty(r *running) {
+	m.t.Helper()
+	if first, other := m.held(r); first+other != 0 || len(r.agent.Tenancies()) != 0 {
+		m.t.Errorf("the ledger has %d and %d bytes of %v", first, other, r.agent.Tenancies())
+	}
+	if specs := m.specs(); len(specs) != 0 {
+		m.t.Errorf("specifications %v are left", specs)
+	}
+	if dirs, err := os.ReadDir(m.backend.dir); err != nil && !errors.Is(err, os.ErrNotExist) || len(dirs) != 0 {
+		m.t.Errorf("directories %v are left, %v", dirs, err)
+	}
+}
+
+// live makes a process that uses a tenant, until the function it returns is called.
+func (m *machine) live(r *running, name string) (end func()) {
+	m.t.Helper()
+	l, err := r.agent.Listing(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, t := range l.Tenants {
+		if t.Name != name {
+			continue
+		}
+		file, err := os.OpenFile(filepath.Join(t.Dir, "state"), os.O_RDWR, 0)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		lock := unix.Flock_t{Type: unix.F_WRLCK, Start: page.LockBase, Len: 1}
+		if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+			m.t.Fatal(err)
+		}
+		m.t.Cleanup(func() { file.Close() })
+		return func() { file.Close() }
+	}
+	m.t.Fatalf("there is no tenant %s", name)
+	return nil
+}
