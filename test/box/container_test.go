@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +76,31 @@ func (h *host) newContainer(t *testing.T, e edits.Edits) *container {
 	}
 	t.Cleanup(c.remove)
 	return c
+}
+
+// inUserNamespace gives the container users of its own, as pods with hostUsers:
+// false have, and the image to its root.
+func (c *container) inUserNamespace() {
+	c.t.Helper()
+	const first = 100000
+	mapping := []oci.LinuxIDMapping{{ContainerID: 0, HostID: first, Size: 65536}}
+	c.spec.Linux.Namespaces = append(c.spec.Linux.Namespaces, oci.LinuxNamespace{Type: oci.UserNamespace})
+	c.spec.Linux.UIDMappings, c.spec.Linux.GIDMappings = mapping, mapping
+	err := filepath.WalkDir(c.root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, first, first)
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	// The runtime's process passes the folders above it as that user.
+	for dir := c.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 func (c *container) runc(args ...string) *exec.Cmd {

@@ -97,6 +97,10 @@ func startHost(tree install.Tree) (h *host, err error) {
 			h.stop()
 		}
 	}()
+	// As the system's agent has it.
+	if err := os.Chmod(h.rundir, 0o755); err != nil {
+		return nil, err
+	}
 	h.look = filepath.Join(h.rundir, "look")
 	if out, err := exec.Command("cc", "-Wall", "-Werror", "-o", h.look, "testdata/look.c", "-ldl").CombinedOutput(); err != nil {
 		return nil, &exec.Error{Name: string(out), Err: err}

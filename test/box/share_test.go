@@ -43,6 +43,7 @@ func TestEveryContainerFindsItsShare(t *testing.T) {
 		"read-only root":      {func(c *container) { c.spec.Root.Readonly = true }, []string{"look"}},
 		"after ldconfig":      {nil, []string{"sh", "-c", "ldconfig && ldconfig -p >/dev/null && exec look"}},
 		"ldconfig, no env":    {nil, []string{"sh", "-c", "ldconfig; rm -f /etc/ld.so.cache; ldconfig; exec env -i /usr/bin/look"}},
+		"compat in the image": {func(c *container) { bringCompat(h, c) }, []string{"look"}},
 		"a link in the image": {func(c *container) { linkInImage(c) }, []string{"sh", "-c", "ldconfig; exec look"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,6 +59,41 @@ func TestEveryContainerFindsItsShare(t *testing.T) {
 				return used == 0 && len(processes) == 0
 			})
 		})
+	}
+}
+
+// bringCompat gives the image a whole driver of its own in CUDA's folder, which
+// leads around the share where it is found.
+func bringCompat(h *host, c *container) {
+	dir := filepath.Join(c.root, "usr/local/cuda-12.4/compat")
+	copyFile(c.t, filepath.Join(h.machine.Dir, string(driver.CUDA)), filepath.Join(dir, string(driver.CUDA)))
+	if err := os.Symlink("/usr/local/cuda-12.4", filepath.Join(c.root, "usr/local/cuda")); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Symlink("cuda-none", filepath.Join(c.root, "usr/local/cuda-11")); err != nil {
+		c.t.Fatal(err)
+	}
+	c.spec.Process.Env = append(c.spec.Process.Env, "LD_LIBRARY_PATH=/usr/local/cuda/compat", "DIVVY_SIMGPU="+h.machine.Dir)
+}
+
+// Without the hook the image's driver would be found: the test above can fail.
+func TestADriverInTheImageLeadsAroundTheShare(t *testing.T) {
+	h := useHost(t)
+	box := h.newContainer(t, h.prepare(t, gib))
+	bringCompat(h, box)
+	box.spec.Hooks = nil
+	if got := box.output("look"); got == held(gib) {
+		t.Error("the image's driver was not found")
+	}
+}
+
+// Root of a container with a user namespace is nobody on the host.
+func TestUserNamespace(t *testing.T) {
+	h := useHost(t)
+	box := h.newContainer(t, h.prepare(t, gib))
+	box.inUserNamespace()
+	if got := box.output("look"); got != held(gib) {
+		t.Errorf("%s, want %s", got, held(gib))
 	}
 }
 

@@ -43,6 +43,13 @@ func tree(t *testing.T) install.Tree {
 	for _, library := range driver.Libraries {
 		object(t, tree.Library(string(library)), mark)
 	}
+	program := tree.Program(coverProgram)
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	return tree
 }
 

@@ -39,7 +39,12 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 	}
 	share := func(name string) string { return filepath.Join(edits.ShareDir, name) }
 
-	add(makePlace{Path: place, Mode: 0o700}, makeDir{Path: dir, Mode: 0o755},
+	// Beside the places for tenants, as a runtime may run it as root of a user
+	// namespace alone.
+	cover := filepath.Join(filepath.Dir(m.Tenants), coverProgram)
+	p.Edits.Hooks = []edits.Hook{{Path: cover, Args: []string{coverProgram}}}
+	add(installProgram{Source: m.Tree.Program(coverProgram), Path: cover},
+		makePlace{Path: place, Mode: 0o700}, makeDir{Path: dir, Mode: 0o755},
 		writeConfig{Path: filepath.Join(dir, "config"), Mode: 0o644, Config: config, Shown: shown(&config), Flags: config.Flags},
 		makeOpenState{Path: filepath.Join(dir, "state"), Devices: len(t.Shares)})
 	mount(dir, edits.ShareDir, edits.ReadOnly)
@@ -70,6 +75,10 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 	p.Edits.Env = containerEnv
 	return p, nil
 }
+
+// coverProgram hides driver libraries that an image brings along. Only when the
+// container is made can be known where those are.
+const coverProgram = "divvy-cover"
 
 // containerEnv are the variables of containers.
 var containerEnv = []edits.Env{

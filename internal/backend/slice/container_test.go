@@ -88,7 +88,10 @@ func TestNoContainerGetsTheDriversOwn(t *testing.T) {
 }
 
 func TestContainerApplyAndUndo(t *testing.T) {
-	tenants := t.TempDir()
+	tenants := filepath.Join(t.TempDir(), "tenants")
+	if err := os.Mkdir(tenants, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	m := machine{Tenants: tenants, Tree: tree(t), Instance: t.TempDir()}
 	plan, err := m.container(tenant(backend.LayerContainer), driver.Finder{}, simulatedDriver(), &driver.Surroundings{})
 	if err != nil {
@@ -117,6 +120,11 @@ func TestContainerApplyAndUndo(t *testing.T) {
 	} {
 		if info, err := os.Stat(want.path); err != nil || info.Mode().Perm() != want.mode {
 			t.Errorf("%s: %v, %v; want %v", want.path, info, err, want.mode)
+		}
+	}
+	for _, hook := range plan.Edits.Hooks {
+		if info, err := os.Stat(hook.Path); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("hook: %v, %v", info, err)
 		}
 	}
 	for _, mount := range plan.Edits.Mounts {

@@ -179,6 +179,9 @@ func (b *Backend) Health(context.Context) error {
 			return fmt.Errorf("%w: %s: %w", ErrInstallation, path, err)
 		}
 	}
+	if _, err := os.Stat(b.options.Tree.Program(coverProgram)); err != nil {
+		return fmt.Errorf("%w: %w: build or install it, or set %s", ErrInstallation, err, install.Variable)
+	}
 	_, err := b.options.Finder.Find()
 	return err
 }
