@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "simgpu/engines.h"
+#include "simgpu/pids.h"
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
@@ -97,14 +98,6 @@ struct sg_channel {
     uint64_t segment_count;
     uint64_t samples[SG_SAMPLES]; /* executed at sample boundary k, at index k % SG_SAMPLES */
     struct sg_segment segments[SG_SEGMENTS];
-};
-
-/* Which process a client is. */
-struct sg_who {
-    int32_t pid; /* in its own pid namespace, */
-    uint32_t pad;
-    uint64_t namespace;     /* which has this inode */
-    uint64_t device, inode; /* of the file whose flock tells its pid elsewhere; 0 if it has none */
 };
 
 struct sg_client {
@@ -253,18 +246,6 @@ struct sg_instance {
     char dir[SG_PATH_BYTES]; /* instance directory D */
 };
 
-/* The processes that the caller sees by their flock, read when the first is asked for. */
-struct sg_marked {
-    int32_t pid;
-    uint64_t device, inode;
-};
-struct sg_pids {
-    struct sg_marked *marked;
-    size_t count, room;
-    uint64_t own; /* the caller's pid namespace */
-    bool read;
-};
-
 struct sg_create_gpu {
     uint64_t total_bytes;
     uint64_t reserved_bytes;
@@ -301,17 +282,6 @@ static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu) {
  * (or anything in it) is at `self`: a `simgpu` link beside it, that directory itself, or the
  * environment's DIVVY_SIMGPU. -ENOENT when there is none. */
 int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]);
-
-/* pids.c */
-/* Describes the calling process; returns the descriptor to keep open as long as it lives, -1 if it
- * cannot be told from other pid namespaces. */
-int sg_who_describe(struct sg_who *who);
-/* Reads files: not for a holder of the state lock. */
-void sg_pids_read(struct sg_pids *pids);
-/* The process's pid in the caller's namespace, 0 if it is not seen there. Reads what has not been
- * read yet. `pids` is zero at first and ends with sg_pids_end. */
-int32_t sg_pids_of(struct sg_pids *pids, const struct sg_who *who);
-void sg_pids_end(struct sg_pids *pids);
 
 static inline struct sg_channel *sg_channel(const struct sg_instance *in, uint32_t client,
                                             uint32_t gpu) {
