@@ -121,7 +121,7 @@ func (n *Machine) boot(ctx context.Context) error {
 		return err
 	}
 	o := order{Dir: c.dir, Group: filepath.Join(c.group, n.Name), Groups: c.groups, Root: &rootSpec{
-		Dir: n.file("root"), ReadOnly: n.visible(), Shared: []string{c.dir}, Hostname: n.Name,
+		Dir: n.file("root"), ReadOnly: []string{c.places.root}, Shared: []string{c.dir}, Prefix: c.places.prefix, Hostname: n.Name,
 	}}
 	// The pipe to the node's first process is never closed: the cluster's ends it.
 	if _, _, err = startStage(n.parent, o, func(cmd *exec.Cmd) error {
@@ -147,16 +147,6 @@ func (n *Machine) boot(ctx context.Context) error {
 		return err
 	}
 	return n.configure()
-}
-
-// visible lists what of the host a node sees besides /usr: where its programs are.
-func (n *Machine) visible() []string {
-	p := n.cluster.places
-	dirs := []string{p.root}
-	if rest, err := filepath.Rel(p.root, p.prefix); err != nil || strings.HasPrefix(rest, "..") {
-		dirs = append(dirs, p.prefix)
-	}
-	return dirs
 }
 
 // connect joins the node to the cluster's network. Its bridge of pods comes with
@@ -236,10 +226,10 @@ func (n *Machine) file(name string) string {
 	return filepath.Join(n.cluster.dir, n.Name, name)
 }
 
-// path is where programs of the node are looked for: what was built first.
+// path is where programs of the node are looked for.
 func (n *Machine) path() string {
 	p := n.cluster.places
-	return strings.Join([]string{filepath.Join(p.prefix, "bin"), p.containerd, p.components, os.Getenv("PATH")}, ":")
+	return strings.Join([]string{"/usr/local/bin", p.containerd, p.components, "/usr/sbin", "/usr/bin"}, ":")
 }
 
 // Command prepares a program on the node. Start it with Output.

@@ -15,6 +15,7 @@ type rootSpec struct {
 	Dir      string   `json:"dir"`      // becomes /
 	ReadOnly []string `json:"readOnly"` // shown at the same path, not writable
 	Shared   []string `json:"shared"`   // shown at the same path
+	Prefix   string   `json:"prefix"`   // where Divvy was built: shown as installed in /usr/local
 	Hostname string   `json:"hostname"`
 }
 
@@ -38,6 +39,7 @@ func (r *rootSpec) enter(groups []hierarchy) error {
 		{"keep mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
 		{"make root", r.populate},
 		{"mount /usr and what is shared", r.bind},
+		{"install Divvy", r.install},
 		{"mount /etc", r.mountEtc},
 		{"mount kernel file systems", r.mountKernel},
 		{"mount cgroups", func() error { return r.mountGroups(groups) }},
@@ -106,6 +108,28 @@ func (r *rootSpec) bindOne(path string) error {
 	}
 	if err := unix.Mount(path, r.at(path), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", path, err)
+	}
+	return nil
+}
+
+// install shows the built programs and libraries where an image of Divvy has
+// them, too: links between them hold on the node as in a container.
+func (r *rootSpec) install() error {
+	local := r.at("usr/local")
+	if err := unix.Mount("tmpfs", local, "tmpfs", unix.MS_NODEV, "mode=755"); err != nil {
+		return err
+	}
+	for _, dir := range []string{"bin", "lib", "libexec"} {
+		to := filepath.Join(local, dir)
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(filepath.Join(r.Prefix, dir), to, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+		if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return err
+		}
 	}
 	return nil
 }
