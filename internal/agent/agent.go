@@ -102,7 +102,12 @@ type tenant struct {
 
 // held reports whether somebody outside the GPU's processes keeps the tenant.
 func (t *tenant) held() bool {
-	return t.connection || t.process || t.Tenancy != nil
+	return t.connection || t.process || t.clusters()
+}
+
+// clusters reports whether the tenant is a tenancy.
+func (t *tenant) clusters() bool {
+	return t.Layer == backend.LayerContainer
 }
 
 // New finds the GPUs and the tenants that an earlier agent left.

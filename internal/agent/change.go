@@ -20,7 +20,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	if err != nil {
 		return nil, err
 	}
-	if t.Tenancy != nil && (p.Memory != nil || p.Cores != nil) {
+	if t.clusters() && (p.Memory != nil || p.Cores != nil) {
 		return nil, control.Errorf(control.CodeInvalid, "the cluster granted %s its memory and cores, and counts them: change the claim", t.Name)
 	}
 	a.lookAt(ctx, t)

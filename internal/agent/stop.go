@@ -32,7 +32,7 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if err != nil {
 		return none, err
 	}
-	if t.Tenancy != nil {
+	if t.clusters() {
 		return none, control.Errorf(control.CodeInvalid, "%s lives as long as its pod: delete the pod", t.Name)
 	}
 	if p.Grace < 0 || p.Grace > maxGrace {

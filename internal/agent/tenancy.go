@@ -73,7 +73,14 @@ func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error
 	if err != nil {
 		return edits.Edits{}, err
 	}
-	t, err := a.enterTenancy(wanted)
+	a.mu.Lock()
+	t := a.tenancy(wanted.Key)
+	a.mu.Unlock()
+	if t == nil {
+		t, err = a.enterTenancy(wanted)
+	} else {
+		err = a.renewTenancy(t, wanted)
+	}
 	if err != nil {
 		return edits.Edits{}, fmt.Errorf("prepare %s: %w", wanted.Name, err)
 	}
@@ -116,27 +123,32 @@ func (t Tenancy) normal() (Tenancy, error) {
 	return t, nil
 }
 
-// enterTenancy finds the tenant of a tenancy, or puts one into the ledger and
-// the checkpoint.
+// renewTenancy takes over what is told anew of a tenancy, if it is the same.
+func (a *Agent) renewTenancy(t *tenant, wanted Tenancy) error {
+	t.look.Lock() // nobody reads the record meanwhile
+	defer t.look.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !t.same(wanted.Shares) {
+		return fmt.Errorf("%w: %s has %s, and %s is asked for now: release it first",
+			ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
+	}
+	before := t.record
+	t.adopt(wanted)
+	if reflect.DeepEqual(*before.Tenancy, wanted) {
+		return nil
+	}
+	if err := a.save(); err != nil {
+		t.record = before
+		return err
+	}
+	return nil
+}
+
+// enterTenancy puts a tenancy into the ledger and the checkpoint.
 func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t := a.tenancy(wanted.Key); t != nil {
-		if !t.same(wanted.Shares) {
-			return nil, fmt.Errorf("%w: %s has %s, and %s is asked for now: release it first",
-				ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
-		}
-		before := t.record
-		t.adopt(wanted)
-		if reflect.DeepEqual(*before.Tenancy, wanted) {
-			return t, nil
-		}
-		if err := a.save(); err != nil {
-			t.record = before
-			return nil, err
-		}
-		return t, nil
-	}
 	granted, err := a.fit(wanted)
 	if err != nil {
 		return nil, err
