@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	// retryPause is between two tries to serve the kubelet.
-	retryPause = 5 * time.Second
+	// defaultRetryPause is between two tries to serve the kubelet.
+	defaultRetryPause = 5 * time.Second
 	// socketCheck is between looks whether the sockets are still there.
 	socketCheck = 10 * time.Second
 	// component is who events are from.
@@ -48,7 +48,9 @@ type Config struct {
 	Pool func() (resourceslice.DriverResources, <-chan struct{}, error)
 	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
 	PluginDir, RegistryDir, CDIDir string
-	Log                            *slog.Logger
+	// RetryPause is between two tries to serve the kubelet; left out it is 5 s.
+	RetryPause time.Duration
+	Log        *slog.Logger
 	// Metrics count what is done; nil counts nothing.
 	Metrics Meter
 	// Step is told of each step of Prepare and Release; nil tells nobody.
@@ -89,6 +91,9 @@ func New(c Config) *Driver {
 	set(&c.PluginDir, DefaultPluginDir)
 	set(&c.RegistryDir, DefaultRegistryDir)
 	set(&c.CDIDir, DefaultCDIDir)
+	if c.RetryPause == 0 {
+		c.RetryPause = defaultRetryPause
+	}
 	if c.Step == nil {
 		c.Step = func(string) {}
 	}
@@ -150,7 +155,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			said = text
 		}
 		select {
-		case <-time.After(retryPause):
+		case <-time.After(d.config.RetryPause):
 		case <-ctx.Done():
 			return nil
 		}
