@@ -151,8 +151,13 @@ func startHost(tree install.Tree) (h *host, err error) {
 // containers need.
 func (h *host) prepare(t *testing.T, memory uint64) edits.Edits {
 	t.Helper()
+	return h.prepareShare(t, agent.TenancyShare{UUID: h.gpu, Memory: memory})
+}
+
+func (h *host) prepareShare(t *testing.T, share agent.TenancyShare) edits.Edits {
+	t.Helper()
 	e, err := h.agent.Prepare(t.Context(), agent.Tenancy{
-		Key: t.Name(), Name: "box/" + t.Name(), Shares: []agent.TenancyShare{{UUID: h.gpu, Memory: memory}},
+		Key: t.Name(), Name: "box/" + t.Name(), Shares: []agent.TenancyShare{share},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // programs are what images have, beside the programs under test.
-var programs = []string{"sh", "cat", "env", "ldconfig", "mount", "rm", "sleep"}
+var programs = []string{"sh", "cat", "env", "ldconfig", "ln", "mkdir", "mount", "rm"}
 
 // image makes a root file system of this host's own glibc and a few programs,
 // and nothing that is a driver's.

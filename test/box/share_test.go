@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -195,6 +197,23 @@ func TestLeavingAContainersShareIsReported(t *testing.T) {
 			return o.PID == r.init() && o.Tenant == "box/"+t.Name() && o.Used >= 2*gib
 		})
 	})
+}
+
+// GPU time that is taken beside the share is charged to whose container it is.
+func TestTimeTakenBesideAShareIsReported(t *testing.T) {
+	h := useHost(t)
+	box := h.newContainer(t, h.prepareShare(t, agent.TenancyShare{
+		UUID: h.gpu, Memory: 2 * gib, Cores: 10, Config: v1alpha1.ShareConfig{Policy: v1alpha1.PolicyFixed},
+	}))
+	box.spec.Process.Env = append(box.spec.Process.Env, "DIVVY_SIMGPU="+h.machine.Dir)
+	box.hold("sh", "-c", `mkdir /tmp/x && ln -s "$0" /tmp/x/libcuda.so.1 && echo &&
+LD_LIBRARY_PATH=/tmp/x exec gpubench load --ns 5000000 --seconds 60`, filepath.Join(edits.ShareDir, driver.CUDA.Real()))
+	eventually(t, "it is reported", func() bool {
+		return slices.ContainsFunc(h.listing(t).Events, func(e control.Event) bool {
+			return e.Kind == control.EventMisuse && e.Tenant == "box/"+t.Name()
+		})
+	})
+	box.remove()
 }
 
 // A container's root can change nothing but the pages that are its own to write.

@@ -42,6 +42,7 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 	// Beside the places for tenants, as a runtime may run it as root of a user
 	// namespace alone.
 	cover := filepath.Join(filepath.Dir(m.Tenants), coverProgram)
+	store := filepath.Join(filepath.Dir(m.Tenants), "lib")
 	p.Edits.Hooks = []edits.Hook{{Path: cover, Args: []string{coverProgram}}}
 	add(installProgram{Source: m.Tree.Program(coverProgram), Path: cover},
 		makePlace{Path: place, Mode: 0o700}, makeDir{Path: dir, Mode: 0o755},
@@ -57,7 +58,7 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 	}
 	for _, library := range driver.Libraries {
 		ours, real := filepath.Join(dir, string(library)), filepath.Join(dir, library.Real())
-		add(copyLibrary{Source: m.Tree.Library(string(library)), Path: ours, Runpath: edits.ShareDir},
+		add(linkLibrary{Source: m.Tree.Library(string(library)), Store: store, Path: ours, Runpath: edits.ShareDir},
 			link{Path: filepath.Join(dir, library.Bare()), Target: string(library)},
 			makeFile{Path: real})
 		mount(finder.Host(d.Chosen[library]), share(library.Real()), edits.ReadOnly)

@@ -156,6 +156,71 @@ func TestContainerApplyAndUndo(t *testing.T) {
 	}
 }
 
+// Containers share one copy of our libraries; what no container has any more goes
+// with the next version.
+func TestContainersShareTheirLibraries(t *testing.T) {
+	dir := t.TempDir()
+	step := func(source, tenant string) linkLibrary {
+		place := filepath.Join(dir, tenant)
+		if err := os.MkdirAll(place, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return linkLibrary{Source: source, Store: filepath.Join(dir, "lib"), Path: filepath.Join(place, "libcuda.so.1"), Runpath: edits.ShareDir}
+	}
+	apply := func(s linkLibrary) os.FileInfo {
+		t.Helper()
+		if err := s.Apply(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(s.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	stored := func() int {
+		t.Helper()
+		entries, err := os.ReadDir(filepath.Join(dir, "lib"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	old, next := tree(t).Library("libcuda.so.1"), filepath.Join(t.TempDir(), "libnew.so.1")
+	object(t, next, mark)
+	first, second := step(old, "a"), step(old, "b")
+	info := apply(first)
+	if !os.SameFile(info, apply(second)) || !os.SameFile(info, apply(first)) || stored() != 1 {
+		t.Errorf("two tenants have two libraries, or the store has %d", stored())
+	}
+	later := step(next, "c")
+	if os.SameFile(info, apply(later)) || stored() != 2 {
+		t.Errorf("the store has %d libraries, want the old one and the new", stored())
+	}
+	if !os.SameFile(info, apply(first)) {
+		t.Error("a stored library was replaced")
+	}
+	if err := errors.Join(first.Undo(), second.Undo(), later.Undo(), later.Undo()); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "lib")); err != nil {
+		t.Fatal(err)
+	}
+	apply(first)
+	if err := first.Undo(); err != nil {
+		t.Error(err)
+	}
+	if apply(later); stored() != 1 {
+		t.Errorf("the store keeps %d libraries, want only the one in use", stored())
+	}
+	if err := os.WriteFile(old, []byte("damaged"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Apply(); !errors.Is(err, errRunpath) {
+		t.Errorf("%v, want errRunpath", err)
+	}
+}
+
 func TestContainerNeedsADriver(t *testing.T) {
 	b := New(Options{Tenants: t.TempDir(), Tree: install.Tree(t.TempDir()), Inventory: two{"550.1"}, Finder: driver.Finder{Root: t.TempDir()}})
 	if _, err := b.Plan(tenant(backend.LayerContainer)); !errors.Is(err, driver.ErrNotFound) {

@@ -1,7 +1,6 @@
 package slice
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,26 +46,6 @@ func (s makePlace) Apply() error {
 }
 
 func (s makePlace) Undo() error { return nil }
-
-// installProgram puts a program of ours where the host finds it. It stays, as
-// all containers use it.
-type installProgram struct {
-	Source string `json:"installProgram"`
-	Path   string `json:"path"`
-}
-
-func (s installProgram) Apply() error {
-	image, err := os.ReadFile(s.Source)
-	if err != nil {
-		return fmt.Errorf("read Divvy's program: %w: reinstall Divvy", err)
-	}
-	if present, err := os.ReadFile(s.Path); err == nil && bytes.Equal(present, image) {
-		return nil
-	}
-	return writeFile(s.Path, image, 0o755)
-}
-
-func (s installProgram) Undo() error { return nil }
 
 // writeConfig makes the config page, unless the tenant has one: that may have
 // been changed since.
