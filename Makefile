@@ -39,7 +39,7 @@ build: c $(B)/bin/divvy ## everything: command line, libraries, simulated driver
 c: $(ALL_C)
 
 $(B)/bin/divvy: FORCE
-	$(GO) build -trimpath -o $@ ./cmd/divvy
+	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy
 
 install: build ## copy what was built below PREFIX
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(B)/bin/divvy

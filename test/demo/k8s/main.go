@@ -36,7 +36,7 @@ func run() (passed bool, err error) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s := &show{Screen: screen.New(os.Stdout), begun: time.Now()}
+	s := &show{Screen: screen.New(os.Stdout), begun: time.Now(), limits: make(map[string]uint64)}
 	if s.cluster, err = s.open(ctx); err != nil {
 		return false, err
 	}
