@@ -35,7 +35,7 @@ const SlotsPerGPU = 64
 type Guard interface {
 	// Down returns why they are not, nil if they are, and a channel that is
 	// closed when that changes.
-	Down() (reason error, changed <-chan struct{})
+	Down() (changed <-chan struct{}, reason error)
 }
 
 // Nodes is the part of the cluster's API by which the node's GPUs are told.

@@ -102,7 +102,7 @@ func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServ
 	sent := count{offered: -1}
 	for {
 		gpus, gpusChanged := s.config.GPUs()
-		down, guardChanged := s.config.Guard.Down()
+		guardChanged, down := s.config.Guard.Down()
 		if now := countSlots(gpus, down); now != sent {
 			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: now.slots()}); err != nil {
 				return fmt.Errorf("tell the kubelet of slots: %w", err)

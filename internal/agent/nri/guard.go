@@ -30,10 +30,10 @@ func newGuard() *Guard {
 
 // Down returns why containers may come past the plugin, nil while none can, and
 // a channel that is closed when that changes.
-func (g *Guard) Down() (reason error, changed <-chan struct{}) {
+func (g *Guard) Down() (changed <-chan struct{}, reason error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.reason, g.changed
+	return g.changed, g.reason
 }
 
 // set reports whether anything changed.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -103,7 +104,8 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 	}
 	defer conn.Close()
 	lost := make(chan struct{}, 1)
-	link, err := stub.New(hooks,
+	here := &connection{plugin: hooks, synchronized: make(chan struct{})}
+	link, err := stub.New(here,
 		stub.WithPluginName(PluginName), stub.WithPluginIdx(pluginIndex), stub.WithConnection(conn),
 		stub.WithLogger(logger{p.config.Log}),
 		// Runtimes that know policies make no container when we fail to answer.
@@ -125,7 +127,11 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 	proven := make(chan struct{})
 	go func() {
 		defer close(proven)
-		p.prove(ctx)
+		select {
+		case <-here.synchronized:
+			p.prove(ctx)
+		case <-ctx.Done():
+		}
 	}()
 	defer func() { cancel(); <-proven }()
 	select {
@@ -134,6 +140,20 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 	case <-lost:
 		return errors.New("the connection was lost")
 	}
+}
+
+// connection answers one runtime, which asks nothing before it has told what
+// runs already.
+type connection struct {
+	*plugin
+	synchronized chan struct{}
+	once         sync.Once
+}
+
+// Synchronize is the first call of a connection.
+func (c *connection) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	defer c.once.Do(func() { close(c.synchronized) })
+	return c.plugin.Synchronize(ctx, sandboxes, containers)
 }
 
 // start registers the plugin. The stub waits without end for a runtime that

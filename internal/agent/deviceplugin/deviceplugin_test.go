@@ -1,0 +1,263 @@
+package deviceplugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// timeout is when a test gives up on what should have happened long ago.
+const timeout = 30 * time.Second
+
+// fakeKubelet takes registrations, and opens the plugin's stream at each as a
+// kubelet does.
+type fakeKubelet struct {
+	kubelet.UnimplementedRegistrationServer
+	t      *testing.T
+	dir    string
+	server *grpc.Server
+	lists  chan []*kubelet.Device
+	client chan kubelet.DevicePluginClient
+	ctx    context.Context
+}
+
+func startKubelet(t *testing.T, dir string) *fakeKubelet {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(dir, socketName)); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &fakeKubelet{t: t, dir: dir, server: grpc.NewServer(), ctx: ctx, lists: make(chan []*kubelet.Device, 100), client: make(chan kubelet.DevicePluginClient, 100)}
+	kubelet.RegisterRegistrationServer(k.server, k)
+	go k.server.Serve(listener)
+	t.Cleanup(func() { cancel(); k.server.Stop() })
+	return k
+}
+
+func (k *fakeKubelet) Register(_ context.Context, r *kubelet.RegisterRequest) (*kubelet.Empty, error) {
+	if r.Version != "v1beta1" || r.ResourceName != "divvy.dev/shares" || r.Endpoint != socketName {
+		k.t.Errorf("registered %+v", r)
+	}
+	conn, err := grpc.NewClient("unix://"+filepath.Join(k.dir, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(k.ctx, func() { conn.Close() })
+	client := kubelet.NewDevicePluginClient(conn)
+	stream, err := client.ListAndWatch(k.ctx, &kubelet.Empty{})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			list, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			k.lists <- list.Devices
+		}
+	}()
+	k.client <- client
+	return &kubelet.Empty{}, nil
+}
+
+func next[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(timeout):
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+func (k *fakeKubelet) expect(offered, healthy int) {
+	k.t.Helper()
+	got, ids := 0, make(map[string]bool)
+	list := next(k.t, k.lists)
+	for _, d := range list {
+		if d.Health == kubelet.Healthy {
+			got++
+		}
+		ids[d.ID] = true
+	}
+	if len(list) != offered || got != healthy || len(ids) != offered {
+		k.t.Errorf("%d slots of %d names, %d of them healthy; want %d and %d", len(list), len(ids), got, offered, healthy)
+	}
+}
+
+// node is what the agent knows and is told, settable.
+type node struct {
+	mu      sync.Mutex
+	gpus    []v1alpha1.NodeGPU
+	down    error
+	changed [2]chan struct{}
+	refuse  int
+	patches chan string
+}
+
+func newNode(gpus ...v1alpha1.NodeGPU) *node {
+	return &node{gpus: gpus, changed: [2]chan struct{}{make(chan struct{}), make(chan struct{})}, patches: make(chan string, 100)}
+}
+
+func (n *node) GPUs() ([]v1alpha1.NodeGPU, <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gpus, n.changed[0]
+}
+
+func (n *node) Down() (<-chan struct{}, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed[1], n.down
+}
+
+func (n *node) set(which int, change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+	close(n.changed[which])
+	n.changed[which] = make(chan struct{})
+}
+
+func (n *node) Patch(_ context.Context, name string, kind types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refuse > 0 {
+		n.refuse--
+		return nil, errors.New("the API server is away")
+	}
+	var patch struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	if err := json.Unmarshal(data, &patch); err != nil || name != "n1" || kind != types.MergePatchType {
+		return nil, errors.New("no such patch")
+	}
+	n.patches <- patch.Metadata.Annotations[v1alpha1.GPUsAnnotation]
+	return nil, nil
+}
+
+func startPlugin(t *testing.T, dir string, n *node) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Config{Dir: dir, Guard: n, GPUs: n.GPUs, Nodes: n, Node: "n1", Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := next(t, ended); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func gpu(uuid string, index int) v1alpha1.NodeGPU {
+	return v1alpha1.NodeGPU{UUID: uuid, Index: index, Memory: 1 << 34}
+}
+
+func TestSlotsFollowHealthAndGuard(t *testing.T) {
+	dir := t.TempDir()
+	k := startKubelet(t, dir)
+	n := newNode(gpu("GPU-aaaa", 0), gpu("GPU-bbbb", 1))
+	startPlugin(t, dir, n)
+	k.expect(128, 128)
+	ill := []v1alpha1.NodeGPU{gpu("GPU-aaaa", 0), gpu("GPU-bbbb", 1)}
+	ill[1].Fault = "it fell off the bus"
+	n.set(0, func() { n.gpus = ill })
+	k.expect(128, 64)
+	n.set(1, func() { n.down = errors.New("the validator is off") })
+	k.expect(0, 0)
+	n.set(0, func() { n.gpus = []v1alpha1.NodeGPU{gpu("GPU-aaaa", 0)} }) // nothing to tell: none are offered
+	n.set(1, func() { n.down = nil })
+	k.expect(64, 64)
+}
+
+func TestAllocateGivesNothing(t *testing.T) {
+	dir := t.TempDir()
+	k := startKubelet(t, dir)
+	startPlugin(t, dir, newNode(gpu("GPU-aaaa", 0)))
+	answer, err := next(t, k.client).Allocate(context.Background(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{
+		{DevicesIds: []string{"slot-3"}}, {DevicesIds: []string{"slot-4"}},
+	}})
+	if err != nil || len(answer.ContainerResponses) != 2 {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	for _, r := range answer.ContainerResponses {
+		if len(r.Envs) != 1 || r.Envs["NVIDIA_VISIBLE_DEVICES"] != "void" || len(r.Mounts)+len(r.Devices)+len(r.CdiDevices)+len(r.Annotations) > 0 {
+			t.Errorf("a container gets %v", r)
+		}
+	}
+}
+
+func TestKubeletThatComesLateAndRestarts(t *testing.T) {
+	dir := t.TempDir()
+	startPlugin(t, dir, newNode(gpu("GPU-aaaa", 0)))
+	for range 3 {
+		k := startKubelet(t, dir)
+		k.expect(64, 64)
+		k.server.Stop() // removes its socket
+	}
+}
+
+func TestKubeletThatEmptiesTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	k := startKubelet(t, dir)
+	startPlugin(t, dir, newNode(gpu("GPU-aaaa", 0)))
+	k.expect(64, 64)
+	if err := os.Remove(filepath.Join(dir, socketName)); err != nil {
+		t.Fatal(err)
+	}
+	k.expect(64, 64)
+}
+
+func TestStaleSocket(t *testing.T) {
+	dir := t.TempDir()
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, socketName)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	k := startKubelet(t, dir)
+	startPlugin(t, dir, newNode(gpu("GPU-aaaa", 0)))
+	k.expect(64, 64)
+}
+
+func TestPublishedGPUs(t *testing.T) {
+	n := newNode(gpu("GPU-bbbb", 1), gpu("GPU-aaaa", 0))
+	n.refuse = 1
+	startPlugin(t, t.TempDir(), n)
+	got, err := v1alpha1.ParseNodeGPUs(next(t, n.patches))
+	if err != nil || len(got.GPUs) != 2 || got.GPUs[0].UUID != "GPU-aaaa" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	ill := gpu("GPU-aaaa", 0)
+	ill.Fault = "it fell off the bus"
+	n.set(0, func() { n.gpus = []v1alpha1.NodeGPU{ill} })
+	if text := next(t, n.patches); !strings.Contains(text, "fell off") || strings.Contains(text, "bbbb") {
+		t.Error(text)
+	}
+}

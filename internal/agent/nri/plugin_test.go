@@ -1,0 +1,306 @@
+package nri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/edits"
+)
+
+func newPlugin(ctx context.Context, a *tenants) *plugin {
+	return &plugin{work: ctx, tenants: a, log: slog.New(slog.NewTextHandler(io.Discard, nil)), retry: firstRelease, pods: make(map[string]*pod)}
+}
+
+// inBubble runs a test on a clock of its own, which moves when all wait.
+func inBubble(t *testing.T, test func(t *testing.T, ctx context.Context, p *plugin, a *tenants)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := newTenants()
+		p := newPlugin(t.Context(), a)
+		test(t, t.Context(), p, a)
+		synctest.Wait()
+		if p.mu.Lock(); len(p.pods) > 0 && len(a.Tenancies()) == 0 {
+			t.Errorf("%d pods are remembered and none has shares", len(p.pods))
+		}
+		p.mu.Unlock()
+	})
+}
+
+// give has the runtime start a sandbox and make its container.
+func give(t *testing.T, ctx context.Context, p *plugin, sandbox *api.PodSandbox) {
+	t.Helper()
+	if err := p.RunPodSandbox(ctx, sandbox); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.CreateContainer(ctx, sandbox, &api.Container{Name: "main"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestShareLivesAsLongAsASandbox(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		first, second := sandboxOf("s1", "u1"), sandboxOf("s2", "u1")
+		give(t, ctx, p, first)
+		give(t, ctx, p, second)
+		for _, end := range []func(context.Context, *api.PodSandbox) error{p.StopPodSandbox, p.RemovePodSandbox} {
+			if err := end(ctx, first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if len(a.Tenancies()) != 1 {
+			t.Fatal("the first sandbox's end took the share of the second")
+		}
+		for range 2 { // again is nothing
+			if err := p.StopPodSandbox(ctx, second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		a.expect(t, "+pod/u1/main", "-pod/u1/main")
+		give(t, ctx, p, sandboxOf("s3", "u1"))
+		a.expect(t, "+pod/u1/main")
+	})
+}
+
+func TestReleaseWaitsForProcesses(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		give(t, ctx, p, sandboxOf("s1", "u1"))
+		a.inUse = 5
+		if err := p.StopPodSandbox(ctx, sandboxOf("s1", "u1")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		a.expect(t, "+pod/u1/main", "-pod/u1/main")
+	})
+}
+
+// TestSandboxAgainWhileReleasing has a pod come back before its share is gone:
+// it then has it still.
+func TestSandboxAgainWhileReleasing(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		give(t, ctx, p, sandboxOf("s1", "u1"))
+		a.inUse = 1
+		if err := p.StopPodSandbox(ctx, sandboxOf("s1", "u1")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		give(t, ctx, p, sandboxOf("s2", "u1"))
+		time.Sleep(time.Minute)
+		if len(a.Tenancies()) != 1 {
+			t.Error("the share is gone though its pod runs")
+		}
+	})
+}
+
+// TestStopDuringPreparation has a pod deleted before its share is made.
+func TestStopDuringPreparation(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		a.hold = make(chan struct{})
+		sandbox := sandboxOf("s1", "u1")
+		if err := p.RunPodSandbox(ctx, sandbox); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := p.StopPodSandbox(ctx, sandbox); err != nil {
+			t.Fatal(err)
+		}
+		close(a.hold)
+		a.expect(t, "+pod/u1/main", "-pod/u1/main")
+	})
+}
+
+func TestFailedPreparationIsTriedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		a.fail = func(agent.Tenancy) error { return errors.New("GPU 0 has 1Gi free") }
+		sandbox := sandboxOf("s1", "u1")
+		if err := p.RunPodSandbox(ctx, sandbox); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, _, err := p.CreateContainer(ctx, sandbox, &api.Container{Name: "main"}); err == nil || !strings.Contains(err.Error(), "1Gi free") {
+			t.Fatal(err)
+		}
+		a.set(func() { a.fail = nil })
+		give(t, ctx, p, sandbox)
+		a.expect(t, "+pod/u1/main")
+	})
+}
+
+func TestSynchronize(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		for _, key := range []string{"pod/runs/main", "pod/stopped/main", "pod/unlisted/main", "pod/gone/main", "claim-of-somebody"} {
+			a.held[key] = agent.Tenancy{Key: key}
+		}
+		stopped, unlisted := sandboxOf("s2", "stopped"), sandboxOf("s3", "unlisted")
+		stopped.Pid, unlisted.Pid = 0, 0
+		sandboxes := []*api.PodSandbox{sandboxOf("s1", "runs"), stopped, unlisted, {Id: "s4", Uid: "other"}}
+		if _, err := p.Synchronize(ctx, sandboxes, []*api.Container{{Id: "c", PodSandboxId: "s3", Name: "main"}}); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "-pod/stopped/main", "-pod/gone/main")
+		// What it took up ends with its sandbox, and what ended while nobody listened with the next look.
+		if err := p.StopPodSandbox(ctx, sandboxes[0]); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "-pod/runs/main")
+		if _, err := p.Synchronize(ctx, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "-pod/unlisted/main")
+		if len(a.Tenancies()) != 1 {
+			t.Errorf("left are %v", a.Tenancies())
+		}
+	})
+}
+
+func TestBareContainersAreReported(t *testing.T) {
+	a := newTenants()
+	var text strings.Builder
+	p := newPlugin(t.Context(), a)
+	p.log = slog.New(slog.NewTextHandler(&text, nil))
+	a.held["pod/u2/main"] = agent.Tenancy{Key: "pod/u2/main"}
+	sandboxes := []*api.PodSandbox{sandboxOf("s1", "u1"), sandboxOf("s2", "u2")}
+	containers := []*api.Container{{PodSandboxId: "s1", Name: "main"}, {PodSandboxId: "s1", Name: "other"}, {PodSandboxId: "s2", Name: "main"}, {PodSandboxId: "unknown", Name: "main"}}
+	if _, err := p.Synchronize(t.Context(), sandboxes, containers); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(text.String(), "without its share") != 1 || !strings.Contains(text.String(), "container=main") {
+		t.Error(text.String())
+	}
+}
+
+func TestSeveralSharesHaveNamesOfTheirOwn(t *testing.T) {
+	const two = `,{"name":"side","containers":["side"],"gpus":[{"uuid":"GPU-bbbb","memory":1}],"whole":true}]}`
+	sandbox := sandboxOf("s", "u")
+	sandbox.Annotations[v1alpha1.RequestAnnotation] = strings.TrimSuffix(askText, "]}") + `,{"name":"side","containers":["side"],"gpus":1,"whole":true}]}`
+	sandbox.Annotations[v1alpha1.AssignmentAnnotation] = strings.TrimSuffix(sandbox.Annotations[v1alpha1.AssignmentAnnotation], "]}") + two
+	d, err := decide(sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := d.tenancies(sandbox)
+	if len(all) != 2 || all[0].Name != "lab/p/main" || all[1].Key != "pod/u/side" || !all[1].Shares[0].Whole || all[1].Shares[0].Config != (v1alpha1.ShareConfig{}) {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestAdjustmentGolden compares with what is recorded. UPDATE=1 records anew.
+func TestAdjustmentGolden(t *testing.T) {
+	adjust, err := adjustment(edits.Edits{
+		Mounts:  []edits.Mount{{Source: "/a", Target: "/run/divvy/share", Options: edits.ReadOnly}, {Source: "/a/state", Target: "/run/divvy/share/state", Options: edits.ReadWrite}},
+		Devices: []edits.Device{{Path: "/dev/nvidia0", Source: "/host/dev/nvidia0", Major: 195, Minor: 0}},
+		Hooks:   []edits.Hook{{Path: "/usr/local/libexec/divvy/hook", Args: []string{"hook", "x"}}},
+		Env:     []edits.Env{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.MarshalIndent(adjust, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const golden = "testdata/adjustment.json"
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || string(want) != string(got) {
+		t.Errorf("%v, got\n%s", err, got)
+	}
+	for name, e := range map[string]edits.Edits{
+		"bind":          {Binds: []edits.Bind{{Source: "/a", Target: "/b"}}},
+		"relative path": {Mounts: []edits.Mount{{Source: "a", Target: "/b"}}},
+		"prepended":     {Env: []edits.Env{{Name: "A", Value: "b", Prepend: true}}},
+		"no name":       {Env: []edits.Env{{Name: "A=B", Value: "b"}}},
+	} {
+		if adjust, err := adjustment(e); err == nil {
+			t.Errorf("%s: %v", name, adjust)
+		}
+	}
+}
+
+// fakeRuntime answers a probe.
+type fakeRuntime struct {
+	sandboxes  []*cri.PodSandbox
+	containers []*cri.Container
+	create     error
+	removed    []string
+}
+
+func (f *fakeRuntime) ListPodSandbox(_ context.Context, in *cri.ListPodSandboxRequest, _ ...grpc.CallOption) (*cri.ListPodSandboxResponse, error) {
+	if in.Filter.State.State != cri.PodSandboxState_SANDBOX_READY || in.Filter.LabelSelector["io.kubernetes.pod.uid"] != "me" {
+		return nil, errors.New("asked for others")
+	}
+	return &cri.ListPodSandboxResponse{Items: f.sandboxes}, nil
+}
+
+func (f *fakeRuntime) ListContainers(_ context.Context, in *cri.ListContainersRequest, _ ...grpc.CallOption) (*cri.ListContainersResponse, error) {
+	if in.Filter.PodSandboxId != "s" {
+		return nil, errors.New("asked for others")
+	}
+	return &cri.ListContainersResponse{Containers: f.containers}, nil
+}
+
+func (f *fakeRuntime) CreateContainer(_ context.Context, in *cri.CreateContainerRequest, _ ...grpc.CallOption) (*cri.CreateContainerResponse, error) {
+	if in.PodSandboxId != "s" || in.Config.Metadata.Name != "divvy-probe" || in.Config.Image.Image != "divvy" || in.SandboxConfig.Metadata.Name != "agent" {
+		return nil, errors.New("asked for another")
+	}
+	return &cri.CreateContainerResponse{ContainerId: "probe"}, f.create
+}
+
+func (f *fakeRuntime) RemoveContainer(_ context.Context, in *cri.RemoveContainerRequest, _ ...grpc.CallOption) (*cri.RemoveContainerResponse, error) {
+	f.removed = append(f.removed, in.ContainerId)
+	return &cri.RemoveContainerResponse{}, nil
+}
+
+func TestProbe(t *testing.T) {
+	self := func() *fakeRuntime {
+		return &fakeRuntime{
+			sandboxes: []*cri.PodSandbox{{Id: "s", Metadata: &cri.PodSandboxMetadata{Name: "agent"}, Annotations: map[string]string{
+				"required-plugins.noderesource.dev/container.divvy-probe": "[divvy-probe-absent]",
+			}}},
+			containers: []*cri.Container{{State: cri.ContainerState_CONTAINER_EXITED}, {State: cri.ContainerState_CONTAINER_RUNNING, Image: &cri.ImageSpec{Image: "divvy"}}},
+			create:     errors.New(`validator "00-default-validator" rejected container adjustment, reason: validation error: required plugin "divvy-probe-absent" not present`),
+		}
+	}
+	for name, test := range map[string]struct {
+		change  func(*fakeRuntime)
+		open    bool
+		want    string
+		removed int
+	}{
+		"refused":        {change: func(*fakeRuntime) {}},
+		"made":           {func(f *fakeRuntime) { f.create = nil }, true, "default_validator", 1},
+		"other fault":    {func(f *fakeRuntime) { f.create = errors.New("no space left") }, false, "no space left", 0},
+		"no annotation":  {func(f *fakeRuntime) { f.sandboxes[0].Annotations = nil }, false, "has no annotation", 0},
+		"no sandbox":     {func(f *fakeRuntime) { f.sandboxes = nil }, false, "no sandbox of pod me", 0},
+		"nothing runs":   {func(f *fakeRuntime) { f.containers = nil }, false, "none runs", 0},
+		"other sandbox ": {func(f *fakeRuntime) { f.sandboxes[0].Id = "x" }, false, "asked for others", 0},
+	} {
+		f := self()
+		test.change(f)
+		err := probe(t.Context(), f, "me")
+		if (err == nil) != (test.want == "") || errors.Is(err, ErrOpen) != test.open || err != nil && !strings.Contains(err.Error(), test.want) || len(f.removed) != test.removed {
+			t.Errorf("%s: %v, removed %q", name, err, f.removed)
+		}
+	}
+	if err := probe(t.Context(), self(), ""); err == nil || !strings.Contains(err.Error(), "POD_UID") {
+		t.Errorf("without a pod: %v", err)
+	}
+}
