@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+// amount is what somebody has of a GPU.
+type amount struct {
+	memory uint64 // bytes; a whole GPU's is not looked at
+	cores  int    // percent
+	whole  bool
+}
+
+// holdings are amounts by node, claim and GPU, as text that compares and prints.
+type holdings map[string]amount
+
+func (h holdings) add(node, claim, uuid string, a amount) {
+	key := node + " " + claim + " " + uuid
+	sum := h[key]
+	sum.memory += a.memory
+	sum.cores += a.cores
+	sum.whole = sum.whole || a.whole
+	if sum.whole {
+		sum.memory = 0
+	}
+	h[key] = sum
+}
+
+// agree waits until everybody who knows of shares says the same: the API server
+// of claims, agents of tenants, the oracle of who uses which GPU, and the nodes'
+// disks. Where more is used or granted than there is, it does not wait.
+func (l *lab) agree() {
+	l.t.Helper()
+	l.eventually("claims, agents, GPUs and disks agree", func() string {
+		l.t.Helper()
+		return l.difference()
+	})
+}
+
+// free waits until nobody has anything.
+func (l *lab) free() {
+	l.t.Helper()
+	l.agree()
+	l.eventually("everything is free", func() string {
+		claims, _, err := l.claimed()
+		if err != nil {
+			return err.Error()
+		}
+		for key := range claims {
+			return key + " is allocated"
+		}
+		for _, n := range l.Nodes {
+			report, err := n.Oracle(l.ctx)
+			if err != nil {
+				return err.Error()
+			}
+			for _, gpu := range report.GPUs {
+				if gpu.Used != 0 {
+					return fmt.Sprintf("%d bytes of GPU %d of node %s are used", gpu.Used, gpu.Index, n.Name)
+				}
+			}
+		}
+		return ""
+	})
+}
+
+// difference says where they disagree, one thing for each line.
+func (l *lab) difference() string {
+	claims, uids, err := l.claimed()
+	if err != nil {
+		return err.Error()
+	}
+	var lines []string
+	held := holdings{}
+	for _, n := range l.Nodes {
+		listing, err := l.listing(n)
+		if err != nil {
+			return err.Error()
+		}
+		for i := range listing.Tenants {
+			t := &listing.Tenants[i]
+			for _, s := range t.Shares {
+				held.add(n.Name, t.Namespace+"/"+t.Claim, s.UUID, amount{memory: s.Limit, cores: s.Cores, whole: s.Whole})
+			}
+		}
+		lines = append(lines, l.sums(n, listing)...)
+		lines = append(lines, l.usage(n, listing)...)
+		lines = append(lines, l.disk(n, listing, uids[n.Name])...)
+	}
+	for _, key := range slices.Sorted(maps.Keys(claims)) {
+		if got, ok := held[key]; !ok || got != claims[key] {
+			lines = append(lines, fmt.Sprintf("%s: %+v is allocated, the agent has %+v", key, claims[key], got))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(held)) {
+		if _, ok := claims[key]; !ok {
+			lines = append(lines, key+": the agent has a tenant, and nothing is allocated")
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// claimed is what is allocated, and the UIDs of the claims by node.
+func (l *lab) claimed() (holdings, map[string][]string, error) {
+	list, err := l.Client().ResourceV1().ResourceClaims(metav1.NamespaceAll).List(l.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	claims, uids := holdings{}, map[string][]string{}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if r.Driver != pool.Driver {
+				continue
+			}
+			a, uuid, err := allotted(&r)
+			if err != nil {
+				return nil, nil, fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
+			}
+			claims.add(r.Pool, c.Namespace+"/"+c.Name, uuid, a)
+			if !slices.Contains(uids[r.Pool], string(c.UID)) {
+				uids[r.Pool] = append(uids[r.Pool], string(c.UID))
+			}
+		}
+	}
+	return claims, uids, nil
+}
+
+func allotted(r *resourcev1.DeviceRequestAllocationResult) (amount, string, error) {
+	uuid, form, ok := pool.Parse(r.Device)
+	if !ok {
+		return amount{}, "", fmt.Errorf("device %s has no GPU's name", r.Device)
+	}
+	if form == pool.Whole {
+		return amount{whole: true}, uuid, nil
+	}
+	memory, cores := r.ConsumedCapacity[pool.CapacityMemory], r.ConsumedCapacity[pool.CapacityCores]
+	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
+}
+
+// sums are never exceeded, whatever is under way.
+func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
+	l.t.Helper()
+	var lines []string
+	for _, gpu := range listing.GPUs {
+		var memory uint64
+		cores, whole, all := 0, 0, 0
+		for i := range listing.Tenants {
+			for _, s := range listing.Tenants[i].Shares {
+				if s.UUID != gpu.UUID {
+					continue
+				}
+				memory += s.Limit
+				cores += s.Cores
+				all++
+				if s.Whole {
+					whole++
+				}
+			}
+		}
+		if memory > gpu.Capacity || cores > 100 || whole > 0 && all > 1 {
+			l.t.Fatalf("GPU %d of node %s: %d of %d bytes and %d percent are given to %d tenants, %d of them have all of it",
+				gpu.Index, n.Name, memory, gpu.Capacity, cores, all, whole)
+		}
+		if gpu.Granted != memory {
+			lines = append(lines, fmt.Sprintf("GPU %d of node %s: %d bytes are granted, and shares have %d", gpu.Index, n.Name, gpu.Granted, memory))
+		}
+	}
+	return lines
+}
+
+// usage compares with the oracle: everybody who uses a GPU is a tenant of it and
+// never had more than the share.
+func (l *lab) usage(n *cluster.Machine, listing *control.Listing) []string {
+	l.t.Helper()
+	report, err := n.Oracle(l.ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var lines []string
+	limits := map[string]uint64{}
+	for i := range listing.Tenants {
+		t := &listing.Tenants[i]
+		for _, s := range t.Shares {
+			limits[tenantOn(t.Dir, s.Index)] = s.Limit
+		}
+	}
+	for _, p := range report.Processes {
+		for _, g := range p.GPUs {
+			if g.Used == 0 {
+				continue
+			}
+			limit, ok := limits[tenantOn(p.Tenant, g.Index)]
+			switch {
+			case !ok && l.outsider(p.Command):
+			case !ok:
+				lines = append(lines, fmt.Sprintf("node %s: process %d (%s) of tenant %q uses GPU %d and is no tenant of it", n.Name, p.PID, p.Command, p.Tenant, g.Index))
+			case g.Used > limit:
+				l.t.Fatalf("node %s: process %d of tenant %s has %d bytes of GPU %d, the share is %d", n.Name, p.PID, p.Tenant, g.Used, g.Index, limit)
+			}
+		}
+	}
+	for _, t := range report.Tenants {
+		for _, g := range t.GPUs {
+			if limit, ok := limits[tenantOn(t.Tenant, g.Index)]; ok && g.Peak > limit {
+				l.t.Fatalf("node %s: tenant %s had %d bytes of GPU %d, the share is %d", n.Name, t.Tenant, g.Peak, g.Index, limit)
+			}
+		}
+	}
+	return lines
+}
+
+// outsider reports whether a process may use a GPU without a share: the agent,
+// which measures what a context takes.
+func (l *lab) outsider(command string) bool {
+	return filepath.Base(command) == "divvy"
+}
+
+// tenantOn is a tenant's key on one GPU: its directory's name.
+func tenantOn(dir string, index int) string {
+	return fmt.Sprintf("%s %d", filepath.Base(cmp.Or(dir, "nobody")), index)
+}
+
+// tenantsDir is where the tenants of containers are on a node.
+const tenantsDir = "/dev/shm/divvy-0/tenants/containers"
+
+// disk compares what lies on a node with who there is.
+func (l *lab) disk(n *cluster.Machine, listing *control.Listing, uids []string) []string {
+	var dirs, specs []string
+	for i := range listing.Tenants {
+		dirs = append(dirs, filepath.Base(listing.Tenants[i].Dir))
+	}
+	for _, uid := range uids {
+		specs = append(specs, pool.Driver+"-"+uid+".json")
+	}
+	return append(l.files(n, "CDI specifications", "/var/run/cdi", specs), l.files(n, "tenants' directories", tenantsDir, dirs)...)
+}
+
+func (l *lab) files(n *cluster.Machine, what, dir string, want []string) []string {
+	text, err := n.Exec(l.ctx, "sh", "-c", "ls "+dir+" 2>/dev/null || test ! -e "+dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	got := strings.Fields(text)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		return []string{fmt.Sprintf("node %s: %s are %v, should be %v", n.Name, what, got, want)}
+	}
+	return nil
+}
+
+// gpuTime is the GPU time that all tenants of a node have had, in nanoseconds. It
+// needs no API server.
+func (l *lab) gpuTime(ctx context.Context, n *cluster.Machine) (uint64, error) {
+	report, err := n.Oracle(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var sum uint64
+	for _, t := range report.Tenants {
+		for _, g := range t.GPUs {
+			sum += g.GPUNs
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,310 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+// Whatever part is away or ends, no share is lost, given twice or kept, and who
+// runs does not notice.
+func TestInterruptions(t *testing.T) {
+	l := newLab(t)
+	l.scenario("agent-killed", agentKilled)
+	l.scenario("kubelet-restarted", kubeletRestarted)
+	l.scenario("containerd-restarted", containerdRestarted)
+	l.scenario("force-deleted", forceDeleted)
+	l.scenario("deleted-during-prepare", deletedDuringPrepare)
+	l.scenario("crashes", crashes)
+	l.scenario("checkpoints", checkpoints)
+	l.scenario("drained", drained)
+	l.scenario("api-away", apiAway)
+}
+
+// tenants runs one busy pod on each node.
+func (l *lab) tenants() []string {
+	l.t.Helper()
+	l.create(on(l.Nodes[0], busy("b1", "2Gi", "20")))
+	l.create(on(l.Nodes[1], busy("b2", "2Gi", "")))
+	l.running("b1")
+	l.running("b2")
+	l.agree()
+	return []string{"b1", "b2"}
+}
+
+// runs sees that pods can be made on a node and end there.
+func (l *lab) runs(n *cluster.Machine, name string) {
+	l.t.Helper()
+	l.run(on(n, plain(name, "3Gi", "")))
+	l.limited(name, "main", 3*gib, 1)
+	l.agree()
+	l.remove(name)
+	l.agree()
+}
+
+// computes waits until a node's tenants have had more GPU time. It asks no API.
+func (l *lab) computes(n *cluster.Machine) {
+	l.t.Helper()
+	before, err := l.gpuTime(l.ctx, n)
+	l.must(err)
+	l.eventually("tenants of "+n.Name+" compute", func() string {
+		now, err := l.gpuTime(l.ctx, n)
+		if err == nil && now <= before {
+			return "they do not"
+		}
+		return reason(err)
+	})
+}
+
+func agentKilled(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	l.killAgent(n)
+	l.computes(n)
+	l.agree()
+	l.runs(n, "after")
+	// A pod that comes while the agent is away begins when it is back, one that ends waits for it.
+	l.run(on(n, plain("ends", "1Gi", "")))
+	_, err := n.Exec(l.ctx, "kill", "-9", strconv.Itoa(l.agentPID(n)))
+	l.must(err)
+	l.create(on(n, plain("comes", "1Gi", "")))
+	l.remove("ends")
+	l.running("comes")
+	l.agree()
+	l.unmoved(busy...)
+}
+
+func kubeletRestarted(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	l.run(on(n, plain("ends", "1Gi", "")))
+	l.must(n.KillKubelet(l.ctx))
+	l.must(l.Client().CoreV1().Pods(l.namespace).Delete(l.ctx, "ends", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))}))
+	l.computes(n)
+	l.must(n.StartKubelet(l.ctx))
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.WaitGone(ctx, l.namespace, "ends"))
+	l.agree()
+	l.runs(n, "after")
+	l.unmoved(busy...)
+}
+
+func containerdRestarted(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	l.must(n.KillContainerd(l.ctx))
+	l.computes(n)
+	l.must(n.StartContainerd(l.ctx))
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(n.WaitReady(ctx))
+	l.agree()
+	l.runs(n, "after")
+	l.unmoved(busy...)
+}
+
+// The API forgets a pod at once, its containers are still there: whoever gets its
+// place waits for them.
+func forceDeleted(l *lab) {
+	n := l.Nodes[0]
+	l.only(0)
+	stubborn := busy("stubborn", "12Gi", "")
+	// It takes its time to end, and says so to nobody.
+	stubborn.Spec.Containers[0].Command[2] = "trap '' TERM\n" + stubborn.Spec.Containers[0].Command[2]
+	stubborn.Spec.TerminationGracePeriodSeconds = ptr.To(int64(5))
+	l.run(on(n, stubborn))
+	l.must(l.Client().CoreV1().Pods(l.namespace).Delete(l.ctx, "stubborn", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+	l.run(on(n, plain("heir", "12Gi", "")))
+	l.agree()
+	l.limited("heir", "main", 12*gib, 1)
+}
+
+func deletedDuringPrepare(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	agent := strconv.Itoa(l.agentPID(n))
+	_, err := n.Exec(l.ctx, "kill", "-STOP", agent)
+	l.must(err)
+	l.create(on(n, plain("gone", "4Gi", "")))
+	l.eventually("the pod is placed", func() string {
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "gone", metav1.GetOptions{})
+		if err == nil && p.Spec.NodeName == "" {
+			return "it is not"
+		}
+		return reason(err)
+	})
+	l.must(l.Client().CoreV1().Pods(l.namespace).Delete(l.ctx, "gone", metav1.DeleteOptions{}))
+	_, err = n.Exec(l.ctx, "kill", "-CONT", agent)
+	l.must(err)
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.WaitGone(ctx, l.namespace, "gone"))
+	l.agree()
+	l.runs(n, "after")
+	l.unmoved(busy...)
+}
+
+// steps are what the agent does for a claim, in order.
+var steps = []string{"prepare-entered", "prepare-made", "prepare-spec", "release-begun", "release-undone", "release-done"}
+
+// An agent that dies after any step goes on where it was.
+func crashes(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	l.setEnvironment("DIVVY_CRASH_AFTER=" + strings.Join(steps, ","))
+	l.create(on(n, plain("one", "4Gi", "30")))
+	l.survive(n, "the pod runs", func() string {
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "one", metav1.GetOptions{})
+		if err == nil && !cluster.PodReady(p) {
+			return "it is " + string(p.Status.Phase)
+		}
+		return reason(err)
+	})
+	l.crashed(n, steps[:3])
+	l.agree()
+	l.limited("one", "main", 4*gib, 1)
+	l.must(l.Client().CoreV1().Pods(l.namespace).Delete(l.ctx, "one", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))}))
+	l.survive(n, "the pod is gone", func() string {
+		list, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{FieldSelector: "metadata.name=one"})
+		if err == nil && len(list.Items) > 0 {
+			return "it is there"
+		}
+		return reason(err)
+	})
+	l.crashed(n, steps)
+	l.setEnvironment("DIVVY_CRASH_AFTER-")
+	l.agree()
+	l.runs(n, "after")
+	l.unmoved(busy...)
+}
+
+// setEnvironment changes the agents' environment, which replaces them.
+func (l *lab) setEnvironment(change string) {
+	l.t.Helper()
+	l.kubectl("set", "env", "-n", system, "daemonset/divvy-agent", change)
+	l.serving()
+}
+
+// survive is eventually, with an agent that ends again and again: it is not waited
+// for longer from one time to the next.
+func (l *lab) survive(n *cluster.Machine, what string, holds func() string) {
+	l.t.Helper()
+	l.eventually(what, func() string {
+		why := holds()
+		if why == "" {
+			return ""
+		}
+		agents, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{
+			LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + n.Name,
+		})
+		if err != nil {
+			return err.Error()
+		}
+		for i := range agents.Items {
+			p := &agents.Items[i]
+			waits := func(s corev1.ContainerStatus) bool {
+				return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+			}
+			if p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.ContainerStatuses, waits) {
+				l.must(l.Client().CoreV1().Pods(system).Delete(l.ctx, p.Name, metav1.DeleteOptions{}))
+			}
+		}
+		return why
+	})
+}
+
+// crashed checks after which steps an agent has ended itself.
+func (l *lab) crashed(n *cluster.Machine, want []string) {
+	l.t.Helper()
+	text, err := n.Exec(l.ctx, "sh", "-c", "cd "+n.SimgpuDir()+" && ls -d crashed-after-*")
+	l.must(err)
+	got := strings.Fields(strings.ReplaceAll(text, "crashed-after-", ""))
+	want = slices.Sorted(slices.Values(want))
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		l.t.Errorf("the agent has ended after %v, want %v", got, want)
+	}
+}
+
+// A node is emptied by ordinary means, and its pods go on elsewhere.
+func drained(l *lab) {
+	n := l.Nodes[0]
+	l.must(l.ApplyText(l.ctx, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: %s}, spec: {replicas: 3, `+
+		`selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {terminationGracePeriodSeconds: 1, containers: [`+
+		`{name: main, image: "%s", command: [sleep, infinity], resources: {limits: {divvy.dev/gpu-memory: 5Gi}}}]}}}}`, l.namespace, bench)))
+	l.kubectl("rollout", "status", "-n", l.namespace, "deployment/d", "--timeout=3m")
+	l.agree()
+	l.kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=3m")
+	defer l.kubectl("uncordon", n.Name)
+	l.eventually("all run on the other node", func() string {
+		list, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for i := range list.Items {
+			if p := &list.Items[i]; p.Spec.NodeName != "n2" || !cluster.PodReady(p) {
+				return p.Name + " does not"
+			}
+		}
+		return ""
+	})
+	l.agree()
+	listing, err := l.listing(n)
+	l.must(err)
+	if len(listing.Tenants) > 0 {
+		l.t.Errorf("the node that was drained still has %d tenants", len(listing.Tenants))
+	}
+	l.serving()
+}
+
+// apiTime is how long the API server is away. DIVVY_E2E_AWAY is for who is in a
+// hurry.
+func apiTime(t *testing.T) time.Duration {
+	text := os.Getenv("DIVVY_E2E_AWAY")
+	if text == "" {
+		return time.Minute
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// While the API server is away everything runs on, and agents start.
+func apiAway(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	l.must(l.StopAPIServer(l.ctx))
+	back := time.After(apiTime(l.t))
+	l.computes(n)
+	l.killAgent(n)
+	l.computes(n)
+	listing, err := l.listing(n)
+	l.must(err)
+	if len(listing.Tenants) != 1 {
+		l.t.Errorf("an agent that started without the API has %d tenants, want 1", len(listing.Tenants))
+	}
+	<-back
+	l.computes(n)
+	l.must(l.StartAPIServer(l.ctx))
+	ctx, cancel := l.bound()
+	defer cancel()
+	for _, n := range l.Nodes {
+		l.must(n.WaitReady(ctx))
+	}
+	l.agree()
+	l.unmoved(busy...)
+	l.runs(n, "after")
+}

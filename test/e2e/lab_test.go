@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+const (
+	// patience bounds every wait for something that takes seconds, on a busy machine.
+	patience = 3 * time.Minute
+	// system is where Divvy is installed.
+	system = "divvy-system"
+	gib    = 1 << 30
+	mib    = 1 << 20
+)
+
+// lab is a cluster with Divvy: n1 has one GPU of 16 GiB, n2 two.
+type lab struct {
+	*cluster.Cluster
+
+	t         *testing.T
+	ctx       context.Context
+	root      string // of the repository
+	namespace string // of the scenario that runs
+}
+
+// gate skips what `make e2e` alone runs, and fails where that promised a cluster.
+func gate(t *testing.T) {
+	t.Helper()
+	if os.Getenv("DIVVY_E2E") == "" {
+		t.Skip("starts a Kubernetes cluster: run `make e2e` as root")
+	}
+	if err := cluster.Available(""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newLab starts a cluster that ends with the test and installs Divvy in it.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	gate(t)
+	l := startLab(t)
+	l.install()
+	return l
+}
+
+// startLab starts a cluster without Divvy.
+func startLab(t *testing.T) *lab {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{"divvy.dev/node": ""}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := cluster.Start(ctx, cluster.Options{
+		Nodes: []cluster.Node{
+			{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: wanted},
+			{Name: "n2", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), Labels: wanted},
+		},
+		Images: images(t),
+		Log:    t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
+	t.Cleanup(func() {
+		if t.Failed() {
+			l.explain()
+		}
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// images are those of the build that is tested.
+func images(t *testing.T) []string {
+	t.Helper()
+	var archives []string
+	for _, name := range []string{"divvy", "gpubench"} {
+		archive, err := cluster.Image(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives = append(archives, archive)
+	}
+	return archives
+}
+
+// explain prints for a test that failed what the cluster's parts said.
+func (l *lab) explain() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience/6)
+	defer cancel()
+	for _, args := range [][]string{
+		{"get", "pods,resourceclaims", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
+		{"logs", "-n", system, "-l", "app.kubernetes.io/component=agent", "--tail=60", "--prefix"},
+		{"logs", "-n", system, "-l", "app.kubernetes.io/component=webhook", "--tail=20", "--prefix"},
+		{"logs", "-n", system, "-l", "app.kubernetes.io/component=controller", "--tail=20", "--prefix"},
+	} {
+		text, err := l.Kubectl(ctx, args...)
+		l.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	if dir := os.Getenv("DIVVY_E2E_LOGS"); dir != "" {
+		if err := os.CopyFS(filepath.Join(dir, l.t.Name()), os.DirFS(filepath.Join(l.Dir(), "log"))); err != nil {
+			l.t.Log(err)
+		}
+	}
+}
+
+// scenario runs a part of a test in a namespace of its own, of which nothing is
+// left afterwards, neither in the cluster nor on the nodes.
+func (l *lab) scenario(name string, run func(*lab)) {
+	l.t.Helper()
+	l.t.Run(name, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+		defer cancel()
+		s := *l
+		s.t, s.ctx = t, ctx
+		s.namespace = strings.ToLower(name)
+		s.makeNamespace(s.namespace)
+		begun := time.Now()
+		defer func() {
+			if t.Failed() {
+				s.explain()
+			}
+			after := s
+			var cancel context.CancelFunc
+			after.ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			after.clear()
+			t.Logf("took %.1f s", time.Since(begun).Seconds())
+		}()
+		run(&s)
+	})
+}
+
+func (l *lab) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// eventually polls a condition that nothing announces; what it returns says why
+// it does not hold.
+func (l *lab) eventually(what string, holds func() string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		why := holds()
+		if why == "" {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			l.t.Fatalf("%s: not within %s: %s", what, patience, why)
+		}
+	}
+}
+
+// kubectl runs kubectl, which has to succeed.
+func (l *lab) kubectl(args ...string) string {
+	l.t.Helper()
+	text, err := l.Kubectl(l.ctx, args...)
+	l.must(err)
+	return text
+}
+
+// makeNamespace makes a namespace in which pods can be made.
+func (l *lab) makeNamespace(name string) {
+	l.t.Helper()
+	wanted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := l.Client().CoreV1().Namespaces().Create(l.ctx, wanted, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		l.must(err)
+	}
+	l.eventually("namespace "+name+" has its service account", func() string {
+		_, err := l.Client().CoreV1().ServiceAccounts(name).Get(l.ctx, "default", metav1.GetOptions{})
+		return reason(err)
+	})
+}
+
+// clear removes everything of a scenario and sees that nothing is left of it.
+func (l *lab) clear() {
+	l.t.Helper()
+	now := int64(1)
+	options := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	l.kubectl("delete", "deployments,jobs,daemonsets", "--all", "-n", l.namespace, "--wait=false")
+	l.must(l.Client().CoreV1().Pods(l.namespace).DeleteCollection(l.ctx, options, metav1.ListOptions{}))
+	l.must(l.Client().ResourceV1().ResourceClaims(l.namespace).DeleteCollection(l.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	l.eventually("pods are gone", func() string {
+		pods, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			return fmt.Sprintf("there are %d, the first is %s", len(pods.Items), pods.Items[0].Name)
+		}
+		return reason(err)
+	})
+	l.free()
+	l.must(l.Client().CoreV1().Namespaces().Delete(l.ctx, l.namespace, metav1.DeleteOptions{}))
+}
+
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// listing is what `divvy ls` says on a node.
+func (l *lab) listing(n *cluster.Machine) (*control.Listing, error) {
+	text, err := n.Exec(l.ctx, "divvy", "ls", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var document struct {
+		Agents []control.Listing `json:"agents"`
+	}
+	if err := json.Unmarshal([]byte(text), &document); err != nil {
+		return nil, fmt.Errorf("read what divvy ls prints: %w", err)
+	}
+	if len(document.Agents) != 1 {
+		return nil, fmt.Errorf("%d agents serve node %s", len(document.Agents), n.Name)
+	}
+	return &document.Agents[0], nil
+}
+
+// agentPID is the agent's process on a node, 0 while there is none.
+func (l *lab) agentPID(n *cluster.Machine) int {
+	listing, err := l.listing(n)
+	if err != nil {
+		return 0
+	}
+	return listing.Info.PID
+}
+
+// killAgent kills a node's agent, and returns once another one serves.
+func (l *lab) killAgent(n *cluster.Machine) {
+	l.t.Helper()
+	before := l.agentPID(n)
+	if before == 0 {
+		l.t.Fatalf("no agent serves node %s", n.Name)
+	}
+	_, err := n.Exec(l.ctx, "kill", "-9", strconv.Itoa(before))
+	l.must(err)
+	l.eventually("another agent serves "+n.Name, func() string {
+		if now := l.agentPID(n); now == 0 || now == before {
+			return fmt.Sprintf("process %d", now)
+		}
+		return ""
+	})
+}
+
+// decode reads one JSON object, the last line of what a program printed.
+func decode(text string, into any) error {
+	lines := bytes.Split(bytes.TrimSpace([]byte(text)), []byte("\n"))
+	last := lines[len(lines)-1]
+	if len(last) == 0 {
+		return errors.New("it printed nothing")
+	}
+	return json.Unmarshal(last, into)
+}
