@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -151,30 +150,4 @@ func removeGroup(all []hierarchy, name string) error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// members counts the processes of a cgroup and of all below it.
-func members(all []hierarchy, name string) (int, error) {
-	seen := make(map[string]bool)
-	for _, h := range all {
-		err := filepath.WalkDir(h.dir(name), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.Name() != "cgroup.procs" {
-				return err
-			}
-			file, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			lines := bufio.NewScanner(file)
-			for lines.Scan() {
-				seen[lines.Text()] = true
-			}
-			return lines.Err()
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, err
-		}
-	}
-	return len(seen), nil
 }

@@ -14,10 +14,10 @@ const instance = "node"
 
 // startMachine starts the node's simulated machine.
 func (n *Machine) startMachine(ctx context.Context) error {
-	if n.Node.Machine == "" {
+	if n.Machine == "" {
 		return nil
 	}
-	args := append([]string{"simgpu", "start", n.Node.Machine, "--name", instance}, n.MachineFlags...)
+	args := append([]string{"simgpu", "start", n.Machine, "--name", instance}, n.MachineFlags...)
 	if _, err := n.Exec(ctx, "divvy", args...); err != nil {
 		return fmt.Errorf("start simulated machine: %w", err)
 	}
@@ -32,7 +32,7 @@ func (n *Machine) SimgpuDir() string {
 // Oracle is what truly happens on the node's GPUs, from the simulated driver's
 // own tables.
 func (n *Machine) Oracle(ctx context.Context) (*simgpu.Report, error) {
-	if n.Node.Machine == "" {
+	if n.Machine == "" {
 		return nil, errors.New("the node has no GPUs")
 	}
 	text, err := n.Exec(ctx, "divvy", "simgpu", "report", instance, "-o", "json")
