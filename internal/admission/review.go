@@ -78,7 +78,7 @@ func writeReview(request *admissionv1.AdmissionRequest, patch webhook.Patch, ref
 func status(refusal error) *metav1.Status {
 	result := &metav1.Status{
 		Status:  metav1.StatusFailure,
-		Message: strings.ReplaceAll(refusal.Error(), "\n", "; "),
+		Message: oneLine(refusal),
 		Reason:  metav1.StatusReasonForbidden,
 		Code:    http.StatusForbidden,
 	}
@@ -93,4 +93,10 @@ func status(refusal error) *metav1.Status {
 		result.Reason, result.Code = metav1.StatusReasonServiceUnavailable, http.StatusServiceUnavailable
 	}
 	return result
+}
+
+// oneLine joins the faults of a claim, which say each that they are one.
+func oneLine(refusal error) string {
+	text := strings.ReplaceAll(refusal.Error(), "\n"+webhook.ErrClaim.Error()+": ", "; ")
+	return strings.ReplaceAll(text, "\n", "; ")
 }

@@ -89,7 +89,7 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	}
 	if !r.Memory.isAll() && !r.Memory.isPart() && r.Memory.bytes%mebibyte != 0 {
 		return refuse("container %q asks for %d bytes of GPU memory: it is given in whole MiB, such as %dMi", name,
-			r.Memory.bytes, r.Memory.bytes/mebibyte)
+			r.Memory.bytes, max(r.Memory.bytes/mebibyte, 1))
 	}
 	r.Config.Default(r.Cores)
 	if err := r.Config.Validate(r.Cores); err != nil {
