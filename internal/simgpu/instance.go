@@ -128,6 +128,9 @@ func (s Store) create(ctx context.Context, name string, machine *Machine, info I
 	if err := s.Control.copyLibraries(draft); err != nil {
 		return err
 	}
+	if err := machine.sysfs().write(SysfsIn(draft)); err != nil {
+		return err
+	}
 	text, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", infoFile, err)

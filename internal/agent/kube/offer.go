@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // offer is what the node has, in the words of those who are told.
@@ -19,11 +20,16 @@ type offer struct {
 	agent.Node
 	gpus   []backend.GPU
 	places map[string]pool.Place
+	// architectures are by UUID: a GPU that is lost would not tell.
+	architectures map[string]string
 }
 
 func newOffer(ctx context.Context, n agent.Node) *offer {
-	o := &offer{Node: n, gpus: n.Agent.GPUs()}
-	host, err := hostOf(n)
+	o := &offer{Node: n, gpus: n.Agent.GPUs(), architectures: map[string]string{}}
+	for _, gpu := range o.gpus {
+		o.architectures[gpu.UUID] = n.Library.Architecture(gpu.Index)
+	}
+	host, err := hostOf(ctx, n)
 	if err != nil {
 		n.Log.WarnContext(ctx, "cannot tell where GPUs are in the machine", "error", err)
 		return o
@@ -32,12 +38,21 @@ func newOffer(ctx context.Context, n agent.Node) *offer {
 	return o
 }
 
-func hostOf(n agent.Node) (map[string]pool.Place, error) {
+// hostOf reads the machine's /sys, or what a simulated machine has in its place.
+func hostOf(ctx context.Context, n agent.Node) (map[string]pool.Place, error) {
+	listed, err := n.Agent.Listing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sys := "/sys"
+	if dir := listed.Info.Simgpu; dir != "" {
+		sys = simgpu.SysfsIn(dir)
+	}
 	infos, err := hostfile.Linked(n.Library)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := hostfile.Capture(os.DirFS("/sys"), infos)
+	recorded, err := hostfile.Capture(os.DirFS(sys), infos)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +70,7 @@ func (o *offer) resources(node string) (resourceslice.DriverResources, <-chan st
 	var gpus []pool.GPU
 	for _, gpu := range o.gpus {
 		g := pool.GPU{
-			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: o.Library.Architecture(gpu.Index),
+			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: o.architectures[gpu.UUID],
 			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA,
 		}
 		if place, ok := o.places[gpu.UUID]; ok {
