@@ -80,10 +80,14 @@ func createState(path string, devices, uid int, mode os.FileMode) error {
 	}
 	size := stateSize(devices)
 	return create(path, size, mode, uid, func(file *os.File) error {
-		var s State
-		s.Header = Header{Magic: StateMagic, Version: Version, Size: uint32(size)}
-		s.DeviceCount = uint32(devices)
-		if _, err := file.WriteAt(encode(&s), 0); err != nil {
+		// All else of a new file is zero, as it has to be.
+		head := encode(&Header{Magic: StateMagic, Version: Version, Size: uint32(size)})
+		count := binary.LittleEndian.AppendUint32(nil, uint32(devices))
+		_, err := file.WriteAt(head, 0)
+		if _, countErr := file.WriteAt(count, OffsetOfStateDeviceCount); err == nil {
+			err = countErr
+		}
+		if err != nil {
 			return fmt.Errorf("write state page: %w", err)
 		}
 		return nil
@@ -106,21 +110,24 @@ func ReadState(path string, devices int) (*Snapshot, error) {
 	return s, nil
 }
 
-// read decodes only what is asked for, by the offsets of the layout: the whole
-// page has tens of thousands of fields.
+// read reads and decodes only what is asked for, by the offsets of the layout: the
+// whole page has tens of thousands of fields, and most tenants use few.
 func read(file *os.File, devices int) (*Snapshot, error) {
-	data := make([]byte, stateSize(devices))
-	if n, err := file.ReadAt(data, 0); err != nil {
-		return nil, fmt.Errorf("%w: %d of %d bytes can be read: %w", ErrCorrupt, n, len(data), err)
+	head, err := part(file, 0, OffsetOfStateSlot)
+	if err != nil {
+		return nil, err
 	}
-	v := view(data)
-	count, slots := v.u32(OffsetOfStateDeviceCount), v.u32(OffsetOfStateSlotCount)
+	count, slots := head.u32(OffsetOfStateDeviceCount), int(head.u32(OffsetOfStateSlotCount))
 	if int(count) != devices || slots > Slots {
 		return nil, fmt.Errorf("%w: it has %d GPUs and %d slots", ErrCorrupt, count, slots)
 	}
+	table, err := part(file, OffsetOfStateSlot, slots*SizeOfSlot)
+	if err != nil {
+		return nil, err
+	}
 	s := &Snapshot{Usage: make([]Usage, devices)}
-	for i := range int(slots) {
-		slot := view(data[OffsetOfStateSlot+i*SizeOfSlot:])
+	for i := range slots {
+		slot := table[i*SizeOfSlot:]
 		if slot.u32(OffsetOfSlotPID) == 0 {
 			continue
 		}
@@ -138,22 +145,42 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 		})
 	}
 	for device := range devices {
-		s.add(device, view(data[SizeOfState+device*SizeOfGPU:]))
+		base := SizeOfState + device*SizeOfGPU
+		ledger, err := part(file, base, OffsetOfGPUApplied+8*slots)
+		if err != nil {
+			return nil, err
+		}
+		var records view
+		if len(s.Processes) > 0 {
+			if records, err = part(file, base+OffsetOfGPURecord, slots*SizeOfRecord); err != nil {
+				return nil, err
+			}
+		}
+		s.add(device, ledger, records)
 	}
 	return s, nil
 }
 
+// part reads a part of a page.
+func part(file *os.File, offset, size int) (view, error) {
+	data := make(view, size)
+	if n, err := file.ReadAt(data, int64(offset)); err != nil {
+		return nil, fmt.Errorf("%w: %d of %d bytes at %d can be read: %w", ErrCorrupt, n, size, offset, err)
+	}
+	return data, nil
+}
+
 // add takes up one GPU's ledger and what each process holds of it.
-func (s *Snapshot) add(device int, gpu view) {
+func (s *Snapshot) add(device int, ledger, records view) {
 	u := &s.Usage[device]
-	u.Used = uint64(gpu.u32(OffsetOfGPUAmounts)) * Unit
-	u.Pending = uint64(gpu.u32(OffsetOfGPUAmounts+4)) * Unit
-	u.Refused = gpu.u32(OffsetOfGPURefused)
+	u.Used = uint64(ledger.u32(OffsetOfGPUAmounts)) * Unit
+	u.Pending = uint64(ledger.u32(OffsetOfGPUAmounts+4)) * Unit
+	u.Refused = ledger.u32(OffsetOfGPURefused)
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		record := gpu[OffsetOfGPURecord+p.Slot*SizeOfRecord:]
-		last := gpu.u64(OffsetOfGPUApplied + 8*p.Slot)
-		if tag := gpu.u64(OffsetOfGPUTag); tag&(1<<SlotBits-1) == uint64(p.Slot) {
+		record := records[p.Slot*SizeOfRecord:]
+		last := ledger.u64(OffsetOfGPUApplied + 8*p.Slot)
+		if tag := ledger.u64(OffsetOfGPUTag); tag&(1<<SlotBits-1) == uint64(p.Slot) {
 			last = tag >> SlotBits
 		}
 		intent := record[OffsetOfRecordIntent+int(last&3)*SizeOfIntent:]

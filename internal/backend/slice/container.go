@@ -44,7 +44,7 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 	cover := filepath.Join(filepath.Dir(m.Tenants), coverProgram)
 	store := filepath.Join(filepath.Dir(m.Tenants), "lib")
 	p.Edits.Hooks = []edits.Hook{{Path: cover, Args: []string{coverProgram}}}
-	add(installProgram{Source: m.Tree.Program(coverProgram), Path: cover},
+	add(installProgram{Source: m.Tree.Program(coverProgram), Path: cover, memory: m.memory},
 		makePlace{Path: place, Mode: 0o700}, makeDir{Path: dir, Mode: 0o755},
 		writeConfig{Path: filepath.Join(dir, "config"), Mode: 0o644, Config: config, Shown: shown(&config), Flags: config.Flags},
 		makeOpenState{Path: filepath.Join(dir, "state"), Devices: len(t.Shares)})
@@ -58,7 +58,7 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 	}
 	for _, library := range driver.Libraries {
 		ours, real := filepath.Join(dir, string(library)), filepath.Join(dir, library.Real())
-		add(linkLibrary{Source: m.Tree.Library(string(library)), Store: store, Path: ours, Runpath: edits.ShareDir},
+		add(linkLibrary{Source: m.Tree.Library(string(library)), Store: store, Path: ours, Runpath: edits.ShareDir, memory: m.memory},
 			link{Path: filepath.Join(dir, library.Bare()), Target: string(library)},
 			makeFile{Path: real})
 		mount(finder.Host(d.Chosen[library]), share(library.Real()), edits.ReadOnly)

@@ -213,6 +213,24 @@ func TestContainersShareTheirLibraries(t *testing.T) {
 	if apply(later); stored() != 1 {
 		t.Errorf("the store keeps %d libraries, want only the one in use", stored())
 	}
+	remembering := first
+	remembering.memory = new(memory)
+	apply(remembering)
+	path, ok := remembering.memory.of(old, first.Store+first.Runpath)
+	if !ok || filepath.Dir(path) != first.Store {
+		t.Errorf("it remembers %q", path)
+	}
+	apply(second) // a further link changes nothing
+	if again, ok := remembering.memory.of(old, first.Store+first.Runpath); !ok || again != path {
+		t.Errorf("it remembers %q no longer", path)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if apply(remembering); stored() != 2 {
+		t.Error("what was taken from the store is not made again")
+	}
+	first = remembering
 	if err := os.WriteFile(old, []byte("damaged"), 0o644); err != nil {
 		t.Fatal(err)
 	}

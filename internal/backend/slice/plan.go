@@ -35,6 +35,8 @@ type machine struct {
 	// Shared is true for the system's agent, whose tenants are other users:
 	// they may read all, and write the state page alone.
 	Shared bool
+	// memory is the backend's, nil for none.
+	memory *memory
 }
 
 var errTenant = errors.New("invalid tenant")

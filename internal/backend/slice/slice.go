@@ -70,7 +70,7 @@ func New(o Options) *Backend {
 	b := &Backend{options: o, contexts: newContexts(o)}
 	b.machine = machine{
 		Tenants: o.Tenants, Tree: o.Tree, Instance: o.Instance, Shared: o.Shared,
-		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: PIDNamespace(),
+		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: PIDNamespace(), memory: new(memory),
 	}
 	if cache, err := filepath.EvalSymlinks(ldcache.Path); err == nil {
 		b.machine.Cache = cache
@@ -110,16 +110,20 @@ func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
 // Plan implements [backend.Backend]. It looks for the driver's files as the
 // tenant's LD_LIBRARY_PATH would find them, so that those are covered too.
 func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
-	d, err := b.options.Finder.Find()
-	if err != nil {
-		return nil, err
-	}
 	if t.Layer == backend.LayerContainer {
+		d, err := b.machine.memory.find(b.options.Finder)
+		if err != nil {
+			return nil, err
+		}
 		around, err := b.options.Finder.Surroundings(b.options.Inventory.Version().Driver, addresses(t))
 		if err != nil {
 			return nil, err
 		}
 		return b.machine.container(t, b.options.Finder, d, around)
+	}
+	d, err := b.options.Finder.Find()
+	if err != nil {
+		return nil, err
 	}
 	if len(t.LibraryPath) > 0 {
 		finder := b.options.Finder
@@ -171,6 +175,9 @@ func (b *Backend) Change(_ context.Context, dir string, t backend.Tenant) error 
 func (b *Backend) Health(context.Context) error {
 	for _, library := range driver.Libraries {
 		path := b.options.Tree.Library(string(library))
+		if _, ok := b.machine.memory.of(path, "sound"); ok {
+			continue
+		}
 		image, err := os.ReadFile(path)
 		if err != nil {
 			return fmt.Errorf("%w: %w: build or install it, or set %s", ErrInstallation, err, install.Variable)
@@ -178,10 +185,11 @@ func (b *Backend) Health(context.Context) error {
 		if _, _, err := findRunpath(image); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrInstallation, path, err)
 		}
+		b.machine.memory.note(path, "sound", path)
 	}
 	if _, err := os.Stat(b.options.Tree.Program(coverProgram)); err != nil {
 		return fmt.Errorf("%w: %w: build or install it, or set %s", ErrInstallation, err, install.Variable)
 	}
-	_, err := b.options.Finder.Find()
+	_, err := b.machine.memory.find(b.options.Finder)
 	return err
 }

@@ -18,17 +18,24 @@ import (
 type installProgram struct {
 	Source string `json:"installProgram"`
 	Path   string `json:"path"`
+	memory *memory
 }
 
 func (s installProgram) Apply() error {
+	if path, ok := s.memory.of(s.Source, "program"); ok && path == s.Path {
+		return nil
+	}
 	image, err := os.ReadFile(s.Source)
 	if err != nil {
 		return fmt.Errorf("read Divvy's program: %w: reinstall Divvy", err)
 	}
-	if present, err := os.ReadFile(s.Path); err == nil && bytes.Equal(present, image) {
-		return nil
+	if present, err := os.ReadFile(s.Path); err != nil || !bytes.Equal(present, image) {
+		if err := writeFile(s.Path, image, 0o755); err != nil {
+			return err
+		}
 	}
-	return writeFile(s.Path, image, 0o755)
+	s.memory.note(s.Source, "program", s.Path)
+	return nil
 }
 
 func (s installProgram) Undo() error { return nil }
@@ -41,9 +48,13 @@ type linkLibrary struct {
 	Store   string `json:"store"`
 	Path    string `json:"path"`
 	Runpath string `json:"runpath"`
+	memory  *memory
 }
 
 func (s linkLibrary) Apply() error {
+	if stored, ok := s.memory.of(s.Source, s.Store+s.Runpath); ok {
+		return s.link(stored)
+	}
 	image, err := os.ReadFile(s.Source)
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
@@ -56,7 +67,11 @@ func (s linkLibrary) Apply() error {
 	if err != nil {
 		return err
 	}
-	return s.link(stored)
+	if err := s.link(stored); err != nil {
+		return err
+	}
+	s.memory.note(s.Source, s.Store+s.Runpath, stored)
+	return nil
 }
 
 func (s linkLibrary) Undo() error {
