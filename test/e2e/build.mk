@@ -1,4 +1,4 @@
-# Real Kubernetes on this machine, in namespaces of its own: as root, with cgroup version 1 or hybrid.
+# Real Kubernetes on this machine, in namespaces of its own: as root.
 
 .PHONY: e2e e2e-deps demo-k8s bench-k8s
 

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // hierarchy is one cgroup file system of the host.
@@ -41,7 +44,6 @@ func parseHierarchies(mountinfo, cgroups string) ([]hierarchy, error) {
 		}
 	}
 	var found []hierarchy
-	version1 := false
 	for line := range strings.Lines(mountinfo) {
 		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
 		place, kind := strings.Fields(before), strings.Fields(after)
@@ -53,12 +55,14 @@ func parseHierarchies(mountinfo, cgroups string) ([]hierarchy, error) {
 		if !ok || slices.ContainsFunc(found, func(h hierarchy) bool { return h.Options == options }) {
 			continue
 		}
-		version1 = version1 || strings.Contains(options, "memory")
+		if options == "" {
+			// Controllers of version 2 reach only children of cgroups without processes: of the root.
+			group = "/"
+		}
 		found = append(found, hierarchy{Mount: place[4], Options: options, Own: group})
 	}
-	if !version1 {
-		return nil, errors.New("find cgroups: the memory controller has no version 1 hierarchy here: " +
-			"boot with systemd.unified_cgroup_hierarchy=0, or run the tests in a machine that has one")
+	if len(found) == 0 {
+		return nil, errors.New("find cgroups: no cgroup file system is mounted")
 	}
 	return found, nil
 }
@@ -83,6 +87,13 @@ func (h hierarchy) dir(name string) string {
 	return filepath.Join(h.Mount, h.Own, name)
 }
 
+// version2 is the unified hierarchy.
+func (h hierarchy) version2() bool { return h.Options == "" }
+
+// leaf is where the processes of a group are in version 2, which allows none in
+// a cgroup whose children have controllers.
+const leaf = "init"
+
 // makeGroup creates a cgroup in every hierarchy. A new cpuset takes no process
 // before it has processors and memory.
 func makeGroup(all []hierarchy, name string) error {
@@ -91,6 +102,11 @@ func makeGroup(all []hierarchy, name string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("create cgroup: %w", err)
 		}
+		if h.version2() {
+			if err := delegate(filepath.Dir(dir)); err != nil {
+				return fmt.Errorf("create cgroup: %w", err)
+			}
+		}
 		if !slices.Contains(strings.Split(h.Options, ","), "cpuset") {
 			continue
 		}
@@ -98,6 +114,29 @@ func makeGroup(all []hierarchy, name string) error {
 			if err := inherit(filepath.Join(dir, file), filepath.Join(filepath.Dir(dir), file)); err != nil {
 				return fmt.Errorf("create cgroup: %w", err)
 			}
+		}
+	}
+	return nil
+}
+
+// delegate gives the children of a cgroup of version 2 the controllers that it
+// has itself.
+func delegate(dir string) error {
+	own, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "cgroup.subtree_control")
+	given, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for controller := range strings.FieldsSeq(string(own)) {
+		if slices.Contains(strings.Fields(string(given)), controller) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte("+"+controller), 0o644); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -114,19 +153,61 @@ func inherit(file, from string) error {
 	return os.WriteFile(file, value, 0o644)
 }
 
-// joinGroup moves the calling process, or with "tasks" the calling thread, into
-// a cgroup of every hierarchy. Version 2 moves whole processes alone, and a
-// process in its root is as good there: no limit is set in it.
-func joinGroup(all []hierarchy, name, file string) error {
+// joinGroup moves the calling process into a cgroup of every hierarchy.
+func joinGroup(all []hierarchy, name string) error {
 	for _, h := range all {
-		if h.Options == "" && file == "tasks" {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(h.dir(name), file), []byte("0"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(h.dir(name), "cgroup.procs"), []byte("0"), 0o644); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)
 		}
 	}
 	return nil
+}
+
+// settle moves the calling process to where its cgroup may have children with
+// controllers beside it. Its cgroup namespace begins above that.
+func settle(all []hierarchy, name string) error {
+	for _, h := range all {
+		if !h.version2() {
+			continue
+		}
+		dir := h.dir(filepath.Join(name, leaf))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return fmt.Errorf("create cgroup: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+		if err := delegate(h.dir(name)); err != nil {
+			return fmt.Errorf("give controllers to cgroups: %w", err)
+		}
+	}
+	return nil
+}
+
+// prepareIn makes a command that the calling thread starts begin in a cgroup of
+// every hierarchy. In version 1 the thread moves there, and its children with
+// it; version 2 moves no single threads, but children can begin elsewhere. The
+// files that it returns are to be closed once the command has started.
+func prepareIn(all []hierarchy, name string, cmd *exec.Cmd) ([]io.Closer, error) {
+	var open []io.Closer
+	for _, h := range all {
+		if !h.version2() {
+			if err := os.WriteFile(filepath.Join(h.dir(name), "tasks"), []byte("0"), 0o644); err != nil {
+				return open, fmt.Errorf("enter cgroup: %w", err)
+			}
+			continue
+		}
+		dir, err := os.Open(h.dir(filepath.Join(name, leaf)))
+		if err != nil {
+			return open, fmt.Errorf("enter cgroup: %w", err)
+		}
+		open = append(open, dir)
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
+	return open, nil
 }
 
 // removeGroup removes a cgroup and all below it, whose processes have ended.

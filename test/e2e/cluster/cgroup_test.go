@@ -34,9 +34,13 @@ func TestHierarchiesAreJoinedByTheirControllers(t *testing.T) {
 	}
 }
 
-func TestVersion2AloneIsRefused(t *testing.T) {
-	const mounts = "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
-	if got, err := parseHierarchies(mounts, "0::/\n"); err == nil {
-		t.Errorf("got %v, want an error", got)
+func TestGroupsOfVersion2AreBelowItsRoot(t *testing.T) {
+	const mounts = "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+	got, err := parseHierarchies(mounts, "0::/user.slice/session-1.scope\n")
+	if err != nil || len(got) != 1 || got[0].dir("x") != "/sys/fs/cgroup/x" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := parseHierarchies("", "0::/\n"); err == nil {
+		t.Errorf("got %v without a cgroup file system", got)
 	}
 }

@@ -11,6 +11,6 @@
 // the kernel ends every other one, and only cgroups and one directory are left
 // to be removed.
 //
-// It needs root, cgroup version 1 (alone or hybrid) and what `make e2e-deps`
-// installs and builds. Available says what is missing.
+// It needs root and what `make e2e-deps` installs and builds. Available says what
+// is missing.
 package cluster

@@ -175,6 +175,9 @@ func (r *rootSpec) mountKernel() error {
 func (r *rootSpec) mountGroups(groups []hierarchy) error {
 	base := r.at("sys/fs/cgroup")
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if len(groups) == 1 && groups[0].version2() {
+		return unix.Mount("cgroup", base, "cgroup2", flags, "")
+	}
 	if err := unix.Mount("tmpfs", base, "tmpfs", flags, "mode=755"); err != nil {
 		return err
 	}
@@ -185,7 +188,7 @@ func (r *rootSpec) mountGroups(groups []hierarchy) error {
 		}
 		kind, data := "cgroup", h.Options
 		switch {
-		case data == "":
+		case h.version2():
 			kind = "cgroup2"
 		case strings.HasPrefix(data, "name="):
 			data = "none," + data

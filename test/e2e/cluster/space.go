@@ -52,11 +52,6 @@ func (s *space) close() {
 // enter moves the calling thread into those of the namespaces that the space
 // has. Processes that it starts then are in them.
 func (s *space) enter(kinds []string) error {
-	if s.group != "" {
-		if err := joinGroup(s.groups, s.group, "tasks"); err != nil {
-			return err
-		}
-	}
 	for _, kind := range kinds {
 		file, ok := s.kinds[kind]
 		if !ok {
@@ -78,6 +73,17 @@ func (s *space) enter(kinds []string) error {
 // start starts a command in the given namespaces of the space.
 func (s *space) start(cmd *exec.Cmd, kinds []string) error {
 	return onThread(func() error {
+		if s.group != "" {
+			open, err := prepareIn(s.groups, s.group, cmd)
+			defer func() {
+				for _, file := range open {
+					file.Close()
+				}
+			}()
+			if err != nil {
+				return err
+			}
+		}
 		if err := s.enter(kinds); err != nil {
 			return err
 		}

@@ -226,11 +226,14 @@ func holdNode(o order) error {
 	if err := makeGroup(o.Groups, o.Group); err != nil {
 		return err
 	}
-	if err := joinGroup(o.Groups, o.Group, "cgroup.procs"); err != nil {
+	if err := joinGroup(o.Groups, o.Group); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
+	}
+	if err := settle(o.Groups, o.Group); err != nil {
+		return err
 	}
 	if err := o.Root.enter(o.Groups); err != nil {
 		return err
