@@ -38,6 +38,8 @@ type Tenants interface {
 	Prepare(ctx context.Context, t agent.Tenancy) (edits.Edits, error)
 	Release(ctx context.Context, key string) error
 	Tenancies() []agent.Tenancy
+	// Adopt tells the key of a tenancy that was found by its pages alone.
+	Adopt(ctx context.Context, key string)
 }
 
 // plugin answers the runtime.
@@ -169,13 +171,14 @@ func (p *plugin) RemovePodSandbox(_ context.Context, sandbox *api.PodSandbox) er
 // Synchronize takes up the pods that run, and ends the shares of those that do
 // not any more. The runtime lists stopped sandboxes too: one runs if it has a
 // process or a container that has not ended.
-func (p *plugin) Synchronize(_ context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	occupied := make(map[string]bool)
 	for _, c := range containers {
 		occupied[c.GetPodSandboxId()] = true
 	}
 	alive := make(map[string]map[string]bool)
 	for _, s := range sandboxes {
+		p.adopt(ctx, s)
 		if !asks(s) || s.GetPid() == 0 && !occupied[s.GetId()] {
 			continue
 		}
@@ -205,6 +208,19 @@ func (p *plugin) Synchronize(_ context.Context, sandboxes []*api.PodSandbox, con
 	}
 	p.reportBare(sandboxes, containers)
 	return nil, nil
+}
+
+// adopt tells the agent which shares are a pod's, as one that lost its record of
+// them cannot know.
+func (p *plugin) adopt(ctx context.Context, sandbox *api.PodSandbox) {
+	if !asks(sandbox) {
+		return
+	}
+	if d, err := decide(sandbox); err == nil {
+		for _, t := range d.tenancies(sandbox) {
+			p.tenants.Adopt(ctx, t.Key)
+		}
+	}
 }
 
 // reportBare tells of containers that run without the share they ask for. The

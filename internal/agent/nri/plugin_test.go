@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,6 +154,9 @@ func TestSynchronize(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.expect(t, "-pod/stopped/main", "-pod/gone/main")
+		if !slices.Equal(a.adopted, []string{"pod/runs/main", "pod/stopped/main", "pod/unlisted/main"}) {
+			t.Errorf("adopted %q", a.adopted)
+		}
 		// What it took up ends with its sandbox, and what ended while nobody listened with the next look.
 		if err := p.StopPodSandbox(ctx, sandboxes[0]); err != nil {
 			t.Fatal(err)

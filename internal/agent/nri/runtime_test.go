@@ -113,6 +113,7 @@ type tenants struct {
 	mu       sync.Mutex
 	held     map[string]agent.Tenancy
 	prepared int
+	adopted  []string
 	inUse    int                       // how often a release finds processes
 	hold     chan struct{}             // what a preparation waits for
 	fail     func(agent.Tenancy) error // what a preparation fails with
@@ -174,6 +175,12 @@ func (a *tenants) Tenancies() []agent.Tenancy {
 		all = append(all, t)
 	}
 	return all
+}
+
+func (a *tenants) Adopt(_ context.Context, key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.adopted = append(a.adopted, key)
 }
 
 func (a *tenants) set(change func()) {
