@@ -218,22 +218,19 @@ func (a *Agent) fit(wanted Tenancy) ([]share, error) {
 // makeTenancy makes the directory of a tenancy that is in the checkpoint, unless
 // it is there. What cannot be made is undone and forgotten.
 func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error) {
-	plan, err := a.config.Backend.Plan(a.tenantOf(&t.record))
+	plan, err := a.planTenancy(t)
 	if err != nil {
 		return edits.Edits{}, err
 	}
 	a.mu.Lock()
-	t.plan = plan
 	made := t.ready
 	a.mu.Unlock()
 	if made && complete(t.Dir) {
 		return plan.Edits, nil
 	}
-	err = a.config.Backend.Health(ctx)
-	if err == nil {
-		err = a.config.Backend.Apply(ctx, plan)
-	}
-	if err != nil {
+	if err := a.config.Backend.Apply(ctx, plan); err != nil {
+		// What is wrong with the machine says more than what came of it.
+		err = cmp.Or(a.config.Backend.Health(ctx), err)
 		undone := a.config.Backend.Undo(ctx, plan)
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -251,6 +248,25 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 		return edits.Edits{}, err
 	}
 	return plan.Edits, nil
+}
+
+// planTenancy is the plan with which the tenancy was entered, or one for a tenancy
+// of an earlier agent. It stays, so that who asks again gets the same answer.
+func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
+	a.mu.Lock()
+	plan, wanted := t.plan, a.tenantOf(&t.record)
+	a.mu.Unlock()
+	if plan != nil {
+		return plan, nil
+	}
+	plan, err := a.config.Backend.Plan(wanted)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.plan = plan
+	return plan, nil
 }
 
 // complete reports whether a directory that was made is still there.

@@ -52,7 +52,7 @@ func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
 }
 
 func (b *pages) Apply(ctx context.Context, p *backend.Plan) error { return p.Apply(ctx) }
-func (b *pages) Health(context.Context) error                     { return b.fail }
+func (b *pages) Health(context.Context) error                     { return nil }
 func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.RemoveAll(p.Dir) }
 
 type pageStep struct {
@@ -62,6 +62,9 @@ type pageStep struct {
 }
 
 func (s pageStep) Apply() error {
+	if s.backend.fail != nil {
+		return s.backend.fail
+	}
 	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), Name: page.Text64(s.tenant.Name)}
 	for i, share := range s.tenant.Shares {
 		c.Device[i] = page.Device{Limit: share.Limit, Cores: uint32(share.Cores), Class: page.ClassOnline, Weight: uint32(share.Weight)}
