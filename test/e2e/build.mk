@@ -1,17 +1,21 @@
 # Real Kubernetes on this machine, in namespaces of its own: as root.
 
-.PHONY: e2e e2e-deps demo-k8s bench-k8s
+.PHONY: e2e e2e-deps e2e-ready demo-k8s bench-k8s
 
 e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernetes, containerd, helm
 	hack/e2e-deps.sh
 
-e2e: e2e-deps images ## the whole on a real cluster, as root (ONLY=TestName for a part)
+# What a cluster of the newest version needs; images' packages come from where that installs from.
+e2e-ready:
+	@hack/e2e-deps.sh v1.36
+	@$(MAKE) --no-print-directory images
+
+e2e: e2e-deps ## the whole on real clusters, as root (ONLY=TestName for a part)
+	@$(MAKE) --no-print-directory images
 	DIVVY_E2E=1 DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -p 1 -timeout 45m $(if $(ONLY),-v -run '$(ONLY)') ./test/e2e/...
 
-demo-k8s: images ## three pods want one simulated GPU of a real cluster, as root
-	@hack/e2e-deps.sh v1.36
+demo-k8s: e2e-ready ## three pods want one simulated GPU of a real cluster, as root
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/demo/k8s
 
-bench-k8s: images ## what Divvy costs on a real cluster, as root; writes docs/measurements/k8s.json
-	@hack/e2e-deps.sh v1.36
+bench-k8s: e2e-ready ## what Divvy costs on a real cluster, as root; writes docs/measurements/k8s.json
 	DIVVY_PREFIX=$(abspath $(B)) $(GO) run ./test/bench/k8s -v

@@ -32,9 +32,9 @@ func main() {
 }
 
 func run() (passed bool, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(interrupted, patience)
 	defer cancel()
 	s := &show{Screen: screen.New(os.Stdout), begun: time.Now(), limits: make(map[string]uint64)}
 	if s.cluster, err = s.open(ctx); err != nil {
@@ -42,8 +42,8 @@ func run() (passed bool, err error) {
 	}
 	err = s.play(ctx)
 	s.Rest()
-	if ctx.Err() != nil {
-		err = errors.Join(context.Cause(ctx), err)
+	if interrupted.Err() != nil {
+		err = errors.New("interrupted")
 	}
 	stopped := s.cluster.Stop()
 	if stopped == nil {

@@ -74,6 +74,9 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if options.Log == nil {
 		options.Log = func(string, ...any) {}
 	}
+	if err := Available(options.Version); err != nil {
+		return nil, err
+	}
 	where, err := find(options.Version)
 	if err != nil {
 		return nil, err
@@ -273,7 +276,7 @@ func Available(version string) error {
 		version = DefaultVersion
 	}
 	if unix.Geteuid() != 0 {
-		return errors.New("clusters need root")
+		return errors.New("clusters need root: run this with sudo")
 	}
 	if _, err := hierarchies(); err != nil {
 		return err
