@@ -58,6 +58,7 @@ func (r *reasons) say(ctx context.Context, pod *corev1.Pod, text string) error {
 	if len(text) > longestNote {
 		text = text[:longestNote]
 	}
+	at := r.now()
 	event := r.event(pod, text)
 	_, err := r.client.EventsV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	before := r.said[pod.UID]
@@ -74,7 +75,7 @@ func (r *reasons) say(ctx context.Context, pod *corev1.Pod, text string) error {
 		before = &saying{count: make(map[string]int32)}
 		r.said[pod.UID] = before
 	}
-	before.text, before.at = text, r.now()
+	before.text, before.at = text, at
 	before.count[text]++
 	return nil
 }
