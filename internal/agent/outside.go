@@ -61,6 +61,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		}
 		outside = append(outside, control.Outside{PID: p.id.PID, UUID: p.uuid, Used: p.used, Tenant: a.familyOf(p.id.PID)})
 	}
+	a.strangers.forget(present)
 	a.mu.Lock()
 	before := a.outside
 	a.outside = outside
@@ -104,7 +105,7 @@ func (a *Agent) accounted(p onGPU) bool {
 		}
 	}
 	a.mu.Unlock()
-	return slices.ContainsFunc(asked, func(t *tenant) bool { return t.maps(p.id.PID) })
+	return slices.ContainsFunc(asked, func(t *tenant) bool { return a.strangers.maps(p.id, &t.record) })
 }
 
 // familyOf names the tenant whose process a pid descends from, or in whose
@@ -205,6 +206,9 @@ type strangers struct {
 	mu     sync.Mutex
 	known  map[process.Inner]process.ID
 	looked time.Time
+	// mapped is the id of the tenant whose pages a process has mapped: it keeps
+	// them for life, and a program's maps take long to read.
+	mapped map[process.ID]string
 }
 
 // lookInterval is the least time between two looks at all processes: what a page
@@ -216,38 +220,56 @@ const lookInterval = 200 * time.Millisecond
 func (s *strangers) name(processes []page.Process, own uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	namespaces := map[uint64]bool{}
+	if s.fill(processes, own) || time.Since(s.looked) < lookInterval {
+		return
+	}
+	s.known = process.Outer(own)
+	s.looked = time.Now()
+	s.fill(processes, own)
+}
+
+// maps reports whether a process has a tenant's pages mapped.
+func (s *strangers) maps(id process.ID, t *record) bool {
+	s.mu.Lock()
+	known := s.mapped[id] == t.ID
+	s.mu.Unlock()
+	if known || !t.maps(id.PID) {
+		return known
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mapped == nil {
+		s.mapped = map[process.ID]string{}
+	}
+	s.mapped[id] = t.ID
+	return true
+}
+
+// forget drops what is known of processes that are on no GPU any more.
+func (s *strangers) forget(present []onGPU) {
+	alive := map[process.ID]bool{}
+	for _, p := range present {
+		alive[p.id] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.mapped, func(id process.ID, _ string) bool { return !alive[id] })
+}
+
+// fill reports whether all that live are known.
+func (s *strangers) fill(processes []page.Process, own uint64) bool {
+	all := true
 	for i := range processes {
 		p := &processes[i]
 		if p.Namespace == own {
 			continue
 		}
-		if id := s.known[inner(p)]; id.Alive() {
-			p.HostPID = id.PID
-			continue
-		}
 		p.HostPID = 0
-		if p.Live {
-			namespaces[p.Namespace] = true
+		if id := s.known[process.Inner{Namespace: p.Namespace, PID: p.PID}]; id.Alive() {
+			p.HostPID = id.PID
+		} else if p.Live {
+			all = false
 		}
 	}
-	if len(namespaces) == 0 || time.Since(s.looked) < lookInterval {
-		return
-	}
-	found := process.Outer(namespaces)
-	s.looked = time.Now()
-	maps.DeleteFunc(s.known, func(_ process.Inner, id process.ID) bool { return !id.Alive() })
-	if s.known == nil {
-		s.known = map[process.Inner]process.ID{}
-	}
-	maps.Copy(s.known, found)
-	for i := range processes {
-		if p := &processes[i]; p.Namespace != own {
-			p.HostPID = s.known[inner(p)].PID
-		}
-	}
-}
-
-func inner(p *page.Process) process.Inner {
-	return process.Inner{Namespace: p.Namespace, PID: p.PID}
+	return all
 }

@@ -15,10 +15,10 @@ type Inner struct {
 	PID       int
 }
 
-// Outer finds processes of other pid namespaces under the numbers that they have
-// in ours. It looks at every process of the machine, some microseconds each;
-// those that may not be looked at are left out.
-func Outer(namespaces map[uint64]bool) map[Inner]ID {
+// Outer finds the processes of other pid namespaces than own under the numbers
+// that they have in ours. It looks at every process of the machine, some
+// microseconds each; those that may not be looked at are left out.
+func Outer(own uint64) map[Inner]ID {
 	found := map[Inner]ID{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -31,7 +31,7 @@ func Outer(namespaces map[uint64]bool) map[Inner]ID {
 		}
 		dir := "/proc/" + entry.Name()
 		var stat unix.Stat_t
-		if unix.Stat(dir+"/ns/pid", &stat) != nil || !namespaces[stat.Ino] {
+		if unix.Stat(dir+"/ns/pid", &stat) != nil || stat.Ino == own {
 			continue
 		}
 		id, err := Find(pid)
