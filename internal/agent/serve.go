@@ -200,6 +200,9 @@ func (s *service) lock(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("an agent serves %s already: `divvy ls` asks it", dir)
 	}
+	if s.options.Face != nil {
+		return s.options.Place.Keep()
+	}
 	return nil
 }
 

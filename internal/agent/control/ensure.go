@@ -38,6 +38,19 @@ func (p Place) Checkpoint() string {
 	return filepath.Join(p.Dir(), "tenants.json")
 }
 
+// Keep notes that somebody starts the place's agent again whenever it ends, so
+// that [Reach] does not.
+func (p Place) Keep() error {
+	if err := os.WriteFile(p.kept(), nil, 0o600); err != nil {
+		return fmt.Errorf("note who starts the agent: %w", err)
+	}
+	return nil
+}
+
+func (p Place) kept() string {
+	return filepath.Join(p.Dir(), "agent.kept")
+}
+
 func (p Place) log() string {
 	return filepath.Join(p.Dir(), "agent.log")
 }
@@ -69,11 +82,14 @@ func Find(ctx context.Context, p Place) (*Client, error) {
 
 // Reach connects as Find does. Where an agent of the user's own was killed and
 // left shares behind it starts the next one, which takes them up. The system's
-// agent is not replaced: who installed it starts it.
+// agent and a kept one are not replaced: who installed it starts it.
 func Reach(ctx context.Context, p Place, s Starter) (*Client, error) {
 	c, err := Find(ctx, p)
 	if !errors.Is(err, ErrNoAgent) || p.Dir() == rundir.System {
 		return c, err
+	}
+	if _, statErr := os.Stat(p.kept()); statErr == nil {
+		return nil, err
 	}
 	if _, statErr := os.Stat(p.Checkpoint()); statErr != nil {
 		return nil, err

@@ -192,6 +192,19 @@ func TestReachReplacesAKilledAgent(t *testing.T) {
 	c.Close()
 }
 
+func TestReachLeavesAKeptAgent(t *testing.T) {
+	p, s := place(t, "serve")
+	if err := os.WriteFile(p.Checkpoint(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Reach(deadline(t), p, s); !errors.Is(err, ErrNoAgent) {
+		t.Errorf("%v, want ErrNoAgent: whoever keeps the agent starts it", err)
+	}
+}
+
 // An agent that is stopped keeps nobody waiting.
 func TestDialGivesUpOnASilentAgent(t *testing.T) {
 	p, _ := place(t, "serve")
