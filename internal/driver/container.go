@@ -19,13 +19,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml/toolkit"
 )
 
-// Surroundings are what a container needs of the driver beside the libraries
-// that are covered.
-type Surroundings struct {
-	Mounts  []edits.Mount
-	Devices []edits.Device
-}
-
 // ErrNoDevice marks a GPU whose device node cannot be found.
 var ErrNoDevice = errors.New("no device node")
 
@@ -38,21 +31,50 @@ func Folders() []string {
 
 var multiarch = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// Surroundings looks for the files of the driver of that version and for the
-// device nodes of the GPUs with these PCI addresses, as NVML writes them. On a
-// simulated machine they are the files of its state.
-func (f Finder) Surroundings(version string, pci []string) (*Surroundings, error) {
+// Files looks for the files of the driver of that version, which takes long and
+// holds as long as the driver's libraries are the same. On a simulated machine
+// they are those of its state.
+func (f Finder) Files(version string) ([]edits.Mount, error) {
 	if f.Instance != "" {
 		return f.simulated()
 	}
-	root := filepath.Clean("/" + f.Root)
-	common, err := toolkit.Common(root, version)
+	common, err := toolkit.Common(filepath.Clean("/"+f.Root), version)
 	if err != nil {
 		return nil, err
 	}
-	s := &Surroundings{}
-	for _, node := range common.DeviceNodes {
-		if err := s.addDevice(f, node.Path); err != nil {
+	var files mounts
+	for _, m := range common.Mounts {
+		files.addFile(f, m)
+	}
+	return files, nil
+}
+
+// controls are the driver's device nodes that belong to no GPU; without the
+// first two no program can use any.
+var controls = []struct {
+	path     string
+	required bool
+}{
+	{"/dev/nvidiactl", true},
+	{"/dev/nvidia-uvm", true},
+	{"/dev/nvidia-uvm-tools", false},
+	{"/dev/nvidia-modeset", false},
+}
+
+// Devices looks for the device nodes of the GPUs with these PCI addresses, as
+// NVML writes them, and for those that all need. Modules may come and go, so
+// that they are looked for each time.
+func (f Finder) Devices(pci []string) ([]edits.Device, error) {
+	if f.Instance != "" {
+		return nil, nil
+	}
+	var devices []edits.Device
+	for _, control := range controls {
+		device, err := f.device(control.path)
+		switch {
+		case err == nil:
+			devices = append(devices, device)
+		case control.required:
 			return nil, err
 		}
 	}
@@ -61,15 +83,17 @@ func (f Finder) Surroundings(version string, pci []string) (*Surroundings, error
 		if err != nil {
 			return nil, err
 		}
-		if err := s.addDevice(f, node); err != nil {
+		device, err := f.device(node)
+		if err != nil {
 			return nil, err
 		}
+		devices = append(devices, device)
 	}
-	for _, m := range common.Mounts {
-		s.addFile(f, m)
-	}
-	return s, nil
+	return devices, nil
 }
+
+// mounts are those of a container so far.
+type mounts []edits.Mount
 
 // programs are what people run in a container with a GPU.
 var programs = []string{"nvidia-smi", "nvidia-debugdump"}
@@ -77,10 +101,10 @@ var programs = []string{"nvidia-smi", "nvidia-debugdump"}
 // addFile takes up a driver's library under the name by which others ask for
 // it, in every folder: without a linker's cache of the container's own, no other
 // name would be found. What a desktop needs is left out.
-func (s *Surroundings) addFile(f Finder, m *specs.Mount) {
+func (s *mounts) addFile(f Finder, m *specs.Mount) {
 	name := filepath.Base(m.HostPath)
 	if slices.Contains(programs, name) {
-		s.mount(f.Host(m.HostPath), "/usr/bin/"+name)
+		s.add(f.Host(m.HostPath), "/usr/bin/"+name)
 		return
 	}
 	if !strings.HasPrefix(name, "lib") || !strings.Contains(name, ".so") {
@@ -106,30 +130,26 @@ func (s *Surroundings) addFile(f Finder, m *specs.Mount) {
 		}
 	}
 	for _, folder := range Folders() {
-		s.mount(f.Host(resolved), filepath.Join(folder, filepath.Base(soname)))
+		s.add(f.Host(resolved), filepath.Join(folder, filepath.Base(soname)))
 	}
 }
 
-func (s *Surroundings) mount(source, target string) {
-	if !slices.ContainsFunc(s.Mounts, func(m edits.Mount) bool { return m.Target == target }) {
-		s.Mounts = append(s.Mounts, edits.Mount{Source: source, Target: target, Options: edits.ReadOnly})
+func (s *mounts) add(source, target string) {
+	if !slices.ContainsFunc(*s, func(m edits.Mount) bool { return m.Target == target }) {
+		*s = append(*s, edits.Mount{Source: source, Target: target, Options: edits.ReadOnly})
 	}
 }
 
-// addDevice takes up a character device of the machine. path may have the root.
-func (s *Surroundings) addDevice(f Finder, path string) error {
-	path = f.Host(path)
+// device is a character device of the machine.
+func (f Finder) device(path string) (edits.Device, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(filepath.Join("/", f.Root, path), &stat); err != nil {
-		return fmt.Errorf("%w: %s: %w: load the driver's kernel modules, for instance with nvidia-modprobe -u -c 0", ErrNoDevice, path, err)
+		return edits.Device{}, fmt.Errorf("%w: %s: %w: load the driver's kernel modules, for instance with nvidia-modprobe -u -c 0", ErrNoDevice, path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return fmt.Errorf("%w: %s is no device", ErrNoDevice, path)
+		return edits.Device{}, fmt.Errorf("%w: %s is no device", ErrNoDevice, path)
 	}
-	s.Devices = append(s.Devices, edits.Device{
-		Path: path, Source: path, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev),
-	})
-	return nil
+	return edits.Device{Path: path, Source: path, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}, nil
 }
 
 // node is a GPU's device node by the minor number that the kernel module tells
@@ -161,8 +181,8 @@ func (f Finder) node(pci string) (string, error) {
 
 // simulated are the files that the simulated driver's processes share. Nothing
 // else of the instance goes into a container: the agent's socket may lie there.
-func (f Finder) simulated() (*Surroundings, error) {
-	s := &Surroundings{}
+func (f Finder) simulated() ([]edits.Mount, error) {
+	var files []edits.Mount
 	memory, err := filepath.Glob(filepath.Join(f.Instance, "memory-*"))
 	if err != nil {
 		return nil, fmt.Errorf("look for the simulated machine's files: %w", err)
@@ -176,7 +196,7 @@ func (f Finder) simulated() (*Surroundings, error) {
 		memory = append(memory, path)
 	}
 	for _, path := range memory {
-		s.Mounts = append(s.Mounts, edits.Mount{Source: path, Target: path, Options: edits.ReadWrite})
+		files = append(files, edits.Mount{Source: path, Target: path, Options: edits.ReadWrite})
 	}
-	return s, nil
+	return files, nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -78,12 +79,16 @@ func TestSurroundingsOfADriver(t *testing.T) {
 	if got := finder.Host(found.Chosen[CUDA]); got != "/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.550.54.14" {
 		t.Errorf("the host's libcuda is %s", got)
 	}
-	s, err := finder.Surroundings("550.54.14", []string{"00000000:3B:00.0"})
+	devices, err := finder.Devices([]string{"00000000:3B:00.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := finder.Files("550.54.14")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var nodes []string
-	for _, d := range s.Devices {
+	for _, d := range devices {
 		nodes = append(nodes, d.Path)
 		if d.Source != d.Path || d.Path == "/dev/nvidia3" && (d.Major != 195 || d.Minor != 3) {
 			t.Errorf("device %+v", d)
@@ -94,7 +99,7 @@ func TestSurroundingsOfADriver(t *testing.T) {
 		t.Errorf("device nodes %v, want %v", nodes, want)
 	}
 	sources := map[string]string{}
-	for _, m := range s.Mounts {
+	for _, m := range files {
 		if sources[m.Target] != "" || !slices.Equal(m.Options, edits.ReadOnly) {
 			t.Errorf("mount %+v", m)
 		}
@@ -120,18 +125,29 @@ func TestSurroundingsOfADriver(t *testing.T) {
 
 func TestSurroundingsSayWhatIsMissing(t *testing.T) {
 	h := driven(t)
+	h.device("dev/nvidiactl", 195, 255)
+	h.device("dev/nvidia-uvm", 510, 0)
 	for _, pci := range []string{"00000000:5E:00.0", "00000000:3B:00.0", "../../../etc"} {
 		// The first GPU is not there, the second has no node.
-		if s, err := (Finder{Root: h.root}).Surroundings("550.54.14", []string{pci}); !errors.Is(err, ErrNoDevice) {
-			t.Errorf("%s: %+v, %v; want ErrNoDevice", pci, s, err)
+		if d, err := (Finder{Root: h.root}).Devices([]string{pci}); !errors.Is(err, ErrNoDevice) {
+			t.Errorf("%s: %+v, %v; want ErrNoDevice", pci, d, err)
 		}
 	}
-	h.write("dev/nvidia3", "a file")
-	if s, err := (Finder{Root: h.root}).Surroundings("550.54.14", []string{"00000000:3B:00.0"}); !errors.Is(err, ErrNoDevice) {
-		t.Errorf("a file for a device: %+v, %v", s, err)
+	if d, err := (Finder{Root: h.root}).Devices(nil); err != nil || len(d) != 2 {
+		t.Errorf("no GPU: %+v, %v", d, err)
 	}
-	if s, err := (Finder{Root: h.root}).Surroundings("999.9", nil); err == nil {
-		t.Errorf("a driver of another version: %+v", s)
+	h.write("dev/nvidia3", "a file")
+	if d, err := (Finder{Root: h.root}).Devices([]string{"00000000:3B:00.0"}); !errors.Is(err, ErrNoDevice) {
+		t.Errorf("a file for a device: %+v, %v", d, err)
+	}
+	if err := os.Remove(filepath.Join(h.root, "dev/nvidia-uvm")); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := (Finder{Root: h.root}).Devices(nil); !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), "nvidia-modprobe") {
+		t.Errorf("without the module for memory: %+v, %v", d, err)
+	}
+	if files, err := (Finder{Root: h.root}).Files("999.9"); err == nil {
+		t.Errorf("a driver of another version: %+v", files)
 	}
 }
 
@@ -141,25 +157,29 @@ func TestSurroundingsOfASimulatedMachine(t *testing.T) {
 		h.write("sim/"+name, "")
 	}
 	dir := filepath.Join(h.root, "sim")
-	s, err := Finder{Instance: dir}.Surroundings("", []string{"00000000:3B:00.0"})
+	files, err := Finder{Instance: dir}.Files("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, err := Finder{Instance: dir}.Devices([]string{"00000000:3B:00.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, m := range s.Mounts {
+	for _, m := range files {
 		if m.Source != m.Target || filepath.Dir(m.Target) != dir {
 			t.Errorf("mount %+v", m)
 		}
 		got = append(got, filepath.Base(m.Target))
 	}
-	if want := []string{"memory-0", "memory-1", "state", "exports"}; !slices.Equal(got, want) || len(s.Devices) > 0 {
-		t.Errorf("%v, %v; want %v", got, s.Devices, want)
+	if want := []string{"memory-0", "memory-1", "state", "exports"}; !slices.Equal(got, want) || len(devices) > 0 {
+		t.Errorf("%v, %v; want %v", got, devices, want)
 	}
 	if err := os.Remove(filepath.Join(dir, "state")); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := (Finder{Instance: dir}).Surroundings("", nil); err == nil {
-		t.Errorf("without a state: %+v", s)
+	if files, err := (Finder{Instance: dir}).Files(""); err == nil {
+		t.Errorf("without a state: %+v", files)
 	}
 }
 

@@ -156,14 +156,19 @@ func (h *host) prepare(t *testing.T, memory uint64) edits.Edits {
 
 func (h *host) prepareShare(t *testing.T, share agent.TenancyShare) edits.Edits {
 	t.Helper()
+	return h.prepareNamed(t, t.Name(), share)
+}
+
+func (h *host) prepareNamed(t *testing.T, name string, share agent.TenancyShare) edits.Edits {
+	t.Helper()
 	e, err := h.agent.Prepare(t.Context(), agent.Tenancy{
-		Key: t.Name(), Name: "box/" + t.Name(), Shares: []agent.TenancyShare{share},
+		Key: name, Name: "box/" + name, Shares: []agent.TenancyShare{share},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		eventually(t, "the tenant can be released", func() bool { return h.agent.Release(context.Background(), t.Name()) == nil })
+		eventually(t, "the tenant can be released", func() bool { return h.agent.Release(context.Background(), name) == nil })
 	})
 	return e
 }

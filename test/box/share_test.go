@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -214,6 +215,33 @@ LD_LIBRARY_PATH=/tmp/x exec gpubench load --ns 5000000 --seconds 60`, filepath.J
 		})
 	})
 	box.remove()
+}
+
+// An offline container sees whether an online neighbour has work, also one that
+// came when it ran already.
+func TestOfflineContainerSeesOnlineNeighbours(t *testing.T) {
+	h := useHost(t)
+	share := agent.TenancyShare{UUID: h.gpu, Memory: gib, Config: v1alpha1.ShareConfig{Class: v1alpha1.ClassOffline}}
+	box := h.newContainer(t, h.prepareShare(t, share))
+	box.spec.Process.User.UID = 4242
+	box.spec.Root.Readonly = true
+	offline := box.hold("sh", "-c", `cd "$0"; echo; until (cat beat.0.0 >/dev/null) 2>/dev/null; do :; done; (: >>beat.0.0) 2>/dev/null || exit 7`, edits.ShareDir)
+	share.Config.Class = v1alpha1.ClassOnline
+	h.prepareNamed(t, t.Name()+"-online", share)
+	ended := make(chan struct{})
+	go func() {
+		_ = offline.cmd.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		offline.remove()
+		<-ended
+	}
+	if status := offline.cmd.ProcessState.ExitCode(); status != 7 {
+		t.Errorf("exit status %d, want 7: it can be read and not written", status)
+	}
 }
 
 // A container's root can change nothing but the pages that are its own to write.

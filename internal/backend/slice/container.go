@@ -16,13 +16,21 @@ func containers(tenants string) string {
 	return filepath.Join(tenants, "containers")
 }
 
-// container is pure. d and around are the driver as the agent sees it.
+// driverView is the driver as the agent sees it.
+type driverView struct {
+	finder  driver.Finder
+	found   *driver.Driver
+	files   []edits.Mount
+	devices []edits.Device
+}
+
+// container is pure.
 //
 // In the container our libraries are found by name, since they are files in the
 // folders where every loader looks. The driver's own are in no such folder, so
 // that whatever ldconfig does later, it leads to ours. Nothing depends on a
 // variable: those that are set only keep others from interfering.
-func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Driver, around *driver.Surroundings) (*backend.Plan, error) {
+func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error) {
 	if err := checkCount(t); err != nil {
 		return nil, err
 	}
@@ -61,7 +69,7 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 		add(linkLibrary{Source: m.Tree.Library(string(library)), Store: store, Path: ours, Runpath: edits.ShareDir, memory: m.memory},
 			link{Path: filepath.Join(dir, library.Bare()), Target: string(library)},
 			makeFile{Path: real})
-		mount(finder.Host(d.Chosen[library]), share(library.Real()), edits.ReadOnly)
+		mount(d.finder.Host(d.found.Chosen[library]), share(library.Real()), edits.ReadOnly)
 		for _, folder := range driver.Folders() {
 			mount(ours, filepath.Join(folder, string(library)), edits.ReadOnly)
 			mount(ours, filepath.Join(folder, library.Bare()), edits.ReadOnly)
@@ -71,8 +79,8 @@ func (m machine) container(t backend.Tenant, finder driver.Finder, d *driver.Dri
 		add(link{Path: filepath.Join(dir, "simgpu"), Target: m.Instance},
 			link{Path: filepath.Join(dir, "simgpu-tenant"), Target: t.ID})
 	}
-	p.Edits.Mounts = append(p.Edits.Mounts, around.Mounts...)
-	p.Edits.Devices = around.Devices
+	p.Edits.Mounts = append(p.Edits.Mounts, d.files...)
+	p.Edits.Devices = d.devices
 	p.Edits.Env = containerEnv
 	return p, nil
 }

@@ -17,13 +17,15 @@ import (
 	"github.com/divvy-gpu/divvy/internal/page"
 )
 
-// around is what a driver has besides the two libraries.
-func around() *driver.Surroundings {
-	return &driver.Surroundings{
-		Mounts: []edits.Mount{{
+// seen is a driver as an agent sees it, with one library and the nodes of one GPU
+// besides.
+func seen(finder driver.Finder, d *driver.Driver) driverView {
+	return driverView{
+		finder: finder, found: d,
+		files: []edits.Mount{{
 			Source: "/usr/lib/libnvidia-ptxjitcompiler.so.550.1", Target: "/usr/lib64/libnvidia-ptxjitcompiler.so.1", Options: edits.ReadOnly,
 		}},
-		Devices: []edits.Device{
+		devices: []edits.Device{
 			{Path: "/dev/nvidiactl", Source: "/dev/nvidiactl", Major: 195, Minor: 255},
 			{Path: "/dev/nvidia3", Source: "/dev/nvidia3", Major: 195, Minor: 3},
 		},
@@ -38,15 +40,13 @@ func TestContainerPlans(t *testing.T) {
 	hosts := &driver.Driver{Chosen: map[driver.Library]string{driver.CUDA: "/host/usr/lib/libcuda.so.550.1", driver.NVML: "/host/usr/lib/libnvidia-ml.so.550.1"}}
 	for name, c := range map[string]struct {
 		machine machine
-		finder  driver.Finder
-		driver  *driver.Driver
-		around  *driver.Surroundings
+		driver  driverView
 	}{
-		"native-container":    {native, driver.Finder{Root: "/host"}, hosts, around()},
-		"simulated-container": {simulated, driver.Finder{}, simulatedDriver(), &driver.Surroundings{Mounts: []edits.Mount{{Source: state, Target: state, Options: edits.ReadWrite}}}},
+		"native-container":    {native, seen(driver.Finder{Root: "/host"}, hosts)},
+		"simulated-container": {simulated, driverView{found: simulatedDriver(), files: []edits.Mount{{Source: state, Target: state, Options: edits.ReadWrite}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := c.machine.container(tenant(backend.LayerContainer), c.finder, c.driver, c.around)
+			plan, err := c.machine.container(tenant(backend.LayerContainer), c.driver)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestContainerPlans(t *testing.T) {
 
 // Nothing under a name that a loader or ldconfig looks for is the driver's.
 func TestNoContainerGetsTheDriversOwn(t *testing.T) {
-	plan, err := machine{Tenants: "/t"}.container(tenant(backend.LayerContainer), driver.Finder{}, nativeDriver(), around())
+	plan, err := machine{Tenants: "/t"}.container(tenant(backend.LayerContainer), seen(driver.Finder{}, nativeDriver()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestContainerApplyAndUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := machine{Tenants: tenants, Tree: tree(t), Instance: t.TempDir()}
-	plan, err := m.container(tenant(backend.LayerContainer), driver.Finder{}, simulatedDriver(), &driver.Surroundings{})
+	plan, err := m.container(tenant(backend.LayerContainer), driverView{found: simulatedDriver()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestContainerNeedsADriver(t *testing.T) {
 	if _, err := b.Plan(tenant(backend.LayerContainer)); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("%v, want ErrNotFound", err)
 	}
-	if _, err := (machine{}).container(backend.Tenant{}, driver.Finder{}, nativeDriver(), around()); !errors.Is(err, errTenant) {
+	if _, err := (machine{}).container(backend.Tenant{}, seen(driver.Finder{}, nativeDriver())); !errors.Is(err, errTenant) {
 		t.Errorf("%v, want errTenant", err)
 	}
 }

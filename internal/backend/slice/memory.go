@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
 )
 
 // memory spares a backend reading the same large files for every tenant: it
@@ -18,6 +19,9 @@ type memory struct {
 	driver *driver.Driver
 	// chosen is the identity of the driver's chosen files.
 	chosen string
+	// mounts are of the driver of that version.
+	mounts  []edits.Mount
+	version string
 }
 
 type made struct{ path, identity string }
@@ -66,6 +70,27 @@ func (m *memory) note(source, purpose, path string) {
 func (m *memory) find(finder driver.Finder) (*driver.Driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.findLocked(finder)
+}
+
+// files returns the driver and what a container needs of its files besides.
+func (m *memory) files(finder driver.Finder, version string) (*driver.Driver, []edits.Mount, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found, err := m.findLocked(finder)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.mounts == nil || m.version != version {
+		if m.mounts, err = finder.Files(version); err != nil {
+			return nil, nil, err
+		}
+		m.version = version
+	}
+	return found, m.mounts, nil
+}
+
+func (m *memory) findLocked(finder driver.Finder) (*driver.Driver, error) {
 	if m.driver != nil && m.chosen == chosenIdentity(m.driver) {
 		return m.driver, nil
 	}
@@ -73,7 +98,7 @@ func (m *memory) find(finder driver.Finder) (*driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.driver, m.chosen = found, chosenIdentity(found)
+	m.driver, m.chosen, m.mounts = found, chosenIdentity(found), nil
 	return found, nil
 }
 

@@ -111,15 +111,15 @@ func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
 // tenant's LD_LIBRARY_PATH would find them, so that those are covered too.
 func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 	if t.Layer == backend.LayerContainer {
-		d, err := b.machine.memory.find(b.options.Finder)
-		if err != nil {
+		d := driverView{finder: b.options.Finder}
+		var err error
+		if d.found, d.files, err = b.machine.memory.files(d.finder, b.options.Inventory.Version().Driver); err != nil {
 			return nil, err
 		}
-		around, err := b.options.Finder.Surroundings(b.options.Inventory.Version().Driver, addresses(t))
-		if err != nil {
+		if d.devices, err = d.finder.Devices(addresses(t)); err != nil {
 			return nil, err
 		}
-		return b.machine.container(t, b.options.Finder, d, around)
+		return b.machine.container(t, d)
 	}
 	d, err := b.options.Finder.Find()
 	if err != nil {
