@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ type GPUFault struct {
 type HealthDriver interface {
 	// Condition is nvml.Library's.
 	Condition(gpu int) (nvml.Condition, error)
+	// Answering lists the UUIDs of all GPUs that answer, and counts those that do not.
+	Answering() (uuids []string, silent int)
 	// Reopen is how GPUs come back that were reset or replugged.
 	Reopen() error
 }
@@ -46,10 +49,15 @@ type Health struct {
 	patients []*patient
 	// away counts the looks since a GPU went away, pause how many there are between two openings of the library.
 	away, pause int
+	// counted counts the looks since all GPUs were counted, absent those that are there and were not known at the
+	// beginning, nor answer yet.
+	counted, absent int
 
 	mu      sync.Mutex
 	faults  map[string]GPUFault
 	changed chan struct{}
+	found   chan struct{}
+	isFound bool
 }
 
 // The library is opened anew for GPUs that went away after this many looks, at first, and at last: it takes a second or
@@ -59,6 +67,9 @@ const (
 	lastReopen  = 600
 )
 
+// countEvery is after how many looks all GPUs are counted, for those that were lost when the agent started.
+const countEvery = 60
+
 // NewHealth takes all GPUs for healthy until the first look.
 func NewHealth(c HealthConfig) *Health {
 	if c.Interval <= 0 {
@@ -67,7 +78,7 @@ func NewHealth(c HealthConfig) *Health {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	h := &Health{config: c, pause: firstReopen, changed: make(chan struct{}), faults: map[string]GPUFault{}}
+	h := &Health{config: c, pause: firstReopen, changed: make(chan struct{}), found: make(chan struct{}), faults: map[string]GPUFault{}}
 	for _, gpu := range c.GPUs {
 		h.patients = append(h.patients, &patient{gpu: gpu})
 	}
@@ -95,13 +106,18 @@ func (h *Health) Faults() (faults map[string]GPUFault, changed <-chan struct{}) 
 	return maps.Clone(h.faults), h.changed
 }
 
+// Found returns a channel that is closed when a GPU answers that was not there, or lost, when the agent began: only an
+// agent that starts anew can serve it.
+func (h *Health) Found() <-chan struct{} { return h.found }
+
 // Look asks the driver about every GPU once.
 func (h *Health) Look(ctx context.Context) {
 	h.looking.Lock()
 	defer h.looking.Unlock()
 	h.reopen(ctx)
+	h.count(ctx)
 	faults := map[string]GPUFault{}
-	away := false
+	away := h.absent > 0
 	for _, p := range h.patients {
 		condition, err := h.config.Driver.Condition(p.gpu.Index)
 		away = away || err != nil
@@ -134,6 +150,30 @@ func (h *Health) reopen(ctx context.Context) {
 	h.away, h.pause = 0, min(2*h.pause, lastReopen)
 	if err := h.config.Driver.Reopen(); err != nil {
 		h.config.Log.WarnContext(ctx, "cannot open the driver's library again for GPUs that went away", "error", err)
+	}
+}
+
+// count looks for GPUs that nobody watches.
+func (h *Health) count(ctx context.Context) {
+	if h.counted++; h.counted < countEvery {
+		return
+	}
+	h.counted = 0
+	answering, silent := h.config.Driver.Answering()
+	ill := 0
+	for _, p := range h.patients {
+		if p.fault != nil && !slices.Contains(answering, p.gpu.UUID) {
+			ill++
+		}
+	}
+	h.absent = max(0, silent-ill)
+	for _, uuid := range answering {
+		if h.isFound || slices.ContainsFunc(h.patients, func(p *patient) bool { return p.gpu.UUID == uuid }) {
+			continue
+		}
+		h.config.Log.InfoContext(ctx, "a GPU answers that did not when the agent started", "gpu", uuid)
+		h.isFound = true
+		close(h.found)
 	}
 }
 

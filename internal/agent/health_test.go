@@ -22,6 +22,7 @@ import (
 type ward struct {
 	conditions map[int]nvml.Condition
 	faults     map[int]error
+	count      int // of GPUs that the driver has
 	reopened   int
 	onReopen   func()
 	now        time.Time
@@ -35,6 +36,17 @@ func (w *ward) Condition(gpu int) (nvml.Condition, error) {
 	return told, w.faults[gpu]
 }
 
+func (w *ward) Answering() (uuids []string, silent int) {
+	for i := range w.count {
+		if w.faults[i] != nil {
+			silent++
+			continue
+		}
+		uuids = append(uuids, fmt.Sprintf("GPU-%d", i))
+	}
+	return uuids, silent
+}
+
 func (w *ward) Reopen() error {
 	w.reopened++
 	if w.onReopen != nil {
@@ -44,7 +56,7 @@ func (w *ward) Reopen() error {
 }
 
 func newWard(gpus int) (*ward, *Health) {
-	w := &ward{conditions: map[int]nvml.Condition{}, faults: map[int]error{}, now: time.Unix(1e9, 0)}
+	w := &ward{conditions: map[int]nvml.Condition{}, faults: map[int]error{}, now: time.Unix(1e9, 0), count: gpus}
 	c := HealthConfig{Driver: w, Interval: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return w.now }}
 	for i := range gpus {
 		c.GPUs = append(c.GPUs, backend.GPU{Index: i, UUID: fmt.Sprintf("GPU-%d", i)})
@@ -244,6 +256,38 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// A GPU that was lost when the agent started is looked for, and told of once it answers.
+func TestFound(t *testing.T) {
+	w, h := newWard(2)
+	found := func() bool {
+		select {
+		case <-h.Found():
+			return true
+		default:
+			return false
+		}
+	}
+	w.faults[1] = nvml.ErrLost // one of those known
+	w.looks(h, 3*countEvery)
+	w.faults[1] = nil
+	w.looks(h, 3*countEvery)
+	if found() {
+		t.Error("a GPU that was known is found")
+	}
+	reopened := w.reopened
+	w.count, w.faults[2] = 3, nvml.ErrLost
+	w.looks(h, countEvery+firstReopen+1)
+	if found() || w.reopened != reopened+1 {
+		t.Errorf("a lost GPU: found %v, opened %d times", found(), w.reopened-reopened)
+	}
+	w.faults[2] = nil
+	w.looks(h, countEvery)
+	if !found() {
+		t.Error("a GPU that came back is not found")
+	}
+	w.looks(h, 2*countEvery)
+}
+
 // TestHealthOfSimulatedGPUs asks a real management library, whose GPUs the test makes fail.
 func TestHealthOfSimulatedGPUs(t *testing.T) {
 	tree := installtest.Tree(t)
@@ -312,6 +356,9 @@ func TestHealthOfSimulatedGPUs(t *testing.T) {
 	}
 	if again, err := library.GPUs(); err != nil || len(again) != len(listed)-1 {
 		t.Errorf("%d GPUs are listed beside the lost one: %v", len(again), err)
+	}
+	if answering, silent := library.Answering(); len(answering) != len(listed)-1 || silent != 1 {
+		t.Errorf("%d GPUs answer beside the lost one, %d do not", len(answering), silent)
 	}
 	if err := errors.Join(store.Clear(t.Context(), instance, 2), library.Reopen()); err != nil {
 		t.Fatal(err)

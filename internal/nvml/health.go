@@ -54,6 +54,31 @@ var architectures = map[gonvml.DeviceArchitecture]string{
 	gonvml.DEVICE_ARCH_RUBIN: "rubin",
 }
 
+// Answering lists the UUIDs of the GPUs that answer now, and counts those that are there and do not. Unlike
+// [Library.GPUs] it changes no index.
+func (l *Library) Answering() (uuids []string, silent int) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	n, ret := l.api.DeviceGetCount()
+	if ret != gonvml.SUCCESS {
+		return nil, 0
+	}
+	for i := range n {
+		device, ret := l.api.DeviceGetHandleByIndex(i)
+		if ret != gonvml.SUCCESS {
+			silent++
+			continue
+		}
+		uuid, ret := device.GetUUID()
+		if ret != gonvml.SUCCESS {
+			silent++
+			continue
+		}
+		uuids = append(uuids, uuid)
+	}
+	return uuids, silent
+}
+
 // Condition asks for a GPU's health. An error that is none of [ErrLost], [ErrVanished] and [ErrReset] says that the
 // driver did not answer, which may pass. XIDs are told even beside an error.
 func (l *Library) Condition(index int) (Condition, error) {

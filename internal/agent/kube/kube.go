@@ -117,6 +117,18 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 		keeper.Run(ctx)
 		return nil
 	})
+	start(func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.Health.Found():
+			return errFound
+		}
+	})
+	start(func(ctx context.Context) error {
+		trim(ctx, k.Log)
+		return nil
+	})
 	start(k.serve)
 	running.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -124,6 +136,9 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 	}
 	return nil
 }
+
+// errFound ends the agent: the next one, which the kubelet starts, serves all GPUs. Tenants do not notice.
+var errFound = errors.New("a GPU came back that was lost when this agent started: starting again to serve it")
 
 // errStarting is what the probe says before a face serves.
 var errStarting = errors.New("it is not known yet which Kubernetes this is")
