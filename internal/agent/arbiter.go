@@ -69,6 +69,7 @@ type gpuTime struct {
 	list   []arbiter.Share
 	// next is when to decide next, lively when somebody was active last.
 	next, lively uint64
+	rounds       int // of decisions
 	// decided is whether the budgets are those of the present shares.
 	decided bool
 }
@@ -169,8 +170,14 @@ func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
 // decide reads what the shares did, divides, and writes their budgets.
 func (g *gpuTime) decide(now uint64) {
 	g.works = g.works[:0]
-	for _, s := range g.shares {
-		g.works = s.read(now, g.works)
+	quiet := g.decided && now-g.lively >= uint64(calm)
+	g.rounds++
+	for i, s := range g.shares {
+		if quiet {
+			g.works = s.skim(now, g.rounds+i, g.works) // not all at once
+		} else {
+			g.works = s.read(now, g.works)
+		}
 	}
 	usage := g.replay.Advance(now, g.works)
 	g.list = g.list[:0]

@@ -33,7 +33,8 @@ type shareTime struct {
 	active    bool
 	grown     bucketGrowth
 	keys      [page.Workers]workerKey
-	intervals []arbiter.Interval // of this round, behind works
+	works     []arbiter.Work     // as last read
+	intervals []arbiter.Interval // behind works
 	stretch   arbiter.Stretch
 	usage     usageLog
 	fault     error // of reading or writing the pages
@@ -107,15 +108,46 @@ func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
 	}
 	s.bucket, s.seen = times.Bucket, true
 	s.active = s.grown.launches || s.grown.wanted
+	s.works = s.works[:0]
 	for i := range times.Workers {
 		w := &times.Workers[i]
 		s.active = s.active || w.OpenSince != 0 && now < w.OpenUntil+uint64(openOverdue)
-		works = append(works, arbiter.Work{
+		s.works = append(s.works, arbiter.Work{
 			Key: s.workerKey(w), Share: s.key, Count: w.Count, Intervals: s.copied(w),
 			OpenSince: w.OpenSince, OpenUntil: w.OpenUntil, Unmeasured: w.Unmeasured,
 		})
 	}
-	return works
+	return append(works, s.works...)
+}
+
+const (
+	// thorough is in which of so many calm rounds all is read: what was measured
+	// late changes no bucket.
+	thorough = 10
+	// vacant is in which of so many calm rounds a share is looked at of which no
+	// process ever launched anything, or none is left.
+	vacant = 4
+)
+
+// skim is read for a share of a GPU on which nobody does anything: as long as its
+// bucket stays as it is, so does all else.
+func (s *shareTime) skim(now uint64, round int, works []arbiter.Work) []arbiter.Work {
+	if !s.seen || round%thorough == 0 {
+		return s.read(now, works)
+	}
+	if len(s.works) == 0 && round%vacant != 0 {
+		s.active, s.grown = false, bucketGrowth{}
+		return works
+	}
+	bucket, err := s.tenant.times.Bucket(s.device)
+	if err != nil || bucket != s.bucket {
+		return s.read(now, works)
+	}
+	s.active, s.grown = false, bucketGrowth{}
+	for i := range s.works {
+		s.active = s.active || s.works[i].OpenSince != 0 && now < s.works[i].OpenUntil+uint64(openOverdue)
+	}
+	return append(works, s.works...)
 }
 
 func (s *shareTime) workerKey(w *page.WorkerTimes) string {

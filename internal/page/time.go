@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // Times is what a tenant's page says of GPU time on one GPU. All of it was
@@ -41,10 +42,13 @@ type timeReader struct {
 	known  int
 	counts [Workers]uint32
 	times  Times
-	// intervals is the memory behind times.Workers.
-	intervals [Workers][Intervals]Interval
-	data      []byte
+	// intervals is the memory behind times.Workers, of the places that were ever in
+	// use: there are few, and many shares.
+	intervals [Workers]*[Intervals]Interval
 }
+
+// readings are the memory for one reading, shared by all readers.
+var readings = sync.Pool{New: func() any { return new([Workers * SizeOfWorker]byte) }}
 
 const (
 	// spare workers are read beyond the last in use: a process that comes is
@@ -71,26 +75,26 @@ func (r *TimeReader) Close() error { return r.file.Close() }
 // take long, or read more than the page.
 func (r *TimeReader) Read(device int) (*Times, error) {
 	d := &r.devices[device]
-	if d.data == nil {
-		d.data = make([]byte, Workers*SizeOfWorker)
-	}
-	base := int64(SizeOfState + device*SizeOfGPU)
-	if err := r.at(base+OffsetOfGPUBucket, d.data[:SizeOfBucket]); err != nil {
+	bucket, err := r.Bucket(device)
+	if err != nil {
 		return nil, err
 	}
-	d.times.Bucket = view(d.data).bucket()
+	d.times.Bucket = bucket
+	base := int64(SizeOfState + device*SizeOfGPU)
+	reading, _ := readings.Get().(*[Workers * SizeOfWorker]byte) // nothing else is put there
+	defer readings.Put(reading)
 	look := min(Workers, d.known+spare)
 	if d.reads%fullEvery == 0 {
 		look = Workers
 	}
 	d.reads++
-	if err := r.at(base+OffsetOfGPUWorker, d.data[:look*SizeOfWorker]); err != nil {
+	if err := r.at(base+OffsetOfGPUWorker, reading[:look*SizeOfWorker]); err != nil {
 		return nil, err
 	}
 	d.times.Workers = d.times.Workers[:0]
 	used := 0
 	for place := range look {
-		v := view(d.data[place*SizeOfWorker:])
+		v := view(reading[place*SizeOfWorker:])
 		if v.u32(OffsetOfWorkerOwner) == 0 {
 			continue
 		}
@@ -103,6 +107,16 @@ func (r *TimeReader) Read(device int) (*Times, error) {
 		d.known = used
 	}
 	return &d.times, nil
+}
+
+// Bucket reads one GPU's bucket alone, which changes with whatever its processes
+// do.
+func (r *TimeReader) Bucket(device int) (Bucket, error) {
+	var data [SizeOfBucket]byte
+	if err := r.at(int64(SizeOfState+device*SizeOfGPU+OffsetOfGPUBucket), data[:]); err != nil {
+		return Bucket{}, err
+	}
+	return view(data[:]).bucket(), nil
 }
 
 // add takes up one worker. Its process may have written on while the page was
@@ -128,6 +142,9 @@ func (r *TimeReader) add(d *timeReader, place int, base int64, v view) error {
 		}
 	}
 	d.counts[place] = w.Count
+	if d.intervals[place] == nil {
+		d.intervals[place] = new([Intervals]Interval)
+	}
 	w.Intervals = d.intervals[place][:0]
 	for i := w.Count - valid; i != w.Count; i++ {
 		at := v[OffsetOfWorkerInterval+int(i%Intervals)*SizeOfInterval:]
