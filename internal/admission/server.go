@@ -104,7 +104,7 @@ func Serve(ctx context.Context, o Options) error {
 		return errors.Join(fmt.Errorf("serve reviews: %w", err), reviews.Close(), plain.Close())
 	case <-ctx.Done():
 	}
-	return s.end(reviews, plain)
+	return s.end(context.WithoutCancel(ctx), reviews, plain)
 }
 
 // certificates starts what keeps them.
@@ -123,12 +123,12 @@ func (s *server) certificates(ctx context.Context) certificates {
 }
 
 // end lets reviews that come for a while and those under way be answered.
-func (s *server) end(reviews, plain *http.Server) error {
+func (s *server) end(ctx context.Context, reviews, plain *http.Server) error {
 	s.ending.Store(true)
 	linger := time.NewTimer(s.options.Linger)
 	defer linger.Stop()
 	<-linger.C
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	ctx, cancel := context.WithTimeout(ctx, drain)
 	defer cancel()
 	// A listener that has not been served is not the server's to close.
 	_ = s.options.Reviews.Close()

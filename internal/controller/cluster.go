@@ -16,7 +16,8 @@ import (
 // cluster is what nodes offer and what of it is taken, at one moment. It is not safe for concurrent use: a search
 // takes devices and gives them back.
 type cluster struct {
-	devices []*device // in the order in which they were published
+	ctx     context.Context // of the one look that the cluster is made for: it bounds expressions
+	devices []*device       // in the order in which they were published
 	nodes   map[string]*corev1.Node
 	classes map[string]*resourcev1.DeviceClass
 	cel     *dracel.Cache
@@ -51,9 +52,9 @@ func celCache() *dracel.Cache {
 }
 
 // newCluster reads what is published and takes from it what claims were allocated.
-func newCluster(published []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim, classes []*resourcev1.DeviceClass, nodes []*corev1.Node, compiled *dracel.Cache) *cluster {
+func newCluster(ctx context.Context, published []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim, classes []*resourcev1.DeviceClass, nodes []*corev1.Node, compiled *dracel.Cache) *cluster {
 	c := &cluster{
-		nodes: make(map[string]*corev1.Node), classes: make(map[string]*resourcev1.DeviceClass),
+		ctx: ctx, nodes: make(map[string]*corev1.Node), classes: make(map[string]*resourcev1.DeviceClass),
 		cel: compiled, matched: make(map[match]bool),
 	}
 	for _, node := range nodes {
@@ -235,7 +236,7 @@ func (c *cluster) selected(d *device, expression string) bool {
 	}
 	ok := false
 	if program := c.cel.GetOrCompile(expression); program.Error == nil {
-		found, _, err := program.DeviceMatches(context.Background(), dracel.Device{
+		found, _, err := program.DeviceMatches(c.ctx, dracel.Device{
 			Driver: webhook.Driver, AllowMultipleAllocations: d.spec.AllowMultipleAllocations,
 			Attributes: d.spec.Attributes, Capacity: d.spec.Capacity,
 		})

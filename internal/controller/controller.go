@@ -204,7 +204,7 @@ func (c *controller) explain(ctx context.Context) {
 		}
 		still[pod.UID] = true
 		if now == nil {
-			if now, err = c.known.cluster(c.cel); err != nil {
+			if now, err = c.known.cluster(ctx, c.cel); err != nil {
 				c.log.Error("pods cannot be explained", "error", err)
 				return
 			}

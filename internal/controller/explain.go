@@ -129,32 +129,45 @@ func (c *cluster) lack(nodes map[string][]*device, n need) string {
 		}
 	}
 	l := c.survey(nodes, n)
-	w := &n.ways[0]
-	var text string
-	switch {
-	case l.selected == 0:
-		text = fmt.Sprintf("no GPU is what request %s of class %s selects", n.name, w.class)
-	case l.large == 0:
-		text = fmt.Sprintf("no GPU has %s: the largest has %s", amounts(n.ways), size(l.largest))
-	case l.healthy == 0:
-		text = fmt.Sprintf("no GPU that could serve is healthy: %s", l.sick)
-	case w.all:
-		text = "no node has all of its GPUs free"
-	case l.most > 0 && len(n.claim.Spec.Devices.Constraints) > 0 && l.most >= w.count:
-		text = fmt.Sprintf("no node has %s that satisfy the claim's constraints", wanted(n.ways))
-	case l.most > 0:
-		text = fmt.Sprintf("no node has %s: the most is %d, on node %s", wanted(n.ways), l.most, l.mostNode)
-	case l.open == 0 && w.capacity == nil && !l.shares:
-		text = fmt.Sprintf("no GPU is free as a whole: all %d are in use", l.healthy)
-	case l.open == 0:
-		text = fmt.Sprintf("every GPU is in use as a whole: all %d", l.healthy)
-	default:
-		text = l.shortage(n)
+	text := l.never(n)
+	if text == "" {
+		text = l.now(n)
 	}
 	if l.sick != "" && l.healthy > 0 {
 		text += "; not healthy: " + l.sick
 	}
 	return text + "; " + haveGPUs(len(nodes))
+}
+
+// never says why none of the GPUs could serve even if all were free, or nothing where one could.
+func (l *survey) never(n need) string {
+	switch {
+	case l.selected == 0:
+		return fmt.Sprintf("no GPU is what request %s of class %s selects", n.name, n.ways[0].class)
+	case l.large == 0:
+		return fmt.Sprintf("no GPU has %s: the largest has %s", amounts(n.ways), size(l.largest))
+	case l.healthy == 0:
+		return "no GPU that could serve is healthy: " + l.sick
+	}
+	return ""
+}
+
+// now says what is missing now.
+func (l *survey) now(n need) string {
+	w := &n.ways[0]
+	switch {
+	case w.all:
+		return "no node has all of its GPUs free"
+	case l.most >= w.count && len(n.claim.Spec.Devices.Constraints) > 0:
+		return fmt.Sprintf("no node has %s that satisfy the claim's constraints", wanted(n.ways))
+	case l.most > 0:
+		return fmt.Sprintf("no node has %s: the most is %d, on node %s", wanted(n.ways), l.most, l.mostNode)
+	case l.open == 0 && !l.shares:
+		return fmt.Sprintf("no GPU is free as a whole: %[1]d of %[1]d are in use", l.healthy)
+	case l.open == 0:
+		return fmt.Sprintf("every GPU is in use as a whole: %[1]d of %[1]d", l.healthy)
+	}
+	return l.shortage(n)
 }
 
 // shortage says which amount no GPU has, and who has most of it.

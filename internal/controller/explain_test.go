@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,7 +130,7 @@ func (s *scene) explain(t testing.TB, nodes []*corev1.Node) string {
 	for _, text := range s.asked {
 		own = append(own, claimOf(t, text))
 	}
-	return newCluster(s.slices, append(all, own...), classes, nodes, compiled).explain(pending(t, s.pod), own)
+	return newCluster(context.Background(), s.slices, append(all, own...), classes, nodes, compiled).explain(pending(t, s.pod), own)
 }
 
 func TestExplain(t *testing.T) {
@@ -151,8 +152,8 @@ func TestExplain(t *testing.T) {
 		{"all memory", one, []string{"n1/0 1Gi 0"}, []string{share("cores: 50")}, "",
 			"no GPU has all of its memory free: the most is 15Gi on node n1 (GPU 0); 1 node has GPUs"},
 		{"too large for any", three, nil, []string{share("memory: 80Gi")}, "", "no GPU has 80Gi of memory: the largest has 40Gi; 3 nodes have GPUs"},
-		{"whole, beside a share", two, []string{"n1/0 1Gi 0", "n1/1"}, []string{wholeGPU}, "", "no GPU is free as a whole: all 2 are in use; 1 node has GPUs"},
-		{"share, beside whole", two, []string{"n1/0", "n1/1"}, []string{share("memory: 1Gi")}, "", "every GPU is in use as a whole: all 2; 1 node has GPUs"},
+		{"whole, beside a share", two, []string{"n1/0 1Gi 0", "n1/1"}, []string{wholeGPU}, "", "no GPU is free as a whole: 2 of 2 are in use; 1 node has GPUs"},
+		{"share, beside whole", two, []string{"n1/0", "n1/1"}, []string{share("memory: 1Gi")}, "", "every GPU is in use as a whole: 2 of 2; 1 node has GPUs"},
 		{"share, beside whole and share", two, []string{"n1/0", "n1/1 12Gi 0"}, []string{share("memory: 8Gi")}, "",
 			"no GPU has 8Gi of memory free: the most is 4Gi on node n1 (GPU 1); 1 node has GPUs"},
 		{"several GPUs of one node", slices.Concat(two, nodeOf(t, "n2", gib(16))), nil, []string{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 3}}]`}, "",
@@ -167,7 +168,7 @@ func TestExplain(t *testing.T) {
 		{"two claims on two GPUs", two, []string{"n1/0 4Gi 0"}, []string{share("memory: 12Gi"), share("memory: 16Gi")}, "", ""},
 		{"another driver's claim", one, []string{"n1/0"}, []string{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]`}, "", ""},
 		{"a class of the cluster's own", one, []string{"n1/0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`}, "",
-			"no GPU is free as a whole: all 1 are in use; 1 node has GPUs"},
+			"no GPU is free as a whole: 1 of 1 are in use; 1 node has GPUs"},
 		{"allocated already", one, []string{"n1/0"}, nil, "", ""},
 		{"no GPUs", nil, nil, []string{share("memory: 1Gi")}, "", "no node has a GPU that Divvy knows"},
 		{"selectors", one, nil, []string{`requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, selectors: [{cel: {expression: 'device.attributes["divvy.dev"].model == "H100"'}}]}}]`}, "",
@@ -202,7 +203,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 		t.Fatal("a full cluster says nothing")
 	}
 	own := []*resourcev1.ResourceClaim{claimOf(t, full.asked[0])}
-	c := newCluster(full.slices, []*resourcev1.ResourceClaim{given(t, "n1/0")}, classes, named("n1"), compiled)
+	c := newCluster(context.Background(), full.slices, []*resourcev1.ResourceClaim{given(t, "n1/0")}, classes, named("n1"), compiled)
 	for name, change := range map[string]func(*corev1.Pod){
 		"has a node":          func(p *corev1.Pod) { p.Spec.NodeName = "n1" },
 		"was not tried":       func(p *corev1.Pod) { p.Status.Conditions = nil },
@@ -225,7 +226,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 	if got := full.explain(t, tainted); !strings.Contains(got, "in use as a whole") {
 		t.Errorf("a tolerated taint: %s", got)
 	}
-	missing := newCluster(full.slices, nil, nil, named("n1"), compiled)
+	missing := newCluster(context.Background(), full.slices, nil, nil, named("n1"), compiled)
 	if got := missing.explain(pending(t, ""), own); got != "device class share.divvy.dev does not exist: install it again with Divvy" {
 		t.Errorf("no classes: %s", got)
 	}
@@ -235,7 +236,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 func TestExplainAfterAllocation(t *testing.T) {
 	published := slices.Concat(nodeOf(t, "n1", gib(16)), nodeOf(t, "n2", gib(16)))
 	shared, more := given(t, "n1/0 12Gi 0"), claimOf(t, share("memory: 8Gi"))
-	c := newCluster(published, []*resourcev1.ResourceClaim{shared, more}, classes, named("n1", "n2"), compiled)
+	c := newCluster(context.Background(), published, []*resourcev1.ResourceClaim{shared, more}, classes, named("n1", "n2"), compiled)
 	want := "no GPU has 8Gi of memory free: the most is 4Gi on node n1 (GPU 0); 1 node has GPUs"
 	if got := c.explain(pending(t, ""), []*resourcev1.ResourceClaim{shared, more}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -249,7 +250,7 @@ func TestOldGenerations(t *testing.T) {
 		slice.Spec.Pool.Generation = 1
 		published = append(published, slice)
 	}
-	c := newCluster(published, nil, classes, named("n1"), compiled)
+	c := newCluster(context.Background(), published, nil, classes, named("n1"), compiled)
 	if len(c.devices) != 2 {
 		t.Errorf("%d devices", len(c.devices))
 	}
@@ -262,7 +263,7 @@ func TestSearchGivesBack(t *testing.T) {
 	for _, text := range s.asked {
 		own = append(own, claimOf(t, text))
 	}
-	c := newCluster(s.slices, nil, classes, named("n1"), compiled)
+	c := newCluster(context.Background(), s.slices, nil, classes, named("n1"), compiled)
 	for range 3 {
 		if got := c.explain(pending(t, ""), own); !strings.Contains(got, "at once") {
 			t.Errorf("four of 9Gi on three of 16Gi: %q", got)

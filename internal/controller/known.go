@@ -124,7 +124,7 @@ func (k *known) templatesAndPods() ([]*resourcev1.ResourceClaimTemplate, []*core
 }
 
 // cluster returns the cluster as it is now.
-func (k *known) cluster(compiled *dracel.Cache) (*cluster, error) {
+func (k *known) cluster(ctx context.Context, compiled *dracel.Cache) (*cluster, error) {
 	published, first := k.slices.Resource().V1().ResourceSlices().Lister().List(labels.Everything())
 	claims, second := k.others.Resource().V1().ResourceClaims().Lister().List(labels.Everything())
 	classes, third := k.others.Resource().V1().DeviceClasses().Lister().List(labels.Everything())
@@ -132,7 +132,7 @@ func (k *known) cluster(compiled *dracel.Cache) (*cluster, error) {
 	if err := errors.Join(first, second, third, fourth); err != nil {
 		return nil, fmt.Errorf("list the cluster's GPUs: %w", err)
 	}
-	return newCluster(published, claims, classes, nodes, compiled), nil
+	return newCluster(ctx, published, claims, classes, nodes, compiled), nil
 }
 
 func (k *known) claim(namespace, name string) (*resourcev1.ResourceClaim, error) {
