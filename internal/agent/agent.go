@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,8 +144,8 @@ func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() { a.watch(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
 	defer ticker.Stop()
-	for {
-		a.sweep(ctx)
+	for round := 0; ; round++ {
+		a.patrol(ctx, round)
 		select {
 		case <-ctx.Done():
 			close(a.stopped)
@@ -163,6 +164,29 @@ func (a *Agent) sweep(ctx context.Context) {
 	present := a.onGPUs(ctx)
 	for _, t := range a.all() {
 		a.lookAt(ctx, t)
+	}
+	a.findOutside(ctx, present)
+}
+
+const (
+	// few tenants are looked at in every round, and of many one in so many.
+	few  = 10
+	part = 10
+)
+
+// patrol is a sweep that looks at some of many tenants: deaths give notice, and
+// whoever lists sweeps. It looks at all when a process is on a GPU that was in no
+// slot before.
+func (a *Agent) patrol(ctx context.Context, round int) {
+	a.sweeping.Lock()
+	defer a.sweeping.Unlock()
+	present := a.onGPUs(ctx)
+	all := a.all()
+	spare := len(all) > few && !slices.ContainsFunc(present, func(p onGPU) bool { return !a.accounted(p) })
+	for i, t := range all {
+		if !spare || (i+round)%part == 0 {
+			a.lookAt(ctx, t)
+		}
 	}
 	a.findOutside(ctx, present)
 }

@@ -258,7 +258,9 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 // as long as it is there, there may be something to let go of.
 func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release func(context.Context, string) error) error {
 	defer d.claims.lock(claim)()
-	d.adopt(ctx, claim)
+	if d.nameless() {
+		d.adopt(ctx, claim)
+	}
 	var faults []error
 	for _, t := range d.tenants.Tenancies() {
 		if uid, _ := claimOf(t.Key); uid == claim {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 
 const (
 	// reconcileInterval is between two looks at what has to agree.
-	reconcileInterval = time.Minute
+	reconcileInterval = 2 * time.Minute
 	// patience is how long a claim must have been gone before its share is taken
 	// back without the kubelet asking for it. The kubelet asks again about every
 	// minute for each claim in its own checkpoint (pkg/kubelet/cm/dra), so this is
@@ -61,11 +62,14 @@ func (r *reconciler) specifications(ctx context.Context) {
 		r.log.WarnContext(ctx, "cannot look for CDI specifications", "error", err)
 		return
 	}
+	nameless := r.nameless()
 	present := map[types.UID]bool{}
 	for _, name := range specs {
 		uid := types.UID(strings.TrimPrefix(name, specPrefix))
 		present[uid] = true
-		r.adopt(ctx, uid)
+		if nameless {
+			r.adopt(ctx, uid)
+		}
 	}
 	claims := r.prepared()
 	for uid := range present {
@@ -169,6 +173,11 @@ func (r *reconciler) restoreSpec(ctx context.Context, uid types.UID) {
 	if err := r.carryOut(ctx, uid, mine); err != nil {
 		r.log.WarnContext(ctx, "cannot write a CDI specification again", "claim", uid, "error", oneLine(err))
 	}
+}
+
+// nameless reports whether there are tenancies of which the key is not known.
+func (d *driver) nameless() bool {
+	return slices.ContainsFunc(d.tenants.Tenancies(), func(t agent.Tenancy) bool { return t.Key == "" })
 }
 
 // adopt gives the agent back the keys of tenancies that it found by their pages
