@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,40 +43,55 @@ func stored(t *testing.T, resources resourceslice.DriverResources) []*resourcev1
 	return all
 }
 
-// classes are the device classes as they are installed.
-type classes struct{}
+// classes are the device classes as they are installed, by name.
+type classes map[string]*resourcev1.DeviceClass
 
-func (classes) Get(name string) (*resourcev1.DeviceClass, error) {
-	form, known := map[string]string{webhook.ClassShare: "shared", webhook.ClassWhole: "whole"}[name]
-	if !known {
-		return nil, fmt.Errorf("no class %s", name)
+func (c classes) Get(name string) (*resourcev1.DeviceClass, error) {
+	if class := c[name]; class != nil {
+		return class, nil
 	}
-	return &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.DeviceClassSpec{
-		Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
-			Expression: fmt.Sprintf(`device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == %q`, form),
-		}}},
-	}}, nil
+	return nil, fmt.Errorf("no class %s", name)
 }
 
 func (c classes) List() ([]*resourcev1.DeviceClass, error) {
-	share, err := c.Get(webhook.ClassShare)
+	return slices.Collect(maps.Values(c)), nil
+}
+
+// installed reads the classes from what users install.
+func installed(t *testing.T) classes {
+	t.Helper()
+	text, err := os.ReadFile("../../../../deploy/manifests/divvy.yaml")
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	whole, err := c.Get(webhook.ClassWhole)
-	return []*resourcev1.DeviceClass{share, whole}, err
+	found := classes{}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		if !strings.Contains(document, "\nkind: DeviceClass\n") {
+			continue
+		}
+		var class resourcev1.DeviceClass
+		if err := yaml.Unmarshal([]byte(document), &class); err != nil {
+			t.Fatal(err)
+		}
+		found[class.Name] = &class
+	}
+	if found[webhook.ClassShare] == nil || found[webhook.ClassWhole] == nil {
+		t.Fatalf("installed are only %v", slices.Collect(maps.Keys(found)))
+	}
+	return found
 }
 
 // scheduler is Kubernetes' own allocator with the features that 1.36 has on, over one node.
 type scheduler struct {
-	t      *testing.T
-	slices []*resourcev1.ResourceSlice
-	held   map[string]resourcev1.AllocationResult
-	cache  *cel.Cache
+	t       *testing.T
+	slices  []*resourcev1.ResourceSlice
+	classes classes
+	held    map[string]resourcev1.AllocationResult
+	cache   *cel.Cache
 }
 
 func newScheduler(t *testing.T, gpus []GPU) *scheduler {
-	return &scheduler{t: t, slices: slicesOf(t, gpus), held: map[string]resourcev1.AllocationResult{}, cache: cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})}
+	return &scheduler{t: t, slices: slicesOf(t, gpus), classes: installed(t), held: map[string]resourcev1.AllocationResult{}, cache: cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})}
 }
 
 func (s *scheduler) state() structured.AllocatedState {
@@ -104,7 +120,7 @@ func (s *scheduler) take(name string, spec resourcev1.ResourceClaimSpec) []strin
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true,
 	}
 	ctx := context.Background()
-	allocator, err := structured.NewAllocator(ctx, features, s.state(), classes{}, s.slices, s.cache)
+	allocator, err := structured.NewAllocator(ctx, features, s.state(), s.classes, s.slices, s.cache)
 	if err != nil {
 		s.t.Fatal(err)
 	}
