@@ -31,6 +31,22 @@ static int make_namespace(pid_t *first, const char *tag, uint32_t blocks) {
     return namespace;
 }
 
+/* The number by which a process knows itself: threads of a sanitizer's have numbers too. */
+static pid_t inner_pid(pid_t pid) {
+    char path[32], line[256];
+    const char *last = NULL;
+
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *file = fopen(path, "re");
+    CHECK(file);
+    while (!last && fgets(line, sizeof line, file))
+        if (strncmp(line, "NSpid:", 6) == 0)
+            last = strrchr(line, '\t');
+    fclose(file);
+    CHECK(last);
+    return (pid_t)atoi(last);
+}
+
 static unsigned int list_processes(nvmlProcessInfo_t list[8]) {
     unsigned int count = 8;
     nvmlDevice_t device;
@@ -109,7 +125,8 @@ int main(void) {
     pid_t plain = setting_process("plain", 0, 1, 0);
     CHECK(first != 1 && second != 2);
     expect((pid_t[]){first, second, other, plain}, (unsigned[]){3, 2, 4, 1}, 4);
-    expect_inside(inner, (pid_t[]){1, 2}, (unsigned[]){3, 2}, 2);
+    CHECK_EQUAL(inner_pid(first), 1);
+    expect_inside(inner, (pid_t[]){1, inner_pid(second)}, (unsigned[]){3, 2}, 2);
     expect_inside(beside, (pid_t[]){1}, (unsigned[]){4}, 1);
     check_oracle(dir, second);
     CHECK_EQUAL(ctl_segments(dir, second), 0);
