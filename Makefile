@@ -35,11 +35,13 @@ ONLY ?=
 include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
 
 all: build
-build: c $(B)/bin/divvy ## everything: command line, libraries, simulated driver
+build: c $(B)/bin/divvy $(B)/libexec/divvy/divvy-cluster ## everything: command line, libraries, simulated driver
 c: $(ALL_C)
 
 $(B)/bin/divvy: FORCE
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy
+$(B)/libexec/divvy/divvy-cluster: FORCE
+	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
 
 install: build ## copy what was built below PREFIX
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(B)/bin/divvy

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,6 +22,22 @@ const (
 	MisuseStop   Misuse = "stop" // SIGSTOP to its processes on the GPU
 	MisuseKill   Misuse = "kill" // SIGKILL
 )
+
+// Set reads an answer to misuse; with Type and String it makes *Misuse a flag.
+func (m *Misuse) Set(text string) error {
+	switch Misuse(text) {
+	case MisuseReport, MisuseStop, MisuseKill:
+		*m = Misuse(text)
+		return nil
+	}
+	return errors.New("use report, stop or kill")
+}
+
+// Type names what a flag takes.
+func (*Misuse) Type() string { return "ANSWER" }
+
+// String is the answer as it is written.
+func (m *Misuse) String() string { return string(*m) }
 
 // misuse is what the driver says of one share, against what it says itself.
 type misuse struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 )
 
@@ -32,7 +33,7 @@ without which 'divvy run' does not work.`,
 			}
 			for _, c := range checks {
 				if c.Status == doctor.Fail {
-					return errReported
+					return program.ErrReported
 				}
 			}
 			return nil

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
 const hosts = "../../testdata/hosts"
@@ -46,10 +48,10 @@ func TestTopoWrongUsage(t *testing.T) {
 		status int
 		want   string
 	}{
-		"form":     {[]string{"--host", filepath.Join(hosts, "vm.host"), "-o", "svg"}, exitUsage, "choose table, json or nccl-xml"},
-		"both":     {[]string{"--host", bad, "--capture"}, exitUsage, "either --capture or --host"},
-		"no file":  {[]string{"--host", "/nowhere.host"}, exitFailure, "/nowhere.host"},
-		"bad file": {[]string{"--host", bad}, exitFailure, "bad.host:2: content"},
+		"form":     {[]string{"--host", filepath.Join(hosts, "vm.host"), "-o", "svg"}, program.ExitUsage, "choose table, json or nccl-xml"},
+		"both":     {[]string{"--host", bad, "--capture"}, program.ExitUsage, "either --capture or --host"},
+		"no file":  {[]string{"--host", "/nowhere.host"}, program.ExitFailure, "/nowhere.host"},
+		"bad file": {[]string{"--host", bad}, program.ExitFailure, "bad.host:2: content"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, _, errOut := call(t, append([]string{"topo"}, test.args...)...)

@@ -3,9 +3,10 @@ package cli
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
 func newVersion(a *app) *cobra.Command {
@@ -15,17 +16,8 @@ func newVersion(a *app) *cobra.Command {
 		Example: "  divvy version",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.out, "divvy %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(a.out, "divvy %s (%s, %s/%s)\n", program.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
-}
-
-// version is the release or commit that the program was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "of unknown origin"
-	}
-	return info.Main.Version
 }

@@ -16,7 +16,7 @@ const Variable = "DIVVY_PREFIX"
 type Tree string
 
 // Find returns the tree that the running program belongs to: it is
-// <tree>/bin/divvy.
+// <tree>/bin/divvy or one of <tree>/libexec/divvy.
 func Find() (Tree, error) {
 	if prefix := os.Getenv(Variable); prefix != "" {
 		absolute, err := filepath.Abs(prefix)
@@ -32,7 +32,16 @@ func Find() (Tree, error) {
 	if self, err = filepath.EvalSymlinks(self); err != nil {
 		return "", fmt.Errorf("find installation: %w", err)
 	}
-	return Tree(filepath.Dir(filepath.Dir(self))), nil
+	return treeOf(self), nil
+}
+
+// treeOf is the tree of a program by its path.
+func treeOf(program string) Tree {
+	tree := filepath.Dir(filepath.Dir(program))
+	if filepath.Base(tree) == "libexec" {
+		tree = filepath.Dir(tree)
+	}
+	return Tree(tree)
 }
 
 // Library is a library that is put in front of the driver's, by its soname.

@@ -23,3 +23,15 @@ func TestVariableOverridesTheProgramsPlace(t *testing.T) {
 		t.Errorf("Program = %s", got)
 	}
 }
+
+func TestProgramsKnowTheirTree(t *testing.T) {
+	for program, want := range map[string]Tree{
+		"/opt/divvy/bin/divvy":                   "/opt/divvy",
+		"/opt/divvy/libexec/divvy/divvy-cluster": "/opt/divvy",
+		"/usr/local/bin/divvy":                   "/usr/local",
+	} {
+		if got := treeOf(program); got != want {
+			t.Errorf("%s is of %s, want %s", program, got, want)
+		}
+	}
+}

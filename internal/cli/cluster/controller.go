@@ -1,4 +1,4 @@
-package cli
+package cluster
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/controller"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 )
 
 // controllerOptions are the flags of divvy controller.
 type controllerOptions struct {
-	cluster   cluster
+	cluster   connection
 	namespace string
 	metrics   string
 	mode      string
@@ -22,7 +23,7 @@ type controllerOptions struct {
 }
 
 func newController(a *app) *cobra.Command {
-	o := controllerOptions{cluster: cluster{qps: 50, burst: 100}}
+	o := controllerOptions{cluster: connection{qps: 50, burst: 100}}
 	command := &cobra.Command{
 		Use:   "controller",
 		Short: "Look after a Kubernetes cluster's claim templates and waiting pods",
@@ -33,7 +34,7 @@ several replicas one works at a time: the one that holds the lease.
 With --check-uninstall nothing of that is done: what holds GPUs is listed, and
 the status is 1 if anything does.`,
 		Example: "  divvy controller --namespace divvy-system\n  divvy controller --kubeconfig admin.conf --check-uninstall",
-		Args:    noArgs,
+		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
 	}
 	flags := command.Flags()
@@ -47,10 +48,10 @@ the status is 1 if anything does.`,
 
 func (o *controllerOptions) run(ctx context.Context, a *app) error {
 	if o.mode != webhook.ModeClaims && o.mode != webhook.ModeSlots {
-		return usage(fmt.Errorf("mode %q: use %s or %s", o.mode, webhook.ModeClaims, webhook.ModeSlots))
+		return program.Usage(fmt.Errorf("mode %q: use %s or %s", o.mode, webhook.ModeClaims, webhook.ModeSlots))
 	}
 	if o.mode == webhook.ModeSlots && !o.check {
-		return usage(fmt.Errorf("mode slots has no claims to look after: the controller is not needed there"))
+		return program.Usage(fmt.Errorf("mode slots has no claims to look after: the controller is not needed there"))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	client, err := o.cluster.connect(log, "divvy-controller")
@@ -77,11 +78,11 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 
 func (o *controllerOptions) report(a *app, lines []string) error {
 	for _, line := range lines {
-		say(a.out, "%s", line)
+		program.Say(a.out, "%s", line)
 	}
 	if len(lines) > 0 {
 		return fmt.Errorf("pods hold GPUs: end them first, because without Divvy's agent they could not be ended cleanly")
 	}
-	say(a.out, "nothing holds a GPU")
+	program.Say(a.out, "nothing holds a GPU")
 	return nil
 }

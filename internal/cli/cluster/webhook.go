@@ -1,4 +1,4 @@
-package cli
+package cluster
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/divvy-gpu/divvy/internal/admission"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 )
 
 // webhookOptions are the flags of divvy webhook.
 type webhookOptions struct {
-	cluster cluster
+	cluster connection
 	config  string
 	address string
 	metrics string
@@ -26,7 +27,7 @@ type webhookOptions struct {
 }
 
 func newWebhook(a *app) *cobra.Command {
-	o := webhookOptions{cluster: cluster{qps: 200, burst: 400}}
+	o := webhookOptions{cluster: connection{qps: 200, burst: 400}}
 	command := &cobra.Command{
 		Use:   "webhook",
 		Short: "Answer a Kubernetes cluster's admission reviews",
@@ -40,7 +41,7 @@ Secret, and tells the API server whom to trust. Otherwise it serves with tls.crt
 and tls.key of a directory, and reads them again when they change.`,
 		Example: `  divvy webhook --config webhook.yaml
   divvy webhook --config webhook.yaml --print-configuration | kubectl apply -f -`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
 	}
 	flags := command.Flags()
@@ -61,7 +62,7 @@ and tls.key of a directory, and reads them again when they change.`,
 
 func (o *webhookOptions) run(ctx context.Context, a *app) error {
 	if o.config == "" {
-		return usage(fmt.Errorf("say which dialects are turned on: --config FILE"))
+		return program.Usage(fmt.Errorf("say which dialects are turned on: --config FILE"))
 	}
 	text, err := os.ReadFile(o.config)
 	if err != nil {
@@ -94,7 +95,7 @@ func (o *webhookOptions) print(a *app) error {
 		if err != nil {
 			return fmt.Errorf("write the configuration: %w", err)
 		}
-		say(a.out, "---\n%s", text)
+		program.Say(a.out, "---\n%s", text)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package cluster
 
 import (
 	"fmt"
@@ -10,20 +10,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// cluster is the connection of a command that works inside a Kubernetes cluster.
-type cluster struct {
+// connection is how a command reaches its Kubernetes cluster.
+type connection struct {
 	kubeconfig string
 	// qps bounds requests per second, burst those at once.
 	qps   float32
 	burst int
 }
 
-func (c *cluster) flags(flags *pflag.FlagSet) {
+func (c *connection) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials; left out, those of the pod")
 }
 
 // connect returns a client. The Kubernetes libraries then log to the command's log.
-func (c *cluster) connect(log *slog.Logger, userAgent string) (kubernetes.Interface, error) {
+func (c *connection) connect(log *slog.Logger, userAgent string) (kubernetes.Interface, error) {
 	klog.SetSlogLogger(log)
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {

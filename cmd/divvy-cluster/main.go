@@ -1,0 +1,12 @@
+// Command divvy-cluster is what divvy becomes to serve a Kubernetes cluster.
+package main
+
+import (
+	"os"
+
+	"github.com/divvy-gpu/divvy/internal/cli/cluster"
+)
+
+func main() {
+	os.Exit(cluster.Main(os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/kube"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// agentOptions are the flags of divvy agent --kubernetes.
+type agentOptions struct {
+	instance string
+	driver   string
+	misuse   agent.Misuse
+	cluster  connection
+	mode     modeFlag
+	kube     kube.Options
+}
+
+func newAgent(a *app) *cobra.Command {
+	// A pod is prepared by a few questions at once, and 200 pods may come together.
+	o := agentOptions{misuse: agent.MisuseReport, mode: modeFlag(kube.ModeAuto), cluster: connection{qps: 100, burst: 200}}
+	command := &cobra.Command{
+		Use:   "agent --kubernetes",
+		Short: "Serve the node of a Kubernetes cluster",
+		Long: `Serve this machine's GPUs to every user, as 'divvy agent' does, and to the node's
+kubelet: by dynamic resource allocation (mode claims, Kubernetes 1.36 and later)
+or by a device plugin with NRI (mode slots, 1.34 and 1.35). Claims that were
+prepared outlive it, as shares do; SIGTERM ends it.`,
+		Example: "  divvy agent --kubernetes --driver-root /host",
+		Args:    program.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
+	}
+	o.flags(command.Flags())
+	return command
+}
+
+func (o *agentOptions) flags(flags *pflag.FlagSet) {
+	flags.Bool("kubernetes", true, "serve the node of a Kubernetes cluster")
+	flags.Var(&o.misuse, "misuse", "what is done about misuse of GPU time: report, stop or kill")
+	flags.StringVar(&o.driver, "driver-root", "", "where the host's files are seen, for an agent in a container")
+	o.cluster.flags(flags)
+	flags.StringVar(&o.kube.Node, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
+	flags.Var(&o.mode, "mode", "how containers get shares: claims, slots, or auto for what the cluster's version is able to")
+	flags.StringVar(&o.kube.MetricsAddress, "metrics-address", ":9410", "where metrics and probes are answered, without TLS")
+	flags.StringVar(&o.kube.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's --root-dir")
+	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
+	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
+	flags.Lookup("simgpu-dir").Hidden = true
+}
+
+func (o *agentOptions) run(ctx context.Context, a *app) error {
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	o.kube.Mode, o.kube.Version, o.kube.PodUID = kube.Mode(o.mode), program.Version(), os.Getenv("POD_UID")
+	if err := o.kube.Validate(); err != nil {
+		return program.Usage(err)
+	}
+	client, err := o.cluster.connect(log, "divvy-agent")
+	if err != nil {
+		return err
+	}
+	o.kube.Client = client
+	return agent.Serve(ctx, agent.Options{
+		Place:      control.Place{Rundir: rundir.Path(), Simgpu: o.instance},
+		Tree:       a.tree,
+		DriverRoot: o.driver,
+		Misuse:     o.misuse,
+		Face:       o.kube.Face,
+		Log:        log,
+	})
+}
+
+// modeFlag is how containers get shares.
+type modeFlag kube.Mode
+
+// Set implements pflag.Value.
+func (f *modeFlag) Set(text string) error {
+	if !slices.Contains(kube.Modes, kube.Mode(text)) {
+		return fmt.Errorf("use claims, slots or auto")
+	}
+	*f = modeFlag(text)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f *modeFlag) Type() string { return "MODE" }
+
+func (f *modeFlag) String() string { return string(*f) }

@@ -1,0 +1,39 @@
+// Package cluster is the command line of what speaks to a Kubernetes cluster: the
+// agent of a node, the webhook and the controller. People call it by way of
+// divvy, which becomes this program; see internal/cli.
+package cluster
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/install"
+)
+
+// app is what every command works with.
+type app struct {
+	tree install.Tree
+	out  io.Writer
+	err  io.Writer
+}
+
+// Main runs the command line and returns the exit status.
+func Main(args []string, out, errOut io.Writer) int {
+	tree, err := install.Find()
+	if err != nil {
+		program.Say(errOut, "divvy: %v", err)
+		return program.ExitFailure
+	}
+	root := newRoot(&app{tree: tree, out: out, err: errOut})
+	return program.Run(root, args, func(*cobra.Command) int { return 0 })
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{Use: "divvy", Short: "Divide the GPUs of a Kubernetes cluster"}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.AddCommand(newAgent(a), newWebhook(a), newController(a))
+	return root
+}

@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/cli/program"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func call(args ...string) (status int, out, errOut string) {
+	var stdout, stderr bytes.Buffer
+	status = Main(args, &stdout, &stderr)
+	return status, stdout.String(), stderr.String()
+}
+
+// Help is part of the interface.
+func TestHelp(t *testing.T) {
+	for name, args := range map[string][]string{
+		"divvy-agent-kubernetes": {"agent", "--kubernetes", "--help"},
+		"divvy-webhook":          {"webhook", "--help"},
+		"divvy-controller":       {"controller", "--help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, out, errOut := call(args...)
+			if status != 0 || errOut != "" {
+				t.Errorf("exit status %d, %s", status, errOut)
+			}
+			path := filepath.Join("testdata", "help", name)
+			if *update {
+				if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatalf("%v (go test -update writes it)", err)
+			}
+			if out != string(want) {
+				t.Errorf("%s differs (go test -update rewrites it); got:\n%s", path, out)
+			}
+		})
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"webhook"}, "--config FILE"},
+		{[]string{"controller", "--mode", "slots"}, "the controller is not needed there"},
+		{[]string{"controller", "--mode", "both"}, `mode "both"`},
+		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},
+		{[]string{"agent", "--kubernetes"}, "node"},
+		{[]string{"agent", "--kubernetes", "--node-name", "n", "extra"}, "one argument too many"},
+	} {
+		status, _, errOut := call(test.args...)
+		if status != program.ExitUsage || !strings.Contains(errOut, test.want) {
+			t.Errorf("%q: status %d, %s; want %q", test.args, status, errOut, test.want)
+		}
+	}
+}

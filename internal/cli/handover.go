@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// clusterProgram is the program of the commands that speak to a Kubernetes
+// cluster: its libraries cost tens of milliseconds and of megabytes at every
+// start, which `divvy run` and `divvy ls` should not pay.
+const clusterProgram = "divvy-cluster"
+
+// forCluster reports whether a command line is for the cluster's program.
+func forCluster(args []string) bool {
+	return len(args) > 0 && args[0] == "agent" && slices.Contains(args, "--kubernetes")
+}
+
+// handOver becomes the cluster's program, under our own name. It returns only if
+// that fails.
+func (a *app) handOver(args []string) error {
+	path := a.tree.Program(clusterProgram)
+	err := a.become(path, append([]string{"divvy"}, args...), os.Environ())
+	return fmt.Errorf("run %s: %w: reinstall Divvy", path, err)
+}
+
+// newHandedOver is a command of the cluster's program, which has its help too.
+func newHandedOver(a *app, name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Short:              short,
+		Example:            "  divvy " + name + " --help",
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.handOver(append([]string{name}, args...))
+		},
+	}
+}
