@@ -1,0 +1,333 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/e2e/binder"
+	"github.com/divvy-gpu/divvy/test/e2e/cluster"
+)
+
+const (
+	// slotsVersion is a Kubernetes that cannot share what it allocates by claims.
+	slotsVersion = "v1.35.4"
+	binderName   = "divvy-binder"
+	binderUser   = "system:serviceaccount:" + system + ":" + binderName
+)
+
+// TestSlots is the way of clusters before shared claims: slots that are counted,
+// an assignment on the Binding, and injection by the container runtime.
+func TestSlots(t *testing.T) {
+	l := newSlotsLab(t)
+	l.scenario("slots-third-waits", slotsThird)
+	l.scenario("slots-shapes", slotsShapes)
+	l.scenario("slots-refused", slotsRefused)
+	l.scenario("slots-agent-away", slotsAgentAway)
+	l.scenario("slots-agent-killed", slotsAgentKilled)
+	l.scenario("slots-runtime-restarts", slotsRuntimeRestarts)
+}
+
+// newSlotsLab starts a cluster of which only n1 has NRI, with Divvy and a binder.
+func newSlotsLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Getenv("DIVVY_E2E") == "" {
+		t.Skip("starts a Kubernetes cluster: run `make e2e` as root")
+	}
+	if err := cluster.Available(slotsVersion); err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{"divvy.dev/node": ""}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := cluster.Start(ctx, cluster.Options{
+		Nodes: []cluster.Node{
+			{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: wanted, NRI: true},
+			{Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: wanted},
+		},
+		Images: images(t), Version: slotsVersion, Log: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
+	t.Cleanup(func() {
+		if t.Failed() {
+			l.explain()
+		}
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	install, end := context.WithTimeout(t.Context(), patience)
+	defer end()
+	l.must(c.Install(install, "schedulerName="+binderName, "slots.binders={"+binderUser+"}"))
+	l.startBinder()
+	l.slots("n1", 64)
+	l.slots("n2", 0)
+	return l
+}
+
+// startBinder binds pods until the test ends, as the one who may.
+func (l *lab) startBinder() {
+	l.t.Helper()
+	_, err := l.Client().RbacV1().ClusterRoleBindings().Create(l.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: binderName},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kube-scheduler"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: binderName}},
+	}, metav1.CreateOptions{})
+	l.must(err)
+	config := rest.CopyConfig(l.Config())
+	config.Impersonate.UserName = binderUser
+	client, err := kubernetes.NewForConfig(config)
+	l.must(err)
+	ctx, cancel := context.WithCancel(l.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		b := binder.Binder{Client: client, Scheduler: binderName, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil))}
+		ended <- b.Run(ctx)
+	}()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Error(err)
+		}
+	})
+}
+
+// slots waits until a node offers so many.
+func (l *lab) slots(node string, n int64) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("node %s offers %d slots", node, n), func() string {
+		found, err := l.Client().CoreV1().Nodes().Get(l.ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		_, described := found.Annotations[v1alpha1.GPUsAnnotation]
+		if q := found.Status.Allocatable[v1alpha1.SlotResource]; q.Value() != n || !described {
+			return fmt.Sprintf("it offers %d, and says what GPUs it has: %t", q.Value(), described)
+		}
+		return ""
+	})
+}
+
+// held waits until the agent of n1 has so many tenants.
+func (l *lab) held(n int) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("%d tenants on n1", n), func() string {
+		listing, err := l.listing(l.Nodes[0])
+		if err != nil {
+			return err.Error()
+		}
+		if len(listing.Tenants) != n {
+			return fmt.Sprintf("there are %d", len(listing.Tenants))
+		}
+		return ""
+	})
+}
+
+func slotsThird(l *lab) {
+	l.example("share")
+	l.example("memory")
+	l.running("share")
+	l.running("memory")
+	l.held(2)
+	l.create(plain("third", "8Gi", ""))
+	if why := l.event("third", "NoShareFits"); !strings.Contains(why, "8Gi") {
+		l.t.Errorf("the event does not say what is asked for: %s", why)
+	}
+	l.pending("third")
+	l.remove("memory")
+	l.running("third")
+	l.held(2)
+	l.limited("third", "main", 8*gib, 1)
+	l.limited("third", "main", 8*gib, 1, "env", "-i", "PATH=/usr/local/bin:/usr/bin")
+}
+
+// Two containers, a container that ends first, and a whole GPU.
+func slotsShapes(l *lab) {
+	two := pod("two", container("large", "4Gi", "30"), container("small", "1Gi", "10"), container("none", "", ""))
+	first := container("first", "2Gi", "")
+	first.Command = []string{"sh", "-c", "gpubench info"}
+	p := pod("turns", container("main", "2Gi", ""))
+	p.Spec.InitContainers = []corev1.Container{first}
+	l.run(two)
+	l.run(p)
+	l.limited("two", "large", 4*gib, 1)
+	l.limited("two", "small", 1*gib, 1)
+	l.limited("turns", "main", 2*gib, 1)
+	if text := l.exec("two", "none", "sh", "-c", "ls -d /run/divvy/share || echo none"); strings.TrimSpace(text) != "none" {
+		l.t.Errorf("a container that asks for nothing has %s", text)
+	}
+	l.held(3)
+	l.create(whole("whole", 1))
+	l.event("whole", "NoShareFits")
+	l.remove("two", "turns")
+	l.running("whole")
+	listing, err := l.listing(l.Nodes[0])
+	l.must(err)
+	l.limited("whole", "main", listing.GPUs[0].Capacity, 1)
+}
+
+// What nobody but Divvy may say, and what must not run.
+func slotsRefused(l *lab) {
+	privileged := pod("privileged", container("main", "1Gi", ""), container("beside", "", ""))
+	yes := true
+	privileged.Spec.Containers[1].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	if why := l.refused(privileged); !strings.Contains(why, "privileged") {
+		l.t.Errorf("privileged: %s", why)
+	}
+	own := plain("own", "", "")
+	own.Spec.Containers[0].Resources.Limits[v1alpha1.SlotResource] = quantity("1")
+	if why := l.refused(own); !strings.Contains(why, v1alpha1.SlotResource) {
+		l.t.Errorf("a slot without a request: %s", why)
+	}
+	assigned := plain("assigned", "", "")
+	assigned.Annotations = map[string]string{v1alpha1.AssignmentAnnotation: "{}"}
+	if why := l.refused(assigned); !strings.Contains(why, v1alpha1.AssignmentAnnotation) {
+		l.t.Errorf("an assignment of the user's: %s", why)
+	}
+	l.run(plain("mine", "1Gi", ""))
+	for _, note := range []string{v1alpha1.AssignmentAnnotation + "={}", v1alpha1.RequestAnnotation + "={}", v1alpha1.AssignmentAnnotation + "-"} {
+		if text, err := l.Kubectl(l.ctx, "annotate", "--overwrite", "-n", l.namespace, "pod", "mine", note); err == nil {
+			l.t.Errorf("annotate %s: %s", note, text)
+		}
+	}
+	// Who binds without knowing of GPUs gives none.
+	blind := plain("blind", "1Gi", "")
+	blind.Spec.SchedulerName = "nobody"
+	l.create(blind)
+	bind := func(annotations map[string]string) error {
+		return l.Client().CoreV1().Pods(l.namespace).Bind(l.ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: "blind", Annotations: annotations},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: "n1"},
+		}, metav1.CreateOptions{})
+	}
+	if err := bind(map[string]string{v1alpha1.AssignmentAnnotation: "{}"}); err == nil {
+		l.t.Error("somebody else than the binder assigns GPUs")
+	}
+	l.must(bind(nil))
+	l.waits("blind", v1alpha1.AssignmentAnnotation)
+}
+
+// waits waits until a pod's container is refused for a reason.
+func (l *lab) waits(name, why string) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("%s waits for %s", name, why), func() string {
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil && w.Reason == "CreateContainerError" && strings.Contains(w.Message, why) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v", p.Status.ContainerStatuses)
+	})
+}
+
+// admitted makes a pod and waits until it runs, anew where the kubelet had not
+// heard yet that there are slots again: the node's status follows seconds later.
+func (l *lab) admitted(p *corev1.Pod) {
+	l.t.Helper()
+	l.eventually("the kubelet admits "+p.Name, func() string {
+		l.create(p.DeepCopy())
+		why := ""
+		l.eventually(p.Name+" runs or is refused", func() string {
+			found, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, p.Name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			if why = found.Status.Reason; why == "UnexpectedAdmissionError" || found.Status.Phase == corev1.PodRunning {
+				return ""
+			}
+			return string(found.Status.Phase)
+		})
+		if why != "" {
+			l.remove(p.Name)
+		}
+		return why
+	})
+	l.running(p.Name)
+}
+
+// slotsAgentAway has a container end while nobody can put a share into the next.
+func slotsAgentAway(l *lab) {
+	p := plain("again", "4Gi", "")
+	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	p.Spec.Containers[0].Command = []string{"sh", "-c", "while [ ! -e /run/end ]; do sleep 0.1; done"}
+	l.run(p)
+	l.run(busy("beside", "4Gi", ""))
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
+	l.eventually("no agent serves n1", func() string {
+		if pid := l.agentPID(l.Nodes[0]); pid != 0 {
+			return fmt.Sprintf("process %d does", pid)
+		}
+		return ""
+	})
+	l.slots("n1", 0)
+	l.exec("again", "main", "touch", "/run/end")
+	l.waits("again", `"divvy" not present`)
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":null}}}}}`)
+	l.slots("n1", 64)
+	l.eventually("the container runs again", func() string {
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "again", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if s := p.Status.ContainerStatuses[0]; s.State.Running == nil || s.RestartCount != 1 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	l.held(2)
+	l.limited("again", "main", 4*gib, 1)
+	l.running("beside")
+}
+
+func slotsAgentKilled(l *lab) {
+	l.run(busy("runs", "4Gi", "30"))
+	l.killAgent(l.Nodes[0])
+	l.slots("n1", 64)
+	l.held(1)
+	l.admitted(plain("next", "8Gi", ""))
+	l.create(plain("third", "8Gi", ""))
+	l.event("third", "NoShareFits")
+	l.limited("next", "main", 8*gib, 1)
+	l.running("runs")
+}
+
+func slotsRuntimeRestarts(l *lab) {
+	l.run(busy("runs", "4Gi", "30"))
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.Nodes[0].KillContainerd(ctx))
+	l.must(l.Nodes[0].StartContainerd(ctx))
+	l.must(l.Nodes[0].WaitReady(ctx))
+	l.admitted(plain("next", "8Gi", ""))
+	l.limited("next", "main", 8*gib, 1)
+	l.held(2)
+	l.must(l.Nodes[0].KillKubelet(ctx))
+	l.must(l.Nodes[0].StartKubelet(ctx))
+	l.must(l.Nodes[0].WaitReady(ctx))
+	l.slots("n1", 64)
+	l.admitted(plain("third", "1Gi", ""))
+	l.held(3)
+	l.running("runs")
+}
