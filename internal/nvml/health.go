@@ -207,7 +207,7 @@ func (l *Library) listen(device gonvml.Device) gonvml.EventSet {
 		return nil
 	}
 	if device.RegisterEvents(gonvml.EventTypeXidCriticalError, set) != gonvml.SUCCESS {
-		set.Free()
+		_ = set.Free() // nobody listens any more
 		return nil
 	}
 	return set
@@ -218,7 +218,7 @@ func (l *Library) freeEvents() {
 	l.guard.Lock()
 	defer l.guard.Unlock()
 	for _, set := range l.events {
-		set.Free()
+		_ = set.Free() // nobody listens any more
 	}
 	clear(l.events)
 }
