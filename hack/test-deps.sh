@@ -4,11 +4,11 @@
 set -euo pipefail
 
 declare -A package=(
-    [clang]=clang [clang-format]=clang-format [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg
+    [clang]=clang [clang-format]=clang-format [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [runc]=runc
 )
 missing=()
 for program in "${!package[@]}"; do
-    command -v "$program" >/dev/null || missing+=("${package[$program]}")
+    PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${package[$program]}")
 done
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 [ ${#missing[@]} -gt 0 ] || exit 0

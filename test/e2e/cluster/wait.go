@@ -66,17 +66,10 @@ func PodReady(pod *corev1.Pod) bool {
 
 // WaitGone waits until a pod does not exist.
 func (c *Cluster) WaitGone(ctx context.Context, namespace, name string) error {
-	err := until(ctx, "it is listed", func(ctx context.Context) error {
-		_, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return Wait(ctx, c.client.CoreV1().RESTClient(), "pods", namespace, name, func(pod *corev1.Pod) (bool, error) {
-			return pod == nil, nil
-		})
+	// It may go before the first list, and then no event tells of it.
+	absent := func(store cache.Store) (bool, error) { return len(store.ListKeys()) == 0, nil }
+	err := wait(ctx, c.client.CoreV1().RESTClient(), "pods", namespace, name, absent, func(pod *corev1.Pod) (bool, error) {
+		return pod == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until pod %s/%s is gone: %w", namespace, name, err)
@@ -105,12 +98,20 @@ func Wait[T any, P interface {
 	*T
 	runtime.Object
 }](ctx context.Context, client rest.Interface, resource, namespace, name string, holds func(P) (bool, error)) error {
+	return wait(ctx, client, resource, namespace, name, nil, holds)
+}
+
+// wait is Wait with a condition on all that the first list has.
+func wait[T any, P interface {
+	*T
+	runtime.Object
+}](ctx context.Context, client rest.Interface, resource, namespace, name string, listed watchtools.PreconditionFunc, holds func(P) (bool, error)) error {
 	selector := fields.Everything()
 	if name != "" {
 		selector = fields.OneTermEqualSelector("metadata.name", name)
 	}
 	list := cache.NewListWatchFromClient(client, resource, namespace, selector)
-	_, err := watchtools.UntilWithSync(ctx, list, P(new(T)), nil, func(event watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, list, P(new(T)), listed, func(event watch.Event) (bool, error) {
 		switch event.Type {
 		case watch.Error:
 			return false, apierrors.FromObject(event.Object)
