@@ -1,0 +1,142 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+)
+
+func TestModes(t *testing.T) {
+	for name, c := range map[string]struct {
+		major, minor string
+		want         Mode
+		fault        string
+	}{
+		"1.36":           {"1", "36", ModeClaims, ""},
+		"a provider's":   {"1", "36+", ModeClaims, ""},
+		"a later one":    {"1", "41", ModeClaims, ""},
+		"1.35":           {"1", "35", ModeSlots, ""},
+		"1.34":           {"1", "34+", ModeSlots, ""},
+		"1.33":           {"1", "33", "", "1.33: use 1.36 or newer, or 1.34 and 1.35 with NRI"},
+		"another major":  {"2", "0", "", "2.0: use 1.36"},
+		"no number":      {"1", "", "", "cannot be read"},
+		"not one at all": {"", "x", "", "cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mode, err := modeFor(c.major, c.minor)
+			if c.fault == "" && (err != nil || mode != c.want) {
+				t.Errorf("%s, %v", mode, err)
+			}
+			if c.fault != "" && (!errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), c.fault)) {
+				t.Errorf("%v, want %q", err, c.fault)
+			}
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	good := Options{Node: "n1", KubeletDir: "/var/lib/kubelet"}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for field, spoil := range map[string]func(*Options){
+		"NODE_NAME":     func(o *Options) { o.Node = "" },
+		"--kubelet-dir": func(o *Options) { o.KubeletDir = "kubelet" },
+	} {
+		bad := good
+		spoil(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// cluster is an API server of a version, which does not answer at first.
+type cluster struct {
+	*fake.Clientset
+	discovery versioned
+}
+
+type versioned struct {
+	*fakediscovery.FakeDiscovery
+	minor string
+	asked *atomic.Int64
+	away  int64 // questions that are not answered
+}
+
+func (c cluster) Discovery() discovery.DiscoveryInterface { return c.discovery }
+
+func (v versioned) ServerVersion() (*version.Info, error) {
+	if v.asked.Add(1) <= v.away {
+		return nil, errors.New("connection refused")
+	}
+	return &version.Info{Major: "1", Minor: v.minor}, nil
+}
+
+func nodeIn(minor string, away int64) (*node, *atomic.Int64) {
+	asked := new(atomic.Int64)
+	return &node{
+		Node:    agent.Node{Log: slog.New(slog.DiscardHandler)},
+		options: Options{Client: cluster{fake.NewClientset(), versioned{minor: minor, asked: asked, away: away}}},
+	}, asked
+}
+
+func TestInsistOnClaims(t *testing.T) {
+	for minor, refused := range map[string]bool{"36": false, "35": true, "33": true} {
+		k, _ := nodeIn(minor, 0)
+		if err := k.insist(t.Context()); errors.Is(err, ErrVersion) != refused {
+			t.Errorf("1.%s: %v", minor, err)
+		}
+	}
+}
+
+// An API server that is away is no fault, and no version.
+func TestChooseWaits(t *testing.T) {
+	k, asked := nodeIn("36", 1<<60)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- k.insist(ctx) }()
+	for asked.Load() == 0 {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v", err)
+		default:
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTogetherEndsBoth(t *testing.T) {
+	k, _ := nodeIn("36", 0)
+	broken := errors.New("broken")
+	err := k.together(t.Context(),
+		func(ctx context.Context) error { <-ctx.Done(); return nil },
+		func(context.Context) error { return broken })
+	if !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	k, _ := nodeIn("36", 0)
+	if err := k.readiness(); !errors.Is(err, errStarting) {
+		t.Errorf("%v", err)
+	}
+	k.setReady(func() error { return nil })
+	if err := k.readiness(); err != nil {
+		t.Error(err)
+	}
+}
