@@ -94,10 +94,6 @@ func (s *ShareRequired) validate() error {
 		return fmt.Errorf("%d GPUs: ask for 1 to %d", s.GPUs, MaxGPUs)
 	case s.Cores < 0 || s.Cores > MaxCores:
 		return fmt.Errorf("%d cores: ask for 0 to %d", s.Cores, MaxCores)
-	case s.Part != nil && (s.Memory != 0 || s.Part.Of == 0 || s.Part.Of >= s.Part.In):
-		return fmt.Errorf("memory is %d bytes and part %d of %d: give one, and a part below 1", s.Memory, s.Part.Of, s.Part.In)
-	case s.Whole && (s.Memory != 0 || s.Part != nil || s.Cores != 0 || s.Config != nil):
-		return fmt.Errorf("a whole GPU is asked for without amounts and configuration")
 	case len(s.Selectors) > maxSelectors:
 		return fmt.Errorf("%d selectors are more than %d", len(s.Selectors), maxSelectors)
 	}
@@ -105,6 +101,16 @@ func (s *ShareRequired) validate() error {
 		if expression == "" || len(expression) > maxSelectorBytes {
 			return fmt.Errorf("a selector has 1 to %d bytes", maxSelectorBytes)
 		}
+	}
+	return s.validateAmounts()
+}
+
+func (s *ShareRequired) validateAmounts() error {
+	switch {
+	case s.Part != nil && (s.Memory != 0 || s.Part.Of == 0 || s.Part.Of >= s.Part.In):
+		return fmt.Errorf("memory is %d bytes and part %d of %d: give one, and a part below 1", s.Memory, s.Part.Of, s.Part.In)
+	case s.Whole && (s.Memory != 0 || s.Part != nil || s.Cores != 0):
+		return fmt.Errorf("a whole GPU is asked for without amounts")
 	}
 	return checkConfig(s.Whole, s.Config, s.Cores)
 }

@@ -30,12 +30,12 @@ const timeout = 30 * time.Second
 // kubelet does.
 type fakeKubelet struct {
 	kubelet.UnimplementedRegistrationServer
-	t      *testing.T
-	dir    string
-	server *grpc.Server
-	lists  chan []*kubelet.Device
-	client chan kubelet.DevicePluginClient
-	ctx    context.Context
+	t          *testing.T
+	dir        string
+	server     *grpc.Server
+	registered chan string
+	lists      chan []*kubelet.Device
+	client     chan kubelet.DevicePluginClient
 }
 
 func startKubelet(t *testing.T, dir string) *fakeKubelet {
@@ -48,9 +48,10 @@ func startKubelet(t *testing.T, dir string) *fakeKubelet {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &fakeKubelet{t: t, dir: dir, server: grpc.NewServer(), ctx: ctx, lists: make(chan []*kubelet.Device, 100), client: make(chan kubelet.DevicePluginClient, 100)}
+	k := &fakeKubelet{t: t, dir: dir, server: grpc.NewServer(), registered: make(chan string, 100), lists: make(chan []*kubelet.Device, 100), client: make(chan kubelet.DevicePluginClient, 100)}
 	kubelet.RegisterRegistrationServer(k.server, k)
 	go k.server.Serve(listener)
+	go k.watch(ctx)
 	t.Cleanup(func() { cancel(); k.server.Stop() })
 	return k
 }
@@ -59,27 +60,42 @@ func (k *fakeKubelet) Register(_ context.Context, r *kubelet.RegisterRequest) (*
 	if r.Version != "v1beta1" || r.ResourceName != "divvy.dev/shares" || r.Endpoint != socketName {
 		k.t.Errorf("registered %+v", r)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(k.dir, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(k.ctx, func() { conn.Close() })
-	client := kubelet.NewDevicePluginClient(conn)
-	stream, err := client.ListAndWatch(k.ctx, &kubelet.Empty{})
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		for {
-			list, err := stream.Recv()
-			if err != nil {
-				return
-			}
-			k.lists <- list.Devices
-		}
-	}()
-	k.client <- client
+	k.registered <- r.Endpoint
 	return &kubelet.Empty{}, nil
+}
+
+// watch opens the stream of every plugin that registers.
+func (k *fakeKubelet) watch(ctx context.Context) {
+	for {
+		var endpoint string
+		select {
+		case endpoint = <-k.registered:
+		case <-ctx.Done():
+			return
+		}
+		conn, err := grpc.NewClient("unix://"+filepath.Join(k.dir, endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			k.t.Error(err)
+			return
+		}
+		client := kubelet.NewDevicePluginClient(conn)
+		stream, err := client.ListAndWatch(ctx, &kubelet.Empty{})
+		if err != nil {
+			conn.Close()
+			continue // it ended meanwhile
+		}
+		go func() {
+			defer conn.Close()
+			for {
+				list, err := stream.Recv()
+				if err != nil {
+					return
+				}
+				k.lists <- list.Devices
+			}
+		}()
+		k.client <- client
+	}
 }
 
 func next[T any](t *testing.T, from <-chan T) T {

@@ -45,8 +45,12 @@ func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 	ours := socket.Identify(own)
 	server := grpc.NewServer()
 	kubelet.RegisterDevicePluginServer(server, &service{config: c, stopped: ctx.Done()})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var fault error
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		fault = server.Serve(listener)
+	}()
 	defer func() { cancel(); server.Stop(); <-served }()
 	if err := register(ctx, theirs); err != nil {
 		return err
@@ -55,9 +59,8 @@ func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-served:
-			served <- err
-			return fmt.Errorf("serve the kubelet: %w", err)
+		case <-served:
+			return fmt.Errorf("serve the kubelet: %w", fault)
 		case <-watcher.Changed():
 			if socket.Identify(theirs) != known || socket.Identify(own) != ours {
 				return errKubeletRestarted
@@ -73,7 +76,7 @@ func register(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("connect to the kubelet: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, err = kubelet.NewRegistrationClient(conn).Register(ctx, &kubelet.RegisterRequest{
 		Version: kubelet.Version, Endpoint: socketName, ResourceName: v1alpha1.SlotResource,
 		Options: &kubelet.DevicePluginOptions{},

@@ -44,7 +44,7 @@ func Probe(endpoint, podUID string) func(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("connect to the container runtime at %s: %w", endpoint, err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		return probe(ctx, cri.NewRuntimeServiceClient(conn), podUID)
 	}
 }

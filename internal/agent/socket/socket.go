@@ -3,6 +3,7 @@
 package socket
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -30,8 +31,7 @@ func Watch(path string) (*Watcher, error) {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
 	if err := notify.Add(dir); err != nil {
-		notify.Close()
-		return nil, fmt.Errorf("watch %s: %w", dir, err)
+		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), notify.Close())
 	}
 	w := &Watcher{notify: notify, changed: make(chan struct{}, 1)}
 	go w.run()

@@ -102,7 +102,7 @@ func (b *Binder) bindAll(ctx context.Context) error {
 		request, err := v1alpha1.ParsePodRequest(pod.Annotations[v1alpha1.RequestAnnotation])
 		if err == nil {
 			var p placement
-			if p.node, p.assignment, err = place(machines(nodes, placed), string(pod.UID), request); err == nil {
+			if p.node, p.assignment, err = place(ctx, machines(nodes, placed), string(pod.UID), request); err == nil {
 				if err := b.bind(ctx, pod, p); err != nil {
 					return err
 				}

@@ -90,11 +90,11 @@ func (m *machine) take(a v1alpha1.PodAssignment) {
 
 // place returns the first node on which all shares of a pod fit, the fullest
 // first, and what the pod gets there. It is pure.
-func place(all []machine, pod string, request v1alpha1.PodRequest) (string, v1alpha1.PodAssignment, error) {
+func place(ctx context.Context, all []machine, pod string, request v1alpha1.PodRequest) (string, v1alpha1.PodAssignment, error) {
 	slices.SortStableFunc(all, func(a, b machine) int { return cmp.Compare(a.free(), b.free()) })
 	var refusals []string
 	for i := range all {
-		assignment, err := all[i].fit(pod, request)
+		assignment, err := all[i].fit(ctx, pod, request)
 		if err == nil {
 			return all[i].name, assignment, nil
 		}
@@ -114,7 +114,7 @@ func (m *machine) free() (bytes uint64) {
 }
 
 // fit places all shares of a pod on one node.
-func (m *machine) fit(pod string, request v1alpha1.PodRequest) (v1alpha1.PodAssignment, error) {
+func (m *machine) fit(ctx context.Context, pod string, request v1alpha1.PodRequest) (v1alpha1.PodAssignment, error) {
 	left := *m
 	left.state = slices.Clone(m.state)
 	assignment := v1alpha1.PodAssignment{Pod: pod}
@@ -122,7 +122,7 @@ func (m *machine) fit(pod string, request v1alpha1.PodRequest) (v1alpha1.PodAssi
 		if left.slots < int64(len(asked.Containers)) {
 			return assignment, errors.New("too few slots of divvy.dev/shares left")
 		}
-		share, err := left.share(asked)
+		share, err := left.share(ctx, asked)
 		if err != nil {
 			return assignment, err
 		}
@@ -135,8 +135,8 @@ func (m *machine) fit(pod string, request v1alpha1.PodRequest) (v1alpha1.PodAssi
 // share places one share, trying each way to satisfy it: a part of a GPU is
 // another amount on each size, the smallest first, and GPUs of one NUMA node are
 // those of the first that has enough.
-func (m *machine) share(asked v1alpha1.ShareRequired) (v1alpha1.ShareAssigned, error) {
-	avoid, err := m.unselected(asked.Selectors)
+func (m *machine) share(ctx context.Context, asked v1alpha1.ShareRequired) (v1alpha1.ShareAssigned, error) {
+	avoid, err := m.unselected(ctx, asked.Selectors)
 	if err != nil {
 		return v1alpha1.ShareAssigned{}, err
 	}
@@ -236,11 +236,11 @@ func (m *machine) avoiding(avoid []string, w way) alloc.Names {
 }
 
 // unselected returns the GPUs that do not satisfy all selectors.
-func (m *machine) unselected(selectors []string) ([]string, error) {
+func (m *machine) unselected(ctx context.Context, selectors []string) ([]string, error) {
 	var none []string
 	for _, g := range m.gpus {
 		for _, expression := range selectors {
-			matches, err := selects(context.Background(), expression, g)
+			matches, err := selects(ctx, expression, g)
 			if err != nil {
 				return nil, err
 			}

@@ -94,7 +94,7 @@ func TestPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := v1alpha1.PodRequest{Shares: test.shares}
-			node, assignment, err := place(machines(nodes, []placement{held}), "uid", request)
+			node, assignment, err := place(t.Context(), machines(nodes, []placement{held}), "uid", request)
 			if err != nil {
 				if !errors.Is(err, errNoNode) || strings.Contains(err.Error(), "\n") || test.want != errNoNode.Error() {
 					t.Error(err)
@@ -125,7 +125,7 @@ func TestMachinesThatTakeNone(t *testing.T) {
 		t.Errorf("%d machines", len(got))
 	}
 	two := v1alpha1.PodRequest{Shares: []v1alpha1.ShareRequired{ask("a", 1, nil), ask("b", 1, nil)}}
-	if _, _, err := place(machines([]*corev1.Node{good}, nil), "uid", two); err == nil || !strings.Contains(err.Error(), "slots") {
+	if _, _, err := place(t.Context(), machines([]*corev1.Node{good}, nil), "uid", two); err == nil || !strings.Contains(err.Error(), "slots") {
 		t.Errorf("two containers with one slot: %v", err)
 	}
 }
