@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -178,9 +179,7 @@ func (k *node) serve(ctx context.Context) error {
 	}
 	mode, err := k.choose(ctx)
 	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
+	case err != nil || mode == "":
 		return err
 	case mode == ModeClaims:
 		return k.serveClaims(ctx)
@@ -222,11 +221,8 @@ func (k *node) together(ctx context.Context, one, other func(context.Context) er
 // insist ends the agent where the cluster cannot do what was asked for.
 func (k *node) insist(ctx context.Context) error {
 	mode, err := k.choose(ctx)
-	if ctx.Err() != nil || err == nil && mode == ModeClaims {
-		return nil
-	}
-	if err == nil {
-		err = fmt.Errorf("%w: this one is older than 1.36: use --mode=slots, or auto", ErrVersion)
+	if mode == ModeSlots {
+		return fmt.Errorf("%w: this one is older than 1.36: use --mode=slots, or auto", ErrVersion)
 	}
 	return err
 }
@@ -234,11 +230,12 @@ func (k *node) insist(ctx context.Context) error {
 // pause is between two questions to an API server that does not answer.
 const pause = 5 * time.Second
 
-// choose asks the API server for its version until it answers.
+// choose asks the API server for its version until it answers. There is no mode
+// when ctx was done first.
 func (k *node) choose(ctx context.Context) (Mode, error) {
 	said := false
 	for {
-		version, err := k.options.Client.Discovery().ServerVersion()
+		version, err := k.version(ctx)
 		if err == nil {
 			mode, err := modeFor(version.Major, version.Minor)
 			k.Log.InfoContext(ctx, "found the cluster", "version", version.GitVersion, "mode", mode)
@@ -251,7 +248,27 @@ func (k *node) choose(ctx context.Context) (Mode, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return "", nil
 		}
+	}
+}
+
+// version asks once. The question cannot be called off, so its answer is then
+// left to nobody.
+func (k *node) version(ctx context.Context) (*version.Info, error) {
+	type answer struct {
+		info *version.Info
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		info, err := k.options.Client.Discovery().ServerVersion()
+		answers <- answer{info, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.info, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
