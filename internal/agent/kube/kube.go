@@ -35,10 +35,11 @@ const (
 var Modes = []Mode{ModeAuto, ModeClaims, ModeSlots}
 
 // What the garbage collector may take: what lives here is small, and what is read
-// from the API server is rubbish at once.
+// from the API server is rubbish at once. The limit only holds back bursts: one
+// near to what lives would keep the collector busy.
 const (
 	gcPercent   = 50
-	memoryLimit = 40 << 20
+	memoryLimit = 64 << 20
 )
 
 // Options are what `divvy agent --kubernetes` is told.
