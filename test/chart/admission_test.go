@@ -13,8 +13,10 @@ import (
 	celgo "github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiadmission "k8s.io/apiserver/pkg/admission"
@@ -98,18 +100,18 @@ func (p *policy) refused(t *testing.T, a attempt) string {
 		one = a.old
 	}
 	kind := one.GetObjectKind().GroupVersionKind()
-	resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
-	if kind.Kind == "Binding" && a.subresource != "" {
-		resource.Resource = "pods"
+	to := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
+	if a.subresource != "" {
+		to = corev1.SchemeGroupVersion.WithResource("pods")
 	}
 	extra := map[string][]string{}
 	if a.node != "" {
 		extra["authentication.kubernetes.io/node-name"] = []string{a.node}
 	}
-	record := apiadmission.NewAttributesRecord(a.new, a.old, kind, "ns", "name", resource, a.subresource, a.operation, nil, false,
+	record := apiadmission.NewAttributesRecord(a.new, a.old, kind, "ns", "name", to, a.subresource, a.operation, nil, false,
 		&user.DefaultInfo{Name: a.user, Extra: extra})
 	attributes := &apiadmission.VersionedAttributes{Attributes: record, VersionedObject: a.new, VersionedOldObject: a.old, VersionedKind: kind}
-	request := cel.CreateAdmissionRequest(record, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
+	request := cel.CreateAdmissionRequest(record, metav1.GroupVersionResource(to), metav1.GroupVersionKind(kind))
 	evaluate := func(e cel.ConditionEvaluator) []cel.EvaluationResult {
 		results, _, err := e.ForInput(context.Background(), attributes, request, cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
 		if err != nil {
@@ -241,7 +243,7 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 	const written = "divvy.dev/assignment is written by the scheduler when it binds a pod, and by nobody else"
 	const stays = "divvy.dev/assignment and divvy.dev/request stay as they are while the pod lives"
 	pod := func(annotations ...string) runtime.Object {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
 		for i := 0; i < len(annotations); i += 2 {
 			pod.Annotations["divvy.dev/"+annotations[i]] = annotations[i+1]
 		}
@@ -252,6 +254,21 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 	binding.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Binding"))
 	bare := binding.DeepCopy()
 	bare.Annotations = nil
+	slotted := func(privileged bool, annotations ...string) runtime.Object {
+		pod := pod(annotations...).(*corev1.Pod)
+		one := resource.MustParse("1")
+		pod.Spec.Containers = []corev1.Container{
+			{Name: "share", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"divvy.dev/shares": one}}},
+			{Name: "other", SecurityContext: &corev1.SecurityContext{Privileged: &privileged}},
+		}
+		return pod
+	}
+	plugins := func(pod runtime.Object, value string) runtime.Object {
+		pod.(*corev1.Pod).Annotations["required-plugins.noderesource.dev"] = value
+		return pod
+	}
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	eviction.SetGroupVersionKind(policyv1.SchemeGroupVersion.WithKind("Eviction"))
 	for _, c := range []struct {
 		name string
 		attempt
@@ -271,6 +288,13 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		{"assigned later", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod("request", "x", "assignment", "y")}, stays},
 		{"another request", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod("request", "y")}, stays},
 		{"no request", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod()}, stays},
+		{"an eviction", attempt{"user", "", apiadmission.Create, "eviction", nil, eviction}, ""},
+		{"a slot", attempt{"user", "", apiadmission.Create, "", nil, slotted(false, "request", "x")}, ""},
+		{"a slot by hand", attempt{"user", "", apiadmission.Create, "", nil, slotted(false)}, "divvy.dev/shares is counted by Divvy, so ask for divvy.dev/gpu-memory or divvy.dev/gpu"},
+		{"privilege beside a share", attempt{"user", "", apiadmission.Create, "", nil, slotted(true, "request", "x")}, "a privileged container reaches every GPU of its node, so that no share would hold beside it"},
+		{"the plugins that are needed", attempt{"user", "", apiadmission.Update, "", plugins(slotted(false, "request", "x"), "[divvy]"), plugins(slotted(false, "request", "x"), "[divvy]")}, ""},
+		{"no plugins needed any more", attempt{"user", "", apiadmission.Update, "", plugins(slotted(false, "request", "x"), "[divvy]"), plugins(slotted(false, "request", "x"), "[]")}, "required-plugins.noderesource.dev stays as it is while the pod has a share"},
+		{"others' plugins", attempt{"user", "", apiadmission.Update, "", plugins(pod(), "[a]"), plugins(pod(), "[b]")}, ""},
 		{"a scheduler, later", attempt{"system:kube-scheduler", "", apiadmission.Update, "", pod("assignment", "x"), pod()}, stays},
 	} {
 		t.Run(c.name, func(t *testing.T) {

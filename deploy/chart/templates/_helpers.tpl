@@ -80,10 +80,10 @@ dialects:
 
 {{- /* The names that the dialects read decide which pods the webhook sees. */ -}}
 {{- define "divvy.asks" -}}
-{{- $known := (.Files.Get "files/admission.yaml" | fromYaml).dialects -}}
+{{- $file := .Files.Get "files/admission.yaml" | fromYaml -}}
 {{- $resources := list -}}{{- $prefixes := list -}}{{- $annotations := list -}}
 {{- range $name := keys .Values.dialects | sortAlpha -}}
-{{- $names := get $known $name -}}
+{{- $names := get $file.dialects $name -}}
 {{- $resources = concat $resources (get $names "resources" | default list) -}}
 {{- $prefixes = concat $prefixes (get $names "prefixes" | default list) -}}
 {{- $annotations = concat $annotations (get $names "annotations" | default list) -}}
@@ -93,15 +93,10 @@ dialects:
 {{- range $prefixes -}}{{- $key = append $key (printf "n.startsWith('%s')" .) -}}{{- end -}}
 {{- $any := list -}}
 {{- if $key -}}
-{{- $one := list -}}
-{{- range list "limits" "requests" -}}
-{{- $one = append $one (printf "has(c.resources.%s) && c.resources.%s.exists(n, %s)" . . (join " || " $key)) -}}
-{{- end -}}
-{{- $in := printf "exists(c, has(c.resources) && (%s))" (join " || " $one) -}}
-{{- $any = append $any (printf "object.spec.containers.%s || has(object.spec.initContainers) && object.spec.initContainers.%s" $in $in) -}}
+{{- $any = append $any ($file.pods.resources | replace "n in ['NAME']" (join " || " $key)) -}}
 {{- end -}}
 {{- if $annotations -}}
-{{- $any = append $any (printf "has(object.metadata.annotations) && object.metadata.annotations.exists(n, n in ['%s'])" (join "', '" $annotations)) -}}
+{{- $any = append $any ($file.pods.annotations | replace "NAME" (join "', '" $annotations)) -}}
 {{- end -}}
 {{- join " || " $any | default "false" -}}
 {{- end -}}

@@ -25,7 +25,7 @@ import (
 const (
 	root     = "../../.."
 	system   = "divvy-system"
-	patience = 10 * time.Minute
+	patience = 6 * time.Minute
 	memory   = 4 << 30 // of docs/examples/share.yaml
 )
 
@@ -101,7 +101,7 @@ func (l *lab) helm(command string, more ...string) (string, error) {
 // change is helm upgrade with what every installation here has.
 func (l *lab) change(values ...string) {
 	l.t.Helper()
-	args := []string{filepath.Join(root, "deploy/chart"), "--install", "--create-namespace", "--wait", "--timeout", "5m"}
+	args := []string{filepath.Join(root, "deploy/chart"), "--install", "--create-namespace", "--wait", "--timeout", "3m"}
 	values = append(values, "agent.simgpu.dir="+l.Nodes[0].SimgpuDir())
 	for _, value := range values {
 		args = append(args, "--set", value)
@@ -189,14 +189,16 @@ func TestChartThroughItsLife(t *testing.T) {
 		t.Error("the upgrade left the agent as it was")
 	}
 	l.limited(tenant)
-	_, err = l.helm("rollback", "--wait", "--timeout", "5m")
+	_, err = l.helm("rollback", "--wait", "--timeout", "3m")
 	l.must(err)
 	l.trusted()
 	if after := l.agent(tenant.Spec.NodeName); strings.Contains(strings.Join(after.Spec.Containers[0].Args, " "), "stop") {
 		t.Error("the rollback left the agent as it was")
 	}
 	l.limited(tenant)
-	l.removed(tenant)
+	l.refused(tenant)
+	l.forced(tenant)
+	l.removed()
 }
 
 // limited checks that the tenant runs as it did, with its limit, and that the node's agent knows it.
@@ -252,8 +254,8 @@ func (l *lab) confined() {
 	l.must(label("n1", "divvy.dev/gpu.count"))
 }
 
-// removed takes Divvy away: refused while the tenant runs, complete afterwards.
-func (l *lab) removed(tenant *corev1.Pod) {
+// refused checks that Divvy is not taken away from under the tenant.
+func (l *lab) refused(tenant *corev1.Pod) {
 	l.t.Helper()
 	if out, err := l.helm("uninstall", "--wait", "--timeout", "2m"); err == nil {
 		l.t.Fatalf("uninstalled from under a tenant: %s", out)
@@ -264,15 +266,46 @@ func (l *lab) removed(tenant *corev1.Pod) {
 		l.t.Errorf("the job does not say who holds a GPU: %s", logs)
 	}
 	l.limited(tenant)
+}
+
+// uninstall is helm uninstall until no process of Divvy's is left.
+func (l *lab) uninstall(how ...string) {
+	l.t.Helper()
+	_, err := l.helm("uninstall", append(how, "--wait", "--timeout", "2m")...)
+	l.must(err)
+	_, err = l.Kubectl(l.ctx, "-n", system, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/component in (agent,webhook,controller)", "--timeout=2m")
+	l.must(err)
+}
+
+// forced takes Divvy away from under the tenant all the same: the limit stays, the pod cannot end, and does so once
+// Divvy is back.
+func (l *lab) forced(tenant *corev1.Pod) {
+	l.t.Helper()
+	l.uninstall("--no-hooks")
+	if out := l.total(tenant.Name); !strings.Contains(out, fmt.Sprintf(`"total_bytes":%d`, memory)) {
+		l.t.Errorf("without Divvy the container sees %s and not 4Gi", out)
+	}
 	l.must(l.Client().CoreV1().Pods("default").Delete(l.ctx, tenant.Name, metav1.DeleteOptions{}))
+	_, err := l.WaitPod(l.ctx, "default", tenant.Name, "its container has ended", func(p *corev1.Pod) (bool, error) {
+		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Terminated != nil, nil
+	})
+	l.must(err)
+	l.change()
 	l.must(l.WaitGone(l.ctx, "default", tenant.Name))
 	for _, claim := range tenant.Status.ResourceClaimStatuses {
 		_, err = l.Kubectl(l.ctx, "wait", "--for=delete", "resourceclaim/"+*claim.ResourceClaimName, "--timeout=60s")
 		l.must(err)
 	}
-	_, err = l.helm("uninstall", "--wait", "--timeout", "2m")
+}
+
+// removed takes Divvy away when nothing holds a GPU.
+func (l *lab) removed() {
+	l.t.Helper()
+	l.uninstall()
+	left, err := l.Kubectl(l.ctx, "get", "all,configmaps,secrets,serviceaccounts,deviceclasses,clusterroles,validatingadmissionpolicies,"+
+		"mutatingwebhookconfigurations,validatingwebhookconfigurations", "-A", "-o", "name", "-l", "app.kubernetes.io/part-of=divvy")
 	l.must(err)
-	if _, err := l.Client().AppsV1().DaemonSets(system).Get(l.ctx, "divvy-agent", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		l.t.Errorf("the agents are still there: %v", err)
+	if left != "" {
+		l.t.Errorf("what is left: %s", left)
 	}
 }

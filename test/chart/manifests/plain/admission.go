@@ -21,6 +21,12 @@ func Admission() ([]byte, error) {
 	var file struct {
 		Dialects   map[string]names  `json:"dialects"`
 		Conditions map[string]string `json:"conditions"`
+		// Pods are the conditions of a pod that has a name among its limits or its annotations: the chart puts the
+		// names of the dialects that are turned on for NAME.
+		Pods struct {
+			Resources   string `json:"resources"`
+			Annotations string `json:"annotations"`
+		} `json:"pods"`
 	}
 	file.Dialects = make(map[string]names)
 	for dialect, all := range webhook.DialectNames() {
@@ -40,6 +46,8 @@ func Admission() ([]byte, error) {
 		"templates":  webhook.TemplateCondition(),
 		"containers": webhook.ContainerCondition(),
 	}
+	file.Pods.Resources = webhook.PodCondition(webhook.Names{Resources: []string{"NAME"}})
+	file.Pods.Annotations = webhook.PodCondition(webhook.Names{Annotations: []string{"NAME"}})
 	text, err := yaml.Marshal(file)
 	if err != nil {
 		return nil, fmt.Errorf("write what concerns the webhook: %w", err)
