@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -59,16 +57,7 @@ func checkpoints(l *lab) {
 // another one.
 func (l *lab) replaceCheckpoint(n *cluster.Machine, change func([]byte) []byte) {
 	l.t.Helper()
-	l.kubectl("label", "node", n.Name, "divvy.dev/node-")
-	l.eventually("the agent has left", func() string {
-		agents, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{
-			LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + n.Name,
-		})
-		if err == nil && len(agents.Items) > 0 {
-			return "it is there"
-		}
-		return reason(err)
-	})
+	l.dismiss(n)
 	path := n.SimgpuDir() + "/tenants.json"
 	now, err := n.Exec(l.ctx, "cat", path)
 	l.must(err)
@@ -76,8 +65,7 @@ func (l *lab) replaceCheckpoint(n *cluster.Machine, change func([]byte) []byte) 
 	cmd.Stdin = strings.NewReader(string(change([]byte(now))))
 	_, err = n.Output(cmd)
 	l.must(err)
-	l.kubectl("label", "node", n.Name, "divvy.dev/node=")
-	l.serving()
+	l.invite(n)
 }
 
 // asWritten is the present checkpoint as the version of a frozen one would have

@@ -39,7 +39,7 @@ func TestChurn(t *testing.T) {
 func churn(l *lab, random *rand.Rand) {
 	var there []string
 	for made, step := 0, 0; made < churned || len(there) > 0; step++ {
-		if made < churned && (len(there) == 0 || len(there) < together && random.IntN(2) == 0) {
+		if made < churned && (len(there) == 0 || len(there) < together && random.IntN(3) > 0) {
 			name := fmt.Sprintf("p%03d", made)
 			l.create(randomPod(random, name))
 			there = append(there, name)

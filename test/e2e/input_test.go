@@ -32,7 +32,6 @@ func badRequests(l *lab) {
 		say string
 	}{
 		{plain("bytes", "1000", ""), "whole MiB"},
-		{plain("nothing", "0", ""), "main"},
 		{plain("negative", "-1Gi", ""), "gpu-memory"},
 		{plain("cores", "1Gi", "101"), "cores"},
 		{plain("half", "1Gi", "500m"), "cores"},
@@ -46,6 +45,10 @@ func badRequests(l *lab) {
 			l.t.Errorf("pod %s is refused with %q, which does not say %q in one line", bad.pod.Name, why, bad.say)
 		}
 	}
+	// Who asks for nothing gets nothing, and is in nobody's way.
+	if p := l.run(plain("nothing", "0", "")); len(p.Spec.ResourceClaims) > 0 {
+		l.t.Errorf("a pod that asks for nothing has claims: %+v", p.Spec.ResourceClaims)
+	}
 	l.create(plain("giant", "100Gi", ""))
 	l.create(whole("many", 3))
 	l.event("giant", "NoShareFits")
@@ -58,22 +61,22 @@ func badRequests(l *lab) {
 // Configurations are read strictly: at admission, and again by the agent where a
 // device class brought them past it.
 func badClaims(l *lab) {
-	for name, claim := range map[string]string{
+	for fault, claim := range map[string]string{
 		"wieght":  l.claim("unknown", "memory: 1Gi", shareConfig("policy: weighted, wieght: 3")),
 		"sharing": l.claim("value", "memory: 1Gi", shareConfig("policy: sharing")),
-		"policy": l.claim("conflict", `memory: 1Gi, cores: "20"`, shareConfig("policy: fixed"),
+		"two configurations": l.claim("conflict", `memory: 1Gi, cores: "20"`, shareConfig("policy: fixed"),
 			shareConfig("policy: weighted, weight: 2")),
 		"memory": l.claim("none", `memory: "0"`),
 		"cores":  l.claim("time", `memory: 1Gi, cores: "101"`),
 	} {
 		err := l.ApplyText(l.ctx, claim)
 		if err == nil {
-			l.t.Errorf("a claim that is wrong in its %s is admitted", name)
+			l.t.Errorf("a claim is admitted in spite of its fault: %s", fault)
 			continue
 		}
-		l.t.Logf("%s: %v", name, err)
-		if !strings.Contains(err.Error(), name) {
-			l.t.Errorf("a claim that is wrong in its %s is refused with: %v", name, err)
+		l.t.Logf("%s: %v", fault, err)
+		if !strings.Contains(err.Error(), fault) {
+			l.t.Errorf("a claim is refused with %v, which does not say: %s", err, fault)
 		}
 	}
 	l.classConfig()

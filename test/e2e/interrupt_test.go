@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -23,6 +24,7 @@ func TestInterruptions(t *testing.T) {
 	l.scenario("agent-killed", agentKilled)
 	l.scenario("kubelet-restarted", kubeletRestarted)
 	l.scenario("containerd-restarted", containerdRestarted)
+	l.scenario("sockets-gone", socketsGone)
 	l.scenario("force-deleted", forceDeleted)
 	l.scenario("deleted-during-prepare", deletedDuringPrepare)
 	l.scenario("crashes", crashes)
@@ -112,6 +114,79 @@ func containerdRestarted(l *lab) {
 	l.agree()
 	l.runs(n, "after")
 	l.unmoved(busy...)
+}
+
+// Whoever removes the agent's sockets, or starts it where no kubelet is, loses
+// nothing by it.
+func socketsGone(l *lab) {
+	n := l.Nodes[0]
+	busy := l.tenants()
+	_, err := n.Exec(l.ctx, "rm", "/var/lib/kubelet/plugins_registry/divvy.dev-reg.sock", "/var/lib/kubelet/plugins/divvy.dev/dra.sock")
+	l.must(err)
+	l.eventually("the sockets are back", func() string {
+		_, err := n.Exec(l.ctx, "test", "-S", "/var/lib/kubelet/plugins/divvy.dev/dra.sock", "-a", "-S", "/var/lib/kubelet/plugins_registry/divvy.dev-reg.sock")
+		return reason(err)
+	})
+	l.serving()
+	l.runs(n, "after")
+	l.dismiss(n)
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	// The agent runs on, so what it says is read while it does.
+	said := n.Path("/root/agent.log")
+	cmd := n.Command(ctx, "sh", "-c", `exec "$@" 2> /root/agent.log`, "sh", "divvy", "agent", "--kubernetes", "--mode", "claims",
+		"--node-name", n.Name, "--kubeconfig", l.Kubeconfig(), "--simgpu-dir", n.SimgpuDir(), "--kubelet-dir", "/run/none",
+		"--metrics-address", "127.0.0.1:0")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Output(cmd)
+		ended <- err
+	}()
+	l.eventually("the agent says that there is no kubelet", func() string {
+		text, err := os.ReadFile(said)
+		if err == nil && !strings.Contains(string(text), "find the kubelet: there is no directory /run/none/plugins_registry") {
+			return string(text)
+		}
+		return reason(err)
+	})
+	if listing, err := l.listing(n); err != nil || len(listing.Tenants) != 1 {
+		l.t.Errorf("an agent without a kubelet has not the node's tenant: %v", err)
+	}
+	cancel()
+	<-ended
+	l.invite(n)
+	l.agree()
+	l.unmoved(busy...)
+}
+
+// dismiss takes a node's agent away, invite brings one back.
+func (l *lab) dismiss(n *cluster.Machine) {
+	l.t.Helper()
+	l.kubectl("label", "node", n.Name, "divvy.dev/node-")
+	l.eventually("the agent has left", func() string {
+		agents, err := l.agents(n)
+		if err == nil && len(agents) > 0 {
+			return "it is there"
+		}
+		return reason(err)
+	})
+}
+
+func (l *lab) invite(n *cluster.Machine) {
+	l.t.Helper()
+	l.kubectl("label", "node", n.Name, "divvy.dev/node=")
+	l.serving()
+}
+
+// agents are the pods of a node's agent: one, but for moments.
+func (l *lab) agents(n *cluster.Machine) ([]corev1.Pod, error) {
+	list, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + n.Name,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
 }
 
 // The API forgets a pod at once, its containers are still there: whoever gets its
@@ -205,14 +280,12 @@ func (l *lab) survive(n *cluster.Machine, what string, holds func() string) {
 		if why == "" {
 			return ""
 		}
-		agents, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{
-			LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + n.Name,
-		})
+		agents, err := l.agents(n)
 		if err != nil {
 			return err.Error()
 		}
-		for i := range agents.Items {
-			p := &agents.Items[i]
+		for i := range agents {
+			p := &agents[i]
 			waits := func(s corev1.ContainerStatus) bool {
 				return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 			}

@@ -84,7 +84,7 @@ func startLab(t *testing.T) *lab {
 	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
 	t.Cleanup(func() {
 		if t.Failed() {
-			l.explain()
+			l.explain(l.ctx)
 		}
 		if err := c.Stop(); err != nil {
 			t.Error(err)
@@ -108,8 +108,8 @@ func images(t *testing.T) []string {
 }
 
 // explain prints for a test that failed what the cluster's parts said.
-func (l *lab) explain() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience/6)
+func (l *lab) explain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience/6)
 	defer cancel()
 	for _, args := range [][]string{
 		{"get", "pods,resourceclaims", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
@@ -141,7 +141,7 @@ func (l *lab) scenario(name string, run func(*lab)) {
 		begun := time.Now()
 		defer func() {
 			if t.Failed() {
-				s.explain()
+				s.explain(ctx)
 			}
 			after := s
 			var cancel context.CancelFunc

@@ -157,7 +157,11 @@ func (l *lab) pending(name string) {
 // example applies a file of docs/examples as it is.
 func (l *lab) example(name string) {
 	l.t.Helper()
-	l.kubectl("apply", "-n", l.namespace, "-f", filepath.Join(l.root, "docs/examples", name+".yaml"))
+	l.kubectl("apply", "-n", l.namespace, "-f", l.exampleFile(name))
+}
+
+func (l *lab) exampleFile(name string) string {
+	return filepath.Join(l.root, "docs/examples", name+".yaml")
 }
 
 // exec runs a program in a container. Its exit status is the caller's to judge

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -160,7 +159,7 @@ func examples(l *lab) {
 		l.example(name)
 		l.running(name)
 		l.agree()
-		l.kubectl("delete", "-n", l.namespace, "-f", filepath.Join(l.root, "docs/examples", name+".yaml"), "--grace-period=1")
+		l.kubectl("delete", "-n", l.namespace, "-f", l.exampleFile(name), "--grace-period=1")
 	}
 	l.example("deployment")
 	l.kubectl("rollout", "status", "-n", l.namespace, "deployment/deployment", "--timeout=3m")
@@ -176,7 +175,7 @@ func examples(l *lab) {
 
 // The quota's own namespace is the example's.
 func quota(l *lab) {
-	file := filepath.Join(l.root, "docs/examples/quota.yaml")
+	file := l.exampleFile("quota")
 	l.makeNamespace("quota")
 	l.kubectl("apply", "-f", file)
 	q := *l
@@ -214,6 +213,7 @@ func allDialects(l *lab) {
 	for _, group := range dialectPods {
 		l.install(group.values...)
 		for _, name := range group.examples {
+			l.translated("dialect-" + name)
 			l.example("dialect-" + name)
 			p := l.running("dialect-" + name)
 			l.agree()
@@ -228,6 +228,19 @@ func allDialects(l *lab) {
 		}
 	}
 	l.unmoved("busy")
+}
+
+// translated waits until the API server sends an example's pod to the webhook: it
+// takes a moment to hear of another configuration.
+func (l *lab) translated(name string) {
+	l.t.Helper()
+	l.eventually(name+" is translated", func() string {
+		text, err := l.Kubectl(l.ctx, "apply", "--dry-run=server", "-o", "json", "-n", l.namespace, "-f", l.exampleFile(name))
+		if err == nil && !strings.Contains(text, "resourceClaimTemplateName") {
+			return "it has no claim"
+		}
+		return reason(err)
+	})
 }
 
 // mig is refused until there are such devices.
