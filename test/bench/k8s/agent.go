@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
@@ -40,6 +41,30 @@ func (b *bench) findAgent(ctx context.Context) (*agentView, error) {
 		}
 	}
 	return nil, errors.New("find the agent: no such pod on the node")
+}
+
+// restarts is an error that says why the agent was started again, nil where it was not.
+func (b *bench) restarts(ctx context.Context) error {
+	if b.agent == nil {
+		return nil
+	}
+	pods := b.cluster.Client().CoreV1().Pods(cluster.Namespace)
+	pod, err := pods.Get(ctx, b.agent.pod, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("look after the agent: %w", err)
+	}
+	for i := range pod.Status.ContainerStatuses {
+		status := &pod.Status.ContainerStatuses[i]
+		ended := status.LastTerminationState.Terminated
+		if status.RestartCount == 0 || ended == nil {
+			continue
+		}
+		lines := int64(30)
+		said, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{Previous: true, TailLines: &lines}).DoRaw(ctx)
+		return errors.Join(err, fmt.Errorf("the agent was started again %d times; it ended with %s (%d) and said last:\n%s",
+			status.RestartCount, ended.Reason, ended.ExitCode, said))
+	}
+	return nil
 }
 
 // figures are the metrics of one answer.

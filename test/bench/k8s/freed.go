@@ -43,6 +43,10 @@ func (b *bench) freed(ctx context.Context) ([]measurement.Row, error) {
 			return nil, err
 		}
 	}
+	if f, err := b.agent.read(ctx); err == nil {
+		buckets, count := f.histogram("divvy_agent_release_duration_seconds", map[string]string{"result": "done"})
+		b.say("the agent released %d claims, half of them in at most %v s and all in %v s", count, bound(buckets, count, 0.5), bound(buckets, count, 1))
+	}
 	api := measurement.Of("k8s.freed_to_running_s", "s", freedGoal, measurement.Lower, command, running...)
 	api.Case, api.Note = "pod is Running", "from the last container's exit; as a watch of the API sees it"
 	process := measurement.Of("k8s.freed_to_running_s", "s", freedGoal, measurement.Lower, command, started...)

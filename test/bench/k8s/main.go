@@ -20,6 +20,7 @@ import (
 // options are what the command is told.
 type options struct {
 	out     string
+	only    string
 	quick   bool
 	verbose bool
 }
@@ -30,6 +31,7 @@ const patience = 25 * time.Minute
 func main() {
 	var o options
 	flag.StringVar(&o.out, "out", "docs/measurements/k8s.json", "file to merge the figures into")
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so: k8s.prepare, k8s.agent, k8s.freed")
 	flag.BoolVar(&o.quick, "quick", false, "fewer pods and shorter looks, to see whether something works; writes nothing")
 	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
 	flag.Parse()
@@ -53,6 +55,9 @@ func run(o options) (err error) {
 		return err
 	}
 	rows, err := b.measure(ctx)
+	if err != nil {
+		err = errors.Join(err, b.restarts(context.WithoutCancel(ctx)))
+	}
 	if stopped := b.cluster.Stop(); err != nil || stopped != nil {
 		return errors.Join(err, stopped)
 	}
