@@ -68,7 +68,7 @@ func newSlotsLab(t *testing.T) *lab {
 	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
 	t.Cleanup(func() {
 		if t.Failed() {
-			l.explain()
+			l.explain(l.ctx)
 		}
 		if err := c.Stop(); err != nil {
 			t.Error(err)
