@@ -5,8 +5,11 @@
 //
 // A share lives as long as its pod has a sandbox that runs, as the pod holds its
 // slots and its part of the GPU so long: a container that restarts finds its
-// share again, and the ends of containers are not listened to. By the time a
-// sandbox has stopped its containers have.
+// share again. By the time a sandbox has stopped its containers have. A runtime
+// that was restarted does not tell of the ends of sandboxes that it found
+// (containerd 2.3 keeps in memory which it has told of), but of those of their
+// containers: the shares of such a pod end with the last of them, and are made
+// again for the next.
 //
 // The runtime holds a lock of its own while it waits for an answer, drops a
 // plugin that takes longer than its timeout (2 s unless configured), and then
@@ -66,8 +69,12 @@ type pod struct {
 	work sync.Mutex
 	// What follows is guarded by plugin.mu.
 	sandboxes map[string]bool // those that run
-	tries     map[string]*try // by key
-	releasing bool
+	// containers are those that have not ended, and earlier is a pod that ran
+	// already when the runtime connected.
+	containers map[string]bool
+	earlier    bool
+	tries      map[string]*try // by key
+	releasing  bool
 }
 
 // try is one preparation. Its result may be read once done is closed.
@@ -96,7 +103,7 @@ func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error
 	if !asks(sandbox) {
 		return nil
 	}
-	p.enter(sandbox)
+	p.enter(sandbox, true)
 	d, err := decide(sandbox)
 	if err != nil {
 		p.log.Warn("pod cannot have its shares", "pod", podName(sandbox), "error", err)
@@ -121,11 +128,12 @@ func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, c
 	if err != nil {
 		return fail(err)
 	}
+	p.enter(sandbox, false)
+	p.begin(sandbox.GetUid(), container.GetId())
 	asked := d.request.ShareOf(container.GetName())
 	if asked == nil {
 		return nil, nil, nil
 	}
-	p.enter(sandbox)
 	t := p.prepare(sandbox.GetUid(), d.tenancy(sandbox, d.assignment.Share(asked.Name)))
 	patience := time.NewTimer(patienceOf(ctx))
 	defer patience.Stop()
@@ -168,18 +176,30 @@ func (p *plugin) RemovePodSandbox(_ context.Context, sandbox *api.PodSandbox) er
 	return nil
 }
 
+// StopContainer notes that a container has ended.
+func (p *plugin) StopContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
+	p.end(container.GetId())
+	return nil, nil
+}
+
+// RemoveContainer does the same: the end may have come while nobody listened.
+func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
+	p.end(container.GetId())
+	return nil
+}
+
 // Synchronize takes up the pods that run, and ends the shares of those that do
 // not any more. The runtime lists stopped sandboxes too: one runs if it has a
 // process or a container that has not ended.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	occupied := make(map[string]bool)
+	inside := make(map[string][]string)
 	for _, c := range containers {
-		occupied[c.GetPodSandboxId()] = true
+		inside[c.GetPodSandboxId()] = append(inside[c.GetPodSandboxId()], c.GetId())
 	}
 	alive := make(map[string]map[string]bool)
 	for _, s := range sandboxes {
 		p.adopt(ctx, s)
-		if !asks(s) || s.GetPid() == 0 && !occupied[s.GetId()] {
+		if !asks(s) || s.GetPid() == 0 && inside[s.GetId()] == nil {
 			continue
 		}
 		if alive[s.GetUid()] == nil {
@@ -189,12 +209,18 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 	}
 	p.mu.Lock()
 	for uid, ids := range alive {
-		p.pod(uid).sandboxes = ids
+		pod := p.pod(uid)
+		pod.sandboxes, pod.containers, pod.earlier = ids, make(map[string]bool), true
+		for id := range ids {
+			for _, c := range inside[id] {
+				pod.containers[c] = true
+			}
+		}
 	}
 	gone := make(map[string]bool)
 	for uid, pod := range p.pods {
 		if alive[uid] == nil {
-			pod.sandboxes, gone[uid] = nil, true
+			pod.sandboxes, pod.containers, gone[uid] = nil, nil, true
 		}
 	}
 	p.mu.Unlock()

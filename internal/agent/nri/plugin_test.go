@@ -142,6 +142,45 @@ func TestFailedPreparationIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestFoundPodEndsWithItsContainers has a runtime that was restarted, which tells
+// of the ends of containers only.
+func TestFoundPodEndsWithItsContainers(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		sandbox := sandboxOf("s1", "u1")
+		give(t, ctx, p, sandbox)
+		a.expect(t, "+pod/u1/main")
+		ends := func(id string) {
+			t.Helper()
+			if _, err := p.StopContainer(ctx, &api.PodSandbox{Id: "s1"}, &api.Container{Id: id}); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.RemoveContainer(ctx, nil, &api.Container{Id: id}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		ends("")
+		if len(a.Tenancies()) != 1 {
+			t.Fatal("the share ended with a container, though its sandbox is listened to")
+		}
+		if _, err := p.Synchronize(ctx, []*api.PodSandbox{sandbox}, []*api.Container{{Id: "c1", PodSandboxId: "s1", Name: "main"}, {Id: "c2", PodSandboxId: "s1", Name: "other"}}); err != nil {
+			t.Fatal(err)
+		}
+		ends("c1")
+		if len(a.Tenancies()) != 1 {
+			t.Fatal("the share ended though a container of the pod runs")
+		}
+		ends("c2")
+		a.expect(t, "-pod/u1/main")
+		if _, _, err := p.CreateContainer(ctx, sandbox, &api.Container{Id: "c3", Name: "main"}); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "+pod/u1/main")
+		ends("c3")
+		a.expect(t, "-pod/u1/main")
+	})
+}
+
 func TestSynchronize(t *testing.T) {
 	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
 		for _, key := range []string{"pod/runs/main", "pod/stopped/main", "pod/unlisted/main", "pod/gone/main", "claim-of-somebody"} {

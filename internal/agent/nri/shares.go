@@ -20,15 +20,51 @@ func (p *plugin) pod(uid string) *pod {
 	return found
 }
 
-// enter notes that a sandbox runs.
-func (p *plugin) enter(sandbox *api.PodSandbox) {
+// enter notes that a sandbox runs. Of one that began before the connection, only
+// the ends of containers are told.
+func (p *plugin) enter(sandbox *api.PodSandbox, begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	known := p.pods[sandbox.GetUid()] != nil
 	found := p.pod(sandbox.GetUid())
+	if begins || !known {
+		found.earlier = !begins
+	}
 	if found.sandboxes == nil {
 		found.sandboxes = make(map[string]bool)
 	}
 	found.sandboxes[sandbox.GetId()] = true
+}
+
+// begin notes a container that is made.
+func (p *plugin) begin(uid, container string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := p.pod(uid)
+	if found.containers == nil {
+		found.containers = make(map[string]bool)
+	}
+	found.containers[container] = true
+}
+
+// end notes that a container has ended. Of a pod that was found running that is
+// all that the runtime tells.
+func (p *plugin) end(container string) {
+	p.mu.Lock()
+	var last string
+	for uid, found := range p.pods {
+		if !found.containers[container] {
+			continue
+		}
+		delete(found.containers, container)
+		if found.earlier && len(found.containers) == 0 {
+			found.sandboxes, last = nil, uid
+		}
+	}
+	p.mu.Unlock()
+	if last != "" {
+		p.release(last)
+	}
 }
 
 // leave notes that a sandbox has stopped. The sandbox of a pod that asks for
