@@ -1,0 +1,104 @@
+package dra
+
+import "testing"
+
+// crash is what steps panic with.
+type crash string
+
+// crashing runs an agent until it crashes at a step of f, the nth time.
+func (m *machine) crashing(step string, nth int, f func(*running)) (crashed bool) {
+	m.step = func(name string) {
+		if name == step {
+			if nth--; nth == 0 {
+				panic(crash(step))
+			}
+		}
+	}
+	r := m.start()
+	m.step = nil
+	defer r.stop()
+	defer func() {
+		if fault := recover(); fault != nil {
+			crashed = fault == crash(step)
+		}
+	}()
+	f(r)
+	return false
+}
+
+// An agent that dies after any step loses, doubles and leaks nothing: the kubelet
+// asks the next one again for what it was not told to be done.
+func TestCrashAfterEveryStep(t *testing.T) {
+	for _, step := range []string{"prepare-entered", "prepare-made", "prepare-spec"} {
+		for nth := 1; nth <= 2; nth++ {
+			if step == "prepare-spec" && nth > 1 {
+				continue // there is one specification for both
+			}
+			claim, pod := apart()
+			die := func(t *testing.T) (*machine, *running) {
+				m := newMachine(t, claim, pod)
+				if !m.crashing(step, nth, func(r *running) { m.prepare(r, claim) }) {
+					t.Fatal("there is no such step")
+				}
+				r := m.start()
+				newReconciler(r.driver).specifications(t.Context())
+				return m, r
+			}
+			t.Run(step+" and asked again", func(t *testing.T) {
+				m, r := die(t)
+				m.mustPrepare(r, claim)
+				if first, _ := m.held(r); first != 6*gib || len(r.agent.Tenancies()) != 2 || len(m.specs()) != 1 {
+					t.Errorf("%d bytes, %v, %v", first, r.agent.Tenancies(), m.specs())
+				}
+				if err := m.unprepare(r, claim); err != nil {
+					t.Error(err)
+				}
+				m.mustBeEmpty(r)
+			})
+			t.Run(step+" and released", func(t *testing.T) {
+				m, r := die(t)
+				if err := m.unprepare(r, claim); err != nil {
+					t.Error(err)
+				}
+				m.mustBeEmpty(r)
+			})
+		}
+	}
+	for _, step := range []string{"release-begun", "release-undone", "release-done"} {
+		t.Run(step, func(t *testing.T) {
+			claim, pod := apart()
+			m := newMachine(t, claim, pod)
+			if !m.crashing(step, 1, func(r *running) {
+				m.mustPrepare(r, claim)
+				_ = m.unprepare(r, claim)
+			}) {
+				t.Fatal("there is no such step")
+			}
+			r := m.start()
+			newReconciler(r.driver).specifications(t.Context())
+			if err := m.unprepare(r, claim); err != nil {
+				t.Error(err)
+			}
+			m.mustBeEmpty(r)
+		})
+	}
+}
+
+// A claim that was cut in half by a crash may be used otherwise afterwards.
+func TestCrashThenAnotherPod(t *testing.T) {
+	claim, pod := apart()
+	claim.Status.Allocation.Devices.Results[0] = result("q", firstID, "4Gi", "0") // as the other
+	m := newMachine(t, claim, pod)
+	m.crashing("prepare-made", 1, func(r *running) { m.prepare(r, claim) })
+	r := m.start()
+	other := podOf("other", map[string][]ref{"main": {{"a", ""}}})
+	if err := m.client.Tracker().Add(other); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.ReservedFor = nil
+	reserve(claim, other)
+	m.mustPrepare(r, claim)
+	if all := r.agent.Tenancies(); len(all) != 1 || all[0].Key != string(uidA) {
+		t.Errorf("tenancies %+v", all)
+	}
+}

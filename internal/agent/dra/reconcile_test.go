@@ -1,0 +1,150 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func TestLostSpecificationComesBack(t *testing.T) {
+	claim, pod := apart()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	path := filepath.Join(m.cdiDir, "divvy.dev-"+string(uidA)+".json")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(m.cdiDir); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r = m.start()
+	newReconciler(r.driver).specifications(t.Context())
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("%s became %s, %v", before, after, err)
+	}
+	// One that nobody knows goes.
+	stray := filepath.Join(m.cdiDir, "divvy.dev-"+string(uidB)+".json")
+	foreign := filepath.Join(m.cdiDir, "nic.example.com-"+string(uidB)+".json")
+	for _, name := range []string{stray, foreign} {
+		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newReconciler(r.driver).specifications(t.Context())
+	if _, err := os.Stat(stray); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the stray is left: %v", err)
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Error(err)
+	}
+}
+
+// The share of a claim that is gone, and that the kubelet has forgotten, is taken
+// back, but not from somebody who uses it, nor while nothing is known.
+func TestForgottenClaims(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	now := time.Now()
+	rec := newReconciler(r.driver)
+	rec.now = func() time.Time { return now }
+	look := func() { now = now.Add(reconcileInterval); rec.look(t.Context()) }
+	held := func() bool { first, _ := m.held(r); return first != 0 }
+	for range 10 {
+		look()
+	}
+	if !held() {
+		t.Fatal("taken from a claim that is there")
+	}
+	away := true
+	m.client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away, nil, context.DeadlineExceeded
+	})
+	if err := m.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "team", "a"); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		look()
+	}
+	if !held() {
+		t.Fatal("taken while the API server was away")
+	}
+	away = false
+	look()
+	if !held() {
+		t.Fatal("taken at once")
+	}
+	end := m.live(r, "team/a")
+	for range 10 {
+		look()
+	}
+	if !held() {
+		t.Fatal("taken from a process that uses it")
+	}
+	end()
+	look()
+	m.mustBeEmpty(r)
+}
+
+// A claim of the same name that came later is another one.
+func TestReplacedClaim(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	later := claim.DeepCopy()
+	later.UID = uidB
+	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
+		t.Fatal(err)
+	}
+	there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0])
+	if err != nil || there {
+		t.Errorf("there %v, %v", there, err)
+	}
+	later.UID, later.Status.Allocation = uidA, nil
+	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0]); err != nil || there {
+		t.Errorf("deallocated: there %v, %v", there, err)
+	}
+}
+
+// The specifications name what a lost checkpoint does not.
+func TestKeysAfterALostCheckpoint(t *testing.T) {
+	claim, pod := apart()
+	m := newMachine(t, claim, pod)
+	r := m.start()
+	devices := m.mustPrepare(r, claim)
+	want := r.agent.Tenancies()
+	r.stop()
+	if err := os.WriteFile(filepath.Join(m.dir, "tenants.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = m.start()
+	newReconciler(r.driver).specifications(t.Context())
+	for i, tenancy := range r.agent.Tenancies() {
+		if tenancy.Key != want[i].Key || tenancy.Namespace != "team" || tenancy.Claim != "a" {
+			t.Errorf("%+v became %+v", want[i], tenancy)
+		}
+	}
+	if again := m.mustPrepare(r, claim); !reflect.DeepEqual(again, devices) {
+		t.Errorf("%+v became %+v", devices, again)
+	}
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustBeEmpty(r)
+}
