@@ -86,10 +86,19 @@ func (l *lab) difference() string {
 	var lines []string
 	held := holdings{}
 	for _, n := range l.Nodes {
+		before, err := l.used(n)
+		if err != nil {
+			return err.Error()
+		}
 		listing, err := l.listing(n)
 		if err != nil {
 			return err.Error()
 		}
+		after, err := l.used(n)
+		if err != nil {
+			return err.Error()
+		}
+		lines = append(lines, counted(n, listing, before, after)...)
 		for i := range listing.Tenants {
 			t := &listing.Tenants[i]
 			for _, s := range t.Shares {
@@ -220,6 +229,37 @@ func (l *lab) usage(n *cluster.Machine, listing *control.Listing) []string {
 		for _, g := range t.GPUs {
 			if limit, ok := limits[tenantOn(t.Tenant, g.Index)]; ok && g.Peak > limit {
 				l.t.Fatalf("node %s: tenant %s had %d bytes of GPU %d, the share is %d", n.Name, t.Tenant, g.Peak, g.Index, limit)
+			}
+		}
+	}
+	return lines
+}
+
+// used is what each tenant of a node truly has of each GPU.
+func (l *lab) used(n *cluster.Machine) (map[string]uint64, error) {
+	report, err := n.Oracle(l.ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]uint64{}
+	for _, t := range report.Tenants {
+		for _, g := range t.GPUs {
+			used[tenantOn(t.Tenant, g.Index)] = g.Used
+		}
+	}
+	return used, nil
+}
+
+// counted compares what the agent says that tenants use with what they truly have,
+// where that was the same before and after it was asked.
+func counted(n *cluster.Machine, listing *control.Listing, before, after map[string]uint64) []string {
+	var lines []string
+	for i := range listing.Tenants {
+		t := &listing.Tenants[i]
+		for _, s := range t.Shares {
+			key := tenantOn(t.Dir, s.Index)
+			if before[key] == after[key] && s.Used != after[key] {
+				lines = append(lines, fmt.Sprintf("node %s: %s uses %d bytes of GPU %d, the agent says %d", n.Name, t.Name, after[key], s.Index, s.Used))
 			}
 		}
 	}
