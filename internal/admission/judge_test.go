@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
@@ -14,140 +12,14 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/yaml"
 
 	"github.com/divvy-gpu/divvy/internal/webhook"
 )
-
-var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-
-// world is a judge and the cluster that it knows.
-type world struct {
-	judge  *judge
-	client *fake.Clientset
-	// caches
-	slices, claims, quotas cache.Indexer
-	mu                     sync.Mutex
-	clock                  time.Time
-}
-
-func (w *world) now() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.clock
-}
-
-func (w *world) pass(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.clock = w.clock.Add(d)
-}
-
-func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
-	t.Helper()
-	translator, err := webhook.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: " + dialects))
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := func() cache.Indexer {
-		return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	}
-	w := &world{client: fake.NewClientset(objects...), slices: index(), claims: index(), quotas: index(), clock: noon}
-	w.judge = &judge{
-		translator: translator, client: w.client,
-		published: resourcelisters.NewResourceSliceLister(w.slices),
-		templates: templates{client: w.client, now: w.now},
-		quotas: &quotas{
-			held: corelisters.NewResourceQuotaLister(w.quotas), claims: resourcelisters.NewResourceClaimLister(w.claims),
-			now: w.now, admitted: make(map[types.UID]admittedClaim),
-		},
-	}
-	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: s}, spec: {driver: divvy.dev, nodeName: n1, pool: {name: n1},
-		devices: [{name: gpu-0-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}, {name: gpu-0, capacity: {memory: {value: 16Gi}}}]}}`)
-	return w
-}
-
-// know puts an object into a cache.
-func (w *world) know(t testing.TB, into cache.Indexer, object runtime.Object, text string) {
-	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	if err := into.Add(object); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// requestOf is the request by which the API server asks about an object in YAML.
-func requestOf(t testing.TB, resource schema.GroupVersionResource, kind, object string) *admissionv1.AdmissionRequest {
-	t.Helper()
-	text, err := yaml.YAMLToJSONStrict([]byte(object))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &admissionv1.AdmissionRequest{
-		UID: "11", Operation: admissionv1.Create, Namespace: "space",
-		Kind:     metav1.GroupVersionKind{Group: resource.Group, Version: resource.Version, Kind: kind},
-		Resource: metav1.GroupVersionResource(resource),
-		Object:   runtime.RawExtension{Raw: text},
-	}
-}
-
-func podRequest(t testing.TB, pod string) *admissionv1.AdmissionRequest {
-	return requestOf(t, corev1.SchemeGroupVersion.WithResource("pods"), "Pod", pod)
-}
-
-func claimRequest(t testing.TB, claim string) *admissionv1.AdmissionRequest {
-	return requestOf(t, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "ResourceClaim", claim)
-}
-
-func templateRequest(t testing.TB, template string) *admissionv1.AdmissionRequest {
-	return requestOf(t, resourcev1.SchemeGroupVersion.WithResource("resourceclaimtemplates"), "ResourceClaimTemplate", template)
-}
-
-// asking is a pod as a Deployment's controller makes it: without namespace and name.
-const asking = `{metadata: {generateName: web-}, spec: {containers: [{name: main, image: i, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]}}`
-
-func dryRun(request *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
-	yes := true
-	request.DryRun = &yes
-	return request
-}
-
-func (w *world) templatesIn(t testing.TB, namespace string) []resourcev1.ResourceClaimTemplate {
-	t.Helper()
-	list, err := w.client.ResourceV1().ResourceClaimTemplates(namespace).List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
-
-// writes returns the verbs of what was written since the last call.
-func (w *world) writes() string {
-	var verbs []string
-	for _, action := range w.client.Actions() {
-		switch action.GetVerb() {
-		case "get", "list", "watch":
-		default:
-			verbs = append(verbs, action.GetVerb())
-		}
-	}
-	w.client.ClearActions()
-	return strings.Join(verbs, " ")
-}
 
 func TestTemplateBeforeAnswer(t *testing.T) {
 	w := newWorld(t, "{plain: {}}")
@@ -382,97 +254,6 @@ func TestValidateClaimsAndTemplates(t *testing.T) {
 	}
 }
 
-const limited = `{metadata: {name: team, namespace: space}, spec: {hard: {requests.divvy.dev/gpu-memory: 16Gi}}}`
-
-func TestQuotaOfPods(t *testing.T) {
-	w := newWorld(t, "{plain: {}}")
-	w.know(t, w.quotas, &corev1.ResourceQuota{}, limited)
-	w.know(t, w.claims, &resourcev1.ResourceClaim{}, `{metadata: {name: old, namespace: space, uid: u0}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 10Gi}}}}]}}}`)
-	w.know(t, w.claims, &resourcev1.ResourceClaim{}, `{metadata: {name: far, namespace: elsewhere, uid: u1}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]}}}`)
-	if _, err := w.judge.mutatePod(context.Background(), podRequest(t, asking)); err != nil {
-		t.Errorf("4Gi beside 10Gi: %v", err)
-	}
-	two := `{spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}, {name: b, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]}}`
-	w.writes()
-	_, err := w.judge.mutatePod(context.Background(), podRequest(t, two))
-	if !errors.Is(err, webhook.ErrRefused) || !strings.Contains(err.Error(), `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 10Gi are used, and 8Gi more would be 18Gi`) {
-		t.Errorf("two of 4Gi from one template beside 10Gi: %v", err)
-	}
-	if got := w.writes(); got != "" {
-		t.Errorf("a refused pod wrote %q", got)
-	}
-	request := podRequest(t, two)
-	request.Namespace = "elsewhere"
-	if _, err := w.judge.mutatePod(context.Background(), request); err != nil {
-		t.Errorf("a namespace without a quota: %v", err)
-	}
-}
-
-func claimOf(uid, memory string) string {
-	return `{metadata: {name: c` + uid + `, uid: u` + uid + `}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: ` + memory + `}}}}]}}}`
-}
-
-func TestQuotaOfClaimsBehindTheCache(t *testing.T) {
-	w := newWorld(t, "{plain: {}}")
-	w.know(t, w.quotas, &corev1.ResourceQuota{}, limited)
-	check := func(uid, memory string) error {
-		_, err := w.judge.validateClaim(context.Background(), claimRequest(t, claimOf(uid, memory)))
-		return err
-	}
-	if err := check("1", "10Gi"); err != nil {
-		t.Fatal(err)
-	}
-	if err := check("2", "8Gi"); !errors.Is(err, webhook.ErrRefused) {
-		t.Errorf("what was just let through is forgotten: %v", err)
-	}
-	if err := check("1", "10Gi"); err != nil {
-		t.Errorf("a claim stands in its own way: %v", err)
-	}
-	// The cache catches up: the claim counts once, and no more when it is gone.
-	seen := &resourcev1.ResourceClaim{}
-	w.know(t, w.claims, seen, strings.Replace(claimOf("1", "10Gi"), "name: c1", "name: c1, namespace: space", 1))
-	if err := check("3", "6Gi"); err != nil {
-		t.Errorf("6Gi beside 10Gi: %v", err)
-	}
-	if err := w.claims.Delete(seen); err != nil {
-		t.Fatal(err)
-	}
-	w.pass(admittedFor + time.Second)
-	if err := check("4", "16Gi"); err != nil {
-		t.Errorf("a claim that was not made after all is remembered: %v", err)
-	}
-	// A dry run is checked and not counted.
-	w.pass(admittedFor + time.Second)
-	if _, err := w.judge.validateClaim(context.Background(), dryRun(claimRequest(t, claimOf("5", "16Gi")))); err != nil {
-		t.Fatal(err)
-	}
-	if err := check("6", "16Gi"); err != nil {
-		t.Errorf("a dry run counts: %v", err)
-	}
-}
-
-// TestQuotaOfManyAtOnce lets claims through that come at once, and no more than the quota has room for.
-func TestQuotaOfManyAtOnce(t *testing.T) {
-	w := newWorld(t, "{plain: {}}")
-	w.know(t, w.quotas, &corev1.ResourceQuota{}, limited)
-	var admitted sync.Map
-	var group sync.WaitGroup
-	for i := range 24 {
-		request := claimRequest(t, claimOf(fmt.Sprint(i), "4Gi"))
-		group.Go(func() {
-			if _, err := w.judge.validateClaim(context.Background(), request); err == nil {
-				admitted.Store(i, true)
-			}
-		})
-	}
-	group.Wait()
-	n := 0
-	admitted.Range(func(any, any) bool { n++; return true })
-	if n != 4 {
-		t.Errorf("%d claims of 4Gi were let through a quota of 16Gi", n)
-	}
-}
-
 // TestPodsAtOnce has many pods of one shape reviewed at once: one template is made, and each pod names it.
 func TestPodsAtOnce(t *testing.T) {
 	w := newWorld(t, "{plain: {}}")
@@ -491,5 +272,3 @@ func TestPodsAtOnce(t *testing.T) {
 		t.Errorf("%d templates", len(made))
 	}
 }
-
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
