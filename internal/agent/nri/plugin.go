@@ -192,28 +192,17 @@ func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container
 // not any more. The runtime lists stopped sandboxes too: one runs if it has a
 // process or a container that has not ended.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	inside := make(map[string][]string)
-	for _, c := range containers {
-		inside[c.GetPodSandboxId()] = append(inside[c.GetPodSandboxId()], c.GetId())
-	}
-	alive := make(map[string]map[string]bool)
 	for _, s := range sandboxes {
 		p.adopt(ctx, s)
-		if !asks(s) || s.GetPid() == 0 && inside[s.GetId()] == nil {
-			continue
-		}
-		if alive[s.GetUid()] == nil {
-			alive[s.GetUid()] = make(map[string]bool)
-		}
-		alive[s.GetUid()][s.GetId()] = true
 	}
+	alive := running(sandboxes, containers)
 	p.mu.Lock()
 	for uid, ids := range alive {
 		pod := p.pod(uid)
 		pod.sandboxes, pod.containers, pod.earlier = ids, make(map[string]bool), true
-		for id := range ids {
-			for _, c := range inside[id] {
-				pod.containers[c] = true
+		for _, c := range containers {
+			if ids[c.GetPodSandboxId()] {
+				pod.containers[c.GetId()] = true
 			}
 		}
 	}
@@ -234,6 +223,25 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 	}
 	p.reportBare(sandboxes, containers)
 	return nil, nil
+}
+
+// running returns the sandboxes that run of each pod that asks. It is pure.
+func running(sandboxes []*api.PodSandbox, containers []*api.Container) map[string]map[string]bool {
+	occupied := make(map[string]bool)
+	for _, c := range containers {
+		occupied[c.GetPodSandboxId()] = true
+	}
+	alive := make(map[string]map[string]bool)
+	for _, s := range sandboxes {
+		if !asks(s) || s.GetPid() == 0 && !occupied[s.GetId()] {
+			continue
+		}
+		if alive[s.GetUid()] == nil {
+			alive[s.GetUid()] = make(map[string]bool)
+		}
+		alive[s.GetUid()][s.GetId()] = true
+	}
+	return alive
 }
 
 // adopt tells the agent which shares are a pod's, as one that lost its record of
