@@ -206,6 +206,11 @@ func (c *Cluster) connect() error {
 	if err != nil {
 		return err
 	}
+	// From files they would be read again for ever, also when the cluster is gone.
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return err
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
 	config.Dial = c.Dial
 	config.QPS, config.Burst = 500, 1000
 	c.config = config
