@@ -27,6 +27,7 @@ func badRequests(l *lab) {
 	placed.Spec.NodeName = "n1"
 	mixed := plain("mixed", "1Gi", "")
 	mixed.Spec.Containers[0].Resources.Limits["tencent.com/vcuda-core"] = quantity("30")
+	mixed.Spec.Containers[0].Resources.Limits["tencent.com/vcuda-memory"] = quantity("4")
 	for _, bad := range []struct {
 		pod *corev1.Pod
 		say string
@@ -36,7 +37,7 @@ func badRequests(l *lab) {
 		{plain("cores", "1Gi", "101"), "cores"},
 		{plain("half", "1Gi", "500m"), "cores"},
 		{privileged, "privileged"},
-		{placed, "nodeName"},
+		{placed, "node selector"},
 		{mixed, "dialect"},
 	} {
 		why := l.refused(bad.pod)

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -230,16 +232,23 @@ func allDialects(l *lab) {
 	l.unmoved("busy")
 }
 
-// translated waits until the API server sends an example's pod to the webhook: it
-// takes a moment to hear of another configuration.
+// translated waits until the API server has an example's pod translated by the
+// newest configuration: it takes a moment to hear of another one.
 func (l *lab) translated(name string) {
 	l.t.Helper()
 	l.eventually(name+" is translated", func() string {
-		text, err := l.Kubectl(l.ctx, "apply", "--dry-run=server", "-o", "json", "-n", l.namespace, "-f", l.exampleFile(name))
-		if err == nil && !strings.Contains(text, "resourceClaimTemplateName") {
-			return "it has no claim"
+		text, err := l.Kubectl(l.ctx, "create", "--dry-run=server", "-o", "json", "-n", l.namespace, "-f", l.exampleFile(name))
+		if err != nil {
+			return err.Error()
 		}
-		return reason(err)
+		var p corev1.Pod
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			return err.Error()
+		}
+		if limits := p.Spec.Containers[0].Resources.Limits; len(limits) > 0 || len(p.Spec.ResourceClaims) == 0 {
+			return fmt.Sprintf("it has limits %v and %d claims", limits, len(p.Spec.ResourceClaims))
+		}
+		return ""
 	})
 }
 
