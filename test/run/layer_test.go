@@ -108,7 +108,7 @@ func TestChoiceOfLayer(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(forbidden, "divvy-enter"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"divvy-reap", "divvy-probe", "simgpuctl"} {
+	for _, name := range []string{"divvy-cover", "divvy-reap", "divvy-probe", "simgpuctl"} {
 		if err := os.Symlink(h.tree.Program(name), filepath.Join(forbidden, name)); err != nil {
 			t.Fatal(err)
 		}
