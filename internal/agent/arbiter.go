@@ -215,7 +215,9 @@ func (g *gpuTime) schedule(now, ended uint64) {
 	case now-g.lively < uint64(calm):
 		g.next = now + min(max(uint64(busyTick), sparing*(ended-now)), uint64(idleTick))
 	default:
-		g.next = now + uint64(idleTick)
+		// All idle GPUs in one round: every time that the loop wakes costs more
+		// than a GPU.
+		g.next = (now/uint64(idleTick) + 1) * uint64(idleTick)
 	}
 }
 
