@@ -38,6 +38,7 @@ func (r *rootSpec) enter(groups []hierarchy) error {
 	}{
 		{"keep mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
 		{"make root", r.populate},
+		{"mount /tmp", r.mountTemporary},
 		{"mount /usr and what is shared", r.bind},
 		{"install Divvy", r.install},
 		{"mount /etc", r.mountEtc},
@@ -83,6 +84,11 @@ func (r *rootSpec) populate() error {
 		}
 	}
 	return unix.Mount(r.Dir, r.Dir, "", unix.MS_BIND, "")
+}
+
+// mountTemporary comes before what is shared, because a checkout may lie in /tmp.
+func (r *rootSpec) mountTemporary() error {
+	return unix.Mount("tmpfs", r.at("tmp"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
 }
 
 func (r *rootSpec) bind() error {
@@ -161,7 +167,6 @@ func (r *rootSpec) mountKernel() error {
 		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC, ""},
 		// Tenants' libraries are run from there.
 		{"tmpfs", "dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{"tmpfs", "tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
 	}
 	for _, m := range mounts {
 		if err := unix.Mount(m.source, r.at(m.target), m.kind, m.flags, m.data); err != nil {
