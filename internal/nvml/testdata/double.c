@@ -82,7 +82,8 @@ API nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
     return 0;
 }
 
-/* What a GPU answers that is asked for itself: GPU 1 may be out of order once its architecture was asked. */
+/* What a GPU answers that is asked for itself: GPU 1 may be out of order once its architecture was
+ * asked. */
 static int sick;
 static int state(void *device) {
     if (device != &gpus[1] || !sick)
