@@ -215,8 +215,7 @@ func (g *gpuTime) schedule(now, ended uint64) {
 	case now-g.lively < uint64(calm):
 		g.next = now + min(max(uint64(busyTick), sparing*(ended-now)), uint64(idleTick))
 	default:
-		// All idle GPUs in one round: every time that the loop wakes costs more
-		// than a GPU.
+		// All idle GPUs are due at the same moments: the loop wakes once for them.
 		g.next = (now/uint64(idleTick) + 1) * uint64(idleTick)
 	}
 }

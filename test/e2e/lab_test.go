@@ -81,6 +81,12 @@ func startLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return over(t, c, root)
+}
+
+// over looks after a cluster: it explains a failure and stops the cluster at the end.
+func over(t *testing.T, c *cluster.Cluster, root string) *lab {
+	t.Helper()
 	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
 	t.Cleanup(func() {
 		if t.Failed() {

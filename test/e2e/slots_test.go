@@ -65,15 +65,7 @@ func newSlotsLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
-	t.Cleanup(func() {
-		if t.Failed() {
-			l.explain(l.ctx)
-		}
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := over(t, c, root)
 	install, end := context.WithTimeout(t.Context(), patience)
 	defer end()
 	l.must(c.Install(install, "schedulerName="+binderName, "slots.binders={"+binderUser+"}"))

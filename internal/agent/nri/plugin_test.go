@@ -85,7 +85,7 @@ func TestReleaseWaitsForProcesses(t *testing.T) {
 		if err := p.StopPodSandbox(ctx, sandboxOf("s1", "u1")); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of the bubble's clock: what retries has had its time, none passes
 		a.expect(t, "+pod/u1/main", "-pod/u1/main")
 	})
 }
@@ -101,7 +101,7 @@ func TestSandboxAgainWhileReleasing(t *testing.T) {
 		}
 		synctest.Wait()
 		give(t, ctx, p, sandboxOf("s2", "u1"))
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of the bubble's clock: what retries has had its time, none passes
 		if len(a.Tenancies()) != 1 {
 			t.Error("the share is gone though its pod runs")
 		}
