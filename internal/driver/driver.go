@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 )
@@ -137,7 +138,7 @@ func (f Finder) find(d *Driver, library Library, cache *ldcache.Cache) error {
 		s.add(filepath.Join(f.Instance, simgpuTree, string(library)), false)
 	}
 	for _, dir := range f.LibraryPath {
-		s.addAll(dir, machine)
+		s.addAll(literal(dir), machine)
 	}
 	for _, path := range cache.Lookup(string(library)) {
 		if s.add(filepath.Join(f.Root, path), machine) {
@@ -187,6 +188,12 @@ func (s *search) add(path string, choose bool) bool {
 	return true
 }
 
+// literal is the pattern of exactly that path: the linker knows no patterns, and
+// one of a tenant's could lead the agent through the whole machine.
+func literal(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
 // addAll adds every version of the library in the folders of a pattern. A
 // relative entry of LD_LIBRARY_PATH means nothing to an agent.
 func (s *search) addAll(pattern string, choose bool) {
@@ -195,7 +202,7 @@ func (s *search) addAll(pattern string, choose bool) {
 	}
 	paths, err := filepath.Glob(filepath.Join(pattern, s.library.Bare()+"*"))
 	if err != nil {
-		return // an LD_LIBRARY_PATH entry that is no valid pattern
+		return // no pattern of ours is invalid
 	}
 	for _, path := range paths {
 		s.add(path, choose)

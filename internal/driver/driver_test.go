@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 )
@@ -98,6 +100,36 @@ func TestFindPrefersWhatTheLinkerWould(t *testing.T) {
 	}
 	if d.Chosen[CUDA] != own {
 		t.Errorf("chosen %s, want the copy on LD_LIBRARY_PATH", d.Chosen[CUDA])
+	}
+}
+
+// LD_LIBRARY_PATH is a tenant's, and the agent may be everybody's.
+func TestFindIsNotLedAstrayByLibraryPath(t *testing.T) {
+	h := newHost(t)
+	h.object("usr/lib64/libcuda.so.1", "libcuda.so.1")
+	h.object("usr/lib64/libnvidia-ml.so.1", "libnvidia-ml.so.1")
+	odd := h.object(`opt/[a]*\?/libcuda.so.1`, "libcuda.so.1")
+	h.object("opt/plain/libcuda.so.1", "libcuda.so.1")
+	pipes := filepath.Join(h.root, "pipes")
+	if err := errors.Join(os.Mkdir(pipes, 0o755), syscall.Mkfifo(filepath.Join(pipes, "libcuda.so.1"), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	found := make(chan *Driver, 1)
+	go func() {
+		d, err := Finder{Root: h.root, LibraryPath: []string{pipes, filepath.Join(h.root, "opt", "*"), filepath.Dir(odd)}}.Find()
+		if err != nil {
+			t.Error(err)
+			d = &Driver{}
+		}
+		found <- d
+	}()
+	select {
+	case d := <-found:
+		if want := []string{odd, filepath.Join(h.root, "usr/lib64/libcuda.so.1")}; !slices.Equal(d.Files[CUDA], want) {
+			t.Errorf("files %q, want %q: the linker knows no patterns", d.Files[CUDA], want)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a pipe holds the agent")
 	}
 }
 

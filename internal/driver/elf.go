@@ -3,8 +3,11 @@ package driver
 import (
 	"debug/elf"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // object is what the dynamic section of a shared object tells.
@@ -20,13 +23,40 @@ func (o object) needs(name string) bool {
 // machines maps Go's names of processors to ELF's.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
+// open opens a regular file and nothing else. Folders to look in are named by
+// tenants: a pipe there would hold the agent until somebody writes to it, and to
+// open a device may do something.
+func open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", path)
+	}
+	// It may be another one by now.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = file.Stat(); err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil, fmt.Errorf("%s is no file", path)
+	}
+	return file, nil
+}
+
 // inspect reads a shared object of this machine's kind.
 func inspect(path string) (object, error) {
-	f, err := elf.Open(path)
+	file, err := open(path)
 	if err != nil {
 		return object{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	defer func() { _ = f.Close() }()
+	defer file.Close()
+	f, err := elf.NewFile(file)
+	if err != nil {
+		return object{}, fmt.Errorf("read %s: %w", path, err)
+	}
 	if f.Class != elf.ELFCLASS64 || f.Machine != machines[runtime.GOARCH] || f.Type != elf.ET_DYN {
 		return object{}, fmt.Errorf("read %s: not a shared object of this machine", path)
 	}
