@@ -204,7 +204,7 @@ func (c *Client) send(req request) error {
 // read hands answers to their callers until the connection ends.
 func (c *Client) read() {
 	defer close(c.done)
-	in := newLines(c.conn)
+	in := newLines(c.conn, maxAnswer)
 	for {
 		var resp response
 		if err := in.next(&resp, json.Unmarshal); err != nil {

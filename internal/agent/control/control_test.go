@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
@@ -29,12 +31,16 @@ func serve(t testing.TB, handlers map[Method]Handler) string {
 	for method, handler := range handlers {
 		all[method] = handler
 	}
+	return serveWith(t, Server{Handlers: all, Log: slog.New(slog.DiscardHandler), Connections: func(int) {}})
+}
+
+func serveWith(t testing.TB, server Server) string {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := Server{Handlers: all, Log: slog.New(slog.DiscardHandler), Connections: func(int) {}}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.Background(), l) }()
 	t.Cleanup(func() {
@@ -183,7 +189,7 @@ func raw(t testing.TB, socket string, data []byte, enough func(response) bool) [
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write(data); err != nil {
@@ -227,6 +233,80 @@ func TestBadInput(t *testing.T) {
 	}
 	raw(t, socket, []byte(strings.Repeat("x", maxLine+2)), func(response) bool { return true })
 	dial(t, socket) // it still serves
+}
+
+// told is a log that tells a test of every line.
+type told chan string
+
+func (c told) Write(line []byte) (int, error) {
+	c <- string(line)
+	return len(line), nil
+}
+
+// An agent that is out of descriptors takes up who waits as soon as it has some
+// again: if it ended, nobody would keep its tenants to their shares.
+func TestServeOutlastsShortage(t *testing.T) {
+	said := make(told, 16)
+	socket := serveWith(t, Server{
+		Handlers: map[Method]Handler{MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) { return Info{PID: 7}, nil })},
+		Log:      slog.New(slog.NewTextHandler(said, nil)), Connections: func(int) {},
+	})
+	guest, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(guest)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(guest) + 1, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	for { // what became free below the guest's
+		fd, err := unix.FcntlInt(uintptr(guest), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		defer unix.Close(fd)
+	}
+	connected := unix.Connect(guest, &unix.SockaddrUnix{Name: socket})
+	line := "nothing"
+	select {
+	case line = <-said:
+	case <-time.After(time.Minute):
+	}
+	if err := errors.Join(connected, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(line, "will try again") {
+		t.Errorf("it says %q", line)
+	}
+	if _, err := unix.Write(guest, []byte(`{"id":1,"method":"hello"}`+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4096)
+	if n, err := unix.Read(guest, answer); err != nil || !strings.Contains(string(answer[:n]), `"pid":7`) {
+		t.Errorf("answered %q, %v", answer[:max(n, 0)], err)
+	}
+}
+
+// Nobody but root can have so many connections that others find no room.
+func TestNobodyTakesAllConnections(t *testing.T) {
+	open := 0
+	g := guests{told: func(n int) { open = n }, byUser: map[int]int{}}
+	for range maxConnections {
+		if !g.enter(1000) || !g.enter(0) {
+			t.Fatalf("refused with %d open", open)
+		}
+	}
+	if g.enter(1000) || !g.enter(0) || !g.enter(1001) {
+		t.Error("the one user's bound is not that user's alone")
+	}
+	g.leave(1000)
+	if !g.enter(1000) || open != 2*maxConnections+2 {
+		t.Errorf("%d open", open)
+	}
 }
 
 func FuzzServer(f *testing.F) {

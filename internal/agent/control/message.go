@@ -64,9 +64,14 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// maxLine bounds a message: far above the largest listing, far below what
-// would trouble the agent's memory.
-const maxLine = 4 << 20
+const (
+	// maxLine bounds a request: above the longest command line, far below what
+	// would trouble the agent's memory.
+	maxLine = 4 << 20
+	// maxAnswer bounds an answer: far above the largest listing, which grows with
+	// tenants and their processes.
+	maxAnswer = 256 << 20
+)
 
 type request struct {
 	ID     uint64          `json:"id"`
@@ -85,9 +90,9 @@ type lines struct {
 	scanner *bufio.Scanner
 }
 
-func newLines(r io.Reader) *lines {
+func newLines(r io.Reader, longest int) *lines {
 	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 0, 4096), maxLine)
+	s.Buffer(make([]byte, 0, 4096), longest)
 	return &lines{s}
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,42 +57,96 @@ type Server struct {
 	Connections func(n int)
 }
 
-// maxRequests bounds what one connection can have under way.
-const maxRequests = 64
+const (
+	// maxRequests bounds what one connection can have under way.
+	maxRequests = 64
+	// maxConnections bounds those of one user but root, so that nobody takes all
+	// descriptors away from the others: far above the shares of a machine.
+	maxConnections = 4096
+	// acceptPause is between two tries to accept while descriptors or memory are short.
+	acceptPause = 100 * time.Millisecond
+)
 
 // Serve accepts connections until the listener is closed, then ends the open
 // ones and returns when their handlers have.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		open int
-	)
-	count := func(delta int) {
-		mu.Lock()
-		defer mu.Unlock()
-		open += delta
-		s.Connections(open)
-	}
+	var wg sync.WaitGroup
+	guests := guests{told: s.Connections, byUser: map[int]int{}}
 	defer wg.Wait()
 	defer cancel()
+	short := false
 	for {
 		conn, err := l.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return nil
-		}
-		if err != nil {
+		case passing(err):
+			// Whoever waits to be let in is not lost, nor are those who are in.
+			if !short {
+				s.Log.WarnContext(ctx, "cannot take up connections, and will try again", "error", err)
+			}
+			short = true
+			<-time.After(acceptPause)
+			continue
+		case err != nil:
 			return fmt.Errorf("accept: %w", err)
 		}
-		count(1)
+		short = false
+		peer, err := PeerCredentials(conn)
+		if err != nil || !guests.enter(int(peer.Uid)) {
+			conn.Close()
+			continue
+		}
 		wg.Go(func() {
-			defer count(-1)
-			if err := s.serve(ctx, conn); err != nil {
+			defer guests.leave(int(peer.Uid))
+			if err := s.serve(ctx, conn, peer); err != nil {
 				s.Log.WarnContext(ctx, "connection ended", "error", err)
 			}
 		})
 	}
+}
+
+// passing reports whether an error of accept(2) says nothing of the listener.
+func passing(err error) bool {
+	for _, one := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// guests counts open connections.
+type guests struct {
+	told func(n int)
+
+	mu     sync.Mutex
+	open   int
+	byUser map[int]int
+}
+
+// enter reports whether a user may have another one.
+func (g *guests) enter(uid int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if uid != 0 && g.byUser[uid] >= maxConnections {
+		return false
+	}
+	g.byUser[uid]++
+	g.open++
+	g.told(g.open)
+	return true
+}
+
+func (g *guests) leave(uid int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.byUser[uid]--; g.byUser[uid] == 0 {
+		delete(g.byUser, uid)
+	}
+	g.open--
+	g.told(g.open)
 }
 
 // session is one connection.
@@ -106,7 +161,7 @@ type session struct {
 	cancels map[uint64]context.CancelFunc
 }
 
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn) error {
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c := &session{server: s, conn: conn, cancels: map[uint64]context.CancelFunc{}}
@@ -115,12 +170,8 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) error {
 	defer func() { _ = conn.Close() }()
 	defer cancel()
 	defer stop()
-	cred, err := PeerCredentials(conn)
-	if err != nil {
-		return err
-	}
-	c.peer = NewPeer(int(cred.Pid), int(cred.Uid), ctx.Done())
-	in := newLines(conn)
+	c.peer = NewPeer(int(peer.Pid), int(peer.Uid), ctx.Done())
+	in := newLines(conn, maxLine)
 	slots := make(chan struct{}, maxRequests)
 	for {
 		var req request
