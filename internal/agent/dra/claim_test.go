@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
@@ -100,3 +101,5 @@ func podOf(name string, containers map[string][]ref) *corev1.Pod {
 }
 
 type ref struct{ claim, request string }
+
+func noDefaults([]string, *grant) (v1alpha1.NodeDefaults, error) { return v1alpha1.NodeDefaults{}, nil }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
@@ -46,9 +47,11 @@ type driver struct {
 	teller  *teller
 	meter   Meter
 	runtime *runtimeGate
-	step    func(name string)
-	broken  func(err error)
-	claims  keyedLocks
+	// defaults are the node's, for shares that name no policy.
+	defaults func() (v1alpha1.NodeDefaults, error)
+	step     func(name string)
+	broken   func(err error)
+	claims   keyedLocks
 }
 
 var _ kubeletplugin.DRAPlugin = (*driver)(nil)
@@ -80,7 +83,9 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	if err != nil {
 		return nil, nil, err
 	}
-	grants, err := grantsOf(claim, d.node)
+	grants, err := grantsOf(claim, d.node, func(requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
+		return d.defaultsFor(claim.UID, requests, g)
+	})
 	if err != nil || len(grants) == 0 {
 		return pods, nil, err
 	}
@@ -104,6 +109,25 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 		return pods, nil, err
 	}
 	return pods, p.devices, nil
+}
+
+// defaultsFor are the defaults of a share that names no policy. One that is
+// prepared keeps the policy that it got, whatever the node's defaults are now.
+func (d *driver) defaultsFor(claim types.UID, requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
+	for _, t := range d.tenants.Tenancies() {
+		if uid, _ := claimOf(t.Key); uid != claim || !slices.Contains(viewIn(t.Key, requests), g.base) {
+			continue
+		}
+		for _, s := range t.Shares {
+			if s.UUID == g.uuid && !s.Whole {
+				return v1alpha1.NodeDefaults{Policy: s.Config.Policy}, nil
+			}
+		}
+	}
+	if d.defaults == nil {
+		return v1alpha1.NodeDefaults{}, nil
+	}
+	return d.defaults()
 }
 
 // podsOf reads the pods for which a claim is reserved.

@@ -31,14 +31,21 @@ type grant struct {
 	memory        uint64 // bytes
 	cores         int    // percent
 	config        v1alpha1.ShareConfig
+	// asked says that the claim names cores, be they 0.
+	asked bool
 }
+
+// defaultsOf finds the defaults for a share that names no policy, of a claim
+// with these requests.
+type defaultsOf func(requests []string, g *grant) (v1alpha1.NodeDefaults, error)
 
 func fault(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrClaim, fmt.Errorf(format, args...))
 }
 
-// grantsOf reads what a claim was given of this driver's devices. It is pure.
-func grantsOf(claim *resourcev1.ResourceClaim, node string) ([]grant, error) {
+// grantsOf reads what a claim was given of this driver's devices, and completes
+// it by defaults.
+func grantsOf(claim *resourcev1.ResourceClaim, node string, defaults defaultsOf) ([]grant, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fault("nothing is allocated to it")
 	}
@@ -56,13 +63,56 @@ func grantsOf(claim *resourcev1.ResourceClaim, node string) ([]grant, error) {
 		if g.config, err = configOf(devices.Config, r.Request); err != nil {
 			return nil, fmt.Errorf("request %s: %w", r.Request, err)
 		}
-		g.config.Default(g.cores)
-		if err := g.config.Validate(g.cores); err != nil {
-			return nil, fmt.Errorf("request %s: %w", r.Request, fault("%w", err))
-		}
+		g.asked = asksCores(claim, r.Request)
 		grants = append(grants, g)
 	}
+	requests := requestsOf(grants)
+	for i := range grants {
+		if err := grants[i].complete(requests, defaults); err != nil {
+			return nil, fmt.Errorf("request %s: %w", grants[i].request, err)
+		}
+	}
 	return grants, nil
+}
+
+// complete fills in what neither claim nor class names.
+func (g *grant) complete(requests []string, defaults defaultsOf) error {
+	var d v1alpha1.NodeDefaults
+	if !g.whole && g.config.Policy == "" {
+		var err error
+		if d, err = defaults(requests, g); err != nil {
+			return err
+		}
+	}
+	g.cores = d.Complete(&g.config, g.cores, g.asked)
+	if err := g.config.Validate(g.cores); err != nil {
+		return fault("%w", err)
+	}
+	return nil
+}
+
+// asksCores reports whether a request, or the way of it that was taken, names
+// cores.
+func asksCores(claim *resourcev1.ResourceClaim, request string) bool {
+	names := func(capacity *resourcev1.CapacityRequirements) bool {
+		if capacity == nil {
+			return false
+		}
+		_, ok := capacity.Requests[pool.CapacityCores]
+		return ok
+	}
+	for i := range claim.Spec.Devices.Requests {
+		r := &claim.Spec.Devices.Requests[i]
+		if r.Exactly != nil && r.Name == request {
+			return names(r.Exactly.Capacity)
+		}
+		for k := range r.FirstAvailable {
+			if r.Name+"/"+r.FirstAvailable[k].Name == request {
+				return names(r.FirstAvailable[k].Capacity)
+			}
+		}
+	}
+	return false
 }
 
 func grantOf(r *resourcev1.DeviceRequestAllocationResult, node string) (grant, error) {

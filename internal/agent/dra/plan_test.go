@@ -73,7 +73,7 @@ func TestGrantsRefuse(t *testing.T) {
 		"a document of others": {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"mps"`)), `backend "mps" is not known`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := grantsOf(c.claim, nodeName); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
+			if _, err := grantsOf(c.claim, nodeName, noDefaults); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
 				t.Errorf("%v, want %q", err, c.fault)
 			}
 		})
@@ -83,7 +83,7 @@ func TestGrantsRefuse(t *testing.T) {
 func TestGrantsOfOtherDrivers(t *testing.T) {
 	theirs := result("nic", firstID, "1", "1")
 	theirs.Driver, theirs.Pool = "nic.example.com", "elsewhere"
-	grants, err := grantsOf(claimWith(theirs, result("r", firstID, "4Gi", "30")), nodeName)
+	grants, err := grantsOf(claimWith(theirs, result("r", firstID, "4Gi", "30")), nodeName, noDefaults)
 	if err != nil || len(grants) != 1 || grants[0].memory != 4*gib || grants[0].cores != 30 || grants[0].uuid != firstID || grants[0].config.Policy != v1alpha1.PolicyFixed {
 		t.Errorf("%+v, %v", grants, err)
 	}
@@ -157,7 +157,7 @@ func TestUses(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	claim := claimWith(result("q", firstID, "4Gi", "30"), result("r/big", firstID, "2Gi", "10"), wholeResult("s", otherID))
-	grants, err := grantsOf(claim, nodeName)
+	grants, err := grantsOf(claim, nodeName, noDefaults)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestPlanRefuses(t *testing.T) {
 		"one GPU whole and shared":    {claimWith(result("q", firstID, "4Gi", "0"), wholeResult("r", firstID)), "whole and once more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			grants, err := grantsOf(c.claim, nodeName)
+			grants, err := grantsOf(c.claim, nodeName, noDefaults)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 )
@@ -44,8 +45,12 @@ type Config struct {
 	Client  kubernetes.Interface
 	Tenants Tenants
 	// Pool is what the node offers now, and a channel that is closed when that
-	// has changed.
+	// has changed. Without any pools it is not known yet, and what is published
+	// stays.
 	Pool func() (resourceslice.DriverResources, <-chan struct{}, error)
+	// Defaults are for shares that name no policy, or why they are not known; nil
+	// is none. What is prepared already keeps what it got.
+	Defaults func() (v1alpha1.NodeDefaults, error)
 	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
 	PluginDir, RegistryDir, CDIDir string
 	// RetryPause is between two tries to serve the kubelet; left out it is 5 s.
@@ -103,7 +108,7 @@ func New(c Config) *Driver {
 	d := &Driver{config: c, broken: make(chan error, 1)}
 	d.driver = &driver{
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
-		runtime: &runtimeGate{client: c.Client, node: c.Node},
+		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
 		broken: func(err error) {
 			select {
 			case d.broken <- err:
@@ -182,7 +187,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		resources, changed, err := d.config.Pool()
-		if err == nil {
+		if err == nil && resources.Pools != nil {
 			err = helper.PublishResources(ctx, resources)
 		}
 		if err != nil {

@@ -27,6 +27,8 @@ const (
 	mebibyte = 1 << 20
 	// counter is the one counter of every GPU's counter set.
 	counter = "gpu"
+	// allCores is all of a GPU's time, in percent.
+	allCores = 100
 )
 
 func (g *GPU) counterSet() resourcev1.CounterSet {
@@ -40,10 +42,13 @@ func one() map[string]resourcev1.Counter {
 func (g *GPU) shared() resourcev1.Device {
 	device := g.device(Shared)
 	device.AllowMultipleAllocations = ptr.To(true)
+	if g.Fault == nil {
+		device.Taints = g.SharesFault.taints()
+	}
 	memory := g.memory()
 	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
 		CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI), mebibyte),
-		CapacityCores:  capacity(number(100), number(0), number(1), 0),
+		CapacityCores:  capacity(number(allCores), number(int64(g.DefaultCores)), number(1), 0),
 		CapacitySlots:  capacity(number(Slots), number(1), number(1), 1),
 	}
 	return device

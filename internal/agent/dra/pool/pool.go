@@ -55,6 +55,10 @@ type GPU struct {
 	Place *Place
 	// Fault is nil for a healthy GPU.
 	Fault *Fault
+	// DefaultCores is what a share takes that asks for no cores, in percent.
+	DefaultCores int
+	// SharesFault says why no share may be placed on it, healthy as it may be; nil for nothing.
+	SharesFault *Fault
 }
 
 // Place is where in its machine a GPU is.
@@ -144,8 +148,13 @@ func (g *GPU) validate() error {
 	if g.Memory < 2*mebibyte {
 		return fmt.Errorf("%w: %s has %d bytes for tenants", ErrGPU, g.UUID, g.Memory)
 	}
-	if g.Fault != nil && len(validation.IsValidLabelValue(g.Fault.Reason)) > 0 {
-		return fmt.Errorf("%w: %s: %q cannot be the value of a taint", ErrGPU, g.UUID, g.Fault.Reason)
+	if g.DefaultCores < 0 || g.DefaultCores > allCores {
+		return fmt.Errorf("%w: %s: a share cannot take %d cores by default", ErrGPU, g.UUID, g.DefaultCores)
+	}
+	for _, fault := range []*Fault{g.Fault, g.SharesFault} {
+		if fault != nil && len(validation.IsValidLabelValue(fault.Reason)) > 0 {
+			return fmt.Errorf("%w: %s: %q cannot be the value of a taint", ErrGPU, g.UUID, fault.Reason)
+		}
 	}
 	return nil
 }
