@@ -89,10 +89,12 @@ func (l *Library) Condition(index int) (Condition, error) {
 		return Condition{}, fmt.Errorf("read health of GPU %d: %w", index, condemn(ret))
 	}
 	c := Condition{XIDs: l.xids(index, device)}
-	// Of all calls this one surely asks the GPU.
+	// Of all calls this one surely asks the GPU. Some have it in its older form alone, whatever the driver has.
+	ret = gonvml.ERROR_NOT_SUPPORTED
 	if l.memoryV2 {
 		_, ret = device.GetMemoryInfo_v2()
-	} else {
+	}
+	if ret != gonvml.SUCCESS {
 		_, ret = device.GetMemoryInfo()
 	}
 	if ret != gonvml.SUCCESS {

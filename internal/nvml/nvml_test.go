@@ -183,6 +183,7 @@ func TestConditions(t *testing.T) {
 		// The GPUs are numbered otherwise then, and keep their indexes with us.
 		{"COMES_BACK", well + "lost", broken},
 		{"MISSING_OPTIONAL", well, well},
+		{"MEMORY_V2_REFUSED", broken, broken},
 	} {
 		got := asked(t, test.macro).Health
 		if len(got) != 7 || got[1] != test.first || got[5] != test.last {

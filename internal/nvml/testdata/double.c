@@ -114,6 +114,9 @@ API nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory) {
     memory->reserved = 100;
     memory->free = 600;
     memory->used = 300;
+#ifdef MEMORY_V2_REFUSED
+    return 3; /* NVML_ERROR_NOT_SUPPORTED */
+#endif
     return state(device);
 }
 #endif
