@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,11 +56,7 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-const (
-	socketName = "divvy-shares.sock"
-	firstPause = 500 * time.Millisecond
-	lastPause  = 30 * time.Second
-)
+const socketName = "divvy-shares.sock"
 
 // Run offers slots and publishes the GPUs until ctx is done. It starts again
 // with every kubelet. An error is one that waiting cannot mend.
@@ -80,28 +75,14 @@ func Run(ctx context.Context, c Config) error {
 		c.publish(ctx)
 	}()
 	defer func() { <-published }()
-	pause := firstPause
-	for ctx.Err() == nil {
-		began := time.Now()
-		err := c.serve(ctx, watcher)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, errKubeletRestarted):
-			c.Log.Info("the kubelet was restarted: slots are offered anew")
-			continue
-		}
-		c.Log.Warn("no slots are offered to the kubelet", "error", err)
-		if time.Since(began) > lastPause {
-			pause = firstPause
-		}
-		select {
-		case <-ctx.Done():
-		case <-watcher.Changed():
-			pause = firstPause
-		case <-time.After(pause):
-			pause = min(2*pause, lastPause)
-		}
-	}
+	watcher.Follow(ctx,
+		func(ctx context.Context) error { return c.serve(ctx, watcher) },
+		func(err error) {
+			if errors.Is(err, errKubeletRestarted) {
+				c.Log.Info("the kubelet was restarted: slots are offered anew")
+				return
+			}
+			c.Log.Warn("no slots are offered to the kubelet", "error", err)
+		})
 	return nil
 }

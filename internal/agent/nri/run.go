@@ -54,8 +54,8 @@ func (p *Plugin) Guard() *Guard { return p.guard }
 
 const (
 	connectTimeout = 10 * time.Second
-	firstPause     = 500 * time.Millisecond
-	lastPause      = 30 * time.Second
+	firstProbe     = 500 * time.Millisecond
+	lastProbe      = 30 * time.Second
 	firstRelease   = 100 * time.Millisecond
 )
 
@@ -69,28 +69,14 @@ func (p *Plugin) Run(ctx context.Context) error {
 	defer watcher.Close()
 	hooks := &plugin{work: ctx, tenants: p.config.Tenants, log: p.config.Log, retry: firstRelease, pods: make(map[string]*pod)}
 	defer hooks.running.Wait()
-	pause := firstPause
-	for ctx.Err() == nil {
-		began := time.Now()
-		err := p.session(ctx, hooks)
-		if ctx.Err() != nil {
-			break
-		}
-		if p.guard.set(ErrApart) || pause == firstPause {
+	watcher.Follow(ctx,
+		func(ctx context.Context) error {
+			defer p.guard.set(ErrApart)
+			return p.session(ctx, hooks)
+		},
+		func(err error) {
 			p.config.Log.Warn("not connected to the container runtime", "socket", p.config.Socket, "error", err)
-		}
-		if time.Since(began) > lastPause {
-			pause = firstPause
-		}
-		select {
-		case <-ctx.Done():
-		case <-watcher.Changed():
-			pause = firstPause
-		case <-time.After(pause):
-			pause = min(2*pause, lastPause)
-		}
-	}
-	p.guard.set(ErrApart)
+		})
 	return nil
 }
 
@@ -182,7 +168,7 @@ func start(ctx context.Context, link stub.Stub, conn net.Conn) error {
 // is away: its configuration is read when it starts, and a start is a new
 // connection.
 func (p *Plugin) prove(ctx context.Context) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for pause := firstProbe; ; pause = min(2*pause, lastProbe) {
 		err := p.config.Probe(ctx)
 		if ctx.Err() != nil {
 			return

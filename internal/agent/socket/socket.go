@@ -1,5 +1,6 @@
-// Package socket notices that other daemons make their sockets anew: the
-// kubelet and the container runtime do when they restart.
+// Package socket follows daemons that make their sockets anew when they restart,
+// as the kubelet and the container runtime do: it notices that, and begins to serve
+// them again.
 package socket
 
 import (
@@ -13,8 +14,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher tells of changes in one directory.
+// Watcher tells of changes in the directory of one socket.
 type Watcher struct {
+	path    string
 	notify  *fsnotify.Watcher
 	changed chan struct{}
 }
@@ -33,7 +35,7 @@ func Watch(path string) (*Watcher, error) {
 	if err := notify.Add(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), notify.Close())
 	}
-	w := &Watcher{notify: notify, changed: make(chan struct{}, 1)}
+	w := &Watcher{path: path, notify: notify, changed: make(chan struct{}, 1)}
 	go w.run()
 	return w, nil
 }
