@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -262,6 +263,34 @@ func TestStaleSocket(t *testing.T) {
 	k.expect(64, 64)
 }
 
+// TestKubeletThatDoesNotAnswer has the socket of a kubelet that was killed. What the
+// plugin makes and removes beside it is no reason to try again at once.
+func TestKubeletThatDoesNotAnswer(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := make(chan time.Time, 100)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			tries <- time.Now()
+			conn.Close()
+		}
+	})
+	t.Cleanup(func() { listener.Close(); accepting.Wait() })
+	startPlugin(t, dir, newNode(gpu("GPU-aaaa", 0)))
+	first := next(t, tries)
+	if second := next(t, tries); second.Sub(first) < 400*time.Millisecond {
+		t.Errorf("tried again after %s", second.Sub(first))
+	}
+}
+
 func TestPublishedGPUs(t *testing.T) {
 	n := newNode(gpu("GPU-bbbb", 1), gpu("GPU-aaaa", 0))
 	n.refuse = 1
@@ -276,4 +305,18 @@ func TestPublishedGPUs(t *testing.T) {
 	if text := next(t, n.patches); !strings.Contains(text, "fell off") || strings.Contains(text, "bbbb") {
 		t.Error(text)
 	}
+}
+
+// A node that was deleted comes back without what was written on it.
+func TestGPUsArePublishedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(gpu("GPU-aaaa", 0))
+		n.refuse = 3
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		Config{GPUs: n.GPUs, Nodes: n, Node: "n1", Log: slog.New(slog.DiscardHandler)}.publish(ctx)
+		if len(n.patches) != 6 || n.refuse > 0 {
+			t.Errorf("published %d times in an hour, of which 3 were refused", len(n.patches))
+		}
+	})
 }

@@ -14,29 +14,35 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
+const (
+	firstPause = 500 * time.Millisecond
+	lastPause  = 30 * time.Second
+	// publishAgain is after how long GPUs are published that have not changed: a
+	// node that was deleted comes back without them, and somebody may take them away.
+	publishAgain = 10 * time.Minute
+)
+
 // publish writes the GPUs into the node's annotation, and again when they
-// change, until ctx is done.
+// change and from time to time, until ctx is done.
 func (c Config) publish(ctx context.Context) {
 	pause := firstPause
-	written := ""
 	for ctx.Err() == nil {
 		gpus, changed := c.GPUs()
 		text, err := describe(gpus)
-		var retry <-chan time.Time
-		if err == nil && text != written {
+		if err == nil {
 			err = c.write(ctx, text)
 		}
+		next := publishAgain
 		if err != nil {
 			c.Log.Warn("the node's GPUs are not published", "node", c.Node, "error", err)
-			retry = time.After(pause)
-			pause = min(2*pause, lastPause)
+			next, pause = pause, min(2*pause, lastPause)
 		} else {
-			written, pause = text, firstPause
+			pause = firstPause
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-retry:
+		case <-time.After(next):
 		}
 	}
 }
