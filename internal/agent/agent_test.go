@@ -303,7 +303,7 @@ func (s *slot) leave() {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:

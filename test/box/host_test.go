@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait for something that takes milliseconds.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const gib = 1 << 30
 

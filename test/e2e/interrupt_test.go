@@ -77,8 +77,7 @@ func agentKilled(l *lab) {
 	l.runs(n, "after")
 	// A pod that comes while the agent is away begins when it is back, one that ends waits for it.
 	l.run(on(n, plain("ends", "1Gi", "")))
-	_, err := n.Exec(l.ctx, "kill", "-9", strconv.Itoa(l.agentPID(n)))
-	l.must(err)
+	l.signalAgent(n, "KILL")
 	l.create(on(n, plain("comes", "1Gi", "")))
 	l.remove("ends")
 	l.running("comes")
@@ -208,9 +207,7 @@ func forceDeleted(l *lab) {
 func deletedDuringPrepare(l *lab) {
 	n := l.Nodes[0]
 	busy := l.tenants()
-	agent := strconv.Itoa(l.agentPID(n))
-	_, err := n.Exec(l.ctx, "kill", "-STOP", agent)
-	l.must(err)
+	agent := strconv.Itoa(l.signalAgent(n, "STOP"))
 	l.create(on(n, plain("gone", "4Gi", "")))
 	l.eventually("the pod is placed", func() string {
 		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "gone", metav1.GetOptions{})
@@ -220,7 +217,7 @@ func deletedDuringPrepare(l *lab) {
 		return reason(err)
 	})
 	l.must(l.Client().CoreV1().Pods(l.namespace).Delete(l.ctx, "gone", metav1.DeleteOptions{}))
-	_, err = n.Exec(l.ctx, "kill", "-CONT", agent)
+	_, err := n.Exec(l.ctx, "kill", "-CONT", agent)
 	l.must(err)
 	ctx, cancel := l.bound()
 	defer cancel()

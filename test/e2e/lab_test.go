@@ -263,15 +263,26 @@ func (l *lab) agentPID(n *cluster.Machine) int {
 	return listing.Info.PID
 }
 
+// signalAgent signals a node's agent and returns which process it is. There must
+// be one: the number 0 would mean the test itself.
+func (l *lab) signalAgent(n *cluster.Machine, signal string) int {
+	l.t.Helper()
+	var pid int
+	l.eventually("an agent serves "+n.Name, func() string {
+		if pid = l.agentPID(n); pid == 0 {
+			return "none does"
+		}
+		return ""
+	})
+	_, err := n.Exec(l.ctx, "kill", "-"+signal, strconv.Itoa(pid))
+	l.must(err)
+	return pid
+}
+
 // killAgent kills a node's agent, and returns once another one serves.
 func (l *lab) killAgent(n *cluster.Machine) {
 	l.t.Helper()
-	before := l.agentPID(n)
-	if before == 0 {
-		l.t.Fatalf("no agent serves node %s", n.Name)
-	}
-	_, err := n.Exec(l.ctx, "kill", "-9", strconv.Itoa(before))
-	l.must(err)
+	before := l.signalAgent(n, "KILL")
 	l.eventually("another agent serves "+n.Name, func() string {
 		if now := l.agentPID(n); now == 0 || now == before {
 			return fmt.Sprintf("process %d", now)
