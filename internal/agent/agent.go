@@ -60,8 +60,9 @@ type Config struct {
 type Agent struct {
 	config Config
 	gpus   []backend.GPU
-	deaths *deaths
-	events events
+	// notices are of tenants' pages.
+	notices *notices
+	events  events
 	// arbiter divides GPU time.
 	arbiter *arbiterLoop
 
@@ -123,7 +124,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	if c.Misuse == "" {
 		a.config.Misuse = MisuseReport
 	}
-	if a.deaths, err = newDeaths(); err != nil {
+	if a.notices, err = newNotices(); err != nil {
 		return nil, err
 	}
 	if a.arbiter, err = newArbiterLoop(c.Log); err != nil {
@@ -139,7 +140,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 // Run watches until ctx is done. Tenants outlive it: only after it has returned
 // may connections be closed, or they would be taken for tenants' ends.
 func (a *Agent) Run(ctx context.Context) {
-	a.running.Go(func() { a.deaths.run(ctx, func(id string) { a.lookSoon(ctx, id) }) })
+	a.running.Go(func() { a.notices.run(ctx, func(id string) { a.lookSoon(ctx, id) }, a.arbiter.stir) })
 	a.running.Go(func() { a.arbiter.run(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
@@ -149,7 +150,7 @@ func (a *Agent) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			close(a.stopped)
-			a.deaths.close()
+			a.notices.close()
 			a.running.Wait()
 			return
 		case <-ticker.C:

@@ -15,15 +15,20 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
 const (
 	// busyTick is between two decisions while somebody on the GPU is active.
 	busyTick = 5 * time.Millisecond
-	// idleTick is between them otherwise. It is below page.StaleNs: a share that
-	// wakes up finds the rate that was decided for it.
-	idleTick = 50 * time.Millisecond
-	// calm is how long nobody must have been active for the slower tick.
+	// slowTick is the most between them then, where they take long. It is below
+	// page.StaleNs.
+	slowTick = 50 * time.Millisecond
+	// restTick is between two decisions otherwise: whoever wakes up says so, and
+	// finds the rate that was decided for it.
+	restTick = page.LeaseNs * time.Nanosecond
+	// calm is how long nobody must have been active for a GPU to rest. It is above
+	// page.SilenceNs.
 	calm = time.Second
 	// openOverdue is how long after work should have ended its process is still
 	// taken to be active: one that is stopped never tells of the end.
@@ -52,6 +57,9 @@ type arbiterLoop struct {
 	wake    int           // eventfd
 	members atomic.Pointer[[]member]
 
+	stirring sync.Mutex // held for a moment, alone
+	stirred  []string   // tenants that ended a silence
+
 	mu      sync.Mutex
 	tenants map[string]*tenantTime // by tenant id
 	gpus    map[string]*gpuTime    // by UUID
@@ -70,6 +78,9 @@ type gpuTime struct {
 	// next is when to decide next, lively when somebody was active last.
 	next, lively uint64
 	rounds       int // of decisions
+	resting      bool
+	// stirred is whether somebody ended a silence since the last decision.
+	stirred bool
 	// decided is whether the budgets are those of the present shares.
 	decided bool
 }
@@ -110,6 +121,33 @@ func (l *arbiterLoop) rouse() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = unix.Write(l.wake, one[:]) // full means that it wakes anyway
+}
+
+// stir says that a tenant that did nothing for a while does something.
+func (l *arbiterLoop) stir(tenant string) {
+	l.stirring.Lock()
+	l.stirred = append(l.stirred, tenant)
+	l.stirring.Unlock()
+	l.rouse()
+}
+
+// unrest ends the rest of the GPUs on which somebody stirred. mu is held.
+func (l *arbiterLoop) unrest() {
+	l.stirring.Lock()
+	stirred := l.stirred
+	l.stirred = nil
+	l.stirring.Unlock()
+	for _, id := range stirred {
+		t := l.tenants[id]
+		if t == nil {
+			continue
+		}
+		for _, s := range t.shares {
+			if g := l.gpus[s.uuid]; g != nil && g.resting {
+				g.next, g.stirred = 0, true
+			}
+		}
+	}
 }
 
 // run decides until ctx is done.
@@ -156,6 +194,7 @@ func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
 		l.rebuild(ctx, *members)
 		l.built = members
 	}
+	l.unrest()
 	next = l.clock() + uint64(nothing)
 	for _, g := range l.gpus {
 		if now := l.clock(); g.next <= now {
@@ -174,11 +213,12 @@ func (g *gpuTime) decide(now uint64) {
 	g.rounds++
 	for i, s := range g.shares {
 		if quiet {
-			g.works = s.skim(now, g.rounds+i, g.works) // not all at once
+			g.works = s.skim(now, g.rounds+i, g.stirred, g.works) // not all at once
 		} else {
 			g.works = s.read(now, g.works)
 		}
 	}
+	g.stirred = false
 	usage := g.replay.Advance(now, g.works)
 	g.list = g.list[:0]
 	for _, s := range g.shares {
@@ -196,7 +236,7 @@ func (g *gpuTime) decide(now uint64) {
 	if g.decided && now-g.lively >= uint64(calm) {
 		// Nobody does anything, so what was decided holds.
 		for _, s := range g.shares {
-			s.renew(now)
+			s.renew(now + uint64(restTick))
 		}
 		return
 	}
@@ -209,14 +249,15 @@ func (g *gpuTime) decide(now uint64) {
 // schedule says when to decide next, after a decision that was begun at now and
 // has ended at ended.
 func (g *gpuTime) schedule(now, ended uint64) {
+	g.resting = false
 	switch {
 	case !slices.ContainsFunc(g.shares, (*shareTime).limited):
 		g.next = now + uint64(nothing)
 	case now-g.lively < uint64(calm):
-		g.next = now + min(max(uint64(busyTick), sparing*(ended-now)), uint64(idleTick))
+		g.next = now + min(max(uint64(busyTick), sparing*(ended-now)), uint64(slowTick))
 	default:
-		// All idle GPUs are due at the same moments: the loop wakes once for them.
-		g.next = (now/uint64(idleTick) + 1) * uint64(idleTick)
+		// All resting GPUs are due at the same moments: the loop wakes once for them.
+		g.resting, g.next = true, (now/uint64(restTick)+1)*uint64(restTick)
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/page"
 )
 
-// rest lets idle rounds happen.
+// rest lets rounds of resting GPUs happen.
 func (d *division) rest(rounds int) {
 	for range rounds {
-		d.now += uint64(idleTick)
+		d.now += uint64(restTick)
 		d.loop.round(d.t.Context())
 	}
 }
@@ -20,38 +20,94 @@ func (d *division) lively(uuid string) bool {
 	return d.now-g.lively < uint64(calm)
 }
 
-// Shares on which nothing happens are read seldom, and whoever wakes up is seen
-// within a few rounds: one that has worked before at once.
-func TestCalmSharesWakeUp(t *testing.T) {
-	d := newDivision(t)
-	worked := d.add("a", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
-	fresh := d.add("b", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
-	first, second := d.pen(worked), d.pen(fresh)
-	d.pass(1, nil)
-	first.u32(workerWord(0, 0, page.OffsetOfWorkerOwner), 1)
-	first.u64(bucketWord(0, page.OffsetOfBucketLaunches), 1)
-	d.pass(1, nil)
-	d.rest(int(calm/idleTick) + 2*thorough)
-	if d.lively(firstID) {
-		t.Fatal("it is not calm")
+// calmDown waits until the first GPU rests.
+func (d *division) calmDown() {
+	d.t.Helper()
+	d.rest(int(calm/restTick) + 2*thorough)
+	if d.lively(firstID) || !d.loop.gpus[firstID].resting {
+		d.t.Fatal("it does not rest")
 	}
-	before := d.budget(worked, 0).Tick
-	d.rest(1)
-	if now := d.budget(worked, 0).Tick; now != d.now || now == before {
-		t.Errorf("the budget was renewed at %d, it is %d", now, d.now)
+}
+
+// calmDivision has two shares of one GPU that rests: of a somebody has worked, of
+// b nobody.
+func calmDivision(t *testing.T) (d *division, a, b member) {
+	d = newDivision(t)
+	a = d.add("a", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	b = d.add("b", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.pass(1, nil)
+	d.pen(a).u32(workerWord(0, 0, page.OffsetOfWorkerOwner), 1)
+	d.launched(a, 1)
+	d.pass(1, nil)
+	d.calmDown()
+	return d, a, b
+}
+
+// launched says how many launches a tenant has charged on its first GPU.
+func (d *division) launched(m member, launches uint64) {
+	d.t.Helper()
+	d.pen(m).u64(bucketWord(0, page.OffsetOfBucketLaunches), launches)
+}
+
+// What was decided for a GPU that rests holds until somebody decides again, and
+// not longer than the page allows.
+func TestRestIsALease(t *testing.T) {
+	d, a, _ := calmDivision(t)
+	for range 5 {
+		next := d.loop.round(t.Context())
+		until := d.budget(a, 0).Tick
+		if until+page.StaleNs <= next || until > d.now+page.LeaseNs {
+			t.Fatalf("at %d it holds until %d, and the next decision is at %d", d.now, until, next)
+		}
+		d.now = next
 	}
-	first.u64(bucketWord(0, page.OffsetOfBucketLaunches), 2)
+}
+
+// Whoever ends a silence is seen at once, also where no process ever worked, and
+// whoever tells nothing by one of the next decisions.
+func TestRestEnds(t *testing.T) {
+	d, a, b := calmDivision(t)
+	for _, m := range []member{a, b} {
+		d.launched(m, 7)
+		d.now += uint64(busyTick)
+		d.loop.stir(m.id)
+		if next := d.loop.round(t.Context()); !d.lively(firstID) || next > d.now+uint64(busyTick) {
+			t.Errorf("%s was not seen: the next round is %d ns later", m.id, next-d.now)
+		}
+		if tick := d.budget(m, 0).Tick; tick != d.now {
+			t.Errorf("%s: decided at %d, its budget says %d", m.id, d.now, tick)
+		}
+		d.calmDown()
+	}
+	d.launched(a, 8)
 	d.rest(1)
 	if !d.lively(firstID) {
-		t.Error("a share that has worked before was not seen at once")
+		t.Error("a share that has worked before was not seen")
 	}
-	d.rest(int(calm/idleTick) + 2*thorough)
-	if d.lively(firstID) {
-		t.Fatal("it is not calm again")
+	d.calmDown()
+	d.launched(b, 8)
+	d.rest(thorough - 1)
+	early := d.lively(firstID)
+	d.rest(1)
+	if !early && !d.lively(firstID) {
+		t.Error("a share that never worked was not seen")
 	}
-	second.u64(bucketWord(0, page.OffsetOfBucketLaunches), 1)
-	d.rest(vacant)
-	if !d.lively(firstID) {
-		t.Errorf("a share that never worked was not seen within %s", vacant*idleTick)
+}
+
+// Stirring without work gets nobody a livelier GPU, and costs one look each time.
+func TestStirringAlone(t *testing.T) {
+	d, a, _ := calmDivision(t)
+	rounds := d.loop.gpus[firstID].rounds
+	for range 3 {
+		d.now += uint64(busyTick)
+		d.loop.stir(a.id)
+		d.loop.stir("nobody")
+		d.loop.round(t.Context())
+	}
+	if d.lively(firstID) || !d.loop.gpus[firstID].resting {
+		t.Error("it does not rest any more")
+	}
+	if did := d.loop.gpus[firstID].rounds - rounds; did != 3 {
+		t.Errorf("%d rounds for 3 notices", did)
 	}
 }

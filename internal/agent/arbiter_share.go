@@ -120,22 +120,18 @@ func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
 	return append(works, s.works...)
 }
 
-const (
-	// thorough is in which of so many calm rounds all is read: what was measured
-	// late changes no bucket.
-	thorough = 10
-	// vacant is in which of so many calm rounds a share is looked at of which no
-	// process ever launched anything, or none is left.
-	vacant = 4
-)
+// thorough is in which of so many rounds of a resting GPU all is read: what was
+// measured late changes no bucket, and a share of which no process ever launched
+// anything is looked at only then.
+const thorough = 2
 
-// skim is read for a share of a GPU on which nobody does anything: as long as its
-// bucket stays as it is, so does all else.
-func (s *shareTime) skim(now uint64, round int, works []arbiter.Work) []arbiter.Work {
+// skim is read for a share of a GPU that rests: as long as its bucket stays as it
+// is, so does all else. Where somebody stirred, every bucket is looked at.
+func (s *shareTime) skim(now uint64, round int, stirred bool, works []arbiter.Work) []arbiter.Work {
 	if !s.seen || round%thorough == 0 {
 		return s.read(now, works)
 	}
-	if len(s.works) == 0 && round%vacant != 0 {
+	if len(s.works) == 0 && !stirred {
 		s.active, s.grown = false, bucketGrowth{}
 		return works
 	}
@@ -188,9 +184,9 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	}
 }
 
-// renew says that the budget still holds.
-func (s *shareTime) renew(now uint64) {
-	s.budget.Tick = now
+// renew says that the budget holds until then.
+func (s *shareTime) renew(until uint64) {
+	s.budget.Tick = until
 	s.write()
 }
 

@@ -111,7 +111,7 @@ func TestSweepFindsWhatNoNoticeTold(t *testing.T) {
 	n.interval = 20 * time.Millisecond
 	r := n.start()
 	created := n.grant(r, n.asker(os.Getuid()), ask(4*gib))
-	r.deaths.remove(created.Tenant.ID)
+	r.notices.remove(created.Tenant.ID)
 	n.enter(created.Tenant.Dir, 2, 4711, gib).die()
 	eventually(t, "the dead is reaped", func() bool { return n.reaps.Load() > 0 })
 }

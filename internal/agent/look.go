@@ -138,7 +138,7 @@ func (a *Agent) tellReaped(t *tenant, before, after []page.Usage) {
 // agent that dies in between finds a tenant without one, and ends it again.
 // t.look is held.
 func (a *Agent) end(ctx context.Context, t *tenant) {
-	a.deaths.remove(t.ID)
+	a.notices.remove(t.ID)
 	plan := t.plan
 	if plan == nil {
 		plan = &backend.Plan{Dir: t.Dir}

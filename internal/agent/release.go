@@ -54,7 +54,7 @@ func (a *Agent) letGo(ctx context.Context, key string, vacant func(*tenant) erro
 		return nil
 	}
 	a.step("release-begun")
-	a.deaths.remove(t.ID)
+	a.notices.remove(t.ID)
 	plan := t.plan
 	if plan == nil {
 		plan = &backend.Plan{Dir: t.Dir}

@@ -168,13 +168,3 @@ func TestIdle(t *testing.T) {
 		t.Fatal("it did not end after its last share")
 	}
 }
-
-func FuzzWatchesOf(f *testing.F) {
-	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
-	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if got := watchesOf(data); len(got) > len(data)/16 {
-			t.Fatalf("%d events in %d bytes", len(got), len(data))
-		}
-	})
-}

@@ -141,7 +141,7 @@ func (a *Agent) resync(ctx context.Context, t *tenant) {
 
 // follow watches the tenant's page and its holder.
 func (a *Agent) follow(ctx context.Context, t *tenant) {
-	if err := a.deaths.add(t.ID, t.Dir); err != nil {
+	if err := a.notices.add(t.ID, t.Dir); err != nil {
 		a.config.Log.WarnContext(ctx, "deaths are noticed late", "tenant", t.Name, "error", err)
 	}
 	if t.Holder == (process.ID{}) {

@@ -150,6 +150,10 @@ func (w *Watch) Observe(at uint64, share string, busy float64) Verdict {
 		return s.verdict()
 	}
 	used := min(max(busy, 0), 1) * float64(length)
+	if used == 0 && s.under == 0 && s.over == 0 {
+		s.compare(at, length, 0) // nothing could be held against it
+		return Honest
+	}
 	said, granted := s.most(at, length)
 	allowed := used*(1-tolerancePart) - toleranceFixed*float64(length)
 	s.under, s.underSince = drift(s.under, s.underSince, allowed-said, at)

@@ -89,6 +89,12 @@ const BudgetYield = 4
 // StaleNs: Age of budget.tick from which no arbiter is taken to live, and base stands for rate.
 const StaleNs = 0x5f5e100
 
+// LeaseNs: Most by which budget.tick may lie ahead: what was decided for a GPU on which nobody does anything holds until then.
+const LeaseNs = 0x1dcd6500
+
+// SilenceNs: After so long without a charge or a wait the next one is told by a new mtime of the state page, which the arbiter gets from inotify(7). Less than an arbiter takes to rest.
+const SilenceNs = 0xee6b280
+
 // Workers: Most processes of one tenant on one GPU whose intervals the arbiter sees.
 const Workers = 64
 
@@ -130,7 +136,7 @@ const (
 
 // Budget: What the arbiter grants of one GPU's time. Each word is read on its own, without the seqlock, and makes sense beside any earlier or later value of the others.
 type Budget struct {
-	// CLOCK_MONOTONIC ns of the arbiter's last decision; 0 before the first.
+	// CLOCK_MONOTONIC ns of the arbiter's last decision, or until when it holds at least; 0 before the first.
 	Tick uint64
 	// budget_limited, budget_beat, budget_yield.
 	Flags uint32

@@ -92,6 +92,12 @@
 /* Age of budget.tick from which no arbiter is taken to live, and base stands for rate. */
 #define DV_PAGE_STALE_NS UINT64_C(0x5f5e100)
 
+/* Most by which budget.tick may lie ahead: what was decided for a GPU on which nobody does anything holds until then. */
+#define DV_PAGE_LEASE_NS UINT64_C(0x1dcd6500)
+
+/* After so long without a charge or a wait the next one is told by a new mtime of the state page, which the arbiter gets from inotify(7). Less than an arbiter takes to rest. */
+#define DV_PAGE_SILENCE_NS UINT64_C(0xee6b280)
+
 /* Most processes of one tenant on one GPU whose intervals the arbiter sees. */
 #define DV_PAGE_WORKERS UINT32_C(64)
 
@@ -130,7 +136,7 @@ _Static_assert(offsetof(dv_page_header, size) == 12, "dv_page_header.size");
 
 /* What the arbiter grants of one GPU's time. Each word is read on its own, without the seqlock, and makes sense beside any earlier or later value of the others. */
 typedef struct dv_page_budget {
-    /* CLOCK_MONOTONIC ns of the arbiter's last decision; 0 before the first. */
+    /* CLOCK_MONOTONIC ns of the arbiter's last decision, or until when it holds at least; 0 before the first. */
     _Alignas(64) uint64_t tick;
     /* budget_limited, budget_beat, budget_yield. */
     uint32_t flags;

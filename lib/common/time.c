@@ -8,7 +8,9 @@
 #include "common/state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <time.h>
 
 /* Each failed swap means that another's succeeded; so many in a row that somebody writes for the
@@ -59,10 +61,11 @@ HOT bool limited(const dv_share *share, unsigned device) {
            (load32(&budget_of(share, device)->flags) & DV_PAGE_BUDGET_LIMITED) != 0;
 }
 
-/* An arbiter whose tick lies ahead of our clock by as much is not of our clock. */
+/* An arbiter whose tick lies ahead of our clock by more than a lease is not of our clock. */
 HOT terms read_terms(const dv_page_budget *budget, uint64_t now) {
-    uint64_t age = now - load64(&budget->tick) + DV_PAGE_STALE_NS;
-    uint32_t rate = load32(age > 2 * DV_PAGE_STALE_NS ? &budget->base : &budget->rate);
+    uint64_t age = now - load64(&budget->tick) + DV_PAGE_LEASE_NS;
+    bool stale = age > DV_PAGE_LEASE_NS + DV_PAGE_STALE_NS;
+    uint32_t rate = load32(stale ? &budget->base : &budget->rate);
     uint64_t burst = load64(&budget->burst);
     return (terms){
         .rate = rate < RATE_MAX ? rate : RATE_MAX,
@@ -182,6 +185,23 @@ uint64_t dv_time_depth(const dv_share *share, unsigned device) {
     return depth < DV_TIME_DEPTH_NS ? depth : DV_TIME_DEPTH_NS;
 }
 
+/* Tells an arbiter that rests of work after a silence. One that is not told sees it with the next
+ * lease, so it may fail: the path may not be ours any more, or the page not to be written. */
+static __attribute__((noinline)) void stir(const dv_share *share) {
+    int saved = errno;
+    utimensat(AT_FDCWD, share->path, NULL, AT_SYMLINK_NOFOLLOW);
+    errno = saved;
+}
+
+/* Two processes that end one silence may both tell. */
+static void note_time(const dv_share *share, uint64_t *word, uint64_t now) {
+    uint64_t before = load64(word);
+    store64(word, now);
+    if (__builtin_expect(now - before > DV_PAGE_SILENCE_NS && now > before, 0)) {
+        stir(share);
+    }
+}
+
 int64_t dv_time_charge(dv_share *share, unsigned device, uint64_t now, uint64_t ns,
                        uint32_t launches) {
     if (__builtin_expect(device >= share->device_count, 0)) {
@@ -194,7 +214,7 @@ int64_t dv_time_charge(dv_share *share, unsigned device, uint64_t now, uint64_t 
     __atomic_fetch_add(&bucket->charged, ns, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bucket->launches, launches, __ATOMIC_RELAXED);
     if (now - load64(&bucket->used) + USED_STEP_NS > 2ull * USED_STEP_NS) {
-        store64(&bucket->used, now);
+        note_time(share, &bucket->used, now);
     }
     return left;
 }
@@ -265,7 +285,7 @@ uint64_t dv_time_job_deficit_ns(dv_share *share, unsigned device, uint64_t now) 
 
 void dv_time_wanted(dv_share *share, unsigned device, uint64_t now) {
     if (device < share->device_count) {
-        store64(&share->gpu[device].bucket.wanted, now);
+        note_time(share, &share->gpu[device].bucket.wanted, now);
     }
 }
 

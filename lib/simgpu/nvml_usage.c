@@ -116,6 +116,9 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     return result;
 }
 
+/* How many more busy processes a caller is told to have room for than there are. */
+#define SPARE 16u
+
 /* One process's newest window. */
 struct usage {
     unsigned int pid;
@@ -137,6 +140,22 @@ static unsigned int name_busy(struct usage list[], unsigned int n) {
     return seen;
 }
 
+/* Whether a client was busy in any of the told samples from first on, or in the newest window. */
+static bool was_busy(struct nvml_call *call, uint32_t client, uint64_t first, uint64_t last) {
+    const struct sg_channel *channel = sg_channel(call->in, client, call->index);
+
+    return percent(channel->samples, last, last + 1 - first) != 0 ||
+           percent(channel->samples, last, window(call)) != 0;
+}
+
+/* The same of anybody, dead or alive. */
+static bool anybody_was_busy(struct nvml_call *call, uint64_t first, uint64_t last) {
+    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++)
+        if (was_busy(call, i, first, last))
+            return true;
+    return false;
+}
+
 /* Lists the processes that were busy in any told sample later than a time stamp. */
 static unsigned int busy_processes(struct nvml_call *call, unsigned long long since,
                                    struct usage list[SG_CLIENTS_MAX]) {
@@ -148,16 +167,17 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
     if (new_samples(call, since, &first) == 0)
         return 0;
     last = told(call);
+    /* Seeing who lives takes a system call for each, which an idle device is not worth. */
+    if (!anybody_was_busy(call, first, last))
+        return 0;
     nvml_lock_state(call);
     for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
         const struct sg_client *client = &call->in->state->clients[i];
         const struct sg_channel *channel = sg_channel(call->in, i, call->index);
 
-        if (percent(channel->samples, last, last + 1 - first) == 0 &&
-            percent(channel->samples, last, window(call)) == 0)
-            continue;
-        list[n++] = (struct usage){.who = client->who,
-                                   .percent = percent(channel->samples, last, window(call))};
+        if (was_busy(call, i, first, last))
+            list[n++] = (struct usage){.who = client->who,
+                                       .percent = percent(channel->samples, last, window(call))};
     }
     sg_state_unlock(call->in);
     return name_busy(list, n);
@@ -175,8 +195,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         *count = 0;
         return NVML_ERROR_NOT_FOUND;
     }
-    if (!list) { /* asks how many there may be */
-        *count = SG_CLIENTS_MAX;
+    if (!list) { /* asks how many there may be, of which some come meanwhile */
+        *count = n + SPARE;
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
     nvmlReturn_t result = nvml_room(count, list, n);

@@ -11,7 +11,8 @@ static bool used(const struct sg_state *st, uint32_t client) {
 
 uint32_t sg_next_client(const struct sg_instance *in, uint32_t from) {
     while (from < SG_CLIENTS_MAX) {
-        uint64_t word = in->state->clients_used[from / 64] >> (from % 64);
+        uint64_t word =
+            __atomic_load_n(&in->state->clients_used[from / 64], __ATOMIC_ACQUIRE) >> (from % 64);
         if (word)
             return from + (uint32_t)__builtin_ctzll(word);
         from = (from / 64 + 1) * 64;

@@ -4,10 +4,12 @@
 #include "common/test/tenant.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 
 #define MS 1000000ll
@@ -74,6 +76,8 @@ static const struct row rows[] = {
      0, MS, NOW},
     {"a tick just ahead lives", TERMS(500000, 100000, 100 * MS, NOW + MS), HELD(0, NOW - 10 * MS),
      NOW, 0, 5 * MS, NOW},
+    {"so does one that was decided for a while", TERMS(500000, 100000, 100 * MS, NOW + 500 * MS),
+     HELD(0, NOW - 10 * MS), NOW, 0, 5 * MS, NOW},
     {"one of another clock does not", TERMS(500000, 100000, 100 * MS, NOW + SECOND),
      HELD(0, NOW - 10 * MS), NOW, 0, MS, NOW},
     {"too short a span waits", TERMS(500000, 0, 100 * MS, NOW), HELD(0, NOW - 1000), NOW, 10, -10,
@@ -117,6 +121,39 @@ static void test_refill(void) {
         CHECK_EQUAL(bucket(0)->launches, 1);
         CHECK(bucket(0)->used == NOW || row->now != NOW);
     }
+}
+
+/* Whether the state page was touched since the last call. */
+static bool touched(void) {
+    const char *path = tenant_path(&tenant, "state");
+    const struct timespec past[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    struct stat status;
+    CHECK(stat(path, &status) == 0);
+    CHECK(utimensat(AT_FDCWD, path, past, 0) == 0);
+    return status.st_mtim.tv_sec != 1;
+}
+
+/* The first charge after a silence is told, and so is the first wait; none after it. */
+static void test_silence(void) {
+    dv_page_budget budget = granted(500000, SECOND);
+    uint64_t now = NOW;
+    tenant_grant(&tenant, 0, &budget);
+    *bucket(0) = (dv_page_bucket){.refilled = NOW};
+    touched();
+    dv_time_charge(share, 0, now, MS, 1);
+    CHECK(touched());
+    dv_time_charge(share, 0, now += 200 * MS, MS, 1);
+    dv_time_charge(share, 0, now += 200 * MS, MS, 1);
+    dv_time_charge(share, 0, now - 300 * MS, MS, 1);
+    CHECK(!touched());
+    errno = 7;
+    dv_time_charge(share, 0, now += 251 * MS, MS, 1);
+    CHECK(touched());
+    CHECK_EQUAL(errno, 7);
+    dv_time_wanted(share, 0, now);
+    CHECK(touched());
+    dv_time_wanted(share, 0, now += 5 * MS);
+    CHECK(!touched());
 }
 
 /* Many short spans gain what a long one does, within a ns each. */
@@ -321,6 +358,7 @@ int main(void) {
     share = tenant_open(&tenant);
     test_rest();
     test_refill();
+    test_silence();
     test_refill_adds_up();
     test_correction();
     test_portion();

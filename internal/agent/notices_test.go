@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Who closes a page may have died, and who touches one does something; what is done
+// with the page of a tenant that was removed is nobody's business.
+func TestNotices(t *testing.T) {
+	n, err := newNotices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]string{}
+	for _, tenant := range []string{"a", "b"} {
+		dir := t.TempDir()
+		paths[tenant] = filepath.Join(dir, "state")
+		if err := os.WriteFile(paths[tenant], nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.add(tenant, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := make(chan string)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.run(t.Context(), func(tenant string) { heard <- tenant + " died" }, func(tenant string) { heard <- tenant + " stirred" })
+	}()
+	touch := func(tenant string) {
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, paths[tenant], nil, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	expect := func(want string) {
+		t.Helper()
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Errorf("heard that %s, want %s", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("did not hear that %s", want)
+		}
+	}
+	touch("a")
+	expect("a stirred")
+	if file, err := os.OpenFile(paths["a"], os.O_WRONLY, 0); err != nil || file.Close() != nil {
+		t.Fatal(err)
+	}
+	expect("a died")
+	if _, err := os.ReadFile(paths["a"]); err != nil { // as the agent itself does all the time
+		t.Fatal(err)
+	}
+	n.remove("a")
+	touch("a")
+	touch("b")
+	expect("b stirred")
+	n.close()
+	<-ended
+}
+
+func FuzzPageEvents(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if got := pageEventsIn(data); len(got) > len(data)/16 {
+			t.Fatalf("%d events in %d bytes", len(got), len(data))
+		}
+	})
+}
