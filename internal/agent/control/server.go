@@ -95,7 +95,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		short = false
 		peer, err := PeerCredentials(conn)
 		if err != nil || !guests.enter(int(peer.Uid)) {
-			conn.Close()
+			_ = conn.Close()
 			continue
 		}
 		wg.Go(func() {

@@ -180,16 +180,21 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, gra
 		}
 		uses = append(uses, found...)
 	}
+	return viewsOf(requests, uses, d.made(claim.UID, requests))
+}
+
+// made is how a claim was divided, nothing if it was not yet.
+func (d *driver) made(claim types.UID, requests []string) []view {
 	var made []view
 	for _, t := range d.tenants.Tenancies() {
-		if uid, _ := claimOf(t.Key); uid == claim.UID {
+		if uid, _ := claimOf(t.Key); uid == claim {
 			made = append(made, viewIn(t.Key, requests))
 		}
 	}
 	if len(unused(requests, made)) > 0 {
-		made = nil // an agent died over it, before the kubelet was told anything
+		return nil // an agent died over it, before the kubelet was told anything
 	}
-	return viewsOf(requests, uses, made)
+	return made
 }
 
 // alone checks that a container's other claims are other drivers': a container

@@ -12,8 +12,13 @@ import (
 // maxNote bounds an event's text (events.k8s.io/v1, Event.note).
 const maxNote = 1024
 
-// reasonPrepareFailed is the reason of events about claims that cannot be served.
-const reasonPrepareFailed = "PrepareFailed"
+// The reasons of events.
+const (
+	// reasonPrepareFailed is of claims that cannot be served.
+	reasonPrepareFailed = "PrepareFailed"
+	// reasonDiffers is of pods that name parts of a claim by which it is not divided.
+	reasonDiffers = "PreparedOtherwise"
+)
 
 // teller writes events; equal ones are counted in one object by the recorder.
 type teller struct {
@@ -22,10 +27,7 @@ type teller struct {
 
 // refused tells a claim and its pods why they cannot start.
 func (t *teller) refused(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, err error) {
-	text := err.Error()
-	if len(text) > maxNote {
-		text = strings.ToValidUTF8(text[:maxNote-3], "") + "..."
-	}
+	text := note(err.Error())
 	claim = claim.DeepCopy()
 	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
 	var related runtime.Object
@@ -36,4 +38,12 @@ func (t *teller) refused(claim *resourcev1.ResourceClaim, pods []*corev1.Pod, er
 		related = pod
 	}
 	t.recorder.Eventf(claim, related, corev1.EventTypeWarning, reasonPrepareFailed, "Prepare", "%s", text)
+}
+
+// note cuts a text to what an event takes.
+func note(text string) string {
+	if len(text) <= maxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
 }

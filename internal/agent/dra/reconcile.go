@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -34,6 +35,7 @@ type reconciler struct {
 	*driver
 	now  func() time.Time
 	gone map[types.UID]time.Time // since when a claim is not there any more
+	told map[types.UID]bool      // pods that were told of their claim's division
 }
 
 func newReconciler(d *driver) *reconciler {
@@ -95,7 +97,8 @@ func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	return claims
 }
 
-// look takes back what is left of claims that are gone.
+// look takes back what is left of claims that are gone, and sees how those that are
+// there are used.
 func (r *reconciler) look(ctx context.Context) {
 	claims := r.prepared()
 	for uid := range r.gone {
@@ -103,31 +106,35 @@ func (r *reconciler) look(ctx context.Context) {
 			delete(r.gone, uid)
 		}
 	}
+	told := map[types.UID]bool{}
 	for uid, t := range claims {
-		there, err := r.there(ctx, uid, t)
+		claim, err := r.there(ctx, uid, t)
 		switch {
 		case err != nil:
 			return // the API server is away: nothing is known
-		case there:
+		case claim != nil:
 			delete(r.gone, uid)
+			r.beside(ctx, claim, told)
+		case t.Claim == "": // its name is not known
 		case r.gone[uid].IsZero():
 			r.gone[uid] = r.now()
 		case r.now().Sub(r.gone[uid]) >= patience:
 			r.abandon(ctx, uid, t)
 		}
 	}
+	r.told = told
 }
 
-// there reports whether the cluster still has a claim, allocated.
-func (r *reconciler) there(ctx context.Context, uid types.UID, t agent.Tenancy) (bool, error) {
+// there returns a claim that the cluster still has, allocated, nil if it has not.
+func (r *reconciler) there(ctx context.Context, uid types.UID, t agent.Tenancy) (*resourcev1.ResourceClaim, error) {
 	if t.Claim == "" {
-		return true, nil // its name is not known
+		return nil, nil
 	}
 	claim, err := r.claim(ctx, t.Namespace, t.Claim)
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	if apierrors.IsNotFound(err) || err == nil && (claim.UID != uid || claim.Status.Allocation == nil) {
+		return nil, nil
 	}
-	return err == nil && claim.UID == uid && claim.Status.Allocation != nil, err
+	return claim, err
 }
 
 // abandon takes back the share of a claim that is gone for long, unless somebody

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 )
 
 func TestLostSpecificationComesBack(t *testing.T) {
@@ -110,14 +113,14 @@ func TestReplacedClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0])
-	if err != nil || there {
+	if err != nil || there != nil {
 		t.Errorf("there %v, %v", there, err)
 	}
 	later.UID, later.Status.Allocation = uidA, nil
 	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
 		t.Fatal(err)
 	}
-	if there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0]); err != nil || there {
+	if there, err := newReconciler(r.driver).there(t.Context(), uidA, r.agent.Tenancies()[0]); err != nil || there != nil {
 		t.Errorf("deallocated: there %v, %v", there, err)
 	}
 }
@@ -147,4 +150,49 @@ func TestKeysAfterALostCheckpoint(t *testing.T) {
 		t.Error(err)
 	}
 	m.mustBeEmpty(r)
+}
+
+// The kubelet asks for a claim once: who comes later and names other parts of it is
+// told what it gets, once.
+func TestLaterPodsAreToldOfTheDivision(t *testing.T) {
+	claim := claimWith(result("r", firstID, "4Gi", "0"), result("s", otherID, "4Gi", "0"))
+	first := podOf("first", map[string][]ref{"main": {{"a", ""}}})
+	same := podOf("same", map[string][]ref{"main": {{"a", "r"}, {"a", "s"}}})
+	part := podOf("part", map[string][]ref{"main": {{"a", "s"}}})
+	reserve(claim, first)
+	m := newMachine(t, claim, first, same, part)
+	r := m.start()
+	m.mustPrepare(r, claim)
+	rec := newReconciler(r.driver)
+	rec.look(t.Context())
+	later := claim.DeepCopy()
+	reserve(later, same, part)
+	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		rec.look(t.Context())
+	}
+	want := "Warning PreparedOtherwise claim cannot be served: container main of pod part names s and is given r and s, " +
+		"as it is prepared for pods that use it already: give the pod a claim of its own"
+	select {
+	case got := <-m.events.Events:
+		if got != want {
+			t.Errorf("told %q", got)
+		}
+	default:
+		t.Error("nobody is told")
+	}
+	if len(m.events.Events) > 0 {
+		t.Errorf("told again: %q", <-m.events.Events)
+	}
+	// A claim that was made for one pod has no other, and is not looked at.
+	owned := later.DeepCopy()
+	owned.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "part", Controller: ptr.To(true)}}
+	told := map[types.UID]bool{}
+	rec.told = nil
+	rec.beside(t.Context(), owned, told)
+	if len(told) > 0 || len(m.events.Events) > 0 {
+		t.Errorf("told %v", told)
+	}
 }

@@ -1,0 +1,80 @@
+package dra
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+)
+
+// beside tells pods that came later to a prepared claim and use it otherwise than
+// it was divided for the first. The kubelet asks once for a claim, so that nobody
+// could refuse them; they run with what the first were given. Who was told is
+// noted in told.
+func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim, told map[types.UID]bool) {
+	if metav1.GetControllerOf(claim) != nil {
+		return // made for one pod
+	}
+	var grants []grant
+	for i := range claim.Status.Allocation.Devices.Results {
+		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == pool.Driver {
+			grants = append(grants, grant{base: resourceclaim.BaseRequestRef(g.Request)})
+		}
+	}
+	requests := requestsOf(grants)
+	made := r.made(claim.UID, requests)
+	pods, err := r.podsOf(ctx, claim)
+	if err != nil {
+		r.log.WarnContext(ctx, "cannot see how a claim's pods use it", "claim", claim.Namespace+"/"+claim.Name, "error", err)
+	}
+	for _, pod := range pods {
+		uses, err := usesOf(pod, claim)
+		if err == nil {
+			err = misfit(requests, uses, made)
+		}
+		if err == nil {
+			continue
+		}
+		told[pod.UID] = true
+		if !r.told[pod.UID] {
+			r.log.WarnContext(ctx, "a pod uses a prepared claim otherwise", "claim", claim.Namespace+"/"+claim.Name, "pod", pod.Name, "error", oneLine(err))
+			r.teller.differs(claim, pod, err)
+		}
+	}
+}
+
+// misfit is why a container does not get the part of a claim that it names as the
+// claim was divided, nil if all do. It is pure.
+func misfit(requests []string, uses []use, made []view) error {
+	if len(made) == 0 {
+		return nil
+	}
+	if _, err := viewsOf(requests, uses, made); err != nil {
+		return err
+	}
+	for _, u := range uses {
+		v := u.view(requests)
+		at := slices.IndexFunc(made, func(m view) bool { return m.contains(v) })
+		if len(v) == 0 || at < 0 || slices.Equal(made[at], v) {
+			continue
+		}
+		return fault("container %s of pod %s names %s and is given %s, as it is prepared for pods that use it already: give the pod a claim of its own",
+			u.container, u.pod, strings.Join(v, " and "), strings.Join(made[at], " and "))
+	}
+	return nil
+}
+
+// differs tells a pod that it uses a claim otherwise than it was divided.
+func (t *teller) differs(claim *resourcev1.ResourceClaim, pod *corev1.Pod, err error) {
+	claim, pod = claim.DeepCopy(), pod.DeepCopy()
+	claim.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"))
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	t.recorder.Eventf(pod, claim, corev1.EventTypeWarning, reasonDiffers, "Reconcile", "%s", note(oneLine(err)))
+}
