@@ -24,6 +24,26 @@ var afterNotice = []time.Duration{
 	0, time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond,
 }
 
+// pace bounds how often something is done for one tenant: at once as long as it is
+// seldom, and every paceStep if it goes on and on. It is for one goroutine at a
+// time; the zero value is ready.
+type pace struct{ due time.Time }
+
+const (
+	paceStep = 10 * time.Millisecond
+	// paceAhead is how far one may run ahead of the steps.
+	paceAhead = 200 * time.Millisecond
+)
+
+// step returns how long to wait before the next one.
+func (p *pace) step(now time.Time) time.Duration {
+	if p.due.Before(now) {
+		p.due = now
+	}
+	p.due = p.due.Add(paceStep)
+	return max(0, p.due.Sub(now)-paceAhead)
+}
+
 // lookSoon follows up a notice of death. Notices that come meanwhile are
 // followed up by the same goroutine, so that a tenant that opens and closes
 // its page all day costs one, and a bounded part of a processor.
