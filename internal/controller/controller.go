@@ -203,13 +203,16 @@ func (c *controller) explain(ctx context.Context) {
 			continue
 		}
 		still[pod.UID] = true
+		if c.reasons.rest(pod.UID) {
+			continue
+		}
 		if now == nil {
 			if now, err = c.known.cluster(ctx, c.cel); err != nil {
 				c.log.Error("pods cannot be explained", "error", err)
 				return
 			}
 		}
-		text := now.explain(pod, c.claimsOf(pod))
+		text := noteOf(now.explain(pod, c.claimsOf(pod)))
 		if text == "" || !c.reasons.due(pod.UID, text) {
 			continue
 		}

@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -121,77 +120,6 @@ func TestCollectDeletesWhatItSaw(t *testing.T) {
 		if len(given) != 1 || given[0].Preconditions == nil || *given[0].Preconditions.UID != "t1" || *given[0].Preconditions.ResourceVersion != "7" {
 			t.Errorf("%s: deleted with %+v", name, given)
 		}
-	}
-}
-
-// events returns the notes of the events on pods, with how often each was said.
-func events(t testing.TB, client *fake.Clientset) map[string]int32 {
-	t.Helper()
-	list, err := client.EventsV1().Events(metav1.NamespaceAll).List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := make(map[string]int32)
-	for i := range list.Items {
-		said[list.Items[i].Note] = 1
-		if series := list.Items[i].Series; series != nil {
-			said[list.Items[i].Note] = series.Count
-		}
-	}
-	return said
-}
-
-func TestReasonsAreSaidOnce(t *testing.T) {
-	client := fake.NewClientset()
-	now := noon
-	fresh := func() *reasons {
-		return &reasons{client: client, now: func() time.Time { return now }, instance: "me", said: make(map[types.UID]*saying)}
-	}
-	r := fresh()
-	pod := pending(t, "")
-	offer := func(text string) {
-		t.Helper()
-		if r.due(pod.UID, text) {
-			if err := r.say(context.Background(), pod, text); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	said := func(what string, want map[string]int32) {
-		t.Helper()
-		got := events(t, client)
-		for text, n := range want {
-			if got[text] != n {
-				t.Errorf("%s: %q was said %d times, want %d", what, text, got[text], n)
-			}
-		}
-		if len(got) != len(want) {
-			t.Errorf("%s: %v", what, got)
-		}
-	}
-	offer("a")
-	offer("a")
-	said("the same", map[string]int32{"a": 1})
-	offer("b")
-	said("another, too soon", map[string]int32{"a": 1})
-	now = now.Add(quiet)
-	offer("b")
-	now = now.Add(quiet)
-	offer("a")
-	said("another and back", map[string]int32{"a": 2, "b": 1})
-	// After a restart nobody knows what was said, but the events do.
-	r = fresh()
-	now = now.Add(quiet)
-	offer("a")
-	said("after a restart", map[string]int32{"a": 2, "b": 1})
-	// What does not wait any more is forgotten.
-	r.forget(map[types.UID]bool{})
-	if len(r.said) != 0 {
-		t.Error("a pod that is gone is remembered")
-	}
-	event := r.event(pod, strings.Repeat("x", 2000))
-	if event.Reason != "NoShareFits" || event.Type != corev1.EventTypeWarning || event.ReportingController != "divvy" || event.Regarding.UID != "u1" || event.Regarding.Kind != "Pod" {
-		t.Errorf("%+v", event)
 	}
 }
 

@@ -3,5 +3,5 @@
 // claims. One replica does so at a time; the others wait for its lease.
 //
 // It decides nothing about shares. Its view of the cluster comes from caches, and may be behind: what it deletes is
-// deleted only in the version that it saw, and what it says is said once for every change.
+// deleted only in the version that it saw. What it says is said once for every change, and again from time to time.
 package controller

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +28,17 @@ const (
 // comes and goes, and a stream of figures tells nobody more.
 const quiet = 30 * time.Second
 
+// remind is after how long the same is said again of a pod that waits still: Kubernetes forgets events, after an hour
+// where nothing else is configured.
+const remind = 30 * time.Minute
+
 // longestNote is what Kubernetes allows for an event's text, in bytes.
 const longestNote = 1024
 
-// reasons says on pods why they wait: once, and again when that changes.
+// mostTexts bounds what is remembered of a pod that waits for long beside others that come and go.
+const mostTexts = 100
+
+// reasons says on pods why they wait: once, again when that changes, and from time to time.
 type reasons struct {
 	client   kubernetes.Interface
 	now      func() time.Time
@@ -46,38 +54,53 @@ type saying struct {
 	count map[string]int32 // times that each text was said
 }
 
+// rest reports whether the pod is to be left alone now, whatever there is to say.
+func (r *reasons) rest(pod types.UID) bool {
+	before := r.said[pod]
+	return before != nil && r.now().Sub(before.at) < quiet
+}
+
 // due reports whether a text about a pod is to be said now.
 func (r *reasons) due(pod types.UID, text string) bool {
 	before := r.said[pod]
-	return before == nil || before.text != text && r.now().Sub(before.at) >= quiet
+	return before == nil || !r.rest(pod) && (before.text != text || r.now().Sub(before.at) >= remind)
 }
 
-// say says it. An event's name comes from the pod and the text, so that what was said before a restart is not said
-// again, and what was said before another text is counted up instead of written twice.
+// say says it; what could not be said is due again later. An event's name comes from the pod and the text, so that what
+// was said before a restart is not said again, and what was said before another text is counted up instead of written
+// twice.
 func (r *reasons) say(ctx context.Context, pod *corev1.Pod, text string) error {
-	if len(text) > longestNote {
-		text = text[:longestNote]
+	before := r.said[pod.UID]
+	if before == nil {
+		before = &saying{}
+		r.said[pod.UID] = before
 	}
-	at := r.now()
+	before.at = r.now()
 	event := r.event(pod, text)
 	_, err := r.client.EventsV1().Events(pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
-	before := r.said[pod.UID]
 	if apierrors.IsAlreadyExists(err) {
 		err = nil
-		if before != nil {
+		if before.text != "" {
 			err = r.again(ctx, event, max(before.count[text], 1)+1)
 		}
 	}
 	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("say on pod %s/%s why it waits: %w", pod.Namespace, pod.Name, err)
 	}
-	if before == nil {
-		before = &saying{count: make(map[string]int32)}
-		r.said[pod.UID] = before
+	if len(before.count) >= mostTexts || before.count == nil {
+		before.count = make(map[string]int32)
 	}
-	before.text, before.at = text, at
+	before.text = text
 	before.count[text]++
 	return nil
+}
+
+// noteOf is a text as long as an event can have.
+func noteOf(text string) string {
+	if len(text) <= longestNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestNote], "")
 }
 
 func (r *reasons) event(pod *corev1.Pod, text string) *eventsv1.Event {
