@@ -175,6 +175,11 @@ func (l *survey) shortage(n need) string {
 	for _, name := range []resourcev1.QualifiedName{memory, cores, slots} {
 		if best := l.best[name]; best.short {
 			what := amountOf(n.ways, name)
+			if what == "" {
+				// The node's agent gives cores to shares that ask for none.
+				return fmt.Sprintf("no GPU has %s of its time free, which a share gets there that asks for none: the most is %s on node %s (%s)",
+					quantity(name, best.needed), quantity(name, best.free), best.device.node, best.device.title())
+			}
 			return fmt.Sprintf("no GPU has %s free: the most is %s on node %s (%s)", what, quantity(name, best.free), best.device.node, best.device.title())
 		}
 	}
@@ -199,6 +204,7 @@ type survey struct {
 type most struct {
 	device *device
 	free   int64
+	needed int64
 	short  bool
 }
 
@@ -253,7 +259,7 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 		enough = enough && !short
 		best, known := l.best[name]
 		if !known || d.free[name] > best.free || best.short && !short {
-			l.best[name] = most{d, d.free[name], short}
+			l.best[name] = most{d, d.free[name], n, short}
 		}
 	}
 	return enough

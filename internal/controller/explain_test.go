@@ -141,12 +141,19 @@ func TestExplain(t *testing.T) {
 	half := `requests: [{name: gpu, firstAvailable: [` +
 		`{name: small, deviceClassName: share.divvy.dev, selectors: [{cel: {expression: 'device.capacity["divvy.dev"].memory.compareTo(quantity("16Gi")) == 0'}}], capacity: {requests: {memory: 8Gi}}}, ` +
 		`{name: large, deviceClassName: share.divvy.dev, selectors: [{cel: {expression: 'device.capacity["divvy.dev"].memory.compareTo(quantity("40Gi")) == 0'}}], capacity: {requests: {memory: 20Gi}}}]}]`
+	fixed, withheld := gib(16), gib(16)
+	fixed.DefaultCores, withheld.SharesFault = 5, &pool.Fault{Reason: "node-labels"}
 	for _, s := range []scene{
 		{"room", one, []string{"n1/0 8Gi 50"}, []string{share("memory: 8Gi, cores: 50")}, "", ""},
 		{"memory", three, []string{"n1/0 12Gi 0", "n2/0 33Gi 0", "n3/0 12Gi 0"}, []string{share("memory: 8Gi")}, "",
 			"no GPU has 8Gi of memory free: the most is 7Gi on node n2 (GPU 0); 3 nodes have GPUs"},
 		{"time", two, []string{"n1/0 1Gi 80", "n1/1 1Gi 70"}, []string{share("memory: 1Gi, cores: 50")}, "",
 			"no GPU has 50 percent of its time free: the most is 30 percent on node n1 (GPU 1); 1 node has GPUs"},
+		{"time that nobody asked for", nodeOf(t, "n1", fixed), []string{"n1/0 1Gi 98"}, []string{share("memory: 1Gi")}, "",
+			"no GPU has 5 percent of its time free, which a share gets there that asks for none: the most is 2 percent on node n1 (GPU 0); 1 node has GPUs"},
+		{"labels that are wrong", nodeOf(t, "n1", withheld), nil, []string{share("memory: 1Gi")}, "",
+			"no GPU that could serve is healthy: GPU 0 of node n1 (node-labels); 1 node has GPUs"},
+		{"labels that are wrong, and a whole GPU", nodeOf(t, "n1", withheld), nil, []string{wholeGPU}, "", ""},
 		{"memory here, time there", two, []string{"n1/0 12Gi 0", "n1/1 1Gi 70"}, []string{share("memory: 8Gi, cores: 50")}, "",
 			"no GPU has 8Gi of memory and 50 percent of its time free at once; 1 node has GPUs"},
 		{"all memory", one, []string{"n1/0 1Gi 0"}, []string{share("cores: 50")}, "",

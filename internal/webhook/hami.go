@@ -12,7 +12,8 @@ type hamiOptions struct {
 	DefaultMemory uint64 `json:"defaultMemory,omitempty"`
 	// MemoryFactor is how many MiB one unit of gpumem is, 1 by default.
 	MemoryFactor uint64 `json:"memoryFactor,omitempty"`
-	// CorePolicy is fixed, which is the default, or burst: idle time beyond gpucores may be used.
+	// CorePolicy is fixed, or burst: idle time beyond gpucores may be used. Left out it is the node's, which is fixed
+	// where nobody says otherwise.
 	CorePolicy v1alpha1.Policy `json:"corePolicy,omitempty"`
 }
 
@@ -26,13 +27,13 @@ const (
 
 // hami is the form of HAMi.
 func hami(given options) (Dialect, error) {
-	return vgpu(given, hamiOptions{MemoryFactor: 1, CorePolicy: v1alpha1.PolicyFixed}, true)
+	return vgpu(given, hamiOptions{MemoryFactor: 1}, true)
 }
 
 // paradigm is the form of 4paradigm's scheduler, HAMi's ancestor: the same names, 5000 MiB where nothing is said, and
 // a number of GPUs alone does not ask for whole ones.
 func paradigm(given options) (Dialect, error) {
-	return vgpu(given, hamiOptions{DefaultMemory: 5000, MemoryFactor: 1, CorePolicy: v1alpha1.PolicyFixed}, false)
+	return vgpu(given, hamiOptions{DefaultMemory: 5000, MemoryFactor: 1}, false)
 }
 
 func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
@@ -45,7 +46,7 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 	if o.DefaultMemory >= 1<<30 {
 		return nil, given.fault("defaultMemory %d is more than any GPU has", o.DefaultMemory)
 	}
-	if o.CorePolicy != v1alpha1.PolicyFixed && o.CorePolicy != v1alpha1.PolicyBurst {
+	if o.CorePolicy != "" && o.CorePolicy != v1alpha1.PolicyFixed && o.CorePolicy != v1alpha1.PolicyBurst {
 		return nil, given.fault("corePolicy %q: use fixed or burst", o.CorePolicy)
 	}
 	return inContainers{

@@ -184,11 +184,7 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 	for _, c := range spec.Devices.Constraints {
 		words = append(words, "same "+string(*c.MatchAttribute))
 	}
-	for _, c := range spec.Devices.Config {
-		config, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)
-		if err != nil {
-			t.Error(err)
-		}
+	if config, ok := configOf(t, spec); ok {
 		words = append(words, string(config.Policy))
 		if config.MaxCores > 0 {
 			words = append(words, fmt.Sprintf("to %d", config.MaxCores))
@@ -201,6 +197,31 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// configOf is how a claim's share behaves on a node without defaults of its own; a whole GPU has no such thing.
+func configOf(t testing.TB, spec *resourcev1.ResourceClaimSpec) (config v1alpha1.ShareConfig, ok bool) {
+	t.Helper()
+	for _, c := range spec.Devices.Config {
+		var err error
+		if config, err = v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw); err != nil {
+			t.Error(err)
+		}
+		if config == (v1alpha1.ShareConfig{}) {
+			t.Error("a configuration that says nothing")
+		}
+	}
+	for _, a := range requestsOf(spec) {
+		cores, err := coresOf(a.capacity)
+		if err != nil {
+			t.Error(err)
+		}
+		if a.class == ClassShare {
+			config.Default(cores)
+			return config, true
+		}
+	}
+	return config, false
 }
 
 // translated translates a pod, checks what must hold of every translation, and describes it; a refusal is its text.

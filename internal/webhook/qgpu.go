@@ -6,12 +6,13 @@ import (
 )
 
 type qgpuOptions struct {
-	// Policy is what the nodes were set to: fixed-share, which is the default, burst-share or best-effort.
+	// Policy is what the nodes were set to: fixed-share, burst-share or best-effort. Left out it is that of Divvy's nodes,
+	// which is fixed where nobody says otherwise.
 	Policy string `json:"policy,omitempty"`
 }
 
 var qgpuPolicies = map[string]v1alpha1.Policy{
-	"":            v1alpha1.PolicyFixed,
+	"":            "",
 	"fixed-share": v1alpha1.PolicyFixed,
 	"burst-share": v1alpha1.PolicyBurst,
 	"best-effort": v1alpha1.PolicyWeighted,

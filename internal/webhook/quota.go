@@ -3,6 +3,7 @@ package webhook
 import (
 	"slices"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -38,10 +39,12 @@ func (u Use) larger(other Use) Use {
 	return Use{max(u.GPUs, other.GPUs), max(u.Memory, other.Memory), max(u.Cores, other.Cores), u.Unknown || other.Unknown}
 }
 
-// Sizes are the amounts of memory of the published GPUs.
+// Sizes are the amounts of memory of the published GPUs, and what shares of them take that ask for none.
 type Sizes struct {
 	of      map[deviceID]uint64
 	largest uint64
+	// cores is the most that a share takes which asks for no cores.
+	cores uint64
 }
 
 type deviceID struct{ pool, device string }
@@ -60,6 +63,11 @@ func SizesOf(published []resourcev1.ResourceSlice) Sizes {
 			if n, whole := exactly(memory.Value); ok && whole && n > 0 {
 				sizes.of[deviceID{slice.Spec.Pool.Name, device.Name}] = uint64(n)
 				sizes.largest = max(sizes.largest, uint64(n))
+			}
+			if policy := device.Capacity[capacityCores].RequestPolicy; policy != nil && policy.Default != nil {
+				if n, whole := exactly(*policy.Default); whole && n > 0 {
+					sizes.cores = max(sizes.cores, uint64(min(n, v1alpha1.MaxCores)))
+				}
 			}
 		}
 	}
@@ -112,11 +120,13 @@ func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capa
 	switch class {
 	case ClassWhole:
 	case ClassShare:
-		one.Cores = 0
+		one.Cores = sizes.cores
 		if capacity == nil {
 			break
 		}
-		one.Cores = amount(capacity.Requests, capacityCores)
+		if _, said := capacity.Requests[capacityCores]; said {
+			one.Cores = amount(capacity.Requests, capacityCores)
+		}
 		if memory := amount(capacity.Requests, capacityMemory); memory > 0 {
 			one.Memory, one.Unknown = memory, false
 		}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 )
 
@@ -64,6 +65,16 @@ func TestUseOf(t *testing.T) {
 		if got := UseOf(readSpec(t, c.devices), allocation, sizes); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.devices, c.allocation, got, c.want)
 		}
+	}
+	// Shares that ask for no cores may get some by the node that they come to.
+	published[0].Spec.Devices[0].Capacity[capacityCores] = resourcev1.DeviceCapacity{RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: resource.NewQuantity(5, resource.DecimalSI)}}
+	for capacity, want := range map[string]uint64{"memory: 4Gi": 10, "memory: 4Gi, cores: 0": 0, "memory: 4Gi, cores: 3": 6} {
+		if got := UseOf(readSpec(t, share(", count: 2, capacity: {requests: {"+capacity+"}}")), nil, SizesOf(published)); got.Cores != want {
+			t.Errorf("%s beside a default of 5 cores: %+v", capacity, got)
+		}
+	}
+	if got := UseOf(readSpec(t, share("")), nil, SizesOf(published)); got.Cores != 5 {
+		t.Errorf("nothing named beside a default of 5 cores: %+v", got)
 	}
 	if got := UseOf(readSpec(t, share("")), nil, Sizes{}); !got.Unknown {
 		t.Errorf("all of a GPU of unknown size is %+v", got)

@@ -66,7 +66,8 @@ type Request struct {
 	Memory Amount
 	// Cores is the percentage of each GPU's time, 0 to 100; 0 guarantees none.
 	Cores int
-	// Config is how the share behaves; what is left out has the defaults of its type.
+	// Config is how the share behaves, as far as the container or its dialect says so: what is left out, the node that
+	// the pod comes to decides, and where it does not, the defaults of the type hold.
 	Config v1alpha1.ShareConfig
 	// Selectors are CEL expressions that every GPU must satisfy.
 	Selectors []string
@@ -91,8 +92,8 @@ func (r *Request) settle(pod *corev1.Pod) error {
 		return refuse("container %q asks for %d bytes of GPU memory: it is given in whole MiB, such as %dMi", name,
 			r.Memory.bytes, max(r.Memory.bytes/mebibyte, 1))
 	}
-	r.Config.Default(r.Cores)
-	if err := r.Config.Validate(r.Cores); err != nil {
+	full := r.full()
+	if err := full.Validate(r.Cores); err != nil {
 		return refuse("container %q: %v", name, err)
 	}
 	if privileged(r.Place.of(pod)) {
@@ -101,9 +102,16 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	return nil
 }
 
+// full is how the share behaves on a node without defaults of its own.
+func (r *Request) full() v1alpha1.ShareConfig {
+	config := r.Config
+	config.Default(r.Cores)
+	return config
+}
+
 // larger returns a request that serves both, or false where none does without giving either another behaviour.
 func (r Request) larger(other Request) (Request, bool) {
-	if r.Whole != other.Whole || r.Config != other.Config || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
+	if r.Whole != other.Whole || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
 		return r, false
 	}
 	enough, comparable := r.Memory.atLeast(other.Memory)

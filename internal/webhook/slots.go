@@ -86,7 +86,8 @@ func podRequest(pod *corev1.Pod, claims []claim) v1alpha1.PodRequest {
 			share.Part = &v1alpha1.Part{Of: r.Memory.num, In: r.Memory.den}
 		}
 		if !r.Whole {
-			share.Config = &r.Config
+			config := r.full()
+			share.Config = &config
 		}
 		all.Shares = append(all.Shares, share)
 	}

@@ -97,19 +97,24 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 		same := resourcev1.FullyQualifiedName(sameNUMA)
 		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
 	}
-	if !r.Whole {
+	if !r.Whole && r.Config != (v1alpha1.ShareConfig{}) {
 		text, err := v1alpha1.EncodeShareConfig(r.Config)
 		if err != nil {
 			return spec, err
 		}
-		spec.Devices.Config = []resourcev1.DeviceClaimConfiguration{{
-			Requests: []string{requestName},
-			DeviceConfiguration: resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
-				Driver: Driver, Parameters: runtime.RawExtension{Raw: text},
-			}},
-		}}
+		spec.Devices.Config = configuration(text)
 	}
 	return spec, nil
+}
+
+// configuration says how the claim's share behaves.
+func configuration(text []byte) []resourcev1.DeviceClaimConfiguration {
+	return []resourcev1.DeviceClaimConfiguration{{
+		Requests: []string{requestName},
+		DeviceConfiguration: resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
+			Driver: Driver, Parameters: runtime.RawExtension{Raw: text},
+		}},
+	}}
 }
 
 // perSize asks for a part of a GPU whose memory is not known yet: one way for each size there is in the cluster, the
