@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
@@ -54,6 +55,9 @@ type Options struct {
 	RuntimeEndpoint string
 	// PodUID is the agent's own pod's, for mode slots.
 	PodUID string
+	// Defaults are for shares that name no policy or no cores, unless the node's
+	// labels say otherwise; for mode claims.
+	Defaults v1alpha1.NodeDefaults
 	// Version is the program's.
 	Version string
 }
@@ -66,6 +70,12 @@ func (o *Options) Validate() error {
 	}
 	if !strings.HasPrefix(o.KubeletDir, "/") {
 		faults = append(faults, fmt.Errorf("--kubelet-dir %q: give an absolute path", o.KubeletDir))
+	}
+	if err := o.Defaults.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if o.Mode == ModeSlots && o.Defaults != (v1alpha1.NodeDefaults{}) {
+		faults = append(faults, errSlotDefaults)
 	}
 	return errors.Join(faults...)
 }

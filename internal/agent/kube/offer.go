@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -63,9 +64,30 @@ func hostOf(ctx context.Context, n agent.Node) (map[string]pool.Place, error) {
 	return pool.Places(model), nil
 }
 
-// resources is the node's pool.
-func (o *offer) resources(node string) (resourceslice.DriverResources, <-chan struct{}, error) {
-	faults, changed := o.Health.Faults()
+// badLabels is the reason of the taint on shares while the node's labels say nothing possible.
+const badLabels = "node-labels"
+
+// claims is the node's pool in mode claims; there is none yet while the node's labels are not known.
+func (o *offer) claims(ctx context.Context, node string, d *defaults) (resourceslice.DriverResources, <-chan struct{}, error) {
+	faults, sick := o.Health.Faults()
+	now, relabelled, err := d.get()
+	changed := either(ctx, sick, relabelled)
+	if errors.Is(err, errUnlabelled) {
+		return resourceslice.DriverResources{}, changed, nil
+	}
+	gpus := o.devices(faults)
+	for i := range gpus {
+		gpus[i].DefaultCores = now.Cores
+		if err != nil {
+			gpus[i].SharesFault = &pool.Fault{Reason: badLabels}
+		}
+	}
+	resources, err := pool.Resources(node, gpus)
+	return resources, changed, err
+}
+
+// devices are the GPUs of the node's pool.
+func (o *offer) devices(faults map[string]agent.GPUFault) []pool.GPU {
 	version := o.Library.Version()
 	var gpus []pool.GPU
 	for _, gpu := range o.gpus {
@@ -81,8 +103,7 @@ func (o *offer) resources(node string) (resourceslice.DriverResources, <-chan st
 		}
 		gpus = append(gpus, g)
 	}
-	resources, err := pool.Resources(node, gpus)
-	return resources, changed, err
+	return gpus
 }
 
 // labels are the GPUs for the node's labels.

@@ -36,7 +36,10 @@ func newAgent(a *app) *cobra.Command {
 		Long: `Serve this machine's GPUs to every user, as 'divvy agent' does, and to the node's
 kubelet: by dynamic resource allocation (mode claims, Kubernetes 1.36 and later)
 or by a device plugin with NRI (mode slots, 1.34 and 1.35). Claims that were
-prepared outlive it, as shares do; SIGTERM ends it.`,
+prepared outlive it, as shares do; SIGTERM ends it.
+
+The node's labels divvy.dev/default-policy and divvy.dev/default-cores, of which
+one is enough, stand in place of the flags of these names.`,
 		Example: "  divvy agent --kubernetes --driver-root /host",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
@@ -54,6 +57,8 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.Var(&o.mode, "mode", "how containers get shares: claims, slots, or auto for what the cluster's version is able to")
 	flags.StringVar(&o.kube.MetricsAddress, "metrics-address", ":9410", "where metrics and probes are answered, without TLS")
 	flags.StringVar(&o.kube.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's --root-dir")
+	flags.StringVar((*string)(&o.kube.Defaults.Policy), "default-policy", "", "policy of shares that name none: fixed, weighted or burst (left out: fixed for shares with cores, else weighted)")
+	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time that shares get which ask for none, counted by the scheduler, 0 to 100")
 	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
 	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	flags.Lookup("simgpu-dir").Hidden = true

@@ -59,6 +59,9 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},
 		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},
 		{[]string{"agent", "--kubernetes"}, "node"},
+		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-policy", "fair"}, "use fixed, weighted or burst"},
+		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-policy", "fixed"}, "give default cores too"},
+		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-cores", "5", "--mode", "slots"}, "need mode claims"},
 		{[]string{"agent", "--kubernetes", "--node-name", "n", "extra"}, "one argument too many"},
 	} {
 		status, _, errOut := call(test.args...)

@@ -1,0 +1,129 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// labelled is a node whose labels the test hands out one by one; nil labels are an API server that is away.
+type labelled chan map[string]string
+
+func (l labelled) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
+	select {
+	case labels := <-l:
+		if labels == nil {
+			return nil, errors.New("connection refused")
+		}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestDefaultsFollowLabels(t *testing.T) {
+	labels := make(labelled)
+	d := newDefaults(v1alpha1.NodeDefaults{Cores: 5}, labels, "n1", slog.New(slog.DiscardHandler))
+	d.again, d.retry = time.Nanosecond, time.Nanosecond
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- d.run(ctx) }()
+	if _, _, err := d.get(); !errors.Is(err, errUnlabelled) {
+		t.Errorf("at first: %v", err)
+	}
+	fixed := map[string]string{v1alpha1.DefaultPolicyLabel: "fixed", v1alpha1.DefaultCoresLabel: "10"}
+	for _, step := range []struct {
+		labels  map[string]string
+		want    v1alpha1.NodeDefaults
+		changes bool
+		fault   string
+	}{
+		{nil, v1alpha1.NodeDefaults{}, false, errUnlabelled.Error()},
+		{map[string]string{"other": "label"}, v1alpha1.NodeDefaults{Cores: 5}, true, ""},
+		{fixed, v1alpha1.NodeDefaults{Policy: "fixed", Cores: 10}, true, ""},
+		{fixed, v1alpha1.NodeDefaults{Policy: "fixed", Cores: 10}, false, ""},
+		{nil, v1alpha1.NodeDefaults{Policy: "fixed", Cores: 10}, false, ""},
+		{map[string]string{v1alpha1.DefaultPolicyLabel: "burst"}, v1alpha1.NodeDefaults{}, true, "give default cores too"},
+		{map[string]string{}, v1alpha1.NodeDefaults{Cores: 5}, true, ""},
+	} {
+		_, changed, _ := d.get()
+		labels <- step.labels
+		if step.changes {
+			<-changed
+		} else {
+			labels <- step.labels // it has looked at the first once it asks again
+		}
+		now, still, err := d.get()
+		if now != step.want || (err == nil) != (step.fault == "") || err != nil && !strings.Contains(err.Error(), step.fault) {
+			t.Errorf("%v: %+v, %v", step.labels, now, err)
+		}
+		if !step.changes && still != changed {
+			t.Errorf("%v: a change was told of", step.labels)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPoolByDefaults(t *testing.T) {
+	const uuid = "GPU-00000000-0000-4000-8000-000000000001"
+	o := &offer{Node: agent.Node{Health: &agent.Health{}, Library: &nvml.Library{}}, gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}}
+	d := newDefaults(v1alpha1.NodeDefaults{}, nil, "n1", slog.New(slog.DiscardHandler))
+	resources, changed, err := o.claims(t.Context(), "n1", d)
+	if err != nil || resources.Pools != nil {
+		t.Fatalf("before labels are known: %+v, %v", resources, err)
+	}
+	d.set(v1alpha1.NodeDefaults{Policy: "fixed", Cores: 5}, nil)
+	<-changed
+	for _, step := range []struct {
+		fault  error
+		taints int
+	}{{nil, 0}, {errors.New("bad"), 1}} {
+		d.set(v1alpha1.NodeDefaults{Cores: 5}, step.fault)
+		resources, _, err = o.claims(t.Context(), "n1", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, slice := range resources.Pools["n1"].Slices {
+			for _, device := range slice.Devices {
+				_, form, _ := pool.Parse(device.Name)
+				if form == pool.Whole {
+					if len(device.Taints) != 0 {
+						t.Errorf("%v: a whole GPU has taints %v", step.fault, device.Taints)
+					}
+					continue
+				}
+				cores := device.Capacity[pool.CapacityCores].RequestPolicy.Default
+				if cores.Value() != 5 || len(device.Taints) != step.taints {
+					t.Errorf("%v: %s cores by default, taints %v", step.fault, cores, device.Taints)
+				}
+			}
+		}
+	}
+}
+
+func TestSlotsHaveNoDefaults(t *testing.T) {
+	o := Options{Node: "n1", KubeletDir: "/k", Mode: ModeSlots, Defaults: v1alpha1.NodeDefaults{Cores: 5}}
+	if err := o.Validate(); !errors.Is(err, errSlotDefaults) {
+		t.Errorf("asked for: %v", err)
+	}
+	k, _ := nodeIn("35", 0)
+	k.options.Defaults = o.Defaults
+	if err := k.serveSlots(t.Context()); !errors.Is(err, errSlotDefaults) {
+		t.Errorf("found: %v", err)
+	}
+}
