@@ -91,6 +91,8 @@ type tenant struct {
 
 	look    sync.Mutex   // orders looks at the page and the end
 	notices atomic.Int32 // of deaths, not yet followed up
+	// followed is of who follows them up.
+	followed pace
 
 	// What follows is guarded by Agent.mu.
 	ready      bool // its directory is complete
@@ -219,6 +221,11 @@ func (a *Agent) Tenants() (n int, changed <-chan struct{}) {
 // the arbiter. Agent.mu is held.
 func (a *Agent) announce() {
 	a.publish()
+	a.tell()
+}
+
+// tell is announce for what the arbiter has nothing to do with. Agent.mu is held.
+func (a *Agent) tell() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }

@@ -171,17 +171,23 @@ type running struct {
 	done   chan struct{}
 }
 
-func (n *node) start() *running {
+// idle is an agent of which nothing runs.
+func (n *node) idle() *Agent {
 	n.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	a, err := New(ctx, Config{
+	a, err := New(context.Background(), Config{
 		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, filepath.Join(n.backend.dir, "containers")},
 		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
 	})
 	if err != nil {
-		cancel()
 		n.t.Fatal(err)
 	}
+	return a
+}
+
+func (n *node) start() *running {
+	n.t.Helper()
+	a := n.idle()
+	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Agent: a, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		a.Run(ctx)

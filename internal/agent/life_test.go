@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -104,6 +105,37 @@ func TestDeathIsReapedAtOnce(t *testing.T) {
 	if got := n.reaps.Load(); got != 1 {
 		t.Errorf("reaped %d times", got)
 	}
+}
+
+// A tenant whose processes die all the time costs no more of a processor than its
+// pace allows, and one death among many peaceful ones is still followed up at once.
+func TestEndlessDeathsAreFollowedAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		a := n.idle()
+		dir := n.prepared(&running{Agent: a}, claimed("a", gib, 0))
+		dies := func() {
+			n.enter(dir, 0, 4711, gib).die()
+			a.lookSoon(t.Context(), tenancyID("a"))
+		}
+		const deaths = 3000
+		for range deaths {
+			dies()
+			time.Sleep(time.Millisecond) // of the bubble's clock
+		}
+		a.running.Wait()
+		// Some follow-ups look again, as more have died meanwhile.
+		if got, steps := int(n.reaps.Load()), int((deaths*time.Millisecond+paceAhead)/paceStep); got < steps/2 || got > 2*steps {
+			t.Errorf("reaped %d times in %d ms, want about %d", got, deaths, steps)
+		}
+		time.Sleep(paceAhead)
+		before := time.Now()
+		dies()
+		a.running.Wait()
+		if took := time.Since(before); took > 0 {
+			t.Errorf("one death is followed up after %s", took)
+		}
+	})
 }
 
 func TestSweepFindsWhatNoNoticeTold(t *testing.T) {

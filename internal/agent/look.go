@@ -46,7 +46,8 @@ func (p *pace) step(now time.Time) time.Duration {
 
 // lookSoon follows up a notice of death. Notices that come meanwhile are
 // followed up by the same goroutine, so that a tenant that opens and closes
-// its page all day costs one, and a bounded part of a processor.
+// its page all day, or whose processes die all day, costs one, and at its pace a
+// bounded part of a processor.
 func (a *Agent) lookSoon(ctx context.Context, id string) {
 	a.mu.Lock()
 	t := a.tenants[id]
@@ -56,10 +57,12 @@ func (a *Agent) lookSoon(ctx context.Context, id string) {
 	}
 	a.running.Go(func() {
 		for {
+			wait := t.followed.step(time.Now())
 			n := t.notices.Load()
 			for _, pause := range afterNotice {
 				select {
-				case <-time.After(pause):
+				case <-time.After(wait + pause):
+					wait = 0
 				case <-ctx.Done():
 					return
 				}
