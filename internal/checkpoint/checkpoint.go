@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -50,11 +51,16 @@ func NewFile[T any](path, kind string, version int, older ...Older[T]) *File[T] 
 	return &File[T]{path: path, kind: kind, version: version, older: older}
 }
 
+// header is what stands before the state.
+type header struct {
+	Kind    string `json:"kind"`
+	Version int    `json:"version"`
+	SHA256  string `json:"sha256"`
+}
+
 type envelope struct {
-	Kind    string          `json:"kind"`
-	Version int             `json:"version"`
-	SHA256  string          `json:"sha256"`
-	State   json.RawMessage `json:"state"`
+	header
+	State json.RawMessage `json:"state"`
 }
 
 // Load returns the state last saved. A file that does not exist is the zero
@@ -147,11 +153,12 @@ func (f *File[T]) encode(state T) ([]byte, error) {
 		return nil, err
 	}
 	compact := bytes.TrimSpace(body.Bytes())
-	var out bytes.Buffer
-	encoder = json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(envelope{Kind: f.kind, Version: f.version, SHA256: checksum(compact), State: compact})
-	return out.Bytes(), err
+	head, err := json.Marshal(header{Kind: f.kind, Version: f.version, SHA256: checksum(compact)})
+	if err != nil {
+		return nil, err
+	}
+	// The state goes in as it is: to encode it within an envelope would be to read all of it again.
+	return slices.Concat(bytes.TrimSuffix(head, []byte("}")), []byte(`,"state":`), compact, []byte("}\n")), nil
 }
 
 func (f *File[T]) replace(data []byte) error {
