@@ -73,8 +73,12 @@ type gpuTime struct {
 	replay arbiter.Replay
 	watch  arbiter.Watch
 	shares []*shareTime
-	works  []arbiter.Work
-	list   []arbiter.Share
+	// before are those of the rebuild before, and revised is whether the terms of
+	// one have changed since.
+	before  []*shareTime
+	revised bool
+	works   []arbiter.Work
+	list    []arbiter.Share
 	// next is when to decide next, lively when somebody was active last.
 	next, lively uint64
 	rounds       int // of decisions
@@ -261,12 +265,12 @@ func (g *gpuTime) schedule(now, ended uint64) {
 	}
 }
 
-// rebuild takes up who came, who went and whose terms changed. Every GPU is
-// then decided anew.
+// rebuild takes up who came, who went and whose terms changed. The GPUs of these
+// are then decided anew; for the others nothing has changed.
 func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 	present := map[string]bool{}
 	for _, g := range l.gpus {
-		g.shares, g.next, g.lively, g.decided = g.shares[:0], 0, l.clock(), false
+		g.before, g.shares, g.revised = g.shares, g.before[:0], false
 	}
 	for i := range members {
 		m := &members[i]
@@ -282,8 +286,10 @@ func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 			l.tenants[m.id] = t
 		}
 		for d, s := range t.shares {
-			s.terms = termsOf(&m.shares[d])
 			g := l.gpu(s.uuid)
+			if terms := termsOf(&m.shares[d]); s.terms != terms {
+				s.terms, g.revised = terms, true
+			}
 			g.shares = append(g.shares, s)
 		}
 	}
@@ -297,6 +303,12 @@ func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 			delete(l.gpus, uuid)
 			continue
 		}
+		same := !g.revised && slices.Equal(g.before, g.shares)
+		clear(g.before) // who is gone is kept by nobody
+		if same {
+			continue
+		}
+		g.next, g.lively, g.decided = 0, l.clock(), false
 		if err := g.linkPulses(); err != nil {
 			l.log.WarnContext(ctx, "shares give way to others late", "gpu", uuid, "error", err)
 		}

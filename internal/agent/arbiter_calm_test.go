@@ -111,3 +111,25 @@ func TestStirringAlone(t *testing.T) {
 		t.Errorf("%d rounds for 3 notices", did)
 	}
 }
+
+// Who comes, goes or changes ends the rest of their own GPU alone.
+func TestOthersRestOn(t *testing.T) {
+	d, a, _ := calmDivision(t)
+	elsewhere := shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)
+	elsewhere.UUID = otherID
+	for _, change := range []func(){
+		func() { d.add("c", elsewhere) }, d.publish, func() { d.remove("c") },
+	} {
+		change()
+		d.pass(1, nil)
+		if d.lively(firstID) || !d.loop.gpus[firstID].resting {
+			t.Fatal("its rest ended")
+		}
+	}
+	d.all[0].shares = []share{shareOf(v1alpha1.PolicyWeighted, 0, 3, v1alpha1.ClassOnline)}
+	d.publish()
+	d.pass(1, nil)
+	if !d.lively(firstID) {
+		t.Errorf("it rests after the weight of %s changed", a.id)
+	}
+}

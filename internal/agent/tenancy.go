@@ -165,7 +165,7 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	}
 	t.Dir = t.plan.Dir
 	a.tenants[t.ID] = t
-	a.announce()
+	a.tell() // it has no time to divide before it is made
 	if err := a.save(); err != nil {
 		return nil, errors.Join(err, a.forget(t))
 	}
