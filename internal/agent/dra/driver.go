@@ -137,22 +137,48 @@ func (d *driver) podsOf(ctx context.Context, claim *resourcev1.ResourceClaim) ([
 		if r.APIGroup != "" || r.Resource != "pods" {
 			continue
 		}
-		pod, err := d.pod(ctx, claim.Namespace, r.Name)
-		if apierrors.IsNotFound(err) || err == nil && pod.UID != r.UID {
-			continue // it is gone, and so is its use of the claim
-		}
+		pod, err := d.podOf(ctx, claim, r)
 		if err != nil {
 			return pods, fmt.Errorf("read pod %s: %w", r.Name, err)
 		}
-		pods = append(pods, pod)
+		if pod != nil {
+			pods = append(pods, pod)
+		}
 	}
 	return pods, nil
 }
 
-func (d *driver) pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+// newest and atHand are versions that one can ask for: what was written last, and
+// what the API server has in memory, which is there much sooner while many pods start.
+const (
+	newest = ""
+	atHand = "0"
+)
+
+// podOf reads a pod for which a claim is reserved, nil if it is gone and so is its
+// use of the claim. Once a pod names its claims, nothing that is asked of it here
+// changes any more, so that an older version will do, unless it is from before that.
+func (d *driver) podOf(ctx context.Context, claim *resourcev1.ResourceClaim, r resourcev1.ResourceClaimConsumerReference) (*corev1.Pod, error) {
+	pod, err := d.pod(ctx, claim.Namespace, r.Name, atHand)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if err == nil && pod.UID == r.UID {
+		if uses, err := usesOf(pod, claim); err == nil && len(uses) > 0 {
+			return pod, nil
+		}
+	}
+	pod, err = d.pod(ctx, claim.Namespace, r.Name, newest)
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != r.UID {
+		return nil, nil
+	}
+	return pod, err
+}
+
+func (d *driver) pod(ctx context.Context, namespace, name, version string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTime)
 	defer cancel()
-	return d.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return d.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{ResourceVersion: version})
 }
 
 func (d *driver) claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
@@ -222,8 +248,6 @@ func (d *driver) carryOut(ctx context.Context, claim types.UID, tenancies []agen
 	known := map[string]bool{}
 	for _, t := range d.tenants.Tenancies() {
 		known[t.Key] = true
-	}
-	for _, t := range d.tenants.Tenancies() {
 		// What an agent that died left of another division of the claim.
 		uid, _ := claimOf(t.Key)
 		if uid == claim && !slices.ContainsFunc(tenancies, func(w agent.Tenancy) bool { return w.Key == t.Key }) {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -250,5 +251,46 @@ func TestPrivilegedContainers(t *testing.T) {
 	m := newMachine(t, claim, pod)
 	if err := m.prepare(m.start(), claim).Err; err == nil || !strings.Contains(err.Error(), "privileged") {
 		t.Errorf("%v", err)
+	}
+}
+
+// What the API server has at hand of a pod will do, unless it is from before the pod had the claim.
+func TestPodsAtHand(t *testing.T) {
+	claim, pod := simple()
+	pod.Spec.ResourceClaims[0].ResourceClaimName = nil
+	pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = ptr.To("template")
+	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: pod.Spec.ResourceClaims[0].Name, ResourceClaimName: ptr.To(claim.Name)}}
+	early, former := pod.DeepCopy(), pod.DeepCopy()
+	early.Status.ResourceClaimStatuses = nil
+	former.UID = "former"
+	missing := apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
+	for name, c := range map[string]struct {
+		atHand *corev1.Pod
+		err    error
+		asked  []string
+		fault  string
+	}{
+		"the same":           {atHand: pod, asked: []string{atHand}},
+		"without its claims": {atHand: early, asked: []string{atHand, newest}},
+		"one before":         {atHand: former, asked: []string{atHand, newest}},
+		"none yet":           {err: missing, asked: []string{atHand, newest}},
+		"no answer":          {err: errors.New("away"), asked: []string{atHand}, fault: "read pod p: away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, claim, pod)
+			var asked []string
+			m.client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				version := action.(clienttesting.GetActionImpl).GetOptions.ResourceVersion
+				asked = append(asked, version)
+				return version == atHand, c.atHand, c.err
+			})
+			err := m.prepare(m.start(), claim).Err
+			if c.fault == "" && err != nil || c.fault != "" && (err == nil || err.Error() != c.fault) {
+				t.Errorf("%v, want %q", err, c.fault)
+			}
+			if !slices.Equal(asked, c.asked) {
+				t.Errorf("asked for versions %q", asked)
+			}
+		})
 	}
 }

@@ -176,7 +176,7 @@ func (d *Driver) serve(ctx context.Context) error {
 		kubeletplugin.KubeClient(d.config.Client), kubeletplugin.NodeName(d.config.Node), kubeletplugin.DriverName(pool.Driver),
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistryDir),
 		// Claims are ordered one by one, so that one that waits holds up no other.
-		kubeletplugin.Serialize(false), kubeletplugin.GRPCVerbosity(-1), kubeletplugin.GRPCInterceptor(d.hear),
+		kubeletplugin.Serialize(false), kubeletplugin.GRPCInterceptor(d.hear),
 	)
 	if err != nil {
 		return fmt.Errorf("start driver: %w", err)
