@@ -65,8 +65,9 @@ const maxRetry = 5 * time.Second
 
 // pod is a pod that asks, from its first sandbox to the release of its shares.
 type pod struct {
-	uid  string
-	work sync.Mutex
+	uid   string
+	work  sync.Mutex
+	fault string // of the release so far, guarded by work
 	// What follows is guarded by plugin.mu.
 	sandboxes map[string]bool // those that run
 	// containers are those that have not ended, and earlier is a pod that ran

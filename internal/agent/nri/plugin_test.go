@@ -80,6 +80,8 @@ func TestShareLivesAsLongAsASandbox(t *testing.T) {
 
 func TestReleaseWaitsForProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		var text strings.Builder
+		p.log = slog.New(slog.NewTextHandler(&text, nil))
 		give(t, ctx, p, sandboxOf("s1", "u1"))
 		a.inUse = 5
 		if err := p.StopPodSandbox(ctx, sandboxOf("s1", "u1")); err != nil {
@@ -87,6 +89,9 @@ func TestReleaseWaitsForProcesses(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // of the bubble's clock: what retries has had its time, none passes
 		a.expect(t, "+pod/u1/main", "-pod/u1/main")
+		if strings.Count(text.String(), "not released yet") != 1 {
+			t.Errorf("said %s", text.String())
+		}
 	})
 }
 
@@ -104,6 +109,33 @@ func TestSandboxAgainWhileReleasing(t *testing.T) {
 		time.Sleep(time.Minute) // of the bubble's clock: what retries has had its time, none passes
 		if len(a.Tenancies()) != 1 {
 			t.Error("the share is gone though its pod runs")
+		}
+	})
+}
+
+// TestSandboxAgainWhileShareEnds has a pod come back when its share, which no
+// container has used yet, is half gone.
+func TestSandboxAgainWhileShareEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
+		first, second := sandboxOf("s1", "u1"), sandboxOf("s2", "u1")
+		if err := p.RunPodSandbox(ctx, first); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "+pod/u1/main")
+		a.midway = func() {
+			if err := p.RunPodSandbox(ctx, second); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := p.StopPodSandbox(ctx, first); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "-pod/u1/main")
+		if _, _, err := p.CreateContainer(ctx, second, &api.Container{Name: "main"}); err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Tenancies()) != 1 {
+			t.Error("the container was given a share that is gone")
 		}
 	})
 }

@@ -113,6 +113,7 @@ type tenants struct {
 	prepared int
 	adopted  []string
 	inUse    int                       // how often a release finds processes
+	midway   func()                    // what happens while a share is released
 	hold     chan struct{}             // what a preparation waits for
 	fail     func(agent.Tenancy) error // what a preparation fails with
 	changes  chan string
@@ -159,6 +160,9 @@ func (a *tenants) Release(_ context.Context, key string) error {
 		return agent.ErrInUse
 	}
 	if _, ok := a.held[key]; ok {
+		if a.midway != nil {
+			a.midway()
+		}
 		delete(a.held, key)
 		a.changes <- "-" + key
 	}

@@ -2,6 +2,7 @@ package nri
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
@@ -127,6 +128,18 @@ func (p *plugin) runs(found *pod) bool {
 	return len(found.sandboxes) > 0
 }
 
+// over reports whether the pod's shares are to end, and forgets what was prepared
+// for it then, so that no container which comes meanwhile gets what is gone by then.
+func (p *plugin) over(found *pod) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(found.sandboxes) > 0 {
+		return false
+	}
+	maps.DeleteFunc(found.tries, func(_ string, t *try) bool { return t.ended() })
+	return true
+}
+
 // release ends the shares of a pod in the background, again and again until it
 // succeeds or the pod has a sandbox that runs: processes that were killed take a
 // while to go, and their memory with them.
@@ -154,7 +167,7 @@ func (p *plugin) releaseOnce(found *pod) (finished bool) {
 	found.work.Lock()
 	defer found.work.Unlock()
 	var faults []error
-	if !p.runs(found) {
+	if p.over(found) {
 		for _, t := range p.tenants.Tenancies() {
 			if strings.HasPrefix(t.Key, podPrefix(found.uid)) {
 				if err := p.tenants.Release(p.work, t.Key); err != nil {
@@ -164,7 +177,10 @@ func (p *plugin) releaseOnce(found *pod) (finished bool) {
 		}
 	}
 	if len(faults) > 0 {
-		p.log.Warn("share not released yet", "error", errors.Join(faults...))
+		if err := errors.Join(faults...); err.Error() != found.fault {
+			found.fault = err.Error()
+			p.log.Warn("share not released yet", "error", err)
+		}
 		return false
 	}
 	p.mu.Lock()
