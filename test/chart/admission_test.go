@@ -201,7 +201,7 @@ func node(name string, labels, annotations map[string]string, unschedulable bool
 
 func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
 	type set = map[string]string
-	const labels, rest = "an agent may only change labels below divvy.dev/, and not divvy.dev/node", "an agent may change nothing of its node but labels"
+	const labels, rest = "an agent may only change labels below divvy.dev/, and not those that administrators choose", "an agent may change nothing of its node but labels"
 	both := map[string]*policy{
 		"claims": policies(t, rendered(t, newest, ""))["divvy-agent-nodes"],
 		"slots":  policies(t, rendered(t, oldest, ""))["divvy-agent-nodes"],
@@ -218,6 +218,10 @@ func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
 		{"a foreign label changed", node("n1", set{"a": "b"}, nil, false), node("n1", set{"a": "c"}, nil, false), labels, labels},
 		{"a foreign label gone", node("n1", set{"a": "b"}, nil, false), node("n1", nil, nil, false), labels, labels},
 		{"the label that asks for agents", node("n1", set{"divvy.dev/node": ""}, nil, false), node("n1", nil, nil, false), labels, labels},
+		{"its own defaults", node("n1", nil, nil, false), node("n1", set{"divvy.dev/default-policy": "weighted"}, nil, false), labels, labels},
+		{"its own cores", node("n1", set{"divvy.dev/default-cores": "5"}, nil, false), node("n1", set{"divvy.dev/default-cores": "0"}, nil, false), labels, labels},
+		{"its defaults gone", node("n1", set{"divvy.dev/default-cores": "5"}, nil, false), node("n1", nil, nil, false), labels, labels},
+		{"beside its defaults", node("n1", set{"divvy.dev/default-cores": "5"}, nil, false), node("n1", set{"divvy.dev/default-cores": "5", "divvy.dev/gpu.count": "2"}, nil, false), "", ""},
 		{"another node", node("n2", nil, nil, false), node("n2", set{"divvy.dev/gpu.count": "2"}, nil, false), "the agent of node n1 may only label its own node", "the agent of node n1 may only label its own node"},
 		{"cordon", node("n1", nil, nil, false), node("n1", nil, nil, true), rest, rest + " and what it says of its GPUs"},
 		{"annotation", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "c"}, false), rest, rest + " and what it says of its GPUs"},

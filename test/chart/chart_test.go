@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/test/chart/manifests/plain"
 	"github.com/divvy-gpu/divvy/test/chart/render"
+	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -194,6 +195,11 @@ func TestValuesRefused(t *testing.T) {
 		"agents: {}",
 		"agent: {nodeselector: {a: b}}",
 		"agent: {misuse: punish}",
+		"agent: {defaultPolicy: fair}",
+		"agent: {defaultPolicy: fixed}",
+		"agent: {defaultPolicy: burst, defaultCores: 0}",
+		"agent: {defaultCores: 101}",
+		"agent: {defaultCores: \"5\"}",
 		"agent: {metrics: {port: 0}}",
 		"agent: {driverRoot: relative}",
 		"agent: {simgpu: {dir: relative}}",
@@ -222,6 +228,30 @@ func TestValuesRefused(t *testing.T) {
 		} else if !strings.Contains(err.Error(), "take the values") {
 			t.Errorf("%s is refused by another than the schema: %v", values, err)
 		}
+	}
+}
+
+func TestDefaultsOfShares(t *testing.T) {
+	for values, want := range map[string][]string{
+		"":                                 nil,
+		"agent: {defaultPolicy: weighted}": {"--default-policy=weighted"},
+		"agent: {defaultCores: 5}":         {"--default-cores=5"},
+		"agent: {defaultPolicy: burst, defaultCores: 10}": {"--default-policy=burst", "--default-cores=10"},
+	} {
+		var got []string
+		for _, set := range find[*appsv1.DaemonSet](t, rendered(t, newest, values)) {
+			for _, arg := range set.Spec.Template.Spec.Containers[0].Args {
+				if strings.HasPrefix(arg, "--default-") {
+					got = append(got, arg)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", values, got, want)
+		}
+	}
+	if _, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: oldest, Values: "agent: {defaultCores: 5}"}); err == nil || !strings.Contains(err.Error(), "need mode claims") {
+		t.Errorf("in mode slots: %v", err)
 	}
 }
 

@@ -244,6 +244,7 @@ func (l *lab) confined() {
 		"a label of another node":    label("n2", "divvy.dev/gpu.count"),
 		"a foreign label":            label("n1", "pool"),
 		"the label that asks for it": label("n1", "divvy.dev/node"),
+		"its node's defaults":        label("n1", "divvy.dev/default-policy"),
 		"secrets":                    secrets,
 	} {
 		if !apierrors.IsForbidden(err) {
