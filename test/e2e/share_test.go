@@ -19,6 +19,7 @@ func TestShares(t *testing.T) {
 	l.scenario("shared-claim", sharedClaim)
 	l.scenario("two-gpus", twoGPUs)
 	l.scenario("whole-and-shared", wholeAndShared)
+	l.scenario("node-defaults", nodeDefaults)
 	l.scenario("examples", examples)
 	l.scenario("bad-requests", badRequests)
 	l.scenario("bad-claims", badClaims)
