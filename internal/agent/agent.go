@@ -142,7 +142,11 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 // Run watches until ctx is done. Tenants outlive it: only after it has returned
 // may connections be closed, or they would be taken for tenants' ends.
 func (a *Agent) Run(ctx context.Context) {
-	a.running.Go(func() { a.notices.run(ctx, func(id string) { a.lookSoon(ctx, id) }, a.arbiter.stir) })
+	a.running.Go(func() {
+		a.notices.run(ctx, listener{
+			death: func(id string) { a.lookSoon(ctx, id) }, stir: a.arbiter.stir, lost: func() { a.sweep(ctx) },
+		})
+	})
 	a.running.Go(func() { a.arbiter.run(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
 	ticker := time.NewTicker(a.config.Interval)

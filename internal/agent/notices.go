@@ -31,9 +31,13 @@ const (
 	stirEvents  = unix.IN_ATTRIB
 )
 
-// noticePause is between two readings: tenants make events as often as they like,
-// and the kernel keeps equal ones as one.
-const noticePause = time.Millisecond
+const (
+	// noticePause is between two readings, in which each tenant counts once:
+	// tenants make events as often as they like.
+	noticePause = time.Millisecond
+	// mostEvents are read at once: more than a processor can make in the pause.
+	mostEvents = 4096
+)
 
 func newNotices() (*notices, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -74,29 +78,50 @@ func (n *notices) remove(tenant string) {
 	delete(n.watches, tenant)
 }
 
-// run calls death and stir with the tenants of events until close or ctx is done.
-func (n *notices) run(ctx context.Context, death, stir func(tenant string)) {
-	events := make([]byte, 64*unix.SizeofInotifyEvent)
+// listener is told of notices.
+type listener struct {
+	// death and stir name the tenant.
+	death, stir func(tenant string)
+	// lost says that the kernel dropped some.
+	lost func()
+}
+
+// run tells of notices until close or ctx is done, of each tenant at most once per
+// reading.
+func (n *notices) run(ctx context.Context, to listener) {
+	data := make([]byte, mostEvents*unix.SizeofInotifyEvent)
 	for {
-		read, err := n.file.Read(events)
+		read, err := n.file.Read(data)
 		if err != nil {
 			return // closed; what is missed the sweep finds
 		}
-		for _, e := range pageEventsIn(events[:read]) {
-			n.mu.Lock()
-			tenant, ok := n.tenants[e.watch]
-			n.mu.Unlock()
-			if ok && e.mask&deathEvents != 0 {
-				death(tenant)
-			}
-			if ok && e.mask&stirEvents != 0 {
-				stir(tenant)
-			}
+		masks := map[int32]uint32{}
+		for _, e := range pageEventsIn(data[:read]) {
+			masks[e.watch] |= e.mask
 		}
+		n.tell(masks, to)
 		select {
 		case <-time.After(noticePause):
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// tell passes on what happened by watch descriptor.
+func (n *notices) tell(masks map[int32]uint32, to listener) {
+	for watch, mask := range masks {
+		n.mu.Lock()
+		tenant, ok := n.tenants[watch]
+		n.mu.Unlock()
+		switch {
+		case mask&unix.IN_Q_OVERFLOW != 0:
+			to.lost()
+		case ok && mask&deathEvents != 0:
+			to.death(tenant)
+		}
+		if ok && mask&stirEvents != 0 {
+			to.stir(tenant)
 		}
 	}
 }

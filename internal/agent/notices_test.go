@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,7 +32,9 @@ func TestNotices(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		n.run(t.Context(), func(tenant string) { heard <- tenant + " died" }, func(tenant string) { heard <- tenant + " stirred" })
+		n.run(t.Context(), listener{
+			death: func(tenant string) { heard <- tenant + " died" }, stir: func(tenant string) { heard <- tenant + " stirred" },
+		})
 	}()
 	touch := func(tenant string) {
 		if err := unix.UtimesNanoAt(unix.AT_FDCWD, paths[tenant], nil, 0); err != nil {
@@ -64,6 +67,24 @@ func TestNotices(t *testing.T) {
 	expect("b stirred")
 	n.close()
 	<-ended
+}
+
+// A flood counts once per reading, and the kernel says when it was too much for it.
+func TestFloodOfNotices(t *testing.T) {
+	n := notices{tenants: map[int32]string{1: "a", 2: "b"}}
+	var heard []string
+	to := listener{
+		death: func(tenant string) { heard = append(heard, tenant+" died") },
+		stir:  func(tenant string) { heard = append(heard, tenant+" stirred") },
+		lost:  func() { heard = append(heard, "some were lost") },
+	}
+	n.tell(map[int32]uint32{
+		1: unix.IN_CLOSE_WRITE | unix.IN_ATTRIB, 2: unix.IN_IGNORED, 3: unix.IN_CLOSE_WRITE, -1: unix.IN_Q_OVERFLOW,
+	}, to)
+	slices.Sort(heard)
+	if want := []string{"a died", "a stirred", "some were lost"}; !slices.Equal(heard, want) {
+		t.Errorf("heard %q, want %q", heard, want)
+	}
 }
 
 func FuzzPageEvents(f *testing.F) {
