@@ -174,8 +174,13 @@ type running struct {
 // idle is an agent of which nothing runs.
 func (n *node) idle() *Agent {
 	n.t.Helper()
+	return n.idleWith(n.backend)
+}
+
+func (n *node) idleWith(b backend.Backend) *Agent {
+	n.t.Helper()
 	a, err := New(context.Background(), Config{
-		Backend: n.backend, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, filepath.Join(n.backend.dir, "containers")},
+		Backend: b, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, filepath.Join(n.backend.dir, "containers")},
 		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
 	})
 	if err != nil {

@@ -76,6 +76,9 @@ func (o *offer) claims(ctx context.Context, node string, d *defaults) (resources
 		return resourceslice.DriverResources{}, changed, nil
 	}
 	gpus := o.devices(faults)
+	if held, released := o.Agent.Absent(); len(held) > 0 {
+		gpus, changed = append(gpus, o.absent(held)...), either(ctx, changed, released)
+	}
 	for i := range gpus {
 		gpus[i].DefaultCores = now.Cores
 		if err != nil {
@@ -102,6 +105,21 @@ func (o *offer) devices(faults map[string]agent.GPUFault) []pool.GPU {
 			g.Fault = &pool.Fault{Reason: fault.Reason, Lost: fault.Lost}
 		}
 		gpus = append(gpus, g)
+	}
+	return gpus
+}
+
+// absent are GPUs that were lost before the agent started and of which tenants hold so many bytes: as long as they are
+// published, and tainted, the pods that use them are evicted. They have what every GPU has for selectors to compare with,
+// as one that names a missing attribute is an error to the scheduler.
+func (o *offer) absent(held map[string]uint64) []pool.GPU {
+	version := o.Library.Version()
+	var gpus []pool.GPU
+	for uuid, bytes := range held {
+		gpus = append(gpus, pool.GPU{
+			UUID: uuid, Index: -1, Model: "unknown", DriverVersion: version.Driver, CUDA: version.CUDA,
+			Memory: max(bytes, pool.LeastMemory), Fault: &pool.Fault{Reason: "lost", Lost: true},
+		})
 	}
 	return gpus
 }

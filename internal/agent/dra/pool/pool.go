@@ -25,6 +25,9 @@ import (
 // Driver is the name of the DRA driver, and the domain of its attributes and taints.
 const Driver = "divvy.dev"
 
+// LeastMemory is what a GPU must have for tenants to be published, in bytes.
+const LeastMemory = 2 * mebibyte
+
 // ErrGPU marks a description from which no valid device can be made.
 var ErrGPU = errors.New("GPU cannot be published")
 
@@ -41,7 +44,7 @@ const (
 type GPU struct {
 	// UUID is the driver's, such as GPU-8dd5f44a-1b64-4d3a-9a4f-0d4b4a0a3a3e.
 	UUID string
-	// Index is NVML's; it orders the devices.
+	// Index is NVML's; it orders the devices. It is negative where it is unknown.
 	Index int
 	// Model is the driver's name of it, Architecture such as "ampere", "" where unknown.
 	Model, Architecture string
@@ -145,7 +148,7 @@ func (g *GPU) validate() error {
 			return fmt.Errorf("%w: no device can be named after UUID %q", ErrGPU, g.UUID)
 		}
 	}
-	if g.Memory < 2*mebibyte {
+	if g.Memory < LeastMemory {
 		return fmt.Errorf("%w: %s has %d bytes for tenants", ErrGPU, g.UUID, g.Memory)
 	}
 	if g.DefaultCores < 0 || g.DefaultCores > allCores {
