@@ -25,18 +25,19 @@ type Use struct {
 	Memory uint64
 	// Cores is in percent of one GPU's time; a whole GPU is 100.
 	Cores uint64
-	// Unknown says that the claims take all of GPUs whose size or number nobody knows before they are allocated.
-	Unknown bool
+	// Unsized says that the claims take all the memory of GPUs of which nobody knows how much that is, and Uncounted
+	// that they take all GPUs of a node, however many it has.
+	Unsized, Uncounted bool
 }
 
 // Plus returns the sum of both.
 func (u Use) Plus(other Use) Use {
-	return Use{u.GPUs + other.GPUs, u.Memory + other.Memory, u.Cores + other.Cores, u.Unknown || other.Unknown}
+	return Use{u.GPUs + other.GPUs, u.Memory + other.Memory, u.Cores + other.Cores, u.Unsized || other.Unsized, u.Uncounted || other.Uncounted}
 }
 
 // larger returns the larger of both in everything.
 func (u Use) larger(other Use) Use {
-	return Use{max(u.GPUs, other.GPUs), max(u.Memory, other.Memory), max(u.Cores, other.Cores), u.Unknown || other.Unknown}
+	return Use{max(u.GPUs, other.GPUs), max(u.Memory, other.Memory), max(u.Cores, other.Cores), u.Unsized || other.Unsized, u.Uncounted || other.Uncounted}
 }
 
 // Sizes are the amounts of memory of the published GPUs, and what shares of them take that ask for none.
@@ -116,7 +117,7 @@ func allocated(allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 
 // asked is what a request, or one way of it, can come to at most.
 func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capacity *resourcev1.CapacityRequirements, sizes Sizes) Use {
-	one := Use{GPUs: 1, Memory: sizes.largest, Cores: 100, Unknown: sizes.largest == 0}
+	one := Use{GPUs: 1, Memory: sizes.largest, Cores: 100, Unsized: sizes.largest == 0}
 	switch class {
 	case ClassWhole:
 	case ClassShare:
@@ -128,13 +129,13 @@ func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capa
 			one.Cores = amount(capacity.Requests, capacityCores)
 		}
 		if memory := amount(capacity.Requests, capacityMemory); memory > 0 {
-			one.Memory, one.Unknown = memory, false
+			one.Memory, one.Unsized = memory, false
 		}
 	default:
 		return Use{}
 	}
 	n := uint64(min(max(count, 1), MaxGPUs))
-	return Use{n, n * one.Memory, n * one.Cores, one.Unknown || mode == resourcev1.DeviceAllocationModeAll}
+	return Use{n, n * one.Memory, n * one.Cores, one.Unsized, mode == resourcev1.DeviceAllocationModeAll}
 }
 
 // amount returns a quantity that is a whole number below 2^50, so that sums do not overflow, or else 0.
@@ -158,17 +159,18 @@ func CheckQuota(quotas []*corev1.ResourceQuota, used, more Use) error {
 		for _, held := range []struct {
 			name       corev1.ResourceName
 			used, more uint64
+			unknown    bool
 			format     resource.Format
 		}{
-			{quotaGPUs, used.GPUs, more.GPUs, resource.DecimalSI},
-			{quotaMemory, used.Memory, more.Memory, resource.BinarySI},
-			{quotaCores, used.Cores, more.Cores, resource.DecimalSI},
+			{quotaGPUs, used.GPUs, more.GPUs, more.Uncounted, resource.DecimalSI},
+			{quotaMemory, used.Memory, more.Memory, more.Uncounted || more.Unsized, resource.BinarySI},
+			{quotaCores, used.Cores, more.Cores, more.Uncounted, resource.DecimalSI},
 		} {
 			hard, ok := quota.Spec.Hard[held.name]
 			if !ok || hard.AsApproximateFloat64() >= 1<<62 {
 				continue
 			}
-			if more.Unknown {
+			if held.unknown {
 				return refuse("quota %q limits %s, and this asks for GPUs of which size or number is not known before: give amounts", quota.Name, held.name)
 			}
 			sum := resource.NewQuantity(int64(held.used+held.more), held.format)

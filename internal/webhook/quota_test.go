@@ -36,23 +36,23 @@ func TestUseOf(t *testing.T) {
 		devices, allocation string
 		want                Use
 	}{
-		{share(", capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{1, 4 << 30, 30, false}},
-		{share(", count: 3, capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{3, 12 << 30, 90, false}},
-		{share(", capacity: {requests: {cores: 30}}"), "", Use{1, 40 << 30, 30, false}},
-		{share(""), "", Use{1, 40 << 30, 0, false}},
+		{share(", capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{1, 4 << 30, 30, false, false}},
+		{share(", count: 3, capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{3, 12 << 30, 90, false, false}},
+		{share(", capacity: {requests: {cores: 30}}"), "", Use{1, 40 << 30, 30, false, false}},
+		{share(""), "", Use{1, 40 << 30, 0, false, false}},
 		{share(", adminAccess: true"), "", Use{}},
-		{share(", allocationMode: All, capacity: {requests: {memory: 4Gi}}"), "", Use{1, 4 << 30, 0, true}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 2}}]`, "", Use{2, 80 << 30, 200, false}},
+		{share(", allocationMode: All, capacity: {requests: {memory: 4Gi}}"), "", Use{1, 4 << 30, 0, false, true}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 2}}]`, "", Use{2, 80 << 30, 200, false, false}},
 		{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com, capacity: {requests: {memory: 4Gi}}}}]`, "", Use{}},
 		{`requests: [{name: gpu, firstAvailable: [{name: a, deviceClassName: share.divvy.dev, capacity: {requests: {memory: 8Gi, cores: 10}}}, {name: b, deviceClassName: share.divvy.dev, capacity: {requests: {memory: 20Gi}}}]}]`, "",
-			Use{1, 20 << 30, 10, false}},
-		{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: gpu.divvy.dev}}]`, "", Use{2, 41 << 30, 100, false}},
-		{share(", capacity: {requests: {memory: 1e10000000}}"), "", Use{1, 40 << 30, 0, false}},
+			Use{1, 20 << 30, 10, false, false}},
+		{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: gpu.divvy.dev}}]`, "", Use{2, 41 << 30, 100, false, false}},
+		{share(", capacity: {requests: {memory: 1e10000000}}"), "", Use{1, 40 << 30, 0, false, false}},
 		// What was allocated counts, whatever was asked.
-		{share(""), `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small}]`, Use{1, 16 << 30, 100, false}},
+		{share(""), `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small}]`, Use{1, 16 << 30, 100, false, false}},
 		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: gpu.example.com, pool: n1, device: other}]`, Use{}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: vanished}]`, Use{1, 0, 100, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: vanished}]`, Use{1, 0, 100, false, false}},
 		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small, adminAccess: true}]`, Use{}},
 	} {
 		var allocation *resourcev1.AllocationResult
@@ -76,10 +76,10 @@ func TestUseOf(t *testing.T) {
 	if got := UseOf(readSpec(t, share("")), nil, SizesOf(published)); got.Cores != 5 {
 		t.Errorf("nothing named beside a default of 5 cores: %+v", got)
 	}
-	if got := UseOf(readSpec(t, share("")), nil, Sizes{}); !got.Unknown {
+	if got := UseOf(readSpec(t, share("")), nil, Sizes{}); !got.Unsized || got.Uncounted {
 		t.Errorf("all of a GPU of unknown size is %+v", got)
 	}
-	if got := UseOf(readSpec(t, share(", capacity: {requests: {memory: 4Gi}}")), nil, Sizes{}); got != (Use{1, 4 << 30, 0, false}) {
+	if got := UseOf(readSpec(t, share(", capacity: {requests: {memory: 4Gi}}")), nil, Sizes{}); got != (Use{1, 4 << 30, 0, false, false}) {
 		t.Errorf("4Gi of a GPU of unknown size is %+v", got)
 	}
 }
@@ -98,19 +98,24 @@ func TestCheckQuota(t *testing.T) {
 		used, more Use
 		refusal    string
 	}{
-		{`[]`, Use{1, 99 << 30, 99, false}, Use{1, 99 << 30, 99, true}, ""},
-		{team, Use{}, Use{1, 16 << 30, 100, false}, ""},
-		{team, Use{1, 12 << 30, 30, false}, Use{1, 4 << 30, 70, false}, ""},
-		{team, Use{1, 12 << 30, 30, false}, Use{1, 4<<30 + 1, 30, false}, `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 12Gi are used, and 4294967297 more would be 17179869185`},
-		{team, Use{2, 12 << 30, 80, false}, Use{1, 1 << 30, 30, false}, `quota "team" allows 100 of requests.divvy.dev/gpu-cores: 80 are used, and 30 more would be 110`},
-		{team, Use{}, Use{1, 0, 0, true}, `which size or number is not known`},
+		{`[]`, Use{1, 99 << 30, 99, false, false}, Use{1, 99 << 30, 99, true, true}, ""},
+		{team, Use{}, Use{1, 16 << 30, 100, false, false}, ""},
+		{team, Use{1, 12 << 30, 30, false, false}, Use{1, 4 << 30, 70, false, false}, ""},
+		{team, Use{1, 12 << 30, 30, false, false}, Use{1, 4<<30 + 1, 30, false, false}, `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 12Gi are used, and 4294967297 more would be 17179869185`},
+		{team, Use{2, 12 << 30, 80, false, false}, Use{1, 1 << 30, 30, false, false}, `quota "team" allows 100 of requests.divvy.dev/gpu-cores: 80 are used, and 30 more would be 110`},
+		{team, Use{}, Use{1, 0, 0, true, false}, `which size or number is not known`},
+		{team, Use{}, Use{1, 1, 1, false, true}, `which size or number is not known`},
+		// Where no GPU is published yet, none has a size, but all that are asked for can be counted.
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2, requests.divvy.dev/gpu-cores: 200}}}]`, Use{}, Use{2, 0, 200, true, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{3, 0, 300, true, false}, `allows 2 of requests.divvy.dev/gpu`},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{1, 0, 100, true, true}, `which size or number is not known`},
 		// A namespace beyond its quota may still have what takes none of it.
-		{team, Use{9, 99 << 30, 0, false}, Use{1, 0, 50, false}, ""},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{2, 1, 1, false}, Use{1, 1, 1, false}, `allows 2 of requests.divvy.dev/gpu: 2 are used, and 1 more would be 3`},
-		{`[{metadata: {name: n}, spec: {hard: {limits.divvy.dev/gpu-memory: 1, pods: 0, requests.nvidia.com/gpu: 0}}}]`, Use{}, Use{1, 1 << 30, 1, false}, ""},
-		{`[{metadata: {name: n}, spec: {scopes: [BestEffort], hard: {requests.divvy.dev/gpu-memory: 1}}}]`, Use{}, Use{1, 1 << 30, 1, false}, ""},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu-memory: 1e10000000}}}]`, Use{}, Use{1, 1 << 30, 1, false}, ""},
-		{`[{metadata: {name: z}, spec: {hard: {requests.divvy.dev/gpu: 0}}}, {metadata: {name: a}, spec: {hard: {requests.divvy.dev/gpu: 0}}}]`, Use{}, Use{1, 1, 1, false}, `quota "a" allows 0`},
+		{team, Use{9, 99 << 30, 0, false, false}, Use{1, 0, 50, false, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{2, 1, 1, false, false}, Use{1, 1, 1, false, false}, `allows 2 of requests.divvy.dev/gpu: 2 are used, and 1 more would be 3`},
+		{`[{metadata: {name: n}, spec: {hard: {limits.divvy.dev/gpu-memory: 1, pods: 0, requests.nvidia.com/gpu: 0}}}]`, Use{}, Use{1, 1 << 30, 1, false, false}, ""},
+		{`[{metadata: {name: n}, spec: {scopes: [BestEffort], hard: {requests.divvy.dev/gpu-memory: 1}}}]`, Use{}, Use{1, 1 << 30, 1, false, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu-memory: 1e10000000}}}]`, Use{}, Use{1, 1 << 30, 1, false, false}, ""},
+		{`[{metadata: {name: z}, spec: {hard: {requests.divvy.dev/gpu: 0}}}, {metadata: {name: a}, spec: {hard: {requests.divvy.dev/gpu: 0}}}]`, Use{}, Use{1, 1, 1, false, false}, `quota "a" allows 0`},
 	} {
 		err := CheckQuota(read(c.quotas), c.used, c.more)
 		switch {
