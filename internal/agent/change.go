@@ -21,7 +21,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 		return nil, err
 	}
 	if t.clusters() && (p.Memory != nil || p.Cores != nil) {
-		return nil, control.Errorf(control.CodeInvalid, "the cluster granted %s its memory and cores, and counts them: change the claim", t.Name)
+		return nil, control.Errorf(control.CodeInvalid, "the cluster granted %s its memory and cores, and counts them: change the claim", p.Tenant)
 	}
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile

@@ -183,14 +183,17 @@ func describeMisuse(s *shareTime, answer Misuse) string {
 func (a *Agent) answerMisuse(ctx context.Context) {
 	for _, c := range a.arbiter.accuse(a.config.Misuse) {
 		a.mu.Lock()
-		t := a.tenants[c.tenant]
+		t, name := a.tenants[c.tenant], ""
+		if t != nil {
+			name = t.Name // which a tenancy that is prepared again may change
+		}
 		a.mu.Unlock()
 		if t == nil {
 			continue
 		}
 		if c.text != "" {
-			a.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", t.Name, "gpu", c.uuid, "reason", c.text)
-			a.events.add(control.Event{Kind: control.EventMisuse, Tenant: t.Name, UUID: c.uuid, Text: c.text})
+			a.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", name, "gpu", c.uuid, "reason", c.text)
+			a.events.add(control.Event{Kind: control.EventMisuse, Tenant: name, UUID: c.uuid, Text: c.text})
 		}
 		if c.act {
 			a.punish(t, c.uuid)
