@@ -132,7 +132,9 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	if a.arbiter, err = newArbiterLoop(c.Log); err != nil {
 		return nil, err
 	}
-	a.restore(ctx)
+	if err := a.restore(ctx); err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.publish()

@@ -259,6 +259,22 @@ func TestUnreadableCheckpointIsSetAside(t *testing.T) {
 	}
 }
 
+// What cannot be read now may be whole: an agent that began without it would grant
+// again what its tenants have.
+func TestCheckpointThatCannotBeReadIsKept(t *testing.T) {
+	n := newNode(t)
+	path := filepath.Join(n.dir, "tenants.json")
+	if err := os.Mkdir(path, 0o700); err != nil { // no permission would keep root from reading
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), n.config(n.backend)); err == nil || !strings.Contains(err.Error(), "find the last agent's tenants") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 func askOn(gpu string, memory uint64) control.CreateParams {
 	p := ask(memory)
 	p.Request.GPU = gpu

@@ -82,8 +82,10 @@ func (a *Agent) save() error {
 }
 
 // restore takes up the tenants that an earlier agent left. Those of a checkpoint
-// that cannot be read, which is set aside, are found again by their pages.
-func (a *Agent) restore(ctx context.Context) {
+// that is damaged, which is set aside, are found again by their pages. One that
+// cannot be read now is an error: whoever began without it would overwrite it, and
+// grant again what its tenants have.
+func (a *Agent) restore(ctx context.Context) error {
 	state, err := a.config.Saved.Load()
 	if errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrVersion) {
 		state.Tenants = a.rebuild(ctx)
@@ -93,20 +95,20 @@ func (a *Agent) restore(ctx context.Context) {
 			Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found again by their pages: %v", len(state.Tenants), err),
 		})
 	} else if err != nil {
-		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", err)
-		return
+		return fmt.Errorf("find the last agent's tenants: %w", err)
 	}
 	for _, r := range state.Tenants {
 		a.takeUp(ctx, r, err == nil)
 	}
 	if err == nil || len(state.Tenants) == 0 {
-		return
+		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.save(); err != nil {
 		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
 	}
+	return nil
 }
 
 // takeUp goes on with a tenant of an earlier agent. The checkpoint is written
