@@ -246,6 +246,7 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 	p := policies(t, rendered(t, oldest, `slots: {binders: ["system:serviceaccount:here:binder"]}`))["divvy-assignments"]
 	const written = "divvy.dev/assignment is written by the scheduler when it binds a pod, and by nobody else"
 	const stays = "divvy.dev/assignment and divvy.dev/request stay as they are while the pod lives"
+	const asked = "a Binding says which GPU a pod gets, and not what it asked for"
 	pod := func(annotations ...string) runtime.Object {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
 		for i := 0; i < len(annotations); i += 2 {
@@ -258,6 +259,11 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 	binding.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Binding"))
 	bare := binding.DeepCopy()
 	bare.Annotations = nil
+	saying := func(name, value string) runtime.Object {
+		b := binding.DeepCopy()
+		b.Annotations[name] = value
+		return b
+	}
 	slotted := func(privileged bool, annotations ...string) runtime.Object {
 		pod := pod(annotations...).(*corev1.Pod)
 		one := resource.MustParse("1")
@@ -287,6 +293,9 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		{"kube-scheduler", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
 		{"a scheduler of this namespace", attempt{"system:serviceaccount:divvy-system:divvy-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
 		{"one that was named", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, binding}, ""},
+		{"a binding that asks for more", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying("divvy.dev/request", "y")}, asked},
+		{"a binding that needs no plugins", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying("required-plugins.noderesource.dev/container.main", "[]")}, asked},
+		{"a binding that says what is not ours", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying("example.com/rack", "7")}, ""},
 		{"status", attempt{"system:node:n1", "n1", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "x")}, ""},
 		{"another assignment by the status", attempt{"user", "", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "y")}, stays},
 		{"assigned later", attempt{"user", "", apiadmission.Update, "", pod("request", "x"), pod("request", "x", "assignment", "y")}, stays},
