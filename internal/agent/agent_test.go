@@ -179,14 +179,14 @@ func (n *node) idle() *Agent {
 
 func (n *node) idleWith(b backend.Backend) *Agent {
 	n.t.Helper()
-	a, err := New(context.Background(), n.config(b))
+	a, err := New(context.Background(), n.settings(b))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return a
 }
 
-func (n *node) config(b backend.Backend) Config {
+func (n *node) settings(b backend.Backend) Config {
 	return Config{
 		Backend: b, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, filepath.Join(n.backend.dir, "containers")},
 		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,

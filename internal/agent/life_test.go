@@ -267,7 +267,7 @@ func TestCheckpointThatCannotBeReadIsKept(t *testing.T) {
 	if err := os.Mkdir(path, 0o700); err != nil { // no permission would keep root from reading
 		t.Fatal(err)
 	}
-	if _, err := New(t.Context(), n.config(n.backend)); err == nil || !strings.Contains(err.Error(), "find the last agent's tenants") {
+	if _, err := New(t.Context(), n.settings(n.backend)); err == nil || !strings.Contains(err.Error(), "find the last agent's tenants") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
