@@ -62,21 +62,22 @@ func (d *defaults) run(ctx context.Context) error {
 	for {
 		wait := d.again
 		// Version 0 is what the API server has in memory.
-		node, err := d.nodes.Get(ctx, d.node, metav1.GetOptions{ResourceVersion: "0"})
-		switch {
-		case err == nil:
-			d.set(v1alpha1.LabelledDefaults(node.Labels, d.told))
-			said = false
-		case ctx.Err() != nil:
+		asked, cancel := context.WithTimeout(ctx, pause)
+		node, err := d.nodes.Get(asked, d.node, metav1.GetOptions{ResourceVersion: "0"})
+		cancel()
+		if ctx.Err() != nil {
 			return nil
-		default:
+		}
+		if err == nil {
+			d.set(v1alpha1.LabelledDefaults(node.Labels, d.told))
+		} else {
 			wait = d.retry
 			d.failed()
 			if !said {
 				d.log.WarnContext(ctx, "cannot read the node's labels, and will ask again", "error", err)
-				said = true
 			}
 		}
+		said = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
