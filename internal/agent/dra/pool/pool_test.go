@@ -110,6 +110,9 @@ func TestGPUsThatCannotBePublished(t *testing.T) {
 		func(g *GPU) { g.UUID = "GPU-" + strings.Repeat("a", 60) },
 		func(g *GPU) { g.Memory = 1 << 20 },
 		func(g *GPU) { g.Fault = &Fault{Reason: "two words"} },
+		func(g *GPU) { g.SharesFault = &Fault{Reason: "two words"} },
+		func(g *GPU) { g.DefaultCores = -1 },
+		func(g *GPU) { g.DefaultCores = 101 },
 	} {
 		bad := good
 		spoil(&bad)
