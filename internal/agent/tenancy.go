@@ -223,18 +223,16 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 		return edits.Edits{}, err
 	}
 	a.mu.Lock()
-	made := t.ready
+	made, saved := t.ready, !t.Unmade
 	a.mu.Unlock()
-	if made && complete(t.Dir) {
+	there := made && complete(t.Dir)
+	if there && saved {
 		return plan.Edits, nil
 	}
-	if err := a.config.Backend.Apply(ctx, plan); err != nil {
-		// What is wrong with the machine says more than what came of it.
-		err = cmp.Or(a.config.Backend.Health(ctx), err)
-		undone := a.config.Backend.Undo(ctx, plan)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return edits.Edits{}, errors.Join(err, undone, a.forget(t))
+	if !there {
+		if err := a.applyTenancy(ctx, t, plan, made); err != nil {
+			return edits.Edits{}, err
+		}
 	}
 	a.step("prepare-made")
 	a.mu.Lock()
@@ -248,6 +246,23 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 		return edits.Edits{}, err
 	}
 	return plan.Edits, nil
+}
+
+// applyTenancy makes the directory. A tenancy that was made before stays in the
+// ledger also if that fails: containers may run in it.
+func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan, made bool) error {
+	err := a.config.Backend.Apply(ctx, plan)
+	if err == nil {
+		return nil
+	}
+	// What is wrong with the machine says more than what came of it.
+	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, plan))
+	if made {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return errors.Join(err, a.forget(t))
 }
 
 // planTenancy is the plan with which the tenancy was entered, or one for a tenancy

@@ -232,6 +232,56 @@ func TestFailedPrepareLeavesNothing(t *testing.T) {
 	n.prepared(r, claimed("a", 80*gib, 0))
 }
 
+// A tenancy that was made stays counted when its directory is gone and cannot be
+// made again: containers may run in it.
+func TestFailedRepairKeepsTheTenancy(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	dir := n.prepared(r, claimed("a", 4*gib, 0))
+	if err := os.Remove(filepath.Join(dir, "config")); err != nil {
+		t.Fatal(err)
+	}
+	n.backend.fail = errors.New("disk full")
+	if _, err := r.Prepare(t.Context(), claimed("a", 4*gib, 0)); err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("%v", err)
+	}
+	if len(r.Tenancies()) != 1 || n.granted(r) != 4*gib {
+		t.Errorf("%v, %d bytes are granted", r.Tenancies(), n.granted(r))
+	}
+	n.backend.fail = nil
+	if again := n.prepared(r, claimed("a", 4*gib, 0)); again != dir || !complete(dir) {
+		t.Errorf("%s is not whole", again)
+	}
+}
+
+// What could not be saved is saved when the tenancy is asked for again, so that the
+// next agent knows that it is made.
+func TestMadeTenancyIsSavedLater(t *testing.T) {
+	n := newNode(t)
+	path := filepath.Join(n.dir, "tenants.json")
+	steps := 0
+	n.step = func(step string) {
+		if steps++; step == "prepare-made" && steps == 2 {
+			_ = os.Mkdir(path+".new", 0o700) // no file can be written there
+		}
+	}
+	r := n.start()
+	if _, err := r.Prepare(t.Context(), claimed("a", 4*gib, 0)); err == nil {
+		t.Error("it was prepared without being saved")
+	}
+	if err := os.Remove(path + ".new"); err != nil {
+		t.Fatal(err)
+	}
+	n.prepared(r, claimed("a", 4*gib, 0))
+	state, err := NewCheckpoint(path).Load()
+	if err != nil || len(state.Tenants) != 1 || state.Tenants[0].Unmade {
+		t.Errorf("saved is %+v, %v", state, err)
+	}
+	if applied := n.backend.applied.Load(); applied != 1 {
+		t.Errorf("made %d times", applied)
+	}
+}
+
 func TestTenanciesOutliveTheAgent(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
