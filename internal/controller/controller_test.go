@@ -189,9 +189,16 @@ func TestWork(t *testing.T) {
 
 // TestOneReplicaWorks has two replicas stand for the lease: the second works when the first has ended.
 func TestOneReplicaWorks(t *testing.T) {
-	client := fake.NewClientset()
+	client, asked := fake.NewClientset(), make(chan struct{}, 100)
+	theirs := fake.NewClientset() // of the same cluster, and tells of every look at the lease
+	theirs.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetVerb() == "get" {
+			asked <- struct{}{}
+		}
+		return clienttesting.ObjectReaction(client.Tracker())(action)
+	})
 	works := make(chan string)
-	replica := func(name string) (context.CancelFunc, chan error) {
+	replica := func(name string, client *fake.Clientset) (context.CancelFunc, chan error) {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
@@ -204,15 +211,17 @@ func TestOneReplicaWorks(t *testing.T) {
 		}()
 		return stop, ended
 	}
-	stopFirst, first := replica("first")
+	stopFirst, first := replica("first", client)
 	if got := <-works; got != "first" {
 		t.Error(got)
 	}
-	stopSecond, second := replica("second")
-	select {
-	case got := <-works:
-		t.Errorf("%s works too", got)
-	default:
+	stopSecond, second := replica("second", theirs)
+	for range 2 { // after the first it would work, were it not for the lease
+		select {
+		case got := <-works:
+			t.Fatalf("%s works too", got)
+		case <-asked:
+		}
 	}
 	stopFirst()
 	if err := <-first; err != nil {
