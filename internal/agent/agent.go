@@ -76,6 +76,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// unwatched says by GPU index why its time is not watched.
 	unwatched map[int]string
+	// untold says what the driver does not tell of a GPU now, and why.
+	untold map[untold]string
 	// strangers are in other pid namespaces; their lock is held alone.
 	strangers strangers
 	// changed is closed and replaced whenever tenants or queue change.
@@ -116,7 +118,7 @@ func (t *tenant) clusters() bool {
 
 // New finds the GPUs and the tenants that an earlier agent left.
 func New(ctx context.Context, c Config) (*Agent, error) {
-	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), unwatched: map[int]string{}}
+	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), unwatched: map[int]string{}, untold: map[untold]string{}}
 	gpus, err := c.Backend.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)

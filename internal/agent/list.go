@@ -31,9 +31,8 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 	used := make([]uint64, len(a.gpus))
 	for i, gpu := range a.gpus {
 		var err error
-		if used[i], err = a.config.Driver.Used(gpu.Index); err != nil {
-			a.config.Log.WarnContext(ctx, "cannot read a GPU's memory", "gpu", gpu.Index, "error", err)
-		}
+		used[i], err = a.config.Driver.Used(gpu.Index)
+		a.complain(ctx, "cannot read a GPU's memory", gpu.Index, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,6 +46,29 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 		})
 	}
 	return gpus
+}
+
+// untold is something that is asked of the driver.
+type untold struct {
+	what string
+	gpu  int
+}
+
+// complain logs once that the driver does not tell something of a GPU, for as long
+// as the reason stays the same: it is asked every second, and of a GPU that is lost
+// perhaps for days.
+func (a *Agent) complain(ctx context.Context, what string, gpu int, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	a.mu.Lock()
+	before := a.untold[untold{what, gpu}]
+	a.untold[untold{what, gpu}] = text
+	a.mu.Unlock()
+	if text != before && text != "" {
+		a.config.Log.WarnContext(ctx, what, "gpu", gpu, "error", err)
+	}
 }
 
 // view is a tenant as lists show it.

@@ -31,8 +31,8 @@ func (a *Agent) onGPUs(ctx context.Context) []onGPU {
 	var found []onGPU
 	for _, gpu := range a.gpus {
 		processes, err := a.config.Driver.Processes(gpu.Index)
+		a.complain(ctx, "cannot list a GPU's processes", gpu.Index, err)
 		if err != nil {
-			a.config.Log.WarnContext(ctx, "cannot list a GPU's processes", "gpu", gpu.Index, "error", err)
 			continue
 		}
 		for _, p := range processes {

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -48,4 +51,39 @@ func TestPatrolSparesIdleTenants(t *testing.T) {
 		t.Errorf("%d of %d processes are known after one appeared on a GPU", got, 2*len(dirs))
 	}
 	second.leave()
+}
+
+// mute is a driver that tells of no GPU.
+type mute struct {
+	*lister
+	err error
+}
+
+func (m *mute) Processes(int) ([]nvml.Process, error) { return nil, m.err }
+func (m *mute) Used(int) (uint64, error)              { return 0, m.err }
+
+// What the driver does not tell is said once, and again when the reason is another.
+func TestLostGPUsFillNoLog(t *testing.T) {
+	n := newNode(t)
+	settings := n.settings(n.backend)
+	var log strings.Builder
+	m := &mute{n.driver, errors.New("it is lost")}
+	settings.Driver, settings.Log = m, slog.New(slog.NewTextHandler(&log, nil))
+	a, err := New(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m.err = range []error{m.err, m.err, nil, m.err} {
+		for round := range 5 {
+			a.patrol(t.Context(), round)
+		}
+		if _, err := a.Listing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, what := range []string{"list a GPU's processes", "read a GPU's memory"} {
+		if got := strings.Count(log.String(), what); got != 4 { // two GPUs fell silent twice
+			t.Errorf("%d lines say: cannot %s", got, what)
+		}
+	}
 }
