@@ -1,6 +1,11 @@
 package dra
 
-import "testing"
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
 
 // crash is what steps panic with.
 type crash string
@@ -82,6 +87,45 @@ func TestCrashAfterEveryStep(t *testing.T) {
 			m.mustBeEmpty(r)
 		})
 	}
+}
+
+// Nor does one that dies over a tenant that it made while it read the pods, also
+// where these are refused in the end.
+func TestCrashBeforePodsAreKnown(t *testing.T) {
+	for _, step := range []string{"prepare-entered", "prepare-made", "prepare-spec"} {
+		t.Run(step, func(t *testing.T) {
+			claim, pod := simple()
+			m := newMachine(t, claim, pod)
+			if !m.crashing(step, 1, func(r *running) { m.prepare(r, claim) }) {
+				t.Fatal("there is no such step")
+			}
+			r := m.start()
+			newReconciler(r.driver).specifications(t.Context())
+			m.mustPrepare(r, claim)
+			if first, _ := m.held(r); first != 4*gib || len(r.agent.Tenancies()) != 1 || len(m.specs()) != 1 {
+				t.Errorf("%d bytes, %v, %v", first, r.agent.Tenancies(), m.specs())
+			}
+			if err := m.unprepare(r, claim); err != nil {
+				t.Error(err)
+			}
+			m.mustBeEmpty(r)
+		})
+	}
+	claim, pod := simple()
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	m := newMachine(t, claim, pod)
+	if !m.crashing("prepare-made", 1, func(r *running) { m.prepare(r, claim) }) {
+		t.Fatal("nothing is made before the pods are known")
+	}
+	r := m.start()
+	newReconciler(r.driver).specifications(t.Context())
+	if m.prepare(r, claim).Err == nil {
+		t.Error("a privileged container was prepared for")
+	}
+	if err := m.unprepare(r, claim); err != nil {
+		t.Error(err)
+	}
+	m.mustBeEmpty(r)
 }
 
 // A claim that was cut in half by a crash may be used otherwise afterwards.

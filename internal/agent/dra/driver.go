@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -75,47 +74,11 @@ func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourcev1
 	return results, nil
 }
 
-// prepareClaim makes the tenants of one claim and their CDI specification. The
-// pods are returned with an error, too, as far as they are known.
-func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
-	defer d.claims.lock(claim.UID)()
-	pods, err := d.podsOf(ctx, claim)
-	if err != nil {
-		return nil, nil, err
-	}
-	grants, err := grantsOf(claim, d.node, func(requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
-		return d.defaultsFor(claim.UID, requests, g)
-	})
-	if err != nil || len(grants) == 0 {
-		return pods, nil, err
-	}
-	if err := d.runtime.check(ctx); err != nil {
-		return pods, nil, err
-	}
-	views, err := d.views(ctx, claim, grants, pods)
-	if err != nil {
-		return pods, nil, err
-	}
-	names := make([]string, 0, len(pods))
-	for _, pod := range pods {
-		names = append(names, pod.Name)
-	}
-	slices.Sort(names)
-	p, err := planOf(claim, d.node, grants, views, names)
-	if err != nil {
-		return pods, nil, err
-	}
-	if err := d.carryOut(ctx, claim.UID, p.tenancies); err != nil {
-		return pods, nil, err
-	}
-	return pods, p.devices, nil
-}
-
 // defaultsFor are the defaults of a share that names no policy. One that is
 // prepared keeps the policy that it got, whatever the node's defaults are now.
 func (d *driver) defaultsFor(claim types.UID, requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
-	for _, t := range d.tenants.Tenancies() {
-		if uid, _ := claimOf(t.Key); uid != claim || !slices.Contains(viewIn(t.Key, requests), g.base) {
+	for _, t := range d.tenanciesOf(claim) {
+		if !slices.Contains(viewIn(t.Key, requests), g.base) {
 			continue
 		}
 		for _, s := range t.Shares {
@@ -130,57 +93,6 @@ func (d *driver) defaultsFor(claim types.UID, requests []string, g *grant) (v1al
 	return d.defaults()
 }
 
-// podsOf reads the pods for which a claim is reserved.
-func (d *driver) podsOf(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, error) {
-	var pods []*corev1.Pod
-	for _, r := range claim.Status.ReservedFor {
-		if r.APIGroup != "" || r.Resource != "pods" {
-			continue
-		}
-		pod, err := d.podOf(ctx, claim, r)
-		if err != nil {
-			return pods, fmt.Errorf("read pod %s: %w", r.Name, err)
-		}
-		if pod != nil {
-			pods = append(pods, pod)
-		}
-	}
-	return pods, nil
-}
-
-// newest and atHand are versions that one can ask for: what was written last, and
-// what the API server has in memory, which is there much sooner while many pods start.
-const (
-	newest = ""
-	atHand = "0"
-)
-
-// podOf reads a pod for which a claim is reserved, nil if it is gone and so is its
-// use of the claim. Once a pod names its claims, nothing that is asked of it here
-// changes any more, so that an older version will do, unless it is from before that.
-func (d *driver) podOf(ctx context.Context, claim *resourcev1.ResourceClaim, r resourcev1.ResourceClaimConsumerReference) (*corev1.Pod, error) {
-	pod, err := d.pod(ctx, claim.Namespace, r.Name, atHand)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	if err == nil && pod.UID == r.UID {
-		if uses, err := usesOf(pod, claim); err == nil && len(uses) > 0 {
-			return pod, nil
-		}
-	}
-	pod, err = d.pod(ctx, claim.Namespace, r.Name, newest)
-	if apierrors.IsNotFound(err) || err == nil && pod.UID != r.UID {
-		return nil, nil
-	}
-	return pod, err
-}
-
-func (d *driver) pod(ctx context.Context, namespace, name, version string) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTime)
-	defer cancel()
-	return d.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{ResourceVersion: version})
-}
-
 func (d *driver) claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTime)
 	defer cancel()
@@ -188,7 +100,7 @@ func (d *driver) claim(ctx context.Context, namespace, name string) (*resourcev1
 }
 
 // views divides a claim as its pods' containers use it.
-func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, grants []grant, pods []*corev1.Pod) ([]view, error) {
+func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, grants []grant, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
 	requests := requestsOf(grants)
 	if len(pods) == 0 && len(requests) > 1 {
 		return nil, fault("it is reserved for no pod that can be read, so it is not known which container gets what: give each request a claim of its own")
@@ -206,16 +118,19 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, gra
 		}
 		uses = append(uses, found...)
 	}
-	return viewsOf(requests, uses, d.made(claim.UID, requests))
+	return viewsOf(requests, uses, divided(known, requests))
 }
 
 // made is how a claim was divided, nothing if it was not yet.
 func (d *driver) made(claim types.UID, requests []string) []view {
+	return divided(d.tenanciesOf(claim), requests)
+}
+
+// divided is how these tenancies of a claim divide it, nothing if not all of it.
+func divided(tenancies []agent.Tenancy, requests []string) []view {
 	var made []view
-	for _, t := range d.tenants.Tenancies() {
-		if uid, _ := claimOf(t.Key); uid == claim {
-			made = append(made, viewIn(t.Key, requests))
-		}
+	for _, t := range tenancies {
+		made = append(made, viewIn(t.Key, requests))
 	}
 	if len(unused(requests, made)) > 0 {
 		return nil // an agent died over it, before the kubelet was told anything
@@ -240,45 +155,6 @@ func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *
 		}
 	}
 	return nil
-}
-
-// carryOut makes tenancies and the specification by which runtimes find them.
-// What it made itself it takes back when it fails.
-func (d *driver) carryOut(ctx context.Context, claim types.UID, tenancies []agent.Tenancy) error {
-	known := map[string]bool{}
-	for _, t := range d.tenants.Tenancies() {
-		known[t.Key] = true
-		// What an agent that died left of another division of the claim.
-		uid, _ := claimOf(t.Key)
-		if uid == claim && !slices.ContainsFunc(tenancies, func(w agent.Tenancy) bool { return w.Key == t.Key }) {
-			if err := d.tenants.Release(ctx, t.Key); err != nil {
-				return err
-			}
-		}
-	}
-	devices := map[string]edits.Edits{}
-	for i, t := range tenancies {
-		e, err := d.tenants.Prepare(ctx, t)
-		if err != nil {
-			return errors.Join(err, d.takeBack(ctx, tenancies[:i], known))
-		}
-		devices[deviceName(t.Key)] = e
-	}
-	if err := d.writeSpec(claim, devices); err != nil {
-		return errors.Join(err, d.takeBack(ctx, tenancies, known))
-	}
-	d.step("prepare-spec")
-	return nil
-}
-
-func (d *driver) takeBack(ctx context.Context, tenancies []agent.Tenancy, known map[string]bool) error {
-	var faults []error
-	for _, t := range tenancies {
-		if !known[t.Key] {
-			faults = append(faults, d.tenants.Release(ctx, t.Key))
-		}
-	}
-	return errors.Join(faults...)
 }
 
 func (d *driver) writeSpec(claim types.UID, devices map[string]edits.Edits) error {
@@ -315,10 +191,8 @@ func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release fu
 		d.adopt(ctx, claim)
 	}
 	var faults []error
-	for _, t := range d.tenants.Tenancies() {
-		if uid, _ := claimOf(t.Key); uid == claim {
-			faults = append(faults, release(ctx, t.Key))
-		}
+	for _, t := range d.tenanciesOf(claim) {
+		faults = append(faults, release(ctx, t.Key))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -249,8 +250,38 @@ func TestPrivilegedContainers(t *testing.T) {
 	claim, pod := simple()
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	m := newMachine(t, claim, pod)
-	if err := m.prepare(m.start(), claim).Err; err == nil || !strings.Contains(err.Error(), "privileged") {
+	r := m.start()
+	if err := m.prepare(r, claim).Err; err == nil || !strings.Contains(err.Error(), "privileged") {
 		t.Errorf("%v", err)
+	}
+	m.mustBeEmpty(r)
+}
+
+// The tenant of a claim of one request is made while the pods are read.
+func TestTenantsAreMadeMeanwhile(t *testing.T) {
+	claim, pod := simple()
+	m := newMachine(t, claim, pod)
+	made := make(chan struct{})
+	m.step = func(name string) {
+		if name == "prepare-made" {
+			close(made)
+		}
+	}
+	r := m.start()
+	if err := r.runtime.check(t.Context()); err != nil { // the client answers one question at a time
+		t.Fatal(err)
+	}
+	m.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		select {
+		case <-made:
+		case <-time.After(10 * time.Second):
+			t.Error("nothing is made while a pod is read")
+		}
+		return false, nil, nil
+	})
+	m.mustPrepare(r, claim)
+	if first, _ := m.held(r); first != 4*gib || len(m.specs()) != 1 {
+		t.Errorf("%d bytes are held, specifications %v", first, m.specs())
 	}
 }
 

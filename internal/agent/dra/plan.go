@@ -34,6 +34,7 @@ type plan struct {
 // pure.
 func planOf(claim *resourcev1.ResourceClaim, node string, grants []grant, views []view, pods []string) (plan, error) {
 	var p plan
+	pods = slices.Sorted(slices.Values(pods))
 	for _, v := range views {
 		key := keyOf(claim.UID, v, len(views) == 1)
 		t := agent.Tenancy{Key: key, Name: claim.Namespace + "/" + claim.Name, Namespace: claim.Namespace, Claim: claim.Name, Pods: pods}

@@ -154,10 +154,8 @@ func (r *reconciler) abandon(ctx context.Context, uid types.UID, t agent.Tenancy
 // dropSpec removes a specification without tenants, unless they came meanwhile.
 func (r *reconciler) dropSpec(ctx context.Context, uid types.UID) {
 	defer r.claims.lock(uid)()
-	for _, t := range r.tenants.Tenancies() {
-		if claim, _ := claimOf(t.Key); claim == uid {
-			return
-		}
+	if len(r.tenanciesOf(uid)) > 0 {
+		return
 	}
 	if err := cdi.Remove(r.cdiDir, specName(uid)); err != nil {
 		r.log.WarnContext(ctx, "cannot remove a CDI specification", "claim", uid, "error", err)
@@ -168,16 +166,11 @@ func (r *reconciler) dropSpec(ctx context.Context, uid types.UID) {
 // starts again would not start without it, and the kubelet does not ask again.
 func (r *reconciler) restoreSpec(ctx context.Context, uid types.UID) {
 	defer r.claims.lock(uid)()
-	var mine []agent.Tenancy
-	for _, t := range r.tenants.Tenancies() {
-		if claim, _ := claimOf(t.Key); claim == uid {
-			mine = append(mine, t)
-		}
-	}
+	mine := r.tenanciesOf(uid)
 	if len(mine) == 0 {
 		return // released meanwhile
 	}
-	if err := r.carryOut(ctx, uid, mine); err != nil {
+	if err := r.carryOut(ctx, uid, mine, mine); err != nil {
 		r.log.WarnContext(ctx, "cannot write a CDI specification again", "claim", uid, "error", oneLine(err))
 	}
 }
