@@ -108,7 +108,8 @@ func TestCollectDeletesWhatItSaw(t *testing.T) {
 			given = append(given, action.(clienttesting.DeleteActionImpl).DeleteOptions)
 			return true, nil, fault
 		})
-		c := newController(client, "me", silent(), prometheus.NewRegistry())
+		var text strings.Builder
+		c := newController(client, "me", slog.New(slog.NewTextHandler(&text, nil)), prometheus.NewRegistry())
 		c.now = func() time.Time { return noon }
 		ctx, stop := context.WithCancel(context.Background())
 		if err := c.known.start(ctx); err != nil {
@@ -119,6 +120,9 @@ func TestCollectDeletesWhatItSaw(t *testing.T) {
 		c.known.stop()
 		if len(given) != 1 || given[0].Preconditions == nil || *given[0].Preconditions.UID != "t1" || *given[0].Preconditions.ResourceVersion != "7" {
 			t.Errorf("%s: deleted with %+v", name, given)
+		}
+		if strings.Contains(text.String(), "level=ERROR") || strings.Contains(text.String(), "collected a claim template") != (fault == nil) {
+			t.Errorf("%s: said %s", name, text.String())
 		}
 	}
 }
