@@ -103,7 +103,7 @@ func (o Options) Face(ctx context.Context, n agent.Node) error {
 		return err
 	}
 	k := &node{Node: n, options: o, offer: newOffer(ctx, n)}
-	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Version: o.Version, Log: n.Log})
+	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Fresh: time.Second, Version: o.Version, Log: n.Log})
 	return k.run(ctx, listener)
 }
 

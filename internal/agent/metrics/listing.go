@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,10 +64,30 @@ var descriptions = []*prometheus.Desc{
 // patience is how long the agent may take to list, which it does in some milliseconds.
 const patience = 5 * time.Second
 
-// listing asks the agent whenever somebody collects.
+// listing asks the agent when somebody collects.
 type listing struct {
 	config Config
 	failed prometheus.Counter
+
+	mu   sync.Mutex
+	last *control.Listing
+	at   time.Time
+}
+
+// list asks the agent, unless it was just asked: a listing looks at every tenant,
+// and who reaches the port may ask as often as they like.
+func (l *listing) list(ctx context.Context) (*control.Listing, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last != nil && time.Since(l.at) < l.config.Fresh {
+		return l.last, nil
+	}
+	listed, err := l.config.Source.Listing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.last, l.at = listed, time.Now()
+	return listed, nil
 }
 
 // Describe implements prometheus.Collector.
@@ -80,7 +101,7 @@ func (l *listing) Describe(out chan<- *prometheus.Desc) {
 func (l *listing) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	listed, err := l.config.Source.Listing(ctx)
+	listed, err := l.list(ctx)
 	if err != nil {
 		l.failed.Inc()
 		l.config.Log.WarnContext(ctx, "cannot list for metrics", "error", err)

@@ -2,7 +2,7 @@
 // waits for it.
 //
 // GPUs and shares are read from the agent's listing when somebody asks, so that a tenant that ended is gone with the
-// next answer and nothing is kept of it. There are at most as many series of shares as there are shares; no label has a
+// next listing and nothing is kept of it. There are at most as many series of shares as there are shares; no label has a
 // text that a program could change while it runs.
 package metrics
 
@@ -30,6 +30,8 @@ type Config struct {
 	Source Source
 	// Faults returns the reasons why GPUs are not healthy, by UUID; nil knows of none.
 	Faults func() map[string]string
+	// Fresh is how long one listing answers all who ask; 0 lists for each.
+	Fresh time.Duration
 	// Version is the program's.
 	Version string
 	Log     *slog.Logger

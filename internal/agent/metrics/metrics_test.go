@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -27,9 +28,11 @@ var update = flag.Bool("update", false, "rewrite golden files")
 type teller struct {
 	listing control.Listing
 	err     error
+	asked   int
 }
 
 func (t *teller) Listing(context.Context) (*control.Listing, error) {
+	t.asked++
 	return &t.listing, t.err
 }
 
@@ -66,6 +69,27 @@ func newMetrics(source Source) *Metrics {
 	return New(Config{
 		Source: source, Version: "v0.1.0", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Faults: func() map[string]string { return map[string]string{"GPU-1": "xid-48"} },
+	})
+}
+
+// Whoever asks again and again has the agent look at its tenants once a second.
+func TestOneListingAnswersAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &teller{listing: sample()}
+		l := &listing{config: Config{Source: source, Fresh: time.Second}}
+		for range 50 {
+			if listed, err := l.list(t.Context()); err != nil || len(listed.Tenants) != 3 {
+				t.Fatalf("%+v, %v", listed, err)
+			}
+			time.Sleep(100 * time.Millisecond) // of the bubble's clock
+		}
+		if source.asked != 5 {
+			t.Errorf("asked %d times in five seconds", source.asked)
+		}
+		source.err = errors.New("away")
+		if _, err := l.list(t.Context()); err == nil {
+			t.Error("a listing that failed is answered with the last one")
+		}
 	})
 }
 
