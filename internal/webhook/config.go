@@ -67,6 +67,14 @@ func (o options) decode(into any) error {
 	return nil
 }
 
+// checkFactor returns an error unless a unit of memory can be so many MiB.
+func (o options) checkFactor(memoryFactor uint64) error {
+	if memoryFactor < 1 || memoryFactor > gibibyte/mebibyte {
+		return o.fault("memoryFactor %d: give 1 to %d MiB", memoryFactor, gibibyte/mebibyte)
+	}
+	return nil
+}
+
 // dialects holds the maker of each dialect by its name.
 var dialects = map[string]func(options) (Dialect, error){
 	"plain":      plain,

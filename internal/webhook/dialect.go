@@ -148,6 +148,22 @@ func (l *limits) percent(name string) (n uint64, given bool) {
 	return n, given
 }
 
+// memory returns what is asked in units of so many bytes or in percent of a GPU, and refuses both at once; given is false
+// where neither is.
+func (l *limits) memory(inUnits, inPercent string, unit uint64) (amount Amount, given bool) {
+	units, counted := l.positive(inUnits)
+	percent, divided := l.percent(inPercent)
+	switch {
+	case counted && divided:
+		l.refuse("%s and %s exclude each other", inUnits, inPercent)
+	case counted:
+		amount = unitsOf(l, inUnits, units, unit)
+	case divided:
+		amount = partOf(max(percent, 1), 100)
+	}
+	return amount, counted || divided
+}
+
 // count returns a number of GPUs, or 1 where it is left out.
 func (l *limits) count(name string) int {
 	n, given := l.positive(name)

@@ -40,8 +40,8 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 	if err := given.decode(&o); err != nil {
 		return nil, err
 	}
-	if o.MemoryFactor < 1 || o.MemoryFactor > gibibyte/mebibyte {
-		return nil, given.fault("memoryFactor %d: give 1 to %d MiB", o.MemoryFactor, gibibyte/mebibyte)
+	if err := given.checkFactor(o.MemoryFactor); err != nil {
+		return nil, err
 	}
 	if o.DefaultMemory >= 1<<30 {
 		return nil, given.fault("defaultMemory %d is more than any GPU has", o.DefaultMemory)
@@ -69,24 +69,16 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 // cores, to one pod alone.
 func (o hamiOptions) request(asked *limits, exclusive bool) Request {
 	request := Request{Count: asked.count(hamiGPU)}
-	units, inUnits := asked.positive(hamiMemory)
-	percent, inPercent := asked.percent(hamiPercent)
+	memory, sized := asked.memory(hamiMemory, hamiPercent, o.MemoryFactor*mebibyte)
 	cores, timed := asked.number(hamiCores)
-	switch {
-	case inUnits && inPercent:
-		asked.refuse("%s and %s exclude each other", hamiMemory, hamiPercent)
-	case inUnits:
-		request.Memory = unitsOf(asked, hamiMemory, units, o.MemoryFactor*mebibyte)
-	case inPercent:
-		request.Memory = partOf(max(percent, 1), 100)
-	case o.DefaultMemory > 0:
+	if request.Memory = memory; !sized && o.DefaultMemory > 0 {
 		request.Memory = bytesOf(o.DefaultMemory * o.MemoryFactor * mebibyte)
 	}
 	if cores > v1alpha1.MaxCores {
 		asked.refuse("%s: %d percent is more than one GPU: give 1 to 100", hamiCores, cores)
 	}
 	_, counted := asked.number(hamiGPU)
-	if exclusive && counted && !timed && !inUnits && (!inPercent || percent == 100) {
+	if exclusive && counted && !timed && memory.isAll() {
 		cores = v1alpha1.MaxCores
 	}
 	request.Cores = int(min(cores, v1alpha1.MaxCores))

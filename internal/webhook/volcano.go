@@ -27,8 +27,8 @@ func volcano(given options) (Dialect, error) {
 	if err := given.decode(&o); err != nil {
 		return nil, err
 	}
-	if o.MemoryFactor < 1 || o.MemoryFactor > gibibyte/mebibyte {
-		return nil, given.fault("memoryFactor %d: give 1 to %d MiB", o.MemoryFactor, gibibyte/mebibyte)
+	if err := given.checkFactor(o.MemoryFactor); err != nil {
+		return nil, err
 	}
 	return inContainers{
 		name: "volcano",
@@ -58,8 +58,8 @@ func volcano(given options) (Dialect, error) {
 
 // virtual reads vGPUs. Without a number, memory alone asks for one, and without memory a vGPU has all of it.
 func (o volcanoOptions) virtual(asked *limits) Request {
-	units, inUnits := asked.positive(volcanoMemory)
-	percent, inPercent := asked.percent(volcanoPercent)
+	memory, _ := asked.memory(volcanoMemory, volcanoPercent, o.MemoryFactor*mebibyte)
+	_, inUnits := asked.number(volcanoMemory)
 	cores, _ := asked.number(volcanoCores)
 	if _, counted := asked.number(volcanoNumber); !counted && !inUnits {
 		asked.refuse("%s is missing", volcanoNumber)
@@ -67,16 +67,7 @@ func (o volcanoOptions) virtual(asked *limits) Request {
 	if cores > 100 {
 		asked.refuse("%s: %d percent is more than one GPU: give 1 to 100", volcanoCores, cores)
 	}
-	request := Request{Count: asked.count(volcanoNumber), Cores: int(min(cores, 100))}
-	switch {
-	case inUnits && inPercent:
-		asked.refuse("%s and %s exclude each other", volcanoMemory, volcanoPercent)
-	case inUnits:
-		request.Memory = unitsOf(asked, volcanoMemory, units, o.MemoryFactor*mebibyte)
-	case inPercent:
-		request.Memory = partOf(max(percent, 1), 100)
-	}
-	return request
+	return Request{Count: asked.count(volcanoNumber), Memory: memory, Cores: int(min(cores, 100))}
 }
 
 func restrictVolcano(pod *corev1.Pod, asked *limits, request *Request) {
