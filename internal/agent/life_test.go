@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/page"
 )
@@ -190,6 +192,48 @@ func TestGarbageIsReportedAndStaysAtHome(t *testing.T) {
 	}
 	if faults < 1 || faults > 3 {
 		t.Errorf("%d faults told: %+v", faults, n.list(r).Events)
+	}
+}
+
+// A tenant has no more of the machine's memory in its pages than they take.
+func TestWhatIsBeyondAPageIsCutOff(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	dir := n.prepared(r, claimed("a", gib, 0))
+	path := filepath.Join(dir, "state")
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.enter(dir, 2, 4711, gib/2)
+	for what, grow := range map[string]func() error{
+		"bytes": func() error { return os.Truncate(path, gib) },
+		"blocks": func() error {
+			file, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			return unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, before.Size(), 16<<20)
+		},
+	} {
+		if err := grow(); errors.Is(err, unix.EOPNOTSUPP) {
+			continue // by this file system
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		r.sweep(t.Context())
+		var after unix.Stat_t
+		if err := unix.Stat(path, &after); err != nil || after.Size != before.Size() || after.Blocks*512 > before.Size()+slack {
+			t.Errorf("%s: %d bytes, %d blocks, %v; the page has %d bytes", what, after.Size, after.Blocks, err, before.Size())
+		}
+		l := n.list(r)
+		if len(l.Events) == 0 || l.Events[0].Kind != control.EventFault || l.Events[0].Tenant != "team/a" || !strings.Contains(l.Events[0].Text, "cut off") {
+			t.Errorf("%s: the events are %+v", what, l.Events)
+		}
+		if l.Tenants[0].Shares[0].Used != gib/2 || l.Tenants[0].Fault != "" {
+			t.Errorf("%s: the tenant is %+v", what, l.Tenants[0])
+		}
 	}
 }
 

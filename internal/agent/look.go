@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -88,6 +91,7 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	if over {
 		return true
 	}
+	a.cut(ctx, t)
 	now, live, err := a.read(t)
 	if err == nil && now.Dead() {
 		before := now.Usage
@@ -110,6 +114,39 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 		a.end(ctx, t)
 	}
 	return reaped
+}
+
+// slack is how much more memory a file may take than it has bytes: a tmpfs may
+// give it huge pages.
+const slack = 4 << 20
+
+// cut takes back what a tenant has beyond its pages. They lie in a file system of
+// the whole machine, in which a container could otherwise write without end.
+func (a *Agent) cut(ctx context.Context, t *tenant) {
+	a.cutFile(ctx, t, filepath.Join(t.Dir, "state"), page.SizeOfState+int64(len(t.Shares))*page.SizeOfGPU)
+	for i := range t.Shares {
+		a.cutFile(ctx, t, page.PulsePath(t.Dir, i), page.SizeOfPulse)
+	}
+}
+
+func (a *Agent) cutFile(ctx context.Context, t *tenant, path string, size int64) {
+	var stat unix.Stat_t
+	if unix.Lstat(path, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return // the look that follows tells
+	}
+	const block = 512 // stat(2)
+	taken := max(stat.Size, stat.Blocks*block-slack)
+	if taken <= size {
+		return
+	}
+	// Blocks beyond the end of a file go when it becomes shorter.
+	if err := errors.Join(os.Truncate(path, max(stat.Size, size+1)), os.Truncate(path, size)); err != nil {
+		a.config.Log.WarnContext(ctx, "cannot cut a tenant's page", "tenant", t.Name, "error", err)
+		return
+	}
+	text := fmt.Sprintf("its file %s took %d bytes more than its page has: they were cut off", filepath.Base(path), taken-size)
+	a.config.Log.WarnContext(ctx, "a tenant wrote beyond its page", "tenant", t.Name, "reason", text)
+	a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, Text: text})
 }
 
 // read returns the page and whether anybody lives. Damage to a page hides
