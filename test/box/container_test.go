@@ -95,8 +95,8 @@ func (c *container) inUserNamespace() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// The runtime's process passes the folders above it as that user.
-	for dir := c.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+	// The runtime's process passes the folders above it as that user: those of the test, never the machine's.
+	for dir := c.root; dir != filepath.Clean(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			c.t.Fatal(err)
 		}
