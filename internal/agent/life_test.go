@@ -235,6 +235,14 @@ func TestWhatIsBeyondAPageIsCutOff(t *testing.T) {
 			t.Errorf("%s: the tenant is %+v", what, l.Tenants[0])
 		}
 	}
+	// Whose pages are not known to be of this layout, nothing is taken from.
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config"), []byte("another layout"), 0o600), os.Truncate(path, gib)); err != nil {
+		t.Fatal(err)
+	}
+	r.sweep(t.Context())
+	if after, err := os.Stat(path); err != nil || after.Size() != gib {
+		t.Errorf("%v, %v", after, err)
+	}
 }
 
 func TestRestartFindsTenantsAgain(t *testing.T) {

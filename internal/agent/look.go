@@ -139,6 +139,9 @@ func (a *Agent) cutFile(ctx context.Context, t *tenant, path string, size int64)
 	if taken <= size {
 		return
 	}
+	if _, err := page.ReadConfig(filepath.Join(t.Dir, "config")); err != nil {
+		return // pages of another layout may be longer, and libraries use all of them
+	}
 	// Blocks beyond the end of a file go when it becomes shorter.
 	if err := errors.Join(os.Truncate(path, max(stat.Size, size+1)), os.Truncate(path, size)); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot cut a tenant's page", "tenant", t.Name, "error", err)
