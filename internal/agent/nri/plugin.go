@@ -190,13 +190,13 @@ func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container
 }
 
 // Synchronize takes up the pods that run, and ends the shares of those that do
-// not any more. The runtime lists stopped sandboxes too: one runs if it has a
+// not any more or have no container. The runtime lists stopped sandboxes too: one runs if it has a
 // process or a container that has not ended.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	for _, s := range sandboxes {
 		p.adopt(ctx, s)
 	}
-	alive := running(sandboxes, containers)
+	alive, gone := running(sandboxes, containers), make(map[string]bool)
 	p.mu.Lock()
 	for uid, ids := range alive {
 		pod := p.pod(uid)
@@ -206,8 +206,10 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 				pod.containers[c.GetId()] = true
 			}
 		}
+		if len(pod.containers) == 0 {
+			pod.sandboxes, gone[uid] = nil, true // nothing more may be told of it
+		}
 	}
-	gone := make(map[string]bool)
 	for uid, pod := range p.pods {
 		if alive[uid] == nil {
 			pod.sandboxes, pod.containers, gone[uid] = nil, nil, true

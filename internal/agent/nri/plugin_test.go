@@ -215,19 +215,29 @@ func TestFoundPodEndsWithItsContainers(t *testing.T) {
 
 func TestSynchronize(t *testing.T) {
 	inBubble(t, func(t *testing.T, ctx context.Context, p *plugin, a *tenants) {
-		for _, key := range []string{"pod/runs/main", "pod/stopped/main", "pod/unlisted/main", "pod/gone/main", "claim-of-somebody"} {
+		for _, key := range []string{"pod/runs/main", "pod/between/main", "pod/stopped/main", "pod/unlisted/main", "pod/gone/main", "claim-of-somebody"} {
 			a.held[key] = agent.Tenancy{Key: key}
 		}
 		stopped, unlisted := sandboxOf("s2", "stopped"), sandboxOf("s3", "unlisted")
 		stopped.Pid, unlisted.Pid = 0, 0
-		sandboxes := []*api.PodSandbox{sandboxOf("s1", "runs"), stopped, unlisted, {Id: "s4", Uid: "other"}}
-		if _, err := p.Synchronize(ctx, sandboxes, []*api.Container{{Id: "c", PodSandboxId: "s3", Name: "main"}}); err != nil {
+		between := sandboxOf("s5", "between")
+		sandboxes := []*api.PodSandbox{sandboxOf("s1", "runs"), stopped, unlisted, {Id: "s4", Uid: "other"}, between}
+		if _, err := p.Synchronize(ctx, sandboxes, []*api.Container{{Id: "b", PodSandboxId: "s1", Name: "main"}, {Id: "c", PodSandboxId: "s3", Name: "main"}}); err != nil {
 			t.Fatal(err)
 		}
-		a.expect(t, "-pod/stopped/main", "-pod/gone/main")
-		if !slices.Equal(a.adopted, []string{"pod/runs/main", "pod/stopped/main", "pod/unlisted/main"}) {
+		// The end of a sandbox without containers may never be told.
+		a.expect(t, "-pod/stopped/main", "-pod/gone/main", "-pod/between/main")
+		if !slices.Equal(a.adopted, []string{"pod/runs/main", "pod/stopped/main", "pod/unlisted/main", "pod/between/main"}) {
 			t.Errorf("adopted %q", a.adopted)
 		}
+		if _, _, err := p.CreateContainer(ctx, between, &api.Container{Id: "d", Name: "main"}); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "+pod/between/main")
+		if _, err := p.StopContainer(ctx, nil, &api.Container{Id: "d"}); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "-pod/between/main")
 		// What it took up ends with its sandbox, and what ended while nobody listened with the next look.
 		if err := p.StopPodSandbox(ctx, sandboxes[0]); err != nil {
 			t.Fatal(err)

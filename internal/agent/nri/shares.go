@@ -95,9 +95,9 @@ func (p *plugin) prepare(uid string, tenancy agent.Tenancy) *try {
 	t := &try{tenancy: tenancy, done: make(chan struct{})}
 	found.tries[tenancy.Key] = t
 	p.running.Go(func() {
-		defer close(t.done)
 		found.work.Lock()
 		defer found.work.Unlock()
+		defer close(t.done) // within the lock: who holds it sees tries that have ended or not begun
 		if !p.runs(found) {
 			t.err = errStopped
 			return
