@@ -61,7 +61,7 @@ func TestSignalsAndStopsReachTheCommand(t *testing.T) {
 	h.eventually("the command is stopped", func() bool { return state() == "T" })
 	signal(syscall.SIGCONT)
 	h.eventually("the command goes on", func() bool { return state() == "S" })
-	signal(syscall.SIGUSR1) // not SIGHUP, which whoever starts the tests may ignore, as nohup does: no trap undoes that
+	signal(syscall.SIGUSR1)            // not SIGHUP, which whoever starts the tests may ignore, as nohup does: no trap undoes that
 	_, _ = s.input.Write([]byte("\n")) // some shells run a trap only after a read
 	s.end()
 	if status := s.cmd.ProcessState.ExitCode(); status != 9 {

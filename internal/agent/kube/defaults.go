@@ -66,7 +66,7 @@ func (d *defaults) run(ctx context.Context) error {
 		node, err := d.nodes.Get(asked, d.node, metav1.GetOptions{ResourceVersion: "0"})
 		cancel()
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the question was called off
 		}
 		if err == nil {
 			d.set(v1alpha1.LabelledDefaults(node.Labels, d.told))
