@@ -176,7 +176,7 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 			err = errors.New(oneLine(err))
 			d.log.WarnContext(ctx, "cannot release a claim", "claim", claim.String(), "uid", claim.UID, "error", err)
 		} else {
-			d.log.InfoContext(ctx, "released", "claim", claim.String(), "uid", claim.UID)
+			d.log.InfoContext(ctx, "released", "claim", claim.String(), "uid", claim.UID, "took", time.Since(began))
 		}
 		results[claim.UID] = err
 	}

@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
@@ -23,74 +18,80 @@ const (
 	benchDir = "/var/lib/divvy-bench"
 )
 
+// settled is above the longest pause that the scheduler makes before it tries a pod again (podMaxBackoffSeconds: 10 s).
+const settled = 12 * time.Second
+
 // freed measures how soon a pod that waits for a GPU runs once the pod that has all of them has ended: from the last
 // moment of the one's container, written by itself, to the first of the other's, and to the moment at which the API
-// calls the pod running. Both are times since the machine's start.
+// calls the pod running. All are times since the machine's start.
 func (b *bench) freed(ctx context.Context) ([]measurement.Row, error) {
 	dir := b.cluster.Nodes[0].Path(benchDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make a folder of the node: %w", err)
 	}
-	var started, running []float64
-	for turn := range b.plan.turns {
-		b.say("free the node for a pod that waits, %d of %d", turn+1, b.plan.turns)
-		s, r, err := b.turn(ctx, dir, turn)
-		if err != nil {
+	soon, err := b.free(ctx, dir, "soon", b.plan.turns, 0)
+	if err != nil {
+		return nil, err
+	}
+	late, err := b.free(ctx, dir, "late", (b.plan.turns+1)/2, settled)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(soon, late)
+	own, err := b.ownTimes(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	seconds := func(of []turn, f func(turn) float64) []float64 {
+		var all []float64
+		for _, t := range of {
+			all = append(all, f(t))
+		}
+		return all
+	}
+	started := func(t turn) float64 { return t.began - t.ended }
+	running := func(t turn) float64 { return t.running - t.ended }
+	return []measurement.Row{
+		row("pod is Running", "from the last container's exit; as a watch of the API sees it", freedGoal, seconds(soon, running)),
+		row("container has started", "from the last container's exit to the other's first instruction, by the machine's clock of 10 ms", freedGoal, seconds(soon, started)),
+		row("pod is Running that waited for 12 s", "longer than the scheduler's longest pause; the exits fall on all parts of a second, in which the kubelet looks once at its containers", freedGoal, seconds(late, running)),
+		row("part 1: the kubelet tells of the end", "from the exit: up to 1 s until it looks at its containers, 1 s until it looks again, and the end of the sandbox", 0, seconds(all, func(t turn) float64 { return t.told - t.ended })),
+		row("part 2: the other pod is bound", "controller manager and scheduler, with five writes to the API", 0, seconds(all, func(t turn) float64 { return t.bound - t.told })),
+		row("part 3: it is Running", "the kubelet: volumes, for which it looks each 0.3 s, sandbox and container", 0, seconds(all, func(t turn) float64 { return t.running - t.bound })),
+		row("of these in the agent", "letting go of the one claim, in part 1, and preparing the other, in part 3", 0, own),
+	}, nil
+}
+
+// row is a figure without a goal where that is 0.
+func row(name, note string, goal float64, runs []float64) measurement.Row {
+	r := measurement.Of("k8s.freed_to_running_s", "s", goal, measurement.Lower, command, runs...)
+	r.Case, r.Note = name, note
+	if goal == 0 {
+		r.Goal = nil
+	}
+	return r
+}
+
+// free lets one pod end and another begin, some times. The other has waited so long then, and a little longer each time,
+// a second at last.
+func (b *bench) free(ctx context.Context, dir, kind string, times int, waited time.Duration) ([]turn, error) {
+	var turns []turn
+	for i := range times {
+		b.say("free the node for a pod that waits, %s, %d of %d", kind, i+1, times)
+		pause := waited
+		if pause > 0 {
+			pause += time.Duration(i) * time.Second / time.Duration(times)
+		}
+		t := turn{owner: fmt.Sprintf("owner-%s-%d", kind, i), waiter: fmt.Sprintf("waiter-%s-%d", kind, i)}
+		if err := b.play(ctx, dir, &t, pause); err != nil {
 			return nil, err
 		}
-		started, running = append(started, s), append(running, r)
+		turns = append(turns, t)
 		if err := b.removePods(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if f, err := b.agent.read(ctx); err == nil {
-		buckets, count := f.histogram("divvy_agent_release_duration_seconds", map[string]string{"result": "done"})
-		b.say("the agent released %d claims, half of them in at most %v s and all in %v s", count, bound(buckets, count, 0.5), bound(buckets, count, 1))
-	}
-	api := measurement.Of("k8s.freed_to_running_s", "s", freedGoal, measurement.Lower, command, running...)
-	api.Case, api.Note = "pod is Running", "from the last container's exit; as a watch of the API sees it"
-	process := measurement.Of("k8s.freed_to_running_s", "s", freedGoal, measurement.Lower, command, started...)
-	process.Case, process.Note = "container has started", "from the last container's exit to the other's first instruction, by the machine's clock of 10 ms"
-	return []measurement.Row{api, process}, nil
-}
-
-// turn lets one pod end and another begin, in s.
-func (b *bench) turn(ctx context.Context, dir string, turn int) (started, running float64, err error) {
-	owner, waiter := fmt.Sprintf("owner-%d", turn), fmt.Sprintf("waiter-%d", turn)
-	end := filepath.Join(dir, owner+".end")
-	if err := unix.Mkfifo(end, 0o600); err != nil {
-		return 0, 0, fmt.Errorf("make %s: %w", end, err)
-	}
-	// The pipe is opened by the one, then by the other: nothing polls.
-	script := "cat /bench/" + owner + ".end; cat /proc/uptime > /bench/" + owner
-	if err := b.create(ctx, pod(owner, "node", benchDir, "sh", "-c", script)); err != nil {
-		return 0, 0, err
-	}
-	if _, err := b.cluster.WaitRunning(ctx, namespace, owner); err != nil {
-		return 0, 0, err
-	}
-	if err := b.create(ctx, pod(waiter, "share", benchDir, "sh", "-c", "cat /proc/uptime > /bench/"+waiter+"; sleep infinity")); err != nil {
-		return 0, 0, err
-	}
-	if _, err := b.cluster.WaitPod(ctx, namespace, waiter, "it waits", unschedulable); err != nil {
-		return 0, 0, err
-	}
-	if err := os.WriteFile(end, nil, 0o600); err != nil {
-		return 0, 0, fmt.Errorf("end pod %s: %w", owner, err)
-	}
-	_, err = b.cluster.WaitPod(ctx, namespace, waiter, "it runs", func(p *corev1.Pod) (bool, error) {
-		return p.Status.Phase == corev1.PodRunning, nil
-	})
-	now, clockErr := uptime()
-	if err := errors.Join(err, clockErr); err != nil {
-		return 0, 0, err
-	}
-	ended, err := readUptime(ctx, filepath.Join(dir, owner))
-	if err != nil {
-		return 0, 0, err
-	}
-	began, err := readUptime(ctx, filepath.Join(dir, waiter))
-	return began - ended, now - ended, err
+	return turns, nil
 }
 
 // unschedulable reports whether the scheduler has said that there is no room.
@@ -104,33 +105,4 @@ func unschedulable(p *corev1.Pod) (bool, error) {
 		return false, fmt.Errorf("it is %s where nothing is free", p.Status.Phase)
 	}
 	return false, nil
-}
-
-// uptime is now, in s since the machine's start.
-func uptime() (float64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0, fmt.Errorf("read the clock: %w", err)
-	}
-	return float64(t.Sec) + float64(t.Nsec)/1e9, nil
-}
-
-// readUptime reads what a container wrote of /proc/uptime, once it is there.
-func readUptime(ctx context.Context, path string) (float64, error) {
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		text, err := os.ReadFile(path)
-		if first, _, complete := strings.Cut(string(text), " "); complete && strings.HasSuffix(string(text), "\n") {
-			return strconv.ParseFloat(first, 64)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, fmt.Errorf("read when a container began or ended: %w", err)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
 }
