@@ -77,8 +77,11 @@ type gpuTime struct {
 	// one have changed since.
 	before  []*shareTime
 	revised bool
-	works   []arbiter.Work
-	list    []arbiter.Share
+	// unlinked is whether pulses could not be linked, which is tried again when
+	// anything changes.
+	unlinked bool
+	works    []arbiter.Work
+	list     []arbiter.Share
 	// next is when to decide next, lively when somebody was active last.
 	next, lively uint64
 	rounds       int // of decisions
@@ -303,13 +306,14 @@ func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 			delete(l.gpus, uuid)
 			continue
 		}
-		same := !g.revised && slices.Equal(g.before, g.shares)
+		same := !g.revised && !g.unlinked && slices.Equal(g.before, g.shares)
 		clear(g.before) // who is gone is kept by nobody
 		if same {
 			continue
 		}
 		g.next, g.lively, g.decided = 0, l.clock(), false
-		if err := g.linkPulses(); err != nil {
+		err := g.linkPulses()
+		if g.unlinked = err != nil; g.unlinked {
 			l.log.WarnContext(ctx, "shares give way to others late", "gpu", uuid, "error", err)
 		}
 	}

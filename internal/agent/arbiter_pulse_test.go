@@ -110,3 +110,28 @@ func TestMoreOnlineSharesThanPulses(t *testing.T) {
 		t.Errorf("%d pages", n)
 	}
 }
+
+// What could not be linked is linked with the next change, whoever's it is.
+func TestPulsesAreLinkedAgain(t *testing.T) {
+	d := newDivision(t)
+	online := d.add("online", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	batch := d.add("batch", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
+	inTheWay := page.PulsePath(online.dir, 0)
+	if err := os.MkdirAll(inTheWay+"/full", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.pass(1, nil)
+	if n := beats(t, d, batch, online); n != 0 {
+		t.Fatalf("%d pages though none can be made", n)
+	}
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)
+	elsewhere.UUID = otherID
+	d.add("elsewhere", elsewhere)
+	d.pass(1, nil)
+	if n := beats(t, d, batch, online); n != 1 {
+		t.Errorf("%d pages, want 1", n)
+	}
+}
