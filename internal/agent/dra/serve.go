@@ -45,9 +45,9 @@ type Config struct {
 	Client  kubernetes.Interface
 	Tenants Tenants
 	// Pool is what the node offers now, and a channel that is closed when that
-	// has changed. Without any pools it is not known yet, and what is published
+	// has changed, and when ctx is done. Without any pools it is not known yet, and what is published
 	// stays.
-	Pool func() (resourceslice.DriverResources, <-chan struct{}, error)
+	Pool func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error)
 	// Defaults are for shares that name no policy, or why they are not known; nil
 	// is none. What is prepared already keeps what it got.
 	Defaults func() (v1alpha1.NodeDefaults, error)
@@ -186,17 +186,24 @@ func (d *Driver) serve(ctx context.Context) error {
 	ticker := time.NewTicker(socketCheck)
 	defer ticker.Stop()
 	for {
-		resources, changed, err := d.config.Pool()
-		if err == nil && resources.Pools != nil {
-			err = helper.PublishResources(ctx, resources)
-		}
-		if err != nil {
-			return fmt.Errorf("publish GPUs: %w", err)
-		}
-		if err := d.wait(ctx, changed, ticker.C); err != nil {
+		if err := d.offer(ctx, helper, ticker.C); err != nil {
 			return err
 		}
 	}
+}
+
+// offer publishes what the node offers and returns nil when that has changed.
+func (d *Driver) offer(ctx context.Context, helper *kubeletplugin.Helper, check <-chan time.Time) error {
+	asked, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resources, changed, err := d.config.Pool(asked)
+	if err == nil && resources.Pools != nil {
+		err = helper.PublishResources(ctx, resources)
+	}
+	if err != nil {
+		return fmt.Errorf("publish GPUs: %w", err)
+	}
+	return d.wait(ctx, changed, check)
 }
 
 // wait returns nil when what the node offers has changed.

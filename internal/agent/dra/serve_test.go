@@ -101,7 +101,7 @@ func (m *machine) names() {
 }
 
 // serve runs a whole driver until the test ends.
-func (m *machine) serve(k *kubelet, offer func() (resourceslice.DriverResources, <-chan struct{}, error)) (*Driver, *running) {
+func (m *machine) serve(k *kubelet, offer func(context.Context) (resourceslice.DriverResources, <-chan struct{}, error)) (*Driver, *running) {
 	m.t.Helper()
 	r := m.start()
 	d := New(Config{
@@ -126,7 +126,7 @@ type offer struct {
 	changed chan struct{}
 }
 
-func (o *offer) resources() (resourceslice.DriverResources, <-chan struct{}, error) {
+func (o *offer) resources(context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
 	resources, err := pool.Resources(nodeName, []pool.GPU{
 		{UUID: firstID, Memory: 16 * gib, Fault: o.fault.Load()}, {UUID: otherID, Index: 1, Memory: 16 * gib},
 	})
@@ -222,11 +222,11 @@ func TestServeWithoutPool(t *testing.T) {
 	k, o := newKubelet(t), &offer{changed: make(chan struct{})}
 	k.start()
 	var asked atomic.Int64
-	m.serve(k, func() (resourceslice.DriverResources, <-chan struct{}, error) {
+	m.serve(k, func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
 		if asked.Add(1) < 3 {
 			return resourceslice.DriverResources{}, nil, errors.New("no such GPU")
 		}
-		return o.resources()
+		return o.resources(ctx)
 	})
 	eventually(t, "the GPUs are published", func() bool { return len(m.devices()) == 4 })
 }

@@ -23,7 +23,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", pool.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),
-		Pool: func() (resourceslice.DriverResources, <-chan struct{}, error) {
+		Pool: func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
 			return k.offer.claims(ctx, k.options.Node, defaults)
 		},
 		Defaults: func() (v1alpha1.NodeDefaults, error) {
