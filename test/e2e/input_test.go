@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -301,6 +302,24 @@ func health(l *lab) {
 	l.running("c")
 	l.inject(n, lost, "--clear")
 	l.running("d")
+	l.tainted(0)
+	l.agree()
+	l.lostUnseen(n, lost, "d")
+}
+
+// lostUnseen loses a GPU while no agent looks: the next one, which begins without it, lets no pod stay there either, and
+// serves it when it is back.
+func (l *lab) lostUnseen(n *cluster.Machine, gpu int, pod string) {
+	l.t.Helper()
+	agent := l.signalAgent(n, "STOP")
+	l.inject(n, gpu, "--call", "nvml", "--return", "15")
+	_, err := n.Exec(l.ctx, "kill", "-KILL", strconv.Itoa(agent))
+	l.must(err)
+	ctx, cancel := l.bound()
+	defer cancel()
+	l.must(l.WaitGone(ctx, l.namespace, pod))
+	l.inject(n, gpu, "--clear")
+	l.run(whole("again", 1))
 	l.tainted(0)
 	l.agree()
 }
