@@ -68,6 +68,9 @@ type Agent struct {
 
 	preparing sync.Mutex // orders Prepare and Release; taken before everything else
 	sweeping  sync.Mutex // taken before what follows
+	// rounds and patrols count those of patrol, which leaves some out. sweeping
+	// guards them.
+	rounds, patrols int
 
 	mu      sync.Mutex // see the package comment
 	tenants map[string]*tenant
@@ -155,8 +158,8 @@ func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() { a.watch(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
 	defer ticker.Stop()
-	for round := 0; ; round++ {
-		a.patrol(ctx, round)
+	for {
+		a.patrol(ctx)
 		select {
 		case <-ctx.Done():
 			close(a.stopped)
@@ -183,19 +186,26 @@ const (
 	// few tenants are looked at in every round, and of many one in so many.
 	few  = 10
 	part = 10
+	// leisure is in which of so many rounds many tenants are looked at while nobody
+	// launches anything.
+	leisure = 2
 )
 
 // patrol is a sweep that looks at some of many tenants: deaths give notice, and
 // whoever lists sweeps. It looks at all when a process is on a GPU that was in no
 // slot before.
-func (a *Agent) patrol(ctx context.Context, round int) {
+func (a *Agent) patrol(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
-	present := a.onGPUs(ctx)
 	all := a.all()
+	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.arbiter.rests() {
+		return
+	}
+	a.patrols++
+	present := a.onGPUs(ctx)
 	spare := len(all) > few && !slices.ContainsFunc(present, func(p onGPU) bool { return !a.accounted(p) })
 	for i, t := range all {
-		if !spare || (i+round)%part == 0 {
+		if !spare || (i+a.patrols)%part == 0 {
 			a.lookAt(ctx, t)
 		}
 	}

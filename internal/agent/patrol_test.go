@@ -32,21 +32,23 @@ func TestPatrolSparesIdleTenants(t *testing.T) {
 	for i, dir := range dirs {
 		n.enter(dir, 0, 1000000+i, gib)
 	}
-	for round := range part {
-		if round == 1 && seen() >= len(dirs) {
-			t.Error("all were looked at in one round")
+	for round := range leisure * part {
+		if round == leisure && (seen() == 0 || seen() >= len(dirs)) {
+			t.Errorf("%d were looked at in the first %d rounds", seen(), leisure)
 		}
-		r.patrol(t.Context(), round)
+		r.patrol(t.Context())
 	}
 	if got := seen(); got != len(dirs) {
-		t.Errorf("%d of %d were looked at in %d rounds", got, len(dirs), part)
+		t.Errorf("%d of %d were looked at in %d rounds", got, len(dirs), leisure*part)
 	}
 	second := n.enter(dirs[0], 1, os.Getpid(), gib)
 	n.driver.list(nvml.Process{PID: os.Getpid(), Used: gib})
 	for i, dir := range dirs[1:] {
 		n.enter(dir, 1, 2000000+i, gib)
 	}
-	r.patrol(t.Context(), 0)
+	for range leisure {
+		r.patrol(t.Context())
+	}
 	if got := seen(); got != 2*len(dirs) {
 		t.Errorf("%d of %d processes are known after one appeared on a GPU", got, 2*len(dirs))
 	}
@@ -74,8 +76,8 @@ func TestLostGPUsFillNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m.err = range []error{m.err, m.err, nil, m.err} {
-		for round := range 5 {
-			a.patrol(t.Context(), round)
+		for range 5 {
+			a.patrol(t.Context())
 		}
 		if _, err := a.Listing(t.Context()); err != nil {
 			t.Fatal(err)

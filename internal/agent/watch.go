@@ -18,6 +18,8 @@ const (
 	// unhurried is in which of so many rounds the driver is asked about a GPU
 	// whose shares have no limit, for people to see.
 	unhurried = 5
+	// lazy is the same for a GPU that rests.
+	lazy = 2
 	// lag is how late the driver may tell: that somebody was idle is believed so
 	// much later.
 	lag = time.Second
@@ -69,8 +71,7 @@ func (w *watcher) round(ctx context.Context) {
 		w.asked = time.Now()
 	}
 	for _, gpu := range w.agent.gpus {
-		shares, limits := w.agent.arbiter.serves(gpu.UUID)
-		if !shares || !limits && w.rounds%unhurried != 0 {
+		if every := w.agent.arbiter.watched(gpu.UUID); every == 0 || w.rounds%every != 0 {
 			continue
 		}
 		samples, err := w.agent.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
@@ -139,12 +140,34 @@ func (w *watcher) owner(pid int) string {
 	return tenant
 }
 
-// serves reports whether a GPU has shares, and whether some of them have limits.
-func (l *arbiterLoop) serves(uuid string) (shares, limits bool) {
+// watched is in which of so many rounds the driver is to be asked about a GPU, 0
+// where nobody has a share of it.
+func (l *arbiterLoop) watched(uuid string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.gpus[uuid]
-	return g != nil, g != nil && slices.ContainsFunc(g.shares, (*shareTime).limited)
+	switch {
+	case g == nil:
+		return 0
+	case g.resting:
+		return lazy
+	case !slices.ContainsFunc(g.shares, (*shareTime).limited):
+		return unhurried
+	}
+	return 1
+}
+
+// rests reports whether nobody launches anything on any GPU, as far as that is
+// counted.
+func (l *arbiterLoop) rests() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.gpus {
+		if !g.resting && slices.ContainsFunc(g.shares, (*shareTime).limited) {
+			return false
+		}
+	}
+	return true
 }
 
 // observe judges the shares of a GPU by the part of the time, by tenant id, in

@@ -166,7 +166,7 @@ nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n) 
 
 void nvml_lock_state(struct nvml_call *call) {
     sg_state_lock(call->in);
-    sg_reap(call->in);
+    sg_reap_gpu(call->in, call->index);
 }
 
 unsigned long long nvml_stamp(uint64_t monotonic_ns) {

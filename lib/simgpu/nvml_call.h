@@ -65,7 +65,8 @@ nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text);
  * result says NVML_ERROR_INSUFFICIENT_SIZE when there was less room, with or without a buffer. */
 nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n);
 
-/* The state with everything of dead processes freed; end with sg_state_unlock. */
+/* The state with everything freed that dead processes had on the device; end with sg_state_unlock.
+ */
 void nvml_lock_state(struct nvml_call *call);
 
 /* Microseconds since 1970, NVML's time stamps, of a moment of CLOCK_MONOTONIC. */

@@ -170,7 +170,8 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
     /* Seeing who lives takes a system call for each, which an idle device is not worth. */
     if (!anybody_was_busy(call, first, last))
         return 0;
-    nvml_lock_state(call);
+    sg_state_lock(call->in);
+    sg_reap(call->in);
     for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
         const struct sg_client *client = &call->in->state->clients[i];
         const struct sg_channel *channel = sg_channel(call->in, i, call->index);

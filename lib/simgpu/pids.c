@@ -8,6 +8,7 @@
 #include "simgpu/state.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,16 +80,53 @@ void sg_pids_read(struct sg_pids *pids) {
         fclose(file);
 }
 
+/* Numbers that were found before, by inode: a process keeps its number in the reader's namespace,
+ * and the list of all locks takes long to read. A child may be in another namespace. */
+#define KNOWN 1024u
+static struct {
+    pthread_mutex_t lock;
+    uint64_t own; /* the namespace for which they hold */
+    struct sg_marked places[KNOWN];
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Waits for nobody: the lock may have been another thread's when the process forked. */
+static int32_t recall(uint64_t own, const struct sg_who *who) {
+    const struct sg_marked *place = &known.places[who->inode % KNOWN];
+    int32_t pid = 0;
+
+    if (pthread_mutex_trylock(&known.lock) != 0)
+        return 0;
+    if (known.own == own && place->inode == who->inode && place->device == who->device)
+        pid = place->pid;
+    pthread_mutex_unlock(&known.lock);
+    return pid;
+}
+
+static void remember(uint64_t own, const struct sg_marked *marked) {
+    if (pthread_mutex_trylock(&known.lock) != 0)
+        return;
+    if (known.own != own)
+        memset(known.places, 0, sizeof known.places);
+    known.own = own;
+    known.places[marked->inode % KNOWN] = *marked;
+    pthread_mutex_unlock(&known.lock);
+}
+
 int32_t sg_pids_of(struct sg_pids *pids, const struct sg_who *who) {
     if (!pids->own)
         pids->own = own_namespace();
     if (who->namespace == pids->own)
         return who->pid;
+    int32_t pid = pids->read ? 0 : recall(pids->own, who);
+    if (pid)
+        return pid;
     if (!pids->read)
         sg_pids_read(pids);
     for (size_t i = 0; i < pids->count; i++)
-        if (pids->marked[i].inode == who->inode && pids->marked[i].device == who->device)
+        if (pids->marked[i].inode == who->inode && pids->marked[i].device == who->device) {
+            remember(pids->own, &pids->marked[i]);
             return pids->marked[i].pid;
+        }
     return 0;
 }
 

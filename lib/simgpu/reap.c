@@ -156,16 +156,31 @@ static void settle_objects(struct sg_instance *in) {
             sg_object_settle(in, i);
 }
 
-unsigned sg_reap(struct sg_instance *in) {
+static bool has_any(const struct sg_instance *in, uint32_t client, uint32_t gpu) {
+    const struct sg_client *c = &in->state->clients[client];
+
+    return c->contexts[gpu] != 0 || c->imported[gpu] != 0 || sg_client_used(in, client, gpu) != 0;
+}
+
+/* Of one GPU's clients, or with SG_GPUS_MAX of all: seeing who lives is a system call for each. */
+static unsigned reap(struct sg_instance *in, uint32_t gpu) {
     unsigned dead = 0;
 
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
-        if (!sg_alive(in, i)) {
+        if ((gpu == SG_GPUS_MAX || has_any(in, i, gpu)) && !sg_alive(in, i)) {
             sg_reap_client(in, i);
             dead++;
         }
     settle_objects(in);
     return dead;
+}
+
+unsigned sg_reap(struct sg_instance *in) {
+    return reap(in, SG_GPUS_MAX);
+}
+
+void sg_reap_gpu(struct sg_instance *in, uint32_t gpu) {
+    reap(in, gpu);
 }
 
 static void count_object(struct sg_state *st, struct sg_object *o, uint32_t blocks) {

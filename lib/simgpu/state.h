@@ -308,6 +308,8 @@ bool sg_alive(const struct sg_instance *in, uint32_t id);
 /* reap.c; the state lock is held. */
 /* Frees everything of dead clients; returns how many there were. */
 unsigned sg_reap(struct sg_instance *in);
+/* The same of those clients alone that have something on a GPU. */
+void sg_reap_gpu(struct sg_instance *in, uint32_t gpu);
 /* Finishes the hand-over that a holder of the state lock died in. */
 void sg_reap_repair(struct sg_instance *in);
 /* Frees everything of one client and its slot. */

@@ -35,13 +35,9 @@ const (
 // Modes are all that a flag takes.
 var Modes = []Mode{ModeAuto, ModeClaims, ModeSlots}
 
-// What the garbage collector may take: what lives here is small, and what is read
-// from the API server is rubbish at once. The limit only holds back bursts: one
-// near to what lives would keep the collector busy.
-const (
-	gcPercent   = 50
-	memoryLimit = 64 << 20
-)
+// memoryLimit only holds back bursts, such as what is read from the API server: one
+// near to what lives would keep the garbage collector busy.
+const memoryLimit = 64 << 20
 
 // Options are what `divvy agent --kubernetes` is told.
 type Options struct {
@@ -97,7 +93,6 @@ func (o Options) Face(ctx context.Context, n agent.Node) error {
 	if debug.SetMemoryLimit(-1) > 1<<60 {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	debug.SetGCPercent(gcPercent)
 	listener, err := metrics.Listen(ctx, o.MetricsAddress)
 	if err != nil {
 		return err
