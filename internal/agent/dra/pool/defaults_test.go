@@ -1,0 +1,37 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/webhook"
+)
+
+// Shares that ask for no cores take the node's, and what their agent reads is what was counted.
+func TestDefaultCores(t *testing.T) {
+	gpus := gpusOf(1, 16<<30)
+	s := newScheduler(t, gpus)
+	s.fits("before", true, share("memory", "1Gi"))
+	gpus[0].DefaultCores = 30
+	s.slices = slicesOf(t, gpus)
+	for _, name := range []string{"a", "b"} {
+		s.fits(name, true, share("memory", "1Gi"))
+		if cores := s.held[name].Devices.Results[0].ConsumedCapacity[CapacityCores]; cores.Value() != 30 {
+			t.Errorf("%s took %s cores", name, cores.String())
+		}
+	}
+	s.fits("c", true, share("memory", "1Gi", "cores", "11"))
+	s.fits("d", false, share("memory", "1Gi"))
+	s.fits("none", true, share("memory", "1Gi", "cores", "0"))
+	s.release("a")
+	s.fits("d", true, share("memory", "1Gi"))
+	s.fits("whole", false, asks(webhook.ClassWhole, 1))
+}
+
+// Whole GPUs are given out where shares are withheld.
+func TestSharesWithheld(t *testing.T) {
+	gpus := gpusOf(1, 16<<30)
+	gpus[0].SharesFault = &Fault{Reason: "node-labels"}
+	s := newScheduler(t, gpus)
+	s.fits("share", false, share("memory", "1Gi"))
+	s.fits("whole", true, asks(webhook.ClassWhole, 1))
+}
