@@ -47,7 +47,14 @@ func (l *lab) tenants() []string {
 // runs sees that pods can be made on a node and end there.
 func (l *lab) runs(n *cluster.Machine, name string) {
 	l.t.Helper()
-	l.run(on(n, plain(name, "3Gi", "")))
+	l.create(on(n, plain(name, "3Gi", "")))
+	l.lives(name)
+}
+
+// lives sees that a pod of 3Gi runs within its limit and ends.
+func (l *lab) lives(name string) {
+	l.t.Helper()
+	l.running(name)
 	l.limited(name, "main", 3*gib, 1)
 	l.agree()
 	l.remove(name)
@@ -376,5 +383,8 @@ func apiAway(l *lab) {
 	}
 	l.agree()
 	l.unmoved(busy...)
-	l.runs(n, "after")
+	// Nodes of which nothing was heard may still be taken for dead for a moment, and
+	// the webhook with its node.
+	l.taken(on(n, plain("after", "3Gi", "")))
+	l.lives("after")
 }

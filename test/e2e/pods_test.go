@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -85,6 +86,19 @@ func (l *lab) create(p *corev1.Pod) {
 	l.t.Helper()
 	_, err := l.Client().CoreV1().Pods(l.namespace).Create(l.ctx, p, metav1.CreateOptions{})
 	l.must(err)
+}
+
+// taken makes a pod where the webhook may have no endpoint for a while, as a
+// controller would: again until it is taken.
+func (l *lab) taken(p *corev1.Pod) {
+	l.t.Helper()
+	l.eventually("pod "+p.Name+" is taken", func() string {
+		_, err := l.Client().CoreV1().Pods(l.namespace).Create(l.ctx, p, metav1.CreateOptions{})
+		if !apierrors.IsInternalError(err) {
+			l.must(err)
+		}
+		return reason(err)
+	})
 }
 
 // refused is why a pod is not admitted.
