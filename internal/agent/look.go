@@ -129,6 +129,25 @@ func (a *Agent) cut(ctx context.Context, t *tenant) {
 	}
 }
 
+// shorten makes a file as long as each of the sizes in turn. Where its directory is
+// the tenant's, another name may lead elsewhere by now.
+func shorten(path string, sizes ...int64) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.Join(fmt.Errorf("%s is no regular file", path), err, file.Close())
+	}
+	var faults []error
+	for _, size := range sizes {
+		faults = append(faults, file.Truncate(size))
+	}
+	return errors.Join(append(faults, file.Close())...)
+}
+
 func (a *Agent) cutFile(ctx context.Context, t *tenant, path string, size int64) {
 	var stat unix.Stat_t
 	if unix.Lstat(path, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -143,7 +162,7 @@ func (a *Agent) cutFile(ctx context.Context, t *tenant, path string, size int64)
 		return // pages of another layout may be longer, and libraries use all of them
 	}
 	// Blocks beyond the end of a file go when it becomes shorter.
-	if err := errors.Join(os.Truncate(path, max(stat.Size, size+1)), os.Truncate(path, size)); err != nil {
+	if err := shorten(path, max(stat.Size, size+1), size); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot cut a tenant's page", "tenant", t.Name, "error", err)
 		return
 	}
