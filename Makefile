@@ -29,7 +29,7 @@ OPENB ?= testdata/openb
 ONLY ?=
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate lint test test-c test-go test-deps fuzz \
+.PHONY: all build c clean help install generate lint format test test-c test-go test-deps fuzz \
 	images bench bench-mem bench-place bench-time gpu-test measurements FORCE
 
 include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
@@ -54,6 +54,9 @@ generate: ## rewrite what is generated from abi/
 
 lint: ## golangci-lint, clang-format, clang-tidy, size rules
 	hack/lint.sh
+
+format: ## format the C files
+	hack/clang-format.sh
 
 test: test-c test-go fuzz ## all that needs neither root nor a GPU
 test-c: c $(C_TESTS) ## C tests; SAN=asan, ubsan or tsan builds them instrumented

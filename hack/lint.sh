@@ -11,8 +11,7 @@ fi
 status=0
 "$bin/golangci-lint" run ./... || status=1
 
-mapfile -t sources < <(git ls-files '*.c' '*.h' | grep -v -e _layout.h -e /cuda_functions.h -e /nvml_functions.h)
-clang-format --dry-run --Werror "${sources[@]}" || status=1
+hack/clang-format.sh --check || status=1
 mapfile -t units < <(git ls-files 'lib/*.c' 'examples/*.c' | grep -v /test/)
 arch=$([ "$(uname -m)" = x86_64 ] && echo -mcx16 || true)
 printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -I{} clang-tidy --quiet '--warnings-as-errors=*' {} \

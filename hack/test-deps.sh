@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A package=(
-    [clang]=clang [clang-format]=clang-format [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [runc]=runc
+    [clang]=clang [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [runc]=runc
 )
 missing=()
 for program in "${!package[@]}"; do

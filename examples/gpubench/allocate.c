@@ -12,8 +12,9 @@
 
 static int report(const char *command, CUresult result, uint64_t done, uint64_t bytes) {
     size_t free_bytes = 0, total_bytes = 0;
-    if (driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
+    if (driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS) {
         free_bytes = total_bytes = 0;
+    }
     printf("{\"command\":\"%s\",\"pid\":%d,\"result\":\"%s\",\"code\":%d,\"allocations\":%llu,"
            "\"allocated_bytes\":%llu,\"free_bytes\":%zu,\"total_bytes\":%zu}\n",
            command, getpid(), result_name(result), (int)result, (unsigned long long)done,
@@ -25,10 +26,12 @@ static int report(const char *command, CUresult result, uint64_t done, uint64_t 
 int command_info(const struct options *options) {
     CUresult result = driver.cuInit(0);
     int version = 0, count = 0;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuDriverGetVersion(&version);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuDeviceGetCount(&count);
+    }
     (void)options;
     printf("{\"command\":\"info\",\"result\":\"%s\",\"cuda_version\":%d,\"devices\":[",
            result_name(result), version);
@@ -37,10 +40,12 @@ int command_info(const struct options *options) {
         char name[128] = "";
         size_t bytes = 0;
         result = driver.cuDeviceGet(&device, i);
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             result = driver.cuDeviceGetName(name, sizeof name, device);
-        if (result == CUDA_SUCCESS)
+        }
+        if (result == CUDA_SUCCESS) {
             result = driver.cuDeviceTotalMem_v2(&bytes, device);
+        }
         printf("%s{\"ordinal\":%d,\"name\":\"%s\",\"total_bytes\":%zu}", i ? "," : "", i, name,
                bytes);
     }
@@ -51,8 +56,9 @@ int command_info(const struct options *options) {
 int command_alloc(const struct options *options) {
     enum kind kind = kind_named(options->kind);
     struct memory *memory = calloc(options->count, sizeof *memory);
-    if (memory == NULL)
+    if (memory == NULL) {
         return 2;
+    }
     CUresult result = driver_start(options->device);
     uint64_t done = 0;
     while (result == CUDA_SUCCESS && done < options->count) {
@@ -60,9 +66,11 @@ int command_alloc(const struct options *options) {
         done += result == CUDA_SUCCESS;
     }
     int status = report("alloc", result, done, done * options->bytes);
-    for (uint64_t i = 0; i < done; i++)
-        if (memory_free(&memory[i]) != CUDA_SUCCESS)
+    for (uint64_t i = 0; i < done; i++) {
+        if (memory_free(&memory[i]) != CUDA_SUCCESS) {
             status = 1;
+        }
+    }
     free(memory);
     return status;
 }
@@ -75,15 +83,19 @@ static void wait_for_end(uint64_t seconds, int signals) {
     char discard[256];
     for (;;) {
         uint64_t now = now_ns();
-        if (seconds != 0 && now >= end)
+        if (seconds != 0 && now >= end) {
             return;
+        }
         int wait = seconds == 0 ? -1 : (int)((end - now) / 1000000u) + 1;
-        if (poll(events, 2, wait) <= 0)
+        if (poll(events, 2, wait) <= 0) {
             continue;
-        if (events[0].revents != 0)
+        }
+        if (events[0].revents != 0) {
             return;
-        if (events[1].revents != 0 && read(0, discard, sizeof discard) <= 0)
+        }
+        if (events[1].revents != 0 && read(0, discard, sizeof discard) <= 0) {
             return;
+        }
     }
 }
 
@@ -96,9 +108,10 @@ int command_hold(const struct options *options) {
     int signals = signalfd(-1, &set, SFD_CLOEXEC);
     struct memory memory;
     CUresult result = driver_start(options->device);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result =
             memory_allocate(kind_named(options->kind), options->bytes, options->device, &memory);
+    }
     int status = report("hold", result, result == CUDA_SUCCESS, options->bytes);
     if (result == CUDA_SUCCESS) {
         wait_for_end(options->seconds, signals);
@@ -112,20 +125,26 @@ static CUresult copy_around(unsigned char *host, unsigned char *back, uint64_t b
                             uint64_t *ns) {
     CUdeviceptr first = 0, second = 0;
     CUresult result = driver.cuMemAlloc_v2(&first, bytes);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuMemAlloc_v2(&second, bytes);
+    }
     uint64_t start = now_ns();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuMemcpyHtoD_v2(first, host, bytes);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuMemcpyDtoD_v2(second, first, bytes);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuMemcpyDtoH_v2(back, second, bytes);
+    }
     *ns = now_ns() - start;
-    if (first != 0)
+    if (first != 0) {
         driver.cuMemFree_v2(first);
-    if (second != 0)
+    }
+    if (second != 0) {
         driver.cuMemFree_v2(second);
+    }
     return result;
 }
 
@@ -143,8 +162,9 @@ int command_copy(const struct options *options) {
         host[i] = (unsigned char)(state >> 56);
     }
     CUresult result = driver_start(options->device);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = copy_around(host, back, options->bytes, &ns);
+    }
     int equal = result == CUDA_SUCCESS && memcmp(host, back, options->bytes) == 0;
     printf("{\"command\":\"copy\",\"result\":\"%s\",\"bytes\":%llu,\"equal\":%s,\"ns\":%llu}\n",
            result_name(result), (unsigned long long)options->bytes, equal ? "true" : "false",

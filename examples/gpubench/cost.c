@@ -50,10 +50,12 @@ static CUresult time_pairs(const struct options *options, CUdeviceptr *live, str
             state = state * 6364136223846793005u + 1442695040888963407u;
             uint64_t which = (state >> 33) % options->live;
             CUresult result = driver.cuMemFree_v2(live[which]);
-            if (result == CUDA_SUCCESS)
+            if (result == CUDA_SUCCESS) {
                 result = driver.cuMemAlloc_v2(&live[which], options->bytes);
-            if (result != CUDA_SUCCESS)
+            }
+            if (result != CUDA_SUCCESS) {
                 return result;
+            }
         }
         batch[b] = (double)(now_ns() - start) / (double)each;
     }
@@ -73,12 +75,14 @@ static CUresult time_launches(const struct options *options, struct figure *laun
         uint64_t spent = 0;
         for (uint64_t r = 0; r < rounds && result == CUDA_SUCCESS; r++) {
             uint64_t start = now_ns();
-            for (unsigned i = 0; i < QUEUE && result == CUDA_SUCCESS; i++)
+            for (unsigned i = 0; i < QUEUE && result == CUDA_SUCCESS; i++) {
                 result = driver.cuLaunchKernel(kernels.busy, 1, 1, 1, 1, 1, 1, 0, NULL, parameters,
                                                NULL);
+            }
             spent += now_ns() - start;
-            if (result == CUDA_SUCCESS)
+            if (result == CUDA_SUCCESS) {
                 result = driver.cuCtxSynchronize();
+            }
         }
         batch[b] = (double)spent / (double)(rounds * QUEUE);
     }
@@ -94,12 +98,15 @@ int command_cost(const struct options *options) {
     CUdeviceptr *live = calloc(options->live, sizeof *live);
     struct figure pair = {0, 0}, launch = {0, 0};
     CUresult result = live == NULL ? CUDA_ERROR_OUT_OF_MEMORY : driver_start(options->device);
-    for (uint64_t i = 0; i < options->live && result == CUDA_SUCCESS; i++)
+    for (uint64_t i = 0; i < options->live && result == CUDA_SUCCESS; i++) {
         result = driver.cuMemAlloc_v2(&live[i], options->bytes);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = time_pairs(options, live, &pair);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = time_launches(options, &launch);
+    }
     printf("{\"command\":\"cost\",\"result\":\"%s\",\"live\":%llu,\"bytes\":%llu,"
            "\"pair_ns\":%.1f,\"pair_least_ns\":%.1f,\"launch_ns\":%.1f,\"launch_least_ns\":%.1f}\n",
            result_name(result), (unsigned long long)options->live,

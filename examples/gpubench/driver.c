@@ -42,8 +42,9 @@ static const char kernel_text[] =
 const char *result_name(CUresult result) {
     const char *name = NULL;
     if (driver.cuGetErrorName == NULL || driver.cuGetErrorName(result, &name) != CUDA_SUCCESS ||
-        name == NULL)
+        name == NULL) {
         return "CUDA_ERROR_UNKNOWN";
+    }
     return name;
 }
 
@@ -74,25 +75,31 @@ int driver_open(void) {
 CUresult driver_start(int ordinal) {
     CUresult result = driver.cuInit(0);
     CUdevice device;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuDeviceGet(&device, ordinal);
+    }
     CUcontext context = NULL;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuDevicePrimaryCtxRetain(&context, device);
+    }
     return result == CUDA_SUCCESS ? driver.cuCtxSetCurrent(context) : result;
 }
 
 CUresult kernels_load(struct kernels *kernels) {
     CUmodule module;
     CUresult result = driver.cuModuleLoadData(&module, kernel_text);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuModuleGetFunction(&kernels->busy, module, "divvy_busy_ns");
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuModuleGetFunction(&kernels->loop, module, "divvy_loop");
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuModuleGetFunction(&kernels->vecadd, module, "divvy_vecadd");
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuModuleGetFunction(&kernels->fill, module, "divvy_fill");
+    }
     return result;
 }
 

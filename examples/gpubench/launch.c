@@ -27,8 +27,9 @@ static CUresult spin(const struct options *options, const struct kernels *kernel
     for (uint64_t i = 0; i < options->count && result == CUDA_SUCCESS; i++) {
         result = launch_busy(options, kernels, stream);
         if (result == CUDA_SUCCESS && options->sync_every != 0 &&
-            (i + 1) % options->sync_every == 0)
+            (i + 1) % options->sync_every == 0) {
             result = driver.cuStreamSynchronize(stream);
+        }
     }
     return result;
 }
@@ -37,14 +38,18 @@ CUresult capture_busy(const struct options *options, const struct kernels *kerne
                       CUstream stream, CUgraphExec *executable) {
     CUgraph graph = NULL;
     CUresult result = driver.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    for (uint64_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+    for (uint64_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = launch_busy(options, kernels, stream);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuStreamEndCapture(stream, &graph);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuGraphInstantiateWithFlags(executable, graph, 0);
-    if (graph != NULL)
+    }
+    if (graph != NULL) {
         driver.cuGraphDestroy(graph);
+    }
     return result;
 }
 
@@ -55,33 +60,45 @@ static int measure(const char *command, const struct options *options, int as_gr
     CUgraphExec executable = NULL;
     float event_ms = 0;
     CUresult result = driver_start(options->device);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = kernels_load(&kernels);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuEventCreate(&begin, CU_EVENT_DEFAULT);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuEventCreate(&end, CU_EVENT_DEFAULT);
-    if (result == CUDA_SUCCESS && as_graph)
+    }
+    if (result == CUDA_SUCCESS && as_graph) {
         result = capture_busy(options, &kernels, options->count, stream, &executable);
+    }
     uint64_t start = now_ns();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuEventRecord(begin, stream);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result =
             as_graph ? driver.cuGraphLaunch(executable, stream) : spin(options, &kernels, stream);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuEventRecord(end, stream);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuStreamSynchronize(stream);
+    }
     uint64_t wall = now_ns() - start;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = driver.cuEventElapsedTime(&event_ms, begin, end);
-    if (executable != NULL)
+    }
+    if (executable != NULL) {
         driver.cuGraphExecDestroy(executable);
-    if (stream != NULL)
+    }
+    if (stream != NULL) {
         driver.cuStreamDestroy_v2(stream);
+    }
     return report(command, result, options, wall, event_ms);
 }
 

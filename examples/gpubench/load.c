@@ -21,22 +21,27 @@ struct load {
 static CUresult prepare(struct load *load) {
     const struct options *options = load->options;
     CUresult result = driver_start(options->device);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = kernels_load(&load->kernels);
-    for (unsigned i = 0; i < options->streams && result == CUDA_SUCCESS; i++)
+    }
+    for (unsigned i = 0; i < options->streams && result == CUDA_SUCCESS; i++) {
         result = driver.cuStreamCreate(&load->streams[i], CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS && options->graph != 0)
+    }
+    if (result == CUDA_SUCCESS && options->graph != 0) {
         result = capture_busy(options, &load->kernels, options->graph, load->streams[0],
                               &load->executable);
+    }
     return result;
 }
 
 static CUresult finish(struct load *load) {
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < load->options->streams && result == CUDA_SUCCESS; i++)
+    for (unsigned i = 0; i < load->options->streams && result == CUDA_SUCCESS; i++) {
         result = driver.cuStreamSynchronize(load->streams[i]);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         load->finished = load->launches;
+    }
     return result;
 }
 
@@ -51,8 +56,9 @@ static void tell(struct load *load, const char *what, uint64_t now) {
 /* Pauses when it is time; the pause begins when the GPU has finished what it was given. */
 static CUresult phase(struct load *load, uint64_t now) {
     uint64_t pause_ns = load->options->pause_ms * 1000000u;
-    if (load->turn == 0 || now < load->turn)
+    if (load->turn == 0 || now < load->turn) {
         return CUDA_SUCCESS;
+    }
     CUresult result = finish(load);
     now = now_ns();
     tell(load, "pause", now);
@@ -70,8 +76,9 @@ static CUresult launch(struct load *load) {
                                                : launch_busy(options, &load->kernels, stream);
     if (result == CUDA_SUCCESS) {
         load->launches++;
-        if (options->sync_every != 0 && load->launches % options->sync_every == 0)
+        if (options->sync_every != 0 && load->launches % options->sync_every == 0) {
             result = finish(load);
+        }
     }
     return result;
 }
@@ -85,11 +92,13 @@ static CUresult work(struct load *load) {
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && !stopped() && now < end) {
         result = phase(load, now);
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             result = launch(load);
+        }
         now = now_ns();
-        if (now >= load->beat)
+        if (now >= load->beat) {
             tell(load, "work", now);
+        }
     }
     return result;
 }
@@ -100,8 +109,9 @@ int command_load(const struct options *options) {
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     stop_on_signals();
     CUresult result = load.streams == NULL ? CUDA_ERROR_OUT_OF_MEMORY : prepare(&load);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = work(&load);
+    }
     printf("{\"command\":\"load\",\"result\":\"%s\",\"pid\":%d,\"launches\":%llu,\"finished\":%llu,"
            "\"kernel_ns\":%llu,\"graph\":%u,\"begin_ns\":%llu,\"end_ns\":%llu}\n",
            result_name(result), (int)getpid(), (unsigned long long)load.launches,

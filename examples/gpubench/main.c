@@ -40,8 +40,9 @@ static void usage(FILE *out) {
           "                [--rate N] [--kernels N] [--loops N]\n"
           "kinds: linear async managed pitch vmm array\n\ncommands:\n",
           out);
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         fprintf(out, "  %-6s %s\n", commands[i].name, commands[i].help);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -57,8 +58,10 @@ int main(int argc, char **argv) {
                               .kernels = 20};
     int operands = parse_options(argc, argv, &options);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        if (operands >= 0 && operands + 1 == argc && strcmp(argv[operands], commands[i].name) == 0)
+        if (operands >= 0 && operands + 1 == argc &&
+            strcmp(argv[operands], commands[i].name) == 0) {
             return driver_open() ? commands[i].run(&options) : 3;
+        }
     }
     usage(operands == -1 ? stdout : stderr);
     return operands == -1 ? 0 : 2;

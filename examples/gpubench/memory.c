@@ -7,9 +7,11 @@
 
 enum kind kind_named(const char *name) {
     static const char *const names[] = {"linear", "async", "managed", "pitch", "vmm", "array"};
-    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0)
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
             return (enum kind)i;
+        }
+    }
     return KIND_UNKNOWN;
 }
 

@@ -49,10 +49,12 @@ static int show(const struct nvml *nvml, unsigned index) {
     char uuid[UUID_LENGTH] = "";
     nvmlMemory_t memory = {0};
     int result = nvml->handle(index, &device);
-    if (result == 0)
+    if (result == 0) {
         result = nvml->uuid(device, uuid, sizeof uuid);
-    if (result == 0)
+    }
+    if (result == 0) {
         result = nvml->memory(device, &memory);
+    }
     printf("%s{\"uuid\":\"%s\",\"total_bytes\":%llu,\"used_bytes\":%llu,\"free_bytes\":%llu}",
            index ? "," : "", uuid, memory.total, memory.used, memory.free);
     return result;
@@ -61,15 +63,18 @@ static int show(const struct nvml *nvml, unsigned index) {
 int command_nvml(const struct options *options) {
     (void)options;
     struct nvml nvml;
-    if (!open_nvml(&nvml))
+    if (!open_nvml(&nvml)) {
         return 3;
+    }
     unsigned count = 0;
     int result = nvml.init();
-    if (result == 0)
+    if (result == 0) {
         result = nvml.count(&count);
+    }
     fputs("{\"command\":\"nvml\",\"devices\":[", stdout);
-    for (unsigned i = 0; i < count && result == 0; i++)
+    for (unsigned i = 0; i < count && result == 0; i++) {
         result = show(&nvml, i);
+    }
     printf("],\"code\":%d}\n", result);
     return result == 0 ? 0 : 1;
 }

@@ -46,22 +46,25 @@ static const struct {
 enum { TABLE = sizeof table / sizeof table[0], HELP = TABLE };
 
 int parse_bytes(const char *text, uint64_t *bytes) {
-    if (*text < '0' || *text > '9')
+    if (*text < '0' || *text > '9') {
         return 0;
+    }
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     unsigned shift = 0;
-    if (strcmp(end, "Ki") == 0)
+    if (strcmp(end, "Ki") == 0) {
         shift = 10;
-    else if (strcmp(end, "Mi") == 0)
+    } else if (strcmp(end, "Mi") == 0) {
         shift = 20;
-    else if (strcmp(end, "Gi") == 0)
+    } else if (strcmp(end, "Gi") == 0) {
         shift = 30;
-    else if (*end != '\0')
+    } else if (*end != '\0') {
         return 0;
-    if (errno != 0 || value > (UINT64_MAX >> shift))
+    }
+    if (errno != 0 || value > (UINT64_MAX >> shift)) {
         return 0;
+    }
     *bytes = (uint64_t)value << shift;
     return 1;
 }
@@ -72,8 +75,9 @@ static int parse_value(enum form form, const char *text, void *into) {
         memcpy(into, &text, sizeof text);
         return 1;
     }
-    if (!parse_bytes(text, &value) || (form != BYTES && strpbrk(text, "KMG") != NULL))
+    if (!parse_bytes(text, &value) || (form != BYTES && strpbrk(text, "KMG") != NULL)) {
         return 0;
+    }
     if (form == BYTES || form == NUMBER) {
         memcpy(into, &value, sizeof value);
         return 1;
@@ -85,14 +89,17 @@ static int parse_value(enum form form, const char *text, void *into) {
 
 int parse_options(int argc, char **argv, struct options *options) {
     struct option names[TABLE + 2] = {[HELP] = {.name = "help", .val = HELP}};
-    for (int i = 0; i < TABLE; i++)
+    for (int i = 0; i < TABLE; i++) {
         names[i] = (struct option){.name = table[i].name, .has_arg = required_argument, .val = i};
+    }
     int which;
     while ((which = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (which == HELP)
+        if (which == HELP) {
             return -1;
-        if (which < 0 || which >= TABLE)
+        }
+        if (which < 0 || which >= TABLE) {
             return -2;
+        }
         if (!parse_value(table[which].form, optarg, (char *)options + table[which].offset)) {
             fprintf(stderr, "gpubench: wrong value %s\n", optarg);
             return -2;

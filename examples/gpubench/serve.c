@@ -39,13 +39,15 @@ static int arrivals(struct service *service) {
     double at = 0, end = (double)options->seconds * 1e9, mean = 1e9 / (double)options->rate;
     for (;;) {
         at -= mean * log(uniform(&state));
-        if (at >= end)
+        if (at >= end) {
             return 1;
+        }
         if (service->count == room) {
             room = room * 2 + 1024;
             struct request *more = realloc(service->requests, room * sizeof *more);
-            if (more == NULL)
+            if (more == NULL) {
                 return 0;
+            }
             service->requests = more;
         }
         service->requests[service->count++] = (struct request){.arrival = (uint64_t)at};
@@ -54,18 +56,21 @@ static int arrivals(struct service *service) {
 
 static CUresult answer(struct service *service) {
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < service->options->kernels && result == CUDA_SUCCESS; i++)
+    for (unsigned i = 0; i < service->options->kernels && result == CUDA_SUCCESS; i++) {
         result = launch_busy(service->options, &service->kernels, service->stream);
+    }
     return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(service->stream) : result;
 }
 
 /* One request is answered before the first that counts, as a service warms up. */
 static CUresult prepare(struct service *service) {
     CUresult result = driver_start(service->options->device);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = kernels_load(&service->kernels);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = driver.cuStreamCreate(&service->stream, CU_STREAM_NON_BLOCKING);
+    }
     return result == CUDA_SUCCESS ? answer(service) : result;
 }
 
@@ -79,8 +84,9 @@ static CUresult serve(struct service *service) {
         struct request *request = &service->requests[service->answered];
         uint64_t arrival = service->begin + request->arrival;
         sleep_until(arrival);
-        if (stopped())
+        if (stopped()) {
             break;
+        }
         request->first = arrival >= free_since;
         request->launch = now_ns();
         result = answer(service);
@@ -97,8 +103,9 @@ static int ascending(const void *a, const void *b) {
 
 static int report(const struct service *service, CUresult result) {
     double *latency = calloc(service->answered + 1, sizeof *latency);
-    if (latency == NULL)
+    if (latency == NULL) {
         return 1;
+    }
     for (uint64_t i = 0; i < service->answered; i++) {
         const struct request *r = &service->requests[i];
         latency[i] = (double)(r->done - service->begin - r->arrival) / 1e6;

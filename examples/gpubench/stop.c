@@ -31,8 +31,9 @@ void sleep_until(uint64_t moment) {
     while (!told) {
         clock_gettime(CLOCK_MONOTONIC, &now);
         uint64_t present = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        if (present >= moment)
+        if (present >= moment) {
             return;
+        }
         uint64_t until = moment - present > AT_MOST_NS ? present + AT_MOST_NS : moment;
         struct timespec wake = {.tv_sec = (time_t)(until / 1000000000u),
                                 .tv_nsec = (long)(until % 1000000000u)};

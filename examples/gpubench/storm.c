@@ -52,8 +52,9 @@ static int free_one(struct racer *racer) {
     unsigned i = (unsigned)(next_random(racer) % racer->count);
     struct live gone = racer->live[i];
     racer->live[i] = racer->live[--racer->count];
-    if (driver.cuMemFree_v2(gone.pointer) != CUDA_SUCCESS)
+    if (driver.cuMemFree_v2(gone.pointer) != CUDA_SUCCESS) {
         return 0;
+    }
     uint64_t bytes = storm_blocks_remove(&racer->blocks, gone.pointer, gone.bytes);
     storm_log_add(racer->log, now_ns(), STORM_FREED, bytes);
     return 1;
@@ -69,8 +70,9 @@ static int allocate_one(struct racer *racer) {
         racer->log->small_with_room += storm_blocks_room(&racer->blocks) >= bytes;
         return racer->count == 0 || free_one(racer);
     }
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         return 0;
+    }
     uint64_t taken = storm_blocks_add(&racer->blocks, pointer, bytes);
     storm_log_add(racer->log, start, STORM_ALLOCATED, taken);
     racer->live[racer->count++] = (struct live){pointer, bytes};
@@ -81,8 +83,9 @@ static int run_round(struct racer *racer, uint64_t allocations) {
     for (uint64_t done = 0; done < allocations;) {
         int make_room =
             racer->count == LIVE_MOST || (racer->count > 0 && next_random(racer) % 16 < 7);
-        if (make_room ? !free_one(racer) : !allocate_one(racer))
+        if (make_room ? !free_one(racer) : !allocate_one(racer)) {
             return 0;
+        }
         done += !make_room;
     }
     return 1;
@@ -105,8 +108,9 @@ static int race(struct storm *storm, unsigned index, const struct options *optio
         storm->failed |= !ok;
         pthread_barrier_wait(&storm->barrier);
     }
-    while (ok && racer->count > 0)
+    while (ok && racer->count > 0) {
         ok = free_one(racer);
+    }
     free(racer);
     return ok ? 0 : 1;
 }
@@ -115,8 +119,9 @@ static struct storm *make_storm(const struct options *options) {
     size_t bytes = sizeof(struct storm) + options->processes * sizeof(struct storm_log);
     struct storm *storm =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (storm == MAP_FAILED)
+    if (storm == MAP_FAILED) {
         return NULL;
+    }
     uint64_t each = (options->count + options->processes - 1) / options->processes;
     storm->processes = options->processes;
     storm->limit = options->limit;
@@ -132,8 +137,9 @@ static struct storm *make_storm(const struct options *options) {
 static int report(const struct storm *storm, const struct storm_verdict *verdict, uint64_t wall_ns,
                   int failed) {
     uint64_t with_room = 0;
-    for (unsigned i = 0; i < storm->processes; i++)
+    for (unsigned i = 0; i < storm->processes; i++) {
         with_room += storm->logs[i].small_with_room;
+    }
     printf("{\"command\":\"storm\",\"processes\":%u,\"allocations\":%llu,\"granted\":%llu,"
            "\"refused\":%llu,\"false_refusals\":%llu,\"refused_with_room_in_own_block\":%llu,"
            "\"peak_bytes\":%llu,\"limit_bytes\":%llu,\"wall_ns\":%llu,\"failed\":%s}\n",
@@ -156,12 +162,14 @@ static void on_child(int number) {
     (void)number;
     while (waitpid(-1, &status, WNOHANG) > 0) {
         ended++;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
             continue;
+        }
         broken = 1;
         if (WIFSIGNALED(status)) {
-            for (unsigned i = 0; i < started; i++)
+            for (unsigned i = 0; i < started; i++) {
                 kill(children[i], SIGKILL);
+            }
             static const char message[] = "gpubench: a process of the race was killed\n";
             _exit(write(2, message, sizeof message - 1) < 0 ? 2 : 1);
         }
@@ -193,8 +201,9 @@ int command_storm(const struct options *options) {
         fputs("gpubench: too many processes, or no memory for the race's logs\n", stderr);
         return 2;
     }
-    if (!start_racers(storm, options))
+    if (!start_racers(storm, options)) {
         return 2;
+    }
     struct storm_verdict verdict = {0};
     pthread_barrier_wait(&storm->barrier);
     uint64_t start = now_ns();
@@ -207,7 +216,8 @@ int command_storm(const struct options *options) {
     sigemptyset(&child_set);
     sigaddset(&child_set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child_set, &before);
-    while (ended < (int)started)
+    while (ended < (int)started) {
         sigsuspend(&before);
+    }
     return report(storm, &verdict, now_ns() - start, storm->failed || broken);
 }

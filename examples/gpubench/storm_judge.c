@@ -9,26 +9,30 @@ uint64_t storm_need(uint64_t bytes) {
 }
 
 void storm_log_add(struct storm_log *log, uint64_t ns, enum storm_kind kind, uint64_t bytes) {
-    if (log->count == STORM_LOG_MOST)
+    if (log->count == STORM_LOG_MOST) {
         abort();
+    }
     log->events[log->count++] = (struct storm_event){.ns = ns, .bytes = bytes, .kind = kind};
 }
 
 static uint32_t slot_of(const struct storm_blocks *table, uint64_t key) {
     uint32_t i = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 40) % STORM_TABLE;
-    while (table->key[i] != 0 && table->key[i] != key)
+    while (table->key[i] != 0 && table->key[i] != key) {
         i = (i + 1) % STORM_TABLE;
+    }
     return i;
 }
 
 /* Addresses may wander for ever: keys of empty blocks are dropped before they crowd the table. */
 static void drop_empty(struct storm_blocks *table) {
     struct storm_blocks *fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL)
+    if (fresh == NULL) {
         abort();
+    }
     for (uint32_t i = 0; i < STORM_TABLE; i++) {
-        if (table->users[i] == 0)
+        if (table->users[i] == 0) {
             continue;
+        }
         uint32_t to = slot_of(fresh, table->key[i]);
         fresh->key[to] = table->key[i];
         fresh->users[to] = table->users[i];
@@ -43,8 +47,9 @@ static void drop_empty(struct storm_blocks *table) {
 uint64_t storm_blocks_add(struct storm_blocks *table, uint64_t pointer, uint64_t bytes) {
     uint64_t fresh = 0, last = (pointer + bytes - 1) >> STORM_BLOCK_SHIFT;
     for (uint64_t key = pointer >> STORM_BLOCK_SHIFT; key <= last; key++) {
-        if (table->used > STORM_TABLE / 2)
+        if (table->used > STORM_TABLE / 2) {
             drop_empty(table);
+        }
         uint32_t i = slot_of(table, key);
         table->used += table->key[i] == 0;
         table->key[i] = key;
@@ -57,8 +62,9 @@ uint64_t storm_blocks_add(struct storm_blocks *table, uint64_t pointer, uint64_t
 
 uint64_t storm_blocks_remove(struct storm_blocks *table, uint64_t pointer, uint64_t bytes) {
     uint64_t gone = 0, last = (pointer + bytes - 1) >> STORM_BLOCK_SHIFT;
-    for (uint64_t key = pointer >> STORM_BLOCK_SHIFT; key <= last; key++)
+    for (uint64_t key = pointer >> STORM_BLOCK_SHIFT; key <= last; key++) {
         gone += --table->users[slot_of(table, key)] == 0;
+    }
     table->blocks -= gone;
     table->bytes -= bytes;
     return gone * BLOCK;
@@ -77,8 +83,9 @@ static struct storm_log *earliest(struct storm *storm, const uint64_t *next) {
     uint64_t best_next = 0;
     for (unsigned i = 0; i < storm->processes; i++) {
         struct storm_log *log = &storm->logs[i];
-        if (next[i] == log->count)
+        if (next[i] == log->count) {
             continue;
+        }
         const struct storm_event *event = &log->events[next[i]];
         const struct storm_event *other = best != NULL ? &best->events[best_next] : NULL;
         if (other == NULL || event->ns < other->ns ||
@@ -93,8 +100,9 @@ static struct storm_log *earliest(struct storm *storm, const uint64_t *next) {
 void storm_judge(struct storm *storm, struct storm_verdict *verdict) {
     uint64_t *next = calloc(storm->processes, sizeof *next);
     uint64_t *most = calloc(storm->processes, sizeof *most);
-    if (next == NULL || most == NULL)
+    if (next == NULL || most == NULL) {
         abort();
+    }
     for (struct storm_log *log; (log = earliest(storm, next)) != NULL;) {
         unsigned who = (unsigned)(log - storm->logs);
         const struct storm_event *event = &log->events[next[who]++];
@@ -102,11 +110,14 @@ void storm_judge(struct storm *storm, struct storm_verdict *verdict) {
         case STORM_ALLOCATED:
             verdict->granted++;
             verdict->usage += event->bytes;
-            if (verdict->usage > verdict->peak)
+            if (verdict->usage > verdict->peak) {
                 verdict->peak = verdict->usage;
-            for (unsigned i = 0; i < storm->processes; i++)
-                if (verdict->usage > most[i])
+            }
+            for (unsigned i = 0; i < storm->processes; i++) {
+                if (verdict->usage > most[i]) {
                     most[i] = verdict->usage;
+                }
+            }
             break;
         case STORM_FREED:
             verdict->usage -= event->bytes;
@@ -119,8 +130,9 @@ void storm_judge(struct storm *storm, struct storm_verdict *verdict) {
             verdict->false_refusals += most[who] + event->bytes <= storm->limit;
         }
     }
-    for (unsigned i = 0; i < storm->processes; i++)
+    for (unsigned i = 0; i < storm->processes; i++) {
         storm->logs[i].count = 0;
+    }
     free(next);
     free(most);
 }

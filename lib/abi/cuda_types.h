@@ -15,8 +15,8 @@ typedef unsigned long long CUdeviceptr;
 /* Device addresses of the interfaces from before CUDA 3.2 have 32 bits. */
 typedef unsigned int CUdeviceptr_v1;
 
-#define CU_DEVICE_CPU ((CUdevice)-1)
-#define CU_DEVICE_INVALID ((CUdevice)-2)
+#define CU_DEVICE_CPU ((CUdevice) - 1)
+#define CU_DEVICE_INVALID ((CUdevice) - 2)
 #define CU_UUID_SIZE 16
 #define CU_IPC_HANDLE_SIZE 64
 

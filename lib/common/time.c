@@ -83,7 +83,7 @@ HOT level load_level(const dv_page_bucket *bucket) {
 HOT bool swap_level(dv_page_bucket *bucket, level old, level new) {
     return swap_pair((uint64_t *)(void *)&bucket->balance,
                      (word_pair){(uint64_t)old.balance, old.refilled},
-                     (word_pair){(uint64_t) new.balance, new.refilled});
+                     (word_pair){(uint64_t)new.balance, new.refilled});
 }
 
 HOT int64_t clip(int64_t value, int64_t least, int64_t most) {
@@ -124,7 +124,7 @@ HOT int64_t take(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t 
     for (unsigned i = 0; i < SWAP_TRIES; i++) {
         level old = load_level(bucket), new = refill(old, with, now);
         new.balance = clip(new.balance - ns, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS);
-        bool same = new.balance == old.balance &&new.refilled == old.refilled;
+        bool same = new.balance == old.balance && new.refilled == old.refilled;
         if (__builtin_expect(same || swap_level(bucket, old, new), 1)) {
             return new.balance;
         }

@@ -31,7 +31,7 @@ static void choose(const dv_share *share) {
         for (unsigned i = 0; i < count; i++) {
             memcpy(uuids[i], dv_share_device(share, i)->uuid, 16);
         }
-        visible_choose((const uint8_t(*)[16])uuids, count, getenv("CUDA_VISIBLE_DEVICES"),
+        visible_choose((const uint8_t (*)[16])uuids, count, getenv("CUDA_VISIBLE_DEVICES"),
                        &choices);
         chosen = true;
     }

@@ -55,15 +55,17 @@ static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray 
     }
 
 #define PLANE(what)                                                                                \
-    {                                                                                              \
-        .Width = (what)->Width, .Height = (what)->Height, .Format = (what)->Format,                \
-        .NumChannels = (what)->NumChannels                                                         \
-    }
+    {.Width = (what)->Width,                                                                       \
+     .Height = (what)->Height,                                                                     \
+     .Format = (what)->Format,                                                                     \
+     .NumChannels = (what)->NumChannels}
 #define VOLUME(what)                                                                               \
-    {                                                                                              \
-        .Width = (what)->Width, .Height = (what)->Height, .Depth = (what)->Depth,                  \
-        .Format = (what)->Format, .NumChannels = (what)->NumChannels, .Flags = (what)->Flags       \
-    }
+    {.Width = (what)->Width,                                                                       \
+     .Height = (what)->Height,                                                                     \
+     .Depth = (what)->Depth,                                                                       \
+     .Format = (what)->Format,                                                                     \
+     .NumChannels = (what)->NumChannels,                                                           \
+     .Flags = (what)->Flags}
 
 MAKES_ARRAY(cuArrayCreate, CUDA_ARRAY_DESCRIPTOR_v1, PLANE(what))
 MAKES_ARRAY(cuArrayCreate_v2, CUDA_ARRAY_DESCRIPTOR, PLANE(what))

@@ -65,7 +65,7 @@ void ipc_freed(uint64_t address) {
     struct exported export;
     if (take_export(address, &export)) {
         dv_export_drop(tenant_share(), export.key);
-        overhead_moved(export.device, -(int64_t) export.bytes);
+        overhead_moved(export.device, -(int64_t)export.bytes);
     }
 }
 
@@ -94,7 +94,7 @@ static CUresult publish(uint64_t address, const record *note, const CUipcMemHand
         claim_release(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    overhead_moved(note->device, (int64_t) export.bytes);
+    overhead_moved(note->device, (int64_t)export.bytes);
     return CUDA_SUCCESS;
 }
 

@@ -16,36 +16,36 @@ DOES(cuMemsetD16_v2, launch_legacy(NULL), filled((uint64_t)count * 2),
      (CUdeviceptr to, unsigned short value, size_t count), to, value, count)
 DOES(cuMemsetD16_v2_ptds, launch_own(NULL), filled((uint64_t)count * 2),
      (CUdeviceptr to, unsigned short value, size_t count), to, value, count)
-DOES(cuMemsetD2D16, launch_legacy(NULL), filled((uint64_t)width *height * 2),
+DOES(cuMemsetD2D16, launch_legacy(NULL), filled((uint64_t)width * height * 2),
      (CUdeviceptr_v1 to, unsigned pitch, unsigned short value, unsigned width, unsigned height), to,
      pitch, value, width, height)
-GIVES(cuMemsetD2D16Async, launch_legacy(stream), filled((uint64_t)width *height * 2),
+GIVES(cuMemsetD2D16Async, launch_legacy(stream), filled((uint64_t)width * height * 2),
       (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
        CUstream stream),
       to, pitch, value, width, height, stream)
-GIVES(cuMemsetD2D16Async_ptsz, launch_own(stream), filled((uint64_t)width *height * 2),
+GIVES(cuMemsetD2D16Async_ptsz, launch_own(stream), filled((uint64_t)width * height * 2),
       (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
        CUstream stream),
       to, pitch, value, width, height, stream)
-DOES(cuMemsetD2D16_v2, launch_legacy(NULL), filled((uint64_t)width *height * 2),
+DOES(cuMemsetD2D16_v2, launch_legacy(NULL), filled((uint64_t)width * height * 2),
      (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height), to, pitch,
      value, width, height)
-DOES(cuMemsetD2D16_v2_ptds, launch_own(NULL), filled((uint64_t)width *height * 2),
+DOES(cuMemsetD2D16_v2_ptds, launch_own(NULL), filled((uint64_t)width * height * 2),
      (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height), to, pitch,
      value, width, height)
-DOES(cuMemsetD2D32, launch_legacy(NULL), filled((uint64_t)width *height * 4),
+DOES(cuMemsetD2D32, launch_legacy(NULL), filled((uint64_t)width * height * 4),
      (CUdeviceptr_v1 to, unsigned pitch, unsigned value, unsigned width, unsigned height), to,
      pitch, value, width, height)
-GIVES(cuMemsetD2D32Async, launch_legacy(stream), filled((uint64_t)width *height * 4),
+GIVES(cuMemsetD2D32Async, launch_legacy(stream), filled((uint64_t)width * height * 4),
       (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream),
       to, pitch, value, width, height, stream)
-GIVES(cuMemsetD2D32Async_ptsz, launch_own(stream), filled((uint64_t)width *height * 4),
+GIVES(cuMemsetD2D32Async_ptsz, launch_own(stream), filled((uint64_t)width * height * 4),
       (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream),
       to, pitch, value, width, height, stream)
-DOES(cuMemsetD2D32_v2, launch_legacy(NULL), filled((uint64_t)width *height * 4),
+DOES(cuMemsetD2D32_v2, launch_legacy(NULL), filled((uint64_t)width * height * 4),
      (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height), to, pitch, value,
      width, height)
-DOES(cuMemsetD2D32_v2_ptds, launch_own(NULL), filled((uint64_t)width *height * 4),
+DOES(cuMemsetD2D32_v2_ptds, launch_own(NULL), filled((uint64_t)width * height * 4),
      (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height), to, pitch, value,
      width, height)
 DOES(cuMemsetD2D8, launch_legacy(NULL), filled((uint64_t)width *height),

@@ -13,8 +13,9 @@ static struct {
 static char *contents_of(uint32_t gpu) {
     char *at = __atomic_load_n(&memory.contents[gpu], __ATOMIC_ACQUIRE);
 
-    if (at)
+    if (at) {
         return at;
+    }
     pthread_mutex_lock(&memory.mapping);
     if (!(at = memory.contents[gpu])) {
         struct sg_instance *in = &sg_driver.instance;
@@ -24,10 +25,11 @@ static char *contents_of(uint32_t gpu) {
         if (fd >= 0) {
             at = mmap(NULL, in->state->gpus[gpu].total_bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
-            if (at == MAP_FAILED)
+            if (at == MAP_FAILED) {
                 at = NULL;
-            else
+            } else {
                 madvise(at, in->state->gpus[gpu].total_bytes, MADV_DONTDUMP);
+            }
             __atomic_store_n(&memory.contents[gpu], at, __ATOMIC_RELEASE);
         }
     }
@@ -38,17 +40,20 @@ static char *contents_of(uint32_t gpu) {
 static void note_written(uint32_t gpu, uint32_t block) {
     sg_block *b = &sg_blocks(&sg_driver.instance, gpu)[block];
 
-    if (!(__atomic_load_n(b, __ATOMIC_RELAXED) & SG_BLOCK_DIRTY))
+    if (!(__atomic_load_n(b, __ATOMIC_RELAXED) & SG_BLOCK_DIRTY)) {
         __atomic_fetch_or(b, SG_BLOCK_DIRTY, __ATOMIC_RELAXED);
+    }
 }
 
 void *sg_block_host(uint32_t gpu, uint32_t block, bool write) {
     char *contents = contents_of(gpu);
 
-    if (!contents)
+    if (!contents) {
         return NULL;
-    if (write)
+    }
+    if (write) {
         note_written(gpu, block);
+    }
     return contents + block * SG_BLOCK_BYTES;
 }
 
@@ -64,16 +69,19 @@ static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted
     uint16_t gpu = page->gpu;
     char *host = block ? sg_block_host(gpu, block - 1, write) : NULL;
 
-    if (!host)
+    if (!host) {
         return NULL;
+    }
     *room = SG_BLOCK_BYTES - offset;
     while (*room < wanted) {
         address += SG_BLOCK_BYTES;
         page = page_of(address);
-        if (!page || page->gpu != gpu || mapped_block(page) != block + 1)
+        if (!page || page->gpu != gpu || mapped_block(page) != block + 1) {
             break;
-        if (write)
+        }
+        if (write) {
             note_written(gpu, block);
+        }
         block++;
         *room += SG_BLOCK_BYTES;
     }
@@ -83,12 +91,14 @@ static void *device_host(struct page *page, CUdeviceptr address, uint64_t wanted
 void *sg_host(CUdeviceptr address, uint64_t wanted, bool write, uint64_t *room) {
     struct page *page = page_of(address);
 
-    if (page)
+    if (page) {
         return device_host(page, address, wanted, write, room);
+    }
     sg_memory_lock();
     struct host_range *host = host_of(address);
-    if (host)
+    if (host) {
         *room = host->base + host->size - address;
+    }
     sg_memory_unlock();
     return host ? (void *)(uintptr_t)address : NULL;
 }
@@ -100,12 +110,15 @@ static CUdeviceptr allocation_end(CUdeviceptr address) {
     CUdeviceptr base;
     uint64_t bytes;
 
-    if (!range)
+    if (!range) {
         return 0;
-    if (!range->region)
+    }
+    if (!range->region) {
         return range->base + range->size;
-    if (!heap_find(range->region, address, &base, &bytes))
+    }
+    if (!heap_find(range->region, address, &base, &bytes)) {
         return 0;
+    }
     return base + (bytes + SG_GRANULE - 1) / SG_GRANULE * SG_GRANULE;
 }
 
@@ -113,8 +126,9 @@ static bool device_mapped(CUdeviceptr address, uint64_t bytes) {
     for (CUdeviceptr at = address / SG_BLOCK_BYTES * SG_BLOCK_BYTES; at < address + bytes;
          at += SG_BLOCK_BYTES) {
         struct page *page = page_of(at);
-        if (!page || !mapped_block(page))
+        if (!page || !mapped_block(page)) {
             return false;
+        }
     }
     sg_memory_lock();
     CUdeviceptr end = allocation_end(address);
@@ -123,12 +137,15 @@ static bool device_mapped(CUdeviceptr address, uint64_t bytes) {
 }
 
 bool sg_mapped(CUdeviceptr address, uint64_t bytes) {
-    if (bytes == 0)
+    if (bytes == 0) {
         return true;
-    if (address + bytes < address)
+    }
+    if (address + bytes < address) {
         return false;
-    if (pages_hold(address))
+    }
+    if (pages_hold(address)) {
         return device_mapped(address, bytes);
+    }
     sg_memory_lock();
     struct host_range *host = host_of(address);
     bool inside = host && address + bytes <= host->base + host->size;
@@ -142,10 +159,12 @@ void sg_copy_in(CUdeviceptr to, const void *from, uint64_t bytes) {
     while (bytes) {
         uint64_t room;
         void *host = sg_host(to, bytes, true, &room);
-        if (!host)
+        if (!host) {
             return;
-        if (room > bytes)
+        }
+        if (room > bytes) {
             room = bytes;
+        }
         memmove(host, source, room);
         to += room;
         source += room;
@@ -159,10 +178,12 @@ void sg_copy_out(void *to, CUdeviceptr from, uint64_t bytes) {
     while (bytes) {
         uint64_t room;
         const void *host = sg_host(from, bytes, false, &room);
-        if (!host)
+        if (!host) {
             return;
-        if (room > bytes)
+        }
+        if (room > bytes) {
             room = bytes;
+        }
         memmove(target, host, room);
         from += room;
         target += room;
@@ -175,12 +196,15 @@ void sg_copy_within(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
         uint64_t source_room, room;
         const void *source = sg_host(from, bytes, false, &source_room);
         void *target = sg_host(to, bytes, true, &room);
-        if (!source || !target)
+        if (!source || !target) {
             return;
-        if (room > source_room)
+        }
+        if (room > source_room) {
             room = source_room;
-        if (room > bytes)
+        }
+        if (room > bytes) {
             room = bytes;
+        }
         memmove(target, source, room);
         to += room;
         from += room;
@@ -193,8 +217,9 @@ static void fill_host(char *to, const void *pattern, uint32_t width, uint64_t co
         memset(to, *(const unsigned char *)pattern, count);
         return;
     }
-    for (uint64_t i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++) {
         memcpy(to + i * width, pattern, width);
+    }
 }
 
 /* How far from the address on memory is zero because nothing was ever written there; 0 when it may
@@ -205,8 +230,9 @@ static uint64_t untouched(CUdeviceptr address) {
 
     if (!block ||
         (__atomic_load_n(&sg_blocks(&sg_driver.instance, page->gpu)[block - 1], __ATOMIC_RELAXED) &
-         SG_BLOCK_DIRTY))
+         SG_BLOCK_DIRTY)) {
         return 0;
+    }
     return SG_BLOCK_BYTES - address % SG_BLOCK_BYTES;
 }
 
@@ -223,11 +249,13 @@ void sg_fill(CUdeviceptr to, const void *pattern, uint32_t width, uint64_t count
     while (count) {
         uint64_t room = zero ? untouched(to) : 0;
         char *host = room ? NULL : sg_host(to, count * width, true, &room);
-        if (room == 0)
+        if (room == 0) {
             return;
+        }
         uint64_t n = room / width < count ? room / width : count;
-        if (host)
+        if (host) {
             fill_host(host, pattern, width, n);
+        }
         to += n * width;
         count -= n;
     }

@@ -49,9 +49,10 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *what) {
     SG_REQUIRE(what->Width && what->Width <= 131072 && what->Height <= 131072 &&
                    what->Depth <= 16384,
                CUDA_ERROR_INVALID_VALUE);
-    if (what->Flags & CUDA_ARRAY3D_CUBEMAP)
+    if (what->Flags & CUDA_ARRAY3D_CUBEMAP) {
         SG_REQUIRE(what->Width == what->Height && what->Depth % 6 == 0 && what->Depth,
                    CUDA_ERROR_INVALID_VALUE);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -72,8 +73,9 @@ static CUresult create(CUcontext ctx, CUarray *out, const CUDA_ARRAY3D_DESCRIPTO
     SG_TRY(check(what));
     SG_TRY(capture_allows(ctx));
     CUarray array = handle_new(HANDLE_ARRAY, sizeof *array);
-    if (!array)
+    if (!array) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     measure(array, what);
     array->ctx = ctx;
     sg_burn(sg_driver.machine->alloc_ns);
@@ -81,16 +83,19 @@ static CUresult create(CUcontext ctx, CUarray *out, const CUDA_ARRAY3D_DESCRIPTO
     sg_memory_lock();
     if (!(what->Flags & UNBACKED)) {
         result = range_new(ctx->device, ctx, RANGE_OWN, SG_ARRAY, array->bytes, &array->range);
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             array->base = array->range->base;
+        }
     }
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         link_add(&ctx->arrays, &array->of_context);
+    }
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *out = array;
-    else
+    } else {
         handle_end(array, HANDLE_ARRAY);
+    }
     return result;
 }
 
@@ -128,8 +133,9 @@ CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *what, CUarray array) {
 
 static void end_array(CUarray array) {
     link_remove(&array->of_context);
-    if (array->range)
+    if (array->range) {
         range_end(array->range);
+    }
     handle_end(array, HANDLE_ARRAY);
 }
 
@@ -138,8 +144,9 @@ CUresult cuArrayDestroy(CUarray array) {
     SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     /* A level belongs to its mipmapped array. */
     SG_REQUIRE(!array->parent, CUDA_ERROR_ARRAY_IS_MAPPED);
-    if (__atomic_load_n(&array->ctx->deferred, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&array->ctx->deferred, __ATOMIC_RELAXED)) {
         SG_TRY(sg_drain_context(array->ctx));
+    }
     sg_memory_lock();
     end_array(array);
     sg_memory_unlock();
@@ -160,12 +167,15 @@ static CUDA_ARRAY3D_DESCRIPTOR level_of(const CUDA_ARRAY3D_DESCRIPTOR *what, uns
 
 static void end_mipmap(CUmipmappedArray mipmap) {
     link_remove(&mipmap->of_context);
-    for (unsigned i = 0; i < mipmap->level_count; i++)
-        if (mipmap->levels[i])
+    for (unsigned i = 0; i < mipmap->level_count; i++) {
+        if (mipmap->levels[i]) {
             end_array(mipmap->levels[i]);
+        }
+    }
     free(mipmap->levels);
-    if (mipmap->range)
+    if (mipmap->range) {
         range_end(mipmap->range);
+    }
     handle_end(mipmap, HANDLE_MIPMAP);
 }
 
@@ -176,8 +186,9 @@ static CUresult fill_mipmap(CUmipmappedArray mipmap) {
     for (unsigned i = 0; i < mipmap->level_count; i++) {
         CUDA_ARRAY3D_DESCRIPTOR what = level_of(&mipmap->what, i);
         CUarray level = handle_new(HANDLE_ARRAY, sizeof *level);
-        if (!level)
+        if (!level) {
             return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         measure(level, &what);
         level->ctx = mipmap->ctx;
         level->parent = mipmap;
@@ -185,8 +196,9 @@ static CUresult fill_mipmap(CUmipmappedArray mipmap) {
         mipmap->levels[i] = level;
         mipmap->bytes += level->bytes;
     }
-    if (mipmap->what.Flags & UNBACKED)
+    if (mipmap->what.Flags & UNBACKED) {
         return CUDA_SUCCESS;
+    }
     SG_TRY(range_new(mipmap->ctx->device, mipmap->ctx, RANGE_OWN, SG_ARRAY, mipmap->bytes,
                      &mipmap->range));
     base = mipmap->range->base;
@@ -206,8 +218,9 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
     size_t longest = what->Width > what->Height ? what->Width : what->Height;
     unsigned most = 64u - (unsigned)__builtin_clzll(longest);
     CUmipmappedArray mipmap = handle_new(HANDLE_MIPMAP, sizeof *mipmap);
-    if (!mipmap)
+    if (!mipmap) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     mipmap->ctx = ctx;
     mipmap->what = *what;
     mipmap->level_count = levels < most ? levels : most;
@@ -216,21 +229,24 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
     sg_burn(sg_driver.machine->alloc_ns);
     sg_memory_lock();
     CUresult result = mipmap->levels ? fill_mipmap(mipmap) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         link_add(&ctx->mipmaps, &mipmap->of_context);
-    else
+    } else {
         end_mipmap(mipmap);
+    }
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *out = mipmap;
+    }
     return result;
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
     SG_READY();
     SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
-    if (__atomic_load_n(&mipmap->ctx->deferred, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&mipmap->ctx->deferred, __ATOMIC_RELAXED)) {
         SG_TRY(sg_drain_context(mipmap->ctx));
+    }
     sg_memory_lock();
     end_mipmap(mipmap);
     sg_memory_unlock();
@@ -246,10 +262,12 @@ CUresult cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray mipmap, unsig
 }
 
 void arrays_end_context(CUcontext ctx) {
-    while (ctx->mipmaps.next != &ctx->mipmaps)
+    while (ctx->mipmaps.next != &ctx->mipmaps) {
         end_mipmap(CONTAINER(ctx->mipmaps.next, struct CUmipmappedArray_st, of_context));
-    while (ctx->arrays.next != &ctx->arrays)
+    }
+    while (ctx->arrays.next != &ctx->arrays) {
         end_array(CONTAINER(ctx->arrays.next, struct CUarray_st, of_context));
+    }
 }
 
 /* ---- requirements: only of arrays without memory of their own, as documented ---- */

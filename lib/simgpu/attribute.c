@@ -148,11 +148,12 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
     SG_REQUIRE(attribute > 0 && attribute <= 161, CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < sizeof constant / sizeof *constant; i++)
+    for (size_t i = 0; i < sizeof constant / sizeof *constant; i++) {
         if (constant[i].attribute == attribute) {
             *value = constant[i].value;
             return CUDA_SUCCESS;
         }
+    }
     *value = per_model(device->model, attribute);
     return CUDA_SUCCESS;
 }

@@ -11,8 +11,9 @@ static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t 
         CUresult result =
             copy_row(place_unified(to[i]), place_unified(from[i]), bytes[i], stream, way, name);
         if (result != CUDA_SUCCESS) {
-            if (failed)
+            if (failed) {
                 *failed = i;
+            }
             return result;
         }
     }
@@ -69,11 +70,13 @@ static struct place side(const CUmemcpy3DOperand *operand, const CUextent3D *ext
 /* Widths count elements where an array takes part, bytes otherwise. */
 static size_t element_of(const CUDA_MEMCPY3D_BATCH_OP *op) {
     if (op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY &&
-        handle_is(op->src.op.array.array, HANDLE_ARRAY))
+        handle_is(op->src.op.array.array, HANDLE_ARRAY)) {
         return op->src.op.array.array->element;
+    }
     if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY &&
-        handle_is(op->dst.op.array.array, HANDLE_ARRAY))
+        handle_is(op->dst.op.array.array, HANDLE_ARRAY)) {
         return op->dst.op.array.array->element;
+    }
     return 1;
 }
 
@@ -99,8 +102,9 @@ static CUresult shaped(CUDA_MEMCPY3D_BATCH_OP *list, size_t count, size_t *faile
     for (size_t i = 0; i < count; i++) {
         CUresult result = give_shaped(&list[i], stream, way, name);
         if (result != CUDA_SUCCESS) {
-            if (failed)
+            if (failed) {
                 *failed = i;
+            }
             return result;
         }
     }
@@ -131,8 +135,9 @@ static CUresult move(CUdeviceptr *addresses, size_t *bytes, size_t count, CUmemL
     SG_REQUIRE(addresses && bytes && count && to && first && locations && first[0] == 0,
                CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0, l = 0; i < count; i++) {
-        while (l + 1 < locations && first[l + 1] <= i)
+        while (l + 1 < locations && first[l + 1] <= i) {
             l++;
+        }
         SG_TRY(ptds ? cuMemPrefetchAsync_v2_ptsz(addresses[i], bytes[i], to[l], 0, stream)
                     : cuMemPrefetchAsync_v2(addresses[i], bytes[i], to[l], 0, stream));
     }
@@ -158,8 +163,9 @@ static CUresult discard(CUdeviceptr *addresses, size_t *bytes, size_t count,
                         unsigned long long flags, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(addresses && bytes && count && flags == 0, CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         SG_REQUIRE(sg_mapped(addresses[i], bytes[i]), CUDA_ERROR_INVALID_VALUE);
+    }
     return CUDA_SUCCESS;
 }
 

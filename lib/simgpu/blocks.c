@@ -22,10 +22,12 @@ static void note_peak(struct sg_instance *in, uint32_t gpu, struct sg_tag *tag) 
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t used = sg_gpu_used(in, gpu);
 
-    if (tag->bytes[gpu] > tag->peak[gpu])
+    if (tag->bytes[gpu] > tag->peak[gpu]) {
         tag->peak[gpu] = tag->bytes[gpu];
-    if (used > g->peak_bytes)
+    }
+    if (used > g->peak_bytes) {
         g->peak_bytes = used;
+    }
 }
 
 /* Whether the dead must be freed before these blocks can be given: to make room, and because no
@@ -48,14 +50,17 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
     sg_block *blocks = sg_blocks(in, gpu);
     uint32_t at;
 
-    if (reap_first(in, gpu, tag, n))
+    if (reap_first(in, gpu, tag, n)) {
         sg_reap(in);
-    if (n > g->free_blocks)
+    }
+    if (n > g->free_blocks) {
         return -ENOMEM;
+    }
     at = g->search_from;
     for (uint32_t i = 0; i < n; at++) {
-        if (load(&blocks[at]))
+        if (load(&blocks[at])) {
             continue;
+        }
         store(&blocks[at], describe(SG_BLOCK_PRIVATE, category, in->id, 0));
         numbers[i++] = at;
     }
@@ -75,17 +80,21 @@ static void clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32
 
     for (uint32_t i = 0; i < n;) {
         uint32_t from = i++;
-        if (!(load(&blocks[numbers[from]]) & SG_BLOCK_DIRTY))
+        if (!(load(&blocks[numbers[from]]) & SG_BLOCK_DIRTY)) {
             continue;
+        }
         while (i < n && numbers[i] == numbers[i - 1] + 1 &&
-               (load(&blocks[numbers[i]]) & SG_BLOCK_DIRTY))
+               (load(&blocks[numbers[i]]) & SG_BLOCK_DIRTY)) {
             i++;
-        if (fd >= 0)
+        }
+        if (fd >= 0) {
             fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       (off_t)(numbers[from] * SG_BLOCK_BYTES),
                       (off_t)((i - from) * SG_BLOCK_BYTES));
-        for (uint32_t k = from; k < i; k++)
+        }
+        for (uint32_t k = from; k < i; k++) {
             __atomic_fetch_and(&blocks[numbers[k]], ~SG_BLOCK_DIRTY, __ATOMIC_RELAXED);
+        }
     }
 }
 
@@ -93,15 +102,18 @@ static bool any_dirty(const struct sg_instance *in, uint32_t gpu, uint32_t n,
                       const uint32_t *numbers) {
     const sg_block *blocks = sg_blocks(in, gpu);
 
-    for (uint32_t i = 0; i < n; i++)
-        if (load(&blocks[numbers[i]]) & SG_BLOCK_DIRTY)
+    for (uint32_t i = 0; i < n; i++) {
+        if (load(&blocks[numbers[i]]) & SG_BLOCK_DIRTY) {
             return true;
+        }
+    }
     return false;
 }
 
 void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers) {
-    if (any_dirty(in, gpu, n, numbers))
+    if (any_dirty(in, gpu, n, numbers)) {
         clean(in, gpu, n, numbers, sg_memory_fd(in, gpu));
+    }
 }
 
 static void set_free(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers) {
@@ -111,8 +123,9 @@ static void set_free(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
     sg_blocks_clean(in, gpu, n, numbers);
     for (uint32_t i = 0; i < n; i++) {
         store(&blocks[numbers[i]], 0);
-        if (numbers[i] < g->search_from)
+        if (numbers[i] < g->search_from) {
             g->search_from = numbers[i];
+        }
     }
     g->free_blocks += n;
 }
@@ -121,8 +134,9 @@ void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const ui
     struct sg_client *client = &in->state->clients[in->id];
     sg_block *blocks = sg_blocks(in, gpu);
 
-    if (n == 0)
+    if (n == 0) {
         return;
+    }
     client->bytes[gpu][sg_block_category(load(&blocks[numbers[0]]))] -= n * SG_BLOCK_BYTES;
     in->state->tags[client->tag].bytes[gpu] -= n * SG_BLOCK_BYTES;
     set_free(in, gpu, n, numbers);
@@ -149,12 +163,15 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
     sg_block *blocks = sg_blocks(in, gpu);
     uint32_t place = 0;
 
-    while (place < SG_OBJECTS_MAX && st->objects[place].in_use)
+    while (place < SG_OBJECTS_MAX && st->objects[place].in_use) {
         place++;
-    if (place == SG_OBJECTS_MAX || n == 0)
+    }
+    if (place == SG_OBJECTS_MAX || n == 0) {
         return n ? -ENOSPC : -EINVAL;
-    if (place >= st->objects_end)
+    }
+    if (place >= st->objects_end) {
         st->objects_end = place + 1;
+    }
     struct sg_object *o = &st->objects[place];
     enum sg_category category = sg_block_category(load(&blocks[numbers[0]]));
     *o = (struct sg_object){.gpu = gpu,
@@ -189,8 +206,9 @@ static void list_blocks(const struct sg_instance *in, uint32_t object, uint32_t 
 
     for (uint32_t i = 0; i < count; i++) {
         sg_block b = load(&blocks[i]);
-        if ((b & SG_BLOCK_SHARED) && sg_block_owner(b) == object && sg_block_place(b) < capacity)
+        if ((b & SG_BLOCK_SHARED) && sg_block_owner(b) == object && sg_block_place(b) < capacity) {
             numbers[sg_block_place(b)] = i;
+        }
     }
 }
 
@@ -203,13 +221,15 @@ int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32
     struct sg_state *st = in->state;
 
     sg_reap(in);
-    if (object >= SG_OBJECTS_MAX || !st->objects[object].in_use || st->objects[object].key != key)
+    if (object >= SG_OBJECTS_MAX || !st->objects[object].in_use || st->objects[object].key != key) {
         return -ENOENT;
+    }
     struct sg_object *o = &st->objects[object];
     if (!(o->holders[in->id / 64] & bit(in->id))) {
         o->holders[in->id / 64] |= bit(in->id);
-        if (!created_by(st, o, in->id))
+        if (!created_by(st, o, in->id)) {
             st->clients[in->id].imported[o->gpu] += o->blocks * SG_BLOCK_BYTES;
+        }
     }
     list_blocks(in, object, numbers, capacity);
     return 0;
@@ -223,12 +243,14 @@ static void free_object(struct sg_instance *in, uint32_t object) {
 
     for (uint32_t i = 0; i < count; i++) {
         sg_block b = load(&blocks[i]);
-        if ((b & SG_BLOCK_SHARED) && sg_block_owner(b) == object)
+        if ((b & SG_BLOCK_SHARED) && sg_block_owner(b) == object) {
             set_free(in, o->gpu, 1, &i);
+        }
     }
     in->state->tags[o->tag].bytes[o->gpu] -= o->blocks * SG_BLOCK_BYTES;
-    if (created_by(in->state, o, o->creator))
+    if (created_by(in->state, o, o->creator)) {
         in->state->clients[o->creator].bytes[o->gpu][o->category] -= o->blocks * SG_BLOCK_BYTES;
+    }
     o->key = 0;
     __atomic_store_n(&o->in_use, 0, __ATOMIC_RELEASE);
 }
@@ -236,22 +258,27 @@ static void free_object(struct sg_instance *in, uint32_t object) {
 void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client) {
     struct sg_object *o = &in->state->objects[object];
 
-    if (!o->in_use || !(o->holders[client / 64] & bit(client)))
+    if (!o->in_use || !(o->holders[client / 64] & bit(client))) {
         return;
+    }
     o->holders[client / 64] &= ~bit(client);
-    if (!created_by(in->state, o, client))
+    if (!created_by(in->state, o, client)) {
         in->state->clients[client].imported[o->gpu] -= o->blocks * SG_BLOCK_BYTES;
+    }
     sg_object_settle(in, object);
 }
 
 void sg_object_settle(struct sg_instance *in, uint32_t object) {
     const struct sg_object *o = &in->state->objects[object];
 
-    for (uint32_t i = 0; i < SG_CLIENTS_MAX / 64; i++)
-        if (o->holders[i])
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX / 64; i++) {
+        if (o->holders[i]) {
             return;
-    if (!o->descriptors || !sg_export_open(in, object))
+        }
+    }
+    if (!o->descriptors || !sg_export_open(in, object)) {
         free_object(in, object);
+    }
 }
 
 void sg_object_drop(struct sg_instance *in, uint32_t object) {

@@ -16,10 +16,12 @@ _Thread_local CUstreamCaptureMode capture_thread_mode __attribute__((tls_model("
 bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count) {
     CUgraphNode *before = malloc((count + 1) * sizeof(CUgraphNode));
 
-    if (!before)
+    if (!before) {
         return false;
-    if (count)
+    }
+    if (count) {
         memcpy(before, nodes, count * sizeof(CUgraphNode));
+    }
     free(arm->before);
     arm->before = before;
     arm->count = count;
@@ -29,15 +31,18 @@ bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count) {
 bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count) {
     CUgraphNode *before = realloc(arm->before, (arm->count + count + 1) * sizeof(CUgraphNode));
 
-    if (!before)
+    if (!before) {
         return false;
+    }
     arm->before = before;
     for (size_t i = 0; i < count; i++) {
         size_t k = 0;
-        while (k < arm->count && before[k] != nodes[i])
+        while (k < arm->count && before[k] != nodes[i]) {
             k++;
-        if (k == arm->count)
+        }
+        if (k == arm->count) {
             before[arm->count++] = nodes[i];
+        }
     }
     return true;
 }
@@ -45,8 +50,9 @@ bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count) {
 static bool arm_new(CUstream stream, struct recording *recording) {
     struct capture *arm = calloc(1, sizeof *arm);
 
-    if (!arm)
+    if (!arm) {
         return false;
+    }
     arm->recording = recording;
     arm->stream = stream;
     link_add(&recording->arms, &arm->of_recording);
@@ -62,12 +68,14 @@ static void arm_end(CUstream stream) {
     link_remove(&arm->of_recording);
     free(arm->before);
     free(arm);
-    if (recording->arms.next != &recording->arms)
+    if (recording->arms.next != &recording->arms) {
         return;
+    }
     link_remove(&recording->of_all);
     __atomic_sub_fetch(&active, 1, __ATOMIC_RELAXED);
-    if (recording->own_graph && recording->graph)
+    if (recording->own_graph && recording->graph) {
         graph_end(recording->graph);
+    }
     free(recording);
 }
 
@@ -79,8 +87,9 @@ CUresult capture_add(CUstream stream, const struct stream_op *op) {
     CUresult result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!arm->recording->invalid) {
         result = graph_add(arm->recording->graph, arm->before, arm->count, op, &node);
-        if (result == CUDA_SUCCESS && !capture_set(arm, &node, 1))
+        if (result == CUDA_SUCCESS && !capture_set(arm, &node, 1)) {
             result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
     }
     pthread_mutex_unlock(&graph_lock);
     return result;
@@ -103,8 +112,9 @@ static bool forbids(const struct recording *recording) {
     bool own = pthread_equal(recording->thread, pthread_self());
 
     if (recording->invalid || recording->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
-        capture_thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+        capture_thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
         return false;
+    }
     return own || (recording->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
                    capture_thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
@@ -113,8 +123,9 @@ CUresult capture_allows(CUcontext ctx) {
     CUresult result = CUDA_SUCCESS;
 
     (void)ctx;
-    if (__atomic_load_n(&active, __ATOMIC_RELAXED) == 0)
+    if (__atomic_load_n(&active, __ATOMIC_RELAXED) == 0) {
         return CUDA_SUCCESS;
+    }
     pthread_mutex_lock(&graph_lock);
     for (struct link *at = recordings.next; at != &recordings; at = at->next) {
         struct recording *recording = CONTAINER(at, struct recording, of_all);
@@ -131,8 +142,9 @@ CUresult capture_allows(CUcontext ctx) {
 CUresult capture_implicit(CUstream stream) {
     CUresult result = CUDA_SUCCESS;
 
-    if (__atomic_load_n(&active, __ATOMIC_RELAXED) == 0 || !stream->is_legacy)
+    if (__atomic_load_n(&active, __ATOMIC_RELAXED) == 0 || !stream->is_legacy) {
         return CUDA_SUCCESS;
+    }
     pthread_mutex_lock(&graph_lock);
     for (struct link *at = recordings.next; at != &recordings; at = at->next) {
         struct recording *recording = CONTAINER(at, struct recording, of_all);
@@ -147,8 +159,9 @@ CUresult capture_implicit(CUstream stream) {
 }
 
 CUresult capture_blocks(CUstream stream) {
-    if (!stream->capture)
+    if (!stream->capture) {
         return capture_implicit(stream);
+    }
     pthread_mutex_lock(&graph_lock);
     stream->capture->recording->invalid = true;
     pthread_mutex_unlock(&graph_lock);
@@ -196,8 +209,9 @@ CUresult capture_record(CUstream stream, CUevent event) {
 static struct recording *recording_of(unsigned long long id) {
     for (struct link *at = recordings.next; at != &recordings; at = at->next) {
         struct recording *recording = CONTAINER(at, struct recording, of_all);
-        if (recording->id == id)
+        if (recording->id == id) {
             return recording;
+        }
     }
     return NULL;
 }
@@ -216,8 +230,9 @@ static CUresult join(CUstream stream, CUevent event) {
         stream->capture->recording->invalid = recording->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
-    if (!stream->capture && !arm_new(stream, recording))
+    if (!stream->capture && !arm_new(stream, recording)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return capture_join(stream->capture, event->capture->before, event->capture->count)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
@@ -236,8 +251,9 @@ CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
     SG_REQUIRE(!stream->is_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     SG_REQUIRE(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
     struct recording *recording = calloc(1, sizeof *recording);
-    if (!recording)
+    if (!recording) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *recording = (struct recording){.id = sg_new_id(),
                                     .graph = graph ? graph : graph_new(),
                                     .own_graph = !graph,
@@ -260,9 +276,11 @@ CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
 /* ---- the end ---- */
 
 static bool depended_on(CUgraph graph, const struct CUgraphNode_st *node) {
-    for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next)
-        if (node_depends(CONTAINER(at, struct CUgraphNode_st, of_graph), node))
+    for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next) {
+        if (node_depends(CONTAINER(at, struct CUgraphNode_st, of_graph), node)) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -270,10 +288,12 @@ static bool depended_on(CUgraph graph, const struct CUgraphNode_st *node) {
 static bool joined(const struct capture *arm, const struct capture *origin) {
     for (size_t i = 0; i < arm->count; i++) {
         bool at_end = false;
-        for (size_t k = 0; k < origin->count; k++)
+        for (size_t k = 0; k < origin->count; k++) {
             at_end |= origin->before[k] == arm->before[i];
-        if (!at_end && !depended_on(arm->recording->graph, arm->before[i]))
+        }
+        if (!at_end && !depended_on(arm->recording->graph, arm->before[i])) {
             return false;
+        }
     }
     return true;
 }
@@ -286,8 +306,9 @@ static bool end_arms(CUstream origin) {
     for (struct link *at = recording->arms.next, *next; at != &recording->arms; at = next) {
         struct capture *arm = CONTAINER(at, struct capture, of_recording);
         next = at->next;
-        if (arm->stream == origin)
+        if (arm->stream == origin) {
             continue;
+        }
         all &= joined(arm, origin->capture);
         arm_end(arm->stream);
     }
@@ -302,10 +323,12 @@ static CUresult finish(CUstream stream, CUgraph *out) {
     SG_REQUIRE(recording->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
                    pthread_equal(recording->thread, pthread_self()),
                CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    if (!end_arms(stream))
+    if (!end_arms(stream)) {
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    if (recording->invalid)
+    }
+    if (recording->invalid) {
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     if (result == CUDA_SUCCESS) {
         *out = recording->graph;
         recording->graph = NULL;
@@ -321,8 +344,9 @@ static CUresult end(CUstream handle, CUgraph *out, bool ptds) {
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
     CUresult result = CUDA_ERROR_ILLEGAL_STATE;
     pthread_mutex_lock(&graph_lock);
-    if (stream->capture)
+    if (stream->capture) {
         result = finish(stream, out);
+    }
     pthread_mutex_unlock(&graph_lock);
     return result;
 }

@@ -60,22 +60,28 @@ static CUresult tell(CUstream handle, const struct info *want, bool ptds) {
     SG_TRY(capture_implicit(stream));
     pthread_mutex_lock(&graph_lock);
     const struct capture *arm = stream->capture;
-    if (!arm)
+    if (!arm) {
         *want->status = CU_STREAM_CAPTURE_STATUS_NONE;
-    else
+    } else {
         *want->status = arm->recording->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    }
     if (arm) {
-        if (want->id)
+        if (want->id) {
             *want->id = arm->recording->id;
-        if (want->graph)
+        }
+        if (want->graph) {
             *want->graph = arm->recording->graph;
-        if (want->before)
+        }
+        if (want->before) {
             *want->before = arm->before;
-        if (want->data)
+        }
+        if (want->data) {
             *want->data = NULL;
-        if (want->count)
+        }
+        if (want->count) {
             *want->count = arm->count;
+        }
     }
     pthread_mutex_unlock(&graph_lock);
     return CUDA_SUCCESS;
@@ -102,15 +108,18 @@ static CUresult change(CUstream handle, const CUgraphNode *nodes, size_t count, 
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&graph_lock);
     struct capture *arm = stream->capture;
-    for (size_t i = 0; arm && i < count; i++)
-        if (!handle_is(nodes[i], HANDLE_NODE) || nodes[i]->graph != arm->recording->graph)
+    for (size_t i = 0; arm && i < count; i++) {
+        if (!handle_is(nodes[i], HANDLE_NODE) || nodes[i]->graph != arm->recording->graph) {
             result = CUDA_ERROR_INVALID_VALUE;
-    if (!arm)
+        }
+    }
+    if (!arm) {
         result = CUDA_ERROR_ILLEGAL_STATE;
-    else if (result == CUDA_SUCCESS &&
-             !(flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? capture_set(arm, nodes, count)
-                                                           : capture_join(arm, nodes, count)))
+    } else if (result == CUDA_SUCCESS &&
+               !(flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? capture_set(arm, nodes, count)
+                                                             : capture_join(arm, nodes, count))) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     pthread_mutex_unlock(&graph_lock);
     return result;
 }

@@ -41,8 +41,8 @@ void sg_clock_wait(const struct sg_instance *in, uint64_t ns, uint32_t moves) {
         nanosleep(&pause, NULL);
     } else {
         uint64_t end = sg_now() + ns;
-        do
+        do {
             sched_yield();
-        while (sg_now() < end);
+        } while (sg_now() < end);
     }
 }

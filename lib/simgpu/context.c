@@ -24,8 +24,9 @@ static CUresult take_overhead(struct device *device) {
         (uint32_t)((device->model->context_bytes + SG_BLOCK_BYTES - 1) / SG_BLOCK_BYTES);
 
     device->overhead = malloc((count ? count : 1) * sizeof *device->overhead);
-    if (!device->overhead)
+    if (!device->overhead) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result = blocks_take(device, SG_CONTEXT, count, device->overhead);
     if (result == CUDA_SUCCESS) {
         device->overhead_count = count;
@@ -65,13 +66,16 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
     CUresult result = CUDA_SUCCESS;
 
     sg_memory_lock();
-    if (device->contexts == 0)
+    if (device->contexts == 0) {
         result = take_overhead(device);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         count_contexts(device, +1);
+    }
     sg_memory_unlock();
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         return result;
+    }
     ctx->device = device;
     ctx->flags = flags;
     ctx->api_version = 3020;
@@ -105,26 +109,30 @@ void context_finish(CUcontext ctx) {
     ctx->active = false;
     arrays_end_context(ctx);
     host_end_context(ctx);
-    while (ctx->ranges.next != &ctx->ranges)
+    while (ctx->ranges.next != &ctx->ranges) {
         range_end(CONTAINER(ctx->ranges.next, struct range, of_context));
+    }
     heap_end(ctx->heap);
     ctx->heap = NULL;
     count_contexts(device, -1);
-    if (device->contexts == 0)
+    if (device->contexts == 0) {
         give_overhead(device);
+    }
     sg_memory_unlock();
 }
 
 static CUresult push(CUcontext ctx) {
-    if (thread.depth == STACK_DEPTH)
+    if (thread.depth == STACK_DEPTH) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     thread.stack[thread.depth++] = ctx;
     return CUDA_SUCCESS;
 }
 
 static void leave(CUcontext ctx) {
-    if (sg_current() == ctx)
+    if (sg_current() == ctx) {
         thread.depth--;
+    }
 }
 
 static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigned version) {
@@ -135,11 +143,13 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigne
     SG_TRY(
         (CUresult)sg_fault_answer(&sg_driver.instance, device->gpu, SG_FAULT_ALLOC, "cuCtxCreate"));
     CUcontext ctx = handle_new(HANDLE_CONTEXT, sizeof *ctx);
-    if (!ctx)
+    if (!ctx) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result = context_begin(ctx, device, flags);
-    if (result == CUDA_SUCCESS && (result = push(ctx)) != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && (result = push(ctx)) != CUDA_SUCCESS) {
         context_finish(ctx);
+    }
     if (result != CUDA_SUCCESS) {
         handle_end(ctx, HANDLE_CONTEXT);
         return result;
@@ -195,8 +205,9 @@ CUresult cuCtxAttach(CUcontext *out, unsigned int flags) {
 CUresult cuCtxDetach(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(sg_context_usable(ctx) && ctx == sg_current(), CUDA_ERROR_INVALID_CONTEXT);
-    if (ctx->is_primary || --ctx->attach_count > 0)
+    if (ctx->is_primary || --ctx->attach_count > 0) {
         return CUDA_SUCCESS;
+    }
     return cuCtxDestroy_v2(ctx);
 }
 
@@ -213,8 +224,9 @@ CUresult cuCtxPushCurrent(CUcontext ctx) {
 CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
     SG_READY();
     SG_REQUIRE(thread.depth, CUDA_ERROR_INVALID_CONTEXT);
-    if (ctx)
+    if (ctx) {
         *ctx = sg_current();
+    }
     thread.depth--;
     return CUDA_SUCCESS;
 }
@@ -227,8 +239,9 @@ CUresult cuCtxPopCurrent(CUcontext *ctx) {
 CUresult cuCtxSetCurrent(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(!ctx || sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
-    if (thread.depth)
+    if (thread.depth) {
         thread.depth--;
+    }
     return ctx ? push(ctx) : CUDA_SUCCESS;
 }
 

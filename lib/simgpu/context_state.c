@@ -97,10 +97,12 @@ CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
 /* Lower numbers come first: 0 to -5 on the GPUs that machine files describe. */
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    if (least)
+    if (least) {
         *least = 0;
-    if (greatest)
+    }
+    if (greatest) {
         *greatest = -5;
+    }
     return CUDA_SUCCESS;
 }
 

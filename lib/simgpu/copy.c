@@ -9,8 +9,9 @@ CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, 
 
     SG_TRY(sg_stream(sync ? NULL : handle, way == COPY_SYNC_PTDS || way == COPY_ASYNC_PTSZ, name,
                      &stream));
-    if (sync)
+    if (sync) {
         SG_TRY(capture_allows(stream->ctx));
+    }
     SG_TRY(sg_enqueue(stream, &(struct stream_op){.kind = OP_COPY, .copy = *copy}));
     return sync ? sg_drain(stream) : CUDA_SUCCESS;
 }

@@ -33,8 +33,9 @@ static uint64_t number(const char *text, uint64_t most) {
 
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    if (errno == 0 && *end == '\0' && *text >= '0' && *text <= '9' && value <= most)
+    if (errno == 0 && *end == '\0' && *text >= '0' && *text <= '9' && value <= most) {
         return value;
+    }
     snprintf(what, sizeof what, "a number up to %llu", (unsigned long long)most);
     refuse(text, what);
 }
@@ -42,8 +43,9 @@ static uint64_t number(const char *text, uint64_t most) {
 static uint64_t duration(const char *text) {
     uint64_t ns;
 
-    if (!ctl_duration(text, &ns))
+    if (!ctl_duration(text, &ns)) {
         refuse(text, "a time such as 5ms");
+    }
     return ns;
 }
 
@@ -61,26 +63,36 @@ static int inject(char **argv) {
 int main(int argc, char **argv) {
     const char *command = argc >= 3 ? argv[1] : "", *dir = argc >= 3 ? argv[2] : NULL;
 
-    if (argc == 3 && strcmp(command, "create") == 0)
+    if (argc == 3 && strcmp(command, "create") == 0) {
         return ctl_create(dir);
-    if (argc <= 3 && strcmp(argc >= 2 ? argv[1] : "", "play") == 0)
+    }
+    if (argc <= 3 && strcmp(argc >= 2 ? argv[1] : "", "play") == 0) {
         return ctl_play(dir);
-    if (argc == 3 && strcmp(command, "report") == 0)
+    }
+    if (argc == 3 && strcmp(command, "report") == 0) {
         return ctl_report(dir);
-    if (argc == 4 && strcmp(command, "clear") == 0)
+    }
+    if (argc == 4 && strcmp(command, "clear") == 0) {
         return ctl_clear(dir, (uint32_t)number(argv[3], SG_GPUS_MAX - 1));
-    if (argc == 8 && strcmp(command, "inject") == 0)
+    }
+    if (argc == 8 && strcmp(command, "inject") == 0) {
         return inject(argv);
-    if (argc == 3 && strcmp(command, "oracle") == 0)
+    }
+    if (argc == 3 && strcmp(command, "oracle") == 0) {
         return ctl_oracle(dir, 0);
-    if (argc == 5 && strcmp(command, "oracle") == 0 && strcmp(argv[3], "--watch") == 0)
+    }
+    if (argc == 5 && strcmp(command, "oracle") == 0 && strcmp(argv[3], "--watch") == 0) {
         return ctl_oracle(dir, duration(argv[4]));
-    if (argc == 4 && strcmp(command, "segments") == 0)
+    }
+    if (argc == 4 && strcmp(command, "segments") == 0) {
         return ctl_segments(dir, (int32_t)number(argv[3], INT32_MAX));
-    if (argc == 5 && strcmp(command, "slice") == 0)
+    }
+    if (argc == 5 && strcmp(command, "slice") == 0) {
         return ctl_slice(dir, argv[3], duration(argv[4]));
-    if (argc == 4 && strcmp(command, "clock") == 0 && argv[3][0] == '+')
+    }
+    if (argc == 4 && strcmp(command, "clock") == 0 && argv[3][0] == '+') {
         return ctl_clock(dir, duration(argv[3] + 1));
+    }
     fputs(usage, stderr);
     return 2;
 }

@@ -9,9 +9,11 @@ static bool text_ends(const char *text, size_t size) {
 }
 
 static bool gpu_fits(const sim_machine *m, const sim_gpu *gpu) {
-    for (uint32_t i = 0; i < gpu->link_count && i < SIM_LINKS_MAX; i++)
-        if (gpu->links[i].remote == SIM_REMOTE_GPU && gpu->links[i].remote_place >= m->gpu_count)
+    for (uint32_t i = 0; i < gpu->link_count && i < SIM_LINKS_MAX; i++) {
+        if (gpu->links[i].remote == SIM_REMOTE_GPU && gpu->links[i].remote_place >= m->gpu_count) {
             return false;
+        }
+    }
     return gpu->link_count <= SIM_LINKS_MAX && gpu->pci.numa_node < m->node_count &&
            gpu->reserved_bytes < gpu->memory_bytes && gpu->host_rate && gpu->memory_rate &&
            gpu->multiprocessors >= 1 && gpu->multiprocessors <= SG_MULTIPROCESSORS_MAX &&
@@ -26,11 +28,14 @@ static bool machine_fits(const sim_machine *m) {
         m->event_ns == 0 || m->gpu_count == 0 || m->gpu_count > SIM_GPUS_MAX ||
         m->nic_count > SIM_NICS_MAX || m->switch_count > SIM_SWITCHES_MAX ||
         m->node_count > SIM_NODES_MAX || !text_ends(m->name, sizeof m->name) ||
-        !text_ends(m->driver_version, sizeof m->driver_version))
+        !text_ends(m->driver_version, sizeof m->driver_version)) {
         return false;
-    for (uint32_t i = 0; i < m->gpu_count; i++)
-        if (!gpu_fits(m, &m->gpus[i]))
+    }
+    for (uint32_t i = 0; i < m->gpu_count; i++) {
+        if (!gpu_fits(m, &m->gpus[i])) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -46,9 +51,10 @@ int ctl_create(const char *dir) {
     spec.gpu_count = machine.gpu_count;
     spec.slice_ns = machine.slice_ns;
     spec.virtual_clock = machine.virtual_clock != 0;
-    for (uint32_t i = 0; i < machine.gpu_count; i++)
+    for (uint32_t i = 0; i < machine.gpu_count; i++) {
         spec.gpus[i] = (struct sg_create_gpu){.total_bytes = machine.gpus[i].memory_bytes,
                                               .reserved_bytes = machine.gpus[i].reserved_bytes};
+    }
     int result = sg_state_create(dir, &spec);
     return result == 0 ? 0 : ctl_fail(dir, result);
 }

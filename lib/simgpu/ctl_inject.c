@@ -12,17 +12,20 @@
 static bool inject_class(struct sg_faults *faults, const struct ctl_injection *what) {
     uint32_t *word = NULL;
 
-    if (strcmp(what->call, "alloc") == 0)
+    if (strcmp(what->call, "alloc") == 0) {
         word = &faults->alloc_result;
-    else if (strcmp(what->call, "work") == 0)
+    } else if (strcmp(what->call, "work") == 0) {
         word = &faults->cuda_result;
-    else if (strcmp(what->call, "nvml") == 0)
+    } else if (strcmp(what->call, "nvml") == 0) {
         word = &faults->nvml_result;
-    if (!word)
+    }
+    if (!word) {
         return false;
+    }
     __atomic_store_n(word, what->result, __ATOMIC_RELAXED);
-    if (what->delay_us)
+    if (what->delay_us) {
         __atomic_store_n(&faults->call_delay_us, what->delay_us, __ATOMIC_RELAXED);
+    }
     return true;
 }
 
@@ -36,11 +39,13 @@ static bool inject_call(struct sg_faults *faults, const struct ctl_injection *wh
             place = fault;
             break;
         }
-        if (!place && fault->call[0] == '\0')
+        if (!place && fault->call[0] == '\0') {
             place = fault;
+        }
     }
-    if (!place)
+    if (!place) {
         return false;
+    }
     __atomic_store_n(&place->call[0], '\0', __ATOMIC_RELEASE);
     __atomic_store_n(&place->result, what->result, __ATOMIC_RELAXED);
     __atomic_store_n(&place->delay_us, what->delay_us, __ATOMIC_RELAXED);
@@ -59,10 +64,12 @@ static void inject_xid(struct sg_faults *faults, uint32_t xid) {
 
 /* Opens the instance and finds a GPU of it; says why when there is none. */
 static struct sg_faults *open_faults(struct sg_instance *in, const char *dir, uint32_t gpu) {
-    if (!ctl_open(in, dir))
+    if (!ctl_open(in, dir)) {
         return NULL;
-    if (gpu < in->state->gpu_count)
+    }
+    if (gpu < in->state->gpu_count) {
         return &in->state->gpus[gpu].faults;
+    }
     fprintf(stderr, "%s: there is no GPU %u: the machine has %u, numbered from 0\n", dir, gpu,
             in->state->gpu_count);
     sg_close(in);
@@ -79,8 +86,9 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what) 
         return 1;
     }
     struct sg_faults *faults = open_faults(&in, dir, gpu);
-    if (!faults)
+    if (!faults) {
         return 1;
+    }
     sg_state_lock(&in); /* one writer at a time */
     if (strcmp(what->call, "xid") == 0) {
         inject_xid(faults, what->result);
@@ -101,8 +109,9 @@ int ctl_clear(const char *dir, uint32_t gpu) {
     struct sg_instance in;
     struct sg_faults *faults = open_faults(&in, dir, gpu);
 
-    if (!faults)
+    if (!faults) {
         return 1;
+    }
     sg_state_lock(&in);
     uint64_t xid = faults->xid; /* a count that started anew would look like an event */
     __atomic_store_n(&faults->armed, 0, __ATOMIC_RELEASE);

@@ -43,21 +43,24 @@ bool ctl_duration(const char *text, uint64_t *ns) {
 
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || *text < '0' || *text > '9')
+    if (errno != 0 || *text < '0' || *text > '9') {
         return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    }
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (strcmp(end, units[i].name) == 0 && value <= INT64_MAX / units[i].ns) {
             *ns = value * units[i].ns;
             return true;
         }
+    }
     return false;
 }
 
 bool ctl_open(struct sg_instance *in, const char *dir) {
     int result = sg_open(in, dir, "", false);
 
-    if (result != 0)
+    if (result != 0) {
         ctl_fail(dir, result);
+    }
     return result == 0;
 }
 
@@ -65,8 +68,10 @@ const sim_machine *ctl_machine(const struct sg_instance *in) {
     size_t bytes;
     const sim_machine *machine = sg_state_machine(in, &bytes);
 
-    if (bytes == sizeof *machine && machine->magic == SIM_MAGIC && machine->version == SIM_VERSION)
+    if (bytes == sizeof *machine && machine->magic == SIM_MAGIC &&
+        machine->version == SIM_VERSION) {
         return machine;
+    }
     ctl_fail(in->dir, -ESTALE);
     return NULL;
 }
@@ -77,12 +82,13 @@ void ctl_print_string(FILE *out, const char *text, size_t size) {
     fputc('"', out);
     for (size_t i = 0; i < size && text[i]; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
+        if (c == '"' || c == '\\') {
             fprintf(out, "\\%c", c);
-        else if (c < 0x20 || c > 0x7e)
+        } else if (c < 0x20 || c > 0x7e) {
             fprintf(out, "\\u%04x", c);
-        else
+        } else {
             fputc(c, out);
+        }
     }
     fputc('"', out);
 }

@@ -53,8 +53,9 @@ static void print(uint32_t gpu, const struct sample *sample, struct sg_pids *pid
     printf("{\"t\":%llu,\"gpu\":%u,\"busy\":%llu,\"tags\":{", (ull)sample->t, gpu,
            (ull)sample->busy);
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
-        if (i > 0 && sample->names[i][0] == '\0')
+        if (i > 0 && sample->names[i][0] == '\0') {
             continue;
+        }
         fputs(separator, stdout);
         ctl_print_string(stdout, sample->names[i], SG_TAG_BYTES);
         printf(":%llu", (ull)sample->tags[i]);
@@ -64,8 +65,9 @@ static void print(uint32_t gpu, const struct sample *sample, struct sg_pids *pid
     separator = "";
     for (unsigned i = 0; i < sample->clients; i++) {
         int32_t pid = sg_pids_of(pids, &sample->client[i].who);
-        if (pid == 0)
+        if (pid == 0) {
             continue; /* in a namespace that is not below ours: its tag tells of it */
+        }
         printf("%s\"%d\":%llu", separator, pid, (ull)sample->client[i].executed);
         separator = ",";
     }
@@ -77,11 +79,13 @@ static bool print_all(struct sg_instance *in, struct sample *samples) {
 
     sg_state_lock(in);
     sg_reap(in);
-    for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
+    for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
         take(in, gpu, &samples[gpu]);
+    }
     sg_state_unlock(in);
-    for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
+    for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
         print(gpu, &samples[gpu], &pids);
+    }
     sg_pids_end(&pids);
     return fflush(stdout) == 0;
 }
@@ -91,8 +95,9 @@ static void sleep_until(uint64_t *next, uint64_t every_ns) {
     uint64_t now = sg_now();
 
     *next += every_ns;
-    if (*next < now)
+    if (*next < now) {
         *next = now;
+    }
     struct timespec until = {.tv_sec = (time_t)(*next / 1000000000u),
                              .tv_nsec = (long)(*next % 1000000000u)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
@@ -103,8 +108,9 @@ int ctl_oracle(const char *dir, uint64_t every_ns) {
     struct sg_instance in;
     uint64_t next = sg_now();
 
-    if (!ctl_open(&in, dir))
+    if (!ctl_open(&in, dir)) {
         return 1;
+    }
     struct sample *samples = calloc(in.state->gpu_count, sizeof *samples);
     bool printed = samples && print_all(&in, samples);
     while (printed && every_ns) {
@@ -127,8 +133,9 @@ static uint64_t copy_segments(struct sg_instance *in, uint32_t client, uint32_t 
     sg_schedule_lock(in, gpu);
     sg_advance_locked(in, gpu, sg_time(in));
     uint64_t end = channel->segment_count, n = end < SG_SEGMENTS ? end : SG_SEGMENTS;
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < n; i++) {
         out[i] = channel->segments[(end - n + i) % SG_SEGMENTS];
+    }
     sg_schedule_unlock(in, gpu);
     return n;
 }
@@ -139,17 +146,20 @@ int ctl_segments(const char *dir, int32_t pid) {
     struct sg_pids pids = {.count = 0};
     bool found = false;
 
-    if (!ctl_open(&in, dir))
+    if (!ctl_open(&in, dir)) {
         return 1;
+    }
     for (uint32_t i = 0; (i = sg_next_client(&in, i)) < SG_CLIENTS_MAX; i++) {
-        if (sg_pids_of(&pids, &in.state->clients[i].who) != pid)
+        if (sg_pids_of(&pids, &in.state->clients[i].who) != pid) {
             continue;
+        }
         found = true;
         for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++) {
             uint64_t n = copy_segments(&in, i, gpu, segments);
-            for (uint64_t k = 0; k < n; k++)
+            for (uint64_t k = 0; k < n; k++) {
                 printf("{\"gpu\":%u,\"wall\":%llu,\"length\":%llu}\n", gpu, (ull)segments[k].wall,
                        (ull)segments[k].length);
+            }
         }
     }
     sg_pids_end(&pids);

@@ -51,9 +51,11 @@ __attribute__((format(printf, 1, 2))) static bool wrong(const char *format, ...)
 }
 
 static struct client *find(const char *name) {
-    for (unsigned i = 0; i < game.count; i++)
-        if (strcmp(game.clients[i]->name, name) == 0)
+    for (unsigned i = 0; i < game.count; i++) {
+        if (strcmp(game.clients[i]->name, name) == 0) {
             return game.clients[i];
+        }
+    }
     return NULL;
 }
 
@@ -75,8 +77,9 @@ static void tell_stamps(struct client *client) {
         }
     }
     while (client->stamps_told < client->stamps_given &&
-           client->stamps[client->stamps_told % STAMPS] == 0)
+           client->stamps[client->stamps_told % STAMPS] == 0) {
         client->stamps_told++;
+    }
 }
 
 static void advance(uint64_t ns) {
@@ -84,8 +87,9 @@ static void advance(uint64_t ns) {
         uint64_t step = ns < STEP_NS ? ns : STEP_NS;
         sg_clock_move(&game.in, step);
         sg_advance(&game.in, 0, sg_time(&game.in));
-        for (unsigned i = 0; i < game.count; i++)
+        for (unsigned i = 0; i < game.count; i++) {
             tell_stamps(game.clients[i]);
+        }
         ns -= step;
     }
 }
@@ -94,15 +98,17 @@ static void advance(uint64_t ns) {
 static uint64_t until_idle(void) {
     uint64_t sum = 0;
 
-    for (unsigned i = 0; i < game.count; i++)
+    for (unsigned i = 0; i < game.count; i++) {
         sum += channel(game.clients[i])->submitted - channel(game.clients[i])->executed;
+    }
     return sum;
 }
 
 static void tell_time(void) {
     printf("time %llu", (ull)sg_time(&game.in));
-    for (unsigned i = 0; i < game.count; i++)
+    for (unsigned i = 0; i < game.count; i++) {
         printf(" %s %llu", game.clients[i]->name, (ull)channel(game.clients[i])->executed);
+    }
     putchar('\n');
 }
 
@@ -117,12 +123,15 @@ struct option {
 static bool read_options(char **words, const struct option *known, unsigned count) {
     for (; words[0]; words += 2) {
         unsigned i = 0;
-        while (i < count && strcmp(words[0], known[i].name) != 0)
+        while (i < count && strcmp(words[0], known[i].name) != 0) {
             i++;
-        if (i == count)
+        }
+        if (i == count) {
             return wrong("unknown word %s", words[0]);
-        if (!words[1] || !ctl_duration(words[1], known[i].value))
+        }
+        if (!words[1] || !ctl_duration(words[1], known[i].value)) {
             return wrong("%s needs a number", words[0]);
+        }
     }
     return true;
 }
@@ -131,12 +140,15 @@ static bool add_client(char **words) {
     struct client *client;
     uint64_t slice_ns = 0;
 
-    if (find(words[1]) || game.count == CLIENTS || strlen(words[1]) >= SG_TAG_BYTES)
+    if (find(words[1]) || game.count == CLIENTS || strlen(words[1]) >= SG_TAG_BYTES) {
         return wrong("cannot add client %s", words[1]);
-    if (!read_options(words + 2, &(struct option){"slice", &slice_ns}, 1))
+    }
+    if (!read_options(words + 2, &(struct option){"slice", &slice_ns}, 1)) {
         return false;
-    if (!(client = calloc(1, sizeof *client)))
+    }
+    if (!(client = calloc(1, sizeof *client))) {
         return wrong("no memory");
+    }
     int result = sg_open(&client->in, game.in.dir, words[1], true);
     if (result != 0) {
         free(client);
@@ -153,8 +165,9 @@ static bool end_client(struct client *client) {
     unsigned i = 0;
 
     sg_close(&client->in);
-    while (game.clients[i] != client)
+    while (game.clients[i] != client) {
         i++;
+    }
     memmove(&game.clients[i], &game.clients[i + 1], (game.count - i - 1) * sizeof game.clients[0]);
     game.count--;
     free(client);
@@ -167,17 +180,21 @@ static bool give(struct client *client, uint64_t ns, bool stamp, char **options)
     const struct option known[] = {{"stream", &stream}, {"blocks", &blocks}};
     struct sg_work work = {.ns = ns, .engine = stamp ? SG_ON_NONE : SG_ON_MULTIPROCESSORS};
 
-    if (!read_options(options, known, 2))
+    if (!read_options(options, known, 2)) {
         return false;
-    if (stream >= STREAMS || blocks == 0)
+    }
+    if (stream >= STREAMS || blocks == 0) {
         return wrong("streams are 0 to %u, blocks at least 1", STREAMS - 1);
-    if (stamp && client->stamps_given - client->stamps_told == STAMPS)
+    }
+    if (stamp && client->stamps_given - client->stamps_told == STAMPS) {
         return wrong("too many stamps wait");
+    }
     work.after = client->tails[stream];
     work.multiprocessors = blocks < game.multiprocessors ? (uint32_t)blocks : game.multiprocessors;
     client->tails[stream] = sg_submit(&client->in, 0, sg_time(&game.in), &client->engines, &work);
-    if (stamp)
+    if (stamp) {
         client->stamps[client->stamps_given++ % STAMPS] = client->tails[stream];
+    }
     return true;
 }
 
@@ -186,16 +203,21 @@ static bool of_client(char **words) {
     uint64_t ns = 0;
     bool timed = strcmp(words[0], "submit") == 0 || strcmp(words[0], "slice") == 0;
 
-    if (!client)
+    if (!client) {
         return wrong("no client %s", words[1]);
-    if (timed && (!words[2] || !ctl_duration(words[2], &ns)))
+    }
+    if (timed && (!words[2] || !ctl_duration(words[2], &ns))) {
         return wrong("%s needs a time", words[0]);
-    if (strcmp(words[0], "submit") == 0)
+    }
+    if (strcmp(words[0], "submit") == 0) {
         return ns ? give(client, ns, false, words + 3) : wrong("nothing to do");
-    if (strcmp(words[0], "stamp") == 0)
+    }
+    if (strcmp(words[0], "stamp") == 0) {
         return give(client, game.event_ns, true, words + 2);
-    if (strcmp(words[0], "end") == 0)
+    }
+    if (strcmp(words[0], "end") == 0) {
         return end_client(client);
+    }
     channel(client)->slice_ns = ns;
     return true;
 }
@@ -204,19 +226,24 @@ static bool perform(char **words) {
     static const char *const of_clients[] = {"submit", "stamp", "slice", "end"};
     uint64_t ns;
 
-    if (!words[1])
+    if (!words[1]) {
         return wrong("%s needs more", words[0]);
-    if (strcmp(words[0], "client") == 0)
+    }
+    if (strcmp(words[0], "client") == 0) {
         return add_client(words);
-    for (unsigned i = 0; i < sizeof of_clients / sizeof *of_clients; i++)
-        if (strcmp(words[0], of_clients[i]) == 0)
+    }
+    for (unsigned i = 0; i < sizeof of_clients / sizeof *of_clients; i++) {
+        if (strcmp(words[0], of_clients[i]) == 0) {
             return of_client(words);
-    if (strcmp(words[0], "advance") == 0 && ctl_duration(words[1], &ns))
+        }
+    }
+    if (strcmp(words[0], "advance") == 0 && ctl_duration(words[1], &ns)) {
         advance(ns);
-    else if (strcmp(words[0], "until") == 0 && strcmp(words[1], "idle") == 0)
+    } else if (strcmp(words[0], "until") == 0 && strcmp(words[1], "idle") == 0) {
         advance(until_idle());
-    else
+    } else {
         return wrong("unknown line %s %s", words[0], words[1]);
+    }
     return true;
 }
 
@@ -227,14 +254,17 @@ static void play(void) {
         unsigned n = 0;
         memset(words, 0, sizeof words);
         for (char *word = strtok_r(line, " \t\n", &rest); word && n < WORDS;
-             word = strtok_r(NULL, " \t\n", &rest))
+             word = strtok_r(NULL, " \t\n", &rest)) {
             words[n++] = word;
-        if (n > 0 && words[0][0] != '#' && perform(words))
+        }
+        if (n > 0 && words[0][0] != '#' && perform(words)) {
             tell_time();
+        }
         fflush(stdout);
     }
-    while (game.count)
+    while (game.count) {
         end_client(game.clients[game.count - 1]);
+    }
 }
 
 /* ---- start ---- */
@@ -244,8 +274,9 @@ static bool own_machine(char dir[]) {
     struct sg_create spec = {
         .gpu_count = 1, .gpus = {{.total_bytes = 64u << 20}}, .virtual_clock = true};
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(dir)) {
         return false;
+    }
     game.event_ns = 500;
     game.multiprocessors = 100;
     return sg_state_create(dir, &spec) == 0 && ctl_open(&game.in, dir);
@@ -265,15 +296,17 @@ static void remove_machine(const char *dir) {
 static bool open_machine(const char *dir) {
     const sim_machine *machine;
 
-    if (!ctl_open(&game.in, dir))
+    if (!ctl_open(&game.in, dir)) {
         return false;
+    }
     if ((machine = ctl_machine(&game.in)) != NULL && game.in.state->is_virtual) {
         game.event_ns = machine->event_ns;
         game.multiprocessors = machine->gpus[0].multiprocessors;
         return true;
     }
-    if (machine)
+    if (machine) {
         fprintf(stderr, "%s: its clock is the host's: start one with --set clock=virtual\n", dir);
+    }
     sg_close(&game.in);
     return false;
 }
@@ -288,7 +321,8 @@ int ctl_play(const char *dir) {
     } else if (!dir) {
         ctl_fail(own, -ENOSPC);
     }
-    if (!dir)
+    if (!dir) {
         remove_machine(own);
+    }
     return ready ? 0 : 1;
 }

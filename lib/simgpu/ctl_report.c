@@ -19,8 +19,9 @@ static const char *const categories[SG_CATEGORIES] = {
 
 static void print_uuid(FILE *out, const uint8_t uuid[16]) {
     fputs("\"GPU-", out);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         fprintf(out, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+    }
     fputc('"', out);
 }
 
@@ -50,12 +51,14 @@ static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, 
     uint64_t done = sg_channel(in, slot, gpu)->executed;
     uint64_t used = sg_client_used(in, slot, gpu);
 
-    if (client->contexts[gpu] == 0 && used == 0 && client->imported[gpu] == 0 && done == 0)
+    if (client->contexts[gpu] == 0 && used == 0 && client->imported[gpu] == 0 && done == 0) {
         return false;
+    }
     fprintf(out, "%s\n   {\"index\": %u, \"contexts\": %u, \"used\": %llu, ", first ? "" : ",", gpu,
             client->contexts[gpu], (ull)used);
-    for (uint32_t i = 0; i < SG_CATEGORIES; i++)
+    for (uint32_t i = 0; i < SG_CATEGORIES; i++) {
         fprintf(out, "\"%s\": %llu, ", categories[i], (ull)client->bytes[gpu][i]);
+    }
     fprintf(out, "\"imported\": %llu, \"gpuNs\": %llu}", (ull)client->imported[gpu], (ull)done);
     return true;
 }
@@ -73,9 +76,11 @@ static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *p
         fputs(", \"command\": ", out);
         ctl_print_string(out, client->comm, sizeof client->comm);
         fputs(", \"gpus\": [", out);
-        for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
-            if (print_process_gpu(out, in, i, gpu, first_gpu))
+        for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
+            if (print_process_gpu(out, in, i, gpu, first_gpu)) {
                 first_gpu = false;
+            }
+        }
         fputs("]}", out);
         first = false;
     }
@@ -85,9 +90,11 @@ static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *p
 static uint64_t tenant_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu) {
     uint64_t sum = in->state->tags[tag].gpu_ns[gpu];
 
-    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
-        if (in->state->clients[i].tag == tag)
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        if (in->state->clients[i].tag == tag) {
             sum += sg_channel(in, i, gpu)->executed;
+        }
+    }
     return sum;
 }
 
@@ -95,15 +102,17 @@ static void print_tenants(FILE *out, struct sg_instance *in) {
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         const struct sg_tag *tag = &in->state->tags[i];
 
-        if (i > 0 && tag->name[0] == '\0')
+        if (i > 0 && tag->name[0] == '\0') {
             continue;
+        }
         fprintf(out, "%s\n  {\"tenant\": ", i ? "," : "");
         ctl_print_string(out, tag->name, sizeof tag->name);
         fputs(", \"gpus\": [", out);
-        for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++)
+        for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
             fprintf(out, "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"gpuNs\": %llu}",
                     gpu ? ", " : "", gpu, (ull)tag->bytes[gpu], (ull)tag->peak[gpu],
                     (ull)tenant_ns(in, i, gpu));
+        }
         fputs("]}", out);
     }
 }
@@ -111,8 +120,9 @@ static void print_tenants(FILE *out, struct sg_instance *in) {
 static unsigned visitors(const struct sg_instance *in) {
     unsigned n = 0;
 
-    for (uint32_t i = 0; i < SG_VISITORS_MAX; i++)
+    for (uint32_t i = 0; i < SG_VISITORS_MAX; i++) {
         n += SG_CLIENTS_MAX + i != in->id && sg_alive(in, SG_CLIENTS_MAX + i);
+    }
     return n;
 }
 
@@ -137,8 +147,9 @@ int ctl_report(const char *dir) {
     char *text = NULL;
     size_t size = 0;
 
-    if (!ctl_open(&in, dir))
+    if (!ctl_open(&in, dir)) {
         return 1;
+    }
     machine = ctl_machine(&in);
     FILE *out = machine ? open_memstream(&text, &size) : NULL;
     if (!out) {
@@ -149,8 +160,9 @@ int ctl_report(const char *dir) {
     sg_pids_read(&pids);
     sg_state_lock(&in);
     sg_reap(&in);
-    for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++)
+    for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++) {
         sg_advance(&in, gpu, sg_time(&in));
+    }
     print_report(out, &in, machine, &pids);
     sg_state_unlock(&in);
     sg_pids_end(&pids);

@@ -14,8 +14,9 @@ static bool is_whose(const struct sg_state *st, struct sg_pids *pids, uint32_t c
                      const char *whose) {
     const struct sg_client *c = &st->clients[client];
 
-    if (is_number(whose))
+    if (is_number(whose)) {
         return sg_pids_of(pids, &c->who) == strtol(whose, NULL, 10);
+    }
     return strncmp(st->tags[c->tag % SG_TAGS_MAX].name, whose, SG_TAG_BYTES) == 0;
 }
 
@@ -24,15 +25,17 @@ int ctl_slice(const char *dir, const char *whose, uint64_t ns) {
     struct sg_instance in;
     bool found = false;
 
-    if (!ctl_open(&in, dir))
+    if (!ctl_open(&in, dir)) {
         return 1;
+    }
     struct sg_pids pids = {.count = 0};
     sg_pids_read(&pids);
     sg_state_lock(&in);
     sg_reap(&in);
     for (uint32_t i = 0; (i = sg_next_client(&in, i)) < SG_CLIENTS_MAX; i++) {
-        if (!is_whose(in.state, &pids, i, whose))
+        if (!is_whose(in.state, &pids, i, whose)) {
             continue;
+        }
         found = true;
         for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++) {
             sg_schedule_lock(&in, gpu);
@@ -44,16 +47,18 @@ int ctl_slice(const char *dir, const char *whose, uint64_t ns) {
     sg_state_unlock(&in);
     sg_pids_end(&pids);
     sg_close(&in);
-    if (!found)
+    if (!found) {
         fprintf(stderr, "%s: no process or tenant %s uses it\n", dir, whose);
+    }
     return found ? 0 : 1;
 }
 
 int ctl_clock(const char *dir, uint64_t ns) {
     struct sg_instance in;
 
-    if (!ctl_open(&in, dir))
+    if (!ctl_open(&in, dir)) {
         return 1;
+    }
     bool is_virtual = in.state->is_virtual;
     if (is_virtual) {
         sg_clock_move(&in, ns);

@@ -134,10 +134,12 @@ CUresult cuDeviceGetLuid(char *luid, unsigned int *mask, CUdevice ordinal) {
 static bool linked(uint32_t gpu, uint32_t peer) {
     const sim_gpu *model = &sg_driver.machine->gpus[gpu];
 
-    for (uint32_t i = 0; i < model->link_count; i++)
+    for (uint32_t i = 0; i < model->link_count; i++) {
         if (model->links[i].remote == SIM_REMOTE_SWITCH ||
-            (model->links[i].remote == SIM_REMOTE_GPU && model->links[i].remote_place == peer))
+            (model->links[i].remote == SIM_REMOTE_GPU && model->links[i].remote_place == peer)) {
             return true;
+        }
+    }
     return false;
 }
 

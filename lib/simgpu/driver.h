@@ -65,7 +65,7 @@ struct link {
 void link_init(struct link *head);
 void link_add(struct link *head, struct link *item);
 void link_remove(struct link *item);
-#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 
 /* ---- devices and contexts ---- */
 

@@ -22,10 +22,11 @@ static uint32_t points_until(struct sg_engines *e, uint64_t t) {
 
     while (begin < end) {
         uint32_t middle = begin + (end - begin) / 2;
-        if (point(e, middle)->from <= t)
+        if (point(e, middle)->from <= t) {
             begin = middle + 1;
-        else
+        } else {
             end = middle;
+        }
     }
     return begin;
 }
@@ -48,8 +49,9 @@ static void remove_point(struct sg_engines *e, uint32_t i) {
 static uint32_t split(struct sg_engines *e, uint64_t t) {
     uint32_t i = points_until(e, t);
 
-    if (i > 0 && point(e, i - 1)->from == t)
+    if (i > 0 && point(e, i - 1)->from == t) {
         return i - 1;
+    }
     memmove(point(e, i + 1), point(e, i), (e->count - i) * sizeof e->points[0]);
     *point(e, i) = (struct sg_profile_point){t, i > 0 ? point(e, i - 1)->used : 0};
     e->count++;
@@ -76,10 +78,12 @@ static uint64_t find_start(struct sg_engines *e, uint64_t ready, uint64_t ns, ui
     for (;;) {
         bool fits = used + need <= e->multiprocessors;
         /* After the last point everything is free. */
-        if (next == e->count || (fits && point(e, next)->from >= start + ns))
+        if (next == e->count || (fits && point(e, next)->from >= start + ns)) {
             return start;
-        if (!fits)
+        }
+        if (!fits) {
             start = point(e, next)->from;
+        }
         used = point(e, next++)->used;
     }
 }
@@ -87,18 +91,22 @@ static uint64_t find_start(struct sg_engines *e, uint64_t ready, uint64_t ns, ui
 static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct sg_work *work) {
     uint32_t need = work->multiprocessors ? work->multiprocessors : 1;
 
-    if (need > e->multiprocessors)
+    if (need > e->multiprocessors) {
         need = e->multiprocessors;
+    }
     make_room(e);
     uint64_t start = find_start(e, ready, work->ns, need);
     uint32_t from = split(e, start), to = split(e, start + work->ns);
-    for (uint32_t i = from; i < to; i++)
+    for (uint32_t i = from; i < to; i++) {
         point(e, i)->used += need;
+    }
     /* Points that change nothing go, so that kernels in a row are one piece. */
-    if (point(e, to)->used == point(e, to - 1)->used)
+    if (point(e, to)->used == point(e, to - 1)->used) {
         remove_point(e, to);
-    if (from > 0 && point(e, from)->used == point(e, from - 1)->used)
+    }
+    if (from > 0 && point(e, from)->used == point(e, from - 1)->used) {
         remove_point(e, from);
+    }
     return start + work->ns;
 }
 

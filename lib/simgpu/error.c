@@ -36,9 +36,11 @@ static const struct {
 CUresult cuGetErrorName(CUresult result, const char **name) {
     SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
     *name = NULL;
-    for (size_t i = 0; i < RESULTS; i++)
-        if (results[i].result == result)
+    for (size_t i = 0; i < RESULTS; i++) {
+        if (results[i].result == result) {
             *name = results[i].name;
+        }
+    }
     return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -49,8 +51,9 @@ static const char *spelled(size_t i) {
     const char *name = results[i].name + strlen("CUDA_ERROR_");
 
     pthread_mutex_lock(&writing);
-    for (size_t k = 0; name[k] && k < sizeof texts[i] - 1; k++)
+    for (size_t k = 0; name[k] && k < sizeof texts[i] - 1; k++) {
         texts[i][k] = name[k] == '_' ? ' ' : (char)(name[k] | 0x20);
+    }
     pthread_mutex_unlock(&writing);
     return texts[i];
 }
@@ -58,11 +61,15 @@ static const char *spelled(size_t i) {
 CUresult cuGetErrorString(CUresult result, const char **text) {
     SG_REQUIRE(text, CUDA_ERROR_INVALID_VALUE);
     *text = NULL;
-    for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
-        if (sentences[i].result == result)
+    for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++) {
+        if (sentences[i].result == result) {
             *text = sentences[i].text;
-    for (size_t i = 0; i < RESULTS && !*text; i++)
-        if (results[i].result == result)
+        }
+    }
+    for (size_t i = 0; i < RESULTS && !*text; i++) {
+        if (results[i].result == result) {
             *text = spelled(i);
+        }
+    }
     return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -11,8 +11,9 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     SG_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING),
                CUDA_ERROR_INVALID_VALUE);
     CUevent made = handle_new(HANDLE_EVENT, sizeof *made);
-    if (!made)
+    if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     made->ctx = ctx;
     made->flags = flags;
     *event = made;
@@ -43,8 +44,9 @@ void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
 /* A record that waited may have been overtaken by a later one of the same event, or by its end. */
 void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position) {
     if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
-                   event->mark.ticket != ticket))
+                   event->mark.ticket != ticket)) {
         return;
+    }
     event->mark = (struct mark){.stream = stream,
                                 .stream_id = stream->id,
                                 .ticket = ticket,
@@ -60,21 +62,25 @@ static bool done(struct mark *mark) {
     struct sg_instance *in = &sg_driver.instance;
     uint64_t left, now = sg_time(in);
 
-    if (!mark->stream || mark->moment)
+    if (!mark->stream || mark->moment) {
         return true;
-    if (!mark->issued || now < mark->not_before)
+    }
+    if (!mark->issued || now < mark->not_before) {
         return false;
+    }
     mark->moment = sg_reached(in, mark->device->gpu, now, mark->position, &left);
-    if (!mark->moment)
+    if (!mark->moment) {
         mark->not_before = now + left;
+    }
     return mark->moment != 0;
 }
 
 static bool over(CUevent event) {
     uint64_t left;
 
-    if (!event->shared)
+    if (!event->shared) {
         return done(&event->mark);
+    }
     struct mark mark = event_shared_mark(event);
     return event_shared_over(&mark, &left);
 }
@@ -84,8 +90,9 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(event->ctx->device == stream->ctx->device, CUDA_ERROR_INVALID_HANDLE);
-    if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL)
+    if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL) {
         return capture_record(stream, event);
+    }
     capture_forget_event(event);
     return sg_enqueue(stream, &(struct stream_op){.kind = OP_RECORD, .event = event});
 }
@@ -121,8 +128,9 @@ CUresult cuEventQuery(CUevent event) {
     sg_work_lock();
     bool is = over(event);
     sg_work_unlock();
-    if (!is && event->mark.stream && !event->mark.issued)
+    if (!is && event->mark.stream && !event->mark.issued) {
         sg_stream_done(event->mark.stream); /* issues what can be */
+    }
     return is ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -134,8 +142,9 @@ CUresult cuEventSynchronize(CUevent event) {
         struct mark mark = event->mark;
         bool finished = event->shared && over(event);
         sg_work_unlock();
-        if (finished || (!mark.stream && !event->shared))
+        if (finished || (!mark.stream && !event->shared)) {
             return CUDA_SUCCESS;
+        }
         if (mark.issued && !event->shared) {
             queue_wait(mark.device, mark.position);
             break;
@@ -171,8 +180,9 @@ static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds) 
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
-    if (flags != CU_EVENT_WAIT_EXTERNAL && (event->capture || stream->capture))
+    if (flags != CU_EVENT_WAIT_EXTERNAL && (event->capture || stream->capture)) {
         return capture_wait(stream, event);
+    }
     sg_work_lock();
     struct stream_op op = {.kind = OP_WAIT,
                            .event = event,

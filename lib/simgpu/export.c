@@ -33,12 +33,14 @@ int sg_export(struct sg_instance *in, uint32_t object) {
     struct flock lock = lock_of(object, F_RDLCK);
     int fd = open_exports(in);
 
-    if (fd < 0)
+    if (fd < 0) {
         return fd;
+    }
     in->state->objects[object].descriptors = 1;
     if (fcntl(fd, F_OFD_SETLK, &lock) == 0 &&
-        lseek(fd, position_of(object, sg_object_key(in, object)), SEEK_SET) >= 0)
+        lseek(fd, position_of(object, sg_object_key(in, object)), SEEK_SET) >= 0) {
         return fd;
+    }
     int result = -errno;
     close(fd);
     return result;
@@ -48,14 +50,16 @@ int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key)
     struct stat theirs, ours;
     int own = open_exports(in);
 
-    if (own < 0)
+    if (own < 0) {
         return own;
+    }
     bool same = fstat(fd, &theirs) == 0 && fstat(own, &ours) == 0 && theirs.st_dev == ours.st_dev &&
                 theirs.st_ino == ours.st_ino;
     close(own);
     off_t at = same ? lseek(fd, 0, SEEK_CUR) : -1;
-    if (at < 0 || at >> KEY_BITS >= SG_OBJECTS_MAX)
+    if (at < 0 || at >> KEY_BITS >= SG_OBJECTS_MAX) {
         return -EINVAL;
+    }
     *object = (uint32_t)(at >> KEY_BITS);
     *key = in->state->objects[*object].key;
     return position_of(*object, *key) == at ? 0 : -ENOENT;
@@ -65,8 +69,9 @@ bool sg_export_open(struct sg_instance *in, uint32_t object) {
     struct flock lock = lock_of(object, F_WRLCK);
     int fd = open_exports(in);
 
-    if (fd < 0)
+    if (fd < 0) {
         return false;
+    }
     bool open_somewhere = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
     close(fd);
     return open_somewhere;

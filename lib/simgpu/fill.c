@@ -5,8 +5,9 @@ static CUresult give(struct fill fill, CUstream handle, bool ptds, bool sync, co
     CUstream stream;
 
     SG_TRY(sg_stream(handle, ptds, name, &stream));
-    if (sync)
+    if (sync) {
         SG_TRY(capture_allows(stream->ctx));
+    }
     SG_TRY(sg_enqueue(stream, &(struct stream_op){.kind = OP_FILL, .fill = fill}));
     return sync ? sg_drain(stream) : CUDA_SUCCESS;
 }

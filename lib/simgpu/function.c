@@ -91,8 +91,9 @@ static CUresult blocks_per_multiprocessor(int *blocks, CUfunction function, int 
     int by_threads = most / ((threads + 31) / 32 * 32);
     size_t by_shared = shared ? (size_t)shared_most / shared : (size_t)limit;
     *blocks = by_threads < limit ? by_threads : limit;
-    if (by_shared < (size_t)*blocks)
+    if (by_shared < (size_t)*blocks) {
         *blocks = (int)by_shared;
+    }
     return CUDA_SUCCESS;
 }
 

@@ -9,8 +9,9 @@ pthread_mutex_t graph_lock = PTHREAD_MUTEX_INITIALIZER;
 CUgraph graph_new(void) {
     CUgraph graph = handle_new(HANDLE_GRAPH, sizeof *graph);
 
-    if (!graph)
+    if (!graph) {
         return NULL;
+    }
     graph->id = (unsigned)sg_new_id();
     link_init(&graph->nodes);
     return graph;
@@ -19,51 +20,62 @@ CUgraph graph_new(void) {
 struct stream_op *graph_op_keep(const struct stream_op *op) {
     struct stream_op *kept = op_keep(op);
 
-    if (!kept)
+    if (!kept) {
         return NULL;
+    }
     if (op->kind == OP_CHILD && !(kept->child = graph_clone(op->child))) {
         op_drop(kept);
         return NULL;
     }
-    if (op->kind == OP_CHILD)
+    if (op->kind == OP_CHILD) {
         kept->child->is_child = true;
-    if (op->kind == OP_ALLOC)
+    }
+    if (op->kind == OP_ALLOC) {
         graph_memory_use(op->memory.address);
+    }
     return kept;
 }
 
 void graph_op_drop(struct stream_op *op) {
-    if (op->kind == OP_CHILD)
+    if (op->kind == OP_CHILD) {
         graph_end(op->child);
-    if (op->kind == OP_ALLOC)
+    }
+    if (op->kind == OP_ALLOC) {
         graph_memory_unuse(op->memory.address);
+    }
     op_drop(op);
 }
 
 CUresult node_depend(CUgraphNode node, CUgraphNode on) {
-    for (size_t i = 0; i < node->before_count; i++)
-        if (node->before[i] == on)
+    for (size_t i = 0; i < node->before_count; i++) {
+        if (node->before[i] == on) {
             return CUDA_SUCCESS;
+        }
+    }
     CUgraphNode *before = realloc(node->before, (node->before_count + 1) * sizeof *before);
-    if (!before)
+    if (!before) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     node->before = before;
     before[node->before_count++] = on;
     return CUDA_SUCCESS;
 }
 
 static void forget_dependency(CUgraphNode node, const struct CUgraphNode_st *on) {
-    for (size_t i = 0; i < node->before_count; i++)
+    for (size_t i = 0; i < node->before_count; i++) {
         if (node->before[i] == on) {
             node->before[i] = node->before[--node->before_count];
             return;
         }
+    }
 }
 
 bool node_depends(const struct CUgraphNode_st *node, const struct CUgraphNode_st *on) {
-    for (size_t i = 0; i < node->before_count; i++)
-        if (node->before[i] == on)
+    for (size_t i = 0; i < node->before_count; i++) {
+        if (node->before[i] == on) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -78,12 +90,14 @@ static void end_node(CUgraphNode node) {
 CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count,
                    const struct stream_op *op, CUgraphNode *out) {
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (before || count == 0), CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         SG_REQUIRE(handle_is(before[i], HANDLE_NODE) && before[i]->graph == graph,
                    CUDA_ERROR_INVALID_VALUE);
+    }
     CUgraphNode node = handle_new(HANDLE_NODE, sizeof *node);
-    if (!node)
+    if (!node) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     link_init(&node->of_graph);
     node->op = graph_op_keep(op);
     if (!node->op) {
@@ -93,11 +107,12 @@ CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count,
     node->graph = graph;
     node->number = graph->made++;
     link_add(&graph->nodes, &node->of_graph);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (node_depend(node, before[i]) != CUDA_SUCCESS) {
             end_node(node);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+    }
     *out = node;
     return CUDA_SUCCESS;
 }
@@ -109,17 +124,20 @@ CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count,
          at_##node = at_##node->next)
 
 void graph_end(CUgraph graph) {
-    while (graph->nodes.next != &graph->nodes)
+    while (graph->nodes.next != &graph->nodes) {
         end_node(CONTAINER(graph->nodes.next, struct CUgraphNode_st, of_graph));
+    }
     handle_end(graph, HANDLE_GRAPH);
 }
 
 static CUgraphNode copy_of(CUgraph clone, const struct CUgraphNode_st *origin) {
     CUgraphNode node;
 
-    EACH_NODE(node, clone)
-    if (node->origin == origin)
-        return node;
+    EACH_NODE (node, clone) {
+        if (node->origin == origin) {
+            return node;
+        }
+    }
     return NULL;
 }
 
@@ -128,17 +146,22 @@ CUgraph graph_clone(CUgraph graph) {
     CUgraphNode node, copy;
     bool ok = clone != NULL;
 
-    if (ok)
-        EACH_NODE(node, graph) {
+    if (ok) {
+        EACH_NODE (node, graph) {
             ok = ok && graph_add(clone, NULL, 0, node->op, &copy) == CUDA_SUCCESS;
-            if (ok)
+            if (ok) {
                 copy->origin = node;
+            }
         }
-    if (ok)
-        EACH_NODE(node, graph)
-    for (size_t i = 0; i < node->before_count; i++)
-        ok = ok &&
-             node_depend(copy_of(clone, node), copy_of(clone, node->before[i])) == CUDA_SUCCESS;
+    }
+    if (ok) {
+        EACH_NODE (node, graph) {
+            for (size_t i = 0; i < node->before_count; i++) {
+                ok = ok && node_depend(copy_of(clone, node), copy_of(clone, node->before[i])) ==
+                               CUDA_SUCCESS;
+            }
+        }
+    }
     if (!ok && clone) {
         graph_end(clone);
         return NULL;
@@ -159,8 +182,9 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
     SG_READY();
     SG_REQUIRE(graph && flags == 0, CUDA_ERROR_INVALID_VALUE);
     CUgraph made = graph_new();
-    if (!made)
+    if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *graph = made;
     return CUDA_SUCCESS;
 }
@@ -179,7 +203,9 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
     SG_REQUIRE(node->op->kind != OP_ALLOC && node->op->kind != OP_FREE, CUDA_ERROR_NOT_SUPPORTED);
     CUgraphNode other;
     pthread_mutex_lock(&graph_lock);
-    EACH_NODE(other, node->graph) forget_dependency(other, node);
+    EACH_NODE (other, node->graph) {
+        forget_dependency(other, node);
+    }
     end_node(node);
     pthread_mutex_unlock(&graph_lock);
     return CUDA_SUCCESS;
@@ -190,8 +216,9 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     SG_REQUIRE(clone && handle_is(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
     CUgraph made;
     WITH_GRAPHS(made = graph_clone(graph));
-    if (!made)
+    if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *clone = made;
     return CUDA_SUCCESS;
 }
@@ -233,18 +260,20 @@ static CUresult change_dependencies(CUgraph graph, const CUgraphNode *from, cons
     SG_READY();
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (count == 0 || (from && to)),
                CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         SG_REQUIRE(handle_is(from[i], HANDLE_NODE) && handle_is(to[i], HANDLE_NODE) &&
                        from[i]->graph == graph && to[i]->graph == graph && from[i] != to[i] &&
                        node_depends(to[i], from[i]) != add,
                    CUDA_ERROR_INVALID_VALUE);
+    }
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&graph_lock);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        if (add)
+        if (add) {
             result = node_depend(to[i], from[i]);
-        else
+        } else {
             forget_dependency(to[i], from[i]);
+        }
     }
     pthread_mutex_unlock(&graph_lock);
     return result;
@@ -281,16 +310,19 @@ struct list {
 };
 
 static void list_add(struct list *list, CUgraphNode node) {
-    if (list->out && list->count >= list->room)
+    if (list->out && list->count >= list->room) {
         return;
-    if (list->out)
+    }
+    if (list->out) {
         list->out[list->count] = node;
+    }
     list->count++;
 }
 
 static CUresult list_end(struct list *list, size_t *count) {
-    for (size_t i = list->count; list->out && i < list->room; i++)
+    for (size_t i = list->count; list->out && i < list->room; i++) {
         list->out[i] = NULL;
+    }
     *count = list->count;
     return CUDA_SUCCESS;
 }
@@ -301,7 +333,9 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     SG_READY();
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
-    EACH_NODE(node, graph) list_add(&list, node);
+    EACH_NODE (node, graph) {
+        list_add(&list, node);
+    }
     return list_end(&list, count);
 }
 
@@ -311,7 +345,11 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     SG_READY();
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
-    EACH_NODE(node, graph) if (node->before_count == 0) list_add(&list, node);
+    EACH_NODE (node, graph) {
+        if (node->before_count == 0) {
+            list_add(&list, node);
+        }
+    }
     return list_end(&list, count);
 }
 
@@ -319,8 +357,9 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t
     SG_READY();
     SG_REQUIRE(handle_is(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
-    for (size_t i = 0; i < node->before_count; i++)
+    for (size_t i = 0; i < node->before_count; i++) {
         list_add(&list, node->before[i]);
+    }
     return list_end(&list, count);
 }
 
@@ -330,7 +369,11 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size
     SG_READY();
     SG_REQUIRE(handle_is(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
-    EACH_NODE(other, node->graph) if (node_depends(other, node)) list_add(&list, other);
+    EACH_NODE (other, node->graph) {
+        if (node_depends(other, node)) {
+            list_add(&list, other);
+        }
+    }
     return list_end(&list, count);
 }
 
@@ -340,18 +383,20 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size
     SG_READY();
     SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && count && !from == !to, CUDA_ERROR_INVALID_VALUE);
     struct list starts = {from, *count, 0}, ends = {to, *count, 0};
-    EACH_NODE(node, graph)
-    for (size_t i = 0; i < node->before_count; i++) {
-        list_add(&starts, node->before[i]);
-        list_add(&ends, node);
+    EACH_NODE (node, graph) {
+        for (size_t i = 0; i < node->before_count; i++) {
+            list_add(&starts, node->before[i]);
+            list_add(&ends, node);
+        }
     }
     list_end(&starts, count);
     return list_end(&ends, count);
 }
 
 static void clear_edges(CUgraphEdgeData *data, const void *nodes, size_t count) {
-    if (data && nodes)
+    if (data && nodes) {
         memset(data, 0, count * sizeof *data);
+    }
 }
 
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,

@@ -7,9 +7,11 @@
 static unsigned walk; /* numbers the walks over nodes; the graph lock */
 
 static bool ready(const struct CUgraphNode_st *node, unsigned mark) {
-    for (size_t i = 0; i < node->before_count; i++)
-        if (node->before[i]->mark != mark)
+    for (size_t i = 0; i < node->before_count; i++) {
+        if (node->before[i]->mark != mark) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -23,8 +25,9 @@ static bool sort(CUgraph graph, CUgraphNode *out, size_t count) {
         before = done;
         for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next) {
             CUgraphNode node = CONTAINER(at, struct CUgraphNode_st, of_graph);
-            if (node->mark == mark || !ready(node, mark))
+            if (node->mark == mark || !ready(node, mark)) {
                 continue;
+            }
             node->mark = mark;
             out[done++] = node;
         }
@@ -35,8 +38,9 @@ static bool sort(CUgraph graph, CUgraphNode *out, size_t count) {
 static size_t node_count(CUgraph graph) {
     size_t n = 0;
 
-    for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next)
+    for (struct link *at = graph->nodes.next; at != &graph->nodes; at = at->next) {
         n++;
+    }
     return n;
 }
 
@@ -45,8 +49,9 @@ static CUresult add_step(CUgraphExec exec, CUgraphNode node, const struct stream
                          uint32_t *before, size_t before_count) {
     struct step *steps = before ? realloc(exec->steps, (exec->count + 1) * sizeof *steps) : NULL;
 
-    if (steps)
+    if (steps) {
         exec->steps = steps;
+    }
     struct stream_op *kept = steps ? graph_op_keep(op) : NULL;
     if (!kept) {
         free(before);
@@ -63,8 +68,9 @@ static uint32_t *steps_before(const struct CUgraphNode_st *node, const uint32_t 
     uint32_t *before = malloc((node->before_count + 1) * sizeof *before);
 
     *count = node->before_count;
-    for (size_t i = 0; before && i < node->before_count; i++)
+    for (size_t i = 0; before && i < node->before_count; i++) {
         before[i] = node->before[i]->step;
+    }
     if (before && node->before_count == 0 && begin) {
         before[0] = *begin;
         *count = 1;
@@ -86,9 +92,11 @@ static CUresult add_node(CUgraphExec exec, CUgraphNode node, const uint32_t *beg
     if (child) {
         SG_TRY(add_graph(exec, node->op->child, &first));
         count = exec->count - first;
-        if ((before = malloc(count * sizeof *before)) != NULL)
-            for (uint32_t i = 0; i < count; i++)
+        if ((before = malloc(count * sizeof *before)) != NULL) {
+            for (uint32_t i = 0; i < count; i++) {
                 before[i] = first + i;
+            }
+        }
         SG_TRY(add_step(exec, node, &nothing, before, count));
     }
     node->step = (uint32_t)exec->count - 1;
@@ -100,12 +108,15 @@ static CUresult add_graph(CUgraphExec exec, CUgraph graph, const uint32_t *begin
     CUgraphNode *order = malloc((count + 1) * sizeof(CUgraphNode));
     CUresult result = CUDA_SUCCESS;
 
-    if (!order)
+    if (!order) {
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!sort(graph, order, count))
+    }
+    if (!sort(graph, order, count)) {
         result = CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+    }
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = add_node(exec, order[i], begin);
+    }
     free(order);
     return result;
 }
@@ -128,18 +139,21 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, cuuint64_t flags) {
     SG_REQUIRE(out && handle_is(graph, HANDLE_GRAPH) && !(flags & ~(cuuint64_t)15),
                CUDA_ERROR_INVALID_VALUE);
     CUgraphExec exec = handle_new(HANDLE_EXEC, sizeof *exec);
-    if (!exec)
+    if (!exec) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     exec->flags = flags;
     exec->id = (unsigned)sg_new_id();
     pthread_mutex_init(&exec->lock, NULL);
     pthread_mutex_lock(&graph_lock);
     CUresult result = add_graph(exec, graph, NULL);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         end_exec(exec);
+    }
     pthread_mutex_unlock(&graph_lock);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *out = exec;
+    }
     return result;
 }
 
@@ -149,10 +163,12 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *log,
                                size_t room) {
-    if (failed)
+    if (failed) {
         *failed = NULL;
-    if (log && room)
+    }
+    if (log && room) {
         *log = '\0';
+    }
     return instantiate(exec, graph, 0);
 }
 
@@ -202,9 +218,11 @@ CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id) {
 /* ---- change ---- */
 
 static struct step *step_of(CUgraphExec exec, CUgraphNode node) {
-    for (size_t i = 0; i < exec->count; i++)
-        if (node && exec->steps[i].node == node)
+    for (size_t i = 0; i < exec->count; i++) {
+        if (node && exec->steps[i].node == node) {
             return &exec->steps[i];
+        }
+    }
     return NULL;
 }
 
@@ -236,9 +254,10 @@ static bool same_place(const struct step *a, const struct step *b) {
 /* Takes over the parameters of a graph of the same shape: the same steps, of the same kinds. */
 static CUgraphExecUpdateResult update(CUgraphExec exec, CUgraphExec from, CUgraphNode *wrong) {
     *wrong = NULL;
-    if (from->count != exec->count)
+    if (from->count != exec->count) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (size_t i = 0; i < exec->count; i++)
+    }
+    for (size_t i = 0; i < exec->count; i++) {
         if (!same_place(&exec->steps[i], &from->steps[i])) {
             *wrong = from->steps[i].node;
             return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
@@ -249,6 +268,7 @@ static CUgraphExecUpdateResult update(CUgraphExec exec, CUgraphExec from, CUgrap
             *wrong = from->steps[i].node;
             return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         }
+    }
     for (size_t i = 0; i < exec->count; i++) {
         struct stream_op *op = exec->steps[i].op;
         exec->steps[i].op = from->steps[i].op;
@@ -280,9 +300,11 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *wrong,
     CUgraphExecUpdateResultInfo info = {0};
     CUresult answer = cuGraphExecUpdate_v2(exec, graph, &info);
 
-    if (wrong)
+    if (wrong) {
         *wrong = info.errorNode;
-    if (result)
+    }
+    if (result) {
         *result = info.result;
+    }
     return answer;
 }

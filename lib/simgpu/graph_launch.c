@@ -24,23 +24,28 @@ static CUresult take_memory(CUgraphExec exec) {
     CUresult result = CUDA_SUCCESS;
     size_t taken = 0;
 
-    for (size_t i = 0; i < exec->count; i++)
+    for (size_t i = 0; i < exec->count; i++) {
         if (exec->steps[i].op->kind == OP_ALLOC &&
             holds_memory(exec->steps[i].op->memory.address)) {
             SG_REQUIRE(exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
                        CUDA_ERROR_INVALID_VALUE);
             free_memory(exec->steps[i].op->memory.address);
         }
-    for (; taken < exec->count && result == CUDA_SUCCESS; taken++)
+    }
+    for (; taken < exec->count && result == CUDA_SUCCESS; taken++) {
         if (exec->steps[taken].op->kind == OP_ALLOC) {
             sg_memory_lock();
             result = graph_memory_map(exec->steps[taken].op->memory.address);
             sg_memory_unlock();
         }
-    if (result != CUDA_SUCCESS)
-        for (size_t i = 0; i + 1 < taken; i++)
-            if (exec->steps[i].op->kind == OP_ALLOC)
+    }
+    if (result != CUDA_SUCCESS) {
+        for (size_t i = 0; i + 1 < taken; i++) {
+            if (exec->steps[i].op->kind == OP_ALLOC) {
                 free_memory(exec->steps[i].op->memory.address);
+            }
+        }
+    }
     return result;
 }
 
@@ -64,16 +69,20 @@ static bool at_once(const struct step *step) {
 
 /* Memory that the graph was made with may be gone. */
 static CUresult check(CUgraphExec exec) {
-    for (size_t i = 0; i < exec->count; i++)
-        if (exec->steps[i].enabled)
+    for (size_t i = 0; i < exec->count; i++) {
+        if (exec->steps[i].enabled) {
             SG_TRY(op_check(exec->steps[i].op, false));
+        }
+    }
     return CUDA_SUCCESS;
 }
 
 static bool all_at_once(CUgraphExec exec) {
-    for (size_t i = 0; i < exec->count; i++)
-        if (!at_once(&exec->steps[i]))
+    for (size_t i = 0; i < exec->count; i++) {
+        if (!at_once(&exec->steps[i])) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -90,14 +99,18 @@ static uint64_t place(CUgraphExec exec, CUstream stream) {
     for (size_t i = 0; i < exec->count; i++) {
         struct step *step = &exec->steps[i];
         uint64_t after = tail;
-        for (size_t k = 0; k < step->before_count; k++)
-            if (exec->steps[step->before[k]].work.after > after)
+        for (size_t k = 0; k < step->before_count; k++) {
+            if (exec->steps[step->before[k]].work.after > after) {
                 after = exec->steps[step->before[k]].work.after;
+            }
+        }
         step->work.after = after;
-        if (step->work.ns)
+        if (step->work.ns) {
             step->work.after = sg_give_locked(in, device->gpu, &device->engines, &step->work);
-        if (step->work.after > last)
+        }
+        if (step->work.after > last) {
             last = step->work.after;
+        }
     }
     sg_schedule_unlock(in, device->gpu);
     return last;
@@ -107,19 +120,24 @@ static uint64_t place(CUgraphExec exec, CUstream stream) {
 static bool issue(CUgraphExec exec, CUstream stream, uint64_t *before) {
     static const struct sg_work nothing;
 
-    for (size_t i = 0; i < exec->count; i++)
+    for (size_t i = 0; i < exec->count; i++) {
         exec->steps[i].work = nothing;
+    }
     sg_work_lock();
     bool waits = queue_waits(stream);
     if (!waits) {
-        for (size_t i = 0; i < exec->count; i++)
-            if (exec->steps[i].enabled)
+        for (size_t i = 0; i < exec->count; i++) {
+            if (exec->steps[i].enabled) {
                 exec->steps[i].work = op_perform(exec->steps[i].op, stream->ctx->device);
+            }
+        }
         queue_follow(stream);
         *before = queue_extend(stream, place(exec, stream));
-        for (size_t i = 0; i < exec->count; i++)
-            if (exec->steps[i].enabled && exec->steps[i].op->kind == OP_RECORD)
+        for (size_t i = 0; i < exec->count; i++) {
+            if (exec->steps[i].enabled && exec->steps[i].op->kind == OP_RECORD) {
                 event_issue(exec->steps[i].op->event, stream, 0, exec->steps[i].work.after);
+            }
+        }
         queue_announce(stream);
     }
     sg_work_unlock();
@@ -144,10 +162,12 @@ static CUresult give(CUstream stream, const struct step *step) {
 static CUresult give_all(CUgraphExec exec, CUstream stream) {
     CUresult result = CUDA_SUCCESS;
 
-    for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++)
+    for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++) {
         if (exec->steps[i].enabled && exec->steps[i].op->kind != OP_EMPTY &&
-            exec->steps[i].op->kind != OP_ALLOC)
+            exec->steps[i].op->kind != OP_ALLOC) {
             result = give(stream, &exec->steps[i]);
+        }
+    }
     return result;
 }
 
@@ -157,16 +177,20 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    if (sg_driver.machine->launch_ns)
+    if (sg_driver.machine->launch_ns) {
         sg_burn(sg_driver.machine->launch_ns);
+    }
     pthread_mutex_lock(&exec->lock);
     CUresult result = capture_implicit(stream);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = take_memory(exec);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         result = check(exec);
-    if (result == CUDA_SUCCESS && !(all_at_once(exec) && issue(exec, stream, &before)))
+    }
+    if (result == CUDA_SUCCESS && !(all_at_once(exec) && issue(exec, stream, &before))) {
         result = give_all(exec, stream);
+    }
     pthread_mutex_unlock(&exec->lock);
     queue_wait_room(stream, before);
     return result;

@@ -18,8 +18,9 @@ static struct store *store_of(const struct device *device) {
 }
 
 static void raise(uint64_t *high, uint64_t value) {
-    if (value > *high)
+    if (value > *high) {
         *high = value;
+    }
 }
 
 CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr *out) {
@@ -28,8 +29,9 @@ CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr
     SG_REQUIRE(bytes && count <= sg_driver.instance.state->gpus[device->gpu].block_count,
                bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE);
     struct range *range = calloc(1, sizeof *range);
-    if (!range)
+    if (!range) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *range = (struct range){.kind = RANGE_GRAPH,
                             .size = count * SG_BLOCK_BYTES,
                             .requested = bytes,
@@ -39,12 +41,14 @@ CUresult graph_memory_reserve(struct device *device, uint64_t bytes, CUdeviceptr
     link_init(&range->of_context);
     sg_memory_lock();
     range->base = pages_take(range->size, SG_BLOCK_BYTES);
-    for (uint64_t at = 0; range->base && at < range->size; at += SG_BLOCK_BYTES)
+    for (uint64_t at = 0; range->base && at < range->size; at += SG_BLOCK_BYTES) {
         *page_of(range->base + at) = (struct page){.range = range, .gpu = (uint16_t)device->gpu};
+    }
     sg_memory_unlock();
     *out = range->base;
-    if (range->base)
+    if (range->base) {
         return CUDA_SUCCESS;
+    }
     free(range);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -72,8 +76,9 @@ bool graph_memory_covers(CUdeviceptr address, uint64_t bytes) {
 }
 
 static void unuse(struct range *range) {
-    if (--range->opens == 0)
+    if (--range->opens == 0) {
         range_end(range);
+    }
 }
 
 void graph_memory_use(CUdeviceptr address) {
@@ -89,12 +94,14 @@ void graph_memory_unuse(CUdeviceptr address) {
 }
 
 static bool make_room(struct store *store, size_t n) {
-    if (store->spare_count + n <= store->spare_room)
+    if (store->spare_count + n <= store->spare_room) {
         return true;
+    }
     size_t room = (store->spare_count + n) * 2;
     uint32_t *spare = realloc(store->spare, room * sizeof *spare);
-    if (!spare)
+    if (!spare) {
         return false;
+    }
     store->spare = spare;
     store->spare_room = room;
     return true;
@@ -104,11 +111,13 @@ static bool make_room(struct store *store, size_t n) {
 static CUresult provide(struct device *device, size_t n) {
     struct store *store = store_of(device);
 
-    if (store->spare_count >= n)
+    if (store->spare_count >= n) {
         return CUDA_SUCCESS;
+    }
     uint32_t missing = (uint32_t)(n - store->spare_count);
-    if (!make_room(store, missing))
+    if (!make_room(store, missing)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     SG_TRY(blocks_take(device, SG_GRAPH, missing, store->spare + store->spare_count));
     store->spare_count += missing;
     store->reserved += missing * SG_BLOCK_BYTES;
@@ -138,8 +147,9 @@ CUresult graph_memory_unmap(struct range *range) {
     size_t count = range->size / SG_BLOCK_BYTES;
 
     SG_REQUIRE(page_of(range->base)->block, CUDA_ERROR_INVALID_VALUE);
-    if (!make_room(store, count))
+    if (!make_room(store, count)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     for (uint64_t at = 0; at < range->size; at += SG_BLOCK_BYTES) {
         struct page *page = page_of(range->base + at);
         store->spare[store->spare_count++] = page->block - 1;
@@ -156,8 +166,9 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal) {
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
     struct store *store = store_of(device);
     sg_memory_lock();
-    if (store->spare_count)
+    if (store->spare_count) {
         blocks_return(device, (uint32_t)store->spare_count, store->spare);
+    }
     store->reserved -= store->spare_count * SG_BLOCK_BYTES;
     store->spare_count = 0;
     sg_memory_unlock();
@@ -206,10 +217,11 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
     SG_REQUIRE(wanted == 0, CUDA_ERROR_INVALID_VALUE);
     struct store *store = store_of(device);
     sg_memory_lock();
-    if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+    if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
         store->used_high = store->used;
-    else
+    } else {
         store->reserved_high = store->reserved;
+    }
     sg_memory_unlock();
     return CUDA_SUCCESS;
 }

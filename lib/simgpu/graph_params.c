@@ -42,10 +42,11 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS
                                    .blockDimZ = l->block[2],
                                    .sharedMemBytes = l->shared,
                                    .kernelParams = l->params};
-    if (handle_is(l->function, HANDLE_KERNEL))
+    if (handle_is(l->function, HANDLE_KERNEL)) {
         p->kern = (CUkernel)l->function;
-    else
+    } else {
         p->func = l->function;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -55,8 +56,9 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1
     SG_REQUIRE(p, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(cuGraphKernelNodeGetParams_v2(node, &wide));
     memcpy(p, &wide, sizeof *p);
-    if (wide.kern)
+    if (wide.kern) {
         p->func = (CUfunction)wide.kern;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -81,10 +83,11 @@ static void describe_place(const struct place *place, CUmemorytype *type, CUdevi
                            const void **host, CUarray *array) {
     *type = place->type;
     *array = place->array;
-    if (place->type == CU_MEMORYTYPE_HOST)
+    if (place->type == CU_MEMORYTYPE_HOST) {
         *host = (const void *)(uintptr_t)place->address;
-    else
+    } else {
         *device = place->address;
+    }
 }
 
 /* Offsets of linear sides are part of the address by now. */
@@ -168,8 +171,9 @@ static CUresult replace(struct stream_op **at, const struct stream_op *op) {
     SG_REQUIRE((*at)->kind == op->kind, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(op_check(op, true));
     struct stream_op *kept = graph_op_keep(op);
-    if (!kept)
+    if (!kept) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     graph_op_drop(*at);
     *at = kept;
     return CUDA_SUCCESS;
@@ -192,9 +196,11 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct stream
                CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
     pthread_mutex_lock(&exec->lock);
-    for (size_t i = 0; i < exec->count; i++)
-        if (exec->steps[i].node == node)
+    for (size_t i = 0; i < exec->count; i++) {
+        if (exec->steps[i].node == node) {
             result = replace(&exec->steps[i].op, op);
+        }
+    }
     pthread_mutex_unlock(&exec->lock);
     pthread_mutex_unlock(&graph_lock);
     return result;

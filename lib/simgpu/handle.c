@@ -13,13 +13,15 @@ void *handle_new(enum handle_kind kind, size_t size) {
 
     pthread_mutex_lock(&recycling);
     h = *pile;
-    if (h)
+    if (h) {
         *pile = h->recycled;
+    }
     pthread_mutex_unlock(&recycling);
-    if (h)
+    if (h) {
         memset((char *)h + sizeof *h, 0, size - sizeof *h);
-    else if (!(h = calloc(1, size)))
+    } else if (!(h = calloc(1, size))) {
         return NULL;
+    }
     h->recycled = NULL;
     __atomic_store_n(&h->mark, (uint32_t)kind, __ATOMIC_RELEASE);
     return h;

@@ -46,8 +46,9 @@ static void insert(struct heap *heap, struct run *run) {
     class_of(run->length, &level, &step);
     run->prev = NULL;
     run->next = heap->free[level][step];
-    if (run->next)
+    if (run->next) {
         run->next->prev = run;
+    }
     heap->free[level][step] = run;
     heap->levels |= 1u << level;
     heap->steps[level] |= 1u << step;
@@ -57,12 +58,14 @@ static void withdraw(struct heap *heap, struct run *run) {
     unsigned level, step;
 
     class_of(run->length, &level, &step);
-    if (run->next)
+    if (run->next) {
         run->next->prev = run->prev;
-    if (run->prev)
+    }
+    if (run->prev) {
         run->prev->next = run->next;
-    else if (!(heap->free[level][step] = run->next) && !(heap->steps[level] &= ~(1u << step)))
+    } else if (!(heap->free[level][step] = run->next) && !(heap->steps[level] &= ~(1u << step))) {
         heap->levels &= ~(1u << level);
+    }
 }
 
 /* A free run of at least that length: the next class up always fits, the own class may. */
@@ -71,13 +74,15 @@ static struct run *fitting(const struct heap *heap, uint32_t length) {
 
     class_of(length, &level, &step);
     struct run *own = heap->free[level][step];
-    if (own && own->length >= length)
+    if (own && own->length >= length) {
         return own;
+    }
     uint32_t steps = heap->steps[level] & ~((2u << step) - 1);
     if (!steps) {
         uint32_t levels = heap->levels & ~((2u << level) - 1);
-        if (!levels)
+        if (!levels) {
             return NULL;
+        }
         level = (unsigned)__builtin_ctz(levels);
         steps = heap->steps[level];
     }
@@ -93,8 +98,9 @@ static struct run *after(const struct run *run) {
 struct heap *heap_new(uint64_t granule) {
     struct heap *heap = calloc(1, sizeof *heap);
 
-    if (heap)
+    if (heap) {
         heap->granule = granule;
+    }
     return heap;
 }
 
@@ -109,8 +115,9 @@ struct region *heap_add(struct heap *heap, CUdeviceptr base, uint64_t size) {
     if (region) {
         recycled = region->recycled;
     } else {
-        if (!(region = calloc(1, sizeof *region)))
+        if (!(region = calloc(1, sizeof *region))) {
             return NULL;
+        }
         if (!(region->runs = calloc(granules, sizeof *region->runs))) {
             free(region);
             return NULL;
@@ -130,8 +137,9 @@ void heap_remove(struct region *region) {
     } else {
         for (struct run *run = region->runs; run;) {
             struct run *next = after(run);
-            if (run->bytes == 0)
+            if (run->bytes == 0) {
                 withdraw(region->heap, run);
+            }
             *run = (struct run){0};
             run = next;
         }
@@ -149,8 +157,9 @@ CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out) {
     uint32_t length = (uint32_t)((bytes + heap->granule - 1) / heap->granule);
     struct run *run = fitting(heap, length);
 
-    if (!run)
+    if (!run) {
         return 0;
+    }
     struct region *region = run->region;
     withdraw(heap, run);
     if (run->length > length) {
@@ -158,8 +167,9 @@ CUdeviceptr heap_take(struct heap *heap, uint64_t bytes, struct region **out) {
         *rest = (struct run){.length = run->length - length, .before = length, .region = region};
         run->length = length;
         struct run *next = after(rest);
-        if (next)
+        if (next) {
             next->before = rest->length;
+        }
         insert(heap, rest);
     }
     run->bytes = bytes;
@@ -179,8 +189,9 @@ bool heap_find(const struct region *region, CUdeviceptr address, CUdeviceptr *ba
                uint64_t *bytes) {
     uint64_t granule = region->heap->granule, index = (address - region->base) / granule;
 
-    while (region->runs[index].length == 0)
+    while (region->runs[index].length == 0) {
         index--;
+    }
     *base = region->base + index * granule;
     *bytes = region->runs[index].bytes;
     return *bytes != 0;
@@ -208,7 +219,8 @@ void heap_give(struct region *region, CUdeviceptr address) {
         }
     }
     next = after(run);
-    if (next)
+    if (next) {
         next->before = run->length;
+    }
     insert(heap, run);
 }

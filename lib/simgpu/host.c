@@ -19,10 +19,11 @@ static size_t place(uintptr_t address) {
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (known.ranges[middle].base + known.ranges[middle].size <= address)
+        if (known.ranges[middle].base + known.ranges[middle].size <= address) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
@@ -36,13 +37,15 @@ struct host_range *host_of(uintptr_t address) {
 CUresult host_add(const struct host_range *range) {
     size_t at = place(range->base);
 
-    if (at < known.count && known.ranges[at].base < range->base + range->size)
+    if (at < known.count && known.ranges[at].base < range->base + range->size) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
     if (known.count == known.room) {
         size_t room = known.room ? known.room * 2 : 32;
         struct host_range *ranges = realloc(known.ranges, room * sizeof *ranges);
-        if (!ranges)
+        if (!ranges) {
             return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         known.ranges = ranges;
         known.room = room;
     }
@@ -67,10 +70,12 @@ void host_end_context(CUcontext ctx) {
             i++;
             continue;
         }
-        if (range->managed)
+        if (range->managed) {
             managed_evict(range);
-        if (!range->registered)
+        }
+        if (!range->registered) {
             munmap((void *)range->base, range->size);
+        }
         host_remove(range->base);
     }
 }
@@ -80,17 +85,19 @@ static CUresult allocate(CUcontext ctx, void **out, size_t bytes, unsigned flags
     size_t size = (bytes + 4095) & ~(size_t)4095;
     SG_REQUIRE(size >= bytes, CUDA_ERROR_INVALID_VALUE);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     struct host_range range = {
         .base = (uintptr_t)at, .size = size, .flags = flags, .ctx = ctx, .device = ctx->device};
     sg_memory_lock();
     CUresult result = host_add(&range);
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *out = at;
-    else
+    } else {
         munmap(at, size);
+    }
     return result;
 }
 
@@ -160,8 +167,9 @@ CUresult cuMemHostUnregister(void *address) {
     sg_memory_lock();
     struct host_range *range = host_of((uintptr_t)address);
     bool ours = range && range->registered && range->base == (uintptr_t)address;
-    if (ours)
+    if (ours) {
         host_remove(range->base);
+    }
     sg_memory_unlock();
     return ours ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
@@ -184,8 +192,9 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
     sg_memory_lock();
     struct host_range *range = host_of((uintptr_t)address);
     bool ours = range && !range->registered && !range->managed;
-    if (ours)
+    if (ours) {
         *flags = range->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    }
     sg_memory_unlock();
     return ours ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

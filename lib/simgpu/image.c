@@ -19,16 +19,19 @@ CUresult image_load(struct image *image, const void *code) {
     memset(image, 0, sizeof *image);
     SG_REQUIRE(code, CUDA_ERROR_INVALID_VALUE);
     /* The shortest possible PTX, "//", is longer than nothing; a word may be longer than that. */
-    if (memchr(code, '\0', 1))
+    if (memchr(code, '\0', 1)) {
         return CUDA_ERROR_INVALID_IMAGE;
-    if (memcmp(code, "\177", 1) == 0)
+    }
+    if (memcmp(code, "\177", 1) == 0) {
         return memcmp(code, "\177ELF", 4) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+    }
     if (*(const unsigned char *)code >= 0x80 || *(const unsigned char *)code == 0x50) {
         memcpy(&word, code, sizeof word);
         return word == FATBIN || word == FATBIN_WRAPPER ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
     }
-    if (!strstr(code, ".version"))
+    if (!strstr(code, ".version")) {
         return CUDA_ERROR_INVALID_IMAGE;
+    }
     image->ptx = strdup(code);
     return image->ptx ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -38,14 +41,16 @@ CUresult image_load_file(struct image *image, const char *path) {
     struct stat info;
 
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return result;
+    }
     char *code =
         fstat(fd, &info) == 0 && info.st_size >= 0 ? calloc(1, (size_t)info.st_size + 8) : NULL;
-    if (!code)
+    if (!code) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (read(fd, code, (size_t)info.st_size) == info.st_size)
+    } else if (read(fd, code, (size_t)info.st_size) == info.st_size) {
         result = image_load(image, code);
+    }
     free(code);
     close(fd);
     return result;
@@ -60,14 +65,18 @@ const char *image_next(const struct image *image, const char *after, size_t *len
 
     while (at && (at = strstr(at, ".entry")) != NULL) {
         at += strlen(".entry");
-        if (!isspace((unsigned char)*at))
+        if (!isspace((unsigned char)*at)) {
             continue;
-        while (isspace((unsigned char)*at))
+        }
+        while (isspace((unsigned char)*at)) {
             at++;
-        for (*length = 0; in_name(at[*length]);)
+        }
+        for (*length = 0; in_name(at[*length]);) {
             ++*length;
-        if (*length)
+        }
+        if (*length) {
             return at;
+        }
     }
     return NULL;
 }
@@ -75,24 +84,30 @@ const char *image_next(const struct image *image, const char *after, size_t *len
 static bool has(const struct image *image, const char *name) {
     size_t length;
 
-    if (!image->ptx)
+    if (!image->ptx) {
         return true;
-    for (const char *at = NULL; (at = image_next(image, at, &length)) != NULL;)
-        if (strlen(name) == length && memcmp(at, name, length) == 0)
+    }
+    for (const char *at = NULL; (at = image_next(image, at, &length)) != NULL;) {
+        if (strlen(name) == length && memcmp(at, name, length) == 0) {
             return true;
+        }
+    }
     return false;
 }
 
 CUfunction image_function(struct image *image, const char *name, enum handle_kind kind) {
     CUfunction f = image->functions;
 
-    while (f && strcmp(f->name, name) != 0)
+    while (f && strcmp(f->name, name) != 0) {
         f = f->next;
-    if (f || !has(image, name))
+    }
+    if (f || !has(image, name)) {
         return f;
+    }
     f = handle_new(kind, sizeof *f);
-    if (!f)
+    if (!f) {
         return NULL;
+    }
     if (!(f->name = strdup(name))) {
         handle_end(f, kind);
         return NULL;

@@ -54,16 +54,18 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     sg_memory_lock();
     CUresult result = make_token(address, false, &token);
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         memcpy(handle->reserved, &token, sizeof token);
+    }
     return result;
 }
 
 static struct range *opened(CUcontext ctx, uint32_t object) {
     for (struct link *at = ctx->ranges.next; at != &ctx->ranges; at = at->next) {
         struct range *range = CONTAINER(at, struct range, of_context);
-        if (range->kind == RANGE_IMPORT && range->object == object && !range->pool)
+        if (range->kind == RANGE_IMPORT && range->object == object && !range->pool) {
             return range;
+        }
     }
     return NULL;
 }
@@ -77,15 +79,17 @@ static CUresult map_token(CUcontext ctx, const struct token *token, struct range
     SG_TRY(object_hold(token->object, token->key, &gpu, &size, &count, &blocks));
     struct device *device = sg_device_of_gpu(gpu);
     CUresult result = CUDA_ERROR_INVALID_DEVICE;
-    if (token->offset >= size || token->bytes > size - token->offset)
+    if (token->offset >= size || token->bytes > size - token->offset) {
         result = CUDA_ERROR_INVALID_VALUE;
-    else if (device)
+    } else if (device) {
         result = range_import(device, ctx, token->object, count, blocks, out);
+    }
     free(blocks);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         object_drop(token->object);
-    else
+    } else {
         (*out)->requested = token->bytes;
+    }
     return result;
 }
 
@@ -102,14 +106,16 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
     sg_memory_lock();
     /* A process cannot open its own memory; what it opened already is the same pointer again. */
     struct range *range = opened(ctx, token.object);
-    if (range)
+    if (range) {
         range->opens++;
-    else if (object_is_own(token.object))
+    } else if (object_is_own(token.object)) {
         result = CUDA_ERROR_INVALID_CONTEXT;
-    else
+    } else {
         result = map_token(ctx, &token, &range);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         *out = range->base + token.offset;
+    }
     sg_memory_unlock();
     return result;
 }
@@ -120,13 +126,15 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned in
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED)) {
         SG_TRY(sg_drain_context(ctx));
+    }
     sg_memory_lock();
     struct range *range = range_of(address);
     bool open = range && range->kind == RANGE_IMPORT && !range->pool;
-    if (open && --range->opens == 0)
+    if (open && --range->opens == 0) {
         range_end(range);
+    }
     sg_memory_unlock();
     return open ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -149,8 +157,9 @@ CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool,
                CUDA_ERROR_INVALID_VALUE);
     struct pool_token token = {TOKEN_MAGIC, pool->device->gpu, sg_driver.instance.id};
     int fd = memfd_create("simgpu-pool", MFD_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return CUDA_ERROR_OPERATING_SYSTEM;
+    }
     if (write(fd, &token, sizeof token) != (ssize_t)sizeof token) {
         close(fd);
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -176,11 +185,13 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *os_handle,
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal}};
     sg_memory_lock();
     CUmemoryPool pool = pool_new(device, &props);
-    if (pool)
+    if (pool) {
         pool->imported = true;
+    }
     sg_memory_unlock();
-    if (!pool)
+    if (!pool) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *out = pool;
     return CUDA_SUCCESS;
 }
@@ -193,8 +204,9 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
     sg_memory_lock();
     CUresult result = make_token(address, true, &token);
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         memcpy(data->reserved, &token, sizeof token);
+    }
     return result;
 }
 

@@ -26,8 +26,9 @@ static bool lives(const struct sg_instance *in, uint32_t client, uint32_t genera
 void event_publish(const struct CUevent_st *event) {
     struct sg_instance *in = &sg_driver.instance;
 
-    if (!event->shared)
+    if (!event->shared) {
         return;
+    }
     struct sg_event *entry = entry_of(event);
     sg_state_lock(in);
     entry->recorder = in->id;
@@ -65,10 +66,12 @@ bool event_shared_over(const struct mark *mark, uint64_t *left) {
     uint32_t gpu = entry->gpu;
     bool gone = !lives(in, mark->recorder, mark->recorder_generation);
     sg_state_unlock(in);
-    if (gone)
+    if (gone) {
         return true;
-    if (pending)
+    }
+    if (pending) {
         return false;
+    }
     sg_advance(in, gpu, sg_time(in));
     return __atomic_load_n(&sg_channel(in, mark->recorder, gpu)->executed, __ATOMIC_ACQUIRE) >=
            position;
@@ -77,8 +80,9 @@ bool event_shared_over(const struct mark *mark, uint64_t *left) {
 void event_unshare(const struct CUevent_st *event) {
     struct sg_instance *in = &sg_driver.instance;
 
-    if (!event->shared || event->imported)
+    if (!event->shared || event->imported) {
         return;
+    }
     sg_state_lock(in);
     entry_of(event)->key = 0;
     sg_state_unlock(in);
@@ -90,8 +94,9 @@ static uint32_t free_place(const struct sg_instance *in) {
     uint32_t i = 0;
 
     while (i < SG_EVENTS_MAX && events[i].key &&
-           lives(in, events[i].owner, events[i].owner_generation))
+           lives(in, events[i].owner, events[i].owner_generation)) {
         i++;
+    }
     return i;
 }
 
@@ -111,8 +116,9 @@ static bool share(CUevent event) {
         event->shared = place + 1;
     }
     sg_state_unlock(in);
-    if (event->shared && event->mark.stream)
+    if (event->shared && event->mark.stream) {
         event_publish(event);
+    }
     return event->shared != 0;
 }
 
@@ -124,8 +130,9 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
     sg_work_lock();
     bool shared = event->shared || share(event);
     sg_work_unlock();
-    if (!shared)
+    if (!shared) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     struct token token = {
         .magic = TOKEN_MAGIC, .key = entry_of(event)->key, .number = event->shared - 1};
     memcpy(handle->reserved, &token, sizeof token);
@@ -149,8 +156,9 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
     SG_REQUIRE(known, CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(!own, CUDA_ERROR_INVALID_CONTEXT);
     CUevent event = handle_new(HANDLE_EVENT, sizeof *event);
-    if (!event)
+    if (!event) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     event->ctx = ctx;
     event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
     event->shared = token.number + 1;

@@ -20,18 +20,21 @@ static const struct {
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
 enum known_kernel kernel_known(const char *name) {
-    for (size_t i = 0; i < KERNELS; i++)
-        if (strcmp(kernels[i].name, name) == 0)
+    for (size_t i = 0; i < KERNELS; i++) {
+        if (strcmp(kernels[i].name, name) == 0) {
             return kernels[i].known;
+        }
+    }
     return KERNEL_OTHER;
 }
 
 size_t kernel_param_count(enum known_kernel known, const size_t **sizes) {
-    for (size_t i = 0; i < KERNELS; i++)
+    for (size_t i = 0; i < KERNELS; i++) {
         if (kernels[i].known == known) {
             *sizes = kernels[i].sizes;
             return kernels[i].count;
         }
+    }
     *sizes = NULL;
     return 0;
 }
@@ -42,27 +45,32 @@ static uint64_t param(const struct launch *launch, size_t i) {
     size_t at = 0, count = kernel_param_count(launch->function->known, &sizes);
     uint64_t value = 0;
 
-    if (i >= count)
+    if (i >= count) {
         return 0;
+    }
     if (!launch->buffer) {
-        if (launch->params)
+        if (launch->params) {
             memcpy(&value, launch->params[i], sizes[i]);
+        }
         return value;
     }
     for (size_t k = 0; k <= i; k++) {
         at = (at + sizes[k] - 1) / sizes[k] * sizes[k];
-        if (k < i)
+        if (k < i) {
             at += sizes[k];
+        }
     }
-    if (at + sizes[i] <= launch->buffer_bytes)
+    if (at + sizes[i] <= launch->buffer_bytes) {
         memcpy(&value, (const char *)launch->buffer + at, sizes[i]);
+    }
     return value;
 }
 
 /* An address that nothing is mapped at ends the context's life, as on a GPU. */
 static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device) {
-    if (!sg_mapped(address, bytes))
+    if (!sg_mapped(address, bytes)) {
         return false;
+    }
     if (!pages_hold(address)) {
         sg_memory_lock();
         managed_touch(device, address, bytes);
@@ -74,8 +82,9 @@ static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device) 
 static uint64_t fault(const struct launch *launch) {
     CUcontext ctx = launch->function->ctx;
 
-    if (handle_is(ctx, HANDLE_CONTEXT))
+    if (handle_is(ctx, HANDLE_CONTEXT)) {
         __atomic_store_n(&ctx->fault, CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELAXED);
+    }
     return 0;
 }
 
@@ -86,14 +95,16 @@ static uint64_t vecadd(const struct launch *launch, struct device *device) {
     uint64_t n = param(launch, 3);
     float x[PIECE], y[PIECE];
 
-    if (!reaches(a, n * 4, device) || !reaches(b, n * 4, device) || !reaches(c, n * 4, device))
+    if (!reaches(a, n * 4, device) || !reaches(b, n * 4, device) || !reaches(c, n * 4, device)) {
         return fault(launch);
+    }
     for (uint64_t done = 0; done < n;) {
         uint64_t piece = n - done < PIECE ? n - done : PIECE;
         sg_copy_out(x, a + done * 4, piece * 4);
         sg_copy_out(y, b + done * 4, piece * 4);
-        for (uint64_t i = 0; i < piece; i++)
+        for (uint64_t i = 0; i < piece; i++) {
             x[i] += y[i];
+        }
         sg_copy_in(c + done * 4, x, piece * 4);
         done += piece;
     }
@@ -105,8 +116,9 @@ static uint64_t fill(const struct launch *launch, struct device *device) {
     uint32_t value = (uint32_t)param(launch, 1);
     uint64_t n = param(launch, 2);
 
-    if (to % 4 || n > UINT64_MAX / 4 || !reaches(to, n * 4, device))
+    if (to % 4 || n > UINT64_MAX / 4 || !reaches(to, n * 4, device)) {
         return fault(launch);
+    }
     sg_fill(to, &value, 4, n);
     return sg_driver.machine->kernel_ns;
 }

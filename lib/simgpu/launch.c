@@ -8,8 +8,9 @@
 
 static CUresult check(const struct launch *l) {
     SG_REQUIRE(function_is(l->function), CUDA_ERROR_INVALID_HANDLE);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         SG_REQUIRE(l->grid[i] && l->block[i], CUDA_ERROR_INVALID_VALUE);
+    }
     SG_REQUIRE(l->grid[0] <= INT32_MAX && l->grid[1] <= 65535 && l->grid[2] <= 65535,
                CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(l->block[0] <= BLOCK_MAX && l->block[1] <= BLOCK_MAX && l->block[2] <= 64 &&
@@ -22,12 +23,13 @@ static CUresult check(const struct launch *l) {
 /* Finds a packed parameter buffer in the list that ends with CU_LAUNCH_PARAM_END. */
 static CUresult read_extra(struct launch *l, void **extra) {
     for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
             l->buffer = extra[1];
-        else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+        } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
             l->buffer_bytes = *(size_t *)extra[1];
-        else
+        } else {
             return CUDA_ERROR_INVALID_VALUE;
+        }
     }
     return CUDA_SUCCESS;
 }
@@ -57,11 +59,13 @@ static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
 
     op->kind = OP_KERNEL;
     SG_TRY(launch_check(&op->launch, extra));
-    if (sg_driver.machine->launch_ns)
+    if (sg_driver.machine->launch_ns) {
         sg_burn(sg_driver.machine->launch_ns);
+    }
     /* A kernel of a library belongs to the context that it is launched in. */
-    if (function->library)
+    if (function->library) {
         __atomic_store_n(&function->ctx, stream->ctx, __ATOMIC_RELAXED);
+    }
     SG_REQUIRE(function->ctx == stream->ctx, CUDA_ERROR_INVALID_HANDLE);
     return sg_enqueue(stream, op);
 }
@@ -95,11 +99,14 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
         .shared = config->sharedMemBytes,
         .params = params,
     };
-    for (unsigned i = 0; i < config->numAttrs; i++)
-        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
             op.launch.cooperative = config->attrs[i].value.cooperative != 0;
-    if (op.launch.cooperative)
+        }
+    }
+    if (op.launch.cooperative) {
         SG_TRY(fits(stream, &op.launch));
+    }
     return launch(stream, &op, extra);
 }
 

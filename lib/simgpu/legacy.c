@@ -11,8 +11,9 @@ static CUresult allocate(CUcontext ctx, CUdeviceptr_v1 *out, uint64_t bytes) {
     sg_burn(sg_driver.machine->alloc_ns);
     sg_memory_lock();
     CUresult result = range_new(ctx->device, ctx, RANGE_NARROW, SG_LINEAR, bytes, &range);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *out = (CUdeviceptr_v1)range->base;
+    }
     sg_memory_unlock();
     return result;
 }
@@ -43,10 +44,12 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *bytes, CUdevic
     size_t wide_bytes;
 
     SG_TRY(cuMemGetAddressRange_v2(&wide_base, &wide_bytes, address));
-    if (base)
+    if (base) {
         *base = (CUdeviceptr_v1)wide_base;
-    if (bytes)
+    }
+    if (bytes) {
         *bytes = (unsigned)wide_bytes;
+    }
     return CUDA_SUCCESS;
 }
 

@@ -74,8 +74,9 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
     SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(count, CUDA_ERROR_INVALID_VALUE);
     *count = 0;
-    for (const char *at = NULL; (at = image_next(&library->image, at, &length)) != NULL;)
+    for (const char *at = NULL; (at = image_next(&library->image, at, &length)) != NULL;) {
         ++*count;
+    }
     return CUDA_SUCCESS;
 }
 

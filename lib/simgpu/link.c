@@ -25,8 +25,9 @@ CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **value
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(out && (count == 0 || (options && values)), CUDA_ERROR_INVALID_VALUE);
     CUlinkState state = handle_new(HANDLE_LINK, sizeof *state);
-    if (!state)
+    if (!state) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *out = state;
     return CUDA_SUCCESS;
 }
@@ -39,12 +40,14 @@ static CUresult append(CUlinkState state, CUjitInputType type, const void *data,
     size_t before = type == CU_JIT_INPUT_PTX ? state->size : 0;
     char *code = realloc(state->code, before + size + 2);
 
-    if (!code)
+    if (!code) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     memcpy(code + before, data, size);
     /* The terminator that PTX may come with must not end the whole. */
-    if (type == CU_JIT_INPUT_PTX && size && code[before + size - 1] == '\0')
+    if (type == CU_JIT_INPUT_PTX && size && code[before + size - 1] == '\0') {
         code[before + size - 1] = '\n';
+    }
     state->code = code;
     state->size = before + size;
     code[state->size] = '\0';
@@ -75,11 +78,13 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     SG_TRY(usable(state));
     SG_REQUIRE(path && (count == 0 || (options && values)), CUDA_ERROR_INVALID_VALUE);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return result;
+    }
     char *data = fstat(fd, &info) == 0 ? malloc((size_t)info.st_size + 1) : NULL;
-    if (data && read(fd, data, (size_t)info.st_size) == info.st_size)
+    if (data && read(fd, data, (size_t)info.st_size) == info.st_size) {
         result = append(state, type, data, (size_t)info.st_size);
+    }
     free(data);
     close(fd);
     return result;
@@ -94,8 +99,9 @@ CUresult cuLinkComplete(CUlinkState state, void **image, size_t *size) {
     SG_TRY(usable(state));
     SG_REQUIRE(image && state->code, CUDA_ERROR_INVALID_VALUE);
     *image = state->code;
-    if (size)
+    if (size) {
         *size = state->size + 1;
+    }
     return CUDA_SUCCESS;
 }
 

@@ -30,8 +30,9 @@ bool sg_alive(const struct sg_instance *in, uint32_t id) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SG_LOCK_BASE + id, .l_len = 1};
 
-    if (id == in->id)
+    if (id == in->id) {
         return true;
+    }
     return fcntl(in->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
@@ -61,16 +62,18 @@ static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
         if (owner == 0) {
             if (take(lock, seen, in->id)) {
                 /* Others may sleep still: the next unlock must wake one of them. */
-                if (slept)
+                if (slept) {
                     __atomic_store_n(&lock->contended, 1, __ATOMIC_RELAXED);
+                }
                 return false;
             }
             continue;
         }
         /* Our own number: of an earlier owner of it that died. Threads are told apart before. */
         if (owner - 1 == in->id || (spin >= SPINS && !sg_alive(in, owner - 1))) {
-            if (take(lock, seen, in->id))
+            if (take(lock, seen, in->id)) {
                 return true;
+            }
             continue;
         }
         if (spin < SPINS) {
@@ -108,8 +111,9 @@ void sg_state_unlock(struct sg_instance *in) {
 
 void sg_schedule_lock(struct sg_instance *in, uint32_t gpu) {
     pthread_mutex_lock(&in->schedule_threads[gpu]);
-    if (acquire(in, &in->state->gpus[gpu].schedule_lock))
+    if (acquire(in, &in->state->gpus[gpu].schedule_lock)) {
         sg_schedule_repair(in, gpu);
+    }
 }
 
 void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu) {

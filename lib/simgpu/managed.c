@@ -12,11 +12,12 @@ static uint64_t pieces(const struct host_range *host) {
 }
 
 void managed_evict(struct host_range *host) {
-    for (uint64_t i = 0; host->blocks && i < pieces(host); i++)
+    for (uint64_t i = 0; host->blocks && i < pieces(host); i++) {
         if (host->blocks[i]) {
             uint32_t number = host->blocks[i] - 1;
             blocks_return(host->resident, 1, &number);
         }
+    }
     free(host->blocks);
     host->blocks = NULL;
     host->resident = NULL;
@@ -26,21 +27,26 @@ void managed_evict(struct host_range *host) {
 void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
     struct host_range *host = host_of((uintptr_t)address);
 
-    if (!host || !host->managed || bytes == 0)
+    if (!host || !host->managed || bytes == 0) {
         return;
-    if (host->resident != device)
+    }
+    if (host->resident != device) {
         managed_evict(host);
-    if (!host->blocks && !(host->blocks = calloc(pieces(host), sizeof *host->blocks)))
+    }
+    if (!host->blocks && !(host->blocks = calloc(pieces(host), sizeof *host->blocks))) {
         return;
+    }
     host->resident = device;
     uint64_t first = (address - host->base) / SG_BLOCK_BYTES;
     uint64_t last = (address - host->base + bytes - 1) / SG_BLOCK_BYTES;
     for (uint64_t i = first; i <= last && i < pieces(host); i++) {
         uint32_t number;
-        if (host->blocks[i])
+        if (host->blocks[i]) {
             continue;
-        if (blocks_take(device, SG_MANAGED, 1, &number) != CUDA_SUCCESS)
+        }
+        if (blocks_take(device, SG_MANAGED, 1, &number) != CUDA_SUCCESS) {
             return;
+        }
         host->blocks[i] = number + 1;
     }
 }
@@ -54,8 +60,9 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     SG_REQUIRE(size >= bytes && size < SIZE_MAX - SG_BLOCK_BYTES, CUDA_ERROR_OUT_OF_MEMORY);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                     -1, 0);
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     struct host_range range = {.base = (uintptr_t)at,
                                .size = size,
                                .managed = true,
@@ -67,10 +74,11 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     sg_memory_lock();
     CUresult result = host_add(&range);
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *out = (uintptr_t)at;
-    else
+    } else {
         munmap(at, size);
+    }
     return result;
 }
 
@@ -90,10 +98,11 @@ static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream han
     sg_memory_lock();
     struct host_range *host = managed_of(address, bytes);
     if (host) {
-        if (device)
+        if (device) {
             managed_touch(device, address, bytes);
-        else
+        } else {
             managed_evict(host);
+        }
         host->last_prefetch = to;
     }
     sg_memory_unlock();
@@ -141,20 +150,22 @@ static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, i
     sg_memory_lock();
     struct host_range *host = managed_of(address, bytes);
     uint64_t bit = device >= 0 ? UINT64_C(1) << device : UINT64_C(1) << 63;
-    if (!host)
+    if (!host) {
         result = CUDA_ERROR_INVALID_VALUE;
-    else if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY)
+    } else if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY ||
+               advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY) {
         host->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
-    else if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+    } else if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION) {
         host->preferred = device;
-    else if (advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)
+    } else if (advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
         host->preferred = CU_DEVICE_INVALID;
-    else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY)
+    } else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY) {
         host->accessed_by |= bit;
-    else if (advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+    } else if (advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
         host->accessed_by &= ~bit;
-    else
+    } else {
         result = CUDA_ERROR_INVALID_VALUE;
+    }
     sg_memory_unlock();
     return result;
 }
@@ -177,10 +188,11 @@ CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute a
     sg_memory_lock();
     struct host_range *host = managed_of(address, bytes);
     uint64_t accessed = host ? host->accessed_by : 0;
-    if (host)
+    if (host) {
         value = attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY          ? host->read_mostly
                 : attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION ? host->preferred
                                                                          : host->last_prefetch;
+    }
     sg_memory_unlock();
     SG_REQUIRE(host && attribute >= 1 && attribute <= CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
                CUDA_ERROR_INVALID_VALUE);
@@ -190,8 +202,9 @@ CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute a
     }
     int *list = data;
     for (size_t i = 0, device = 0; i < room / sizeof *list; i++) {
-        while (device < 64 && !(accessed >> device & 1))
+        while (device < 64 && !(accessed >> device & 1)) {
             device++;
+        }
         list[i] = device == 64 ? CU_DEVICE_INVALID : device == 63 ? CU_DEVICE_CPU : (int)device;
         device += device < 64;
     }
@@ -201,8 +214,9 @@ CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute a
 CUresult cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribute *attributes,
                                  size_t count, CUdeviceptr address, size_t bytes) {
     SG_REQUIRE(data && rooms && attributes && count, CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         SG_TRY(cuMemRangeGetAttribute(data[i], rooms[i], attributes[i], address, bytes));
+    }
     return CUDA_SUCCESS;
 }
 
@@ -211,8 +225,9 @@ static CUresult attach(CUstream handle, CUdeviceptr address, unsigned flags, boo
     SG_STREAM(stream, handle, ptds);
     sg_memory_lock();
     struct host_range *host = managed_of(address, 1);
-    if (host)
+    if (host) {
         host->attach = flags;
+    }
     sg_memory_unlock();
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -7,8 +7,9 @@ static CUresult add_small_block(CUcontext ctx) {
     struct range *range;
     CUresult result = range_new(ctx->device, ctx, RANGE_SMALL, SG_LINEAR, SG_BLOCK_BYTES, &range);
 
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         return result;
+    }
     range->region = heap_add(ctx->heap, range->base, range->size);
     if (!range->region) {
         range_end(range);
@@ -37,19 +38,22 @@ CUresult sg_alloc(CUcontext ctx, uint64_t bytes, CUdeviceptr *out) {
 }
 
 static CUresult free_small(struct range *range, CUdeviceptr address) {
-    if (!heap_bytes(range->region, address))
+    if (!heap_bytes(range->region, address)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
     heap_give(range->region, address);
-    if (range->region->used == 0)
+    if (range->region->used == 0) {
         range_end(range);
+    }
     return CUDA_SUCCESS;
 }
 
 static CUresult free_managed(CUdeviceptr address) {
     struct host_range *host = host_of((uintptr_t)address);
 
-    if (!host || !host->managed || host->base != address)
+    if (!host || !host->managed || host->base != address) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
     uint64_t size = host->size;
     managed_evict(host);
     host_remove(host->base);
@@ -60,10 +64,12 @@ static CUresult free_managed(CUdeviceptr address) {
 CUresult sg_free(CUdeviceptr address) {
     struct range *range = range_of(address);
 
-    if (!pages_hold(address))
+    if (!pages_hold(address)) {
         return free_managed(address);
-    if (!range)
+    }
+    if (!range) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
     switch (range->kind) {
     case RANGE_SMALL:
         return free_small(range, address);
@@ -71,13 +77,15 @@ CUresult sg_free(CUdeviceptr address) {
         return pool_give(range, address);
     case RANGE_OWN:
     case RANGE_NARROW:
-        if (range->base != address)
+        if (range->base != address) {
             return CUDA_ERROR_INVALID_VALUE;
+        }
         range_end(range);
         return CUDA_SUCCESS;
     case RANGE_IMPORT:
-        if (!range->pool)
+        if (!range->pool) {
             break;
+        }
         range_end(range);
         return CUDA_SUCCESS;
     case RANGE_GRAPH:
@@ -109,18 +117,21 @@ static CUresult settle(CUdeviceptr address) {
     range = range_of(address);
     ctx = range ? range->ctx : sg_current();
     sg_memory_unlock();
-    if (ctx && __atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED))
+    if (ctx && __atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED)) {
         return sg_drain_context(ctx);
+    }
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    if (address == 0)
+    if (address == 0) {
         return CUDA_SUCCESS;
+    }
     SG_TRY(capture_allows(ctx));
-    if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&ctx->deferred, __ATOMIC_RELAXED)) {
         SG_TRY(settle(address));
+    }
     sg_memory_lock();
     CUresult result = sg_free(address);
     sg_memory_unlock();
@@ -140,8 +151,9 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     sg_memory_lock();
     CUresult result = sg_alloc(ctx, row * height, address);
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         *pitch = row;
+    }
     return result;
 }
 

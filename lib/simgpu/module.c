@@ -47,10 +47,12 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *code, unsigned int cou
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(count == 0 || (options && values), CUDA_ERROR_INVALID_VALUE);
     /* Nothing is compiled: the logs are empty. */
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-            options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+            options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
             values[i] = NULL;
+        }
+    }
     return begin(ctx, module, code, NULL);
 }
 
@@ -77,8 +79,9 @@ CUresult cuModuleUnload(CUmodule module) {
 
 void modules_end_context(CUcontext ctx) {
     pthread_mutex_lock(&modules);
-    while (ctx->modules.next != &ctx->modules)
+    while (ctx->modules.next != &ctx->modules) {
         end(CONTAINER(ctx->modules.next, struct CUmod_st, of_context));
+    }
     pthread_mutex_unlock(&modules);
 }
 
@@ -120,8 +123,9 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
     SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(count, CUDA_ERROR_INVALID_VALUE);
     *count = 0;
-    for (const char *at = NULL; (at = image_next(&module->image, at, &length)) != NULL;)
+    for (const char *at = NULL; (at = image_next(&module->image, at, &length)) != NULL;) {
         ++*count;
+    }
     return CUDA_SUCCESS;
 }
 

@@ -24,8 +24,9 @@ static struct {
 /* Makes the child's copy of the lock usable whoever held it, and drops the parent's identity. */
 static void fork_child(void) {
     library.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
-    if (library.opened)
+    if (library.opened) {
         sg_abandon(&library.in);
+    }
     library.opened = false;
 }
 
@@ -38,10 +39,12 @@ static nvmlReturn_t open_instance(void) {
     char dir[SG_PATH_BYTES];
     char tag[SG_TAG_BYTES];
 
-    if (library.opened)
+    if (library.opened) {
         return NVML_SUCCESS;
-    if (sg_find(handles, dir, tag) != 0 || sg_open(&library.in, dir, tag, false) != 0)
+    }
+    if (sg_find(handles, dir, tag) != 0 || sg_open(&library.in, dir, tag, false) != 0) {
         return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
     size_t bytes;
     const sim_machine *machine = sg_state_machine(&library.in, &bytes);
     if (bytes != sizeof *machine || machine->magic != SIM_MAGIC ||
@@ -59,8 +62,9 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
     NVML_REQUIRE((flags & ~(unsigned int)(NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH)) == 0);
     pthread_rwlock_wrlock(&library.lock);
     result = open_instance();
-    if (result == NVML_SUCCESS)
+    if (result == NVML_SUCCESS) {
         library.users++;
+    }
     pthread_rwlock_unlock(&library.lock);
     return result;
 }
@@ -93,15 +97,18 @@ static nvmlReturn_t hold_instance(void) {
         nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
 
         pthread_rwlock_rdlock(&library.lock);
-        if (library.users > 0 && library.opened)
+        if (library.users > 0 && library.opened) {
             return NVML_SUCCESS;
+        }
         pthread_rwlock_unlock(&library.lock);
         pthread_rwlock_wrlock(&library.lock);
-        if (library.users > 0)
+        if (library.users > 0) {
             result = open_instance();
+        }
         pthread_rwlock_unlock(&library.lock);
-        if (result != NVML_SUCCESS)
+        if (result != NVML_SUCCESS) {
             return result;
+        }
     }
 }
 
@@ -109,8 +116,9 @@ nvmlReturn_t nvml_enter(struct nvml_call *call) {
     size_t bytes;
     nvmlReturn_t result = hold_instance();
 
-    if (result != NVML_SUCCESS)
+    if (result != NVML_SUCCESS) {
         return result;
+    }
     call->in = &library.in;
     call->machine = sg_state_machine(call->in, &bytes);
     return NVML_SUCCESS;
@@ -119,18 +127,21 @@ nvmlReturn_t nvml_enter(struct nvml_call *call) {
 nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name) {
     nvmlReturn_t result = nvml_enter(call);
 
-    if (result != NVML_SUCCESS)
+    if (result != NVML_SUCCESS) {
         return result;
+    }
     call->index = nvml_handle_index(device);
-    if (call->index >= call->machine->gpu_count)
+    if (call->index >= call->machine->gpu_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
+    }
     call->gpu = &call->machine->gpus[call->index];
     return (nvmlReturn_t)sg_fault_answer(call->in, call->index, SG_FAULT_NVML, name);
 }
 
 void nvml_leave(struct nvml_call *call) {
-    if (call->in)
+    if (call->in) {
         pthread_rwlock_unlock(&library.lock);
+    }
 }
 
 nvmlDevice_t nvml_handle(uint32_t index) {
@@ -138,9 +149,11 @@ nvmlDevice_t nvml_handle(uint32_t index) {
 }
 
 uint32_t nvml_handle_index(nvmlDevice_t device) {
-    for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
-        if (device == &handles[i])
+    for (uint32_t i = 0; i < SG_GPUS_MAX; i++) {
+        if (device == &handles[i]) {
             return i;
+        }
+    }
     return SG_GPUS_MAX;
 }
 
@@ -148,8 +161,9 @@ nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text) {
     size_t bytes = strlen(text) + 1;
 
     NVML_REQUIRE(buffer);
-    if (bytes > length)
+    if (bytes > length) {
         return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
     memcpy(buffer, text, bytes);
     return NVML_SUCCESS;
 }

@@ -27,8 +27,9 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(set);
     *set = calloc(1, sizeof **set);
-    if (!*set)
+    if (!*set) {
         return NVML_ERROR_MEMORY;
+    }
     pthread_mutex_init(&(*set)->lock, NULL);
     return NVML_SUCCESS;
 }
@@ -45,8 +46,9 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
                                       nvmlEventSet_t set) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(set && types);
-    if (types & ~SUPPORTED)
+    if (types & ~SUPPORTED) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     pthread_mutex_lock(&set->lock);
     set->wanted[call.index] = true;
     set->seen[call.index] = last_xid(call.in, call.index);
@@ -62,8 +64,9 @@ static nvmlReturn_t look(nvmlEventSet_t set, nvmlEventData_t *data) {
     pthread_mutex_lock(&set->lock);
     for (uint32_t i = 0; i < call.machine->gpu_count && result != NVML_SUCCESS; i++) {
         uint64_t xid = last_xid(call.in, i);
-        if (!set->wanted[i] || xid == set->seen[i])
+        if (!set->wanted[i] || xid == set->seen[i]) {
             continue;
+        }
         set->seen[i] = xid;
         *data = (nvmlEventData_t){
             .device = nvml_handle(i),
@@ -87,8 +90,9 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
     NVML_REQUIRE(set && data);
     for (;;) {
         nvmlReturn_t result = look(set, data);
-        if (result != NVML_ERROR_TIMEOUT || sg_now() >= end)
+        if (result != NVML_ERROR_TIMEOUT || sg_now() >= end) {
             return result;
+        }
         nanosleep(&pause, NULL);
     }
 }

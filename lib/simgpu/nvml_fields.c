@@ -19,23 +19,27 @@ static unsigned int link_speed(const sim_gpu *gpu) {
 static unsigned int active_links(const sim_gpu *gpu, uint32_t remote) {
     unsigned int n = 0;
 
-    for (uint32_t i = 0; i < gpu->link_count; i++)
+    for (uint32_t i = 0; i < gpu->link_count; i++) {
         n += remote == SIM_REMOTE_NONE ? gpu->links[i].remote != SIM_REMOTE_NONE
                                        : gpu->links[i].remote == remote;
+    }
     return n;
 }
 
 /* Fields of the NVLink whose number is in the scope. */
 static nvmlReturn_t link_field(struct nvml_call *call, nvmlFieldValue_t *field) {
-    if (call->gpu->link_count == 0)
+    if (call->gpu->link_count == 0) {
         return NVML_ERROR_NOT_SUPPORTED;
-    if (field->scopeId >= call->gpu->link_count)
+    }
+    if (field->scopeId >= call->gpu->link_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
+    }
     bool active = call->gpu->links[field->scopeId].remote != SIM_REMOTE_NONE;
-    if (field->fieldId == NVML_FI_DEV_NVLINK_GET_STATE)
+    if (field->fieldId == NVML_FI_DEV_NVLINK_GET_STATE) {
         set_uint(field, active);
-    else
+    } else {
         set_uint(field, active ? link_speed(call->gpu) : 0);
+    }
     return NVML_SUCCESS;
 }
 
@@ -72,8 +76,9 @@ static nvmlReturn_t answer(struct nvml_call *call, nvmlFieldValue_t *field) {
         set_uint(field, call->gpu->link_count);
         return NVML_SUCCESS;
     case NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON:
-        if (call->gpu->link_count == 0)
+        if (call->gpu->link_count == 0) {
             return NVML_ERROR_NOT_SUPPORTED;
+        }
         set_uint(field, link_speed(call->gpu));
         return NVML_SUCCESS;
     case NVML_FI_DEV_NVSWITCH_CONNECTED_LINK_COUNT:

@@ -108,8 +108,9 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *info
 
     NVML_DEVICE(call, device)
     NVML_REQUIRE(info);
-    if (info->version != NVML_STRUCT_VERSION(nvmlPciInfoExt_t, 1))
+    if (info->version != NVML_STRUCT_VERSION(nvmlPciInfoExt_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
     nvml_pci_info(&call.gpu->pci, call.gpu->device_id, call.gpu->subsystem_id, &now);
     info->domain = now.domain;
     info->bus = now.bus;

@@ -58,8 +58,9 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
     char text[41];
 
     NVML_REQUIRE(uuid && device);
-    if (uuid->version != NVML_STRUCT_VERSION(nvmlUUID_t, 1))
+    if (uuid->version != NVML_STRUCT_VERSION(nvmlUUID_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
     switch (uuid->type) {
     case NVML_UUID_TYPE_ASCII:
         snprintf(text, sizeof text, "%.40s", uuid->value.str);
@@ -76,11 +77,12 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(serial && device);
-    for (uint32_t i = 0; i < call.machine->gpu_count; i++)
+    for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
         if (strcmp(serial, call.machine->gpus[i].serial) == 0) {
             *device = nvml_handle(i);
             return NVML_SUCCESS;
         }
+    }
     return NVML_ERROR_NOT_FOUND;
 }
 
@@ -91,14 +93,16 @@ static bool parse_pci(const char *text, unsigned at[4]) {
     at[3] = 0;
     if (sscanf(text, "%8x:%2x:%2x%n", &at[0], &at[1], &at[2], &end) != 3) {
         at[0] = 0;
-        if (sscanf(text, "%2x:%2x%n", &at[1], &at[2], &end) != 2)
+        if (sscanf(text, "%2x:%2x%n", &at[1], &at[2], &end) != 2) {
             return false;
+        }
     }
     text += end;
     if (*text == '.') {
         end = 0;
-        if (sscanf(text, ".%1x%n", &at[3], &end) != 1)
+        if (sscanf(text, ".%1x%n", &at[3], &end) != 1) {
             return false;
+        }
         text += end;
     }
     return *text == '\0';
@@ -142,8 +146,9 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
                                   unsigned int *pending) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(current && pending);
-    if (!call.gpu->mig)
+    if (!call.gpu->mig) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     *current = *pending = NVML_DEVICE_MIG_DISABLE;
     return NVML_SUCCESS;
 }

@@ -23,8 +23,9 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(memory);
-    if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2))
+    if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
     memory->total = call.gpu->memory_bytes;
     memory->reserved = call.gpu->reserved_bytes;
     memory->used = used_by_processes(&call);

@@ -20,8 +20,9 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *curren
                                   nvmlEnableState_t *pending) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(current && pending);
-    if (!call.gpu->ecc)
+    if (!call.gpu->ecc) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     *current = *pending = NVML_FEATURE_ENABLED;
     return NVML_SUCCESS;
 }
@@ -61,8 +62,9 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
                                        unsigned int *failed) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(correctable && uncorrectable && pending && failed);
-    if (call.gpu->architecture < NVML_DEVICE_ARCH_AMPERE)
+    if (call.gpu->architecture < NVML_DEVICE_ARCH_AMPERE) {
         return NVML_ERROR_NOT_SUPPORTED; /* they retire pages instead */
+    }
     *correctable = *uncorrectable = *pending = *failed = 0;
     return NVML_SUCCESS;
 }

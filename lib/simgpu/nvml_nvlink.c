@@ -9,12 +9,15 @@ static uint32_t switch_device(const sim_gpu *gpu) {
 /* Looks a link up: a GPU without any does not support the question. */
 static nvmlReturn_t find_link(const struct nvml_call *call, unsigned int number,
                               const sim_link **link) {
-    if (number >= NVML_NVLINK_MAX_LINKS)
+    if (number >= NVML_NVLINK_MAX_LINKS) {
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (call->gpu->link_count == 0)
+    }
+    if (call->gpu->link_count == 0) {
         return NVML_ERROR_NOT_SUPPORTED;
-    if (number >= call->gpu->link_count)
+    }
+    if (number >= call->gpu->link_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
+    }
     *link = &call->gpu->links[number];
     return NVML_SUCCESS;
 }
@@ -71,8 +74,9 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned i
                                                  nvmlIntNvLinkDeviceType_t *type) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(type);
-    if (link->remote == SIM_REMOTE_NONE)
+    if (link->remote == SIM_REMOTE_NONE) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     *type = link->remote == SIM_REMOTE_SWITCH ? NVML_NVLINK_DEVICE_TYPE_SWITCH
                                               : NVML_NVLINK_DEVICE_TYPE_GPU;
     return NVML_SUCCESS;
@@ -82,8 +86,9 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned i
                                                  nvmlPciInfo_t *info) {
     NVML_LINK(call, device, number, link)
     NVML_REQUIRE(info);
-    if (link->remote == SIM_REMOTE_NONE)
+    if (link->remote == SIM_REMOTE_NONE) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     if (link->remote == SIM_REMOTE_GPU) {
         const sim_gpu *gpu = &call.machine->gpus[link->remote_place];
         nvml_pci_info(&gpu->pci, gpu->device_id, gpu->subsystem_id, info);
@@ -114,8 +119,9 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int n
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(info);
-    if (call.gpu->architecture < NVML_DEVICE_ARCH_HOPPER || call.machine->nvswitch_count == 0)
+    if (call.gpu->architecture < NVML_DEVICE_ARCH_HOPPER || call.machine->nvswitch_count == 0) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     *info = (nvmlGpuFabricInfo_t){.status = NVML_SUCCESS, .state = 3};
     return NVML_SUCCESS;
 }

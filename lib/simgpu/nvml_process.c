@@ -15,8 +15,9 @@ static unsigned int name_users(struct user users[], unsigned int n) {
 
     for (unsigned int i = 0; i < n; i++) {
         users[i].pid = (unsigned int)sg_pids_of(&pids, &users[i].who);
-        if (users[i].pid)
+        if (users[i].pid) {
             users[seen++] = users[i];
+        }
     }
     sg_pids_end(&pids);
     return seen;
@@ -31,8 +32,9 @@ static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS
         const struct sg_client *client = &call->in->state->clients[i];
         uint64_t used = sg_client_used(call->in, i, call->index);
 
-        if (client->contexts[call->index] == 0 && used == 0)
+        if (client->contexts[call->index] == 0 && used == 0) {
             continue;
+        }
         users[n].who = client->who;
         users[n++].used = used;
     }
@@ -47,8 +49,9 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
     NVML_DEVICE(call, device)
     unsigned int n = collect(&call, users);
     nvmlReturn_t result = nvml_room(count, infos, n);
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++)
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         infos[i] = (nvmlProcessInfo_v1_t){.pid = users[i].pid, .usedGpuMemory = users[i].used};
+    }
     return result;
 }
 
@@ -59,13 +62,14 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
     NVML_DEVICE(call, device)
     unsigned int n = collect(&call, users);
     nvmlReturn_t result = nvml_room(count, infos, n);
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++)
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         infos[i] = (nvmlProcessInfo_t){
             .pid = users[i].pid,
             .usedGpuMemory = users[i].used,
             .gpuInstanceId = NVML_INSTANCE_ID_ANY,
             .computeInstanceId = NVML_INSTANCE_ID_ANY,
         };
+    }
     return result;
 }
 
@@ -125,13 +129,15 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 
     NVML_DEVICE(call, device)
     NVML_REQUIRE(list);
-    if (list->version != NVML_STRUCT_VERSION(nvmlProcessDetailList_t, 1))
+    if (list->version != NVML_STRUCT_VERSION(nvmlProcessDetailList_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
     NVML_REQUIRE(list->mode <= 2);
-    if (list->mode == 0)
+    if (list->mode == 0) {
         n = collect(&call, users);
+    }
     nvmlReturn_t result = nvml_room(&list->numProcArrayEntries, list->procArray, n);
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++)
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         list->procArray[i] = (nvmlProcessDetail_v1_t){
             .pid = users[i].pid,
             .usedGpuMemory = users[i].used,
@@ -139,5 +145,6 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
             .computeInstanceId = NVML_INSTANCE_ID_ANY,
             .usedGpuCcProtectedMemory = 0,
         };
+    }
     return result;
 }

@@ -35,8 +35,9 @@ unsigned long long nvml_millijoules(struct nvml_call *call) {
 
 /* Memory keeps its clock; the rest is as fast as can be while anything runs. */
 unsigned int nvml_megahertz(struct nvml_call *call, nvmlClockType_t type) {
-    if (type == NVML_CLOCK_MEM)
+    if (type == NVML_CLOCK_MEM) {
         return call->gpu->memory_mhz;
+    }
     return nvml_gpu_percent(call) > 0 ? call->gpu->graphics_mhz : IDLE_MHZ;
 }
 
@@ -80,8 +81,9 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(temperature);
-    if (temperature->version != NVML_STRUCT_VERSION(nvmlTemperature_t, 1))
+    if (temperature->version != NVML_STRUCT_VERSION(nvmlTemperature_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
     NVML_REQUIRE(temperature->sensorType == NVML_TEMPERATURE_GPU);
     temperature->temperature = (int)nvml_celsius(&call);
     return NVML_SUCCESS;
@@ -99,8 +101,9 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
 
     NVML_DEVICE(call, device)
     NVML_REQUIRE(celsius);
-    if ((size_t)threshold >= sizeof degrees / sizeof degrees[0])
+    if ((size_t)threshold >= sizeof degrees / sizeof degrees[0]) {
         return NVML_ERROR_NOT_SUPPORTED;
+    }
     *celsius = degrees[threshold];
     return NVML_SUCCESS;
 }
@@ -137,8 +140,9 @@ nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockTy
 
 nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlClockId_t id,
                                 unsigned int *mhz) {
-    if (id == NVML_CLOCK_ID_CURRENT)
+    if (id == NVML_CLOCK_ID_CURRENT) {
         return nvmlDeviceGetClockInfo(device, type, mhz);
+    }
     return nvmlDeviceGetMaxClockInfo(device, type, mhz);
 }
 
@@ -146,16 +150,18 @@ nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned in
                                                 unsigned int *mhz) {
     NVML_DEVICE(call, device)
     nvmlReturn_t result = nvml_room(count, mhz, 1);
-    if (result == NVML_SUCCESS)
+    if (result == NVML_SUCCESS) {
         *mhz = call.gpu->memory_mhz;
+    }
     return result;
 }
 
 nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned int memory_mhz,
                                                   unsigned int *count, unsigned int *mhz) {
     NVML_DEVICE(call, device)
-    if (memory_mhz != call.gpu->memory_mhz)
+    if (memory_mhz != call.gpu->memory_mhz) {
         return NVML_ERROR_NOT_FOUND;
+    }
     nvmlReturn_t result = nvml_room(count, mhz, 2);
     if (result == NVML_SUCCESS) {
         mhz[0] = call.gpu->graphics_mhz;

@@ -45,8 +45,9 @@ static const char *const results[] = {
 const char *nvmlErrorString(nvmlReturn_t result) {
     size_t place = (size_t)result;
 
-    if (place < sizeof results / sizeof results[0] && results[place])
+    if (place < sizeof results / sizeof results[0] && results[place]) {
         return results[place];
+    }
     return "Unknown Error";
 }
 
@@ -86,12 +87,14 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
     NVML_REQUIRE(name && length > 0);
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return NVML_ERROR_NOT_FOUND;
+    }
     ssize_t got = read(fd, line, sizeof line - 1);
     close(fd);
-    if (got <= 0)
+    if (got <= 0) {
         return NVML_ERROR_NOT_FOUND;
+    }
     line[got] = '\0'; /* what follows the first zero byte are arguments */
     snprintf(name, length, "%s", line);
     return NVML_SUCCESS;

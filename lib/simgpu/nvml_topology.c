@@ -5,12 +5,15 @@
 
 /* A PCIe switch counts as one bridge, whatever its number of ports. */
 static nvmlGpuTopologyLevel_t level(const sim_pci *a, const sim_pci *b) {
-    if (a == b)
+    if (a == b) {
         return NVML_TOPOLOGY_INTERNAL;
-    if (a->switch_place != SIM_NONE && a->switch_place == b->switch_place)
+    }
+    if (a->switch_place != SIM_NONE && a->switch_place == b->switch_place) {
         return NVML_TOPOLOGY_SINGLE;
-    if (strcmp(a->host_bridge, b->host_bridge) == 0)
+    }
+    if (strcmp(a->host_bridge, b->host_bridge) == 0) {
         return NVML_TOPOLOGY_HOSTBRIDGE;
+    }
     return a->numa_node == b->numa_node ? NVML_TOPOLOGY_NODE : NVML_TOPOLOGY_SYSTEM;
 }
 
@@ -35,10 +38,12 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice
 static nvmlReturn_t give(unsigned int *count, nvmlDevice_t *devices, unsigned int n,
                          const nvmlDevice_t *found) {
     NVML_REQUIRE(count && (*count == 0 || devices));
-    for (unsigned int i = 0; i < n && i < *count; i++)
+    for (unsigned int i = 0; i < n && i < *count; i++) {
         devices[i] = found[i];
-    if (*count == 0 || n < *count)
+    }
+    if (*count == 0 || n < *count) {
         *count = n;
+    }
     return NVML_SUCCESS;
 }
 
@@ -48,9 +53,11 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
     unsigned int n = 0;
 
     NVML_DEVICE(call, device)
-    for (uint32_t i = 0; i < call.machine->gpu_count; i++)
-        if (i != call.index && level(&call.gpu->pci, &call.machine->gpus[i].pci) == at)
+    for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
+        if (i != call.index && level(&call.gpu->pci, &call.machine->gpus[i].pci) == at) {
             near[n++] = nvml_handle(i);
+        }
+    }
     return give(count, devices, n, near);
 }
 
@@ -63,8 +70,9 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
     NVML_REQUIRE(cpu < 64 * SIM_CPU_WORDS);
     for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
         const sim_node *node = &call.machine->nodes[call.machine->gpus[i].pci.numa_node];
-        if (node->cpus[cpu / 64] >> (cpu % 64) & 1)
+        if (node->cpus[cpu / 64] >> (cpu % 64) & 1) {
             near[n++] = nvml_handle(i);
+        }
     }
     return give(count, devices, n, near);
 }
@@ -72,8 +80,9 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
 /* Fills a mask of words words; CPUs or nodes beyond it are left out. */
 static void fill_mask(unsigned long *mask, unsigned int words, const uint64_t *bits,
                       unsigned int have) {
-    for (unsigned int i = 0; i < words; i++)
+    for (unsigned int i = 0; i < words; i++) {
         mask[i] = i < have ? bits[i] : 0;
+    }
 }
 
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words,
@@ -120,9 +129,10 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other,
     bool linked = to != call.gpu && links_between(call.gpu, to, nvml_handle_index(other)) > 0;
     bool needs_link = what == NVML_P2P_CAPS_INDEX_NVLINK || what == NVML_P2P_CAPS_INDEX_ATOMICS;
     *status = NVML_P2P_STATUS_OK;
-    if (to == call.gpu || (needs_link && !linked))
+    if (to == call.gpu || (needs_link && !linked)) {
         *status = NVML_P2P_STATUS_NOT_SUPPORTED;
-    else if (!linked && level(&call.gpu->pci, &to->pci) == NVML_TOPOLOGY_SYSTEM)
+    } else if (!linked && level(&call.gpu->pci, &to->pci) == NVML_TOPOLOGY_SYSTEM) {
         *status = NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED; /* not across sockets without NVLink */
+    }
     return NVML_SUCCESS;
 }

@@ -22,8 +22,9 @@ static uint64_t told(const struct nvml_call *call) {
     uint64_t now = sg_time(call->in);
     uint64_t lag = call->machine->sample_lag_ns;
 
-    if (lag > REACH * SG_SAMPLE_NS)
+    if (lag > REACH * SG_SAMPLE_NS) {
         lag = REACH * SG_SAMPLE_NS;
+    }
     return now > lag ? (now - lag) / SG_SAMPLE_NS : 0;
 }
 
@@ -31,16 +32,18 @@ static uint64_t told(const struct nvml_call *call) {
 static uint64_t window(const struct nvml_call *call) {
     uint64_t n = (call->machine->sample_window_ns + SG_SAMPLE_NS - 1) / SG_SAMPLE_NS;
 
-    if (n == 0)
+    if (n == 0) {
         return 1;
+    }
     return n < REACH ? n : REACH;
 }
 
 /* Percent, rounded down, of the n sample periods before a boundary. Samples are read without the
  * schedule lock: those that window and lag can reach are never being overwritten. */
 static unsigned int percent(samples executed, uint64_t boundary, uint64_t n) {
-    if (n == 0 || boundary < n)
+    if (n == 0 || boundary < n) {
         return 0;
+    }
     uint64_t end = __atomic_load_n(&executed[boundary % SG_SAMPLES], __ATOMIC_RELAXED);
     uint64_t begin = __atomic_load_n(&executed[(boundary - n) % SG_SAMPLES], __ATOMIC_RELAXED);
     uint64_t part = end > begin ? (end - begin) * 100 / (n * SG_SAMPLE_NS) : 0;
@@ -65,8 +68,9 @@ static unsigned int new_samples(struct nvml_call *call, unsigned long long since
     uint64_t last = told(call);
     uint64_t oldest = last > REACH ? last - REACH : 1;
 
-    while (oldest <= last && nvml_stamp(oldest * SG_SAMPLE_NS) <= since)
+    while (oldest <= last && nvml_stamp(oldest * SG_SAMPLE_NS) <= since) {
         oldest++;
+    }
     *first = oldest;
     return (unsigned int)(last + 1 - oldest);
 }
@@ -101,8 +105,9 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     catch_up(&call);
     unsigned int n = new_samples(&call, since, &first);
     *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
-    if (n == 0)
+    if (n == 0) {
         return NVML_ERROR_NOT_FOUND;
+    }
     if (!list) { /* asks how many there may be */
         *count = REACH + 1;
         return NVML_SUCCESS;
@@ -133,8 +138,9 @@ static unsigned int name_busy(struct usage list[], unsigned int n) {
 
     for (unsigned int i = 0; i < n; i++) {
         list[i].pid = (unsigned int)sg_pids_of(&pids, &list[i].who);
-        if (list[i].pid)
+        if (list[i].pid) {
             list[seen++] = list[i];
+        }
     }
     sg_pids_end(&pids);
     return seen;
@@ -150,9 +156,11 @@ static bool was_busy(struct nvml_call *call, uint32_t client, uint64_t first, ui
 
 /* The same of anybody, dead or alive. */
 static bool anybody_was_busy(struct nvml_call *call, uint64_t first, uint64_t last) {
-    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++)
-        if (was_busy(call, i, first, last))
+    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
+        if (was_busy(call, i, first, last)) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -164,21 +172,24 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
     uint64_t first;
 
     catch_up(call);
-    if (new_samples(call, since, &first) == 0)
+    if (new_samples(call, since, &first) == 0) {
         return 0;
+    }
     last = told(call);
     /* Seeing who lives takes a system call for each, which an idle device is not worth. */
-    if (!anybody_was_busy(call, first, last))
+    if (!anybody_was_busy(call, first, last)) {
         return 0;
+    }
     sg_state_lock(call->in);
     sg_reap(call->in);
     for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
         const struct sg_client *client = &call->in->state->clients[i];
         const struct sg_channel *channel = sg_channel(call->in, i, call->index);
 
-        if (was_busy(call, i, first, last))
+        if (was_busy(call, i, first, last)) {
             list[n++] = (struct usage){.who = client->who,
                                        .percent = percent(channel->samples, last, window(call))};
+        }
     }
     sg_state_unlock(call->in);
     return name_busy(list, n);
@@ -201,13 +212,14 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
     nvmlReturn_t result = nvml_room(count, list, n);
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++)
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         list[i] = (nvmlProcessUtilizationSample_t){
             .pid = busy[i].pid,
             .timeStamp = nvml_stamp(told(&call) * SG_SAMPLE_NS),
             .smUtil = busy[i].percent,
             .memUtil = busy[i].percent / 2,
         };
+    }
     return result;
 }
 
@@ -217,17 +229,19 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
 
     NVML_DEVICE(call, device)
     NVML_REQUIRE(list);
-    if (list->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1))
+    if (list->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
     unsigned int n = busy_processes(&call, list->lastSeenTimeStamp, busy);
     nvmlReturn_t result = nvml_room(&list->processSamplesCount, list->procUtilArray, n);
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++)
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         list->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
             .pid = busy[i].pid,
             .timeStamp = nvml_stamp(told(&call) * SG_SAMPLE_NS),
             .smUtil = busy[i].percent,
             .memUtil = busy[i].percent / 2,
         };
+    }
     return result;
 }
 

@@ -33,10 +33,12 @@ static CUresult check_place(const struct place *place, const struct copy *copy, 
     SG_REQUIRE(place->address, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(copy->height <= 1 || place->pitch >= copy->width, CUDA_ERROR_INVALID_VALUE);
     /* A unified address outside the device's is the CPU's own business. */
-    if (place->type == CU_MEMORYTYPE_UNIFIED && !pages_hold(place->address))
+    if (place->type == CU_MEMORYTYPE_UNIFIED && !pages_hold(place->address)) {
         return CUDA_SUCCESS;
-    if (is_device(place))
+    }
+    if (is_device(place)) {
         SG_REQUIRE(reaches(place->address, extent(place, copy), later), CUDA_ERROR_INVALID_VALUE);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -44,8 +46,9 @@ static CUresult check_fill(const struct fill *fill, bool later) {
     SG_REQUIRE(fill->element == 1 || fill->element == 2 || fill->element == 4,
                CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(fill->to % fill->element == 0, CUDA_ERROR_INVALID_VALUE);
-    if (fill->width == 0 || fill->height == 0)
+    if (fill->width == 0 || fill->height == 0) {
         return CUDA_SUCCESS;
+    }
     uint64_t row = fill->width * fill->element;
     SG_REQUIRE(fill->height == 1 || (fill->pitch >= row && fill->pitch % fill->element == 0),
                CUDA_ERROR_INVALID_VALUE);
@@ -59,8 +62,9 @@ CUresult op_check(const struct stream_op *op, bool later) {
 
     switch (op->kind) {
     case OP_COPY:
-        if (copy->width == 0 || copy->height == 0 || copy->depth == 0)
+        if (copy->width == 0 || copy->height == 0 || copy->depth == 0) {
             return CUDA_SUCCESS;
+        }
         SG_TRY(check_place(&copy->to, copy, later));
         return check_place(&copy->from, copy, later);
     case OP_FILL:
@@ -89,22 +93,24 @@ static void copy_bytes(const struct place *to, uint64_t target, const struct pla
     bool to_pages = is_device(to) && pages_hold(target);
     bool from_pages = is_device(from) && pages_hold(source);
 
-    if (to_pages && from_pages)
+    if (to_pages && from_pages) {
         sg_copy_within(target, source, n);
-    else if (to_pages)
+    } else if (to_pages) {
         sg_copy_in(target, (const void *)(uintptr_t)source, n);
-    else if (from_pages)
+    } else if (from_pages) {
         sg_copy_out((void *)(uintptr_t)target, source, n);
-    else
+    } else {
         memmove((void *)(uintptr_t)target, (const void *)(uintptr_t)source, n);
+    }
 }
 
 static void perform_copy(const struct copy *copy) {
     struct place to = flat(&copy->to), from = flat(&copy->from);
     uint64_t width = copy->width, height = copy->height, depth = copy->depth;
 
-    if (width == 0)
+    if (width == 0) {
         return;
+    }
     /* Rows without gaps on both sides are one long row, and so are slices. */
     if (to.pitch == width && from.pitch == width) {
         if (depth == 1 || (to.slice == width * height && from.slice == width * height)) {
@@ -112,10 +118,12 @@ static void perform_copy(const struct copy *copy) {
             height = depth = 1;
         }
     }
-    for (uint64_t z = 0; z < depth; z++)
-        for (uint64_t y = 0; y < height; y++)
+    for (uint64_t z = 0; z < depth; z++) {
+        for (uint64_t y = 0; y < height; y++) {
             copy_bytes(&to, to.address + z * to.slice + y * to.pitch, &from,
                        from.address + z * from.slice + y * from.pitch, width);
+        }
+    }
 }
 
 static void perform_fill(const struct fill *fill) {
@@ -125,17 +133,19 @@ static void perform_fill(const struct fill *fill) {
                           : fill->element == 2 ? (const void *)&half
                                                : (const void *)&fill->value;
 
-    for (size_t y = 0; y < fill->height; y++)
+    for (size_t y = 0; y < fill->height; y++) {
         sg_fill(fill->to + y * fill->pitch, pattern, fill->element, fill->width);
+    }
 }
 
 static void perform_values(const struct values *values) {
     for (unsigned i = 0; i < values->count; i++) {
         const CUstreamBatchMemOpParams *v = &values->list[i];
-        if (v->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32)
+        if (v->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
             sg_copy_in(v->writeValue.address, &v->writeValue.value, 4);
-        else if (v->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64)
+        } else if (v->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64) {
             sg_copy_in(v->writeValue.address, &v->writeValue.value64, 8);
+        }
     }
 }
 
@@ -160,8 +170,9 @@ struct sg_work op_perform(const struct stream_op *op, struct device *device) {
         perform_copy(&op->copy);
         break;
     case OP_FILL:
-        if (fill->height && fill->width)
+        if (fill->height && fill->width) {
             touch(device, fill->to, (fill->height - 1) * fill->pitch + fill->width * fill->element);
+        }
         perform_fill(fill);
         break;
     case OP_VALUES:
@@ -186,8 +197,9 @@ static bool keep_params(struct launch *launch) {
     char *packed;
 
     if (launch->buffer) {
-        if (!(packed = malloc(launch->buffer_bytes + 1)))
+        if (!(packed = malloc(launch->buffer_bytes + 1))) {
             return false;
+        }
         memcpy(packed, launch->buffer, launch->buffer_bytes);
         launch->buffer = packed;
         return true;
@@ -197,8 +209,9 @@ static bool keep_params(struct launch *launch) {
         return true;
     }
     /* One piece: the pointers, then 8 bytes for each value. */
-    if (!(packed = calloc(n, sizeof(void *) + 8)))
+    if (!(packed = calloc(n, sizeof(void *) + 8))) {
         return false;
+    }
     void **params = (void **)packed;
     for (size_t i = 0; i < n; i++) {
         params[i] = packed + n * sizeof(void *) + i * 8;
@@ -211,8 +224,9 @@ static bool keep_params(struct launch *launch) {
 struct stream_op *op_keep(const struct stream_op *op) {
     struct stream_op *kept = malloc(sizeof *kept);
 
-    if (!kept)
+    if (!kept) {
         return NULL;
+    }
     *kept = *op;
     kept->next = NULL;
     kept->barriers = NULL;
@@ -225,11 +239,13 @@ struct stream_op *op_keep(const struct stream_op *op) {
     } else if (op->kind == OP_VALUES && op->values.count) {
         size_t bytes = op->values.count * sizeof *op->values.list;
         ok = (kept->values.list = malloc(bytes)) != NULL;
-        if (ok)
+        if (ok) {
             memcpy(kept->values.list, op->values.list, bytes);
+        }
     }
-    if (ok)
+    if (ok) {
         return kept;
+    }
     free(kept);
     return NULL;
 }
@@ -237,8 +253,9 @@ struct stream_op *op_keep(const struct stream_op *op) {
 void op_drop(struct stream_op *op) {
     if (op->kind == OP_KERNEL) {
         free((void *)op->launch.buffer);
-        if (!op->launch.buffer)
+        if (!op->launch.buffer) {
             free(op->launch.params);
+        }
     } else if (op->kind == OP_VALUES) {
         free(op->values.list);
     }

@@ -20,8 +20,9 @@ static struct sg_work kernel_work(const struct launch *launch, const struct devi
     uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
     struct sg_work work = everywhere(device, ns);
 
-    if (blocks < work.multiprocessors && blocks * launch->grid[2] < work.multiprocessors)
+    if (blocks < work.multiprocessors && blocks * launch->grid[2] < work.multiprocessors) {
         work.multiprocessors = (uint32_t)(blocks * launch->grid[2]);
+    }
     return work;
 }
 
@@ -30,8 +31,9 @@ static uint32_t side(const struct place *place) {
     uint64_t address =
         place->type == CU_MEMORYTYPE_ARRAY ? place->array->base + place->x : place->address;
 
-    if (place->type == CU_MEMORYTYPE_HOST || !pages_hold(address))
+    if (place->type == CU_MEMORYTYPE_HOST || !pages_hold(address)) {
         return SG_GPUS_MAX;
+    }
     const struct page *page = page_of(address);
     return page ? page->gpu : SG_GPUS_MAX;
 }
@@ -43,10 +45,12 @@ static struct sg_work copy_work(const struct copy *copy, const struct device *de
     uint32_t to = side(&copy->to), from = side(&copy->from);
     uint64_t bytes = (uint64_t)copy->width * copy->height * copy->depth;
 
-    if (bytes == 0 || (to == SG_GPUS_MAX && from == SG_GPUS_MAX))
+    if (bytes == 0 || (to == SG_GPUS_MAX && from == SG_GPUS_MAX)) {
         return (struct sg_work){0};
-    if (to == from)
+    }
+    if (to == from) {
         return everywhere(device, time_of(2 * bytes, device->model->memory_rate));
+    }
     return (struct sg_work){.ns = time_of(bytes, device->model->host_rate),
                             .engine = to == device->gpu ? SG_ON_COPY_IN : SG_ON_COPY_OUT};
 }
@@ -59,10 +63,11 @@ struct sg_work op_work(const struct stream_op *op, const struct device *device,
     case OP_COPY:
         return copy_work(&op->copy, device);
     case OP_FILL:
-        if (op->fill.width && op->fill.height)
+        if (op->fill.width && op->fill.height) {
             return everywhere(device,
                               time_of((uint64_t)op->fill.width * op->fill.element * op->fill.height,
                                       device->model->memory_rate));
+        }
         break;
     case OP_RECORD:
         return (struct sg_work){.ns = sg_driver.machine->event_ns, .engine = SG_ON_NONE};

@@ -30,8 +30,9 @@ static bool start(struct space *s, void *wish, uint64_t size, int flags) {
     void *base =
         mmap(wish, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 
-    if (base == MAP_FAILED)
+    if (base == MAP_FAILED) {
         return false;
+    }
     s->count = size / PAGE - 1;
     s->pages = mmap(NULL, s->count * sizeof(struct page), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,19 +47,22 @@ static bool start(struct space *s, void *wish, uint64_t size, int flags) {
 }
 
 bool pages_start(void) {
-    for (uint64_t size = UINT64_C(8) << 40; !wide.pages && size >= UINT64_C(32) << 30; size /= 2)
+    for (uint64_t size = UINT64_C(8) << 40; !wide.pages && size >= UINT64_C(32) << 30; size /= 2) {
         start(&wide, NULL, size, 0);
+    }
     return wide.pages != NULL;
 }
 
 static bool insert_gap(struct space *s, size_t at, uint64_t first, uint64_t count) {
-    if (count == 0)
+    if (count == 0) {
         return true;
+    }
     if (s->gap_count == s->gap_room) {
         size_t room = s->gap_room ? s->gap_room * 2 : 64;
         struct gap *gaps = realloc(s->gaps, room * sizeof *gaps);
-        if (!gaps)
+        if (!gaps) {
             return false;
+        }
         s->gaps = gaps;
         s->gap_room = room;
     }
@@ -91,18 +95,21 @@ static uint64_t aligned(const struct space *s, uint64_t page, uint64_t align) {
 static CUdeviceptr take(struct space *s, uint64_t size, uint64_t align) {
     uint64_t count = size / PAGE;
 
-    if (align < PAGE)
+    if (align < PAGE) {
         align = PAGE;
+    }
     for (size_t i = 0; i < s->gap_count; i++) {
         uint64_t first = aligned(s, s->gaps[i].first, align);
-        if (first + count > s->gaps[i].first + s->gaps[i].count)
+        if (first + count > s->gaps[i].first + s->gaps[i].count) {
             continue;
+        }
         cut(s, i, first, count);
         return s->base + first * PAGE;
     }
     uint64_t first = aligned(s, s->unused, align);
-    if (count > s->count || first > s->count - count)
+    if (count > s->count || first > s->count - count) {
         return 0;
+    }
     insert_gap(s, s->gap_count, s->unused, first - s->unused);
     s->unused = first + count;
     return s->base + first * PAGE;
@@ -115,16 +122,19 @@ CUdeviceptr pages_take(uint64_t size, uint64_t align) {
 /* Where programs, which are loaded high, leave 1.5 GiB alone; taken when it is first asked for. */
 CUdeviceptr pages_take_narrow(uint64_t size) {
     if (!narrow.pages &&
-        !start(&narrow, (void *)0x10000000ul, UINT64_C(0x60000000), MAP_FIXED_NOREPLACE))
+        !start(&narrow, (void *)0x10000000ul, UINT64_C(0x60000000), MAP_FIXED_NOREPLACE)) {
         return 0;
+    }
     return take(&narrow, size, PAGE);
 }
 
 static struct space *space_of(CUdeviceptr address) {
-    if (wide.pages && address >= wide.base && address - wide.base < wide.count * PAGE)
+    if (wide.pages && address >= wide.base && address - wide.base < wide.count * PAGE) {
         return &wide;
-    if (narrow.pages && address >= narrow.base && address - narrow.base < narrow.count * PAGE)
+    }
+    if (narrow.pages && address >= narrow.base && address - narrow.base < narrow.count * PAGE) {
         return &narrow;
+    }
     return NULL;
 }
 
@@ -132,19 +142,21 @@ bool pages_take_at(CUdeviceptr at, uint64_t size) {
     struct space *s = space_of(at);
     uint64_t first, count = size / PAGE;
 
-    if (at % PAGE || s != &wide || space_of(at + size - 1) != s)
+    if (at % PAGE || s != &wide || space_of(at + size - 1) != s) {
         return false;
+    }
     first = (at - s->base) / PAGE;
     if (first >= s->unused) {
         insert_gap(s, s->gap_count, s->unused, first - s->unused);
         s->unused = first + count;
         return true;
     }
-    for (size_t i = 0; i < s->gap_count; i++)
+    for (size_t i = 0; i < s->gap_count; i++) {
         if (first >= s->gaps[i].first && first + count <= s->gaps[i].first + s->gaps[i].count) {
             cut(s, i, first, count);
             return true;
         }
+    }
     return false;
 }
 
@@ -155,10 +167,11 @@ void pages_return(CUdeviceptr base, uint64_t size) {
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (s->gaps[middle].first < first)
+        if (s->gaps[middle].first < first) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     if (low < s->gap_count && s->gaps[low].first == first + count) {
         count += s->gaps[low].count;
@@ -169,10 +182,11 @@ void pages_return(CUdeviceptr base, uint64_t size) {
         count += s->gaps[low - 1].count;
         delete_gap(s, --low);
     }
-    if (first + count == s->unused)
+    if (first + count == s->unused) {
         s->unused = first;
-    else
+    } else {
         insert_gap(s, low, first, count);
+    }
 }
 
 bool pages_hold(CUdeviceptr address) {

@@ -29,8 +29,9 @@ int sg_who_describe(struct sg_who *who) {
 
     *who = (struct sg_who){.pid = getpid(), .namespace = own_namespace()};
     int fd = memfd_create("simgpu-client", MFD_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return -1;
+    }
     if (fstat(fd, &info) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
         who->device = info.st_dev;
         who->inode = info.st_ino;
@@ -47,8 +48,9 @@ static bool parse(const char *line, struct sg_marked *marked) {
     int pid;
 
     if (sscanf(line, "%*u: FLOCK %*s %*s %d %x:%x:%llu", &pid, &major_number, &minor_number,
-               &inode) != 4)
+               &inode) != 4) {
         return false;
+    }
     *marked = (struct sg_marked){
         .pid = pid, .device = makedev(major_number, minor_number), .inode = inode};
     return true;
@@ -58,8 +60,9 @@ static void add(struct sg_pids *pids, const struct sg_marked *marked) {
     if (pids->count == pids->room) {
         size_t room = pids->room ? 2 * pids->room : 64;
         struct sg_marked *grown = realloc(pids->marked, room * sizeof *grown);
-        if (!grown)
+        if (!grown) {
             return;
+        }
         pids->marked = grown;
         pids->room = room;
     }
@@ -73,11 +76,14 @@ void sg_pids_read(struct sg_pids *pids) {
 
     pids->own = own_namespace();
     pids->read = true;
-    while (file && fgets(line, sizeof line, file))
-        if (parse(line, &marked))
+    while (file && fgets(line, sizeof line, file)) {
+        if (parse(line, &marked)) {
             add(pids, &marked);
-    if (file)
+        }
+    }
+    if (file) {
         fclose(file);
+    }
 }
 
 /* Numbers that were found before, by inode: a process keeps its number in the reader's namespace,
@@ -94,39 +100,48 @@ static int32_t recall(uint64_t own, const struct sg_who *who) {
     const struct sg_marked *place = &known.places[who->inode % KNOWN];
     int32_t pid = 0;
 
-    if (pthread_mutex_trylock(&known.lock) != 0)
+    if (pthread_mutex_trylock(&known.lock) != 0) {
         return 0;
-    if (known.own == own && place->inode == who->inode && place->device == who->device)
+    }
+    if (known.own == own && place->inode == who->inode && place->device == who->device) {
         pid = place->pid;
+    }
     pthread_mutex_unlock(&known.lock);
     return pid;
 }
 
 static void remember(uint64_t own, const struct sg_marked *marked) {
-    if (pthread_mutex_trylock(&known.lock) != 0)
+    if (pthread_mutex_trylock(&known.lock) != 0) {
         return;
-    if (known.own != own)
+    }
+    if (known.own != own) {
         memset(known.places, 0, sizeof known.places);
+    }
     known.own = own;
     known.places[marked->inode % KNOWN] = *marked;
     pthread_mutex_unlock(&known.lock);
 }
 
 int32_t sg_pids_of(struct sg_pids *pids, const struct sg_who *who) {
-    if (!pids->own)
+    if (!pids->own) {
         pids->own = own_namespace();
-    if (who->namespace == pids->own)
+    }
+    if (who->namespace == pids->own) {
         return who->pid;
+    }
     int32_t pid = pids->read ? 0 : recall(pids->own, who);
-    if (pid)
+    if (pid) {
         return pid;
-    if (!pids->read)
+    }
+    if (!pids->read) {
         sg_pids_read(pids);
-    for (size_t i = 0; i < pids->count; i++)
+    }
+    for (size_t i = 0; i < pids->count; i++) {
         if (pids->marked[i].inode == who->inode && pids->marked[i].device == who->device) {
             remember(pids->own, &pids->marked[i]);
             return pids->marked[i].pid;
         }
+    }
     return 0;
 }
 

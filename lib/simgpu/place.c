@@ -16,8 +16,9 @@ static bool is_state(const char *path) {
     uint64_t magic = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    if (fd < 0)
+    if (fd < 0) {
         return false;
+    }
     bool is = pread(fd, &magic, sizeof magic, 0) == (ssize_t)sizeof magic && magic == SG_MAGIC;
     close(fd);
     return is;
@@ -28,10 +29,12 @@ static bool holds_state(const char *dir, char found[SG_PATH_BYTES]) {
     char path[SG_PATH_BYTES + 8];
     char resolved[PATH_MAX];
 
-    if (snprintf(path, sizeof path, "%s/state", dir) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/state", dir) >= (int)sizeof path) {
         return false;
-    if (!is_state(path) || !realpath(dir, resolved))
+    }
+    if (!is_state(path) || !realpath(dir, resolved)) {
         return false;
+    }
     memcpy(found, resolved, strlen(resolved) + 1);
     return true;
 }
@@ -71,8 +74,9 @@ int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]) {
             tenant_of(beside, tag);
             return 0;
         }
-        if (holds_state(beside, dir))
+        if (holds_state(beside, dir)) {
             return 0;
+        }
     }
     const char *named = getenv("DIVVY_SIMGPU");
     return named && holds_state(named, dir) ? 0 : -ENOENT;

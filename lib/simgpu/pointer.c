@@ -25,17 +25,20 @@ static void look_at_range(CUdeviceptr address, const struct range *range, struct
     f->id = range->id;
     f->mapped = true;
     f->ipc_capable = range->kind == RANGE_SMALL || range->kind == RANGE_OWN;
-    if (range->region && !heap_find(range->region, address, &f->base, &f->bytes))
+    if (range->region && !heap_find(range->region, address, &f->base, &f->bytes)) {
         f->type = 0;
+    }
     if (range->kind == RANGE_RESERVED) {
         const struct page *page = page_of(address);
         f->mapped = page->physical != NULL;
         f->device = f->mapped ? sg_device_of_gpu(page->gpu) : NULL;
     }
-    if (range->kind == RANGE_CHUNK || range->kind == RANGE_IMPORT)
+    if (range->kind == RANGE_CHUNK || range->kind == RANGE_IMPORT) {
         f->pool = handle_is(range->pool, HANDLE_POOL) ? range->pool : NULL;
-    if (f->pool)
+    }
+    if (f->pool) {
         f->handle_types = (unsigned)f->pool->props.handleTypes;
+    }
 }
 
 static struct facts look(CUdeviceptr address) {
@@ -55,8 +58,9 @@ static struct facts look(CUdeviceptr address) {
                            .managed = host->managed,
                            .mapped = true,
                            .id = host->id};
-        if (host->managed && !host->blocks)
+        if (host->managed && !host->blocks) {
             f.type = CU_MEMORYTYPE_HOST;
+        }
     }
     sg_memory_unlock();
     return f;
@@ -87,8 +91,9 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return put_wide(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (f->type == CU_MEMORYTYPE_DEVICE && !f->managed)
+        if (f->type == CU_MEMORYTYPE_DEVICE && !f->managed) {
             return CUDA_ERROR_INVALID_VALUE;
+        }
         return put_wide(data, address);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -161,11 +166,13 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
         SG_REQUIRE(attributes[i] >= 1 &&
                        attributes[i] <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
                    CUDA_ERROR_INVALID_VALUE);
-        if (f.type && answer(data[i], attributes[i], address, &f) == CUDA_SUCCESS)
+        if (f.type && answer(data[i], attributes[i], address, &f) == CUDA_SUCCESS) {
             continue;
+        }
         memset(data[i], 0, width(attributes[i]));
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
             put_int(data[i], CU_DEVICE_INVALID);
+        }
     }
     return CUDA_SUCCESS;
 }
@@ -182,9 +189,11 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
     SG_ENTER(ctx, SG_FAULT_OTHER)
     struct facts f = look(address);
     SG_REQUIRE(f.type, CUDA_ERROR_NOT_FOUND);
-    if (base)
+    if (base) {
         *base = f.base;
-    if (bytes)
+    }
+    if (bytes) {
         *bytes = f.bytes;
+    }
     return CUDA_SUCCESS;
 }

@@ -14,12 +14,14 @@
 CUmemoryPool pool_new(struct device *device, const CUmemPoolProps *props) {
     CUmemoryPool pool = handle_new(HANDLE_POOL, sizeof *pool);
 
-    if (!pool)
+    if (!pool) {
         return NULL;
+    }
     pool->device = device;
     pool->props = *props;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         pool->reuse[i] = 1;
+    }
     pool->access[device->ordinal] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pool->small = heap_new(SG_GRANULE);
     pool->large = heap_new(SG_BLOCK_BYTES);
@@ -34,8 +36,9 @@ CUresult pools_start(struct device *device) {
 
     link_init(&device->pools);
     device->default_pool = pool_new(device, &props);
-    if (!device->default_pool)
+    if (!device->default_pool) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     device->default_pool->is_default = true;
     device->current_pool = device->default_pool;
     return CUDA_SUCCESS;
@@ -54,8 +57,9 @@ static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap) {
     struct range *range;
     uint64_t most = pool->props.maxSize;
 
-    if (most && pool->reserved + size > most)
+    if (most && pool->reserved + size > most) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     SG_TRY(range_new(pool->device, NULL, RANGE_CHUNK, SG_POOL, size, &range));
     range->pool = pool;
     range->region = heap_add(heap, range->base, range->size);
@@ -66,8 +70,9 @@ static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap) {
     range->region->range = range;
     link_add(&pool->ranges, &range->of_context);
     pool->reserved += range->size;
-    if (pool->reserved > pool->reserved_high)
+    if (pool->reserved > pool->reserved_high) {
         pool->reserved_high = pool->reserved;
+    }
     count_loose(pool, 1);
     return CUDA_SUCCESS;
 }
@@ -75,13 +80,16 @@ static CUresult add_chunk(CUmemoryPool pool, uint64_t size, struct heap *heap) {
 static CUresult grow(CUmemoryPool pool, uint64_t bytes, struct heap *heap) {
     uint64_t need = (bytes + SG_BLOCK_BYTES - 1) / SG_BLOCK_BYTES * SG_BLOCK_BYTES;
 
-    if (need < CHUNK && add_chunk(pool, CHUNK, heap) == CUDA_SUCCESS)
+    if (need < CHUNK && add_chunk(pool, CHUNK, heap) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
-    if (add_chunk(pool, need, heap) == CUDA_SUCCESS)
+    }
+    if (add_chunk(pool, need, heap) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
+    }
     /* What other pools of the process keep without need makes room before memory is out. */
-    for (struct link *at = pool->device->pools.next; at != &pool->device->pools; at = at->next)
+    for (struct link *at = pool->device->pools.next; at != &pool->device->pools; at = at->next) {
         pool_trim(CONTAINER(at, struct CUmemPoolHandle_st, of_device), 0);
+    }
     return add_chunk(pool, need, heap);
 }
 
@@ -89,21 +97,26 @@ CUresult pool_take(CUmemoryPool pool, uint64_t bytes, CUdeviceptr *out) {
     struct heap *heap = bytes <= SMALL_MAX ? pool->small : pool->large;
     struct region *region;
 
-    if (pool->imported)
+    if (pool->imported) {
         return CUDA_ERROR_NOT_PERMITTED;
-    if (bytes > (UINT64_C(1) << 46))
+    }
+    if (bytes > (UINT64_C(1) << 46)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUdeviceptr address = heap_take(heap, bytes, &region);
     if (!address) {
         SG_TRY(grow(pool, bytes, heap));
-        if (!(address = heap_take(heap, bytes, &region)))
+        if (!(address = heap_take(heap, bytes, &region))) {
             return CUDA_ERROR_OUT_OF_MEMORY;
+        }
     }
-    if (region->live++ == 0)
+    if (region->live++ == 0) {
         count_loose(pool, -1);
+    }
     pool->used += bytes;
-    if (pool->used > pool->used_high)
+    if (pool->used > pool->used_high) {
         pool->used_high = pool->used;
+    }
     *out = address;
     return CUDA_SUCCESS;
 }
@@ -118,10 +131,12 @@ void pool_trim(CUmemoryPool pool, uint64_t keep) {
     for (struct link *at = pool->ranges.next, *next; at != &pool->ranges; at = next) {
         struct range *chunk = CONTAINER(at, struct range, of_context);
         next = at->next;
-        if (pool->reserved <= keep)
+        if (pool->reserved <= keep) {
             return;
-        if (chunk->region && chunk->region->used == 0)
+        }
+        if (chunk->region && chunk->region->used == 0) {
             end_chunk(pool, chunk);
+        }
     }
 }
 
@@ -137,20 +152,24 @@ CUresult pool_give(struct range *chunk, CUdeviceptr address) {
     CUmemoryPool pool = chunk->pool;
     uint64_t bytes = heap_bytes(chunk->region, address);
 
-    if (!bytes)
+    if (!bytes) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
     heap_give(chunk->region, address);
     pool->used -= bytes;
-    if (--chunk->region->live == 0)
+    if (--chunk->region->live == 0) {
         count_loose(pool, 1);
-    if (pool->ended && pool->used == 0)
+    }
+    if (pool->ended && pool->used == 0) {
         finish(pool);
+    }
     return CUDA_SUCCESS;
 }
 
 void pools_synchronised(struct device *device) {
-    if (__atomic_load_n(&device->loose, __ATOMIC_RELAXED) == 0)
+    if (__atomic_load_n(&device->loose, __ATOMIC_RELAXED) == 0) {
         return;
+    }
     sg_memory_lock();
     for (struct link *at = device->pools.next; at != &device->pools; at = at->next) {
         CUmemoryPool pool = CONTAINER(at, struct CUmemPoolHandle_st, of_device);
@@ -172,8 +191,9 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props) {
     sg_memory_lock();
     CUmemoryPool pool = pool_new(device, props);
     sg_memory_unlock();
-    if (!pool)
+    if (!pool) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *out = pool;
     return CUDA_SUCCESS;
 }
@@ -184,12 +204,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     SG_READY();
     SG_REQUIRE(handle_is(pool, HANDLE_POOL) && !pool->is_default, CUDA_ERROR_INVALID_VALUE);
     CUmemoryPool rest = malloc(sizeof *rest);
-    if (!rest)
+    if (!rest) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     sg_memory_lock();
     struct device *device = pool->device;
-    if (device->current_pool == pool)
+    if (device->current_pool == pool) {
         device->current_pool = device->default_pool;
+    }
     pool_trim(pool, 0);
     *rest = *pool;
     rest->handle.mark = HANDLE_NONE;
@@ -205,8 +227,9 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
         chunk->pool = rest;
     }
     handle_end(pool, HANDLE_POOL);
-    if (rest->used == 0)
+    if (rest->used == 0) {
         finish(rest);
+    }
     sg_memory_unlock();
     return CUDA_SUCCESS;
 }

@@ -17,8 +17,9 @@ static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
     int narrow;
 
     memcpy(&narrow, value, sizeof narrow);
-    if (attribute >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+    if (attribute >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
         memcpy(&wide, value, sizeof wide);
+    }
     switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -113,13 +114,15 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     SG_REQUIRE(handle_is(pool, HANDLE_POOL) && value, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     bool is_wide = wide_attribute(pool, attribute, &wide);
-    if (!is_wide)
+    if (!is_wide) {
         result = narrow_attribute(pool, attribute, &narrow);
+    }
     sg_memory_unlock();
-    if (is_wide)
+    if (is_wide) {
         memcpy(value, &wide, sizeof wide);
-    else if (result == CUDA_SUCCESS)
+    } else if (result == CUDA_SUCCESS) {
         memcpy(value, &narrow, sizeof narrow);
+    }
     return result;
 }
 
@@ -206,11 +209,13 @@ static CUresult alloc(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstrea
     SG_TRY((CUresult)sg_fault_answer(&sg_driver.instance, stream->ctx->device->gpu, SG_FAULT_ALLOC,
                                      name));
     SG_REQUIRE(out && bytes, CUDA_ERROR_INVALID_VALUE);
-    if (!pool)
+    if (!pool) {
         pool = stream->ctx->device->current_pool;
+    }
     SG_REQUIRE(handle_is(pool, HANDLE_POOL), CUDA_ERROR_INVALID_VALUE);
-    if (stream->capture)
+    if (stream->capture) {
         return capture_alloc(stream, pool->device, bytes, out);
+    }
     sg_burn(sg_driver.machine->alloc_ns);
     /* An operation that waits in a stream may still use memory that was freed behind it; such
      * memory is given back by its own operation, so what is free here is free for every stream. */
@@ -244,8 +249,9 @@ static CUresult give(CUdeviceptr address, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(address, CUDA_ERROR_INVALID_VALUE);
     struct stream_op op = {.kind = OP_FREE, .memory = {.address = address}};
-    if (stream->capture)
+    if (stream->capture) {
         return capture_add(stream, &op);
+    }
     sg_memory_lock();
     struct range *range = range_of(address);
     bool ours = range && ((range->kind == RANGE_CHUNK && heap_bytes(range->region, address)) ||

@@ -8,8 +8,9 @@ static CUresult activate(struct device *device) {
 
     if (!ctx) {
         ctx = handle_new(HANDLE_CONTEXT, sizeof *ctx);
-        if (!ctx)
+        if (!ctx) {
             return CUDA_ERROR_OUT_OF_MEMORY;
+        }
         ctx->is_primary = true;
         device->primary = ctx;
     }
@@ -24,8 +25,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice ordinal) {
     SG_TRY((CUresult)sg_fault_answer(&sg_driver.instance, device->gpu, SG_FAULT_ALLOC, __func__));
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&retaining);
-    if (!device->primary || !device->primary->active)
+    if (!device->primary || !device->primary->active) {
         result = activate(device);
+    }
     if (result == CUDA_SUCCESS) {
         device->primary_users++;
         *ctx = device->primary;
@@ -41,10 +43,11 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
 
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
     pthread_mutex_lock(&retaining);
-    if (device->primary_users == 0)
+    if (device->primary_users == 0) {
         result = CUDA_ERROR_INVALID_CONTEXT;
-    else if (--device->primary_users == 0)
+    } else if (--device->primary_users == 0) {
         context_finish(device->primary);
+    }
     pthread_mutex_unlock(&retaining);
     return result;
 }
@@ -60,8 +63,9 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
 
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
     pthread_mutex_lock(&retaining);
-    if (device->primary && device->primary->active)
+    if (device->primary && device->primary->active) {
         context_finish(device->primary);
+    }
     device->primary_users = 0;
     pthread_mutex_unlock(&retaining);
     return CUDA_SUCCESS;
@@ -79,8 +83,9 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags) {
     SG_REQUIRE(!(flags & ~(unsigned)CU_CTX_FLAGS_MASK), CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&retaining);
     device->primary_flags = flags;
-    if (device->primary && device->primary->active)
+    if (device->primary && device->primary->active) {
         device->primary->flags = flags;
+    }
     pthread_mutex_unlock(&retaining);
     return CUDA_SUCCESS;
 }

@@ -24,10 +24,12 @@ static const struct entry entries[] = {
 
 /* Per thread is what was asked for before newer is. */
 static bool better(const struct entry *entry, const struct entry *best, bool per_thread) {
-    if (!best)
+    if (!best) {
         return true;
-    if (per_thread && (entry->variant != VARIANT_none) != (best->variant != VARIANT_none))
+    }
+    if (per_thread && (entry->variant != VARIANT_none) != (best->variant != VARIANT_none)) {
         return entry->variant != VARIANT_none;
+    }
     return entry->since > best->since ||
            (entry->since == best->since && strcmp(entry->name, best->name) > 0);
 }
@@ -39,17 +41,21 @@ static CUdriverProcAddressQueryResult find(const char *symbol, int version, int 
 
     for (size_t i = 0; i < ENTRIES; i++) {
         const struct entry *entry = &entries[i];
-        if (entry->since > newest || strcmp(entry->base, symbol) != 0)
+        if (entry->since > newest || strcmp(entry->base, symbol) != 0) {
             continue;
+        }
         known = true;
-        if (entry->since > version || (!per_thread && entry->variant != VARIANT_none))
+        if (entry->since > version || (!per_thread && entry->variant != VARIANT_none)) {
             continue;
-        if (better(entry, best, per_thread))
+        }
+        if (better(entry, best, per_thread)) {
             best = entry;
+        }
     }
-    if (!best)
+    if (!best) {
         return known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                      : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    }
     memcpy(function, &best->function, sizeof *function);
     return CU_GET_PROC_ADDRESS_SUCCESS;
 }
@@ -65,8 +71,9 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, c
     SG_TRY(cuDriverGetVersion(&newest));
     *function = NULL;
     result = find(symbol, version, newest, flags, function);
-    if (status)
+    if (status) {
         *status = result;
+    }
     return result == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -47,16 +47,20 @@ CUresult sg_ready(void) {
 CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
     CUresult result = sg_ready();
 
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         return result;
+    }
     *ctx = sg_current();
-    if (!*ctx)
+    if (!*ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!sg_context_usable(*ctx))
+    }
+    if (!sg_context_usable(*ctx)) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     result = __atomic_load_n(&(*ctx)->fault, __ATOMIC_RELAXED);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         return result;
+    }
     return (CUresult)sg_fault_answer(&sg_driver.instance, (*ctx)->device->gpu, class, name);
 }
 
@@ -65,9 +69,11 @@ struct device *sg_device(CUdevice ordinal) {
 }
 
 struct device *sg_device_of_gpu(uint32_t gpu) {
-    for (int i = 0; i < sg_driver.device_count; i++)
-        if (sg_driver.devices[i].gpu == gpu)
+    for (int i = 0; i < sg_driver.device_count; i++) {
+        if (sg_driver.devices[i].gpu == gpu) {
             return &sg_driver.devices[i];
+        }
+    }
     return NULL;
 }
 
@@ -75,20 +81,23 @@ void sg_burn(uint64_t ns) {
     struct timespec now;
     uint64_t end = 0, at;
 
-    if (ns == 0)
+    if (ns == 0) {
         return;
+    }
     do {
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
         at = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        if (!end)
+        if (!end) {
             end = at + ns;
+        }
     } while (at < end);
 }
 
 /* The child has neither the parent's identity nor its memory; every call says "not initialised". */
 static void fork_child(void) {
-    if (sg_driver.state != DRIVER_UP)
+    if (sg_driver.state != DRIVER_UP) {
         return;
+    }
     sg_driver.state = DRIVER_FORKED;
     pthread_mutex_init(&sg_driver.memory, NULL);
     pthread_mutex_init(&sg_driver.work, NULL);
@@ -128,31 +137,37 @@ static CUresult start(void) {
     char dir[SG_PATH_BYTES], tag[SG_TAG_BYTES];
     size_t bytes;
 
-    if (sg_find(&sg_driver, dir, tag) != 0 || sg_open(&sg_driver.instance, dir, tag, true) != 0)
+    if (sg_find(&sg_driver, dir, tag) != 0 || sg_open(&sg_driver.instance, dir, tag, true) != 0) {
         return CUDA_ERROR_NO_DEVICE;
+    }
     sg_driver.machine = sg_state_machine(&sg_driver.instance, &bytes);
     CUresult result = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
     if (bytes == sizeof *sg_driver.machine && sg_driver.machine->magic == SIM_MAGIC &&
         sg_driver.machine->version == SIM_VERSION &&
-        sg_driver.machine->gpu_count == sg_driver.instance.state->gpu_count)
+        sg_driver.machine->gpu_count == sg_driver.instance.state->gpu_count) {
         result = pages_start() ? start_devices() : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS)
+    }
+    if (result != CUDA_SUCCESS) {
         sg_close(&sg_driver.instance);
+    }
     return result;
 }
 
 CUresult cuInit(unsigned int flags) {
     CUresult result = sg_ready();
 
-    if (flags)
+    if (flags) {
         return CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS || sg_driver.state != DRIVER_DOWN)
+    }
+    if (result == CUDA_SUCCESS || sg_driver.state != DRIVER_DOWN) {
         return result;
+    }
     pthread_mutex_lock(&starting);
     if (sg_driver.state == DRIVER_DOWN) {
         result = start();
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             __atomic_store_n(&sg_driver.state, DRIVER_UP, __ATOMIC_RELEASE);
+        }
     } else {
         result = sg_ready();
     }
@@ -171,12 +186,14 @@ CUresult cuDriverGetVersion(int *version) {
         *version = (int)sg_driver.machine->cuda_version;
         return CUDA_SUCCESS;
     }
-    if (sg_find(&sg_driver, dir, tag) != 0 || sg_open(&visit, dir, tag, false) != 0)
+    if (sg_find(&sg_driver, dir, tag) != 0 || sg_open(&visit, dir, tag, false) != 0) {
         return CUDA_ERROR_NO_DEVICE;
+    }
     const sim_machine *machine = sg_state_machine(&visit, &bytes);
     bool known = bytes == sizeof *machine && machine->magic == SIM_MAGIC;
-    if (known)
+    if (known) {
         *version = (int)machine->cuda_version;
+    }
     sg_close(&visit);
     return known ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }

@@ -33,10 +33,12 @@ static uint64_t issue(CUstream stream, const struct stream_op *op) {
     uint64_t before = 0;
 
     queue_follow(stream);
-    if (work.ns)
+    if (work.ns) {
         before = queue_spend(stream, &work);
-    if (op->kind == OP_RECORD)
+    }
+    if (op->kind == OP_RECORD) {
         event_issue(op->event, stream, op->ticket, stream->tail);
+    }
     queue_announce(stream);
     return before;
 }
@@ -60,10 +62,11 @@ static void finish_first(CUstream stream) {
 static void call_host(CUstream stream, struct stream_op *op) {
     op->running = true;
     sg_work_unlock();
-    if (op->host.callback)
+    if (op->host.callback) {
         op->host.callback(stream, CUDA_SUCCESS, op->host.data);
-    else
+    } else {
         op->host.function(op->host.data);
+    }
     sg_work_lock();
     finish_first(stream);
 }
@@ -76,8 +79,9 @@ static bool advance(CUstream stream, bool may_call, uint64_t *sleep_ns) {
         struct stream_op *op = stream->first;
         uint64_t left = 10 * QUEUE_POLL_NS;
         if (!queue_issuable(stream, op, &left)) {
-            if (left < *sleep_ns)
+            if (left < *sleep_ns) {
                 *sleep_ns = left;
+            }
             break;
         }
         if (op->kind == OP_HOST) {
@@ -103,11 +107,12 @@ static uint64_t progress(bool may_call) {
 
     while (again) {
         again = false;
-        for (struct link *at = worker.busy.next; at != &worker.busy; at = at->next)
+        for (struct link *at = worker.busy.next; at != &worker.busy; at = at->next) {
             if (advance(CONTAINER(at, struct CUstream_st, busy), may_call, &sleep_ns)) {
                 again = true; /* the list may have changed under us */
                 break;
             }
+        }
     }
     return sleep_ns;
 }
@@ -127,10 +132,11 @@ static void *work(void *unused) {
     sg_work_lock();
     for (;;) {
         uint64_t ns = progress(true);
-        if (worker.busy.next == &worker.busy)
+        if (worker.busy.next == &worker.busy) {
             pthread_cond_wait(&worker.changed, &sg_driver.work);
-        else
+        } else {
             wait_changed(ns);
+        }
     }
     return NULL;
 }
@@ -140,8 +146,9 @@ static CUresult start_worker(void) {
     pthread_t thread;
     sigset_t all, before;
 
-    if (worker.started)
+    if (worker.started) {
         return CUDA_SUCCESS;
+    }
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     /* Signals are the program's own affair: none is delivered to this thread. */
@@ -164,10 +171,12 @@ static unsigned collect(CUstream stream, struct barrier *out) {
         bool ordered = stream->is_legacy
                            ? !(other->flags & CU_STREAM_NON_BLOCKING)
                            : other->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
-        if (other == stream || !ordered || !other->first)
+        if (other == stream || !ordered || !other->first) {
             continue;
-        if (out)
+        }
+        if (out) {
             out[n] = (struct barrier){other, other->id, other->tickets};
+        }
         n++;
     }
     return n;
@@ -194,28 +203,33 @@ static CUresult defer(CUstream stream, const struct stream_op *op) {
     struct stream_op *kept;
 
     SG_TRY(start_worker());
-    if (!(kept = op_keep(op)))
+    if (!(kept = op_keep(op))) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (count && !(kept->barriers = malloc(count * sizeof *kept->barriers))) {
         op_drop(kept);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     kept->barrier_count = collect(stream, kept->barriers);
     kept->ticket = ++stream->tickets;
-    if (kept->kind == OP_RECORD)
+    if (kept->kind == OP_RECORD) {
         event_defer(kept->event, stream, kept->ticket);
-    if (stream->last)
+    }
+    if (stream->last) {
         stream->last->next = kept;
-    else
+    } else {
         stream->first = kept;
-    if (stream->first == kept)
+    }
+    if (stream->first == kept) {
         link_add(&worker.busy, &stream->busy);
+    }
     stream->last = kept;
     stream->waiting++;
     __atomic_add_fetch(&stream->ctx->deferred, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&worker.changed);
-    while (stream->waiting > sg_driver.machine->queue_depth && sg_driver.machine->queue_depth)
+    while (stream->waiting > sg_driver.machine->queue_depth && sg_driver.machine->queue_depth) {
         wait_changed(progress(false));
+    }
     return CUDA_SUCCESS;
 }
 
@@ -228,8 +242,9 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     uint64_t before;
 
     SG_TRY(op_check(op, stream->capture != NULL));
-    if (stream->capture)
+    if (stream->capture) {
         return capture_add(stream, op);
+    }
     SG_TRY(capture_implicit(stream));
     /* With nothing waiting in the context, what cannot block is issued without the lock: only its
      * own thread can tell the order of what one thread gives. */
@@ -252,10 +267,11 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     CUresult result = CUDA_SUCCESS;
     before = 0;
     sg_work_lock();
-    if (queue_waits(stream) || blocking(stream, op))
+    if (queue_waits(stream) || blocking(stream, op)) {
         result = defer(stream, op);
-    else
+    } else {
         before = issue(stream, op);
+    }
     sg_work_unlock();
     queue_wait_room(stream, before);
     return result;
@@ -280,8 +296,9 @@ CUresult sg_drain(CUstream stream) {
 
     if (__atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE)) {
         sg_work_lock();
-        while (anything_waits(stream))
+        while (anything_waits(stream)) {
             wait_changed(progress(false));
+        }
         sg_work_unlock();
     }
     queue_wait(ctx->device, last_position(stream));
@@ -293,12 +310,14 @@ CUresult sg_drain_context(CUcontext ctx) {
     uint64_t last = 0;
 
     sg_work_lock();
-    while (ctx->deferred)
+    while (ctx->deferred) {
         wait_changed(progress(false));
+    }
     for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
         CUstream stream = CONTAINER(at, struct CUstream_st, of_context);
-        if (stream->tail > last)
+        if (stream->tail > last) {
             last = stream->tail;
+        }
     }
     sg_work_unlock();
     queue_wait(ctx->device, last);
@@ -314,8 +333,9 @@ bool sg_stream_done(CUstream stream) {
         progress(false);
         bool waits = anything_waits(stream);
         sg_work_unlock();
-        if (waits)
+        if (waits) {
             return false;
+        }
     }
     return queue_reached(stream->ctx->device, last_position(stream), &left);
 }

@@ -12,8 +12,9 @@ static uint64_t executed(const struct device *device) {
 }
 
 bool queue_reached(struct device *device, uint64_t position, uint64_t *left) {
-    if (position <= executed(device))
+    if (position <= executed(device)) {
         return true;
+    }
     return sg_reached(&sg_driver.instance, device->gpu, sg_time(&sg_driver.instance), position,
                       left) != 0;
 }
@@ -24,8 +25,9 @@ void queue_wait(struct device *device, uint64_t position) {
     for (;;) {
         uint64_t left;
         uint32_t moves = sg_clock_moves(in);
-        if (queue_reached(device, position, &left))
+        if (queue_reached(device, position, &left)) {
             return;
+        }
         sg_clock_wait(in, left, moves);
     }
 }
@@ -57,15 +59,17 @@ static void raise_to(uint64_t *value, uint64_t floor) {
 void queue_follow(CUstream stream) {
     CUcontext ctx = stream->ctx;
 
-    if (stream->is_legacy)
+    if (stream->is_legacy) {
         raise_to(&stream->tail, __atomic_load_n(&ctx->blocking_tail, __ATOMIC_RELAXED));
-    else if (!(stream->flags & CU_STREAM_NON_BLOCKING))
+    } else if (!(stream->flags & CU_STREAM_NON_BLOCKING)) {
         raise_to(&stream->tail, __atomic_load_n(&ctx->legacy->tail, __ATOMIC_RELAXED));
+    }
 }
 
 void queue_announce(CUstream stream) {
-    if (!stream->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING))
+    if (!stream->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
         raise_to(&stream->ctx->blocking_tail, __atomic_load_n(&stream->tail, __ATOMIC_RELAXED));
+    }
 }
 
 uint64_t queue_spend(CUstream stream, struct sg_work *work) {
@@ -81,10 +85,12 @@ uint64_t queue_extend(CUstream stream, uint64_t end) {
     uint64_t depth = sg_driver.machine->queue_depth, before;
 
     raise_to(&stream->tail, end);
-    if (depth == 0)
+    if (depth == 0) {
         return 0;
-    if (!stream->launches && !(stream->launches = calloc(depth, sizeof *stream->launches)))
+    }
+    if (!stream->launches && !(stream->launches = calloc(depth, sizeof *stream->launches))) {
         return end;
+    }
     before = stream->launches[stream->launch_count % depth];
     stream->launches[stream->launch_count++ % depth] = end;
     return before;
@@ -102,7 +108,7 @@ static bool value_holds(const CUstreamBatchMemOpParams *v) {
         case CU_STREAM_WAIT_VALUE_GEQ:
             return (int32_t)(word - (uint32_t)want) >= 0;
         case CU_STREAM_WAIT_VALUE_NOR:
-            return (uint32_t) ~(word | (uint32_t)want) != 0;
+            return (uint32_t)~(word | (uint32_t)want) != 0;
         }
         have = word;
     } else if (v->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64) {
@@ -121,25 +127,30 @@ static bool value_holds(const CUstreamBatchMemOpParams *v) {
 }
 
 bool queue_values_hold(const struct values *values) {
-    for (unsigned i = 0; i < values->count; i++)
-        if (!value_holds(&values->list[i]))
+    for (unsigned i = 0; i < values->count; i++) {
+        if (!value_holds(&values->list[i])) {
             return false;
+        }
+    }
     return true;
 }
 
 bool queue_wait_over(CUstream stream, const struct mark *mark, uint64_t *left) {
     struct mark now = *mark;
 
-    if (mark->shared)
+    if (mark->shared) {
         return event_shared_over(mark, left);
-    if (!mark->stream)
+    }
+    if (!mark->stream) {
         return true;
+    }
     if (!mark->issued && stream_passed(mark->stream, mark->stream_id, mark->ticket)) {
         now.issued = true;
         now.position = handle_is(mark->stream, HANDLE_STREAM) ? mark->stream->tail : 0;
     }
-    if (!now.issued)
+    if (!now.issued) {
         return false;
+    }
     if (mark->device == stream->ctx->device) {
         raise_to(&stream->tail, now.position);
         return true;
@@ -154,8 +165,9 @@ bool stream_passed(CUstream stream, unsigned long long id, uint64_t ticket) {
 bool queue_issuable(CUstream stream, const struct stream_op *op, uint64_t *left) {
     for (unsigned i = 0; i < op->barrier_count; i++) {
         const struct barrier *b = &op->barriers[i];
-        if (!stream_passed(b->stream, b->id, b->ticket))
+        if (!stream_passed(b->stream, b->id, b->ticket)) {
             return false;
+        }
     }
     switch (op->kind) {
     case OP_WAIT:

@@ -52,8 +52,9 @@ static struct range *describe(struct device *device, CUcontext ctx, enum range_k
                               uint32_t count) {
     struct range *range = calloc(1, sizeof *range);
 
-    if (!range)
+    if (!range) {
         return NULL;
+    }
     *range = (struct range){.kind = kind,
                             .size = count * SG_BLOCK_BYTES,
                             .ctx = ctx,
@@ -63,21 +64,25 @@ static struct range *describe(struct device *device, CUcontext ctx, enum range_k
                             .id = sg_new_id()};
     range->blocks = count == 1 ? &range->first : malloc(count * sizeof *range->blocks);
     link_init(&range->of_context);
-    if (range->blocks)
+    if (range->blocks) {
         range->base = kind == RANGE_NARROW ? pages_take_narrow(range->size)
                                            : pages_take(range->size, SG_BLOCK_BYTES);
-    if (range->base)
+    }
+    if (range->base) {
         return range;
-    if (count != 1)
+    }
+    if (count != 1) {
         free(range->blocks);
+    }
     free(range);
     return NULL;
 }
 
 static void forget(struct range *range) {
     pages_return(range->base, range->size);
-    if (range->blocks != &range->first)
+    if (range->blocks != &range->first) {
         free(range->blocks);
+    }
     free(range);
 }
 
@@ -85,11 +90,13 @@ CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
                    enum sg_category category, uint64_t bytes, struct range **out) {
     uint64_t count = bytes / SG_BLOCK_BYTES + (bytes % SG_BLOCK_BYTES != 0);
 
-    if (count > sg_driver.instance.state->gpus[device->gpu].block_count)
+    if (count > sg_driver.instance.state->gpus[device->gpu].block_count) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     struct range *range = describe(device, ctx, kind, (uint32_t)count);
-    if (!range)
+    if (!range) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult result = blocks_take(device, category, range->count, range->blocks);
     if (result != CUDA_SUCCESS) {
         forget(range);
@@ -97,8 +104,9 @@ CUresult range_new(struct device *device, CUcontext ctx, enum range_kind kind,
     }
     range->requested = bytes;
     map_pages(range);
-    if (ctx)
+    if (ctx) {
         link_add(&ctx->ranges, &range->of_context);
+    }
     *out = range;
     return CUDA_SUCCESS;
 }
@@ -107,22 +115,25 @@ CUresult range_import(struct device *device, CUcontext ctx, uint32_t object, uin
                       uint32_t *blocks, struct range **out) {
     struct range *range = describe(device, ctx, RANGE_IMPORT, count);
 
-    if (!range)
+    if (!range) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     memcpy(range->blocks, blocks, count * sizeof *blocks);
     range->object = object;
     range->opens = 1;
     map_pages(range);
-    if (ctx)
+    if (ctx) {
         link_add(&ctx->ranges, &range->of_context);
+    }
     *out = range;
     return CUDA_SUCCESS;
 }
 
 void range_end(struct range *range) {
     link_remove(&range->of_context);
-    if (range->region)
+    if (range->region) {
         heap_remove(range->region);
+    }
     unmap_pages(range);
     if (range->object >= 0) {
         object_drop((uint32_t)range->object);
@@ -152,8 +163,9 @@ CUresult blocks_share(struct device *device, uint32_t n, const uint32_t *numbers
             held[made] = 1;
         }
     }
-    if (result == 0)
+    if (result == 0) {
         *key = sg_object_key(in, (uint32_t)*object);
+    }
     sg_state_unlock(in);
     return result ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
@@ -181,8 +193,9 @@ CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *byt
         *gpu = o->gpu;
         *bytes = o->bytes;
         *count = o->blocks;
-        if (o->blocks && (numbers = malloc(o->blocks * sizeof *numbers)) != NULL)
+        if (o->blocks && (numbers = malloc(o->blocks * sizeof *numbers)) != NULL) {
             result = sg_object_hold(in, object, key, numbers, o->blocks);
+        }
     }
     sg_state_unlock(in);
     if (result != 0) {
@@ -197,8 +210,9 @@ CUresult object_hold(uint32_t object, uint64_t key, uint32_t *gpu, uint64_t *byt
 void object_drop(uint32_t object) {
     struct sg_instance *in = &sg_driver.instance;
 
-    if (--held[object] > 0)
+    if (--held[object] > 0) {
         return;
+    }
     sg_state_lock(in);
     sg_object_drop(in, object);
     sg_state_unlock(in);

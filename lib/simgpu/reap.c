@@ -13,8 +13,9 @@ uint32_t sg_next_client(const struct sg_instance *in, uint32_t from) {
     while (from < SG_CLIENTS_MAX) {
         uint64_t word =
             __atomic_load_n(&in->state->clients_used[from / 64], __ATOMIC_ACQUIRE) >> (from % 64);
-        if (word)
+        if (word) {
             return from + (uint32_t)__builtin_ctzll(word);
+        }
         from = (from / 64 + 1) * 64;
     }
     return SG_CLIENTS_MAX;
@@ -29,8 +30,9 @@ uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu) {
 uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu) {
     uint64_t sum = 0;
 
-    for (uint32_t i = 0; i < SG_CATEGORIES; i++)
+    for (uint32_t i = 0; i < SG_CATEGORIES; i++) {
         sum += in->state->clients[client].bytes[gpu][i];
+    }
     return sum;
 }
 
@@ -40,14 +42,17 @@ static void free_run(struct sg_instance *in, uint32_t gpu, uint32_t from, uint32
     sg_block *blocks = sg_blocks(in, gpu);
     int fd = dirty ? sg_memory_fd(in, gpu) : -1;
 
-    if (fd >= 0)
+    if (fd >= 0) {
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(from * SG_BLOCK_BYTES),
                   (off_t)((to - from) * SG_BLOCK_BYTES));
-    for (uint32_t i = from; i < to; i++)
+    }
+    for (uint32_t i = from; i < to; i++) {
         __atomic_store_n(&blocks[i], 0, __ATOMIC_RELAXED);
+    }
     g->free_blocks += to - from;
-    if (from < g->search_from)
+    if (from < g->search_from) {
         g->search_from = from;
+    }
 }
 
 /* How many private blocks the client has: its bytes less what is an object by now. */
@@ -58,8 +63,9 @@ static uint32_t count_private(const struct sg_instance *in, uint32_t gpu, uint32
     for (uint32_t i = 0; i < st->objects_end; i++) {
         const struct sg_object *o = &st->objects[i];
         if (o->in_use && o->gpu == gpu && o->creator == client &&
-            o->creator_generation == st->clients[client].generation)
+            o->creator_generation == st->clients[client].generation) {
             count -= o->blocks;
+        }
     }
     return count;
 }
@@ -74,8 +80,9 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client) 
         bool dirty = false;
         for (; i < count; i++) {
             sg_block b = __atomic_load_n(&blocks[i], __ATOMIC_RELAXED);
-            if (!(b & SG_BLOCK_PRIVATE) || sg_block_owner(b) != client)
+            if (!(b & SG_BLOCK_PRIVATE) || sg_block_owner(b) != client) {
                 break;
+            }
             dirty |= (b & SG_BLOCK_DIRTY) != 0;
         }
         if (i > from) {
@@ -102,8 +109,9 @@ static void finish_hand_over(struct sg_instance *in) {
 void sg_reap_repair(struct sg_instance *in) {
     uint32_t gpu = in->state->hand_over.gpu;
 
-    if (!in->state->hand_over.under_way)
+    if (!in->state->hand_over.under_way) {
         return;
+    }
     sg_schedule_lock(in, gpu);
     finish_hand_over(in);
     sg_schedule_unlock(in, gpu);
@@ -134,9 +142,11 @@ static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client) {
 void sg_reap_client(struct sg_instance *in, uint32_t client) {
     struct sg_state *st = in->state;
 
-    for (uint32_t i = 0; i < st->objects_end; i++)
-        if (st->objects[i].in_use)
+    for (uint32_t i = 0; i < st->objects_end; i++) {
+        if (st->objects[i].in_use) {
             sg_object_drop_for(in, i, client);
+        }
+    }
     for (uint32_t gpu = 0; gpu < st->gpu_count; gpu++) {
         free_private(in, gpu, client);
         end_channel(in, gpu, client);
@@ -151,9 +161,11 @@ void sg_reap_client(struct sg_instance *in, uint32_t client) {
 /* The last descriptor of an object without holders may have been closed, which nobody is told; or
  * its last holder may have died while he freed it. */
 static void settle_objects(struct sg_instance *in) {
-    for (uint32_t i = 0; i < in->state->objects_end; i++)
-        if (in->state->objects[i].in_use)
+    for (uint32_t i = 0; i < in->state->objects_end; i++) {
+        if (in->state->objects[i].in_use) {
             sg_object_settle(in, i);
+        }
+    }
 }
 
 static bool has_any(const struct sg_instance *in, uint32_t client, uint32_t gpu) {
@@ -166,11 +178,12 @@ static bool has_any(const struct sg_instance *in, uint32_t client, uint32_t gpu)
 static unsigned reap(struct sg_instance *in, uint32_t gpu) {
     unsigned dead = 0;
 
-    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
         if ((gpu == SG_GPUS_MAX || has_any(in, i, gpu)) && !sg_alive(in, i)) {
             sg_reap_client(in, i);
             dead++;
         }
+    }
     settle_objects(in);
     return dead;
 }
@@ -187,12 +200,15 @@ static void count_object(struct sg_state *st, struct sg_object *o, uint32_t bloc
     uint64_t bytes = blocks * SG_BLOCK_BYTES;
 
     st->tags[o->tag].bytes[o->gpu] += bytes;
-    if (st->clients[o->creator].generation == o->creator_generation && used(st, o->creator))
+    if (st->clients[o->creator].generation == o->creator_generation && used(st, o->creator)) {
         st->clients[o->creator].bytes[o->gpu][o->category] += bytes;
-    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++)
+    }
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         if ((o->holders[i / 64] >> (i % 64) & 1) &&
-            !(i == o->creator && st->clients[i].generation == o->creator_generation))
+            !(i == o->creator && st->clients[i].generation == o->creator_generation)) {
             st->clients[i].imported[o->gpu] += bytes;
+        }
+    }
 }
 
 static void count_block(struct sg_state *st, uint32_t gpu, sg_block b, uint32_t *object_blocks) {
@@ -213,19 +229,21 @@ void sg_recount(struct sg_instance *in) {
         memset(st->clients[i].bytes, 0, sizeof st->clients[i].bytes);
         memset(st->clients[i].imported, 0, sizeof st->clients[i].imported);
     }
-    for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
+    for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         memset(st->tags[i].bytes, 0, sizeof st->tags[i].bytes);
+    }
     memset(object_blocks, 0, sizeof object_blocks);
     for (uint32_t gpu = 0; gpu < st->gpu_count; gpu++) {
         struct sg_gpu *g = &st->gpus[gpu];
         const sg_block *blocks = sg_blocks(in, gpu);
         g->free_blocks = g->block_count;
         g->search_from = 0;
-        for (uint32_t i = 0; i < g->block_count; i++)
+        for (uint32_t i = 0; i < g->block_count; i++) {
             if (blocks[i]) {
                 g->free_blocks--;
                 count_block(st, gpu, blocks[i], object_blocks);
             }
+        }
     }
     for (uint32_t i = 0; i < SG_OBJECTS_MAX; i++) {
         struct sg_object *o = &st->objects[i];

@@ -20,10 +20,11 @@ static bool runnable(const struct sg_gpu *g, uint32_t client) {
 static void set_runnable(struct sg_gpu *g, uint32_t client, bool on) {
     uint64_t bit = UINT64_C(1) << (client % 64);
 
-    if (on)
+    if (on) {
         g->runnable[client / 64] |= bit;
-    else
+    } else {
         g->runnable[client / 64] &= ~bit;
+    }
 }
 
 /* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is none.
@@ -32,10 +33,12 @@ static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from) {
     for (uint32_t i = 0; i <= SG_CLIENTS_MAX / 64; i++) {
         uint32_t word = (from / 64 + i) % (SG_CLIENTS_MAX / 64);
         uint64_t bits = g->runnable[word];
-        if (i == 0)
+        if (i == 0) {
             bits &= ~UINT64_C(0) << (from % 64);
-        if (bits)
+        }
+        if (bits) {
             return word * 64 + (uint32_t)__builtin_ctzll(bits);
+        }
     }
     return SG_CLIENTS_MAX;
 }
@@ -55,10 +58,12 @@ static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t boundary = g->clock / SG_SAMPLE_NS + 1, last = to / SG_SAMPLE_NS;
 
-    if (last >= SG_SAMPLES && boundary + SG_SAMPLES <= last)
+    if (last >= SG_SAMPLES && boundary + SG_SAMPLES <= last) {
         boundary = last - SG_SAMPLES + 1;
-    for (; boundary <= last; boundary++)
+    }
+    for (; boundary <= last; boundary++) {
         sample(in, gpu, boundary);
+    }
     g->clock = to;
 }
 
@@ -96,8 +101,9 @@ void sg_schedule_repair(struct sg_instance *in, uint32_t gpu) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     const struct sg_step *before = &g->step;
 
-    if (!before->under_way)
+    if (!before->under_way) {
         return;
+    }
     struct sg_channel *channel = sg_channel(in, before->client, gpu);
     g->current = before->current;
     g->clock = before->clock;
@@ -167,8 +173,9 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
 static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
-    if (now - g->checked < CHECK_ALIVE_NS)
+    if (now - g->checked < CHECK_ALIVE_NS) {
         return;
+    }
     g->checked = now;
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         if (g->runnable[i / 64] == 0) {
@@ -184,10 +191,12 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
 void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
-    if (now > g->clock)
+    if (now > g->clock) {
         drop_dead(in, gpu, now);
-    while (g->clock < now)
+    }
+    while (g->clock < now) {
         step(in, gpu, now);
+    }
 }
 
 void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
@@ -201,10 +210,12 @@ uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, struct sg_engines 
     struct sg_channel *channel = sg_channel(in, in->id, gpu);
     uint64_t end = sg_place(engines, channel->executed, work);
 
-    if (end > channel->submitted)
+    if (end > channel->submitted) {
         channel->submitted = end;
-    if (end > channel->executed)
+    }
+    if (end > channel->executed) {
         set_runnable(&in->state->gpus[gpu], in->id, true);
+    }
     return end;
 }
 
@@ -222,15 +233,17 @@ uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg
 static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
     uint64_t end = channel->segment_count, begin = end - least(end, SG_SEGMENTS);
 
-    if (begin == end || position == 0)
+    if (begin == end || position == 0) {
         return 1;
+    }
     /* The last segment that began before the position. */
     while (end - begin > 1) {
         uint64_t middle = begin + (end - begin) / 2;
-        if (channel->segments[middle % SG_SEGMENTS].done < position)
+        if (channel->segments[middle % SG_SEGMENTS].done < position) {
             begin = middle;
-        else
+        } else {
             end = middle;
+        }
     }
     const struct sg_segment *s = &channel->segments[begin % SG_SEGMENTS];
     return position > s->done ? s->wall + least(position - s->done, s->length) : s->wall;
@@ -244,8 +257,9 @@ static uint64_t until_turn(const struct sg_instance *in, uint32_t gpu, uint32_t 
 
     if (g->slice_left && runnable(g, at)) {
         const struct sg_channel *channel = sg_channel(in, at, gpu);
-        if (at == client)
+        if (at == client) {
             return 0;
+        }
         sum = least(g->slice_left, channel->submitted - channel->executed);
     }
     while ((at = next_runnable(g, (at + 1) % SG_CLIENTS_MAX)) != client && at < SG_CLIENTS_MAX) {
@@ -262,10 +276,11 @@ uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t
 
     sg_schedule_lock(in, gpu);
     sg_advance_locked(in, gpu, now);
-    if (channel->executed >= position)
+    if (channel->executed >= position) {
         moment = look_up(channel, position);
-    else
+    } else {
         *left = until_turn(in, gpu, in->id) + position - channel->executed;
+    }
     sg_schedule_unlock(in, gpu);
     return moment;
 }

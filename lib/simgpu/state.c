@@ -21,13 +21,15 @@ static uint64_t page_up(uint64_t n) {
 static int open_in(const char *dir, const char *name, int flags) {
     char path[SG_PATH_BYTES + 32];
 
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path) {
         return -ENAMETOOLONG;
+    }
     int fd = open(path, flags | O_CLOEXEC, 0600);
     /* What root makes is for everybody, as the driver's devices are; who may not use it does not
      * reach the directory. */
-    if (fd >= 0 && (flags & O_CREAT) && geteuid() == 0)
+    if (fd >= 0 && (flags & O_CREAT) && geteuid() == 0) {
         fchmod(fd, 0666);
+    }
     return fd < 0 ? -errno : fd;
 }
 
@@ -39,10 +41,12 @@ static int create_file(const char *dir, const char *name, uint64_t bytes) {
     int result = 0;
     int fd = open_in(dir, name, O_RDWR | O_CREAT | O_TRUNC);
 
-    if (fd < 0)
+    if (fd < 0) {
         return fd;
-    if (ftruncate(fd, (off_t)bytes) != 0)
+    }
+    if (ftruncate(fd, (off_t)bytes) != 0) {
         result = -errno;
+    }
     close(fd);
     return result;
 }
@@ -68,13 +72,15 @@ static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
 
 static int check_spec(const struct sg_create *spec) {
     if (spec->gpu_count == 0 || spec->gpu_count > SG_GPUS_MAX ||
-        spec->machine_bytes > SG_MACHINE_BYTES)
+        spec->machine_bytes > SG_MACHINE_BYTES) {
         return -EINVAL;
+    }
     for (uint32_t i = 0; i < spec->gpu_count; i++) {
         const struct sg_create_gpu *gpu = &spec->gpus[i];
         if (gpu->total_bytes < gpu->reserved_bytes + SG_BLOCK_BYTES ||
-            gpu->total_bytes >= (UINT64_C(1) << 44))
+            gpu->total_bytes >= (UINT64_C(1) << 44)) {
             return -EINVAL;
+        }
     }
     return 0;
 }
@@ -86,10 +92,12 @@ static void fill(struct sg_state *st, const struct sg_create *spec) {
     st->is_virtual = spec->virtual_clock;
     st->slice_ns = spec->slice_ns ? spec->slice_ns : 1024000;
     st->machine_bytes = spec->machine_bytes;
-    if (spec->machine_bytes)
+    if (spec->machine_bytes) {
         memcpy(st->machine, spec->machine, spec->machine_bytes);
-    if (getrandom(&st->key_seed, sizeof st->key_seed, GRND_NONBLOCK) < 0)
+    }
+    if (getrandom(&st->key_seed, sizeof st->key_seed, GRND_NONBLOCK) < 0) {
         st->key_seed = sg_now();
+    }
     __atomic_store_n(&st->magic, SG_MAGIC, __ATOMIC_RELEASE);
 }
 
@@ -97,32 +105,38 @@ int sg_state_create(const char *dir, const struct sg_create *spec) {
     char name[32];
     int result = check_spec(spec);
 
-    if (result)
+    if (result) {
         return result;
+    }
     int fd = open_in(dir, "state", O_RDWR | O_CREAT | O_EXCL);
-    if (fd < 0)
+    if (fd < 0) {
         return fd;
+    }
     result = create_file(dir, "exports", 0);
     for (uint32_t i = 0; i < spec->gpu_count && !result; i++) {
         memory_name(name, i);
         result = create_file(dir, name, spec->gpus[i].total_bytes);
     }
-    if (!result && ftruncate(fd, (off_t)page_up(sizeof(struct sg_state))) != 0)
+    if (!result && ftruncate(fd, (off_t)page_up(sizeof(struct sg_state))) != 0) {
         result = -errno;
+    }
     if (!result) {
         struct sg_state *st = mmap(NULL, sizeof *st, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (st == MAP_FAILED) {
             result = -errno;
         } else {
             st->file_bytes = lay_out(st, spec);
-            if (ftruncate(fd, (off_t)st->file_bytes) != 0)
+            if (ftruncate(fd, (off_t)st->file_bytes) != 0) {
                 result = -errno;
+            }
             /* Tables are real pages from the start: a full file system shows here, not as SIGBUS.
              */
-            if (!result && (result = posix_fallocate(fd, 0, (off_t)st->channels_offset)) != 0)
+            if (!result && (result = posix_fallocate(fd, 0, (off_t)st->channels_offset)) != 0) {
                 result = -result;
-            if (!result)
+            }
+            if (!result) {
                 fill(st, spec);
+            }
             munmap(st, sizeof *st);
         }
     }
@@ -131,13 +145,16 @@ int sg_state_create(const char *dir, const struct sg_create *spec) {
 }
 
 static int check_header(const struct sg_state *st, uint64_t size) {
-    if (__atomic_load_n(&st->magic, __ATOMIC_ACQUIRE) != SG_MAGIC)
+    if (__atomic_load_n(&st->magic, __ATOMIC_ACQUIRE) != SG_MAGIC) {
         return -EINVAL;
-    if (st->layout != SG_LAYOUT)
+    }
+    if (st->layout != SG_LAYOUT) {
         return -ESTALE;
+    }
     if (st->file_bytes != size || st->gpu_count == 0 || st->gpu_count > SG_GPUS_MAX ||
-        st->machine_bytes > SG_MACHINE_BYTES)
+        st->machine_bytes > SG_MACHINE_BYTES) {
         return -EINVAL;
+    }
     return 0;
 }
 
@@ -148,23 +165,27 @@ static int map(struct sg_instance *in) {
     int result = 0;
     int fd = open_in(in->dir, "state", O_RDWR);
 
-    if (fd < 0)
+    if (fd < 0) {
         return fd;
-    if (fstat(fd, &info) != 0)
+    }
+    if (fstat(fd, &info) != 0) {
         result = -errno;
-    else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size < sizeof(struct sg_state))
+    } else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size < sizeof(struct sg_state)) {
         result = -EINVAL;
+    }
     if (!result) {
         in->mapped = (size_t)info.st_size;
         in->state =
             mmap(NULL, in->mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-        if (in->state == MAP_FAILED)
+        if (in->state == MAP_FAILED) {
             result = -errno;
-        else if ((result = check_header(in->state, in->mapped)) != 0)
+        } else if ((result = check_header(in->state, in->mapped)) != 0) {
             munmap(in->state, in->mapped);
+        }
     }
-    if (result)
+    if (result) {
         in->state = NULL;
+    }
     close(fd);
     return result;
 }
@@ -182,8 +203,9 @@ static int take_identity(struct sg_instance *in, bool as_client) {
             in->id = first + i;
             return 0;
         }
-        if (errno != EAGAIN && errno != EACCES)
+        if (errno != EAGAIN && errno != EACCES) {
             return -errno;
+        }
     }
     return -EUSERS;
 }
@@ -192,24 +214,31 @@ static int take_identity(struct sg_instance *in, bool as_client) {
 static uint32_t tag_place(struct sg_state *st, const char *name) {
     bool used[SG_TAGS_MAX] = {true};
 
-    for (uint32_t i = 0; i < SG_TAGS_MAX && (i == 0 || st->tags[i].name[0]); i++)
-        if (strncmp(st->tags[i].name, name, SG_TAG_BYTES) == 0)
+    for (uint32_t i = 0; i < SG_TAGS_MAX && (i == 0 || st->tags[i].name[0]); i++) {
+        if (strncmp(st->tags[i].name, name, SG_TAG_BYTES) == 0) {
             return i;
-    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++)
-        if (st->clients_used[i / 64] >> (i % 64) & 1)
+        }
+    }
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
+        if (st->clients_used[i / 64] >> (i % 64) & 1) {
             used[st->clients[i].tag % SG_TAGS_MAX] = true;
-    for (int unnamed = 1; unnamed >= 0; unnamed--)
+        }
+    }
+    for (int unnamed = 1; unnamed >= 0; unnamed--) {
         for (uint32_t i = 1; i < SG_TAGS_MAX; i++) {
             struct sg_tag *tag = &st->tags[i];
             uint64_t bytes = 0;
-            for (uint32_t g = 0; g < st->gpu_count; g++)
+            for (uint32_t g = 0; g < st->gpu_count; g++) {
                 bytes += tag->bytes[g];
-            if (used[i] || bytes || (unnamed && tag->name[0]))
+            }
+            if (used[i] || bytes || (unnamed && tag->name[0])) {
                 continue;
+            }
             memset(tag, 0, sizeof *tag);
             snprintf(tag->name, sizeof tag->name, "%s", name);
             return i;
         }
+    }
     return 0;
 }
 
@@ -218,8 +247,9 @@ static void claim(struct sg_instance *in, const struct sg_who *who, const char *
     struct sg_client *client = &st->clients[in->id];
     struct timespec now;
 
-    if (st->clients_used[in->id / 64] >> (in->id % 64) & 1)
+    if (st->clients_used[in->id / 64] >> (in->id % 64) & 1) {
         sg_reap_client(in, in->id);
+    }
     /* The generation only ever grows: objects of dead owners of the slot are told by it. */
     client->generation++;
     memset(&client->tag, 0, sizeof *client - offsetof(struct sg_client, tag));
@@ -242,8 +272,9 @@ static int back_channels(struct sg_instance *in) {
 
 static void reset_threads(struct sg_instance *in) {
     pthread_mutex_init(&in->state_threads, NULL);
-    for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
+    for (uint32_t i = 0; i < SG_GPUS_MAX; i++) {
         pthread_mutex_init(&in->schedule_threads[i], NULL);
+    }
 }
 
 int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client) {
@@ -251,45 +282,56 @@ int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_cl
 
     memset(in, 0, sizeof *in);
     in->who_fd = -1;
-    for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
+    for (uint32_t i = 0; i < SG_GPUS_MAX; i++) {
         in->memory_fds[i] = -1;
-    if (snprintf(in->dir, sizeof in->dir, "%s", dir) >= (int)sizeof in->dir)
+    }
+    if (snprintf(in->dir, sizeof in->dir, "%s", dir) >= (int)sizeof in->dir) {
         return -ENAMETOOLONG;
+    }
     in->fd = open_in(dir, "state", O_RDWR);
-    if (in->fd < 0)
+    if (in->fd < 0) {
         return in->fd;
+    }
     int result = map(in);
     if (!result && ((result = take_identity(in, as_client)) != 0 ||
-                    (as_client && (result = back_channels(in)) != 0)))
+                    (as_client && (result = back_channels(in)) != 0))) {
         munmap(in->state, in->mapped);
+    }
     if (result) {
         close(in->fd);
         in->state = NULL;
         return result;
     }
     reset_threads(in);
-    if (as_client)
+    if (as_client) {
         in->who_fd = sg_who_describe(&who);
+    }
     /* Also for visitors: the predecessor under this number may have died with locks in its name,
      * which counts as alive from now on. Who holds the state lock may be waiting for them: they go
      * before it is asked for. */
-    for (uint32_t i = 0; i < in->state->gpu_count; i++)
+    for (uint32_t i = 0; i < in->state->gpu_count; i++) {
         sg_schedule_inherited(in, i);
+    }
     sg_state_lock(in);
-    if (as_client)
+    if (as_client) {
         claim(in, &who, tag);
+    }
     sg_state_unlock(in);
     return 0;
 }
 
 void sg_abandon(struct sg_instance *in) {
-    if (!in->state)
+    if (!in->state) {
         return;
-    for (uint32_t i = 0; i < SG_GPUS_MAX; i++)
-        if (in->memory_fds[i] >= 0)
+    }
+    for (uint32_t i = 0; i < SG_GPUS_MAX; i++) {
+        if (in->memory_fds[i] >= 0) {
             close(in->memory_fds[i]);
-    if (in->who_fd >= 0)
+        }
+    }
+    if (in->who_fd >= 0) {
         close(in->who_fd);
+    }
     close(in->fd);
     munmap(in->state, in->mapped);
     in->state = NULL;
@@ -297,8 +339,9 @@ void sg_abandon(struct sg_instance *in) {
 }
 
 void sg_close(struct sg_instance *in) {
-    if (!in->state)
+    if (!in->state) {
         return;
+    }
     if (in->id < SG_CLIENTS_MAX) {
         sg_state_lock(in);
         sg_reap_client(in, in->id);

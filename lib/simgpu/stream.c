@@ -7,8 +7,9 @@
 static CUstream create(CUcontext ctx, unsigned flags, int priority) {
     CUstream stream = handle_new(HANDLE_STREAM, sizeof *stream);
 
-    if (!stream)
+    if (!stream) {
         return NULL;
+    }
     stream->ctx = ctx;
     stream->flags = flags;
     stream->priority = priority;
@@ -31,15 +32,17 @@ static void end(CUstream stream) {
 
 CUresult streams_start(CUcontext ctx) {
     ctx->legacy = create(ctx, CU_STREAM_DEFAULT, 0);
-    if (!ctx->legacy)
+    if (!ctx->legacy) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     ctx->legacy->is_legacy = true;
     return CUDA_SUCCESS;
 }
 
 void streams_end_context(CUcontext ctx) {
-    while (ctx->streams.next != &ctx->streams)
+    while (ctx->streams.next != &ctx->streams) {
         end(CONTAINER(ctx->streams.next, struct CUstream_st, of_context));
+    }
     ctx->legacy = NULL;
 }
 
@@ -52,13 +55,15 @@ static CUstream of_thread(CUcontext ctx) {
     } last __attribute__((tls_model("initial-exec")));
     CUstream found = NULL;
 
-    if (last.ctx == ctx && last.id == ctx->id && handle_is(last.stream, HANDLE_STREAM))
+    if (last.ctx == ctx && last.id == ctx->id && handle_is(last.stream, HANDLE_STREAM)) {
         return last.stream;
+    }
     sg_work_lock();
     for (struct link *at = ctx->streams.next; at != &ctx->streams && !found; at = at->next) {
         CUstream stream = CONTAINER(at, struct CUstream_st, of_context);
-        if (stream->per_thread && pthread_equal(stream->thread, pthread_self()))
+        if (stream->per_thread && pthread_equal(stream->thread, pthread_self())) {
             found = stream;
+        }
     }
     sg_work_unlock();
     if (!found && (found = create(ctx, CU_STREAM_DEFAULT, 0)) != NULL) {
@@ -83,10 +88,11 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out) 
                                          SG_FAULT_WORK, name);
     }
     SG_TRY(sg_enter(&ctx, SG_FAULT_WORK, name));
-    if (handle == CU_STREAM_PER_THREAD || (!handle && ptds))
+    if (handle == CU_STREAM_PER_THREAD || (!handle && ptds)) {
         *out = of_thread(ctx);
-    else
+    } else {
         *out = ctx->legacy;
+    }
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -95,8 +101,9 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     SG_REQUIRE(stream && !(flags & ~(unsigned)CU_STREAM_NON_BLOCKING), CUDA_ERROR_INVALID_VALUE);
     /* Numbers outside the range are moved to its ends. */
     CUstream made = create(ctx, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
-    if (!made)
+    if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *stream = made;
     return CUDA_SUCCESS;
 }
@@ -113,8 +120,9 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     sg_work_lock();
     bool waits = stream->first != NULL;
     sg_work_unlock();
-    if (waits)
+    if (waits) {
         sg_drain(stream);
+    }
     capture_abandon(stream);
     end(stream);
     return CUDA_SUCCESS;
@@ -195,8 +203,9 @@ static CUresult set_attribute(CUstream handle, CUstreamAttrID id, const CUstream
                               bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
-    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
         stream->priority = value->priority;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -214,8 +223,9 @@ static CUresult get_attribute(CUstream handle, CUstreamAttrID id, CUstreamAttrVa
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     memset(value, 0, sizeof *value);
-    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
         value->priority = stream->priority;
+    }
     return CUDA_SUCCESS;
 }
 

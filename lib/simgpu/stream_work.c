@@ -71,8 +71,9 @@ static CUresult check_value(const CUstreamBatchMemOpParams *v) {
 static CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams *list, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(list && count && count <= 256, CUDA_ERROR_INVALID_VALUE);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         SG_TRY(check_value(&list[i]));
+    }
     return sg_enqueue(stream, &(struct stream_op){.kind = OP_VALUES, .values = {count, list}});
 }
 

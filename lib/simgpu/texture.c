@@ -10,8 +10,9 @@ static CUresult create(unsigned long long *out, const void *resource, enum handl
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(out && resource, CUDA_ERROR_INVALID_VALUE);
     struct object *object = handle_new(kind, sizeof *object);
-    if (!object)
+    if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *out = (uintptr_t)object;
     return CUDA_SUCCESS;
 }

@@ -26,12 +26,14 @@ static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
 }
 
 static void release_unused(struct physical *p) {
-    if (p->refs || p->mapped)
+    if (p->refs || p->mapped) {
         return;
-    if (p->object >= 0)
+    }
+    if (p->object >= 0) {
         object_drop((uint32_t)p->object);
-    else
+    } else {
         blocks_return(p->device, p->count, p->blocks);
+    }
     free(p->blocks);
     p->blocks = NULL;
     handle_end(p, HANDLE_PHYSICAL);
@@ -65,8 +67,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     SG_REQUIRE(out && flags == 0 && size && size % SG_BLOCK_BYTES == 0, CUDA_ERROR_INVALID_VALUE);
     SG_TRY((CUresult)sg_fault_answer(&sg_driver.instance, device->gpu, SG_FAULT_ALLOC, __func__));
     sg_burn(sg_driver.machine->alloc_ns);
-    if (size / SG_BLOCK_BYTES > sg_driver.instance.state->gpus[device->gpu].block_count)
+    if (size / SG_BLOCK_BYTES > sg_driver.instance.state->gpus[device->gpu].block_count) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     struct physical *p = handle_new(HANDLE_PHYSICAL, sizeof *p);
     uint32_t count = (uint32_t)(size / SG_BLOCK_BYTES);
     uint32_t *blocks = malloc(count * sizeof *blocks);
@@ -78,8 +81,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
     }
     if (result != CUDA_SUCCESS) {
         free(blocks);
-        if (p)
+        if (p) {
             handle_end(p, HANDLE_PHYSICAL);
+        }
         return result;
     }
     p->device = device;
@@ -125,8 +129,9 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
     SG_REQUIRE(prop, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     struct physical *p = physical_of(handle);
-    if (p)
+    if (p) {
         *prop = p->prop;
+    }
     sg_memory_unlock();
     return p ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -140,15 +145,17 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdevi
                    (align & (align - 1)) == 0,
                CUDA_ERROR_INVALID_VALUE);
     struct range *range = calloc(1, sizeof *range);
-    if (!range)
+    if (!range) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *range = (struct range){.kind = RANGE_RESERVED, .size = size, .object = -1, .id = sg_new_id()};
     link_init(&range->of_context);
     sg_memory_lock();
     /* The wish is a hint. */
     range->base = wish && pages_take_at(wish, size) ? wish : pages_take(size, align);
-    for (uint64_t at = 0; range->base && at < size; at += SG_BLOCK_BYTES)
+    for (uint64_t at = 0; range->base && at < size; at += SG_BLOCK_BYTES) {
         *page_of(range->base + at) = (struct page){.range = range};
+    }
     sg_memory_unlock();
     if (!range->base) {
         free(range);
@@ -159,9 +166,11 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdevi
 }
 
 static bool any_mapped(CUdeviceptr address, uint64_t size) {
-    for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES)
-        if (page_of(address + at)->physical)
+    for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES) {
+        if (page_of(address + at)->physical) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -189,8 +198,9 @@ static bool aligned(CUdeviceptr address, uint64_t size) {
 static bool reserved_and_free(CUdeviceptr address, uint64_t size) {
     for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES) {
         struct page *page = page_of(address + at);
-        if (!page->range || page->range->kind != RANGE_RESERVED || page->physical)
+        if (!page->range || page->range->kind != RANGE_RESERVED || page->physical) {
             return false;
+        }
     }
     return true;
 }
@@ -228,9 +238,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 
 /* Whether the pages are whole mappings. */
 static bool whole_mappings(CUdeviceptr address, uint64_t size) {
-    for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES)
-        if (!page_of(address + at)->physical)
+    for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES) {
+        if (!page_of(address + at)->physical) {
             return false;
+        }
+    }
     return page_of(address)->first && page_of(address + size - SG_BLOCK_BYTES)->last;
 }
 
@@ -282,12 +294,16 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
     SG_REQUIRE(aligned(address, size), CUDA_ERROR_INVALID_VALUE);
     CUresult result = CUDA_SUCCESS;
     sg_memory_lock();
-    for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES)
-        if (!page_of(address + at)->physical)
+    for (uint64_t at = 0; at < size; at += SG_BLOCK_BYTES) {
+        if (!page_of(address + at)->physical) {
             result = CUDA_ERROR_INVALID_VALUE;
-    for (uint64_t at = 0; result == CUDA_SUCCESS && at < size; at += SG_BLOCK_BYTES)
-        for (size_t i = 0; i < count; i++)
+        }
+    }
+    for (uint64_t at = 0; result == CUDA_SUCCESS && at < size; at += SG_BLOCK_BYTES) {
+        for (size_t i = 0; i < count; i++) {
             give_access(page_of(address + at), &list[i]);
+        }
+    }
     sg_memory_unlock();
     return result;
 }
@@ -302,8 +318,9 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     struct page *page = page_of(address);
     bool mapped = page && page->block;
     unsigned bit = mapped ? 1u << location->id : 0;
-    if (mapped)
+    if (mapped) {
         *flags = (page->readers & bit ? 1u : 0) | (page->writers & bit ? 2u : 0);
+    }
     sg_memory_unlock();
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -320,15 +337,19 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle ha
     struct physical *p = physical_of(handle);
     CUresult result =
         p && (p->prop.requestedHandleTypes & type) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = blocks_share(p->device, p->count, p->blocks, &p->object, &key);
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         fd = sg_export(&sg_driver.instance, (uint32_t)p->object);
+    }
     sg_memory_unlock();
-    if (result == CUDA_SUCCESS && fd < 0)
+    if (result == CUDA_SUCCESS && fd < 0) {
         return CUDA_ERROR_OPERATING_SYSTEM;
-    if (result == CUDA_SUCCESS)
+    }
+    if (result == CUDA_SUCCESS) {
         *(int *)out = fd;
+    }
     return result;
 }
 
@@ -340,8 +361,9 @@ static CUresult import(int fd, struct physical *p) {
     SG_TRY(object_hold(object, key, &gpu, &p->size, &p->count, &p->blocks));
     p->object = object;
     p->device = sg_device_of_gpu(gpu);
-    if (p->device)
+    if (p->device) {
         return CUDA_SUCCESS;
+    }
     object_drop(object);
     free(p->blocks);
     return CUDA_ERROR_INVALID_DEVICE;
@@ -352,8 +374,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void 
     SG_READY();
     SG_REQUIRE(out && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
     struct physical *p = handle_new(HANDLE_PHYSICAL, sizeof *p);
-    if (!p)
+    if (!p) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     sg_memory_lock();
     CUresult result = import((int)(intptr_t)os_handle, p);
     if (result == CUDA_SUCCESS) {

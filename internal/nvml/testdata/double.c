@@ -35,18 +35,20 @@ API nvmlDeviceGetCount_v2(unsigned *count) {
 }
 API nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
 #ifdef COMES_BACK
-    if (times > 1)
+    if (times > 1) {
         index = 1 - index; /* numbered otherwise than before */
+    }
 #endif
     *device = &gpus[index];
     return index < 2 ? 0 : 2;
 }
 API nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (strcmp(uuid, i ? "GPU-1" : "GPU-0") == 0) {
             *device = &gpus[i];
             return 0;
         }
+    }
     return 6;
 }
 API nvmlDeviceGetIndex(void *device, unsigned *index) {
@@ -86,8 +88,9 @@ API nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
  * asked. */
 static int sick;
 static int state(void *device) {
-    if (device != &gpus[1] || !sick)
+    if (device != &gpus[1] || !sick) {
         return 0;
+    }
 #ifdef SICK
     return SICK;
 #endif
@@ -211,8 +214,9 @@ struct value {
     unsigned value[2];
 };
 API nvmlDeviceGetFieldValues(void *device, int count, struct value *values) {
-    if (count != 1 || values->id != 230)
+    if (count != 1 || values->id != 230) {
         return 2;
+    }
     values->result = 0;
     values->value[0] = device == &gpus[1];
     return 0;
@@ -246,8 +250,9 @@ API nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set) 
 API nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout) {
     int which = set == &sets[1];
     const unsigned xids[] = {31, 79};
-    if (timeout != 0 || listens[which] != &gpus[0] || told[which] >= 2)
+    if (timeout != 0 || listens[which] != &gpus[0] || told[which] >= 2) {
         return 10;
+    }
     *event = (struct event){0, 8, xids[told[which]++], 0, 0};
     return 0;
 }

@@ -61,10 +61,12 @@ enum {
 #undef NVML_FN
 
 static void check_sorted(const struct name *names, size_t count) {
-    for (size_t i = 1; i < count; i++)
+    for (size_t i = 1; i < count; i++) {
         CHECK(strcmp(names[i - 1].name, names[i].name) < 0);
-    for (size_t i = 0; i < count; i++)
+    }
+    for (size_t i = 0; i < count; i++) {
         CHECK(strncmp(names[i].name, names[i].base, strlen(names[i].base)) == 0);
+    }
 }
 
 /* A switch over all values compiles only while no two names share one. */

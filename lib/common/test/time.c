@@ -44,9 +44,8 @@ struct row {
 };
 
 #define TERMS(rate_, base_, burst_, tick_)                                                         \
-    { .flags = 1, .rate = rate_, .base = base_, .burst = burst_, .tick = tick_ }
-#define HELD(balance_, refilled_)                                                                  \
-    { .balance = balance_, .refilled = refilled_ }
+    {.flags = 1, .rate = rate_, .base = base_, .burst = burst_, .tick = tick_}
+#define HELD(balance_, refilled_) {.balance = balance_, .refilled = refilled_}
 
 static const struct row rows[] = {
     {"a new bucket holds a little", TERMS(500000, 0, 100 * MS, NOW), HELD(0, 0), NOW, 500000,

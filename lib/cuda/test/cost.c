@@ -60,7 +60,7 @@ static double added(unsigned count) {
 
 static double passed_on(void) {
     __extension__ CUresult (*real)(CUcontext) =
-        (CUresult(*)(CUcontext))setting_real(&s, "cuCtxSetCurrent");
+        (CUresult (*)(CUcontext))setting_real(&s, "cuCtxSetCurrent");
     CUresult (*ours)(CUcontext) = CUDA(&s, cuCtxSetCurrent);
     CUcontext context;
     CHECK_EQUAL(CUDA(&s, cuCtxGetCurrent)(&context), CUDA_SUCCESS);

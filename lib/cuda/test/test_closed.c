@@ -25,7 +25,7 @@ static void refuse_everything(void *arg) {
     CHECK_EQUAL(address, 4711);
 
     /* A driver that was initialised without us does not open the way either. */
-    __extension__ CUresult (*init)(unsigned) = (CUresult(*)(unsigned))setting_real(&s, "cuInit");
+    __extension__ CUresult (*init)(unsigned) = (CUresult (*)(unsigned))setting_real(&s, "cuInit");
     CHECK_EQUAL(init(0), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 100), CUDA_ERROR_SYSTEM_NOT_READY);
     CHECK_EQUAL(s.driver->allocs, 0);

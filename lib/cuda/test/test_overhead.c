@@ -96,7 +96,7 @@ static void made_elsewhere(void *arg) {
     setting_open(&s);
     CHECK_EQUAL(CUDA(&s, cuInit)(0), CUDA_SUCCESS);
     __extension__ CUresult (*retain)(CUcontext *, CUdevice) =
-        (CUresult(*)(CUcontext *, CUdevice))setting_real(&s, "cuDevicePrimaryCtxRetain");
+        (CUresult (*)(CUcontext *, CUdevice))setting_real(&s, "cuDevicePrimaryCtxRetain");
     CHECK_EQUAL(retain(&context, 0), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), 0);
     CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(context), CUDA_SUCCESS);

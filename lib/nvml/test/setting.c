@@ -139,7 +139,7 @@ void setting_open(struct setting *setting) {
     struct fake_driver *(*state)(void) =
         (struct fake_driver * (*)(void))(uintptr_t)setting_function(setting, "fake_driver");
     nvmlDevice_t (*handle)(unsigned int) =
-        (nvmlDevice_t(*)(unsigned int))(uintptr_t)setting_function(setting, "fake_handle");
+        (nvmlDevice_t (*)(unsigned int))(uintptr_t)setting_function(setting, "fake_handle");
     setting->driver = state();
     for (unsigned int index = 0; index <= FAKE_MIG; index++) {
         setting->gpu[index] = handle(index);

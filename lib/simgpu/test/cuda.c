@@ -18,8 +18,9 @@ CUcontext cuda_start(void (*change)(sim_machine *machine)) {
     CUcontext ctx;
 
     setting_describe(&machine);
-    if (change)
+    if (change) {
         change(&machine);
+    }
     setting_make(&machine);
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&ctx, 0));
@@ -49,8 +50,9 @@ CUfunction cuda_kernel(const char *name) {
     static CUmodule module;
     CUfunction function;
 
-    if (!module)
+    if (!module) {
         OK(cuModuleLoadData(&module, ptx));
+    }
     OK(cuModuleGetFunction(&function, module, name));
     return function;
 }
@@ -66,10 +68,12 @@ int cuda_child(int (*body)(int channel), int channel) {
     pid_t child = fork();
 
     CHECK(child >= 0);
-    if (child == 0)
+    if (child == 0) {
         _exit(body(channel));
-    while (waitpid(child, &status, 0) < 0)
+    }
+    while (waitpid(child, &status, 0) < 0) {
         CHECK(errno == EINTR);
+    }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

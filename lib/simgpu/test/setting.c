@@ -74,23 +74,27 @@ void setting_describe(sim_machine *machine) {
     machine->sample_window_ns = SG_SAMPLE_NS;
     machine->nodes[0].cpus[0] = 0x0f;
     machine->nodes[1].cpus[0] = 0xf0;
-    for (uint32_t i = 0; i < GPU_COUNT; i++)
+    for (uint32_t i = 0; i < GPU_COUNT; i++) {
         describe_gpu(&machine->gpus[i], i);
+    }
 }
 
 void setting_remove(const char *instance) {
     DIR *entries = opendir(instance);
 
-    for (struct dirent *e; entries && (e = readdir(entries));)
+    for (struct dirent *e; entries && (e = readdir(entries));) {
         unlinkat(dirfd(entries), e->d_name, 0);
-    if (entries)
+    }
+    if (entries) {
         closedir(entries);
+    }
     rmdir(instance);
 }
 
 static void remove_directory(void) {
-    if (getpid() == owner)
+    if (getpid() == owner) {
         setting_remove(directory);
+    }
 }
 
 const char *setting_make(const sim_machine *machine) {
@@ -100,15 +104,18 @@ const char *setting_make(const sim_machine *machine) {
                              .machine = machine,
                              .machine_bytes = sizeof *machine};
 
-    for (uint32_t i = 0; i < machine->gpu_count; i++)
+    for (uint32_t i = 0; i < machine->gpu_count; i++) {
         spec.gpus[i] =
             (struct sg_create_gpu){machine->gpus[i].memory_bytes, machine->gpus[i].reserved_bytes};
-    if (owner)
+    }
+    if (owner) {
         setting_remove(directory);
+    }
     snprintf(directory, sizeof directory, "/tmp/divvy-simgpu-test-XXXXXX");
     CHECK(mkdtemp(directory));
-    if (!owner)
+    if (!owner) {
         atexit(remove_directory);
+    }
     owner = getpid();
     CHECK_EQUAL(sg_state_create(directory, &spec), 0);
     CHECK_EQUAL(setenv("DIVVY_SIMGPU", directory, 1), 0);
@@ -118,8 +125,9 @@ const char *setting_make(const sim_machine *machine) {
 uint64_t setting_submit(struct sg_instance *in, uint32_t gpu, uint64_t work_ns) {
     static struct sg_engines engines[SG_GPUS_MAX];
 
-    if (!engines[gpu].multiprocessors)
+    if (!engines[gpu].multiprocessors) {
         sg_engines_start(&engines[gpu], 1);
+    }
     return sg_submit(
         in, gpu, sg_time(in), &engines[gpu],
         &(struct sg_work){.ns = work_ns, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 1});
@@ -137,11 +145,13 @@ _Noreturn static void live(const char *tag, uint32_t gpu, uint32_t blocks, uint6
     in.state->clients[in.id].contexts[gpu] = 1;
     CHECK_EQUAL(sg_blocks_take(&in, gpu, SG_LINEAR, blocks, numbers), 0);
     sg_state_unlock(&in);
-    if (work_ns)
+    if (work_ns) {
         setting_submit(&in, gpu, work_ns);
+    }
     CHECK_EQUAL(write(ready, "r", 1), 1);
-    for (;;)
+    for (;;) {
         pause();
+    }
 }
 
 pid_t setting_process(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t work_ns) {
@@ -163,8 +173,9 @@ pid_t setting_process(const char *tag, uint32_t gpu, uint32_t blocks, uint64_t w
 
 void setting_kill(pid_t process) {
     kill(process, SIGKILL);
-    while (waitpid(process, NULL, 0) < 0)
+    while (waitpid(process, NULL, 0) < 0) {
         CHECK(errno == EINTR);
+    }
 }
 
 void setting_pause(void) {

@@ -37,8 +37,9 @@ static void check_copies(void) {
     unsigned short rows[4][16], back[4][16];
     CUarray a, b;
 
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < 64; i++) {
         rows[i / 16][i % 16] = (unsigned short)(i * 3);
+    }
     OK(cuArrayCreate_v2(&a, &what));
     OK(cuArrayCreate_v2(&b, &what));
     CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,

@@ -48,8 +48,9 @@ static void check_fork_and_join(CUstream s, CUstream t) {
     CHECK_EQUAL(count, 6);
     CHECK_EQUAL(word_at(a), 0);
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         OK(cuGraphLaunch(exec, s));
+    }
     OK(cuStreamSynchronize(s));
     CHECK_EQUAL(word_at(a), 1);
     CHECK_EQUAL(word_at(a + 4), 4);

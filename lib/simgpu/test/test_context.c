@@ -60,8 +60,9 @@ static void check_end(void) {
     CUcontext ctx;
 
     OK(cuCtxCreate_v2(&ctx, 0, 0));
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
         OK(cuMemAlloc_v2(&a, 30000));
+    }
     OK(cuMemAlloc_v2(&a, 30 * MIB));
     OK(cuArrayCreate_v2(&array, &what));
     OK(cuMipmappedArrayCreate(&mipmap, &deep, 3));

@@ -22,7 +22,7 @@ static const char *directory;
 static struct {
     uint32_t object;
     uint64_t key;
-} * offers;
+} *offers;
 
 static uint32_t random_of(uint32_t *seed) {
     *seed = *seed * 1664525u + 1013904223u;
@@ -37,8 +37,9 @@ struct holding {
 static void take(struct sg_instance *in, struct holding *h, uint32_t *seed) {
     h->n = 1 + random_of(seed) % BLOCKS_EACH;
     h->object = -1;
-    if (sg_blocks_take(in, 0, SG_LINEAR, h->n, h->numbers) != 0)
+    if (sg_blocks_take(in, 0, SG_LINEAR, h->n, h->numbers) != 0) {
         h->n = 0;
+    }
 }
 
 static void share(struct sg_instance *in, struct holding *h, uint32_t place) {
@@ -53,10 +54,11 @@ static void share(struct sg_instance *in, struct holding *h, uint32_t place) {
 }
 
 static void give(struct sg_instance *in, struct holding *h) {
-    if (h->object >= 0)
+    if (h->object >= 0) {
         sg_object_drop(in, (uint32_t)h->object);
-    else
+    } else {
         sg_blocks_return(in, 0, h->n, h->numbers);
+    }
     h->n = 0;
 }
 
@@ -71,18 +73,20 @@ _Noreturn static void work(uint32_t place, uint32_t seed) {
     for (;;) {
         struct holding *h = &held[random_of(&seed) % HELD];
         sg_state_lock(&in);
-        if (h->n == 0)
+        if (h->n == 0) {
             take(&in, h, &seed);
-        else if (random_of(&seed) % 3 == 0)
+        } else if (random_of(&seed) % 3 == 0) {
             share(&in, h, place);
-        else
+        } else {
             give(&in, h);
+        }
         uint32_t other = random_of(&seed) % WORKERS;
         if (other != place && offers[other].key &&
             sg_object_hold(&in, offers[other].object, offers[other].key, numbers, BLOCKS_EACH) ==
                 0 &&
-            random_of(&seed) % 4)
+            random_of(&seed) % 4) {
             sg_object_drop(&in, offers[other].object);
+        }
         sg_state_unlock(&in);
         setting_submit(&in, 0, 1000);
     }
@@ -92,8 +96,9 @@ static pid_t start_worker(uint32_t place, uint32_t seed) {
     pid_t child = fork();
 
     CHECK(child >= 0);
-    if (child == 0)
+    if (child == 0) {
         work(place, seed);
+    }
     return child;
 }
 
@@ -110,8 +115,9 @@ static void note(const struct sg_instance *in, struct figures *out) {
         memcpy(out->clients[i], in->state->clients[i].bytes[0], sizeof out->clients[i]);
         out->imported[i] = in->state->clients[i].imported[0];
     }
-    for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
+    for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         out->tags[i] = in->state->tags[i].bytes[0];
+    }
 }
 
 /* What the GPU executed is what its processes and the dead of all tags did, to the nanosecond. */
@@ -119,8 +125,9 @@ static void check_time(struct sg_instance *in) {
     uint64_t sum = 0;
 
     sg_schedule_lock(in, 0);
-    for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
+    for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         sum += in->state->tags[i].gpu_ns[0];
+    }
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         const struct sg_channel *channel = sg_channel(in, i, 0);
         CHECK(channel->executed <= channel->submitted);
@@ -142,8 +149,9 @@ static void check_exact(struct sg_instance *in) {
     check_time(in);
     sg_state_unlock(in);
     CHECK_EQUAL(kept.free_blocks, counted.free_blocks);
-    for (uint32_t i = 0; i < SG_TAGS_MAX; i++)
+    for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         CHECK_EQUAL(kept.tags[i], counted.tags[i]);
+    }
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         CHECK_EQUAL(kept.clients[i][SG_LINEAR], counted.clients[i][SG_LINEAR]);
         CHECK_EQUAL(kept.imported[i], counted.imported[i]);
@@ -155,8 +163,9 @@ static void check_kills(struct sg_instance *in) {
     pid_t workers[WORKERS];
     uint32_t seed = 1;
 
-    for (uint32_t i = 0; i < WORKERS; i++)
+    for (uint32_t i = 0; i < WORKERS; i++) {
         workers[i] = start_worker(i, i);
+    }
     for (int i = 0; i < KILLS; i++) {
         uint32_t victim = random_of(&seed) % WORKERS;
         struct timespec pause = {.tv_nsec = (long)(random_of(&seed) % 400000)};
@@ -166,13 +175,15 @@ static void check_kills(struct sg_instance *in) {
         check_exact(in);
         workers[victim] = start_worker(victim, seed);
     }
-    for (uint32_t i = 0; i < WORKERS; i++)
+    for (uint32_t i = 0; i < WORKERS; i++) {
         setting_kill(workers[i]);
+    }
     sg_state_lock(in);
     sg_reap(in);
     CHECK_EQUAL(sg_gpu_used(in, 0), 0);
-    for (uint32_t i = 0; i < SG_OBJECTS_MAX; i++)
+    for (uint32_t i = 0; i < SG_OBJECTS_MAX; i++) {
         CHECK(!in->state->objects[i].in_use);
+    }
     sg_state_unlock(in);
 }
 
@@ -183,8 +194,9 @@ static void check_peak(struct sg_instance *in) {
     setting_kill(a);
     pid_t c = setting_process("t", 1, 35, 0);
     uint32_t i = 1;
-    while (strcmp(in->state->tags[i].name, "t") != 0)
+    while (strcmp(in->state->tags[i].name, "t") != 0) {
         CHECK(++i < SG_TAGS_MAX);
+    }
     CHECK_EQUAL(in->state->tags[i].bytes[1], 75 * SG_BLOCK_BYTES);
     CHECK_EQUAL(in->state->tags[i].peak[1], 75 * SG_BLOCK_BYTES);
     setting_kill(b);
@@ -195,9 +207,11 @@ static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu) {
     uint64_t done = 0;
 
     sg_advance(in, gpu, sg_now());
-    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
-        if (in->state->clients[i].who.pid == process)
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        if (in->state->clients[i].who.pid == process) {
             done = sg_channel(in, i, gpu)->executed;
+        }
+    }
     return done;
 }
 

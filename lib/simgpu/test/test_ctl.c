@@ -49,8 +49,9 @@ static void ask_everything(const char *directory) {
         CHECK_EQUAL(nvmlDeviceGetUtilizationRates(device, &rates), NVML_SUCCESS);
         CHECK_EQUAL(nvmlDeviceGetCpuAffinity(device, 4, mask), NVML_SUCCESS);
         CHECK_EQUAL(nvmlDeviceGetFieldValues(device, 1, &field), NVML_SUCCESS);
-        for (unsigned int link = 0; link < NVML_NVLINK_MAX_LINKS; link++)
+        for (unsigned int link = 0; link < NVML_NVLINK_MAX_LINKS; link++) {
             (void)nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, &pci);
+        }
     }
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
 }
@@ -61,8 +62,9 @@ static int create(const void *bytes, size_t size) {
 
     CHECK(mkdtemp(directory));
     int status = quietly_create(directory, bytes, size);
-    if (status == 0)
+    if (status == 0) {
         ask_everything(directory);
+    }
     setting_remove(directory);
     return status;
 }
@@ -109,8 +111,9 @@ static void check_mutations(void) {
             ((unsigned char *)&bad)[at] = (unsigned char)(random >> 24);
         }
         if (bad.gpus[0].memory_bytes > (1ull << 32) || bad.gpus[1].memory_bytes > (1ull << 32) ||
-            bad.gpus[2].memory_bytes > (1ull << 32) || bad.gpus[3].memory_bytes > (1ull << 32))
+            bad.gpus[2].memory_bytes > (1ull << 32) || bad.gpus[3].memory_bytes > (1ull << 32)) {
             continue; /* large tables take time, and are made in the same way */
+        }
         made += create(&bad, sizeof bad) == 0;
     }
     CHECK(made > MUTATIONS / 10);

@@ -30,8 +30,9 @@ __attribute__((format(printf, 2, 3))) static void heard(bool all, const char *fo
     va_start(list, format);
     CHECK(vasprintf(&want, format, list) >= 0);
     va_end(list);
-    if (strncmp(text, want, strlen(want)) != 0 || (all && strlen(text) != strlen(want)))
+    if (strncmp(text, want, strlen(want)) != 0 || (all && strlen(text) != strlen(want))) {
         fprintf(stderr, "have:\n%swant:\n%s", text, want);
+    }
     CHECK(strncmp(text, want, strlen(want)) == 0 && (!all || strlen(text) == strlen(want)));
     free(want);
     free(text);

@@ -27,8 +27,9 @@ static char *played(const char *dir, const char *lines) {
 static void check(const char *dir, const char *lines, const char *want) {
     char *have = played(dir, lines);
 
-    if (strcmp(have, want) != 0)
+    if (strcmp(have, want) != 0) {
         fprintf(stderr, "have:\n%swant:\n%s", have, want);
+    }
     CHECK(strcmp(have, want) == 0);
     free(have);
 }

@@ -10,11 +10,13 @@ static void check_list(const sim_machine *machine, const char *list, const char 
     char got[SG_GPUS_MAX + 1] = "";
     unsigned n = sg_visible(machine, list, order, gpus);
 
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         got[i] = (char)('0' + gpus[i]);
-    if (strcmp(got, want) != 0)
+    }
+    if (strcmp(got, want) != 0) {
         fprintf(stderr, "CUDA_VISIBLE_DEVICES=%s gives %s, not %s\n", list ? list : "(none)", got,
                 want);
+    }
     CHECK(strcmp(got, want) == 0);
 }
 

@@ -22,10 +22,11 @@ static uint32_t random_of(uint32_t *seed) {
 static uint64_t expected(uint64_t ready, uint64_t ns, uint32_t need) {
     for (uint64_t start = ready, at = ready;; at++) {
         CHECK(at < HORIZON);
-        if (used[at] + need > MULTIPROCESSORS)
+        if (used[at] + need > MULTIPROCESSORS) {
             start = at + 1;
-        else if (at + 1 == start + ns)
+        } else if (at + 1 == start + ns) {
             return start;
+        }
     }
 }
 
@@ -70,12 +71,14 @@ static void check_against_model(uint32_t seed) {
         uint64_t *tail = &tails[random_of(&seed) % STREAMS];
         *tail = place(&e, done, *tail, &seed);
         /* The channel executes some of it, sometimes all. */
-        if (random_of(&seed) % 3 == 0)
+        if (random_of(&seed) % 3 == 0) {
             done += random_of(&seed) % 60;
+        }
         done = done < last ? done : last;
     }
-    for (uint64_t at = 0; at < last; at++)
+    for (uint64_t at = 0; at < last; at++) {
         CHECK(something[at]);
+    }
 }
 
 /* More pieces than are kept: holes are given up, never what has its place. */
@@ -110,8 +113,9 @@ static void check_copies(void) {
 }
 
 int main(void) {
-    for (uint32_t seed = 0; seed < 200; seed++)
+    for (uint32_t seed = 0; seed < 200; seed++) {
         check_against_model(seed);
+    }
     check_many();
     check_copies();
     return 0;

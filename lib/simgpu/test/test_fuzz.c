@@ -20,13 +20,15 @@ static void try_code(const uint8_t *bytes, size_t size) {
     unsigned count;
 
     memcpy(text, bytes, size);
-    if (cuModuleLoadData(&module, text) != CUDA_SUCCESS)
+    if (cuModuleLoadData(&module, text) != CUDA_SUCCESS) {
         return;
+    }
     OK(cuModuleGetFunctionCount(&count, module));
     OK(cuModuleEnumerateFunctions(functions, count < 8 ? count : 8, module));
     text[5] = '\0';
-    if (text[0])
+    if (text[0]) {
         cuModuleGetFunction(functions, module, text);
+    }
     OK(cuModuleUnload(module));
 }
 
@@ -60,14 +62,16 @@ static void try_handles(const uint8_t *bytes, size_t size) {
     CHECK(cuIpcOpenEventHandle(&event, event_handle) != CUDA_SUCCESS);
     CHECK(cuMemPoolImportPointer(&address, imported, &data) != CUDA_SUCCESS);
     memcpy(text, bytes, size);
-    if (cuDeviceGetByPCIBusId(&device, text) == CUDA_SUCCESS)
+    if (cuDeviceGetByPCIBusId(&device, text) == CUDA_SUCCESS) {
         CHECK((unsigned)device < GPU_COUNT);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    if (sg_driver.state == DRIVER_DOWN)
+    if (sg_driver.state == DRIVER_DOWN) {
         cuda_start(NULL);
+    }
     size = size < ROOM ? size : ROOM;
     try_code(bytes, size);
     try_list(bytes, size);

@@ -128,8 +128,9 @@ static void check_launch(void) {
     OK(cuGraphCreate(&graph, 0));
     first = build(graph, a);
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         CHECK(time_launch(exec) >= 5.0f);
+    }
     CHECK_EQUAL(calls, 3);
     CHECK(word_at(a) == 1 && word_at(a + 8) == 2 && word_at(a + 16) == 1);
     CUDA_MEMSET_NODE_PARAMS fill = {a, 0, 9, 4, 1, 1};

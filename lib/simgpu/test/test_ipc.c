@@ -60,8 +60,9 @@ static int exporter(int channel) {
     CHECK_EQUAL(read(channel, &word, 1), 1);
     OK(cuMemFree_v2(large));
     CHECK_EQUAL(write(channel, "f", 1), 1);
-    for (;;)
+    for (;;) {
         pause();
+    }
 }
 
 static char byte_at(CUdeviceptr address) {
@@ -156,8 +157,9 @@ int main(void) {
     setting_make(&machine);
     CHECK_EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     pid_t other = fork();
-    if (other == 0)
+    if (other == 0) {
         _exit(exporter(ends[1]));
+    }
     start();
     check_import(ends[0], other);
     return 0;

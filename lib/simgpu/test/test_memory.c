@@ -74,15 +74,17 @@ static void check_random(void) {
         }
         live[i].words = 1u + (uint32_t)rand() % (rand() % 40 == 0 ? 800000u : 3000u);
         live[i].value = (uint32_t)rand();
-        if (sum + live[i].words * 4ull > 150 * MIB)
+        if (sum + live[i].words * 4ull > 150 * MIB) {
             continue;
+        }
         OK(cuMemAlloc_v2(&live[i].at, live[i].words * 4ull));
         OK(cuMemsetD32_v2(live[i].at, live[i].value, live[i].words));
         sum += live[i].words * 4ull;
         CHECK(cuda_true(SG_LINEAR) >= sum);
     }
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < MANY; i++) {
         OK(cuMemFree_v2(live[i].at));
+    }
     CHECK_EQUAL(cuda_true(SG_LINEAR), 0);
 }
 
@@ -94,8 +96,9 @@ static void check_pitch(void) {
     FAILS(cuMemAllocPitch_v2(&a, &pitch, 100, 7, 3), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemAllocPitch_v2(&a, &pitch, 100, 7, 4));
     CHECK_EQUAL(pitch, 512);
-    for (int y = 0; y < 7; y++)
+    for (int y = 0; y < 7; y++) {
         memset(rows[y], 'a' + y, sizeof rows[y]);
+    }
     CUDA_MEMCPY2D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
                         .srcHost = rows,
                         .srcPitch = 100,
@@ -137,8 +140,9 @@ static void check_3d(void) {
     CUdeviceptr a;
     unsigned char box[4][3][8], back[4][3][8];
 
-    for (size_t i = 0; i < sizeof box; i++)
+    for (size_t i = 0; i < sizeof box; i++) {
         ((unsigned char *)box)[i] = (unsigned char)i;
+    }
     memset(back, 0, sizeof back);
     OK(cuMemAlloc_v2(&a, 3 * BLOCK));
     CUDA_MEMCPY3D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
@@ -181,8 +185,9 @@ static void check_contents(void) {
     unsigned char *data = malloc(n), *back = malloc(n);
     CUdeviceptr a, b;
     CHECK(data && back);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         data[i] = (unsigned char)(i * 7 + i / 4096);
+    }
     OK(cuMemAlloc_v2(&a, n));
     OK(cuMemAlloc_v2(&b, n));
     OK(cuMemcpyHtoD_v2(a, data, n));
@@ -204,8 +209,9 @@ static void check_contents(void) {
     OK(cuMemFree_v2(b));
     OK(cuMemAlloc_v2(&a, n));
     OK(cuMemcpyDtoH_v2(back, a, n));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         CHECK_EQUAL(back[i], 0);
+    }
     OK(cuMemFree_v2(a));
     free(data);
     free(back);

@@ -26,8 +26,9 @@ static void inject(const char *call, uint32_t result, uint32_t delay_us, uint64_
 
 static void check_named(void) {
     inject("nvmlDeviceGetMemoryInfo", NVML_ERROR_UNKNOWN, 0, 0);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         CHECK_EQUAL(ask_memory(0), NVML_ERROR_UNKNOWN);
+    }
     CHECK_EQUAL(ask_memory(1), NVML_SUCCESS);
     CHECK_EQUAL(ask_index(0), NVML_SUCCESS);
     inject("nvmlDeviceGetMemoryInfo", NVML_ERROR_GPU_IS_LOST, 0, 2);
@@ -61,8 +62,9 @@ static void check_limits(void) {
     what.call = "";
     CHECK_EQUAL(ctl_inject(directory, 0, &what), 1);
     what.call = name;
-    for (unsigned int i = 0; i < SG_CALL_FAULTS; i++, name[sizeof name - 2]++)
+    for (unsigned int i = 0; i < SG_CALL_FAULTS; i++, name[sizeof name - 2]++) {
         CHECK_EQUAL(ctl_inject(directory, 0, &what), 0);
+    }
     CHECK_EQUAL(ctl_inject(directory, 0, &what), 1);
     CHECK_EQUAL(ctl_clear(directory, 0), 0);
     CHECK_EQUAL(ctl_inject(directory, 0, &what), 0);
@@ -100,8 +102,9 @@ int main(void) {
     setting_describe(&machine);
     directory = setting_make(&machine);
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
-    for (unsigned int i = 0; i < 2; i++)
+    for (unsigned int i = 0; i < 2; i++) {
         CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(i, &devices[i]), NVML_SUCCESS);
+    }
     check_named();
     check_class();
     check_delay();

@@ -113,8 +113,9 @@ static void check_pci_forms(void) {
     memcpy(&old, &info, sizeof old);
     CHECK(strcmp(old.busId, "0000:81:00.0") == 0);
     CHECK_EQUAL(old.bus, 0x81);
-    for (size_t i = sizeof old; i < sizeof info; i++)
+    for (size_t i = sizeof old; i < sizeof info; i++) {
         CHECK_EQUAL(((unsigned char *)&info)[i], 0x5a);
+    }
     CHECK_EQUAL(nvmlDeviceGetPciInfoExt(device, &extended), NVML_SUCCESS);
     CHECK_EQUAL(extended.baseClass, 3);
 }

@@ -75,8 +75,9 @@ static void check_strides(pid_t ten, pid_t three) {
     CHECK_EQUAL(v1.list[0].pid, ten);
     CHECK_EQUAL(v1.list[1].pid, three);
     CHECK_EQUAL(v1.list[1].usedGpuMemory, 3 * SG_BLOCK_BYTES);
-    for (size_t i = 0; i < sizeof v1.behind; i++)
+    for (size_t i = 0; i < sizeof v1.behind; i++) {
         CHECK_EQUAL(v1.behind[i], 0x5a);
+    }
     CHECK_EQUAL(nvmlDeviceGetRunningProcessDetailList(devices[0], &details), NVML_SUCCESS);
     CHECK_EQUAL(details.numProcArrayEntries, 2);
     CHECK_EQUAL(detail[1].pid, three);
@@ -103,8 +104,9 @@ int main(void) {
     setting_describe(&machine);
     setting_make(&machine);
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
-    for (unsigned int i = 0; i < GPU_COUNT; i++)
+    for (unsigned int i = 0; i < GPU_COUNT; i++) {
         CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(i, &devices[i]), NVML_SUCCESS);
+    }
     check_empty();
     pid_t ten = setting_process("a", 0, 10, 0);
     pid_t three = setting_process("b", 0, 3, 0);

@@ -39,9 +39,11 @@ static pid_t inner_pid(pid_t pid) {
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     FILE *file = fopen(path, "re");
     CHECK(file);
-    while (!last && fgets(line, sizeof line, file))
-        if (strncmp(line, "NSpid:", 6) == 0)
+    while (!last && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "NSpid:", 6) == 0) {
             last = strrchr(line, '\t');
+        }
+    }
     fclose(file);
     CHECK(last);
     return (pid_t)atoi(last);

@@ -40,10 +40,12 @@ static void *ask(void *nothing) {
 static void check_threads(void) {
     pthread_t threads[THREADS];
 
-    for (int i = 0; i < THREADS; i++)
+    for (int i = 0; i < THREADS; i++) {
         CHECK_EQUAL(pthread_create(&threads[i], NULL, ask, NULL), 0);
-    for (int i = 0; i < THREADS; i++)
+    }
+    for (int i = 0; i < THREADS; i++) {
         CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
+    }
 }
 
 /* A child goes on with what its parent initialised, and its end does not end the parent's use. */

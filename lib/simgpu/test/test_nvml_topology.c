@@ -13,12 +13,13 @@ static void check_ancestors(void) {
     };
     nvmlGpuTopologyLevel_t level;
 
-    for (unsigned int i = 0; i < GPU_COUNT; i++)
+    for (unsigned int i = 0; i < GPU_COUNT; i++) {
         for (unsigned int k = 0; k < GPU_COUNT; k++) {
             CHECK_EQUAL(nvmlDeviceGetTopologyCommonAncestor(devices[i], devices[k], &level),
                         NVML_SUCCESS);
             CHECK_EQUAL(level, levels[i][k]);
         }
+    }
     CHECK_EQUAL(nvmlDeviceGetTopologyCommonAncestor(devices[0], NULL, &level),
                 NVML_ERROR_INVALID_ARGUMENT);
 }
@@ -116,8 +117,9 @@ static void check_switches(sim_machine *machine) {
     for (unsigned int i = 0; i < GPU_COUNT; i++) {
         machine->gpus[i].architecture = NVML_DEVICE_ARCH_HOPPER;
         machine->gpus[i].link_count = 2;
-        for (uint32_t link = 0; link < 2; link++)
+        for (uint32_t link = 0; link < 2; link++) {
             machine->gpus[i].links[link] = (sim_link){SIM_REMOTE_SWITCH, link};
+        }
     }
     setting_make(machine);
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
@@ -138,8 +140,9 @@ int main(void) {
     setting_describe(&machine);
     setting_make(&machine);
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
-    for (unsigned int i = 0; i < GPU_COUNT; i++)
+    for (unsigned int i = 0; i < GPU_COUNT; i++) {
         CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(i, &devices[i]), NVML_SUCCESS);
+    }
     check_ancestors();
     check_nearest();
     check_affinity();

@@ -20,12 +20,15 @@ static unsigned int process_percent(pid_t process) {
     unsigned int count = 8;
     nvmlReturn_t result = nvmlDeviceGetProcessUtilization(device, list, &count, 0);
 
-    if (result == NVML_ERROR_NOT_FOUND)
+    if (result == NVML_ERROR_NOT_FOUND) {
         return 0;
+    }
     CHECK_EQUAL(result, NVML_SUCCESS);
-    for (unsigned int i = 0; i < count; i++)
-        if (list[i].pid == (unsigned int)process)
+    for (unsigned int i = 0; i < count; i++) {
+        if (list[i].pid == (unsigned int)process) {
             return list[i].smUtil;
+        }
+    }
     return 0;
 }
 
@@ -38,8 +41,9 @@ static void check_samples(void) {
                 NVML_SUCCESS);
     CHECK(count > 1 && type == NVML_VALUE_TYPE_UNSIGNED_INT);
     CHECK_EQUAL(list[count - 1].sampleValue.uiVal, 100);
-    for (unsigned int i = 1; i < count; i++)
+    for (unsigned int i = 1; i < count; i++) {
         CHECK(list[i].timeStamp > list[i - 1].timeStamp);
+    }
     unsigned long long last = list[count - 2].timeStamp + 10;
     CHECK_EQUAL(
         nvmlDeviceGetSamples(device, NVML_GPU_UTILIZATION_SAMPLES, last, &type, &count, list),

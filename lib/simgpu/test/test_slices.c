@@ -53,8 +53,9 @@ static pid_t start(int *channel, uint64_t work) {
     CHECK_EQUAL(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0)
+    if (child == 0) {
         _exit(compute(ends[1], work));
+    }
     close(ends[1]);
     *channel = ends[0];
     CHECK_EQUAL(read(*channel, &ready, 1), 1);
@@ -93,8 +94,9 @@ int main(void) {
     CHECK((a.to > b.to ? a.to : b.to) - (a.from < b.from ? a.from : b.from) >= 160 * MS);
     CHECK(a.ms >= 60.0f && a.ms < 160.5f + lag(&a));
     CHECK(b.ms >= 100.0f && b.ms < 160.5f + lag(&b));
-    if (a.given < b.from + 10 * MS && b.given < a.from + 10 * MS)
+    if (a.given < b.from + 10 * MS && b.given < a.from + 10 * MS) {
         CHECK(a.ms > 100.0f && a.ms < 131.0f);
+    }
     end(one, first);
     end(two, second);
     return 0;

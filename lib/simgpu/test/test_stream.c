@@ -53,8 +53,9 @@ static void note(void *what) {
 }
 
 static void hold(void *what) {
-    while (!__atomic_load_n(&seen.go, __ATOMIC_ACQUIRE))
+    while (!__atomic_load_n(&seen.go, __ATOMIC_ACQUIRE)) {
         usleep(1000);
+    }
     note(what);
 }
 
@@ -161,11 +162,13 @@ static void check_queue(void) {
 
     OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
     uint64_t before = sg_now();
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         OK(cuda_busy(s, 20 * MS));
+    }
     CHECK(sg_now() - before < 300 * MS);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         OK(cuda_busy(s, 20 * MS));
+    }
     CHECK(sg_now() - before >= 80 * MS);
     OK(cuStreamSynchronize(s));
     CHECK(sg_now() - before >= 400 * MS);
@@ -227,8 +230,9 @@ static void check_kernels(void) {
     void *add[] = {&a, &b, &c, &n};
     OK(cuLaunchKernel(cuda_kernel("divvy_vecadd"), N / 256, 1, 1, 256, 1, 1, 0, NULL, add, NULL));
     OK(cuMemcpyDtoH_v2(x, c, sizeof x));
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         CHECK(x[i] == (float)i + 2);
+    }
     uint64_t count = 3;
     unsigned value = 0xabcd;
     struct {

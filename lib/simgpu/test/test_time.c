@@ -109,8 +109,9 @@ static void check_streams(void) {
     CUstream s[3];
     CUevent e[3];
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+    }
     settle();
     uint64_t t = sg_time(in), before = executed(in);
     OK(busy_blocks(s[0], 400 * US, 4));
@@ -118,8 +119,9 @@ static void check_streams(void) {
     OK(busy_blocks(s[1], 300 * US, 6));
     OK(busy_blocks(s[1], 50 * US, 7));
     OK(busy_blocks(s[2], 10 * US, 1));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         e[i] = mark(s[i]);
+    }
     settle();
     /* The second kernel of the first stream fills the GPU; what was issued later and does not fit
      * before it comes after it. The third stream's fits when the second's first one has ended. */
@@ -127,8 +129,9 @@ static void check_streams(void) {
     CHECK_EQUAL(reached_after(t, e[1]), 550 * US + EVENT);
     CHECK_EQUAL(reached_after(t, e[2]), 310 * US + EVENT);
     CHECK_EQUAL(executed(in) - before, 550 * US + EVENT);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         OK(cuStreamDestroy_v2(s[i]));
+    }
 }
 
 /* Events order streams, and so do the legacy stream and the blocking ones. */
@@ -168,16 +171,18 @@ static void check_copies(void) {
 
     OK(cuMemAlloc_v2(&a, BYTES));
     OK(cuMemAlloc_v2(&b, BYTES));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         OK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+    }
     settle();
     uint64_t t = sg_time(in), before = executed(in);
     OK(busy_blocks(s[0], 100 * US, 10));
     OK(cuMemcpyHtoDAsync_v2(a, host[0], BYTES, s[1]));
     OK(cuMemcpyHtoDAsync_v2(a, host[0], BYTES, s[2]));
     OK(cuMemcpyDtoHAsync_v2(host[1], b, BYTES, s[3]));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         e[i] = mark(s[i]);
+    }
     settle();
     CHECK_EQUAL(reached_after(t, e[0]), 100 * US + EVENT);
     CHECK_EQUAL(reached_after(t, e[1]), 40 * US + EVENT);
@@ -188,14 +193,16 @@ static void check_copies(void) {
     OK(busy_blocks(s[0], 10 * US, 1));
     OK(cuMemcpyDtoDAsync_v2(a, b, BYTES, s[1]));
     OK(cuMemsetD8Async(b, 0, BYTES, s[2]));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         e[i] = mark(s[i]);
+    }
     settle();
     CHECK_EQUAL(reached_after(t, e[0]), 10 * US + EVENT);
     CHECK_EQUAL(reached_after(t, e[1]), 11 * US + EVENT);
     CHECK_EQUAL(reached_after(t, e[2]), 11 * US + 500 + EVENT);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         OK(cuStreamDestroy_v2(s[i]));
+    }
     OK(cuMemFree_v2(a));
     OK(cuMemFree_v2(b));
 }
@@ -237,8 +244,9 @@ static void check_graph(void) {
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     settle();
     uint64_t t = sg_time(in), before = executed(in);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         OK(cuGraphLaunch(exec, s));
+    }
     settle();
     CHECK_EQUAL(executed(in) - before, 4 * 85 * US);
     t = sg_time(in);

@@ -141,8 +141,9 @@ int main(void) {
     setting_make(&machine);
     CHECK_EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
         _exit(exporter(ends[1]));
+    }
     CHECK_EQUAL(waitpid(child, &status, 0), child);
     CHECK_EQUAL(status, 0);
     OK(cuInit(0));

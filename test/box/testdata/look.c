@@ -81,8 +81,9 @@ static int stay(const char *path, const char *bytes) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 2)
+    if (argc > 2) {
         return stay(argv[1], argv[2]);
+    }
     size_t left = 0, total = 0;
     void *cuda = open_library("libcuda.so.1"), *nvml = open_library("libnvidia-ml.so.1"), *gpu;
     struct memory memory;
@@ -97,8 +98,9 @@ int main(int argc, char **argv) {
     check(((processes_fn)symbol(nvml, "nvmlDeviceGetComputeRunningProcesses_v3"))(gpu, &count,
                                                                                   processes),
           "processes");
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         known += processes[i].pid == (unsigned)getpid();
+    }
     printf("%zu %llu %d %u %s\n", total, memory.total, allocate(cuda, total), known,
            open_library("libcuda.so") == cuda ? "same" : "other");
     return 0;

@@ -20,8 +20,9 @@ int main(int argc, char **argv) {
     void *driver = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
 #ifdef LINKED
     driver = RTLD_DEFAULT;
-    if (cuInit(0) == 3)
+    if (cuInit(0) == 3) {
         return 3;
+    }
 #endif
     if (driver == NULL && argc > 1) {
         fprintf(stderr, "%s\n", dlerror());
@@ -34,8 +35,9 @@ int main(int argc, char **argv) {
     set_fn set = (set_fn)dlsym(driver, "cuCtxSetCurrent");
     alloc_fn alloc = (alloc_fn)dlsym(driver, "cuMemAlloc_v2");
     if (init == NULL || get == NULL || total == NULL || retain == NULL || set == NULL ||
-        alloc == NULL)
+        alloc == NULL) {
         return 3;
+    }
     int device = 0, result = init(0);
     size_t bytes = 0;
     void *context = NULL;
