@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/divvy-gpu/divvy/internal/pci"
 	"github.com/divvy-gpu/divvy/internal/topology"
@@ -58,15 +59,14 @@ func (h *Host) Topology() (*topology.Host, error) {
 func Parse(r io.Reader, name string) (*Host, error) {
 	p := &parser{name: name, host: &Host{Sysfs: newSysfs(), name: name}}
 	lines := bufio.NewScanner(io.LimitReader(r, mostBytes+1))
-	lines.Buffer(nil, 1<<20)
-	total := 0
+	lines.Buffer(nil, mostBytes+1)
 	for lines.Scan() {
 		p.line++
-		if total += len(lines.Bytes()) + 1; total > mostBytes {
-			return nil, p.fault("size", "a recording has at most %d bytes", mostBytes)
-		}
 		if err := p.read(lines.Text()); err != nil {
 			return nil, err
+		}
+		if p.size += len(lines.Bytes()) + 1; p.size > mostBytes {
+			return nil, p.fault("size", "a recording has at most %d bytes", mostBytes)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -83,7 +83,21 @@ func Parse(r io.Reader, name string) (*Host, error) {
 type parser struct {
 	name string
 	line int
+	size int // of the lines so far, as read or as Format writes them, whichever is longer
 	host *Host
+}
+
+// unquote reads a quoted text. Format may need more bytes for it than the line had, and the size counts those.
+func (p *parser) unquote(quoted string) (string, error) {
+	text, err := strconv.Unquote(quoted)
+	p.size += max(0, len(strconv.Quote(text))-len(quoted))
+	return text, err
+}
+
+// isWord tells whether text can stand between two spaces of a line and be read back: a carriage return at the end
+// of a line belongs to the line's end.
+func isWord(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
 func (p *parser) fault(field, format string, args ...any) error {
@@ -118,8 +132,8 @@ func (p *parser) read(line string) error {
 
 func (p *parser) link(rest string) error {
 	path, target, found := strings.Cut(rest, " ")
-	if !found || target == "" || strings.ContainsAny(target, " \x00") {
-		return p.fault("target", "a link needs a path and a target")
+	if !found || !isWord(target) {
+		return p.fault("target", "a link needs a path and a target without spaces or control characters")
 	}
 	if err := p.host.Sysfs.addLink(path, target); err != nil {
 		return p.fault("path", "%v", err)
@@ -130,7 +144,7 @@ func (p *parser) link(rest string) error {
 
 func (p *parser) file(rest string) error {
 	path, quoted, _ := strings.Cut(rest, " ")
-	content, err := strconv.Unquote(quoted)
+	content, err := p.unquote(quoted)
 	if err != nil {
 		return p.fault("content", "%q is not a quoted string", quoted)
 	}
@@ -150,11 +164,14 @@ func (p *parser) gpu(rest string) error {
 	if err != nil {
 		return p.fault("index", "%q is not a GPU's number", fields[0])
 	}
+	if !isWord(fields[1]) {
+		return p.fault("uuid", "%q is not a GPU's UUID", fields[1])
+	}
 	address, err := pci.ParseAddress(fields[2])
 	if err != nil {
 		return p.fault("pci", "%v", err)
 	}
-	name, err := strconv.Unquote(fields[3])
+	name, err := p.unquote(fields[3])
 	if err != nil {
 		return p.fault("name", "%q is not a quoted string", fields[3])
 	}
@@ -184,7 +201,7 @@ func (p *parser) clique(rest string) error {
 	if err != nil {
 		return err
 	}
-	if name == "" || strings.ContainsAny(name, " \x00") || gpu.Clique != "" {
+	if !isWord(name) || gpu.Clique != "" {
 		return p.fault("clique", "needs one name, once per GPU")
 	}
 	gpu.Clique = name

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -88,6 +89,9 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 		"path upwards":   {head + "file ../x \"x\"\n", "x.host:2: path"},
 		"not quoted":     {head + "file class x\n", "x.host:2: content"},
 		"twice":          {head + "file a \"\"\nlink a b\n", "x.host:3: path: a is there twice"},
+		"target's end":   {head + "link a b\r\r\n", "x.host:2: target"},
+		"clique's end":   {head + "gpu 0 A 0000:00:00.0 \"\"\nclique 0 a\r\r\n", "x.host:3: clique"},
+		"no UUID":        {head + "gpu 0  0000:00:00.0 \"\"\n", "x.host:2: uuid"},
 		"negative index": {head + "gpu -1 GPU-a 0000:00:00.0 \"\"\n", "x.host:2: index"},
 		"bad address":    {head + "gpu 0 GPU-a 0:0 \"\"\n", "x.host:2: pci"},
 		"same GPU":       {head + "gpu 0 A 0000:00:00.0 \"\"\ngpu 0 B 0000:00:01.0 \"\"\n", "x.host:3: gpu"},
@@ -102,6 +106,26 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 				t.Errorf("got %v, want it to contain %q", err, test.want)
 			}
 		})
+	}
+}
+
+// A line whose content takes more bytes once it is written is read back too.
+func TestLongLinesAreReadBack(t *testing.T) {
+	text := "divvy-host 1\nfile a \"" + strings.Repeat("\x01", 1<<20) + "\"\n"
+	host, err := hostfile.Parse(strings.NewReader(text), "long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written bytes.Buffer
+	if err := host.Format(&written); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hostfile.Parse(&written, "again"); err != nil {
+		t.Error(err)
+	}
+	tooLong := "file a \"" + strings.Repeat("\x01", 17<<20) + "\"\n"
+	if _, err := hostfile.Parse(strings.NewReader("divvy-host 1\n"+tooLong), "long"); !errors.Is(err, hostfile.ErrFormat) {
+		t.Errorf("a recording that is too long once written: %v", err)
 	}
 }
 
@@ -137,6 +161,13 @@ func TestCapture(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("divvy-host 1\nlink bus/pci/devices/0000:01:00.0 ../../../devices/pci0000:00/0000:01:00.0\n" +
 		"file devices/pci0000:00/0000:01:00.0/class \"0x030200\"\ngpu 0 GPU-a 0000:01:00.0 \"A\"\nnvlink 0 1 gpu 0000:02:00.0\n"))
+	for _, line := range []string{
+		"link s \r\r", "link s\r t", "gpu 0 GPU-a\r 0000:01:00.0 \"A\"\r",
+		"gpu 0 GPU-a 0000:01:00.0 \"A\"\nclique 0 a\r\r",
+		"file a `x`", "file a '\\n'", "file a \"\xff\"",
+	} {
+		f.Add([]byte("divvy-host 1\n" + line))
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		host, err := hostfile.Parse(bytes.NewReader(text), "fuzz")
 		if err != nil {
@@ -157,6 +188,9 @@ func FuzzParse(f *testing.F) {
 		again, err := hostfile.Parse(bytes.NewReader(first.Bytes()), "again")
 		if err != nil {
 			t.Fatalf("what Format wrote does not parse: %v\n%s", err, first.String())
+		}
+		if !reflect.DeepEqual(again.GPUs, host.GPUs) {
+			t.Errorf("GPUs %v came back as %v", host.GPUs, again.GPUs)
 		}
 		if err := again.Format(&second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
 			t.Errorf("Format is not stable: %v", err)

@@ -27,7 +27,7 @@ var (
 )
 
 func (s *Sysfs) check(name string) error {
-	if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, " \x00\n") {
+	if !fs.ValidPath(name) || name == "." || !isWord(name) {
 		return fmt.Errorf("%q is not a path below /sys", name)
 	}
 	if _, file := s.files[name]; file {
@@ -50,6 +50,9 @@ func (s *Sysfs) addFile(name, content string) error {
 func (s *Sysfs) addLink(name, target string) error {
 	if err := s.check(name); err != nil {
 		return err
+	}
+	if !isWord(target) {
+		return fmt.Errorf("%s leads to %q, which a recording cannot hold", name, target)
 	}
 	s.links[name] = target
 	return nil
