@@ -11,7 +11,7 @@ import (
 // ProtocolVersion is raised when an older peer would misunderstand a newer one.
 const ProtocolVersion = 1
 
-// Layer names what stands between a tenant and the driver (docs/design.md, 5.4).
+// Layer names what stands between a tenant and the driver (docs/design/request.md).
 type Layer = backend.Layer
 
 // The layers of a tenant started by `divvy run`.
