@@ -92,7 +92,7 @@ func check(file *os.File, magic uint64, size int64) error {
 	case head.Magic != magic:
 		return fmt.Errorf("%w: it does not begin like a page", ErrCorrupt)
 	case head.Version != Version:
-		return fmt.Errorf("%w: version %d, this program knows %d", ErrVersion, head.Version, Version)
+		return fmt.Errorf("%w: it has version %d, this program reads %d: end the tenant and start it again", ErrVersion, head.Version, Version)
 	case int64(head.Size) != size:
 		return fmt.Errorf("%w: it claims %d bytes and should claim %d", ErrCorrupt, head.Size, size)
 	}

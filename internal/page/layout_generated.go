@@ -9,7 +9,7 @@ const ConfigMagic = 0x3147464359565644
 const StateMagic = 0x3154415359565644
 
 // Version: Version of this layout; a reader refuses any other.
-const Version = 2
+const Version = 3
 
 // Devices: Most GPUs of one tenant.
 const Devices = 16
@@ -174,7 +174,7 @@ const (
 	OffsetOfBudgetPulseChanges = 52
 )
 
-// Pulse: A pulse page, by which a share tells those that give way to it of its work. The tenant writes it, neighbours map it read-only. All of it is one struct.
+// Pulse: A pulse page, by which a share tells those that give way to it of its work. The tenant maps and writes it; neighbours read it with pread(2), because a tenant that truncates its page would end whoever maps it with SIGBUS.
 type Pulse struct {
 	Header Header
 	// Words from here on were never used.
@@ -197,8 +197,6 @@ type Device struct {
 	UUID [16]uint8
 	// Ends with a zero byte; empty if unknown.
 	PCIBusID [32]byte
-	// Product name to show, ends with a zero byte; empty means the driver's.
-	Name [64]byte
 	// Bytes the tenant may hold. The one field read without the seqlock.
 	Limit uint64
 	// Bytes of the GPU.
@@ -208,14 +206,16 @@ type Device struct {
 	// Bytes by which the driver grows a memory pool.
 	PoolChunk uint64
 	// Percent of GPU time, 1 to 100; 0 guarantees nothing.
-	Cores  uint32
-	Policy uint32
+	Cores uint32
+	// Percent of GPU time up to which a share with policy_burst takes idle time, 1 to 100; 0 with any other policy.
+	MaxCores uint32
+	Policy   uint32
 	// 1 or more.
 	Weight uint32
 	Class  uint32
-	_      [32]byte
+	_      [28]byte
 	Budget Budget
-	_      [192]byte
+	_      [256]byte
 }
 
 // Size and offsets of Device in bytes.
@@ -223,16 +223,16 @@ const (
 	SizeOfDevice               = 512
 	OffsetOfDeviceUUID         = 0
 	OffsetOfDevicePCIBusID     = 16
-	OffsetOfDeviceName         = 48
-	OffsetOfDeviceLimit        = 112
-	OffsetOfDeviceTotal        = 120
-	OffsetOfDeviceContextBytes = 128
-	OffsetOfDevicePoolChunk    = 136
-	OffsetOfDeviceCores        = 144
-	OffsetOfDevicePolicy       = 148
-	OffsetOfDeviceWeight       = 152
-	OffsetOfDeviceClass        = 156
-	OffsetOfDeviceBudget       = 192
+	OffsetOfDeviceLimit        = 48
+	OffsetOfDeviceTotal        = 56
+	OffsetOfDeviceContextBytes = 64
+	OffsetOfDevicePoolChunk    = 72
+	OffsetOfDeviceCores        = 80
+	OffsetOfDeviceMaxCores     = 84
+	OffsetOfDevicePolicy       = 88
+	OffsetOfDeviceWeight       = 92
+	OffsetOfDeviceClass        = 96
+	OffsetOfDeviceBudget       = 128
 )
 
 // Config: The config page.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ func TestConfigChangesInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := UpdateConfig(path, func(c *Config) { c.Device[1].Limit = 2 << 30; c.Device[0].Cores = 30 }); err != nil {
+	if err := UpdateConfig(path, func(c *Config) { c.Device[1].Limit = 2 << 30; c.Device[0].Cores, c.Device[0].MaxCores = 30, 60 }); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.Stat(path)
@@ -44,7 +45,7 @@ func TestConfigChangesInPlace(t *testing.T) {
 	want.Header = got.Header
 	want.Sequence = 2
 	want.Device[1].Limit = 2 << 30
-	want.Device[0].Cores = 30
+	want.Device[0].Cores, want.Device[0].MaxCores = 30, 60
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -233,6 +234,31 @@ func TestDamagedPagesAreErrors(t *testing.T) {
 	}
 	if _, err := ReadState(fifo, 1); err == nil {
 		t.Error("a pipe was read")
+	}
+}
+
+// A page of the previous layout is refused with what to do about it.
+func TestPreviousVersionIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	config, state := filepath.Join(dir, "config"), filepath.Join(dir, "state")
+	if err := errors.Join(WriteConfig(config, Config{DeviceCount: 1}, 0o600), CreateState(state, 1, -1)); err != nil {
+		t.Fatal(err)
+	}
+	for path, read := range map[string]func() error{
+		config: func() error { _, err := ReadConfig(config); return err },
+		state:  func() error { _, err := ReadState(state, 1); return err },
+	} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.LittleEndian.PutUint32(data[OffsetOfHeaderVersion:], Version-1)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := read(); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "end the tenant and start it again") {
+			t.Errorf("%s: %v, want ErrVersion and what to do", path, err)
+		}
 	}
 }
 

@@ -118,7 +118,6 @@ static dv_status copy_device(const dv_page_device *from, unsigned number, dv_dev
                              dv_reason *reason) {
     memcpy(to->uuid, from->uuid, sizeof to->uuid);
     copy_text(to->pci_bus_id, from->pci_bus_id, sizeof to->pci_bus_id);
-    copy_text(to->name, from->name, sizeof to->name);
     to->limit = load64(&from->limit);
     to->total = from->total;
     to->context_bytes = from->context_bytes;
@@ -128,7 +127,8 @@ static dv_status copy_device(const dv_page_device *from, unsigned number, dv_dev
     to->policy = (dv_policy)from->policy;
     to->class = (dv_class)from->class;
     bool sane = to->limit > 0 && to->limit <= LIMIT_MAX && from->policy <= DV_PAGE_POLICY_BURST &&
-                from->class <= DV_PAGE_CLASS_ONLINE && from->cores <= 100 && from->weight > 0;
+                from->class <= DV_PAGE_CLASS_ONLINE && from->cores <= 100 &&
+                from->max_cores <= 100 && from->weight > 0;
     return sane ? DV_OK
                 : because(reason, DV_CORRUPT,
                           "the config page has impossible values for GPU %u (limit %llu bytes, %u "

@@ -12,7 +12,7 @@
 #define DV_PAGE_STATE_MAGIC UINT64_C(0x3154415359565644)
 
 /* Version of this layout; a reader refuses any other. */
-#define DV_PAGE_VERSION UINT32_C(2)
+#define DV_PAGE_VERSION UINT32_C(3)
 
 /* Most GPUs of one tenant. */
 #define DV_PAGE_DEVICES UINT32_C(16)
@@ -171,7 +171,7 @@ _Static_assert(offsetof(dv_page_budget, correction) == 40, "dv_page_budget.corre
 _Static_assert(offsetof(dv_page_budget, pulses) == 48, "dv_page_budget.pulses");
 _Static_assert(offsetof(dv_page_budget, pulse_changes) == 52, "dv_page_budget.pulse_changes");
 
-/* A pulse page, by which a share tells those that give way to it of its work. The tenant writes it, neighbours map it read-only. All of it is one struct. */
+/* A pulse page, by which a share tells those that give way to it of its work. The tenant maps and writes it; neighbours read it with pread(2), because a tenant that truncates its page would end whoever maps it with SIGBUS. */
 typedef struct dv_page_pulse {
     _Alignas(64) dv_page_header header;
     /* Words from here on were never used. */
@@ -191,8 +191,6 @@ typedef struct dv_page_device {
     _Alignas(64) uint8_t uuid[16];
     /* Ends with a zero byte; empty if unknown. */
     char pci_bus_id[32];
-    /* Product name to show, ends with a zero byte; empty means the driver's. */
-    char name[64];
     /* Bytes the tenant may hold. The one field read without the seqlock. */
     uint64_t limit;
     /* Bytes of the GPU. */
@@ -203,28 +201,30 @@ typedef struct dv_page_device {
     uint64_t pool_chunk;
     /* Percent of GPU time, 1 to 100; 0 guarantees nothing. */
     uint32_t cores;
+    /* Percent of GPU time up to which a share with policy_burst takes idle time, 1 to 100; 0 with any other policy. */
+    uint32_t max_cores;
     uint32_t policy;
     /* 1 or more. */
     uint32_t weight;
     uint32_t class;
-    uint8_t pad_160[32];
+    uint8_t pad_100[28];
     dv_page_budget budget;
-    uint8_t pad_320[192];
+    uint8_t pad_256[256];
 } dv_page_device;
 _Static_assert(sizeof(dv_page_device) == 512, "dv_page_device");
 _Static_assert(_Alignof(dv_page_device) == 64, "dv_page_device");
 _Static_assert(offsetof(dv_page_device, uuid) == 0, "dv_page_device.uuid");
 _Static_assert(offsetof(dv_page_device, pci_bus_id) == 16, "dv_page_device.pci_bus_id");
-_Static_assert(offsetof(dv_page_device, name) == 48, "dv_page_device.name");
-_Static_assert(offsetof(dv_page_device, limit) == 112, "dv_page_device.limit");
-_Static_assert(offsetof(dv_page_device, total) == 120, "dv_page_device.total");
-_Static_assert(offsetof(dv_page_device, context_bytes) == 128, "dv_page_device.context_bytes");
-_Static_assert(offsetof(dv_page_device, pool_chunk) == 136, "dv_page_device.pool_chunk");
-_Static_assert(offsetof(dv_page_device, cores) == 144, "dv_page_device.cores");
-_Static_assert(offsetof(dv_page_device, policy) == 148, "dv_page_device.policy");
-_Static_assert(offsetof(dv_page_device, weight) == 152, "dv_page_device.weight");
-_Static_assert(offsetof(dv_page_device, class) == 156, "dv_page_device.class");
-_Static_assert(offsetof(dv_page_device, budget) == 192, "dv_page_device.budget");
+_Static_assert(offsetof(dv_page_device, limit) == 48, "dv_page_device.limit");
+_Static_assert(offsetof(dv_page_device, total) == 56, "dv_page_device.total");
+_Static_assert(offsetof(dv_page_device, context_bytes) == 64, "dv_page_device.context_bytes");
+_Static_assert(offsetof(dv_page_device, pool_chunk) == 72, "dv_page_device.pool_chunk");
+_Static_assert(offsetof(dv_page_device, cores) == 80, "dv_page_device.cores");
+_Static_assert(offsetof(dv_page_device, max_cores) == 84, "dv_page_device.max_cores");
+_Static_assert(offsetof(dv_page_device, policy) == 88, "dv_page_device.policy");
+_Static_assert(offsetof(dv_page_device, weight) == 92, "dv_page_device.weight");
+_Static_assert(offsetof(dv_page_device, class) == 96, "dv_page_device.class");
+_Static_assert(offsetof(dv_page_device, budget) == 128, "dv_page_device.budget");
 
 /* The config page. */
 typedef struct dv_page_config {

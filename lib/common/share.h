@@ -61,7 +61,6 @@ typedef enum dv_class { DV_CLASS_OFFLINE = 0, DV_CLASS_ONLINE } dv_class;
 typedef struct dv_device {
     uint8_t uuid[16];
     char pci_bus_id[32]; /* "00000000:3b:00.0", NUL-terminated, "" if unknown */
-    char name[64];       /* product name to show, NUL-terminated, "" means the driver's */
     uint64_t limit;      /* bytes the tenant may hold on this GPU */
     uint64_t total;      /* bytes of the whole GPU */
     uint64_t

@@ -1,6 +1,5 @@
 #include "cuda/device.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,18 +194,6 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus) {
     }
     if (result == CUDA_SUCCESS) {
         *device = got;
-    }
-    return result;
-}
-
-CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
-    CUresult result = DV_REAL(cuDeviceGetName)(name, room, device);
-    int number = result == CUDA_SUCCESS && dv_depth == 0 ? device_number(device) : -1;
-    if (number >= 0) {
-        const char *given = dv_share_device(tenant_share(), (unsigned)number)->name;
-        if (given[0] != '\0') {
-            snprintf(name, (size_t)room, "%s", given);
-        }
     }
     return result;
 }

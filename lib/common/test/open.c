@@ -58,6 +58,7 @@ struct damage {
 
 static const struct damage damages[] = {
     {"config", 0, 0, 8, DV_CORRUPT, "not a page"},
+    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 3; stop the share and start it"},
     {"config", 8, 1, 4, DV_OLD_PAGE, "version 1"},
     {"config", 8, 0, 4, DV_OLD_PAGE, "version 0"},
     {"config", 12, 64, 4, DV_CORRUPT, "bytes"},
@@ -69,6 +70,7 @@ static const struct damage damages[] = {
     {"config", DEVICE(limit), 0, 8, DV_CORRUPT, "impossible"},
     {"config", DEVICE(limit), UINT64_MAX, 8, DV_CORRUPT, "impossible"},
     {"config", DEVICE(cores), 101, 4, DV_CORRUPT, "impossible"},
+    {"config", DEVICE(max_cores), 101, 4, DV_CORRUPT, "impossible"},
     {"config", DEVICE(weight), 0, 4, DV_CORRUPT, "impossible"},
     {"config", DEVICE(policy), 3, 4, DV_CORRUPT, "impossible"},
     {"config", DEVICE(class), 2, 4, DV_CORRUPT, "impossible"},
