@@ -32,7 +32,9 @@ ONLY ?=
 .PHONY: all build c clean help install generate lint format test test-c test-go test-deps fuzz \
 	images bench bench-mem bench-place bench-time gpu-test measurements FORCE
 
-include $(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk)
+# The objects that others link are named first.
+LINKED := lib/share/build.mk lib/substitute/build.mk
+include $(LINKED) $(filter-out $(LINKED),$(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk))
 
 all: build
 build: c $(B)/bin/divvy $(B)/libexec/divvy/divvy-cluster ## everything: command line, libraries, simulated driver
@@ -74,7 +76,7 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	hack/test-deps.sh
 
 bench: bench-mem bench-place bench-time measurements ## measure everything and write docs/measurements
-bench-mem: build $(B)/test/common/crash ## memory: limits, overhead, reclaim, crashes
+bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, crashes
 	$(GO) run ./test/bench/mem -build $(B)
 bench-place: ## allocator: packing of public traces (OPENB=their folder), decisions per second
 	$(GO) run ./test/bench/place -data $(OPENB)

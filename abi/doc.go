@@ -15,10 +15,10 @@
 // Base name, version suffix and stream variant are part of the name. The
 // written files are, for each of CUDA and NVML,
 //
-//	lib/abi/cuda_functions.h  a prototype for every name
-//	lib/abi/cuda_names.inc    CUDA_FN(name, base, since, variant, kind)
-//	lib/abi/nvml_names.inc    NVML_FN(name, base, version, kind)
-//	lib/abi/cuda_exports.txt  the names alone, for symbol comparisons
+//	lib/abi/generated/cuda_functions.h  a prototype for every name
+//	lib/abi/generated/cuda_names.inc    CUDA_FN(name, base, since, variant, kind)
+//	lib/abi/generated/nvml_names.inc    NVML_FN(name, base, version, kind)
+//	lib/abi/generated/cuda_exports.txt  the names alone, for symbol comparisons
 //
 // where variant is none, ptsz or ptds, version the number of the _v suffix
 // (1 without one), and kind a Kind.

@@ -56,7 +56,7 @@ func TestGenerateTellsWhatIsStale(t *testing.T) {
 	if err := Generate(root, false, &bytes.Buffer{}); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(root, "lib/abi/cuda_exports.txt")
+	path := filepath.Join(root, "lib/abi/generated/cuda_exports.txt")
 	if err := os.WriteFile(path, []byte("cuMemAlloc\ncuOther\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestGenerateTellsWhatIsStale(t *testing.T) {
 	if err := Generate(root, true, &log); !errors.Is(err, ErrStale) {
 		t.Fatalf("have %v, want ErrStale", err)
 	}
-	want := `lib/abi/cuda_exports.txt: line 2: "cuOther" becomes "cuMemAlloc_v2"`
+	want := `lib/abi/generated/cuda_exports.txt: line 2: "cuOther" becomes "cuMemAlloc_v2"`
 	if strings.TrimSpace(log.String()) != want {
 		t.Errorf("have %q, want %q", log.String(), want)
 	}

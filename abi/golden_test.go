@@ -63,7 +63,7 @@ func exampleLayout(t *testing.T) *Layout {
 	return l
 }
 
-// The C golden is compiled by lib/abi/test/compile.c, where its assertions hold
+// The C golden is compiled by lib/abi/test/headers.c, where its assertions hold
 // it to the compiler's layout.
 func TestLayoutGoldens(t *testing.T) {
 	l := exampleLayout(t)

@@ -18,8 +18,8 @@ type page struct {
 }
 
 var pages = []page{
-	{"abi/pages.yaml", "lib/common/page_layout.h", "internal/page"},
-	{"abi/simgpu.yaml", "lib/simgpu/machine_layout.h", "internal/simgpu"},
+	{"abi/pages.yaml", "lib/abi/generated/page_layout.h", "internal/page"},
+	{"abi/simgpu.yaml", "lib/abi/generated/machine_layout.h", "internal/simgpu"},
 }
 
 // Outputs reads all descriptions below root and returns every file that is
@@ -74,7 +74,7 @@ func (l Library) outputs(root fs.FS) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := "lib/abi/" + l.lower()
+	dir := "lib/abi/generated/" + l.lower()
 	return []File{
 		{dir + "_functions.h", l.Prototypes(functions)},
 		{dir + "_names.inc", l.Names(functions)},

@@ -10,7 +10,7 @@ if [ ! -x "$home/bin/clang-format" ]; then
     python3 -m venv "$home"
     "$home/bin/pip" install --quiet --disable-pip-version-check "clang-format==$version"
 fi
-mapfile -t sources < <(git ls-files '*.c' '*.h' | grep -v -e _layout.h -e _functions.h)
+mapfile -t sources < <(git ls-files '*.c' '*.h' | grep -v -e /generated/ -e abi/testdata/)
 case ${1:-} in
 --check) exec "$home/bin/clang-format" --dry-run --Werror "${sources[@]}" ;;
 *) exec "$home/bin/clang-format" -i "${sources[@]}" ;;

@@ -1,7 +1,7 @@
 gpubench_sources := $(wildcard examples/gpubench/*.c)
 gpubench_objects := $(gpubench_sources:%.c=$(B)/obj/%.o)
 
-$(gpubench_objects): $(B)/obj/%.o: %.c $(wildcard examples/gpubench/*.h lib/abi/*.h)
+$(gpubench_objects): $(B)/obj/%.o: %.c $(wildcard examples/gpubench/*.h lib/abi/*/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 

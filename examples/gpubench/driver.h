@@ -6,7 +6,7 @@
 #ifndef GPUBENCH_DRIVER_H
 #define GPUBENCH_DRIVER_H
 
-#include "abi/cuda_types.h"
+#include "abi/cuda/types.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* The command that asks NVML, which programs such as nvidia-smi show to people. */
-#include "abi/nvml_types.h"
+#include "abi/nvml/types.h"
 #include "options.h"
 
 #include <dlfcn.h>

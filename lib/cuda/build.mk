@@ -2,7 +2,7 @@
 # libcuda-real.so.1.
 
 CUDA_OBJECTS := $(patsubst lib/cuda/%.c,$(B)/obj/cuda/%.o,$(wildcard lib/cuda/*.c))
-CUDA_COMMON := $(B)/obj/common/substitute.o $(B)/obj/common/log.o $(SHARE_OBJECTS)
+CUDA_PARTS := $(SUBSTITUTE_OBJECTS) $(SHARE_OBJECTS)
 CUDA_LIBRARY := $(B)/lib/divvy/libcuda.so.1
 CUDA_STUB := $(B)/obj/cuda/stub/libcuda-real.so.1
 
@@ -22,15 +22,15 @@ $(CUDA_STUB):
 	@mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,libcuda-real.so.1 -x c -o $@ -
 
-$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_COMMON) $(CUDA_STUB) lib/cuda/exports.map
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_PARTS) $(CUDA_STUB) lib/cuda/exports.map
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/cuda/exports.map -Wl,--enable-new-dtags \
-		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_COMMON) -Wl,--no-as-needed $(CUDA_STUB)
+		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_PARTS) -Wl,--no-as-needed $(CUDA_STUB)
 
 # Tests: of parts alone, and of the library in front of a fake driver.
 CUDA_TEST_DRIVER := $(B)/test/cuda/driver.so
-CUDA_SETTING := $(B)/obj/cuda/test/setting.o $(B)/obj/common/test/tenant.o $(SHARE_OBJECTS)
+CUDA_SETTING := $(B)/obj/cuda/test/setting.o $(B)/obj/share/test/tenant.o $(SHARE_OBJECTS)
 CUDA_TESTS := $(patsubst lib/cuda/test/test_%.c,$(B)/test/cuda/%,$(wildcard lib/cuda/test/test_*.c))
 CUDA_SIM_TESTS := $(filter $(B)/test/cuda/sim_%,$(CUDA_TESTS))
 SIM_DRIVER_FILES := $(B)/lib/simgpu/libcuda.so.1 $(B)/lib/simgpu/libnvidia-ml.so.1 \

@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-#include "common/share.h"
 #include "cuda/device.h"
 #include "cuda/overhead.h"
 #include "cuda/primary.h"
 #include "cuda/table.h"
 #include "cuda/tenant.h"
+#include "share/share.h"
 
 /* By handle: owner, device; amount is the usage count of cuCtxAttach and cuCtxDetach. */
 static table contexts;

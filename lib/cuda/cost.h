@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/substitute.h"
+#include "substitute/substitute.h"
 
 #define COST_PRIOR_NS 20000u /* of a launch about which nothing is known */
 #define COST_TRIES 3u

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
 #include "cuda/environment.h"
 #include "cuda/lock.h"
 #include "cuda/tenant.h"
 #include "cuda/visible.h"
+#include "substitute/log.h"
 
 static lock guard; /* for what follows; not held during a driver call */
 static bool chosen, found, initialised;

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-#include "abi/cuda_functions.h"
-#include "common/substitute.h"
+#include "abi/generated/cuda_functions.h"
+#include "substitute/substitute.h"
 
 /* GPUs that a driver is asked about at start; no driver enumerates more. */
 #define DRIVER_DEVICES_MAX 64

@@ -1,8 +1,8 @@
 #include "cuda/gate.h"
 
-#include "common/pulse.h"
 #include "cuda/launch.h"
 #include "cuda/now.h"
+#include "share/pulse.h"
 
 #define NAP_NS 1000000u    /* longest, so that a change of the budget is seen */
 #define YIELD_NS 200000u   /* the same while giving way */

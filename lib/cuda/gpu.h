@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/substitute.h"
-#include "common/time.h"
 #include "cuda/lock.h"
+#include "share/time.h"
+#include "substitute/substitute.h"
 
 #define GPU_PIECES 64u
 

@@ -10,8 +10,8 @@
 #ifndef DIVVY_CUDA_GRAPH_H
 #define DIVVY_CUDA_GRAPH_H
 
-#include "common/share.h"
 #include "cuda/claim.h"
+#include "share/share.h"
 
 /* This process has made an allocation node: from now on graphs are searched for them. */
 DV_HIDDEN void graph_memory_used(void);

@@ -2,10 +2,10 @@
  * Arrays and mipmapped arrays. A level or plane of one is a view of it, with a handle that is in no
  * table here.
  */
-#include "common/share.h"
 #include "cuda/array.h"
 #include "cuda/table.h"
 #include "cuda/vmm.h"
+#include "share/share.h"
 
 static table arrays; /* by handle, plain and mipmapped: amount charged, owner, device */
 

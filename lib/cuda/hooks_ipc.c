@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-#include "common/share.h"
 #include "cuda/blocks.h"
 #include "cuda/linear.h"
 #include "cuda/overhead.h"
 #include "cuda/tenant.h"
+#include "share/share.h"
 
 #define EXPORTS_MAX 1024u /* of one process; a share has fewer */
 

@@ -1,10 +1,10 @@
 #include "cuda/linear.h"
 
-#include "common/share.h"
 #include "cuda/ipc.h"
 #include "cuda/limbo.h"
 #include "cuda/occupancy.h"
 #include "cuda/tenant.h"
+#include "share/share.h"
 
 /* Allocations that are more than a count in their block have a record here, in the table of blocks,
  * under their address: amount is the size. */

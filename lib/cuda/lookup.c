@@ -28,14 +28,14 @@ struct name {
 
 #define CUDA_FN(name, base, since, variant, kind)                                                  \
     DV_HIDDEN extern struct dv_forward dv_forward_##name;
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 
 /* Function addresses as object pointers: POSIX has them equal, ISO C knows no such constant. */
 __extension__ static const struct name names[] = {
 #define CUDA_FN(name, base, since, variant, kind)                                                  \
     {#base, (since) / 10, VARIANT_##variant, &dv_forward_##name, (void *)name},
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 };
 #define NAMES (sizeof names / sizeof names[0])

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "abi/nvml_types.h"
+#include "abi/nvml/types.h"
 
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
 

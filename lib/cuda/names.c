@@ -1,6 +1,6 @@
 /* Every name of the driver, leading there unless a file beside this one defines it. */
-#include "abi/cuda_types.h"
-#include "common/substitute.h"
+#include "abi/cuda/types.h"
+#include "substitute/substitute.h"
 
 /* Labels around the jumps, so that lookup.c can tell a jump from a function of ours. */
 #define LABEL(name)                                                                                \
@@ -10,7 +10,7 @@
 
 LABEL(forwards_begin)
 #define CUDA_FN(name, base, since, variant, kind) DV_FORWARD(name)
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 LABEL(forwards_end)
 

@@ -8,8 +8,8 @@
 #ifndef DIVVY_CUDA_NOTES_H
 #define DIVVY_CUDA_NOTES_H
 
-#include "abi/cuda_types.h"
-#include "common/substitute.h"
+#include "abi/cuda/types.h"
+#include "substitute/substitute.h"
 
 #define NOTES_STREAMS 8u /* power of two */
 

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/share.h"
-#include "common/substitute.h"
+#include "share/share.h"
+#include "substitute/substitute.h"
 
 typedef uint64_t object_handle; /* the driver's CUmemGenericAllocationHandle */
 

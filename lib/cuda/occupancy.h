@@ -15,9 +15,9 @@
 #ifndef DIVVY_CUDA_OCCUPANCY_H
 #define DIVVY_CUDA_OCCUPANCY_H
 
-#include "common/substitute.h"
 #include "cuda/blocks.h"
 #include "cuda/table.h"
+#include "substitute/substitute.h"
 
 /* Blocks and what begins in them; a block and its allocations are in one shard. */
 DV_HIDDEN extern table occupancy;

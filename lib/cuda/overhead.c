@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "common/share.h"
 #include "cuda/lock.h"
 #include "cuda/measure.h"
 #include "cuda/tenant.h"
+#include "share/share.h"
 
 #define MEASUREMENTS_MAX 4 /* until none is disturbed by another thread's allocation */
 

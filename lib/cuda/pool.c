@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-#include "common/share.h"
 #include "cuda/blocks.h"
 #include "cuda/device.h"
 #include "cuda/meter.h"
 #include "cuda/tenant.h"
+#include "share/share.h"
 
 #define POOLS_MAX 1024u
 #define STEP_BYTES                                                                                 \

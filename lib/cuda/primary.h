@@ -1,7 +1,7 @@
 #ifndef DIVVY_CUDA_PRIMARY_H
 #define DIVVY_CUDA_PRIMARY_H
 
-#include "common/substitute.h"
+#include "substitute/substitute.h"
 
 /* Forgets primary and green contexts in the child of a fork. */
 DV_HIDDEN void primary_forked(void);

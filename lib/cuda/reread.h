@@ -5,7 +5,7 @@
 #ifndef DIVVY_CUDA_REREAD_H
 #define DIVVY_CUDA_REREAD_H
 
-#include "common/substitute.h"
+#include "substitute/substitute.h"
 
 #include <stdbool.h>
 

@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include "common/log.h"
-#include "common/substitute.h"
 #include "cuda/array.h"
 #include "cuda/context.h"
 #include "cuda/environment.h"
@@ -17,6 +15,8 @@
 #include "cuda/lock.h"
 #include "cuda/object.h"
 #include "cuda/pool.h"
+#include "substitute/log.h"
+#include "substitute/substitute.h"
 
 static dv_share *share;
 static lock opening; /* held over dv_share_open, which waits for nobody */

@@ -4,8 +4,8 @@
 #ifndef DIVVY_CUDA_TENANT_H
 #define DIVVY_CUDA_TENANT_H
 
-#include "abi/cuda_types.h"
-#include "common/share.h"
+#include "abi/cuda/types.h"
+#include "share/share.h"
 
 /* Opens the share unless it is open. CUDA_ERROR_SYSTEM_NOT_READY if its pages are missing, damaged
  * or of another version: nothing may then be allocated. The next call tries again. */

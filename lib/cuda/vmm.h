@@ -1,7 +1,7 @@
 #ifndef DIVVY_CUDA_VMM_H
 #define DIVVY_CUDA_VMM_H
 
-#include "common/substitute.h"
+#include "substitute/substitute.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 # lib/cuda/build.mk.
 
 NVML_OBJECTS := $(patsubst lib/nvml/%.c,$(B)/obj/nvml/%.o,$(wildcard lib/nvml/*.c))
-NVML_COMMON := $(B)/obj/common/substitute.o $(B)/obj/common/log.o $(SHARE_OBJECTS)
+NVML_PARTS := $(SUBSTITUTE_OBJECTS) $(SHARE_OBJECTS)
 NVML_LIBRARY := $(B)/lib/divvy/libnvidia-ml.so.1
 NVML_STUB := $(B)/obj/nvml/stub/libnvidia-ml-real.so.1
 NVML_TEST := $(B)/test/nvml
@@ -23,11 +23,11 @@ $(NVML_STUB):
 	@mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,$(@F) -x c -o $@ -
 
-$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_COMMON) $(NVML_STUB) lib/nvml/exports.map
+$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_PARTS) $(NVML_STUB) lib/nvml/exports.map
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/nvml/exports.map -Wl,--enable-new-dtags \
-		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) $(NVML_COMMON) -Wl,--no-as-needed $(NVML_STUB)
+		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) $(NVML_PARTS) -Wl,--no-as-needed $(NVML_STUB)
 
 # The test driver calls itself through the dynamic linker, so it is not linked symbolically.
 $(NVML_TEST_DRIVER): $(addprefix $(B)/obj/nvml/test/,driver.o driver_lists.o)
@@ -38,11 +38,11 @@ $(B)/obj/nvml/test/setting.o: CFLAGS += -DTEST_DRIVER='"$(abspath $(NVML_TEST_DR
 	-DLIBRARY_UNDER_TEST='"$(abspath $(NVML_LIBRARY))"'
 
 $(NVML_TESTS): $(NVML_TEST)/%: $(B)/obj/nvml/test/test_%.o $(B)/obj/nvml/test/setting.o \
-		$(NVML_COMMON) $(NVML_TEST_DRIVER) $(NVML_LIBRARY)
+		$(NVML_PARTS) $(NVML_TEST_DRIVER) $(NVML_LIBRARY)
 	$(CC) $(LDFLAGS) -pthread -o $@ $(filter %.o,$^)
 
 # What we export is what abi/ describes, no more and no less.
-$(NVML_TEST)/exports: $(NVML_LIBRARY) lib/abi/nvml_exports.txt
+$(NVML_TEST)/exports: $(NVML_LIBRARY) lib/abi/generated/nvml_exports.txt
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nnm -D --defined-only %s | cut -d" " -f3 | LC_ALL=C sort | diff - %s\n' $^ >$@
 	chmod +x $@

@@ -10,11 +10,11 @@
  * - functions that change something: the driver asks for root, and a tenant has no more rights than
  *   it had;
  * - vGPU functions: they answer on hosts of virtual machines only. */
-#include "abi/nvml_types.h"
-#include "common/substitute.h"
+#include "abi/nvml/types.h"
+#include "substitute/substitute.h"
 
 #define NVML_FN(name, base, version, kind) DV_FORWARD(name)
-#include "abi/nvml_names.inc"
+#include "abi/generated/nvml_names.inc"
 #undef NVML_FN
 
 int dv_missing(void) {

@@ -1,6 +1,6 @@
 #include "nvml/gpus.h"
 
-#include "common/log.h"
+#include "substitute/log.h"
 
 #include <limits.h>
 #include <pthread.h>

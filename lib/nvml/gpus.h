@@ -8,9 +8,9 @@
 #ifndef DIVVY_NVML_GPUS_H
 #define DIVVY_NVML_GPUS_H
 
-#include "abi/nvml_functions.h"
-#include "common/share.h"
-#include "common/substitute.h"
+#include "abi/generated/nvml_functions.h"
+#include "share/share.h"
+#include "substitute/substitute.h"
 
 /* Opens the share beside the driver's library, once; later calls do nothing. NVML_ERROR_UNKNOWN if
  * its pages are missing or bad: the reason goes to the log, and the next call tries again. */

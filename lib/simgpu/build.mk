@@ -21,7 +21,7 @@ $(SIMGPU_CUDA): $(SIMGPU_CUDA_OBJECTS) $(B)/obj/simgpu/cuda.map
 		-Wl,--version-script=$(B)/obj/simgpu/cuda.map -o $@ $(SIMGPU_CUDA_OBJECTS) -lpthread -ldl
 
 # Exactly the described names are exported.
-$(B)/obj/simgpu/cuda.map: lib/abi/cuda_exports.txt
+$(B)/obj/simgpu/cuda.map: lib/abi/generated/cuda_exports.txt
 	@mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 

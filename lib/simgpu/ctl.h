@@ -2,7 +2,7 @@
 #ifndef SIMGPU_CTL_H
 #define SIMGPU_CTL_H
 
-#include "simgpu/machine_layout.h"
+#include "abi/generated/machine_layout.h"
 #include "simgpu/state.h"
 
 #include <stdio.h>

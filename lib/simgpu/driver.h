@@ -11,9 +11,9 @@
 #ifndef SIMGPU_DRIVER_H
 #define SIMGPU_DRIVER_H
 
-#include "abi/cuda_functions.h"
+#include "abi/generated/cuda_functions.h"
+#include "abi/generated/machine_layout.h"
 #include "simgpu/fault.h"
-#include "simgpu/machine_layout.h"
 #include "simgpu/state.h"
 
 #include <pthread.h>

@@ -9,7 +9,7 @@ static const struct {
     const char *name;
 } results[] = {
 #define CUDA_RESULT(name, value) {name, #name},
-#include "abi/cuda_results.inc"
+#include "abi/cuda/results.inc"
 #undef CUDA_RESULT
 };
 #define RESULTS (sizeof results / sizeof *results)

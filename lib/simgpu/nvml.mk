@@ -18,7 +18,7 @@ $(SIMGPU_NVML): $(SIMGPU_NVML_OBJECTS) $(SIMGPU_STATE) $(B)/obj/simgpu/nvml.map
 		-Wl,--version-script=$(B)/obj/simgpu/nvml.map -o $@ $(filter %.o,$^) -lpthread -ldl
 
 # Exactly the described names are exported.
-$(B)/obj/simgpu/nvml.map: lib/abi/nvml_exports.txt
+$(B)/obj/simgpu/nvml.map: lib/abi/generated/nvml_exports.txt
 	@mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 

@@ -10,8 +10,8 @@
 #ifndef SIMGPU_NVML_CALL_H
 #define SIMGPU_NVML_CALL_H
 
-#include "abi/nvml_functions.h"
-#include "simgpu/machine_layout.h"
+#include "abi/generated/machine_layout.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/state.h"
 
 /* One call under way. */

@@ -1,7 +1,7 @@
 /* Every NVML name that nothing here defines answers that the device does not support it, which
  * programs expect of older models. The strong definitions of the other files take precedence.
  * Prototypes are left out on purpose: all of these names are the one function below. */
-#include "abi/nvml_types.h"
+#include "abi/nvml/types.h"
 
 __attribute__((used)) static nvmlReturn_t unsupported(void) {
     return NVML_ERROR_NOT_SUPPORTED;
@@ -10,4 +10,4 @@ __attribute__((used)) static nvmlReturn_t unsupported(void) {
 #define NVML_FN(name, base, version, kind)                                                         \
     extern nvmlReturn_t name(void)                                                                 \
         __attribute__((weak, alias("unsupported"), visibility("default")));
-#include "abi/nvml_names.inc"
+#include "abi/generated/nvml_names.inc"

@@ -17,7 +17,7 @@ struct entry {
     {#name, #base, since, VARIANT_##variant, (void (*)(void))name},
 #pragma GCC diagnostic ignored "-Wcast-function-type"
 static const struct entry entries[] = {
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 };
 #undef CUDA_FN
 #define ENTRIES (sizeof entries / sizeof *entries)

@@ -1,7 +1,7 @@
 /* Every name that the driver exports and nothing here defines: an honest refusal. The strong
  * definitions of the other files take precedence. Prototypes are left out on purpose: all of these
  * names are the one function below. */
-#include "abi/cuda_types.h"
+#include "abi/cuda/types.h"
 
 __attribute__((used)) static CUresult unsupported(void) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -9,4 +9,4 @@ __attribute__((used)) static CUresult unsupported(void) {
 
 #define CUDA_FN(name, base, since, variant, kind)                                                  \
     extern CUresult name(void) __attribute__((weak, alias("unsupported"), visibility("default")));
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"

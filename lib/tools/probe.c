@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "abi/cuda_types.h"
-#include "abi/nvml_types.h"
+#include "abi/cuda/types.h"
+#include "abi/nvml/types.h"
 
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
 

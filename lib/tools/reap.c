@@ -13,7 +13,7 @@
  * wrong usage, 3 some are unfinished: run it again in a few milliseconds. A file closed after
  * writing is the agent's notice of a death, so the state page is opened for writing only where
  * somebody is dead. */
-#include "common/state.h"
+#include "share/state.h"
 
 #include <stdio.h>
 

@@ -145,7 +145,7 @@ def case_cost(bench):
 
 def case_aliases(bench):
     """Names that share one driver pointer, which identity alone cannot tell apart."""
-    report = aliases.report(HERE.parent.parent / "lib" / "abi" / "cuda_exports.txt", bench)
+    report = aliases.report(HERE.parent.parent / "lib" / "abi" / "generated" / "cuda_exports.txt", bench)
     bench.remark(f"driver exports {report['present']} of {report['named']} names in abi/; "
                  f"{len(report['groups'])} groups of aliases; {report['unlisted']} looked-up pointers without export")
     for group in report["groups"]:

@@ -1,7 +1,7 @@
 /* Compiles every description of a binary interface under the warnings of the
  * build, and checks what users of the name lists rely on. */
-#include "abi/cuda_functions.h"
-#include "abi/nvml_functions.h"
+#include "abi/generated/cuda_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "abi/testdata/example_layout.h"
 #include "test/check.h"
 
@@ -18,13 +18,13 @@ struct name {
 
 static const struct name cuda[] = {
 #define CUDA_FN(name, base, since, variant, kind) {#name, #base, since, #variant, #kind},
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 };
 
 static const struct name nvml[] = {
 #define NVML_FN(name, base, version, kind) {#name, #base, version, "none", #kind},
-#include "abi/nvml_names.inc"
+#include "abi/generated/nvml_names.inc"
 #undef NVML_FN
 };
 
@@ -53,11 +53,11 @@ enum {
 };
 #define CUDA_FN(name, base, since, variant, kind)                                                  \
     _Static_assert(sizeof(&name) == 8 && of_##variant != kind_##kind, #name);
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 #define NVML_FN(name, base, version, kind)                                                         \
     _Static_assert(sizeof(&name) == 8 && kind_##kind != 0, #name);
-#include "abi/nvml_names.inc"
+#include "abi/generated/nvml_names.inc"
 #undef NVML_FN
 
 static void check_sorted(const struct name *names, size_t count) {
@@ -75,7 +75,7 @@ static const char *result_name(CUresult result) {
 #define CUDA_RESULT(name, value)                                                                   \
     case name:                                                                                     \
         return #name;
-#include "abi/cuda_results.inc"
+#include "abi/cuda/results.inc"
 #undef CUDA_RESULT
     }
     return NULL;
@@ -86,7 +86,7 @@ static const char *attribute_name(CUdevice_attribute attribute) {
 #define CUDA_ATTRIBUTE(name, value)                                                                \
     case CU_DEVICE_ATTRIBUTE_##name:                                                               \
         return #name;
-#include "abi/cuda_attributes.inc"
+#include "abi/cuda/attributes.inc"
 #undef CUDA_ATTRIBUTE
     }
     return NULL;
@@ -97,7 +97,7 @@ static const char *nvml_result_name(nvmlReturn_t result) {
 #define NVML_RESULT(name, value)                                                                   \
     case name:                                                                                     \
         return #name;
-#include "abi/nvml_results.inc"
+#include "abi/nvml/results.inc"
 #undef NVML_RESULT
     }
     return NULL;

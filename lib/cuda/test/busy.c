@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "common/state.h"
+#include "share/state.h"
 
 dv_page_budget busy_budget = {.flags = DV_PAGE_BUDGET_LIMITED,
                               .rate = DV_PAGE_WHOLE,

@@ -1,7 +1,7 @@
 /* A program that takes all the memory it gets, loading the driver in the way that its argument
  * names, and says how many MiB it was. It knows nothing of Divvy. */
 #define _GNU_SOURCE
-#include "abi/cuda_functions.h"
+#include "abi/generated/cuda_functions.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "cuda/test/driver.h"
 
-#include "abi/cuda_functions.h"
+#include "abi/generated/cuda_functions.h"
 #include "cuda/test/heap.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef DIVVY_CUDA_TEST_DRIVER_H
 #define DIVVY_CUDA_TEST_DRIVER_H
 
-#include "abi/cuda_types.h"
+#include "abi/cuda/types.h"
 
 #define FAKE_GPUS 3
 #define FAKE_TOTAL ((size_t)16 << 30)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 
 __attribute__((visibility("default"))) struct fake_nvml fake_nvml = {.held = UINT64_MAX};
 

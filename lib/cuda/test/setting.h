@@ -4,9 +4,9 @@
 #ifndef DIVVY_CUDA_TEST_SETTING_H
 #define DIVVY_CUDA_TEST_SETTING_H
 
-#include "abi/cuda_functions.h"
-#include "common/test/tenant.h"
+#include "abi/generated/cuda_functions.h"
 #include "cuda/test/driver.h"
+#include "share/test/tenant.h"
 #include "test/check.h"
 
 #define BLOCK ((uint64_t)2 << 20)

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "simgpu/machine_layout.h"
+#include "abi/generated/machine_layout.h"
 
 /* Set by the build. */
 #ifndef SIM_DRIVER

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "common/time.h"
+#include "share/time.h"
 
 static struct setting s;
 static CUstream stream, other;

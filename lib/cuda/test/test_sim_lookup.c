@@ -50,7 +50,7 @@ struct name {
 };
 static const struct name names[] = {
 #define CUDA_FN(name, base, since, variant, kind) {#name, #base},
-#include "abi/cuda_names.inc"
+#include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 };
 #define NAMES (sizeof names / sizeof names[0])

@@ -4,7 +4,7 @@
 #ifndef DIVVY_NVML_TEST_DRIVER_H
 #define DIVVY_NVML_TEST_DRIVER_H
 
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

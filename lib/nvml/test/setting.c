@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "nvml/test/setting.h"
 
-#include "common/page_layout.h"
+#include "abi/generated/page_layout.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
 #ifndef DIVVY_NVML_TEST_SETTING_H
 #define DIVVY_NVML_TEST_SETTING_H
 
-#include "common/share.h"
 #include "nvml/test/driver.h"
+#include "share/share.h"
 #include "test/check.h"
 
 #define MIB (1ull << 20)

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "nvml/test/setting.h"
 
-#include "common/page_layout.h"
+#include "abi/generated/page_layout.h"
 
 #include <fcntl.h>
 #include <string.h>

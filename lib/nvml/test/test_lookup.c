@@ -23,7 +23,7 @@ static void test_before_init(void) {
 static void test_names(void) {
     static const char *const names[] = {
 #define NVML_FN(name, base, version, kind) #name,
-#include "abi/nvml_names.inc"
+#include "abi/generated/nvml_names.inc"
 #undef NVML_FN
     };
     Dl_info ours, theirs;

@@ -5,8 +5,8 @@ set -eu
 library=$1
 fail() { echo "$library: $*" >&2; exit 1; }
 
-nm -D --defined-only "$library" | awk '{print $3}' | LC_ALL=C sort | diff lib/abi/cuda_exports.txt - ||
-    fail "exports differ from lib/abi/cuda_exports.txt"
+nm -D --defined-only "$library" | awk '{print $3}' | LC_ALL=C sort | diff lib/abi/generated/cuda_exports.txt - ||
+    fail "exports differ from lib/abi/generated/cuda_exports.txt"
 dynamic=$(readelf -dW "$library")
 needed=$(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | tr '\n' ' ')
 [ "$needed" = "libc.so.6 " ] || fail "depends on $needed"

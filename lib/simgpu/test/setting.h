@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "simgpu/machine_layout.h"
+#include "abi/generated/machine_layout.h"
 #include "simgpu/state.h"
 #include "test/check.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/ctl.h"
 #include "simgpu/test/setting.h"
 

@@ -1,5 +1,5 @@
 /* Faults on demand: by name, by class, counted, slow; and events. */
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/ctl.h"
 #include "simgpu/test/setting.h"
 

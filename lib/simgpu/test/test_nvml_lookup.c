@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/test/setting.h"
 
 #define UUID_1 "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1"

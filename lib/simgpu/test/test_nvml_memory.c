@@ -1,7 +1,7 @@
 /* Memory and processes as NVML tells them, and that the dead are in neither. */
 #include <string.h>
 
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/test/setting.h"
 
 static nvmlDevice_t devices[GPU_COUNT];

@@ -1,5 +1,5 @@
 /* How the test machine's GPUs reach each other. */
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/test/setting.h"
 
 static nvmlDevice_t devices[GPU_COUNT];

@@ -1,5 +1,5 @@
 /* Utilisation by NVML against work of known length. */
-#include "abi/nvml_functions.h"
+#include "abi/generated/nvml_functions.h"
 #include "simgpu/test/setting.h"
 
 #define LONG_NS 60000000000u

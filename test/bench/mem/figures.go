@@ -110,7 +110,7 @@ func (b *bench) concurrent(count int, argv ...string) ([]float64, error) {
 // crash runs the library's own crash injection: a process is killed after every store and every instruction
 // of the operations on a page, another one reaps, and the totals are compared with the survivors' balances.
 func crash(b *bench) ([]measurement.Row, error) {
-	text, err := exec.Command(filepath.Join(b.build, "test", "common", "crash"), "--full").Output()
+	text, err := exec.Command(filepath.Join(b.build, "test", "share", "crash"), "--full").Output()
 	if err != nil {
 		return nil, fmt.Errorf("inject crashes: %w: %s", err, text)
 	}

@@ -1,0 +1,254 @@
+/* Exported memory: charged to the share, kept by whoever of its processes holds it.
+ *
+ * The table is changed by one process at a time, under a lock that names its slot. If that process
+ * dies, whoever wants the lock reaps it and inherits the lock in its name. What moves between a
+ * slot and the table is one operation of the slot's ledger, whose intent names the export: after
+ * the swap the table is made to follow, by the process itself or by its reaper (export_replay). */
+#include "share/state.h"
+
+#include <string.h>
+
+#define DEAD_SLICES 50u /* a reaper waits about 10 ms; another reap will come */
+#define MOVE_TRIES 64u
+#define LOOK_SLICES 32u /* how often a waiter asks whether the lock's holder lives */
+
+/* Takes the lock from a holder that is no process: dead and reaped by now, or never a slot. */
+static bool take_over(dv_share *share, uint32_t holder, unsigned slot) {
+    bool nobody =
+        holder > DV_PAGE_SLOTS || (!reap_one(share, holder - 1) && slot_vacant(share, holder - 1));
+    return nobody && swap32(&share->state->export_lock, holder, slot + 1);
+}
+
+bool lock_exports(dv_share *share, unsigned slot, bool dead) {
+    dv_page_state *state = share->state;
+    unsigned slices = dead ? DEAD_SLICES : OS_LOCK_SLICES;
+    for (unsigned i = 0; i < slices; i++) {
+        uint32_t holder = load32(&state->export_lock);
+        if (holder == 0 && swap32(&state->export_lock, 0, slot + 1)) {
+            return true;
+        }
+        if (dead && holder == slot + 1) {
+            return true;
+        }
+        if (holder != 0 && i % LOOK_SLICES == 1 && take_over(share, holder, slot)) {
+            return true;
+        }
+        __atomic_store_n(&state->export_waiters, 1, __ATOMIC_SEQ_CST);
+        os_futex_wait(&state->export_lock, holder, OS_LOCK_SLICE_NS);
+    }
+    return false;
+}
+
+void unlock_exports(dv_share *share) {
+    os_unlock(&share->state->export_lock, &share->state->export_waiters);
+}
+
+static void set_holder(dv_page_export *export, unsigned slot, bool holds) {
+    uint64_t *word = &export->holders[slot / 64];
+    uint64_t bit = UINT64_C(1) << slot % 64;
+    store64(word, holds ? load64(word) | bit : load64(word) & ~bit);
+}
+
+static bool is_holder(const dv_page_export *export, unsigned slot) {
+    return (load64(&export->holders[slot / 64]) >> slot % 64 & 1) != 0;
+}
+
+static bool has_holders(const dv_page_export *export) {
+    uint64_t any = 0;
+    for (unsigned i = 0; i < DV_PAGE_HOLDER_WORDS; i++) {
+        any |= load64(&export->holders[i]);
+    }
+    return any != 0;
+}
+
+/* Makes the table follow an operation that has happened. May be repeated while the lock is held. */
+void export_replay(dv_share *share, unsigned slot, uint32_t action) {
+    uint32_t place = (action >> DV_PAGE_ACTION_BITS) - 1;
+    if (place >= DV_PAGE_EXPORTS) {
+        return;
+    }
+    dv_page_export *export = &share->state->export[place];
+    switch (action & ((1u << DV_PAGE_ACTION_BITS) - 1)) {
+    case DV_PAGE_ACTION_PUBLISH:
+        for (unsigned i = 0; i < DV_PAGE_HOLDER_WORDS; i++) {
+            store64(&export->holders[i], 0);
+        }
+        set_holder(export, slot, true);
+        store32(&export->state, DV_PAGE_EXPORT_LIVE);
+        break;
+    case DV_PAGE_ACTION_FREE:
+        store32(&export->state, DV_PAGE_EXPORT_FREE);
+        break;
+    default:
+        break;
+    }
+}
+
+/* An operation of a slot that moves memory to or from the table, the table's part of it, and one
+ * more operation that forgets it: nobody may repeat the table's part once the lock is given back.
+ */
+static ledger_result commit_action(dv_share *share, unsigned slot, int lane, dv_page_export *export,
+                                   ledger_change change, uint32_t kind) {
+    dv_page_gpu *gpu = &share->gpu[export->device];
+    uint32_t place = (uint32_t)(export - share->state->export);
+    change.action = (place + 1) << DV_PAGE_ACTION_BITS | kind;
+    ledger_result result = ledger_commit(gpu, slot, lane, &change);
+    if (result == LEDGER_DONE) {
+        export_replay(share, slot, (uint32_t)change.action);
+        ledger_change forget = {.overhead = KEPT, .action = DV_PAGE_ACTION_NONE};
+        result = ledger_commit(gpu, slot, lane, &forget);
+        ledger_wake(gpu);
+    }
+    return result;
+}
+
+static ledger_result free_export(dv_share *share, unsigned slot, int lane, dv_page_export *export) {
+    ledger_change change = {.shared = -(int64_t)load32(&export->units), .overhead = KEPT};
+    return commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_FREE);
+}
+
+/* Ends all holds of a dead process. False if the ledger would not take it. */
+bool export_leave(dv_share *share, unsigned slot) {
+    bool clean = true;
+    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+        dv_page_export *export = &share->state->export[i];
+        if (load32(&export->state) != DV_PAGE_EXPORT_LIVE) {
+            continue;
+        }
+        if (is_holder(export, slot)) {
+            set_holder(export, slot, false);
+        }
+        if (load32(&export->device) >= share->device_count) {
+            store32(&export->state, DV_PAGE_EXPORT_FREE);
+        } else if (!has_holders(export)) {
+            clean = free_export(share, slot, LANE_GATED, export) == LEDGER_DONE && clean;
+        }
+    }
+    return clean;
+}
+
+static dv_page_export *find_export(dv_share *share, const void *key) {
+    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+        dv_page_export *export = &share->state->export[i];
+        if (load32(&export->state) == DV_PAGE_EXPORT_LIVE &&
+            memcmp(export->key, key, sizeof export->key) == 0) {
+            return export;
+        }
+    }
+    return NULL;
+}
+
+static dv_page_export *find_free(dv_share *share) {
+    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+        if (load32(&share->state->export[i].state) == DV_PAGE_EXPORT_FREE) {
+            return &share->state->export[i];
+        }
+    }
+    return NULL;
+}
+
+/* Another thread may release at the same time, so what the process has is read anew if the exact
+ * move was not possible. */
+static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_export *export,
+                                   unsigned device, uint64_t units) {
+    dv_page_gpu *gpu = &share->gpu[device];
+    int lane = lane_enter(share, gpu, slot);
+    ledger_result result = lane < 0 ? LEDGER_BROKEN : LEDGER_FULL;
+    for (unsigned i = 0; i < MOVE_TRIES && result == LEDGER_FULL; i++) {
+        uint32_t charged = amounts_used(record_read(gpu, slot).amounts);
+        uint32_t moved = units < charged ? (uint32_t)units : charged;
+        ledger_change change = {
+            .charged = -(int64_t)moved, .shared = moved, .overhead = KEPT, .exact = true};
+        store32(&export->units, moved);
+        result = commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_PUBLISH);
+    }
+    if (lane >= 0) {
+        lane_leave(gpu, slot, lane);
+    }
+    return result;
+}
+
+static dv_status publish(dv_share *share, unsigned slot, unsigned device, const void *key,
+                         uint64_t units) {
+    dv_page_export *export = find_export(share, key);
+    if (export != NULL) {
+        return is_holder(export, slot) ? DV_OK : DV_CORRUPT;
+    }
+    export = find_free(share);
+    if (export == NULL) {
+        return DV_NO_SLOT;
+    }
+    store32(&export->device, device);
+    memcpy(export->key, key, sizeof export->key);
+    return move_to_table(share, slot, export, device, units) == LEDGER_DONE ? DV_OK : DV_BUSY;
+}
+
+static dv_status drop(dv_share *share, unsigned slot, const void *key) {
+    dv_page_export *export = find_export(share, key);
+    if (export == NULL || !is_holder(export, slot)) {
+        return DV_NO_EXPORT;
+    }
+    set_holder(export, slot, false);
+    if (has_holders(export)) {
+        return DV_OK;
+    }
+    if (load32(&export->device) >= share->device_count) {
+        return DV_CORRUPT;
+    }
+    dv_page_gpu *gpu = &share->gpu[export->device];
+    int lane = lane_enter(share, gpu, slot);
+    if (lane < 0) {
+        return DV_BUSY;
+    }
+    ledger_result result = free_export(share, slot, lane, export);
+    lane_leave(gpu, slot, lane);
+    return result == LEDGER_DONE ? DV_OK : DV_BUSY;
+}
+
+/* The own slot with the table's lock held, or the reason why not. */
+static dv_status enter_table(dv_share *share) {
+    if (own_slot(share) == SLOT_NONE) {
+        dv_status status = claim_slot(share);
+        if (status != DV_OK) {
+            return status;
+        }
+    }
+    return lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
+}
+
+dv_status dv_export_publish(dv_share *share, unsigned device, const void *key, uint64_t bytes) {
+    if (device >= share->device_count) {
+        return DV_NO_DEVICE;
+    }
+    dv_status status = enter_table(share);
+    if (status == DV_OK) {
+        status = publish(share, (unsigned)own_slot(share), device, key, units_of(bytes));
+        unlock_exports(share);
+    }
+    return status;
+}
+
+dv_status dv_export_hold(dv_share *share, const void *key) {
+    dv_status status = enter_table(share);
+    if (status == DV_OK) {
+        dv_page_export *export = find_export(share, key);
+        if (export != NULL) {
+            set_holder(export, (unsigned)own_slot(share), true);
+        }
+        unlock_exports(share);
+        status = export != NULL ? DV_OK : DV_NO_EXPORT;
+    }
+    return status;
+}
+
+dv_status dv_export_drop(dv_share *share, const void *key) {
+    if (own_slot(share) == SLOT_NONE) {
+        return DV_NO_EXPORT;
+    }
+    dv_status status = lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
+    if (status == DV_OK) {
+        status = drop(share, (unsigned)own_slot(share), key);
+        unlock_exports(share);
+    }
+    return status;
+}

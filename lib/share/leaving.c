@@ -1,0 +1,48 @@
+/* Who has died but not closed the driver's files yet: the memory is not free before that.
+ *
+ * Of a process in our own pid namespace the kernel tells by its number. A container's number says
+ * nothing here: the agent's reaper, which sees everybody, looks once at all processes that are on
+ * their way out, after it has seen whose locks are free. A slot whose lock came free later is left
+ * for the next sweep, as its process may have begun to leave only after the look. */
+#include "share/state.h"
+
+static bool is_stranger(const dv_share *share, unsigned slot) {
+    uint64_t namespace = load64(&share->state->slot[slot].pid_namespace);
+    return namespace != 0 && namespace != share->pid_namespace;
+}
+
+void look_at_strangers(const dv_share *share, int file, dv_strangers *strangers) {
+    bool any = false;
+    unsigned count = slot_count(share);
+    for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
+        strangers->dead[slot] =
+            slot < count && is_stranger(share, slot) && look_at(share, file, slot) == FOUND_DEAD;
+        any = any || strangers->dead[slot];
+    }
+    strangers->known = !any || os_leaving(&strangers->leavers);
+}
+
+static bool stranger_leaving(const dv_strangers *strangers, const dv_page_slot *info,
+                             unsigned slot) {
+    if (!strangers->known || !strangers->dead[slot]) {
+        return true;
+    }
+    uint32_t pid = load32(&info->pid);
+    uint64_t start_time = load64(&info->start_time);
+    for (unsigned i = 0; i < strangers->leavers.count; i++) {
+        if ((uint32_t)strangers->leavers.leaver[i].pid == pid &&
+            strangers->leavers.leaver[i].start_time == start_time) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool slot_leaving(const dv_share *share, unsigned slot, const dv_strangers *strangers) {
+    const dv_page_slot *info = &share->state->slot[slot];
+    if (is_stranger(share, slot)) {
+        return strangers != NULL && stranger_leaving(strangers, info, slot);
+    }
+    return load64(&info->pid_namespace) != 0 &&
+           os_process_exiting((pid_t)load32(&info->pid), load64(&info->start_time));
+}

@@ -1,0 +1,266 @@
+/* Opening a share: both pages are checked before anything in them is used. */
+#include "share/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The agent writes a config page in microseconds; if it was killed in the middle of that, the page
+ * stays odd until the agent is back. */
+#define SEQLOCK_TRIES 1000u
+
+/* Limits are counted in 32 bits of units; beyond half of that nothing could be charged past them.
+ */
+#define LIMIT_MAX ((uint64_t)(UINT32_MAX / 2) * DV_UNIT)
+
+const char *dv_status_name(dv_status status) {
+    switch (status) {
+    case DV_OK:
+        return "done";
+    case DV_NO_MEMORY:
+        return "the amount does not fit into the limit";
+    case DV_NO_SHARE:
+        return "the share's pages cannot be opened";
+    case DV_CORRUPT:
+        return "a page of the share is damaged";
+    case DV_OLD_PAGE:
+        return "a page of the share has another version";
+    case DV_NO_SLOT:
+        return "a table of the share is full";
+    case DV_BUSY:
+        return "a neighbour kept the ledger for too long";
+    case DV_NO_EXPORT:
+        return "no exported memory has this key";
+    case DV_NO_DEVICE:
+        return "the share has no such GPU";
+    }
+    return "unknown status";
+}
+
+__attribute__((format(printf, 3, 4))) static dv_status because(dv_reason *reason, dv_status status,
+                                                               const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    if (reason != NULL) {
+        vsnprintf(reason->text, sizeof reason->text, format, args);
+    }
+    va_end(args);
+    return status;
+}
+
+static dv_status check_header(const dv_page_header *header, uint64_t magic, size_t size,
+                              size_t expected, const char *page, dv_reason *reason) {
+    if (header->magic != magic) {
+        return because(reason, DV_CORRUPT,
+                       "the %s page is not a page of Divvy's; stop the share and start it again",
+                       page);
+    }
+    if (header->version != DV_PAGE_VERSION) {
+        return because(
+            reason, DV_OLD_PAGE,
+            "the %s page has version %u, this library reads %u; stop the share and start "
+            "it with the divvy that the library belongs to",
+            page, header->version, DV_PAGE_VERSION);
+    }
+    if (header->size != expected || size != expected) {
+        return because(reason, DV_CORRUPT,
+                       "the %s page has %zu bytes, says %u and should have %zu; stop the share and "
+                       "start it again",
+                       page, size, header->size, expected);
+    }
+    return DV_OK;
+}
+
+/* Maps all of a page, or returns NULL. The size is checked before the first access, since one
+ * behind the end of the file would be a SIGBUS. */
+static void *map_page(const char *path, const char *page, bool writable, size_t at_least,
+                      struct stat *status, dv_status *result, dv_reason *reason) {
+    int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) {
+        *result = because(reason, DV_NO_SHARE,
+                          "open the %s page in the share's directory: %s; start the program with "
+                          "divvy run, or check that the agent runs",
+                          page, strerror(errno));
+        return NULL;
+    }
+    void *map = NULL;
+    if (fstat(file, status) != 0 || status->st_size < (off_t)at_least) {
+        *result =
+            because(reason, DV_CORRUPT,
+                    "the %s page is truncated to %lld bytes; stop the share and start it again",
+                    page, (long long)status->st_size);
+    } else {
+        int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+        map = mmap(NULL, (size_t)status->st_size, access, MAP_SHARED, file, 0);
+        if (map == MAP_FAILED) {
+            *result =
+                because(reason, DV_NO_SHARE, "map the %s page: %s; free some memory and try again",
+                        page, strerror(errno));
+            map = NULL;
+        }
+    }
+    close(file);
+    return map;
+}
+
+static void copy_text(char *to, const char *from, size_t size) {
+    memcpy(to, from, size);
+    to[size - 1] = '\0';
+}
+
+static dv_status copy_device(const dv_page_device *from, unsigned number, dv_device *to,
+                             dv_reason *reason) {
+    memcpy(to->uuid, from->uuid, sizeof to->uuid);
+    copy_text(to->pci_bus_id, from->pci_bus_id, sizeof to->pci_bus_id);
+    to->limit = load64(&from->limit);
+    to->total = from->total;
+    to->context_bytes = from->context_bytes;
+    to->pool_chunk = from->pool_chunk;
+    to->cores = from->cores;
+    to->weight = from->weight;
+    to->policy = (dv_policy)from->policy;
+    to->class = (dv_class)from->class;
+    bool sane = to->limit > 0 && to->limit <= LIMIT_MAX && from->policy <= DV_PAGE_POLICY_BURST &&
+                from->class <= DV_PAGE_CLASS_ONLINE && from->cores <= 100 &&
+                from->max_cores <= 100 && from->weight > 0;
+    return sane ? DV_OK
+                : because(reason, DV_CORRUPT,
+                          "the config page has impossible values for GPU %u (limit %llu bytes, %u "
+                          "cores); stop the share and start it again",
+                          number, (unsigned long long)to->limit, to->cores);
+}
+
+static dv_status copy_config(dv_share *share, dv_reason *reason) {
+    const dv_page_config *config = share->config;
+    uint32_t count = config->device_count;
+    if (count == 0 || count > DV_PAGE_DEVICES) {
+        return because(reason, DV_CORRUPT,
+                       "the config page names %u GPUs; stop the share and start it again", count);
+    }
+    share->device_count = count;
+    copy_text(share->id, config->id, sizeof share->id);
+    copy_text(share->name, config->name, sizeof share->name);
+    for (unsigned i = 0; i < count; i++) {
+        dv_status status = copy_device(&config->device[i], i, &share->device[i], reason);
+        if (status != DV_OK) {
+            return status;
+        }
+    }
+    return DV_OK;
+}
+
+static dv_status read_config(dv_share *share, dv_reason *reason) {
+    for (unsigned i = 0; i < SEQLOCK_TRIES; i++) {
+        uint32_t before = load32(&share->config->sequence);
+        if (before % 2 == 0) {
+            dv_status status = copy_config(share, reason);
+            load_fence();
+            if (load32(&share->config->sequence) == before) {
+                return status;
+            }
+        }
+        sched_yield();
+    }
+    return because(reason, DV_CORRUPT,
+                   "the config page is half written; the agent died while writing, start it again");
+}
+
+static dv_status map_config(dv_share *share, dv_reason *reason) {
+    struct stat status;
+    dv_status result = DV_OK;
+    share->config =
+        map_page(share->path, "config", false, sizeof(dv_page_header), &status, &result, reason);
+    if (share->config == NULL) {
+        return result;
+    }
+    share->config_size = (size_t)status.st_size;
+    result = check_header(&share->config->header, DV_PAGE_CONFIG_MAGIC, share->config_size,
+                          sizeof(dv_page_config), "config", reason);
+    return result == DV_OK ? read_config(share, reason) : result;
+}
+
+static dv_status map_state(dv_share *share, dv_reason *reason) {
+    struct stat status;
+    dv_status result = DV_OK;
+    size_t size = sizeof(dv_page_state) + share->device_count * sizeof(dv_page_gpu);
+    share->state = map_page(share->path, "state", share->writable, sizeof(dv_page_header), &status,
+                            &result, reason);
+    if (share->state == NULL) {
+        return result;
+    }
+    share->gpu = (dv_page_gpu *)(void *)(share->state + 1);
+    share->state_size = (size_t)status.st_size;
+    share->state_inode = status.st_ino;
+    share->state_filesystem = status.st_dev;
+    result = check_header(&share->state->header, DV_PAGE_STATE_MAGIC, share->state_size, size,
+                          "state", reason);
+    if (result == DV_OK && load32(&share->state->device_count) != share->device_count) {
+        return because(
+            reason, DV_CORRUPT,
+            "the state page is not for the %u GPUs of the config page; stop the share and "
+            "start it again",
+            share->device_count);
+    }
+    return result;
+}
+
+static void unmap_share(dv_share *share) {
+    if (share->state != NULL) {
+        munmap(share->state, share->state_size);
+    }
+    if (share->config != NULL) {
+        munmap((void *)(uintptr_t)share->config, share->config_size);
+    }
+    munmap(share, sizeof *share);
+}
+
+static dv_status build_share(dv_share *share, const char *dir, dv_reason *reason) {
+    int room = (int)sizeof share->path;
+    if (snprintf(share->path, sizeof share->path, "%s/config", dir) >= room) {
+        return because(reason, DV_NO_SHARE,
+                       "the path of the share's directory is too long; move it");
+    }
+    dv_status status = map_config(share, reason);
+    if (status == DV_OK) {
+        /* "state" is shorter than "config", so it fits too. The path stays, to open it again. */
+        snprintf(share->path, sizeof share->path, "%s/state", dir);
+        status = map_state(share, reason);
+    }
+    share->slot = SLOT_NONE;
+    share->claim_file = -1;
+    share->pid_namespace = os_pid_namespace();
+    return status;
+}
+
+dv_status open_share(const char *dir, bool writable, dv_share **out, dv_reason *reason) {
+    int saved = errno;
+    *out = NULL;
+    if (reason != NULL) {
+        reason->text[0] = '\0';
+    }
+    /* Not malloc: this may run in the constructor of a program that brings its own. */
+    dv_share *share =
+        mmap(NULL, sizeof *share, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (share == MAP_FAILED) {
+        return because(reason, DV_NO_SHARE, "map memory for the share: %s", strerror(errno));
+    }
+    share->writable = writable;
+    dv_status status = build_share(share, dir, reason);
+    if (status == DV_OK) {
+        *out = share;
+    } else {
+        unmap_share(share);
+    }
+    errno = saved;
+    return status;
+}
+
+dv_status dv_share_open(const char *dir, dv_share **out, dv_reason *reason) {
+    return open_share(dir, true, out, reason);
+}

@@ -1,0 +1,58 @@
+/* What a share is and how full it is. */
+#include "share/state.h"
+
+#include <string.h>
+
+unsigned dv_share_device_count(const dv_share *share) {
+    return share->device_count;
+}
+
+const dv_device *dv_share_device(const dv_share *share, unsigned device) {
+    return device < share->device_count ? &share->device[device] : NULL;
+}
+
+int dv_share_find(const dv_share *share, const uint8_t uuid[16]) {
+    for (unsigned i = 0; i < share->device_count; i++) {
+        if (memcmp(share->device[i].uuid, uuid, sizeof share->device[i].uuid) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+const char *dv_share_id(const dv_share *share) {
+    return share->id;
+}
+
+const char *dv_share_name(const dv_share *share) {
+    return share->name;
+}
+
+uint64_t dv_share_limit(const dv_share *share, unsigned device) {
+    return device < share->device_count ? present_limit(share, device) : 0;
+}
+
+bool dv_share_overcommit(const dv_share *share) {
+    return (load32(&share->config->flags) & DV_PAGE_FLAG_OVERCOMMIT) != 0;
+}
+
+bool dv_usage(dv_share *share, unsigned device, dv_usage_t *usage) {
+    if (device >= share->device_count) {
+        return false;
+    }
+    const dv_page_gpu *gpu = &share->gpu[device];
+    uint64_t amounts = load64(&gpu->amounts), overhead = 0;
+    unsigned count = slot_count(share);
+    for (unsigned slot = 0; slot < count; slot++) {
+        if (load32(&share->state->slot[slot].pid) != 0) {
+            overhead += (uint32_t)record_read(gpu, slot).rest;
+        }
+    }
+    *usage = (dv_usage_t){
+        .limit = dv_share_limit(share, device),
+        .used = (uint64_t)amounts_used(amounts) * DV_UNIT,
+        .pending = (uint64_t)amounts_pending(amounts) * DV_UNIT,
+        .overhead = overhead * DV_UNIT,
+    };
+    return true;
+}

@@ -1,0 +1,190 @@
+/* Taking a slot, and telling whose slots are alive.
+ *
+ * A slot is alive while somebody holds the OFD lock on its byte. The lock belongs to an open file
+ * description, and what keeps that alive here is a mapping that fork does not copy, not a
+ * descriptor: programs close descriptors they do not know, descriptors survive fork, and a mapping
+ * ends exactly when the process image does, by exit, SIGKILL or execve alike. */
+#include "share/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Opens T/state again; -1 unless it is the file that is mapped. */
+int open_state(const dv_share *share, int flags) {
+    int saved = errno;
+    struct stat status;
+    int file = open(share->path, flags | O_CLOEXEC | O_NOFOLLOW);
+    if (file >= 0 && (fstat(file, &status) != 0 || status.st_ino != share->state_inode ||
+                      status.st_dev != share->state_filesystem)) {
+        close(file);
+        file = -1;
+    }
+    errno = saved;
+    return file;
+}
+
+/* The same for all copies of the library in one program, different after execve. The kernel's
+ * random bytes are also libc's secrets; 32 bits of a digest of all 128 give none of them away. */
+static uint64_t program_image(void) {
+    const unsigned char *bytes = (const unsigned char *)getauxval(AT_RANDOM); // NOLINT
+    uint64_t digest = 0xcbf29ce484222325u;
+    for (unsigned i = 0; bytes != NULL && i < 16; i++) {
+        digest = (digest ^ bytes[i]) * 0x100000001b3u;
+    }
+    return (digest >> 32) | 1;
+}
+
+/* The slot that another copy of the library took for this process, or SLOT_NONE. */
+static int find_own(const dv_share *share, uint32_t pid, uint64_t image) {
+    unsigned count = slot_count(share);
+    for (unsigned slot = 0; slot < count; slot++) {
+        const dv_page_slot *info = &share->state->slot[slot];
+        if (load32(&info->pid) == pid && load64(&info->image) == image &&
+            load64(&info->start_time) == share->start_time &&
+            load64(&info->pid_namespace) == share->pid_namespace) {
+            return (int)slot;
+        }
+    }
+    return SLOT_NONE;
+}
+
+/* Maps a page of the file in a way that fork does not copy. */
+static bool pin_file(dv_share *share, int file) {
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    __atomic_store_n(&share->pin_inheritable, true, __ATOMIC_SEQ_CST);
+    void *pin = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    if (pin == MAP_FAILED) {
+        return false;
+    }
+    share->pin = pin;
+    bool pinned = madvise(pin, size, MADV_DONTFORK) == 0;
+    if (!pinned) {
+        munmap(pin, size);
+        share->pin = NULL;
+    }
+    __atomic_store_n(&share->pin_inheritable, false, __ATOMIC_SEQ_CST);
+    return pinned;
+}
+
+static void raise_slot_count(dv_page_state *state, uint32_t count) {
+    for (unsigned i = 0; i < DV_PAGE_SLOTS; i++) {
+        uint32_t present = load32(&state->slot_count);
+        if (present >= count || swap32(&state->slot_count, present, count)) {
+            return;
+        }
+    }
+}
+
+/* Makes the locked slot this process's. The pid comes last: without it the slot counts as empty. */
+static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t image) {
+    dv_page_slot *info = &share->state->slot[slot];
+    raise_slot_count(share->state, slot + 1);
+    for (unsigned device = 0; device < share->device_count; device++) {
+        store32(&share->gpu[device].gate[slot].waiters, 0);
+        store32(&share->gpu[device].gate[slot].lock, 0);
+    }
+    store32(&info->host_pid, share->pid_namespace == share->config->pid_namespace ? pid : 0);
+    store64(&info->start_time, share->start_time);
+    store64(&info->pid_namespace, share->pid_namespace);
+    store64(&info->generation, load64(&info->generation) + 1);
+    store64(&info->image, image);
+    store32(&info->pid, pid);
+}
+
+/* Locks the first slot whose process is gone, and frees it of that process's balance. */
+static int lock_slot(dv_share *share, int file) {
+    uint64_t end = os_now_ns() + DV_WAIT_NS;
+    for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
+        uint64_t bytes;
+        enum found found = look_at(share, file, slot);
+        if ((found != FOUND_EMPTY && found != FOUND_DEAD) ||
+            !os_try_lock_byte(file, DV_PAGE_LOCK_BASE + slot)) {
+            continue;
+        }
+        if (load32(&share->state->slot[slot].pid) == 0 || reap_slot(share, slot, NULL, &bytes)) {
+            return (int)slot;
+        }
+        os_unlock_byte(file, DV_PAGE_LOCK_BASE + slot);
+        if (os_now_ns() > end) {
+            break;
+        }
+    }
+    return SLOT_NONE;
+}
+
+static dv_status take_slot(dv_share *share) {
+    uint32_t pid = (uint32_t)getpid();
+    uint64_t image = program_image();
+    int slot = find_own(share, pid, image);
+    if (slot != SLOT_NONE) {
+        __atomic_store_n(&share->slot, slot, __ATOMIC_RELEASE);
+        return DV_OK;
+    }
+    int file = open_state(share, O_RDWR);
+    if (file < 0) {
+        return DV_NO_SHARE;
+    }
+    __atomic_store_n(&share->claim_file, file, __ATOMIC_SEQ_CST);
+    dv_status status = DV_NO_SHARE;
+    if (share->pin != NULL || pin_file(share, file)) {
+        slot = lock_slot(share, file);
+        status = slot == SLOT_NONE ? DV_NO_SLOT : DV_OK;
+    }
+    if (status == DV_OK) {
+        describe_self(share, (unsigned)slot, pid, image);
+        share->owner = this_thread();
+        __atomic_store_n(&share->slot, slot, __ATOMIC_RELEASE);
+    } else if (share->pin != NULL) {
+        munmap(share->pin, (size_t)sysconf(_SC_PAGESIZE));
+        share->pin = NULL;
+    }
+    __atomic_store_n(&share->claim_file, -1, __ATOMIC_SEQ_CST);
+    close(file);
+    return status;
+}
+
+dv_status claim_slot(dv_share *share) {
+    int saved = errno;
+    if (!os_lock(&share->claiming, &share->waiting)) {
+        return DV_BUSY;
+    }
+    dv_status status = DV_OK;
+    if (own_slot(share) == SLOT_NONE) {
+        share->start_time = os_start_time();
+        share->pid_namespace = os_pid_namespace();
+        status = take_slot(share);
+    }
+    os_unlock(&share->claiming, &share->waiting);
+    errno = saved;
+    return status;
+}
+
+/* What may be copied by a fork in the middle of take_slot has to go, or the parent's slot would
+ * live as long as the child. The lock itself is not the child's to release: OFD locks are shared.
+ */
+void dv_share_forked(dv_share *share) {
+    if (share == NULL) {
+        return;
+    }
+    if (share->claim_file >= 0) {
+        close(share->claim_file);
+        share->claim_file = -1;
+    }
+    if (share->pin_inheritable && share->pin != NULL) {
+        munmap(share->pin, (size_t)sysconf(_SC_PAGESIZE));
+    }
+    share->pin = NULL;
+    share->pin_inheritable = false;
+    share->slot = SLOT_NONE;
+    share->owner = NULL;
+    share->claiming = share->waiting = 0;
+    memset(share->worker, 0, sizeof share->worker);
+    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+        share->beats[device].looking = 0;
+    }
+}

@@ -1,0 +1,196 @@
+/* Inside of a share: shared by the files that implement share.h.
+ *
+ * Lock order: share->claiming, then the OFD lock of a slot, then state->export_lock, then the gate
+ * of one record. Nothing is called while a gate is taken.
+ *
+ * How an operation survives the death of its process (ledger.c): it first writes what its slot will
+ * hold into the intent that its id chooses; then one 16-byte swap changes the total and leaves slot
+ * and id in the tag: that is the moment at which it happens. Whoever overwrites another slot's tag
+ * first notes the id in applied[slot]. So the last operation of a slot is the tag's, if the tag is
+ * the slot's, and otherwise applied[slot], which is to be read after the tag; and what the slot
+ * holds is that operation's intent. An operation that is refused, or dies before its swap, has
+ * never been.
+ *
+ * The swap also settles races between threads of one process, which share a slot: it fails for all
+ * but one, and the others start anew from that one's intent. Only the intents must not be written
+ * by two threads at once. So each slot has two lanes of them: the first is the thread's that took
+ * the slot and needs no lock; the second is all other threads', one at a time, through a gate.
+ */
+#ifndef DIVVY_COMMON_STATE_H
+#define DIVVY_COMMON_STATE_H
+
+#include "abi/generated/page_layout.h"
+#include "share/os.h"
+#include "share/share.h"
+#include "share/word.h"
+
+#define DV_HERE __attribute__((visibility("hidden")))
+#define SLOT_NONE (-1)
+#define UNITS_MAX UINT32_MAX
+
+/* The worker record of this copy of the library on one GPU. */
+typedef struct dv_claim {
+    int number;     /* of the record, + 1; 0 without one; atomic */
+    uint64_t retry; /* CLOCK_MONOTONIC ns before which no other attempt is made */
+} dv_claim;
+
+/* A neighbour's pulse page, read through a descriptor that may be closed behind our back. */
+typedef struct dv_beat {
+    int file; /* + 1; 0 without one */
+    uint64_t inode, filesystem;
+    uint64_t retry; /* CLOCK_MONOTONIC ns before which it is not opened again */
+} dv_beat;
+
+/* What was last seen of the neighbours' pulses on one GPU. */
+typedef struct dv_beats {
+    uint64_t seen;    /* CLOCK_MONOTONIC ns of that look, 0 before the first; atomic */
+    uint64_t until;   /* its result; atomic */
+    uint32_t changes; /* value of budget.pulse_changes at that look; atomic */
+    uint32_t looking; /* set by the one thread that looks; what follows is that thread's */
+    dv_beat page[DV_PAGE_PULSES];
+} dv_beats;
+
+/* What a sweep from the agent's pid namespace knows of processes in others. */
+typedef struct dv_strangers {
+    bool known;               /* false: nothing, because too much was going on */
+    bool dead[DV_PAGE_SLOTS]; /* whose locks were free before leavers was filled */
+    os_leavers leavers;
+} dv_strangers;
+
+struct dv_share {
+    const dv_page_config *config; /* read-only mapping */
+    dv_page_state *state;
+    dv_page_gpu *gpu; /* the array behind state */
+    unsigned device_count;
+    bool writable;
+    size_t config_size, state_size;
+    uint64_t state_inode, state_filesystem; /* to know the file again by */
+    uint64_t start_time, pid_namespace;     /* of this process */
+    const void *owner;          /* thread that took the slot, known by an address of its own */
+    int slot;                   /* SLOT_NONE until the first charge; atomic */
+    uint32_t claiming, waiting; /* lock of this process around taking a slot */
+    int claim_file;             /* open while a slot is being taken, else -1 */
+    void *pin;                  /* mapping through which the slot's lock lives */
+    bool pin_inheritable;       /* a fork at this moment would copy it */
+    dv_claim worker[DV_DEVICES_MAX];
+    dv_page_pulse *pulse[DV_DEVICES_MAX]; /* our own, mapped when first needed; atomic */
+    uint64_t pulse_retry[DV_DEVICES_MAX]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
+    dv_beats beats[DV_DEVICES_MAX];
+    char id[64], name[64], path[4096];
+    dv_device device[DV_DEVICES_MAX];
+};
+
+/* What an operation changes, in units. */
+typedef struct ledger_change {
+    int64_t charged, pending; /* of the slot and so of the totals, but no more than the slot has */
+    int64_t shared;           /* of the total used alone: exported memory */
+    uint64_t overhead;        /* of the slot from now on, or KEPT */
+    uint64_t action;          /* in the slot's intent from now on, or KEPT */
+    bool exact;               /* refuse rather than change less */
+    bool moves;               /* what leaves charged becomes pending */
+} ledger_change;
+#define KEPT UINT64_MAX
+
+/* When a reservation is refused, in units. */
+typedef struct ledger_room {
+    uint64_t limit;
+    uint64_t wanted;
+    uint64_t held; /* kept for a neighbour whose turn it is */
+} ledger_room;
+
+typedef enum ledger_result {
+    LEDGER_DONE,
+    LEDGER_FULL,    /* does not fit beside what is used */
+    LEDGER_BLOCKED, /* fits beside what is used, not beside what is pending */
+    LEDGER_RACED,   /* another changed the word in between: try again */
+    LEDGER_BROKEN,  /* others kept changing the word, or it holds an impossible slot */
+} ledger_result;
+
+/* What a sweep over all slots found. */
+typedef struct dv_sweep {
+    unsigned live, reaped;
+    unsigned unfinished; /* dead, but still leaving, or an export lock was in the way */
+} dv_sweep;
+
+/* What the agent's reaper adds to a sweep, in which others pass NULL. */
+typedef struct dv_reaper {
+    void (*visit)(void *arg, unsigned slot, uint32_t pid, uint64_t bytes); /* of each reaped */
+    void *arg;
+    dv_strangers strangers; /* filled by the sweep */
+} dv_reaper;
+
+static inline uint64_t units_of(uint64_t bytes) {
+    return bytes / DV_UNIT + (bytes % DV_UNIT != 0);
+}
+
+/* The present limit in bytes. The page is read anew each time, so what was valid when the share was
+ * opened may be damaged by now: no share is larger than its GPU, and a page that says so allows
+ * nothing. */
+static inline uint64_t present_limit(const dv_share *share, unsigned device) {
+    uint64_t limit = load64(&share->config->device[device].limit);
+    uint64_t total = share->device[device].total; /* our copy; 0 if nobody told */
+    return total == 0 || limit <= total ? limit : 0;
+}
+
+static inline uint64_t limit_units(const dv_share *share, unsigned device) {
+    return present_limit(share, device) / DV_UNIT;
+}
+
+/* Bytes charged, overhead included. */
+static inline uint64_t held_bytes(balance held) {
+    return ((uint64_t)amounts_used(held.amounts) + (uint32_t)held.rest) * DV_UNIT;
+}
+
+static inline int own_slot(const dv_share *share) {
+    return __atomic_load_n(&share->slot, __ATOMIC_ACQUIRE);
+}
+
+/* Slots that may be in use, whatever the page claims. */
+static inline unsigned slot_count(const dv_share *share) {
+    uint32_t count = load32(&share->state->slot_count);
+    return count < DV_PAGE_SLOTS ? count : DV_PAGE_SLOTS;
+}
+
+/* ledger.c: a lane is entered by a living process and used without entering by who reaps a dead
+ * one, who takes LANE_GATED. */
+#define LANE_GATED 1
+DV_HERE int lane_enter(dv_share *share, dv_page_gpu *gpu, unsigned slot); /* -1: not to be had */
+DV_HERE void lane_leave(dv_page_gpu *gpu, unsigned slot, int lane);
+DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, int lane,
+                                    const ledger_change *change);
+DV_HERE void ledger_wake(dv_page_gpu *gpu);
+DV_HERE const void *this_thread(void);
+
+/* What the slot holds. For a slot that works on, record_read: figures of one moment if possible. */
+DV_HERE balance record_balance(const dv_page_gpu *gpu, unsigned slot);
+DV_HERE balance record_read(const dv_page_gpu *gpu, unsigned slot);
+
+/* room.c: waits until a refused reservation fits, or is known not to. */
+DV_HERE dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units);
+DV_HERE ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units);
+DV_HERE uint64_t turn_of_others(dv_share *share, dv_page_gpu *gpu);
+
+/* open.c: a share that is not writable can only be looked at. */
+DV_HERE dv_status open_share(const char *dir, bool writable, dv_share **out, dv_reason *reason);
+
+/* slot.c and reap.c */
+DV_HERE int open_state(const dv_share *share, int flags);
+DV_HERE dv_status claim_slot(dv_share *share);
+enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
+DV_HERE enum found look_at(const dv_share *share, int file, unsigned slot);
+DV_HERE void look_at_strangers(const dv_share *share, int file, dv_strangers *strangers);
+DV_HERE bool slot_leaving(const dv_share *share, unsigned slot, const dv_strangers *strangers);
+/* strangers may be NULL: nothing is known of them then. */
+DV_HERE bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers,
+                       uint64_t *bytes);
+DV_HERE bool slot_vacant(dv_share *share, unsigned slot);
+DV_HERE bool reap_one(dv_share *share, unsigned slot);
+DV_HERE dv_sweep reap_all(dv_share *share, dv_reaper *reaper);
+
+/* export.c: slot is the process in whose name the table is changed. */
+DV_HERE bool lock_exports(dv_share *share, unsigned slot, bool dead);
+DV_HERE void unlock_exports(dv_share *share);
+DV_HERE void export_replay(dv_share *share, unsigned slot, uint32_t action);
+DV_HERE bool export_leave(dv_share *share, unsigned slot);
+
+#endif

@@ -1,0 +1,317 @@
+/* The bucket of GPU time.
+ *
+ * balance and refilled change together, in one 16-byte swap, so that no span of time is added twice
+ * or lost, whoever dies. The part of the arbiter's correction that has been added cannot be in that
+ * word too: who swaps it in corrected adds it afterwards. */
+#include "share/time.h"
+
+#include "share/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* Each failed swap means that another's succeeded; so many in a row that somebody writes for the
+ * sake of writing, or that the page holds a lie about itself. */
+#define SWAP_TRIES 4096u
+/* A swap for less than this would only move a cache line, and round too often. */
+#define REFILL_MIN_NS 4096
+/* More than any debt needs at any rate that counts, and no overflow when multiplied by a rate. */
+#define SPAN_MAX_NS (1ll << 42)
+/* A refill that far in the future is damage. Less can be a neighbour's while we were stopped
+ * between reading the clock and this; to go back to our clock would add that span again. */
+#define FUTURE_MAX_NS 60000000000ull
+/* Twice what a GPU has: a share that nobody is to be protected from never waits for its own count.
+ */
+#define RATE_MAX (2 * DV_TIME_WHOLE)
+#define STRETCH_MIN 10000u
+#define STRETCH_MAX 100000000u
+#define NAP_MAX_NS 1000000000u
+#define USED_STEP_NS 1000000u
+
+_Static_assert(DV_TIME_LIMITED == DV_PAGE_BUDGET_LIMITED, "as in the page");
+_Static_assert(DV_TIME_BEAT == DV_PAGE_BUDGET_BEAT, "as in the page");
+_Static_assert(DV_TIME_YIELD == DV_PAGE_BUDGET_YIELD, "as in the page");
+_Static_assert(DV_TIME_WHOLE == DV_PAGE_WHOLE, "as in the page");
+_Static_assert(offsetof(dv_page_bucket, balance) % 16 == 0, "the pair is aligned to its size");
+_Static_assert(offsetof(dv_page_bucket, refilled) == offsetof(dv_page_bucket, balance) + 8,
+               "refilled is the high half");
+
+#define HOT static inline __attribute__((always_inline))
+
+/* The two words of a bucket that change together. */
+typedef struct level {
+    int64_t balance;
+    uint64_t refilled;
+} level;
+
+/* What of a budget counts for the bucket. */
+typedef struct terms {
+    int64_t rate, burst;
+} terms;
+
+HOT const dv_page_budget *budget_of(const dv_share *share, unsigned device) {
+    return &share->config->device[device].budget;
+}
+
+HOT bool limited(const dv_share *share, unsigned device) {
+    return device < share->device_count &&
+           (load32(&budget_of(share, device)->flags) & DV_PAGE_BUDGET_LIMITED) != 0;
+}
+
+/* An arbiter whose tick lies ahead of our clock by more than a lease is not of our clock. */
+HOT terms read_terms(const dv_page_budget *budget, uint64_t now) {
+    uint64_t age = now - load64(&budget->tick) + DV_PAGE_LEASE_NS;
+    bool stale = age > DV_PAGE_LEASE_NS + DV_PAGE_STALE_NS;
+    uint32_t rate = load32(stale ? &budget->base : &budget->rate);
+    uint64_t burst = load64(&budget->burst);
+    return (terms){
+        .rate = rate < RATE_MAX ? rate : RATE_MAX,
+        .burst = burst < DV_TIME_BURST_NS ? (int64_t)burst : DV_TIME_BURST_NS,
+    };
+}
+
+HOT level load_level(const dv_page_bucket *bucket) {
+    level present;
+    present.refilled = load64(&bucket->refilled);
+    present.balance = __atomic_load_n(&bucket->balance, __ATOMIC_ACQUIRE);
+    return present;
+}
+
+HOT bool swap_level(dv_page_bucket *bucket, level old, level new) {
+    return swap_pair((uint64_t *)(void *)&bucket->balance,
+                     (word_pair){(uint64_t)old.balance, old.refilled},
+                     (word_pair){(uint64_t)new.balance, new.refilled});
+}
+
+HOT int64_t clip(int64_t value, int64_t least, int64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* What is gained in a span, to the nearest ns, so that many short spans gain what a long one does.
+ */
+HOT int64_t gain_of(int64_t rate, uint64_t span) {
+    int64_t bounded = span < SPAN_MAX_NS ? (int64_t)span : SPAN_MAX_NS;
+    return (bounded * rate + DV_TIME_WHOLE / 2) / DV_TIME_WHOLE;
+}
+
+/* What the rate adds, never beyond what the bucket holds. What it holds beyond that was charged and
+ * has come back: it is the share's own and stays. */
+HOT int64_t gained(int64_t held, int64_t gain, int64_t burst) {
+    int64_t most = held > burst ? held : burst;
+    return held + gain < most ? held + gain : most;
+}
+
+/* The level at now, clipped to what can be true, whatever the page said. */
+HOT level refill(level old, terms with, uint64_t now) {
+    level new = {clip(old.balance, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS), old.refilled};
+    int64_t ahead = (int64_t)(now - old.refilled);
+    if (__builtin_expect(old.refilled == 0, 0)) {
+        new = (level){clip(DV_TIME_START_NS, 0, with.burst), now};
+    } else if (__builtin_expect(now < old.refilled, 0)) {
+        new.refilled = old.refilled - now > FUTURE_MAX_NS ? now : old.refilled;
+    } else if (ahead >= REFILL_MIN_NS || ahead < 0) {
+        new = (level){gained(new.balance, gain_of(with.rate, (uint64_t)ahead), with.burst), now};
+    }
+    return new;
+}
+
+/* Refills and takes ns, which may be negative, and returns the balance after that. */
+HOT int64_t take(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t now, int64_t ns) {
+    terms with = read_terms(budget, now);
+    for (unsigned i = 0; i < SWAP_TRIES; i++) {
+        level old = load_level(bucket), new = refill(old, with, now);
+        new.balance = clip(new.balance - ns, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS);
+        bool same = new.balance == old.balance && new.refilled == old.refilled;
+        if (__builtin_expect(same || swap_level(bucket, old, new), 1)) {
+            return new.balance;
+        }
+    }
+    return __atomic_sub_fetch(&bucket->balance, ns, __ATOMIC_SEQ_CST); /* the next clips it */
+}
+
+/* A step of the arbiter's count is added by who replaces the old count. Later ones of that count
+ * are never mistaken for earlier ones: done was read before due. */
+static __attribute__((noinline)) void correct(dv_page_bucket *bucket, const dv_page_budget *budget,
+                                              uint64_t now, int64_t done, int64_t due) {
+    int64_t expected = done, step;
+    if (!__atomic_compare_exchange_n(&bucket->corrected, &expected, due, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_RELAXED)) {
+        return;
+    }
+    if (__builtin_sub_overflow(due, done, &step)) {
+        step = due > done ? DV_TIME_DEBT_NS : -DV_TIME_DEBT_NS;
+    }
+    take(bucket, budget, now, -clip(step, -DV_TIME_DEBT_NS, DV_TIME_DEBT_NS));
+}
+
+HOT void keep_corrected(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t now) {
+    int64_t done = __atomic_load_n(&bucket->corrected, __ATOMIC_ACQUIRE);
+    int64_t due = __atomic_load_n(&budget->correction, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(done != due, 0)) {
+        correct(bucket, budget, now, done, due);
+    }
+}
+
+HOT int64_t bounded_ns(uint64_t ns) {
+    return ns < 2ull * DV_TIME_DEBT_NS ? (int64_t)ns : 2 * DV_TIME_DEBT_NS;
+}
+
+const uint32_t *dv_time_flags_word(const dv_share *share, unsigned device) {
+    static const uint32_t none;
+    return device < share->device_count ? &budget_of(share, device)->flags : &none;
+}
+
+uint32_t dv_time_flags(const dv_share *share, unsigned device) {
+    return __atomic_load_n(dv_time_flags_word(share, device), __ATOMIC_RELAXED);
+}
+
+uint32_t dv_time_stretch(const dv_share *share, unsigned device) {
+    if (device >= share->device_count) {
+        return DV_TIME_WHOLE;
+    }
+    uint32_t stretch = load32(&budget_of(share, device)->stretch);
+    if (stretch == 0) {
+        return DV_TIME_WHOLE;
+    }
+    return stretch < STRETCH_MIN ? STRETCH_MIN : stretch > STRETCH_MAX ? STRETCH_MAX : stretch;
+}
+
+uint64_t dv_time_depth(const dv_share *share, unsigned device) {
+    uint64_t depth =
+        device < share->device_count ? load64(&budget_of(share, device)->depth) : UINT64_MAX;
+    return depth < DV_TIME_DEPTH_NS ? depth : DV_TIME_DEPTH_NS;
+}
+
+/* Tells an arbiter that rests of work after a silence. One that is not told sees it with the next
+ * lease, so it may fail: the path may not be ours any more, or the page not to be written. */
+static __attribute__((noinline)) void stir(const dv_share *share) {
+    int saved = errno;
+    utimensat(AT_FDCWD, share->path, NULL, AT_SYMLINK_NOFOLLOW);
+    errno = saved;
+}
+
+/* Two processes that end one silence may both tell. */
+static void note_time(const dv_share *share, uint64_t *word, uint64_t now) {
+    uint64_t before = load64(word);
+    store64(word, now);
+    if (__builtin_expect(now - before > DV_PAGE_SILENCE_NS && now > before, 0)) {
+        stir(share);
+    }
+}
+
+int64_t dv_time_charge(dv_share *share, unsigned device, uint64_t now, uint64_t ns,
+                       uint32_t launches) {
+    if (__builtin_expect(device >= share->device_count, 0)) {
+        return INT64_MAX;
+    }
+    dv_page_bucket *bucket = &share->gpu[device].bucket;
+    const dv_page_budget *budget = budget_of(share, device);
+    keep_corrected(bucket, budget, now);
+    int64_t left = take(bucket, budget, now, bounded_ns(ns));
+    __atomic_fetch_add(&bucket->charged, ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&bucket->launches, launches, __ATOMIC_RELAXED);
+    if (now - load64(&bucket->used) + USED_STEP_NS > 2ull * USED_STEP_NS) {
+        note_time(share, &bucket->used, now);
+    }
+    return left;
+}
+
+int64_t dv_time_return(dv_share *share, unsigned device, uint64_t ns, uint32_t launches) {
+    if (device >= share->device_count) {
+        return INT64_MAX;
+    }
+    dv_page_bucket *bucket = &share->gpu[device].bucket;
+    uint64_t now = load64(&bucket->refilled);
+    int64_t left = take(bucket, budget_of(share, device), now, -bounded_ns(ns));
+    __atomic_fetch_sub(&bucket->charged, ns, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&bucket->launches, launches, __ATOMIC_RELAXED);
+    return left;
+}
+
+int64_t dv_time_balance(dv_share *share, unsigned device, uint64_t now) {
+    if (!limited(share, device)) {
+        return INT64_MAX;
+    }
+    dv_page_bucket *bucket = &share->gpu[device].bucket;
+    const dv_page_budget *budget = budget_of(share, device);
+    keep_corrected(bucket, budget, now);
+    return take(bucket, budget, now, 0);
+}
+
+/* Rounded up, or a sleeper would wake a moment too early each time. */
+uint64_t dv_time_deficit_ns(dv_share *share, unsigned device, uint64_t now) {
+    int64_t left = dv_time_balance(share, device, now);
+    if (left >= 0) {
+        return 0;
+    }
+    int64_t rate = read_terms(budget_of(share, device), now).rate;
+    if (rate == 0 || -left > (int64_t)DV_TIME_NAP_NS * rate / DV_TIME_WHOLE) {
+        return DV_TIME_NAP_NS;
+    }
+    uint64_t wait = ((uint64_t)-left * DV_TIME_WHOLE + (uint64_t)rate - 1) / (uint64_t)rate;
+    return wait < REFILL_MIN_NS ? REFILL_MIN_NS : wait;
+}
+
+/* True for the devices that a launch on device goes together with. */
+static bool of_job(const dv_share *share, unsigned other, unsigned device, uint64_t now) {
+    uint64_t used = load64(&share->gpu[other].bucket.used);
+    return other == device || now - used + DV_TIME_USED_NS <= 2ull * DV_TIME_USED_NS;
+}
+
+int64_t dv_time_job_balance(dv_share *share, unsigned device, uint64_t now) {
+    int64_t least = INT64_MAX;
+    for (unsigned i = 0; i < share->device_count; i++) {
+        if (of_job(share, i, device, now)) {
+            int64_t left = dv_time_balance(share, i, now);
+            least = left < least ? left : least;
+        }
+    }
+    return least;
+}
+
+uint64_t dv_time_job_deficit_ns(dv_share *share, unsigned device, uint64_t now) {
+    uint64_t longest = 0;
+    for (unsigned i = 0; i < share->device_count; i++) {
+        if (of_job(share, i, device, now)) {
+            uint64_t deficit = dv_time_deficit_ns(share, i, now);
+            longest = deficit > longest ? deficit : longest;
+        }
+    }
+    return longest;
+}
+
+void dv_time_wanted(dv_share *share, unsigned device, uint64_t now) {
+    if (device < share->device_count) {
+        note_time(share, &share->gpu[device].bucket.wanted, now);
+    }
+}
+
+void dv_time_waited(dv_share *share, unsigned device, uint64_t ns) {
+    if (device < share->device_count) {
+        __atomic_fetch_add(&share->gpu[device].bucket.waited, ns, __ATOMIC_RELAXED);
+    }
+}
+
+void dv_time_overdrawn(dv_share *share, unsigned device) {
+    if (device < share->device_count) {
+        __atomic_fetch_add(&share->gpu[device].bucket.overdrawn, 1, __ATOMIC_RELAXED);
+    }
+}
+
+void dv_time_nap(uint64_t ns) {
+    struct timespec span = {.tv_nsec = (long)ns};
+    if (ns >= NAP_MAX_NS) {
+        span = (struct timespec){.tv_sec = NAP_MAX_NS / 1000000000u};
+    }
+    int saved = errno;
+    int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    bool changed = slack > 1 && prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) == 0;
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &span, NULL);
+    if (changed) {
+        prctl(PR_SET_TIMERSLACK, (unsigned long)slack, 0, 0, 0);
+    }
+    errno = saved;
+}

@@ -1,0 +1,116 @@
+/* A tenant's GPU time: the bucket that all its processes spend from, and what they tell the
+ * arbiter.
+ *
+ * What the arbiter grants stands in struct budget of the config page, which we only read; what is
+ * spent, and which work was measured, in struct bucket and struct worker of the state page. Every
+ * change of the bucket's balance is one compare-and-swap: there is no lock, so a process that dies
+ * at any instruction has charged a launch or has not, and holds up nobody. At most one correction
+ * of the arbiter's (DV_TIME_DEBT_NS) can be lost with it.
+ *
+ * How to admit a launch, with now = CLOCK_MONOTONIC in ns:
+ *
+ *     if ((load of *dv_time_flags_word(s, dev) & DV_TIME_LIMITED) == 0) launch, nothing else;
+ *     while (dv_time_job_balance(s, dev, now) < 0)      wait, DV_TIME_WAIT_NS in all at most
+ *         dv_time_wanted(s, dev, now), dv_time_nap(dv_time_job_deficit_ns(s, dev, now));
+ *     dv_time_charge(s, dev, now, ns, 1);          ns = estimate * dv_time_stretch / DV_TIME_WHOLE
+ *
+ * A process may charge a portion in advance, spend it without atomics, and give back the rest.
+ *
+ * Values in the pages are judged before they count, so that damaged or hostile ones can do no more
+ * than grant or withhold what a sane page could: the rate is at most two whole GPUs, the balance
+ * lies between -DV_TIME_DEBT_NS and DV_TIME_BURST_NS, a correction changes it by DV_TIME_DEBT_NS at
+ * most. A device number that the share does not have reads as one without limit.
+ *
+ * Threads: every function may be called by any thread at any time, but those that publish a
+ * worker's work, see there. Nothing here calls malloc, prints or touches signals; errno is kept.
+ * None is safe in a signal handler.
+ */
+#ifndef DIVVY_COMMON_TIME_H
+#define DIVVY_COMMON_TIME_H
+
+#include "share/share.h"
+
+/* Flags of a share's budget on one GPU. */
+#define DV_TIME_LIMITED 1u /* launches are charged and wait; without it nothing is counted */
+#define DV_TIME_BEAT 2u    /* work is to be told in the pulse page (pulse.h) */
+#define DV_TIME_YIELD 4u   /* give way while a neighbour's pulse beats (pulse.h) */
+
+#define DV_TIME_WHOLE 1000000u        /* a rate of all of a GPU's time, a stretch of one */
+#define DV_TIME_BURST_NS 1000000000   /* most that a bucket can hold */
+#define DV_TIME_DEBT_NS 10000000000   /* debt beyond this is forgotten */
+#define DV_TIME_START_NS 2000000      /* what a new bucket holds, if its burst is not less */
+#define DV_TIME_USED_NS 100000000u    /* so long after a charge a GPU belongs to the job */
+#define DV_TIME_NAP_NS 5000000u       /* longest sleep before the budget is to be read again */
+#define DV_TIME_WAIT_NS 5000000000u   /* longest wait of a launch, then it is admitted on debt */
+#define DV_TIME_DEPTH_NS 10000000000u /* most estimated work that a process may have under way */
+
+/* Where the flags of device dev stand, for as long as the process lives; never NULL. One relaxed
+ * load of it, __atomic_load_n(word, __ATOMIC_RELAXED), is all that a launch without a limit costs.
+ */
+const uint32_t *dv_time_flags_word(const dv_share *share, unsigned dev);
+
+/* The flags of device dev now. */
+uint32_t dv_time_flags(const dv_share *share, unsigned dev);
+
+/* What to multiply estimates by, in parts per million: 10000 to 100000000. */
+uint32_t dv_time_stretch(const dv_share *share, unsigned dev);
+
+/* ns of estimated work that this process may have on the GPU and not finished, 0 to
+ * DV_TIME_DEPTH_NS; one launch is always allowed. */
+uint64_t dv_time_depth(const dv_share *share, unsigned dev);
+
+/* Adds what the share gained until now, takes ns of it for so many launches, and returns the
+ * balance after that, in ns. May go below 0; refuses nothing. ns is after dv_time_stretch. A now
+ * before that of an earlier call, by whichever process, gains nothing and harms nothing. */
+int64_t dv_time_charge(dv_share *share, unsigned dev, uint64_t now, uint64_t ns, uint32_t launches);
+
+/* Gives back what was charged for launches that did not take place, and returns the balance. */
+int64_t dv_time_return(dv_share *share, unsigned dev, uint64_t ns, uint32_t launches);
+
+/* Adds what the share gained until now and returns the balance in ns. INT64_MAX without a limit. */
+int64_t dv_time_balance(dv_share *share, unsigned dev, uint64_t now);
+
+/* ns of real time until the balance is not negative, at the present rate: 0 if it is not now, else
+ * 1 to DV_TIME_NAP_NS, so that a change of the budget is seen in time. */
+uint64_t dv_time_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
+
+/* The same of a job on several GPUs, which waits for all of them at once so that its collectives
+ * meet: the least balance, and the longest deficit, of device dev, where the launch goes, and of
+ * all others with a limit on which the tenant charged something in the last DV_TIME_USED_NS. */
+int64_t dv_time_job_balance(dv_share *share, unsigned dev, uint64_t now);
+uint64_t dv_time_job_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
+
+/* Counters for the arbiter and for people: a launch has to wait, at now; a launch has waited for
+ * ns; a launch was admitted on debt after DV_TIME_WAIT_NS. */
+void dv_time_wanted(dv_share *share, unsigned dev, uint64_t now);
+void dv_time_waited(dv_share *share, unsigned dev, uint64_t ns);
+void dv_time_overdrawn(dv_share *share, unsigned dev);
+
+/* What this process tells the arbiter of its work on device dev, in the worker record that it
+ * claims with the first call; a slot too, if it has none. Returns the record's number, 0 to 63, or
+ * -1 if all records belong to living processes or there is no slot: then work is charged at the
+ * learned cost only. A refusal is remembered for a second, a claim costs some microseconds, any
+ * further call a load. A forked child has none of its parent's; each copy of the library in one
+ * process has its own.
+ *
+ * The functions that publish do nothing while the process has no record. One thread at a time may
+ * call them for one device: their caller has a lock around its measurements anyway. */
+int dv_time_worker(dv_share *share, unsigned dev);
+
+/* Says that there is work since since, expected to end at until, of which no interval tells yet;
+ * both CLOCK_MONOTONIC ns. since 0: there is none. */
+void dv_time_open(dv_share *share, unsigned dev, uint64_t since, uint64_t until);
+
+/* Tells a finished stretch without a gap, begin <= end in CLOCK_MONOTONIC ns, and what was charged
+ * for its launches. What dv_time_open said is withdrawn after it: say anew what is still open. */
+void dv_time_interval(dv_share *share, unsigned dev, uint64_t begin, uint64_t end,
+                      uint64_t charged);
+
+/* Adds ns charged for launches that no interval will cover. */
+void dv_time_unmeasured(dv_share *share, unsigned dev, uint64_t ns);
+
+/* Sleeps for ns, one second at most, with a timer slack of the call's own (the default of 50 us
+ * would be a tenth of a short wait). A signal ends it early. */
+void dv_time_nap(uint64_t ns);
+
+#endif

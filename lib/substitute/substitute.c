@@ -1,0 +1,63 @@
+#define _GNU_SOURCE
+#include "substitute/substitute.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <string.h>
+
+/* Bounds of the section that DV_FORWARD fills; weak because a test may link this file without
+ * names. */
+extern struct dv_forward __start_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
+extern struct dv_forward __stop_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
+
+/* Bounds of our own image. */
+extern const char __ehdr_start[] DV_HIDDEN;
+extern const char _end[] DV_HIDDEN;
+
+_Thread_local unsigned dv_depth;
+
+static char directory[PATH_MAX];
+
+/* A driver library that depends on a library of our name would answer with our own function, and
+ * the jump would run in a circle. */
+static bool is_ours(const void *address) {
+    const char *at = address;
+    return at >= __ehdr_start && at < _end;
+}
+
+static void remember_directory(void *library) {
+    struct link_map *map;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) {
+        return;
+    }
+    const char *slash = strrchr(map->l_name, '/');
+    size_t length = slash ? (size_t)(slash - map->l_name) : 0;
+    if (length > 0 && length < sizeof directory) {
+        memcpy(directory, map->l_name, length);
+        directory[length] = '\0';
+    }
+}
+
+bool dv_substitute(const char *soname) {
+    /* Already loaded as our dependency: RTLD_NOLOAD finds it in the caller's namespace and nowhere
+     * else, so a copy opened by dlmopen gets its own driver. */
+    void *library = dlopen(soname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == NULL) {
+        return false;
+    }
+    remember_directory(library);
+    for (struct dv_forward *forward = __start_dv_forwards; forward < __stop_dv_forwards;
+         forward++) {
+        void *address = dlsym(library, forward->name);
+        if (address != NULL && !is_ours(address)) {
+            forward->real = address;
+        }
+    }
+    dlerror(); /* a name that the driver lacks is no error of the program's to find later */
+    return true;
+}
+
+const char *dv_substitute_directory(void) {
+    return directory;
+}
