@@ -2,8 +2,7 @@ package agent
 
 // Absent returns the GPUs that tenancies hold and that are not there, with how many
 // bytes of each, and a channel that is closed when that may have changed. They were
-// lost before the agent started, which cannot tell what they are: Health does not
-// know them.
+// lost before the agent started, so that nobody watches their health.
 func (a *Agent) Absent() (held map[string]uint64, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

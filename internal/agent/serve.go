@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
@@ -48,7 +49,7 @@ type Face func(ctx context.Context, n Node) error
 // Node is what a face works with.
 type Node struct {
 	Agent   *Agent
-	Health  *Health
+	Health  *health.Monitor
 	Library *nvml.Library
 	// Step is told of steps, as [Config.Step]; nil tells nobody.
 	Step func(name string)
@@ -78,7 +79,7 @@ func Serve(ctx context.Context, o Options) error {
 type service struct {
 	options  Options
 	agent    *Agent
-	health   *Health
+	health   *health.Monitor
 	library  *nvml.Library
 	listener *net.UnixListener
 	closers  []func() error // in the order of opening
@@ -151,7 +152,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.health = NewHealth(HealthConfig{Driver: library, GPUs: s.agent.gpus, Log: o.Log, Now: time.Now})
+	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.gpus, Log: o.Log, Now: time.Now})
 	return s, s.listen()
 }
 
@@ -284,7 +285,11 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 	running.Go(func() {
 		for {
 			faults, changed := s.health.Faults()
-			s.agent.noteFaults(faults)
+			texts := map[string]string{}
+			for uuid, fault := range faults {
+				texts[uuid] = fault.Text
+			}
+			s.agent.NoteFaults(texts)
 			select {
 			case <-changed:
 			case <-ctx.Done():

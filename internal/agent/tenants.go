@@ -191,17 +191,13 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 	return t
 }
 
-// noteFaults notes which GPUs take no new tenants. Tenants that they have keep
-// them.
-func (a *Agent) noteFaults(faults map[string]GPUFault) {
-	texts := map[string]string{}
-	for uuid, fault := range faults {
-		texts[uuid] = fault.Text
-	}
+// NoteFaults tells the agent which GPUs take no new tenants, and why, by UUID.
+// Tenants that are on these GPUs stay.
+func (a *Agent) NoteFaults(faults map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !maps.Equal(a.faults, texts) {
-		a.faults = texts
+	if !maps.Equal(a.faults, faults) {
+		a.faults = faults
 		a.announce()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
@@ -90,7 +91,7 @@ func (o *offer) claims(ctx context.Context, node string, d *defaults) (resources
 }
 
 // devices are the GPUs of the node's pool.
-func (o *offer) devices(faults map[string]agent.GPUFault) []pool.GPU {
+func (o *offer) devices(faults map[string]health.Fault) []pool.GPU {
 	version := o.Library.Version()
 	var gpus []pool.GPU
 	for _, gpu := range o.gpus {

@@ -1,4 +1,4 @@
-package agent
+package health
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 // patient is what is known of one GPU's health. It is changed by what a look found, and by nothing else.
 type patient struct {
 	gpu   backend.GPU
-	fault *GPUFault
+	fault *Fault
 	// clean counts the looks in a row that found nothing; silent those without an answer.
 	clean, silent int
 	// relapses counts how often the GPU fell ill again soon after it was well.
@@ -31,8 +31,8 @@ const (
 	recovery      = 10
 	relapseTime   = time.Hour
 	mostDoublings = 6
-	// patience is how many looks without an answer are a fault; a busy driver may miss one.
-	patience = 3
+	// silentLooks is how many looks without an answer are a fault; a busy driver may miss one.
+	silentLooks = 3
 	// fellOff is the XID of a GPU that is not on the bus any more.
 	fellOff = 79
 )
@@ -71,7 +71,7 @@ func (p *patient) relapse(now time.Time) {
 }
 
 // diagnose says what is wrong now, nil for nothing. The gravest comes first.
-func (p *patient) diagnose(c nvml.Condition, err error) *GPUFault {
+func (p *patient) diagnose(c nvml.Condition, err error) *Fault {
 	grown := p.known && c.Uncorrected > p.uncorrected
 	if err == nil {
 		p.uncorrected, p.known, p.silent = c.Uncorrected, true, 0
@@ -79,28 +79,28 @@ func (p *patient) diagnose(c nvml.Condition, err error) *GPUFault {
 	xid, ill := gravest(c.XIDs)
 	switch {
 	case errors.Is(err, nvml.ErrLost), ill && xid == fellOff:
-		return &GPUFault{Reason: "lost", Lost: true, Text: "the driver cannot reach it any more: reset it (`nvidia-smi --gpu-reset`) or restart the machine"}
+		return &Fault{Reason: "lost", Lost: true, Text: "the driver cannot reach it any more: reset it (`nvidia-smi --gpu-reset`) or restart the machine"}
 	case errors.Is(err, nvml.ErrVanished):
-		return &GPUFault{Reason: "vanished", Lost: true, Text: "the driver does not list it any more"}
+		return &Fault{Reason: "vanished", Lost: true, Text: "the driver does not list it any more"}
 	case errors.Is(err, nvml.ErrReset):
-		return &GPUFault{Reason: "reset-required", Lost: true, Text: "the driver wants it reset: `nvidia-smi --gpu-reset`"}
+		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver wants it reset: `nvidia-smi --gpu-reset`"}
 	case ill:
-		return &GPUFault{Reason: fmt.Sprintf("xid-%d", xid), Text: fmt.Sprintf("the driver reported error (XID) %d", xid)}
+		return &Fault{Reason: fmt.Sprintf("xid-%d", xid), Text: fmt.Sprintf("the driver reported error (XID) %d", xid)}
 	case err != nil:
-		if p.silent++; p.silent >= patience {
-			return &GPUFault{Reason: "no-answer", Text: "the driver does not answer for it: " + err.Error()}
+		if p.silent++; p.silent >= silentLooks {
+			return &Fault{Reason: "no-answer", Text: "the driver does not answer for it: " + err.Error()}
 		}
 		return nil
 	case c.RemapFailed:
-		return &GPUFault{Reason: "row-remap-failed", Text: "a broken row of its memory cannot be replaced: the GPU needs service"}
+		return &Fault{Reason: "row-remap-failed", Text: "a broken row of its memory cannot be replaced: the GPU needs service"}
 	case c.Recovery != "":
-		return &GPUFault{Reason: "needs-" + c.Recovery, Text: "the driver wants this done before it is used again: " + c.Recovery}
+		return &Fault{Reason: "needs-" + c.Recovery, Text: "the driver wants this done before it is used again: " + c.Recovery}
 	case c.RemapPending:
-		return &GPUFault{Reason: "row-remap-pending", Text: "a broken row of its memory is replaced when the GPU is reset"}
+		return &Fault{Reason: "row-remap-pending", Text: "a broken row of its memory is replaced when the GPU is reset"}
 	case c.RetirementPending:
-		return &GPUFault{Reason: "page-retirement-pending", Text: "broken pages of its memory are retired when the GPU is reset"}
+		return &Fault{Reason: "page-retirement-pending", Text: "broken pages of its memory are retired when the GPU is reset"}
 	case grown:
-		return &GPUFault{Reason: "ecc", Text: fmt.Sprintf("its memory had errors that could not be corrected: %d since the driver was loaded", c.Uncorrected)}
+		return &Fault{Reason: "ecc", Text: fmt.Sprintf("its memory had errors that could not be corrected: %d since the driver was loaded", c.Uncorrected)}
 	}
 	return nil
 }

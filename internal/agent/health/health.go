@@ -1,4 +1,6 @@
-package agent
+// Package health watches whether the GPUs of a node can take tenants: it asks the driver about each GPU once a second
+// and says which are faulty and why.
+package health
 
 import (
 	"context"
@@ -12,8 +14,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// GPUFault says why a GPU takes no new tenants.
-type GPUFault struct {
+// Fault says why a GPU takes no new tenants.
+type Fault struct {
 	// Reason is a few lower case letters, digits and dashes, such as xid-79.
 	Reason string
 	// Text is for people.
@@ -22,8 +24,8 @@ type GPUFault struct {
 	Lost bool
 }
 
-// HealthDriver is the part of NVML by which the health of GPUs is known.
-type HealthDriver interface {
+// Driver is the part of NVML by which the health of GPUs is known.
+type Driver interface {
 	// Condition is nvml.Library's.
 	Condition(gpu int) (nvml.Condition, error)
 	// Answering lists the UUIDs of all GPUs that answer, and counts those that do not.
@@ -32,9 +34,9 @@ type HealthDriver interface {
 	Reopen() error
 }
 
-// HealthConfig is what a [Health] works with.
-type HealthConfig struct {
-	Driver HealthDriver
+// Config is what a [Monitor] works with.
+type Config struct {
+	Driver Driver
 	GPUs   []backend.GPU
 	// Interval is the time between looks; 0 is a second.
 	Interval time.Duration
@@ -42,9 +44,9 @@ type HealthConfig struct {
 	Now      func() time.Time
 }
 
-// Health watches the GPUs. Its lock is held for no call of the driver.
-type Health struct {
-	config   HealthConfig
+// Monitor watches the GPUs. Its lock is held for no call of the driver.
+type Monitor struct {
+	config   Config
 	looking  sync.Mutex // orders looks, and guards patients and what follows
 	patients []*patient
 	// away counts the looks since a GPU went away, pause how many there are between two openings of the library.
@@ -54,7 +56,7 @@ type Health struct {
 	counted, absent int
 
 	mu      sync.Mutex
-	faults  map[string]GPUFault
+	faults  map[string]Fault
 	changed chan struct{}
 	found   chan struct{}
 	isFound bool
@@ -70,27 +72,27 @@ const (
 // countEvery is after how many looks all GPUs are counted, for those that were lost when the agent started.
 const countEvery = 60
 
-// NewHealth takes all GPUs for healthy until the first look.
-func NewHealth(c HealthConfig) *Health {
+// New takes all GPUs for healthy until the first look.
+func New(c Config) *Monitor {
 	if c.Interval <= 0 {
 		c.Interval = time.Second
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	h := &Health{config: c, pause: firstReopen, changed: make(chan struct{}), found: make(chan struct{}), faults: map[string]GPUFault{}}
+	m := &Monitor{config: c, pause: firstReopen, changed: make(chan struct{}), found: make(chan struct{}), faults: map[string]Fault{}}
 	for _, gpu := range c.GPUs {
-		h.patients = append(h.patients, &patient{gpu: gpu})
+		m.patients = append(m.patients, &patient{gpu: gpu})
 	}
-	return h
+	return m
 }
 
 // Run looks at the GPUs until ctx is done.
-func (h *Health) Run(ctx context.Context) {
-	ticker := time.NewTicker(h.config.Interval)
+func (m *Monitor) Run(ctx context.Context) {
+	ticker := time.NewTicker(m.config.Interval)
 	defer ticker.Stop()
 	for {
-		h.Look(ctx)
+		m.Look(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -100,89 +102,89 @@ func (h *Health) Run(ctx context.Context) {
 }
 
 // Faults returns the GPUs that are not healthy, by UUID, and a channel that is closed when that changes.
-func (h *Health) Faults() (faults map[string]GPUFault, changed <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return maps.Clone(h.faults), h.changed
+func (m *Monitor) Faults() (faults map[string]Fault, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.faults), m.changed
 }
 
 // Found returns a channel that is closed when a GPU answers that was not there, or lost, when the agent began: only an
 // agent that starts anew can serve it.
-func (h *Health) Found() <-chan struct{} { return h.found }
+func (m *Monitor) Found() <-chan struct{} { return m.found }
 
 // Look asks the driver about every GPU once.
-func (h *Health) Look(ctx context.Context) {
-	h.looking.Lock()
-	defer h.looking.Unlock()
-	h.reopen(ctx)
-	h.count(ctx)
-	faults := map[string]GPUFault{}
-	away := h.absent > 0
-	for _, p := range h.patients {
-		condition, err := h.config.Driver.Condition(p.gpu.Index)
+func (m *Monitor) Look(ctx context.Context) {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	m.reopen(ctx)
+	m.count(ctx)
+	faults := map[string]Fault{}
+	away := m.absent > 0
+	for _, p := range m.patients {
+		condition, err := m.config.Driver.Condition(p.gpu.Index)
 		away = away || err != nil
 		before := p.fault
-		p.look(h.config.Now(), condition, err)
-		h.tell(ctx, p, before)
+		p.look(m.config.Now(), condition, err)
+		m.tell(ctx, p, before)
 		if p.fault != nil {
 			faults[p.gpu.UUID] = *p.fault
 		}
 	}
 	if away {
-		h.away++
+		m.away++
 	} else {
-		h.away, h.pause = 0, firstReopen
+		m.away, m.pause = 0, firstReopen
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !maps.Equal(faults, h.faults) {
-		h.faults = faults
-		close(h.changed)
-		h.changed = make(chan struct{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !maps.Equal(faults, m.faults) {
+		m.faults = faults
+		close(m.changed)
+		m.changed = make(chan struct{})
 	}
 }
 
 // reopen gives GPUs that went away a way back, the more seldom the longer it does not help.
-func (h *Health) reopen(ctx context.Context) {
-	if h.away < h.pause {
+func (m *Monitor) reopen(ctx context.Context) {
+	if m.away < m.pause {
 		return
 	}
-	h.away, h.pause = 0, min(2*h.pause, lastReopen)
-	if err := h.config.Driver.Reopen(); err != nil {
-		h.config.Log.WarnContext(ctx, "cannot open the driver's library again for GPUs that went away", "error", err)
+	m.away, m.pause = 0, min(2*m.pause, lastReopen)
+	if err := m.config.Driver.Reopen(); err != nil {
+		m.config.Log.WarnContext(ctx, "cannot open the driver's library again for GPUs that went away", "error", err)
 	}
 }
 
 // count looks for GPUs that nobody watches.
-func (h *Health) count(ctx context.Context) {
-	if h.counted++; h.counted < countEvery {
+func (m *Monitor) count(ctx context.Context) {
+	if m.counted++; m.counted < countEvery {
 		return
 	}
-	h.counted = 0
-	answering, silent := h.config.Driver.Answering()
+	m.counted = 0
+	answering, silent := m.config.Driver.Answering()
 	ill := 0
-	for _, p := range h.patients {
+	for _, p := range m.patients {
 		if p.fault != nil && !slices.Contains(answering, p.gpu.UUID) {
 			ill++
 		}
 	}
-	h.absent = max(0, silent-ill)
+	m.absent = max(0, silent-ill)
 	for _, uuid := range answering {
-		if h.isFound || slices.ContainsFunc(h.patients, func(p *patient) bool { return p.gpu.UUID == uuid }) {
+		if m.isFound || slices.ContainsFunc(m.patients, func(p *patient) bool { return p.gpu.UUID == uuid }) {
 			continue
 		}
-		h.config.Log.InfoContext(ctx, "a GPU answers that did not when the agent started", "gpu", uuid)
-		h.isFound = true
-		close(h.found)
+		m.config.Log.InfoContext(ctx, "a GPU answers that did not when the agent started", "gpu", uuid)
+		m.isFound = true
+		close(m.found)
 	}
 }
 
-func (h *Health) tell(ctx context.Context, p *patient, before *GPUFault) {
+func (m *Monitor) tell(ctx context.Context, p *patient, before *Fault) {
 	switch {
 	case p.fault == before, p.fault != nil && before != nil && *p.fault == *before:
 	case p.fault == nil:
-		h.config.Log.InfoContext(ctx, "GPU is healthy again", "gpu", p.gpu.UUID, "index", p.gpu.Index, "was", before.Reason)
+		m.config.Log.InfoContext(ctx, "GPU is healthy again", "gpu", p.gpu.UUID, "index", p.gpu.Index, "was", before.Reason)
 	default:
-		h.config.Log.WarnContext(ctx, "GPU is not healthy", "gpu", p.gpu.UUID, "index", p.gpu.Index, "reason", p.fault.Reason, "text", p.fault.Text)
+		m.config.Log.WarnContext(ctx, "GPU is not healthy", "gpu", p.gpu.UUID, "index", p.gpu.Index, "reason", p.fault.Reason, "text", p.fault.Text)
 	}
 }

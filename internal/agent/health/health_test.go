@@ -1,4 +1,4 @@
-package agent
+package health
 
 import (
 	"context"
@@ -55,17 +55,17 @@ func (w *ward) Reopen() error {
 	return nil
 }
 
-func newWard(gpus int) (*ward, *Health) {
+func newWard(gpus int) (*ward, *Monitor) {
 	w := &ward{conditions: map[int]nvml.Condition{}, faults: map[int]error{}, now: time.Unix(1e9, 0), count: gpus}
-	c := HealthConfig{Driver: w, Interval: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return w.now }}
+	c := Config{Driver: w, Interval: time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return w.now }}
 	for i := range gpus {
 		c.GPUs = append(c.GPUs, backend.GPU{Index: i, UUID: fmt.Sprintf("GPU-%d", i)})
 	}
-	return w, NewHealth(c)
+	return w, New(c)
 }
 
 // looks lets n seconds pass and returns the reasons of all faults then, in order of the GPUs.
-func (w *ward) looks(h *Health, n int) string {
+func (w *ward) looks(h *Monitor, n int) string {
 	for range n {
 		w.now = w.now.Add(time.Second)
 		h.Look(context.Background())
@@ -159,11 +159,11 @@ func TestSilence(t *testing.T) {
 	w, h := newWard(2)
 	w.looks(h, 1)
 	w.faults[0], w.faults[1] = errSilent, errSilent
-	if got := w.looks(h, patience-1); got != " " {
-		t.Errorf("after %d looks: %q", patience-1, got)
+	if got := w.looks(h, silentLooks-1); got != " " {
+		t.Errorf("after %d looks: %q", silentLooks-1, got)
 	}
 	if got := w.looks(h, 1); got != "no-answer no-answer" {
-		t.Errorf("after %d looks: %q", patience, got)
+		t.Errorf("after %d looks: %q", silentLooks, got)
 	}
 	w.faults[0] = nil
 	w.looks(h, recovery-1)
@@ -319,15 +319,15 @@ func TestHealthOfSimulatedGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := HealthConfig{Driver: library, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	c := Config{Driver: library, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, gpu := range listed {
 		c.GPUs = append(c.GPUs, backend.GPU{Index: gpu.Index, UUID: gpu.UUID})
 		if got := library.Architecture(gpu.Index); got != "hopper" {
 			t.Errorf("GPU %d is %q", gpu.Index, got)
 		}
 	}
-	h := NewHealth(c)
-	looks := func(n int) map[string]GPUFault {
+	h := New(c)
+	looks := func(n int) map[string]Fault {
 		for range n {
 			h.Look(t.Context())
 		}
