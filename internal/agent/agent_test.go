@@ -3,13 +3,11 @@ package agent
 import (
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 const (
@@ -45,12 +44,12 @@ func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
 }
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
-	dir := filepath.Join(b.dir, t.ID)
+	dir := tenantdir.Of(b.dir, t.ID)
 	if t.Layer == backend.LayerContainer {
-		dir = filepath.Join(b.dir, "containers", t.ID)
+		dir = tenantdir.Of(tenantdir.Containers(b.dir), t.ID)
 	}
 	step := pageStep{backend: b, dir: dir, tenant: t}
-	return &backend.Plan{Dir: dir, Steps: []backend.Step{step}, Edits: edits.Edits{Env: []edits.Env{{Name: "T", Value: dir}}}}, nil
+	return &backend.Plan{Dir: string(dir), Steps: []backend.Step{step}, Edits: edits.Edits{Env: []edits.Env{{Name: "T", Value: string(dir)}}}}, nil
 }
 
 func (b *pages) Apply(ctx context.Context, p *backend.Plan) error { return p.Apply(ctx) }
@@ -58,16 +57,12 @@ func (b *pages) Health(context.Context) error                     { return nil }
 func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.RemoveAll(p.Dir) }
 
 func (b *pages) Change(_ context.Context, dir string, t backend.Tenant) error {
-	return page.UpdateConfig(filepath.Join(dir, "config"), func(c *page.Config) {
-		for i, s := range t.Shares {
-			c.Device[i].Limit, c.Device[i].Cores = s.Limit, uint32(s.Cores)
-		}
-	})
+	return tenantdir.Dir(dir).Update(t)
 }
 
 type pageStep struct {
 	backend *pages
-	dir     string
+	dir     tenantdir.Dir
 	tenant  backend.Tenant
 }
 
@@ -76,24 +71,14 @@ func (s pageStep) Apply() error {
 	if s.backend.fail != nil {
 		return s.backend.fail
 	}
-	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), ID: page.Text64(s.tenant.ID), Name: page.Text64(s.tenant.Name)}
-	for i, share := range s.tenant.Shares {
-		c.Device[i] = page.Device{Limit: share.Limit / page.Unit * page.Unit, Class: page.ClassOnline, Cores: uint32(share.Cores), Weight: uint32(share.Weight)}
-		if share.Policy == v1alpha1.PolicyFixed {
-			c.Device[i].Policy = page.PolicyFixed
-		}
-		digits := strings.ReplaceAll(strings.TrimPrefix(share.GPU.UUID, "GPU-"), "-", "")
-		if _, err := hex.Decode(c.Device[i].UUID[:], []byte(digits)); err != nil {
-			return err
-		}
+	c, err := tenantdir.Encode(s.tenant, 1)
+	if err != nil {
+		return err
 	}
-	return errors.Join(
-		os.MkdirAll(s.dir, 0o700),
-		page.WriteConfig(filepath.Join(s.dir, "config"), c, 0o600),
-		page.CreateState(filepath.Join(s.dir, "state"), len(s.tenant.Shares), -1))
+	return s.dir.Make(&c, tenantdir.AccessOwner, -1)
 }
 
-func (s pageStep) Undo() error { return os.RemoveAll(s.dir) }
+func (s pageStep) Undo() error { return s.dir.Remove() }
 
 // lister is a driver that lists what the test puts there.
 type lister struct {
@@ -147,7 +132,7 @@ func newNode(t *testing.T) *node {
 // reap does what divvy-reap does: it frees the slots of the dead.
 func (n *node) reap(_ context.Context, dir string, _ int) error {
 	n.reaps.Add(1)
-	file, err := os.OpenFile(filepath.Join(dir, "state"), os.O_RDWR, 0)
+	file, err := os.OpenFile(tenantdir.Dir(dir).State(), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -188,7 +173,7 @@ func (n *node) idleWith(b backend.Backend) *Agent {
 
 func (n *node) settings(b backend.Backend) Config {
 	return Config{
-		Backend: b, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, filepath.Join(n.backend.dir, "containers")},
+		Backend: b, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, tenantdir.Containers(n.backend.dir)},
 		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
 	}
 }
@@ -290,7 +275,7 @@ func writeSlot(file *os.File, at int, pid uint32, units uint32) {
 // enter makes a process of a tenant use some memory of its first GPU.
 func (n *node) enter(dir string, at, pid int, bytes uint64) *slot {
 	n.t.Helper()
-	file, err := os.OpenFile(filepath.Join(dir, "state"), os.O_RDWR, 0)
+	file, err := os.OpenFile(tenantdir.Dir(dir).State(), os.O_RDWR, 0)
 	if err != nil {
 		n.t.Fatal(err)
 	}

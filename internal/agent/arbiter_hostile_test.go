@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // Whatever one tenant writes, the others' budgets and times stay theirs.
@@ -92,7 +92,7 @@ func TestConfigPageCutShort(t *testing.T) {
 	honest := d.add("honest", shareOf(v1alpha1.PolicyFixed, 60, 1, v1alpha1.ClassOnline))
 	vandal := d.add("vandal", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
 	d.pass(1, nil)
-	if err := os.Truncate(filepath.Join(vandal.dir, "config"), 0); err != nil {
+	if err := os.Truncate(tenantdir.Dir(vandal.dir).Config(), 0); err != nil {
 		t.Fatal(err)
 	}
 	d.pass(5, nil)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // linkPulses puts the pulse page of each online share into the directories of
@@ -23,7 +24,7 @@ func (g *gpuTime) linkPulses() error {
 		if !offline {
 			break
 		}
-		if err := page.CreatePulse(page.PulsePath(s.tenant.dir, s.device), s.tenant.uid); err != nil {
+		if err := page.CreatePulse(tenantdir.Dir(s.tenant.dir).Pulse(s.device), s.tenant.uid); err != nil {
 			faults = append(faults, err)
 			delete(online, key)
 		}
@@ -52,7 +53,7 @@ func (s *shareTime) link(wanted map[string]*shareTime) error {
 		if linked[key] || k < 0 {
 			continue // further pages than there is room for: the rates divide alone
 		}
-		err := page.LinkBeat(page.PulsePath(other.tenant.dir, other.device), page.BeatPath(s.tenant.dir, s.device, k))
+		err := page.LinkBeat(tenantdir.Dir(other.tenant.dir).Pulse(other.device), tenantdir.Dir(s.tenant.dir).Beat(s.device, k))
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -78,7 +79,7 @@ func (s *shareTime) unlink(wanted map[string]*shareTime) (linked map[string]bool
 			continue
 		}
 		if s.beats[k] != "" || s.budget.Pulses&bit != 0 {
-			gone = append(gone, page.BeatPath(s.tenant.dir, s.device, k))
+			gone = append(gone, tenantdir.Dir(s.tenant.dir).Beat(s.device, k))
 		}
 		s.beats[k], s.budget.Pulses = "", s.budget.Pulses&^bit
 	}
@@ -106,7 +107,7 @@ func (s *shareTime) freeBeat() int {
 func (s *shareTime) adopt(wanted map[string]*shareTime) {
 	for k := range s.beats {
 		for key, other := range wanted {
-			same, err := page.SameFile(page.PulsePath(other.tenant.dir, other.device), page.BeatPath(s.tenant.dir, s.device, k))
+			same, err := page.SameFile(tenantdir.Dir(other.tenant.dir).Pulse(other.device), tenantdir.Dir(s.tenant.dir).Beat(s.device, k))
 			if err == nil && same {
 				s.beats[k] = key
 			}

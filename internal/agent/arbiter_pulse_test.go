@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // beats counts the pages a tenant gives way to on its first GPU, and checks that
@@ -18,7 +19,7 @@ func beats(t *testing.T, d *division, m member, others ...member) int {
 	count := 0
 	pulses := d.budget(m, 0).Pulses
 	for k := range page.Pulses {
-		path := page.BeatPath(m.dir, 0, k)
+		path := tenantdir.Dir(m.dir).Beat(0, k)
 		_, err := os.Stat(path)
 		if set := pulses&(1<<k) != 0; set != (err == nil) {
 			t.Errorf("page %d: bit %v, file %v", k, set, err)
@@ -29,7 +30,7 @@ func beats(t *testing.T, d *division, m member, others ...member) int {
 		count++
 		known := false
 		for _, other := range others {
-			same, err := page.SameFile(page.PulsePath(other.dir, 0), path)
+			same, err := page.SameFile(tenantdir.Dir(other.dir).Pulse(0), path)
 			known = known || err == nil && same
 		}
 		if !known {
@@ -44,7 +45,7 @@ func TestPulsesReachWhoGivesWay(t *testing.T) {
 	d := newDivision(t)
 	first := d.add("first", shareOf(v1alpha1.PolicyWeighted, 0, 1, online))
 	d.pass(1, nil)
-	if _, err := os.Stat(page.PulsePath(first.dir, 0)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(tenantdir.Dir(first.dir).Pulse(0)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a pulse that nobody reads: %v", err)
 	}
 	batch := d.add("batch", shareOf(v1alpha1.PolicyWeighted, 0, 1, offline))
@@ -116,7 +117,7 @@ func TestPulsesAreLinkedAgain(t *testing.T) {
 	d := newDivision(t)
 	online := d.add("online", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
 	batch := d.add("batch", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
-	inTheWay := page.PulsePath(online.dir, 0)
+	inTheWay := tenantdir.Dir(online.dir).Pulse(0)
 	if err := os.MkdirAll(inTheWay+"/full", 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,11 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // tenantTime is a tenant's pages as the arbiter keeps them open.
@@ -60,14 +60,14 @@ type workerKey struct {
 }
 
 func openTenant(m *member) (*tenantTime, error) {
-	budgets, err := page.OpenBudgets(filepath.Join(m.dir, "config"))
+	budgets, err := page.OpenBudgets(tenantdir.Dir(m.dir).Config())
 	if err != nil {
 		return nil, err
 	}
 	if budgets.Devices() != len(m.shares) {
 		return nil, errors.Join(fmt.Errorf("%w: %d GPUs in the page of %d shares", page.ErrCorrupt, budgets.Devices(), len(m.shares)), budgets.Close())
 	}
-	times, err := page.OpenTimes(filepath.Join(m.dir, "state"), len(m.shares))
+	times, err := page.OpenTimes(tenantdir.Dir(m.dir).State(), len(m.shares))
 	if err != nil {
 		return nil, errors.Join(err, budgets.Close())
 	}

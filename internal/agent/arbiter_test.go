@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // division is an arbiter with a clock of the test's and tenants of pages alone.
@@ -61,14 +62,8 @@ func (d *division) add(id string, shares ...share) member {
 	for i := range shares {
 		c.Device[i].Budget = page.NewBudget(uint32(shares[i].Cores*page.Whole/100), 1, 1)
 	}
-	for _, err := range []error{
-		os.Mkdir(m.dir, 0o700),
-		page.WriteConfig(filepath.Join(m.dir, "config"), c, 0o600),
-		page.CreateState(filepath.Join(m.dir, "state"), len(shares), -1),
-	} {
-		if err != nil {
-			d.t.Fatal(err)
-		}
+	if err := tenantdir.Dir(m.dir).Make(&c, tenantdir.AccessOwner, -1); err != nil {
+		d.t.Fatal(err)
 	}
 	d.all = append(d.all, m)
 	d.publish()
@@ -104,7 +99,7 @@ func (d *division) pass(rounds int, work func()) {
 
 func (d *division) budget(m member, device int) page.Budget {
 	d.t.Helper()
-	c, err := page.ReadConfig(filepath.Join(m.dir, "config"))
+	c, err := page.ReadConfig(tenantdir.Dir(m.dir).Config())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -119,7 +114,7 @@ type pen struct {
 
 func (d *division) pen(m member) *pen {
 	d.t.Helper()
-	file, err := os.OpenFile(filepath.Join(m.dir, "state"), os.O_RDWR, 0)
+	file, err := os.OpenFile(tenantdir.Dir(m.dir).State(), os.O_RDWR, 0)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 func TestListShowsAShare(t *testing.T) {
@@ -89,7 +90,7 @@ func TestDeathIsReapedAtOnce(t *testing.T) {
 	process := n.enter(created.Tenant.Dir, 2, 4711, gib)
 	process.die()
 	eventually(t, "the dead is reaped", func() bool {
-		s, err := page.ReadState(filepath.Join(created.Tenant.Dir, "state"), 1)
+		s, err := page.ReadState(tenantdir.Dir(created.Tenant.Dir).State(), 1)
 		return err == nil && !s.Dead() && s.Usage[0].Used == 0
 	})
 	var told bool
@@ -170,7 +171,7 @@ func TestGarbageIsReportedAndStaysAtHome(t *testing.T) {
 		},
 		func(path string) error { return os.Truncate(path, 10) },
 	} {
-		if err := damage(filepath.Join(bad.Tenant.Dir, "state")); err != nil {
+		if err := damage(tenantdir.Dir(bad.Tenant.Dir).State()); err != nil {
 			t.Fatal(err)
 		}
 		l := n.list(r)
@@ -200,7 +201,7 @@ func TestWhatIsBeyondAPageIsCutOff(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
 	dir := n.prepared(r, claimed("a", gib, 0))
-	path := filepath.Join(dir, "state")
+	path := tenantdir.Dir(dir).State()
 	before, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func TestWhatIsBeyondAPageIsCutOff(t *testing.T) {
 		}
 	}
 	// Whose pages are not known to be of this layout, nothing is taken from.
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config"), []byte("another layout"), 0o600), os.Truncate(path, gib)); err != nil {
+	if err := errors.Join(os.WriteFile(tenantdir.Dir(dir).Config(), []byte("another layout"), 0o600), os.Truncate(path, gib)); err != nil {
 		t.Fatal(err)
 	}
 	r.sweep(t.Context())
@@ -290,7 +291,7 @@ func TestRestartFinishesAChange(t *testing.T) {
 	}
 	r.stopAgent()
 	n.start()
-	c, err := page.ReadConfig(filepath.Join(created.Tenant.Dir, "config"))
+	c, err := page.ReadConfig(tenantdir.Dir(created.Tenant.Dir).Config())
 	if err != nil || c.Device[0].Limit != 3*gib {
 		t.Errorf("limit %d, %v", c.Device[0].Limit, err)
 	}

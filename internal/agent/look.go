@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // seen is what a look at a tenant's page found, as the tenant wrote it.
@@ -123,9 +124,9 @@ const slack = 4 << 20
 // cut takes back what a tenant has beyond its pages. They lie in a file system of
 // the whole machine, in which a container could otherwise write without end.
 func (a *Agent) cut(ctx context.Context, t *tenant) {
-	a.cutFile(ctx, t, filepath.Join(t.Dir, "state"), page.SizeOfState+int64(len(t.Shares))*page.SizeOfGPU)
+	a.cutFile(ctx, t, tenantdir.Dir(t.Dir).State(), page.SizeOfState+int64(len(t.Shares))*page.SizeOfGPU)
 	for i := range t.Shares {
-		a.cutFile(ctx, t, page.PulsePath(t.Dir, i), page.SizeOfPulse)
+		a.cutFile(ctx, t, tenantdir.Dir(t.Dir).Pulse(i), page.SizeOfPulse)
 	}
 }
 
@@ -158,7 +159,7 @@ func (a *Agent) cutFile(ctx context.Context, t *tenant, path string, size int64)
 	if taken <= size {
 		return
 	}
-	if _, err := page.ReadConfig(filepath.Join(t.Dir, "config")); err != nil {
+	if _, err := page.ReadConfig(tenantdir.Dir(t.Dir).Config()); err != nil {
 		return // pages of another layout may be longer, and libraries use all of them
 	}
 	// Blocks beyond the end of a file go when it becomes shorter.
@@ -174,7 +175,7 @@ func (a *Agent) cutFile(ctx context.Context, t *tenant, path string, size int64)
 // read returns the page and whether anybody lives. Damage to a page hides
 // what is charged, not who lives: locks are the kernel's.
 func (a *Agent) read(t *tenant) (now *page.Snapshot, live bool, err error) {
-	path := filepath.Join(t.Dir, "state")
+	path := tenantdir.Dir(t.Dir).State()
 	now, err = page.ReadState(path, len(t.Shares))
 	if err == nil {
 		return now, now.Live(), nil

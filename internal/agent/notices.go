@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // notices tells what inotify(7) reports of tenants' state pages. A living process
@@ -60,7 +61,7 @@ func (n *notices) add(tenant, dir string) error {
 	var watch int
 	var addErr error
 	err = conn.Control(func(fd uintptr) {
-		watch, addErr = unix.InotifyAddWatch(int(fd), filepath.Join(dir, "state"), deathEvents|stirEvents|unix.IN_DONT_FOLLOW)
+		watch, addErr = unix.InotifyAddWatch(int(fd), tenantdir.Dir(dir).State(), deathEvents|stirEvents|unix.IN_DONT_FOLLOW)
 	})
 	if err := errors.Join(err, addErr); err != nil {
 		return fmt.Errorf("watch a tenant: %w", err)

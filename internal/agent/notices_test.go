@@ -2,12 +2,13 @@ package agent
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // Who closes a page may have died, and who touches one does something; what is done
@@ -20,7 +21,7 @@ func TestNotices(t *testing.T) {
 	paths := map[string]string{}
 	for _, tenant := range []string{"a", "b"} {
 		dir := t.TempDir()
-		paths[tenant] = filepath.Join(dir, "state")
+		paths[tenant] = tenantdir.Dir(dir).State()
 		if err := os.WriteFile(paths[tenant], nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // onGPU is a process on a GPU, as the driver lists it.
@@ -188,7 +189,7 @@ func (t *record) maps(pid int) bool {
 	if t.Layer != backend.LayerContainer {
 		return process.MapsBelow(pid, t.Dir)
 	}
-	page, err := process.FileAt(filepath.Join(t.Dir, "state"))
+	page, err := process.FileAt(tenantdir.Dir(t.Dir).State())
 	return err == nil && process.Maps(pid, page)
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // rebuild finds the tenants of a checkpoint that cannot be read by the pages in
@@ -51,11 +51,15 @@ func (a *Agent) rebuild(ctx context.Context) []record {
 // rebuildOne returns nil for a tenant of another machine's agent: simulated
 // machines share the place.
 func (a *Agent) rebuildOne(dir string) (*record, error) {
-	c, err := page.ReadConfig(filepath.Join(dir, "config"))
+	c, err := page.ReadConfig(tenantdir.Dir(dir).Config())
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Lstat(filepath.Join(dir, "state"))
+	kept, err := tenantdir.Decode(&c)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(tenantdir.Dir(dir).State())
 	if err != nil {
 		return nil, fmt.Errorf("look at state page: %w", err)
 	}
@@ -64,15 +68,16 @@ func (a *Agent) rebuildOne(dir string) (*record, error) {
 		return nil, fmt.Errorf("look at state page: its owner cannot be told")
 	}
 	r := &record{
-		ID: filepath.Base(dir), Name: fieldText(c.Name[:]), UID: int(stat.Uid), Dir: dir, Created: info.ModTime(),
-		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace, Rebuilt: true,
+		ID: filepath.Base(dir), Name: kept.Name, UID: int(stat.Uid), Dir: dir, Created: info.ModTime(),
+		Overcommit: kept.Overcommit, Layer: kept.Layer, Rebuilt: true,
 	}
 	r.User = userName(r.UID)
-	if c.Flags&page.FlagEnv != 0 {
-		r.Layer = backend.LayerEnv
-	}
-	for _, d := range c.Device[:c.DeviceCount] {
-		s := rebuiltShare(&d)
+	for _, k := range kept.Shares {
+		s := share{
+			UUID: k.GPU.UUID, Limit: k.Limit, Cores: k.Cores,
+			ShareConfig: v1alpha1.ShareConfig{Policy: k.Policy, MaxCores: k.MaxCores, Weight: k.Weight, Class: k.Class},
+		}
+		s.Default(s.Cores)
 		if a.gpu(s.UUID).Index < 0 {
 			return nil, nil
 		}
@@ -97,32 +102,6 @@ func rebuiltTenancy(r *record) *Tenancy {
 		t.Shares = append(t.Shares, TenancyShare{UUID: s.UUID, Memory: s.Limit, Cores: s.Cores, Config: s.ShareConfig})
 	}
 	return t
-}
-
-func rebuiltShare(d *page.Device) share {
-	digits := hex.EncodeToString(d.UUID[:])
-	s := share{
-		UUID:  "GPU-" + strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-"),
-		Limit: d.Limit, Cores: int(d.Cores),
-		ShareConfig: v1alpha1.ShareConfig{Policy: v1alpha1.PolicyWeighted, Weight: int(d.Weight), Class: v1alpha1.ClassOnline},
-	}
-	switch d.Policy {
-	case page.PolicyFixed:
-		s.Policy = v1alpha1.PolicyFixed
-	case page.PolicyBurst:
-		s.Policy = v1alpha1.PolicyBurst
-	}
-	if d.Class == page.ClassOffline {
-		s.Class = v1alpha1.ClassOffline
-	}
-	s.Default(s.Cores)
-	return s
-}
-
-// fieldText is a page's text up to its zero byte.
-func fieldText(field []byte) string {
-	text, _, _ := bytes.Cut(field, []byte{0})
-	return string(text)
 }
 
 // findHolder is the oldest process that has a tenant directory mounted or, where

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // Release ends the tenancy of a key. One that is not known is released. A
@@ -78,7 +78,7 @@ var burying = []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * ti
 
 // vacant returns nil when no process of a tenancy lives.
 func (a *Agent) vacant(ctx context.Context, t *tenant) error {
-	path := filepath.Join(t.Dir, "state")
+	path := tenantdir.Dir(t.Dir).State()
 	for _, pause := range burying {
 		select {
 		case <-time.After(pause):

@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // frozenTenants is the place of tenant directories in the fixtures.
@@ -63,7 +64,10 @@ func (n *node) furnish(r record) {
 	n.t.Helper()
 	t := backend.Tenant{ID: r.ID, Name: r.Name, Layer: r.Layer}
 	for _, s := range r.Shares {
-		t.Shares = append(t.Shares, backend.Share{GPU: backend.GPU{UUID: s.UUID}, Limit: s.Limit, Cores: s.Cores, Weight: s.Weight, Policy: s.Policy})
+		s.Default(s.Cores)
+		t.Shares = append(t.Shares, backend.Share{
+			GPU: backend.GPU{UUID: s.UUID}, Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,
+		})
 	}
 	plan, err := n.backend.Plan(t)
 	if err != nil {
@@ -195,7 +199,7 @@ func TestRebuildLeavesForeignTenants(t *testing.T) {
 	if l := n.list(r); len(l.Tenants) != 0 || len(l.Events) != 2 {
 		t.Errorf("found %+v", l)
 	}
-	if _, err := page.ReadConfig(filepath.Join(n.backend.dir, "feedbeef", "config")); err != nil {
+	if _, err := page.ReadConfig(tenantdir.Of(n.backend.dir, "feedbeef").Config()); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // Options are what `divvy agent` is told.
@@ -146,7 +147,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	}
 	s.agent, err = New(ctx, Config{
 		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: NewReaper(o.Tree),
-		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: []string{tenants, filepath.Join(tenants, "containers")},
+		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: []string{tenants, tenantdir.Containers(tenants)},
 		Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, PIDNamespace: slice.PIDNamespace(), Step: o.step(),
 	})
 	if err != nil {

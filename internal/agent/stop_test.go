@@ -14,11 +14,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 func (n *node) config(created *control.Created) page.Config {
 	n.t.Helper()
-	c, err := page.ReadConfig(filepath.Join(created.Tenant.Dir, "config"))
+	c, err := page.ReadConfig(tenantdir.Dir(created.Tenant.Dir).Config())
 	if err != nil {
 		n.t.Fatal(err)
 	}

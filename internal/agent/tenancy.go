@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // The errors of Prepare and Release. What does not fit is an [alloc.Refusal].
@@ -225,7 +225,7 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 	a.mu.Lock()
 	made, saved := t.ready, !t.Unmade
 	a.mu.Unlock()
-	there := made && complete(t.Dir)
+	there := made && tenantdir.Dir(t.Dir).Complete()
 	if there && saved {
 		return plan.Edits, nil
 	}
@@ -282,16 +282,6 @@ func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
 	defer a.mu.Unlock()
 	t.plan = plan
 	return plan, nil
-}
-
-// complete reports whether a directory that was made is still there.
-func complete(dir string) bool {
-	for _, name := range []string{"config", "state"} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // Tenancies returns all tenancies, the oldest first.

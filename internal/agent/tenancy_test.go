@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // claimed is a tenancy of one share of the first GPU.
@@ -238,7 +239,7 @@ func TestFailedRepairKeepsTheTenancy(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
 	dir := n.prepared(r, claimed("a", 4*gib, 0))
-	if err := os.Remove(filepath.Join(dir, "config")); err != nil {
+	if err := os.Remove(tenantdir.Dir(dir).Config()); err != nil {
 		t.Fatal(err)
 	}
 	n.backend.fail = errors.New("disk full")
@@ -249,7 +250,7 @@ func TestFailedRepairKeepsTheTenancy(t *testing.T) {
 		t.Errorf("%v, %d bytes are granted", r.Tenancies(), n.granted(r))
 	}
 	n.backend.fail = nil
-	if again := n.prepared(r, claimed("a", 4*gib, 0)); again != dir || !complete(dir) {
+	if again := n.prepared(r, claimed("a", 4*gib, 0)); again != dir || !tenantdir.Dir(dir).Complete() {
 		t.Errorf("%s is not whole", again)
 	}
 }

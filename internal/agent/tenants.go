@@ -185,7 +185,7 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 	t := backend.Tenant{ID: r.ID, Name: r.Name, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
 	for _, s := range r.Shares {
 		t.Shares = append(t.Shares, backend.Share{
-			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,
+			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,
 		})
 	}
 	return t

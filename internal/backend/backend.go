@@ -84,10 +84,13 @@ type Share struct {
 	// Limit is in bytes.
 	Limit uint64
 	// Cores is in percent, 0 to 100.
-	Cores  int
-	Weight int
-	Policy v1alpha1.Policy
-	Class  v1alpha1.Class
+	Cores int
+	// MaxCores is the percentage up to which a burst share takes idle time, its
+	// cores to 100; 0 for other policies.
+	MaxCores int
+	Weight   int
+	Policy   v1alpha1.Policy
+	Class    v1alpha1.Class
 }
 
 // Plan is everything that is to be made for a tenant, as a value that can be

@@ -5,19 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
-
-// PulsePath is where a tenant tells of its work on its GPU of that number.
-func PulsePath(dir string, device int) string {
-	return filepath.Join(dir, fmt.Sprintf("pulse.%d", device))
-}
-
-// BeatPath is where a tenant finds the page number k, 0 to Pulses - 1, to which
-// it gives way on its GPU of that number.
-func BeatPath(dir string, device, k int) string {
-	return filepath.Join(dir, fmt.Sprintf("beat.%d.%d", device, k))
-}
 
 // CreatePulse makes a pulse page, owned by uid if that is not negative, which
 // everybody may read who reaches it. One that exists and is sound stays.

@@ -19,6 +19,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // patience bounds every wait for something that takes milliseconds.
@@ -131,7 +132,7 @@ func startHost(tree install.Tree) (h *host, err error) {
 	h.agent, err = agent.New(ctx, agent.Config{
 		Backend: made, Driver: library, Reap: agent.NewReaper(tree), Log: log, Interval: time.Second, Now: time.Now,
 		Saved: agent.NewCheckpoint(filepath.Join(h.rundir, "tenants.json")), PIDNamespace: slice.PIDNamespace(),
-		Tenants: []string{tenants, filepath.Join(tenants, "containers")},
+		Tenants: []string{tenants, tenantdir.Containers(tenants)},
 	})
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // held is what look prints in a share: the limit by CUDA and by NVML,
@@ -260,7 +261,7 @@ exec env -i look`
 		t.Errorf("it may write, and then sees:\n%s\nwant:\n%s", got, want)
 	}
 	// On the host nobody else reaches what everybody may write.
-	state := filepath.Join(h.tenant(t).Dir, "state")
+	state := tenantdir.Dir(h.tenant(t).Dir).State()
 	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o666 {
 		t.Fatalf("%v, %v", info, err)
 	}

@@ -2,14 +2,14 @@ package integration
 
 import (
 	"bytes"
-	"encoding/hex"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // tenant makes the directory of a tenant that may hold limit bytes of each of
@@ -30,23 +30,17 @@ func (m *machine) tenant(t *testing.T, limit uint64, gpus ...int) place {
 func (m *machine) writePages(t *testing.T, dir string, limit uint64, gpus []int) {
 	t.Helper()
 	truth := m.report(t)
-	config := page.Config{DeviceCount: uint32(len(gpus)), ID: page.Text64("test"), Name: page.Text64(t.Name())}
-	for i, number := range gpus {
+	tenant := backend.Tenant{ID: "test", Name: t.Name(), Layer: backend.LayerNamespace}
+	for _, number := range gpus {
 		gpu := truth.GPUs[number]
-		uuid, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(gpu.UUID, "GPU-"), "-", ""))
-		must(t, err)
-		config.Device[i] = page.Device{
-			UUID:         [16]byte(uuid),
-			PCIBusID:     page.Text32(gpu.PCI),
-			Limit:        limit,
-			Total:        gpu.Total,
-			ContextBytes: m.contextBytes,
-			PoolChunk:    32 << 20,
-			Weight:       1,
-		}
+		tenant.Shares = append(tenant.Shares, backend.Share{
+			GPU:   backend.GPU{UUID: gpu.UUID, PCI: gpu.PCI, Total: gpu.Total, ContextBytes: m.contextBytes},
+			Limit: limit, Weight: 1, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline,
+		})
 	}
-	must(t, page.WriteConfig(filepath.Join(dir, "config"), config, 0o600))
-	must(t, page.CreateState(filepath.Join(dir, "state"), len(gpus), -1))
+	config, err := tenantdir.Encode(tenant, 0)
+	must(t, err)
+	must(t, tenantdir.Dir(dir).Make(&config, tenantdir.AccessOwner, -1))
 }
 
 // placeLibrary copies one of our libraries, with the directory as its search

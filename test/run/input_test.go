@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // What cannot work says what is wrong and what to do, and leaves nothing.
@@ -100,7 +101,7 @@ func TestGarbageInAStatePage(t *testing.T) {
 			h.hold([]string{"--memory", "1Gi", "--name", "good"}, h.bench(), "hold", "--bytes", "256Mi")
 			s := h.hold([]string{"--memory", "1Gi", "--name", "bad"}, "sh", "-c", "echo; read x; exec "+h.bench()+" alloc --bytes 2Gi")
 			bad, _ := h.tenant("bad")
-			if err := spoil(filepath.Join(bad.Dir, "state")); err != nil {
+			if err := spoil(tenantdir.Dir(bad.Dir).State()); err != nil {
 				t.Fatal(err)
 			}
 			h.eventually("the fault is told", func() bool {

@@ -3,19 +3,19 @@ package run
 import (
 	"encoding/binary"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // lie writes into a tenant's state page again and again, as its own processes
 // could, until the test ends.
 func lie(t *testing.T, dir string, words map[int]int64) {
 	t.Helper()
-	file, err := os.OpenFile(filepath.Join(dir, "state"), os.O_WRONLY, 0)
+	file, err := os.OpenFile(tenantdir.Dir(dir).State(), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,12 +2,10 @@ package dra
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +26,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // pages is a backend that makes tenants of pages alone, for two GPUs.
@@ -44,10 +43,10 @@ func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
 }
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
-	dir := filepath.Join(b.dir, t.ID)
+	dir := tenantdir.Of(b.dir, t.ID)
 	return &backend.Plan{
-		Dir: dir, Steps: []backend.Step{pageStep{b, dir, t}},
-		Edits: edits.Edits{Mounts: []edits.Mount{{Source: dir, Target: edits.ShareDir, Options: edits.ReadOnly}}},
+		Dir: string(dir), Steps: []backend.Step{pageStep{b, dir, t}},
+		Edits: edits.Edits{Mounts: []edits.Mount{{Source: string(dir), Target: edits.ShareDir, Options: edits.ReadOnly}}},
 	}, nil
 }
 
@@ -57,7 +56,7 @@ func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.Re
 
 type pageStep struct {
 	backend *pages
-	dir     string
+	dir     tenantdir.Dir
 	tenant  backend.Tenant
 }
 
@@ -65,19 +64,14 @@ func (s pageStep) Apply() error {
 	if s.backend.fail != nil {
 		return s.backend.fail
 	}
-	c := page.Config{DeviceCount: uint32(len(s.tenant.Shares)), Name: page.Text64(s.tenant.Name)}
-	for i, share := range s.tenant.Shares {
-		c.Device[i] = page.Device{Limit: share.Limit, Cores: uint32(share.Cores), Class: page.ClassOnline, Weight: uint32(share.Weight)}
-		if _, err := hex.Decode(c.Device[i].UUID[:], []byte(strings.ReplaceAll(strings.TrimPrefix(share.GPU.UUID, "GPU-"), "-", ""))); err != nil {
-			return err
-		}
+	c, err := tenantdir.Encode(s.tenant, 1)
+	if err != nil {
+		return err
 	}
-	return errors.Join(
-		os.MkdirAll(s.dir, 0o700), page.WriteConfig(filepath.Join(s.dir, "config"), c, 0o600),
-		page.CreateState(filepath.Join(s.dir, "state"), len(s.tenant.Shares), -1))
+	return s.dir.Make(&c, tenantdir.AccessOwner, -1)
 }
 
-func (s pageStep) Undo() error { return os.RemoveAll(s.dir) }
+func (s pageStep) Undo() error { return s.dir.Remove() }
 
 // quiet is a driver of idle GPUs.
 type quiet struct{}
@@ -218,7 +212,7 @@ func (m *machine) live(r *running, name string) (end func()) {
 		if t.Name != name {
 			continue
 		}
-		file, err := os.OpenFile(filepath.Join(t.Dir, "state"), os.O_RDWR, 0)
+		file, err := os.OpenFile(tenantdir.Dir(t.Dir).State(), os.O_RDWR, 0)
 		if err != nil {
 			m.t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 var mark = runpathMark + strings.Repeat(".", 512-len(runpathMark))
@@ -155,10 +156,10 @@ func TestApplyAndUndo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := page.ReadConfig(filepath.Join(plan.Dir, "config")); err != nil {
+		if _, err := page.ReadConfig(tenantdir.Dir(plan.Dir).Config()); err != nil {
 			t.Error(err)
 		}
-		if _, err := page.ReadState(filepath.Join(plan.Dir, "state"), 1); err != nil {
+		if _, err := page.ReadState(tenantdir.Dir(plan.Dir).State(), 1); err != nil {
 			t.Error(err)
 		}
 		for _, bind := range plan.Edits.Binds {
@@ -189,7 +190,7 @@ func TestApplyAgainKeepsTheLimit(t *testing.T) {
 	if err := plan.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(plan.Dir, "config")
+	path := tenantdir.Dir(plan.Dir).Config()
 	if err := page.UpdateConfig(path, func(c *page.Config) { c.Device[0].Limit = 1 << 30 }); err != nil {
 		t.Fatal(err)
 	}

@@ -6,15 +6,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
-	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
-
-// containers is where the directories of containers' tenants are. Nobody but
-// root passes it: processes in a container are of any user, so any user may
-// write what the container shares.
-func containers(tenants string) string {
-	return filepath.Join(tenants, "containers")
-}
 
 // driverView is the driver as the agent sees it.
 type driverView struct {
@@ -31,15 +24,13 @@ type driverView struct {
 // that whatever ldconfig does later, it leads to ours. Nothing depends on a
 // variable: those that are set only keep others from interfering.
 func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error) {
-	if err := checkCount(t); err != nil {
-		return nil, err
-	}
-	config, err := m.config(t)
+	place := tenantdir.Containers(m.Tenants)
+	inside, outside := tenantdir.Dir(edits.ShareDir), tenantdir.Of(place, t.ID)
+	directory, err := m.makeTenant(outside, tenantdir.AccessContainer, t)
 	if err != nil {
 		return nil, err
 	}
-	place := containers(m.Tenants)
-	dir := filepath.Join(place, t.ID)
+	dir := string(outside)
 	p := &backend.Plan{Dir: dir}
 	add := func(steps ...backend.Step) { p.Steps = append(p.Steps, steps...) }
 	mount := func(source, target string, options []string) {
@@ -53,16 +44,11 @@ func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error
 	store := filepath.Join(filepath.Dir(m.Tenants), "lib")
 	p.Edits.Hooks = []edits.Hook{{Path: cover, Args: []string{coverProgram}}}
 	add(installProgram{Source: m.Tree.Program(coverProgram), Path: cover, memory: m.memory},
-		makePlace{Path: place, Mode: 0o700}, makeDir{Path: dir, Mode: 0o755},
-		writeConfig{Path: filepath.Join(dir, "config"), Mode: 0o644, Config: config, Shown: shown(&config), Flags: config.Flags},
-		makeOpenState{Path: filepath.Join(dir, "state"), Devices: len(t.Shares)})
+		makePlace{Path: place, Mode: 0o700}, directory)
 	mount(dir, edits.ShareDir, edits.ReadOnly)
-	mount(filepath.Join(dir, "state"), share("state"), edits.ReadWrite)
+	mount(outside.State(), inside.State(), edits.ReadWrite)
 	for i := range t.Shares {
-		// Made at once, also for who may never need it: a running container gets no
-		// further mounts.
-		add(makeOpenPulse{Path: page.PulsePath(dir, i)})
-		mount(page.PulsePath(dir, i), page.PulsePath(edits.ShareDir, i), edits.ReadWrite)
+		mount(outside.Pulse(i), inside.Pulse(i), edits.ReadWrite)
 	}
 	for _, library := range driver.Libraries {
 		ours, real := filepath.Join(dir, string(library)), filepath.Join(dir, library.Real())

@@ -14,7 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/internal/install"
-	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // seen is a driver as an agent sees it, with one library and the nodes of one GPU
@@ -115,8 +115,8 @@ func TestContainerApplyAndUndo(t *testing.T) {
 		path string
 		mode os.FileMode
 	}{
-		{filepath.Dir(plan.Dir), 0o700}, {plan.Dir, 0o755}, {filepath.Join(plan.Dir, "config"), 0o644},
-		{filepath.Join(plan.Dir, "state"), 0o666}, {page.PulsePath(plan.Dir, 0), 0o666},
+		{filepath.Dir(plan.Dir), 0o700}, {plan.Dir, 0o755}, {tenantdir.Dir(plan.Dir).Config(), 0o644},
+		{tenantdir.Dir(plan.Dir).State(), 0o666}, {tenantdir.Dir(plan.Dir).Pulse(0), 0o666},
 	} {
 		if info, err := os.Stat(want.path); err != nil || info.Mode().Perm() != want.mode {
 			t.Errorf("%s: %v, %v; want %v", want.path, info, err, want.mode)
@@ -149,8 +149,8 @@ func TestContainerApplyAndUndo(t *testing.T) {
 	if _, err := os.Stat(plan.Dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after undo: %v", err)
 	}
-	for _, dir := range []string{tenants, filepath.Dir(tenants), filepath.Join(tenants, "containers", "a", "b"), "/"} {
-		if err := b.Undo(t.Context(), &backend.Plan{Dir: dir}); !errors.Is(err, errTenant) {
+	for _, dir := range []string{tenants, filepath.Dir(tenants), filepath.Join(tenantdir.Containers(tenants), "a", "b"), "/"} {
+		if err := b.Undo(t.Context(), &backend.Plan{Dir: dir}); !errors.Is(err, tenantdir.ErrTenant) {
 			t.Errorf("undo %s: %v", dir, err)
 		}
 	}
@@ -244,7 +244,7 @@ func TestContainerNeedsADriver(t *testing.T) {
 	if _, err := b.Plan(tenant(backend.LayerContainer)); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("%v, want ErrNotFound", err)
 	}
-	if _, err := (machine{}).container(backend.Tenant{}, seen(driver.Finder{}, nativeDriver())); !errors.Is(err, errTenant) {
-		t.Errorf("%v, want errTenant", err)
+	if _, err := (machine{}).container(backend.Tenant{}, seen(driver.Finder{}, nativeDriver())); !errors.Is(err, tenantdir.ErrTenant) {
+		t.Errorf("%v, want tenantdir.ErrTenant", err)
 	}
 }

@@ -2,20 +2,15 @@ package slice
 
 import (
 	"encoding/hex"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // machine is all that a plan depends on besides the tenant.
@@ -39,29 +34,22 @@ type machine struct {
 	memory *memory
 }
 
-var errTenant = errors.New("invalid tenant")
-
 // plan is pure. d is the driver as the tenant would find it. Containers have a
 // plan of their own.
 func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error) {
-	if err := checkCount(t); err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(m.Tenants, t.ID)
+	dir := string(tenantdir.Of(m.Tenants, t.ID))
 	p := &backend.Plan{Dir: dir}
 	add := func(steps ...backend.Step) { p.Steps = append(p.Steps, steps...) }
 
-	mode, configMode := os.FileMode(0o700), os.FileMode(0o600)
+	access := tenantdir.AccessOwner
 	if m.Shared {
-		mode, configMode = 0o755, 0o644
+		access = tenantdir.AccessUsers
 	}
-	config, err := m.config(t)
+	directory, err := m.makeTenant(tenantdir.Dir(dir), access, t)
 	if err != nil {
 		return nil, err
 	}
-	add(makeDir{Path: dir, Mode: mode},
-		writeConfig{Path: filepath.Join(dir, "config"), Mode: configMode, Config: config, Shown: shown(&config), Flags: config.Flags},
-		makeState{Path: filepath.Join(dir, "state"), Devices: len(t.Shares), UID: t.UID})
+	add(directory)
 	for _, library := range driver.Libraries {
 		ours := filepath.Join(dir, string(library))
 		add(copyLibrary{Source: m.Tree.Library(string(library)), Path: ours, Runpath: dir},
@@ -85,13 +73,6 @@ func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error)
 	p.Edits.Binds = covers(dir, d)
 	m.lead(p, d)
 	return p, nil
-}
-
-func checkCount(t backend.Tenant) error {
-	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
-		return fmt.Errorf("%w: %d GPUs; one tenant can have 1 to %d", errTenant, len(t.Shares), page.Devices)
-	}
-	return nil
 }
 
 // covers binds the driver's originals into the tenant directory and then ours
@@ -140,78 +121,13 @@ func (m machine) lead(p *backend.Plan, d *driver.Driver) {
 	}
 }
 
-var (
-	policies = map[v1alpha1.Policy]uint32{
-		v1alpha1.PolicyWeighted: page.PolicyWeighted,
-		v1alpha1.PolicyFixed:    page.PolicyFixed,
-		v1alpha1.PolicyBurst:    page.PolicyBurst,
+// makeTenant is the step that makes a tenant's directory and pages.
+func (m machine) makeTenant(dir tenantdir.Dir, access tenantdir.Access, t backend.Tenant) (makeTenant, error) {
+	config, err := tenantdir.Encode(t, m.PIDNamespace)
+	if err != nil {
+		return makeTenant{}, err
 	}
-	classes = map[v1alpha1.Class]uint32{
-		v1alpha1.ClassOffline: page.ClassOffline,
-		v1alpha1.ClassOnline:  page.ClassOnline,
-	}
-)
-
-// config is the tenant's config page. Limits are in units of the ledger,
-// rounded down so that none gets wider.
-func (m machine) config(t backend.Tenant) (page.Config, error) {
-	c := page.Config{
-		DeviceCount:  uint32(len(t.Shares)),
-		PIDNamespace: m.PIDNamespace,
-		ID:           page.Text64(t.ID),
-		Name:         page.Text64(t.Name),
-	}
-	if t.Overcommit {
-		c.Flags |= page.FlagOvercommit
-	}
-	if t.Layer == backend.LayerEnv {
-		c.Flags |= page.FlagEnv
-	}
-	for i, share := range t.Shares {
-		uuid, err := uuidBytes(share.GPU.UUID)
-		if err != nil {
-			return page.Config{}, err
-		}
-		c.Device[i] = page.Device{
-			UUID:         uuid,
-			PCIBusID:     page.Text32(strings.ToLower(share.GPU.PCI)),
-			Limit:        share.Limit / page.Unit * page.Unit,
-			Total:        share.GPU.Total,
-			ContextBytes: share.GPU.ContextBytes,
-			PoolChunk:    poolChunk,
-			Cores:        uint32(share.Cores),
-			Policy:       policies[share.Policy],
-			Weight:       uint32(share.Weight),
-			Class:        classes[share.Class],
-			Budget:       firstBudget(share),
-		}
-	}
-	return c, nil
-}
-
-// firstBudget is what a share may do until the arbiter decides, milliseconds
-// after the tenant is made: a capped one its cores, any other what it likes.
-func firstBudget(share backend.Share) page.Budget {
-	rate := uint32(share.Cores) * (page.Whole / v1alpha1.MaxCores)
-	if share.Policy == v1alpha1.PolicyWeighted {
-		rate = 0
-	}
-	return page.NewBudget(rate, uint64(20*time.Millisecond), uint64(8*time.Millisecond))
-}
-
-// poolChunk is by how much the driver grows a memory pool: 32 MiB, as seen in
-// the RESERVED attribute of a fresh pool (CUDA driver API, memory pools).
-const poolChunk = 32 << 20
-
-// uuidBytes reads "GPU-" and 32 hexadecimal digits with dashes between them.
-func uuidBytes(text string) (uuid [16]byte, err error) {
-	digits := strings.ReplaceAll(strings.TrimPrefix(text, "GPU-"), "-", "")
-	raw, err := hex.DecodeString(digits)
-	if err != nil || len(raw) != len(uuid) {
-		return uuid, fmt.Errorf("%w: the driver calls a GPU %q, which is no UUID", errTenant, text)
-	}
-	copy(uuid[:], raw)
-	return uuid, nil
+	return makeTenant{Dir: dir, Access: access, UID: t.UID, Flags: config.Flags, Shares: shown(&config), config: config}, nil
 }
 
 func shown(c *page.Config) []shownShare {

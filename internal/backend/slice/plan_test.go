@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -105,19 +106,6 @@ func golden(t *testing.T, name string, plan *backend.Plan) {
 	}
 }
 
-func TestConfigNeverWidensALimit(t *testing.T) {
-	plan, err := machine{}.config(tenant(backend.LayerEnv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := plan.Device[0].Limit; got != 8<<30+512 {
-		t.Errorf("limit %d", got)
-	}
-	if id := string(bytes.TrimRight(plan.ID[:], "\x00")); id != "t7" {
-		t.Errorf("id %q", id)
-	}
-}
-
 func TestPlanRefuses(t *testing.T) {
 	none, many, odd := tenant(backend.LayerEnv), tenant(backend.LayerEnv), tenant(backend.LayerEnv)
 	none.Shares = nil
@@ -126,8 +114,8 @@ func TestPlanRefuses(t *testing.T) {
 	}
 	odd.Shares[0].GPU.UUID = "MIG-1"
 	for _, tenant := range []backend.Tenant{none, many, odd} {
-		if _, err := (machine{}).plan(tenant, nativeDriver()); !errors.Is(err, errTenant) {
-			t.Errorf("%v, want errTenant", err)
+		if _, err := (machine{}).plan(tenant, nativeDriver()); !errors.Is(err, tenantdir.ErrTenant) {
+			t.Errorf("%v, want ErrTenant", err)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/nvml"
-	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // ErrInstallation marks an installation of Divvy that is not complete.
@@ -148,26 +148,15 @@ func (b *Backend) Apply(ctx context.Context, p *backend.Plan) error {
 // Undo implements [backend.Backend]. The directory alone is enough to undo a
 // plan, for an agent that was restarted.
 func (b *Backend) Undo(_ context.Context, p *backend.Plan) error {
-	dir := makeDir{Path: p.Dir}
-	if place := filepath.Dir(p.Dir); place != b.options.Tenants && place != containers(b.options.Tenants) {
-		return fmt.Errorf("%w: %s is not below %s", errTenant, p.Dir, b.options.Tenants)
+	if place := filepath.Dir(p.Dir); place != b.options.Tenants && place != tenantdir.Containers(b.options.Tenants) {
+		return fmt.Errorf("%w: %s is not below %s", tenantdir.ErrTenant, p.Dir, b.options.Tenants)
 	}
-	return errors.Join(p.Undo(), dir.Undo())
+	return errors.Join(p.Undo(), tenantdir.Dir(p.Dir).Remove())
 }
 
 // Change implements [backend.Changer].
 func (b *Backend) Change(_ context.Context, dir string, t backend.Tenant) error {
-	config, err := b.machine.config(t)
-	if err != nil {
-		return err
-	}
-	return page.UpdateConfig(filepath.Join(dir, "config"), func(c *page.Config) {
-		c.Flags = config.Flags
-		for i := range min(c.DeviceCount, config.DeviceCount) {
-			from, to := &config.Device[i], &c.Device[i]
-			to.Limit, to.Cores, to.Policy, to.Weight, to.Class = from.Limit, from.Cores, from.Policy, from.Weight, from.Class
-		}
-	})
+	return tenantdir.Dir(dir).Update(t)
 }
 
 // Health implements [backend.Backend]: our libraries are there as they were

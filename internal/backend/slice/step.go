@@ -10,26 +10,37 @@ import (
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
-// makeDir makes the tenant directory. Undoing it removes all that is in it.
-type makeDir struct {
-	Path string      `json:"makeDir"`
-	Mode os.FileMode `json:"mode"`
+// makeTenant makes the tenant directory and its pages. Undoing it removes all
+// that is in the directory.
+type makeTenant struct {
+	Dir    tenantdir.Dir    `json:"makeTenant"`
+	Access tenantdir.Access `json:"access"`
+	UID    int              `json:"uid"`
+	Flags  uint32           `json:"flags,omitempty"`
+	// Shares is the part of the config page that people read in a printed plan.
+	Shares []shownShare `json:"shares"`
+	config page.Config
 }
 
-func (s makeDir) Apply() error {
-	if err := os.MkdirAll(s.Path, s.Mode); err != nil {
-		return fmt.Errorf("make tenant directory: %w", err)
-	}
-	if err := os.Chmod(s.Path, s.Mode); err != nil { // whatever the umask
-		return fmt.Errorf("make tenant directory: %w", err)
-	}
-	return nil
+type shownShare struct {
+	UUID         string `json:"uuid"`
+	Limit        uint64 `json:"limit"`
+	ContextBytes uint64 `json:"contextBytes"`
+	Cores        uint32 `json:"cores"`
+	Policy       uint32 `json:"policy"`
+	Weight       uint32 `json:"weight"`
+	Class        uint32 `json:"class"`
 }
 
-func (s makeDir) Undo() error {
-	return os.RemoveAll(s.Path)
+func (s makeTenant) Apply() error {
+	return s.Dir.Make(&s.config, s.Access, s.UID)
+}
+
+func (s makeTenant) Undo() error {
+	return s.Dir.Remove()
 }
 
 // makePlace makes a directory for tenant directories, which stays.
@@ -46,81 +57,6 @@ func (s makePlace) Apply() error {
 }
 
 func (s makePlace) Undo() error { return nil }
-
-// writeConfig makes the config page, unless the tenant has one: that may have
-// been changed since.
-type writeConfig struct {
-	Path   string      `json:"writeConfig"`
-	Mode   os.FileMode `json:"mode"`
-	Config page.Config `json:"-"`
-	// Shown is the part of Config that people read in a printed plan.
-	Shown []shownShare `json:"shares"`
-	Flags uint32       `json:"flags,omitempty"`
-}
-
-type shownShare struct {
-	UUID         string `json:"uuid"`
-	Limit        uint64 `json:"limit"`
-	ContextBytes uint64 `json:"contextBytes"`
-	Cores        uint32 `json:"cores"`
-	Policy       uint32 `json:"policy"`
-	Weight       uint32 `json:"weight"`
-	Class        uint32 `json:"class"`
-}
-
-func (s writeConfig) Apply() error {
-	if _, err := page.ReadConfig(s.Path); err == nil {
-		return nil
-	}
-	return page.WriteConfig(s.Path, s.Config, s.Mode)
-}
-
-func (s writeConfig) Undo() error {
-	return remove(s.Path)
-}
-
-// makeState makes the state page, which the tenant writes.
-type makeState struct {
-	Path    string `json:"makeState"`
-	Devices int    `json:"devices"`
-	UID     int    `json:"uid"`
-}
-
-func (s makeState) Apply() error {
-	return page.CreateState(s.Path, s.Devices, s.UID)
-}
-
-func (s makeState) Undo() error {
-	return remove(s.Path)
-}
-
-// makeOpenState makes the state page of a container, whose processes are of any
-// user.
-type makeOpenState struct {
-	Path    string `json:"makeOpenState"`
-	Devices int    `json:"devices"`
-}
-
-func (s makeOpenState) Apply() error {
-	return page.CreateOpenState(s.Path, s.Devices)
-}
-
-func (s makeOpenState) Undo() error {
-	return remove(s.Path)
-}
-
-// makeOpenPulse makes the page in which a container tells that it has work.
-type makeOpenPulse struct {
-	Path string `json:"makeOpenPulse"`
-}
-
-func (s makeOpenPulse) Apply() error {
-	return page.CreateOpenPulse(s.Path)
-}
-
-func (s makeOpenPulse) Undo() error {
-	return remove(s.Path)
-}
 
 // copyLibrary copies a library of ours with its search path set to the tenant
 // directory.

@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
@@ -174,7 +175,7 @@ func (b *bench) reclaimOnce() (time.Duration, error) {
 
 // statePage finds the page of the one tenant there is.
 func statePage() (string, error) {
-	pages, err := filepath.Glob(filepath.Join(rundir.Tenants(), "*", "state"))
+	pages, err := filepath.Glob(tenantdir.Of(rundir.Tenants(), "*").State())
 	if err != nil || len(pages) != 1 {
 		return "", fmt.Errorf("find the tenant's page: %d pages, %w", len(pages), err)
 	}

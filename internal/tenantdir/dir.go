@@ -1,0 +1,43 @@
+// Package tenantdir owns the directory of a tenant: the names of the files in
+// it, how they are made, and how a share is written to its page and read back.
+package tenantdir
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Dir is the directory of one tenant. It holds the tenant's pages. Whatever
+// else a backend puts there, the backend names itself.
+type Dir string
+
+// Of is the directory of the tenant with that id below a directory of tenants.
+func Of(tenants, id string) Dir {
+	return Dir(filepath.Join(tenants, id))
+}
+
+// Containers is where the directories of containers' tenants lie. Only root can
+// enter it: a container's processes run as any user, so any user may write what
+// the container shares.
+func Containers(tenants string) string {
+	return filepath.Join(tenants, "containers")
+}
+
+// Config is the page in which the agent tells the tenant's processes what they
+// may use. The tenant reads it and never writes it.
+func (d Dir) Config() string { return filepath.Join(string(d), "config") }
+
+// State is the page in which the tenant's processes tell what they use.
+func (d Dir) State() string { return filepath.Join(string(d), "state") }
+
+// Pulse is the page in which the tenant tells when it has work on its GPU of
+// that number.
+func (d Dir) Pulse(device int) string {
+	return filepath.Join(string(d), fmt.Sprintf("pulse.%d", device))
+}
+
+// Beat is where the tenant finds the pulse page number k, 0 to page.Pulses - 1,
+// to which it gives way on its GPU of that number.
+func (d Dir) Beat(device, k int) string {
+	return filepath.Join(string(d), fmt.Sprintf("beat.%d.%d", device, k))
+}

@@ -1,0 +1,76 @@
+package tenantdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// Access says who can reach a tenant's directory.
+type Access string
+
+// The kinds of access.
+const (
+	// AccessOwner is for a tenant of the agent's own user.
+	AccessOwner Access = "owner"
+	// AccessUsers is for a tenant of another user: every user may read its
+	// directory, and the tenant's user writes the state page.
+	AccessUsers Access = "users"
+	// AccessContainer lets every user write the state page and the pulse pages,
+	// because processes in a container run as any user. Only root can enter the
+	// directory above.
+	AccessContainer Access = "container"
+)
+
+func (a Access) modes() (dir, config os.FileMode) {
+	if a == AccessOwner {
+		return 0o700, 0o600
+	}
+	return 0o755, 0o644
+}
+
+// Make makes the directory and the pages that c describes. Pages that exist and
+// are sound stay: a config page may have been changed since it was made. The
+// state page belongs to uid unless access is AccessContainer.
+func (d Dir) Make(c *page.Config, access Access, uid int) error {
+	mode, configMode := access.modes()
+	if err := os.MkdirAll(string(d), mode); err != nil {
+		return fmt.Errorf("make tenant directory: %w", err)
+	}
+	if err := os.Chmod(string(d), mode); err != nil { // whatever the umask
+		return fmt.Errorf("make tenant directory: %w", err)
+	}
+	if _, err := page.ReadConfig(d.Config()); err != nil {
+		if err := page.WriteConfig(d.Config(), *c, configMode); err != nil {
+			return err
+		}
+	}
+	devices := int(c.DeviceCount)
+	if access != AccessContainer {
+		return page.CreateState(d.State(), devices, uid)
+	}
+	faults := []error{page.CreateOpenState(d.State(), devices)}
+	for i := range devices {
+		// A running container gets no further mounts, so every pulse page is made
+		// now, even if the tenant never needs it.
+		faults = append(faults, page.CreateOpenPulse(d.Pulse(i)))
+	}
+	return errors.Join(faults...)
+}
+
+// Remove removes the directory and all that is in it.
+func (d Dir) Remove() error {
+	return os.RemoveAll(string(d))
+}
+
+// Complete reports whether the pages that Make made are still there.
+func (d Dir) Complete() bool {
+	for _, path := range []string{d.Config(), d.State()} {
+		if _, err := os.Lstat(path); err != nil {
+			return false
+		}
+	}
+	return true
+}

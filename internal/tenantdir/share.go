@@ -1,0 +1,193 @@
+package tenantdir
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// ErrTenant marks a tenant that no page can describe.
+var ErrTenant = errors.New("invalid tenant")
+
+var (
+	policies = map[v1alpha1.Policy]uint32{
+		v1alpha1.PolicyWeighted: page.PolicyWeighted,
+		v1alpha1.PolicyFixed:    page.PolicyFixed,
+		v1alpha1.PolicyBurst:    page.PolicyBurst,
+	}
+	classes = map[v1alpha1.Class]uint32{
+		v1alpha1.ClassOffline: page.ClassOffline,
+		v1alpha1.ClassOnline:  page.ClassOnline,
+	}
+)
+
+// Encode is the config page of a tenant. Limits are rounded down to whole units
+// of the ledger, so that none gets wider. pidNamespace is the inode of the
+// agent's pid namespace.
+func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
+	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
+		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", ErrTenant, len(t.Shares), page.Devices)
+	}
+	c := page.Config{
+		DeviceCount:  uint32(len(t.Shares)),
+		Flags:        flags(t),
+		PIDNamespace: pidNamespace,
+		ID:           page.Text64(t.ID),
+		Name:         page.Text64(t.Name),
+	}
+	for i := range t.Shares {
+		if err := encodeShare(&t.Shares[i], &c.Device[i]); err != nil {
+			return page.Config{}, err
+		}
+		c.Device[i].Budget = firstBudget(&t.Shares[i])
+	}
+	return c, nil
+}
+
+func flags(t backend.Tenant) (flags uint32) {
+	if t.Overcommit {
+		flags |= page.FlagOvercommit
+	}
+	if t.Layer == backend.LayerEnv {
+		flags |= page.FlagEnv
+	}
+	return flags
+}
+
+// encodeShare writes all of a share but its budget, which the arbiter writes.
+func encodeShare(s *backend.Share, d *page.Device) error {
+	uuid, err := uuidBytes(s.GPU.UUID)
+	if err != nil {
+		return err
+	}
+	policy, ok := policies[s.Policy]
+	if !ok {
+		return fmt.Errorf("%w: policy %q has no number in a page", ErrTenant, s.Policy)
+	}
+	class, ok := classes[s.Class]
+	if !ok {
+		return fmt.Errorf("%w: class %q has no number in a page", ErrTenant, s.Class)
+	}
+	d.UUID = uuid
+	d.PCIBusID = page.Text32(strings.ToLower(s.GPU.PCI))
+	d.Total = s.GPU.Total
+	d.ContextBytes = s.GPU.ContextBytes
+	d.PoolChunk = poolChunk
+	d.Limit = s.Limit / page.Unit * page.Unit
+	d.Cores = uint32(s.Cores)
+	d.Policy = policy
+	d.Weight = uint32(s.Weight)
+	d.Class = class
+	return nil
+}
+
+// Decode is the tenant of a config page. The page does not tell the tenant's
+// user, nor what the driver alone knows of a GPU: its index, its name and its
+// reserved memory.
+func Decode(c *page.Config) (backend.Tenant, error) {
+	t := backend.Tenant{
+		ID: fieldText(c.ID[:]), Name: fieldText(c.Name[:]),
+		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace,
+	}
+	if c.Flags&page.FlagEnv != 0 {
+		t.Layer = backend.LayerEnv
+	}
+	if c.DeviceCount < 1 || c.DeviceCount > page.Devices {
+		return backend.Tenant{}, fmt.Errorf("%w: %d GPUs", page.ErrCorrupt, c.DeviceCount)
+	}
+	for i := range c.DeviceCount {
+		s, err := decodeShare(&c.Device[i])
+		if err != nil {
+			return backend.Tenant{}, err
+		}
+		t.Shares = append(t.Shares, s)
+	}
+	return t, nil
+}
+
+func decodeShare(d *page.Device) (backend.Share, error) {
+	policy, ok := keyOf(policies, d.Policy)
+	if !ok {
+		return backend.Share{}, fmt.Errorf("%w: unknown policy %d", page.ErrCorrupt, d.Policy)
+	}
+	class, ok := keyOf(classes, d.Class)
+	if !ok {
+		return backend.Share{}, fmt.Errorf("%w: unknown class %d", page.ErrCorrupt, d.Class)
+	}
+	return backend.Share{
+		GPU: backend.GPU{
+			UUID: uuidText(d.UUID), PCI: fieldText(d.PCIBusID[:]), Total: d.Total, ContextBytes: d.ContextBytes,
+		},
+		Limit: d.Limit, Cores: int(d.Cores), Weight: int(d.Weight), Policy: policy, Class: class,
+	}, nil
+}
+
+// Update writes what t was granted into the config page of a running tenant.
+// What the page says of the GPUs stays, and so does what the arbiter writes.
+func (d Dir) Update(t backend.Tenant) error {
+	wanted, err := Encode(t, 0)
+	if err != nil {
+		return err
+	}
+	return page.UpdateConfig(d.Config(), func(c *page.Config) {
+		c.Flags = wanted.Flags
+		for i := range min(c.DeviceCount, wanted.DeviceCount) {
+			from, to := &wanted.Device[i], &c.Device[i]
+			to.Limit, to.Cores, to.Policy, to.Weight, to.Class = from.Limit, from.Cores, from.Policy, from.Weight, from.Class
+		}
+	})
+}
+
+// firstBudget is what a share may do until the arbiter decides, milliseconds
+// after the tenant is made: a share with a cap gets its cores, any other has no
+// limit until then.
+func firstBudget(s *backend.Share) page.Budget {
+	rate := uint32(s.Cores) * (page.Whole / v1alpha1.MaxCores)
+	if s.Policy == v1alpha1.PolicyWeighted {
+		rate = 0
+	}
+	return page.NewBudget(rate, uint64(20*time.Millisecond), uint64(8*time.Millisecond))
+}
+
+// poolChunk is by how much the driver grows a memory pool: 32 MiB, as seen in
+// the RESERVED attribute of a fresh pool (CUDA driver API, memory pools).
+const poolChunk = 32 << 20
+
+// uuidBytes reads "GPU-" and 32 hexadecimal digits with dashes between them.
+func uuidBytes(text string) (uuid [16]byte, err error) {
+	digits := strings.ReplaceAll(strings.TrimPrefix(text, "GPU-"), "-", "")
+	raw, err := hex.DecodeString(digits)
+	if err != nil || len(raw) != len(uuid) {
+		return uuid, fmt.Errorf("%w: %q is not the UUID of a GPU", ErrTenant, text)
+	}
+	copy(uuid[:], raw)
+	return uuid, nil
+}
+
+// uuidText writes a UUID as the driver does.
+func uuidText(uuid [16]byte) string {
+	digits := hex.EncodeToString(uuid[:])
+	return "GPU-" + strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-")
+}
+
+// fieldText is a page's text up to its zero byte.
+func fieldText(field []byte) string {
+	text, _, _ := bytes.Cut(field, []byte{0})
+	return string(text)
+}
+
+func keyOf[K comparable](numbers map[K]uint32, number uint32) (key K, ok bool) {
+	for k, n := range numbers {
+		if n == number {
+			return k, true
+		}
+	}
+	return key, false
+}

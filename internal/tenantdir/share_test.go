@@ -1,0 +1,223 @@
+package tenantdir
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
+
+func word(r *rand.Rand) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_./"
+	text := make([]byte, 1+r.IntN(63))
+	for i := range text {
+		text[i] = letters[r.IntN(len(letters))]
+	}
+	return string(text)
+}
+
+func randomUUID(r *rand.Rand) string {
+	raw := make([]byte, 16)
+	for i := range raw {
+		raw[i] = byte(r.Uint32())
+	}
+	return uuidText([16]byte(raw))
+}
+
+// randomTenant is any tenant that the API accepts, as far as a page tells of it.
+func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
+	t.Helper()
+	tenant := backend.Tenant{
+		ID: word(r), Name: word(r), Layer: pick(r, backend.LayerNamespace, backend.LayerEnv), Overcommit: pick(r, true, false),
+	}
+	for range 1 + r.IntN(page.Devices) {
+		config := v1alpha1.ShareConfig{Policy: pick(r, v1alpha1.PolicyFixed, v1alpha1.PolicyWeighted, v1alpha1.PolicyBurst)}
+		config.Class = pick(r, v1alpha1.ClassOnline, v1alpha1.ClassOffline)
+		cores := 1 + r.IntN(v1alpha1.MaxCores)
+		switch config.Policy {
+		case v1alpha1.PolicyWeighted:
+			config.Weight, cores = 1+r.IntN(v1alpha1.MaxWeight), pick(r, 0, cores)
+		case v1alpha1.PolicyBurst:
+			config.MaxCores = cores + r.IntN(v1alpha1.MaxCores-cores+1)
+		}
+		if config.Class == v1alpha1.ClassOffline && config.Policy != v1alpha1.PolicyFixed {
+			config.Class = v1alpha1.ClassOnline
+		}
+		config.Default(cores)
+		if err := config.Validate(cores); err != nil {
+			t.Fatalf("the test makes an invalid share: %v", err)
+		}
+		tenant.Shares = append(tenant.Shares, backend.Share{
+			GPU: backend.GPU{
+				UUID: randomUUID(r), PCI: pick(r, "", "00000000:3b:00.0"), Total: r.Uint64(), ContextBytes: r.Uint64(),
+			},
+			Limit: r.Uint64() / page.Unit * page.Unit, Cores: cores, Weight: config.Weight,
+			Policy: config.Policy, Class: config.Class,
+		})
+	}
+	return tenant
+}
+
+// Nothing of a tenant is lost on the way into its page and back.
+func TestDecodeUndoesEncode(t *testing.T) {
+	for seed := range uint64(2000) {
+		want := randomTenant(t, rand.New(rand.NewPCG(seed, 1)))
+		c, err := Encode(want, 7)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		got, err := Decode(&c)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: got\n%+v, want\n%+v", seed, got, want)
+		}
+	}
+}
+
+// Nothing is lost on the way to the file either, nor when a share changes: what
+// Update writes is what Encode writes.
+func TestUpdateWritesAllThatWasGranted(t *testing.T) {
+	d := Dir(filepath.Join(t.TempDir(), "t"))
+	r := rand.New(rand.NewPCG(1, 2))
+	before := randomTenant(t, r)
+	c, err := Encode(before, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Make(&c, AccessOwner, -1); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		want := before
+		want.Overcommit = pick(r, true, false)
+		want.Shares = nil
+		for i := range before.Shares {
+			s := randomTenant(t, r).Shares[0]
+			s.GPU = before.Shares[i].GPU
+			want.Shares = append(want.Shares, s)
+		}
+		if err := d.Update(want); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := page.ReadConfig(d.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Decode(&kept); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("got\n%+v, %v, want\n%+v", got, err, want)
+		}
+		if kept.PIDNamespace != 7 || kept.Device[0].Budget != c.Device[0].Budget {
+			t.Fatal("Update changed what it does not own")
+		}
+	}
+}
+
+func TestEncodeNeverWidensALimit(t *testing.T) {
+	tenant := randomTenant(t, rand.New(rand.NewPCG(1, 3)))
+	tenant.Shares[0].Limit = 8<<30 + 700
+	c, err := Encode(tenant, 0)
+	if err != nil || c.Device[0].Limit != 8<<30+512 {
+		t.Errorf("limit %d, %v", c.Device[0].Limit, err)
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(*backend.Tenant){
+		"no shares":      func(t *backend.Tenant) { t.Shares = nil },
+		"too many":       func(t *backend.Tenant) { t.Shares = make([]backend.Share, page.Devices+1) },
+		"no UUID":        func(t *backend.Tenant) { t.Shares[0].GPU.UUID = "MIG-1" },
+		"unknown policy": func(t *backend.Tenant) { t.Shares[0].Policy = "fair" },
+		"unknown class":  func(t *backend.Tenant) { t.Shares[0].Class = "" },
+	} {
+		tenant := randomTenant(t, rand.New(rand.NewPCG(1, 4)))
+		spoil(&tenant)
+		if _, err := Encode(tenant, 0); !errors.Is(err, ErrTenant) {
+			t.Errorf("%s: %v, want ErrTenant", name, err)
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(*page.Config){
+		"no GPU":         func(c *page.Config) { c.DeviceCount = 0 },
+		"too many":       func(c *page.Config) { c.DeviceCount = page.Devices + 1 },
+		"unknown policy": func(c *page.Config) { c.Device[0].Policy = 9 },
+		"unknown class":  func(c *page.Config) { c.Device[0].Class = 9 },
+	} {
+		c, err := Encode(randomTenant(t, rand.New(rand.NewPCG(1, 5))), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(&c)
+		if _, err := Decode(&c); !errors.Is(err, page.ErrCorrupt) {
+			t.Errorf("%s: %v, want ErrCorrupt", name, err)
+		}
+	}
+}
+
+// Who reaches a tenant's files follows from the access alone, whatever the umask.
+func TestMakeSetsModes(t *testing.T) {
+	for _, c := range []struct {
+		access             Access
+		dir, config, state os.FileMode
+		pulses             int
+	}{
+		{AccessOwner, 0o700, 0o600, 0o600, 0},
+		{AccessUsers, 0o755, 0o644, 0o600, 0},
+		{AccessContainer, 0o755, 0o644, 0o666, 2},
+	} {
+		d := Of(t.TempDir(), "t")
+		tenant := randomTenant(t, rand.New(rand.NewPCG(1, 6)))
+		tenant.Shares = append(tenant.Shares[:1], tenant.Shares[0])
+		page, err := Encode(tenant, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := d.Make(&page, c.access, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for path, want := range map[string]os.FileMode{string(d): c.dir, d.Config(): c.config, d.State(): c.state} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("%s: %s: %v, %v, want mode %v", c.access, path, info.Mode().Perm(), err, want)
+			}
+		}
+		if pulses, err := filepath.Glob(filepath.Join(string(d), "pulse.*")); err != nil || len(pulses) != c.pulses {
+			t.Errorf("%s: pulse pages %q, %v, want %d", c.access, pulses, err, c.pulses)
+		}
+		if !d.Complete() {
+			t.Errorf("%s: not complete after Make", c.access)
+		}
+		if err := d.Remove(); err != nil || d.Complete() {
+			t.Errorf("%s: complete after Remove, %v", c.access, err)
+		}
+	}
+}
+
+func FuzzUUID(f *testing.F) {
+	f.Add("GPU-00112233-4455-6677-8899-aabbccddeeff")
+	f.Add("GPU-0")
+	f.Fuzz(func(t *testing.T, text string) {
+		uuid, err := uuidBytes(text)
+		if err != nil {
+			return
+		}
+		again, err := uuidBytes(uuidText(uuid))
+		if err != nil || again != uuid || !strings.Contains(strings.ReplaceAll(uuidText(uuid), "-", ""), hex.EncodeToString(uuid[:])) {
+			t.Errorf("%q became %q, %v", text, uuidText(uuid), err)
+		}
+	})
+}
