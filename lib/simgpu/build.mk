@@ -1,44 +1,62 @@
-# The simulated driver: libcuda.so.1 and its tests. It shares nothing with the libraries under test
-# but the descriptions in lib/abi.
+# The simulated driver: libcuda.so.1, libnvidia-ml.so.1, simgpuctl and their tests. It shares nothing with
+# the libraries under test but the descriptions in lib/abi. Each room is one folder; the three that are
+# linked into files take the machine's objects and nothing of each other.
 
-SIMGPU_CUDA_SOURCES := $(filter-out lib/simgpu/nvml_%.c lib/simgpu/ctl%.c,$(wildcard lib/simgpu/*.c))
-SIMGPU_CUDA_OBJECTS := $(patsubst lib/simgpu/%.c,$(B)/obj/simgpu/%.o,$(SIMGPU_CUDA_SOURCES))
+SIMGPU_ROOMS := machine cuda nvml ctl
+SIMGPU_OBJ := $(B)/obj/simgpu
+SIMGPU_TEST := $(B)/test/simgpu
+# $(call SIMGPU_OBJECTS,room)
+SIMGPU_OBJECTS = $(patsubst lib/%.c,$(B)/obj/%.o,$(wildcard lib/simgpu/$1/*.c))
+# $(call SIMGPU_TESTS,room): a room's tests, each of them one program.
+SIMGPU_TESTS = $(patsubst lib/simgpu/$1/test/test_%.c,$(SIMGPU_TEST)/$1/%,$(wildcard lib/simgpu/$1/test/test_*.c))
+
 SIMGPU_CUDA := $(B)/lib/simgpu/libcuda.so.1
+SIMGPU_NVML := $(B)/lib/simgpu/libnvidia-ml.so.1
+SIMGPU_CTL := $(B)/libexec/divvy/simgpuctl
 
-ALL_C += $(SIMGPU_CUDA)
+ALL_C += $(SIMGPU_CUDA) $(SIMGPU_NVML) $(SIMGPU_CTL)
+C_TESTS += $(foreach room,$(SIMGPU_ROOMS),$(call SIMGPU_TESTS,$(room)))
 
-include lib/simgpu/nvml.mk
+-include $(foreach room,$(SIMGPU_ROOMS),$(wildcard $(SIMGPU_OBJ)/$(room)/*.d $(SIMGPU_OBJ)/$(room)/test/*.d))
 
--include $(wildcard $(B)/obj/simgpu/*.d $(B)/obj/simgpu/test/*.d)
-
-$(B)/obj/simgpu/%.o: lib/simgpu/%.c
+$(SIMGPU_OBJ)/%.o: lib/simgpu/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(SIMGPU_CUDA): $(SIMGPU_CUDA_OBJECTS) $(B)/obj/simgpu/cuda.map
+$(SIMGPU_CUDA): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda.map
+$(SIMGPU_NVML): $(call SIMGPU_OBJECTS,nvml) $(SIMGPU_OBJ)/nvml.map
+$(SIMGPU_CUDA) $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,machine)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
-		-Wl,--version-script=$(B)/obj/simgpu/cuda.map -o $@ $(SIMGPU_CUDA_OBJECTS) -lpthread -ldl
+		-Wl,--version-script=$(filter %.map,$^) -o $@ $(filter %.o,$^) -lpthread -ldl
 
 # Exactly the described names are exported.
-$(B)/obj/simgpu/cuda.map: lib/abi/generated/cuda_exports.txt
+$(SIMGPU_OBJ)/%.map: lib/abi/%_exports.txt
 	@mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 
-# Tests link the driver's objects, so that they can ask the state for the truth.
-SIMGPU_CUDA_TESTS := $(patsubst lib/simgpu/test/test_%.c,$(B)/test/simgpu/%,\
-	$(filter-out lib/simgpu/test/test_nvml% lib/simgpu/test/test_ctl%,$(wildcard lib/simgpu/test/test_*.c)))
-C_TESTS += $(SIMGPU_CUDA_TESTS)
-
-$(SIMGPU_CUDA_TESTS): $(B)/test/simgpu/%: $(B)/obj/simgpu/test/test_%.o $(B)/obj/simgpu/test/cuda.o \
-		$(B)/obj/simgpu/test/setting.o $(SIMGPU_CUDA_OBJECTS)
+$(SIMGPU_CTL): $(call SIMGPU_OBJECTS,ctl) $(call SIMGPU_OBJECTS,machine)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
 
+# Tests link a room's objects, so that they can ask the state for the truth. Those of simgpuctl's commands
+# see what the commands do through the simulated libnvidia-ml.
+$(call SIMGPU_TESTS,cuda): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o
+$(call SIMGPU_TESTS,nvml): $(call SIMGPU_OBJECTS,nvml)
+$(call SIMGPU_TESTS,ctl): $(call SIMGPU_OBJECTS,nvml) $(filter-out %/main.o,$(call SIMGPU_OBJECTS,ctl))
+
+# A rule for each room: the folder stands in the middle of its objects' names.
+define SIMGPU_TEST_RULE
+$(SIMGPU_TEST)/$1/%: $(SIMGPU_OBJ)/$1/test/test_%.o $(SIMGPU_OBJ)/machine/test/setting.o $(call SIMGPU_OBJECTS,machine)
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) -o $$@ $$^ -lpthread -ldl
+endef
+$(foreach room,$(SIMGPU_ROOMS),$(eval $(call SIMGPU_TEST_RULE,$(room))))
+
 # The file itself; a sanitizer adds names and dependencies of its own.
 ifeq ($(SAN),)
-C_TESTS += $(B)/test/simgpu/exports
+C_TESTS += $(SIMGPU_TEST)/exports
 endif
-$(B)/test/simgpu/exports: lib/simgpu/test/exports.sh | $(SIMGPU_CUDA)
+$(SIMGPU_TEST)/exports: lib/simgpu/cuda/test/exports.sh | $(SIMGPU_CUDA)
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s\n' $< $(SIMGPU_CUDA) >$@ && chmod +x $@

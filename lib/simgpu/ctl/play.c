@@ -1,0 +1,328 @@
+/* simgpuctl play: the schedule itself, driven by lines.
+ *
+ * Every client is an opening of the instance by this process, with the locks and the table entries
+ * of a real one. Time is the instance's virtual clock, so the same lines always have the same
+ * answers. */
+#define _GNU_SOURCE
+#include "simgpu/ctl/ctl.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CLIENTS 64u
+#define STREAMS 64u
+#define WORDS 8u
+#define STAMPS 4096u /* of one client that are not reached yet */
+/* So short that no channel's segments are forgotten before its stamps were looked up. */
+#define STEP_NS 1000000u
+
+typedef unsigned long long ull;
+
+struct client {
+    char name[SG_TAG_BYTES];
+    struct sg_instance in;
+    struct sg_engines engines;
+    uint64_t tails[STREAMS];
+    uint64_t stamps[STAMPS]; /* positions, in order of being given */
+    uint64_t stamps_given, stamps_told;
+};
+
+static struct {
+    struct sg_instance in; /* sees without being a client */
+    uint64_t event_ns;
+    uint32_t multiprocessors;
+    struct client *clients[CLIENTS]; /* in order of arrival */
+    unsigned count;
+} game;
+
+/* Answers that the line is wrong; false. */
+__attribute__((format(printf, 1, 2))) static bool wrong(const char *format, ...) {
+    va_list list;
+
+    fputs("error ", stdout);
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    putchar('\n');
+    return false;
+}
+
+static struct client *find(const char *name) {
+    for (unsigned i = 0; i < game.count; i++) {
+        if (strcmp(game.clients[i]->name, name) == 0) {
+            return game.clients[i];
+        }
+    }
+    return NULL;
+}
+
+static struct sg_channel *channel(const struct client *client) {
+    return sg_channel(&client->in, client->in.id, 0);
+}
+
+/* ---- time ---- */
+
+/* Tells a client's stamps that were reached. Streams are independent: each is looked at. */
+static void tell_stamps(struct client *client) {
+    for (uint64_t i = client->stamps_told; i < client->stamps_given; i++) {
+        uint64_t *position = &client->stamps[i % STAMPS], left;
+        uint64_t moment =
+            *position ? sg_reached(&client->in, 0, sg_time(&game.in), *position, &left) : 0;
+        if (moment) {
+            printf("stamp %s %llu %llu\n", client->name, (ull)i + 1, (ull)moment);
+            *position = 0;
+        }
+    }
+    while (client->stamps_told < client->stamps_given &&
+           client->stamps[client->stamps_told % STAMPS] == 0) {
+        client->stamps_told++;
+    }
+}
+
+static void advance(uint64_t ns) {
+    while (ns > 0) {
+        uint64_t step = ns < STEP_NS ? ns : STEP_NS;
+        sg_clock_move(&game.in, step);
+        sg_advance(&game.in, 0, sg_time(&game.in));
+        for (unsigned i = 0; i < game.count; i++) {
+            tell_stamps(game.clients[i]);
+        }
+        ns -= step;
+    }
+}
+
+/* A GPU with work never rests, so it is idle when all that was given would have run in a row. */
+static uint64_t until_idle(void) {
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < game.count; i++) {
+        sum += channel(game.clients[i])->submitted - channel(game.clients[i])->executed;
+    }
+    return sum;
+}
+
+static void tell_time(void) {
+    printf("time %llu", (ull)sg_time(&game.in));
+    for (unsigned i = 0; i < game.count; i++) {
+        printf(" %s %llu", game.clients[i]->name, (ull)channel(game.clients[i])->executed);
+    }
+    putchar('\n');
+}
+
+/* ---- commands ---- */
+
+struct option {
+    const char *name;
+    uint64_t *value; /* keeps what it is when the line does not have the option */
+};
+
+/* Reads the pairs of a name and a number that end a line. */
+static bool read_options(char **words, const struct option *known, unsigned count) {
+    for (; words[0]; words += 2) {
+        unsigned i = 0;
+        while (i < count && strcmp(words[0], known[i].name) != 0) {
+            i++;
+        }
+        if (i == count) {
+            return wrong("unknown word %s", words[0]);
+        }
+        if (!words[1] || !ctl_duration(words[1], known[i].value)) {
+            return wrong("%s needs a number", words[0]);
+        }
+    }
+    return true;
+}
+
+static bool add_client(char **words) {
+    struct client *client;
+    uint64_t slice_ns = 0;
+
+    if (find(words[1]) || game.count == CLIENTS || strlen(words[1]) >= SG_TAG_BYTES) {
+        return wrong("cannot add client %s", words[1]);
+    }
+    if (!read_options(words + 2, &(struct option){"slice", &slice_ns}, 1)) {
+        return false;
+    }
+    if (!(client = calloc(1, sizeof *client))) {
+        return wrong("no memory");
+    }
+    int result = sg_open(&client->in, game.in.dir, words[1], true);
+    if (result != 0) {
+        free(client);
+        return wrong("%s", strerror(-result));
+    }
+    snprintf(client->name, sizeof client->name, "%s", words[1]);
+    sg_engines_start(&client->engines, game.multiprocessors);
+    channel(client)->slice_ns = slice_ns;
+    game.clients[game.count++] = client;
+    return true;
+}
+
+static bool end_client(struct client *client) {
+    unsigned i = 0;
+
+    sg_close(&client->in);
+    while (game.clients[i] != client) {
+        i++;
+    }
+    memmove(&game.clients[i], &game.clients[i + 1], (game.count - i - 1) * sizeof game.clients[0]);
+    game.count--;
+    free(client);
+    return true;
+}
+
+/* submit NAME NS and stamp NAME; options begin at `options`. */
+static bool give(struct client *client, uint64_t ns, bool stamp, char **options) {
+    uint64_t stream = 0, blocks = game.multiprocessors;
+    const struct option known[] = {{"stream", &stream}, {"blocks", &blocks}};
+    struct sg_work work = {.ns = ns, .engine = stamp ? SG_ON_NONE : SG_ON_MULTIPROCESSORS};
+
+    if (!read_options(options, known, 2)) {
+        return false;
+    }
+    if (stream >= STREAMS || blocks == 0) {
+        return wrong("streams are 0 to %u, blocks at least 1", STREAMS - 1);
+    }
+    if (stamp && client->stamps_given - client->stamps_told == STAMPS) {
+        return wrong("too many stamps wait");
+    }
+    work.after = client->tails[stream];
+    work.multiprocessors = blocks < game.multiprocessors ? (uint32_t)blocks : game.multiprocessors;
+    client->tails[stream] = sg_submit(&client->in, 0, sg_time(&game.in), &client->engines, &work);
+    if (stamp) {
+        client->stamps[client->stamps_given++ % STAMPS] = client->tails[stream];
+    }
+    return true;
+}
+
+static bool of_client(char **words) {
+    struct client *client = find(words[1]);
+    uint64_t ns = 0;
+    bool timed = strcmp(words[0], "submit") == 0 || strcmp(words[0], "slice") == 0;
+
+    if (!client) {
+        return wrong("no client %s", words[1]);
+    }
+    if (timed && (!words[2] || !ctl_duration(words[2], &ns))) {
+        return wrong("%s needs a time", words[0]);
+    }
+    if (strcmp(words[0], "submit") == 0) {
+        return ns ? give(client, ns, false, words + 3) : wrong("nothing to do");
+    }
+    if (strcmp(words[0], "stamp") == 0) {
+        return give(client, game.event_ns, true, words + 2);
+    }
+    if (strcmp(words[0], "end") == 0) {
+        return end_client(client);
+    }
+    channel(client)->slice_ns = ns;
+    return true;
+}
+
+static bool perform(char **words) {
+    static const char *const of_clients[] = {"submit", "stamp", "slice", "end"};
+    uint64_t ns;
+
+    if (!words[1]) {
+        return wrong("%s needs more", words[0]);
+    }
+    if (strcmp(words[0], "client") == 0) {
+        return add_client(words);
+    }
+    for (unsigned i = 0; i < sizeof of_clients / sizeof *of_clients; i++) {
+        if (strcmp(words[0], of_clients[i]) == 0) {
+            return of_client(words);
+        }
+    }
+    if (strcmp(words[0], "advance") == 0 && ctl_duration(words[1], &ns)) {
+        advance(ns);
+    } else if (strcmp(words[0], "until") == 0 && strcmp(words[1], "idle") == 0) {
+        advance(until_idle());
+    } else {
+        return wrong("unknown line %s %s", words[0], words[1]);
+    }
+    return true;
+}
+
+static void play(void) {
+    char line[512], *words[WORDS + 2], *rest;
+
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned n = 0;
+        memset(words, 0, sizeof words);
+        for (char *word = strtok_r(line, " \t\n", &rest); word && n < WORDS;
+             word = strtok_r(NULL, " \t\n", &rest)) {
+            words[n++] = word;
+        }
+        if (n > 0 && words[0][0] != '#' && perform(words)) {
+            tell_time();
+        }
+        fflush(stdout);
+    }
+    while (game.count) {
+        end_client(game.clients[game.count - 1]);
+    }
+}
+
+/* ---- start ---- */
+
+/* A machine of its own: one GPU, the defaults of the machine files. */
+static bool own_machine(char dir[]) {
+    struct sg_create spec = {
+        .gpu_count = 1, .gpus = {{.total_bytes = 64u << 20}}, .virtual_clock = true};
+
+    if (!mkdtemp(dir)) {
+        return false;
+    }
+    game.event_ns = 500;
+    game.multiprocessors = 100;
+    return sg_state_create(dir, &spec) == 0 && ctl_open(&game.in, dir);
+}
+
+static void remove_machine(const char *dir) {
+    static const char *const files[] = {"state", "exports", "memory-0"};
+    char path[SG_PATH_BYTES];
+
+    for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+static bool open_machine(const char *dir) {
+    const sim_machine *machine;
+
+    if (!ctl_open(&game.in, dir)) {
+        return false;
+    }
+    if ((machine = ctl_machine(&game.in)) != NULL && game.in.state->is_virtual) {
+        game.event_ns = machine->event_ns;
+        game.multiprocessors = machine->gpus[0].multiprocessors;
+        return true;
+    }
+    if (machine) {
+        fprintf(stderr, "%s: its clock is the host's: start one with --set clock=virtual\n", dir);
+    }
+    sg_close(&game.in);
+    return false;
+}
+
+int ctl_play(const char *dir) {
+    char own[] = "/dev/shm/simgpuctl-XXXXXX";
+    bool ready = dir ? open_machine(dir) : own_machine(own);
+
+    if (ready) {
+        play();
+        sg_close(&game.in);
+    } else if (!dir) {
+        ctl_fail(own, -ENOSPC);
+    }
+    if (!dir) {
+        remove_machine(own);
+    }
+    return ready ? 0 : 1;
+}

@@ -1,0 +1,174 @@
+/* simgpuctl report: the oracle. Memory in bytes, time in nanoseconds; internal/simgpu reads it.
+ *
+ * Everything is read under one hold of the state lock, after everything of dead processes has been
+ * freed, so that the sums of a report agree with one another. It is formatted in memory first: a
+ * reader that does not read must not keep the machine locked. */
+#define _GNU_SOURCE
+#include "simgpu/ctl/ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef unsigned long long ull;
+
+static const char *const categories[SG_CATEGORIES] = {
+    [SG_CONTEXT] = "context", [SG_LINEAR] = "linear",   [SG_POOL] = "pool",   [SG_VMM] = "vmm",
+    [SG_ARRAY] = "array",     [SG_MANAGED] = "managed", [SG_GRAPH] = "graph",
+};
+
+static void print_uuid(FILE *out, const uint8_t uuid[16]) {
+    fputs("\"GPU-", out);
+    for (int i = 0; i < 16; i++) {
+        fprintf(out, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+    }
+    fputc('"', out);
+}
+
+static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *machine) {
+    for (uint32_t i = 0; i < machine->gpu_count; i++) {
+        const struct sg_gpu *gpu = &in->state->gpus[i];
+        const sim_gpu *model = &machine->gpus[i];
+        uint64_t used = sg_gpu_used(in, i);
+
+        fprintf(out, "%s\n  {\"index\": %u, \"uuid\": ", i ? "," : "", i);
+        print_uuid(out, model->uuid);
+        fputs(", \"name\": ", out);
+        ctl_print_string(out, model->name, sizeof model->name);
+        fprintf(out, ", \"pci\": \"%08x:%02x:%02x.%x\", ", model->pci.domain, model->pci.bus,
+                model->pci.device, model->pci.function);
+        fprintf(out, "\"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, ",
+                (ull)gpu->total_bytes, (ull)gpu->reserved_bytes, (ull)used, (ull)gpu->peak_bytes);
+        fprintf(out, "\"free\": %llu, \"busyNs\": %llu}",
+                (ull)(gpu->block_count * SG_BLOCK_BYTES - used), (ull)gpu->busy_ns);
+    }
+}
+
+/* What a process has of one GPU; nothing is written for a GPU that it never used. */
+static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, uint32_t gpu,
+                              bool first) {
+    const struct sg_client *client = &in->state->clients[slot];
+    uint64_t done = sg_channel(in, slot, gpu)->executed;
+    uint64_t used = sg_client_used(in, slot, gpu);
+
+    if (client->contexts[gpu] == 0 && used == 0 && client->imported[gpu] == 0 && done == 0) {
+        return false;
+    }
+    fprintf(out, "%s\n   {\"index\": %u, \"contexts\": %u, \"used\": %llu, ", first ? "" : ",", gpu,
+            client->contexts[gpu], (ull)used);
+    for (uint32_t i = 0; i < SG_CATEGORIES; i++) {
+        fprintf(out, "\"%s\": %llu, ", categories[i], (ull)client->bytes[gpu][i]);
+    }
+    fprintf(out, "\"imported\": %llu, \"gpuNs\": %llu}", (ull)client->imported[gpu], (ull)done);
+    return true;
+}
+
+static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *pids) {
+    bool first = true;
+
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        const struct sg_client *client = &in->state->clients[i];
+        bool first_gpu = true;
+
+        fprintf(out, "%s\n  {\"pid\": %d, \"tenant\": ", first ? "" : ",",
+                sg_pids_of(pids, &client->who));
+        ctl_print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
+        fputs(", \"command\": ", out);
+        ctl_print_string(out, client->comm, sizeof client->comm);
+        fputs(", \"gpus\": [", out);
+        for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
+            if (print_process_gpu(out, in, i, gpu, first_gpu)) {
+                first_gpu = false;
+            }
+        }
+        fputs("]}", out);
+        first = false;
+    }
+}
+
+/* Time of a tenant's dead and living processes. */
+static uint64_t tenant_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu) {
+    uint64_t sum = in->state->tags[tag].gpu_ns[gpu];
+
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        if (in->state->clients[i].tag == tag) {
+            sum += sg_channel(in, i, gpu)->executed;
+        }
+    }
+    return sum;
+}
+
+static void print_tenants(FILE *out, struct sg_instance *in) {
+    for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
+        const struct sg_tag *tag = &in->state->tags[i];
+
+        if (i > 0 && tag->name[0] == '\0') {
+            continue;
+        }
+        fprintf(out, "%s\n  {\"tenant\": ", i ? "," : "");
+        ctl_print_string(out, tag->name, sizeof tag->name);
+        fputs(", \"gpus\": [", out);
+        for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
+            fprintf(out, "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"gpuNs\": %llu}",
+                    gpu ? ", " : "", gpu, (ull)tag->bytes[gpu], (ull)tag->peak[gpu],
+                    (ull)tenant_ns(in, i, gpu));
+        }
+        fputs("]}", out);
+    }
+}
+
+static unsigned visitors(const struct sg_instance *in) {
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < SG_VISITORS_MAX; i++) {
+        n += SG_CLIENTS_MAX + i != in->id && sg_alive(in, SG_CLIENTS_MAX + i);
+    }
+    return n;
+}
+
+static void print_report(FILE *out, struct sg_instance *in, const sim_machine *machine,
+                         struct sg_pids *pids) {
+    fputs("{\"machine\": ", out);
+    ctl_print_string(out, machine->name, sizeof machine->name);
+    fputs(", \"driver\": ", out);
+    ctl_print_string(out, machine->driver_version, sizeof machine->driver_version);
+    fprintf(out, ", \"cuda\": %u,\n \"gpus\": [", machine->cuda_version);
+    print_gpus(out, in, machine);
+    fputs("],\n \"processes\": [", out);
+    print_processes(out, in, pids);
+    fputs("],\n \"tenants\": [", out);
+    print_tenants(out, in);
+    fputs("],\n \"visitors\": ", out);
+}
+
+int ctl_report(const char *dir) {
+    struct sg_instance in;
+    const sim_machine *machine;
+    char *text = NULL;
+    size_t size = 0;
+
+    if (!ctl_open(&in, dir)) {
+        return 1;
+    }
+    machine = ctl_machine(&in);
+    FILE *out = machine ? open_memstream(&text, &size) : NULL;
+    if (!out) {
+        sg_close(&in);
+        return machine ? ctl_fail(dir, -ENOMEM) : 1;
+    }
+    struct sg_pids pids = {.count = 0};
+    sg_pids_read(&pids);
+    sg_state_lock(&in);
+    sg_reap(&in);
+    for (uint32_t gpu = 0; gpu < in.state->gpu_count; gpu++) {
+        sg_advance(&in, gpu, sg_time(&in));
+    }
+    print_report(out, &in, machine, &pids);
+    sg_state_unlock(&in);
+    sg_pids_end(&pids);
+    fprintf(out, "%u}\n", visitors(&in));
+    int failed = fclose(out) != 0 || fputs(text, stdout) < 0 || fflush(stdout) != 0;
+    free(text);
+    sg_close(&in);
+    return failed ? ctl_fail(dir, -ENOSPC) : 0;
+}

@@ -1,0 +1,12 @@
+/* The life of a context, for ordinary and primary ones. */
+#ifndef SIMGPU_CUDA_CONTEXT_H
+#define SIMGPU_CUDA_CONTEXT_H
+
+#include "simgpu/cuda/driver.h"
+
+/* Makes the zeroed structure a usable context; takes the device's overhead with the first one. */
+CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags);
+/* Ends its work and frees its memory; the structure stays. */
+void context_finish(CUcontext ctx);
+
+#endif

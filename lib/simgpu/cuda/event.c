@@ -1,0 +1,200 @@
+/* Events. */
+#include "simgpu/cuda/queue.h"
+
+#include <string.h>
+
+#define KNOWN_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags) {
+    SG_ENTER(ctx, SG_FAULT_OTHER)
+    SG_REQUIRE(event && !(flags & ~(unsigned)KNOWN_FLAGS), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING),
+               CUDA_ERROR_INVALID_VALUE);
+    CUevent made = handle_new(HANDLE_EVENT, sizeof *made);
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->ctx = ctx;
+    made->flags = flags;
+    *event = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+    SG_READY();
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    capture_forget_event(event);
+    sg_work_lock();
+    event_unshare(event);
+    handle_end(event, HANDLE_EVENT);
+    sg_work_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event) {
+    return cuEventDestroy_v2(event);
+}
+
+void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
+    event->mark = (struct mark){
+        .stream = stream, .stream_id = stream->id, .ticket = ticket, .device = stream->ctx->device};
+    event_publish(event);
+}
+
+/* A record that waited may have been overtaken by a later one of the same event, or by its end. */
+void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position) {
+    if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
+                   event->mark.ticket != ticket)) {
+        return;
+    }
+    event->mark = (struct mark){.stream = stream,
+                                .stream_id = stream->id,
+                                .ticket = ticket,
+                                .device = stream->ctx->device,
+                                .position = position,
+                                .issued = true};
+    event_publish(event);
+}
+
+/* The moment of a mark is when the channel reached the end of the record, which executes in its
+ * turn as everything does: never while another process has the GPU. */
+static bool done(struct mark *mark) {
+    struct sg_instance *in = &sg_driver.instance;
+    uint64_t left, now = sg_time(in);
+
+    if (!mark->stream || mark->moment) {
+        return true;
+    }
+    if (!mark->issued || now < mark->not_before) {
+        return false;
+    }
+    mark->moment = sg_reached(in, mark->device->gpu, now, mark->position, &left);
+    if (!mark->moment) {
+        mark->not_before = now + left;
+    }
+    return mark->moment != 0;
+}
+
+static bool over(CUevent event) {
+    uint64_t left;
+
+    if (!event->shared) {
+        return done(&event->mark);
+    }
+    struct mark mark = event_shared_mark(event);
+    return event_shared_over(&mark, &left);
+}
+
+static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds) {
+    SG_STREAM(stream, handle, ptds);
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(event->ctx->device == stream->ctx->device, CUDA_ERROR_INVALID_HANDLE);
+    if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL) {
+        return capture_record(stream, event);
+    }
+    capture_forget_event(event);
+    return sg_enqueue(stream, &(struct stream_op){.kind = OP_RECORD, .event = event});
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    return record(event, stream, 0, false);
+}
+
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
+    return record(event, stream, 0, true);
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+    return record(event, stream, flags, false);
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags) {
+    return record(event, stream, flags, true);
+}
+
+static CUresult usable(CUevent event) {
+    SG_READY();
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_TRY(__atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED));
+    SG_REQUIRE(!event->capture, CUDA_ERROR_CAPTURED_EVENT);
+    return CUDA_SUCCESS;
+}
+
+/* Unsafe while a stream is captured, whatever the event, and so is waiting for one. */
+CUresult cuEventQuery(CUevent event) {
+    SG_TRY(usable(event));
+    SG_TRY(capture_allows(event->ctx));
+    sg_work_lock();
+    bool is = over(event);
+    sg_work_unlock();
+    if (!is && event->mark.stream && !event->mark.issued) {
+        sg_stream_done(event->mark.stream); /* issues what can be */
+    }
+    return is ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+    SG_TRY(usable(event));
+    SG_TRY(capture_allows(event->ctx));
+    for (;;) {
+        sg_work_lock();
+        struct mark mark = event->mark;
+        bool finished = event->shared && over(event);
+        sg_work_unlock();
+        if (finished || (!mark.stream && !event->shared)) {
+            return CUDA_SUCCESS;
+        }
+        if (mark.issued && !event->shared) {
+            queue_wait(mark.device, mark.position);
+            break;
+        }
+        queue_help();
+    }
+    pools_synchronised(event->ctx->device);
+    return __atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED);
+}
+
+CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end) {
+    SG_REQUIRE(ms, CUDA_ERROR_INVALID_VALUE);
+    SG_TRY(usable(start));
+    SG_TRY(usable(end));
+    SG_REQUIRE(!((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING), CUDA_ERROR_INVALID_HANDLE);
+    CUresult result = CUDA_ERROR_NOT_READY;
+    sg_work_lock();
+    if (!start->mark.stream || !end->mark.stream || start->mark.device != end->mark.device) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    } else if (done(&start->mark) && done(&end->mark)) {
+        *ms = (float)((double)(int64_t)(end->mark.moment - start->mark.moment) / 1e6);
+        result = CUDA_SUCCESS;
+    }
+    sg_work_unlock();
+    return result;
+}
+
+CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end) {
+    return cuEventElapsedTime(ms, start, end);
+}
+
+static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds) {
+    SG_STREAM(stream, handle, ptds);
+    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
+    if (flags != CU_EVENT_WAIT_EXTERNAL && (event->capture || stream->capture)) {
+        return capture_wait(stream, event);
+    }
+    sg_work_lock();
+    struct stream_op op = {.kind = OP_WAIT,
+                           .event = event,
+                           .wait = event->shared ? event_shared_mark(event) : event->mark};
+    sg_work_unlock();
+    return sg_enqueue(stream, &op);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+    return wait(stream, event, flags, false);
+}
+
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags) {
+    return wait(stream, event, flags, true);
+}

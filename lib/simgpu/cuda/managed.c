@@ -1,0 +1,245 @@
+/* Managed memory. Its contents are the host's all the time, so that the CPU can use the pointer;
+ * what is resident on a device is accounted for in blocks of 2 MiB that hold nothing. */
+#define _GNU_SOURCE
+#include "simgpu/cuda/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static uint64_t pieces(const struct host_range *host) {
+    return 1 + (host->size - 1) / SG_BLOCK_BYTES;
+}
+
+void managed_evict(struct host_range *host) {
+    for (uint64_t i = 0; host->blocks && i < pieces(host); i++) {
+        if (host->blocks[i]) {
+            uint32_t number = host->blocks[i] - 1;
+            blocks_return(host->resident, 1, &number);
+        }
+    }
+    free(host->blocks);
+    host->blocks = NULL;
+    host->resident = NULL;
+}
+
+/* What finds no room stays with the host: managed memory may be larger than the device. */
+void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
+    struct host_range *host = host_of((uintptr_t)address);
+
+    if (!host || !host->managed || bytes == 0) {
+        return;
+    }
+    if (host->resident != device) {
+        managed_evict(host);
+    }
+    if (!host->blocks && !(host->blocks = calloc(pieces(host), sizeof *host->blocks))) {
+        return;
+    }
+    host->resident = device;
+    uint64_t first = (address - host->base) / SG_BLOCK_BYTES;
+    uint64_t last = (address - host->base + bytes - 1) / SG_BLOCK_BYTES;
+    for (uint64_t i = first; i <= last && i < pieces(host); i++) {
+        uint32_t number;
+        if (host->blocks[i]) {
+            continue;
+        }
+        if (blocks_take(device, SG_MANAGED, 1, &number) != CUDA_SUCCESS) {
+            return;
+        }
+        host->blocks[i] = number + 1;
+    }
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
+    SG_ENTER(ctx, SG_FAULT_ALLOC)
+    SG_REQUIRE(out && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST),
+               CUDA_ERROR_INVALID_VALUE);
+    SG_TRY(capture_allows(ctx));
+    size_t size = (bytes + 4095) & ~(size_t)4095;
+    SG_REQUIRE(size >= bytes && size < SIZE_MAX - SG_BLOCK_BYTES, CUDA_ERROR_OUT_OF_MEMORY);
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                    -1, 0);
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct host_range range = {.base = (uintptr_t)at,
+                               .size = size,
+                               .managed = true,
+                               .ctx = ctx,
+                               .device = ctx->device,
+                               .attach = flags,
+                               .preferred = CU_DEVICE_INVALID,
+                               .last_prefetch = CU_DEVICE_INVALID};
+    sg_memory_lock();
+    CUresult result = host_add(&range);
+    sg_memory_unlock();
+    if (result == CUDA_SUCCESS) {
+        *out = (uintptr_t)at;
+    } else {
+        munmap(at, size);
+    }
+    return result;
+}
+
+/* The managed range that holds all of it; NULL when there is none. The memory lock. */
+static struct host_range *managed_of(CUdeviceptr address, size_t bytes) {
+    struct host_range *host = host_of((uintptr_t)address);
+
+    return host && host->managed && bytes && address + bytes <= host->base + host->size ? host
+                                                                                        : NULL;
+}
+
+/* Moves at once: the data is where it always is, and time is no part of it. */
+static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream handle, bool ptds) {
+    SG_STREAM(stream, handle, ptds);
+    struct device *device = to == CU_DEVICE_CPU ? NULL : sg_device(to);
+    SG_REQUIRE(device || to == CU_DEVICE_CPU, CUDA_ERROR_INVALID_DEVICE);
+    sg_memory_lock();
+    struct host_range *host = managed_of(address, bytes);
+    if (host) {
+        if (device) {
+            managed_touch(device, address, bytes);
+        } else {
+            managed_evict(host);
+        }
+        host->last_prefetch = to;
+    }
+    sg_memory_unlock();
+    return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream) {
+    return prefetch(address, bytes, to, stream, false);
+}
+
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice to, CUstream stream) {
+    return prefetch(address, bytes, to, stream, true);
+}
+
+static int ordinal_of(CUmemLocation location) {
+    switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return location.id;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        return CU_DEVICE_CPU;
+    default:
+        return CU_DEVICE_INVALID;
+    }
+}
+
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation to,
+                               unsigned int flags, CUstream stream) {
+    SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
+    return prefetch(address, bytes, ordinal_of(to), stream, false);
+}
+
+CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation to,
+                                    unsigned int flags, CUstream stream) {
+    SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
+    return prefetch(address, bytes, ordinal_of(to), stream, true);
+}
+
+static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, int device) {
+    SG_READY();
+    SG_REQUIRE(device == CU_DEVICE_CPU || sg_device(device) || advice <= 2,
+               CUDA_ERROR_INVALID_DEVICE);
+    CUresult result = CUDA_SUCCESS;
+    sg_memory_lock();
+    struct host_range *host = managed_of(address, bytes);
+    uint64_t bit = device >= 0 ? UINT64_C(1) << device : UINT64_C(1) << 63;
+    if (!host) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    } else if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY ||
+               advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY) {
+        host->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+    } else if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION) {
+        host->preferred = device;
+    } else if (advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
+        host->preferred = CU_DEVICE_INVALID;
+    } else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY) {
+        host->accessed_by |= bit;
+    } else if (advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
+        host->accessed_by &= ~bit;
+    } else {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    sg_memory_unlock();
+    return result;
+}
+
+CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
+    return advise(address, bytes, advice, device);
+}
+
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice,
+                        CUmemLocation location) {
+    return advise(address, bytes, advice, ordinal_of(location));
+}
+
+CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute attribute,
+                                CUdeviceptr address, size_t bytes) {
+    int value = 0;
+
+    SG_READY();
+    SG_REQUIRE(data && room >= sizeof value && room % sizeof value == 0, CUDA_ERROR_INVALID_VALUE);
+    sg_memory_lock();
+    struct host_range *host = managed_of(address, bytes);
+    uint64_t accessed = host ? host->accessed_by : 0;
+    if (host) {
+        value = attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY          ? host->read_mostly
+                : attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION ? host->preferred
+                                                                         : host->last_prefetch;
+    }
+    sg_memory_unlock();
+    SG_REQUIRE(host && attribute >= 1 && attribute <= CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
+               CUDA_ERROR_INVALID_VALUE);
+    if (attribute != CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
+        memcpy(data, &value, sizeof value);
+        return CUDA_SUCCESS;
+    }
+    int *list = data;
+    for (size_t i = 0, device = 0; i < room / sizeof *list; i++) {
+        while (device < 64 && !(accessed >> device & 1)) {
+            device++;
+        }
+        list[i] = device == 64 ? CU_DEVICE_INVALID : device == 63 ? CU_DEVICE_CPU : (int)device;
+        device += device < 64;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribute *attributes,
+                                 size_t count, CUdeviceptr address, size_t bytes) {
+    SG_REQUIRE(data && rooms && attributes && count, CUDA_ERROR_INVALID_VALUE);
+    for (size_t i = 0; i < count; i++) {
+        SG_TRY(cuMemRangeGetAttribute(data[i], rooms[i], attributes[i], address, bytes));
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Attachment decides which stream may use the memory; every stream may here. */
+static CUresult attach(CUstream handle, CUdeviceptr address, unsigned flags, bool ptds) {
+    SG_STREAM(stream, handle, ptds);
+    sg_memory_lock();
+    struct host_range *host = managed_of(address, 1);
+    if (host) {
+        host->attach = flags;
+    }
+    sg_memory_unlock();
+    return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes,
+                                unsigned int flags) {
+    (void)bytes;
+    return attach(stream, address, flags, false);
+}
+
+CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address, size_t bytes,
+                                     unsigned int flags) {
+    (void)bytes;
+    return attach(stream, address, flags, true);
+}

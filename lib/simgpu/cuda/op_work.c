@@ -1,0 +1,78 @@
+/* What operations take of a GPU: how long, and which parts of it. */
+#include "simgpu/cuda/driver.h"
+
+/* Whole nanoseconds, at least one: everything that is done takes time. */
+static uint64_t time_of(uint64_t bytes, uint64_t rate) {
+    uint64_t ns = (uint64_t)((double)bytes * 1e9 / (double)rate);
+
+    return ns ? ns : 1;
+}
+
+static struct sg_work everywhere(const struct device *device, uint64_t ns) {
+    return (struct sg_work){.ns = ns,
+                            .engine = SG_ON_MULTIPROCESSORS,
+                            .multiprocessors = device->model->multiprocessors};
+}
+
+/* A kernel takes one multiprocessor for each block. */
+static struct sg_work kernel_work(const struct launch *launch, const struct device *device,
+                                  uint64_t ns) {
+    uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
+    struct sg_work work = everywhere(device, ns);
+
+    if (blocks < work.multiprocessors && blocks * launch->grid[2] < work.multiprocessors) {
+        work.multiprocessors = (uint32_t)(blocks * launch->grid[2]);
+    }
+    return work;
+}
+
+/* The GPU whose memory one side of a copy is; SG_GPUS_MAX for the host's. */
+static uint32_t side(const struct place *place) {
+    uint64_t address =
+        place->type == CU_MEMORYTYPE_ARRAY ? place->array->base + place->x : place->address;
+
+    if (place->type == CU_MEMORYTYPE_HOST || !pages_hold(address)) {
+        return SG_GPUS_MAX;
+    }
+    const struct page *page = page_of(address);
+    return page ? page->gpu : SG_GPUS_MAX;
+}
+
+/* Within one GPU's memory a copy reads and writes all bytes, with the help of all of the GPU.
+ * Otherwise they go over its link to the host, by the copy engine of that direction; between two
+ * GPUs they leave the one that the stream is of, or come to it. */
+static struct sg_work copy_work(const struct copy *copy, const struct device *device) {
+    uint32_t to = side(&copy->to), from = side(&copy->from);
+    uint64_t bytes = (uint64_t)copy->width * copy->height * copy->depth;
+
+    if (bytes == 0 || (to == SG_GPUS_MAX && from == SG_GPUS_MAX)) {
+        return (struct sg_work){0};
+    }
+    if (to == from) {
+        return everywhere(device, time_of(2 * bytes, device->model->memory_rate));
+    }
+    return (struct sg_work){.ns = time_of(bytes, device->model->host_rate),
+                            .engine = to == device->gpu ? SG_ON_COPY_IN : SG_ON_COPY_OUT};
+}
+
+struct sg_work op_work(const struct stream_op *op, const struct device *device,
+                       uint64_t kernel_ns) {
+    switch (op->kind) {
+    case OP_KERNEL:
+        return kernel_work(&op->launch, device, kernel_ns);
+    case OP_COPY:
+        return copy_work(&op->copy, device);
+    case OP_FILL:
+        if (op->fill.width && op->fill.height) {
+            return everywhere(device,
+                              time_of((uint64_t)op->fill.width * op->fill.element * op->fill.height,
+                                      device->model->memory_rate));
+        }
+        break;
+    case OP_RECORD:
+        return (struct sg_work){.ns = sg_driver.machine->event_ns, .engine = SG_ON_NONE};
+    default:
+        break;
+    }
+    return (struct sg_work){0};
+}

@@ -1,0 +1,199 @@
+/* Start, end and fork of the driver in a process; the lookup of devices; the current context's
+ * check. */
+#define _GNU_SOURCE
+#include "simgpu/cuda/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct driver sg_driver = {
+    .memory = PTHREAD_MUTEX_INITIALIZER,
+    .work = PTHREAD_MUTEX_INITIALIZER,
+};
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+
+unsigned long long sg_new_id(void) {
+    return __atomic_add_fetch(&sg_driver.next_id, 1, __ATOMIC_RELAXED);
+}
+
+void sg_memory_lock(void) {
+    pthread_mutex_lock(&sg_driver.memory);
+}
+
+void sg_memory_unlock(void) {
+    pthread_mutex_unlock(&sg_driver.memory);
+}
+
+void sg_work_lock(void) {
+    pthread_mutex_lock(&sg_driver.work);
+}
+
+void sg_work_unlock(void) {
+    pthread_mutex_unlock(&sg_driver.work);
+}
+
+CUresult sg_ready(void) {
+    switch (__atomic_load_n(&sg_driver.state, __ATOMIC_ACQUIRE)) {
+    case DRIVER_UP:
+        return CUDA_SUCCESS;
+    case DRIVER_ENDED:
+        return CUDA_ERROR_DEINITIALIZED;
+    default: /* also after fork: the driver does not survive it */
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+}
+
+CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
+    CUresult result = sg_ready();
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *ctx = sg_current();
+    if (!*ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!sg_context_usable(*ctx)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    result = __atomic_load_n(&(*ctx)->fault, __ATOMIC_RELAXED);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return (CUresult)sg_fault_answer(&sg_driver.instance, (*ctx)->device->gpu, class, name);
+}
+
+struct device *sg_device(CUdevice ordinal) {
+    return ordinal >= 0 && ordinal < sg_driver.device_count ? &sg_driver.devices[ordinal] : NULL;
+}
+
+struct device *sg_device_of_gpu(uint32_t gpu) {
+    for (int i = 0; i < sg_driver.device_count; i++) {
+        if (sg_driver.devices[i].gpu == gpu) {
+            return &sg_driver.devices[i];
+        }
+    }
+    return NULL;
+}
+
+void sg_burn(uint64_t ns) {
+    struct timespec now;
+    uint64_t end = 0, at;
+
+    if (ns == 0) {
+        return;
+    }
+    do {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        at = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        if (!end) {
+            end = at + ns;
+        }
+    } while (at < end);
+}
+
+/* The child has neither the parent's identity nor its memory; every call says "not initialised". */
+static void fork_child(void) {
+    if (sg_driver.state != DRIVER_UP) {
+        return;
+    }
+    sg_driver.state = DRIVER_FORKED;
+    pthread_mutex_init(&sg_driver.memory, NULL);
+    pthread_mutex_init(&sg_driver.work, NULL);
+    queue_fork_child();
+    sg_abandon(&sg_driver.instance);
+}
+
+__attribute__((constructor)) static void loaded(void) {
+    pthread_atfork(NULL, NULL, fork_child);
+}
+
+/* Runs after the program's own exit handlers; calls of destructors that come later are told so. */
+__attribute__((destructor)) static void unloaded(void) {
+    int up = DRIVER_UP;
+
+    __atomic_compare_exchange_n(&sg_driver.state, &up, DRIVER_ENDED, false, __ATOMIC_ACQ_REL,
+                                __ATOMIC_RELAXED);
+}
+
+static CUresult start_devices(void) {
+    uint32_t gpus[SG_GPUS_MAX];
+    unsigned n = sg_visible(sg_driver.machine, getenv("CUDA_VISIBLE_DEVICES"),
+                            getenv("CUDA_DEVICE_ORDER"), gpus);
+
+    for (unsigned i = 0; i < n; i++) {
+        struct device *device = &sg_driver.devices[i];
+        *device = (struct device){
+            .gpu = gpus[i], .ordinal = (int)i, .model = &sg_driver.machine->gpus[gpus[i]]};
+        sg_engines_start(&device->engines, device->model->multiprocessors);
+        SG_TRY(pools_start(device));
+    }
+    sg_driver.device_count = (int)n;
+    return n ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+static CUresult start(void) {
+    char dir[SG_PATH_BYTES], tag[SG_TAG_BYTES];
+    size_t bytes;
+
+    if (sg_find(&sg_driver, dir, tag) != 0 || sg_open(&sg_driver.instance, dir, tag, true) != 0) {
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    sg_driver.machine = sg_state_machine(&sg_driver.instance, &bytes);
+    CUresult result = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+    if (bytes == sizeof *sg_driver.machine && sg_driver.machine->magic == SIM_MAGIC &&
+        sg_driver.machine->version == SIM_VERSION &&
+        sg_driver.machine->gpu_count == sg_driver.instance.state->gpu_count) {
+        result = pages_start() ? start_devices() : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        sg_close(&sg_driver.instance);
+    }
+    return result;
+}
+
+CUresult cuInit(unsigned int flags) {
+    CUresult result = sg_ready();
+
+    if (flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS || sg_driver.state != DRIVER_DOWN) {
+        return result;
+    }
+    pthread_mutex_lock(&starting);
+    if (sg_driver.state == DRIVER_DOWN) {
+        result = start();
+        if (result == CUDA_SUCCESS) {
+            __atomic_store_n(&sg_driver.state, DRIVER_UP, __ATOMIC_RELEASE);
+        }
+    } else {
+        result = sg_ready();
+    }
+    pthread_mutex_unlock(&starting);
+    return result;
+}
+
+/* Unlike every other call this one is allowed before cuInit. */
+CUresult cuDriverGetVersion(int *version) {
+    char dir[SG_PATH_BYTES], tag[SG_TAG_BYTES];
+    struct sg_instance visit;
+    size_t bytes;
+
+    SG_REQUIRE(version, CUDA_ERROR_INVALID_VALUE);
+    if (sg_ready() == CUDA_SUCCESS) {
+        *version = (int)sg_driver.machine->cuda_version;
+        return CUDA_SUCCESS;
+    }
+    if (sg_find(&sg_driver, dir, tag) != 0 || sg_open(&visit, dir, tag, false) != 0) {
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    const sim_machine *machine = sg_state_machine(&visit, &bytes);
+    bool known = bytes == sizeof *machine && machine->magic == SIM_MAGIC;
+    if (known) {
+        *version = (int)machine->cuda_version;
+    }
+    sg_close(&visit);
+    return known ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+}

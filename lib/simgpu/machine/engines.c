@@ -1,0 +1,128 @@
+#include "simgpu/machine/engines.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors) {
+    memset(engines, 0, sizeof *engines);
+    engines->multiprocessors = multiprocessors ? multiprocessors : 1;
+}
+
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static struct sg_profile_point *point(struct sg_engines *e, uint32_t i) {
+    return &e->points[e->first + i];
+}
+
+/* How many points begin at or before t. */
+static uint32_t points_until(struct sg_engines *e, uint64_t t) {
+    uint32_t begin = 0, end = e->count;
+
+    while (begin < end) {
+        uint32_t middle = begin + (end - begin) / 2;
+        if (point(e, middle)->from <= t) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return begin;
+}
+
+static void forget_past(struct sg_engines *e, uint64_t done) {
+    uint32_t past = points_until(e, done);
+
+    if (past > 1) {
+        e->first += past - 1;
+        e->count -= past - 1;
+    }
+}
+
+static void remove_point(struct sg_engines *e, uint32_t i) {
+    memmove(point(e, i), point(e, i + 1), (e->count - i - 1) * sizeof e->points[0]);
+    e->count--;
+}
+
+/* Makes a point at t, which changes nothing yet; returns its number. */
+static uint32_t split(struct sg_engines *e, uint64_t t) {
+    uint32_t i = points_until(e, t);
+
+    if (i > 0 && point(e, i - 1)->from == t) {
+        return i - 1;
+    }
+    memmove(point(e, i + 1), point(e, i), (e->count - i) * sizeof e->points[0]);
+    *point(e, i) = (struct sg_profile_point){t, i > 0 ? point(e, i - 1)->used : 0};
+    e->count++;
+    return i;
+}
+
+/* Room for two more points. When there are too many the nearest hole is given up. */
+static void make_room(struct sg_engines *e) {
+    while (e->count > SG_PROFILE_POINTS - 2) {
+        point(e, 0)->used = e->multiprocessors;
+        remove_point(e, 1);
+    }
+    if (e->first + e->count > SG_PROFILE_POINTS - 2) {
+        memmove(e->points, point(e, 0), e->count * sizeof e->points[0]);
+        e->first = 0;
+    }
+}
+
+/* The earliest time from `ready` on at which so many are free for so long. */
+static uint64_t find_start(struct sg_engines *e, uint64_t ready, uint64_t ns, uint32_t need) {
+    uint32_t next = points_until(e, ready), used = next > 0 ? point(e, next - 1)->used : 0;
+    uint64_t start = ready;
+
+    for (;;) {
+        bool fits = used + need <= e->multiprocessors;
+        /* After the last point everything is free. */
+        if (next == e->count || (fits && point(e, next)->from >= start + ns)) {
+            return start;
+        }
+        if (!fits) {
+            start = point(e, next)->from;
+        }
+        used = point(e, next++)->used;
+    }
+}
+
+static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct sg_work *work) {
+    uint32_t need = work->multiprocessors ? work->multiprocessors : 1;
+
+    if (need > e->multiprocessors) {
+        need = e->multiprocessors;
+    }
+    make_room(e);
+    uint64_t start = find_start(e, ready, work->ns, need);
+    uint32_t from = split(e, start), to = split(e, start + work->ns);
+    for (uint32_t i = from; i < to; i++) {
+        point(e, i)->used += need;
+    }
+    /* Points that change nothing go, so that kernels in a row are one piece. */
+    if (point(e, to)->used == point(e, to - 1)->used) {
+        remove_point(e, to);
+    }
+    if (from > 0 && point(e, from)->used == point(e, from - 1)->used) {
+        remove_point(e, from);
+    }
+    return start + work->ns;
+}
+
+uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_work *work) {
+    uint64_t ready = later(done, work->after), *copies_free;
+
+    switch (work->engine) {
+    case SG_ON_MULTIPROCESSORS:
+        forget_past(engines, done);
+        return place_kernel(engines, ready, work);
+    case SG_ON_COPY_IN:
+    case SG_ON_COPY_OUT:
+        copies_free = &engines->copies_free[work->engine - SG_ON_COPY_IN];
+        return *copies_free = later(ready, *copies_free) + work->ns;
+    case SG_ON_NONE:
+        break;
+    }
+    return ready + work->ns;
+}

@@ -1,0 +1,53 @@
+/* What of a GPU an operation occupies, and when it can begin.
+ *
+ * Time here is a channel's own: it passes only while the process has the GPU and executes
+ * something. An operation gets its place when it is issued, behind what was issued before it, so
+ * the order of issue decides and nothing has to be simulated in the background. Every operation
+ * begins now or where another one ends: the channel's own time has no gaps.
+ *
+ *  - A kernel takes one multiprocessor for each of its blocks, at most all of them, from its begin
+ *    to its end. It begins as early as they are free for all of its time, without moving what has
+ *    its place: small kernels run at once and fill holes, one that needs all excludes the others.
+ *  - Copies from and to the host take the copy engine of their direction, one after another.
+ *  - The record of an event takes time and nothing else.
+ */
+#ifndef SIMGPU_MACHINE_ENGINES_H
+#define SIMGPU_MACHINE_ENGINES_H
+
+#include <stdint.h>
+
+#define SG_MULTIPROCESSORS_MAX 1024u
+
+enum sg_engine {
+    SG_ON_NONE,
+    SG_ON_MULTIPROCESSORS,
+    SG_ON_COPY_IN,  /* host to device */
+    SG_ON_COPY_OUT, /* device to host, and to other devices */
+};
+
+/* One operation. */
+struct sg_work {
+    uint64_t ns;
+    uint64_t after; /* the position at which the last thing it waits for ends */
+    enum sg_engine engine;
+    uint32_t multiprocessors; /* how many it takes, at least 1 */
+};
+
+#define SG_PROFILE_POINTS 4096u
+
+/* What one process's work has of one GPU, now and later. */
+struct sg_engines {
+    uint32_t multiprocessors; /* of the GPU */
+    uint32_t first, count;    /* the points in use: what is past is forgotten */
+    struct sg_profile_point {
+        uint64_t from; /* rising; the last one's multiprocessors are 0 */
+        uint32_t used;
+    } points[SG_PROFILE_POINTS];
+    uint64_t copies_free[2]; /* the positions at which the copy engines are free */
+};
+
+void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors);
+/* Gives the work its place, with everything up to `done` executed; returns where it ends. */
+uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_work *work);
+
+#endif

@@ -1,0 +1,395 @@
+/* The shared file of one simulated machine: who uses it, which memory is whose, who computes when.
+ *
+ * Every process that opens the simulated driver maps D/state. Its rules:
+ *
+ *  - The block tables, the objects and the clients' slots are the truth. Counters (bytes per
+ * client, per tenant, free blocks) are derived from them and are counted anew by whoever takes the
+ * lock over from a holder that died, so that a process may be killed between any two stores.
+ *  - A process owns one client slot for its life. It is alive as long as it holds the open file
+ *    description lock (fcntl(2), F_OFD_SETLK) on byte SG_LOCK_BASE + slot of D/state. The kernel
+ *    drops it at death, whatever the pid namespace.
+ *  - Only the holder of the state lock writes block tables, objects, tags and counters. Lock order:
+ *    state lock before a GPU's schedule lock; neither is held while a system call may sleep.
+ *
+ * All functions return 0 or a negative errno unless they say otherwise. Bytes are bytes, times are
+ * nanoseconds of the instance's clock (sg_time), sizes of device memory are multiples of
+ * SG_BLOCK_BYTES.
+ */
+#ifndef SIMGPU_MACHINE_STATE_H
+#define SIMGPU_MACHINE_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "simgpu/machine/engines.h"
+#include "simgpu/machine/pids.h"
+
+#define SG_PATH_BYTES 4096u
+#define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
+#define SG_LAYOUT 4u                   /* changes with every change of this file's structures */
+#define SG_GPUS_MAX 16u
+#define SG_CLIENTS_MAX 1024u  /* processes with device state */
+#define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
+#define SG_TAGS_MAX 512u
+#define SG_OBJECTS_MAX 16384u
+#define SG_EVENTS_MAX 1024u
+#define SG_TAG_BYTES 64u
+#define SG_COMM_BYTES 16u
+#define SG_CALL_BYTES 64u
+#define SG_CALL_FAULTS 16u
+#define SG_FAULT_FOREVER UINT64_MAX
+#define SG_MACHINE_BYTES (256u << 10)
+#define SG_BLOCK_BYTES (2ull << 20)
+#define SG_LOCK_BASE (1ll << 40)
+#define SG_SEGMENTS 4096u /* pieces of a channel's past that its owner can still look up */
+#define SG_SAMPLES 64u    /* utilisation samples kept, about 10 s */
+#define SG_SAMPLE_NS                                                                               \
+    166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
+
+/* What device memory is used for. */
+enum sg_category {
+    SG_CONTEXT, /* a context's own needs: code, stacks, page tables */
+    SG_LINEAR,  /* cuMemAlloc, cuMemAllocPitch, modules' variables */
+    SG_POOL,    /* memory pools, used or kept */
+    SG_VMM,     /* cuMemCreate */
+    SG_ARRAY,   /* arrays and mipmapped arrays */
+    SG_MANAGED, /* managed memory that is resident on the device */
+    SG_GRAPH,   /* reserved for memory nodes of graphs */
+    SG_CATEGORIES,
+};
+
+/* One 2 MiB block: 0 is free. A private block belongs to a client, a shared one to an object. */
+typedef uint64_t sg_block;
+#define SG_BLOCK_PRIVATE (1ull << 63)
+#define SG_BLOCK_SHARED (1ull << 62)
+#define SG_BLOCK_DIRTY (1ull << 61) /* contents may differ from zero */
+/* bits 56..59 category, 32..55 owner (client slot or object), 0..31 place within the object */
+static inline enum sg_category sg_block_category(sg_block b) {
+    return (enum sg_category)((b >> 56) & 15);
+}
+static inline uint32_t sg_block_owner(sg_block b) {
+    return (uint32_t)((b >> 32) & 0xffffff);
+}
+static inline uint32_t sg_block_place(sg_block b) {
+    return (uint32_t)b;
+}
+
+/* Survives the death of its holder; word = owner + 1 in the low 12 bits, a count above. */
+struct sg_lock {
+    uint32_t word;
+    uint32_t contended; /* somebody may sleep on word */
+};
+
+/* A stretch of time in which a channel had its GPU to itself. */
+struct sg_segment {
+    uint64_t wall;   /* when it began */
+    uint64_t done;   /* the channel's executed work at that moment */
+    uint64_t length; /* how long it was, which is also how much work was done */
+};
+
+/* A process's work on one GPU: a position is how long the process has executed by then, at least
+ * one thing at any moment of it. */
+struct sg_channel {
+    uint64_t submitted; /* the position at which all work given so far ends */
+    uint64_t executed;  /* the position reached: the process's true GPU time */
+    uint64_t slice_ns;  /* time slice; 0 takes the machine's */
+    uint64_t segment_count;
+    uint64_t samples[SG_SAMPLES]; /* executed at sample boundary k, at index k % SG_SAMPLES */
+    struct sg_segment segments[SG_SEGMENTS];
+};
+
+struct sg_client {
+    uint32_t generation; /* counts the owners of this slot */
+    uint32_t tag;
+    struct sg_who who; /* information only */
+    uint64_t started;  /* CLOCK_BOOTTIME ns */
+    char comm[SG_COMM_BYTES];
+    uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
+    uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and still lives */
+    uint64_t imported[SG_GPUS_MAX]; /* derived; others' objects it holds, not in bytes */
+};
+
+/* The processes of one tenant directory. bytes includes objects that outlive their creator. */
+struct sg_tag {
+    char name[SG_TAG_BYTES]; /* "" is the tag of processes outside any tenant directory: index 0 */
+    uint64_t bytes[SG_GPUS_MAX];  /* derived */
+    uint64_t peak[SG_GPUS_MAX];   /* largest value bytes ever had under the lock */
+    uint64_t gpu_ns[SG_GPUS_MAX]; /* work done by processes that have ended */
+};
+
+/* Device memory that more than one process may hold. Lives while a holder bit is set or a
+ * descriptor that stands for it is open. */
+struct sg_object {
+    uint32_t in_use;
+    uint32_t gpu;
+    uint32_t category;
+    uint32_t blocks;
+    uint32_t creator; /* client slot, meaningful while creator_generation matches */
+    uint32_t creator_generation;
+    uint32_t tag;         /* who is charged, also after the creator's death */
+    uint32_t descriptors; /* whether a descriptor was ever made that may keep it alive */
+    uint64_t bytes;
+    uint64_t key; /* random; a handle must show it */
+    uint64_t holders[SG_CLIENTS_MAX / 64];
+};
+
+/* A fault of the calls with one exported name. */
+struct sg_call_fault {
+    char call[SG_CALL_BYTES];
+    uint64_t left; /* calls still to answer so; SG_FAULT_FOREVER never runs out */
+    uint32_t result;
+    uint32_t delay_us;
+};
+
+/* An event that several processes know: what was recorded last. It lives as long as its owner; one
+ * of a dead recorder is over. */
+struct sg_event {
+    uint64_t key; /* random; a handle must show it; 0 is free */
+    uint32_t owner, owner_generation;
+    uint32_t recorder, recorder_generation; /* whose channel the position is of */
+    uint32_t gpu;
+    uint32_t pending; /* recorded in a stream that has not come to it */
+    uint64_t position;
+};
+
+/* Faults on demand; written by simgpuctl, read by the libraries at every call. */
+struct sg_faults {
+    uint32_t armed;         /* 0 while no other member is set: all that a healthy machine reads */
+    uint32_t cuda_result;   /* every launch, copy and synchronisation answers it; 0 = none */
+    uint32_t alloc_result;  /* every allocation of device memory answers it */
+    uint32_t nvml_result;   /* every NVML device query answers it */
+    uint32_t call_delay_us; /* added to every call that enters the driver */
+    uint32_t pad;
+    uint64_t xid; /* last injected Xid; information for event readers */
+    struct sg_call_fault calls[SG_CALL_FAULTS];
+};
+
+/* What a step of the schedule changes, as it was before: whoever finds it under way when he takes
+ * the schedule lock over from the dead puts it back. */
+struct sg_step {
+    uint32_t under_way;
+    uint32_t client, current;
+    uint32_t pad;
+    uint64_t clock, slice_left, busy_ns, executed, segment_count;
+    struct sg_segment segment; /* the client's last one */
+};
+
+struct sg_gpu {
+    uint64_t total_bytes;    /* physical memory */
+    uint64_t reserved_bytes; /* held by the driver itself, never for clients */
+    uint32_t block_count;    /* (total - reserved) / SG_BLOCK_BYTES */
+    uint32_t free_blocks;    /* derived */
+    uint32_t search_from;    /* hint: no free block below it */
+    uint32_t pad;
+    uint64_t peak_bytes;    /* most bytes ever used by clients at once */
+    uint64_t blocks_offset; /* of this GPU's sg_block table in the file */
+    struct sg_lock schedule_lock;
+    uint64_t clock;      /* the schedule is decided up to here */
+    uint64_t slice_left; /* of the current channel */
+    uint64_t checked;    /* when the runnable clients were last seen alive */
+    uint32_t current;    /* client whose slice it is */
+    uint32_t pad2;
+    uint64_t busy_ns; /* time ever spent executing anything */
+    struct sg_step step;
+    uint64_t runnable[SG_CLIENTS_MAX / 64];
+    uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
+    struct sg_faults faults;
+};
+
+/* The hand-over of a dead process's GPU time to its tag; finished by whoever takes the state lock
+ * over while it is under way. */
+struct sg_hand_over {
+    uint32_t under_way;
+    uint32_t client, gpu, tag;
+    uint64_t gpu_ns; /* the tag's in the end */
+};
+
+struct sg_state {
+    uint64_t magic;
+    uint32_t layout;
+    uint32_t gpu_count;
+    uint64_t file_bytes;
+    uint64_t slice_ns; /* default time slice */
+    uint64_t time;     /* of a virtual clock */
+    uint32_t is_virtual;
+    uint32_t moves; /* counts the moves of a virtual clock; those who wait for one sleep on it */
+    uint64_t key_seed;
+    struct sg_lock lock;
+    uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
+    uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: last store of a claim */
+    struct sg_hand_over hand_over;
+    uint32_t objects_end; /* no object was ever made from here on */
+    uint32_t pad;
+    uint64_t machine_bytes;
+    unsigned char machine[SG_MACHINE_BYTES];
+    struct sg_gpu gpus[SG_GPUS_MAX];
+    struct sg_tag tags[SG_TAGS_MAX];
+    struct sg_object objects[SG_OBJECTS_MAX];
+    struct sg_event events[SG_EVENTS_MAX];
+    struct sg_client clients[SG_CLIENTS_MAX];
+};
+
+/* One opening of a state file by this process. */
+struct sg_instance {
+    struct sg_state *state;
+    size_t mapped;
+    int fd;                      /* holds the locks; CLOEXEC */
+    int who_fd;                  /* holds the flock of sg_who; CLOEXEC, -1 without */
+    uint32_t id;                 /* client slot, or SG_CLIENTS_MAX + visitor number */
+    int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock
+                                  */
+    pthread_mutex_t
+        state_threads; /* before the state lock: it tells processes apart, not threads */
+    pthread_mutex_t schedule_threads[SG_GPUS_MAX];
+    char dir[SG_PATH_BYTES]; /* instance directory D */
+};
+
+struct sg_create_gpu {
+    uint64_t total_bytes;
+    uint64_t reserved_bytes;
+};
+
+struct sg_create {
+    uint32_t gpu_count;
+    struct sg_create_gpu gpus[SG_GPUS_MAX];
+    uint64_t slice_ns; /* 0 takes 1024 us, the default of Volta and later */
+    bool virtual_clock;
+    const void *machine;
+    size_t machine_bytes;
+};
+
+/* state.c: the file. */
+/* Makes dir/state and one sparse dir/memory-<i> per GPU; dir must exist. -EEXIST if there is one.
+ */
+int sg_state_create(const char *dir, const struct sg_create *spec);
+/* Maps dir/state and takes an identity: a client slot (as_client) or a visitor's number.
+ * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free,
+ * -ENOSPC no room for what a client needs. */
+int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client);
+/* Gives up everything that this opening holds, as its death would. */
+void sg_close(struct sg_instance *in);
+/* For the child of fork: drops the parent's identity without ending it. */
+void sg_abandon(struct sg_instance *in);
+/* The description handed to sg_state_create. */
+const void *sg_state_machine(const struct sg_instance *in, size_t *bytes);
+static inline sg_block *sg_blocks(const struct sg_instance *in, uint32_t gpu) {
+    return (sg_block *)((char *)in->state + in->state->gpus[gpu].blocks_offset);
+}
+
+/* find.c: finding D. Writes the instance directory and the tenant tag for a library whose own file
+ * (or anything in it) is at `self`: a `simgpu` link beside it, that directory itself, or the
+ * environment's DIVVY_SIMGPU. -ENOENT when there is none. */
+int sg_find(const void *self, char dir[SG_PATH_BYTES], char tag[SG_TAG_BYTES]);
+
+static inline struct sg_channel *sg_channel(const struct sg_instance *in, uint32_t client,
+                                            uint32_t gpu) {
+    struct sg_channel *first =
+        (struct sg_channel *)((char *)in->state + in->state->channels_offset);
+
+    return first + (size_t)client * in->state->gpu_count + gpu;
+}
+/* The file of a GPU's contents; a negative errno when it cannot be opened. */
+int sg_memory_fd(struct sg_instance *in, uint32_t gpu);
+
+/* lock.c */
+/* The state lock; recovers from a dead holder before it returns. */
+void sg_state_lock(struct sg_instance *in);
+void sg_state_unlock(struct sg_instance *in);
+/* The lock of one GPU's schedule. */
+void sg_schedule_lock(struct sg_instance *in, uint32_t gpu);
+void sg_schedule_unlock(struct sg_instance *in, uint32_t gpu);
+/* Gives up the lock if a dead process held it under the number that is now ours. */
+void sg_schedule_inherited(struct sg_instance *in, uint32_t gpu);
+/* Whether another opening with this identity lives; true for one's own. */
+bool sg_alive(const struct sg_instance *in, uint32_t id);
+
+/* reap.c; the state lock is held. */
+/* Frees everything of dead clients; returns how many there were. */
+unsigned sg_reap(struct sg_instance *in);
+/* The same of those clients alone that have something on a GPU. */
+void sg_reap_gpu(struct sg_instance *in, uint32_t gpu);
+/* Finishes the hand-over that a holder of the state lock died in. */
+void sg_reap_repair(struct sg_instance *in);
+/* Frees everything of one client and its slot. */
+void sg_reap_client(struct sg_instance *in, uint32_t client);
+/* Derives all counters anew from block tables, objects and slots. */
+void sg_recount(struct sg_instance *in);
+/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
+ */
+uint32_t sg_next_client(const struct sg_instance *in, uint32_t from);
+/* Bytes of GPU gpu used by all clients together and by one. */
+uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu);
+uint64_t sg_client_used(const struct sg_instance *in, uint32_t client, uint32_t gpu);
+
+/* blocks.c; the state lock is held. */
+/* Gives the caller's client n blocks and writes their numbers. -ENOMEM when fewer are free even
+ * after reaping; nothing is taken then. */
+int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category category, uint32_t n,
+                   uint32_t *numbers);
+/* Makes the contents of private blocks of the caller read as zero; needs no lock. Worth doing
+ * before the lock is taken for sg_blocks_return, which would do it with everybody waiting. */
+void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
+/* Returns private blocks of the caller. */
+void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
+/* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full.
+ */
+int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
+                     uint64_t bytes, uint32_t *object);
+/* Makes the caller a holder and writes the object's block numbers (at most capacity; in order).
+ * -ENOENT when there is no such object with that key. */
+int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
+                   uint32_t capacity);
+/* A number that nobody guesses. */
+uint64_t sg_new_key(struct sg_instance *in);
+/* The key of an object of the caller's. */
+uint64_t sg_object_key(const struct sg_instance *in, uint32_t object);
+/* Ends the caller's hold; frees the object with its last holder. */
+void sg_object_drop(struct sg_instance *in, uint32_t object);
+/* Frees an object that has neither holder nor descriptor. */
+void sg_object_settle(struct sg_instance *in, uint32_t object);
+/* The same as dropping for any client: for reaping. */
+void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client);
+
+/* export.c */
+/* A descriptor that stands for the object and keeps it alive while it is open anywhere. */
+int sg_export(struct sg_instance *in, uint32_t object);
+/* Which object a descriptor stands for. -EINVAL none of this machine, -ENOENT it is gone. */
+int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key);
+bool sg_export_open(struct sg_instance *in, uint32_t object);
+
+/* clock.c */
+/* CLOCK_MONOTONIC. */
+uint64_t sg_now(void);
+/* The instance's clock: CLOCK_MONOTONIC, or the virtual one. */
+uint64_t sg_time(const struct sg_instance *in);
+/* Moves a virtual clock on. */
+void sg_clock_move(struct sg_instance *in, uint64_t ns);
+/* For waiting: what to give to sg_clock_wait, read before looking whether to wait. */
+uint32_t sg_clock_moves(const struct sg_instance *in);
+/* Sleeps until about `ns` of the instance's time have passed; on a virtual clock until the next
+ * move after `moves` was read. */
+void sg_clock_wait(const struct sg_instance *in, uint64_t ns, uint32_t moves);
+
+/* schedule.c: the simulated GPU's time. `now` is the instance's time. */
+/* Decides the schedule of a GPU up to now. */
+void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
+/* The same with the schedule lock held. */
+void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now);
+/* Undoes the step that a holder of the schedule lock died in. */
+void sg_schedule_repair(struct sg_instance *in, uint32_t gpu);
+/* Gives the caller's channel work that can run from `now` on, on engines that only this channel's
+ * work goes to; returns the position at which it ends: it is done when the channel's executed
+ * reaches that. */
+uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
+                   const struct sg_work *work);
+/* The same with the schedule lock held and the schedule decided. */
+uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, struct sg_engines *engines,
+                        const struct sg_work *work);
+/* Decides up to `now` and returns the moment at which the caller's channel reached the position; 0
+ * when it has not, and then *left is the least time until it does. */
+uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
+                    uint64_t *left);
+
+#endif

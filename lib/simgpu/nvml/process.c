@@ -1,0 +1,150 @@
+/* NVML: which processes use a device. */
+#include "simgpu/nvml/call.h"
+
+/* A process and what it holds, as the widest of the lists wants it. */
+struct user {
+    unsigned int pid;
+    uint64_t used;
+    struct sg_who who;
+};
+
+/* Leaves out whom the caller does not see. */
+static unsigned int name_users(struct user users[], unsigned int n) {
+    struct sg_pids pids = {.count = 0};
+    unsigned int seen = 0;
+
+    for (unsigned int i = 0; i < n; i++) {
+        users[i].pid = (unsigned int)sg_pids_of(&pids, &users[i].who);
+        if (users[i].pid) {
+            users[seen++] = users[i];
+        }
+    }
+    sg_pids_end(&pids);
+    return seen;
+}
+
+/* Lists the processes with a context on the device; returns their number. */
+static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS_MAX]) {
+    unsigned int n = 0;
+
+    nvml_lock_state(call);
+    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
+        const struct sg_client *client = &call->in->state->clients[i];
+        uint64_t used = sg_client_used(call->in, i, call->index);
+
+        if (client->contexts[call->index] == 0 && used == 0) {
+            continue;
+        }
+        users[n].who = client->who;
+        users[n++].used = used;
+    }
+    sg_state_unlock(call->in);
+    return name_users(users, n);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                  nvmlProcessInfo_v1_t *infos) {
+    struct user users[SG_CLIENTS_MAX];
+
+    NVML_DEVICE(call, device)
+    unsigned int n = collect(&call, users);
+    nvmlReturn_t result = nvml_room(count, infos, n);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
+        infos[i] = (nvmlProcessInfo_v1_t){.pid = users[i].pid, .usedGpuMemory = users[i].used};
+    }
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                     nvmlProcessInfo_t *infos) {
+    struct user users[SG_CLIENTS_MAX];
+
+    NVML_DEVICE(call, device)
+    unsigned int n = collect(&call, users);
+    nvmlReturn_t result = nvml_room(count, infos, n);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
+        infos[i] = (nvmlProcessInfo_t){
+            .pid = users[i].pid,
+            .usedGpuMemory = users[i].used,
+            .gpuInstanceId = NVML_INSTANCE_ID_ANY,
+            .computeInstanceId = NVML_INSTANCE_ID_ANY,
+        };
+    }
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+                                                     nvmlProcessInfo_v2_t *infos) {
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
+}
+
+/* Nobody draws, and there is no MPS server. */
+static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count) {
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(count);
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                   nvmlProcessInfo_v1_t *infos) {
+    (void)infos;
+    return nobody(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+                                                      nvmlProcessInfo_v2_t *infos) {
+    (void)infos;
+    return nobody(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                      nvmlProcessInfo_t *infos) {
+    (void)infos;
+    return nobody(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                     nvmlProcessInfo_v1_t *infos) {
+    (void)infos;
+    return nobody(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+                                                        nvmlProcessInfo_v2_t *infos) {
+    (void)infos;
+    return nobody(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                        nvmlProcessInfo_t *infos) {
+    (void)infos;
+    return nobody(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                   nvmlProcessDetailList_t *list) {
+    struct user users[SG_CLIENTS_MAX];
+    unsigned int n = 0;
+
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(list);
+    if (list->version != NVML_STRUCT_VERSION(nvmlProcessDetailList_t, 1)) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    NVML_REQUIRE(list->mode <= 2);
+    if (list->mode == 0) {
+        n = collect(&call, users);
+    }
+    nvmlReturn_t result = nvml_room(&list->numProcArrayEntries, list->procArray, n);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
+        list->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = users[i].pid,
+            .usedGpuMemory = users[i].used,
+            .gpuInstanceId = NVML_INSTANCE_ID_ANY,
+            .computeInstanceId = NVML_INSTANCE_ID_ANY,
+            .usedGpuCcProtectedMemory = 0,
+        };
+    }
+    return result;
+}

@@ -1,0 +1,266 @@
+/* NVML: how busy a device is, as a share of the time in which anything executed on it.
+ *
+ * The driver takes a sample every sixth of a second. A utilisation is the mean of the last window,
+ * which is the machine's sample window rounded up to whole samples, and it is told the machine's
+ * lag late. Kernels are taken to touch memory half of their time.
+ */
+#include "simgpu/nvml/call.h"
+
+/* What executed on a GPU, or a part of it, at the sample boundaries. */
+typedef const uint64_t samples[SG_SAMPLES];
+
+/* Decides the schedule up to now, so that the boundaries before now have their samples. */
+static void catch_up(struct nvml_call *call) {
+    sg_advance(call->in, call->index, sg_time(call->in));
+}
+
+/* Half of the samples kept serve the lag and half the window, so that both together are kept. */
+#define REACH (SG_SAMPLES / 2u - 1u)
+
+/* The newest boundary that the driver tells of. */
+static uint64_t told(const struct nvml_call *call) {
+    uint64_t now = sg_time(call->in);
+    uint64_t lag = call->machine->sample_lag_ns;
+
+    if (lag > REACH * SG_SAMPLE_NS) {
+        lag = REACH * SG_SAMPLE_NS;
+    }
+    return now > lag ? (now - lag) / SG_SAMPLE_NS : 0;
+}
+
+/* Samples in a window. */
+static uint64_t window(const struct nvml_call *call) {
+    uint64_t n = (call->machine->sample_window_ns + SG_SAMPLE_NS - 1) / SG_SAMPLE_NS;
+
+    if (n == 0) {
+        return 1;
+    }
+    return n < REACH ? n : REACH;
+}
+
+/* Percent, rounded down, of the n sample periods before a boundary. Samples are read without the
+ * schedule lock: those that window and lag can reach are never being overwritten. */
+static unsigned int percent(samples executed, uint64_t boundary, uint64_t n) {
+    if (n == 0 || boundary < n) {
+        return 0;
+    }
+    uint64_t end = __atomic_load_n(&executed[boundary % SG_SAMPLES], __ATOMIC_RELAXED);
+    uint64_t begin = __atomic_load_n(&executed[(boundary - n) % SG_SAMPLES], __ATOMIC_RELAXED);
+    uint64_t part = end > begin ? (end - begin) * 100 / (n * SG_SAMPLE_NS) : 0;
+    return part < 100 ? (unsigned int)part : 100;
+}
+
+unsigned int nvml_gpu_percent(struct nvml_call *call) {
+    catch_up(call);
+    return percent(call->in->state->gpus[call->index].samples, told(call), window(call));
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(rates);
+    rates->gpu = nvml_gpu_percent(&call);
+    rates->memory = rates->gpu / 2;
+    return NVML_SUCCESS;
+}
+
+/* The boundaries later than a time stamp that are told, at most as many as are kept. */
+static unsigned int new_samples(struct nvml_call *call, unsigned long long since, uint64_t *first) {
+    uint64_t last = told(call);
+    uint64_t oldest = last > REACH ? last - REACH : 1;
+
+    while (oldest <= last && nvml_stamp(oldest * SG_SAMPLE_NS) <= since) {
+        oldest++;
+    }
+    *first = oldest;
+    return (unsigned int)(last + 1 - oldest);
+}
+
+static unsigned int sample_value(struct nvml_call *call, nvmlSamplingType_t type,
+                                 uint64_t boundary) {
+    unsigned int busy = percent(call->in->state->gpus[call->index].samples, boundary, 1);
+
+    switch (type) {
+    case NVML_GPU_UTILIZATION_SAMPLES:
+        return busy;
+    case NVML_MEMORY_UTILIZATION_SAMPLES:
+        return busy / 2;
+    case NVML_TOTAL_POWER_SAMPLES:
+        return nvml_milliwatts(call);
+    case NVML_PROCESSOR_CLK_SAMPLES:
+        return nvml_megahertz(call, NVML_CLOCK_SM);
+    case NVML_MEMORY_CLK_SAMPLES:
+        return nvml_megahertz(call, NVML_CLOCK_MEM);
+    default:
+        return 0; /* no encoder, decoder or module is ever busy */
+    }
+}
+
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+                                  unsigned long long since, nvmlValueType_t *value_type,
+                                  unsigned int *count, nvmlSample_t *list) {
+    uint64_t first;
+
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(value_type && count && type <= NVML_OFA_UTILIZATION_SAMPLES);
+    catch_up(&call);
+    unsigned int n = new_samples(&call, since, &first);
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    if (n == 0) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    if (!list) { /* asks how many there may be */
+        *count = REACH + 1;
+        return NVML_SUCCESS;
+    }
+    nvmlReturn_t result = nvml_room(count, list, n);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
+        list[i].timeStamp = nvml_stamp((first + i) * SG_SAMPLE_NS);
+        list[i].sampleValue.ullVal = 0;
+        list[i].sampleValue.uiVal = sample_value(&call, type, first + i);
+    }
+    return result;
+}
+
+/* How many more busy processes a caller is told to have room for than there are. */
+#define SPARE 16u
+
+/* One process's newest window. */
+struct usage {
+    unsigned int pid;
+    unsigned int percent;
+    struct sg_who who;
+};
+
+/* Leaves out whom the caller does not see. */
+static unsigned int name_busy(struct usage list[], unsigned int n) {
+    struct sg_pids pids = {.count = 0};
+    unsigned int seen = 0;
+
+    for (unsigned int i = 0; i < n; i++) {
+        list[i].pid = (unsigned int)sg_pids_of(&pids, &list[i].who);
+        if (list[i].pid) {
+            list[seen++] = list[i];
+        }
+    }
+    sg_pids_end(&pids);
+    return seen;
+}
+
+/* Whether a client was busy in any of the told samples from first on, or in the newest window. */
+static bool was_busy(struct nvml_call *call, uint32_t client, uint64_t first, uint64_t last) {
+    const struct sg_channel *channel = sg_channel(call->in, client, call->index);
+
+    return percent(channel->samples, last, last + 1 - first) != 0 ||
+           percent(channel->samples, last, window(call)) != 0;
+}
+
+/* The same of anybody, dead or alive. */
+static bool anybody_was_busy(struct nvml_call *call, uint64_t first, uint64_t last) {
+    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
+        if (was_busy(call, i, first, last)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lists the processes that were busy in any told sample later than a time stamp. */
+static unsigned int busy_processes(struct nvml_call *call, unsigned long long since,
+                                   struct usage list[SG_CLIENTS_MAX]) {
+    unsigned int n = 0;
+    uint64_t last;
+    uint64_t first;
+
+    catch_up(call);
+    if (new_samples(call, since, &first) == 0) {
+        return 0;
+    }
+    last = told(call);
+    /* Seeing who lives takes a system call for each, which an idle device is not worth. */
+    if (!anybody_was_busy(call, first, last)) {
+        return 0;
+    }
+    sg_state_lock(call->in);
+    sg_reap(call->in);
+    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
+        const struct sg_client *client = &call->in->state->clients[i];
+        const struct sg_channel *channel = sg_channel(call->in, i, call->index);
+
+        if (was_busy(call, i, first, last)) {
+            list[n++] = (struct usage){.who = client->who,
+                                       .percent = percent(channel->samples, last, window(call))};
+        }
+    }
+    sg_state_unlock(call->in);
+    return name_busy(list, n);
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t *list,
+                                             unsigned int *count, unsigned long long since) {
+    struct usage busy[SG_CLIENTS_MAX];
+
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(count);
+    unsigned int n = busy_processes(&call, since, busy);
+    if (n == 0 && list) {
+        *count = 0;
+        return NVML_ERROR_NOT_FOUND;
+    }
+    if (!list) { /* asks how many there may be, of which some come meanwhile */
+        *count = n + SPARE;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    nvmlReturn_t result = nvml_room(count, list, n);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
+        list[i] = (nvmlProcessUtilizationSample_t){
+            .pid = busy[i].pid,
+            .timeStamp = nvml_stamp(told(&call) * SG_SAMPLE_NS),
+            .smUtil = busy[i].percent,
+            .memUtil = busy[i].percent / 2,
+        };
+    }
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *list) {
+    struct usage busy[SG_CLIENTS_MAX];
+
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(list);
+    if (list->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1)) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    unsigned int n = busy_processes(&call, list->lastSeenTimeStamp, busy);
+    nvmlReturn_t result = nvml_room(&list->processSamplesCount, list->procUtilArray, n);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
+        list->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
+            .pid = busy[i].pid,
+            .timeStamp = nvml_stamp(told(&call) * SG_SAMPLE_NS),
+            .smUtil = busy[i].percent,
+            .memUtil = busy[i].percent / 2,
+        };
+    }
+    return result;
+}
+
+/* Video engines are never busy. The period is NVML's, in microseconds. */
+static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
+                                unsigned int *period) {
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(utilization && period);
+    *utilization = 0;
+    *period = (unsigned int)(SG_SAMPLE_NS / 1000);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization,
+                                             unsigned int *period) {
+    return idle_engine(device, utilization, period);
+}
+
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization,
+                                             unsigned int *period) {
+    return idle_engine(device, utilization, period);
+}
