@@ -25,11 +25,13 @@ ALL_C :=
 C_TESTS :=
 
 PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+GOTESTFLAGS ?=
 OPENB ?= testdata/openb
 ONLY ?=
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate lint format test test-c test-go test-deps fuzz \
+.PHONY: all build c clean help install generate lint format test test-parts test-c test-go test-steady test-deps fuzz \
 	images bench bench-mem bench-place bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
@@ -60,17 +62,26 @@ lint: ## golangci-lint, clang-format, clang-tidy, size rules
 format: ## format the C files
 	hack/clang-format.sh
 
-test: test-c test-go fuzz ## all that needs neither root nor a GPU
-test-c: c $(C_TESTS) ## C tests; SAN=asan, ubsan or tsan builds them instrumented
-	@for t in $(C_TESTS); do echo "== $$t"; $$t || exit 1; done
+test: $(B)/obj/leftover ## all that needs neither root nor a GPU; fails also if a test leaves a process running
+	+@$(B)/obj/leftover $(MAKE) --no-print-directory -j$(JOBS) --output-sync=target test-parts
+test-parts: test-c test-go
+test-c: $(C_TESTS:%=%.passed) ## C tests; SAN=asan, ubsan or tsan builds them instrumented
+$(C_TESTS:%=%.passed): %.passed: % | c
+	@echo "== $*"; $*
+# The results of earlier runs are not used again: go test does not see that a library has changed.
 test-go: build $(B)/bin/gpubench
-	DIVVY_PREFIX=$(abspath $(B)) $(GO) test ./...
+	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 $(GOTESTFLAGS) ./...
+test-steady: ## make test ten times, five of them beside a load on every core (RUNS=10)
+	hack/test-steady.sh
+
+$(B)/obj/leftover: FORCE
+	@$(GO) build -o $@ ./hack/leftover
 
 images: build $(B)/bin/gpubench ## container images as OCI archives, in build/images
 	$(GO) run ./hack/image -build $(B) -out $(B)/images divvy gpubench pause
 
-fuzz: ## each fuzz target for a moment
-	hack/fuzz.sh
+fuzz: ## seek new inputs with each fuzz target for five minutes (DIVVY_FUZZTIME=10m, ONLY=pattern)
+	hack/fuzz.sh "$(ONLY)"
 
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
 	hack/test-deps.sh

@@ -1,19 +1,56 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for a moment: long enough to meet the obvious, short enough for every change.
-# DIVVY_FUZZTIME makes it longer (a count such as 100000x, or a time such as 10m). The default is a count,
-# because go test may call the end of a time a failure ("context deadline exceeded").
+# Seeks new inputs with every fuzz target, one target after another.
+#
+#   hack/fuzz.sh [PATTERN]    only targets whose "folder FuzzName" the extended regular expression matches
+#
+# DIVVY_FUZZTIME is the time for each target, by default 5m. DIVVY_FUZZ_TOTAL, in seconds, ends the whole after that
+# time: the targets come in another order for every commit, so that each gets its turn. An input that makes a
+# target fail is kept as a seed file in the package's testdata/fuzz, printed here, and fails this script. `make test`
+# runs all seeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-time=${DIVVY_FUZZTIME:-10000x}
-git ls-files -co --exclude-standard '*_test.go' | xargs grep -l '^func Fuzz' | xargs -n1 dirname | sort -u |
-    while read -r folder; do
-        grep -ho '^func Fuzz[A-Za-z0-9_]*' "$folder"/*_test.go | sort -u | while read -r _ target; do
-            printf '%s %s: ' "$folder" "$target"
-            if ! said=$(go test "./$folder" -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 100x 2>&1); then
-                printf 'FAILED\n%s\n' "$said"
-                exit 1
-            fi
-            tail -n 1 <<<"$said"
-        done
+time=${DIVVY_FUZZTIME:-5m}
+total=${DIVVY_FUZZ_TOTAL:-}
+started=$SECONDS
+
+targets() {
+    git ls-files -co --exclude-standard '*_test.go' | xargs grep -Eo '^func Fuzz[A-Za-z0-9_]*' /dev/null |
+        sed -E 's|/[^/]*:func | |' | { grep -E "${1:-.}" || true; } | sort -u
+}
+seeds() { git ls-files -co --exclude-standard '*/testdata/fuzz/*' | sort; }
+
+if [ -n "$total" ]; then
+    mapfile -t list < <(targets "${1:-}" | shuf --random-source=<(yes "$(git rev-parse HEAD)"))
+else
+    mapfile -t list < <(targets "${1:-}")
+fi
+
+known=$(mktemp)
+trap 'rm -f "$known"' EXIT
+findings=0
+for line in "${list[@]}"; do
+    if [ -n "$total" ] && [ $((SECONDS - started)) -ge "$total" ]; then
+        echo "the time is over: the remaining targets were not fuzzed"
+        break
+    fi
+    read -r folder target <<<"$line"
+    printf '%s %s: ' "$folder" "$target"
+    seeds >"$known"
+    if said=$(go test "./$folder" -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10s 2>&1); then
+        grep 'elapsed' <<<"$said" | tail -n 1
+        continue
+    fi
+    mapfile -t new < <(seeds | comm -13 "$known" -)
+    # go test may take the end of the time for a failure: then there is no input.
+    if [ ${#new[@]} -eq 0 ] && grep -q 'context deadline exceeded' <<<"$said"; then
+        grep 'elapsed' <<<"$said" | tail -n 1
+        continue
+    fi
+    findings=$((findings + 1))
+    printf 'FAILED\n%s\n' "$said"
+    for seed in "${new[@]}"; do
+        printf -- '--- seed file %s\n%s\n' "$seed" "$(cat "$seed")"
     done
+done
+[ "$findings" -eq 0 ]

@@ -9,4 +9,4 @@ test-chart: ## the chart, the manifests and the examples, without a cluster
 	cd test/chart && $(GO) test -count=1 ./... # a kept result would not know of a changed chart, which is outside of the module
 
 generate: manifests
-test: test-chart
+test-parts: test-chart
