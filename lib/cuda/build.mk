@@ -1,7 +1,7 @@
 # Our libcuda.so.1: stands in front of the driver's, which it depends on under the name
 # libcuda-real.so.1.
 
-CUDA_OBJECTS := $(patsubst lib/cuda/%.c,$(B)/obj/cuda/%.o,$(wildcard lib/cuda/*.c))
+CUDA_OBJECTS := $(patsubst lib/cuda/%.c,$(B)/obj/cuda/%.o,$(wildcard $(addprefix lib/cuda/,*.c memory/*.c time/*.c)))
 CUDA_PARTS := $(SUBSTITUTE_OBJECTS) $(SHARE_OBJECTS)
 CUDA_LIBRARY := $(B)/lib/divvy/libcuda.so.1
 CUDA_STUB := $(B)/obj/cuda/stub/libcuda-real.so.1
@@ -11,7 +11,7 @@ RUNPATH_ROOM := /divvy-runpath-$(shell printf '%0497d' 0 | tr 0 .)
 
 ALL_C += $(CUDA_LIBRARY)
 
--include $(wildcard $(B)/obj/cuda/*.d)
+-include $(wildcard $(addprefix $(B)/obj/cuda/,*.d memory/*.d time/*.d))
 
 $(B)/obj/cuda/%.o: lib/cuda/%.c
 	@mkdir -p $(@D)

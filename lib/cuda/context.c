@@ -2,11 +2,11 @@
 
 #include <string.h>
 
+#include "cuda/attach.h"
 #include "cuda/device.h"
-#include "cuda/overhead.h"
-#include "cuda/primary.h"
+#include "cuda/memory/overhead.h"
+#include "cuda/memory/primary.h"
 #include "cuda/table.h"
-#include "cuda/tenant.h"
 #include "share/share.h"
 
 /* By handle: owner, device; amount is the usage count of cuCtxAttach and cuCtxDetach. */

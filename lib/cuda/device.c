@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/attach.h"
 #include "cuda/environment.h"
 #include "cuda/lock.h"
-#include "cuda/tenant.h"
 #include "cuda/visible.h"
 #include "substitute/log.h"
 

@@ -1,11 +1,11 @@
 #include "cuda/ending.h"
 
-#include "cuda/array.h"
-#include "cuda/flight.h"
-#include "cuda/ipc.h"
-#include "cuda/limbo.h"
-#include "cuda/linear.h"
-#include "cuda/overhead.h"
+#include "cuda/memory/array.h"
+#include "cuda/memory/ipc.h"
+#include "cuda/memory/limbo.h"
+#include "cuda/memory/linear.h"
+#include "cuda/memory/overhead.h"
+#include "cuda/time/flight.h"
 
 void context_memory_ended(struct place place) {
     flights_context_ended(place.owner);

@@ -1,5 +1,5 @@
 /* What is taken off the front of a batch. */
-#include "cuda/gap.h"
+#include "cuda/time/gap.h"
 #include "test/check.h"
 
 int main(void) {

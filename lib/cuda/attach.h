@@ -1,0 +1,17 @@
+/*
+ * The share that this process charges, found beside the driver's library and opened once.
+ */
+#ifndef DIVVY_CUDA_ATTACH_H
+#define DIVVY_CUDA_ATTACH_H
+
+#include "abi/cuda/types.h"
+#include "share/share.h"
+
+/* Opens the share unless it is open. CUDA_ERROR_SYSTEM_NOT_READY if its pages are missing, damaged
+ * or of another version: nothing may then be allocated. The next call tries again. */
+CUresult tenant_open(void);
+
+/* The share; NULL while it is not open. */
+dv_share *tenant_share(void);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * Memory of graphs: allocation nodes take device memory when a graph is instantiated or launched,
+ * which the driver keeps for later launches until it is trimmed.
+ *
+ * The most that an executable graph can take is the sum of its allocation nodes; that is reserved
+ * before, and CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT tells after what it was. A graph launched
+ * again finds its memory there; only what more graphs at once could need is reserved then. Graphs
+ * without allocation nodes cost one load.
+ */
+#ifndef DIVVY_CUDA_MEMORY_GRAPH_H
+#define DIVVY_CUDA_MEMORY_GRAPH_H
+
+#include "cuda/memory/reservation.h"
+#include "share/share.h"
+
+/* This process has made an allocation node: from now on graphs are searched for them. */
+DV_HIDDEN void graph_memory_used(void);
+
+/* A driver call that may make the driver take memory for an executable graph. */
+struct graph_claim {
+    struct claim claims[DV_DEVICES_MAX];
+    uint32_t open;                 /* by bit: devices with a claim */
+    uint64_t need[DV_DEVICES_MAX]; /* bytes of allocation nodes, when a graph is instantiated */
+};
+
+/* Before and after a graph is instantiated. */
+DV_HIDDEN CUresult graph_instantiate(struct graph_claim *claim, CUgraph graph);
+DV_HIDDEN CUresult graph_instantiated(struct graph_claim *claim, CUresult result,
+                                      CUgraphExec *exec);
+
+/* Whether a launch has to be claimed for; before and after it. */
+DV_HIDDEN bool graph_has_memory(CUgraphExec exec);
+DV_HIDDEN CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec);
+DV_HIDDEN CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec exec);
+
+/* Before an executable graph is destroyed, and after. */
+struct graph_end {
+    uint64_t need[DV_DEVICES_MAX];
+    uint32_t devices; /* by bit */
+};
+DV_HIDDEN void graph_ending(struct graph_end *end, CUgraphExec exec);
+DV_HIDDEN void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresult result);
+
+/* The driver was told to give back what no graph uses. */
+DV_HIDDEN void graph_trimmed(unsigned device);
+
+/* Charges what graphs hold on a device now; true if less than before. */
+DV_HIDDEN bool graphs_reread(unsigned device);
+
+DV_HIDDEN void graphs_forked(void);
+
+#endif

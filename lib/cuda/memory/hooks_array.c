@@ -1,0 +1,147 @@
+/*
+ * Arrays and mipmapped arrays. A level or plane of one is a view of it, with a handle that is in no
+ * table here.
+ */
+#include "cuda/memory/array.h"
+#include "cuda/memory/vmm.h"
+#include "cuda/table.h"
+#include "share/share.h"
+
+static table arrays; /* by handle, plain and mipmapped: amount charged, owner, device */
+
+/* Notes what the driver gave and settles the claim. False if there is no memory for the note. */
+static bool keep(struct claim *claim, const void *handle) {
+    record old, note = record_of_bytes(claim->reserved, claim->place.owner, claim->place.device);
+    bool had;
+    bool done = claim->reserved <= GRAINS_MAX_BYTES &&
+                table_put(&arrays, (uint64_t)(uintptr_t)handle, note, &old, &had);
+    claim_settle(claim, done ? claim->reserved : 0);
+    if (done && had) { /* it ended with a context that we were not told of */
+        claim_release(old.device, record_bytes(old));
+    }
+    return done;
+}
+
+/* The driver has answered a call that makes an array. */
+static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray *array) {
+    if (result != CUDA_SUCCESS) {
+        claim_settle(claim, 0);
+        return result;
+    }
+    if (!keep(claim, got)) {
+        DV_CALL(cuArrayDestroy, got);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *array = got;
+    return CUDA_SUCCESS;
+}
+
+/* A function that makes `array` as `what`, of which `as3d` is the description in three dimensions.
+ */
+#define MAKES_ARRAY(fn, type, as3d)                                                                \
+    CUresult fn(CUarray *array, const type *what) {                                                \
+        struct claim claim;                                                                        \
+        CUarray got = NULL;                                                                        \
+        if (dv_depth > 0 || array == NULL || what == NULL) {                                       \
+            return DV_REAL(fn)(array, what);                                                       \
+        }                                                                                          \
+        CUDA_ARRAY3D_DESCRIPTOR full = as3d;                                                       \
+        CUresult result = claim_open(&claim, array_bytes(&full, 1));                               \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(fn, &got, what);                                                      \
+            result = made(&claim, result, got, array);                                             \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+#define PLANE(what)                                                                                \
+    {.Width = (what)->Width,                                                                       \
+     .Height = (what)->Height,                                                                     \
+     .Format = (what)->Format,                                                                     \
+     .NumChannels = (what)->NumChannels}
+#define VOLUME(what)                                                                               \
+    {.Width = (what)->Width,                                                                       \
+     .Height = (what)->Height,                                                                     \
+     .Depth = (what)->Depth,                                                                       \
+     .Format = (what)->Format,                                                                     \
+     .NumChannels = (what)->NumChannels,                                                           \
+     .Flags = (what)->Flags}
+
+MAKES_ARRAY(cuArrayCreate, CUDA_ARRAY_DESCRIPTOR_v1, PLANE(what))
+MAKES_ARRAY(cuArrayCreate_v2, CUDA_ARRAY_DESCRIPTOR, PLANE(what))
+MAKES_ARRAY(cuArray3DCreate, CUDA_ARRAY3D_DESCRIPTOR_v1, VOLUME(what))
+MAKES_ARRAY(cuArray3DCreate_v2, CUDA_ARRAY3D_DESCRIPTOR, VOLUME(what))
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *what,
+                                unsigned levels) {
+    struct claim claim;
+    CUmipmappedArray got = NULL;
+    if (dv_depth > 0 || array == NULL || what == NULL) {
+        return DV_REAL(cuMipmappedArrayCreate)(array, what, levels);
+    }
+    CUresult result = claim_open(&claim, array_bytes(what, levels));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMipmappedArrayCreate, &got, what, levels);
+    if (result != CUDA_SUCCESS) {
+        claim_settle(&claim, 0);
+        return result;
+    }
+    if (!keep(&claim, got)) {
+        DV_CALL(cuMipmappedArrayDestroy, got);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *array = got;
+    return CUDA_SUCCESS;
+}
+
+/* A function that destroys what was made above; memory mapped into a sparse one is free of it then.
+ */
+#define DESTROYS_ARRAY(fn, type)                                                                   \
+    CUresult fn(type array) {                                                                      \
+        record note;                                                                               \
+        if (dv_depth > 0 || array == NULL ||                                                       \
+            !table_take(&arrays, (uint64_t)(uintptr_t)array, &note)) {                             \
+            return DV_REAL(fn)(array);                                                             \
+        }                                                                                          \
+        CUresult result = DV_CALL(fn, array);                                                      \
+        if (result != CUDA_SUCCESS) {                                                              \
+            table_put(&arrays, (uint64_t)(uintptr_t)array, note, NULL, NULL);                      \
+            return result;                                                                         \
+        }                                                                                          \
+        claim_release(note.device, record_bytes(note));                                            \
+        vmm_array_destroyed(array);                                                                \
+        return result;                                                                             \
+    }
+
+DESTROYS_ARRAY(cuArrayDestroy, CUarray)
+DESTROYS_ARRAY(cuMipmappedArrayDestroy, CUmipmappedArray)
+
+/* What one context leaves behind, per GPU. */
+struct legacy {
+    uint32_t owner;
+    uint64_t bytes[DV_DEVICES_MAX];
+};
+
+static bool leave_with_context(uint64_t handle, record *note, void *arg) {
+    struct legacy *legacy = arg;
+    (void)handle;
+    if (note->owner != legacy->owner) {
+        return false;
+    }
+    legacy->bytes[note->device] += record_bytes(*note);
+    return true;
+}
+
+void arrays_context_ended(uint32_t owner) {
+    struct legacy legacy = {.owner = owner};
+    table_sweep(&arrays, leave_with_context, &legacy);
+    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+        claim_release(device, legacy.bytes[device]);
+    }
+}
+
+void arrays_forked(void) {
+    table_forget(&arrays);
+}

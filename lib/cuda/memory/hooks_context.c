@@ -1,0 +1,104 @@
+/* Contexts made and ended by name. Primary and green contexts are in hooks_primary.c. */
+#include "cuda/ending.h"
+#include "cuda/memory/overhead.h"
+
+/* The driver has answered a call that makes a context. */
+static CUresult made(struct claim *claim, CUresult result, const CUcontext *context) {
+    if (result == CUDA_SUCCESS) {
+        claim->place.owner = context_new_life();
+        context_note(*context, claim->place);
+    }
+    overhead_settle(claim, result == CUDA_SUCCESS);
+    return result;
+}
+
+/* A function that makes `context` on `device`; after its parameters, the arguments for the driver.
+ */
+#define MAKES_CONTEXT(fn, parameters, ...)                                                         \
+    CUresult fn parameters {                                                                       \
+        struct claim claim;                                                                        \
+        if (dv_depth > 0) {                                                                        \
+            return DV_REAL(fn)(__VA_ARGS__);                                                       \
+        }                                                                                          \
+        CUresult result = overhead_open(&claim, device);                                           \
+        return result == CUDA_SUCCESS ? made(&claim, DV_CALL(fn, __VA_ARGS__), context) : result;  \
+    }
+
+MAKES_CONTEXT(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), context, flags,
+              device)
+MAKES_CONTEXT(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), context,
+              flags, device)
+MAKES_CONTEXT(cuCtxCreate_v3,
+              (CUcontext * context, CUexecAffinityParam *affinity, int affinities, unsigned flags,
+               CUdevice device),
+              context, affinity, affinities, flags, device)
+MAKES_CONTEXT(cuCtxCreate_v4,
+              (CUcontext * context, CUctxCreateParams *params, unsigned flags, CUdevice device),
+              context, params, flags, device)
+MAKES_CONTEXT(cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), context, flags,
+              device)
+MAKES_CONTEXT(cuGLCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), context,
+              flags, device)
+MAKES_CONTEXT(cuVDPAUCtxCreate,
+              (CUcontext * context, unsigned flags, CUdevice device, VdpDevice vdp,
+               VdpGetProcAddress *lookup),
+              context, flags, device, vdp, lookup)
+MAKES_CONTEXT(cuVDPAUCtxCreate_v2,
+              (CUcontext * context, unsigned flags, CUdevice device, VdpDevice vdp,
+               VdpGetProcAddress *lookup),
+              context, flags, device, vdp, lookup)
+
+/* The driver has answered a call that gives up one use of a context, or all. */
+static CUresult given_up(CUcontext context, record note, bool last, CUresult result) {
+    if (result == CUDA_SUCCESS && last) {
+        context_ended((struct place){.device = note.device, .owner = note.owner});
+        return result;
+    }
+    note.amount -= result == CUDA_SUCCESS;
+    context_put_back(context, note);
+    return result;
+}
+
+CUresult cuCtxDestroy(CUcontext context) {
+    record note;
+    if (dv_depth > 0 || !context_take(context, &note)) {
+        return DV_REAL(cuCtxDestroy)(context);
+    }
+    return given_up(context, note, true, DV_CALL(cuCtxDestroy, context));
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    record note;
+    if (dv_depth > 0 || !context_take(context, &note)) {
+        return DV_REAL(cuCtxDestroy_v2)(context);
+    }
+    return given_up(context, note, true, DV_CALL(cuCtxDestroy_v2, context));
+}
+
+CUresult cuCtxDetach(CUcontext context) {
+    record note;
+    if (dv_depth > 0 || !context_take(context, &note)) {
+        return DV_REAL(cuCtxDetach)(context);
+    }
+    return given_up(context, note, note.amount <= 1, DV_CALL(cuCtxDetach, context));
+}
+
+CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
+    record note;
+    CUresult result = DV_CALL(cuCtxAttach, context, flags);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && context_take(*context, &note)) {
+        note.amount++;
+        context_put_back(*context, note);
+    }
+    return result;
+}
+
+/* Stacks, heaps and print buffers of kernels are device memory that only measurement shows. */
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    struct place place;
+    CUresult result = DV_CALL(cuCtxSetLimit, limit, value);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&place) == CUDA_SUCCESS) {
+        overhead_measure(place.device);
+    }
+    return result;
+}

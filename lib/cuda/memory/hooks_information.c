@@ -1,0 +1,65 @@
+/* What the program is told of the GPU's memory: its share's. */
+#include "cuda/attach.h"
+#include "cuda/context.h"
+#include "cuda/device.h"
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Turns the GPU's figures into the share's. Free is what the share may still take and the GPU has.
+ */
+static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
+    dv_usage_t usage;
+    if (dv_usage(tenant_share(), device, &usage)) {
+        uint64_t left = usage.limit > usage.used ? usage.limit - usage.used : 0;
+        *free = least(*free, left);
+        *total = least(*total, usage.limit);
+    }
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    struct place place;
+    CUresult result = DV_CALL(cuMemGetInfo_v2, free, total);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && free != NULL && total != NULL &&
+        context_current(&place) == CUDA_SUCCESS) {
+        show_share(place.device, free, total);
+    }
+    return result;
+}
+
+/* The 32-bit interface cannot say more than 4 GiB less one byte; the driver caps there too. */
+CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
+    struct place place;
+    CUresult result = DV_CALL(cuMemGetInfo, free, total);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && free != NULL && total != NULL &&
+        context_current(&place) == CUDA_SUCCESS) {
+        uint64_t wide_free = *free, wide_total = *total;
+        show_share(place.device, &wide_free, &wide_total);
+        *free = (unsigned)wide_free;
+        *total = (unsigned)wide_total;
+    }
+    return result;
+}
+
+/* The share's limit on a device; as large as can be where there is none. */
+static uint64_t limit_of(CUdevice device) {
+    int number = dv_depth == 0 ? device_number(device) : -1;
+    return number < 0 ? UINT64_MAX : dv_share_limit(tenant_share(), (unsigned)number);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    CUresult result = DV_REAL(cuDeviceTotalMem_v2)(bytes, device);
+    if (result == CUDA_SUCCESS) {
+        *bytes = least(*bytes, limit_of(device));
+    }
+    return result;
+}
+
+CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
+    CUresult result = DV_REAL(cuDeviceTotalMem)(bytes, device);
+    if (result == CUDA_SUCCESS) {
+        *bytes = (unsigned)least(*bytes, limit_of(device));
+    }
+    return result;
+}

@@ -1,0 +1,278 @@
+#include "cuda/memory/ipc.h"
+
+#include <string.h>
+
+#include "cuda/attach.h"
+#include "cuda/memory/blocks.h"
+#include "cuda/memory/linear.h"
+#include "cuda/memory/overhead.h"
+#include "share/share.h"
+
+#define EXPORTS_MAX 1024u /* of one process; a share has fewer */
+
+/* Memory of this process for which a handle was made. */
+struct exported {
+    uint64_t address; /* 0: unused */
+    uint64_t bytes;   /* charged to the share */
+    unsigned device;
+    uint32_t owner;
+    char key[DV_EXPORT_KEY_BYTES];
+};
+
+/* Memory of another process that is open here. */
+struct opened {
+    uint64_t address; /* 0: unused, or being opened */
+    uint32_t opens;   /* 0: unused */
+    bool held;        /* free of charge, the share has it */
+    uint64_t bytes;   /* charged if not held */
+    unsigned device;
+    uint32_t owner;
+    char key[DV_EXPORT_KEY_BYTES];
+};
+
+static lock guard; /* for both; no driver call is made under it */
+static struct exported exports[EXPORTS_MAX];
+static struct opened opens[EXPORTS_MAX];
+
+static bool note_export(const struct exported *export) {
+    struct exported *place = NULL;
+    lock_take(&guard);
+    for (unsigned i = 0; i < EXPORTS_MAX && place == NULL; i++) {
+        place = exports[i].address == 0 ? &exports[i] : NULL;
+    }
+    if (place != NULL) {
+        *place = *export;
+    }
+    lock_give(&guard);
+    return place != NULL;
+}
+
+static bool take_export(uint64_t address, struct exported *export) {
+    bool found = false;
+    lock_take(&guard);
+    for (unsigned i = 0; i < EXPORTS_MAX && !found; i++) {
+        if (exports[i].address == address) {
+            *export = exports[i];
+            exports[i].address = 0;
+            found = true;
+        }
+    }
+    lock_give(&guard);
+    return found;
+}
+
+void ipc_freed(uint64_t address) {
+    struct exported export;
+    if (take_export(address, &export)) {
+        dv_export_drop(tenant_share(), export.key);
+        overhead_moved(export.device, -(int64_t)export.bytes);
+    }
+}
+
+/* Moves the charge of an allocation to the share under the handle's key. Blocks that it has in
+ * common with other allocations, whose charge stays here, are charged to the share beside. */
+static CUresult publish(uint64_t address, const record *note, const CUipcMemHandle *handle) {
+    struct claim claim;
+    struct span span = span_of(address, record_bytes(*note));
+    uint64_t common = span.edge_count * BLOCK_BYTES;
+    struct exported export = {.address = address,
+                              .bytes = span.whole + common,
+                              .device = note->device,
+                              .owner = note->owner};
+    memcpy(export.key, handle->reserved, sizeof export.key);
+    CUresult result = claim_open_number(&claim, note->device, common);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    claim_settle(&claim, common);
+    if (!note_export(&export)) {
+        claim_release(note->device, common);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (dv_export_publish(tenant_share(), note->device, export.key, export.bytes) != DV_OK) {
+        take_export(address, &export);
+        claim_release(note->device, common);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    overhead_moved(note->device, (int64_t)export.bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    record note;
+    CUipcMemHandle got;
+    CUdeviceptr base = address;
+    size_t bytes = 0;
+    if (dv_depth > 0 || handle == NULL) {
+        return DV_REAL(cuIpcGetMemHandle)(handle, address);
+    }
+    CUresult result = DV_CALL(cuIpcGetMemHandle, &got, address);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address) == CUDA_SUCCESS &&
+        linear_mark_exported(base, bytes, &note)) {
+        result = publish(base, &note, &got);
+        if (result != CUDA_SUCCESS) {
+            linear_unmark_exported(base);
+            return result;
+        }
+    }
+    *handle = got;
+    return CUDA_SUCCESS;
+}
+
+static struct opened *find_open(const void *key, uint64_t address) {
+    for (struct opened *o = opens; o < opens + EXPORTS_MAX; o++) {
+        if (o->opens != 0 &&
+            (key != NULL ? memcmp(o->key, key, sizeof o->key) == 0 : o->address == address)) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+/* Counts an opening of this handle; *fresh if it is the process's only one. NULL if the table is
+ * full. Entries do not move. */
+static struct opened *begin_open(const CUipcMemHandle *handle, bool *fresh) {
+    lock_take(&guard);
+    struct opened *open = find_open(handle->reserved, 0);
+    *fresh = open == NULL;
+    for (unsigned i = 0; i < EXPORTS_MAX && open == NULL; i++) {
+        open = opens[i].opens == 0 ? &opens[i] : NULL;
+    }
+    if (open != NULL) {
+        if (*fresh) {
+            *open = (struct opened){0};
+            memcpy(open->key, handle->reserved, sizeof open->key);
+        }
+        open->opens++;
+    }
+    lock_give(&guard);
+    return open;
+}
+
+/* Takes an opening back; with the last one, gives back the hold or the charge. */
+static void end_open(struct opened *open) {
+    struct opened last;
+    lock_take(&guard);
+    last = *open;
+    open->opens -= open->opens > 0;
+    lock_give(&guard);
+    if (last.opens != 1) {
+        return;
+    }
+    if (last.held) {
+        dv_export_drop(tenant_share(), last.key);
+    } else {
+        claim_release(last.device, last.bytes);
+    }
+}
+
+/* Charges memory that the share does not hold, now that its size is known. */
+static CUresult charge(struct opened *open, CUdeviceptr address) {
+    struct claim claim;
+    CUdeviceptr base;
+    size_t bytes = 0;
+    DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address);
+    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    if (result == CUDA_SUCCESS) {
+        claim_settle(&claim, claim.reserved);
+        lock_take(&guard);
+        open->bytes = claim.reserved;
+        open->device = claim.place.device;
+        lock_give(&guard);
+    }
+    return result;
+}
+
+/* The hold comes before the driver opens, so that the memory's maker cannot end it in between. */
+static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags,
+                            CUresult (*driver)(CUdeviceptr *, CUipcMemHandle, unsigned)) {
+    struct place place;
+    CUdeviceptr got = 0;
+    bool fresh;
+    CUresult result = tenant_open();
+    if (result == CUDA_SUCCESS) {
+        result = context_current(&place);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct opened *open = begin_open(&handle, &fresh);
+    if (open == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (fresh) {
+        open->held = dv_export_hold(tenant_share(), handle.reserved) == DV_OK;
+        open->owner = place.owner;
+    }
+    dv_depth++;
+    result = driver(&got, handle, flags);
+    dv_depth--;
+    if (result == CUDA_SUCCESS && fresh && !open->held) {
+        result = charge(open, got);
+        if (result != CUDA_SUCCESS) {
+            DV_CALL(cuIpcCloseMemHandle, got);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        end_open(open);
+        return result;
+    }
+    __atomic_store_n(&open->address, got, __ATOMIC_RELEASE);
+    *address = got;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
+    return dv_depth > 0 || address == NULL
+               ? DV_REAL(cuIpcOpenMemHandle)(address, handle, flags)
+               : open_handle(address, handle, flags, DV_REAL(cuIpcOpenMemHandle));
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
+    return dv_depth > 0 || address == NULL
+               ? DV_REAL(cuIpcOpenMemHandle_v2)(address, handle, flags)
+               : open_handle(address, handle, flags, DV_REAL(cuIpcOpenMemHandle_v2));
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+    CUresult result = DV_CALL(cuIpcCloseMemHandle, address);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        lock_take(&guard);
+        struct opened *open = find_open(NULL, address);
+        lock_give(&guard);
+        if (open != NULL) {
+            end_open(open);
+        }
+    }
+    return result;
+}
+
+void ipc_context_ended(uint32_t owner) {
+    for (unsigned i = 0; i < EXPORTS_MAX; i++) {
+        uint64_t address = 0;
+        lock_take(&guard);
+        if (exports[i].address != 0 && exports[i].owner == owner) {
+            address = exports[i].address;
+        }
+        bool opened = opens[i].opens != 0 && opens[i].owner == owner;
+        if (opened) {
+            opens[i].opens = 1;
+        }
+        lock_give(&guard);
+        if (address != 0) {
+            ipc_freed(address);
+        }
+        if (opened) {
+            end_open(&opens[i]);
+        }
+    }
+}
+
+void ipc_forked(void) {
+    guard = (lock){0};
+    memset(exports, 0, sizeof exports);
+    memset(opens, 0, sizeof opens);
+}

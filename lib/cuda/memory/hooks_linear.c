@@ -1,0 +1,176 @@
+/* Linear, pitched and managed memory. */
+#include "cuda/attach.h"
+#include "cuda/memory/blocks.h"
+#include "cuda/memory/linear.h"
+#include "cuda/memory/pool.h"
+
+/* Rows begin at multiples of this at the most (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is
+ * smaller on every GPU): only for what is reserved before the driver tells the pitch. */
+#define PITCH_BYTES ((size_t)512)
+
+/* The driver has answered an allocation: keeps account of it, or gives it back. */
+static CUresult kept(struct claim *claim, CUresult result, CUdeviceptr got, size_t bytes,
+                     CUdeviceptr *address) {
+    if (result != CUDA_SUCCESS) {
+        claim_settle(claim, 0);
+        return result;
+    }
+    if (!linear_keep(claim, got, bytes)) {
+        DV_CALL(cuMemFree_v2, got);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = got;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    struct claim claim;
+    CUdeviceptr got = 0;
+    if (dv_depth > 0 || address == NULL || bytes == 0) {
+        return DV_REAL(cuMemAlloc_v2)(address, bytes);
+    }
+    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemAlloc_v2, &got, bytes);
+    return kept(&claim, result, got, bytes, address);
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
+    struct claim claim;
+    CUdeviceptr_v1 got = 0;
+    CUdeviceptr wide = 0;
+    if (dv_depth > 0 || address == NULL || bytes == 0) {
+        return DV_REAL(cuMemAlloc)(address, bytes);
+    }
+    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemAlloc, &got, bytes);
+    result = kept(&claim, result, got, bytes, &wide);
+    if (result == CUDA_SUCCESS) {
+        *address = got;
+    }
+    return result;
+}
+
+/* Bytes of height rows of this width before the pitch is known; a product beyond 64 bits is beyond
+ * any limit too. */
+static uint64_t worst_pitched(size_t width, size_t height) {
+    size_t bytes;
+    if (width > SIZE_MAX - PITCH_BYTES ||
+        __builtin_mul_overflow((width + PITCH_BYTES - 1) & ~(PITCH_BYTES - 1), height, &bytes)) {
+        return UINT64_MAX;
+    }
+    return blocks_worst(bytes);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                            unsigned element) {
+    struct claim claim;
+    CUdeviceptr got = 0;
+    size_t got_pitch = 0;
+    if (dv_depth > 0 || address == NULL || pitch == NULL || width == 0 || height == 0) {
+        return DV_REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
+    }
+    CUresult result = claim_open(&claim, worst_pitched(width, height));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemAllocPitch_v2, &got, &got_pitch, width, height, element);
+    result = kept(&claim, result, got, got_pitch * height, address);
+    if (result == CUDA_SUCCESS) {
+        *pitch = got_pitch;
+    }
+    return result;
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned width, unsigned height,
+                         unsigned element) {
+    struct claim claim;
+    CUdeviceptr_v1 got = 0;
+    CUdeviceptr wide = 0;
+    unsigned got_pitch = 0;
+    if (dv_depth > 0 || address == NULL || pitch == NULL || width == 0 || height == 0) {
+        return DV_REAL(cuMemAllocPitch)(address, pitch, width, height, element);
+    }
+    CUresult result = claim_open(&claim, worst_pitched(width, height));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemAllocPitch, &got, &got_pitch, width, height, element);
+    result = kept(&claim, result, got, (size_t)got_pitch * height, &wide);
+    if (result == CUDA_SUCCESS) {
+        *address = got;
+        *pitch = got_pitch;
+    }
+    return result;
+}
+
+/* Managed memory is charged by its address range, as if all of it were on the GPU at once: it comes
+ * there page by page without any call that could be refused. */
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
+    struct claim claim;
+    CUdeviceptr got = 0;
+    if (dv_depth > 0 || address == NULL || bytes == 0) {
+        return DV_REAL(cuMemAllocManaged)(address, bytes, flags);
+    }
+    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemAllocManaged, &got, bytes, flags);
+    return kept(&claim, result, got, bytes, address);
+}
+
+/* The driver has answered a free of an allocation that was taken out. */
+static CUresult freed(CUresult result, const struct leaving *leaving) {
+    if (result == CUDA_SUCCESS) {
+        linear_freed(leaving);
+    } else {
+        linear_put_back(leaving);
+    }
+    return result;
+}
+
+/* Memory of a pool goes back to the pool, which may give it back to the GPU at once. */
+static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note) {
+    if (result == CUDA_SUCCESS) {
+        pool_freed(note);
+        pools_synchronised();
+    } else {
+        pool_put_back(address, note);
+    }
+    return result;
+}
+
+/* What is in neither table, such as imported or external memory or nothing at all, is the driver's
+ * to judge. */
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    struct leaving leaving;
+    record note;
+    if (dv_depth == 0 && linear_is_counted(address) && !pools_have_pointers()) {
+        CUresult result = DV_CALL(cuMemFree_v2, address);
+        if (result == CUDA_SUCCESS) {
+            linear_counted_freed(address);
+        }
+        return result;
+    }
+    if (dv_depth == 0 && linear_take(address, &leaving)) {
+        return freed(DV_CALL(cuMemFree_v2, address), &leaving);
+    }
+    if (dv_depth == 0 && pool_take(address, &note)) {
+        return freed_to_pool(DV_CALL(cuMemFree_v2, address), address, note);
+    }
+    return DV_REAL(cuMemFree_v2)(address);
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 address) {
+    struct leaving leaving;
+    if (dv_depth == 0 && linear_take(address, &leaving)) {
+        return freed(DV_CALL(cuMemFree, address), &leaving);
+    }
+    return DV_REAL(cuMemFree)(address);
+}

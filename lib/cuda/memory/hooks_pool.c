@@ -1,0 +1,221 @@
+/*
+ * Stream-ordered memory and the pools it comes from.
+ *
+ * Nothing here waits for a stream. While a stream is captured its allocations and frees become
+ * nodes of a graph, which takes memory when it is instantiated or launched (graph.c), and nothing
+ * is charged.
+ */
+#include "cuda/attach.h"
+#include "cuda/device.h"
+#include "cuda/memory/blocks.h"
+#include "cuda/memory/graph.h"
+#include "cuda/memory/limbo.h"
+#include "cuda/memory/linear.h"
+#include "cuda/memory/pool.h"
+#include "cuda/stream.h"
+
+/* A pool of which the driver says nothing is not one; if the driver allocates from it all the same,
+ * nobody could tell what that costs. */
+static CUresult open_pool(struct pool *pool, struct claim *claim, size_t bytes) {
+    return pool != NULL ? pool_open(pool, claim, bytes) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The current pool of the stream's GPU, which cuMemAllocAsync takes from. */
+static CUresult open_current_pool(CUstream stream, struct pool **pool, struct claim *claim,
+                                  size_t bytes) {
+    struct place place;
+    CUmemoryPool handle = NULL;
+    CUdevice device = 0;
+    if (tenant_open() != CUDA_SUCCESS) {
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    CUresult result = stream_place(stream, &place);
+    if (result == CUDA_SUCCESS && !device_of_number(place.device, &device)) {
+        result = CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuDeviceGetMemPool, &handle, device);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *pool = pool_note(handle, place.device, true);
+    return open_pool(*pool, claim, bytes);
+}
+
+static CUresult open_given_pool(CUmemoryPool handle, struct pool **pool, struct claim *claim,
+                                size_t bytes) {
+    if (tenant_open() != CUDA_SUCCESS) {
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    *pool = pool_find(handle);
+    return open_pool(*pool, claim, bytes);
+}
+
+/* The driver has answered an allocation out of a pool. */
+static CUresult kept(struct pool *pool, struct claim *claim, CUresult result, CUdeviceptr got,
+                     CUstream stream, CUdeviceptr *address) {
+    if (result != CUDA_SUCCESS) {
+        claim_settle(claim, 0);
+        return result;
+    }
+    result = pool_keep(pool, claim, got);
+    if (result != CUDA_SUCCESS) {
+        DV_CALL(cuMemFreeAsync, got, stream);
+        return result;
+    }
+    *address = got;
+    return CUDA_SUCCESS;
+}
+
+static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note) {
+    if (result == CUDA_SUCCESS) {
+        pool_freed(note);
+    } else {
+        pool_put_back(address, note);
+    }
+    return result;
+}
+
+/* Memory that did not come from a pool is there until the stream gets to the free. */
+static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note, CUstream stream) {
+    if (result == CUDA_SUCCESS) {
+        limbo_enter(address, note, stream);
+    }
+    return result;
+}
+
+/* What the handle of a default stream names: of one per thread, no stream that others could ask. */
+#define DEFAULT(stream) (stream)
+#define DEFAULT_ptsz(stream) ((stream) != NULL ? (stream) : CU_STREAM_PER_THREAD)
+
+/* The two ways to allocate and the one to free, for both meanings of the default stream. */
+#define STREAM_ORDERED(suffix)                                                                     \
+    CUresult cuMemAllocAsync##suffix(CUdeviceptr *address, size_t bytes, CUstream stream) {        \
+        struct claim claim;                                                                        \
+        struct pool *pool;                                                                         \
+        CUdeviceptr got = 0;                                                                       \
+        if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+            graph_memory_used();                                                                   \
+            return DV_REAL(cuMemAllocAsync##suffix)(address, bytes, stream);                       \
+        }                                                                                          \
+        CUresult result = open_current_pool(stream, &pool, &claim, bytes);                         \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(cuMemAllocAsync##suffix, &got, bytes, stream);                        \
+            result = kept(pool, &claim, result, got, stream, address);                             \
+        }                                                                                          \
+        return result;                                                                             \
+    }                                                                                              \
+                                                                                                   \
+    CUresult cuMemAllocFromPoolAsync##suffix(CUdeviceptr *address, size_t bytes,                   \
+                                             CUmemoryPool handle, CUstream stream) {               \
+        struct claim claim;                                                                        \
+        struct pool *pool;                                                                         \
+        CUdeviceptr got = 0;                                                                       \
+        if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+            graph_memory_used();                                                                   \
+            return DV_REAL(cuMemAllocFromPoolAsync##suffix)(address, bytes, handle, stream);       \
+        }                                                                                          \
+        CUresult result = open_given_pool(handle, &pool, &claim, bytes);                           \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(cuMemAllocFromPoolAsync##suffix, &got, bytes, handle, stream);        \
+            result = kept(pool, &claim, result, got, stream, address);                             \
+        }                                                                                          \
+        return result;                                                                             \
+    }                                                                                              \
+                                                                                                   \
+    CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
+        record note;                                                                               \
+        if (dv_depth > 0 || stream_captured##suffix(stream)) {                                     \
+            return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
+        }                                                                                          \
+        if (pool_take(address, &note)) {                                                           \
+            CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
+            return freed_to_pool(result, address, note);                                           \
+        }                                                                                          \
+        if (address != 0 && linear_find(address, &note)) {                                         \
+            CUresult result = DV_CALL(cuMemFreeAsync##suffix, address, stream);                    \
+            return freed_in_order(result, address, note, DEFAULT##suffix(stream));                 \
+        }                                                                                          \
+        return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                                   \
+    }
+
+STREAM_ORDERED()
+STREAM_ORDERED(_ptsz)
+
+/* The number in the share of the GPU whose memory the pool takes, -1 if it takes none. Managed
+ * memory may come to a GPU wherever it was made: it counts on the current context's. */
+static int pool_device(const CUmemPoolProps *props) {
+    struct place place;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        return device_number(props->location.id);
+    }
+    bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    return managed && context_current(&place) == CUDA_SUCCESS ? (int)place.device : -1;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
+    CUresult result = DV_CALL(cuMemPoolCreate, pool, props);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && tenant_open() == CUDA_SUCCESS) {
+        int number = pool_device(props);
+        pool_note(*pool, number >= 0 ? (unsigned)number : 0, number >= 0);
+    }
+    return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+    struct pool *pool = dv_depth == 0 ? pool_ending(handle) : NULL;
+    CUresult result = DV_CALL(cuMemPoolDestroy, handle);
+    if (pool != NULL) {
+        pool_ended(pool, handle, result == CUDA_SUCCESS);
+    }
+    return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    CUresult result = DV_CALL(cuMemPoolTrimTo, handle, keep);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        pool_reread(handle);
+    }
+    return result;
+}
+
+/* The memory of an imported pool is its maker's. What is imported out of it is charged here too, as
+ * nobody can tell whether its maker still lives. */
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+    CUresult result = DV_CALL(cuMemPoolImportFromShareableHandle, pool, handle, type, flags);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        pool_note(*pool, 0, false);
+    }
+    return result;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
+                                CUmemPoolPtrExportData *data) {
+    struct claim claim;
+    CUdevice device = 0;
+    CUdeviceptr got = 0, base = 0;
+    size_t bytes = 0;
+    if (dv_depth > 0 || address == NULL || tenant_open() != CUDA_SUCCESS) {
+        return DV_REAL(cuMemPoolImportPointer)(address, pool, data);
+    }
+    CUresult result = DV_CALL(cuMemPoolImportPointer, &got, pool, data);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, got);
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuPointerGetAttribute, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, got);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = claim_open_on(&claim, device, blocks_worst(bytes));
+    }
+    if (result != CUDA_SUCCESS || !linear_keep(&claim, got, bytes)) {
+        DV_CALL(cuMemFree_v2, got);
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = got;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,178 @@
+/*
+ * The primary context of each GPU, which the CUDA runtime uses, and green contexts, which use its
+ * memory.
+ *
+ * The driver counts its uses; that it is there is remembered here, so that only the first use is
+ * reserved for and only the end of the last gives back. Asking the driver for its state after a
+ * release is the one way to know, as other libraries in the process release theirs too.
+ */
+#include "cuda/attach.h"
+#include "cuda/device.h"
+#include "cuda/ending.h"
+#include "cuda/memory/overhead.h"
+#include "cuda/memory/primary.h"
+
+/* Owner of the primary context's memory, 0 while there is none. */
+static uint32_t primary[DV_DEVICES_MAX];
+
+/* By handle: the GPU of a green context. */
+static table greens;
+
+static uint32_t owner_of(unsigned device) {
+    return __atomic_load_n(&primary[device], __ATOMIC_ACQUIRE);
+}
+
+/* Makes the primary context known; true for the one caller to whom it is new. */
+static bool begin_life(unsigned device) {
+    uint32_t none = 0;
+    return __atomic_compare_exchange_n(&primary[device], &none, context_new_life(), false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static bool is_alive(CUdevice device) {
+    unsigned flags;
+    int active = 0;
+    return DV_CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* After a driver call that may have ended the primary context, or all its memory. */
+static void after_release(CUdevice device, bool reset) {
+    int number = device_number(device);
+    if (number < 0) {
+        return;
+    }
+    bool alive = is_alive(device);
+    uint32_t owner = owner_of((unsigned)number);
+    struct place place = {.device = (unsigned)number, .owner = owner};
+    if (owner == 0 || (alive && !reset)) {
+        return;
+    }
+    if (alive) {
+        context_memory_ended(place);
+        return;
+    }
+    if (__atomic_compare_exchange_n(&primary[number], &owner, 0, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE)) {
+        context_forget_owner(place.owner);
+        context_ended(place);
+    }
+}
+
+/* Before a driver call that uses the primary context. Without a claim if it is there already. */
+static CUresult before_use(struct claim *claim, CUdevice device, bool *claimed) {
+    int number = tenant_open() == CUDA_SUCCESS ? device_number(device) : -1;
+    *claimed = number < 0 || owner_of((unsigned)number) == 0;
+    claim->place = (struct place){.device = (unsigned)number};
+    return *claimed ? overhead_open(claim, device) : CUDA_SUCCESS;
+}
+
+static void after_use(struct claim *claim, bool claimed, CUresult result, CUcontext context) {
+    unsigned device = claim->place.device;
+    struct place known;
+    bool fresh = false;
+    if (result == CUDA_SUCCESS) {
+        /* Met already, without us seeing it made: its overhead is charged, its owner stays. */
+        if (context != NULL && context_known(context, &known)) {
+            uint32_t none = 0;
+            __atomic_compare_exchange_n(&primary[device], &none, known.owner, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+        } else {
+            fresh = begin_life(device);
+        }
+        if (context != NULL) {
+            context_note(context, (struct place){.device = device, .owner = owner_of(device)});
+        }
+    }
+    if (claimed) {
+        overhead_settle(claim, fresh);
+    } else if (fresh) {
+        overhead_appeared(device);
+    }
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    struct claim claim;
+    bool claimed;
+    if (dv_depth > 0) {
+        return DV_REAL(cuDevicePrimaryCtxRetain)(context, device);
+    }
+    CUresult result = before_use(&claim, device, &claimed);
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuDevicePrimaryCtxRetain, context, device);
+        after_use(&claim, claimed, result, result == CUDA_SUCCESS ? *context : NULL);
+    }
+    return result;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
+                          unsigned flags) {
+    struct claim claim;
+    bool claimed;
+    if (dv_depth > 0) {
+        return DV_REAL(cuGreenCtxCreate)(green, resources, device, flags);
+    }
+    CUresult result = before_use(&claim, device, &claimed);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = DV_CALL(cuGreenCtxCreate, green, resources, device, flags);
+    after_use(&claim, claimed, result, NULL);
+    if (result == CUDA_SUCCESS) {
+        record note = record_make(0, 0, claim.place.device);
+        table_put(&greens, (uint64_t)(uintptr_t)*green, note, NULL, NULL);
+        overhead_measure(claim.place.device);
+    }
+    return result;
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+    record note;
+    CUresult result = DV_CALL(cuCtxFromGreenCtx, context, green);
+    if (result == CUDA_SUCCESS && dv_depth == 0 &&
+        table_get(&greens, (uint64_t)(uintptr_t)green, &note)) {
+        context_note(*context,
+                     (struct place){.device = note.device, .owner = owner_of(note.device)});
+    }
+    return result;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+    record note;
+    CUdevice device;
+    if (dv_depth > 0 || green == NULL || !table_take(&greens, (uint64_t)(uintptr_t)green, &note)) {
+        return DV_REAL(cuGreenCtxDestroy)(green);
+    }
+    CUresult result = DV_CALL(cuGreenCtxDestroy, green);
+    if (result != CUDA_SUCCESS) {
+        table_put(&greens, (uint64_t)(uintptr_t)green, note, NULL, NULL);
+    } else if (device_of_number(note.device, &device)) {
+        after_release(device, false);
+        overhead_measure(note.device);
+    }
+    return result;
+}
+
+/* A function that releases or resets the primary context of `device`. */
+#define RELEASES_PRIMARY(fn, reset)                                                                \
+    CUresult fn(CUdevice device) {                                                                 \
+        if (dv_depth > 0) {                                                                        \
+            return DV_REAL(fn)(device);                                                            \
+        }                                                                                          \
+        CUresult result = DV_CALL(fn, device);                                                     \
+        if (result == CUDA_SUCCESS) {                                                              \
+            after_release(device, reset);                                                          \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+RELEASES_PRIMARY(cuDevicePrimaryCtxRelease, false)
+RELEASES_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+RELEASES_PRIMARY(cuDevicePrimaryCtxReset, true)
+RELEASES_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
+
+void primary_forked(void) {
+    table_forget(&greens);
+    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+        primary[i] = 0;
+    }
+}

@@ -1,0 +1,21 @@
+/*
+ * Linear memory opened by other processes through 64-byte handles.
+ *
+ * When a handle is made, the charge moves from this process to the share, which keeps it until no
+ * process of the share has the memory open. Opening a handle of the own share costs nothing; one
+ * that the share does not know is charged like an allocation of the opener.
+ */
+#ifndef DIVVY_CUDA_MEMORY_IPC_H
+#define DIVVY_CUDA_MEMORY_IPC_H
+
+#include "cuda/memory/reservation.h"
+
+/* The driver has freed memory for which a handle was made. */
+DV_HIDDEN void ipc_freed(uint64_t address);
+
+/* A context has ended, with what it had exported and what it had opened. */
+DV_HIDDEN void ipc_context_ended(uint32_t owner);
+
+DV_HIDDEN void ipc_forked(void);
+
+#endif

@@ -1,0 +1,163 @@
+#include "cuda/memory/limbo.h"
+
+#include "cuda/stream.h"
+
+#define STREAMS_MAX 64 /* asked at once */
+
+static table waiting;    /* by address: how many frees; owner, device */
+static table in_streams; /* by address: amount and owner are the stream's handle */
+static uint32_t count;   /* in waiting */
+
+/* Streams whose handle does not name one stream for good are known by their context alone. */
+static uint64_t handle_of(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? 0 : (uint64_t)(uintptr_t)stream;
+}
+
+/* Both halves of the handle. */
+static record of_handle(uint64_t handle) {
+    return record_make((uint32_t)handle, (uint32_t)(handle >> 32), 0);
+}
+
+static uint64_t to_handle(record place) {
+    return place.amount | (uint64_t)place.owner << 32;
+}
+
+void limbo_enter(uint64_t address, record note, CUstream stream) {
+    uint64_t handle = handle_of(stream);
+    if (handle != 0) {
+        table_put(&in_streams, address, of_handle(handle), NULL, NULL);
+    }
+    if (table_count_up(&waiting, address, record_make(0, note.owner, note.device))) {
+        __atomic_add_fetch(&count, 1, __ATOMIC_RELEASE);
+    }
+}
+
+void limbo_reused(uint64_t address) {
+    record note;
+    table_take(&in_streams, address, NULL);
+    if (table_take(&waiting, address, &note)) {
+        __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
+    }
+}
+
+/* A small allocation's address may have been given and freed again: each time counts. */
+static void release(uint64_t address) {
+    record note = {0};
+    struct leaving leaving;
+    table_take(&in_streams, address, NULL);
+    table_take(&waiting, address, &note);
+    for (uint32_t i = 0; i < note.amount && linear_take(address, &leaving); i++) {
+        linear_freed(&leaving);
+    }
+    __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
+}
+
+static bool is_empty(void) {
+    return __atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* Addresses found by a sweep, released a batch at a time: a sweep's visit holds a lock. */
+struct batch {
+    uint64_t match;
+    unsigned size;
+    uint64_t addresses[256];
+};
+
+static bool of_stream(uint64_t address, record *place, void *arg) {
+    struct batch *batch = arg;
+    if (to_handle(*place) != batch->match || batch->size == 256) {
+        return false;
+    }
+    batch->addresses[batch->size++] = address;
+    return true;
+}
+
+static bool of_context(uint64_t address, record *note, void *arg) {
+    struct batch *batch = arg;
+    if (note->owner == batch->match && batch->size < 256) {
+        batch->addresses[batch->size++] = address;
+    }
+    return false;
+}
+
+static void release_all(table *t, bool (*visit)(uint64_t, record *, void *), uint64_t match) {
+    struct batch batch = {.match = match};
+    do {
+        batch.size = 0;
+        table_sweep(t, visit, &batch);
+        for (unsigned i = 0; i < batch.size; i++) {
+            release(batch.addresses[i]);
+        }
+    } while (batch.size == 256);
+}
+
+void limbo_stream_done(CUstream stream) {
+    if (!is_empty() && handle_of(stream) != 0) {
+        release_all(&in_streams, of_stream, handle_of(stream));
+    }
+}
+
+void limbo_context_done(uint32_t owner) {
+    if (!is_empty()) {
+        release_all(&waiting, of_context, owner);
+    }
+}
+
+static bool forget_stream(uint64_t address, record *place, void *handle) {
+    (void)address;
+    return to_handle(*place) == *(const uint64_t *)handle;
+}
+
+void limbo_stream_destroyed(CUstream stream) {
+    uint64_t handle = handle_of(stream);
+    if (!is_empty()) {
+        table_sweep(&in_streams, forget_stream, &handle);
+    }
+}
+
+struct streams {
+    unsigned size;
+    uint64_t handles[STREAMS_MAX];
+};
+
+static bool collect(uint64_t address, record *place, void *arg) {
+    struct streams *streams = arg;
+    (void)address;
+    for (unsigned i = 0; i < streams->size; i++) {
+        if (streams->handles[i] == to_handle(*place)) {
+            return false;
+        }
+    }
+    if (streams->size < STREAMS_MAX) {
+        streams->handles[streams->size++] = to_handle(*place);
+    }
+    return false;
+}
+
+bool limbo_reread(void) {
+    struct streams streams = {0};
+    bool less = false;
+    if (is_empty()) {
+        return false;
+    }
+    table_sweep(&in_streams, collect, &streams);
+    /* Another thread's capture in global mode forbids even a query, unless this thread is relaxed.
+     */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+    for (unsigned i = 0; i < streams.size; i++) {
+        CUstream stream = (CUstream)(uintptr_t)streams.handles[i]; /* NOLINT */
+        if (!stream_captured(stream) && DV_CALL(cuStreamQuery, stream) == CUDA_SUCCESS) {
+            limbo_stream_done(stream);
+            less = true;
+        }
+    }
+    DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
+    return less;
+}
+
+void limbo_forked(void) {
+    table_forget(&waiting);
+    table_forget(&in_streams);
+    count = 0;
+}

@@ -1,0 +1,53 @@
+/*
+ * Allocations that are known by their address: linear, pitched and managed memory, and the blocks
+ * that they touch.
+ */
+#ifndef DIVVY_CUDA_MEMORY_LINEAR_H
+#define DIVVY_CUDA_MEMORY_LINEAR_H
+
+#include "cuda/memory/reservation.h"
+#include "cuda/table.h"
+
+/* Notes what the driver gave for the claim and settles it. False if there is no memory for the
+ * note: the claim is settled to nothing, and the caller gives the memory back to the driver. */
+DV_HIDDEN bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes);
+
+/* An allocation that is being freed. */
+struct leaving {
+    uint64_t address;
+    record note;
+    uint64_t alone; /* bytes of blocks that go with it whatever else is leaving them */
+    uint64_t
+        retired; /* bytes of blocks that are its own, pending in the ledger until it is freed */
+};
+
+/* Before the driver frees an allocation: takes it out, so that a thread that gets the address next
+ * finds it free. False if it is none of these. Then one of the two. */
+DV_HIDDEN bool linear_take(uint64_t address, struct leaving *leaving);
+/* The driver has freed it. */
+DV_HIDDEN void linear_freed(const struct leaving *leaving);
+/* The driver refused. */
+DV_HIDDEN void linear_put_back(const struct leaving *leaving);
+
+/* Most frees need less: an address inside a block can, as a rule, only be that of an allocation
+ * that is counted in its block. Which of them it was does not matter, so the count may follow the
+ * free. */
+DV_HIDDEN bool linear_is_counted(uint64_t address);
+DV_HIDDEN void linear_counted_freed(uint64_t address);
+
+/* Tells owner and device of an allocation, if it is one of these. A small one is known by its
+ * block: any address in it counts, and the driver judges it. */
+DV_HIDDEN bool linear_find(uint64_t address, record *note);
+
+/* Marks the allocation of so many bytes at address, of which the share takes over the fully covered
+ * blocks from this process, because other processes can open them; its free gives back only the
+ * others. False if it is none of ours or is marked already; else *note describes it. */
+DV_HIDDEN bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note);
+DV_HIDDEN void linear_unmark_exported(uint64_t address);
+
+/* A context has ended, and all its memory with it. */
+DV_HIDDEN void linear_context_ended(uint32_t owner);
+
+DV_HIDDEN void linear_forked(void);
+
+#endif

@@ -1,0 +1,325 @@
+#define _GNU_SOURCE
+#include "cuda/memory/object.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "cuda/memory/blocks.h"
+#include "cuda/table.h"
+
+#define CHUNK 1024u     /* objects mapped at once */
+#define CHUNKS_MAX 512u /* 1 TiB in pieces of 2 MiB */
+#define EXPORTS_MAX 256u
+
+struct object {
+    uint64_t bytes;   /* charged */
+    uint32_t handles; /* holds of handles */
+    uint32_t maps;    /* mappings, and calls under way that may add one or end a hold */
+    uint64_t array;   /* sparse array that it is mapped into, 0 if none */
+    uint16_t device;
+    bool used;
+    bool imported;
+    uint32_t next; /* of the unused, place + 1 */
+};
+
+/* A file descriptor that an object was exported as. Its file's identity tells whether the number
+ * still means the export: descriptors are closed without our seeing it. */
+struct export {
+    uint32_t object; /* place + 1; 0: unused */
+    int fd;
+    dev_t device;
+    ino_t inode;
+};
+
+/* guard covers all of this; tables are only used under it, their own locks are never contended. */
+static lock guard;
+static struct object *chunks[CHUNKS_MAX];
+static uint32_t made;   /* objects ever made, used or not */
+static uint32_t unused; /* place + 1 of the first, 0 if none */
+static table handles;   /* amount: holds; owner: place of the object */
+static table mappings;  /* by address; amount: size; owner: place; flags: LEAVING */
+static struct export exports[EXPORTS_MAX];
+
+#define LEAVING 1u /* a driver call that unmaps it is under way */
+
+static struct object *at(uint32_t place) {
+    return &chunks[place / CHUNK][place % CHUNK];
+}
+
+/* A zeroed object; its place + 1, or 0 if there is no memory. */
+static uint32_t take_unused(void) {
+    if (unused == 0 && made % CHUNK == 0) {
+        if (made / CHUNK == CHUNKS_MAX) {
+            return 0;
+        }
+        void *chunk = mmap(NULL, CHUNK * sizeof(struct object), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (chunk == MAP_FAILED) {
+            return 0;
+        }
+        chunks[made / CHUNK] = chunk;
+    }
+    uint32_t place = unused != 0 ? unused - 1 : made++;
+    unused = unused != 0 ? at(place)->next : 0;
+    *at(place) = (struct object){.used = true};
+    return place + 1;
+}
+
+static bool is_open(const struct export *export) {
+    struct stat now;
+    return fstat(export->fd, &now) == 0 && now.st_dev == export->device &&
+           now.st_ino == export->inode;
+}
+
+static bool has_open_export(uint32_t place) {
+    bool open = false;
+    for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
+        if (e->object == place + 1) {
+            if (is_open(e)) {
+                open = true;
+            } else {
+                e->object = 0;
+            }
+        }
+    }
+    return open;
+}
+
+static void end_if_unheld(uint32_t place, struct ended *ended) {
+    struct object *object = at(place);
+    if (!object->used || object->handles != 0 || object->maps != 0 || object->array != 0 ||
+        has_open_export(place)) {
+        return;
+    }
+    ended->bytes[object->device] += object->bytes;
+    object->used = false;
+    object->next = unused;
+    unused = place + 1;
+}
+
+/* Adds a hold of a handle to an object. */
+static bool hold(object_handle handle, uint32_t place) {
+    if (!table_count_up(&handles, handle, record_make(0, place, 0))) {
+        return false;
+    }
+    at(place)->handles++;
+    return true;
+}
+
+bool object_create(object_handle handle, unsigned device, uint64_t bytes) {
+    lock_take(&guard);
+    uint32_t place = take_unused();
+    bool done = place != 0 && hold(handle, place - 1);
+    if (place != 0) {
+        struct object *object = at(place - 1);
+        object->device = (uint16_t)device;
+        object->bytes = bytes;
+        object->imported = bytes == 0;
+        struct ended none = {{0}};
+        if (!done) {
+            object->bytes = 0;
+            end_if_unheld(place - 1, &none);
+        }
+    }
+    lock_give(&guard);
+    return done;
+}
+
+/* Finds a handle's object and keeps it from ending. */
+static struct object *begin_use(struct object_use *use, object_handle handle) {
+    record note;
+    if (handle == 0 || !table_get(&handles, handle, &note)) {
+        return NULL;
+    }
+    struct object *object = at(note.owner);
+    *use = (struct object_use){.handle = handle, .object = note.owner, .device = object->device};
+    object->maps++;
+    return object;
+}
+
+bool object_release(struct object_use *use, object_handle handle) {
+    lock_take(&guard);
+    struct object *object = begin_use(use, handle);
+    if (object != NULL && table_count_down(&handles, handle)) {
+        object->handles--;
+    }
+    lock_give(&guard);
+    return object != NULL;
+}
+
+void object_released(const struct object_use *use, bool done, struct ended *ended) {
+    lock_take(&guard);
+    if (!done) {
+        hold(use->handle, use->object);
+    }
+    at(use->object)->maps--;
+    end_if_unheld(use->object, ended);
+    lock_give(&guard);
+}
+
+bool object_map(struct object_use *use, object_handle handle, uint64_t end) {
+    lock_take(&guard);
+    struct object *object = begin_use(use, handle);
+    uint64_t size = blocks_worst(end);
+    if (object != NULL && object->imported && size > object->bytes) {
+        use->more = size - object->bytes;
+        object->bytes = size;
+    }
+    lock_give(&guard);
+    return object != NULL;
+}
+
+bool object_mapped(const struct object_use *use, uint64_t address, uint64_t bytes, bool done,
+                   struct ended *ended) {
+    record old, note = record_of_bytes(bytes, use->object, 0);
+    bool had = false;
+    lock_take(&guard);
+    struct object *object = at(use->object);
+    bool kept = done && table_put(&mappings, address, note, &old, &had);
+    if (!kept) {
+        object->bytes -= use->more;
+        object->maps--;
+        end_if_unheld(use->object, ended);
+    }
+    if (had) { /* unmapped by a call that has not come back yet, or one that we did not see */
+        at(old.owner)->maps--;
+        end_if_unheld(old.owner, ended);
+    }
+    lock_give(&guard);
+    return kept;
+}
+
+/* The mapping at or after `address` in a range; false if there is none. Mappings begin at multiples
+ * of a block, and a range is made of whole mappings. */
+static bool next_mapping(uint64_t *address, uint64_t end, record *note) {
+    for (; *address < end; *address += BLOCK_BYTES) {
+        if (table_get(&mappings, *address, note)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void object_unmap(uint64_t address, uint64_t bytes) {
+    record note;
+    uint64_t end = address + bytes;
+    lock_take(&guard);
+    for (; address != 0 && next_mapping(&address, end, &note); address += record_bytes(note)) {
+        note.flags = LEAVING;
+        table_put(&mappings, address, note, NULL, NULL);
+    }
+    lock_give(&guard);
+}
+
+void object_unmapped(uint64_t address, uint64_t bytes, bool done, struct ended *ended) {
+    record note;
+    uint64_t end = address + bytes;
+    lock_take(&guard);
+    for (; address != 0 && next_mapping(&address, end, &note); address += record_bytes(note)) {
+        if (note.flags != LEAVING) {
+            continue; /* mapped anew by another thread, which has counted the old one out */
+        }
+        if (done) {
+            table_take(&mappings, address, NULL);
+            at(note.owner)->maps--;
+            end_if_unheld(note.owner, ended);
+        } else {
+            note.flags = 0;
+            table_put(&mappings, address, note, NULL, NULL);
+        }
+    }
+    lock_give(&guard);
+}
+
+struct search {
+    uint64_t address;
+    uint32_t object; /* place + 1; 0: not found */
+};
+
+static bool covers(uint64_t address, record *note, void *arg) {
+    struct search *search = arg;
+    if (search->address - address < record_bytes(*note)) {
+        search->object = note->owner + 1;
+    }
+    return false;
+}
+
+void object_retained(object_handle handle, uint64_t address) {
+    record note;
+    struct search search = {.address = address};
+    lock_take(&guard);
+    if (table_get(&handles, handle, &note) || table_get(&mappings, address, &note)) {
+        search.object = note.owner + 1;
+    } else {
+        table_sweep(&mappings, covers, &search);
+    }
+    if (search.object != 0) {
+        hold(handle, search.object - 1);
+    }
+    lock_give(&guard);
+}
+
+static void note_export(uint32_t place, int fd) {
+    struct stat file;
+    if (fstat(fd, &file) != 0) {
+        return;
+    }
+    for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
+        if (e->object == 0 || !is_open(e)) {
+            *e = (struct export){place + 1, fd, file.st_dev, file.st_ino};
+            return;
+        }
+    }
+    at(place)->array = UINT64_MAX; /* too many to follow: charged for good */
+}
+
+void object_exported(object_handle handle, int fd) {
+    record note;
+    lock_take(&guard);
+    if (table_get(&handles, handle, &note)) {
+        note_export(note.owner, fd);
+    }
+    lock_give(&guard);
+}
+
+void object_bound(object_handle handle, uint64_t array) {
+    record note;
+    lock_take(&guard);
+    if (handle != 0 && table_get(&handles, handle, &note)) {
+        struct object *object = at(note.owner);
+        object->array = object->array == 0 || object->array == array ? array : UINT64_MAX;
+    }
+    lock_give(&guard);
+}
+
+void object_array_ended(uint64_t array, struct ended *ended) {
+    lock_take(&guard);
+    for (uint32_t place = 0; place < made; place++) {
+        if (at(place)->used && at(place)->array == array) {
+            at(place)->array = 0;
+            end_if_unheld(place, ended);
+        }
+    }
+    lock_give(&guard);
+}
+
+void objects_reread(struct ended *ended) {
+    lock_take(&guard);
+    for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
+        if (e->object != 0) {
+            end_if_unheld(e->object - 1, ended);
+        }
+    }
+    lock_give(&guard);
+}
+
+void objects_forked(void) {
+    guard = (lock){0};
+    memset(chunks, 0, sizeof chunks);
+    memset(exports, 0, sizeof exports);
+    made = 0;
+    unused = 0;
+    table_forget(&handles);
+    table_forget(&mappings);
+}

@@ -1,0 +1,119 @@
+#include "cuda/memory/overhead.h"
+
+#include <string.h>
+
+#include "cuda/attach.h"
+#include "cuda/lock.h"
+#include "cuda/memory/measure.h"
+#include "share/share.h"
+
+#define MEASUREMENTS_MAX 4 /* until none is disturbed by another thread's allocation */
+
+static struct {
+    lock lock;
+    unsigned contexts; /* alive, of this copy of the library */
+    int64_t moved;     /* bytes charged to the share as exports */
+} figures[DV_DEVICES_MAX];
+
+/* Bytes that this process is charged for its allocations, and those for which calls are under way.
+ */
+static dv_own_t own_figures(unsigned device) {
+    dv_own_t own;
+    dv_own(tenant_share(), device, &own);
+    lock_take(&figures[device].lock);
+    own.charged += (uint64_t)figures[device].moved;
+    lock_give(&figures[device].lock);
+    return own;
+}
+
+static bool measure(unsigned device, uint64_t *overhead) {
+    const uint8_t *uuid = dv_share_device(tenant_share(), device)->uuid;
+    for (int i = 0; i < MEASUREMENTS_MAX; i++) {
+        dv_own_t before = own_figures(device);
+        uint64_t held;
+        if (!measure_process(uuid, &held)) {
+            return false;
+        }
+        dv_own_t after = own_figures(device);
+        if (after.charged == before.charged && after.pending == before.pending) {
+            *overhead = held > before.charged ? held - before.charged : 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t estimate(unsigned device) {
+    return dv_share_device(tenant_share(), device)->context_bytes;
+}
+
+static bool has_context(unsigned device) {
+    lock_take(&figures[device].lock);
+    bool has = figures[device].contexts > 0;
+    lock_give(&figures[device].lock);
+    return has;
+}
+
+static void count(unsigned device, int delta) {
+    lock_take(&figures[device].lock);
+    if (delta > 0 || figures[device].contexts > 0) {
+        figures[device].contexts += (unsigned)delta;
+    }
+    lock_give(&figures[device].lock);
+}
+
+/* Once measured, the figure is the driver's also when no context of ours is left: another copy of
+ * the library in this process may have some. */
+static void update(unsigned device) {
+    uint64_t bytes;
+    if (!measure(device, &bytes)) {
+        bytes = has_context(device) ? estimate(device) : 0;
+    }
+    dv_overhead(tenant_share(), device, bytes);
+}
+
+/* Only a process's first context on a GPU brings what the estimate stands for. */
+CUresult overhead_open(struct claim *claim, CUdevice device) {
+    CUresult result = claim_open_on(claim, device, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    unsigned number = claim->place.device;
+    return claim_open_number(claim, number, has_context(number) ? 0 : estimate(number));
+}
+
+void overhead_settle(struct claim *claim, bool made) {
+    if (made) {
+        overhead_appeared(claim->place.device);
+    }
+    /* After the figure is charged, so that there is no moment at which it is not counted. */
+    claim_settle(claim, 0);
+}
+
+void overhead_appeared(unsigned device) {
+    count(device, 1);
+    update(device);
+}
+
+void overhead_ended(unsigned device) {
+    count(device, -1);
+    update(device);
+}
+
+void overhead_measure(unsigned device) {
+    uint64_t bytes;
+    if (measure(device, &bytes)) {
+        dv_overhead(tenant_share(), device, bytes);
+    }
+}
+
+void overhead_moved(unsigned device, int64_t bytes) {
+    lock_take(&figures[device].lock);
+    figures[device].moved += bytes;
+    lock_give(&figures[device].lock);
+}
+
+void overhead_forked(void) {
+    memset(figures, 0, sizeof figures);
+    measure_forked();
+}

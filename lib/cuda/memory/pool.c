@@ -1,0 +1,302 @@
+#include "cuda/memory/pool.h"
+
+#include <string.h>
+
+#include "cuda/attach.h"
+#include "cuda/device.h"
+#include "cuda/memory/blocks.h"
+#include "cuda/memory/meter.h"
+#include "share/share.h"
+
+#define POOLS_MAX 1024u
+#define STEP_BYTES                                                                                 \
+    ((uint64_t)32 << 20) /* what the driver grows a pool by, if the share does not say */
+
+struct pool {
+    CUmemoryPool handle; /* NULL while and after it is destroyed */
+    unsigned device;     /* number in the share */
+    bool used;
+    bool destroyed;
+    bool charged;    /* its memory is this process's and on a GPU */
+    uint64_t in_use; /* allocations not yet freed */
+    struct meter kept;
+};
+
+/* guard covers the fields of every pool but kept; no driver call is made under it. */
+static lock guard;
+static struct pool pools[POOLS_MAX];
+static unsigned pools_end; /* no pool is used from here on */
+static table by_handle;    /* owner: place in pools */
+static table pointers;     /* by address: owner is the pool's place */
+static uint32_t pointer_count;
+
+static struct pool *known(CUmemoryPool handle) {
+    record note;
+    return table_get(&by_handle, (uint64_t)(uintptr_t)handle, &note) ? &pools[note.owner] : NULL;
+}
+
+static CUmemoryPool handle_of(struct pool *pool) {
+    lock_take(&guard);
+    CUmemoryPool handle = pool->handle;
+    lock_give(&guard);
+    return handle;
+}
+
+static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
+    struct pool *pool = NULL;
+    lock_take(&guard);
+    for (unsigned i = 0; i < POOLS_MAX && pool == NULL; i++) {
+        pool = pools[i].used ? NULL : &pools[i];
+    }
+    if (pool != NULL) {
+        pool->handle = handle;
+        pool->device = device;
+        pool->charged = charged;
+        pool->used = true;
+        unsigned place = (unsigned)(pool - pools);
+        pools_end = place >= pools_end ? place + 1 : pools_end;
+        record note = record_make(0, place, device);
+        pool->used = table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
+        pool = pool->used ? pool : NULL;
+    }
+    lock_give(&guard);
+    return pool;
+}
+
+/* Pools that this library did not see made, such as each GPU's default pool, tell their place
+ * themselves where the driver can (CUDA 13); else they are on the current context's GPU. */
+static bool place_of(CUmemoryPool handle, unsigned *device, bool *charged) {
+    int type = 0, id = 0, number;
+    struct place place;
+    if (DV_CALL(cuMemPoolGetAttribute, handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &type) ==
+            CUDA_SUCCESS &&
+        DV_CALL(cuMemPoolGetAttribute, handle, CU_MEMPOOL_ATTR_LOCATION_ID, &id) == CUDA_SUCCESS) {
+        *charged = type == CU_MEM_LOCATION_TYPE_DEVICE;
+        number = *charged ? device_number(id) : 0;
+        *device = (unsigned)number;
+        return number >= 0;
+    }
+    *charged = true;
+    if (context_current(&place) != CUDA_SUCCESS) {
+        return false;
+    }
+    *device = place.device;
+    return true;
+}
+
+static bool attribute(CUmemoryPool handle, CUmemPool_attribute name, uint64_t *bytes) {
+    cuuint64_t value = 0;
+    bool told = DV_CALL(cuMemPoolGetAttribute, handle, name, &value) == CUDA_SUCCESS;
+    *bytes = value;
+    return told;
+}
+
+static bool read_kept(void *handle, uint64_t *bytes) {
+    return attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
+}
+
+/* Makes what the pool keeps its charge; returns the difference. */
+static int64_t follow(struct pool *pool) {
+    CUmemoryPool handle = handle_of(pool);
+    return handle != NULL ? meter_follow(&pool->kept, read_kept, handle) : 0;
+}
+
+struct pool *pool_note(CUmemoryPool handle, unsigned device, bool charged) {
+    struct pool *pool = known(handle);
+    return pool != NULL ? pool : add(handle, device, charged);
+}
+
+struct pool *pool_find(CUmemoryPool handle) {
+    unsigned device;
+    bool charged;
+    uint64_t kept;
+    struct pool *pool = known(handle);
+    if (pool != NULL) {
+        return pool;
+    }
+    bool real = read_kept(handle, &kept) && place_of(handle, &device, &charged);
+    return real ? add(handle, device, charged) : NULL;
+}
+
+static uint64_t step_of(const struct pool *pool) {
+    uint64_t step = dv_share_device(tenant_share(), pool->device)->pool_chunk;
+    return step != 0 ? step : STEP_BYTES;
+}
+
+/* Whether the pool keeps so many bytes that nothing uses. */
+static bool has_spare(struct pool *pool, uint64_t bytes) {
+    uint64_t kept, in_use;
+    CUmemoryPool handle = handle_of(pool);
+    return attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &kept) &&
+           attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &in_use) && kept > in_use &&
+           kept - in_use >= bytes;
+}
+
+CUresult pool_open(struct pool *pool, struct claim *claim, size_t bytes) {
+    uint64_t step = step_of(pool);
+    if (!pool->charged) {
+        return claim_open_number(claim, pool->device, 0);
+    }
+    uint64_t worst = bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
+    CUresult result = claim_open_number(claim, pool->device, worst);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes >= step) {
+        /* The driver may add just what is missing when it is more than a step. */
+        result = claim_open_number(claim, pool->device, blocks_worst(bytes));
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && has_spare(pool, bytes)) {
+        result = claim_open_number(claim, pool->device, 0);
+    }
+    return result;
+}
+
+/* Charges growth beyond what was reserved if there is room for it. */
+static bool fits(struct claim *claim, uint64_t more) {
+    struct claim rest;
+    if (more <= claim->reserved) {
+        return true;
+    }
+    if (claim_open_number(&rest, claim->place.device, more - claim->reserved) != CUDA_SUCCESS) {
+        return false;
+    }
+    claim->reserved = more;
+    return true;
+}
+
+bool pools_have_pointers(void) {
+    return __atomic_load_n(&pointer_count, __ATOMIC_ACQUIRE) != 0;
+}
+
+static bool put_pointer(CUdeviceptr address, record note) {
+    bool had;
+    bool done = table_put(&pointers, address, note, NULL, &had);
+    if (done && !had) {
+        __atomic_add_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
+    }
+    return done;
+}
+
+bool pool_take(CUdeviceptr address, record *note) {
+    bool known = address != 0 && pools_have_pointers() && table_take(&pointers, address, note);
+    if (known) {
+        __atomic_sub_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
+    }
+    return known;
+}
+
+void pool_put_back(CUdeviceptr address, record note) {
+    put_pointer(address, note);
+}
+
+CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address) {
+    record note = record_make(0, (uint32_t)(pool - pools), 0);
+    if (!put_pointer(address, note)) {
+        claim_settle(claim, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    int64_t more = pool->charged ? follow(pool) : 0;
+    bool fit = more <= 0 || fits(claim, (uint64_t)more);
+    claim_settle(claim, more > 0 ? (uint64_t)more : 0);
+    if (more < 0) {
+        claim_release(pool->device, (uint64_t)-more);
+    }
+    if (!fit) {
+        pool_take(address, &note);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    lock_take(&guard);
+    pool->in_use++;
+    lock_give(&guard);
+    return CUDA_SUCCESS;
+}
+
+/* Gives back all of a pool that was destroyed, and its place, once nothing of it is in use. */
+static void end_if_unused(struct pool *pool) {
+    uint64_t held = 0;
+    lock_take(&guard);
+    unsigned device = pool->device;
+    if (pool->destroyed && pool->in_use == 0) {
+        held = meter_end(&pool->kept);
+        pool->used = false;
+        pool->destroyed = false;
+    }
+    lock_give(&guard);
+    claim_release(device, held);
+}
+
+void pool_freed(record note) {
+    struct pool *pool = &pools[note.owner];
+    lock_take(&guard);
+    pool->in_use--;
+    lock_give(&guard);
+    end_if_unused(pool);
+}
+
+static bool charge_difference(struct pool *pool) {
+    int64_t more = follow(pool);
+    if (more > 0) {
+        dv_settle(tenant_share(), pool->device, 0, (uint64_t)more);
+    } else {
+        claim_release(pool->device, (uint64_t)-more);
+    }
+    return more < 0;
+}
+
+bool pool_reread(CUmemoryPool handle) {
+    struct pool *pool = known(handle);
+    return pool != NULL && pool->charged && charge_difference(pool);
+}
+
+struct pool *pool_ending(CUmemoryPool handle) {
+    record note;
+    if (!table_take(&by_handle, (uint64_t)(uintptr_t)handle, &note)) {
+        return NULL;
+    }
+    struct pool *pool = &pools[note.owner];
+    lock_take(&guard);
+    pool->handle = NULL;
+    lock_give(&guard);
+    return pool;
+}
+
+void pool_ended(struct pool *pool, CUmemoryPool handle, bool destroyed) {
+    lock_take(&guard);
+    pool->destroyed = destroyed;
+    pool->handle = destroyed ? NULL : handle;
+    lock_give(&guard);
+    if (destroyed) {
+        end_if_unused(pool);
+    } else {
+        record note = record_make(0, (uint32_t)(pool - pools), 0);
+        table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
+    }
+}
+
+static bool reread_where(bool any, unsigned device) {
+    bool less = false;
+    unsigned count = __atomic_load_n(&pools_end, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < count; i++) {
+        struct pool *pool = &pools[i];
+        bool holds = __atomic_load_n(&pool->kept.held, __ATOMIC_RELAXED) != 0;
+        if (holds && (any || pool->device == device)) {
+            less = charge_difference(pool) || less;
+        }
+    }
+    return less;
+}
+
+bool pools_reread(unsigned device) {
+    return reread_where(false, device);
+}
+
+void pools_synchronised(void) {
+    reread_where(true, 0);
+}
+
+void pools_forked(void) {
+    guard = (lock){0};
+    memset(pools, 0, sizeof pools);
+    pools_end = 0;
+    table_forget(&by_handle);
+    table_forget(&pointers);
+    pointer_count = 0;
+}

@@ -1,0 +1,286 @@
+/* Giving launches to a flight: which are measured together, and what is charged for each. */
+#include "cuda/time/capture.h"
+#include "cuda/time/flight.h"
+
+#include <string.h>
+
+#include "cuda/time/now.h"
+
+#define BATCH_NS 1000000u   /* of estimate, after which a batch ends */
+#define BATCH_LAUNCHES 256u /* and so many launches */
+#define QUEUE_NS 150000u    /* of work ahead, from which a stream is taken not to run dry soon */
+#define ALONE_NS                                                                                   \
+    1600000u            /* of work for each launch that is measured alone: its events cost 10 us */
+#define ALONE_MOST 100u /* of launches, one is measured alone at least */
+
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static void put(uint64_t *word, uint64_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+/* No piece to be read begins before; the flight's lock is held. */
+static void note_oldest(struct flight *flight) {
+    uint64_t oldest = UINT64_MAX;
+    if (flight->count > 0) {
+        oldest = flight->ring[flight->first].begin_after;
+    } else if (flight->is_open) {
+        oldest = flight->open.begin_after;
+    }
+    put(&flight->oldest, oldest);
+}
+
+/* The open batch turns out not to be measurable; returns its event, to be given back. */
+static CUevent spoil(struct flight *flight) {
+    CUevent begin = flight->open.begin;
+    put(&flight->plain, flight->plain + flight->open.charged);
+    __atomic_store_n(&flight->is_open, false, __ATOMIC_RELAXED);
+    flight->adjoins = false;
+    note_oldest(flight);
+    return begin;
+}
+
+/* The stream has come to the end of its work by now: what follows does not adjoin it, and a batch
+ * that is open would have a gap in it. */
+static CUevent run_dry(struct flight *flight) {
+    CUevent begin = flight->is_open ? spoil(flight) : NULL;
+    flight->adjoins = false;
+    if (flight->count == 0) {
+        put(&flight->done, flight->given);
+    }
+    return begin;
+}
+
+static bool is_due(struct flight *flight, const struct launch *launch) {
+    uint64_t of = ALONE_NS / launch->ns;
+    of = of > ALONE_MOST ? ALONE_MOST : of;
+    return cost_samples(launch->cost) < COST_LEARNED || of <= 1 || ++flight->turn % of == 0;
+}
+
+enum way { JOIN, PLAIN, ALONE, BATCH };
+
+/* How the launch is measured; the flight's lock is held. */
+static enum way choose(struct flight *flight, const struct launch *launch) {
+    bool fresh = cost_samples(launch->cost) == 0;
+    if (flight->is_open && !fresh) {
+        return JOIN;
+    }
+    if (flight->count + 1 >= FLIGHT_BATCHES || flight->stamps->dead) {
+        return flight->is_open ? JOIN : PLAIN;
+    }
+    if (fresh && cost_try(launch->cost)) {
+        return ALONE;
+    }
+    if (flight->is_open) {
+        return JOIN;
+    }
+    if (fresh || launch->waited || flight->expected > launch->now + QUEUE_NS) {
+        return BATCH;
+    }
+    return is_due(flight, launch) ? ALONE : PLAIN;
+}
+
+static void add_part(struct batch *batch, const struct launch *launch) {
+    struct part *part = &batch->parts[(uintptr_t)launch->cost / sizeof(struct cost) % FLIGHT_PARTS];
+    if (part->cost == NULL) {
+        *part = (struct part){.cost = launch->cost, .fresh = cost_samples(launch->cost) == 0};
+    }
+    if (part->cost == launch->cost) {
+        part->ns += launch->ns;
+        part->count++;
+    }
+}
+
+static void owe(struct flight *flight, int64_t ns, int32_t launches) {
+    __atomic_store_n(&flight->owed, flight->owed + ns, __ATOMIC_RELAXED);
+    flight->owed_launches += launches;
+}
+
+/* The flight's lock is held. */
+static void account(struct flight *flight, struct launch *launch) {
+    put(&flight->given, flight->given + launch->ns);
+    put(&flight->expected, later(flight->expected, launch->now) + launch->ns);
+    if (!launch->taken) {
+        put(&flight->unseen, flight->unseen + later(launch->ns, launch->charge));
+        owe(flight, (int64_t)launch->charge, 1);
+    }
+    if (!flight->is_open) {
+        put(&flight->plain, flight->plain + launch->charge);
+        flight->adjoins = false;
+        return;
+    }
+    struct batch *batch = &flight->open;
+    batch->ns += launch->ns;
+    batch->charged += launch->charge;
+    batch->launches++;
+    add_part(batch, launch);
+    launch->batch = batch->number;
+    launch->ends_batch = batch->alone || batch->ns >= BATCH_NS || batch->launches >= BATCH_LAUNCHES;
+}
+
+/* Takes the open batch out, to record its end. */
+static bool take_open(struct flight *flight, struct batch *batch) {
+    lock_take(&flight->lock);
+    bool was = flight->is_open;
+    if (was) {
+        *batch = flight->open;
+        batch->given = flight->given;
+        __atomic_store_n(&flight->is_open, false, __ATOMIC_RELAXED);
+    }
+    lock_give(&flight->lock);
+    return was;
+}
+
+/* Records the end of the open batch. Not called while the stream is being captured. */
+static void close_open(struct flight *flight) {
+    struct batch batch;
+    if (!take_open(flight, &batch)) {
+        return;
+    }
+    batch.end = stamps_record(flight->stamps, flight->stream, &batch.end_after);
+    batch.echo = batch.end != NULL ? stamps_echo(flight->stamps, flight->stream) : NULL;
+    lock_take(&flight->lock);
+    bool kept = batch.end != NULL && flight->count < FLIGHT_BATCHES;
+    if (kept) {
+        flight->ring[(flight->first + flight->count) % FLIGHT_BATCHES] = batch;
+        __atomic_store_n(&flight->count, flight->count + 1, __ATOMIC_RELAXED);
+    } else {
+        put(&flight->plain, flight->plain + batch.charged);
+    }
+    flight->adjoins = kept;
+    note_oldest(flight);
+    lock_give(&flight->lock);
+    if (!kept) {
+        stamps_give(flight->stamps, batch.begin);
+        stamps_give(flight->stamps, batch.end);
+        stamps_give(flight->stamps, batch.echo);
+    }
+}
+
+/* Opens a batch that begins here; without one the launch is not measured. */
+static void open_batch(struct flight *flight, struct launch *launch, bool alone) {
+    uint64_t after = launch->now;
+    CUevent begin = NULL;
+    close_open(flight);
+    lock_take(&flight->lock);
+    bool adjoins = flight->adjoins;
+    lock_give(&flight->lock);
+    if (!adjoins) {
+        begin = stamps_record(flight->stamps, flight->stream, &after);
+    }
+    lock_take(&flight->lock);
+    bool usable = (adjoins ? flight->adjoins : begin != NULL) && !flight->is_open;
+    if (usable) {
+        struct batch *batch = &flight->open;
+        if (adjoins && flight->count > 0) {
+            after = flight->ring[(flight->first + flight->count - 1) % FLIGHT_BATCHES].end_after;
+        } else if (adjoins) {
+            after = flight->ended_after;
+        }
+        memset(batch, 0, sizeof *batch);
+        batch->begin = begin;
+        batch->begin_after = after;
+        batch->launch_after = begin != NULL ? now_ns() : 0;
+        batch->alone = alone;
+        batch->number = ++flight->batches;
+        batch->neighbours =
+            dv_time_stretch(flight->gpu->share, flight->gpu->number) < DV_TIME_WHOLE;
+        __atomic_store_n(&flight->is_open, true, __ATOMIC_RELAXED);
+        note_oldest(flight);
+    }
+    account(flight, launch);
+    lock_give(&flight->lock);
+    if (!usable) {
+        stamps_give(flight->stamps, begin);
+    }
+}
+
+void flight_give(struct flight *flight, struct launch *launch) {
+    CUevent spoiled = NULL;
+    launch->batch = 0;
+    launch->ends_batch = false;
+    lock_take(&flight->lock);
+    if (launch->now >= flight->expected) {
+        spoiled = run_dry(flight);
+    }
+    enum way way = choose(flight, launch);
+    if (way == JOIN || way == PLAIN) {
+        account(flight, launch);
+    }
+    lock_give(&flight->lock);
+    if (spoiled != NULL) {
+        stamps_give(flight->stamps, spoiled);
+    }
+    if (way == ALONE || way == BATCH) {
+        open_batch(flight, launch, way == ALONE);
+        if (__atomic_load_n(&flight->gpu->open_since, __ATOMIC_RELAXED) == 0) {
+            flights_tell(flight->gpu);
+        }
+    }
+}
+
+/* The driver refused the launch. */
+static void take_back(struct flight *flight, const struct launch *launch) {
+    lock_take(&flight->lock);
+    put(&flight->given, flight->given - launch->ns);
+    put(&flight->expected, flight->expected - launch->ns);
+    owe(flight, -(int64_t)launch->charge, -1);
+    if (launch->batch != 0 && flight->is_open && flight->open.number == launch->batch) {
+        flight->open.ns -= launch->ns;
+        flight->open.charged -= launch->charge;
+        flight->open.launches--;
+    } else if (launch->batch == 0 && flight->plain >= launch->charge) {
+        put(&flight->plain, flight->plain - launch->charge);
+    }
+    lock_give(&flight->lock);
+}
+
+/* Whether a batch can be ended. A batch of a stream that is far ahead goes on growing: what cannot
+ * be kept would not be measured. */
+static bool has_room(struct flight *flight) {
+    if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 >= FLIGHT_BATCHES) {
+        flight_read(flight, 0);
+    }
+    return __atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 < FLIGHT_BATCHES;
+}
+
+void flight_given(struct flight *flight, struct launch *launch, CUresult result) {
+    if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
+        take_back(flight, launch);
+    }
+    if (launch->ends_batch && has_room(flight)) {
+        close_open(flight);
+        if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 1) {
+            flight_read(flight, 0); /* the one before; this one has hardly begun */
+            if (gpu_is_behind(flight->gpu)) {
+                flights_read(flight->stamps);
+            }
+        }
+    }
+}
+
+void flight_break(struct flight *flight) {
+    if (__atomic_load_n(&flight->is_open, __ATOMIC_RELAXED) && !capture_has(flight->stream)) {
+        close_open(flight);
+    }
+    lock_take(&flight->lock);
+    flight->adjoins = false;
+    lock_give(&flight->lock);
+}
+
+int64_t flight_settle(struct flight *flight, int32_t *launches) {
+    lock_take(&flight->lock);
+    int64_t owed = flight->owed;
+    *launches = flight->owed_launches;
+    owe(flight, -owed, -*launches);
+    lock_give(&flight->lock);
+    return owed;
+}
+
+void flight_owe(struct flight *flight, int64_t ns) {
+    lock_take(&flight->lock);
+    owe(flight, ns, 0);
+    lock_give(&flight->lock);
+}

@@ -1,0 +1,41 @@
+#include "cuda/time/copy.h"
+
+#include "cuda/memory/linear.h"
+
+#define OVERHEAD_NS 2000u /* of the smallest copy, until more is learned */
+#define BYTES_PER_NS 500u /* about what a GPU's memory does */
+
+bool copy_on_device(uint64_t address) {
+    record note;
+    unsigned type = 0;
+    if (address == 0) {
+        return false;
+    }
+    if (linear_find(address, &note)) {
+        return true;
+    }
+    return DV_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE;
+}
+
+void copy_begin(struct copy *copy, CUstream stream, struct move move, bool blocks) {
+    copy->crosses = move.kind == 0;
+    copy->blocks = blocks;
+    if (!copy->crosses) {
+        uint64_t key = cost_other(move.kind, cost_bytes(move.bytes));
+        launch_begin(&copy->launch, stream, key, OVERHEAD_NS + move.bytes / BYTES_PER_NS);
+    } else if (blocks) {
+        launch_waits(&copy->wait, stream);
+    } else {
+        launch_follows(stream);
+    }
+}
+
+void copy_end(struct copy *copy, CUresult result) {
+    if (!copy->crosses) {
+        launch_end(&copy->launch, result);
+    } else if (copy->blocks) {
+        launch_waited(&copy->wait, result);
+    }
+}

@@ -1,0 +1,96 @@
+#include "cuda/time/cost.h"
+
+#include <string.h>
+
+#define ENTRIES                                                                                    \
+    (1u << 14) /* power of two; programs have thousands of kernels and shapes at most              \
+                */
+#define PROBES 16u
+
+#define SLICE_NS 1000000u /* a neighbour's turn, about */
+#define HIGH_TIMES 3      /* what comes so often in a row is the truth */
+#define WEIGHT 8          /* of the estimate against one more sample */
+
+static struct cost table[ENTRIES];
+
+static void set(struct cost *cost, uint64_t ns, uint32_t samples) {
+    __atomic_store_n(&cost->ns, ns > 0 ? ns : 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->samples, samples, __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->high, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->tries, 0, __ATOMIC_RELAXED);
+}
+
+/* A free entry, or else the one at home, whoever had it. */
+static __attribute__((noinline, cold)) struct cost *make(uint64_t key, uint64_t prior) {
+    for (unsigned i = 0; i < PROBES; i++) {
+        struct cost *cost = &table[(key + i) & (ENTRIES - 1)];
+        uint64_t none = 0;
+        if (__atomic_compare_exchange_n(&cost->key, &none, key, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
+            set(cost, prior, 0);
+            return cost;
+        }
+        if (none == key) {
+            return cost;
+        }
+    }
+    struct cost *home = &table[key & (ENTRIES - 1)];
+    set(home, prior, 0);
+    __atomic_store_n(&home->key, key, __ATOMIC_RELEASE);
+    return home;
+}
+
+static struct cost *look(uint64_t key) {
+    for (unsigned i = 0; i < PROBES; i++) {
+        struct cost *cost = &table[(key + i) & (ENTRIES - 1)];
+        uint64_t there = __atomic_load_n(&cost->key, __ATOMIC_ACQUIRE);
+        if (__builtin_expect(there == key, 1)) {
+            return cost;
+        }
+        if (there == 0) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+struct cost *cost_find(uint64_t key, uint64_t prior) {
+    struct cost *cost = look(key);
+    return __builtin_expect(cost != NULL, 1) ? cost : make(key, prior);
+}
+
+void cost_relearn(uint64_t key) {
+    struct cost *cost = look(key);
+    if (cost != NULL) {
+        set(cost, cost_ns(cost), 0);
+    }
+}
+
+bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful) {
+    uint32_t samples = cost_samples(cost);
+    uint64_t old = cost_ns(cost);
+    if (samples == 0 || (doubtful && samples < COST_LEARNED && ns < old / 4)) {
+        set(cost, ns, samples + 1); /* all before it were in doubt */
+        return true;
+    }
+    uint16_t high = __atomic_load_n(&cost->high, __ATOMIC_RELAXED);
+    if (doubtful && ns > 3 * old + SLICE_NS / 4) {
+        __atomic_store_n(&cost->high, (uint16_t)(high + 1), __ATOMIC_RELAXED);
+        if (high + 1 < HIGH_TIMES) {
+            return false;
+        }
+    } else if (high > 0) {
+        __atomic_store_n(&cost->high, 0, __ATOMIC_RELAXED);
+    }
+    /* The first samples weigh alike, later ones less and less. */
+    uint64_t weight = samples < WEIGHT ? samples : WEIGHT;
+    uint64_t now = (old * weight + ns) / (weight + 1);
+    __atomic_store_n(&cost->ns, now > 0 ? now : 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&cost->samples, samples < UINT32_MAX ? samples + 1 : samples,
+                     __ATOMIC_RELAXED);
+    return true;
+}
+
+void costs_forked(void) {
+    memset(table, 0, sizeof table);
+}

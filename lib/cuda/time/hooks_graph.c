@@ -1,0 +1,178 @@
+/* Graphs: the memory of those with allocation nodes, and the GPU time of all. */
+#include "cuda/device.h"
+#include "cuda/memory/graph.h"
+#include "cuda/stream.h"
+#include "cuda/time/launch.h"
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                size_t afters, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+    graph_memory_used();
+    return DV_REAL(cuGraphAddMemAllocNode)(node, graph, after, afters, params);
+}
+
+static void note_type(const CUgraphNodeParams *params) {
+    if (params != NULL && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        graph_memory_used();
+    }
+}
+
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t afters,
+                        CUgraphNodeParams *params) {
+    note_type(params);
+    return DV_REAL(cuGraphAddNode)(node, graph, after, afters, params);
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                           const CUgraphEdgeData *edges, size_t afters, CUgraphNodeParams *params) {
+    note_type(params);
+    return DV_REAL(cuGraphAddNode_v2)(node, graph, after, edges, afters, params);
+}
+
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                           const CUgraphEdgeData *edges, size_t afters, CUgraphNodeParams *params) {
+    note_type(params);
+    return DV_REAL(cuGraphAddNode_v3)(node, graph, after, edges, afters, params);
+}
+
+/* A function that makes `exec` of `graph`. */
+#define INSTANTIATES(fn, parameters, ...)                                                          \
+    CUresult fn parameters {                                                                       \
+        struct graph_claim claim;                                                                  \
+        if (dv_depth > 0) {                                                                        \
+            return DV_REAL(fn)(__VA_ARGS__);                                                       \
+        }                                                                                          \
+        CUresult result = graph_instantiate(&claim, graph);                                        \
+        return result == CUDA_SUCCESS ? graph_instantiated(&claim, DV_CALL(fn, __VA_ARGS__), exec) \
+                                      : result;                                                    \
+    }
+
+INSTANTIATES(cuGraphInstantiate,
+             (CUgraphExec * exec, CUgraph graph, CUgraphNode *fault, char *log, size_t room), exec,
+             graph, fault, log, room)
+INSTANTIATES(cuGraphInstantiate_v2,
+             (CUgraphExec * exec, CUgraph graph, CUgraphNode *fault, char *log, size_t room), exec,
+             graph, fault, log, room)
+INSTANTIATES(cuGraphInstantiateWithFlags,
+             (CUgraphExec * exec, CUgraph graph, unsigned long long flags), exec, graph, flags)
+INSTANTIATES(cuGraphInstantiateWithParams,
+             (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params), exec,
+             graph, params)
+INSTANTIATES(cuGraphInstantiateWithParams_ptsz,
+             (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params), exec,
+             graph, params)
+
+/* The driver's call, between claiming memory for it where it may take some. Into a stream that is
+ * being captured the graph goes as a node of another, and takes nothing. */
+#define CLAIMED(fn, suffix)                                                                        \
+    static CUresult fn##suffix##_claimed(CUgraphExec exec, CUstream stream) {                      \
+        struct graph_claim claim;                                                                  \
+        if (!graph_has_memory(exec) || stream_captured##suffix(stream)) {                          \
+            return DV_CALL(fn##suffix, exec, stream);                                              \
+        }                                                                                          \
+        CUresult result = graph_launch(&claim, exec);                                              \
+        return result == CUDA_SUCCESS                                                              \
+                   ? graph_launched(&claim, DV_CALL(fn##suffix, exec, stream), exec)               \
+                   : result;                                                                       \
+    }
+CLAIMED(cuGraphLaunch, )
+CLAIMED(cuGraphLaunch, _ptsz)
+CLAIMED(cuGraphUpload, )
+CLAIMED(cuGraphUpload, _ptsz)
+
+static uint64_t key_of(CUgraphExec exec) {
+    return cost_other(COST_GRAPH, (uint64_t)(uintptr_t)exec);
+}
+
+#define LAUNCHES(fn, stream_of)                                                                    \
+    CUresult fn(CUgraphExec exec, CUstream stream) {                                               \
+        struct launch launch;                                                                      \
+        if (dv_depth > 0) {                                                                        \
+            return DV_REAL(fn)(exec, stream);                                                      \
+        }                                                                                          \
+        if (!launch_watched()) {                                                                   \
+            return fn##_claimed(exec, stream);                                                     \
+        }                                                                                          \
+        launch_begin(&launch, stream_of(stream), key_of(exec), COST_PRIOR_NS);                     \
+        CUresult result = fn##_claimed(exec, stream);                                              \
+        launch_end(&launch, result);                                                               \
+        return result;                                                                             \
+    }
+LAUNCHES(cuGraphLaunch, launch_legacy)
+LAUNCHES(cuGraphLaunch_ptsz, launch_own)
+
+/* An upload is no work, but takes its place in the stream. */
+#define UPLOADS(fn, stream_of)                                                                     \
+    CUresult fn(CUgraphExec exec, CUstream stream) {                                               \
+        if (dv_depth > 0) {                                                                        \
+            return DV_REAL(fn)(exec, stream);                                                      \
+        }                                                                                          \
+        if (launch_watched()) {                                                                    \
+            launch_follows(stream_of(stream));                                                     \
+        }                                                                                          \
+        return fn##_claimed(exec, stream);                                                         \
+    }
+UPLOADS(cuGraphUpload, launch_legacy)
+UPLOADS(cuGraphUpload_ptsz, launch_own)
+
+static CUresult destroy(CUgraphExec exec) {
+    struct graph_end end;
+    if (!graph_has_memory(exec)) {
+        return DV_CALL(cuGraphExecDestroy, exec);
+    }
+    graph_ending(&end, exec);
+    CUresult result = DV_CALL(cuGraphExecDestroy, exec);
+    graph_ended(&end, exec, result);
+    return result;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    if (dv_depth > 0) {
+        return DV_REAL(cuGraphExecDestroy)(exec);
+    }
+    cost_relearn(key_of(exec));
+    return destroy(exec);
+}
+
+/* A function that changes what an executable graph does, and so what it costs. */
+#define CHANGES(fn, parameters, ...)                                                               \
+    CUresult fn parameters {                                                                       \
+        CUresult result = DV_CALL(fn, __VA_ARGS__);                                                \
+        if (result == CUDA_SUCCESS && dv_depth == 0) {                                             \
+            cost_relearn(key_of(exec));                                                            \
+        }                                                                                          \
+        return result;                                                                             \
+    }
+
+CHANGES(cuGraphExecUpdate,
+        (CUgraphExec exec, CUgraph graph, CUgraphNode *fault, CUgraphExecUpdateResult *why), exec,
+        graph, fault, why)
+CHANGES(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *why),
+        exec, graph, why)
+CHANGES(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled), exec, node,
+        enabled)
+CHANGES(cuGraphExecKernelNodeSetParams,
+        (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params), exec, node,
+        params)
+CHANGES(cuGraphExecKernelNodeSetParams_v2,
+        (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params), exec, node,
+        params)
+CHANGES(cuGraphExecMemcpyNodeSetParams,
+        (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context), exec,
+        node, params, context)
+CHANGES(cuGraphExecMemsetNodeSetParams,
+        (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
+         CUcontext context),
+        exec, node, params, context)
+CHANGES(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph graph),
+        exec, node, graph)
+CHANGES(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params),
+        exec, node, params)
+
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
+    CUresult result = DV_CALL(cuDeviceGraphMemTrim, device);
+    int number = result == CUDA_SUCCESS && dv_depth == 0 ? device_number(device) : -1;
+    if (number >= 0) {
+        graph_trimmed((unsigned)number);
+    }
+    return result;
+}

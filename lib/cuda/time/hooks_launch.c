@@ -1,0 +1,88 @@
+/* Launches of kernels, in every form that the driver has. */
+#include "cuda/time/launch.h"
+
+/* A launch in `stream`; after the key, the arguments for the driver. */
+#define COUNTED(fn, stream, key, prior, ...)                                                       \
+    struct launch launch;                                                                          \
+    if (!launch_counts()) {                                                                        \
+        return DV_REAL(fn)(__VA_ARGS__);                                                           \
+    }                                                                                              \
+    launch_begin(&launch, stream, key, prior);                                                     \
+    CUresult result = DV_CALL(fn, __VA_ARGS__);                                                    \
+    launch_end(&launch, result);                                                                   \
+    return result;
+
+#define SHAPE                                                                                      \
+    unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
+#define SHAPE_KEY(function) cost_kernel(function, gx, gy, gz, bx, by, bz, shared)
+
+#define LAUNCHES(fn, stream_of)                                                                    \
+    CUresult fn(CUfunction function, SHAPE, CUstream stream, void **parameters, void **extra) {    \
+        COUNTED(fn, stream_of(stream), SHAPE_KEY(function), COST_PRIOR_NS, function, gx, gy, gz,   \
+                bx, by, bz, shared, stream, parameters, extra)                                     \
+    }
+LAUNCHES(cuLaunchKernel, launch_legacy)
+LAUNCHES(cuLaunchKernel_ptsz, launch_own)
+
+#define COOPERATES(fn, stream_of)                                                                  \
+    CUresult fn(CUfunction function, SHAPE, CUstream stream, void **parameters) {                  \
+        COUNTED(fn, stream_of(stream), SHAPE_KEY(function), COST_PRIOR_NS, function, gx, gy, gz,   \
+                bx, by, bz, shared, stream, parameters)                                            \
+    }
+COOPERATES(cuLaunchCooperativeKernel, launch_legacy)
+COOPERATES(cuLaunchCooperativeKernel_ptsz, launch_own)
+
+static uint64_t key_of(const CUlaunchConfig *config, CUfunction function) {
+    return cost_kernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
+                       config->blockDimX, config->blockDimY, config->blockDimZ,
+                       config->sharedMemBytes);
+}
+
+#define CONFIGURED(fn, stream_of)                                                                  \
+    CUresult fn(const CUlaunchConfig *config, CUfunction function, void **parameters,              \
+                void **extra) {                                                                    \
+        if (config == NULL) {                                                                      \
+            return DV_REAL(fn)(config, function, parameters, extra);                               \
+        }                                                                                          \
+        COUNTED(fn, stream_of(config->hStream), key_of(config, function), COST_PRIOR_NS, config,   \
+                function, parameters, extra)                                                       \
+    }
+CONFIGURED(cuLaunchKernelEx, launch_legacy)
+CONFIGURED(cuLaunchKernelEx_ptsz, launch_own)
+
+/* The interface of before CUDA 4: the shape of a block is the function's. */
+#define GRID_KEY(function, width, height)                                                          \
+    cost_kernel(function, (unsigned)(width), (unsigned)(height), 1, 0, 0, 0, 0)
+
+CUresult cuLaunch(CUfunction function){
+    COUNTED(cuLaunch, CU_STREAM_LEGACY, GRID_KEY(function, 1, 1), COST_PRIOR_NS, function)}
+
+CUresult cuLaunchGrid(CUfunction function, int width, int height){
+    COUNTED(cuLaunchGrid, CU_STREAM_LEGACY, GRID_KEY(function, width, height), COST_PRIOR_NS,
+            function, width, height)}
+
+CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream){
+    COUNTED(cuLaunchGridAsync, launch_legacy(stream), GRID_KEY(function, width, height),
+            COST_PRIOR_NS, function, width, height, stream)}
+
+/* One kernel on several GPUs at once, each in a stream of its own. More of them than a tenant can
+ * have GPUs the driver refuses. */
+CUresult
+    cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
+    struct launch launches[DV_DEVICES_MAX];
+    if (!launch_counts() || list == NULL || count > DV_DEVICES_MAX) {
+        return DV_REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *one = &list[i];
+        uint64_t key =
+            cost_kernel(one->function, one->gridDimX, one->gridDimY, one->gridDimZ, one->blockDimX,
+                        one->blockDimY, one->blockDimZ, one->sharedMemBytes);
+        launch_begin(&launches[i], launch_legacy(one->hStream), key, COST_PRIOR_NS);
+    }
+    CUresult result = DV_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
+    for (unsigned i = 0; i < count; i++) {
+        launch_end(&launches[i], result);
+    }
+    return result;
+}

@@ -1,0 +1,133 @@
+/*
+ * Synchronisation: the moments at which the driver takes memory back from pools, at which frees
+ * that wait for a stream are known to be done, and at which the GPU is known to have done what it
+ * was given. One load each where there is nothing of the kind.
+ */
+#include "cuda/memory/limbo.h"
+#include "cuda/memory/pool.h"
+#include "cuda/time/launch.h"
+
+static CUresult stream_done(CUresult result, CUstream stream) {
+    if (result == CUDA_SUCCESS) {
+        limbo_stream_done(stream);
+        pools_synchronised();
+    }
+    return result;
+}
+
+/* Which stream NULL is to limbo: that of the context here, the calling thread's own in _ptsz. */
+static CUstream limbo_own(CUstream stream) {
+    return launch_own(stream);
+}
+static CUstream limbo_legacy(CUstream stream) {
+    return stream;
+}
+
+/* A function that waits for `stream`. */
+#define WAITS(fn, which)                                                                           \
+    CUresult fn(CUstream stream) {                                                                 \
+        struct wait wait;                                                                          \
+        if (dv_depth > 0) {                                                                        \
+            return DV_REAL(fn)(stream);                                                            \
+        }                                                                                          \
+        if (!launch_watched()) {                                                                   \
+            return stream_done(DV_CALL(fn, stream), limbo_##which(stream));                        \
+        }                                                                                          \
+        launch_waits(&wait, launch_##which(stream));                                               \
+        CUresult result = DV_CALL(fn, stream);                                                     \
+        launch_waited(&wait, result);                                                              \
+        return stream_done(result, limbo_##which(stream));                                         \
+    }
+WAITS(cuStreamSynchronize, legacy)
+WAITS(cuStreamSynchronize_ptsz, own)
+
+/* A function that asks whether `stream` is done; programs ask it over and over. */
+#define ASKS(fn, which)                                                                            \
+    CUresult fn(CUstream stream) {                                                                 \
+        struct wait wait;                                                                          \
+        if (!launch_counts()) {                                                                    \
+            return DV_REAL(fn)(stream);                                                            \
+        }                                                                                          \
+        launch_waits(&wait, launch_##which(stream));                                               \
+        CUresult result = DV_CALL(fn, stream);                                                     \
+        launch_waited(&wait, result);                                                              \
+        return result;                                                                             \
+    }
+ASKS(cuStreamQuery, legacy)
+ASKS(cuStreamQuery_ptsz, own)
+
+static void context_done(CUresult result, const struct place *place, bool watched) {
+    if (result != CUDA_SUCCESS) {
+        return;
+    }
+    if (watched) {
+        flights_finish(place->owner);
+    }
+    limbo_context_done(place->owner);
+    pools_synchronised();
+}
+
+CUresult cuCtxSynchronize(void) {
+    struct place place;
+    if (dv_depth > 0) {
+        return DV_REAL(cuCtxSynchronize)();
+    }
+    bool watched = launch_watched() && context_current(&place) == CUDA_SUCCESS;
+    if (watched) {
+        flights_note(place.owner);
+    }
+    dv_depth++;
+    CUresult result = DV_REAL(cuCtxSynchronize)();
+    dv_depth--;
+    if (watched || (result == CUDA_SUCCESS && context_current(&place) == CUDA_SUCCESS)) {
+        context_done(result, &place, watched);
+    }
+    return result;
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+    struct place place;
+    if (dv_depth > 0) {
+        return DV_REAL(cuCtxSynchronize_v2)(context);
+    }
+    bool known = context_known(context, &place), watched = known && launch_watched();
+    if (watched) {
+        flights_note(place.owner);
+    }
+    CUresult result = DV_CALL(cuCtxSynchronize_v2, context);
+    if (known) {
+        context_done(result, &place, watched);
+    }
+    return result;
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+    CUresult result = DV_CALL(cuEventSynchronize, event);
+    if (result == CUDA_SUCCESS && dv_depth == 0) {
+        if (launch_watched()) {
+            launch_looked();
+        }
+        pools_synchronised();
+    }
+    return result;
+}
+
+CUresult cuEventQuery(CUevent event) {
+    CUresult result = DV_CALL(cuEventQuery, event);
+    if (result == CUDA_SUCCESS && launch_counts()) {
+        launch_looked();
+    }
+    return result;
+}
+
+/* A function that destroys `stream`. */
+#define DESTROYS(fn)                                                                               \
+    CUresult fn(CUstream stream) {                                                                 \
+        if (dv_depth == 0) {                                                                       \
+            limbo_stream_destroyed(stream);                                                        \
+            flights_stream_ending(stream);                                                         \
+        }                                                                                          \
+        return DV_REAL(fn)(stream);                                                                \
+    }
+DESTROYS(cuStreamDestroy)
+DESTROYS(cuStreamDestroy_v2)

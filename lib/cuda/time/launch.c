@@ -1,0 +1,94 @@
+#include "cuda/time/launch.h"
+
+#include "cuda/time/capture.h"
+#include "cuda/time/gate.h"
+#include "cuda/time/now.h"
+
+static const uint32_t no_flags;
+const uint32_t *launch_flags[DV_DEVICES_MAX] = {&no_flags};
+unsigned launch_gpus = 1;
+
+void launch_opened(const dv_share *share) {
+    unsigned count = dv_share_device_count(share);
+    for (unsigned i = 0; i < count; i++) {
+        __atomic_store_n(&launch_flags[i], dv_time_flags_word(share, i), __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&launch_gpus, count, __ATOMIC_RELEASE);
+}
+
+/* Whether the budget is to be looked at: after each portion, and where nothing is known. */
+static bool must_look(const struct launch *launch, uint32_t flags) {
+    uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
+    uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
+    return (flags & (DV_TIME_LIMITED | DV_TIME_YIELD)) != 0 &&
+           (unseen + more > GATE_PORTION_NS || cost_awaited(launch->cost));
+}
+
+void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior) {
+    struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
+    launch->flight = NULL;
+    if (flight == NULL) {
+        return;
+    }
+    const struct gpu *gpu = flight->gpu;
+    uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
+    if (flags == 0) {
+        return;
+    }
+    launch->flight = flight;
+    launch->cost = cost_find(key, prior);
+    launch->ns = cost_ns(launch->cost);
+    launch->charge = 0;
+    launch->taken = launch->waited = false;
+    launch->now = now_about(notes_here);
+    notes_here->last_stream = stream;
+    if (flags & DV_TIME_LIMITED) {
+        launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_TIME_WHOLE;
+    }
+    if (must_look(launch, flags)) {
+        gate_wait(launch);
+    }
+    if (flags & DV_TIME_BEAT) {
+        gate_beat(launch);
+    }
+    flight_give(flight, launch);
+}
+
+void launch_end(struct launch *launch, CUresult result) {
+    if (launch->flight != NULL) {
+        if (__builtin_expect(result != CUDA_SUCCESS || launch->ends_batch, 0)) {
+            flight_given(launch->flight, launch, result);
+        }
+    }
+}
+
+void launch_follows(CUstream stream) {
+    struct flight *flight = flight_find(stream);
+    if (flight != NULL) {
+        flight_break(flight);
+    }
+}
+
+void launch_waits(struct wait *wait, CUstream stream) {
+    wait->flight = flight_find(stream);
+    if (wait->flight != NULL) {
+        flight_break(wait->flight);
+        wait->given = flight_given_so_far(wait->flight);
+    }
+}
+
+void launch_waited(const struct wait *wait, CUresult result) {
+    if (wait->flight != NULL && result == CUDA_SUCCESS) {
+        flight_finish(wait->flight, wait->given);
+    }
+}
+
+void launch_looked(void) {
+    const struct notes *notes = notes_here;
+    bool has = notes != NULL && notes->last_stream != NULL;
+    struct flight *flight = has ? flight_find(notes->last_stream) : NULL;
+    if (flight != NULL) {
+        flight_read(flight, 0);
+        gate_rest(flight->gpu);
+    }
+}

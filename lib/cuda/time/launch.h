@@ -1,0 +1,69 @@
+/*
+ * What a hook does about GPU time.
+ *
+ * A launch is counted, waits for the share's budget and is measured:
+ *
+ *     if (!launch_counts()) return DV_REAL(fn)(...);     one load or two where nothing is limited
+ *     struct launch launch;
+ *     launch_begin(&launch, launch_legacy(stream), key, prior);
+ *     result = DV_CALL(fn, ...);
+ *     launch_end(&launch, result);
+ *
+ * Other calls are told of and never wait: launch_follows before what takes its place in a stream
+ * and is not work, launch_waits and launch_waited around what returns when a stream has ended.
+ */
+#ifndef DIVVY_CUDA_TIME_LAUNCH_H
+#define DIVVY_CUDA_TIME_LAUNCH_H
+
+#include "cuda/time/flight.h"
+
+/* Per GPU of the share the word with its budget's flags, and how many there are: one that points to
+ * a zero until the share is open. */
+DV_HIDDEN extern const uint32_t *launch_flags[DV_DEVICES_MAX];
+DV_HIDDEN extern unsigned launch_gpus;
+
+/* The share has been opened. */
+DV_HIDDEN void launch_opened(const dv_share *share);
+
+/* Whether any GPU's time is divided. */
+static inline bool launch_watched(void) {
+    uint32_t flags = __atomic_load_n(launch_flags[0], __ATOMIC_RELAXED);
+    unsigned gpus = __atomic_load_n(&launch_gpus, __ATOMIC_RELAXED);
+    for (unsigned i = 1; __builtin_expect(i < gpus, 0); i++) {
+        flags |= __atomic_load_n(launch_flags[i], __ATOMIC_RELAXED);
+    }
+    return __builtin_expect(flags != 0, 0);
+}
+
+/* The same, in a call that the program made and not the driver. */
+static inline bool launch_counts(void) {
+    return launch_watched() && dv_depth == 0;
+}
+
+/* The stream that a call means, by its variant of the interface. */
+static inline CUstream launch_legacy(CUstream stream) {
+    return stream != NULL ? stream : CU_STREAM_LEGACY;
+}
+static inline CUstream launch_own(CUstream stream) {
+    return stream != NULL ? stream : CU_STREAM_PER_THREAD;
+}
+
+DV_HIDDEN void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior);
+DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
+
+/* Before something that is not a launch is given to the stream. */
+DV_HIDDEN void launch_follows(CUstream stream);
+
+/* A wait for a stream: what it had been given before. */
+struct wait {
+    struct flight *flight; /* NULL: nothing is known of the stream */
+    uint64_t given;
+};
+DV_HIDDEN void launch_waits(struct wait *wait, CUstream stream);
+DV_HIDDEN void launch_waited(const struct wait *wait, CUresult result);
+
+/* The program learned that something is done, not of which stream: reads what the calling thread
+ * launched into last. */
+DV_HIDDEN void launch_looked(void);
+
+#endif

@@ -1,0 +1,74 @@
+#define _GNU_SOURCE
+#include "cuda/time/notes.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cuda/lock.h"
+
+#define SLAB 16u /* notes whose memory is taken at once */
+
+_Thread_local struct notes *notes_here __attribute__((tls_model("initial-exec")));
+
+static lock keeping;
+static struct notes *unused;
+static pthread_key_t key;
+static bool has_key;
+
+/* The thread has ended: its notes are for the next one. */
+static void give_back(void *notes) {
+    struct notes *back = notes;
+    notes_here = NULL;
+    memset(back, 0, sizeof *back);
+    lock_take(&keeping);
+    back->next = unused;
+    unused = back;
+    lock_give(&keeping);
+}
+
+static struct notes *take(void) {
+    lock_take(&keeping);
+    if (!has_key) {
+        has_key = pthread_key_create(&key, give_back) == 0;
+    }
+    struct notes *mine = has_key ? unused : NULL;
+    if (mine != NULL) {
+        unused = mine->next;
+    }
+    lock_give(&keeping);
+    return mine;
+}
+
+static void add_slab(void) {
+    struct notes *slab =
+        mmap(NULL, SLAB * sizeof *slab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (slab == MAP_FAILED) {
+        return;
+    }
+    lock_take(&keeping);
+    for (unsigned i = 0; i < SLAB; i++) {
+        slab[i].next = unused;
+        unused = &slab[i];
+    }
+    lock_give(&keeping);
+}
+
+struct notes *notes_make(void) {
+    struct notes *mine = take();
+    if (mine == NULL) {
+        add_slab();
+        mine = take();
+    }
+    if (mine != NULL) {
+        mine->next = NULL;
+        pthread_setspecific(key, mine);
+        notes_here = mine;
+    }
+    return mine;
+}
+
+void notes_forked(void) {
+    keeping = (lock){0};
+    unused = NULL;
+}

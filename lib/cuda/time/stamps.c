@@ -1,0 +1,152 @@
+#include "cuda/time/stamps.h"
+
+#include <sched.h>
+
+#include "cuda/time/now.h"
+
+#define ORIGIN_NS 1000000000 /* age at which an origin is replaced */
+#define EVENT_MOST_NS 5000   /* more is not an event's time */
+#define SEEN_NS                                                                                    \
+    60000 /* until a thread that waits for work sees its end, at the most if it is lucky */
+#define DRIFT_NS 30000 /* by which two clocks part in that time, at the most */
+
+static CUevent take(struct stamps *stamps) {
+    CUevent event = NULL;
+    lock_take(&stamps->lock);
+    if (stamps->free_count > 0) {
+        event = stamps->free[--stamps->free_count];
+    }
+    lock_give(&stamps->lock);
+    if (event == NULL && DV_CALL(cuEventCreate, &event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    return event;
+}
+
+CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after) {
+    CUevent event = __atomic_load_n(&stamps->dead, __ATOMIC_RELAXED) ? NULL : take(stamps);
+    if (event == NULL) {
+        return NULL;
+    }
+    *after = now_ns();
+    if (DV_CALL(cuEventRecord, event, stream) != CUDA_SUCCESS) {
+        DV_CALL(cuEventDestroy_v2, event); /* it may be of another context */
+        return NULL;
+    }
+    return event;
+}
+
+CUevent stamps_echo(struct stamps *stamps, CUstream stream) {
+    uint64_t after;
+    if (__atomic_load_n(&stamps->echoes, __ATOMIC_RELAXED) >= STAMPS_ECHOES) {
+        return NULL;
+    }
+    __atomic_add_fetch(&stamps->echoes, 1, __ATOMIC_RELAXED);
+    return stamps_record(stamps, stream, &after);
+}
+
+/* Only where the stream had work are the two one after the other on the GPU; the least is such. */
+void stamps_heard(struct stamps *stamps, int64_t end, int64_t echo) {
+    if (echo > end && (stamps->event_ns == 0 || echo - end < stamps->event_ns)) {
+        stamps->event_ns = echo - end;
+    }
+}
+
+uint64_t stamps_between(const struct stamps *stamps, int64_t begin, int64_t end) {
+    int64_t took = end - begin, event = stamps->event_ns;
+    event = event < EVENT_MOST_NS ? event : EVENT_MOST_NS;
+    return (uint64_t)(took > 2 * event ? took - event : took / 2);
+}
+
+void stamps_give(struct stamps *stamps, CUevent event) {
+    if (event == NULL || __atomic_load_n(&stamps->dead, __ATOMIC_RELAXED)) {
+        return;
+    }
+    lock_take(&stamps->lock);
+    bool kept = stamps->free_count < STAMPS_FREE;
+    if (kept) {
+        stamps->free[stamps->free_count++] = event;
+    }
+    lock_give(&stamps->lock);
+    if (!kept) {
+        DV_CALL(cuEventDestroy_v2, event);
+    }
+}
+
+bool stamps_begin(struct stamps *stamps) {
+    return !__atomic_load_n(&stamps->dead, __ATOMIC_RELAXED) &&
+           !__atomic_exchange_n(&stamps->reading, 1, __ATOMIC_ACQUIRE);
+}
+
+void stamps_claim(struct stamps *stamps) {
+    while (__atomic_exchange_n(&stamps->reading, 1, __ATOMIC_ACQUIRE)) {
+        sched_yield();
+    }
+}
+
+void stamps_end(struct stamps *stamps) {
+    __atomic_store_n(&stamps->reading, 0, __ATOMIC_RELEASE);
+}
+
+/* What this event says of the clocks. Bounds that contradict it are of a clock that has changed. */
+static void bound(struct stamps *stamps, int64_t low, int64_t high) {
+    bool known = stamps->low <= stamps->high;
+    if (known && low <= stamps->high && high >= stamps->low) {
+        stamps->low = low > stamps->low ? low : stamps->low;
+        stamps->high = high < stamps->high ? high : stamps->high;
+        return;
+    }
+    stamps->low = low;
+    stamps->high = high;
+}
+
+bool stamps_read(struct stamps *stamps, CUevent event, uint64_t after, uint64_t seen, int64_t *at) {
+    float ms = 0;
+    if (stamps->origin == NULL) {
+        stamps->origin = event;
+        stamps->origin_at = 0;
+        stamps->low = 1;
+        stamps->high = 0;
+    } else if (stamps->origin != event &&
+               DV_CALL(cuEventElapsedTime, &ms, stamps->origin, event) != CUDA_SUCCESS) {
+        return false;
+    }
+    *at = stamps->origin_at + (int64_t)((double)ms * 1e6);
+    if (seen >= after) {
+        bound(stamps, (int64_t)after - *at, (int64_t)seen - *at);
+    }
+    return true;
+}
+
+uint64_t stamps_earliest(const struct stamps *stamps, int64_t at) {
+    return (uint64_t)(at + stamps->low);
+}
+
+/* Records into an idle stream are stamped soon, so that the lower bound is the better one; but not
+ * beside neighbours, whose slices may come first every time. The end of work is then still seen
+ * soon, once in a while. */
+uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at) {
+    int64_t early = stamps->low + (stamps->high - stamps->low) / 4;
+    int64_t late = stamps->high - SEEN_NS;
+    return (uint64_t)(at + (early > late ? early : late));
+}
+
+void stamps_done(struct stamps *stamps, CUevent event, int64_t at) {
+    if (event == stamps->origin) {
+        return;
+    }
+    if (at - stamps->origin_at < ORIGIN_NS) {
+        stamps_give(stamps, event);
+        return;
+    }
+    stamps_give(stamps, stamps->origin);
+    stamps->origin = event;
+    stamps->origin_at = at;
+    stamps->low -= DRIFT_NS;
+    stamps->high += DRIFT_NS;
+}
+
+void stamps_restart(struct stamps *stamps) {
+    stamps_give(stamps, stamps->origin);
+    stamps->origin = NULL;
+}

@@ -1,0 +1,73 @@
+/*
+ * Moments on the GPU: the timing events of one context, and where its clock stands.
+ *
+ * Events tell times only relative to each other. All of a context are read against one origin,
+ * chosen anew about every second because the driver tells differences as a float. How far that
+ * clock is from CLOCK_MONOTONIC is known by bounds: no event is stamped before the call that
+ * recorded it began, nor after it was seen done; many events together leave some microseconds.
+ *
+ * Every function swallows what the driver refuses, and leaves no lock held while it asks.
+ */
+#ifndef DIVVY_CUDA_TIME_STAMPS_H
+#define DIVVY_CUDA_TIME_STAMPS_H
+
+#include "cuda/driver.h"
+#include "cuda/lock.h"
+
+#define STAMPS_FREE 64u
+#define STAMPS_ECHOES 12u
+
+struct stamps {
+    uint32_t owner;  /* the context's life */
+    uint32_t device; /* its number in the share */
+    uint32_t dead;   /* the context has ended, and its events with it */
+    uint32_t reading;
+    lock lock; /* of the free events */
+    CUevent free[STAMPS_FREE];
+    uint32_t free_count;
+    /* The reader's: see stamps_begin. */
+    CUevent origin;
+    int64_t origin_at; /* ns of the context's own clock */
+    int64_t low, high; /* bounds of CLOCK_MONOTONIC less that clock; low > high: not known yet */
+    int64_t event_ns;  /* GPU time of an event's record, the least seen */
+    uint32_t echoes;   /* how often it was looked for; atomic */
+    struct stamps *next;
+};
+
+/* An event recorded in the stream and when that call began, or NULL if the driver refused. The
+ * stream's context is current, and the stream is not being captured. */
+DV_HIDDEN CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after);
+
+/* The same straight after another record, for the first few times; NULL later. */
+DV_HIDDEN CUevent stamps_echo(struct stamps *stamps, CUstream stream);
+
+/* For the reader: learns what an event takes from the moments of a record and of its echo, and how
+ * much of a time between two events is not the second's own. */
+DV_HIDDEN void stamps_heard(struct stamps *stamps, int64_t end, int64_t echo);
+DV_HIDDEN uint64_t stamps_between(const struct stamps *stamps, int64_t begin, int64_t end);
+
+/* Returns an event that nobody waits for any more. */
+DV_HIDDEN void stamps_give(struct stamps *stamps, CUevent event);
+
+/* Becomes the one reader; false if there is one already. The second waits for it to end, which it
+ * does after some driver calls that wait for nobody. */
+DV_HIDDEN bool stamps_begin(struct stamps *stamps);
+DV_HIDDEN void stamps_claim(struct stamps *stamps);
+DV_HIDDEN void stamps_end(struct stamps *stamps);
+
+/* For the reader. The moment of an event that is done, in ns of the context's clock: recorded after
+ * `after`, seen done at `seen`. False if the driver does not tell. */
+DV_HIDDEN bool stamps_read(struct stamps *stamps, CUevent event, uint64_t after, uint64_t seen,
+                           int64_t *at);
+
+/* The same moment in ns of CLOCK_MONOTONIC; the first is the earliest that it can have been. */
+DV_HIDDEN uint64_t stamps_earliest(const struct stamps *stamps, int64_t at);
+DV_HIDDEN uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at);
+
+/* For the reader: gives the event back, or takes it as the next origin. `at` is its moment. */
+DV_HIDDEN void stamps_done(struct stamps *stamps, CUevent event, int64_t at);
+
+/* For the reader: the clock may be another from now on. */
+DV_HIDDEN void stamps_restart(struct stamps *stamps);
+
+#endif
