@@ -31,7 +31,7 @@ $(SIMGPU_CUDA) $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,machine)
 		-Wl,--version-script=$(filter %.map,$^) -o $@ $(filter %.o,$^) -lpthread -ldl
 
 # Exactly the described names are exported.
-$(SIMGPU_OBJ)/%.map: lib/abi/%_exports.txt
+$(SIMGPU_OBJ)/%.map: lib/abi/generated/%_exports.txt
 	@mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 
