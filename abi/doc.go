@@ -32,6 +32,7 @@
 //	go: Raw                       # optional: begins every Go name of a type or constant
 //	constants:
 //	  - {name: slots, type: u32, value: 64, doc: "Slots of a state page."}
+//	  - {name: words, type: u32, value: (slots + 63) / 64, doc: "Computed from an earlier constant."}
 //	structs:
 //	  - name: slot
 //	    doc: One process of a share.
@@ -44,14 +45,29 @@
 //	  - name: state
 //	    fields:
 //	      - {name: slot, type: "slot[slots]"}     # an earlier struct, a constant
+//	requires:
+//	  - {that: size(state) < 1 << 32, because: "a header's size has 32 bits"}
 //
 // Types are u8 u16 u32 u64 u128 i8 i16 i32 i64 f64 char, an earlier struct, and
-// arrays of these whose length is a number or an earlier constant. Values are
-// integers, not the least of a signed type. A doc is one line.
+// arrays of these whose length is a number or an earlier constant. A doc is one
+// line.
+//
+// A value is a decimal number, such as 512 or 1_000_000; a bit pattern, such as
+// 0x8000, which stays hexadecimal; or an expression of numbers, earlier constants
+// and bits(n), the number of bits that n needs, with the operators * / % + - <<
+// and parentheses. It must be of its type's range in both languages: the least
+// i32 and i64 have no literal in C.
+//
+// What one value demands of others is either computed or stands under requires:
+// two expressions, in which size(struct) may appear too, with one of < <= == >= >
+// between them. The generator refuses a description in which one does not hold.
+// So whoever changes a value learns what has to follow, before a compiler or a
+// running program does.
 //
 // In C the example is "typedef struct dv_page_slot {...} dv_page_slot;" and
 // DV_PAGE_SLOTS, in Go type RawSlot, const RawSlots, SizeOfRawSlot and
-// OffsetOfRawSlotSeq.
+// OffsetOfRawSlotSeq. Names that either language could not tell apart are refused, as
+// are fields named like a word of C.
 // Padding is always written out and every offset asserted in both languages,
 // so that no compiler decides anything. u128 is dv_page_u128 in C and two
 // uint64, the low one first, in Go.

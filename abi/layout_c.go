@@ -23,7 +23,7 @@ func (l *Layout) C(source string) string {
 		fmt.Fprintf(&b, "\n__extension__ typedef unsigned __int128 %s_u128;\n", l.Prefix)
 	}
 	for _, c := range l.Constants {
-		b.WriteString("\n" + cComment("", c.Doc))
+		b.WriteString("\n" + cComment("", c.note()))
 		fmt.Fprintf(&b, "#define %s %s\n", l.cMacro(c.Name), cLiteral(c))
 	}
 	for _, s := range l.Structs {
@@ -47,9 +47,8 @@ func (l *Layout) uses(element string) bool {
 func (l *Layout) cMacro(name string) string { return strings.ToUpper(l.Prefix + "_" + name) }
 
 func cLiteral(c Constant) string {
-	value, negative := strings.CutPrefix(c.Value, "-")
-	literal := fmt.Sprintf("%s(%s)", cLiterals[c.Type], value)
-	if negative {
+	literal := fmt.Sprintf("%s(%s)", cLiterals[c.Type], c.cText())
+	if c.value.Sign() < 0 {
 		return "(-" + literal + ")"
 	}
 	return literal

@@ -43,8 +43,8 @@ func (l *Layout) Go(source, pkg string) (string, error) {
 	var b strings.Builder
 	b.WriteString(goBanner(source, pkg))
 	for _, c := range l.Constants {
-		b.WriteString(goComment(l.goName(c.Name), c.Doc))
-		fmt.Fprintf(&b, "const %s = %s\n\n", l.goName(c.Name), c.Value)
+		b.WriteString(goComment(l.goName(c.Name), c.note()))
+		fmt.Fprintf(&b, "const %s = %s\n\n", l.goName(c.Name), c.goText())
 	}
 	for _, s := range l.Structs {
 		l.goStruct(&b, s)

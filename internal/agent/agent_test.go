@@ -268,8 +268,8 @@ func writeSlot(file *os.File, at int, pid uint32, units uint32) {
 	word(slot+page.OffsetOfSlotPIDNamespace, 1)
 	word(slot+page.OffsetOfSlotGeneration, 1)
 	word(page.SizeOfState+page.OffsetOfGPUAmounts, units)
-	record := int64(page.SizeOfState + page.OffsetOfGPURecord + at*page.SizeOfRecord)
-	word(record+page.OffsetOfRecordIntent+page.OffsetOfIntentCharged, units)
+	journal := int64(page.SizeOfState + page.OffsetOfGPUJournal + at*page.SizeOfJournal)
+	word(journal+page.OffsetOfJournalIntent+page.OffsetOfIntentCharged, units)
 }
 
 // enter makes a process of a tenant use some memory of its first GPU.

@@ -147,9 +147,9 @@ func (s *shareTime) skim(now uint64, round int, stirred bool, works []arbiter.Wo
 }
 
 func (s *shareTime) workerKey(w *page.WorkerTimes) string {
-	k := &s.keys[w.Place]
+	k := &s.keys[w.Number]
 	if k.key == "" || k.owner != w.Owner {
-		*k = workerKey{w.Owner, s.key + "." + strconv.Itoa(w.Place) + "." + strconv.FormatUint(uint64(w.Owner), 10)}
+		*k = workerKey{w.Owner, s.key + "." + strconv.Itoa(w.Number) + "." + strconv.FormatUint(uint64(w.Owner), 10)}
 	}
 	return k.key
 }

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -40,9 +39,9 @@ func OpenBudgets(path string) (*Budgets, error) {
 	if _, err := file.ReadAt(count[:], OffsetOfConfigDeviceCount); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
 	}
-	devices := view(count[:]).u32(0)
+	devices := region(count[:]).u32(0)
 	if devices < 1 || devices > Devices {
-		return nil, fmt.Errorf("%s: %w: it has %d GPUs", path, ErrCorrupt, devices)
+		return nil, fmt.Errorf("%s: %w: %d GPUs, not 1 to %d", path, ErrCorrupt, devices, Devices)
 	}
 	memory, err := unix.Mmap(int(file.Fd()), 0, SizeOfConfig, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -98,20 +97,20 @@ func (b *Budgets) words(device int) *Budget {
 }
 
 // guard runs access to the mapping: under a user's own agent the tenant owns
-// the file too and may cut it short, and the fault is then an error.
+// the file too and may truncate it, and the fault is then an error.
 func (b *Budgets) guard(access func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			err = errors.Join(ErrCorrupt, fmt.Errorf("reach the budget: %v", fault))
+			err = fmt.Errorf("read or change the budget: %w: %v", ErrCorrupt, fault)
 		}
 	}()
 	access()
 	return nil
 }
 
-// put stores a word as one, and only when it differs: an idle tenant's cache
-// lines stay where they are.
+// put stores a word atomically, and only when it differs, so that the cache lines
+// of an idle tenant stay with its processes.
 func put[W uint32 | uint64 | int64](at *W, to W) {
 	if *at == to {
 		return

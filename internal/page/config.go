@@ -49,13 +49,13 @@ func ReadConfig(path string) (Config, error) {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if c.DeviceCount < 1 || c.DeviceCount > Devices {
-		return Config{}, fmt.Errorf("%s: %w: it has %d GPUs", path, ErrCorrupt, c.DeviceCount)
+		return Config{}, fmt.Errorf("%s: %w: %d GPUs, not 1 to %d", path, ErrCorrupt, c.DeviceCount, Devices)
 	}
 	return c, nil
 }
 
-// UpdateConfig changes a config page under its tenants' eyes. A reader sees
-// the old or the new page; a limit, which readers take without the seqlock,
+// UpdateConfig changes a config page that tenants have mapped. A reader sees
+// the old or the new page; a limit, which readers load without the seqlock,
 // changes as one word.
 func UpdateConfig(path string, change func(*Config)) error {
 	c, err := ReadConfig(path)
@@ -77,8 +77,8 @@ func UpdateConfig(path string, change func(*Config)) error {
 	return errors.Join(store(memory, encode(&before), encode(&c)), unix.Munmap(memory))
 }
 
-// store writes the words that differ, between an odd and an even sequence. Under
-// a user's own agent the tenant owns the file too and may cut it short while
+// store makes the sequence odd, writes the words that differ and makes it even.
+// Under a user's own agent the tenant owns the file too and may truncate it while
 // it is mapped: the fault then ends the change, not the agent.
 func store(memory, before, after []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -91,8 +91,8 @@ func store(memory, before, after []byte) (err error) {
 	odd := atomic.LoadUint32(sequence) | 1 // an agent that died here left it odd
 	atomic.StoreUint32(sequence, odd)
 	for at := OffsetOfConfigSequence + 8; at+8 <= len(after); at += 8 {
-		word := binary.NativeEndian.Uint64(after[at:])
-		if word != binary.NativeEndian.Uint64(before[at:]) {
+		word := order.Uint64(after[at:])
+		if word != order.Uint64(before[at:]) {
 			atomic.StoreUint64((*uint64)(unsafe.Pointer(&memory[at])), word)
 		}
 	}
@@ -100,10 +100,14 @@ func store(memory, before, after []byte) (err error) {
 	return nil
 }
 
+// order is the byte order of pages, which are described for little-endian
+// machines alone.
+var order = binary.LittleEndian
+
 func encode(v any) []byte {
 	var out bytes.Buffer
-	// Only types of no fixed size can fail here, and pages have none.
-	_ = binary.Write(&out, binary.NativeEndian, v)
+	// Only a type without a fixed size could fail here, and pages have none.
+	_ = binary.Write(&out, order, v)
 	return out.Bytes()
 }
 
@@ -113,6 +117,6 @@ func readAt(file *os.File, offset int64, size int, v any) error {
 	if n, err := file.ReadAt(data, offset); err != nil {
 		return fmt.Errorf("%w: %d of %d bytes can be read: %w", ErrCorrupt, n, size, err)
 	}
-	_, err := binary.Decode(data, binary.NativeEndian, v)
+	_, err := binary.Decode(data, order, v)
 	return err
 }

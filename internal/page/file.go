@@ -18,14 +18,14 @@ var (
 	ErrFull = errors.New("no room for pages")
 )
 
-// allocate reserves a file's blocks: a page whose blocks come only when they
-// are touched would end a tenant with SIGBUS on a full file system.
+// allocate reserves a file's blocks: if they came only when they are touched, a
+// full file system would end a tenant with SIGBUS.
 var allocate = func(file *os.File, size int64) error {
 	return unix.Fallocate(int(file.Fd()), 0, 0, size)
 }
 
-// create makes a file of the given size that appears at path only when it is
-// complete, filled by fill, owned by uid if that is not negative.
+// create makes a file of the given size, which fill writes. It appears at path only
+// when it is complete, and uid owns it if that is not negative.
 func create(path string, size int64, mode os.FileMode, uid int, fill func(*os.File) error) error {
 	temporary := path + ".new"
 	if err := os.RemoveAll(temporary); err != nil {
@@ -37,7 +37,7 @@ func create(path string, size int64, mode os.FileMode, uid int, fill func(*os.Fi
 	}
 	err = func() error {
 		if err := allocate(file, size); errors.Is(err, unix.ENOSPC) {
-			return fmt.Errorf("%w: the file system of %s is full: free some of it, or end a tenant", ErrFull, path)
+			return fmt.Errorf("%w: the file system of %s is full: delete files there or end a tenant", ErrFull, path)
 		} else if err != nil {
 			return fmt.Errorf("allocate %s: %w", path, err)
 		}
@@ -82,7 +82,7 @@ func check(file *os.File, magic uint64, size int64) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() < size {
-		return fmt.Errorf("%w: it has %d bytes and should have %d", ErrCorrupt, info.Size(), size)
+		return fmt.Errorf("%w: the file has %d bytes, not the %d of a page", ErrCorrupt, info.Size(), size)
 	}
 	var head Header
 	if err := readAt(file, 0, SizeOfHeader, &head); err != nil {
@@ -90,11 +90,11 @@ func check(file *os.File, magic uint64, size int64) error {
 	}
 	switch {
 	case head.Magic != magic:
-		return fmt.Errorf("%w: it does not begin like a page", ErrCorrupt)
+		return fmt.Errorf("%w: bad magic, not a page of Divvy's", ErrCorrupt)
 	case head.Version != Version:
 		return fmt.Errorf("%w: it has version %d, this program reads %d: end the tenant and start it again", ErrVersion, head.Version, Version)
 	case int64(head.Size) != size:
-		return fmt.Errorf("%w: it claims %d bytes and should claim %d", ErrCorrupt, head.Size, size)
+		return fmt.Errorf("%w: its header says %d bytes, not %d", ErrCorrupt, head.Size, size)
 	}
 	return nil
 }

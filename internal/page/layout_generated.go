@@ -8,6 +8,9 @@ const ConfigMagic = 0x3147464359565644
 // StateMagic: First word of a state page, the text DVVYSAT1.
 const StateMagic = 0x3154415359565644
 
+// PulseMagic: First word of a pulse page, the text DVVYPLS1.
+const PulseMagic = 0x31534c5059565644
+
 // Version: Version of this layout; a reader refuses any other.
 const Version = 3
 
@@ -20,13 +23,13 @@ const Slots = 1024
 // Exports: Most exported allocations of one tenant.
 const Exports = 512
 
-// HolderWords: Words of 64 holder bits, one bit per slot.
+// HolderWords: Words of 64 holder bits, one bit per slot. Computed: (slots + 63) / 64.
 const HolderWords = 16
 
-// KeyBytes: Bytes of an export's key, an IPC handle.
-const KeyBytes = 64
+// ExportKeyBytes: Bytes of an export's key, an IPC handle.
+const ExportKeyBytes = 64
 
-// Unit: Bytes in which the ledger counts.
+// Unit: Bytes in which the ledger counts, to which the driver rounds small requests up too.
 const Unit = 512
 
 // LockBase: Offset in the state file of slot 0's lock byte.
@@ -56,7 +59,7 @@ const ClassOffline = 0
 // ClassOnline: Latency first.
 const ClassOnline = 1
 
-// ExportFree: An unused place of the export table.
+// ExportFree: An unused entry of the export table.
 const ExportFree = 0
 
 // ExportLive: Exported memory that has holders.
@@ -75,25 +78,25 @@ const ActionFree = 2
 const ActionBits = 2
 
 // Whole: All of a GPU's time, and a factor of one, in the parts per million of struct budget.
-const Whole = 0xf4240
+const Whole = 1_000_000
 
 // BudgetLimited: Launches are charged to the bucket and wait for it; without this flag nothing is counted.
 const BudgetLimited = 1
 
-// BudgetBeat: Some neighbour gives way to this share: its work is to be told in the pulse page.
+// BudgetBeat: Some neighbour gives way to this share, which has to tell of its work in the pulse page.
 const BudgetBeat = 2
 
 // BudgetYield: This share gives way while a pulse page of budget.pulses beats.
 const BudgetYield = 4
 
-// StaleNs: Age of budget.tick from which no arbiter is taken to live, and base stands for rate.
-const StaleNs = 0x5f5e100
+// StaleNs: Age of budget.tick from which the arbiter counts as dead, and base stands for rate.
+const StaleNs = 100_000_000
 
 // LeaseNs: Most by which budget.tick may lie ahead: what was decided for a GPU on which nobody does anything holds until then.
-const LeaseNs = 0x1dcd6500
+const LeaseNs = 500_000_000
 
-// SilenceNs: After so long without a charge or a wait the next one is told by a new mtime of the state page, which the arbiter gets from inotify(7). Less than an arbiter takes to rest.
-const SilenceNs = 0xee6b280
+// SilenceNs: The first charge or wait after so long without one sets the state page's mtime, of which inotify(7) tells the arbiter.
+const SilenceNs = 250_000_000
 
 // Workers: Most processes of one tenant on one GPU whose intervals the arbiter sees.
 const Workers = 64
@@ -101,17 +104,14 @@ const Workers = 64
 // Intervals: Latest busy intervals kept of each.
 const Intervals = 32
 
-// OwnerBits: Low bits of a worker's owner that hold the slot + 1.
+// OwnerBits: Low bits of a worker's owner that hold the slot + 1. Computed: bits(slots).
 const OwnerBits = 11
 
-// OwnerClaiming: Bit of a worker's owner, set while the rest of the record is not yet that owner's.
-const OwnerClaiming = 32768
+// GenerationShift: Bit of a worker's owner at which the generation of its slot begins.
+const GenerationShift = 16
 
-// PulseMagic: First word of a pulse page, the text DVVYPLS1.
-const PulseMagic = 0x31534c5059565644
-
-// PulseWords: Words of a pulse page, one per worker.
-const PulseWords = 64
+// OwnerTaking: Bit of a worker's owner, set while the other fields are not yet that owner's. Computed: 1 << (generation_shift - 1).
+const OwnerTaking = 32_768
 
 // Pulses: Most pulse pages that one share gives way to.
 const Pulses = 16
@@ -144,7 +144,7 @@ type Budget struct {
 	Rate uint32
 	// The same while no arbiter lives.
 	Base uint32
-	// Parts per million: the share's own GPU time for each ns that it charged lately; 1000000 where nothing is known.
+	// Parts per million: the share's own GPU time for each ns that it charged lately; whole where nothing is known.
 	Stretch uint32
 	// ns, up to which rate fills the bucket.
 	Burst uint64
@@ -181,7 +181,7 @@ type Pulse struct {
 	Words uint32
 	_     [44]byte
 	// Per worker the CLOCK_MONOTONIC ns until which it has, or soon will have, work on the GPU; 0 without any.
-	Until [PulseWords]uint64
+	Until [Workers]uint64
 }
 
 // Size and offsets of Pulse in bytes.
@@ -305,7 +305,7 @@ type Export struct {
 	Device uint32
 	Units  uint32
 	_      [52]byte
-	Key    [KeyBytes]uint8
+	Key    [ExportKeyBytes]uint8
 	// Bit s is set while the process in slot s holds the memory.
 	Holders [HolderWords]uint64
 }
@@ -372,15 +372,15 @@ const (
 	OffsetOfIntentAction   = 12
 )
 
-// Record: The log of one process on one GPU; operation i is described by intent[i & 3].
-type Record struct {
+// Journal: The log of one process on one GPU. Operation i is described by intent[i & 3].
+type Journal struct {
 	Intent [4]Intent
 }
 
-// Size and offsets of Record in bytes.
+// Size and offsets of Journal in bytes.
 const (
-	SizeOfRecord         = 64
-	OffsetOfRecordIntent = 0
+	SizeOfJournal         = 64
+	OffsetOfJournalIntent = 0
 )
 
 // Bucket: GPU time that a share may still spend, for all its processes together, and what it spent.
@@ -440,7 +440,7 @@ const (
 
 // Worker: What one process tells the arbiter of its work on one GPU. An interval is written before count says so.
 type Worker struct {
-	// Whose it is: slot + 1 of the process (low owner_bits), owner_claiming, and above 16 bits the generation of the slot; 0 while nobody's. One whose process died may be taken over: every other field then begins at 0.
+	// Whose it is: slot + 1 of the process (low owner_bits), owner_taking, and from generation_shift on the generation of the slot; 0 while nobody's. A worker whose process died may be taken over: every other field then begins at 0.
 	Owner uint32
 	// Intervals ever written; the last is interval[(count - 1) % intervals].
 	Count uint32
@@ -501,7 +501,7 @@ type GPU struct {
 	// Per slot its last operation, unless that is the one in tag.
 	Applied [Slots]uint64
 	Gate    [Slots]Gate
-	Record  [Slots]Record
+	Journal [Slots]Journal
 	Worker  [Workers]Worker
 }
 
@@ -518,6 +518,6 @@ const (
 	OffsetOfGPUBucket    = 128
 	OffsetOfGPUApplied   = 256
 	OffsetOfGPUGate      = 8448
-	OffsetOfGPURecord    = 16640
+	OffsetOfGPUJournal   = 16640
 	OffsetOfGPUWorker    = 82176
 )

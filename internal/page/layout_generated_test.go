@@ -81,8 +81,8 @@ func TestLayout(t *testing.T) {
 		{"Intent.Pending", unsafe.Offsetof(Intent{}.Pending), OffsetOfIntentPending},
 		{"Intent.Overhead", unsafe.Offsetof(Intent{}.Overhead), OffsetOfIntentOverhead},
 		{"Intent.Action", unsafe.Offsetof(Intent{}.Action), OffsetOfIntentAction},
-		{"Record", unsafe.Sizeof(Record{}), SizeOfRecord},
-		{"Record.Intent", unsafe.Offsetof(Record{}.Intent), OffsetOfRecordIntent},
+		{"Journal", unsafe.Sizeof(Journal{}), SizeOfJournal},
+		{"Journal.Intent", unsafe.Offsetof(Journal{}.Intent), OffsetOfJournalIntent},
 		{"Bucket", unsafe.Sizeof(Bucket{}), SizeOfBucket},
 		{"Bucket.Balance", unsafe.Offsetof(Bucket{}.Balance), OffsetOfBucketBalance},
 		{"Bucket.Refilled", unsafe.Offsetof(Bucket{}.Refilled), OffsetOfBucketRefilled},
@@ -118,7 +118,7 @@ func TestLayout(t *testing.T) {
 		{"GPU.Bucket", unsafe.Offsetof(GPU{}.Bucket), OffsetOfGPUBucket},
 		{"GPU.Applied", unsafe.Offsetof(GPU{}.Applied), OffsetOfGPUApplied},
 		{"GPU.Gate", unsafe.Offsetof(GPU{}.Gate), OffsetOfGPUGate},
-		{"GPU.Record", unsafe.Offsetof(GPU{}.Record), OffsetOfGPURecord},
+		{"GPU.Journal", unsafe.Offsetof(GPU{}.Journal), OffsetOfGPUJournal},
 		{"GPU.Worker", unsafe.Offsetof(GPU{}.Worker), OffsetOfGPUWorker},
 	} {
 		if c.have != c.want {

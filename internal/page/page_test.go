@@ -1,7 +1,6 @@
 package page
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -122,7 +121,6 @@ func writeState(t *testing.T, path string, edit func([]byte)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	order := binary.LittleEndian
 	order.PutUint32(data[OffsetOfStateSlotCount:], 4)
 	slot := data[OffsetOfStateSlot+3*SizeOfSlot:]
 	order.PutUint32(slot[OffsetOfSlotPID:], 77)
@@ -130,10 +128,10 @@ func writeState(t *testing.T, path string, edit func([]byte)) {
 	order.PutUint64(slot[OffsetOfSlotGeneration:], 1)
 	gpu := data[SizeOfState+SizeOfGPU:]
 	order.PutUint64(gpu[OffsetOfGPUAmounts:], 1<<32|6)
-	record := gpu[OffsetOfGPURecord+3*SizeOfRecord:]
+	journal := gpu[OffsetOfGPUJournal+3*SizeOfJournal:]
 	order.PutUint64(gpu[OffsetOfGPUApplied+3*8:], 5)
-	order.PutUint32(record[OffsetOfRecordIntent+SizeOfIntent+OffsetOfIntentCharged:], 6)
-	order.PutUint32(record[OffsetOfRecordIntent+SizeOfIntent+OffsetOfIntentOverhead:], 2)
+	order.PutUint32(journal[OffsetOfJournalIntent+SizeOfIntent+OffsetOfIntentCharged:], 6)
+	order.PutUint32(journal[OffsetOfJournalIntent+SizeOfIntent+OffsetOfIntentOverhead:], 2)
 	if edit != nil {
 		edit(data)
 	}
@@ -252,7 +250,7 @@ func TestPreviousVersionIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		binary.LittleEndian.PutUint32(data[OffsetOfHeaderVersion:], Version-1)
+		order.PutUint32(data[OffsetOfHeaderVersion:], Version-1)
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// CreatePulse makes a pulse page, owned by uid if that is not negative, which
-// everybody may read who reaches it. One that exists and is sound stays.
+// CreatePulse makes a pulse page that everybody may read, owned by uid if that is
+// not negative. One that exists and is sound stays.
 func CreatePulse(path string, uid int) error {
 	return createPulse(path, uid, 0o644)
 }
 
-// CreateOpenPulse makes a pulse page that every user may write who reaches it,
-// as CreateOpenState does.
+// CreateOpenPulse makes a pulse page that every user may write, as CreateOpenState
+// does.
 func CreateOpenPulse(path string) error {
 	return createPulse(path, -1, 0o666)
 }
@@ -32,8 +32,8 @@ func createPulse(path string, uid int, mode os.FileMode) error {
 	})
 }
 
-// LinkBeat gives a pulse page its further name in the directory of who gives
-// way to it. A link to that page stays, one to another is replaced.
+// LinkBeat links a pulse page into the directory of a tenant that gives way to it.
+// A link to that page stays, one to another page is replaced.
 func LinkBeat(pulse, beat string) error {
 	same, err := SameFile(pulse, beat)
 	if err != nil || same {
@@ -52,22 +52,22 @@ func LinkBeat(pulse, beat string) error {
 	return nil
 }
 
-// UnlinkBeat takes a link away; that there is none is no error.
+// UnlinkBeat removes such a link, if it is there.
 func UnlinkBeat(beat string) error { return remove(beat) }
 
-// SameFile reports whether two names are of one file; without the second they
-// are not.
+// SameFile reports whether two names are links to one file; if the second does not
+// exist, they are not.
 func SameFile(existing, other string) (bool, error) {
 	first, err := os.Lstat(existing)
 	if err != nil {
-		return false, fmt.Errorf("look at pulse page: %w", err)
+		return false, fmt.Errorf("stat pulse page: %w", err)
 	}
 	second, err := os.Lstat(other)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at pulse page: %w", err)
+		return false, fmt.Errorf("stat pulse page: %w", err)
 	}
 	return os.SameFile(first, second), nil
 }

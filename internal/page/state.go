@@ -1,7 +1,6 @@
 package page
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -30,8 +29,8 @@ type Process struct {
 	Used []uint64
 }
 
-// Snapshot is a state page as it was read: not at one moment, and as true as
-// the tenant is honest.
+// Snapshot is what was read from a state page. Its figures are not of one moment,
+// and a tenant can write any figures it likes.
 type Snapshot struct {
 	Usage     []Usage
 	Processes []Process
@@ -67,9 +66,9 @@ func CreateState(path string, devices, uid int) error {
 	return createState(path, devices, uid, 0o600)
 }
 
-// CreateOpenState makes a state page that every user may write who reaches it:
-// processes of a container are of any user. Whose directory it is in must keep
-// the others out.
+// CreateOpenState makes a state page that every user may write, because the
+// processes of a container may be of any user. The directories above it must
+// keep other users out.
 func CreateOpenState(path string, devices int) error {
 	return createState(path, devices, -1, 0o666)
 }
@@ -82,7 +81,7 @@ func createState(path string, devices, uid int, mode os.FileMode) error {
 	return create(path, size, mode, uid, func(file *os.File) error {
 		// All else of a new file is zero, as it has to be.
 		head := encode(&Header{Magic: StateMagic, Version: Version, Size: uint32(size)})
-		count := binary.LittleEndian.AppendUint32(nil, uint32(devices))
+		count := order.AppendUint32(nil, uint32(devices))
 		_, err := file.WriteAt(head, 0)
 		if _, countErr := file.WriteAt(count, OffsetOfStateDeviceCount); err == nil {
 			err = countErr
@@ -94,9 +93,9 @@ func createState(path string, devices, uid int, mode os.FileMode) error {
 	})
 }
 
-// ReadState reads the state page of a tenant with that many GPUs. Nothing in
-// the page can make it fail otherwise than by an error, take long, or read
-// more than the page.
+// ReadState reads the state page of a tenant with that many GPUs. Whatever the
+// page holds, it returns soon, with a snapshot or an error, and reads nothing
+// beyond the page.
 func ReadState(path string, devices int) (*Snapshot, error) {
 	file, err := open(path, os.O_RDONLY, StateMagic, stateSize(devices))
 	if err != nil {
@@ -110,18 +109,18 @@ func ReadState(path string, devices int) (*Snapshot, error) {
 	return s, nil
 }
 
-// read reads and decodes only what is asked for, by the offsets of the layout: the
-// whole page has tens of thousands of fields, and most tenants use few.
+// read decodes only the slots in use, by the offsets of the layout: the whole page
+// has tens of thousands of fields, and most tenants use few.
 func read(file *os.File, devices int) (*Snapshot, error) {
-	head, err := part(file, 0, OffsetOfStateSlot)
+	head, err := readRegion(file, 0, OffsetOfStateSlot)
 	if err != nil {
 		return nil, err
 	}
 	count, slots := head.u32(OffsetOfStateDeviceCount), int(head.u32(OffsetOfStateSlotCount))
 	if int(count) != devices || slots > Slots {
-		return nil, fmt.Errorf("%w: it has %d GPUs and %d slots", ErrCorrupt, count, slots)
+		return nil, fmt.Errorf("%w: %d GPUs and %d slots, not %d GPUs and at most %d slots", ErrCorrupt, count, slots, devices, Slots)
 	}
-	table, err := part(file, OffsetOfStateSlot, slots*SizeOfSlot)
+	table, err := readRegion(file, OffsetOfStateSlot, slots*SizeOfSlot)
 	if err != nil {
 		return nil, err
 	}
@@ -146,57 +145,57 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 	}
 	for device := range devices {
 		base := SizeOfState + device*SizeOfGPU
-		ledger, err := part(file, base, OffsetOfGPUApplied+8*slots)
+		ledger, err := readRegion(file, base, OffsetOfGPUApplied+8*slots)
 		if err != nil {
 			return nil, err
 		}
-		var records view
+		var journals region
 		if len(s.Processes) > 0 {
-			if records, err = part(file, base+OffsetOfGPURecord, slots*SizeOfRecord); err != nil {
+			if journals, err = readRegion(file, base+OffsetOfGPUJournal, slots*SizeOfJournal); err != nil {
 				return nil, err
 			}
 		}
-		s.add(device, ledger, records)
+		s.add(device, ledger, journals)
 	}
 	return s, nil
 }
 
-// part reads a part of a page.
-func part(file *os.File, offset, size int) (view, error) {
-	data := make(view, size)
+// readRegion reads size bytes at an offset of a page.
+func readRegion(file *os.File, offset, size int) (region, error) {
+	data := make(region, size)
 	if n, err := file.ReadAt(data, int64(offset)); err != nil {
 		return nil, fmt.Errorf("%w: %d of %d bytes at %d can be read: %w", ErrCorrupt, n, size, offset, err)
 	}
 	return data, nil
 }
 
-// add takes up one GPU's ledger and what each process holds of it.
-func (s *Snapshot) add(device int, ledger, records view) {
+// add adds one GPU's ledger and what each process holds of it.
+func (s *Snapshot) add(device int, ledger, journals region) {
 	u := &s.Usage[device]
 	u.Used = uint64(ledger.u32(OffsetOfGPUAmounts)) * Unit
 	u.Pending = uint64(ledger.u32(OffsetOfGPUAmounts+4)) * Unit
 	u.Refused = ledger.u32(OffsetOfGPURefused)
 	for i := range s.Processes {
 		p := &s.Processes[i]
-		record := records[p.Slot*SizeOfRecord:]
+		journal := journals[p.Slot*SizeOfJournal:]
 		last := ledger.u64(OffsetOfGPUApplied + 8*p.Slot)
 		if tag := ledger.u64(OffsetOfGPUTag); tag&(1<<SlotBits-1) == uint64(p.Slot) {
 			last = tag >> SlotBits
 		}
-		intent := record[OffsetOfRecordIntent+int(last&3)*SizeOfIntent:]
+		intent := journal[OffsetOfJournalIntent+int(last&3)*SizeOfIntent:]
 		p.Used[device] = uint64(intent.u32(OffsetOfIntentCharged)) * Unit
 		u.Overhead += uint64(intent.u32(OffsetOfIntentOverhead)) * Unit
 	}
 }
 
-// view is a part of a page that is as long as its struct at least.
-type view []byte
+// region is a part of a page, at least as long as the struct that it begins with.
+type region []byte
 
-func (v view) u32(at int) uint32 { return binary.LittleEndian.Uint32(v[at:]) }
-func (v view) u64(at int) uint64 { return binary.LittleEndian.Uint64(v[at:]) }
+func (r region) u32(at int) uint32 { return order.Uint32(r[at:]) }
+func (r region) u64(at int) uint64 { return order.Uint64(r[at:]) }
 
-// AnyLive reports whether a living process holds a slot, whatever the page's
-// content: the locks are the kernel's.
+// AnyLive reports whether a living process holds a slot. It asks the kernel for the
+// locks, so the page's content does not matter.
 func AnyLive(path string) (bool, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -216,7 +215,7 @@ func locked(file *os.File, offset, length int64) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("look at lock: %w", err)
+			return false, fmt.Errorf("ask for the lock of a slot: %w", err)
 		}
 		return lock.Type != unix.F_UNLCK, nil
 	}

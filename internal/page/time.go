@@ -12,14 +12,14 @@ import (
 // written by the tenant.
 type Times struct {
 	Bucket Bucket
-	// Workers are those in use, by their place in the page.
+	// Workers are those in use, in the order of their numbers.
 	Workers []WorkerTimes
 }
 
 // WorkerTimes is what one process tells of its work.
 type WorkerTimes struct {
-	Place int
-	Owner uint32
+	Number int // in the page, 0 to Workers - 1
+	Owner  uint32
 	// Count numbers the last of Intervals, which are the newest without a gap,
 	// the oldest first.
 	Count                            uint32
@@ -42,8 +42,8 @@ type timeReader struct {
 	known  int
 	counts [Workers]uint32
 	times  Times
-	// intervals is the memory behind times.Workers, of the places that were ever in
-	// use: there are few, and many shares.
+	// intervals is the memory behind times.Workers. Only workers that were ever in
+	// use have some, because shares are many and use few workers.
 	intervals [Workers]*[Intervals]Interval
 }
 
@@ -51,10 +51,10 @@ type timeReader struct {
 var readings = sync.Pool{New: func() any { return new([Workers * SizeOfWorker]byte) }}
 
 const (
-	// spare workers are read beyond the last in use: a process that comes is
-	// seen at once.
+	// spare is how many workers beyond the last in use are read each time, so that
+	// a new process is seen at once.
 	spare = 2
-	// fullEvery is how often all places are looked at.
+	// fullEvery is the number of reads of which one looks at all workers.
 	fullEvery = 32
 )
 
@@ -71,8 +71,8 @@ func OpenTimes(path string, devices int) (*TimeReader, error) {
 func (r *TimeReader) Close() error { return r.file.Close() }
 
 // Read reads one GPU's times, 0 to devices - 1. The answer is valid until the
-// next call. Nothing in the page can make it fail otherwise than by an error,
-// take long, or read more than the page.
+// next call. Whatever the page holds, it returns soon, with times or an error,
+// and reads nothing beyond the page.
 func (r *TimeReader) Read(device int) (*Times, error) {
 	d := &r.devices[device]
 	bucket, err := r.Bucket(device)
@@ -93,13 +93,13 @@ func (r *TimeReader) Read(device int) (*Times, error) {
 	}
 	d.times.Workers = d.times.Workers[:0]
 	used := 0
-	for place := range look {
-		v := view(reading[place*SizeOfWorker:])
+	for number := range look {
+		v := region(reading[number*SizeOfWorker:])
 		if v.u32(OffsetOfWorkerOwner) == 0 {
 			continue
 		}
-		used = place + 1
-		if err := r.add(d, place, base, v); err != nil {
+		used = number + 1
+		if err := r.add(d, number, base, v); err != nil {
 			return nil, err
 		}
 	}
@@ -109,43 +109,43 @@ func (r *TimeReader) Read(device int) (*Times, error) {
 	return &d.times, nil
 }
 
-// Bucket reads one GPU's bucket alone, which changes with whatever its processes
-// do.
+// Bucket reads one GPU's bucket alone, which changes whenever one of its processes
+// launches or waits.
 func (r *TimeReader) Bucket(device int) (Bucket, error) {
 	var data [SizeOfBucket]byte
 	if err := r.at(int64(SizeOfState+device*SizeOfGPU+OffsetOfGPUBucket), data[:]); err != nil {
 		return Bucket{}, err
 	}
-	return view(data[:]).bucket(), nil
+	return region(data[:]).bucket(), nil
 }
 
-// add takes up one worker. Its process may have written on while the page was
-// read: what is new since the last time counts only if the page, asked again,
-// says that it was not overwritten.
-func (r *TimeReader) add(d *timeReader, place int, base int64, v view) error {
+// add decodes one worker. Its process may have written while the page was read, so
+// it reads owner and count again and drops the intervals that may have been
+// overwritten meanwhile.
+func (r *TimeReader) add(d *timeReader, number int, base int64, v region) error {
 	w := WorkerTimes{
-		Place: place, Owner: v.u32(OffsetOfWorkerOwner), Count: v.u32(OffsetOfWorkerCount),
+		Number: number, Owner: v.u32(OffsetOfWorkerOwner), Count: v.u32(OffsetOfWorkerCount),
 		OpenSince: v.u64(OffsetOfWorkerOpenSince), OpenUntil: v.u64(OffsetOfWorkerOpenUntil),
 		Unmeasured: v.u64(OffsetOfWorkerUnmeasured),
 	}
 	valid := min(w.Count, Intervals-1) // the oldest may be half overwritten
-	if d.counts[place] != w.Count {
+	if d.counts[number] != w.Count {
 		var again [SizeOfInterval]byte
-		if err := r.at(base+OffsetOfGPUWorker+int64(place)*SizeOfWorker, again[:8]); err != nil {
+		if err := r.at(base+OffsetOfGPUWorker+int64(number)*SizeOfWorker, again[:8]); err != nil {
 			return err
 		}
-		owner, count := view(again[:]).u32(OffsetOfWorkerOwner), view(again[:]).u32(OffsetOfWorkerCount)
+		owner, count := region(again[:]).u32(OffsetOfWorkerOwner), region(again[:]).u32(OffsetOfWorkerCount)
 		newer := min(count-w.Count, Intervals-1)
 		valid = min(valid, Intervals-1-newer)
 		if owner != w.Owner {
 			valid = 0
 		}
 	}
-	d.counts[place] = w.Count
-	if d.intervals[place] == nil {
-		d.intervals[place] = new([Intervals]Interval)
+	d.counts[number] = w.Count
+	if d.intervals[number] == nil {
+		d.intervals[number] = new([Intervals]Interval)
 	}
-	w.Intervals = d.intervals[place][:0]
+	w.Intervals = d.intervals[number][:0]
 	for i := w.Count - valid; i != w.Count; i++ {
 		at := v[OffsetOfWorkerInterval+int(i%Intervals)*SizeOfInterval:]
 		w.Intervals = append(w.Intervals, Interval{
@@ -167,7 +167,7 @@ func (r *TimeReader) at(offset int64, into []byte) error {
 	return nil
 }
 
-func (v view) bucket() Bucket {
+func (v region) bucket() Bucket {
 	return Bucket{
 		Balance:   int64(v.u64(OffsetOfBucketBalance)),
 		Refilled:  v.u64(OffsetOfBucketRefilled),

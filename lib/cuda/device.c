@@ -23,7 +23,7 @@ static unsigned shown_count;
 
 /* Reads the program's variable at its first cuInit, as the driver does. */
 static void choose(const dv_share *share) {
-    uint8_t uuids[DV_DEVICES_MAX][16];
+    uint8_t uuids[DV_PAGE_DEVICES][16];
     unsigned count = dv_share_device_count(share);
     lock_take(&guard);
     if (!chosen) {

@@ -16,7 +16,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* over dv_share_ope
 
 /* The share's devices in the driver's order. The order is that of the machine and outlives every
  * initialisation, so it is worked out once; threads that do so together store the same values. */
-static _Atomic unsigned char order[DV_DEVICES_MAX];
+static _Atomic unsigned char order[DV_PAGE_DEVICES];
 static atomic_bool ordered;
 
 /* A thread that does not exist in the child may have been opening the share. */
@@ -57,7 +57,7 @@ unsigned gpus_count(void) {
 }
 
 /* Writes the text form of a device's UUID as the driver spells it. */
-static void spell_uuid(const dv_device *device, char text[UUID_TEXT]) {
+static void spell_uuid(const dv_page_device *device, char text[UUID_TEXT]) {
     const uint8_t *u = device->uuid;
     snprintf(text, UUID_TEXT,
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
@@ -130,8 +130,8 @@ enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu) {
 
 /* Sorts the share's devices by the driver's index. A GPU for which the driver has no index (it fell
  * off the bus) sorts last, and the order is then not kept. */
-static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_DEVICES_MAX]) {
-    unsigned index[DV_DEVICES_MAX];
+static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_PAGE_DEVICES]) {
+    unsigned index[DV_PAGE_DEVICES];
     unsigned count = dv_share_device_count(share);
     bool complete = true;
     for (unsigned device = 0; device < count; device++) {
@@ -160,11 +160,11 @@ static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_DEVICE
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t read_order(dv_share *share, unsigned char sorted[DV_DEVICES_MAX]) {
+static nvmlReturn_t read_order(dv_share *share, unsigned char sorted[DV_PAGE_DEVICES]) {
     if (!atomic_load_explicit(&ordered, memory_order_acquire)) {
         return sort_devices(share, sorted);
     }
-    for (unsigned position = 0; position < DV_DEVICES_MAX; position++) {
+    for (unsigned position = 0; position < DV_PAGE_DEVICES; position++) {
         sorted[position] = atomic_load_explicit(&order[position], memory_order_relaxed);
     }
     return NVML_SUCCESS;
@@ -175,7 +175,7 @@ nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
     if (share == NULL) {
         return NVML_ERROR_UNINITIALIZED;
     }
-    unsigned char sorted[DV_DEVICES_MAX] = {0};
+    unsigned char sorted[DV_PAGE_DEVICES] = {0};
     nvmlReturn_t result = read_order(share, sorted);
     if (result != NVML_SUCCESS) {
         return result;
@@ -187,7 +187,7 @@ nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
 }
 
 nvmlReturn_t gpus_position(const struct gpu *gpu, unsigned *position) {
-    unsigned char sorted[DV_DEVICES_MAX] = {0};
+    unsigned char sorted[DV_PAGE_DEVICES] = {0};
     nvmlReturn_t result = read_order(gpu->share, sorted);
     if (result != NVML_SUCCESS) {
         return result;

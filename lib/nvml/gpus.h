@@ -32,7 +32,7 @@ struct gpu {
 /* Tells what `handle` is; fills *gpu for GPU_SHARED and GPU_PART. */
 DV_HIDDEN enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu);
 
-/* Number of GPUs in the share, at most DV_DEVICES_MAX; 0 while the share is not open. */
+/* Number of GPUs in the share, at most DV_PAGE_DEVICES; 0 while the share is not open. */
 DV_HIDDEN unsigned gpus_count(void);
 
 /* The driver's handle of the GPU at `position` of the share, counted in the driver's own order,

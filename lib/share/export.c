@@ -155,7 +155,7 @@ static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_expor
     int lane = lane_enter(share, gpu, slot);
     ledger_result result = lane < 0 ? LEDGER_BROKEN : LEDGER_FULL;
     for (unsigned i = 0; i < MOVE_TRIES && result == LEDGER_FULL; i++) {
-        uint32_t charged = amounts_used(record_read(gpu, slot).amounts);
+        uint32_t charged = amounts_used(journal_read(gpu, slot).amounts);
         uint32_t moved = units < charged ? (uint32_t)units : charged;
         ledger_change change = {
             .charged = -(int64_t)moved, .shared = moved, .overhead = KEPT, .exact = true};

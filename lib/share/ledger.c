@@ -83,7 +83,7 @@ HOT bool plan(balance before, const ledger_change *change, balance *after, uint6
 
 HOT ledger_result attempt(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
                           const ledger_room *room) {
-    dv_page_record *record = &gpu->record[slot];
+    dv_page_journal *journal = &gpu->journal[slot];
     ledger_word old = load_ledger(gpu);
     if (room != NULL) {
         ledger_result result = judge(old.amounts, room);
@@ -93,10 +93,10 @@ HOT ledger_result attempt(dv_page_gpu *gpu, unsigned slot, int lane, const ledge
     }
     uint64_t last = last_id(gpu, slot, old.tag), id = next_id(last, (unsigned)lane), total;
     balance after;
-    if (!plan(load_intent(&record->intent[last & 3]), change, &after, &total)) {
+    if (!plan(load_intent(&journal->intent[last & 3]), change, &after, &total)) {
         return LEDGER_FULL;
     }
-    store_intent(&record->intent[id & 3], after);
+    store_intent(&journal->intent[id & 3], after);
     if (!note_applied(gpu, slot, old.tag)) {
         return LEDGER_BROKEN;
     }
@@ -150,16 +150,16 @@ void lane_leave(dv_page_gpu *gpu, unsigned slot, int lane) {
     leave(gpu, slot, lane);
 }
 
-balance record_balance(const dv_page_gpu *gpu, unsigned slot) {
-    return load_intent(&gpu->record[slot].intent[last_id(gpu, slot, load64(&gpu->tag)) & 3]);
+balance journal_balance(const dv_page_gpu *gpu, unsigned slot) {
+    return load_intent(&gpu->journal[slot].intent[last_id(gpu, slot, load64(&gpu->tag)) & 3]);
 }
 
 /* Figures of two moments, if the process works too fast. */
-balance record_read(const dv_page_gpu *gpu, unsigned slot) {
+balance journal_read(const dv_page_gpu *gpu, unsigned slot) {
     balance present = {0, 0};
     for (unsigned i = 0; i < READ_TRIES; i++) {
         uint64_t last = last_id(gpu, slot, load64(&gpu->tag));
-        present = load_intent(&gpu->record[slot].intent[last & 3]);
+        present = load_intent(&gpu->journal[slot].intent[last & 3]);
         load_fence();
         if (last_id(gpu, slot, load64(&gpu->tag)) == last) {
             break;

@@ -17,7 +17,7 @@
 
 /* Limits are counted in 32 bits of units; beyond half of that nothing could be charged past them.
  */
-#define LIMIT_MAX ((uint64_t)(UINT32_MAX / 2) * DV_UNIT)
+#define LIMIT_MAX ((uint64_t)(UINT32_MAX / 2) * DV_PAGE_UNIT)
 
 const char *dv_status_name(dv_status status) {
     switch (status) {
@@ -109,26 +109,14 @@ static void *map_page(const char *path, const char *page, bool writable, size_t 
     return map;
 }
 
-static void copy_text(char *to, const char *from, size_t size) {
-    memcpy(to, from, size);
-    to[size - 1] = '\0';
-}
-
-static dv_status copy_device(const dv_page_device *from, unsigned number, dv_device *to,
+static dv_status copy_device(const dv_page_device *from, unsigned number, dv_page_device *to,
                              dv_reason *reason) {
-    memcpy(to->uuid, from->uuid, sizeof to->uuid);
-    copy_text(to->pci_bus_id, from->pci_bus_id, sizeof to->pci_bus_id);
+    memcpy(to, from, sizeof *to);
     to->limit = load64(&from->limit);
-    to->total = from->total;
-    to->context_bytes = from->context_bytes;
-    to->pool_chunk = from->pool_chunk;
-    to->cores = from->cores;
-    to->weight = from->weight;
-    to->policy = (dv_policy)from->policy;
-    to->class = (dv_class)from->class;
-    bool sane = to->limit > 0 && to->limit <= LIMIT_MAX && from->policy <= DV_PAGE_POLICY_BURST &&
-                from->class <= DV_PAGE_CLASS_ONLINE && from->cores <= 100 &&
-                from->max_cores <= 100 && from->weight > 0;
+    to->pci_bus_id[sizeof to->pci_bus_id - 1] = '\0';
+    bool sane = to->limit > 0 && to->limit <= LIMIT_MAX && to->policy <= DV_PAGE_POLICY_BURST &&
+                to->class <= DV_PAGE_CLASS_ONLINE && to->cores <= 100 && to->max_cores <= 100 &&
+                to->weight > 0;
     return sane ? DV_OK
                 : because(reason, DV_CORRUPT,
                           "the config page has impossible values for GPU %u (limit %llu bytes, %u "
@@ -144,8 +132,6 @@ static dv_status copy_config(dv_share *share, dv_reason *reason) {
                        "the config page names %u GPUs; stop the share and start it again", count);
     }
     share->device_count = count;
-    copy_text(share->id, config->id, sizeof share->id);
-    copy_text(share->name, config->name, sizeof share->name);
     for (unsigned i = 0; i < count; i++) {
         dv_status status = copy_device(&config->device[i], i, &share->device[i], reason);
         if (status != DV_OK) {

@@ -159,7 +159,7 @@ static bool open_beat(const dv_share *share, unsigned device, unsigned k, uint64
  * that it may. */
 static uint64_t latest_of(const dv_page_pulse *pulse, uint64_t now) {
     uint64_t latest = 0, most = now + DV_PULSE_AHEAD_NS;
-    uint32_t words = pulse->words < DV_PAGE_PULSE_WORDS ? pulse->words : DV_PAGE_PULSE_WORDS;
+    uint32_t words = pulse->words < DV_PAGE_WORKERS ? pulse->words : DV_PAGE_WORKERS;
     for (uint32_t i = 0; i < words; i++) {
         uint64_t until = pulse->until[i] < most ? pulse->until[i] : most;
         latest = until > latest ? until : latest;

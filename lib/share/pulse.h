@@ -1,8 +1,8 @@
 /* Pulses: how an online share tells the shares that give way to it that it has work.
  *
- * A share with the flag DV_TIME_BEAT writes into pulse.<dev> of its own directory until when it has
- * work; the agent links that file into the directories of its neighbours as beat.<dev>.<k>, and a
- * neighbour with the flag DV_TIME_YIELD launches nothing while one of them beats.
+ * A share with the flag DV_PAGE_BUDGET_BEAT writes into pulse.<dev> of its own directory until when
+ * it has work; the agent links that file into the directories of its neighbours as beat.<dev>.<k>,
+ * and a neighbour with the flag DV_PAGE_BUDGET_YIELD launches nothing while one of them beats.
  *
  * Threads and errno: as in time.h, everywhere.
  */
@@ -16,7 +16,7 @@
 
 /* Says that this process has, or soon will have, work on device dev until then (CLOCK_MONOTONIC ns,
  * at most DV_PULSE_AHEAD_NS from now). Never shortens what was said before. Does nothing without a
- * worker record, which it claims, or without the page; a page that cannot be mapped is tried again
+ * worker, which it takes, or without the page; a page that cannot be mapped is tried again
  * after 100 ms. A few nanoseconds but for the first call. */
 void dv_pulse_until(dv_share *share, unsigned dev, uint64_t now, uint64_t until);
 

@@ -1,6 +1,6 @@
 /* Taking the balances of dead processes out of the totals.
  *
- * Who holds the OFD lock of a slot whose process died may write its record. Each step here can be
+ * Who holds the OFD lock of a slot whose process died may write its journals. Each step here can be
  * repeated by the next reaper if this one dies, and ends in pid 0. */
 #include "share/state.h"
 
@@ -10,8 +10,8 @@
 
 /* Takes what the slot holds out of the totals, as one more operation in its own log: if the reaper
  * dies too, the next one finds either this operation or the one before. */
-static bool clear_record(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
-    balance held = record_balance(gpu, slot);
+static bool clear_journal(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
+    balance held = journal_balance(gpu, slot);
     if (held.amounts == 0 && held.rest == 0) {
         return true;
     }
@@ -22,7 +22,7 @@ static bool clear_record(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
     if (ledger_commit(gpu, slot, LANE_GATED, &change) != LEDGER_DONE) {
         return false;
     }
-    *bytes += held_bytes(held) + (uint64_t)amounts_pending(held.amounts) * DV_UNIT;
+    *bytes += held_bytes(held) + (uint64_t)amounts_pending(held.amounts) * DV_PAGE_UNIT;
     ledger_wake(gpu);
     return true;
 }
@@ -37,11 +37,11 @@ bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers, ui
         return false;
     }
     for (unsigned i = 0; i < share->device_count; i++) {
-        export_replay(share, slot, (uint32_t)(record_balance(&share->gpu[i], slot).rest >> 32));
+        export_replay(share, slot, (uint32_t)(journal_balance(&share->gpu[i], slot).rest >> 32));
     }
     bool clean = export_leave(share, slot);
     for (unsigned i = 0; i < share->device_count; i++) {
-        clean = clear_record(&share->gpu[i], slot, bytes) && clean;
+        clean = clear_journal(&share->gpu[i], slot, bytes) && clean;
     }
     unlock_exports(share);
     if (clean) {
@@ -165,10 +165,10 @@ bool dv_own(dv_share *share, unsigned device, dv_own_t *own) {
         return false;
     }
     if (slot != SLOT_NONE) {
-        balance held = record_read(&share->gpu[device], (unsigned)slot);
-        own->charged = (uint64_t)amounts_used(held.amounts) * DV_UNIT;
-        own->pending = (uint64_t)amounts_pending(held.amounts) * DV_UNIT;
-        own->overhead = (uint64_t)(uint32_t)held.rest * DV_UNIT;
+        balance held = journal_read(&share->gpu[device], (unsigned)slot);
+        own->charged = (uint64_t)amounts_used(held.amounts) * DV_PAGE_UNIT;
+        own->pending = (uint64_t)amounts_pending(held.amounts) * DV_PAGE_UNIT;
+        own->overhead = (uint64_t)(uint32_t)held.rest * DV_PAGE_UNIT;
     }
     return true;
 }
@@ -189,7 +189,7 @@ void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void
             .self = (int)slot == own_slot(share),
         };
         for (unsigned i = 0; i < share->device_count; i++) {
-            process.used[i] = held_bytes(record_read(&share->gpu[i], slot));
+            process.used[i] = held_bytes(journal_read(&share->gpu[i], slot));
         }
         more = visit(&process, arg);
     }

@@ -7,7 +7,7 @@ unsigned dv_share_device_count(const dv_share *share) {
     return share->device_count;
 }
 
-const dv_device *dv_share_device(const dv_share *share, unsigned device) {
+const dv_page_device *dv_share_device(const dv_share *share, unsigned device) {
     return device < share->device_count ? &share->device[device] : NULL;
 }
 
@@ -20,20 +20,8 @@ int dv_share_find(const dv_share *share, const uint8_t uuid[16]) {
     return -1;
 }
 
-const char *dv_share_id(const dv_share *share) {
-    return share->id;
-}
-
-const char *dv_share_name(const dv_share *share) {
-    return share->name;
-}
-
 uint64_t dv_share_limit(const dv_share *share, unsigned device) {
     return device < share->device_count ? present_limit(share, device) : 0;
-}
-
-bool dv_share_overcommit(const dv_share *share) {
-    return (load32(&share->config->flags) & DV_PAGE_FLAG_OVERCOMMIT) != 0;
 }
 
 bool dv_usage(dv_share *share, unsigned device, dv_usage_t *usage) {
@@ -45,14 +33,14 @@ bool dv_usage(dv_share *share, unsigned device, dv_usage_t *usage) {
     unsigned count = slot_count(share);
     for (unsigned slot = 0; slot < count; slot++) {
         if (load32(&share->state->slot[slot].pid) != 0) {
-            overhead += (uint32_t)record_read(gpu, slot).rest;
+            overhead += (uint32_t)journal_read(gpu, slot).rest;
         }
     }
     *usage = (dv_usage_t){
         .limit = dv_share_limit(share, device),
-        .used = (uint64_t)amounts_used(amounts) * DV_UNIT,
-        .pending = (uint64_t)amounts_pending(amounts) * DV_UNIT,
-        .overhead = overhead * DV_UNIT,
+        .used = (uint64_t)amounts_used(amounts) * DV_PAGE_UNIT,
+        .pending = (uint64_t)amounts_pending(amounts) * DV_PAGE_UNIT,
+        .overhead = overhead * DV_PAGE_UNIT,
     };
     return true;
 }

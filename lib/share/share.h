@@ -11,8 +11,8 @@
  *     ...
  *     dv_release(s, dev, n)              after the driver has taken the memory back
  *
- * Every amount is rounded up to DV_UNIT on its own, so give amounts back in the pieces in which
- * they were charged. Check and charge are one compare-and-swap; a process that dies at any
+ * Every amount is rounded up to DV_PAGE_UNIT on its own, so give amounts back in the pieces in
+ * which they were charged. Check and charge are one compare-and-swap; a process that dies at any
  * instruction leaves a state from which its balance, no more and no less, is taken out of the
  * total.
  *
@@ -29,10 +29,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define DV_UNIT 512u            /* bytes; the driver's own rounding of small requests */
-#define DV_WAIT_NS 2000000000u  /* longest wait for a neighbour's driver call or lock */
-#define DV_DEVICES_MAX 16u      /* GPUs of one tenant */
-#define DV_EXPORT_KEY_BYTES 64u /* size of an IPC handle in the driver's interface */
+#include "abi/generated/page_layout.h"
+
+#define DV_WAIT_NS 2000000000u /* longest wait for a neighbour's driver call or lock */
 
 typedef enum dv_status {
     DV_OK = 0,
@@ -53,25 +52,6 @@ typedef struct dv_reason {
     char text[256];
 } dv_reason;
 
-typedef enum dv_policy { DV_POLICY_WEIGHTED = 0, DV_POLICY_FIXED, DV_POLICY_BURST } dv_policy;
-typedef enum dv_class { DV_CLASS_OFFLINE = 0, DV_CLASS_ONLINE } dv_class;
-
-/* One GPU of the share, as configured when the share was opened. The limit can be changed later by
- * the agent: dv_share_limit and dv_usage tell the present one. */
-typedef struct dv_device {
-    uint8_t uuid[16];
-    char pci_bus_id[32]; /* "00000000:3b:00.0", NUL-terminated, "" if unknown */
-    uint64_t limit;      /* bytes the tenant may hold on this GPU */
-    uint64_t total;      /* bytes of the whole GPU */
-    uint64_t
-        context_bytes;   /* reserve this before the first context of a process, settle to truth */
-    uint64_t pool_chunk; /* bytes by which the driver grows a memory pool */
-    uint32_t cores;      /* percent of GPU time 1..100, 0 = nothing guaranteed */
-    uint32_t weight;     /* >= 1 */
-    dv_policy policy;
-    dv_class class;
-} dv_device;
-
 typedef struct dv_usage_t {
     uint64_t limit;   /* bytes, present value */
     uint64_t used;    /* bytes charged, overhead and exported memory included; may pass the limit */
@@ -83,8 +63,8 @@ typedef struct dv_process {
     pid_t pid;      /* in its own pid namespace; information only */
     pid_t host_pid; /* in the agent's pid namespace, 0 if not known */
     bool self;      /* the calling process */
-    uint64_t
-        used[DV_DEVICES_MAX]; /* bytes charged to this process, overhead included, pending not */
+    /* bytes charged to this process, overhead included, pending not */
+    uint64_t used[DV_PAGE_DEVICES];
 } dv_process;
 
 /* What the ledger has for the calling process on one device, in bytes. */
@@ -108,25 +88,20 @@ const char *dv_status_name(dv_status status);
  */
 void dv_share_forked(dv_share *share);
 
-/* Number of GPUs, 1..DV_DEVICES_MAX. Devices are numbered in this order everywhere below. */
+/* Number of GPUs, 1..DV_PAGE_DEVICES. Devices are numbered in this order everywhere below. */
 unsigned dv_share_device_count(const dv_share *share);
 
-/* Device dev, or NULL if there is no such device. Valid while the process lives. */
-const dv_device *dv_share_device(const dv_share *share, unsigned dev);
+/* Device dev as it was configured when the share was opened, or NULL if there is no such device.
+ * Valid while the process lives. What the agent changes later is told by dv_share_limit and
+ * dv_usage (the limit) and by time.h (the budget). */
+const dv_page_device *dv_share_device(const dv_share *share, unsigned dev);
 
 /* Number of the device with this UUID, -1 if it is not in the share. */
 int dv_share_find(const dv_share *share, const uint8_t uuid[16]);
 
-/* The tenant's identity and name, NUL-terminated. */
-const char *dv_share_id(const dv_share *share);
-const char *dv_share_name(const dv_share *share);
-
 /* Present limit of device dev in bytes; 0 if there is no such device, and if the page has been
  * damaged so that it allows more than the GPU has. A single load of the page. */
 uint64_t dv_share_limit(const dv_share *share, unsigned dev);
-
-/* True if the share was granted as overcommit: the limits of all tenants may exceed the GPU. */
-bool dv_share_overcommit(const dv_share *share);
 
 /* Reserves bytes on device dev. Refuses (DV_NO_MEMORY) only if the bytes do not fit beside what is
  * really used: dead neighbours are reaped first, and an amount that fits but for neighbours' driver

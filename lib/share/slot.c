@@ -184,7 +184,7 @@ void dv_share_forked(dv_share *share) {
     share->owner = NULL;
     share->claiming = share->waiting = 0;
     memset(share->worker, 0, sizeof share->worker);
-    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+    for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         share->beats[device].looking = 0;
     }
 }

@@ -1,7 +1,7 @@
 /* Inside of a share: shared by the files that implement share.h.
  *
  * Lock order: share->claiming, then the OFD lock of a slot, then state->export_lock, then the gate
- * of one record. Nothing is called while a gate is taken.
+ * of one slot. Nothing is called while a gate is taken.
  *
  * How an operation survives the death of its process (ledger.c): it first writes what its slot will
  * hold into the intent that its id chooses; then one 16-byte swap changes the total and leaves slot
@@ -28,11 +28,11 @@
 #define SLOT_NONE (-1)
 #define UNITS_MAX UINT32_MAX
 
-/* The worker record of this copy of the library on one GPU. */
-typedef struct dv_claim {
-    int number;     /* of the record, + 1; 0 without one; atomic */
+/* The worker of this copy of the library on one GPU. */
+typedef struct dv_own_worker {
+    int number;     /* of the worker, + 1; 0 without one; atomic */
     uint64_t retry; /* CLOCK_MONOTONIC ns before which no other attempt is made */
-} dv_claim;
+} dv_own_worker;
 
 /* A neighbour's pulse page, read through a descriptor that may be closed behind our back. */
 typedef struct dv_beat {
@@ -72,12 +72,12 @@ struct dv_share {
     int claim_file;             /* open while a slot is being taken, else -1 */
     void *pin;                  /* mapping through which the slot's lock lives */
     bool pin_inheritable;       /* a fork at this moment would copy it */
-    dv_claim worker[DV_DEVICES_MAX];
-    dv_page_pulse *pulse[DV_DEVICES_MAX]; /* our own, mapped when first needed; atomic */
-    uint64_t pulse_retry[DV_DEVICES_MAX]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
-    dv_beats beats[DV_DEVICES_MAX];
-    char id[64], name[64], path[4096];
-    dv_device device[DV_DEVICES_MAX];
+    dv_own_worker worker[DV_PAGE_DEVICES];
+    dv_page_pulse *pulse[DV_PAGE_DEVICES]; /* our own, mapped when first needed; atomic */
+    uint64_t pulse_retry[DV_PAGE_DEVICES]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
+    dv_beats beats[DV_PAGE_DEVICES];
+    char path[4096];
+    dv_page_device device[DV_PAGE_DEVICES];
 };
 
 /* What an operation changes, in units. */
@@ -120,7 +120,7 @@ typedef struct dv_reaper {
 } dv_reaper;
 
 static inline uint64_t units_of(uint64_t bytes) {
-    return bytes / DV_UNIT + (bytes % DV_UNIT != 0);
+    return bytes / DV_PAGE_UNIT + (bytes % DV_PAGE_UNIT != 0);
 }
 
 /* The present limit in bytes. The page is read anew each time, so what was valid when the share was
@@ -133,12 +133,12 @@ static inline uint64_t present_limit(const dv_share *share, unsigned device) {
 }
 
 static inline uint64_t limit_units(const dv_share *share, unsigned device) {
-    return present_limit(share, device) / DV_UNIT;
+    return present_limit(share, device) / DV_PAGE_UNIT;
 }
 
 /* Bytes charged, overhead included. */
 static inline uint64_t held_bytes(balance held) {
-    return ((uint64_t)amounts_used(held.amounts) + (uint32_t)held.rest) * DV_UNIT;
+    return ((uint64_t)amounts_used(held.amounts) + (uint32_t)held.rest) * DV_PAGE_UNIT;
 }
 
 static inline int own_slot(const dv_share *share) {
@@ -161,9 +161,10 @@ DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, int lane,
 DV_HERE void ledger_wake(dv_page_gpu *gpu);
 DV_HERE const void *this_thread(void);
 
-/* What the slot holds. For a slot that works on, record_read: figures of one moment if possible. */
-DV_HERE balance record_balance(const dv_page_gpu *gpu, unsigned slot);
-DV_HERE balance record_read(const dv_page_gpu *gpu, unsigned slot);
+/* What the slot holds. For a slot that works on, journal_read: figures of one moment if possible.
+ */
+DV_HERE balance journal_balance(const dv_page_gpu *gpu, unsigned slot);
+DV_HERE balance journal_read(const dv_page_gpu *gpu, unsigned slot);
 
 /* room.c: waits until a refused reservation fits, or is known not to. */
 DV_HERE dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units);

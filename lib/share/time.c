@@ -25,16 +25,13 @@
 #define FUTURE_MAX_NS 60000000000ull
 /* Twice what a GPU has: a share that nobody is to be protected from never waits for its own count.
  */
-#define RATE_MAX (2 * DV_TIME_WHOLE)
+#define RATE_MAX (2 * DV_PAGE_WHOLE)
 #define STRETCH_MIN 10000u
 #define STRETCH_MAX 100000000u
 #define NAP_MAX_NS 1000000000u
 #define USED_STEP_NS 1000000u
 
-_Static_assert(DV_TIME_LIMITED == DV_PAGE_BUDGET_LIMITED, "as in the page");
-_Static_assert(DV_TIME_BEAT == DV_PAGE_BUDGET_BEAT, "as in the page");
-_Static_assert(DV_TIME_YIELD == DV_PAGE_BUDGET_YIELD, "as in the page");
-_Static_assert(DV_TIME_WHOLE == DV_PAGE_WHOLE, "as in the page");
+_Static_assert(SPAN_MAX_NS <= INT64_MAX / RATE_MAX - 1, "what a span gains fits into 64 bits");
 _Static_assert(offsetof(dv_page_bucket, balance) % 16 == 0, "the pair is aligned to its size");
 _Static_assert(offsetof(dv_page_bucket, refilled) == offsetof(dv_page_bucket, balance) + 8,
                "refilled is the high half");
@@ -94,7 +91,7 @@ HOT int64_t clip(int64_t value, int64_t least, int64_t most) {
  */
 HOT int64_t gain_of(int64_t rate, uint64_t span) {
     int64_t bounded = span < SPAN_MAX_NS ? (int64_t)span : SPAN_MAX_NS;
-    return (bounded * rate + DV_TIME_WHOLE / 2) / DV_TIME_WHOLE;
+    return (bounded * rate + DV_PAGE_WHOLE / 2) / DV_PAGE_WHOLE;
 }
 
 /* What the rate adds, never beyond what the bucket holds. What it holds beyond that was charged and
@@ -164,17 +161,13 @@ const uint32_t *dv_time_flags_word(const dv_share *share, unsigned device) {
     return device < share->device_count ? &budget_of(share, device)->flags : &none;
 }
 
-uint32_t dv_time_flags(const dv_share *share, unsigned device) {
-    return __atomic_load_n(dv_time_flags_word(share, device), __ATOMIC_RELAXED);
-}
-
 uint32_t dv_time_stretch(const dv_share *share, unsigned device) {
     if (device >= share->device_count) {
-        return DV_TIME_WHOLE;
+        return DV_PAGE_WHOLE;
     }
     uint32_t stretch = load32(&budget_of(share, device)->stretch);
     if (stretch == 0) {
-        return DV_TIME_WHOLE;
+        return DV_PAGE_WHOLE;
     }
     return stretch < STRETCH_MIN ? STRETCH_MIN : stretch > STRETCH_MAX ? STRETCH_MAX : stretch;
 }
@@ -248,10 +241,10 @@ uint64_t dv_time_deficit_ns(dv_share *share, unsigned device, uint64_t now) {
         return 0;
     }
     int64_t rate = read_terms(budget_of(share, device), now).rate;
-    if (rate == 0 || -left > (int64_t)DV_TIME_NAP_NS * rate / DV_TIME_WHOLE) {
+    if (rate == 0 || -left > (int64_t)DV_TIME_NAP_NS * rate / DV_PAGE_WHOLE) {
         return DV_TIME_NAP_NS;
     }
-    uint64_t wait = ((uint64_t)-left * DV_TIME_WHOLE + (uint64_t)rate - 1) / (uint64_t)rate;
+    uint64_t wait = ((uint64_t)-left * DV_PAGE_WHOLE + (uint64_t)rate - 1) / (uint64_t)rate;
     return wait < REFILL_MIN_NS ? REFILL_MIN_NS : wait;
 }
 

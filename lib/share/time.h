@@ -9,10 +9,10 @@
  *
  * How to admit a launch, with now = CLOCK_MONOTONIC in ns:
  *
- *     if ((load of *dv_time_flags_word(s, dev) & DV_TIME_LIMITED) == 0) launch, nothing else;
- *     while (dv_time_job_balance(s, dev, now) < 0)      wait, DV_TIME_WAIT_NS in all at most
+ *     if ((load of *dv_time_flags_word(s, dev) & DV_PAGE_BUDGET_LIMITED) == 0) launch, nothing
+ * else; while (dv_time_job_balance(s, dev, now) < 0)      wait, DV_TIME_WAIT_NS in all at most
  *         dv_time_wanted(s, dev, now), dv_time_nap(dv_time_job_deficit_ns(s, dev, now));
- *     dv_time_charge(s, dev, now, ns, 1);          ns = estimate * dv_time_stretch / DV_TIME_WHOLE
+ *     dv_time_charge(s, dev, now, ns, 1);          ns = estimate * dv_time_stretch / DV_PAGE_WHOLE
  *
  * A process may charge a portion in advance, spend it without atomics, and give back the rest.
  *
@@ -30,12 +30,6 @@
 
 #include "share/share.h"
 
-/* Flags of a share's budget on one GPU. */
-#define DV_TIME_LIMITED 1u /* launches are charged and wait; without it nothing is counted */
-#define DV_TIME_BEAT 2u    /* work is to be told in the pulse page (pulse.h) */
-#define DV_TIME_YIELD 4u   /* give way while a neighbour's pulse beats (pulse.h) */
-
-#define DV_TIME_WHOLE 1000000u        /* a rate of all of a GPU's time, a stretch of one */
 #define DV_TIME_BURST_NS 1000000000   /* most that a bucket can hold */
 #define DV_TIME_DEBT_NS 10000000000   /* debt beyond this is forgotten */
 #define DV_TIME_START_NS 2000000      /* what a new bucket holds, if its burst is not less */
@@ -48,9 +42,6 @@
  * load of it, __atomic_load_n(word, __ATOMIC_RELAXED), is all that a launch without a limit costs.
  */
 const uint32_t *dv_time_flags_word(const dv_share *share, unsigned dev);
-
-/* The flags of device dev now. */
-uint32_t dv_time_flags(const dv_share *share, unsigned dev);
 
 /* What to multiply estimates by, in parts per million: 10000 to 100000000. */
 uint32_t dv_time_stretch(const dv_share *share, unsigned dev);
@@ -86,14 +77,14 @@ void dv_time_wanted(dv_share *share, unsigned dev, uint64_t now);
 void dv_time_waited(dv_share *share, unsigned dev, uint64_t ns);
 void dv_time_overdrawn(dv_share *share, unsigned dev);
 
-/* What this process tells the arbiter of its work on device dev, in the worker record that it
- * claims with the first call; a slot too, if it has none. Returns the record's number, 0 to 63, or
- * -1 if all records belong to living processes or there is no slot: then work is charged at the
- * learned cost only. A refusal is remembered for a second, a claim costs some microseconds, any
- * further call a load. A forked child has none of its parent's; each copy of the library in one
- * process has its own.
+/* The number of the worker (struct dv_page_worker) in which this process tells the arbiter of its
+ * work on device dev, 0 to DV_PAGE_WORKERS - 1. The first call takes one, and a slot if the process
+ * has none. Returns -1 if all workers belong to living processes or there is no slot: then work is
+ * charged at the learned cost only. A refusal is remembered for a second. Taking one costs some
+ * microseconds, any further call a load. A forked child has none of its parent's; each copy of the
+ * library in one process has its own.
  *
- * The functions that publish do nothing while the process has no record. One thread at a time may
+ * The functions that publish do nothing while the process has no worker. One thread at a time may
  * call them for one device: their caller has a lock around its measurements anyway. */
 int dv_time_worker(dv_share *share, unsigned dev);
 

@@ -48,10 +48,6 @@ typedef struct ledger_word {
     uint64_t amounts, tag;
 } ledger_word;
 
-static inline uint64_t pack_amounts(uint32_t used, uint32_t pending) {
-    return (uint64_t)pending << 32 | used;
-}
-
 static inline uint32_t amounts_used(uint64_t amounts) {
     return (uint32_t)amounts;
 }
@@ -80,7 +76,7 @@ static inline void store_intent(dv_page_intent *intent, balance value) {
     __atomic_store_n(&words[1], value.rest, __ATOMIC_RELAXED);
 }
 
-_Static_assert(offsetof(dv_page_record, intent) % 8 == 0, "an intent is two aligned words");
+_Static_assert(offsetof(dv_page_journal, intent) % 8 == 0, "an intent is two aligned words");
 _Static_assert(offsetof(dv_page_intent, pending) == 4, "pending is the high half of the first");
 _Static_assert(offsetof(dv_page_intent, overhead) == 8, "overhead is the low half of the second");
 

@@ -1,8 +1,8 @@
-/* Worker records: what this process tells the arbiter of its work.
+/* Workers: what this process tells the arbiter of its work.
  *
- * A record's owner names slot and generation, so that it dies with its process and is never taken
- * for that of a later process in the same slot. It also means nothing to another copy of the
- * library in this process, which claims a record of its own. */
+ * A worker's owner names slot and generation, so that it dies with its process and is never taken
+ * for that of a later process in the same slot. Another copy of the library in this process does
+ * not recognise that owner as its own and takes another worker. */
 #include "share/state.h"
 #include "share/time.h"
 
@@ -11,32 +11,27 @@
 #include <unistd.h>
 
 #define RETRY_NS 1000000000u
-#define GENERATION_SHIFT 16
-
-_Static_assert(DV_PAGE_SLOTS < 1u << DV_PAGE_OWNER_BITS, "slot + 1 fits into an owner");
-_Static_assert(DV_PAGE_OWNER_CLAIMING >> DV_PAGE_OWNER_BITS != 0 &&
-                   DV_PAGE_OWNER_CLAIMING < 1u << GENERATION_SHIFT,
-               "the flag lies between slot and generation");
 
 static unsigned owner_slot(uint32_t owner) {
     return (owner & ((1u << DV_PAGE_OWNER_BITS) - 1)) - 1;
 }
 
 static uint32_t name_owner(const dv_share *share, unsigned slot) {
-    return (uint32_t)load64(&share->state->slot[slot].generation) << GENERATION_SHIFT | (slot + 1);
+    return (uint32_t)load64(&share->state->slot[slot].generation) << DV_PAGE_GENERATION_SHIFT |
+           (slot + 1);
 }
 
 /* True where the page alone tells that the owner is gone, or never was one. */
 static bool abandoned(const dv_share *share, uint32_t owner) {
     unsigned slot = owner_slot(owner);
     return slot >= DV_PAGE_SLOTS || load32(&share->state->slot[slot].pid) == 0 ||
-           (name_owner(share, slot) ^ owner) >> GENERATION_SHIFT != 0;
+           (name_owner(share, slot) ^ owner) >> DV_PAGE_GENERATION_SHIFT != 0;
 }
 
 /* Until owner stands without the flag, no reader takes what the predecessor left for ours; and if
- * we die before, the record is one of a dead owner as any other. */
+ * we die before, the worker is that of a dead owner, as any other. */
 static bool take_over(dv_page_worker *worker, uint32_t from, uint32_t owner) {
-    if (!swap32(&worker->owner, from, owner | DV_PAGE_OWNER_CLAIMING)) {
+    if (!swap32(&worker->owner, from, owner | DV_PAGE_OWNER_TAKING)) {
         return false;
     }
     store32(&worker->count, 0);
@@ -47,9 +42,9 @@ static bool take_over(dv_page_worker *worker, uint32_t from, uint32_t owner) {
     return true;
 }
 
-/* The lowest record that is free for certain, so that readers have few to look at; without one, the
+/* The lowest worker that is free for certain, so that readers have few to look at; without one, the
  * lowest of a process that has died unnoticed, which costs a system call each to find out. */
-static int find_record(const dv_share *share, dv_page_gpu *gpu, uint32_t owner) {
+static int find_worker(const dv_share *share, dv_page_gpu *gpu, uint32_t owner) {
     int found = -1;
     for (int i = 0; i < (int)DV_PAGE_WORKERS && found < 0; i++) {
         uint32_t from = load32(&gpu->worker[i].owner);
@@ -71,22 +66,21 @@ static int find_record(const dv_share *share, dv_page_gpu *gpu, uint32_t owner) 
     return found;
 }
 
-static __attribute__((noinline)) int claim_record(dv_share *share, unsigned device) {
-    dv_claim *claim = &share->worker[device];
+static __attribute__((noinline)) int take_worker(dv_share *share, unsigned device) {
+    dv_own_worker *own = &share->worker[device];
     uint64_t now = os_now_ns();
-    if (now < load64(&claim->retry) ||
-        (own_slot(share) == SLOT_NONE && claim_slot(share) != DV_OK) ||
+    if (now < load64(&own->retry) || (own_slot(share) == SLOT_NONE && claim_slot(share) != DV_OK) ||
         !os_lock(&share->claiming, &share->waiting)) {
         return -1;
     }
-    int saved = errno, number = __atomic_load_n(&claim->number, __ATOMIC_ACQUIRE) - 1;
+    int saved = errno, number = __atomic_load_n(&own->number, __ATOMIC_ACQUIRE) - 1;
     if (number < 0) {
         number =
-            find_record(share, &share->gpu[device], name_owner(share, (unsigned)own_slot(share)));
-        __atomic_store_n(&claim->number, number + 1, __ATOMIC_RELEASE);
+            find_worker(share, &share->gpu[device], name_owner(share, (unsigned)own_slot(share)));
+        __atomic_store_n(&own->number, number + 1, __ATOMIC_RELEASE);
     }
     if (number < 0) {
-        store64(&claim->retry, now + RETRY_NS);
+        store64(&own->retry, now + RETRY_NS);
     }
     os_unlock(&share->claiming, &share->waiting);
     errno = saved;
@@ -98,10 +92,10 @@ int dv_time_worker(dv_share *share, unsigned device) {
         return -1;
     }
     int number = __atomic_load_n(&share->worker[device].number, __ATOMIC_ACQUIRE) - 1;
-    return __builtin_expect(number >= 0, 1) ? number : claim_record(share, device);
+    return __builtin_expect(number >= 0, 1) ? number : take_worker(share, device);
 }
 
-static dv_page_worker *own_record(dv_share *share, unsigned device) {
+static dv_page_worker *own_worker(dv_share *share, unsigned device) {
     int number = device < share->device_count
                      ? __atomic_load_n(&share->worker[device].number, __ATOMIC_ACQUIRE)
                      : 0;
@@ -109,7 +103,7 @@ static dv_page_worker *own_record(dv_share *share, unsigned device) {
 }
 
 void dv_time_open(dv_share *share, unsigned device, uint64_t since, uint64_t until) {
-    dv_page_worker *worker = own_record(share, device);
+    dv_page_worker *worker = own_worker(share, device);
     if (worker != NULL) {
         store64(&worker->open_until, until);
         store64(&worker->open_since, since);
@@ -118,7 +112,7 @@ void dv_time_open(dv_share *share, unsigned device, uint64_t since, uint64_t unt
 
 void dv_time_interval(dv_share *share, unsigned device, uint64_t begin, uint64_t end,
                       uint64_t charged) {
-    dv_page_worker *worker = own_record(share, device);
+    dv_page_worker *worker = own_worker(share, device);
     if (worker == NULL) {
         return;
     }
@@ -132,7 +126,7 @@ void dv_time_interval(dv_share *share, unsigned device, uint64_t begin, uint64_t
 }
 
 void dv_time_unmeasured(dv_share *share, unsigned device, uint64_t ns) {
-    dv_page_worker *worker = own_record(share, device);
+    dv_page_worker *worker = own_worker(share, device);
     if (worker != NULL) {
         store64(&worker->unmeasured, load64(&worker->unmeasured) + ns);
     }

@@ -11,6 +11,9 @@
 /* First word of a state page, the text DVVYSAT1. */
 #define DV_PAGE_STATE_MAGIC UINT64_C(0x3154415359565644)
 
+/* First word of a pulse page, the text DVVYPLS1. */
+#define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
+
 /* Version of this layout; a reader refuses any other. */
 #define DV_PAGE_VERSION UINT32_C(3)
 
@@ -23,13 +26,13 @@
 /* Most exported allocations of one tenant. */
 #define DV_PAGE_EXPORTS UINT32_C(512)
 
-/* Words of 64 holder bits, one bit per slot. */
+/* Words of 64 holder bits, one bit per slot. Computed: (slots + 63) / 64. */
 #define DV_PAGE_HOLDER_WORDS UINT32_C(16)
 
 /* Bytes of an export's key, an IPC handle. */
-#define DV_PAGE_KEY_BYTES UINT32_C(64)
+#define DV_PAGE_EXPORT_KEY_BYTES UINT32_C(64)
 
-/* Bytes in which the ledger counts. */
+/* Bytes in which the ledger counts, to which the driver rounds small requests up too. */
 #define DV_PAGE_UNIT UINT32_C(512)
 
 /* Offset in the state file of slot 0's lock byte. */
@@ -59,7 +62,7 @@
 /* Latency first. */
 #define DV_PAGE_CLASS_ONLINE UINT32_C(1)
 
-/* An unused place of the export table. */
+/* An unused entry of the export table. */
 #define DV_PAGE_EXPORT_FREE UINT32_C(0)
 
 /* Exported memory that has holders. */
@@ -78,25 +81,25 @@
 #define DV_PAGE_ACTION_BITS UINT32_C(2)
 
 /* All of a GPU's time, and a factor of one, in the parts per million of struct budget. */
-#define DV_PAGE_WHOLE UINT32_C(0xf4240)
+#define DV_PAGE_WHOLE UINT32_C(1000000)
 
 /* Launches are charged to the bucket and wait for it; without this flag nothing is counted. */
 #define DV_PAGE_BUDGET_LIMITED UINT32_C(1)
 
-/* Some neighbour gives way to this share: its work is to be told in the pulse page. */
+/* Some neighbour gives way to this share, which has to tell of its work in the pulse page. */
 #define DV_PAGE_BUDGET_BEAT UINT32_C(2)
 
 /* This share gives way while a pulse page of budget.pulses beats. */
 #define DV_PAGE_BUDGET_YIELD UINT32_C(4)
 
-/* Age of budget.tick from which no arbiter is taken to live, and base stands for rate. */
-#define DV_PAGE_STALE_NS UINT64_C(0x5f5e100)
+/* Age of budget.tick from which the arbiter counts as dead, and base stands for rate. */
+#define DV_PAGE_STALE_NS UINT64_C(100000000)
 
 /* Most by which budget.tick may lie ahead: what was decided for a GPU on which nobody does anything holds until then. */
-#define DV_PAGE_LEASE_NS UINT64_C(0x1dcd6500)
+#define DV_PAGE_LEASE_NS UINT64_C(500000000)
 
-/* After so long without a charge or a wait the next one is told by a new mtime of the state page, which the arbiter gets from inotify(7). Less than an arbiter takes to rest. */
-#define DV_PAGE_SILENCE_NS UINT64_C(0xee6b280)
+/* The first charge or wait after so long without one sets the state page's mtime, of which inotify(7) tells the arbiter. */
+#define DV_PAGE_SILENCE_NS UINT64_C(250000000)
 
 /* Most processes of one tenant on one GPU whose intervals the arbiter sees. */
 #define DV_PAGE_WORKERS UINT32_C(64)
@@ -104,17 +107,14 @@
 /* Latest busy intervals kept of each. */
 #define DV_PAGE_INTERVALS UINT32_C(32)
 
-/* Low bits of a worker's owner that hold the slot + 1. */
+/* Low bits of a worker's owner that hold the slot + 1. Computed: bits(slots). */
 #define DV_PAGE_OWNER_BITS UINT32_C(11)
 
-/* Bit of a worker's owner, set while the rest of the record is not yet that owner's. */
-#define DV_PAGE_OWNER_CLAIMING UINT32_C(32768)
+/* Bit of a worker's owner at which the generation of its slot begins. */
+#define DV_PAGE_GENERATION_SHIFT UINT32_C(16)
 
-/* First word of a pulse page, the text DVVYPLS1. */
-#define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
-
-/* Words of a pulse page, one per worker. */
-#define DV_PAGE_PULSE_WORDS UINT32_C(64)
+/* Bit of a worker's owner, set while the other fields are not yet that owner's. Computed: 1 << (generation_shift - 1). */
+#define DV_PAGE_OWNER_TAKING UINT32_C(32768)
 
 /* Most pulse pages that one share gives way to. */
 #define DV_PAGE_PULSES UINT32_C(16)
@@ -144,7 +144,7 @@ typedef struct dv_page_budget {
     uint32_t rate;
     /* The same while no arbiter lives. */
     uint32_t base;
-    /* Parts per million: the share's own GPU time for each ns that it charged lately; 1000000 where nothing is known. */
+    /* Parts per million: the share's own GPU time for each ns that it charged lately; whole where nothing is known. */
     uint32_t stretch;
     /* ns, up to which rate fills the bucket. */
     uint64_t burst;
@@ -178,7 +178,7 @@ typedef struct dv_page_pulse {
     uint32_t words;
     uint8_t pad_20[44];
     /* Per worker the CLOCK_MONOTONIC ns until which it has, or soon will have, work on the GPU; 0 without any. */
-    _Alignas(64) uint64_t until[DV_PAGE_PULSE_WORDS];
+    _Alignas(64) uint64_t until[DV_PAGE_WORKERS];
 } dv_page_pulse;
 _Static_assert(sizeof(dv_page_pulse) == 576, "dv_page_pulse");
 _Static_assert(_Alignof(dv_page_pulse) == 64, "dv_page_pulse");
@@ -290,7 +290,7 @@ typedef struct dv_page_export {
     uint32_t device;
     uint32_t units;
     uint8_t pad_12[52];
-    _Alignas(64) uint8_t key[DV_PAGE_KEY_BYTES];
+    _Alignas(64) uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     /* Bit s is set while the process in slot s holds the memory. */
     uint64_t holders[DV_PAGE_HOLDER_WORDS];
 } dv_page_export;
@@ -348,13 +348,13 @@ _Static_assert(offsetof(dv_page_intent, pending) == 4, "dv_page_intent.pending")
 _Static_assert(offsetof(dv_page_intent, overhead) == 8, "dv_page_intent.overhead");
 _Static_assert(offsetof(dv_page_intent, action) == 12, "dv_page_intent.action");
 
-/* The log of one process on one GPU; operation i is described by intent[i & 3]. */
-typedef struct dv_page_record {
+/* The log of one process on one GPU. Operation i is described by intent[i & 3]. */
+typedef struct dv_page_journal {
     _Alignas(64) dv_page_intent intent[4];
-} dv_page_record;
-_Static_assert(sizeof(dv_page_record) == 64, "dv_page_record");
-_Static_assert(_Alignof(dv_page_record) == 64, "dv_page_record");
-_Static_assert(offsetof(dv_page_record, intent) == 0, "dv_page_record.intent");
+} dv_page_journal;
+_Static_assert(sizeof(dv_page_journal) == 64, "dv_page_journal");
+_Static_assert(_Alignof(dv_page_journal) == 64, "dv_page_journal");
+_Static_assert(offsetof(dv_page_journal, intent) == 0, "dv_page_journal.intent");
 
 /* GPU time that a share may still spend, for all its processes together, and what it spent. */
 typedef struct dv_page_bucket {
@@ -407,7 +407,7 @@ _Static_assert(offsetof(dv_page_interval, charged) == 16, "dv_page_interval.char
 
 /* What one process tells the arbiter of its work on one GPU. An interval is written before count says so. */
 typedef struct dv_page_worker {
-    /* Whose it is: slot + 1 of the process (low owner_bits), owner_claiming, and above 16 bits the generation of the slot; 0 while nobody's. One whose process died may be taken over: every other field then begins at 0. */
+    /* Whose it is: slot + 1 of the process (low owner_bits), owner_taking, and from generation_shift on the generation of the slot; 0 while nobody's. A worker whose process died may be taken over: every other field then begins at 0. */
     _Alignas(64) uint32_t owner;
     /* Intervals ever written; the last is interval[(count - 1) % intervals]. */
     uint32_t count;
@@ -462,7 +462,7 @@ typedef struct dv_page_gpu {
     /* Per slot its last operation, unless that is the one in tag. */
     uint64_t applied[DV_PAGE_SLOTS];
     dv_page_gate gate[DV_PAGE_SLOTS];
-    dv_page_record record[DV_PAGE_SLOTS];
+    dv_page_journal journal[DV_PAGE_SLOTS];
     dv_page_worker worker[DV_PAGE_WORKERS];
 } dv_page_gpu;
 _Static_assert(sizeof(dv_page_gpu) == 135424, "dv_page_gpu");
@@ -477,7 +477,7 @@ _Static_assert(offsetof(dv_page_gpu, refused) == 84, "dv_page_gpu.refused");
 _Static_assert(offsetof(dv_page_gpu, bucket) == 128, "dv_page_gpu.bucket");
 _Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
 _Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");
-_Static_assert(offsetof(dv_page_gpu, record) == 16640, "dv_page_gpu.record");
+_Static_assert(offsetof(dv_page_gpu, journal) == 16640, "dv_page_gpu.journal");
 _Static_assert(offsetof(dv_page_gpu, worker) == 82176, "dv_page_gpu.worker");
 
 #endif

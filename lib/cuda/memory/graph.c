@@ -19,7 +19,7 @@ static struct {
     uint64_t need; /* of all of them */
     uint32_t trims;
     struct meter held;
-} memory[DV_DEVICES_MAX];
+} memory[DV_PAGE_DEVICES];
 
 static uint32_t used;  /* allocation nodes were made */
 static uint32_t known; /* executable graphs in the tables, of all GPUs */
@@ -45,9 +45,9 @@ static int64_t follow(unsigned number) {
                : 0;
 }
 
-static void search(CUgraph graph, uint64_t need[DV_DEVICES_MAX], int depth);
+static void search(CUgraph graph, uint64_t need[DV_PAGE_DEVICES], int depth);
 
-static void search_node(CUgraphNode node, uint64_t need[DV_DEVICES_MAX], int depth) {
+static void search_node(CUgraphNode node, uint64_t need[DV_PAGE_DEVICES], int depth) {
     CUgraphNodeType type;
     CUDA_MEM_ALLOC_NODE_PARAMS params;
     CUgraph child;
@@ -69,7 +69,7 @@ static void search_node(CUgraphNode node, uint64_t need[DV_DEVICES_MAX], int dep
 }
 
 /* Adds what the graph's allocation nodes ask for. */
-static void search(CUgraph graph, uint64_t need[DV_DEVICES_MAX], int depth) {
+static void search(CUgraph graph, uint64_t need[DV_PAGE_DEVICES], int depth) {
     size_t count = 0;
     if (DV_CALL(cuGraphGetNodes, graph, NULL, &count) != CUDA_SUCCESS || count == 0) {
         return;
@@ -89,9 +89,9 @@ static void search(CUgraph graph, uint64_t need[DV_DEVICES_MAX], int depth) {
 }
 
 /* Reserves growth[device] on each device; all or none. */
-static CUresult open_all(struct graph_claim *claim, const uint64_t growth[DV_DEVICES_MAX]) {
+static CUresult open_all(struct graph_claim *claim, const uint64_t growth[DV_PAGE_DEVICES]) {
     claim->open = 0;
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (growth[i] == 0) {
             continue;
         }
@@ -111,7 +111,7 @@ static CUresult open_all(struct graph_claim *claim, const uint64_t growth[DV_DEV
 
 /* Settles each claim by what the driver holds for graphs now. */
 static void settle_all(struct graph_claim *claim) {
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (claim->open >> i & 1) {
             int64_t more = follow(i);
             claim_settle(&claim->claims[i], more > 0 ? (uint64_t)more : 0);
@@ -127,7 +127,7 @@ CUresult graph_instantiate(struct graph_claim *claim, CUgraph graph) {
         return CUDA_SUCCESS;
     }
     search(graph, claim->need, 0);
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (claim->need[i] > GRAINS_MAX_BYTES) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -136,7 +136,7 @@ CUresult graph_instantiate(struct graph_claim *claim, CUgraph graph) {
 }
 
 CUresult graph_instantiated(struct graph_claim *claim, CUresult result, CUgraphExec *exec) {
-    for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_PAGE_DEVICES; i++) {
         record note = record_of_bytes(claim->need[i], 0, i);
         if (note.amount != 0 &&
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)*exec, note, NULL, NULL)) {
@@ -153,7 +153,7 @@ bool graph_has_memory(CUgraphExec exec) {
     if (__atomic_load_n(&known, __ATOMIC_ACQUIRE) == 0) {
         return false;
     }
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             return true;
         }
@@ -179,8 +179,8 @@ static uint64_t growth_of(unsigned device, record note) {
 }
 
 CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec) {
-    uint64_t growth[DV_DEVICES_MAX] = {0};
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    uint64_t growth[DV_PAGE_DEVICES] = {0};
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         record note;
         if (table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             growth[i] = growth_of(i, note);
@@ -191,7 +191,7 @@ CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec) {
 
 CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec exec) {
     settle_all(claim);
-    for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_PAGE_DEVICES; i++) {
         record note;
         if (claim->open >> i & 1 && table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             note.owner = period(i);
@@ -203,7 +203,7 @@ CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec 
 
 void graph_ending(struct graph_end *end, CUgraphExec exec) {
     end->devices = 0;
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         record note;
         if (exec != NULL && table_take(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             end->need[i] = record_bytes(note);
@@ -213,7 +213,7 @@ void graph_ending(struct graph_end *end, CUgraphExec exec) {
 }
 
 void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresult result) {
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if ((end->devices >> i & 1) == 0) {
             continue;
         }

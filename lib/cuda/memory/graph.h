@@ -18,9 +18,9 @@ DV_HIDDEN void graph_memory_used(void);
 
 /* A driver call that may make the driver take memory for an executable graph. */
 struct graph_claim {
-    struct claim claims[DV_DEVICES_MAX];
-    uint32_t open;                 /* by bit: devices with a claim */
-    uint64_t need[DV_DEVICES_MAX]; /* bytes of allocation nodes, when a graph is instantiated */
+    struct claim claims[DV_PAGE_DEVICES];
+    uint32_t open;                  /* by bit: devices with a claim */
+    uint64_t need[DV_PAGE_DEVICES]; /* bytes of allocation nodes, when a graph is instantiated */
 };
 
 /* Before and after a graph is instantiated. */
@@ -35,7 +35,7 @@ DV_HIDDEN CUresult graph_launched(struct graph_claim *claim, CUresult result, CU
 
 /* Before an executable graph is destroyed, and after. */
 struct graph_end {
-    uint64_t need[DV_DEVICES_MAX];
+    uint64_t need[DV_PAGE_DEVICES];
     uint32_t devices; /* by bit */
 };
 DV_HIDDEN void graph_ending(struct graph_end *end, CUgraphExec exec);

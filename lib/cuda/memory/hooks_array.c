@@ -121,7 +121,7 @@ DESTROYS_ARRAY(cuMipmappedArrayDestroy, CUmipmappedArray)
 /* What one context leaves behind, per GPU. */
 struct legacy {
     uint32_t owner;
-    uint64_t bytes[DV_DEVICES_MAX];
+    uint64_t bytes[DV_PAGE_DEVICES];
 };
 
 static bool leave_with_context(uint64_t handle, record *note, void *arg) {
@@ -137,7 +137,7 @@ static bool leave_with_context(uint64_t handle, record *note, void *arg) {
 void arrays_context_ended(uint32_t owner) {
     struct legacy legacy = {.owner = owner};
     table_sweep(&arrays, leave_with_context, &legacy);
-    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+    for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         claim_release(device, legacy.bytes[device]);
     }
 }

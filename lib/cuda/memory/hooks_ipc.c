@@ -16,7 +16,7 @@ struct exported {
     uint64_t bytes;   /* charged to the share */
     unsigned device;
     uint32_t owner;
-    char key[DV_EXPORT_KEY_BYTES];
+    char key[DV_PAGE_EXPORT_KEY_BYTES];
 };
 
 /* Memory of another process that is open here. */
@@ -27,7 +27,7 @@ struct opened {
     uint64_t bytes;   /* charged if not held */
     unsigned device;
     uint32_t owner;
-    char key[DV_EXPORT_KEY_BYTES];
+    char key[DV_PAGE_EXPORT_KEY_BYTES];
 };
 
 static lock guard; /* for both; no driver call is made under it */

@@ -13,7 +13,7 @@
 #include "cuda/memory/primary.h"
 
 /* Owner of the primary context's memory, 0 while there is none. */
-static uint32_t primary[DV_DEVICES_MAX];
+static uint32_t primary[DV_PAGE_DEVICES];
 
 /* By handle: the GPU of a green context. */
 static table greens;
@@ -172,7 +172,7 @@ RELEASES_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 
 void primary_forked(void) {
     table_forget(&greens);
-    for (unsigned i = 0; i < DV_DEVICES_MAX; i++) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         primary[i] = 0;
     }
 }

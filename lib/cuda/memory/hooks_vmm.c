@@ -14,7 +14,7 @@
 
 static bool give_back(const struct ended *ended) {
     bool any = false;
-    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+    for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         claim_release(device, ended->bytes[device]);
         any = any || ended->bytes[device] != 0;
     }

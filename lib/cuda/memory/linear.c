@@ -221,7 +221,7 @@ struct legacy {
     uint32_t owner;
     unsigned size;
     uint64_t addresses[256];
-    uint64_t bytes[DV_DEVICES_MAX];
+    uint64_t bytes[DV_PAGE_DEVICES];
 };
 
 static bool leave_with_context(uint64_t key, record *place, void *arg) {
@@ -252,7 +252,7 @@ void linear_context_ended(uint32_t owner) {
             }
         }
     } while (legacy.size == 256);
-    for (unsigned device = 0; device < DV_DEVICES_MAX; device++) {
+    for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         claim_release(device, legacy.bytes[device]);
     }
 }

@@ -19,7 +19,7 @@ typedef uint64_t object_handle; /* the driver's CUmemGenericAllocationHandle */
 /* Bytes of objects that ended, per GPU: added to by the functions below, given back by the caller.
  */
 struct ended {
-    uint64_t bytes[DV_DEVICES_MAX];
+    uint64_t bytes[DV_PAGE_DEVICES];
 };
 
 /* Notes the memory behind a new handle, already charged with so many bytes (0 for an import, whose

@@ -13,7 +13,7 @@ static struct {
     lock lock;
     unsigned contexts; /* alive, of this copy of the library */
     int64_t moved;     /* bytes charged to the share as exports */
-} figures[DV_DEVICES_MAX];
+} figures[DV_PAGE_DEVICES];
 
 /* Bytes that this process is charged for its allocations, and those for which calls are under way.
  */

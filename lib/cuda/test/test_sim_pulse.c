@@ -29,7 +29,7 @@ static dv_page_pulse *make_pulse(const char *name) {
 
 static uint64_t until(const dv_page_pulse *pulse) {
     uint64_t latest = 0;
-    for (unsigned i = 0; i < DV_PAGE_PULSE_WORDS; i++) {
+    for (unsigned i = 0; i < DV_PAGE_WORKERS; i++) {
         uint64_t one = __atomic_load_n(&pulse->until[i], __ATOMIC_ACQUIRE);
         latest = one > latest ? one : latest;
     }

@@ -186,7 +186,7 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
         batch->alone = alone;
         batch->number = ++flight->batches;
         batch->neighbours =
-            dv_time_stretch(flight->gpu->share, flight->gpu->number) < DV_TIME_WHOLE;
+            dv_time_stretch(flight->gpu->share, flight->gpu->number) < DV_PAGE_WHOLE;
         __atomic_store_n(&flight->is_open, true, __ATOMIC_RELAXED);
         note_oldest(flight);
     }

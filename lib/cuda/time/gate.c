@@ -77,7 +77,7 @@ static uint64_t must_wait(const struct launch *launch, uint64_t began) {
     struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
-    if (flags & DV_TIME_LIMITED) {
+    if (flags & DV_PAGE_BUDGET_LIMITED) {
         if (is_awaited(launch)) {
             return AWAIT_NS;
         }
@@ -90,7 +90,7 @@ static uint64_t must_wait(const struct launch *launch, uint64_t began) {
             return clip(beyond, SHORTEST_NS, NAP_NS);
         }
     }
-    if (flags & DV_TIME_YIELD) {
+    if (flags & DV_PAGE_BUDGET_YIELD) {
         uint64_t until = dv_pulse_beating(gpu->share, gpu->number, now);
         if (until > now) {
             return clip(until - now, SHORTEST_NS, YIELD_NS);

@@ -10,7 +10,7 @@
  * see few of them. */
 #define CUT_NS 50000000u
 
-static struct gpu gpus[DV_DEVICES_MAX];
+static struct gpu gpus[DV_PAGE_DEVICES];
 
 struct gpu *gpu_at(unsigned number) {
     dv_share *share = tenant_share();

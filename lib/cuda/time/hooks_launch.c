@@ -69,8 +69,8 @@ CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream 
  * have GPUs the driver refuses. */
 CUresult
     cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
-    struct launch launches[DV_DEVICES_MAX];
-    if (!launch_counts() || list == NULL || count > DV_DEVICES_MAX) {
+    struct launch launches[DV_PAGE_DEVICES];
+    if (!launch_counts() || list == NULL || count > DV_PAGE_DEVICES) {
         return DV_REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     }
     for (unsigned i = 0; i < count; i++) {

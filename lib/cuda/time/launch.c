@@ -5,7 +5,7 @@
 #include "cuda/time/now.h"
 
 static const uint32_t no_flags;
-const uint32_t *launch_flags[DV_DEVICES_MAX] = {&no_flags};
+const uint32_t *launch_flags[DV_PAGE_DEVICES] = {&no_flags};
 unsigned launch_gpus = 1;
 
 void launch_opened(const dv_share *share) {
@@ -20,7 +20,7 @@ void launch_opened(const dv_share *share) {
 static bool must_look(const struct launch *launch, uint32_t flags) {
     uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
     uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
-    return (flags & (DV_TIME_LIMITED | DV_TIME_YIELD)) != 0 &&
+    return (flags & (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_YIELD)) != 0 &&
            (unseen + more > GATE_PORTION_NS || cost_awaited(launch->cost));
 }
 
@@ -42,13 +42,13 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
     launch->taken = launch->waited = false;
     launch->now = now_about(notes_here);
     notes_here->last_stream = stream;
-    if (flags & DV_TIME_LIMITED) {
-        launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_TIME_WHOLE;
+    if (flags & DV_PAGE_BUDGET_LIMITED) {
+        launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_PAGE_WHOLE;
     }
     if (must_look(launch, flags)) {
         gate_wait(launch);
     }
-    if (flags & DV_TIME_BEAT) {
+    if (flags & DV_PAGE_BUDGET_BEAT) {
         gate_beat(launch);
     }
     flight_give(flight, launch);

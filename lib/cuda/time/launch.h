@@ -19,7 +19,7 @@
 
 /* Per GPU of the share the word with its budget's flags, and how many there are: one that points to
  * a zero until the share is open. */
-DV_HIDDEN extern const uint32_t *launch_flags[DV_DEVICES_MAX];
+DV_HIDDEN extern const uint32_t *launch_flags[DV_PAGE_DEVICES];
 DV_HIDDEN extern unsigned launch_gpus;
 
 /* The share has been opened. */

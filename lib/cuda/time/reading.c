@@ -47,7 +47,7 @@ static bool learn(const struct batch *batch, uint64_t fresh, uint64_t took) {
 static void settle_price(struct flight *flight, struct batch *batch, uint64_t took) {
     if (batch->charged > 0) {
         const struct gpu *gpu = flight->gpu;
-        uint64_t price = took * dv_time_stretch(gpu->share, gpu->number) / DV_TIME_WHOLE;
+        uint64_t price = took * dv_time_stretch(gpu->share, gpu->number) / DV_PAGE_WHOLE;
         flight_owe(flight, (int64_t)price - (int64_t)batch->charged);
         batch->charged = price;
     }

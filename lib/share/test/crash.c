@@ -47,7 +47,7 @@ struct attempt {
 struct look {
     dv_page_slot slot[LOOK_SLOTS];
     dv_page_export export[LOOK_SLOTS];
-    dv_page_record record[LOOK_SLOTS];
+    dv_page_journal journal[LOOK_SLOTS];
     uint64_t applied[LOOK_SLOTS];
     dv_page_gate gate[LOOK_SLOTS];
     uint64_t amounts, tag, turn;
@@ -62,7 +62,7 @@ static bool differ(const void *one, const void *other, size_t size) {
 static void look_at_pages(struct look *look) {
     memcpy(look->slot, mine->state->slot, sizeof look->slot);
     memcpy(look->export, mine->state->export, sizeof look->export);
-    memcpy(look->record, mine->gpu->record, sizeof look->record);
+    memcpy(look->journal, mine->gpu->journal, sizeof look->journal);
     memcpy(look->applied, mine->gpu->applied, sizeof look->applied);
     look->amounts = mine->gpu->amounts;
     look->tag = mine->gpu->tag;
@@ -75,9 +75,9 @@ static void look_at_pages(struct look *look) {
 }
 
 static void operate_as_neighbour(void) {
-    CHECK(dv_reserve(mine, 0, DV_UNIT) == DV_OK);
-    dv_settle(mine, 0, DV_UNIT, DV_UNIT);
-    dv_release(mine, 0, DV_UNIT);
+    CHECK(dv_reserve(mine, 0, DV_PAGE_UNIT) == DV_OK);
+    dv_settle(mine, 0, DV_PAGE_UNIT, DV_PAGE_UNIT);
+    dv_release(mine, 0, DV_PAGE_UNIT);
 }
 
 static pid_t start(const struct scenario *scenario) {
@@ -139,7 +139,7 @@ static void find_out(void *arg) {
     uint64_t free_bytes = CRASH_LIMIT - scenario->left;
     bool fits = dv_reserve(share, 0, free_bytes) == DV_OK;
     dv_settle(share, 0, free_bytes, fits ? free_bytes : 0);
-    finding->usable = fits && dv_reserve(share, 0, DV_UNIT) == DV_NO_MEMORY;
+    finding->usable = fits && dv_reserve(share, 0, DV_PAGE_UNIT) == DV_NO_MEMORY;
     dv_release(share, 0, free_bytes);
     check_sums(share);
     finding->sums_agree = true;

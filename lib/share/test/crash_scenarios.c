@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const uint8_t shared_key[DV_EXPORT_KEY_BYTES] = "held by both";
-static const uint8_t own_key[DV_EXPORT_KEY_BYTES] = "held by the dead";
+static const uint8_t shared_key[DV_PAGE_EXPORT_KEY_BYTES] = "held by both";
+static const uint8_t own_key[DV_PAGE_EXPORT_KEY_BYTES] = "held by the dead";
 
 static void charge(dv_share *share, uint64_t bytes) {
     CHECK(dv_reserve(share, 0, bytes) == DV_OK);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static struct tenant tenant;
-static const uint8_t key[DV_EXPORT_KEY_BYTES] = "one";
-static const uint8_t other_key[DV_EXPORT_KEY_BYTES] = "two";
+static const uint8_t key[DV_PAGE_EXPORT_KEY_BYTES] = "one";
+static const uint8_t other_key[DV_PAGE_EXPORT_KEY_BYTES] = "two";
 
 static void charge(dv_share *share, unsigned device, uint64_t bytes) {
     CHECK_EQUAL(dv_reserve(share, device, bytes), DV_OK);
@@ -68,7 +68,7 @@ static void a_full_table_keeps_the_charge(void) {
     tenant_make(&tenant, 1, 16 * MIB);
     dv_share *share = tenant_open(&tenant);
     charge(share, 0, MIB);
-    uint8_t name[DV_EXPORT_KEY_BYTES] = {0};
+    uint8_t name[DV_PAGE_EXPORT_KEY_BYTES] = {0};
     for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
         memcpy(name, &i, sizeof i);
         CHECK_EQUAL(dv_export_publish(share, 0, name, 512), DV_OK);

@@ -246,7 +246,7 @@ static void answers_garbage(void) {
         }
         if (seed % 2 == 0) { /* believable enough to get beyond the first checks */
             memset(share->gpu->applied, 0, sizeof share->gpu->applied);
-            memset(share->gpu->record, 0, sizeof share->gpu->record);
+            memset(share->gpu->journal, 0, sizeof share->gpu->journal);
             share->gpu->tag = 0;
             share->gpu->amounts = 0;
             share->state->export_lock = 0;

@@ -54,7 +54,7 @@ static uint64_t random_bytes(unsigned *seed) {
 }
 
 static uint64_t rounded(uint64_t bytes) {
-    return (bytes + DV_UNIT - 1) / DV_UNIT * DV_UNIT;
+    return (bytes + DV_PAGE_UNIT - 1) / DV_PAGE_UNIT * DV_PAGE_UNIT;
 }
 
 /* One allocation: what is charged is sometimes less than was reserved, sometimes nothing. */
@@ -79,7 +79,7 @@ static uint64_t allocate(dv_share *share, unsigned *seed, struct outcome *outcom
 }
 
 static void give_back(dv_share *share, uint64_t bytes) {
-    bool announced = bytes / DV_UNIT % 2 == 0;
+    bool announced = bytes / DV_PAGE_UNIT % 2 == 0;
     if (announced) {
         dv_retire(share, 0, bytes);
     }

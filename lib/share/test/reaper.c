@@ -152,7 +152,7 @@ static void leave_a_thread(void *arg) {
     syscall(SYS_exit, 0);
 }
 
-/* Makes the record of the dead process in slot 0 the stranger's. */
+/* Makes slot 0 of the dead process the stranger's. */
 static void write_slot(const struct stranger *stranger) {
     size_t slot = offsetof(dv_page_state, slot);
     uint32_t pid = (uint32_t)stranger->pid;

@@ -26,15 +26,15 @@ static unsigned choose(unsigned *state, unsigned below) {
     return (unsigned)rand_r(state) % below;
 }
 
-static void name_key(uint8_t key[DV_EXPORT_KEY_BYTES], pid_t owner, unsigned number) {
-    memset(key, 0, DV_EXPORT_KEY_BYTES);
+static void name_key(uint8_t key[DV_PAGE_EXPORT_KEY_BYTES], pid_t owner, unsigned number) {
+    memset(key, 0, DV_PAGE_EXPORT_KEY_BYTES);
     memcpy(key, &owner, sizeof owner);
     key[sizeof owner] = (uint8_t)number;
 }
 
 /* One step of a process; the other keys are those of processes with neighbouring pids. */
 static void step(dv_share *share, unsigned *state) {
-    uint8_t key[DV_EXPORT_KEY_BYTES];
+    uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     uint64_t bytes = 512ull << choose(state, 12);
     name_key(key, getpid() + (pid_t)choose(state, 3) - 1, choose(state, KEYS));
     switch (choose(state, 8)) {

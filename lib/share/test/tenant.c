@@ -129,8 +129,8 @@ void check_sums(dv_share *share) {
     for (unsigned device = 0; device < share->device_count; device++) {
         uint64_t used = 0, pending = 0;
         for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
-            balance held = record_balance(&share->gpu[device], slot);
-            used += held_bytes(held) / DV_UNIT;
+            balance held = journal_balance(&share->gpu[device], slot);
+            used += held_bytes(held) / DV_PAGE_UNIT;
             pending += amounts_pending(held.amounts);
         }
         for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
@@ -139,8 +139,8 @@ void check_sums(dv_share *share) {
                 used += export->units;
             }
         }
-        CHECK_EQUAL(used_bytes(share, device), used * DV_UNIT);
-        CHECK_EQUAL(pending_bytes(share, device), pending * DV_UNIT);
+        CHECK_EQUAL(used_bytes(share, device), used * DV_PAGE_UNIT);
+        CHECK_EQUAL(pending_bytes(share, device), pending * DV_PAGE_UNIT);
     }
 }
 

@@ -39,7 +39,7 @@ void tenant_grant(const struct tenant *tenant, unsigned gpu, const dv_page_budge
 uint64_t used_bytes(dv_share *share, unsigned device);
 uint64_t pending_bytes(dv_share *share, unsigned device);
 
-/* Checks that the totals are exactly what the records and the export table hold. */
+/* Checks that the totals are exactly what the journals and the export table hold. */
 void check_sums(dv_share *share);
 
 /* So that a test that fails leaves no process behind; in each child. */

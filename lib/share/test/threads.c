@@ -13,21 +13,21 @@ static dv_share *share;
 
 static void *work(void *arg) {
     unsigned seed = *(unsigned *)arg, device = seed % 2;
-    uint8_t key[DV_EXPORT_KEY_BYTES] = {(uint8_t)seed};
+    uint8_t key[DV_PAGE_EXPORT_KEY_BYTES] = {(uint8_t)seed};
     uint64_t held = 0;
     for (unsigned i = 0; i < ROUNDS; i++) {
         uint64_t bytes = 512ull << (unsigned)rand_r(&seed) % 14;
         if (held < LIMIT / 8 && dv_reserve(share, device, bytes) == DV_OK) {
             dv_settle(share, device, bytes, bytes / 2);
-            held += (bytes / 2 + DV_UNIT - 1) / DV_UNIT * DV_UNIT;
+            held += (bytes / 2 + DV_PAGE_UNIT - 1) / DV_PAGE_UNIT * DV_PAGE_UNIT;
         } else {
             dv_release(share, device, held);
             held = 0;
         }
-        if (i % 256 == 0 && held >= DV_UNIT) {
-            CHECK_EQUAL(dv_export_publish(share, device, key, DV_UNIT), DV_OK);
+        if (i % 256 == 0 && held >= DV_PAGE_UNIT) {
+            CHECK_EQUAL(dv_export_publish(share, device, key, DV_PAGE_UNIT), DV_OK);
             CHECK_EQUAL(dv_export_drop(share, key), DV_OK);
-            held -= DV_UNIT;
+            held -= DV_PAGE_UNIT;
         }
         if (i % 16 == 0) {
             dv_usage_t usage;

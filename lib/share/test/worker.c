@@ -1,4 +1,4 @@
-/* Worker records: each copy of the library has its own, and those of the dead are used again. */
+/* Workers: each copy of the library has its own, and those of the dead are used again. */
 #include "share/test/tenant.h"
 #include "share/time.h"
 
@@ -26,7 +26,7 @@ static void test_publish(void) {
     uint32_t owner = worker(share, 0)->owner;
     CHECK_EQUAL(owner & ((1u << DV_PAGE_OWNER_BITS) - 1), own_slot(share) + 1);
     CHECK_EQUAL(owner >> 16, share->state->slot[own_slot(share)].generation);
-    CHECK_EQUAL(owner & DV_PAGE_OWNER_CLAIMING, 0);
+    CHECK_EQUAL(owner & DV_PAGE_OWNER_TAKING, 0);
     dv_time_open(share, 0, 10, 20);
     CHECK_EQUAL(worker(share, 0)->open_since, 10);
     CHECK_EQUAL(worker(share, 0)->open_until, 20);
@@ -76,7 +76,7 @@ static void test_fork(void) {
     CHECK_EQUAL(worker(share, 1)->count, 1);
 }
 
-/* Takes records until there are no more, tells of work in each, and dies. */
+/* Takes workers until there are no more, tells of work in each, and dies. */
 static void take_all(void *arg) {
     (void)arg;
     dv_share *share = tenant_open(&tenant);
@@ -98,7 +98,7 @@ static void test_takeover(void) {
     pid_t child = spawn(take_all, NULL);
     wait_stopped(child);
     dv_share *share = tenant_open(&tenant);
-    CHECK(dv_reserve(share, 0, DV_UNIT) == DV_OK); /* a slot beside the living one */
+    CHECK(dv_reserve(share, 0, DV_PAGE_UNIT) == DV_OK); /* a slot beside the living one */
     CHECK_EQUAL(dv_time_worker(share, 0), -1);
     CHECK(kill(child, SIGKILL) == 0);
     wait_killed(child);
@@ -120,7 +120,7 @@ static void claim_and_die(void *arg) {
     raise(SIGKILL);
 }
 
-/* Any number of processes, one after the other, need no more than one record. */
+/* Any number of processes, one after the other, need no more than one worker. */
 static void test_succession(void) {
     int most = 0;
     for (unsigned i = 0; i < 2 * DV_PAGE_WORKERS; i++) {
@@ -131,14 +131,14 @@ static void test_succession(void) {
 static void test_half_claimed(void) {
     dv_share *share = tenant_open(&tenant);
     dv_page_worker *first = &share->gpu[0].worker[0];
-    CHECK(dv_reserve(share, 0, DV_UNIT) == DV_OK);
-    first->owner = 9 | DV_PAGE_OWNER_CLAIMING; /* died while it took the record over */
+    CHECK(dv_reserve(share, 0, DV_PAGE_UNIT) == DV_OK);
+    first->owner = 9 | DV_PAGE_OWNER_TAKING; /* died while it took the worker over */
     first->count = 77;
     CHECK_EQUAL(dv_time_worker(share, 0), 0);
     CHECK_EQUAL(first->count, 0);
 }
 
-/* Owners may be anything; what is claimed is a record all the same, or nothing. */
+/* Owners may be anything; what is taken is a worker all the same, or nothing. */
 static void test_any_owner(void) {
     dv_share *share = tenant_open(&tenant);
     unsigned seed = 3;
@@ -148,7 +148,7 @@ static void test_any_owner(void) {
             share->gpu[0].worker[i].owner = round % 2 == 0 ? word : word & 0x187ff;
             share->gpu[0].worker[i].count = (uint32_t)rand_r(&seed) * 5;
         }
-        share->worker[0] = (dv_claim){0};
+        share->worker[0] = (dv_own_worker){0};
         int number = dv_time_worker(share, 0);
         CHECK(number >= -1 && number < (int)DV_PAGE_WORKERS);
         share->gpu[0].worker[number < 0 ? 0 : number].count = UINT32_MAX;
