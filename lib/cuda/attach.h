@@ -5,6 +5,7 @@
 #define DIVVY_CUDA_ATTACH_H
 
 #include "abi/cuda/types.h"
+#include "cuda/event.h"
 #include "share/share.h"
 
 /* Opens the share unless it is open. CUDA_ERROR_SYSTEM_NOT_READY if its pages are missing, damaged
@@ -13,5 +14,8 @@ CUresult tenant_open(void);
 
 /* The share; NULL while it is not open. */
 dv_share *tenant_share(void);
+
+/* The share has been opened. */
+EVENT(attached, (const dv_share *share));
 
 #endif

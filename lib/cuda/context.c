@@ -4,8 +4,7 @@
 
 #include "cuda/attach.h"
 #include "cuda/device.h"
-#include "cuda/memory/overhead.h"
-#include "cuda/memory/primary.h"
+#include "cuda/fork.h"
 #include "cuda/table.h"
 #include "share/share.h"
 
@@ -88,7 +87,7 @@ static CUresult meet(CUcontext context, struct place *place) {
         note = old; /* another thread met it at the same time */
         context_put_back(context, old);
     } else {
-        overhead_appeared((unsigned)number);
+        TELL(context_met, ((unsigned)number));
     }
     *place = (struct place){.device = note.device, .owner = note.owner};
     return CUDA_SUCCESS;
@@ -121,9 +120,8 @@ CUresult context_current(struct place *place) {
     return context != NULL ? context_find(context, place) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-void context_forked(void) {
+static void context_forked(void) {
     table_forget(&contexts);
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
-    primary_forked();
-    overhead_forked();
 }
+ON(forked, context_forked);

@@ -8,6 +8,7 @@
 #define DIVVY_CUDA_CONTEXT_H
 
 #include "cuda/driver.h"
+#include "cuda/event.h"
 #include "cuda/table.h"
 
 /* Where an allocation goes. */
@@ -33,6 +34,12 @@ DV_HIDDEN void context_note(CUcontext context, struct place place);
 /* Where the memory of a context that has been noted goes; false if it has not. Asks nobody. */
 DV_HIDDEN bool context_known(CUcontext context, struct place *place);
 
+/* A context was met that was made without us, on this device of the share. */
+EVENT(context_met, (unsigned device));
+
+/* The memory of a context is gone: the context has ended, or its device was reset. */
+EVENT(context_emptied, (struct place place));
+
 /* Forgets every handle whose memory goes to this owner. */
 DV_HIDDEN void context_forget_owner(uint32_t owner);
 
@@ -40,8 +47,5 @@ DV_HIDDEN void context_forget_owner(uint32_t owner);
  * puts it back if the call did not. amount of the note is the usage count. */
 DV_HIDDEN bool context_take(CUcontext context, record *note);
 DV_HIDDEN void context_put_back(CUcontext context, record note);
-
-/* For the child of a fork. */
-DV_HIDDEN void context_forked(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cuda/fork.h"
 #include "cuda/lock.h"
 
 static lock guard; /* held while the pointer is exchanged, not during the driver's call */
@@ -100,6 +101,7 @@ void environment_leave(void) {
     lock_give(&guard);
 }
 
-void environment_forked(void) {
+static void environment_forked(void) {
     guard = (lock){0};
 }
+ON(forked, environment_forked);

@@ -16,7 +16,4 @@
 bool environment_enter(const char *entry);
 void environment_leave(void);
 
-/* For the child of a fork. */
-void environment_forked(void);
-
 #endif

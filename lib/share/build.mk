@@ -28,16 +28,7 @@ $(SHARE_TEST)/process: | $(COPY)
 C_TESTS += $(addprefix $(SHARE_TEST)/,open ledger process export threads race storm reaper spend time pulse worker) \
 	$(if $(filter tsan,$(SAN)),,$(SHARE_TEST)/crash)
 
+# Built in lib/tools.
 REAP := $(B)/libexec/divvy/divvy-reap
-ALL_C += $(REAP)
-
-$(SHARE_OBJ)/tools/%.o: lib/tools/%.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
-
-$(REAP): $(SHARE_OBJ)/tools/reap.o $(SHARE_OBJECTS)
-	@mkdir -p $(@D)
-	$(CC) -pie $(LDFLAGS) -o $@ $^
-
 $(SHARE_OBJ)/test/reaper.o: CFLAGS += -DREAPER_UNDER_TEST='"$(abspath $(REAP))"'
 $(SHARE_TEST)/reaper: | $(REAP)

@@ -1,10 +1,11 @@
-# divvy-probe. It is linked to no driver: it is told by path which one to load.
+# divvy-probe, which is linked to no driver but told by path which one to load; and divvy-reap, whose
+# path REAP lib/share/build.mk names for its test.
 
 PROBE := $(B)/libexec/divvy/divvy-probe
 
-ALL_C += $(PROBE)
+ALL_C += $(PROBE) $(REAP)
 
--include $(B)/obj/tools/probe.d
+-include $(wildcard $(B)/obj/tools/*.d)
 
 $(B)/obj/tools/%.o: lib/tools/%.c
 	@mkdir -p $(@D)
@@ -13,3 +14,7 @@ $(B)/obj/tools/%.o: lib/tools/%.c
 $(PROBE): $(B)/obj/tools/probe.o
 	@mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^ -ldl
+
+$(REAP): $(B)/obj/tools/reap.o $(SHARE_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) -pie $(LDFLAGS) -o $@ $^

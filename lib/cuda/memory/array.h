@@ -16,6 +16,4 @@ DV_HIDDEN uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *what, unsigned lev
 /* A context has ended, and all its arrays with it. */
 DV_HIDDEN void arrays_context_ended(uint32_t owner);
 
-DV_HIDDEN void arrays_forked(void);
-
 #endif

@@ -6,6 +6,7 @@
 
 #include "cuda/attach.h"
 #include "cuda/device.h"
+#include "cuda/fork.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/meter.h"
 #include "cuda/table.h"
@@ -212,28 +213,8 @@ void graph_ending(struct graph_end *end, CUgraphExec exec) {
     }
 }
 
-void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresult result) {
-    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
-        if ((end->devices >> i & 1) == 0) {
-            continue;
-        }
-        if (result != CUDA_SUCCESS) {
-            record note = record_of_bytes(end->need[i], 0, i);
-            table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
-            continue;
-        }
-        __atomic_sub_fetch(&memory[i].need, end->need[i], __ATOMIC_RELAXED);
-        __atomic_sub_fetch(&known, 1, __ATOMIC_RELAXED);
-        graphs_reread(i);
-    }
-}
-
-void graph_trimmed(unsigned device) {
-    __atomic_add_fetch(&memory[device].trims, 1, __ATOMIC_RELAXED);
-    graphs_reread(device);
-}
-
-bool graphs_reread(unsigned device) {
+/* Charges what graphs hold on a device now; true if less than before. */
+static bool reread(unsigned device) {
     if (__atomic_load_n(&used, __ATOMIC_RELAXED) == 0) {
         return false;
     }
@@ -246,8 +227,35 @@ bool graphs_reread(unsigned device) {
     return more < 0;
 }
 
-void graphs_forked(void) {
+static void graphs_reread(unsigned device, bool *less) {
+    *less = reread(device) || *less;
+}
+ON(memory_short, graphs_reread);
+
+void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresult result) {
+    for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
+        if ((end->devices >> i & 1) == 0) {
+            continue;
+        }
+        if (result != CUDA_SUCCESS) {
+            record note = record_of_bytes(end->need[i], 0, i);
+            table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
+            continue;
+        }
+        __atomic_sub_fetch(&memory[i].need, end->need[i], __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&known, 1, __ATOMIC_RELAXED);
+        reread(i);
+    }
+}
+
+void graph_trimmed(unsigned device) {
+    __atomic_add_fetch(&memory[device].trims, 1, __ATOMIC_RELAXED);
+    reread(device);
+}
+
+static void graphs_forked(void) {
     memset(memory, 0, sizeof memory);
     used = 0;
     known = 0;
 }
+ON(forked, graphs_forked);

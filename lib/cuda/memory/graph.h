@@ -44,9 +44,4 @@ DV_HIDDEN void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresu
 /* The driver was told to give back what no graph uses. */
 DV_HIDDEN void graph_trimmed(unsigned device);
 
-/* Charges what graphs hold on a device now; true if less than before. */
-DV_HIDDEN bool graphs_reread(unsigned device);
-
-DV_HIDDEN void graphs_forked(void);
-
 #endif

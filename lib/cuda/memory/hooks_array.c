@@ -2,6 +2,7 @@
  * Arrays and mipmapped arrays. A level or plane of one is a view of it, with a handle that is in no
  * table here.
  */
+#include "cuda/fork.h"
 #include "cuda/memory/array.h"
 #include "cuda/memory/vmm.h"
 #include "cuda/table.h"
@@ -142,6 +143,7 @@ void arrays_context_ended(uint32_t owner) {
     }
 }
 
-void arrays_forked(void) {
+static void arrays_forked(void) {
     table_forget(&arrays);
 }
+ON(forked, arrays_forked);

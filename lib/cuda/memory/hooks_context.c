@@ -1,5 +1,5 @@
 /* Contexts made and ended by name. Primary and green contexts are in hooks_primary.c. */
-#include "cuda/ending.h"
+#include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
 
 /* The driver has answered a call that makes a context. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/attach.h"
+#include "cuda/fork.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/linear.h"
 #include "cuda/memory/overhead.h"
@@ -61,13 +62,15 @@ static bool take_export(uint64_t address, struct exported *export) {
     return found;
 }
 
-void ipc_freed(uint64_t address) {
+/* Memory for which a handle was made is gone. */
+static void ipc_freed(uint64_t address) {
     struct exported export;
     if (take_export(address, &export)) {
         dv_export_drop(tenant_share(), export.key);
         overhead_moved(export.device, -(int64_t)export.bytes);
     }
 }
+ON(export_freed, ipc_freed);
 
 /* Moves the charge of an allocation to the share under the handle's key. Blocks that it has in
  * common with other allocations, whose charge stays here, are charged to the share beside. */
@@ -271,8 +274,9 @@ void ipc_context_ended(uint32_t owner) {
     }
 }
 
-void ipc_forked(void) {
+static void ipc_forked(void) {
     guard = (lock){0};
     memset(exports, 0, sizeof exports);
     memset(opens, 0, sizeof opens);
 }
+ON(forked, ipc_forked);

@@ -8,9 +8,9 @@
  */
 #include "cuda/attach.h"
 #include "cuda/device.h"
-#include "cuda/ending.h"
+#include "cuda/fork.h"
+#include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
-#include "cuda/memory/primary.h"
 
 /* Owner of the primary context's memory, 0 while there is none. */
 static uint32_t primary[DV_PAGE_DEVICES];
@@ -170,9 +170,10 @@ RELEASES_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 RELEASES_PRIMARY(cuDevicePrimaryCtxReset, true)
 RELEASES_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 
-void primary_forked(void) {
+static void primary_forked(void) {
     table_forget(&greens);
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         primary[i] = 0;
     }
 }
+ON(forked, primary_forked);

@@ -10,12 +10,7 @@
 
 #include "cuda/memory/reservation.h"
 
-/* The driver has freed memory for which a handle was made. */
-DV_HIDDEN void ipc_freed(uint64_t address);
-
 /* A context has ended, with what it had exported and what it had opened. */
 DV_HIDDEN void ipc_context_ended(uint32_t owner);
-
-DV_HIDDEN void ipc_forked(void);
 
 #endif

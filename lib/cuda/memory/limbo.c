@@ -1,5 +1,6 @@
 #include "cuda/memory/limbo.h"
 
+#include "cuda/fork.h"
 #include "cuda/stream.h"
 
 #define STREAMS_MAX 64 /* asked at once */
@@ -32,13 +33,15 @@ void limbo_enter(uint64_t address, record note, CUstream stream) {
     }
 }
 
-void limbo_reused(uint64_t address) {
+/* The driver has given the address again, so it was free; the account knows. */
+static void limbo_reused(uint64_t address) {
     record note;
     table_take(&in_streams, address, NULL);
     if (table_take(&waiting, address, &note)) {
         __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
     }
 }
+ON(linear_reused, limbo_reused);
 
 /* A small allocation's address may have been given and freed again: each time counts. */
 static void release(uint64_t address) {
@@ -134,11 +137,12 @@ static bool collect(uint64_t address, record *place, void *arg) {
     return false;
 }
 
-bool limbo_reread(void) {
+/* Asks the driver which streams with waiting frees are done. */
+static void limbo_reread(unsigned device, bool *less) {
     struct streams streams = {0};
-    bool less = false;
+    (void)device;
     if (is_empty()) {
-        return false;
+        return;
     }
     table_sweep(&in_streams, collect, &streams);
     /* Another thread's capture in global mode forbids even a query, unless this thread is relaxed.
@@ -149,15 +153,16 @@ bool limbo_reread(void) {
         CUstream stream = (CUstream)(uintptr_t)streams.handles[i]; /* NOLINT */
         if (!stream_captured(stream) && DV_CALL(cuStreamQuery, stream) == CUDA_SUCCESS) {
             limbo_stream_done(stream);
-            less = true;
+            *less = true;
         }
     }
     DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
-    return less;
 }
+ON(memory_short, limbo_reread);
 
-void limbo_forked(void) {
+static void limbo_forked(void) {
     table_forget(&waiting);
     table_forget(&in_streams);
     count = 0;
 }
+ON(forked, limbo_forked);

@@ -10,19 +10,11 @@
 /* The free of an allocation, as linear_find knows it, was put into a stream. */
 DV_HIDDEN void limbo_enter(uint64_t address, record note, CUstream stream);
 
-/* The driver has given the address again, so it was free; the account knows. */
-DV_HIDDEN void limbo_reused(uint64_t address);
-
 /* All work of a stream, of a context, is done. */
 DV_HIDDEN void limbo_stream_done(CUstream stream);
 DV_HIDDEN void limbo_context_done(uint32_t owner);
 
 /* The stream's handle may soon mean another stream: only its context can end the waiting. */
 DV_HIDDEN void limbo_stream_destroyed(CUstream stream);
-
-/* Asks the driver which streams with waiting frees are done; true if something was given back. */
-DV_HIDDEN bool limbo_reread(void);
-
-DV_HIDDEN void limbo_forked(void);
 
 #endif

@@ -1,8 +1,7 @@
 #include "cuda/memory/linear.h"
 
 #include "cuda/attach.h"
-#include "cuda/memory/ipc.h"
-#include "cuda/memory/limbo.h"
+#include "cuda/fork.h"
 #include "cuda/memory/occupancy.h"
 #include "share/share.h"
 
@@ -47,7 +46,7 @@ static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
         /* The driver gave an address that we still have: what was there ended without our seeing
          * it, in a stream's time or by the end of a context that we were not told of. */
         struct span gone = span_of(address, record_bytes(old));
-        limbo_reused(address);
+        TELL(linear_reused, (address));
         claim_release(old.device, gone.whole + edges_drop(&gone));
     }
     return true;
@@ -129,7 +128,7 @@ void linear_freed(const struct leaving *leaving) {
         dv_settle(tenant_share(), leaving->note.device, leaving->retired, 0);
     }
     if (leaving->note.flags & EXPORTED) {
-        ipc_freed(leaving->address);
+        TELL(export_freed, (leaving->address));
     }
 }
 
@@ -257,7 +256,8 @@ void linear_context_ended(uint32_t owner) {
     }
 }
 
-void linear_forked(void) {
+static void linear_forked(void) {
     within_blocks = 0;
     table_forget(&occupancy);
 }
+ON(forked, linear_forked);

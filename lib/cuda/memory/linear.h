@@ -45,9 +45,13 @@ DV_HIDDEN bool linear_find(uint64_t address, record *note);
 DV_HIDDEN bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note);
 DV_HIDDEN void linear_unmark_exported(uint64_t address);
 
+/* The driver gave an address that was noted as in use, so what was there had been freed unseen. */
+EVENT(linear_reused, (uint64_t address));
+
+/* The driver has freed an allocation that was marked as exported. */
+EVENT(export_freed, (uint64_t address));
+
 /* A context has ended, and all its memory with it. */
 DV_HIDDEN void linear_context_ended(uint32_t owner);
-
-DV_HIDDEN void linear_forked(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "abi/nvml/types.h"
+#include "cuda/fork.h"
 
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
 
@@ -89,6 +90,7 @@ bool measure_process(const uint8_t uuid[16], uint64_t *bytes) {
     return found;
 }
 
-void measure_forked(void) {
+static void measure_forked(void) {
     state = UNTRIED;
 }
+ON(forked, measure_forked);

@@ -13,7 +13,4 @@
  * longer: NVML is loaded then. */
 bool measure_process(const uint8_t uuid[16], uint64_t *bytes);
 
-/* For the child of a fork. */
-void measure_forked(void);
-
 #endif

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "cuda/fork.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/table.h"
 
@@ -314,7 +315,7 @@ void objects_reread(struct ended *ended) {
     lock_give(&guard);
 }
 
-void objects_forked(void) {
+static void objects_forked(void) {
     guard = (lock){0};
     memset(chunks, 0, sizeof chunks);
     memset(exports, 0, sizeof exports);
@@ -323,3 +324,4 @@ void objects_forked(void) {
     table_forget(&handles);
     table_forget(&mappings);
 }
+ON(forked, objects_forked);

@@ -59,6 +59,4 @@ DV_HIDDEN void object_array_ended(uint64_t array, struct ended *ended);
 /* Looks whether exported descriptors are still open. */
 DV_HIDDEN void objects_reread(struct ended *ended);
 
-DV_HIDDEN void objects_forked(void);
-
 #endif

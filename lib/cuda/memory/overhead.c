@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/attach.h"
+#include "cuda/fork.h"
 #include "cuda/lock.h"
 #include "cuda/memory/measure.h"
 #include "share/share.h"
@@ -94,6 +95,7 @@ void overhead_appeared(unsigned device) {
     count(device, 1);
     update(device);
 }
+ON(context_met, overhead_appeared);
 
 void overhead_ended(unsigned device) {
     count(device, -1);
@@ -113,7 +115,7 @@ void overhead_moved(unsigned device, int64_t bytes) {
     lock_give(&figures[device].lock);
 }
 
-void overhead_forked(void) {
+static void overhead_forked(void) {
     memset(figures, 0, sizeof figures);
-    measure_forked();
 }
+ON(forked, overhead_forked);

@@ -27,6 +27,4 @@ DV_HIDDEN void overhead_measure(unsigned device);
  * (bytes < 0): the driver counts it as this process's as long as it is there. */
 DV_HIDDEN void overhead_moved(unsigned device, int64_t bytes);
 
-DV_HIDDEN void overhead_forked(void);
-
 #endif

@@ -4,6 +4,7 @@
 
 #include "cuda/attach.h"
 #include "cuda/device.h"
+#include "cuda/fork.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/meter.h"
 #include "share/share.h"
@@ -284,15 +285,16 @@ static bool reread_where(bool any, unsigned device) {
     return less;
 }
 
-bool pools_reread(unsigned device) {
-    return reread_where(false, device);
+static void pools_reread(unsigned device, bool *less) {
+    *less = reread_where(false, device) || *less;
 }
+ON(memory_short, pools_reread);
 
 void pools_synchronised(void) {
     reread_where(true, 0);
 }
 
-void pools_forked(void) {
+static void pools_forked(void) {
     guard = (lock){0};
     memset(pools, 0, sizeof pools);
     pools_end = 0;
@@ -300,3 +302,4 @@ void pools_forked(void) {
     table_forget(&pointers);
     pointer_count = 0;
 }
+ON(forked, pools_forked);

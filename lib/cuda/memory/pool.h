@@ -48,12 +48,7 @@ DV_HIDDEN bool pool_reread(CUmemoryPool handle);
 DV_HIDDEN struct pool *pool_ending(CUmemoryPool handle);
 DV_HIDDEN void pool_ended(struct pool *pool, CUmemoryPool handle, bool destroyed);
 
-/* The same as pool_reread for all pools on a device; true if something was given back. */
-DV_HIDDEN bool pools_reread(unsigned device);
-
 /* After a synchronisation: all pools that hold something. */
 DV_HIDDEN void pools_synchronised(void);
-
-DV_HIDDEN void pools_forked(void);
 
 #endif

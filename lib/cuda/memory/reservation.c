@@ -2,12 +2,16 @@
 
 #include "cuda/attach.h"
 #include "cuda/device.h"
-#include "cuda/memory/reread.h"
+
+static bool gives_back(unsigned device) {
+    bool less = false;
+    TELL(memory_short, (device, &less));
+    return less;
+}
 
 static CUresult reserve(dv_share *share, unsigned device, uint64_t bytes) {
     dv_status status = dv_reserve(share, device, bytes);
-    if (status == DV_NO_MEMORY && reread_device(device)) {
-        /* Memory had gone back to the driver at a point that we do not see, such as a pool's. */
+    if (status == DV_NO_MEMORY && gives_back(device)) {
         status = dv_reserve(share, device, bytes);
     }
     switch (status) {

@@ -12,11 +12,17 @@
 
 #include "cuda/context.h"
 #include "cuda/driver.h"
+#include "cuda/event.h"
 
 struct claim {
     struct place place;
     uint64_t reserved; /* bytes */
 };
+
+/* A reservation did not fit. Some memory goes back to the driver without a call that says so: pools
+ * shrink at synchronisation, graphs keep memory for their next launch. Listeners ask the driver
+ * what they hold on the device now, charge that, and set *less if they gave charges back. */
+EVENT(memory_short, (unsigned device, bool *less));
 
 /* Reserves on the device of the calling thread's current context. CUDA_ERROR_OUT_OF_MEMORY if worst
  * bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY without a share, and what the driver

@@ -1,5 +1,6 @@
 #include "cuda/time/capture.h"
 
+#include "cuda/fork.h"
 #include "cuda/time/flight.h"
 #include "cuda/time/launch.h"
 
@@ -104,6 +105,7 @@ ENDS(cuStreamEndCapture_ptsz, launch_own, (CUstream stream, CUgraph *graph), str
 ENDS(cuStreamEndCaptureToCig, launch_legacy, (CUstream stream), stream)
 ENDS(cuStreamEndCaptureToCig_ptsz, launch_own, (CUstream stream), stream)
 
-void captures_forked(void) {
+static void captures_forked(void) {
     captures_under_way = 0;
 }
+ON(forked, captures_forked);

@@ -26,6 +26,4 @@ static inline bool capture_has(CUstream stream) {
 DV_HIDDEN CUstreamCaptureMode capture_relax(void);
 DV_HIDDEN void capture_restore(CUstreamCaptureMode mode);
 
-DV_HIDDEN void captures_forked(void);
-
 #endif

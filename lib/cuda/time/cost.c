@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cuda/fork.h"
+
 #define ENTRIES                                                                                    \
     (1u << 14) /* power of two; programs have thousands of kernels and shapes at most              \
                 */
@@ -91,6 +93,7 @@ bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful) {
     return true;
 }
 
-void costs_forked(void) {
+static void costs_forked(void) {
     memset(table, 0, sizeof table);
 }
+ON(forked, costs_forked);

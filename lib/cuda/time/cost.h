@@ -38,9 +38,6 @@ DV_HIDDEN void cost_relearn(uint64_t key);
  * over until such have come several times in a row. Returns whether it counted. */
 DV_HIDDEN bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful);
 
-/* For the child of a fork. */
-DV_HIDDEN void costs_forked(void);
-
 /* Counts a launch of which nothing is known yet; true for the first few, which are measured alone
  * so that the first samples are good ones. */
 static inline bool cost_try(struct cost *cost) {

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "cuda/context.h"
+#include "cuda/fork.h"
 #include "cuda/stream.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/notes.h"
@@ -346,8 +347,8 @@ void flights_stream_ending(CUstream stream) {
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
 }
 
-void flights_context_ended(uint32_t owner) {
-    struct stamps *stamps = owned(owner);
+static void flights_emptied(struct place place) {
+    struct stamps *stamps = owned(place.owner);
     if (stamps == NULL) {
         return;
     }
@@ -359,17 +360,15 @@ void flights_context_ended(uint32_t owner) {
     }
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
 }
+ON(context_emptied, flights_emptied);
 
 /* What the parent has under way is not the child's. Memory is left behind: a thread of the parent
  * may have been in the middle of anything. */
-void flights_forked(void) {
+static void flights_forked(void) {
     streams = (lock){0};
     memset(chains, 0, sizeof chains);
     flights = unused = NULL;
     contexts = NULL;
     change++;
-    notes_forked();
-    captures_forked();
-    gpus_forked();
-    costs_forked();
 }
+ON(forked, flights_forked);

@@ -138,9 +138,6 @@ DV_HIDDEN void flights_tell(struct gpu *gpu);
 /* Forgets what is under way in all streams, as flight_drop does. */
 DV_HIDDEN void flights_forget(void);
 
-/* Before a stream is destroyed; when a context has ended; for the child of a fork. */
+/* Before a stream is destroyed. */
 DV_HIDDEN void flights_stream_ending(CUstream stream);
-DV_HIDDEN void flights_context_ended(uint32_t owner);
-DV_HIDDEN void flights_forked(void);
-
 #endif

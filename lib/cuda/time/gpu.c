@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/attach.h"
+#include "cuda/fork.h"
 
 #define BEHIND 4u /* pieces that wait for one */
 /* Length from which a piece is told in parts. The horizon is the host's time, not a stamp of this
@@ -134,6 +135,7 @@ void gpu_unmeasured(struct gpu *gpu, uint64_t ns) {
     }
 }
 
-void gpus_forked(void) {
+static void gpus_forked(void) {
     memset(gpus, 0, sizeof gpus);
 }
+ON(forked, gpus_forked);

@@ -53,7 +53,4 @@ DV_HIDDEN bool gpu_is_behind(struct gpu *gpu);
 /* Charged for launches that nobody measures. */
 DV_HIDDEN void gpu_unmeasured(struct gpu *gpu, uint64_t ns);
 
-/* For the child of a fork. */
-DV_HIDDEN void gpus_forked(void);
-
 #endif

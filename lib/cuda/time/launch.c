@@ -1,5 +1,6 @@
 #include "cuda/time/launch.h"
 
+#include "cuda/attach.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/gate.h"
 #include "cuda/time/now.h"
@@ -8,13 +9,14 @@ static const uint32_t no_flags;
 const uint32_t *launch_flags[DV_PAGE_DEVICES] = {&no_flags};
 unsigned launch_gpus = 1;
 
-void launch_opened(const dv_share *share) {
+static void launch_attached(const dv_share *share) {
     unsigned count = dv_share_device_count(share);
     for (unsigned i = 0; i < count; i++) {
         __atomic_store_n(&launch_flags[i], dv_time_flags_word(share, i), __ATOMIC_RELEASE);
     }
     __atomic_store_n(&launch_gpus, count, __ATOMIC_RELEASE);
 }
+ON(attached, launch_attached);
 
 /* Whether the budget is to be looked at: after each portion, and where nothing is known. */
 static bool must_look(const struct launch *launch, uint32_t flags) {

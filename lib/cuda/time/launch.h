@@ -22,9 +22,6 @@
 DV_HIDDEN extern const uint32_t *launch_flags[DV_PAGE_DEVICES];
 DV_HIDDEN extern unsigned launch_gpus;
 
-/* The share has been opened. */
-DV_HIDDEN void launch_opened(const dv_share *share);
-
 /* Whether any GPU's time is divided. */
 static inline bool launch_watched(void) {
     uint32_t flags = __atomic_load_n(launch_flags[0], __ATOMIC_RELAXED);

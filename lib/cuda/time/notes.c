@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cuda/fork.h"
 #include "cuda/lock.h"
 
 #define SLAB 16u /* notes whose memory is taken at once */
@@ -68,7 +69,8 @@ struct notes *notes_make(void) {
     return mine;
 }
 
-void notes_forked(void) {
+static void notes_forked(void) {
     keeping = (lock){0};
     unused = NULL;
 }
+ON(forked, notes_forked);

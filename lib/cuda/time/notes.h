@@ -38,7 +38,4 @@ static inline struct notes *notes_own(void) {
     return __builtin_expect(notes != NULL, 1) ? notes : notes_make();
 }
 
-/* For the child of a fork. */
-DV_HIDDEN void notes_forked(void);
-
 #endif

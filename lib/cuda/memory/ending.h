@@ -1,8 +1,8 @@
 /*
  * What ends with a context.
  */
-#ifndef DIVVY_CUDA_ENDING_H
-#define DIVVY_CUDA_ENDING_H
+#ifndef DIVVY_CUDA_MEMORY_ENDING_H
+#define DIVVY_CUDA_MEMORY_ENDING_H
 
 #include "cuda/context.h"
 
