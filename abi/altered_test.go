@@ -1,0 +1,154 @@
+package abi
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// altered is the description of pages with other values for some constants.
+func altered(t *testing.T, values map[string]string) []byte {
+	t.Helper()
+	text, err := os.ReadFile("pages.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range values {
+		line := regexp.MustCompile(`(?m)^(  - \{name: ` + name + `, type: [a-z0-9]+, value: )[^,]+`)
+		if !line.Match(text) {
+			t.Fatalf("the description has no constant %s", name)
+		}
+		text = line.ReplaceAll(text, []byte("${1}"+value))
+	}
+	return text
+}
+
+// TestContradictionsAreRefused changes one value alone, where others have to
+// follow: the generator says which.
+func TestContradictionsAreRefused(t *testing.T) {
+	for _, c := range []struct{ name, value, want string }{
+		{"devices", "33", "requires: devices <= 32, because a set of devices is the bits of a 32-bit word; here devices is 33"},
+		{"slots", "65536", "slots is 65536, slot_bits is 16"},
+		{"slots", "32768", "owner_bits is 16, generation_shift is 16"},
+		{"holder_words", "16 * slots / 2048 - 1", "requires: holder_words * 64 >= slots"},
+		{"owner_bits", "10", "requires: slots < 1 << owner_bits"},
+		{"slot_bits", "30", "requires: slot_bits <= 24"},
+		{"generation_shift", "30", "requires: generation_shift <= 24"},
+		{"exports", "1_000_000_000", "state.export: "},
+		{"action_bits", "30", "action_bits is 30"},
+		{"action_bits", "1", "action_free is 2, action_bits is 1"},
+		{"workers", "5_000_000", "gpu.worker: "},
+		{"workers", "400_000", "requires: size(state) + devices * size(gpu) < 1 << 32"},
+		{"lock_base", "0x10000", "lock_base is 65536"},
+		{"lock_base", "0x7fffffffffffffff", "requires: lock_base + slots < 1 << 63"},
+		{"intervals", "33", "intervals is 33"},
+		{"pulses", "33", "pulses is 33"},
+		{"export_key_bytes", "63", "export_key_bytes is 63"},
+		{"lease_ns", "100_000_000", "stale_ns is 100000000, lease_ns is 100000000"},
+	} {
+		_, err := ParseLayout("abi/pages.yaml", altered(t, map[string]string{c.name: c.value}))
+		if err == nil || !strings.Contains(err.Error(), c.want) || !regexp.MustCompile(`(?m)^abi/pages\.yaml:[1-9][0-9]+: `).MatchString(err.Error()) {
+			t.Errorf("%s %s: have %v, want a line and %q", c.name, c.value, err, c.want)
+		}
+	}
+}
+
+// TestAlteredLimits changes only the numbers that people may wish to change, and
+// runs the tests of both sides: C's under sanitizers, with arrays of
+// every size that follows.
+func TestAlteredLimits(t *testing.T) {
+	for name, values := range map[string]map[string]string{
+		"more": {"devices": "32", "slots": "2048", "exports": "1000", "workers": "100", "pulses": "32", "intervals": "64"},
+		"odd":  {"devices": "17", "slots": "1000"},
+		"few":  {"devices": "3", "slots": "70", "workers": "5", "pulses": "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			layout, err := ParseLayout("abi/pages.yaml", altered(t, values))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range layout.Constants {
+				if value, ok := values[c.Name]; ok && c.cText() != value {
+					t.Errorf("%s is %s, want %s", c.Name, c.cText(), value)
+				}
+			}
+			dir := t.TempDir()
+			runC(t, dir, layout)
+			runGo(t, dir, layout)
+		})
+	}
+}
+
+// runC compiles lib/share with the altered header and runs its test of limits.
+func runC(t *testing.T, dir string, layout *Layout) {
+	t.Helper()
+	header := filepath.Join(dir, "abi/generated/page_layout.h")
+	if err := os.MkdirAll(filepath.Dir(header), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(header, []byte(layout.C("abi/pages.yaml")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob("../lib/share/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no sources of lib/share: %v", err)
+	}
+	program := filepath.Join(dir, "limits")
+	args := []string{
+		"-std=gnu11", "-O0", "-g", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread",
+		"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", // a share is mapped: only bounds show what is beyond it
+		"-I" + dir, "-I../lib", "-o", program, "../lib/share/test/limits.c", "../lib/share/test/tenant.c",
+	}
+	if runtime.GOARCH == "amd64" {
+		args = append(args, "-mcx16")
+	}
+	if out, err := exec.CommandContext(t.Context(), "cc", append(args, sources...)...).CombinedOutput(); err != nil {
+		t.Fatalf("compile lib/share: %v\n%s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), program).CombinedOutput(); err != nil {
+		t.Errorf("run lib/share/test/limits: %v\n%s", err, out)
+	}
+}
+
+// runGo runs the tests of internal/page with the altered Go file.
+func runGo(t *testing.T, dir string, layout *Layout) {
+	t.Helper()
+	text, err := layout.Go("abi/pages.yaml", "page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	test, err := layout.GoTest("abi/pages.yaml", "page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{}
+	for name, text := range map[string]string{"layout_generated.go": text, "layout_generated_test.go": test} {
+		path, err := filepath.Abs(filepath.Join("../internal/page", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[path] = filepath.Join(dir, name)
+		if err := os.WriteFile(replace[path], []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-overlay="+file, "./internal/page")
+	command.Dir = ".."
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("test internal/page: %v\n%s", err, out)
+	}
+}
