@@ -2,7 +2,7 @@
 # Installs and builds once what clusters of the tests are made of: runc, CNI plugins and iptables from the
 # distribution (as root), Kubernetes, etcd, containerd and helm from their Go modules into .cache/e2e.
 #
-#   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; default: all in test/e2e/components
+#   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; by default all in test/e2e/components
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/e2e

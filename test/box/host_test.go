@@ -2,11 +2,14 @@ package box
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -214,6 +217,34 @@ func (h *host) truth(t *testing.T) (used uint64, processes []simgpu.ProcessRepor
 		}
 	}
 	return used, processes
+}
+
+// explain logs what the agent, the oracle, the kernel and the reaper say of the test's tenant.
+func (h *host) explain(t *testing.T) {
+	t.Helper()
+	tenant := h.tenant(t)
+	report, err := h.store.Report(t.Context(), h.machine)
+	t.Logf("agent: %+v", tenant)
+	t.Logf("oracle: %+v, %v", report, err)
+	var stat syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(tenant.Dir, "state"), &stat); err != nil {
+		t.Log(err)
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	for line := range strings.Lines(string(locks)) {
+		if strings.Contains(line, fmt.Sprintf(":%d ", stat.Ino)) {
+			t.Logf("lock on the state page: %s", line)
+		}
+	}
+	out, reapErr := exec.Command(h.tree.Program("divvy-reap"), tenant.Dir).CombinedOutput()
+	t.Logf("reaper: %s, %v, %v", out, reapErr, err)
+	stats, _ := filepath.Glob("/proc/[0-9]*/status") // the pattern is well formed
+	for _, path := range stats {
+		text, _ := os.ReadFile(path)
+		if status := string(text); strings.Contains(status, "gpubench") || strings.Contains(status, "State:\tZ") || strings.Contains(status, "State:\tX") {
+			t.Logf("process: %s", strings.Join(strings.SplitN(status, "\n", 20), "; "))
+		}
+	}
 }
 
 // eventually polls a condition; it is for what other processes do.

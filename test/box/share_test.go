@@ -169,6 +169,11 @@ func TestKilledContainerIsReaped(t *testing.T) {
 	if used := h.tenant(t).Shares[0].Used; used < gib {
 		t.Fatalf("%d bytes are used", used)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			h.explain(t)
+		}
+	})
 	if err := syscall.Kill(r.init(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
