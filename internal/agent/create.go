@@ -108,7 +108,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 		return nil, err
 	}
 	t := &tenant{record: record{
-		ID: newID(), Name: name, UID: peer.UID, User: userName(peer.UID), Layer: p.Layer, Command: shortened(p.Command),
+		ID: newID(), Name: name, UID: peer.UID, User: userName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
 		Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	if peer.PID != 0 {
@@ -121,21 +121,6 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 	a.tenants[t.ID] = t
 	a.announce()
 	return t, nil
-}
-
-// commandKept is how many bytes are kept of a command line. It is for people, and
-// part of everything that is saved and listed.
-const commandKept = 1024
-
-func shortened(command []string) []string {
-	room := commandKept
-	for i, arg := range command {
-		if room -= len(arg) + 1; room < 0 {
-			kept := strings.ToValidUTF8(arg[:max(0, len(arg)+room)], "")
-			return append(slices.Clone(command[:i]), kept+"…")
-		}
-	}
-	return command
 }
 
 // prepare makes the tenant directory. The checkpoint is written before, so that

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,7 +48,6 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// Whatever is asked for at once, a GPU's shares never exceed it.
 // What people are shown of a command must not fill what is saved and listed.
 func TestLongCommandsAreCut(t *testing.T) {
 	n := newNode(t)
@@ -58,16 +56,12 @@ func TestLongCommandsAreCut(t *testing.T) {
 	p.Command = []string{"/bin/sh", "-c", strings.Repeat("€", 100_000), "more"}
 	n.grant(r, n.asker(os.Getuid()), p)
 	got := n.list(r).Tenants[0].Command
-	if len(got) != 3 || got[1] != "-c" || !strings.HasPrefix(got[2], "€€€") || !strings.HasSuffix(got[2], "€…") || len(got[2]) > commandKept {
+	if len(got) != 3 || got[1] != "-c" || !strings.HasPrefix(got[2], "€€€") || !strings.HasSuffix(got[2], "€…") || len(got[2]) > 1024 {
 		t.Errorf("%d words are shown, the last of %d bytes", len(got), len(got[len(got)-1]))
-	}
-	for _, short := range [][]string{nil, {"python", "train.py"}, {strings.Repeat("x", commandKept-1)}} {
-		if got := shortened(short); !slices.Equal(got, short) {
-			t.Errorf("%q became %q", short, got)
-		}
 	}
 }
 
+// Whatever is asked for at once, a GPU's shares never exceed it.
 func TestSumsHoldUnderRaces(t *testing.T) {
 	n := newNode(t)
 	r := n.start()

@@ -137,10 +137,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"test","version":2,"sha256":"","state":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, err := c.decode(data)
-		if err == nil {
-			if _, err := c.encode(got); err != nil {
-				t.Fatal(err)
-			}
+		if err != nil {
+			return
+		}
+		written, err := c.encode(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := c.decode(written); err != nil || !reflect.DeepEqual(again, got) {
+			t.Fatalf("%+v came back as %+v, %v", got, again, err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package ldcache
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
@@ -124,5 +125,15 @@ func FuzzParse(f *testing.F) {
 		if err != nil || len(again.Entries) != len(c.Entries) || !bytes.Equal(again.Encode(), written) {
 			t.Fatalf("what was read is not what is written: %+v, %+v, %v", c, again, err)
 		}
+		if !slices.Equal(inOneOrder(again.Entries), inOneOrder(c.Entries)) || !slices.Equal(again.HWCaps, c.HWCaps) {
+			t.Fatalf("%+v came back as %+v", c, again)
+		}
+	})
+}
+
+func inOneOrder(entries []Entry) []Entry {
+	return slices.SortedFunc(slices.Values(entries), func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Flags, b.Flags),
+			cmp.Compare(a.OSVersion, b.OSVersion), cmp.Compare(a.HWCap, b.HWCap))
 	})
 }

@@ -84,3 +84,17 @@ func TestScanFaultsNameTheFile(t *testing.T) {
 		})
 	}
 }
+
+func FuzzParseAddress(f *testing.F) {
+	f.Add("0000:3b:00.0")
+	f.Add("00000000:3B:1F.7")
+	f.Fuzz(func(t *testing.T, text string) {
+		address, err := ParseAddress(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseAddress(address.String()); err != nil || again != address {
+			t.Errorf("%q is %v, which reads as %v, %v", text, address, again, err)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package simgpu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -62,6 +63,23 @@ func TestAnInstanceIsTheMachineOfItsFile(t *testing.T) {
 			t.Errorf("GPU %d has the UUID of another: %s", i, gpu.UUID)
 		}
 		seen[gpu.UUID] = true
+	}
+}
+
+// What a machine file says is what the report says, whatever letters it has.
+func TestNamesComeBackAsTheyWere(t *testing.T) {
+	store := builtStore(t)
+	for i, name := range []string{`A "quoted" \ name`, "Größe ™ 日本 🙂", "\u0080\u07ff\u0800\ud7ff\uffff\U00010000\U0010ffff"} {
+		machine := load(t, "t4", "gpu.memory=128Mi", "gpu.reserved=2Mi", "gpu.context=4Mi")
+		machine.GPU.Name = name
+		if got := report(t, store, start(t, store, fmt.Sprint("n", i), machine, "")).GPUs[0].Name; got != name {
+			t.Errorf("%q came back as %q", name, got)
+		}
+	}
+	machine := load(t, "t4")
+	machine.GPU.Name = "cut\x00here"
+	if len(machine.Validate()) != 1 {
+		t.Error("a name that the driver would cut is valid")
 	}
 }
 

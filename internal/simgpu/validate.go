@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // The most that one simulated machine holds; sizes of the shared state.
@@ -102,8 +103,8 @@ func (m *Machine) Validate() []*Fault {
 }
 
 func (g *Model) validate(f *faults) {
-	if g.Name == "" || len(g.Name) > 95 {
-		f.add("gpu.model", "must have 1 to 95 characters")
+	if g.Name == "" || len(g.Name) > 95 || strings.ContainsFunc(g.Name, unicode.IsControl) {
+		f.add("gpu.model", "must have 1 to 95 bytes and no control characters")
 	}
 	f.oneOf("gpu.brand", g.Brand, keysOf(brands))
 	f.oneOf("gpu.architecture", g.Architecture, keysOf(architectures))

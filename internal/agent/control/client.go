@@ -100,6 +100,7 @@ func (c *Client) Close() error {
 // returns when the request fits or ctx is done.
 func (c *Client) Create(ctx context.Context, p CreateParams) (*Created, error) {
 	var created Created
+	p.Command = ShortCommand(p.Command)
 	if err := c.call(ctx, MethodCreate, p, &created); err != nil {
 		return nil, err
 	}

@@ -76,18 +76,40 @@ const sim_machine *ctl_machine(const struct sg_instance *in) {
     return NULL;
 }
 
-/* Names come from processes: quotes, backslashes and control bytes are escaped, and bytes that are
- * no ASCII are written as Latin-1, which keeps the JSON valid. */
+/* The length of the UTF-8 sequence that begins here, 0 if there is none: no byte alone, none too
+ * long for its code point, no surrogate and nothing above U+10FFFF (RFC 3629). */
+static size_t utf8_length(const unsigned char *text, size_t size) {
+    size_t length = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+
+    if ((text[0] >= 0x80 && text[0] < 0xc2) || text[0] > 0xf4 || length > size) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool outside = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
+                   (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f);
+    return outside ? 0 : length;
+}
+
+/* Names come from processes: quotes, backslashes and control characters are escaped, and a byte
+ * that is no UTF-8, such as of a name that was cut, becomes the replacement character. */
 void ctl_print_string(FILE *out, const char *text, size_t size) {
+    const unsigned char *bytes = (const unsigned char *)text;
+
     fputc('"', out);
-    for (size_t i = 0; i < size && text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\') {
-            fprintf(out, "\\%c", c);
-        } else if (c < 0x20 || c > 0x7e) {
-            fprintf(out, "\\u%04x", c);
+    for (size_t i = 0, length; i < size && bytes[i]; i += length ? length : 1) {
+        length = utf8_length(bytes + i, size - i);
+        if (length == 0) {
+            fputs("\\ufffd", out);
+        } else if (bytes[i] == '"' || bytes[i] == '\\') {
+            fprintf(out, "\\%c", bytes[i]);
+        } else if (bytes[i] < 0x20 || bytes[i] == 0x7f) {
+            fprintf(out, "\\u%04x", bytes[i]);
         } else {
-            fputc(c, out);
+            fwrite(bytes + i, 1, length, out);
         }
     }
     fputc('"', out);
