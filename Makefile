@@ -27,7 +27,6 @@ C_TESTS :=
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 GOTESTFLAGS ?=
-OPENB ?= testdata/openb
 ONLY ?=
 
 .DEFAULT_GOAL := build
@@ -86,12 +85,12 @@ fuzz: ## seek new inputs with each fuzz target for five minutes (DIVVY_FUZZTIME=
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
 	hack/test-deps.sh
 
-bench: bench-mem bench-place bench-time measurements ## measure everything and write docs/measurements
+bench: bench-mem bench-place bench-time measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, crashes
-	$(GO) run ./test/bench/mem -build $(B)
-bench-place: ## allocator: packing of public traces (OPENB=their folder), decisions per second
-	$(GO) run ./test/bench/place -data $(OPENB)
-bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost (ONLY=time.pair for a part)
+	$(GO) run ./test/bench/mem -build $(B) -only "$(ONLY)"
+bench-place: ## allocator: packing of public traces, decisions per second
+	$(GO) run ./test/bench/place -only "$(ONLY)"
+bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost
 	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json
 	$(GO) run ./test/bench/table docs/measurements

@@ -34,7 +34,8 @@ func newReplayCommand(a *app) *cobra.Command {
 		Long: `Replay a cluster's trace through the allocator that places every request: pods
 arrive one by one in an order that the seed decides, and one that fits nowhere
 is dropped. With --churn they also depart. Policies: ` + strings.Join(alloc.PolicyNames(), ", ") + `.
-The files are CSV in the openb format or in ours, see docs/replay.md.`,
+The files are CSV, also compressed with gzip, in the openb format or in Divvy's
+own: see docs/replay.md.`,
 		Example: `  divvy replay --nodes nodes.csv --pods pods.csv
   divvy replay --nodes nodes.csv --pods pods.csv --policy capacity,bestfit --seeds 10 --plot out.svg
   divvy replay --nodes nodes.csv --pods pods.csv --churn 85%`,

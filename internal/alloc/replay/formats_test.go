@@ -109,6 +109,7 @@ func FuzzReadNodes(f *testing.F) {
 func FuzzReadPods(f *testing.F) {
 	f.Add(podFile)
 	f.Add("name,cpu_milli,memory_mib,gpus,gpu_memory,gpu_cores\np,1000,1024,1,20Gi,40\n")
+	f.Add(compress(f, podFile))
 	f.Fuzz(func(t *testing.T, text string) {
 		pods, err := ReadPods("f", strings.NewReader(text), readNodes(t, nodeFile))
 		var fault *FieldError

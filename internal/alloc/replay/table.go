@@ -10,16 +10,6 @@ import (
 	"strings"
 )
 
-// Bounds on what is read: a file beyond them is taken for a mistake.
-const (
-	maxBytes = 1 << 30
-	maxRows  = 5_000_000
-	maxField = 4096
-)
-
-// ErrTooLarge marks a file beyond the bounds.
-var ErrTooLarge = errors.New("file is too large")
-
 // format is a table with its columns; those from optional on may be absent, and
 // ignored ones are accepted for what other programs keep there.
 type format struct {
@@ -30,6 +20,7 @@ type format struct {
 // table reads rows of a CSV file and keeps where it is.
 type table struct {
 	file   string
+	source *source
 	reader *csv.Reader
 	column map[string]int
 	row    []string
@@ -40,7 +31,12 @@ type table struct {
 
 // open reads the header and returns which of the formats it has.
 func open(file string, r io.Reader, formats ...format) (*table, int, error) {
-	t := &table{file: file, reader: csv.NewReader(&bounded{r, maxBytes}), column: map[string]int{}, names: map[string]int{}}
+	t := &table{file: file, column: map[string]int{}, names: map[string]int{}}
+	var err error
+	if t.source, err = newSource(r); err != nil {
+		return nil, 0, t.at(1, "", err)
+	}
+	t.reader = csv.NewReader(t.source)
 	t.reader.ReuseRecord = true
 	header, err := t.reader.Read()
 	if err != nil {
@@ -92,6 +88,7 @@ func (t *table) matches(f format) error {
 
 // next reads a row; io.EOF ends the table.
 func (t *table) next() error {
+	t.source.startRow()
 	row, err := t.reader.Read()
 	if errors.Is(err, io.EOF) {
 		return io.EOF
@@ -174,19 +171,4 @@ func (t *table) fault(column string, err error) error { return t.at(t.line, colu
 
 func (t *table) at(line int, column string, err error) error {
 	return &FieldError{File: t.file, Line: line, Column: column, Err: err}
-}
-
-// bounded is an io.LimitedReader that tells a long file from an ended one.
-type bounded struct {
-	from io.Reader
-	left int64
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, int64(maxBytes))
-	}
-	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
 }

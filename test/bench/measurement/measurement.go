@@ -69,6 +69,17 @@ func Summary(runs []float64, better Direction) (median, worst float64) {
 	return median, sorted[0]
 }
 
+// Wanted reports whether one of the ids, which stand with spaces between them, begins with the prefix that
+// somebody asked for. An empty prefix asks for all.
+func Wanted(ids, prefix string) bool {
+	for id := range strings.FieldsSeq(ids) {
+		if strings.HasPrefix(id, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // Of makes a row from its runs, with this machine, day and commit.
 func Of(id, unit string, goal float64, better Direction, command string, runs ...float64) Row {
 	median, worst := Summary(runs, better)

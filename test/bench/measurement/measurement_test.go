@@ -27,6 +27,15 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+func TestWanted(t *testing.T) {
+	const ids = "time.cap_mae_points time.cap_throughput_percent"
+	for prefix, want := range map[string]bool{"": true, "time.cap": true, "time.cap_through": true, "cap": false, "mem": false} {
+		if got := Wanted(ids, prefix); got != want {
+			t.Errorf("Wanted(%q) is %v", prefix, got)
+		}
+	}
+}
+
 func TestMergeReplacesTheSameID(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mem.json")
 	first := Of("a", "ns", 10, Lower, "make a", 5, 6, 7)

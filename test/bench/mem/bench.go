@@ -61,22 +61,22 @@ func measure(o options) (err error) {
 
 func (b *bench) all() error {
 	for _, figure := range []struct {
-		name    string
+		ids     string
 		measure func(*bench) ([]measurement.Row, error)
 	}{
-		{"usable_percent", usable},
-		{"alloc_added_ns", cost},
-		{"init_added_ms", start},
-		{"reclaim_ms", reclaim},
-		{"crash_lost_bytes", crash},
-		{"over_admitted_bytes", race},
+		{"mem.usable_percent", usable},
+		{"mem.alloc_added_ns mem.launch_added_ns", cost},
+		{"mem.init_added_ms", start},
+		{"mem.reclaim_ms", reclaim},
+		{"mem.crash_lost_bytes", crash},
+		{"mem.over_admitted_bytes mem.false_refusals", race},
 	} {
-		if b.only != "" && b.only != figure.name {
+		if !measurement.Wanted(figure.ids, b.only) {
 			continue
 		}
 		rows, err := figure.measure(b)
 		if err != nil {
-			return fmt.Errorf("measure mem.%s: %w", figure.name, err)
+			return fmt.Errorf("measure %s: %w", figure.ids, err)
 		}
 		for _, row := range rows {
 			fmt.Printf("%-26s %-40s %12.3f %-6s goal %v reached %v (worst %.3f of %d)\n",

@@ -15,7 +15,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "docs/measurements/mem.json", "file to merge the figures into")
 	flag.Uint64Var(&o.allocations, "allocations", 10_000_000, "allocations of the race")
 	flag.IntVar(&o.starts, "starts", 300, "concurrent starts")
-	flag.StringVar(&o.only, "only", "", "measure one figure, named by its id without the area")
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as mem.reclaim")
 	flag.Parse()
 	if err := measure(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench mem:", err)

@@ -10,10 +10,10 @@ import (
 )
 
 func main() {
-	data := flag.String("data", "testdata/openb", "`FOLDER` with the openb traces (docs/replay.md says where they are from)")
+	data := flag.String("data", "testdata/openb", "`FOLDER` with the openb traces")
 	out := flag.String("out", "docs/measurements/place.json", "`FILE` to merge the figures into")
 	seeds := flag.Int("seeds", 10, "seeds for each figure, from 42 on")
-	only := flag.String("only", "", "one of `packing`, baselines, churn, halves, speed")
+	only := flag.String("only", "", "measure only the figures whose ids begin so, such as place.default")
 	flag.Parse()
 	if err := run(*data, *out, *only, *seeds); err != nil {
 		fmt.Fprintln(os.Stderr, "place:", err)

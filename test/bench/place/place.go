@@ -27,17 +27,21 @@ type bench struct {
 func run(data, out, only string, seeds int) error {
 	b := &bench{data: data, seeds: seeds}
 	for _, part := range []struct {
-		name    string
+		ids     string
 		measure func() ([]measurement.Row, error)
 	}{
-		{"speed", b.speed}, {"halves", b.halves}, {"packing", b.packing}, {"churn", b.churn}, {"baselines", b.baselines},
+		{"place.decisions_per_s place.decisions_per_s_15k", b.speed},
+		{"place.halves", b.halves},
+		{"place.default place.others", b.packing},
+		{"place.churn_stranded_ratio", b.churn},
+		{"place.baseline_error", b.baselines},
 	} {
-		if only != "" && only != part.name {
+		if !measurement.Wanted(part.ids, only) {
 			continue
 		}
 		rows, err := part.measure()
 		if err != nil {
-			return fmt.Errorf("measure %s: %w", part.name, err)
+			return fmt.Errorf("measure %s: %w", part.ids, err)
 		}
 		for _, r := range rows {
 			fmt.Printf("%s %s: %.4g %s (reached: %v)\n", r.ID, r.Case, r.Value, r.Unit, r.Reached())
@@ -57,7 +61,7 @@ func merge(out string, rows []measurement.Row) error {
 }
 
 func (b *bench) trace(name string) (*replay.Trace, error) {
-	nodes := filepath.Join(b.data, "openb_node_list_gpu_node.csv")
+	nodes := filepath.Join(b.data, "openb_node_list_gpu_node.csv.gz")
 	file, err := os.Open(nodes)
 	if err != nil {
 		return nil, err
@@ -67,7 +71,7 @@ func (b *bench) trace(name string) (*replay.Trace, error) {
 	if t.Nodes, err = replay.ReadNodes(nodes, file); err != nil {
 		return nil, err
 	}
-	pods := filepath.Join(b.data, "openb_pod_list_"+name+".csv")
+	pods := filepath.Join(b.data, "openb_pod_list_"+name+".csv.gz")
 	arrivals, err := os.Open(pods)
 	if err != nil {
 		return nil, err

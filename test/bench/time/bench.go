@@ -88,19 +88,9 @@ func figures() []figure {
 	}
 }
 
-// wanted reports whether one of the ids was asked for.
-func (b *bench) wanted(ids string) bool {
-	for id := range strings.FieldsSeq(ids) {
-		if strings.HasPrefix(id, b.only) {
-			return true
-		}
-	}
-	return false
-}
-
 func (b *bench) all() error {
 	for _, f := range figures() {
-		if !b.wanted(f.ids) {
+		if !measurement.Wanted(f.ids, b.only) {
 			continue
 		}
 		begin := time.Now()
