@@ -24,13 +24,20 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 ALL_C :=
 C_TESTS :=
 
+# A step prints one line, $(call step,WHAT) or $(call step,WHAT,of which); V=1 prints the commands instead.
+V ?=
+ifneq ($(V),1)
+.SILENT:
+step = printf '  %-8s%s\n' '$(1)' '$(or $(2),$@)'
+endif
+
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 GOTESTFLAGS ?=
 ONLY ?=
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate lint format test test-parts test-c test-go test-steady test-deps fuzz \
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps fuzz \
 	images bench bench-mem bench-place bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
@@ -42,63 +49,83 @@ build: c $(B)/bin/divvy $(B)/libexec/divvy/divvy-cluster ## everything: command 
 c: $(ALL_C)
 
 $(B)/bin/divvy: FORCE
+	$(call step,GO)
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy
 $(B)/libexec/divvy/divvy-cluster: FORCE
+	$(call step,GO)
 	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
 
 install: build ## copy what was built below PREFIX
+	$(call step,INSTALL,$(DESTDIR)$(PREFIX))
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(B)/bin/divvy
 	install -D -t $(DESTDIR)$(PREFIX)/lib/divvy $(B)/lib/divvy/*
 	install -D -t $(DESTDIR)$(PREFIX)/lib/simgpu $(B)/lib/simgpu/*
 	install -D -t $(DESTDIR)$(PREFIX)/libexec/divvy $(B)/libexec/divvy/*
 
-generate: ## rewrite what is generated from abi/
+generate: versions ## rewrite what is generated
+	$(call step,GEN,from abi/)
 	$(GO) run ./abi/gen
+versions: ## copy internal/version/VERSION to the chart, and to the images that documents and tests name
+	$(call step,GEN,versions)
+	hack/version.sh
 
 lint: ## golangci-lint, clang-format, clang-tidy, size rules
+	$(call step,LINT,Go and C)
 	hack/lint.sh
 
 format: ## format the C files
+	$(call step,FORMAT,C)
 	hack/clang-format.sh
 
 test: $(B)/obj/leftover ## all that needs neither root nor a GPU; fails also if a test leaves a process running
-	+@$(B)/obj/leftover $(MAKE) --no-print-directory -j$(JOBS) --output-sync=target test-parts
+	+$(B)/obj/leftover $(MAKE) --no-print-directory -j$(JOBS) --output-sync=target test-parts
 test-parts: test-c test-go
 test-c: $(C_TESTS:%=%.passed) ## C tests; SAN=asan, ubsan or tsan builds them instrumented
 $(C_TESTS:%=%.passed): %.passed: % | c
-	@echo "== $*"; $*
+	$(call step,TEST,$*)
+	$*
 # The results of earlier runs are not used again: go test does not see that a library has changed.
 test-go: build $(B)/bin/gpubench
+	$(call step,TEST,go test ./...)
 	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 $(GOTESTFLAGS) ./...
 test-steady: ## make test ten times, five of them beside a load on every core (RUNS=10)
 	hack/test-steady.sh
 
 $(B)/obj/leftover: FORCE
-	@$(GO) build -o $@ ./hack/leftover
+	$(call step,GO)
+	$(GO) build -o $@ ./hack/leftover
 
 images: build $(B)/bin/gpubench ## container images as OCI archives, in build/images
+	$(call step,IMAGE,$(B)/images)
 	$(GO) run ./hack/image -build $(B) -out $(B)/images divvy gpubench pause
 
 fuzz: ## seek new inputs with each fuzz target for five minutes (DIVVY_FUZZTIME=10m, ONLY=pattern)
+	$(call step,FUZZ)
 	hack/fuzz.sh "$(ONLY)"
 
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
+	$(call step,DEPS,programs for tests and lint)
 	hack/test-deps.sh
 
 bench: bench-mem bench-place bench-time measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, crashes
+	$(call step,BENCH,memory)
 	$(GO) run ./test/bench/mem -build $(B) -only "$(ONLY)"
 bench-place: ## allocator: packing of public traces, decisions per second
+	$(call step,BENCH,allocator)
 	$(GO) run ./test/bench/place -only "$(ONLY)"
 bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost
+	$(call step,BENCH,compute)
 	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json
+	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements
 
 gpu-test: ## on a machine with a real GPU, from a finished build
 	python3 test/gpu/run.py --build $(B)
 
 clean:
+	$(call step,CLEAN,build build-*)
 	rm -rf build build-*
 
 help: ## this list

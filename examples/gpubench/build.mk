@@ -2,11 +2,13 @@ gpubench_sources := $(wildcard examples/gpubench/*.c)
 gpubench_objects := $(gpubench_sources:%.c=$(B)/obj/%.o)
 
 $(gpubench_objects): $(B)/obj/%.o: %.c $(wildcard examples/gpubench/*.h lib/abi/*/*.h)
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
 $(B)/bin/gpubench: $(gpubench_objects)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ -o $@ -ldl -lpthread -lm
 
 ALL_C += $(B)/bin/gpubench

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
 // recipe says what an image is made of.
@@ -57,15 +59,15 @@ func main() {
 	build := flag.String("build", "build", "where Divvy was built")
 	out := flag.String("out", "build/images", "folder for the archives")
 	cache := flag.String("packages", ".cache/e2e/packages", "folder where fetched packages are kept")
-	version := flag.String("version", "0.1.0", "tag of Divvy's images")
+	tag := flag.String("version", version.Number(), "tag of Divvy's images")
 	flag.Parse()
-	if err := run(*build, *out, *cache, *version, flag.Args()); err != nil {
+	if err := run(*build, *out, *cache, *tag, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func run(build, out, cache, version string, names []string) error {
+func run(build, out, cache, ours string, names []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func run(build, out, cache, version string, names []string) error {
 		if !ok {
 			return fmt.Errorf("there is no image %q", name)
 		}
-		tag := version
+		tag := ours
 		if own, ok := versions[name]; ok {
 			tag = own
 		}

@@ -3,11 +3,13 @@ ABI_TEST := $(B)/test/abi/headers
 C_TESTS += $(ABI_TEST)
 
 $(ABI_TEST): $(B)/obj/abi/test/headers.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^
 
 $(B)/obj/abi/%.o: lib/abi/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -I. -MMD -MP -c -o $@ $<
 
 -include $(wildcard $(B)/obj/abi/test/*.d)

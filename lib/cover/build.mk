@@ -5,11 +5,13 @@ COVER := $(B)/libexec/divvy/divvy-cover
 ALL_C += $(COVER)
 
 $(COVER): $(B)/obj/cover/cover.o $(B)/obj/cover/json.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(if $(SAN),,-static) $(LDFLAGS) -o $@ $^
 
 $(B)/obj/cover/%.o: lib/cover/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -c -o $@ $<
 
 -include $(wildcard $(B)/obj/cover/*.d $(B)/obj/cover/test/*.d)
@@ -17,5 +19,6 @@ $(B)/obj/cover/%.o: lib/cover/%.c
 C_TESTS += $(B)/test/cover/json
 
 $(B)/test/cover/json: $(B)/obj/cover/test/json.o $(B)/obj/cover/json.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^

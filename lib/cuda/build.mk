@@ -14,16 +14,19 @@ ALL_C += $(CUDA_LIBRARY)
 -include $(wildcard $(addprefix $(B)/obj/cuda/,*.d memory/*.d time/*.d))
 
 $(B)/obj/cuda/%.o: lib/cuda/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # Only its name matters: the linker writes it down as what ours depends on.
 $(CUDA_STUB):
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,libcuda-real.so.1 -x c -o $@ -
 
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_PARTS) $(CUDA_STUB) lib/cuda/exports.map
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/cuda/exports.map -Wl,--enable-new-dtags \
 		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_PARTS) -Wl,--no-as-needed $(CUDA_STUB)
@@ -54,20 +57,24 @@ $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TES
 $(B)/test/cuda/overhead: | $(CUDA_TEST_NVML)
 
 $(CUDA_TEST_NVML): $(B)/obj/cuda/test/nvml.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
 
 $(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o $(B)/obj/cuda/test/heap.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -pthread
 
 $(CUDA_TESTS): $(B)/test/cuda/%: $(B)/obj/cuda/test/test_%.o $(CUDA_SETTING) \
 		| $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
 
 # Prints costs; not run by make test.
 $(B)/test/cuda/cost: $(B)/obj/cuda/test/cost.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
+	$(call step,LINK)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
 
 # A program that is linked against the driver's name.
@@ -76,7 +83,8 @@ $(B)/obj/cuda/test/test_sim_process.o: CFLAGS += -DCLIENT='"$(abspath $(CUDA_CLI
 $(B)/test/cuda/sim_process: | $(CUDA_CLIENT)
 
 $(CUDA_CLIENT): $(B)/obj/cuda/test/client.o $(CUDA_LIBRARY)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -Wl,-rpath-link,$(dir $(CUDA_STUB)) -o $@ $^
 
 $(B)/test/cuda/table: $(B)/obj/cuda/table.o
@@ -87,5 +95,6 @@ ifeq ($(SAN),)
 C_TESTS += $(B)/test/cuda/exports
 endif
 $(B)/test/cuda/exports: lib/cuda/test/exports.sh | $(CUDA_LIBRARY)
-	@mkdir -p $(@D)
+	$(call step,GEN)
+	mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s\n' $< $(CUDA_LIBRARY) >$@ && chmod +x $@

@@ -2,11 +2,13 @@
 ALL_C += $(B)/libexec/divvy/divvy-enter
 
 $(B)/libexec/divvy/divvy-enter: $(B)/obj/enter/enter.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^
 
 $(B)/obj/enter/%.o: lib/enter/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -D_GNU_SOURCE -MMD -MP -c -o $@ $<
 
 -include $(wildcard $(B)/obj/enter/*.d)

@@ -16,22 +16,26 @@ C_TESTS += $(NVML_TESTS) $(NVML_TEST)/exports
 -include $(wildcard $(B)/obj/nvml/*.d $(B)/obj/nvml/test/*.d)
 
 $(B)/obj/nvml/%.o: lib/nvml/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(NVML_STUB):
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,$(@F) -x c -o $@ -
 
 $(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_PARTS) $(NVML_STUB) lib/nvml/exports.map
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/nvml/exports.map -Wl,--enable-new-dtags \
 		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) $(NVML_PARTS) -Wl,--no-as-needed $(NVML_STUB)
 
 # The test driver calls itself through the dynamic linker, so it is not linked symbolically.
 $(NVML_TEST_DRIVER): $(addprefix $(B)/obj/nvml/test/,driver.o driver_lists.o)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
 
 $(B)/obj/nvml/test/setting.o: CFLAGS += -DTEST_DRIVER='"$(abspath $(NVML_TEST_DRIVER))"' \
@@ -39,10 +43,12 @@ $(B)/obj/nvml/test/setting.o: CFLAGS += -DTEST_DRIVER='"$(abspath $(NVML_TEST_DR
 
 $(NVML_TESTS): $(NVML_TEST)/%: $(B)/obj/nvml/test/test_%.o $(B)/obj/nvml/test/setting.o \
 		$(NVML_PARTS) $(NVML_TEST_DRIVER) $(NVML_LIBRARY)
+	$(call step,LINK)
 	$(CC) $(LDFLAGS) -pthread -o $@ $(filter %.o,$^)
 
 # What we export is what abi/ describes, no more and no less.
 $(NVML_TEST)/exports: $(NVML_LIBRARY) lib/abi/generated/nvml_exports.txt
-	@mkdir -p $(@D)
+	$(call step,GEN)
+	mkdir -p $(@D)
 	printf '#!/bin/sh\nnm -D --defined-only %s | cut -d" " -f3 | LC_ALL=C sort | diff - %s\n' $^ >$@
 	chmod +x $@

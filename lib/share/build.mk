@@ -6,11 +6,13 @@ SHARE_OBJECTS := $(patsubst lib/share/%.c,$(SHARE_OBJ)/%.o,$(wildcard lib/share/
 -include $(wildcard $(SHARE_OBJ)/*.d $(SHARE_OBJ)/test/*.d)
 
 $(SHARE_OBJ)/%.o: lib/share/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(SHARE_TEST)/%: $(SHARE_OBJ)/test/%.o $(SHARE_OBJ)/test/tenant.o $(SHARE_OBJECTS)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -Wl,-z,now -pthread -o $@ $^
 
 $(SHARE_TEST)/crash: $(SHARE_OBJ)/test/crash_scenarios.o
@@ -18,7 +20,8 @@ $(SHARE_TEST)/crash: $(SHARE_OBJ)/test/crash_scenarios.o
 # Loaded twice by the test of processes.
 COPY := $(SHARE_TEST)/copy.so
 $(COPY): $(SHARE_OBJ)/test/copy.o $(SHARE_OBJECTS)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -o $@ $^
 
 $(SHARE_OBJ)/test/process.o: CFLAGS += -DCOPY_UNDER_TEST='"$(abspath $(COPY))"'
@@ -30,5 +33,6 @@ C_TESTS += $(addprefix $(SHARE_TEST)/,open limits ledger process export threads 
 
 # Built in lib/tools.
 REAP := $(B)/libexec/divvy/divvy-reap
+
 $(SHARE_OBJ)/test/reaper.o: CFLAGS += -DREAPER_UNDER_TEST='"$(abspath $(REAP))"'
 $(SHARE_TEST)/reaper: | $(REAP)

@@ -20,23 +20,27 @@ C_TESTS += $(foreach room,$(SIMGPU_ROOMS),$(call SIMGPU_TESTS,$(room)))
 -include $(foreach room,$(SIMGPU_ROOMS),$(wildcard $(SIMGPU_OBJ)/$(room)/*.d $(SIMGPU_OBJ)/$(room)/test/*.d))
 
 $(SIMGPU_OBJ)/%.o: lib/simgpu/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(SIMGPU_CUDA): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda.map
 $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,nvml) $(SIMGPU_OBJ)/nvml.map
 $(SIMGPU_CUDA) $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,machine)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
 		-Wl,--version-script=$(filter %.map,$^) -o $@ $(filter %.o,$^) -lpthread -ldl
 
 # Exactly the described names are exported.
 $(SIMGPU_OBJ)/%.map: lib/abi/generated/%_exports.txt
-	@mkdir -p $(@D)
+	$(call step,GEN)
+	mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 
 $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,ctl) $(call SIMGPU_OBJECTS,machine)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
 
 # Tests link a room's objects, so that they can ask the state for the truth. Those of simgpuctl's commands
@@ -48,7 +52,8 @@ $(call SIMGPU_TESTS,ctl): $(call SIMGPU_OBJECTS,nvml) $(filter-out %/main.o,$(ca
 # A rule for each room: the folder stands in the middle of its objects' names.
 define SIMGPU_TEST_RULE
 $(SIMGPU_TEST)/$1/%: $(SIMGPU_OBJ)/$1/test/test_%.o $(SIMGPU_OBJ)/machine/test/setting.o $(call SIMGPU_OBJECTS,machine)
-	@mkdir -p $$(@D)
+	$$(call step,LINK)
+	mkdir -p $$(@D)
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ -lpthread -ldl
 endef
 $(foreach room,$(SIMGPU_ROOMS),$(eval $(call SIMGPU_TEST_RULE,$(room))))
@@ -58,5 +63,6 @@ ifeq ($(SAN),)
 C_TESTS += $(SIMGPU_TEST)/exports
 endif
 $(SIMGPU_TEST)/exports: lib/simgpu/cuda/test/exports.sh | $(SIMGPU_CUDA)
-	@mkdir -p $(@D)
+	$(call step,GEN)
+	mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s\n' $< $(SIMGPU_CUDA) >$@ && chmod +x $@

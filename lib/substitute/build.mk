@@ -4,5 +4,6 @@ SUBSTITUTE_OBJECTS := $(patsubst lib/substitute/%.c,$(B)/obj/substitute/%.o,$(wi
 -include $(wildcard $(B)/obj/substitute/*.d)
 
 $(B)/obj/substitute/%.o: lib/substitute/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<

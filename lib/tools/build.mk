@@ -8,13 +8,16 @@ ALL_C += $(PROBE) $(REAP)
 -include $(wildcard $(B)/obj/tools/*.d)
 
 $(B)/obj/tools/%.o: lib/tools/%.c
-	@mkdir -p $(@D)
+	$(call step,CC)
+	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(PROBE): $(B)/obj/tools/probe.o
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^ -ldl
 
 $(REAP): $(B)/obj/tools/reap.o $(SHARE_OBJECTS)
-	@mkdir -p $(@D)
+	$(call step,LINK)
+	mkdir -p $(@D)
 	$(CC) -pie $(LDFLAGS) -o $@ $^

@@ -7,16 +7,18 @@ e2e-deps: ## install and build, once, what clusters are made of: runc, Kubernete
 
 # What a cluster of the newest version needs; images' packages come from where that installs from.
 e2e-ready:
-	@hack/e2e-deps.sh v1.36
-	@$(MAKE) --no-print-directory images
+	hack/e2e-deps.sh v1.36
+	$(MAKE) --no-print-directory images
 
 e2e: e2e-deps ## the whole on real clusters, as root (ONLY=TestName for a part)
-	@$(MAKE) --no-print-directory images
+	$(MAKE) --no-print-directory images
+	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -p 1 -timeout 45m $(if $(ONLY),-v -run '$(ONLY)') ./test/e2e/...
 
 e2e-slots: ## mode slots on Kubernetes 1.35, as root: its components take ten minutes to build, once
 	hack/e2e-deps.sh v1.35
-	@$(MAKE) --no-print-directory images
+	$(MAKE) --no-print-directory images
+	$(call step,TEST,on real clusters)
 	DIVVY_E2E=slots DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 45m -v -run '^TestSlots' ./test/e2e
 
 demo-k8s: e2e-ready ## three pods want one simulated GPU of a real cluster, as root

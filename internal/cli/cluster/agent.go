@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
 // agentOptions are the flags of divvy agent --kubernetes.
@@ -66,7 +67,7 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 
 func (o *agentOptions) run(ctx context.Context, a *app) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	o.kube.Mode, o.kube.Version, o.kube.PodUID = kube.Mode(o.mode), program.Version(), os.Getenv("POD_UID")
+	o.kube.Mode, o.kube.Version, o.kube.PodUID = kube.Mode(o.mode), version.Full(), os.Getenv("POD_UID")
 	if err := o.kube.Validate(); err != nil {
 		return program.Usage(err)
 	}

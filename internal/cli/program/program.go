@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/version"
 )
 
 // Exit statuses.
@@ -106,11 +108,16 @@ func Args(least, most int, what string) cobra.PositionalArgs {
 // NoArgs refuses arguments.
 var NoArgs = Args(0, 0, "this command takes none")
 
-// Version is the release or commit that the program was built from.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "of unknown origin"
+// NewVersion is the command that prints the version.
+func NewVersion(out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of Divvy",
+		Example: "  divvy version",
+		Args:    NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(out, "divvy %s (%s, %s/%s)\n", version.Full(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
 	}
-	return info.Main.Version
 }
