@@ -33,24 +33,17 @@ type Driver interface {
 	Utilisation(gpu int, since time.Time) ([]nvml.Utilisation, error)
 }
 
-// Reaper takes the memory of dead processes out of a tenant's page. It runs
-// with the rights of uid.
-type Reaper func(ctx context.Context, dir string, uid int) error
-
 // Config is what an Agent works with.
 type Config struct {
-	Info     control.Info
-	Backend  backend.Backend
-	Driver   Driver
-	Reap     Reaper
-	Saved    *checkpoint.File[saved]
-	Tenants  []string // where tenant directories are
-	Log      *slog.Logger
-	Misuse   Misuse        // what is done about misuse of GPU time
-	Interval time.Duration // between looks at every tenant and at the driver
-	Now      func() time.Time
-	// PIDNamespace is the inode of the agent's pid namespace.
-	PIDNamespace uint64
+	Info    control.Info
+	Backend backend.Backend
+	Driver  Driver
+	// Checkpoint is the path of the file in which tenants are remembered.
+	Checkpoint string
+	Log        *slog.Logger
+	Misuse     Misuse        // what is done about misuse of GPU time
+	Interval   time.Duration // between looks at every tenant and at the driver
+	Now        func() time.Time
 	// Step is told of each step of Prepare and Release, for tests that end the
 	// agent there; nil tells nobody.
 	Step func(name string)
@@ -58,10 +51,11 @@ type Config struct {
 
 // Agent grants shares of one machine's GPUs.
 type Agent struct {
-	config Config
-	gpus   []backend.GPU
-	// notices are of tenants' pages.
-	notices *notices
+	config     Config
+	gpus       []backend.GPU
+	checkpoint *checkpoint.File[saved]
+	// notices are the backend's, of what tenants do.
+	notices backend.Notices
 	events  events
 	// arbiter divides GPU time.
 	arbiter *arbiterLoop
@@ -81,8 +75,6 @@ type Agent struct {
 	unwatched map[int]string
 	// untold says what the driver does not tell of a GPU now, and why.
 	untold map[untold]string
-	// strangers are in other pid namespaces; their lock is held alone.
-	strangers strangers
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
 
@@ -105,17 +97,17 @@ type tenant struct {
 	connection bool // the asking connection is open
 	process    bool // the asking process lives
 	fault      string
-	seen       seen
+	seen       backend.Figures // by the last look that could tell
 	plan       *backend.Plan
 }
 
 // held reports whether somebody outside the GPU's processes keeps the tenant.
 func (t *tenant) held() bool {
-	return t.connection || t.process || t.clusters()
+	return t.connection || t.process || t.isTenancy()
 }
 
-// clusters reports whether the tenant is a tenancy.
-func (t *tenant) clusters() bool {
+// isTenancy reports whether the cluster asked for the tenant.
+func (t *tenant) isTenancy() bool {
 	return t.Layer == backend.LayerContainer
 }
 
@@ -126,12 +118,12 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	a.gpus = gpus
+	a.gpus, a.checkpoint = gpus, newCheckpoint(c.Checkpoint)
 	a.events.now = c.Now
 	if c.Misuse == "" {
 		a.config.Misuse = MisuseReport
 	}
-	if a.notices, err = newNotices(); err != nil {
+	if a.notices, err = noticesOf(c.Backend); err != nil {
 		return nil, err
 	}
 	if a.arbiter, err = newArbiterLoop(c.Log); err != nil {
@@ -146,12 +138,28 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	return a, nil
 }
 
+// noticesOf are a backend's notices, silent ones if it has none.
+func noticesOf(b backend.Backend) (backend.Notices, error) {
+	if notifier, ok := b.(backend.Notifier); ok {
+		return notifier.Notices()
+	}
+	return silence{}, nil
+}
+
+// silence is a backend's that gives no notices.
+type silence struct{}
+
+func (silence) Add(backend.Tenant) error              { return nil }
+func (silence) Remove(string)                         {}
+func (silence) Run(context.Context, backend.Listener) {}
+func (silence) Close()                                {}
+
 // Run watches until ctx is done. Tenants outlive it: only after it has returned
 // may connections be closed, or they would be taken for tenants' ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() {
-		a.notices.run(ctx, listener{
-			death: func(id string) { a.lookSoon(ctx, id) }, stir: a.arbiter.stir, lost: func() { a.sweep(ctx) },
+		a.notices.Run(ctx, backend.Listener{
+			Death: func(id string) { a.lookSoon(ctx, id) }, Stir: a.arbiter.stir, Lost: func() { a.sweep(ctx) },
 		})
 	})
 	a.running.Go(func() { a.arbiter.run(ctx) })
@@ -163,7 +171,7 @@ func (a *Agent) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			close(a.stopped)
-			a.notices.close()
+			a.notices.Close()
 			a.running.Wait()
 			return
 		case <-ticker.C:

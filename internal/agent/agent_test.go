@@ -31,6 +31,7 @@ const (
 
 // pages is a backend that makes tenants of pages alone.
 type pages struct {
+	*tenantdir.Tenants
 	dir     string
 	fail    error // of Apply
 	applied atomic.Int32
@@ -38,27 +39,20 @@ type pages struct {
 
 func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
 	return []backend.GPU{
-		{Index: 0, UUID: firstID, Total: 81 * gib, Reserved: gib, ContextBytes: gib / 2},
-		{Index: 1, UUID: otherID, Total: 24 * gib, ContextBytes: gib / 2},
+		{Index: 0, UUID: firstID, Total: 81 * gib, Reserved: gib, ContextBytes: gib / 2, Unit: page.Unit},
+		{Index: 1, UUID: otherID, Total: 24 * gib, ContextBytes: gib / 2, Unit: page.Unit},
 	}, nil
 }
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
-	dir := tenantdir.Of(b.dir, t.ID)
-	if t.Layer == backend.LayerContainer {
-		dir = tenantdir.Of(tenantdir.Containers(b.dir), t.ID)
-	}
+	dir := b.Dir(t)
 	step := pageStep{backend: b, dir: dir, tenant: t}
 	return &backend.Plan{Dir: string(dir), Steps: []backend.Step{step}, Edits: edits.Edits{Env: []edits.Env{{Name: "T", Value: string(dir)}}}}, nil
 }
 
 func (b *pages) Apply(ctx context.Context, p *backend.Plan) error { return p.Apply(ctx) }
 func (b *pages) Health(context.Context) error                     { return nil }
-func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.RemoveAll(p.Dir) }
-
-func (b *pages) Change(_ context.Context, dir string, t backend.Tenant) error {
-	return tenantdir.Dir(dir).Update(t)
-}
+func (b *pages) Undo(_ context.Context, t backend.Tenant) error   { return tenantdir.Dir(t.Dir).Remove() }
 
 type pageStep struct {
 	backend *pages
@@ -126,13 +120,17 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	dir := t.TempDir()
-	return &node{t: t, dir: dir, backend: &pages{dir: filepath.Join(dir, "tenants")}, driver: &lister{}, interval: time.Hour}
+	n := &node{t: t, dir: dir, backend: &pages{dir: filepath.Join(dir, "tenants")}, driver: &lister{}, interval: time.Hour}
+	n.backend.Tenants = tenantdir.NewTenants(tenantdir.Config{
+		Root: n.backend.dir, PIDNamespace: 1, Reap: n.reap, Log: slog.New(slog.DiscardHandler),
+	})
+	return n
 }
 
 // reap does what divvy-reap does: it frees the slots of the dead.
-func (n *node) reap(_ context.Context, dir string, _ int) error {
+func (n *node) reap(_ context.Context, dir tenantdir.Dir, _ int) error {
 	n.reaps.Add(1)
-	file, err := os.OpenFile(tenantdir.Dir(dir).State(), os.O_RDWR, 0)
+	file, err := os.OpenFile(dir.State(), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -173,14 +171,19 @@ func (n *node) idleWith(b backend.Backend) *Agent {
 
 func (n *node) settings(b backend.Backend) Config {
 	return Config{
-		Backend: b, Driver: n.driver, Reap: n.reap, Saved: NewCheckpoint(filepath.Join(n.dir, "tenants.json")), Tenants: []string{n.backend.dir, tenantdir.Containers(n.backend.dir)},
-		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, PIDNamespace: 1, Step: n.step,
+		Backend: b, Driver: n.driver, Checkpoint: filepath.Join(n.dir, "tenants.json"),
+		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, Step: n.step,
 	}
 }
 
 func (n *node) start() *running {
 	n.t.Helper()
-	a := n.idle()
+	return n.startWith(n.backend)
+}
+
+func (n *node) startWith(b backend.Backend) *running {
+	n.t.Helper()
+	a := n.idleWith(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Agent: a, cancel: cancel, done: make(chan struct{})}
 	go func() {

@@ -15,7 +15,9 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 const (
@@ -40,11 +42,15 @@ const (
 	nothing = time.Hour
 )
 
-// member is what the arbiter has to know of a tenant.
+// Source is a backend whose tenants' GPU time the arbiter divides.
+type Source interface {
+	OpenTime(t backend.Tenant) (*tenantdir.Time, error)
+}
+
+// member is a tenant whose GPU time is divided, and where that is kept.
 type member struct {
-	id, dir string
-	uid     int
-	shares  []share
+	backend.Tenant
+	source Source
 }
 
 // arbiterLoop divides the time of this machine's GPUs. One goroutine decides, on a
@@ -114,9 +120,10 @@ func monotonic() uint64 {
 // publish says who has shares now. Agent.mu is held.
 func (a *Agent) publish() {
 	members := make([]member, 0, len(a.tenants))
+	source, ok := a.config.Backend.(Source)
 	for _, t := range a.sorted() {
-		if t.ready && !t.ended {
-			members = append(members, member{id: t.ID, dir: t.Dir, uid: t.UID, shares: append([]share(nil), t.Shares...)})
+		if ok && t.ready && !t.ended {
+			members = append(members, member{a.tenantOf(&t.record), source})
 		}
 	}
 	a.arbiter.members.Store(&members)
@@ -277,20 +284,20 @@ func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 	}
 	for i := range members {
 		m := &members[i]
-		present[m.id] = true
-		t := l.tenants[m.id]
+		present[m.ID] = true
+		t := l.tenants[m.ID]
 		if t == nil {
 			var err error
 			if t, err = openTenant(m); err != nil {
 				// The look that every tenant gets tells of its pages.
-				l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", m.id, "error", err)
+				l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", m.ID, "error", err)
 				continue
 			}
-			l.tenants[m.id] = t
+			l.tenants[m.ID] = t
 		}
 		for d, s := range t.shares {
 			g := l.gpu(s.uuid)
-			if terms := termsOf(&m.shares[d]); s.terms != terms {
+			if terms := termsOf(&m.Shares[d]); s.terms != terms {
 				s.terms, g.revised = terms, true
 			}
 			g.shares = append(g.shares, s)
@@ -346,7 +353,7 @@ func (l *arbiterLoop) drop(t *tenantTime) {
 }
 
 // termsOf is a share's promise in the law's words.
-func termsOf(s *share) arbiter.Terms {
+func termsOf(s *backend.Share) arbiter.Terms {
 	policies := map[v1alpha1.Policy]arbiter.Policy{
 		v1alpha1.PolicyWeighted: arbiter.Weighted, v1alpha1.PolicyFixed: arbiter.Fixed, v1alpha1.PolicyBurst: arbiter.Burst,
 	}

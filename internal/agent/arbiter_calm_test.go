@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 )
 
@@ -70,12 +71,12 @@ func TestRestEnds(t *testing.T) {
 	for _, m := range []member{a, b} {
 		d.launched(m, 7)
 		d.now += uint64(busyTick)
-		d.loop.stir(m.id)
+		d.loop.stir(m.ID)
 		if next := d.loop.round(t.Context()); !d.lively(firstID) || next > d.now+uint64(busyTick) {
-			t.Errorf("%s was not seen: the next round is %d ns later", m.id, next-d.now)
+			t.Errorf("%s was not seen: the next round is %d ns later", m.ID, next-d.now)
 		}
 		if tick := d.budget(m, 0).Tick; tick != d.now {
-			t.Errorf("%s: decided at %d, its budget says %d", m.id, d.now, tick)
+			t.Errorf("%s: decided at %d, its budget says %d", m.ID, d.now, tick)
 		}
 		d.calmDown()
 	}
@@ -100,7 +101,7 @@ func TestStirringAlone(t *testing.T) {
 	rounds := d.loop.gpus[firstID].rounds
 	for range 3 {
 		d.now += uint64(busyTick)
-		d.loop.stir(a.id)
+		d.loop.stir(a.ID)
 		d.loop.stir("nobody")
 		d.loop.round(t.Context())
 	}
@@ -116,7 +117,7 @@ func TestStirringAlone(t *testing.T) {
 func TestOthersRestOn(t *testing.T) {
 	d, a, _ := calmDivision(t)
 	elsewhere := shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)
-	elsewhere.UUID = otherID
+	elsewhere.GPU.UUID = otherID
 	for _, change := range []func(){
 		func() { d.add("c", elsewhere) }, d.publish, func() { d.remove("c") },
 	} {
@@ -126,10 +127,10 @@ func TestOthersRestOn(t *testing.T) {
 			t.Fatal("its rest ended")
 		}
 	}
-	d.all[0].shares = []share{shareOf(v1alpha1.PolicyWeighted, 0, 3, v1alpha1.ClassOnline)}
+	d.all[0].Shares = []backend.Share{shareOf(v1alpha1.PolicyWeighted, 0, 3, v1alpha1.ClassOnline)}
 	d.publish()
 	d.pass(1, nil)
 	if !d.lively(firstID) {
-		t.Errorf("it rests after the weight of %s changed", a.id)
+		t.Errorf("it rests after the weight of %s changed", a.ID)
 	}
 }

@@ -92,7 +92,7 @@ func TestConfigPageCutShort(t *testing.T) {
 	honest := d.add("honest", shareOf(v1alpha1.PolicyFixed, 60, 1, v1alpha1.ClassOnline))
 	vandal := d.add("vandal", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
 	d.pass(1, nil)
-	if err := os.Truncate(tenantdir.Dir(vandal.dir).Config(), 0); err != nil {
+	if err := os.Truncate(tenantdir.Dir(vandal.Dir).Config(), 0); err != nil {
 		t.Fatal(err)
 	}
 	d.pass(5, nil)

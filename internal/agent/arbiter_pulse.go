@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/divvy-gpu/divvy/internal/page"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // linkPulses puts the pulse page of each online share into the directories of
@@ -24,7 +23,7 @@ func (g *gpuTime) linkPulses() error {
 		if !offline {
 			break
 		}
-		if err := page.CreatePulse(tenantdir.Dir(s.tenant.dir).Pulse(s.device), s.tenant.uid); err != nil {
+		if err := s.tenant.time.MakePulse(s.device, s.tenant.uid); err != nil {
 			faults = append(faults, err)
 			delete(online, key)
 		}
@@ -53,7 +52,7 @@ func (s *shareTime) link(wanted map[string]*shareTime) error {
 		if linked[key] || k < 0 {
 			continue // further pages than there is room for: the rates divide alone
 		}
-		err := page.LinkBeat(tenantdir.Dir(other.tenant.dir).Pulse(other.device), tenantdir.Dir(s.tenant.dir).Beat(s.device, k))
+		err := s.tenant.time.LinkBeat(s.device, k, other.tenant.time, other.device)
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -70,7 +69,7 @@ func (s *shareTime) link(wanted map[string]*shareTime) error {
 // which of these there are links.
 func (s *shareTime) unlink(wanted map[string]*shareTime) (linked map[string]bool, err error) {
 	linked = map[string]bool{}
-	var gone []string
+	var gone []int
 	for k := range s.beats {
 		bit := uint32(1) << k
 		if key := s.beats[k]; key != "" && wanted[key] != nil {
@@ -79,7 +78,7 @@ func (s *shareTime) unlink(wanted map[string]*shareTime) (linked map[string]bool
 			continue
 		}
 		if s.beats[k] != "" || s.budget.Pulses&bit != 0 {
-			gone = append(gone, tenantdir.Dir(s.tenant.dir).Beat(s.device, k))
+			gone = append(gone, k)
 		}
 		s.beats[k], s.budget.Pulses = "", s.budget.Pulses&^bit
 	}
@@ -87,9 +86,9 @@ func (s *shareTime) unlink(wanted map[string]*shareTime) (linked map[string]bool
 		return linked, nil
 	}
 	s.budget.PulseChanges++
-	faults := []error{s.tenant.budgets.Write(s.device, s.budget)}
-	for _, path := range gone {
-		faults = append(faults, page.UnlinkBeat(path))
+	faults := []error{s.tenant.time.Budgets.Write(s.device, s.budget)}
+	for _, k := range gone {
+		faults = append(faults, s.tenant.time.UnlinkBeat(s.device, k))
 	}
 	return linked, errors.Join(faults...)
 }
@@ -107,7 +106,7 @@ func (s *shareTime) freeBeat() int {
 func (s *shareTime) adopt(wanted map[string]*shareTime) {
 	for k := range s.beats {
 		for key, other := range wanted {
-			same, err := page.SameFile(tenantdir.Dir(other.tenant.dir).Pulse(other.device), tenantdir.Dir(s.tenant.dir).Beat(s.device, k))
+			same, err := s.tenant.time.HasBeat(s.device, k, other.tenant.time, other.device)
 			if err == nil && same {
 				s.beats[k] = key
 			}

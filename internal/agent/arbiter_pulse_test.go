@@ -19,7 +19,7 @@ func beats(t *testing.T, d *division, m member, others ...member) int {
 	count := 0
 	pulses := d.budget(m, 0).Pulses
 	for k := range page.Pulses {
-		path := tenantdir.Dir(m.dir).Beat(0, k)
+		path := tenantdir.Dir(m.Dir).Beat(0, k)
 		_, err := os.Stat(path)
 		if set := pulses&(1<<k) != 0; set != (err == nil) {
 			t.Errorf("page %d: bit %v, file %v", k, set, err)
@@ -30,7 +30,7 @@ func beats(t *testing.T, d *division, m member, others ...member) int {
 		count++
 		known := false
 		for _, other := range others {
-			same, err := page.SameFile(tenantdir.Dir(other.dir).Pulse(0), path)
+			same, err := page.SameFile(tenantdir.Dir(other.Dir).Pulse(0), path)
 			known = known || err == nil && same
 		}
 		if !known {
@@ -45,7 +45,7 @@ func TestPulsesReachWhoGivesWay(t *testing.T) {
 	d := newDivision(t)
 	first := d.add("first", shareOf(v1alpha1.PolicyWeighted, 0, 1, online))
 	d.pass(1, nil)
-	if _, err := os.Stat(tenantdir.Dir(first.dir).Pulse(0)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(tenantdir.Dir(first.Dir).Pulse(0)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a pulse that nobody reads: %v", err)
 	}
 	batch := d.add("batch", shareOf(v1alpha1.PolicyWeighted, 0, 1, offline))
@@ -56,7 +56,7 @@ func TestPulsesReachWhoGivesWay(t *testing.T) {
 	}
 	for m, want := range map[string]uint32{"first": page.BudgetBeat, "second": page.BudgetBeat, "batch": page.BudgetYield} {
 		for _, one := range d.all {
-			if got := d.budget(one, 0).Flags; one.id == m && got&(page.BudgetBeat|page.BudgetYield) != want {
+			if got := d.budget(one, 0).Flags; one.ID == m && got&(page.BudgetBeat|page.BudgetYield) != want {
 				t.Errorf("%s: flags %d", m, got)
 			}
 		}
@@ -76,7 +76,7 @@ func TestPulsesReachWhoGivesWay(t *testing.T) {
 	if n := beats(t, d, batch, second); n != 1 || d.budget(batch, 0).PulseChanges == changes {
 		t.Errorf("%d pages, want 1", n)
 	}
-	d.all[0].shares[0].Class = online
+	d.all[0].Shares[0].Class = online
 	d.publish()
 	d.pass(1, nil)
 	if n := beats(t, d, batch); n != 0 {
@@ -117,7 +117,7 @@ func TestPulsesAreLinkedAgain(t *testing.T) {
 	d := newDivision(t)
 	online := d.add("online", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
 	batch := d.add("batch", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
-	inTheWay := tenantdir.Dir(online.dir).Pulse(0)
+	inTheWay := tenantdir.Dir(online.Dir).Pulse(0)
 	if err := os.MkdirAll(inTheWay+"/full", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestPulsesAreLinkedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)
-	elsewhere.UUID = otherID
+	elsewhere.GPU.UUID = otherID
 	d.add("elsewhere", elsewhere)
 	d.pass(1, nil)
 	if n := beats(t, d, batch, online); n != 1 {

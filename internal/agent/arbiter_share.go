@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
@@ -12,11 +10,10 @@ import (
 
 // tenantTime is a tenant's pages as the arbiter keeps them open.
 type tenantTime struct {
-	id, dir string
-	uid     int
-	budgets *page.Budgets
-	times   *page.TimeReader
-	shares  []*shareTime // one per GPU of the tenant
+	id     string
+	uid    int
+	time   *tenantdir.Time
+	shares []*shareTime // one per GPU of the tenant
 }
 
 // shareTime is what the arbiter knows of one share.
@@ -60,21 +57,14 @@ type workerKey struct {
 }
 
 func openTenant(m *member) (*tenantTime, error) {
-	budgets, err := page.OpenBudgets(tenantdir.Dir(m.dir).Config())
+	opened, err := m.source.OpenTime(m.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	if budgets.Devices() != len(m.shares) {
-		return nil, errors.Join(fmt.Errorf("%w: %d GPUs in the page of %d shares", page.ErrCorrupt, budgets.Devices(), len(m.shares)), budgets.Close())
-	}
-	times, err := page.OpenTimes(tenantdir.Dir(m.dir).State(), len(m.shares))
-	if err != nil {
-		return nil, errors.Join(err, budgets.Close())
-	}
-	t := &tenantTime{id: m.id, dir: m.dir, uid: m.uid, budgets: budgets, times: times}
-	for d := range m.shares {
-		s := &shareTime{tenant: t, device: d, uuid: m.shares[d].UUID, key: m.id + "." + strconv.Itoa(d)}
-		s.budget, s.fault = budgets.Read(d)
+	t := &tenantTime{id: m.ID, uid: m.UID, time: opened}
+	for d := range m.Shares {
+		s := &shareTime{tenant: t, device: d, uuid: m.Shares[d].GPU.UUID, key: m.ID + "." + strconv.Itoa(d)}
+		s.budget, s.fault = opened.Budgets.Read(d)
 		if s.budget.Stretch == 0 {
 			s.budget.Stretch = page.Whole
 		}
@@ -84,15 +74,13 @@ func openTenant(m *member) (*tenantTime, error) {
 }
 
 func (t *tenantTime) close() {
-	// Nothing was written that closing could lose.
-	_ = t.budgets.Close()
-	_ = t.times.Close()
+	_ = t.time.Close() // nothing was written that closing could lose
 }
 
 // read appends what the share's processes tell of their work.
 func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
 	s.active, s.grown, s.intervals = false, bucketGrowth{}, s.intervals[:0]
-	times, err := s.tenant.times.Read(s.device)
+	times, err := s.tenant.time.Times.Read(s.device)
 	if err != nil {
 		s.fault = err
 		return works
@@ -135,7 +123,7 @@ func (s *shareTime) skim(now uint64, round int, stirred bool, works []arbiter.Wo
 		s.active, s.grown = false, bucketGrowth{}
 		return works
 	}
-	bucket, err := s.tenant.times.Bucket(s.device)
+	bucket, err := s.tenant.time.Times.Bucket(s.device)
 	if err != nil || bucket != s.bucket {
 		return s.read(now, works)
 	}
@@ -211,7 +199,7 @@ func (s *shareTime) grant(now uint64, g arbiter.Grant) {
 }
 
 func (s *shareTime) write() {
-	if err := s.tenant.budgets.Write(s.device, s.budget); err != nil && s.fault == nil {
+	if err := s.tenant.time.Budgets.Write(s.device, s.budget); err != nil && s.fault == nil {
 		s.fault = err
 	}
 }

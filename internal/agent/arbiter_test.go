@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -48,21 +49,23 @@ func (d *division) publish() {
 }
 
 // shareOf is a share of the first GPU with a policy of the form of the flags.
-func shareOf(policy v1alpha1.Policy, cores, weight int, class v1alpha1.Class) share {
-	s := share{UUID: firstID, Limit: gib, Cores: cores, ShareConfig: v1alpha1.ShareConfig{Policy: policy, Weight: weight, Class: class}}
-	s.Default(cores)
-	return s
+func shareOf(policy v1alpha1.Policy, cores, weight int, class v1alpha1.Class) backend.Share {
+	c := v1alpha1.ShareConfig{Policy: policy, Weight: weight, Class: class}
+	c.Default(cores)
+	return backend.Share{
+		GPU: backend.GPU{UUID: firstID}, Limit: gib, Cores: cores, MaxCores: c.MaxCores, Weight: c.Weight, Policy: c.Policy, Class: c.Class,
+	}
 }
 
 // add makes a tenant with shares of different GPUs.
-func (d *division) add(id string, shares ...share) member {
+func (d *division) add(id string, shares ...backend.Share) member {
 	d.t.Helper()
-	m := member{id: id, dir: filepath.Join(d.dir, id), uid: -1, shares: shares}
+	m := member{backend.Tenant{ID: id, Dir: filepath.Join(d.dir, id), UID: -1, Shares: shares}, &tenantdir.Tenants{}}
 	c := page.Config{DeviceCount: uint32(len(shares)), ID: page.Text64(id)}
 	for i := range shares {
 		c.Device[i].Budget = page.NewBudget(uint32(shares[i].Cores*page.Whole/100), 1, 1)
 	}
-	if err := tenantdir.Dir(m.dir).Make(&c, tenantdir.AccessOwner, -1); err != nil {
+	if err := tenantdir.Dir(m.Dir).Make(&c, tenantdir.AccessOwner, -1); err != nil {
 		d.t.Fatal(err)
 	}
 	d.all = append(d.all, m)
@@ -78,7 +81,7 @@ func (d *division) remove(id string) {
 	}
 	kept := d.all[:0:0]
 	for _, m := range d.all {
-		if m.id != id {
+		if m.ID != id {
 			kept = append(kept, m)
 		}
 	}
@@ -99,7 +102,7 @@ func (d *division) pass(rounds int, work func()) {
 
 func (d *division) budget(m member, device int) page.Budget {
 	d.t.Helper()
-	c, err := page.ReadConfig(tenantdir.Dir(m.dir).Config())
+	c, err := page.ReadConfig(tenantdir.Dir(m.Dir).Config())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -114,7 +117,7 @@ type pen struct {
 
 func (d *division) pen(m member) *pen {
 	d.t.Helper()
-	file, err := os.OpenFile(tenantdir.Dir(m.dir).State(), os.O_RDWR, 0)
+	file, err := os.OpenFile(tenantdir.Dir(m.Dir).State(), os.O_RDWR, 0)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -178,7 +181,7 @@ func rates(d *division, members ...member) []int {
 
 func TestBudgetsFollowPolicies(t *testing.T) {
 	type want struct {
-		share   share
+		share   backend.Share
 		rate    int // percent, while all want more
 		base    int
 		limited bool
@@ -246,13 +249,13 @@ func TestTermsChangeAtTheNextTick(t *testing.T) {
 	if got := rates(d, m)[0]; got != 30 {
 		t.Fatalf("rate %d %%", got)
 	}
-	d.all[0].shares = []share{shareOf(v1alpha1.PolicyFixed, 50, 1, v1alpha1.ClassOnline)}
+	d.all[0].Shares = []backend.Share{shareOf(v1alpha1.PolicyFixed, 50, 1, v1alpha1.ClassOnline)}
 	d.publish()
 	d.pass(1, nil)
 	if b := d.budget(m, 0); rates(d, m)[0] != 50 || b.Base != page.Whole/2 {
 		t.Errorf("budget %+v", b)
 	}
-	d.all[0].shares = []share{shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)}
+	d.all[0].Shares = []backend.Share{shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)}
 	d.publish()
 	d.pass(1, nil)
 	if b := d.budget(m, 0); b.Flags != 0 {
@@ -303,11 +306,11 @@ func TestTenantOnTwoGPUs(t *testing.T) {
 	const weighted, fixed, online = v1alpha1.PolicyWeighted, v1alpha1.PolicyFixed, v1alpha1.ClassOnline
 	d := newDivision(t)
 	other := shareOf(weighted, 0, 1, online)
-	other.UUID = otherID
+	other.GPU.UUID = otherID
 	both := d.add("both", shareOf(weighted, 0, 1, online), other)
 	d.add("first", shareOf(fixed, 60, 1, online))
 	rival := shareOf(weighted, 0, 3, online)
-	rival.UUID = otherID
+	rival.GPU.UUID = otherID
 	d.add("second", rival)
 	d.pass(1, nil)
 	if first, second := d.budget(both, 0), d.budget(both, 1); first.Base != 400_000 || second.Base != 250_000 {

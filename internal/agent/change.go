@@ -20,7 +20,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	if err != nil {
 		return nil, err
 	}
-	if t.clusters() && (p.Memory != nil || p.Cores != nil) {
+	if t.isTenancy() && (p.Memory != nil || p.Cores != nil) {
 		return nil, control.Errorf(control.CodeInvalid, "the cluster granted %s its memory and cores, and counts them: change the claim", p.Tenant)
 	}
 	a.lookAt(ctx, t)
@@ -30,11 +30,11 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	if err != nil {
 		return nil, err
 	}
-	if err := changer.Change(ctx, t.Dir, wanted); err != nil {
+	if err := changer.Change(ctx, wanted); err != nil {
 		return nil, err
 	}
-	view := a.view(t)
-	return &view, nil
+	changed := a.describe(t)
+	return &changed, nil
 }
 
 // enter puts the change into the ledger and the checkpoint, before it becomes
@@ -91,10 +91,10 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 
 // used is what the tenant was last seen to hold, or to be about to, in bytes.
 func (t *tenant) used(share int) uint64 {
-	if share >= len(t.seen.usage) {
+	if share >= len(t.seen.Usage) {
 		return 0
 	}
-	return t.seen.usage[share].Used + t.seen.usage[share].Pending
+	return t.seen.Usage[share].Used + t.seen.Usage[share].Pending
 }
 
 // change applies what is not nil and validates the result as a request.

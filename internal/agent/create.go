@@ -49,7 +49,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		return nil, errors.Join(err, a.forget(t))
 	}
 	a.hold(ctx, peer, t)
-	return &control.Created{Tenant: a.view(t), Edits: t.plan.Edits}, nil
+	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
 }
 
 // admit enters a tenant into the ledger when its request fits. Requests that
@@ -153,7 +153,7 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 	a.running.Go(func() {
 		select {
 		case <-peer.Done():
-			a.release(life, t, func(t *tenant) { t.connection = false })
+			a.dropHold(life, t, func(t *tenant) { t.connection = false })
 		case <-a.stopped:
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
@@ -16,7 +17,7 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	a.sweep(ctx)
 	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {
-		l.Tenants = append(l.Tenants, a.view(t))
+		l.Tenants = append(l.Tenants, a.describe(t))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +72,8 @@ func (a *Agent) complain(ctx context.Context, what string, gpu int, err error) {
 	}
 }
 
-// view is a tenant as lists show it.
-func (a *Agent) view(t *tenant) control.Tenant {
+// describe is a tenant as lists show it.
+func (a *Agent) describe(t *tenant) control.Tenant {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v := control.Tenant{
@@ -88,13 +89,13 @@ func (a *Agent) view(t *tenant) control.Tenant {
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
 			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Whole: s.Whole,
 		}
-		if i < len(t.seen.usage) {
-			u := t.seen.usage[i]
-			one.Used, one.Pending, one.Overhead = u.Used, u.Pending, u.Overhead
+		if i < len(t.seen.Usage) {
+			u := t.seen.Usage[i]
+			one.Used, one.Pending, one.Overhead, one.Time = u.Used, u.Pending, u.Overhead, describeTime(u.Time)
 		}
-		for _, p := range t.seen.processes {
+		for _, p := range t.seen.Processes {
 			if p.Live {
-				one.Process = append(one.Process, control.Process{PID: a.hostPID(p), Used: p.Used[i]})
+				one.Process = append(one.Process, control.Process{PID: p.PID, Used: p.Used[i]})
 			}
 		}
 		if i < len(times) {
@@ -103,4 +104,12 @@ func (a *Agent) view(t *tenant) control.Tenant {
 		v.Shares = append(v.Shares, one)
 	}
 	return v
+}
+
+// describeTime is the time that a backend told of a share, nil if it told none.
+func describeTime(t *backend.Time) *control.Time {
+	if t == nil {
+		return nil
+	}
+	return &control.Time{Used: uint64(t.Used), Percent: t.Percent}
 }

@@ -25,7 +25,7 @@ func TestPatrolSparesIdleTenants(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, tenant := range r.tenants {
-			count += len(tenant.seen.processes)
+			count += len(tenant.seen.Processes)
 		}
 		return count
 	}

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // reapTime bounds one run of divvy-reap, which itself waits for nobody.
@@ -26,25 +26,16 @@ const nobody = 65534
 // has not quite buried: the next look finds them.
 const unfinished = 3
 
-// reaperUID is the user as whom the tenant's dead are reaped: its own or, where
-// that may be any, one without rights.
-func (t *record) reaperUID() int {
-	if t.Layer == backend.LayerContainer && os.Getuid() == 0 {
-		return nobody
-	}
-	return t.UID
-}
-
 // NewReaper runs divvy-reap: it maps the tenant's page, which the agent must
 // not, since a tenant that cuts its page short ends whoever has it mapped. It
 // runs as the tenant's user, so that what it can be led to do, the tenant can,
 // and is handed the directory, to which that user need not have a path.
-func NewReaper(tree install.Tree) Reaper {
+func NewReaper(tree install.Tree) tenantdir.Reaper {
 	program := tree.Program("divvy-reap")
-	return func(ctx context.Context, dir string, uid int) error {
+	return func(ctx context.Context, dir tenantdir.Dir, uid int) error {
 		ctx, cancel := context.WithTimeout(ctx, reapTime)
 		defer cancel()
-		place, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		place, err := os.OpenFile(string(dir), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return fmt.Errorf("reap: %w", err)
 		}

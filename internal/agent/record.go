@@ -49,8 +49,8 @@ type saved struct {
 	Tenants []record `json:"tenants"`
 }
 
-// NewCheckpoint names the agent's checkpoint.
-func NewCheckpoint(path string) *checkpoint.File[saved] {
+// newCheckpoint names the agent's checkpoint.
+func newCheckpoint(path string) *checkpoint.File[saved] {
 	return checkpoint.NewFile(path, "tenants", 2, checkpoint.Older[saved]{Version: 1, Decode: decodeV1})
 }
 

@@ -2,16 +2,11 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/backend"
-	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // Release ends the tenancy of a key. One that is not known is released. A
@@ -19,21 +14,21 @@ import (
 // is not free. The directory goes before the record, so that an agent that dies
 // in between finds a tenancy to release again.
 func (a *Agent) Release(ctx context.Context, key string) error {
-	return a.letGo(ctx, key, func(t *tenant) error { return a.vacant(ctx, t) })
+	return a.endTenancy(ctx, key, func(t *tenant) error { return a.vacant(ctx, t) })
 }
 
 // Abandon releases a tenancy for which nobody asks any more. It is kept also
 // while a container has its directory that has not touched a GPU yet.
 func (a *Agent) Abandon(ctx context.Context, key string) error {
-	return a.letGo(ctx, key, func(t *tenant) error {
-		if holder := findHolder(t.Dir, false); holder != (process.ID{}) {
+	return a.endTenancy(ctx, key, func(t *tenant) error {
+		if holder := a.config.Backend.Holder(t.identity()); holder != (process.ID{}) {
 			return fmt.Errorf("%w: process %d has it", ErrInUse, holder.PID)
 		}
 		return a.vacant(ctx, t)
 	})
 }
 
-func (a *Agent) letGo(ctx context.Context, key string, vacant func(*tenant) error) error {
+func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant) error) error {
 	a.mu.Lock()
 	t := a.tenancy(key)
 	a.mu.Unlock()
@@ -54,12 +49,8 @@ func (a *Agent) letGo(ctx context.Context, key string, vacant func(*tenant) erro
 		return nil
 	}
 	a.step("release-begun")
-	a.notices.remove(t.ID)
-	plan := t.plan
-	if plan == nil {
-		plan = &backend.Plan{Dir: t.Dir}
-	}
-	if err := a.config.Backend.Undo(ctx, plan); err != nil {
+	a.notices.Remove(t.ID)
+	if err := a.config.Backend.Undo(ctx, t.identity()); err != nil {
 		return fmt.Errorf("release %s: %w", t.Name, err)
 	}
 	a.step("release-undone")
@@ -78,22 +69,21 @@ var burying = []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * ti
 
 // vacant returns nil when no process of a tenancy lives.
 func (a *Agent) vacant(ctx context.Context, t *tenant) error {
-	path := tenantdir.Dir(t.Dir).State()
 	for _, pause := range burying {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		live, err := page.AnyLive(path)
-		if errors.Is(err, os.ErrNotExist) || err == nil && !live {
+		alive, err := a.config.Backend.Alive(t.identity())
+		if err != nil {
+			return fmt.Errorf("look for its processes: %w", err)
+		}
+		if !alive {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("see who lives: %w", err)
-		}
 	}
-	return fmt.Errorf("%w: processes live that use it: they end with their container", ErrInUse)
+	return fmt.Errorf("%w: its processes still run: they end with their container", ErrInUse)
 }
 
 // Adopt tells the key of a tenancy that was found by its pages alone, if there

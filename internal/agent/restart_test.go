@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
@@ -26,7 +27,7 @@ const frozenTenants = "/dev/shm/divvy-0/tenants"
 func (n *node) thaw(name string) saved {
 	n.t.Helper()
 	path := filepath.Join("testdata/checkpoint", name)
-	state, err := NewCheckpoint(path).Load()
+	state, err := newCheckpoint(path).Load()
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestStartFromEveryCheckpoint(t *testing.T) {
 				t.Errorf("%d directories were made", again)
 			}
 			r.stopAgent()
-			if state, err := NewCheckpoint(filepath.Join(n.dir, "tenants.json")).Load(); err != nil || len(state.Tenants) != len(l.Tenants) {
+			if state, err := newCheckpoint(filepath.Join(n.dir, "tenants.json")).Load(); err != nil || len(state.Tenants) != len(l.Tenants) {
 				t.Errorf("then saved: %d tenants, %v", len(state.Tenants), err)
 			}
 		})
@@ -180,6 +181,25 @@ func TestDamagedCheckpointForgetsNobody(t *testing.T) {
 	r.stopAgent() // and all of it is saved
 	if all := n.start().Tenancies(); len(all) != 1 || all[0].Key != "a" {
 		t.Errorf("then left: %+v", all)
+	}
+}
+
+// All of a share survives the loss of the checkpoint: its pages tell it.
+func TestDamagedCheckpointKeepsMaxCores(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	p := onFirst(30)
+	p.Request.Policy, p.Request.MaxCores = v1alpha1.PolicyBurst, 60
+	created := n.grant(r, n.asker(os.Getuid()), p)
+	n.enter(created.Tenant.Dir, 0, os.Getpid(), gib)
+	r.stopAgent()
+	n.damage()
+	l := n.list(n.start())
+	if len(l.Tenants) != 1 || !l.Tenants[0].Rebuilt {
+		t.Fatalf("found %+v", l)
+	}
+	if s := l.Tenants[0].Shares[0]; s.Policy != v1alpha1.PolicyBurst || s.Cores != 30 || s.MaxCores != 60 {
+		t.Errorf("found %+v, want policy burst, 30 cores, 60 max cores", s)
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/rundir"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // Options are what `divvy agent` is told.
@@ -140,15 +139,15 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	}
 	made := slice.New(slice.Options{
 		Tenants: tenants, State: o.Place.Dir(), Tree: o.Tree, Instance: o.Place.Simgpu, Shared: o.shared(),
-		Inventory: library, Finder: finder, Log: o.Log,
+		Inventory: library, Finder: finder, Reap: NewReaper(o.Tree), Log: o.Log,
 	})
 	if err := made.Health(ctx); err != nil {
 		return s, err
 	}
 	s.agent, err = New(ctx, Config{
-		Info: o.info(library.Version()), Backend: made, Driver: library, Reap: NewReaper(o.Tree),
-		Saved: NewCheckpoint(o.Place.Checkpoint()), Tenants: []string{tenants, tenantdir.Containers(tenants)},
-		Log: o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, PIDNamespace: slice.PIDNamespace(), Step: o.step(),
+		Info: o.info(library.Version()), Backend: made, Driver: library,
+		Checkpoint: o.Place.Checkpoint(),
+		Log:        o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, Step: o.step(),
 	})
 	if err != nil {
 		return s, err

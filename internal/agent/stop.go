@@ -32,7 +32,7 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if err != nil {
 		return none, err
 	}
-	if t.clusters() {
+	if t.isTenancy() {
 		return none, control.Errorf(control.CodeInvalid, "%s lives as long as its pod: delete the pod", p.Tenant)
 	}
 	if p.Grace < 0 || p.Grace > maxGrace {
@@ -87,20 +87,19 @@ func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, known map[proce
 	}
 }
 
-// processesOf finds the tenant's processes: the one that asked for it, those in
-// slots, and their descendants. What a page says is the tenant's word, so a pid
-// from there counts only if the kernel confirms it.
+// processesOf finds the tenant's processes: the one that asked for it, those
+// that use its shares, and their descendants. The pids of the second are the
+// tenant's word, so they count only if the kernel confirms them.
 func (a *Agent) processesOf(t *tenant) []process.ID {
 	a.mu.Lock()
 	var roots []process.ID
 	if t.process && t.Holder.Alive() {
 		roots = append(roots, t.Holder)
 	}
-	slots := slices.Clone(t.seen.processes)
+	seen, identity := t.seen.Processes, t.identity()
 	a.mu.Unlock()
-	for _, slot := range slots {
-		pid := a.hostPID(slot)
-		if id, err := process.Find(pid); err == nil && slot.Live && t.has(pid) {
+	for _, p := range seen {
+		if id, err := process.Find(p.PID); err == nil && p.Live && a.config.Backend.Has(identity, p.PID) {
 			roots = append(roots, id)
 		}
 	}

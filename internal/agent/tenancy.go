@@ -15,8 +15,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
-	"github.com/divvy-gpu/divvy/internal/page"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // The errors of Prepare and Release. What does not fit is an [alloc.Refusal].
@@ -102,8 +100,8 @@ func (t Tenancy) normal() (Tenancy, error) {
 	switch {
 	case t.Key == "" || t.Name == "":
 		return fault("it has no key or no name")
-	case len(t.Shares) < 1 || len(t.Shares) > page.Devices:
-		return fault("%d shares; a container can have 1 to %d", len(t.Shares), page.Devices)
+	case len(t.Shares) < 1:
+		return fault("it has no shares")
 	}
 	for i := range t.Shares {
 		s := &t.Shares[i]
@@ -129,7 +127,7 @@ func (a *Agent) renewTenancy(t *tenant, wanted Tenancy) error {
 	defer t.look.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !t.same(wanted.Shares) {
+	if !a.same(t, wanted.Shares) {
 		return fmt.Errorf("%w: %s has %s, and %s is asked for now: release it first",
 			ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
 	}
@@ -160,7 +158,11 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	if t.UID == 0 {
 		t.UID = nobodyUID
 	}
-	if t.plan, err = a.config.Backend.Plan(a.tenantOf(&t.record)); err != nil {
+	t.plan, err = a.config.Backend.Plan(a.tenantOf(&t.record))
+	if errors.Is(err, backend.ErrTenant) {
+		return nil, fmt.Errorf("%w: %w", ErrTenancy, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	t.Dir = t.plan.Dir
@@ -172,15 +174,21 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	return t, nil
 }
 
-// same reports whether the tenant was prepared with these shares.
-func (t *tenant) same(shares []TenancyShare) bool {
+// same reports whether a tenant was prepared with these shares.
+func (a *Agent) same(t *tenant, shares []TenancyShare) bool {
 	if !t.Rebuilt {
 		return reflect.DeepEqual(t.Tenancy.Shares, shares)
 	}
-	// What is known of it is what the pages tell, in their units.
+	// What is known of it is what the backend found, in the backend's units.
 	return slices.EqualFunc(t.Shares, shares, func(s share, w TenancyShare) bool {
-		return s.UUID == w.UUID && s.Cores == w.Cores && (w.Whole || s.Limit == w.Memory/page.Unit*page.Unit)
+		return s.UUID == w.UUID && s.Cores == w.Cores && (w.Whole || s.Limit == a.rounded(w.UUID, w.Memory))
 	})
+}
+
+// rounded is a limit of a GPU in whole units of the backend.
+func (a *Agent) rounded(uuid string, limit uint64) uint64 {
+	unit := max(a.gpu(uuid).Unit, 1)
+	return limit / unit * unit
 }
 
 // adopt takes over what is told of the tenancy now.
@@ -225,7 +233,7 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 	a.mu.Lock()
 	made, saved := t.ready, !t.Unmade
 	a.mu.Unlock()
-	there := made && tenantdir.Dir(t.Dir).Complete()
+	there := made && a.config.Backend.Complete(t.identity())
 	if there && saved {
 		return plan.Edits, nil
 	}
@@ -256,7 +264,7 @@ func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan,
 		return nil
 	}
 	// What is wrong with the machine says more than what came of it.
-	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, plan))
+	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, t.identity()))
 	if made {
 		return err
 	}

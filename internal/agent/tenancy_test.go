@@ -274,7 +274,7 @@ func TestMadeTenancyIsSavedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.prepared(r, claimed("a", 4*gib, 0))
-	state, err := NewCheckpoint(path).Load()
+	state, err := newCheckpoint(path).Load()
 	if err != nil || len(state.Tenants) != 1 || state.Tenants[0].Unmade {
 		t.Errorf("saved is %+v, %v", state, err)
 	}

@@ -72,13 +72,13 @@ func (a *Agent) gpu(uuid string) backend.GPU {
 // save writes the tenants through to the checkpoint. Agent.mu is held.
 func (a *Agent) save() error {
 	if len(a.tenants) == 0 {
-		return a.config.Saved.Remove()
+		return a.checkpoint.Remove()
 	}
 	var state saved
 	for _, t := range a.sorted() {
 		state.Tenants = append(state.Tenants, t.record)
 	}
-	return a.config.Saved.Save(state)
+	return a.checkpoint.Save(state)
 }
 
 // restore takes up the tenants that an earlier agent left. Those of a checkpoint
@@ -86,10 +86,10 @@ func (a *Agent) save() error {
 // cannot be read now is an error: whoever began without it would overwrite it, and
 // grant again what its tenants have.
 func (a *Agent) restore(ctx context.Context) error {
-	state, err := a.config.Saved.Load()
+	state, err := a.checkpoint.Load()
 	if errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrVersion) {
 		state.Tenants = a.rebuild(ctx)
-		aside, asideErr := a.config.Saved.SetAside()
+		aside, asideErr := a.checkpoint.SetAside()
 		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", errors.Join(err, asideErr), "kept", aside, "rebuilt", len(state.Tenants))
 		a.events.add(control.Event{
 			Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found again by their pages: %v", len(state.Tenants), err),
@@ -135,7 +135,7 @@ func (a *Agent) resync(ctx context.Context, t *tenant) {
 	if !ok {
 		return
 	}
-	if err := changer.Change(ctx, t.Dir, a.tenantOf(&t.record)); err != nil {
+	if err := changer.Change(ctx, a.tenantOf(&t.record)); err != nil {
 		// The look that follows finds out what is left of the tenant.
 		a.config.Log.WarnContext(ctx, "cannot write a tenant's limits", "tenant", t.Name, "error", err)
 	}
@@ -143,7 +143,7 @@ func (a *Agent) resync(ctx context.Context, t *tenant) {
 
 // follow watches the tenant's page and its holder.
 func (a *Agent) follow(ctx context.Context, t *tenant) {
-	if err := a.notices.add(t.ID, t.Dir); err != nil {
+	if err := a.notices.Add(t.identity()); err != nil {
 		a.config.Log.WarnContext(ctx, "deaths are noticed late", "tenant", t.Name, "error", err)
 	}
 	if t.Holder == (process.ID{}) {
@@ -160,29 +160,34 @@ func (a *Agent) follow(ctx context.Context, t *tenant) {
 		defer stop()
 		select {
 		case <-ended:
-			a.release(life, t, func(t *tenant) { t.process = false })
+			a.dropHold(life, t, func(t *tenant) { t.process = false })
 		case <-a.stopped:
 		}
 	})
 }
 
-// release lets go of a tenant in one way and looks whether it has ended. An
-// agent that ends itself lets go of nothing.
-func (a *Agent) release(ctx context.Context, t *tenant, let func(*tenant)) {
+// dropHold drops one hold on a tenant and looks whether the tenant has ended. An
+// agent that ends drops no holds: tenants outlive it.
+func (a *Agent) dropHold(ctx context.Context, t *tenant, drop func(*tenant)) {
 	select {
 	case <-a.stopped:
 		return
 	default:
 	}
 	a.mu.Lock()
-	let(t)
+	drop(t)
 	a.mu.Unlock()
 	a.lookAt(ctx, t)
 }
 
+// identity is what the backend has to know of a tenant to find it.
+func (r *record) identity() backend.Tenant {
+	return backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
+}
+
 // tenantOf is the record as the backend wants it.
 func (a *Agent) tenantOf(r *record) backend.Tenant {
-	t := backend.Tenant{ID: r.ID, Name: r.Name, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
+	t := r.identity()
 	for _, s := range r.Shares {
 		t.Shares = append(t.Shares, backend.Share{
 			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,

@@ -1,36 +1,106 @@
-// Package backend is how shares are made real: what a backend is asked for and
-// what it answers. The backends themselves are the packages below it.
+// Package backend is how shares are made real: what the agent asks of a backend
+// and what a backend answers. The backends themselves are the packages below it.
 package backend
 
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// Backend makes shares of one kind real.
+// ErrTenant marks a tenant whose shares a backend cannot make.
+var ErrTenant = errors.New("invalid tenant")
+
+// Backend makes shares of one kind real, and is the only one that knows how:
+// what its tenants use, who runs in them and what is left of them after a
+// restart is asked of it. A backend may also be a [Changer] and a [Notifier].
 type Backend interface {
-	// Discover lists the GPUs of which it can make shares.
+	Maker
+	Observer
+	Processes
+}
+
+// Maker makes tenants and removes them.
+type Maker interface {
+	// Discover lists the GPUs of which the backend can make shares.
 	Discover(ctx context.Context) ([]GPU, error)
-	// Plan works out what a tenant needs. It changes nothing.
+	// Plan works out what a tenant needs. It changes nothing. A tenant whose
+	// shares cannot be made gives [ErrTenant].
 	Plan(t Tenant) (*Plan, error)
-	// Apply carries a plan out; a plan that was carried out already is left
-	// as it is, and one that fails halfway is undone.
+	// Apply carries a plan out. A plan that was carried out already is left as it
+	// is, and one that fails halfway is undone.
 	Apply(ctx context.Context, p *Plan) error
-	// Undo removes everything that a plan made, also after a partial Apply. A
-	// plan of which only Dir is known is enough.
-	Undo(ctx context.Context, p *Plan) error
+	// Undo removes everything that was made for a tenant, also after a partial
+	// Apply. The tenant's ID and Dir are enough.
+	Undo(ctx context.Context, t Tenant) error
 	// Health returns why no new shares can be made, or nil.
 	Health(ctx context.Context) error
 }
 
+// Observer tells what becomes of tenants. Of a tenant it needs all but the
+// LibraryPath.
+type Observer interface {
+	// Look tells what a tenant uses and who lives in it, after what dead processes
+	// held was freed. Beside an error the figures are what is known all the same.
+	// Calls for one tenant must not overlap.
+	Look(ctx context.Context, t Tenant) (Figures, error)
+	// Alive reports whether a process of the tenant lives. It changes nothing.
+	Alive(t Tenant) (bool, error)
+	// Complete reports whether all that Apply made for the tenant is still there.
+	Complete(t Tenant) bool
+	// Recover finds the tenants that an earlier agent made, for an agent that lost
+	// its checkpoint.
+	Recover(ctx context.Context) ([]Found, error)
+}
+
+// Processes tells to which tenant a process belongs, according to the kernel:
+// what a tenant says of its processes is not believed.
+type Processes interface {
+	// Container is the ID of the tenant in whose container a process runs, "" for
+	// any other process.
+	Container(pid int) (tenant string)
+	// Has reports whether a process belongs to a tenant.
+	Has(t Tenant, pid int) bool
+	// Counts reports whether what a process uses is in the figures of a tenant.
+	Counts(t Tenant, id process.ID) bool
+	// Holder is the oldest process that was started with what was made for a
+	// tenant, the zero ID if there is none.
+	Holder(t Tenant) process.ID
+}
+
 // Changer is a backend whose shares can change while their tenant runs.
 type Changer interface {
-	// Change makes the tenant's shares as t has them; dir is the plan's.
-	Change(ctx context.Context, dir string, t Tenant) error
+	// Change makes the tenant's shares as t has them.
+	Change(ctx context.Context, t Tenant) error
+}
+
+// Notifier is a backend that notices at once what its tenants do. The tenants of
+// any other backend are looked at from time to time.
+type Notifier interface {
+	Notices() (Notices, error)
+}
+
+// Notices tells what tenants do.
+type Notices interface {
+	// Add begins to watch a tenant that was made.
+	Add(t Tenant) error
+	// Remove forgets a tenant.
+	Remove(id string)
+	// Run tells the listener what happens, until Close or until ctx is done.
+	Run(ctx context.Context, to Listener)
+	Close()
+}
+
+// Listener is told what tenants do. Its functions must not wait.
+type Listener struct {
+	// Death says that a process of a tenant may have ended.
+	Death func(tenant string)
+	// Stir says that a tenant that did nothing for a while does something.
+	Stir func(tenant string)
+	// Lost says that some notices were lost.
+	Lost func()
 }
 
 // Layer names what stands between a tenant and the driver.
@@ -57,6 +127,9 @@ type GPU struct {
 	Total, Reserved uint64
 	// ContextBytes is what the first context of a process takes.
 	ContextBytes uint64
+	// Unit is in how many bytes the backend counts: it rounds limits down to whole
+	// units. 0 stands for 1.
+	Unit uint64
 }
 
 // Capacity is what the GPU has for tenants.
@@ -68,11 +141,13 @@ func (g GPU) Capacity() uint64 {
 type Tenant struct {
 	ID   string
 	Name string
+	// Dir is the plan's, empty before there is one.
+	Dir string
 	// UID is who will run it.
 	UID int
 	// Layer is what whoever starts the tenant can set up.
 	Layer Layer
-	// LibraryPath is the tenant's LD_LIBRARY_PATH, split.
+	// LibraryPath is the tenant's LD_LIBRARY_PATH, split. Only Plan asks for it.
 	LibraryPath []string
 	Overcommit  bool
 	Shares      []Share
@@ -91,44 +166,4 @@ type Share struct {
 	Weight   int
 	Policy   v1alpha1.Policy
 	Class    v1alpha1.Class
-}
-
-// Plan is everything that is to be made for a tenant, as a value that can be
-// printed and compared.
-type Plan struct {
-	// Dir is the tenant directory.
-	Dir   string      `json:"dir"`
-	Steps []Step      `json:"steps"`
-	Edits edits.Edits `json:"edits"`
-}
-
-// Step is one thing to make. Both methods may be called any number of times.
-type Step interface {
-	Apply() error
-	Undo() error
-}
-
-// Apply carries out the steps of a plan in order and undoes them if one fails.
-func (p *Plan) Apply(ctx context.Context) error {
-	for _, step := range p.Steps {
-		err := ctx.Err()
-		if err == nil {
-			err = step.Apply()
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("prepare tenant: %w", err), p.Undo())
-		}
-	}
-	return nil
-}
-
-// Undo undoes all steps, the last first, and goes on after an error.
-func (p *Plan) Undo() error {
-	var faults []error
-	for i := len(p.Steps) - 1; i >= 0; i-- {
-		if err := p.Steps[i].Undo(); err != nil {
-			faults = append(faults, fmt.Errorf("undo: %w", err))
-		}
-	}
-	return errors.Join(faults...)
 }

@@ -3,7 +3,6 @@ package tenantdir
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,9 +11,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 )
-
-// ErrTenant marks a tenant that no page can describe.
-var ErrTenant = errors.New("invalid tenant")
 
 var (
 	policies = map[v1alpha1.Policy]uint32{
@@ -33,7 +29,7 @@ var (
 // agent's pid namespace.
 func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
-		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", ErrTenant, len(t.Shares), page.Devices)
+		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", backend.ErrTenant, len(t.Shares), page.Devices)
 	}
 	c := page.Config{
 		DeviceCount:  uint32(len(t.Shares)),
@@ -69,11 +65,11 @@ func encodeShare(s *backend.Share, d *page.Device) error {
 	}
 	policy, ok := policies[s.Policy]
 	if !ok {
-		return fmt.Errorf("%w: policy %q has no number in a page", ErrTenant, s.Policy)
+		return fmt.Errorf("%w: policy %q has no number in a page", backend.ErrTenant, s.Policy)
 	}
 	class, ok := classes[s.Class]
 	if !ok {
-		return fmt.Errorf("%w: class %q has no number in a page", ErrTenant, s.Class)
+		return fmt.Errorf("%w: class %q has no number in a page", backend.ErrTenant, s.Class)
 	}
 	d.UUID = uuid
 	d.PCIBusID = page.Text32(strings.ToLower(s.GPU.PCI))
@@ -82,6 +78,7 @@ func encodeShare(s *backend.Share, d *page.Device) error {
 	d.PoolChunk = poolChunk
 	d.Limit = s.Limit / page.Unit * page.Unit
 	d.Cores = uint32(s.Cores)
+	d.MaxCores = uint32(s.MaxCores)
 	d.Policy = policy
 	d.Weight = uint32(s.Weight)
 	d.Class = class
@@ -125,7 +122,7 @@ func decodeShare(d *page.Device) (backend.Share, error) {
 		GPU: backend.GPU{
 			UUID: uuidText(d.UUID), PCI: fieldText(d.PCIBusID[:]), Total: d.Total, ContextBytes: d.ContextBytes,
 		},
-		Limit: d.Limit, Cores: int(d.Cores), Weight: int(d.Weight), Policy: policy, Class: class,
+		Limit: d.Limit, Cores: int(d.Cores), MaxCores: int(d.MaxCores), Weight: int(d.Weight), Policy: policy, Class: class,
 	}, nil
 }
 
@@ -140,7 +137,8 @@ func (d Dir) Update(t backend.Tenant) error {
 		c.Flags = wanted.Flags
 		for i := range min(c.DeviceCount, wanted.DeviceCount) {
 			from, to := &wanted.Device[i], &c.Device[i]
-			to.Limit, to.Cores, to.Policy, to.Weight, to.Class = from.Limit, from.Cores, from.Policy, from.Weight, from.Class
+			to.Limit, to.Cores, to.MaxCores = from.Limit, from.Cores, from.MaxCores
+			to.Policy, to.Weight, to.Class = from.Policy, from.Weight, from.Class
 		}
 	})
 }
@@ -165,7 +163,7 @@ func uuidBytes(text string) (uuid [16]byte, err error) {
 	digits := strings.ReplaceAll(strings.TrimPrefix(text, "GPU-"), "-", "")
 	raw, err := hex.DecodeString(digits)
 	if err != nil || len(raw) != len(uuid) {
-		return uuid, fmt.Errorf("%w: %q is not the UUID of a GPU", ErrTenant, text)
+		return uuid, fmt.Errorf("%w: %q is not the UUID of a GPU", backend.ErrTenant, text)
 	}
 	copy(uuid[:], raw)
 	return uuid, nil

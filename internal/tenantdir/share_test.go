@@ -61,7 +61,7 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 			GPU: backend.GPU{
 				UUID: randomUUID(r), PCI: pick(r, "", "00000000:3b:00.0"), Total: r.Uint64(), ContextBytes: r.Uint64(),
 			},
-			Limit: r.Uint64() / page.Unit * page.Unit, Cores: cores, Weight: config.Weight,
+			Limit: r.Uint64() / page.Unit * page.Unit, Cores: cores, MaxCores: config.MaxCores, Weight: config.Weight,
 			Policy: config.Policy, Class: config.Class,
 		})
 	}
@@ -143,7 +143,7 @@ func TestEncodeRefuses(t *testing.T) {
 	} {
 		tenant := randomTenant(t, rand.New(rand.NewPCG(1, 4)))
 		spoil(&tenant)
-		if _, err := Encode(tenant, 0); !errors.Is(err, ErrTenant) {
+		if _, err := Encode(tenant, 0); !errors.Is(err, backend.ErrTenant) {
 			t.Errorf("%s: %v, want ErrTenant", name, err)
 		}
 	}

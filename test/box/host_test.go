@@ -22,7 +22,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // patience bounds every wait for something that takes milliseconds.
@@ -130,12 +129,11 @@ func startHost(tree install.Tree) (h *host, err error) {
 	log := slog.New(slog.DiscardHandler)
 	made := slice.New(slice.Options{
 		Tenants: tenants, State: h.rundir, Tree: tree, Instance: h.machine.Dir, Shared: true,
-		Inventory: library, Finder: driver.Finder{Instance: h.machine.Dir}, Log: log,
+		Inventory: library, Finder: driver.Finder{Instance: h.machine.Dir}, Reap: agent.NewReaper(tree), Log: log,
 	})
 	h.agent, err = agent.New(ctx, agent.Config{
-		Backend: made, Driver: library, Reap: agent.NewReaper(tree), Log: log, Interval: time.Second, Now: time.Now,
-		Saved: agent.NewCheckpoint(filepath.Join(h.rundir, "tenants.json")), PIDNamespace: slice.PIDNamespace(),
-		Tenants: []string{tenants, tenantdir.Containers(tenants)},
+		Backend: made, Driver: library, Log: log, Interval: time.Second, Now: time.Now,
+		Checkpoint: filepath.Join(h.rundir, "tenants.json"),
 	})
 	if err != nil {
 		return nil, err

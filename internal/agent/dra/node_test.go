@@ -31,8 +31,15 @@ import (
 
 // pages is a backend that makes tenants of pages alone, for two GPUs.
 type pages struct {
+	*tenantdir.Tenants
 	dir  string
 	fail error
+}
+
+func newPages(dir string) *pages {
+	return &pages{dir: dir, Tenants: tenantdir.NewTenants(tenantdir.Config{
+		Root: dir, PIDNamespace: 1, Reap: reapNobody, Log: slog.New(slog.DiscardHandler),
+	})}
 }
 
 func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
@@ -43,7 +50,7 @@ func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
 }
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
-	dir := tenantdir.Of(b.dir, t.ID)
+	dir := b.Dir(t)
 	return &backend.Plan{
 		Dir: string(dir), Steps: []backend.Step{pageStep{b, dir, t}},
 		Edits: edits.Edits{Mounts: []edits.Mount{{Source: string(dir), Target: edits.ShareDir, Options: edits.ReadOnly}}},
@@ -52,7 +59,7 @@ func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
 
 func (b *pages) Apply(ctx context.Context, p *backend.Plan) error { return p.Apply(ctx) }
 func (b *pages) Health(context.Context) error                     { return nil }
-func (b *pages) Undo(_ context.Context, p *backend.Plan) error    { return os.RemoveAll(p.Dir) }
+func (b *pages) Undo(_ context.Context, t backend.Tenant) error   { return tenantdir.Dir(t.Dir).Remove() }
 
 type pageStep struct {
 	backend *pages
@@ -82,7 +89,7 @@ func (quiet) Used(int) (uint64, error)              { return 0, nil }
 func (quiet) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
 	return nil, nvml.ErrNotSupported
 }
-func reapNobody(context.Context, string, int) error { return nil }
+func reapNobody(context.Context, tenantdir.Dir, int) error { return nil }
 
 // machine is a node on which agents come and go, in a cluster that stays.
 type machine struct {
@@ -101,7 +108,7 @@ func newMachine(t *testing.T, objects ...runtime.Object) *machine {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
 	node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.3.7"
 	return &machine{
-		t: t, dir: dir, cdiDir: filepath.Join(dir, "cdi"), backend: &pages{dir: filepath.Join(dir, "tenants")},
+		t: t, dir: dir, cdiDir: filepath.Join(dir, "cdi"), backend: newPages(filepath.Join(dir, "tenants")),
 		client: fake.NewClientset(append(objects, node)...), events: events.NewFakeRecorder(100),
 	}
 }
@@ -121,8 +128,8 @@ func (m *machine) start() *running {
 		step = func(string) {}
 	}
 	a, err := agent.New(ctx, agent.Config{
-		Backend: m.backend, Driver: quiet{}, Reap: reapNobody, Saved: agent.NewCheckpoint(filepath.Join(m.dir, "tenants.json")),
-		Tenants: []string{m.backend.dir}, Log: slog.New(slog.DiscardHandler), Interval: time.Hour, Now: time.Now, PIDNamespace: 1, Step: step,
+		Backend: m.backend, Driver: quiet{}, Checkpoint: filepath.Join(m.dir, "tenants.json"),
+		Log: slog.New(slog.DiscardHandler), Interval: time.Hour, Now: time.Now, Step: step,
 	})
 	if err != nil {
 		cancel()
@@ -196,7 +203,7 @@ func (m *machine) mustBeEmpty(r *running) {
 	if specs := m.specs(); len(specs) != 0 {
 		m.t.Errorf("specifications %v are left", specs)
 	}
-	if dirs, err := os.ReadDir(m.backend.dir); err != nil && !errors.Is(err, os.ErrNotExist) || len(dirs) != 0 {
+	if dirs, err := os.ReadDir(tenantdir.Containers(m.backend.dir)); err != nil && !errors.Is(err, os.ErrNotExist) || len(dirs) != 0 {
 		m.t.Errorf("directories %v are left, %v", dirs, err)
 	}
 }

@@ -142,7 +142,7 @@ func TestContainerApplyAndUndo(t *testing.T) {
 	}
 	b := &Backend{options: Options{Tenants: tenants}}
 	for range 2 {
-		if err := b.Undo(t.Context(), &backend.Plan{Dir: plan.Dir}); err != nil {
+		if err := b.Undo(t.Context(), backend.Tenant{Dir: plan.Dir}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestContainerApplyAndUndo(t *testing.T) {
 		t.Errorf("after undo: %v", err)
 	}
 	for _, dir := range []string{tenants, filepath.Dir(tenants), filepath.Join(tenantdir.Containers(tenants), "a", "b"), "/"} {
-		if err := b.Undo(t.Context(), &backend.Plan{Dir: dir}); !errors.Is(err, tenantdir.ErrTenant) {
+		if err := b.Undo(t.Context(), backend.Tenant{Dir: dir}); !errors.Is(err, backend.ErrTenant) {
 			t.Errorf("undo %s: %v", dir, err)
 		}
 	}
@@ -244,7 +244,7 @@ func TestContainerNeedsADriver(t *testing.T) {
 	if _, err := b.Plan(tenant(backend.LayerContainer)); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("%v, want ErrNotFound", err)
 	}
-	if _, err := (machine{}).container(backend.Tenant{}, seen(driver.Finder{}, nativeDriver())); !errors.Is(err, tenantdir.ErrTenant) {
-		t.Errorf("%v, want tenantdir.ErrTenant", err)
+	if _, err := (machine{}).container(backend.Tenant{}, seen(driver.Finder{}, nativeDriver())); !errors.Is(err, backend.ErrTenant) {
+		t.Errorf("%v, want backend.ErrTenant", err)
 	}
 }

@@ -120,7 +120,7 @@ func TestUndoStaysAmongTenants(t *testing.T) {
 	b := New(o)
 	elsewhere := t.TempDir()
 	plan := &backend.Plan{Dir: elsewhere}
-	if err := b.Undo(t.Context(), plan); err == nil {
+	if err := b.Undo(t.Context(), backend.Tenant{Dir: plan.Dir}); err == nil {
 		t.Error("a folder that is no tenant's was removed")
 	}
 	if _, err := os.Stat(elsewhere); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -114,7 +113,7 @@ func TestPlanRefuses(t *testing.T) {
 	}
 	odd.Shares[0].GPU.UUID = "MIG-1"
 	for _, tenant := range []backend.Tenant{none, many, odd} {
-		if _, err := (machine{}).plan(tenant, nativeDriver()); !errors.Is(err, tenantdir.ErrTenant) {
+		if _, err := (machine{}).plan(tenant, nativeDriver()); !errors.Is(err, backend.ErrTenant) {
 			t.Errorf("%v, want ErrTenant", err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -50,24 +51,32 @@ type Options struct {
 	Inventory Inventory
 	// Finder finds the driver for the agent itself.
 	Finder driver.Finder
-	Log    *slog.Logger
+	// Reap frees what a tenant's dead processes held.
+	Reap tenantdir.Reaper
+	Log  *slog.Logger
 }
 
-// Backend implements [backend.Backend].
+// Backend implements [backend.Backend]. What its tenants use, and who runs in
+// them, their directories tell.
 type Backend struct {
+	*tenantdir.Tenants
 	options  Options
 	machine  machine
 	contexts *contexts
 }
 
 var (
-	_ backend.Backend = (*Backend)(nil)
-	_ backend.Changer = (*Backend)(nil)
+	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Changer  = (*Backend)(nil)
+	_ backend.Notifier = (*Backend)(nil)
 )
 
 // New returns the backend of a machine.
 func New(o Options) *Backend {
 	b := &Backend{options: o, contexts: newContexts(o)}
+	b.Tenants = tenantdir.NewTenants(tenantdir.Config{
+		Root: o.Tenants, PIDNamespace: PIDNamespace(), Reap: o.Reap, Log: o.Log,
+	})
 	b.machine = machine{
 		Tenants: o.Tenants, Tree: o.Tree, Instance: o.Instance, Shared: o.Shared,
 		Flags: libraryFlags[runtime.GOARCH], PIDNamespace: PIDNamespace(), memory: new(memory),
@@ -101,7 +110,7 @@ func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
 	for _, g := range found {
 		gpus = append(gpus, backend.GPU{
 			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, Total: g.Total, Reserved: g.Reserved,
-			ContextBytes: b.contexts.of(ctx, g),
+			ContextBytes: b.contexts.of(ctx, g), Unit: page.Unit,
 		})
 	}
 	return gpus, nil
@@ -145,18 +154,12 @@ func (b *Backend) Apply(ctx context.Context, p *backend.Plan) error {
 	return p.Apply(ctx)
 }
 
-// Undo implements [backend.Backend]. The directory alone is enough to undo a
-// plan, for an agent that was restarted.
-func (b *Backend) Undo(_ context.Context, p *backend.Plan) error {
-	if place := filepath.Dir(p.Dir); place != b.options.Tenants && place != tenantdir.Containers(b.options.Tenants) {
-		return fmt.Errorf("%w: %s is not below %s", tenantdir.ErrTenant, p.Dir, b.options.Tenants)
+// Undo implements [backend.Backend].
+func (b *Backend) Undo(_ context.Context, t backend.Tenant) error {
+	if place := filepath.Dir(t.Dir); place != b.options.Tenants && place != tenantdir.Containers(b.options.Tenants) {
+		return fmt.Errorf("%w: %s is not below %s", backend.ErrTenant, t.Dir, b.options.Tenants)
 	}
-	return errors.Join(p.Undo(), tenantdir.Dir(p.Dir).Remove())
-}
-
-// Change implements [backend.Changer].
-func (b *Backend) Change(_ context.Context, dir string, t backend.Tenant) error {
-	return tenantdir.Dir(dir).Update(t)
+	return tenantdir.Dir(t.Dir).Remove()
 }
 
 // Health implements [backend.Backend]: our libraries are there as they were

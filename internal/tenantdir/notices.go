@@ -1,4 +1,4 @@
-package agent
+package tenantdir
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // notices tells what inotify(7) reports of tenants' state pages. A living process
@@ -40,6 +40,15 @@ const (
 	mostEvents = 4096
 )
 
+// Notices implements [backend.Notifier].
+func (*Tenants) Notices() (backend.Notices, error) {
+	n, err := newNotices()
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
 func newNotices() (*notices, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -50,8 +59,8 @@ func newNotices() (*notices, error) {
 	}, nil
 }
 
-// add watches a tenant's page.
-func (n *notices) add(tenant, dir string) error {
+// Add implements [backend.Notices].
+func (n *notices) Add(t backend.Tenant) error {
 	conn, err := n.file.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("watch a tenant: %w", err)
@@ -61,35 +70,26 @@ func (n *notices) add(tenant, dir string) error {
 	var watch int
 	var addErr error
 	err = conn.Control(func(fd uintptr) {
-		watch, addErr = unix.InotifyAddWatch(int(fd), tenantdir.Dir(dir).State(), deathEvents|stirEvents|unix.IN_DONT_FOLLOW)
+		watch, addErr = unix.InotifyAddWatch(int(fd), Dir(t.Dir).State(), deathEvents|stirEvents|unix.IN_DONT_FOLLOW)
 	})
 	if err := errors.Join(err, addErr); err != nil {
 		return fmt.Errorf("watch a tenant: %w", err)
 	}
-	n.tenants[int32(watch)] = tenant
-	n.watches[tenant] = int32(watch)
+	n.tenants[int32(watch)] = t.ID
+	n.watches[t.ID] = int32(watch)
 	return nil
 }
 
-// remove forgets a tenant; the kernel drops the watch with the file.
-func (n *notices) remove(tenant string) {
+// Remove implements [backend.Notices]. The kernel drops the watch with the file.
+func (n *notices) Remove(tenant string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.tenants, n.watches[tenant])
 	delete(n.watches, tenant)
 }
 
-// listener is told of notices.
-type listener struct {
-	// death and stir name the tenant.
-	death, stir func(tenant string)
-	// lost says that the kernel dropped some.
-	lost func()
-}
-
-// run tells of notices until close or ctx is done, of each tenant at most once per
-// reading.
-func (n *notices) run(ctx context.Context, to listener) {
+// Run implements [backend.Notices]. It tells of each tenant at most once per reading.
+func (n *notices) Run(ctx context.Context, to backend.Listener) {
 	data := make([]byte, mostEvents*unix.SizeofInotifyEvent)
 	for {
 		read, err := n.file.Read(data)
@@ -110,19 +110,19 @@ func (n *notices) run(ctx context.Context, to listener) {
 }
 
 // tell passes on what happened by watch descriptor.
-func (n *notices) tell(masks map[int32]uint32, to listener) {
+func (n *notices) tell(masks map[int32]uint32, to backend.Listener) {
 	for watch, mask := range masks {
 		n.mu.Lock()
 		tenant, ok := n.tenants[watch]
 		n.mu.Unlock()
 		switch {
 		case mask&unix.IN_Q_OVERFLOW != 0:
-			to.lost()
+			to.Lost()
 		case ok && mask&deathEvents != 0:
-			to.death(tenant)
+			to.Death(tenant)
 		}
 		if ok && mask&stirEvents != 0 {
-			to.stir(tenant)
+			to.Stir(tenant)
 		}
 	}
 }
@@ -149,6 +149,7 @@ func pageEventsIn(data []byte) []pageEvent {
 	return events
 }
 
-func (n *notices) close() {
+// Close implements [backend.Notices].
+func (n *notices) Close() {
 	n.file.Close()
 }

@@ -1,4 +1,4 @@
-package agent
+package tenantdir
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
+	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // Who closes a page may have died, and who touches one does something; what is done
@@ -21,11 +21,11 @@ func TestNotices(t *testing.T) {
 	paths := map[string]string{}
 	for _, tenant := range []string{"a", "b"} {
 		dir := t.TempDir()
-		paths[tenant] = tenantdir.Dir(dir).State()
+		paths[tenant] = Dir(dir).State()
 		if err := os.WriteFile(paths[tenant], nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.add(tenant, dir); err != nil {
+		if err := n.Add(backend.Tenant{ID: tenant, Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,8 +33,8 @@ func TestNotices(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		n.run(t.Context(), listener{
-			death: func(tenant string) { heard <- tenant + " died" }, stir: func(tenant string) { heard <- tenant + " stirred" },
+		n.Run(t.Context(), backend.Listener{
+			Death: func(tenant string) { heard <- tenant + " died" }, Stir: func(tenant string) { heard <- tenant + " stirred" },
 		})
 	}()
 	touch := func(tenant string) {
@@ -62,11 +62,11 @@ func TestNotices(t *testing.T) {
 	if _, err := os.ReadFile(paths["a"]); err != nil { // as the agent itself does all the time
 		t.Fatal(err)
 	}
-	n.remove("a")
+	n.Remove("a")
 	touch("a")
 	touch("b")
 	expect("b stirred")
-	n.close()
+	n.Close()
 	<-ended
 }
 
@@ -74,10 +74,10 @@ func TestNotices(t *testing.T) {
 func TestFloodOfNotices(t *testing.T) {
 	n := notices{tenants: map[int32]string{1: "a", 2: "b"}}
 	var heard []string
-	to := listener{
-		death: func(tenant string) { heard = append(heard, tenant+" died") },
-		stir:  func(tenant string) { heard = append(heard, tenant+" stirred") },
-		lost:  func() { heard = append(heard, "some were lost") },
+	to := backend.Listener{
+		Death: func(tenant string) { heard = append(heard, tenant+" died") },
+		Stir:  func(tenant string) { heard = append(heard, tenant+" stirred") },
+		Lost:  func() { heard = append(heard, "some were lost") },
 	}
 	n.tell(map[int32]uint32{
 		1: unix.IN_CLOSE_WRITE | unix.IN_ATTRIB, 2: unix.IN_IGNORED, 3: unix.IN_CLOSE_WRITE, -1: unix.IN_Q_OVERFLOW,

@@ -1,0 +1,67 @@
+package backend
+
+import "time"
+
+// Figures are what a look at a tenant found. What they say of its processes and
+// of its use may be the tenant's own word; Live is the kernel's.
+type Figures struct {
+	// Usage is what the tenant uses, one entry for each share; nil where that
+	// cannot be told.
+	Usage []Usage
+	// Processes are those that use the shares, and those that did and whose memory
+	// is not free yet.
+	Processes []Process
+	// Live reports whether a process of the tenant lives. It is known also where
+	// Usage is not.
+	Live bool
+	// Reaped reports that processes had died and that what they held is free.
+	Reaped bool
+	// Freed is how many bytes of each share that was; nil if nobody had died.
+	Freed []uint64
+	// Excess says what the tenant took beyond what was made for it, and what was
+	// done about it, one text for each finding.
+	Excess []string
+}
+
+// Usage is what a tenant uses of one share, in bytes.
+type Usage struct {
+	Used uint64
+	// Pending is what it is about to use.
+	Pending uint64
+	// Overhead is the part of Used that the driver took on its own, such as contexts.
+	Overhead uint64
+	// Time is the GPU time that the share took, nil for a backend whose GPU time
+	// the arbiter divides, which knows it.
+	Time *Time
+}
+
+// Time is the GPU time of a share.
+type Time struct {
+	// Used is how much it was since the share began.
+	Used time.Duration
+	// Percent is the part of the GPU's time lately, 0 to 100; nil if unknown.
+	Percent *float64
+}
+
+// Process is a process that uses a tenant's shares.
+type Process struct {
+	// PID is the agent's number of it, 0 if unknown.
+	PID int
+	// Live is false for one that died and was not reaped yet.
+	Live bool
+	// Used is what it holds of each share, in bytes.
+	Used []uint64
+}
+
+// Found is a tenant that an earlier agent made, as far as that can be told
+// without a checkpoint.
+type Found struct {
+	// Tenant has all that it was granted. Of a GPU the UUID alone is sure.
+	Tenant  Tenant
+	Created time.Time
+	// NameCut reports that the end of the name may be missing.
+	NameCut bool
+	// Err is why the tenant cannot be taken up; then only Tenant.ID and
+	// Tenant.Dir are known.
+	Err error
+}

@@ -1,0 +1,147 @@
+package tenantdir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// Look implements [backend.Observer].
+func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures, error) {
+	d := Dir(t.Dir)
+	figures := backend.Figures{Excess: ts.cut(ctx, t)}
+	now, live, err := d.read(len(t.Shares))
+	if err == nil && now.Dead() {
+		before := now.Usage
+		if err = ts.config.Reap(ctx, d, reaperUID(t)); err == nil {
+			now, live, err = d.read(len(t.Shares))
+		}
+		if figures.Reaped = err == nil && !now.Dead(); figures.Reaped {
+			figures.Freed = freed(before, now.Usage)
+		}
+	}
+	figures.Live = live
+	if now != nil {
+		ts.strangers.name(now.Processes, ts.config.PIDNamespace)
+		ts.fill(&figures, now)
+	}
+	return figures, err
+}
+
+// Alive implements [backend.Observer].
+func (ts *Tenants) Alive(t backend.Tenant) (bool, error) {
+	live, err := page.AnyLive(Dir(t.Dir).State())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return live, err
+}
+
+// read returns the state page and whether anybody lives. Damage to a page hides
+// what is charged, not who lives: locks are the kernel's.
+func (d Dir) read(devices int) (now *page.Snapshot, live bool, err error) {
+	now, err = page.ReadState(d.State(), devices)
+	if err == nil {
+		return now, now.Live(), nil
+	}
+	live, lockErr := page.AnyLive(d.State())
+	return nil, live && lockErr == nil, err
+}
+
+func (ts *Tenants) fill(f *backend.Figures, now *page.Snapshot) {
+	for _, u := range now.Usage {
+		f.Usage = append(f.Usage, backend.Usage{Used: u.Used, Pending: u.Pending, Overhead: u.Overhead})
+	}
+	for _, p := range now.Processes {
+		f.Processes = append(f.Processes, backend.Process{PID: ts.hostPID(p), Live: p.Live, Used: p.Used})
+	}
+}
+
+func freed(before, after []page.Usage) []uint64 {
+	amounts := make([]uint64, len(after))
+	for i := range after {
+		amounts[i] = before[i].Used - min(before[i].Used, after[i].Used)
+	}
+	return amounts
+}
+
+// nobody is the user without rights that Linux shows for ids it cannot map.
+const nobody = 65534
+
+// reaperUID is the user as whom a tenant's dead are reaped: its own or, where
+// that may be any, one without rights.
+func reaperUID(t backend.Tenant) int {
+	if t.Layer == backend.LayerContainer && os.Getuid() == 0 {
+		return nobody
+	}
+	return t.UID
+}
+
+// slack is how much more memory a file may take than it has bytes: a tmpfs may
+// give it huge pages.
+const slack = 4 << 20
+
+// cut takes back what a tenant has beyond its pages, and says what that was. The
+// pages lie in a file system of the whole machine, in which a container could
+// otherwise write without end.
+func (ts *Tenants) cut(ctx context.Context, t backend.Tenant) (excess []string) {
+	d := Dir(t.Dir)
+	sizes := map[string]int64{d.State(): page.SizeOfState + int64(len(t.Shares))*page.SizeOfGPU}
+	for i := range t.Shares {
+		sizes[d.Pulse(i)] = page.SizeOfPulse
+	}
+	for path, size := range sizes {
+		taken, err := d.cutFile(path, size)
+		if err != nil {
+			ts.config.Log.WarnContext(ctx, "cannot cut a tenant's page", "tenant", t.Name, "error", err)
+		} else if taken > 0 {
+			excess = append(excess, fmt.Sprintf("its file %s took %d bytes more than its page has: they were cut off", filepath.Base(path), taken))
+		}
+	}
+	return excess
+}
+
+// cutFile returns how many bytes it took back.
+func (d Dir) cutFile(path string, size int64) (taken int64, err error) {
+	var stat unix.Stat_t
+	if unix.Lstat(path, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, nil // reading the page tells
+	}
+	const block = 512 // stat(2)
+	taken = max(stat.Size, stat.Blocks*block-slack) - size
+	if taken <= 0 {
+		return 0, nil
+	}
+	if _, err := page.ReadConfig(d.Config()); err != nil {
+		return 0, nil //nolint:nilerr // pages of another layout may be longer, and libraries use all of them
+	}
+	// Blocks beyond the end of a file go when it becomes shorter.
+	return taken, shorten(path, max(stat.Size, size+1), size)
+}
+
+// shorten makes a file as long as each of the sizes in turn. Where its directory is
+// the tenant's, another name may lead elsewhere by now.
+func shorten(path string, sizes ...int64) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.Join(fmt.Errorf("%s is no regular file", path), err, file.Close())
+	}
+	var faults []error
+	for _, size := range sizes {
+		faults = append(faults, file.Truncate(size))
+	}
+	return errors.Join(append(faults, file.Close())...)
+}

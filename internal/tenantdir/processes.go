@@ -1,0 +1,180 @@
+package tenantdir
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Container implements [backend.Processes]: a process belongs to the tenant whose
+// directory is mounted at edits.ShareDir, where only the runtime can mount
+// something from the host.
+func (ts *Tenants) Container(pid int) string {
+	mount, ok := process.MountAt(pid, edits.ShareDir)
+	if !ok {
+		return ""
+	}
+	id := filepath.Base(mount.Root)
+	dir, err := process.FileAt(string(Of(Containers(ts.config.Root), id)))
+	if err != nil || dir.Major != mount.Major || dir.Minor != mount.Minor {
+		return ""
+	}
+	return id
+}
+
+// Has implements [backend.Processes]. A tenant that is no container has the
+// processes of its user that have its pages mapped.
+func (ts *Tenants) Has(t backend.Tenant, pid int) bool {
+	if t.Layer == backend.LayerContainer {
+		return ts.Container(pid) == t.ID
+	}
+	return process.Owner(pid) == t.UID && uses(t, pid)
+}
+
+// Counts implements [backend.Processes]: a process that has the tenant's pages
+// mapped is counted in them.
+func (ts *Tenants) Counts(t backend.Tenant, id process.ID) bool {
+	return ts.strangers.uses(id, t)
+}
+
+// uses reports whether a process has the tenant's pages mapped. A container knows
+// them by paths of its own.
+func uses(t backend.Tenant, pid int) bool {
+	if t.Layer != backend.LayerContainer {
+		return process.MapsBelow(pid, t.Dir)
+	}
+	state, err := process.FileAt(Dir(t.Dir).State())
+	return err == nil && process.Maps(pid, state)
+}
+
+// Holder implements [backend.Processes]: the oldest process that has the tenant's
+// directory mounted or, unless it is in a container, named in its environment.
+func (ts *Tenants) Holder(t backend.Tenant) process.ID {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return process.ID{}
+	}
+	var oldest process.ID
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() || !startedWith(entry.Name(), t) {
+			continue
+		}
+		id, err := process.Find(pid)
+		if err == nil && (oldest == process.ID{} || id.Start < oldest.Start) {
+			oldest = id
+		}
+	}
+	return oldest
+}
+
+// startedWith reports whether a process was started with the tenant's directory.
+// It is false of a process that ended meanwhile or is not ours to read.
+func startedWith(pid string, t backend.Tenant) bool {
+	// What is mounted is told by its path below the root of its file system.
+	id := "/" + filepath.Base(t.Dir)
+	mounts, _ := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
+	if bytes.Contains(mounts, []byte(id+"/")) || bytes.Contains(mounts, []byte(id+" ")) {
+		return true
+	}
+	if t.Layer == backend.LayerContainer {
+		return false
+	}
+	environment, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
+	return bytes.Contains(environment, []byte(t.Dir))
+}
+
+// hostPID is a process's pid as the agent sees it, 0 where it cannot be known.
+func (ts *Tenants) hostPID(p page.Process) int {
+	if p.Namespace == ts.config.PIDNamespace && p.PID > 0 {
+		return p.PID
+	}
+	return max(p.HostPID, 0)
+}
+
+// strangers knows processes of other pid namespaces by the numbers that they
+// have in the agent's. The zero value is ready.
+type strangers struct {
+	mu     sync.Mutex
+	known  map[process.Inner]process.ID
+	looked time.Time
+	// mapped is the id of the tenant whose pages a process has mapped: it keeps
+	// them for life, and a program's maps take long to read.
+	mapped map[process.ID]string
+	// full is how many entries mapped may have before the dead are taken out.
+	full int
+}
+
+// lookInterval is the least time between two looks at all processes: what a page
+// says of its processes is the tenant's word and may be different every time.
+const lookInterval = 200 * time.Millisecond
+
+// name fills in the host's numbers of processes in other pid namespaces, which
+// only the kernel tells.
+func (s *strangers) name(processes []page.Process, own uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fill(processes, own) || time.Since(s.looked) < lookInterval {
+		return
+	}
+	s.known = process.Outer(own)
+	s.looked = time.Now()
+	s.fill(processes, own)
+}
+
+// fill reports whether all that live are known.
+func (s *strangers) fill(processes []page.Process, own uint64) bool {
+	all := true
+	for i := range processes {
+		p := &processes[i]
+		if p.Namespace == own {
+			continue
+		}
+		p.HostPID = 0
+		if id := s.known[process.Inner{Namespace: p.Namespace, PID: p.PID}]; id.Alive() {
+			p.HostPID = id.PID
+		} else if p.Live {
+			all = false
+		}
+	}
+	return all
+}
+
+// uses is the function of that name, remembered for as long as the process lives.
+func (s *strangers) uses(id process.ID, t backend.Tenant) bool {
+	s.mu.Lock()
+	known := s.mapped[id] == t.ID
+	s.mu.Unlock()
+	if known || !uses(t, id.PID) {
+		return known
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mapped == nil {
+		s.mapped = map[process.ID]string{}
+	}
+	s.mapped[id] = t.ID
+	s.forget()
+	return true
+}
+
+// leastFull is how many processes are remembered before the first dead are taken out.
+const leastFull = 64
+
+// forget takes the dead out of mapped whenever it has doubled. mu is held.
+func (s *strangers) forget() {
+	if len(s.mapped) < max(s.full, leastFull) {
+		return
+	}
+	maps.DeleteFunc(s.mapped, func(id process.ID, _ string) bool { return !id.Alive() })
+	s.full = 2 * len(s.mapped)
+}
