@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -41,7 +42,7 @@ type Config struct {
 	// Checkpoint is the path of the file in which tenants are remembered.
 	Checkpoint string
 	Log        *slog.Logger
-	Misuse     Misuse        // what is done about misuse of GPU time
+	Misuse     pacing.Misuse // what is done about misuse of GPU time
 	Interval   time.Duration // between looks at every tenant and at the driver
 	Now        func() time.Time
 	// Step is told of each step of Prepare and Release, for tests that end the
@@ -57,8 +58,8 @@ type Agent struct {
 	// notices are the backend's, of what tenants do.
 	notices backend.Notices
 	events  events
-	// arbiter divides GPU time.
-	arbiter *arbiterLoop
+	// pacer divides GPU time.
+	pacer *pacing.Pacer
 
 	preparing sync.Mutex // orders Prepare and Release; taken before everything else
 	sweeping  sync.Mutex // taken before what follows
@@ -71,8 +72,6 @@ type Agent struct {
 	queue   []*ticket
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
-	// unwatched says by GPU index why its time is not watched.
-	unwatched map[int]string
 	// untold says what the driver does not tell of a GPU now, and why.
 	untold map[untold]string
 	// changed is closed and replaced whenever tenants or queue change.
@@ -113,20 +112,18 @@ func (t *tenant) isTenancy() bool {
 
 // New finds the GPUs and the tenants that an earlier agent left.
 func New(ctx context.Context, c Config) (*Agent, error) {
-	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), unwatched: map[int]string{}, untold: map[untold]string{}}
+	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{}}
 	gpus, err := c.Backend.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
 	a.gpus, a.checkpoint = gpus, newCheckpoint(c.Checkpoint)
 	a.events.now = c.Now
-	if c.Misuse == "" {
-		a.config.Misuse = MisuseReport
-	}
 	if a.notices, err = noticesOf(c.Backend); err != nil {
 		return nil, err
 	}
-	if a.arbiter, err = newArbiterLoop(c.Log); err != nil {
+	a.pacer, err = pacing.New(pacing.Config{GPUs: gpus, Driver: c.Driver, Ledger: ledger{a}, Misuse: c.Misuse, Log: c.Log})
+	if err != nil {
 		return nil, err
 	}
 	if err := a.restore(ctx); err != nil {
@@ -159,11 +156,10 @@ func (silence) Close()                                {}
 func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() {
 		a.notices.Run(ctx, backend.Listener{
-			Death: func(id string) { a.lookSoon(ctx, id) }, Stir: a.arbiter.stir, Lost: func() { a.sweep(ctx) },
+			Death: func(id string) { a.lookSoon(ctx, id) }, Stir: a.pacer.Stir, Lost: func() { a.sweep(ctx) },
 		})
 	})
-	a.running.Go(func() { a.arbiter.run(ctx) })
-	a.running.Go(func() { a.watch(ctx) })
+	a.running.Go(func() { a.pacer.Run(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
 	defer ticker.Stop()
 	for {
@@ -206,7 +202,7 @@ func (a *Agent) patrol(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
 	all := a.all()
-	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.arbiter.rests() {
+	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.pacer.Rests() {
 		return
 	}
 	a.patrols++

@@ -113,7 +113,6 @@ type node struct {
 	reaps   atomic.Int32
 	// interval of the agents to come; an hour leaves notices alone.
 	interval time.Duration
-	misuse   Misuse
 	step     func(string) // of the agents to come
 }
 
@@ -172,7 +171,7 @@ func (n *node) idleWith(b backend.Backend) *Agent {
 func (n *node) settings(b backend.Backend) Config {
 	return Config{
 		Backend: b, Driver: n.driver, Checkpoint: filepath.Join(n.dir, "tenants.json"),
-		Log: slog.New(slog.DiscardHandler), Misuse: n.misuse, Interval: n.interval, Now: time.Now, Step: n.step,
+		Log: slog.New(slog.DiscardHandler), Interval: n.interval, Now: time.Now, Step: n.step,
 	}
 }
 

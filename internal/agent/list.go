@@ -43,7 +43,7 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 		gpus = append(gpus, control.GPU{
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: used[i], Cores: granted[i].Cores,
-			ContextBytes: gpu.ContextBytes, Unwatched: a.unwatched[gpu.Index],
+			ContextBytes: gpu.ContextBytes, Unwatched: a.pacer.Unwatched(gpu.Index),
 		})
 	}
 	return gpus
@@ -83,7 +83,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	if t.Tenancy != nil {
 		v.Namespace, v.Claim, v.Pods = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods
 	}
-	times := a.arbiter.times(t.ID)
+	times := a.pacer.Times(t.ID)
 	for i, s := range t.Shares {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
@@ -31,7 +32,7 @@ type Options struct {
 	// Ephemeral ends the agent with its last share.
 	Ephemeral bool
 	// Misuse is what is done about misuse of GPU time; empty means report.
-	Misuse Misuse
+	Misuse pacing.Misuse
 	// DriverRoot is where an agent in a container sees its host's files; empty
 	// for one that runs on the host.
 	DriverRoot string

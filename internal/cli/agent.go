@@ -10,12 +10,13 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 )
 
 func newAgent(a *app) *cobra.Command {
 	var instance, driver string
 	var ephemeral, kubernetes bool
-	misuse := agent.MisuseReport
+	misuse := pacing.MisuseReport
 	command := &cobra.Command{
 		Use:   "agent",
 		Short: "Serve this machine's GPUs to every user, or to a Kubernetes cluster",

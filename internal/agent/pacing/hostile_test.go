@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"math"
@@ -75,10 +75,10 @@ func TestHostilePagesHurtNobodyElse(t *testing.T) {
 			if b.Correction < 0 || b.Correction > 100*int64(own) {
 				t.Errorf("correction %d", b.Correction)
 			}
-			if got := d.loop.times("honest")[0]; got.Used > 100*own || got.Fault != "" {
+			if got := d.loop.Times("honest")[0]; got.Used > 100*own || got.Fault != "" {
 				t.Errorf("honest: %+v", got)
 			}
-			got := d.loop.times("liar")[0]
+			got := d.loop.Times("liar")[0]
 			if quiet := name == "says nothing" || name == "work without end"; quiet != (got.Fault == "") {
 				t.Errorf("liar: %q", got.Fault)
 			}
@@ -99,7 +99,7 @@ func TestConfigPageCutShort(t *testing.T) {
 	if b := d.budget(honest, 0); b.Tick != d.now {
 		t.Errorf("the honest one's tick is %d at %d", b.Tick, d.now)
 	}
-	if got := d.loop.times("vandal")[0].Fault; !strings.Contains(got, "corrupt") {
+	if got := d.loop.Times("vandal")[0].Fault; !strings.Contains(got, "corrupt") {
 		t.Errorf("fault %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 const (
@@ -42,26 +41,15 @@ const (
 	nothing = time.Hour
 )
 
-// Source is a backend whose tenants' GPU time the arbiter divides.
-type Source interface {
-	OpenTime(t backend.Tenant) (*tenantdir.Time, error)
-}
-
-// member is a tenant whose GPU time is divided, and where that is kept.
-type member struct {
-	backend.Tenant
-	source Source
-}
-
-// arbiterLoop divides the time of this machine's GPUs. One goroutine decides, on a
-// thread of its own. It takes no lock of the agent: whoever changes the tenants
+// loop divides the time of this machine's GPUs. One goroutine decides, on a
+// thread of its own. It takes no other lock: whoever changes the tenants
 // publishes what they are now, and whoever shows or watches takes mu, which is
 // held for one round of one GPU at most.
-type arbiterLoop struct {
+type loop struct {
 	log     *slog.Logger
 	clock   func() uint64 // CLOCK_MONOTONIC ns
 	wake    int           // eventfd
-	members atomic.Pointer[[]member]
+	members atomic.Pointer[[]Member]
 
 	stirring sync.Mutex // held for a moment, alone
 	stirred  []string   // tenants that ended a silence
@@ -69,7 +57,7 @@ type arbiterLoop struct {
 	mu      sync.Mutex
 	tenants map[string]*tenantTime // by tenant id
 	gpus    map[string]*gpuTime    // by UUID
-	built   *[]member              // what tenants and gpus were made from
+	built   *[]Member              // what tenants and gpus were made from
 }
 
 // gpuTime is the division of one GPU.
@@ -98,12 +86,12 @@ type gpuTime struct {
 	decided bool
 }
 
-func newArbiterLoop(log *slog.Logger) (*arbiterLoop, error) {
+func newLoop(log *slog.Logger) (*loop, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("prepare to divide GPU time: %w", err)
 	}
-	return &arbiterLoop{
+	return &loop{
 		log: log, clock: monotonic, wake: wake, tenants: map[string]*tenantTime{}, gpus: map[string]*gpuTime{},
 	}, nil
 }
@@ -117,28 +105,21 @@ func monotonic() uint64 {
 	return uint64(now.Nano())
 }
 
-// publish says who has shares now. Agent.mu is held.
-func (a *Agent) publish() {
-	members := make([]member, 0, len(a.tenants))
-	source, ok := a.config.Backend.(Source)
-	for _, t := range a.sorted() {
-		if ok && t.ready && !t.ended {
-			members = append(members, member{a.tenantOf(&t.record), source})
-		}
-	}
-	a.arbiter.members.Store(&members)
-	a.arbiter.rouse()
+// Publish says who has shares now.
+func (l *loop) Publish(members []Member) {
+	l.members.Store(&members)
+	l.rouse()
 }
 
 // rouse wakes the loop.
-func (l *arbiterLoop) rouse() {
+func (l *loop) rouse() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = unix.Write(l.wake, one[:]) // full means that it wakes anyway
 }
 
-// stir says that a tenant that did nothing for a while does something.
-func (l *arbiterLoop) stir(tenant string) {
+// Stir says that a tenant that did nothing for a while does something.
+func (l *loop) Stir(tenant string) {
 	l.stirring.Lock()
 	l.stirred = append(l.stirred, tenant)
 	l.stirring.Unlock()
@@ -146,7 +127,7 @@ func (l *arbiterLoop) stir(tenant string) {
 }
 
 // unrest ends the rest of the GPUs on which somebody stirred. mu is held.
-func (l *arbiterLoop) unrest() {
+func (l *loop) unrest() {
 	l.stirring.Lock()
 	stirred := l.stirred
 	l.stirred = nil
@@ -165,7 +146,7 @@ func (l *arbiterLoop) unrest() {
 }
 
 // run decides until ctx is done.
-func (l *arbiterLoop) run(ctx context.Context) {
+func (l *loop) run(ctx context.Context) {
 	runtime.LockOSThread() // never unlocked: what prioritise sets ends with the thread
 	prioritise()
 	defer context.AfterFunc(ctx, l.rouse)()
@@ -187,7 +168,7 @@ func prioritise() {
 }
 
 // sleep returns at a moment of the clock, or when the loop is roused.
-func (l *arbiterLoop) sleep(until uint64) {
+func (l *loop) sleep(until uint64) {
 	now := l.clock()
 	if until <= now {
 		return
@@ -201,7 +182,7 @@ func (l *arbiterLoop) sleep(until uint64) {
 }
 
 // round decides for every GPU that is due and returns when the next one is.
-func (l *arbiterLoop) round(ctx context.Context) (next uint64) {
+func (l *loop) round(ctx context.Context) (next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if members := l.members.Load(); members != l.built {
@@ -277,7 +258,7 @@ func (g *gpuTime) schedule(now, ended uint64) {
 
 // rebuild takes up who came, who went and whose terms changed. The GPUs of these
 // are then decided anew; for the others nothing has changed.
-func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
+func (l *loop) rebuild(ctx context.Context, members []Member) {
 	present := map[string]bool{}
 	for _, g := range l.gpus {
 		g.before, g.shares, g.revised = g.shares, g.before[:0], false
@@ -326,7 +307,7 @@ func (l *arbiterLoop) rebuild(ctx context.Context, members []member) {
 	}
 }
 
-func (l *arbiterLoop) gpu(uuid string) *gpuTime {
+func (l *loop) gpu(uuid string) *gpuTime {
 	g := l.gpus[uuid]
 	if g == nil {
 		g = &gpuTime{uuid: uuid, lively: l.clock()}
@@ -344,7 +325,7 @@ func (g *gpuTime) acquit(s *shareTime) {
 	s.misuse.limited, s.misuse.assumed, s.misuse.verdict = 0, false, arbiter.Honest
 }
 
-func (l *arbiterLoop) drop(t *tenantTime) {
+func (l *loop) drop(t *tenantTime) {
 	for _, s := range t.shares {
 		l.gpu(s.uuid).acquit(s)
 	}

@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"encoding/binary"
@@ -15,13 +15,19 @@ import (
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
+const (
+	gib     = 1 << 30
+	firstID = "GPU-00000000-0000-4000-8000-000000000001"
+	otherID = "GPU-00000000-0000-4000-8000-000000000002"
+)
+
 // division is an arbiter with a clock of the test's and tenants of pages alone.
 type division struct {
 	t    testing.TB
 	dir  string
 	now  uint64
-	loop *arbiterLoop
-	all  []member
+	loop *loop
+	all  []Member
 }
 
 func newDivision(t testing.TB) *division {
@@ -34,7 +40,7 @@ func newDivision(t testing.TB) *division {
 // restart is a new agent on the same pages.
 func (d *division) restart() {
 	d.t.Helper()
-	loop, err := newArbiterLoop(slog.New(slog.DiscardHandler))
+	loop, err := newLoop(slog.New(slog.DiscardHandler))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -44,7 +50,7 @@ func (d *division) restart() {
 }
 
 func (d *division) publish() {
-	members := append([]member(nil), d.all...)
+	members := append([]Member(nil), d.all...)
 	d.loop.members.Store(&members)
 }
 
@@ -58,9 +64,9 @@ func shareOf(policy v1alpha1.Policy, cores, weight int, class v1alpha1.Class) ba
 }
 
 // add makes a tenant with shares of different GPUs.
-func (d *division) add(id string, shares ...backend.Share) member {
+func (d *division) add(id string, shares ...backend.Share) Member {
 	d.t.Helper()
-	m := member{backend.Tenant{ID: id, Dir: filepath.Join(d.dir, id), UID: -1, Shares: shares}, &tenantdir.Tenants{}}
+	m := Member{backend.Tenant{ID: id, Dir: filepath.Join(d.dir, id), UID: -1, Shares: shares}, &tenantdir.Tenants{}}
 	c := page.Config{DeviceCount: uint32(len(shares)), ID: page.Text64(id)}
 	for i := range shares {
 		c.Device[i].Budget = page.NewBudget(uint32(shares[i].Cores*page.Whole/100), 1, 1)
@@ -100,7 +106,7 @@ func (d *division) pass(rounds int, work func()) {
 	}
 }
 
-func (d *division) budget(m member, device int) page.Budget {
+func (d *division) budget(m Member, device int) page.Budget {
 	d.t.Helper()
 	c, err := page.ReadConfig(tenantdir.Dir(m.Dir).Config())
 	if err != nil {
@@ -115,7 +121,7 @@ type pen struct {
 	file *os.File
 }
 
-func (d *division) pen(m member) *pen {
+func (d *division) pen(m Member) *pen {
 	d.t.Helper()
 	file, err := os.OpenFile(tenantdir.Dir(m.Dir).State(), os.O_RDWR, 0)
 	if err != nil {
@@ -171,7 +177,7 @@ func (b *busy) interval(begin, end, charged uint64) {
 	b.pen.u64(bucketWord(0, page.OffsetOfBucketWanted), end)
 }
 
-func rates(d *division, members ...member) []int {
+func rates(d *division, members ...Member) []int {
 	var percents []int
 	for _, m := range members {
 		percents = append(percents, int(d.budget(m, 0).Rate+page.Whole/200)/(page.Whole/100))
@@ -203,7 +209,7 @@ func TestBudgetsFollowPolicies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDivision(t)
-			var members []member
+			var members []Member
 			var tenants []*busy
 			for i, w := range shares {
 				m := d.add("t"+strconv.Itoa(i), w.share)
@@ -296,7 +302,7 @@ func TestCorrectionOutlivesTheAgent(t *testing.T) {
 	if got := d.budget(m, 0).Correction; got != 40*each {
 		t.Errorf("correction %d, want %d", got, 40*each)
 	}
-	if used := d.loop.times("a")[0].Used; used != uint64(40*2*time.Millisecond)+uint64(3*time.Millisecond) {
+	if used := d.loop.Times("a")[0].Used; used != uint64(40*2*time.Millisecond)+uint64(3*time.Millisecond) {
 		t.Errorf("used %d ns since the share began", used)
 	}
 }
@@ -326,7 +332,7 @@ func TestTenantOnTwoGPUs(t *testing.T) {
 // Guarantees beyond a whole GPU, which --overcommit allows, shrink together.
 func TestOvercommittedGuarantees(t *testing.T) {
 	d := newDivision(t)
-	var members []member
+	var members []Member
 	for _, cores := range []int{50, 100} {
 		members = append(members, d.add("t"+strconv.Itoa(cores), shareOf(v1alpha1.PolicyFixed, cores, 1, v1alpha1.ClassOnline)))
 	}

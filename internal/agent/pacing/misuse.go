@@ -1,15 +1,17 @@
-package agent
+package pacing
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -136,7 +138,7 @@ type accused struct {
 }
 
 // accuse collects the shares with something new to say, or still to be acted upon.
-func (l *arbiterLoop) accuse(answer Misuse) []accused {
+func (l *loop) accuse(answer Misuse) []accused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []accused
@@ -180,41 +182,40 @@ func describeMisuse(s *shareTime, answer Misuse) string {
 }
 
 // answerMisuse tells of shares that misbehave and does what is to be done.
-func (a *Agent) answerMisuse(ctx context.Context) {
-	for _, c := range a.arbiter.accuse(a.config.Misuse) {
-		a.mu.Lock()
-		t, name := a.tenants[c.tenant], ""
-		if t != nil {
-			name = t.Name // which a tenancy that is prepared again may change
-		}
-		a.mu.Unlock()
-		if t == nil {
+func (p *Pacer) answerMisuse(ctx context.Context) {
+	for _, c := range p.accuse(p.config.Misuse) {
+		name, ok := p.config.Ledger.Name(c.tenant)
+		if !ok {
 			continue
 		}
 		if c.text != "" {
-			a.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", name, "gpu", c.uuid, "reason", c.text)
-			a.events.add(control.Event{Kind: control.EventMisuse, Tenant: name, UUID: c.uuid, Text: c.text})
+			p.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", name, "gpu", c.uuid, "reason", c.text)
+			p.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, Tenant: name, UUID: c.uuid, Text: c.text})
 		}
 		if c.act {
-			a.punish(t, c.uuid)
+			p.punish(c.tenant, c.uuid)
 		}
 	}
 }
 
 // punish signals a tenant's processes on a GPU. Which these are, the driver and
 // the kernel say.
-func (a *Agent) punish(t *tenant, uuid string) {
+func (p *Pacer) punish(tenant, uuid string) {
 	signal := unix.SIGSTOP
-	if a.config.Misuse == MisuseKill {
+	if p.config.Misuse == MisuseKill {
 		signal = unix.SIGKILL
 	}
-	listed, err := a.config.Driver.Processes(a.gpu(uuid).Index)
+	i := slices.IndexFunc(p.config.GPUs, func(g backend.GPU) bool { return g.UUID == uuid })
+	if i < 0 {
+		return
+	}
+	listed, err := p.config.Driver.Processes(p.config.GPUs[i].Index)
 	if err != nil {
 		return // the next round asks again
 	}
-	for _, p := range listed {
-		id, err := process.Find(p.PID)
-		if err == nil && a.ownerOf(p.PID) == t.ID {
+	for _, found := range listed {
+		id, err := process.Find(found.PID)
+		if err == nil && p.config.Ledger.Owner(found.PID) == tenant {
 			_ = id.Signal(signal) // it may have ended by itself
 		}
 	}

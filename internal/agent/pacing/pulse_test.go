@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 
 // beats counts the pages a tenant gives way to on its first GPU, and checks that
 // each is a pulse page of one of the others.
-func beats(t *testing.T, d *division, m member, others ...member) int {
+func beats(t *testing.T, d *division, m Member, others ...Member) int {
 	t.Helper()
 	count := 0
 	pulses := d.budget(m, 0).Pulses
@@ -102,7 +102,7 @@ func TestPulsesAfterAnAbsence(t *testing.T) {
 func TestMoreOnlineSharesThanPulses(t *testing.T) {
 	d := newDivision(t)
 	batch := d.add("batch", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
-	var online []member
+	var online []Member
 	for i := range page.Pulses + 3 {
 		online = append(online, d.add("o"+strconv.Itoa(i), shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline)))
 	}

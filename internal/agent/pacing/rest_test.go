@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"testing"
@@ -32,7 +32,7 @@ func (d *division) calmDown() {
 
 // calmDivision has two shares of one GPU that rests: of a somebody has worked, of
 // b nobody.
-func calmDivision(t *testing.T) (d *division, a, b member) {
+func calmDivision(t *testing.T) (d *division, a, b Member) {
 	d = newDivision(t)
 	a = d.add("a", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
 	b = d.add("b", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
@@ -45,7 +45,7 @@ func calmDivision(t *testing.T) (d *division, a, b member) {
 }
 
 // launched says how many launches a tenant has charged on its first GPU.
-func (d *division) launched(m member, launches uint64) {
+func (d *division) launched(m Member, launches uint64) {
 	d.t.Helper()
 	d.pen(m).u64(bucketWord(0, page.OffsetOfBucketLaunches), launches)
 }
@@ -68,10 +68,10 @@ func TestRestIsALease(t *testing.T) {
 // whoever tells nothing by one of the next decisions.
 func TestRestEnds(t *testing.T) {
 	d, a, b := calmDivision(t)
-	for _, m := range []member{a, b} {
+	for _, m := range []Member{a, b} {
 		d.launched(m, 7)
 		d.now += uint64(busyTick)
-		d.loop.stir(m.ID)
+		d.loop.Stir(m.ID)
 		if next := d.loop.round(t.Context()); !d.lively(firstID) || next > d.now+uint64(busyTick) {
 			t.Errorf("%s was not seen: the next round is %d ns later", m.ID, next-d.now)
 		}
@@ -101,8 +101,8 @@ func TestStirringAlone(t *testing.T) {
 	rounds := d.loop.gpus[firstID].rounds
 	for range 3 {
 		d.now += uint64(busyTick)
-		d.loop.stir(a.ID)
-		d.loop.stir("nobody")
+		d.loop.Stir(a.ID)
+		d.loop.Stir("nobody")
 		d.loop.round(t.Context())
 	}
 	if d.lively(firstID) || !d.loop.gpus[firstID].resting {

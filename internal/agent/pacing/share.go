@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"strconv"
@@ -56,8 +56,8 @@ type workerKey struct {
 	key   string
 }
 
-func openTenant(m *member) (*tenantTime, error) {
-	opened, err := m.source.OpenTime(m.Tenant)
+func openTenant(m *Member) (*tenantTime, error) {
+	opened, err := m.Source.OpenTime(m.Tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"time"
@@ -55,9 +55,9 @@ func (l *usageLog) percent(now uint64) float64 {
 	return min(100*float64(l.total-oldest.total)/float64(now-oldest.at), 100)
 }
 
-// times are a tenant's GPU times, one entry per share; nil where the arbiter
+// Times are a tenant's GPU times, one entry per share; nil where the arbiter
 // does not know the tenant.
-func (l *arbiterLoop) times(tenant string) []control.Time {
+func (l *loop) Times(tenant string) []control.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.tenants[tenant]

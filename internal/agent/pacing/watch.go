@@ -1,4 +1,4 @@
-package agent
+package pacing
 
 import (
 	"context"
@@ -39,10 +39,10 @@ const (
 )
 
 // watch compares shares with the driver's figures until ctx is done.
-func (a *Agent) watch(ctx context.Context) {
+func (p *Pacer) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	w := watcher{agent: a, owners: map[process.ID]string{}, since: map[int]time.Time{}}
+	w := watcher{pacer: p, owners: map[process.ID]string{}, since: map[int]time.Time{}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,7 +55,7 @@ func (a *Agent) watch(ctx context.Context) {
 
 // watcher is what the watch remembers between its rounds.
 type watcher struct {
-	agent  *Agent
+	pacer  *Pacer
 	owners map[process.ID]string // tenant id by process, "" for nobody's
 	asked  time.Time             // when owners was last begun anew
 	rounds int
@@ -70,22 +70,22 @@ func (w *watcher) round(ctx context.Context) {
 		clear(w.owners)
 		w.asked = time.Now()
 	}
-	for _, gpu := range w.agent.gpus {
-		if every := w.agent.arbiter.watched(gpu.UUID); every == 0 || w.rounds%every != 0 {
+	for _, gpu := range w.pacer.config.GPUs {
+		if every := w.pacer.watched(gpu.UUID); every == 0 || w.rounds%every != 0 {
 			continue
 		}
-		samples, err := w.agent.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
-		w.agent.noteWatch(ctx, gpu.Index, err)
+		samples, err := w.pacer.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
+		w.pacer.noteWatch(ctx, gpu.Index, err)
 		if err == nil {
 			w.judge(gpu.Index, gpu.UUID, samples)
 		}
 	}
-	w.agent.answerMisuse(ctx)
+	w.pacer.answerMisuse(ctx)
 }
 
 // judge gives each share of a GPU its part of the samples.
 func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
-	l := w.agent.arbiter
+	l := w.pacer.loop
 	now, wall := l.clock(), time.Now()
 	newest, busy := busyByProcess(samples, w.since[index])
 	if newest.IsZero() {
@@ -134,7 +134,7 @@ func (w *watcher) owner(pid int) string {
 	}
 	tenant, known := w.owners[id]
 	if !known {
-		tenant = w.agent.ownerOf(pid)
+		tenant = w.pacer.config.Ledger.Owner(pid)
 		w.owners[id] = tenant
 	}
 	return tenant
@@ -142,7 +142,7 @@ func (w *watcher) owner(pid int) string {
 
 // watched is in which of so many rounds the driver is to be asked about a GPU, 0
 // where nobody has a share of it.
-func (l *arbiterLoop) watched(uuid string) int {
+func (l *loop) watched(uuid string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.gpus[uuid]
@@ -157,9 +157,9 @@ func (l *arbiterLoop) watched(uuid string) int {
 	return 1
 }
 
-// rests reports whether nobody launches anything on any GPU, as far as that is
+// Rests reports whether nobody launches anything on any GPU, as far as that is
 // counted.
-func (l *arbiterLoop) rests() bool {
+func (l *loop) Rests() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, g := range l.gpus {
@@ -172,7 +172,7 @@ func (l *arbiterLoop) rests() bool {
 
 // observe judges the shares of a GPU by the part of the time, by tenant id, in
 // which the driver saw them busy up to the moment at.
-func (l *arbiterLoop) observe(uuid string, now, at uint64, busy map[string]float64) {
+func (l *loop) observe(uuid string, now, at uint64, busy map[string]float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.gpus[uuid]
@@ -198,7 +198,7 @@ func (l *arbiterLoop) observe(uuid string, now, at uint64, busy map[string]float
 }
 
 // noteWatch remembers whether the driver tells who uses a GPU, and says so once.
-func (a *Agent) noteWatch(ctx context.Context, index int, err error) {
+func (p *Pacer) noteWatch(ctx context.Context, index int, err error) {
 	text := ""
 	switch {
 	case errors.Is(err, nvml.ErrNotSupported):
@@ -206,11 +206,11 @@ func (a *Agent) noteWatch(ctx context.Context, index int, err error) {
 	case err != nil:
 		text = err.Error()
 	}
-	a.mu.Lock()
-	before := a.unwatched[index]
-	a.unwatched[index] = text
-	a.mu.Unlock()
+	p.mu.Lock()
+	before := p.unwatched[index]
+	p.unwatched[index] = text
+	p.mu.Unlock()
 	if text != before && text != "" {
-		a.config.Log.WarnContext(ctx, "GPU time is not watched", "gpu", index, "reason", text)
+		p.config.Log.WarnContext(ctx, "GPU time is not watched", "gpu", index, "reason", text)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/version"
@@ -22,7 +23,7 @@ import (
 type agentOptions struct {
 	instance string
 	driver   string
-	misuse   agent.Misuse
+	misuse   pacing.Misuse
 	cluster  connection
 	mode     modeFlag
 	kube     kube.Options
@@ -30,7 +31,7 @@ type agentOptions struct {
 
 func newAgent(a *app) *cobra.Command {
 	// A pod is prepared by a few questions at once, and 200 pods may come together.
-	o := agentOptions{misuse: agent.MisuseReport, mode: modeFlag(kube.ModeAuto), cluster: connection{qps: 100, burst: 200}}
+	o := agentOptions{misuse: pacing.MisuseReport, mode: modeFlag(kube.ModeAuto), cluster: connection{qps: 100, burst: 200}}
 	command := &cobra.Command{
 		Use:   "agent --kubernetes",
 		Short: "Serve the node of a Kubernetes cluster",

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+)
+
+// ledger is what the pacer knows of the agent.
+type ledger struct{ agent *Agent }
+
+// Owner implements [pacing.Ledger].
+func (l ledger) Owner(pid int) string { return l.agent.ownerOf(pid) }
+
+// Name implements [pacing.Ledger].
+func (l ledger) Name(tenant string) (string, bool) {
+	l.agent.mu.Lock()
+	defer l.agent.mu.Unlock()
+	t := l.agent.tenants[tenant]
+	if t == nil {
+		return "", false
+	}
+	return t.Name, true // which a tenancy that is prepared again may change
+}
+
+// Tell implements [pacing.Ledger].
+func (l ledger) Tell(e control.Event) { l.agent.events.add(e) }
+
+// publish tells the pacer who has shares now. Tenants of a backend whose GPU time
+// cannot be divided are none of its business. Agent.mu is held.
+func (a *Agent) publish() {
+	source, ok := a.config.Backend.(pacing.Source)
+	if !ok {
+		return
+	}
+	members := make([]pacing.Member, 0, len(a.tenants))
+	for _, t := range a.sorted() {
+		if t.ready && !t.ended {
+			members = append(members, pacing.Member{Tenant: a.tenantOf(&t.record), Source: source})
+		}
+	}
+	a.pacer.Publish(members)
+}

@@ -1,0 +1,89 @@
+// Package pacing divides GPU time: it runs the arbiter, writes what the arbiter
+// decides into tenants' budgets, compares what tenants tell with what the driver
+// tells, and answers misuse. The law itself is package arbiter.
+package pacing
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
+)
+
+// Driver is the part of NVML that the watch asks.
+type Driver interface {
+	Processes(gpu int) ([]nvml.Process, error)
+	Utilisation(gpu int, since time.Time) ([]nvml.Utilisation, error)
+}
+
+// Ledger is what pacing asks of whoever keeps the tenants, and tells it.
+type Ledger interface {
+	// Owner is the id of the tenant to which a process belongs, "" if none.
+	Owner(pid int) string
+	// Name is what users call a tenant; ok is false when it has ended.
+	Name(tenant string) (name string, ok bool)
+	// Tell shows an event to people.
+	Tell(e control.Event)
+}
+
+// Source is a backend whose tenants' GPU time can be divided.
+type Source interface {
+	OpenTime(t backend.Tenant) (*tenantdir.Time, error)
+}
+
+// Member is a tenant whose GPU time is divided, and the backend that opens it.
+type Member struct {
+	backend.Tenant
+	Source Source
+}
+
+// Config is what a [Pacer] works with.
+type Config struct {
+	GPUs   []backend.GPU
+	Driver Driver
+	Ledger Ledger
+	Misuse Misuse // what is done about misuse of GPU time; empty means report
+	Log    *slog.Logger
+}
+
+// Pacer divides the GPU time of one machine.
+type Pacer struct {
+	*loop
+	config Config
+
+	mu sync.Mutex // held for a moment, alone
+	// unwatched says by GPU index why its time is not watched.
+	unwatched map[int]string
+}
+
+// New knows no tenants before Publish.
+func New(c Config) (*Pacer, error) {
+	l, err := newLoop(c.Log)
+	if err != nil {
+		return nil, err
+	}
+	if c.Misuse == "" {
+		c.Misuse = MisuseReport
+	}
+	return &Pacer{loop: l, config: c, unwatched: map[int]string{}}, nil
+}
+
+// Run divides and watches until ctx is done.
+func (p *Pacer) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { p.loop.run(ctx) })
+	running.Go(func() { p.watch(ctx) })
+	running.Wait()
+}
+
+// Unwatched says why the time of a GPU is not watched, "" while it is.
+func (p *Pacer) Unwatched(gpu int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unwatched[gpu]
+}
