@@ -16,12 +16,21 @@
 // written files are, for each of CUDA and NVML,
 //
 //	lib/abi/generated/cuda_functions.h  a prototype for every name
-//	lib/abi/generated/cuda_names.inc    CUDA_FN(name, base, since, variant, kind)
+//	lib/abi/generated/cuda_names.inc    CUDA_FN(name, base, since, variant, kind, hooked)
 //	lib/abi/generated/nvml_names.inc    NVML_FN(name, base, version, kind)
 //	lib/abi/generated/cuda_exports.txt  the names alone, for symbol comparisons
 //
+//	lib/abi/generated/cuda_hooks.inc    CUDA_HOOK_<SHAPE>(...), see Library.Hooks
+//
 // where variant is none, ptsz or ptds, version the number of the _v suffix
-// (1 without one), and kind a Kind.
+// (1 without one), kind a Kind, and hooked what Function.Hooked answers.
+//
+// A name whose kind is allocate, free, launch, copy or sync is one that our
+// libcuda.so.1 must stand in front of: it is not linked without a function of
+// ours. Two fields of an entry serve that:
+//
+//	hook: follows              # or "copies within(a2)": the function is written from this line
+//	reason: "it asks nothing"  # there is no function of ours, and why
 //
 // # Layouts: pages.yaml, simgpu.yaml
 //

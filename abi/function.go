@@ -46,6 +46,8 @@ type Function struct {
 	Name    string   `json:"name"`
 	Since   int      `json:"since"`   // CUDA version, 12040 for 12.4; 0 where not known (NVML)
 	Kind    Kind     `json:"kind"`    // what the call does
+	Hook    string   `json:"hook"`    // shape of the hook that is written from the description, if any
+	Reason  string   `json:"reason"`  // why there is no hook, where the kind needs one
 	Returns string   `json:"returns"` // C type of the result
 	Takes   []string `json:"takes"`   // C types of the parameters
 }
@@ -154,6 +156,9 @@ func (f Function) fault() string {
 	}
 	if f.Takes == nil {
 		return "takes is missing; write [] for no parameters"
+	}
+	if fault := f.hookFault(); fault != "" {
+		return fault
 	}
 	for _, t := range append([]string{f.Returns}, f.Takes...) {
 		if !ctypePattern.MatchString(t) {

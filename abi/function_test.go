@@ -10,7 +10,10 @@ const goodFunctions = `# two names
 functions:
   - {name: cuMemAlloc, since: 2000, kind: allocate, takes: [CUdeviceptr_v1 *, unsigned int]}
   - {name: cuMemAlloc_v2, since: 3020, kind: allocate, takes: [CUdeviceptr *, size_t]}
-  - {name: cuStreamBeginCapture_v2_ptsz, since: 10010, kind: capture, takes: [CUstream, CUstreamCaptureMode]}
+  - {name: cuMemPrefetchAsync, since: 8000, kind: copy, reason: "it moves nothing", takes: [CUdeviceptr, CUstream]}
+  - {name: cuMemcpyHtoD_v2_ptds, since: 7000, kind: copy, hook: "copies within(a2)", takes: [CUdeviceptr, const void *, size_t]}
+  - {name: cuStreamBeginCapture_v2_ptsz, since: 10010, kind: capture, hook: captures, takes: [CUstream, CUstreamCaptureMode]}
+  - {name: cuStreamGetId, since: 12000, kind: pass, takes: [CUstream, unsigned long long *]}
 `
 
 func TestParseFunctions(t *testing.T) {
@@ -18,10 +21,10 @@ func TestParseFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(functions) != 3 {
-		t.Fatalf("have %d functions, want 3", len(functions))
+	if len(functions) != 6 {
+		t.Fatalf("have %d functions, want 6", len(functions))
 	}
-	f := functions[2]
+	f := functions[4]
 	if f.Base() != "cuStreamBeginCapture" || f.Version() != 2 || f.Variant() != "ptsz" || f.Returns != "CUresult" {
 		t.Errorf("have base %s, version %d, variant %s, returns %s", f.Base(), f.Version(), f.Variant(), f.Returns)
 	}
@@ -49,15 +52,19 @@ func TestParseFunctionsFaults(t *testing.T) {
 		{"no takes", entry("name: cuInit, since: 2000, kind: context"), "takes is missing"},
 		{"parameter name", entry("name: cuInit, since: 2000, kind: context, takes: [unsigned int flags]"), "is not a C type"},
 		{"injected code", entry("name: cuInit, since: 2000, kind: context, takes: [\"int); int x(int\"]"), "is not a C type"},
+		{"hook without shape", entry("name: cuInit, since: 2000, kind: sync, hook: Follows, takes: []"), `hook "Follows" is not a shape`},
+		{"code as hook", entry("name: cuInit, since: 2000, kind: sync, hook: \"copies within(a0); exit(1)\", takes: []"), "is not a shape"},
+		{"hook and reason", entry("name: cuInit, since: 2000, kind: sync, hook: waits, reason: none, takes: []"), "exclude each other"},
+		{"needless reason", entry("name: cuInit, since: 2000, kind: pass, reason: none, takes: []"), "kind pass needs no hook"},
 		{"bad result", entry("name: cuInit, since: 2000, kind: context, returns: \"\", takes: []"), `"" is not a C type`},
 		{
 			"repeated name",
-			goodFunctions + "  - {name: cuStreamBeginCapture_v2_ptsz, since: 10010, kind: capture, takes: []}\n",
-			"f.yaml:6: cuStreamBeginCapture_v2_ptsz: must be after cuStreamBeginCapture_v2_ptsz",
+			goodFunctions + "  - {name: cuStreamGetId, since: 12000, kind: pass, takes: []}\n",
+			"f.yaml:9: cuStreamGetId: must be after cuStreamGetId",
 		},
 		{
 			"unsorted", goodFunctions + "  - {name: cuInit, since: 2000, kind: context, takes: []}\n",
-			"f.yaml:6: cuInit: must be after",
+			"f.yaml:9: cuInit: must be after",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -66,6 +73,18 @@ func TestParseFunctionsFaults(t *testing.T) {
 				t.Errorf("have %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestHooked(t *testing.T) {
+	functions, err := ParseFunctions("f.yaml", []byte(goodFunctions), "CUresult")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"must", "must", "never", "must", "must", "may"} {
+		if have := functions[i].Hooked(); have != want {
+			t.Errorf("%s %s be hooked, want %s", functions[i].Name, have, want)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ func TestFunctionGoldens(t *testing.T) {
 	golden(t, "cuda_functions.h", CUDA.Prototypes(cuda))
 	golden(t, "cuda_names.inc", CUDA.Names(cuda))
 	golden(t, "cuda_exports.txt", CUDA.Exports(cuda))
+	golden(t, "cuda_hooks.inc", CUDA.Hooks(cuda))
 	nvml, err := ParseFunctions("f.yaml", []byte(`functions:
   - {name: nvmlErrorString, kind: session, returns: const char *, takes: [nvmlReturn_t]}
   - {name: nvmlInit_v2, kind: session, takes: []}

@@ -52,7 +52,8 @@ func (l Library) Names(functions []Function) string {
 	b.WriteString(l.banner())
 	for _, f := range functions {
 		if l.Prefix == CUDA.Prefix {
-			fmt.Fprintf(&b, "CUDA_FN(%s, %s, %d, %s, %s)\n", f.Name, f.Base(), f.Since, f.Variant(), f.Kind)
+			fmt.Fprintf(&b, "CUDA_FN(%s, %s, %d, %s, %s, %s)\n",
+				f.Name, f.Base(), f.Since, f.Variant(), f.Kind, f.Hooked())
 		} else {
 			fmt.Fprintf(&b, "%s_FN(%s, %s, %d, %s)\n", l.Prefix, f.Name, f.Base(), f.Version(), f.Kind)
 		}

@@ -75,9 +75,13 @@ func (l Library) outputs(root fs.FS) ([]File, error) {
 		return nil, err
 	}
 	dir := "lib/abi/generated/" + l.lower()
-	return []File{
+	files := []File{
 		{dir + "_functions.h", l.Prototypes(functions)},
 		{dir + "_names.inc", l.Names(functions)},
 		{dir + "_exports.txt", l.Exports(functions)},
-	}, nil
+	}
+	if l.Prefix == CUDA.Prefix {
+		files = append(files, File{dir + "_hooks.inc", l.Hooks(functions)})
+	}
+	return files, nil
 }

@@ -4,12 +4,15 @@
 
 #include "abi/cuda/types.h"
 
-#define CUDA_FN_COUNT 3
+#define CUDA_FN_COUNT 6
 
 #pragma GCC visibility push(default)
 CUresult cuMemAlloc(CUdeviceptr_v1 *, unsigned int);
 CUresult cuMemAlloc_v2(CUdeviceptr *, size_t);
+CUresult cuMemPrefetchAsync(CUdeviceptr, CUstream);
+CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr, const void *, size_t);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
+CUresult cuStreamGetId(CUstream, unsigned long long *);
 #pragma GCC visibility pop
 
 #endif

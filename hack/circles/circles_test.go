@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,6 +62,21 @@ func TestWeakNamesBelongToTheirTable(t *testing.T) {
 	if r := judge(taken(symbols), nil); len(r.faults) != 0 {
 		t.Errorf("faults: %q", r.faults)
 	}
+}
+
+func TestNamesWithoutAJumpBelongToTheirTable(t *testing.T) {
+	symbols := []symbol{
+		{"lib/cuda/lookup.c", "cuMemAlloc", 'U'},
+		{"lib/cuda/names.c", "dv_forward_cuMemAlloc", 'D'},
+		{"lib/cuda/memory/hooks_linear.c", "cuMemAlloc", 'T'},
+		{"lib/cuda/memory/hooks_linear.c", "dv_depth", 'U'},
+		{"lib/cuda/names.c", "dv_depth", 'B'},
+	}
+	if r := judge(taken(symbols), nil); len(r.faults) != 0 {
+		t.Errorf("faults: %q", r.faults)
+	}
+	without := judge(taken(slices.Delete(slices.Clone(symbols), 1, 2)), nil)
+	find(t, without, "folders depend on each other in a circle")
 }
 
 func TestSameNamesInOtherLibraries(t *testing.T) {

@@ -75,11 +75,28 @@ func taken(symbols []symbol) []edge {
 		if s.kind != 'U' && s.kind != 'w' {
 			continue
 		}
-		if to := owner(s, definitions[s.name]); to != "" {
+		named := tables(s, definitions)
+		if len(named) == 0 {
+			named = definitions[s.name]
+		}
+		if to := owner(s, named); to != "" {
 			edges = append(edges, edge{s.path, to, "takes " + s.name})
 		}
 	}
 	return edges
+}
+
+// tables returns the definitions of a name's slot in the taker's library. The
+// table of slots owns the name also where it has no jump for it, because the
+// description asks for a hook: who takes the name does not know of the hook.
+func tables(taker symbol, definitions map[string][]symbol) []symbol {
+	var tables []symbol
+	for _, slot := range definitions["dv_forward_"+taker.name] {
+		if library(slot.path) == library(taker.path) {
+			tables = append(tables, slot)
+		}
+	}
+	return tables
 }
 
 // owner returns the source that a symbol is taken from, "" for a system

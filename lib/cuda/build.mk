@@ -90,11 +90,15 @@ $(CUDA_CLIENT): $(B)/obj/cuda/test/client.o $(CUDA_LIBRARY)
 $(B)/test/cuda/table: $(B)/obj/cuda/table.o
 $(B)/test/cuda/fuzz_visible: $(B)/obj/cuda/visible.o
 
-# The file itself; a sanitizer adds names and dependencies of its own.
+# The files themselves; a sanitizer adds names and dependencies of its own.
 ifeq ($(SAN),)
-C_TESTS += $(B)/test/cuda/exports
+C_TESTS += $(B)/test/cuda/exports $(B)/test/cuda/hooks
 endif
 $(B)/test/cuda/exports: lib/cuda/test/exports.sh | $(CUDA_LIBRARY)
 	$(call step,GEN)
 	mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s\n' $< $(CUDA_LIBRARY) >$@ && chmod +x $@
+$(B)/test/cuda/hooks: lib/cuda/test/hooks.sh | $(CUDA_LIBRARY)
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec %s "%s" %s\n' $< '$(CC)' \
+		'$(filter-out %/names.o,$(CUDA_OBJECTS)) $(CUDA_PARTS)' >$@ && chmod +x $@

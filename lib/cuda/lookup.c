@@ -26,14 +26,14 @@ struct name {
     void *ours;
 };
 
-#define CUDA_FN(name, base, since, variant, kind)                                                  \
+#define CUDA_FN(name, base, since, variant, kind, hooked)                                          \
     DV_HIDDEN extern struct dv_forward dv_forward_##name;
 #include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 
 /* Function addresses as object pointers: POSIX has them equal, ISO C knows no such constant. */
 __extension__ static const struct name names[] = {
-#define CUDA_FN(name, base, since, variant, kind)                                                  \
+#define CUDA_FN(name, base, since, variant, kind, hooked)                                          \
     {#base, (since) / 10, VARIANT_##variant, &dv_forward_##name, (void *)name},
 #include "abi/generated/cuda_names.inc"
 #undef CUDA_FN

@@ -1,4 +1,7 @@
-/* Every name of the driver, leading there unless a file beside this one defines it. */
+/* Every name of the driver, leading there unless another file defines it. The linker holds the
+ * description to that: a name that must be hooked has no jump here, so that the library is not
+ * linked where no file defines it, and the jump of one that the description says never to hook is
+ * strong, so that a second definition is refused. */
 #include "abi/cuda/types.h"
 #include "substitute/substitute.h"
 
@@ -9,7 +12,10 @@
             ".popsection\n");
 
 LABEL(forwards_begin)
-#define CUDA_FN(name, base, since, variant, kind) DV_FORWARD(name)
+#define FORWARD_must(name) DV_FORWARD_SLOT(name)
+#define FORWARD_may(name) DV_FORWARD_SLOT(name) DV_FORWARD_JUMP(name, ".weak")
+#define FORWARD_never(name) DV_FORWARD_SLOT(name) DV_FORWARD_JUMP(name, ".globl")
+#define CUDA_FN(name, base, since, variant, kind, hooked) FORWARD_##hooked(name)
 #include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 LABEL(forwards_end)

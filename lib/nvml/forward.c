@@ -13,7 +13,7 @@
 #include "abi/nvml/types.h"
 #include "substitute/substitute.h"
 
-#define NVML_FN(name, base, version, kind) DV_FORWARD(name)
+#define NVML_FN(name, base, version, kind) DV_FORWARD_SLOT(name) DV_FORWARD_JUMP(name, ".weak")
 #include "abi/generated/nvml_names.inc"
 #undef NVML_FN
 

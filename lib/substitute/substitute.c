@@ -6,7 +6,7 @@
 #include <link.h>
 #include <string.h>
 
-/* Bounds of the section that DV_FORWARD fills; weak because a test may link this file without
+/* Bounds of the section that DV_FORWARD_SLOT fills; weak because a test may link this file without
  * names. */
 extern struct dv_forward __start_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
 extern struct dv_forward __stop_dv_forwards[] __attribute__((weak)) DV_HIDDEN;

@@ -8,10 +8,11 @@
  * goes on to what we depend on.
  *
  * A library that uses this defines dv_missing, to which every name leads that the driver lacks,
- * emits one DV_FORWARD per name in one of its source files and calls dv_substitute from a
- * constructor. Link it with a version script that exports abi names alone: the linker would else
- * export the bounds of the section of slots, under names that two such libraries in one process
- * share. The jump costs one load and one indirect branch and needs no state of ours.
+ * emits one DV_FORWARD_SLOT and at most one DV_FORWARD_JUMP per name in one of its source files and
+ * calls dv_substitute from a constructor. Link it with a version script that exports abi names
+ * alone: the linker would else export the bounds of the section of slots, under names that two such
+ * libraries in one process share. The jump costs one load and one indirect branch and needs no
+ * state of ours.
  */
 #ifndef DIVVY_COMMON_SUBSTITUTE_H
 #define DIVVY_COMMON_SUBSTITUTE_H
@@ -75,9 +76,9 @@ DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initi
 #error "forwarding is written for x86-64 and aarch64"
 #endif
 
-/* Emits the slot and the weak exported function of one name. The slots of a library lie together in
- * the section dv_forwards, whose bounds the linker names. */
-#define DV_FORWARD(fn)                                                                             \
+/* Emits the slot of one name. The slots of a library lie together in the section dv_forwards, whose
+ * bounds the linker names. */
+#define DV_FORWARD_SLOT(fn)                                                                        \
     __asm__(".pushsection .rodata.dv_names,\"a\"\n"                                                \
             "1:\t.string \"" #fn "\"\n"                                                            \
             ".popsection\n"                                                                        \
@@ -88,10 +89,14 @@ DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initi
             "dv_forward_" #fn ":\n"                                                                \
             "\t.quad 1b\n"                                                                         \
             "\t.quad dv_missing\n"                                                                 \
-            ".popsection\n"                                                                        \
-            ".pushsection .text.dv_forward,\"ax\"\n"                                               \
+            ".popsection\n");
+
+/* Emits the exported function of one name, which jumps to what its slot holds. `binding` is ".weak"
+ * where another file may define the name, else ".globl". */
+#define DV_FORWARD_JUMP(fn, binding)                                                               \
+    __asm__(".pushsection .text.dv_forward,\"ax\"\n"                                               \
             "\t.balign 16\n"                                                                       \
-            "\t.weak " #fn "\n"                                                                    \
+            "\t" binding " " #fn "\n"                                                              \
             "\t.type " #fn ", %function\n" #fn                                                     \
             ":\n\t" DV_JUMP("dv_forward_" #fn) "\t.size " #fn ", .-" #fn "\n"                      \
                                                ".popsection\n");

@@ -17,7 +17,7 @@ struct name {
 };
 
 static const struct name cuda[] = {
-#define CUDA_FN(name, base, since, variant, kind) {#name, #base, since, #variant, #kind},
+#define CUDA_FN(name, base, since, variant, kind, hooked) {#name, #base, since, #variant, #kind},
 #include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 };
@@ -51,7 +51,7 @@ enum {
     kind_session,
     kind_pass
 };
-#define CUDA_FN(name, base, since, variant, kind)                                                  \
+#define CUDA_FN(name, base, since, variant, kind, hooked)                                          \
     _Static_assert(sizeof(&name) == 8 && of_##variant != kind_##kind, #name);
 #include "abi/generated/cuda_names.inc"
 #undef CUDA_FN

@@ -11,6 +11,7 @@
 #include "cuda/fork.h"
 #include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
+#include "cuda/memory/primary.h"
 
 /* Owner of the primary context's memory, 0 while there is none. */
 static uint32_t primary[DV_PAGE_DEVICES];
@@ -125,13 +126,20 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     return result;
 }
 
-CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+bool green_known(CUgreenCtx green, struct place *place) {
     record note;
+    if (!table_get(&greens, (uint64_t)(uintptr_t)green, &note)) {
+        return false;
+    }
+    *place = (struct place){.device = note.device, .owner = owner_of(note.device)};
+    return true;
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+    struct place place;
     CUresult result = DV_CALL(cuCtxFromGreenCtx, context, green);
-    if (result == CUDA_SUCCESS && dv_depth == 0 &&
-        table_get(&greens, (uint64_t)(uintptr_t)green, &note)) {
-        context_note(*context,
-                     (struct place){.device = note.device, .owner = owner_of(note.device)});
+    if (result == CUDA_SUCCESS && dv_depth == 0 && green_known(green, &place)) {
+        context_note(*context, place);
     }
     return result;
 }

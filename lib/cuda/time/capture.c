@@ -53,57 +53,25 @@ static bool is_capturing(CUstream stream) {
     return capture_has(stream);
 }
 
-/* A function that begins a capture of `stream`; after its parameters, the arguments for the driver.
- */
-#define BEGINS(fn, stream_of, parameters, ...)                                                     \
+#define ARGUMENTS(...) __VA_ARGS__
+#define CUDA_HOOK_CAPTURES(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
         if (dv_depth > 0) {                                                                        \
-            return DV_REAL(fn)(__VA_ARGS__);                                                       \
+            return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
-        begin(stream_of(stream));                                                                  \
-        return begun(DV_CALL(fn, __VA_ARGS__));                                                    \
+        begin(launch_##null(stream));                                                              \
+        return begun(DV_CALL(fn, ARGUMENTS arguments));                                            \
     }
-#define ENDS(fn, stream_of, parameters, ...)                                                       \
+#define CUDA_HOOK_ENDS(fn, null, stream, in_order, what, parameters, arguments)                    \
     CUresult fn parameters {                                                                       \
         if (dv_depth > 0) {                                                                        \
-            return DV_REAL(fn)(__VA_ARGS__);                                                       \
+            return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
-        bool was = is_capturing(stream_of(stream));                                                \
-        CUresult result = DV_CALL(fn, __VA_ARGS__);                                                \
-        return ended(result, stream_of(stream), was);                                              \
+        bool was = is_capturing(launch_##null(stream));                                            \
+        CUresult result = DV_CALL(fn, ARGUMENTS arguments);                                        \
+        return ended(result, launch_##null(stream), was);                                          \
     }
-
-BEGINS(cuStreamBeginCapture, launch_legacy, (CUstream stream), stream)
-BEGINS(cuStreamBeginCapture_ptsz, launch_own, (CUstream stream), stream)
-BEGINS(cuStreamBeginCapture_v2, launch_legacy, (CUstream stream, CUstreamCaptureMode mode), stream,
-       mode)
-BEGINS(cuStreamBeginCapture_v2_ptsz, launch_own, (CUstream stream, CUstreamCaptureMode mode),
-       stream, mode)
-BEGINS(cuStreamBeginCaptureToCig, launch_legacy,
-       (CUstream stream, CUstreamCigCaptureParams *params), stream, params)
-BEGINS(cuStreamBeginCaptureToCig_ptsz, launch_own,
-       (CUstream stream, CUstreamCigCaptureParams *params), stream, params)
-
-#define TO_GRAPH_PARAMETERS                                                                        \
-    (CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges,       \
-     size_t afters, CUstreamCaptureMode mode)
-BEGINS(cuStreamBeginCaptureToGraph, launch_legacy, TO_GRAPH_PARAMETERS, stream, graph, after, edges,
-       afters, mode)
-BEGINS(cuStreamBeginCaptureToGraph_ptsz, launch_own, TO_GRAPH_PARAMETERS, stream, graph, after,
-       edges, afters, mode)
-
-#define RECAPTURE_PARAMETERS                                                                       \
-    (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,  \
-     void *data)
-BEGINS(cuStreamBeginRecaptureToGraph, launch_legacy, RECAPTURE_PARAMETERS, stream, mode, graph,
-       callback, data)
-BEGINS(cuStreamBeginRecaptureToGraph_ptsz, launch_own, RECAPTURE_PARAMETERS, stream, mode, graph,
-       callback, data)
-
-ENDS(cuStreamEndCapture, launch_legacy, (CUstream stream, CUgraph *graph), stream, graph)
-ENDS(cuStreamEndCapture_ptsz, launch_own, (CUstream stream, CUgraph *graph), stream, graph)
-ENDS(cuStreamEndCaptureToCig, launch_legacy, (CUstream stream), stream)
-ENDS(cuStreamEndCaptureToCig_ptsz, launch_own, (CUstream stream), stream)
+#include "abi/generated/cuda_hooks.inc"
 
 static void captures_forked(void) {
     captures_under_way = 0;

@@ -40,22 +40,4 @@ static inline struct move move_crossing(void) {
     return (struct move){0, 0};
 }
 
-/* A function that moves memory in the order of a stream, and one that does so at once; after the
- * parameters, the arguments for the driver. */
-#define MOVES(fn, stream, move, blocks, parameters, ...)                                           \
-    CUresult fn parameters {                                                                       \
-        struct copy copying;                                                                       \
-        if (!launch_counts()) {                                                                    \
-            return DV_REAL(fn)(__VA_ARGS__);                                                       \
-        }                                                                                          \
-        copy_begin(&copying, stream, move, blocks);                                                \
-        CUresult result = DV_CALL(fn, __VA_ARGS__);                                                \
-        copy_end(&copying, result);                                                                \
-        return result;                                                                             \
-    }
-#define GIVES(fn, stream, move, parameters, ...)                                                   \
-    MOVES(fn, stream, move, false, parameters, __VA_ARGS__)
-#define DOES(fn, stream, move, parameters, ...)                                                    \
-    MOVES(fn, stream, move, true, parameters, __VA_ARGS__)
-
 #endif

@@ -232,6 +232,13 @@ static struct stamps *owned(uint32_t owner) {
     return stamps;
 }
 
+void flights_follow(uint32_t owner) {
+    const struct stamps *stamps = owned(owner);
+    if (stamps != NULL) {
+        flights_break(stamps, NULL);
+    }
+}
+
 void flights_note(uint32_t owner) {
     const struct stamps *stamps = owned(owner);
     if (stamps == NULL) {

@@ -127,6 +127,8 @@ DV_HIDDEN void flight_owe(struct flight *flight, int64_t ns);
 /* Ends the open batches of a context's other streams, and reads what is done in all. */
 DV_HIDDEN void flights_break(const struct stamps *stamps, const struct flight *but);
 DV_HIDDEN void flights_read(const struct stamps *stamps);
+/* Something else than work follows in all streams of a context. */
+DV_HIDDEN void flights_follow(uint32_t owner);
 /* Notes what the context's streams have been given; and, after a successful wait for all of them,
  * that this much is done. */
 DV_HIDDEN void flights_note(uint32_t owner);

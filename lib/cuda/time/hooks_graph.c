@@ -34,32 +34,19 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     return DV_REAL(cuGraphAddNode_v3)(node, graph, after, edges, afters, params);
 }
 
-/* A function that makes `exec` of `graph`. */
-#define INSTANTIATES(fn, parameters, ...)                                                          \
+/* A function that makes the executable graph *a0 of a1. */
+#define ARGUMENTS(...) __VA_ARGS__
+#define CUDA_HOOK_INSTANTIATES(fn, null, stream, in_order, what, parameters, arguments)            \
     CUresult fn parameters {                                                                       \
         struct graph_claim claim;                                                                  \
         if (dv_depth > 0) {                                                                        \
-            return DV_REAL(fn)(__VA_ARGS__);                                                       \
+            return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
-        CUresult result = graph_instantiate(&claim, graph);                                        \
-        return result == CUDA_SUCCESS ? graph_instantiated(&claim, DV_CALL(fn, __VA_ARGS__), exec) \
-                                      : result;                                                    \
+        CUresult result = graph_instantiate(&claim, a1);                                           \
+        return result == CUDA_SUCCESS                                                              \
+                   ? graph_instantiated(&claim, DV_CALL(fn, ARGUMENTS arguments), a0)              \
+                   : result;                                                                       \
     }
-
-INSTANTIATES(cuGraphInstantiate,
-             (CUgraphExec * exec, CUgraph graph, CUgraphNode *fault, char *log, size_t room), exec,
-             graph, fault, log, room)
-INSTANTIATES(cuGraphInstantiate_v2,
-             (CUgraphExec * exec, CUgraph graph, CUgraphNode *fault, char *log, size_t room), exec,
-             graph, fault, log, room)
-INSTANTIATES(cuGraphInstantiateWithFlags,
-             (CUgraphExec * exec, CUgraph graph, unsigned long long flags), exec, graph, flags)
-INSTANTIATES(cuGraphInstantiateWithParams,
-             (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params), exec,
-             graph, params)
-INSTANTIATES(cuGraphInstantiateWithParams_ptsz,
-             (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params), exec,
-             graph, params)
 
 /* The driver's call, between claiming memory for it where it may take some. Into a stream that is
  * being captured the graph goes as a node of another, and takes nothing. */
@@ -133,40 +120,16 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
     return destroy(exec);
 }
 
-/* A function that changes what an executable graph does, and so what it costs. */
-#define CHANGES(fn, parameters, ...)                                                               \
+/* A function that changes what the executable graph a0 does, and so what it costs. */
+#define CUDA_HOOK_CHANGES(fn, null, stream, in_order, what, parameters, arguments)                 \
     CUresult fn parameters {                                                                       \
-        CUresult result = DV_CALL(fn, __VA_ARGS__);                                                \
+        CUresult result = DV_CALL(fn, ARGUMENTS arguments);                                        \
         if (result == CUDA_SUCCESS && dv_depth == 0) {                                             \
-            cost_relearn(key_of(exec));                                                            \
+            cost_relearn(key_of(a0));                                                              \
         }                                                                                          \
         return result;                                                                             \
     }
-
-CHANGES(cuGraphExecUpdate,
-        (CUgraphExec exec, CUgraph graph, CUgraphNode *fault, CUgraphExecUpdateResult *why), exec,
-        graph, fault, why)
-CHANGES(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *why),
-        exec, graph, why)
-CHANGES(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled), exec, node,
-        enabled)
-CHANGES(cuGraphExecKernelNodeSetParams,
-        (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params), exec, node,
-        params)
-CHANGES(cuGraphExecKernelNodeSetParams_v2,
-        (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params), exec, node,
-        params)
-CHANGES(cuGraphExecMemcpyNodeSetParams,
-        (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context), exec,
-        node, params, context)
-CHANGES(cuGraphExecMemsetNodeSetParams,
-        (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
-         CUcontext context),
-        exec, node, params, context)
-CHANGES(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph graph),
-        exec, node, graph)
-CHANGES(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params),
-        exec, node, params)
+#include "abi/generated/cuda_hooks.inc"
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
     CUresult result = DV_CALL(cuDeviceGraphMemTrim, device);

@@ -12,25 +12,12 @@
     launch_end(&launch, result);                                                                   \
     return result;
 
-#define SHAPE                                                                                      \
-    unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
-#define SHAPE_KEY(function) cost_kernel(function, gx, gy, gz, bx, by, bz, shared)
-
-#define LAUNCHES(fn, stream_of)                                                                    \
-    CUresult fn(CUfunction function, SHAPE, CUstream stream, void **parameters, void **extra) {    \
-        COUNTED(fn, stream_of(stream), SHAPE_KEY(function), COST_PRIOR_NS, function, gx, gy, gz,   \
-                bx, by, bz, shared, stream, parameters, extra)                                     \
+#define ARGUMENTS(...) __VA_ARGS__
+#define CUDA_HOOK_LAUNCHES(fn, null, stream, in_order, key, parameters, arguments)                 \
+    CUresult fn parameters {                                                                       \
+        COUNTED(fn, launch_##null(stream), key, COST_PRIOR_NS, ARGUMENTS arguments)                \
     }
-LAUNCHES(cuLaunchKernel, launch_legacy)
-LAUNCHES(cuLaunchKernel_ptsz, launch_own)
-
-#define COOPERATES(fn, stream_of)                                                                  \
-    CUresult fn(CUfunction function, SHAPE, CUstream stream, void **parameters) {                  \
-        COUNTED(fn, stream_of(stream), SHAPE_KEY(function), COST_PRIOR_NS, function, gx, gy, gz,   \
-                bx, by, bz, shared, stream, parameters)                                            \
-    }
-COOPERATES(cuLaunchCooperativeKernel, launch_legacy)
-COOPERATES(cuLaunchCooperativeKernel_ptsz, launch_own)
+#include "abi/generated/cuda_hooks.inc"
 
 static uint64_t key_of(const CUlaunchConfig *config, CUfunction function) {
     return cost_kernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,

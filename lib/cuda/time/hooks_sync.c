@@ -24,11 +24,11 @@ static CUstream limbo_legacy(CUstream stream) {
 }
 
 /* A function that waits for `stream`. */
-#define WAITS(fn, which)                                                                           \
-    CUresult fn(CUstream stream) {                                                                 \
+#define CUDA_HOOK_WAITS(fn, which, stream, in_order, what, parameters, arguments)                  \
+    CUresult fn parameters {                                                                       \
         struct wait wait;                                                                          \
         if (dv_depth > 0) {                                                                        \
-            return DV_REAL(fn)(stream);                                                            \
+            return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         if (!launch_watched()) {                                                                   \
             return stream_done(DV_CALL(fn, stream), limbo_##which(stream));                        \
@@ -38,23 +38,19 @@ static CUstream limbo_legacy(CUstream stream) {
         launch_waited(&wait, result);                                                              \
         return stream_done(result, limbo_##which(stream));                                         \
     }
-WAITS(cuStreamSynchronize, legacy)
-WAITS(cuStreamSynchronize_ptsz, own)
 
 /* A function that asks whether `stream` is done; programs ask it over and over. */
-#define ASKS(fn, which)                                                                            \
-    CUresult fn(CUstream stream) {                                                                 \
+#define CUDA_HOOK_ASKS(fn, which, stream, in_order, what, parameters, arguments)                   \
+    CUresult fn parameters {                                                                       \
         struct wait wait;                                                                          \
         if (!launch_counts()) {                                                                    \
-            return DV_REAL(fn)(stream);                                                            \
+            return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         launch_waits(&wait, launch_##which(stream));                                               \
         CUresult result = DV_CALL(fn, stream);                                                     \
         launch_waited(&wait, result);                                                              \
         return result;                                                                             \
     }
-ASKS(cuStreamQuery, legacy)
-ASKS(cuStreamQuery_ptsz, own)
 
 static void context_done(CUresult result, const struct place *place, bool watched) {
     if (result != CUDA_SUCCESS) {
@@ -121,13 +117,12 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 /* A function that destroys `stream`. */
-#define DESTROYS(fn)                                                                               \
-    CUresult fn(CUstream stream) {                                                                 \
+#define CUDA_HOOK_DESTROYS(fn, null, stream, in_order, what, parameters, arguments)                \
+    CUresult fn parameters {                                                                       \
         if (dv_depth == 0) {                                                                       \
             limbo_stream_destroyed(stream);                                                        \
             flights_stream_ending(stream);                                                         \
         }                                                                                          \
-        return DV_REAL(fn)(stream);                                                                \
+        return DV_REAL(fn) arguments;                                                              \
     }
-DESTROYS(cuStreamDestroy)
-DESTROYS(cuStreamDestroy_v2)
+#include "abi/generated/cuda_hooks.inc"

@@ -13,7 +13,7 @@ struct entry {
     void (*function)(void);
 };
 
-#define CUDA_FN(name, base, since, variant, kind)                                                  \
+#define CUDA_FN(name, base, since, variant, kind, hooked)                                          \
     {#name, #base, since, VARIANT_##variant, (void (*)(void))name},
 #pragma GCC diagnostic ignored "-Wcast-function-type"
 static const struct entry entries[] = {

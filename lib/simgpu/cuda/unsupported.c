@@ -7,6 +7,6 @@ __attribute__((used)) static CUresult unsupported(void) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-#define CUDA_FN(name, base, since, variant, kind)                                                  \
+#define CUDA_FN(name, base, since, variant, kind, hooked)                                          \
     extern CUresult name(void) __attribute__((weak, alias("unsupported"), visibility("default")));
 #include "abi/generated/cuda_names.inc"
