@@ -31,8 +31,8 @@ func TestBadRequests(t *testing.T) {
 		text   string
 	}{
 		"larger than every GPU":  {ask(81 * gib), control.CodeInvalid, "at most"},
-		"smaller than a context": {ask(gib / 4), control.CodeInvalid, "context takes 512Mi"},
-		"unknown GPU":            {askOn("9", gib), control.CodeNotFound, "indexes 0 to 1"},
+		"smaller than a context": {ask(gib / 4), control.CodeInvalid, "the context of one process takes 512Mi"},
+		"unknown GPU":            {askOn("9", gib), control.CodeNotFound, "GPUs 0 to 1"},
 		"bad layer":              {edit(func(p *control.CreateParams) { p.Layer = "magic" }), control.CodeInvalid, "layer"},
 		"bad cores":              {edit(func(p *control.CreateParams) { p.Request.Cores = 101 }), control.CodeInvalid, "cores 101"},
 		"too many GPUs":          {edit(func(p *control.CreateParams) { p.Request.GPUs = 3 }), control.CodeInvalid, "has 2"},

@@ -24,13 +24,13 @@ func (a *Agent) sorted() []*tenant {
 
 // search asks the allocator; except is left out of what it is told. Agent.mu is
 // held.
-func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Grant, error) {
+func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Share, error) {
 	inventory, err := alloc.Host(a.granted(except))
 	if err != nil {
 		return nil, err
 	}
 	assignment, err := alloc.Search(inventory, r)
-	return assignment.Grants, err
+	return assignment.Shares, err
 }
 
 // granted is the host's GPUs with what tenants other than except hold of them.

@@ -1,17 +1,17 @@
 package alloc
 
-// Adaptive is [Capacity] while what is placed stays, and [Fragmentation] while tenants come and go. Looking ahead
-// pays where the future adds to what is there; where departures undo it, what can be used now counts, and holes that
-// only a particular later request would fill stay holes.
+// Adaptive is [Capacity] while tenants stay, and [Fragmentation] while they come and go. Planning for future requests
+// helps while tenants only arrive. Where tenants also leave, the plan is undone, and it is better to keep free capacity
+// usable now.
 type Adaptive struct{}
 
-// settledBucket is the bucket of fragmentation that packed clusters with departures best.
+// settledBucket is the bucket of [Fragmentation] that packed clusters with departures best.
 const settledBucket = 20
 
 // Name implements Term.
 func (Adaptive) Name() string { return "capacity lost, by what tenants do" }
 
-// One bit above the scores tells which of the two it is, so that a choice can be explained.
+// bits has one more than the two terms' scores: it tells which of them made the score, so that a choice can be explained.
 func (Adaptive) bits() int { return Capacity{}.bits() + 1 }
 func (Adaptive) score(o *option) uint64 {
 	if o.inv.turnover.restless {
@@ -27,12 +27,11 @@ func (Adaptive) describe(score uint64) string {
 	return Capacity{}.describe(score)
 }
 
-// turnover counts tenants that came and went. Both counts are halved now and then, so that it follows a cluster
-// whose use changes.
+// turnover counts tenants that came and went. Both counts are halved at intervals, so recent ones count most.
 type turnover struct {
 	came, went int
-	// restless is whether many of those that came go again. It begins when a quarter did and ends below an eighth:
-	// each change makes all keys anew.
+	// restless tells that many tenants leave: it becomes true when a quarter of those that came have gone, and false
+	// below an eighth. The gap keeps it from changing often, as each change makes all indexes be rebuilt.
 	restless bool
 }
 

@@ -1,52 +1,52 @@
 // Package alloc chooses GPUs for a request. It is pure: an inventory and a
-// request go in, an assignment or a refusal comes out, and nothing else is
-// looked at. All arithmetic that decides is on integers, and equal inputs give
+// request go in, and an assignment or a refusal comes out. Nothing else has an
+// influence. All arithmetic that decides is on integers, so equal inputs give
 // equal answers.
 //
-// [Search] is the one way to a decision, for one host as for a cluster. An
-// [Inventory] keeps, beside its nodes, what makes the next decision quick; its
-// methods are for one goroutine at a time. A decision over 1,200 nodes has a
-// budget of 50 microseconds, so nothing in its way looks at every node.
+// [Search] makes every decision, for one host and for a cluster. An [Inventory]
+// keeps nodes, and indexes that make the next decision quick; only one goroutine
+// at a time may call its methods. A decision over 1,200 nodes has a budget of 50
+// microseconds, so most decisions must not look at every node.
 package alloc
 
-// MaxGPUs is how many GPUs a node may have: no machine on sale has more than
-// 16 behind one host.
+// MaxGPUs is how many GPUs a node may have. No machine on sale has more than 16
+// GPUs in one host.
 const MaxGPUs = 16
 
-// GPU is what the allocator knows of a GPU. Amounts are bytes and percent.
+// GPU is what the allocator knows about a GPU. Amounts are bytes and percent.
 type GPU struct {
 	UUID  string
 	Index int
 	// Model is compared with the models that a request allows or avoids.
 	Model string
-	// Capacity is what the GPU has for tenants.
+	// Capacity is the memory that tenants can have.
 	Capacity uint64
 	// Granted is the sum of the limits of its shares.
 	Granted uint64
-	// Cores is the sum of their guaranteed cores, above 100 only where shares
-	// are overcommitted.
+	// Cores is the sum of their guaranteed cores. It exceeds 100 only where
+	// shares are overcommitted.
 	Cores int
-	// ContextBytes is what one process takes before it allocates anything: a
-	// smaller limit is of no use to anybody.
+	// ContextBytes is what one process takes before it allocates anything. A
+	// limit that is not greater is refused, as nothing could be allocated.
 	ContextBytes uint64
-	// Tenants is how many shares the GPU has: a whole GPU is given only when
-	// there are none.
+	// Tenants is how many shares the GPU has. A request for a whole GPU needs
+	// one that has none.
 	Tenants int
-	// Fault says why nothing may be placed here; empty for a healthy GPU.
+	// Fault says why the GPU takes no shares. It is empty for a healthy GPU.
 	Fault string
 	// Profiles are the MIG profiles of a GPU in MIG mode, which serves nothing else.
 	Profiles []Profile
-	// Slots has a bit for each MIG memory slot in use.
-	Slots uint32
+	// Slices has a bit for each MIG memory slice in use.
+	Slices uint32
 }
 
 // Profile is a MIG profile that a GPU can be cut into.
 type Profile struct {
 	// Name is the driver's, such as "1g.10gb".
 	Name string
-	// Size is how many memory slots an instance takes.
+	// Size is how many memory slices an instance takes.
 	Size int
-	// Starts are the slots, 0 to 31, at which an instance may begin.
+	// Starts are the memory slices, 0 to 31, at which an instance may begin.
 	Starts []int
 }
 
@@ -60,13 +60,13 @@ func (g *GPU) FreeCores() int {
 	return max(0, 100-g.Cores)
 }
 
-// Relation says how near two devices of a node are; nearer is greater.
+// Relation says how near two devices of a node are. A greater one is nearer.
 type Relation uint8
 
 // The relations, from unknown to near.
 const (
 	RelationNone     Relation = iota
-	RelationSystem            // the way leads through the link between sockets
+	RelationSystem            // across the link between sockets
 	RelationNUMA              // one NUMA node
 	RelationHost              // one PCIe host bridge
 	RelationSwitches          // several PCIe switches
@@ -96,8 +96,8 @@ type Node struct {
 	NICs []NIC
 }
 
-// Grant is one share of an assignment.
-type Grant struct {
+// Share is what an assignment gives on one GPU.
+type Share struct {
 	UUID string
 	// GPU is the position of the GPU in its node.
 	GPU int
@@ -107,17 +107,17 @@ type Grant struct {
 	// Profile and Start place a MIG instance.
 	Profile string
 	Start   int
-	// NIC is the position of the adapter given with the GPU, -1 for none.
+	// NIC is the position of the adapter that comes with the GPU, or -1.
 	NIC int
 }
 
-// Assignment is a place for a request: one grant for each share asked for, in
-// the order of preference. Nothing is taken until [Inventory.Reserve].
+// Assignment says where a request goes: it has one Share for each that the
+// request asks for. The inventory changes only with [Inventory.Reserve].
 type Assignment struct {
 	// Node is the position of the node in the inventory.
 	Node   int
 	Name   string
-	Grants []Grant
+	Shares []Share
 	CPU    int64
 	Memory uint64
 	// Why explains the choice.

@@ -2,7 +2,7 @@ package alloc
 
 import "math/bits"
 
-// arrangement is a choice of GPUs on a node, with an adapter for each or -1.
+// arrangement is a choice of GPUs on a node, with an adapter for each, or -1.
 type arrangement struct {
 	gpus   [MaxGPUs]uint8
 	nics   [MaxGPUs]int8
@@ -11,8 +11,8 @@ type arrangement struct {
 
 // tightest chooses count different GPUs for a plain request, the fullest that
 // fit, and returns their positions in the node's order of fullness.
-func (inv *Inventory) tightest(c *class, node int) (positions [MaxGPUs]uint8, ok bool) {
-	r, n := &inv.records[node], &inv.nodes[node]
+func (inv *Inventory) tightest(c *shape, node int) (positions [MaxGPUs]uint8, ok bool) {
+	r, n := &inv.entries[node], &inv.nodes[node]
 	needs := c.needs[r.state.kind]
 	found := 0
 	for i := len(n.GPUs) - 1; i >= 0 && found < c.request.Count; i-- {
@@ -25,25 +25,26 @@ func (inv *Inventory) tightest(c *class, node int) (positions [MaxGPUs]uint8, ok
 	return positions, found == c.request.Count
 }
 
-// takeAll moves an option's state on by one share on each of several GPUs,
-// which stand at ascending fullness: taking one never moves those after it.
+// takeAll subtracts one share from each of several GPUs of an option's state. The
+// positions go from the fullest GPU to the emptiest, because taking from one can
+// move only GPUs that are fuller.
 func (inv *Inventory) takeAll(o *option, positions []uint8) {
-	r := &inv.records[o.node]
+	r := &inv.entries[o.node]
 	for _, i := range positions {
-		need := &o.class.needs[r.state.kind][r.gpu[i]]
+		need := &o.shape.needs[r.state.kind][r.gpu[i]]
 		o.after.take(int(i), need.memory, need.cores)
 	}
 }
 
-// arrange chooses GPUs on a node for any request: of all sets that fit, one
-// whose GPUs are nearest to each other, then the fullest. A node has at most
-// MaxGPUs, so that every set can be tried.
-func (inv *Inventory) arrange(c *class, node int) (a arrangement, cause Cause) {
-	n, r := &inv.nodes[node], &inv.records[node]
+// arrange chooses GPUs on a node for any request: of all sets that fit, one whose
+// GPUs are nearest to each other, then the fullest. It can try every set, because
+// a node has at most MaxGPUs.
+func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
+	n, r := &inv.nodes[node], &inv.entries[node]
 	if cause := c.request.hostCause(r, &inv.kinds[r.state.kind]); cause != CauseNone {
 		return a, cause
 	}
-	s := arranger{node: n, record: r, request: &c.request, wanted: c.request.Count}
+	s := arranger{node: n, entry: r, request: &c.request, wanted: c.request.Count}
 	shares := 1
 	if c.request.Same {
 		s.wanted, shares = min(1, s.wanted), max(1, c.request.Count)
@@ -76,8 +77,8 @@ func (inv *Inventory) arrange(c *class, node int) (a arrangement, cause Cause) {
 	return s.best, CauseNone
 }
 
-// fits is check with what only some requests ask for.
-func (c *class) fits(n *Node, at int, need *need, shares int) Cause {
+// fits is check, and beside it what only some requests ask for: a GPU by name and an adapter.
+func (c *shape) fits(n *Node, at int, need *need, shares int) Cause {
 	g, r := &n.GPUs[at], &c.request
 	if r.GPU != "" && r.GPU != g.UUID && r.GPU != index10(g.Index) || r.AvoidGPUs.Has(g.UUID) {
 		return CauseNamed
@@ -91,8 +92,8 @@ func (c *class) fits(n *Node, at int, need *need, shares int) Cause {
 	return CauseNone
 }
 
-// freeNICs is the set of free adapters that a GPU reaches without a host bridge: one switch may look like several,
-// because some have two levels (PXB in the matrix), and GPUDirect RDMA works up to there.
+// freeNICs is the set of free adapters that a GPU reaches without crossing a host bridge, which is as far as GPUDirect
+// RDMA works well. Several switches (PXB in the matrix) are allowed, because one switch with two levels looks like them.
 func (n *Node) freeNICs(gpu int) (set uint64) {
 	for i := range n.NICs {
 		if n.NICs[i].Granted == 0 && n.NICs[i].Near[gpu] >= RelationSwitches && i < 64 {
@@ -105,7 +106,7 @@ func (n *Node) freeNICs(gpu int) (set uint64) {
 // arranger searches the sets of GPUs of one node.
 type arranger struct {
 	node    *Node
-	record  *record
+	entry   *entry
 	request *Request
 	fitting [MaxGPUs]uint8 // the fullest first
 	count   int
@@ -115,12 +116,12 @@ type arranger struct {
 	tried   int
 }
 
-// setsTried bounds the search where no relation narrows it: the sets of 8 out
-// of 16 are 12,870.
+// setsTried bounds the search where no relation narrows it. There are 12,870 sets
+// of 8 out of 16 GPUs.
 const setsTried = 1 << 14
 
-// search extends the chosen set by one of the GPUs from position from on.
-// Fuller GPUs come first, so that of equally near sets the first is the best.
+// search extends the chosen set by each of the GPUs from position from on. Fuller
+// GPUs come first, so the first of several equally near sets is the best.
 func (s *arranger) search(from, depth, spread int) {
 	if s.tried >= setsTried || s.best.spread >= 0 && spread >= s.best.spread {
 		return
@@ -142,7 +143,7 @@ func (s *arranger) search(from, depth, spread int) {
 	}
 }
 
-// apart is how far a GPU is from those chosen, and whether that is near enough.
+// apart returns how far a GPU is from those chosen, and whether that is near enough.
 func (s *arranger) apart(gpu uint8, depth int) (distance int, near bool) {
 	for _, other := range s.chosen.gpus[:depth] {
 		relation := RelationNone
@@ -196,7 +197,7 @@ func (s *arranger) augment(i int, owner *[64]int8, seen *uint64) bool {
 	return false
 }
 
-// missing is why no set was found although enough GPUs fit.
+// missing says why no set was found although enough GPUs fit.
 func (s *arranger) missing() Cause {
 	if s.request.Near == RelationNone {
 		return CauseNIC

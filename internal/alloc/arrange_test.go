@@ -51,7 +51,7 @@ func search(t *testing.T, inventory *Inventory, r Request) Assignment {
 }
 
 func gpusOf(a Assignment) (uuids []string) {
-	for _, g := range a.Grants {
+	for _, g := range a.Shares {
 		uuids = append(uuids, g.UUID)
 	}
 	return uuids
@@ -63,14 +63,14 @@ func TestNearGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := search(t, inventory, Request{Count: 2, Whole: true, Near: RelationSwitch})
-	if x, y := a.Grants[0].GPU, a.Grants[1].GPU; x/2 != y/2 || x/2 == 0 {
+	if x, y := a.Shares[0].GPU, a.Shares[1].GPU; x/2 != y/2 || x/2 == 0 {
 		t.Errorf("GPUs %v are not under one switch", gpusOf(a))
 	}
 	if _, err := Search(inventory, Request{Count: 3, Whole: true, Near: RelationSwitch}); err == nil {
 		t.Error("three GPUs under a switch with two")
 	}
 	a = search(t, inventory, Request{Count: 4, Whole: true, Near: RelationNUMA})
-	for _, g := range a.Grants {
+	for _, g := range a.Shares {
 		if g.GPU < 4 {
 			t.Errorf("GPUs %v: only the second socket has four free", gpusOf(a))
 		}
@@ -81,7 +81,7 @@ func TestPairsOfGPUAndAdapter(t *testing.T) {
 	inventory := newInventory(t, []Node{eight()}, "bestfit")
 	a := search(t, inventory, Request{Count: 4, Whole: true, NIC: true})
 	seen := map[int]bool{}
-	for _, g := range a.Grants {
+	for _, g := range a.Shares {
 		if g.NIC != g.GPU/2 || seen[g.NIC] {
 			t.Errorf("GPU %d has adapter %d", g.GPU, g.NIC)
 		}
@@ -100,7 +100,7 @@ func TestPairsOfGPUAndAdapter(t *testing.T) {
 func TestTopologyPolicyChoosesNearGPUs(t *testing.T) {
 	inventory := newInventory(t, []Node{eight()}, "topology")
 	a := search(t, inventory, Request{Count: 2, Whole: true})
-	if a.Grants[0].GPU/2 != a.Grants[1].GPU/2 {
+	if a.Shares[0].GPU/2 != a.Shares[1].GPU/2 {
 		t.Errorf("GPUs %v", gpusOf(a))
 	}
 }
@@ -108,7 +108,7 @@ func TestTopologyPolicyChoosesNearGPUs(t *testing.T) {
 func TestSameGPU(t *testing.T) {
 	inventory := newInventory(t, []Node{eight()}, "bestfit")
 	a := search(t, inventory, Request{Count: 3, Memory: v1alpha1.Percent(30), Cores: 30, Same: true})
-	if a.Grants[0].GPU != a.Grants[1].GPU || a.Grants[1].GPU != a.Grants[2].GPU {
+	if a.Shares[0].GPU != a.Shares[1].GPU || a.Shares[1].GPU != a.Shares[2].GPU {
 		t.Errorf("GPUs %v", gpusOf(a))
 	}
 	if _, err := Search(inventory, Request{Count: 4, Memory: v1alpha1.Percent(30), Same: true}); err == nil {

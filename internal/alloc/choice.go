@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Choice is why a place was chosen among those that fit: the policy's key of
-// it, which no other place had smaller.
+// Choice says why an assignment was chosen among all that fit: its key under the
+// policy was the smallest.
 type Choice struct {
 	policy *Policy
 	key    uint64

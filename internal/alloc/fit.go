@@ -1,7 +1,7 @@
 package alloc
 
-// Cause is why a share does not fit on a GPU, or a request on a node. Causes
-// are in the order in which they are looked for: a later one is a nearer miss.
+// Cause says why a share does not fit on a GPU, or a request on a node. Causes are
+// in the order in which they are checked, so a later one is a nearer miss.
 type Cause uint8
 
 // The causes.
@@ -18,7 +18,7 @@ const (
 	CauseBusy             // a whole GPU is asked for and this one has tenants
 	CauseMemory           // it has too little memory left
 	CauseCores            // it has too few cores left to guarantee
-	CauseSlots            // it has no room for the MIG profile
+	CausePlacement        // it has no room for the MIG profile
 	CauseNIC              // no adapter is free under its switch
 	CauseNear             // the GPUs that fit are not near enough to each other
 	CauseTogether         // too few GPUs fit at the same time
@@ -27,15 +27,15 @@ const (
 	causes
 )
 
-// never reports whether waiting does not help.
+// never reports whether waiting cannot help.
 func (c Cause) never() bool { return c <= CauseHost }
 
-// impossible is why a request never fits on a GPU of this sort.
+// impossible says why a request never fits on such a GPU, even an empty one.
 func impossible(r *Request, g *GPU) Cause {
 	switch {
 	case r.Models != "" && !r.Models.Has(g.Model), r.AvoidModels.Has(g.Model):
 		return CauseModel
-	case (r.Profile != "") != (len(g.Profiles) > 0), r.Profile != "" && g.slots(r.Profile) == 0:
+	case (r.Profile != "") != (len(g.Profiles) > 0), r.Profile != "" && g.sliceMask(r.Profile) == 0:
 		return CauseProfile
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) > g.Capacity:
 		return CauseCapacity
@@ -47,15 +47,15 @@ func impossible(r *Request, g *GPU) Cause {
 	return CauseNone
 }
 
-// check is why one share does not fit on a GPU now; shares is how many of the
-// request's shares the GPU is to take.
+// check says why one share does not fit on a GPU now. shares is how many of the
+// request's shares the GPU would take.
 func (r *Request) check(g *GPU, n *need, shares int) Cause {
 	switch {
 	case n.cause != CauseNone:
 		return n.cause
 	case r.Profile != "":
-		if _, free := g.slot(r.Profile); !free {
-			return CauseSlots
+		if _, free := g.placement(r.Profile); !free {
+			return CausePlacement
 		}
 	case r.Whole:
 		if g.Tenants > 0 || g.Granted > 0 || g.Cores > 0 {
@@ -69,8 +69,8 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 	return CauseNone
 }
 
-// hostCause is why a request does not fit on a node's processors and memory.
-func (r *Request) hostCause(free *record, k *kind) Cause {
+// hostCause says why a request does not fit on a node's processors and memory.
+func (r *Request) hostCause(free *entry, k *kind) Cause {
 	switch {
 	case r.Count > len(k.gpus) && (!r.Same || len(k.gpus) == 0):
 		return CauseCount
@@ -84,8 +84,8 @@ func (r *Request) hostCause(free *record, k *kind) Cause {
 	return CauseNone
 }
 
-// slots is the mask of a profile's slots at start 0, or 0 for one unknown.
-func (g *GPU) slots(profile string) uint32 {
+// sliceMask has a bit for each memory slice of an instance that begins at 0. It is 0 for an unknown profile.
+func (g *GPU) sliceMask(profile string) uint32 {
 	for i := range g.Profiles {
 		if g.Profiles[i].Name == profile {
 			return uint32(1)<<g.Profiles[i].Size - 1
@@ -94,10 +94,10 @@ func (g *GPU) slots(profile string) uint32 {
 	return 0
 }
 
-// slot chooses where an instance of a profile begins: where most places for
-// other instances remain, and the highest of these, as small instances low
-// down are in the way of more profiles.
-func (g *GPU) slot(profile string) (start int, free bool) {
+// placement chooses where an instance of a profile begins: where most placements
+// of other instances remain possible, and the highest of these, because a small
+// instance at a low memory slice blocks more profiles.
+func (g *GPU) placement(profile string) (start int, free bool) {
 	most := -1
 	for i := range g.Profiles {
 		p := &g.Profiles[i]
@@ -105,11 +105,11 @@ func (g *GPU) slot(profile string) (start int, free bool) {
 			continue
 		}
 		for _, at := range p.Starts {
-			mask := g.slots(profile) << at
-			if g.Slots&mask != 0 {
+			mask := g.sliceMask(profile) << at
+			if g.Slices&mask != 0 {
 				continue
 			}
-			if left := g.places(g.Slots | mask); left > most || left == most && at > start {
+			if left := g.placementsLeft(g.Slices | mask); left > most || left == most && at > start {
 				most, start = left, at
 			}
 		}
@@ -117,8 +117,8 @@ func (g *GPU) slot(profile string) (start int, free bool) {
 	return start, most >= 0
 }
 
-// places counts the places that are left for any profile, weighted by size.
-func (g *GPU) places(used uint32) int {
+// placementsLeft counts the placements that remain possible for any profile, weighted by size.
+func (g *GPU) placementsLeft(used uint32) int {
 	sum := 0
 	for i := range g.Profiles {
 		p := &g.Profiles[i]

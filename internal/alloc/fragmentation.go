@@ -6,33 +6,33 @@ import (
 	"slices"
 )
 
-// target is a class of the workload that fragmentation is measured by.
+// target is one shape of the workload that measures fragmentation.
 type target struct {
-	class *class
+	shape *shape
 	count int64
 }
 
-// targetPart is the share of arrivals, in percent, that the most frequent
-// classes of the target workload cover (published).
+// targetPart is the part of arrivals, in percent, that the target workload covers
+// with its most frequent shapes (published).
 const targetPart = 95
 
-// aim chooses the target workload among classes, and counts its arrivals.
-func aim(classes []*class, total int64) (targets []target, wanted int64) {
+// aim chooses the target workload among shapes and counts its arrivals.
+func aim(shapes []*shape, total int64) (targets []target, wanted int64) {
 	merged := map[Request]int{}
-	for _, c := range classes {
-		// Host memory is no part of the measure.
+	for _, c := range shapes {
+		// The measure ignores host memory.
 		r := c.request
 		r.HostMemory = 0
 		at, known := merged[r]
 		if !known {
 			at = len(targets)
 			merged[r] = at
-			targets = append(targets, target{class: c})
+			targets = append(targets, target{shape: c})
 		}
 		targets[at].count += c.arrivals
 	}
 	slices.SortStableFunc(targets, func(a, b target) int {
-		x, y := &a.class.request, &b.class.request
+		x, y := &a.shape.request, &b.shape.request
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(y.CPU, x.CPU),
 			cmp.Compare(y.Memory.Of(1000), x.Memory.Of(1000)), cmp.Compare(y.Count, x.Count), cmp.Compare(y.Models, x.Models))
 	})
@@ -45,10 +45,10 @@ func aim(classes []*class, total int64) (targets []target, wanted int64) {
 	return targets, wanted
 }
 
-// fragments is the capacity of a node, in thousandths of a GPU, that a class
-// cannot use: all of it when the class does not fit or asks for no GPU, else
-// the GPUs too small for it.
-func (s *state) fragments(c *class, gpus int) int64 {
+// fragments is the free capacity of a node, in thousandths of a GPU, that a shape
+// cannot use: all of it when the shape does not fit or asks for no GPU, else the
+// GPUs that have too little free.
+func (s *state) fragments(c *shape, gpus int) int64 {
 	o := &c.hosts[s.kind]
 	all, small, fitting := 0, 0, 0
 	for _, g := range s.gpus[:gpus] {
@@ -70,12 +70,12 @@ func (s *state) fragments(c *class, gpus int) int64 {
 func (w *workload) fragments(s *state) (sum int64) {
 	gpus := len(w.inv.kinds[s.kind].gpus)
 	for i := range w.targets {
-		sum += w.targets[i].count * s.fragments(w.targets[i].class, gpus)
+		sum += w.targets[i].count * s.fragments(w.targets[i].shape, gpus)
 	}
 	return sum
 }
 
-// measure is fragments, remembered.
+// measure is fragments with a cache.
 func (w *workload) measure(s *state) int64 {
 	if s.gpus[0].free() == 0 {
 		return 0
@@ -91,39 +91,39 @@ func (w *workload) measure(s *state) int64 {
 	return sum
 }
 
-// Target is a workload that fragmentation is measured by.
+// Target is a workload that measures fragmentation.
 type Target struct{ targets []target }
 
-// Target is the workload of which these requests are examples: the classes that
+// Target makes the workload of which these requests are examples: the shapes that
 // cover most of them.
 func (inv *Inventory) Target(requests []Request) Target {
-	var classes []*class
-	known := map[Request]*class{}
+	var shapes []*shape
+	known := map[Request]*shape{}
 	for _, r := range requests {
 		if known[r] == nil {
-			known[r] = inv.newClass(r)
-			classes = append(classes, known[r])
+			known[r] = inv.newShape(r)
+			shapes = append(shapes, known[r])
 		}
 		known[r].arrivals++
 	}
-	targets, _ := aim(classes, int64(len(requests)))
+	targets, _ := aim(shapes, int64(len(requests)))
 	return Target{targets}
 }
 
-// Fragmented is the mean over a workload's classes that ask for GPUs, weighted
-// by their numbers, of what they cannot use of the cluster's free capacity, in
-// thousandths of a GPU.
+// Fragmented is the part of the cluster's free capacity that a workload's shapes
+// cannot use, in thousandths of a GPU: the mean over the shapes that ask for GPUs,
+// weighted by their numbers.
 func (inv *Inventory) Fragmented(t Target) int64 {
 	sum, weight := int64(0), int64(0)
 	for _, t := range t.targets {
-		if t.class.request.Count == 0 {
+		if t.shape.request.Count == 0 {
 			continue
 		}
 		weight += t.count
-		for j := range inv.records {
-			s := &inv.records[j].state
+		for j := range inv.entries {
+			s := &inv.entries[j].state
 			if s.gpus[0].free() > 0 {
-				sum += t.count * s.fragments(t.class, len(inv.kinds[s.kind].gpus))
+				sum += t.count * s.fragments(t.shape, len(inv.kinds[s.kind].gpus))
 			}
 		}
 	}
@@ -132,8 +132,8 @@ func (inv *Inventory) Fragmented(t Target) int64 {
 
 // Fragmentation prefers the place that makes the least capacity useless to the
 // workload (FGD, published in "Beware of Fragmentation", USENIX ATC 2023), here
-// in both the memory and the time of GPUs. With a Bucket, differences below so
-// many thousandths of a GPU do not count; without, the published sigmoid.
+// in both the memory and the time of GPUs. With a Bucket, the score counts steps
+// of so many thousandths of a GPU; without, it is the published sigmoid.
 type Fragmentation struct{ Bucket int64 }
 
 // Name implements Term.
@@ -150,12 +150,12 @@ func (f Fragmentation) score(o *option) uint64 {
 	return uint64(100 - at)
 }
 
-// sigmoidUnit makes steps of the published score exact enough: its arguments
-// are in 1/sigmoidUnit thousandths of a GPU.
+// sigmoidUnit is the resolution of the published score: its arguments are in
+// 1/sigmoidUnit thousandths of a GPU.
 const sigmoidUnit = 1024
 
-// sigmoidSteps has the arguments at which int(100 sigmoid(x/1000)) rises to 1,
-// 2, … 99.
+// sigmoidSteps has the arguments at which int(100 sigmoid(x/1000)) becomes 1, 2, …
+// 99.
 var sigmoidSteps = func() (steps [99]int64) {
 	for i := range steps {
 		p := float64(i+1) / 100

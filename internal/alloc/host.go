@@ -2,9 +2,8 @@ package alloc
 
 import "slices"
 
-// hostRefusal explains a refusal on one host GPU by GPU, in the words of whoever asks
-// for a share of it.
-func (inv *Inventory) hostRefusal(c *class) *Refusal {
+// hostRefusal explains a refusal on one host, GPU by GPU.
+func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 	n, r := &inv.nodes[0], &c.request
 	_, cause := inv.arrange(c, 0)
 	var candidates []int
@@ -15,10 +14,10 @@ func (inv *Inventory) hostRefusal(c *class) *Refusal {
 	}
 	switch {
 	case len(candidates) == 0 && r.GPU != "":
-		return refuse(ReasonUnknown, "GPU %s does not exist: this machine has indexes 0 to %d; `divvy ls` shows their UUIDs",
+		return refuse(ReasonUnknown, "GPU %s does not exist: this machine has GPUs 0 to %d; `divvy ls` shows their UUIDs",
 			r.GPU, len(n.GPUs)-1)
 	case r.Count > len(candidates) && !r.Same || len(candidates) == 0:
-		return refuse(ReasonNever, "%d GPUs are asked for and this machine has %d", r.Count, len(candidates))
+		return refuse(ReasonNever, "the request needs %d GPUs and this machine has %d", r.Count, len(candidates))
 	case cause == CauseHost, cause == CauseHostCPU, cause == CauseHostMemory, cause == CauseNear:
 		reason := ReasonFull
 		if cause.never() {
@@ -42,7 +41,7 @@ func (inv *Inventory) hostRefusal(c *class) *Refusal {
 // explain says why a share does not fit on a GPU.
 func (r *Request) explain(g *GPU, cause Cause) *Refusal {
 	limit := r.Memory.Of(g.Capacity)
-	less, fewer := ": ask for less, add --wait to queue, or --overcommit", ": ask for fewer, add --wait to queue, or --overcommit"
+	less, fewer := ": ask for less, or add --wait or --overcommit", ": ask for fewer, or add --wait or --overcommit"
 	if r.Placed {
 		less, fewer = "", ""
 	}
@@ -51,16 +50,16 @@ func (r *Request) explain(g *GPU, cause Cause) *Refusal {
 		return refuse(ReasonNever, "memory %s is more than GPU %d has for tenants: ask for at most %s",
 			amount(limit), g.Index, amount(g.Capacity))
 	case CauseContext:
-		return refuse(ReasonNever, "memory %s leaves nothing to allocate: one process's context takes %s of GPU %d; ask for more than that",
+		return refuse(ReasonNever, "memory %s leaves nothing to allocate: the context of one process takes %s of GPU %d; ask for more",
 			amount(limit), amount(g.ContextBytes), g.Index)
 	case CauseMemory:
-		return refuse(ReasonFull, "GPU %d has %s of %s free and %s is asked for%s",
+		return refuse(ReasonFull, "GPU %d has %s of %s free and the share needs %s%s",
 			g.Index, amount(g.FreeMemory()), amount(g.Capacity), amount(limit), less)
 	case CauseCores:
-		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and %d are asked for%s",
+		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and the share needs %d%s",
 			g.Index, g.FreeCores(), r.Cores, fewer)
 	case CauseBusy:
-		return refuse(ReasonFull, "GPU %d has %d tenants and is asked for whole", g.Index, g.Tenants)
+		return refuse(ReasonFull, "GPU %d has %d tenants and the request needs a whole GPU", g.Index, g.Tenants)
 	case CauseFault:
 		return refuse(ReasonFull, "GPU %d takes no new shares: %s", g.Index, g.Fault)
 	}
@@ -70,8 +69,8 @@ func (r *Request) explain(g *GPU, cause Cause) *Refusal {
 	return refuse(ReasonFull, "GPU %d: %s", g.Index, cause)
 }
 
-// summarise explains a refusal by the GPU that comes nearest: one that others
-// keep full rather than one that can never serve.
+// summarise explains a refusal by the GPUs that are the nearest miss: those that
+// others keep full, unless too few GPUs could ever serve.
 func summarise(refusals []*Refusal, fitting int, r *Request) *Refusal {
 	full := slices.DeleteFunc(slices.Clone(refusals), func(f *Refusal) bool { return f.Reason != ReasonFull })
 	if never := slices.IndexFunc(refusals, func(f *Refusal) bool { return f.Reason == ReasonNever }); never >= 0 && fitting+len(full) < r.Count {

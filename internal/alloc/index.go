@@ -1,31 +1,31 @@
 package alloc
 
-// index keeps the keys of one class on all nodes in a tournament tree: the
-// best is at its root. It is repaired where nodes have changed since its last
-// use. When the model of the workload changes, keys are not all made anew at
-// once, which would delay one decision by a millisecond, but the winner always,
-// until a winner is up to date, and beside it sweepStep others at every use.
+// index keeps the keys of one shape on all nodes in a tournament tree, whose root
+// has the best key. Each use first updates the keys of the nodes that have changed
+// since the last one. When the model of the workload changes, all keys are out of
+// date. Computing all of them at once would delay one decision by a millisecond,
+// so each use updates the best key until it stays the best, and sweepStep others.
 type index struct {
 	base    int      // leaves; a power of two
 	tree    []uint64 // the root is tree[1], the leaf of node i is tree[base+i]
 	gpu     []uint8  // position of the GPU chosen on a node, for one share
 	version []uint32 // of the workload, by node
-	read    int      // how much of the log has been read
-	sweep   int      // the next node to bring up to date
-	behind  int      // how many nodes the sweep may still find out of date
+	read    int      // how much of the inventory's log has been read
+	sweep   int      // the next node to update
+	behind  int      // how many nodes may still be out of date
 	swept   uint32   // the version that behind belongs to
-	made    bool     // whether tenants came and went when the keys were made, see Adaptive
+	made    bool     // turnover.restless when the keys were computed, see Adaptive
 }
 
-// sweepStep is how many keys are brought up to date in passing, see index.
+// sweepStep is how many keys each use updates besides the best, see index.
 const sweepStep = 24
 
-// readLimit is how many changes for each node are read at most: the same nodes
-// change again and again, so that a long log is read faster than all is made anew.
+// readLimit is how many changes per node are read at most; beyond it, the index is
+// rebuilt. It exceeds 1 because the same nodes change again and again.
 const readLimit = 4
 
-// find returns the best key of a plain class, or noKey.
-func (inv *Inventory) find(c *class) uint64 {
+// find returns the best key of the shape of a plain request, or noKey.
+func (inv *Inventory) find(c *shape) uint64 {
 	x := c.index
 	if x == nil {
 		x = &index{base: 1, read: -1}
@@ -51,7 +51,7 @@ func (inv *Inventory) find(c *class) uint64 {
 	}
 }
 
-func (x *index) repair(inv *Inventory, c *class) {
+func (x *index) repair(inv *Inventory, c *shape) {
 	end := inv.logged + len(inv.log)
 	if x.read < inv.logged || end-x.read >= readLimit*len(inv.nodes) || inv.policy.random || x.made != inv.turnover.restless {
 		x.made = inv.turnover.restless
@@ -80,7 +80,7 @@ func (x *index) repair(inv *Inventory, c *class) {
 	}
 }
 
-func (x *index) rebuild(inv *Inventory, c *class) {
+func (x *index) rebuild(inv *Inventory, c *shape) {
 	for node := range inv.nodes {
 		x.tree[x.base+node] = x.evaluate(inv, c, node)
 	}
@@ -93,7 +93,7 @@ func (x *index) rebuild(inv *Inventory, c *class) {
 	x.swept, x.behind = inv.work.version, 0
 }
 
-// put changes one key and the winners above it.
+// put changes one key and updates the path to the root.
 func (x *index) put(node int, key uint64) {
 	i := x.base + node
 	if x.tree[i] == key {
@@ -110,17 +110,17 @@ func (x *index) put(node int, key uint64) {
 	}
 }
 
-// evaluate is the key of the best way to place the class on a node.
-func (x *index) evaluate(inv *Inventory, c *class, node int) uint64 {
+// evaluate returns the key of the best way to place the shape on a node.
+func (x *index) evaluate(inv *Inventory, c *shape, node int) uint64 {
 	x.version[node] = inv.work.version
 	key, gpu := inv.evaluate(c, node)
 	x.gpu[node] = uint8(gpu)
 	return key
 }
 
-// evaluate is for plain requests; the others come to it through arrange.
-func (inv *Inventory) evaluate(c *class, node int) (key uint64, gpu int) {
-	r := &inv.records[node]
+// evaluate returns the key of a plain request on a node, and the GPU for one share.
+func (inv *Inventory) evaluate(c *shape, node int) (key uint64, gpu int) {
+	r := &inv.entries[node]
 	if c.request.CPU > r.cpu || c.request.HostMemory > r.memory {
 		return noKey, 0
 	}
@@ -142,27 +142,27 @@ func (inv *Inventory) evaluate(c *class, node int) (key uint64, gpu int) {
 	return inv.bestGPU(o)
 }
 
-// consider starts an option with what the request takes of the host.
-func (inv *Inventory) consider(c *class, node int) *option {
-	r := &inv.records[node]
+// consider begins an option: it subtracts what the request takes of the host.
+func (inv *Inventory) consider(c *shape, node int) *option {
+	r := &inv.entries[node]
 	inv.after = r.state
 	inv.after.cpu -= min(c.cpu, inv.after.cpu)
 	inv.after.memory -= min(c.memory, inv.after.memory)
-	inv.option = option{inv: inv, class: c, node: node, before: &r.state, after: &inv.after}
+	inv.option = option{inv: inv, shape: c, node: node, before: &r.state, after: &inv.after}
 	return &inv.option
 }
 
-// bestGPU tries one share on every GPU that differs from the others.
+// bestGPU tries one share on every GPU, but only once on GPUs that are alike.
 func (inv *Inventory) bestGPU(o *option) (key uint64, gpu int) {
-	r := &inv.records[o.node]
+	r := &inv.entries[o.node]
 	n := &inv.nodes[o.node]
-	needs := o.class.needs[r.state.kind]
+	needs := o.shape.needs[r.state.kind]
 	rest := *o.after
 	key = noKey
 	for i := len(n.GPUs) - 1; i >= 0; i-- {
 		at := int(r.gpu[i])
 		need := &needs[at]
-		if !o.class.takes(need, r.state.gpus[i], n, at) {
+		if !o.shape.takes(need, r.state.gpus[i], n, at) {
 			continue
 		}
 		*o.after = rest
@@ -181,22 +181,22 @@ func (inv *Inventory) bestGPU(o *option) (key uint64, gpu int) {
 	return key, gpu
 }
 
-// takes is whether a share fits on a GPU with so much free. What is left within
-// rounding is decided on the exact amounts.
-func (c *class) takes(need *need, free cell, n *Node, at int) bool {
+// takes reports whether a share fits on a GPU that has this much free. Where
+// rounding could decide, it compares the exact amounts.
+func (c *shape) takes(need *need, free cell, n *Node, at int) bool {
 	r := &c.request
 	switch {
 	case need.cause != CauseNone || need.memory > free.memory+1 || need.cores > free.cores:
 		return false
 	case need.memory <= free.memory && !r.Overcommit:
-		// A GPU that has tenants is below 1000, so this covers whole GPUs too.
+		// A GPU that has tenants has less than 1000 free, so this covers whole GPUs too.
 		return true
 	}
 	return r.check(&n.GPUs[at], need, 1) == CauseNone
 }
 
-// skipEqual is the first position with the same free amounts and needs as i.
-func (r *record) skipEqual(i int, needs []need) int {
+// skipEqual returns the first position with the same free amounts and needs as i.
+func (r *entry) skipEqual(i int, needs []need) int {
 	for i > 0 && r.state.gpus[i-1] == r.state.gpus[i] && needs[r.gpu[i-1]] == needs[r.gpu[i]] {
 		i--
 	}

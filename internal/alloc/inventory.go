@@ -7,43 +7,44 @@ import (
 	"strings"
 )
 
-// ErrInventory marks nodes that cannot be.
+// ErrInventory marks a description of nodes that contradicts itself.
 var ErrInventory = errors.New("invalid inventory")
 
-// Inventory is the nodes of a cluster, or one host, under a policy.
+// Inventory is the nodes of a cluster, or one host, and the policy that places on them.
 type Inventory struct {
 	nodes   []Node
-	records []record
+	entries []entry
 	kinds   []kind
 	policy  Policy
-	classes map[Request]*class
+	shapes  map[Request]*shape
 	work    *workload
 
-	// log has the nodes that changed, in order; logged counts those dropped
-	// from its front. An index that has not read them is read anew.
+	// log has the nodes that changed, in order, and logged counts those dropped
+	// from its front. An index that has not read a dropped one is rebuilt.
 	log    []int32
 	logged int
-	// stamp tells which nodes a reader of the log has seen already.
+	// stamp has the tick at which a reader of the log last saw each node.
 	stamp []uint32
 	tick  uint32
-	// option and after are what is being evaluated: terms are called through an
-	// interface, so that they would be allocated anew every time.
+	// option and after are what is being evaluated. They are here because terms
+	// are called through an interface: local variables would be allocated on the
+	// heap in every decision.
 	option option
 	after  state
-	// decisions counts searches, for the random baseline.
+	// decisions counts searches; the random baseline draws by it.
 	decisions uint64
 	turnover  turnover
 }
 
-// NewInventory takes nodes over: they must not be used by the caller after.
-// Policies break their last ties by the order of the nodes.
+// NewInventory makes an inventory of nodes, which the caller must not use
+// afterwards. Policies break their last ties by the order of the nodes.
 func NewInventory(nodes []Node, policy Policy) (*Inventory, error) {
 	if err := policy.validate(len(nodes)); err != nil {
 		return nil, err
 	}
 	inv := &Inventory{
-		nodes: nodes, records: make([]record, len(nodes)), policy: policy,
-		classes: map[Request]*class{}, stamp: make([]uint32, len(nodes)),
+		nodes: nodes, entries: make([]entry, len(nodes)), policy: policy,
+		shapes: map[Request]*shape{}, stamp: make([]uint32, len(nodes)),
 	}
 	names := make(map[string]bool, len(nodes))
 	kinds := map[string]int32{}
@@ -64,15 +65,15 @@ func NewInventory(nodes []Node, policy Policy) (*Inventory, error) {
 			inv.kinds = append(inv.kinds, newKind(n))
 		}
 		inv.kinds[k].nodes++
-		inv.records[i].state.kind = k
-		inv.records[i].refresh(n)
+		inv.entries[i].state.kind = k
+		inv.entries[i].refresh(n)
 	}
 	inv.work = newWorkload(inv)
 	return inv, nil
 }
 
-// Host is the inventory of one host, whose shares go to the fullest GPU on
-// which they fit.
+// Host makes the inventory of one host. Its shares go to the fullest GPU on which
+// they fit.
 func Host(gpus []GPU) (*Inventory, error) {
 	policy, err := PolicyNamed("bestfit")
 	if err != nil {
@@ -84,7 +85,7 @@ func Host(gpus []GPU) (*Inventory, error) {
 // Len is the number of nodes.
 func (inv *Inventory) Len() int { return len(inv.nodes) }
 
-// Node returns a node as it is now; it must not be changed.
+// Node returns a node as it is now. The caller must not change it.
 func (inv *Inventory) Node(i int) *Node { return &inv.nodes[i] }
 
 func (n *Node) validate() error {
@@ -117,20 +118,20 @@ func (n *Node) validate() error {
 	return nil
 }
 
-// fault is what is wrong with a GPU's description.
+// fault says what is wrong with a GPU's description.
 func (g *GPU) fault() string {
 	if g.Cores < 0 || g.Tenants < 0 {
 		return "amounts are negative"
 	}
 	for _, p := range g.Profiles {
 		if p.Size < 1 || len(p.Starts) == 0 || slices.Min(p.Starts) < 0 || slices.Max(p.Starts)+p.Size > 32 {
-			return fmt.Sprintf("MIG profile %q lies outside slots 0 to 31", p.Name)
+			return fmt.Sprintf("MIG profile %q lies outside memory slices 0 to 31", p.Name)
 		}
 	}
 	return ""
 }
 
-// kindID is equal for nodes that are alike when empty.
+// kindID is equal for nodes that are alike while they have no tenants.
 func (n *Node) kindID() string {
 	var id strings.Builder
 	fmt.Fprintf(&id, "%d %d", n.CPU, n.Memory)
@@ -144,27 +145,27 @@ func (n *Node) kindID() string {
 func newKind(n *Node) kind {
 	k := kind{hostCPU: n.CPU, hostMemory: n.Memory, cpu: clamp(n.CPU), memory: clamp(int64(n.Memory >> 20))}
 	for _, g := range n.GPUs {
-		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slots = "", 0, 0, 0, 0
+		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices = "", 0, 0, 0, 0
 		k.gpus = append(k.gpus, g)
 	}
 	return k
 }
 
-// class returns the class of a request, a new one when it was never seen. Only
-// plain requests are kept: the others are as many as there are tenants.
-func (inv *Inventory) class(r Request) *class {
-	if c := inv.classes[r]; c != nil {
+// shape returns the shape of a request. Only those of plain requests are kept:
+// others, such as those that name a GPU, may differ for every tenant.
+func (inv *Inventory) shape(r Request) *shape {
+	if c := inv.shapes[r]; c != nil {
 		return c
 	}
-	c := inv.newClass(r)
+	c := inv.newShape(r)
 	if r.plain() {
-		inv.classes[r] = c
+		inv.shapes[r] = c
 	}
 	return c
 }
 
-// Reserve takes what an assignment says. It fails, and takes nothing, when the
-// inventory has changed so that the assignment does not fit any more.
+// Reserve takes what an assignment says. If the inventory has changed so that the
+// assignment does not fit any more, it fails and takes nothing.
 func (inv *Inventory) Reserve(a Assignment) error {
 	if a.Node < 0 || a.Node >= len(inv.nodes) {
 		return fmt.Errorf("%w: no node %d", ErrAssignment, a.Node)
@@ -173,10 +174,10 @@ func (inv *Inventory) Reserve(a Assignment) error {
 	if a.CPU > n.CPU-n.CPUUsed || a.Memory > n.Memory-min(n.MemoryUsed, n.Memory) {
 		return fmt.Errorf("%w: node %s has too little CPU or memory left", ErrAssignment, n.Name)
 	}
-	for i := range a.Grants {
-		if err := n.grant(&a.Grants[i], &a); err != nil {
-			for j := range a.Grants[:i] {
-				n.revoke(&a.Grants[j])
+	for i := range a.Shares {
+		if err := n.give(&a.Shares[i], &a); err != nil {
+			for j := range a.Shares[:i] {
+				n.takeBack(&a.Shares[j])
 			}
 			return err
 		}
@@ -190,63 +191,66 @@ func (inv *Inventory) Reserve(a Assignment) error {
 // ErrAssignment marks an assignment that does not fit the inventory.
 var ErrAssignment = errors.New("assignment does not fit")
 
-func (n *Node) grant(grant *Grant, a *Assignment) error {
-	if grant.GPU < 0 || grant.GPU >= len(n.GPUs) || grant.NIC >= len(n.NICs) {
+// give adds a share to the node, if it fits.
+func (n *Node) give(share *Share, a *Assignment) error {
+	if share.GPU < 0 || share.GPU >= len(n.GPUs) || share.NIC >= len(n.NICs) {
 		return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
 	}
-	g := &n.GPUs[grant.GPU]
+	g := &n.GPUs[share.GPU]
 	mask := uint32(0)
-	if grant.Profile != "" {
-		mask = g.slots(grant.Profile) << grant.Start
+	if share.Profile != "" {
+		mask = g.sliceMask(share.Profile) << share.Start
 	}
 	switch {
 	case a.whole && g.Tenants > 0,
-		!a.overcommit && grant.Limit > g.FreeMemory(),
-		grant.Limit > g.Capacity, !a.overcommitCores && grant.Cores > g.FreeCores(),
-		grant.Profile != "" && (mask == 0 || g.Slots&mask != 0),
-		grant.NIC >= 0 && n.NICs[grant.NIC].Granted > 0:
+		!a.overcommit && share.Limit > g.FreeMemory(),
+		share.Limit > g.Capacity, !a.overcommitCores && share.Cores > g.FreeCores(),
+		share.Profile != "" && (mask == 0 || g.Slices&mask != 0),
+		share.NIC >= 0 && n.NICs[share.NIC].Granted > 0:
 		return fmt.Errorf("%w: GPU %s of node %s has too little left", ErrAssignment, g.UUID, n.Name)
 	}
-	g.Granted += grant.Limit
-	g.Cores += grant.Cores
-	g.Slots |= mask
+	g.Granted += share.Limit
+	g.Cores += share.Cores
+	g.Slices |= mask
 	g.Tenants++
-	if grant.NIC >= 0 {
-		n.NICs[grant.NIC].Granted++
+	if share.NIC >= 0 {
+		n.NICs[share.NIC].Granted++
 	}
 	return nil
 }
 
-func (n *Node) revoke(grant *Grant) {
-	g := &n.GPUs[grant.GPU]
-	g.Granted -= grant.Limit
-	g.Cores -= grant.Cores
-	if grant.Profile != "" {
-		g.Slots &^= g.slots(grant.Profile) << grant.Start
+// takeBack undoes give.
+func (n *Node) takeBack(share *Share) {
+	g := &n.GPUs[share.GPU]
+	g.Granted -= share.Limit
+	g.Cores -= share.Cores
+	if share.Profile != "" {
+		g.Slices &^= g.sliceMask(share.Profile) << share.Start
 	}
 	g.Tenants--
-	if grant.NIC >= 0 {
-		n.NICs[grant.NIC].Granted--
+	if share.NIC >= 0 {
+		n.NICs[share.NIC].Granted--
 	}
 }
 
-// Undo gives back what [Inventory.Reserve] took for the same assignment: after
-// it the inventory is as it was before, whatever came in between.
+// Undo returns what [Inventory.Reserve] took for the same assignment, also when
+// other assignments were reserved in between.
 func (inv *Inventory) Undo(a Assignment) {
 	n := &inv.nodes[a.Node]
-	for i := range a.Grants {
-		n.revoke(&a.Grants[i])
+	for i := range a.Shares {
+		n.takeBack(&a.Shares[i])
 	}
 	n.CPUUsed -= a.CPU
 	n.MemoryUsed -= a.Memory
 	inv.changed(a.Node, a.group, -1)
 }
 
-// logLimit bounds the log: indexes that are further behind are read anew.
+// logLimit bounds the log. An index that is further behind is rebuilt.
 const logLimit = 1 << 16
 
+// changed updates a node's entry after by more tenants of a group have come.
 func (inv *Inventory) changed(node int, g group, by int32) {
-	r := &inv.records[node]
+	r := &inv.entries[node]
 	inv.turnover.count(by)
 	r.held[g] += by
 	r.refresh(&inv.nodes[node])

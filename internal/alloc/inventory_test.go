@@ -42,7 +42,7 @@ func randomNodes(random *rand.Rand, count int) []Node {
 	return nodes
 }
 
-// randomRequest draws from some forty, so that classes repeat.
+// randomRequest draws from some forty, so that shapes repeat.
 func randomRequest(random *rand.Rand) Request {
 	r := Request{Count: random.IntN(4), CPU: int64(random.IntN(5) * 3000), HostMemory: uint64(random.IntN(3)) * 1_000_000_007}
 	if random.IntN(8) == 0 {
@@ -108,7 +108,7 @@ func checkSums(t *testing.T, inventory *Inventory) {
 // fitsSomewhere decides by looking at every node, without index or policy.
 func fitsSomewhere(inventory *Inventory, r Request) bool {
 	for node := range inventory.nodes {
-		c := inventory.newClass(r)
+		c := inventory.newShape(r)
 		if _, cause := inventory.arrange(c, node); cause == CauseNone {
 			return true
 		}
@@ -159,7 +159,7 @@ func TestRandomSequences(t *testing.T) {
 // checkIndex compares the keys that are up to date with fresh ones.
 func checkIndex(t *testing.T, inventory *Inventory, r Request) {
 	t.Helper()
-	c := inventory.classes[r]
+	c := inventory.shapes[r]
 	if c == nil || c.index == nil || inventory.policy.random {
 		return
 	}
@@ -215,7 +215,7 @@ func snapshot(inventory *Inventory) []any {
 		n := inventory.nodes[i]
 		n.GPUs = append([]GPU(nil), n.GPUs...)
 		n.NICs = append([]NIC(nil), n.NICs...)
-		r := inventory.records[i]
+		r := inventory.entries[i]
 		all = append(all, n, r.state, r.held)
 	}
 	return all
@@ -236,7 +236,7 @@ func TestSameInputSameAnswer(t *testing.T) {
 			if err == nil {
 				err = inventory.Reserve(a)
 			}
-			answer := fmt.Sprint(i, a.Name, a.Grants, a.Why, err)
+			answer := fmt.Sprint(i, a.Name, a.Shares, a.Why, err)
 			if run == 0 {
 				first = append(first, answer)
 			} else if len(first) == 0 || first[0] != answer {
@@ -248,7 +248,7 @@ func TestSameInputSameAnswer(t *testing.T) {
 	}
 }
 
-// Requests that are equal are interchangeable: only the order of the classes
+// Requests that are equal are interchangeable: only the order of the shapes
 // can matter, never which of two equal ones came first.
 func TestOrderOfEqualRequestsIsIrrelevant(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))

@@ -7,35 +7,35 @@ import (
 	"strings"
 )
 
-// Term is one part of a policy's key. Terms are compared in turn, and the
-// node with the smallest key is chosen.
+// Term is one part of a policy's key. Terms are compared in turn, and the smallest
+// key wins.
 type Term interface {
 	// Name says in a few words what the term minimises.
 	Name() string
-	// bits is how many bits a score has: greater ones count as the greatest.
+	// bits is how many bits a score has. A greater score counts as the greatest.
 	bits() int
 	score(o *option) uint64
 }
 
-// option is one way to place a request: a node, on the way from one state to
-// another, and for a share the GPU at position gpu.
+// option is one way to place a request: a node, its states before and after, and
+// for one share the position of its GPU.
 type option struct {
 	inv           *Inventory
-	class         *class
+	shape         *shape
 	node, gpu     int
 	before, after *state
-	// spread is how far apart the chosen GPUs are, see [Topology].
+	// spread is how far apart the chosen GPUs are in all, see [Topology].
 	spread int
 }
 
-// Policy orders the options for a request strictly: by its terms in turn, and
-// last by the order of the nodes, so that nothing is left to chance.
+// Policy orders the options for a request strictly: by its terms in turn, and last
+// by the order of the nodes.
 type Policy struct {
 	Name  string
 	Terms []Term
-	// tightest leaves the choice among a node's GPUs to the smallest that fits.
+	// tightest chooses, among a node's GPUs, the fullest on which the share fits.
 	tightest bool
-	// random keys differ from one decision to the next.
+	// random tells that keys differ from one decision to the next.
 	random bool
 }
 
@@ -50,7 +50,7 @@ func (p *Policy) validate(nodes int) error {
 		sum += t.bits()
 	}
 	if sum > termBits-1 {
-		return fmt.Errorf("%w: the terms of policy %s take %d bits and there are %d", ErrInventory, p.Name, sum, termBits-1)
+		return fmt.Errorf("%w: the terms of policy %s need %d bits and a key has %d", ErrInventory, p.Name, sum, termBits-1)
 	}
 	if bits.Len(uint(nodes)) > nodeBits {
 		return fmt.Errorf("%w: %d nodes are more than %d", ErrInventory, nodes, 1<<nodeBits-1)
@@ -58,7 +58,7 @@ func (p *Policy) validate(nodes int) error {
 	return nil
 }
 
-// key is the option's place in the order of the policy.
+// key returns the option's rank under the policy; smaller is better.
 func (p *Policy) key(o *option) uint64 {
 	key := uint64(0)
 	for _, t := range p.Terms {
@@ -68,7 +68,7 @@ func (p *Policy) key(o *option) uint64 {
 	return key<<nodeBits | uint64(o.node)
 }
 
-// nodeOf is the node of a key.
+// nodeOf returns the node of a key.
 func nodeOf(key uint64) int { return int(key & (1<<nodeBits - 1)) }
 
 // DefaultPolicy is the name of the policy that packed best.
@@ -97,7 +97,7 @@ func PolicyNames() []string {
 	return names
 }
 
-// PolicyNamed returns a policy; an unknown name is an error that lists all.
+// PolicyNamed returns a policy. The error for an unknown name lists all names.
 func PolicyNamed(name string) (Policy, error) {
 	for _, p := range policies {
 		if p.Name == name {
@@ -105,10 +105,10 @@ func PolicyNamed(name string) (Policy, error) {
 			return p, nil
 		}
 	}
-	return Policy{}, fmt.Errorf("no policy is named %q: choose %s", name, strings.Join(PolicyNames(), ", "))
+	return Policy{}, fmt.Errorf("unknown policy %q: choose %s", name, strings.Join(PolicyNames(), ", "))
 }
 
-// Seeded returns the policy with another seed for what it leaves to chance.
+// Seeded returns the policy with another seed for its random terms.
 func (p Policy) Seeded(seed uint64) Policy {
 	for i, t := range p.Terms {
 		if random, ok := t.(Random); ok {

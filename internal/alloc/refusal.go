@@ -12,24 +12,24 @@ type Reason int
 
 // The reasons.
 const (
-	// ReasonNever is a request that nothing here can serve even when empty.
+	// ReasonNever is a request that no node could serve even when empty.
 	ReasonNever Reason = iota
-	// ReasonUnknown is a GPU that is not here.
+	// ReasonUnknown is a request for a GPU that does not exist.
 	ReasonUnknown
-	// ReasonFull is a request that fits when others have ended.
+	// ReasonFull is a request that fits once others have ended.
 	ReasonFull
 )
 
-// Refusal says why a request cannot be granted, and what would fit.
+// Refusal says why a request does not fit, and what would.
 type Refusal struct {
 	Reason Reason
-	// Text is the message of a refusal on one host; on a cluster the message is
-	// made from what follows when it is asked for.
+	// Text is the message of a refusal on one host. On a cluster it is empty, and
+	// Error makes the message from the fields below.
 	Text string
-	// Nodes counts nodes by the cause that each refused for.
+	// Nodes counts nodes by cause.
 	Nodes [causes]int
-	// Nearest is the cause of the nearest miss, Best the most that one of its
-	// nodes has of what is missing, in that cause's unit.
+	// Nearest is the cause of the nearest miss. Best is the most that a node with
+	// that cause has of what is missing, in the cause's unit.
 	Nearest Cause
 	Best    uint64
 
@@ -87,14 +87,14 @@ func (r *Refusal) miss() string {
 	return fmt.Sprintf("%d: %s", r.Nodes[r.Nearest], r.Nearest)
 }
 
-// String says what is wrong with a node.
+// String describes the cause on a node.
 func (c Cause) String() string {
 	return [causes]string{
 		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model",
 		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants",
-		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CauseSlots: "no room for the MIG profile",
-		CauseNIC: "no free adapter beside a GPU", CauseNear: "GPUs not near enough to each other",
+		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CausePlacement: "no room for the MIG profile",
+		CauseNIC: "no free adapter beside a GPU", CauseNear: "GPUs too far apart",
 		CauseTogether: "too few GPUs free together", CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",
 	}[c]
 }
@@ -103,8 +103,8 @@ func refuse(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Text: fmt.Sprintf(format, args...)}
 }
 
-// refusal counts why a class fits nowhere.
-func (inv *Inventory) refusal(c *class) *Refusal {
+// refusal says why a shape fits nowhere.
+func (inv *Inventory) refusal(c *shape) *Refusal {
 	if len(inv.nodes) == 0 {
 		return refuse(ReasonNever, "there are no nodes")
 	}
@@ -114,14 +114,14 @@ func (inv *Inventory) refusal(c *class) *Refusal {
 	r := &Refusal{request: c.request, Reason: ReasonNever}
 	named, at := c.request.GPU == "", 0
 	most := uint32(0)
-	for node := range inv.records {
+	for node := range inv.entries {
 		cause := inv.cause(c, node)
 		r.Nodes[cause]++
 		named = named || cause != CauseNamed && cause != CauseCount
 		if !cause.never() {
 			r.Reason = ReasonFull
 		}
-		free := inv.records[node].state.gpus[0]
+		free := inv.entries[node].state.gpus[0]
 		if have := uint32(free.memory)<<16 | uint32(free.cores); cause > r.Nearest || cause == r.Nearest && have > most {
 			r.Nearest, at, most = cause, node, have
 		}
@@ -133,9 +133,9 @@ func (inv *Inventory) refusal(c *class) *Refusal {
 	return r
 }
 
-// cause is why a class does not fit on a node, its GPUs before its host.
-func (inv *Inventory) cause(c *class, node int) Cause {
-	r := &inv.records[node]
+// cause says why a shape does not fit on a node. It checks the GPUs before the host.
+func (inv *Inventory) cause(c *shape, node int) Cause {
+	r := &inv.entries[node]
 	k := &inv.kinds[r.state.kind]
 	host := c.request.hostCause(r, k)
 	if host == CauseCount || host == CauseHost || c.request.Count == 0 {
@@ -167,7 +167,7 @@ func (inv *Inventory) cause(c *class, node int) Cause {
 	return cause
 }
 
-// short is the cause when a GPU has less than is asked for.
+// short is the cause where a GPU has less free than the request needs.
 func (r *Request) short() Cause {
 	if r.Whole {
 		return CauseBusy
@@ -175,9 +175,9 @@ func (r *Request) short() Cause {
 	return CauseMemory
 }
 
-// best is the most that a node has of what is missing.
-func (inv *Inventory) best(c *class, node int, cause Cause) (most uint64) {
-	r, n := &inv.records[node], &inv.nodes[node]
+// best returns the most that a node has of what is missing.
+func (inv *Inventory) best(c *shape, node int, cause Cause) (most uint64) {
+	r, n := &inv.entries[node], &inv.nodes[node]
 	switch cause {
 	case CauseHostCPU:
 		return uint64(max(0, r.cpu))

@@ -25,8 +25,8 @@ func (n Names) Has(name string) bool {
 }
 
 // Request asks for Count shares of GPUs of one node, and for a part of its
-// host. The zero value of a field asks for nothing in particular. Requests are
-// compared with ==: equal ones are one class to the policies.
+// host. The zero value of a field asks for nothing in particular. Requests that
+// are equal under == have one shape.
 type Request struct {
 	// Count is the number of shares; 0 asks for the host alone.
 	Count int
@@ -38,25 +38,25 @@ type Request struct {
 	Memory v1alpha1.Memory
 	// Cores to guarantee on each, 0 to 100.
 	Cores int
-	// Whole asks for GPUs that nobody else is on.
+	// Whole asks for GPUs without other tenants.
 	Whole bool
 	// Profile asks for MIG instances of that profile.
 	Profile string
 	// Same puts all shares on one GPU; otherwise each is on another.
 	Same bool
-	// Near is how near every two of the GPUs must be at least.
+	// Near is the least relation that every two of the GPUs must have.
 	Near Relation
-	// NIC asks for an adapter with each GPU, no two alike, reached without a host bridge.
+	// NIC asks for a different adapter with each GPU, reached without a host bridge.
 	NIC bool
 	// CPU is in thousandths of a processor, HostMemory in bytes.
 	CPU        int64
 	HostMemory uint64
-	// Overcommit lets the sum of limits exceed a GPU; one limit never may.
+	// Overcommit lets the sum of limits exceed a GPU's memory. A single limit never may.
 	Overcommit bool
 	// OvercommitCores lets the sum of guaranteed cores exceed 100.
 	OvercommitCores bool
-	// Placed is a request whose GPU a cluster's scheduler chose: refusals give
-	// no advice that only a person at a command line can follow.
+	// Placed tells that a cluster's scheduler chose the GPU, so that a refusal
+	// gives no advice for the command line.
 	Placed bool
 }
 
@@ -74,16 +74,16 @@ func (r *Request) Validate() error {
 	fault(r.Count < 0 || r.Count > MaxGPUs, fmt.Sprintf("%d GPUs: ask for 0 to %d", r.Count, MaxGPUs))
 	fault(r.Cores < 0 || r.Cores > 100, fmt.Sprintf("%d cores: ask for 0 to 100 percent", r.Cores))
 	fault(r.CPU < 0, "CPU is negative")
-	fault(r.Whole && r.Same && r.Count > 1, "several whole GPUs cannot be one GPU")
-	fault(r.Profile != "" && (r.Whole || r.Cores != 0 || !r.Memory.IsZero()), "a MIG profile says memory and cores itself")
-	fault(r.Same && r.Profile != "" && r.Count > 1, "several MIG instances of one GPU are asked for one by one")
-	fault(r.Same && r.NIC && r.Count > 1, "several adapters cannot go with one GPU")
-	fault(r.Near > RelationNVLink, fmt.Sprintf("no relation is numbered %d", r.Near))
+	fault(r.Whole && r.Same && r.Count > 1, "several whole GPUs cannot be the same GPU")
+	fault(r.Profile != "" && (r.Whole || r.Cores != 0 || !r.Memory.IsZero()), "a MIG profile sets memory and cores: leave them out")
+	fault(r.Same && r.Profile != "" && r.Count > 1, "ask for several MIG instances of one GPU one by one")
+	fault(r.Same && r.NIC && r.Count > 1, "one GPU cannot have several adapters")
+	fault(r.Near > RelationNVLink, fmt.Sprintf("unknown relation %d", r.Near))
 	return errors.Join(faults...)
 }
 
-// plain reports whether every GPU of a model is as good as any other, so that
-// nodes can be compared by what they have free.
+// plain reports whether any two GPUs of a model with the same amounts free serve
+// the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
 	return r.GPU == "" && r.AvoidGPUs == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
 }

@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// Search returns an assignment for a request, or a *Refusal when it fits on no
-// node; a request that contradicts itself is [ErrRequest]. It takes nothing:
-// [Inventory.Reserve] does.
+// Search returns an assignment for a request. The error is a *Refusal when the
+// request fits on no node, and [ErrRequest] when it contradicts itself. Nothing is
+// taken until [Inventory.Reserve].
 func Search(inv *Inventory, r Request) (Assignment, error) {
-	c := inv.classes[r]
+	c := inv.shapes[r]
 	if c == nil {
 		if err := r.Validate(); err != nil {
 			return Assignment{}, err
 		}
-		c = inv.class(r)
+		c = inv.shape(r)
 	}
 	inv.decisions++
 	if len(inv.nodes) == 0 {
@@ -35,7 +35,7 @@ func Search(inv *Inventory, r Request) (Assignment, error) {
 	case r.Count > 1:
 		positions, _ := inv.tightest(c, node)
 		for i := range r.Count {
-			chosen.gpus[i] = inv.records[node].gpu[positions[i]]
+			chosen.gpus[i] = inv.entries[node].gpu[positions[i]]
 		}
 	}
 	for i := range r.Count {
@@ -54,8 +54,8 @@ func (p *Policy) near() bool {
 	return false
 }
 
-// scan looks at every node: for requests that no index is kept for.
-func (inv *Inventory) scan(c *class) (Assignment, error) {
+// scan looks at every node. It serves requests for which no index is kept.
+func (inv *Inventory) scan(c *shape) (Assignment, error) {
 	key := uint64(noKey)
 	var chosen arrangement
 	for node := range inv.nodes {
@@ -73,9 +73,9 @@ func (inv *Inventory) scan(c *class) (Assignment, error) {
 	return inv.assignment(c, key, &chosen), nil
 }
 
-// keyOf is the key of an arrangement.
-func (inv *Inventory) keyOf(c *class, node int, a *arrangement) uint64 {
-	r := &inv.records[node]
+// keyOf returns the key of an arrangement.
+func (inv *Inventory) keyOf(c *shape, node int, a *arrangement) uint64 {
+	r := &inv.entries[node]
 	o := inv.consider(c, node)
 	o.gpu, o.spread = int(a.gpus[0]), a.spread
 	for i := len(c.needs[r.state.kind]) - 1; i >= 0; i-- {
@@ -91,7 +91,7 @@ func (inv *Inventory) keyOf(c *class, node int, a *arrangement) uint64 {
 	return inv.policy.key(o)
 }
 
-func (inv *Inventory) assignment(c *class, key uint64, chosen *arrangement) Assignment {
+func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assignment {
 	node := nodeOf(key)
 	r, n := &c.request, &inv.nodes[node]
 	a := Assignment{
@@ -99,22 +99,22 @@ func (inv *Inventory) assignment(c *class, key uint64, chosen *arrangement) Assi
 		whole: r.Whole, overcommit: r.Overcommit, overcommitCores: r.OvercommitCores, group: c.group,
 	}
 	if r.Count > 0 {
-		a.Grants = make([]Grant, r.Count)
+		a.Shares = make([]Share, r.Count)
 	}
 	used := [MaxGPUs]uint32{}
-	for i := range a.Grants {
+	for i := range a.Shares {
 		at := int(chosen.gpus[i])
 		g := n.GPUs[at]
-		grant := &a.Grants[i]
-		*grant = Grant{UUID: g.UUID, GPU: at, Limit: c.needs[inv.records[node].state.kind][at].limit, Cores: r.Cores, NIC: int(chosen.nics[i])}
+		share := &a.Shares[i]
+		*share = Share{UUID: g.UUID, GPU: at, Limit: c.needs[inv.entries[node].state.kind][at].limit, Cores: r.Cores, NIC: int(chosen.nics[i])}
 		if r.Whole {
-			grant.Cores = 100
+			share.Cores = 100
 		}
 		if r.Profile != "" {
-			g.Slots |= used[at]
-			grant.Profile = r.Profile
-			grant.Start, _ = g.slot(r.Profile)
-			used[at] |= g.slots(r.Profile) << grant.Start
+			g.Slices |= used[at]
+			share.Profile = r.Profile
+			share.Start, _ = g.placement(r.Profile)
+			used[at] |= g.sliceMask(r.Profile) << share.Start
 		}
 	}
 	a.Why = Choice{policy: &inv.policy, key: key}

@@ -45,11 +45,11 @@ func TestSearch(t *testing.T) {
 		"by UUID":                {request: Request{Count: 1, GPU: "GPU-a", Memory: bytes(gib)}, want: "GPU-a"},
 		"overcommit":             {request: Request{Count: 1, GPU: "2", Memory: bytes(gib), Overcommit: true}, want: "GPU-c"},
 		"percent of each":        {request: Request{Count: 1, GPU: "0", Memory: v1alpha1.Percent(100)}, want: "GPU-a"},
-		"unknown index":          {request: Request{Count: 1, GPU: "7", Memory: bytes(gib)}, reason: ReasonUnknown, text: "indexes 0 to 2"},
+		"unknown index":          {request: Request{Count: 1, GPU: "7", Memory: bytes(gib)}, reason: ReasonUnknown, text: "GPUs 0 to 2"},
 		"unknown UUID":           {request: Request{Count: 1, GPU: "GPU-x", Memory: bytes(gib)}, reason: ReasonUnknown, text: "GPU-x"},
 		"more than any":          {request: Request{Count: 1, Memory: bytes(81 * gib)}, reason: ReasonNever, text: "at most 80Gi"},
 		"overcommit has an end":  {request: Request{Count: 1, Memory: bytes(81 * gib), Overcommit: true}, reason: ReasonNever, text: "at most 80Gi"},
-		"below the context":      {request: Request{Count: 1, Memory: bytes(gib / 2)}, reason: ReasonNever, text: "context takes 512Mi"},
+		"below the context":      {request: Request{Count: 1, Memory: bytes(gib / 2)}, reason: ReasonNever, text: "the context of one process takes 512Mi"},
 		"too many GPUs":          {request: Request{Count: 4, Memory: bytes(gib)}, reason: ReasonNever, text: "has 3"},
 		"full":                   {request: Request{Count: 1, GPU: "1", Memory: bytes(21 * gib)}, reason: ReasonFull, text: "has 20Gi of 80Gi free"},
 		"granted beyond the GPU": {request: Request{Count: 1, GPU: "2", Memory: bytes(gib)}, reason: ReasonFull, text: "has 0 of 16Gi free"},
@@ -61,7 +61,7 @@ func TestSearch(t *testing.T) {
 			got, err := Search(host(t, three()...), c.request)
 			if c.want != "" {
 				var uuids []string
-				for _, g := range got.Grants {
+				for _, g := range got.Shares {
 					uuids = append(uuids, g.UUID)
 				}
 				if err != nil || strings.Join(uuids, " ") != c.want {

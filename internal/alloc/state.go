@@ -3,12 +3,12 @@ package alloc
 import "math"
 
 // cell is what a GPU has free, in thousandths of its memory and of its time,
-// rounded down. A GPU that anybody is on is below 1000.
+// rounded down. A GPU that has tenants is below 1000.
 type cell struct{ memory, cores uint16 }
 
-// state is what a node has free without its names: equal states are worth the
-// same to every policy. The fullest GPUs are last, and positions beyond the
-// kind's GPUs are zero, so that states compare with ==.
+// state is what a node has free, without names: every policy values equal states
+// the same. The fullest GPUs are last, and positions beyond the kind's GPUs are
+// zero, so that states can be compared with ==.
 type state struct {
 	kind        int32
 	cpu, memory int32 // thousandths of a processor; MiB, both at most MaxInt32
@@ -25,10 +25,10 @@ func (c cell) takes(memory, cores uint16) bool {
 	return c.memory >= memory && c.cores >= cores
 }
 
-// free is what of the GPU can be granted in both memory and time.
+// free is the part of the GPU that is free in both memory and time.
 func (c cell) free() int { return int(min(c.memory, c.cores)) }
 
-// take gives a part of the GPU at position i away and keeps the order.
+// take subtracts a share from the GPU at position i and keeps the order.
 func (s *state) take(i int, memory, cores uint16) {
 	left := cell{s.gpus[i].memory - min(memory, s.gpus[i].memory), s.gpus[i].cores - min(cores, s.gpus[i].cores)}
 	for ; i+1 < MaxGPUs && left.less(s.gpus[i+1]); i++ {
@@ -46,23 +46,23 @@ func (s *state) freeGPU() int {
 	return sum
 }
 
-// record is what the inventory keeps beside a node: its state, and which GPU
-// stands at each place of it.
-type record struct {
+// entry is what the inventory keeps of a node: its state, and which GPU has each
+// position in it.
+type entry struct {
 	state state
 	gpu   [MaxGPUs]uint8
 	// cpu and memory are what is free, exactly.
 	cpu    int64
 	memory uint64
-	// worth is the state's at version, see workload.
+	// worth is that of the state at version, see workload.
 	worth   int32
 	version uint32
 	// held counts tenants by group, for the clustering baseline.
 	held [groups]int32
 }
 
-// refresh takes the state from the node.
-func (r *record) refresh(n *Node) {
+// refresh computes the entry from the node.
+func (r *entry) refresh(n *Node) {
 	r.version = 0
 	r.cpu = n.CPU - n.CPUUsed
 	r.memory = n.Memory - min(n.MemoryUsed, n.Memory)
@@ -80,7 +80,7 @@ func (r *record) refresh(n *Node) {
 	r.state.gpus = cells
 }
 
-// cellOf is what a GPU has for requests without special wishes.
+// cellOf returns what a GPU has free for plain requests.
 func cellOf(g *GPU) cell {
 	if g.Fault != "" || len(g.Profiles) > 0 || g.Capacity == 0 {
 		return cell{}

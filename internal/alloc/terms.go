@@ -1,15 +1,14 @@
 package alloc
 
-// The published policies count a node's processors and GPUs against those of
-// the largest node of their time: 128 processors and 8 GPUs.
+// The published policies relate a node's processors and GPUs to those of a large
+// node: 128 processors and 8 GPUs.
 const (
 	fullCPU = 128_000
 	fullGPU = 8_000
 )
 
-// BestFit prefers the node that is left with the least, processors and GPUs
-// counted alike (the published best fit). The score is in percent of half a
-// node's processors and GPUs each.
+// BestFit prefers the node that is left with the least free, where processors and
+// GPUs count alike (published). The score is in percent of a large node.
 type BestFit struct{}
 
 // Name implements Term.
@@ -27,15 +26,15 @@ type Spread struct{}
 func (Spread) Name() string { return "spread" }
 func (Spread) bits() int    { return 32 }
 func (Spread) score(o *option) uint64 {
-	if o.class.request.Count == 0 {
+	if o.shape.request.Count == 0 {
 		return 1<<32 - 1 - uint64(o.after.cpu)
 	}
 	most := cellOf(&o.inv.nodes[o.node].GPUs[o.gpu]).free()
 	return uint64((1<<15-o.before.freeGPU())<<10 + 1000 - most)
 }
 
-// DotProduct prefers the node whose free amounts point least in the request's
-// direction (published).
+// DotProduct prefers the node with the smallest dot product of what it has free
+// and what the request takes (published).
 type DotProduct struct{}
 
 // Name implements Term.
@@ -45,7 +44,7 @@ func (DotProduct) score(o *option) uint64 {
 	gpu := int64(o.before.freeGPU())
 	asked := gpu - int64(o.after.freeGPU())
 	// 100 (1 - (c/C c'/C + g/G g'/G)/2) cut to a whole number, in 10^-6 before.
-	product := int64(o.before.cpu)*int64(o.class.cpu)*1e6/(fullCPU*fullCPU) + gpu*asked*1e6/(fullGPU*fullGPU)
+	product := int64(o.before.cpu)*int64(o.shape.cpu)*1e6/(fullCPU*fullCPU) + gpu*asked*1e6/(fullGPU*fullGPU)
 	return uint64(100 - max(0, (100*(2e6-product))/2e6))
 }
 
@@ -57,7 +56,7 @@ type Packing struct{}
 func (Packing) Name() string { return "packing" }
 func (Packing) bits() int    { return 7 }
 func (Packing) score(o *option) uint64 {
-	if o.class.request.Count == 0 {
+	if o.shape.request.Count == 0 {
 		return 100
 	}
 	gpus := len(o.inv.kinds[o.before.kind].gpus)
@@ -91,13 +90,13 @@ type Clustering struct{}
 func (Clustering) Name() string { return "clustering" }
 func (Clustering) bits() int    { return 7 }
 func (Clustering) score(o *option) uint64 {
-	if o.class.request.Count == 0 {
+	if o.shape.request.Count == 0 {
 		return 100
 	}
-	held := &o.inv.records[o.node].held
-	same, others := held[o.class.group] > 0, false
+	held := &o.inv.entries[o.node].held
+	same, others := held[o.shape.group] > 0, false
 	for g := groupShare; g < groups; g++ {
-		others = others || g != o.class.group && held[g] > 0
+		others = others || g != o.shape.group && held[g] > 0
 	}
 	points := 25 * (fullGPU - min(fullGPU, o.before.freeGPU())) / fullGPU
 	switch {
@@ -111,7 +110,7 @@ func (Clustering) score(o *option) uint64 {
 	return uint64(100 - points)
 }
 
-// Random takes any node, and with GPUs any GPU of it.
+// Random chooses any node, and with GPUs any GPU of it.
 type Random struct {
 	Seed uint64
 	GPUs bool
@@ -136,7 +135,7 @@ func scatter(n uint64) uint64 {
 	return n ^ n>>33
 }
 
-// Topology prefers GPUs that are near each other.
+// Topology prefers GPUs that are near to each other.
 type Topology struct{}
 
 // Name implements Term.

@@ -6,42 +6,40 @@ import (
 	"slices"
 )
 
-// The size of the model that [Capacity] plays: so many futures, each with so
-// many offers. More of either changes the packing by less than one seed of the
-// trace differs from the next.
+// The size of the model behind [Capacity]: this many futures, each with this many
+// candidates. More of either changes the packing by less than the seed does.
 const (
-	futures = 8
-	offered = 64
+	futures   = 8
+	perFuture = 64
 )
 
 const (
-	// firstLook is after how many arrivals the model is drawn for the first
-	// time from what arrived, then at every doubling up to lastDoubling, and
-	// then at every further so many.
+	// The model is drawn anew from what has arrived after firstLook arrivals,
+	// then at every doubling up to lastDoubling, then after each lastDoubling more.
 	firstLook    = 16
 	lastDoubling = 4096
-	// memory is after how many arrivals all counts are halved, so that the
-	// model follows a workload that changes.
+	// After memory arrivals all counts are halved, so that the model follows a
+	// workload that changes.
 	memory = 16384
-	// memoLimit bounds the remembered values: 80 bytes each.
+	// memoLimit bounds the cached values, of 80 bytes each.
 	memoLimit = 1 << 18
 )
 
-// workload is what the inventory has learned of the requests that arrive, and
-// the futures drawn from it. Before anything has arrived it expects whole GPUs
-// with an eighth, two eighths … of the processors that the cluster has for each:
-// no knowledge of the workload, only that GPUs without processors are lost.
+// workload is what the inventory has learned of the requests that arrive, and the
+// futures drawn from it. At first it expects requests for one whole GPU with one
+// eighth, two eighths … eight eighths of the processors that the cluster has per
+// GPU. That assumes only that a GPU is of no use without processors.
 type workload struct {
 	inv      *Inventory
-	classes  []*class // in the order of their first arrival
+	shapes   []*shape // in the order of their first arrival
 	arrivals int64
 	next     int64
 	version  uint32
-	known    bool // told, not learned: the published baselines
+	known    bool // told by Know, so nothing is learned
 
-	draws    [futures][]*class
-	plays    [][futures][]offer // by kind, drawn when first needed
-	played   []uint32           // version of plays
+	draws    [futures][]*shape
+	plays    [][futures][]candidate // by kind, drawn when first needed
+	played   []uint32               // version of plays
 	values   map[state]int32
 	targets  []target
 	wanted   int64
@@ -50,7 +48,7 @@ type workload struct {
 
 func newWorkload(inv *Inventory) *workload {
 	w := &workload{
-		inv: inv, next: firstLook, plays: make([][futures][]offer, len(inv.kinds)), played: make([]uint32, len(inv.kinds)),
+		inv: inv, next: firstLook, plays: make([][futures][]candidate, len(inv.kinds)), played: make([]uint32, len(inv.kinds)),
 		values: map[state]int32{}, fragment: map[state]int64{},
 	}
 	cpu, gpus := int64(0), int64(0)
@@ -62,24 +60,24 @@ func newWorkload(inv *Inventory) *workload {
 		}
 	}
 	for part := int64(1); part <= 8; part++ {
-		c := inv.newClass(Request{Count: 1, Whole: true, CPU: cpu * part / 8 / max(gpus, 1)})
+		c := inv.newShape(Request{Count: 1, Whole: true, CPU: cpu * part / 8 / max(gpus, 1)})
 		c.arrivals = 1
-		w.classes = append(w.classes, c)
+		w.shapes = append(w.shapes, c)
 	}
 	w.draw()
 	return w
 }
 
-// Observe tells the policy that a request has arrived, whether it is placed or
-// not: this is all that a policy ever learns of the workload.
+// Observe tells the policy that a request has arrived, whether or not it fits. The
+// policy learns of the workload in no other way.
 func (inv *Inventory) Observe(r Request) {
 	w := inv.work
 	if w.known || !r.plain() {
 		return
 	}
-	c := inv.class(r)
+	c := inv.shape(r)
 	if c.arrivals == 0 {
-		w.classes = append(w.classes, c)
+		w.shapes = append(w.shapes, c)
 	}
 	c.arrivals++
 	w.arrivals++
@@ -93,15 +91,15 @@ func (inv *Inventory) Observe(r Request) {
 	w.draw()
 }
 
-// Know tells the policy the whole workload beforehand, as the published
-// baselines assume it; nothing is learned afterwards.
+// Know tells the policy the whole workload beforehand, as the published baselines
+// assume. Nothing is learned afterwards.
 func (inv *Inventory) Know(requests []Request) {
 	w := inv.work
-	w.classes = w.classes[:0]
+	w.shapes = w.shapes[:0]
 	for _, r := range requests {
-		c := inv.class(r)
+		c := inv.shape(r)
 		if c.arrivals == 0 {
-			w.classes = append(w.classes, c)
+			w.shapes = append(w.shapes, c)
 		}
 		c.arrivals++
 	}
@@ -111,21 +109,21 @@ func (inv *Inventory) Know(requests []Request) {
 
 func (w *workload) halve() {
 	w.arrivals, w.next = w.arrivals/2, w.arrivals/2+lastDoubling
-	w.classes = slices.DeleteFunc(w.classes, func(c *class) bool {
+	w.shapes = slices.DeleteFunc(w.shapes, func(c *shape) bool {
 		c.arrivals /= 2
 		return c.arrivals == 0
 	})
 }
 
-// draw takes new samples. All that was remembered is void from then on, but
-// indexes are repaired bit by bit, see index.
+// draw draws new futures and clears the caches. Indexes follow step by step, see
+// index.
 func (w *workload) draw() {
 	w.version++
 	clear(w.values)
 	clear(w.fragment)
-	sums := make([]int64, len(w.classes))
+	sums := make([]int64, len(w.shapes))
 	total := int64(0)
-	for i, c := range w.classes {
+	for i, c := range w.shapes {
 		total += c.arrivals
 		sums[i] = total
 	}
@@ -135,17 +133,17 @@ func (w *workload) draw() {
 	random := rand.New(rand.NewPCG(uint64(w.version), 0x64697676))
 	for k := range w.draws {
 		w.draws[k] = w.draws[k][:0]
-		for range offered {
+		for range perFuture {
 			at, _ := slices.BinarySearch(sums, 1+random.Int64N(total))
-			w.draws[k] = append(w.draws[k], w.classes[at])
+			w.draws[k] = append(w.draws[k], w.shapes[at])
 		}
 	}
-	w.targets, w.wanted = aim(w.classes, total)
+	w.targets, w.wanted = aim(w.shapes, total)
 }
 
-// play is the futures as a kind of node sees them: what it can host, the most
-// valuable first, and equals as they were drawn.
-func (w *workload) play(kind int32) *[futures][]offer {
+// play returns the futures of one kind of node: the candidates that it can host,
+// the most valuable first, and equal ones in the order of the draw.
+func (w *workload) play(kind int32) *[futures][]candidate {
 	p := &w.plays[kind]
 	if w.played[kind] == w.version {
 		return p
@@ -158,13 +156,13 @@ func (w *workload) play(kind int32) *[futures][]offer {
 				p[k] = append(p[k], o)
 			}
 		}
-		slices.SortStableFunc(p[k], func(a, b offer) int { return cmp.Compare(b.value, a.value) })
+		slices.SortStableFunc(p[k], func(a, b candidate) int { return cmp.Compare(b.value, a.value) })
 	}
 	return p
 }
 
-// worth is the GPU capacity that a node in this state hosts in the futures, in
-// thousandths of a GPU, summed over the futures.
+// worth returns the GPU capacity that a node in this state hosts in the futures,
+// in thousandths of a GPU, summed over the futures.
 func (w *workload) worth(s *state) int32 {
 	if s.gpus[0].free() == 0 {
 		return 0
@@ -173,8 +171,8 @@ func (w *workload) worth(s *state) int32 {
 		return v
 	}
 	sum := int32(0)
-	for _, offers := range w.play(s.kind) {
-		sum += s.host(offers)
+	for _, candidates := range w.play(s.kind) {
+		sum += s.host(candidates)
 	}
 	if len(w.values) >= memoLimit {
 		clear(w.values)
@@ -183,14 +181,14 @@ func (w *workload) worth(s *state) int32 {
 	return sum
 }
 
-// host places what fits of the offers, in their order, each on the fullest
-// GPUs, and returns what that is worth.
-func (s *state) host(offers []offer) int32 {
+// host places the candidates that fit, in their order, each on the fullest GPUs,
+// and returns the sum of their values.
+func (s *state) host(candidates []candidate) int32 {
 	cpu, memory, gpus := s.cpu, s.memory, s.gpus
 	left := MaxGPUs
 	value := int32(0)
-	for i := range offers {
-		o := &offers[i]
+	for i := range candidates {
+		o := &candidates[i]
 		if o.memory > gpus[0].memory || o.cpu > cpu || o.hostMemory > memory {
 			continue
 		}
@@ -208,8 +206,8 @@ func (s *state) host(offers []offer) int32 {
 	return value
 }
 
-// fill takes an offer's GPUs out of the first n, the fullest that fit.
-func fill(gpus *[MaxGPUs]cell, n int, o *offer) bool {
+// fill places a candidate on the fullest of the first n GPUs on which it fits.
+func fill(gpus *[MaxGPUs]cell, n int, o *candidate) bool {
 	var at [MaxGPUs]int8
 	found := 0
 	for i := n - 1; i >= 0 && found < int(o.count); i-- {
@@ -231,12 +229,13 @@ func fill(gpus *[MaxGPUs]cell, n int, o *offer) bool {
 	return true
 }
 
-// Capacity prefers the place that costs the least of the GPU capacity that the
-// node can be expected to host in future. The expectation is over futures drawn
-// from what has arrived: what a node is worth is what it hosts of their offers.
+// Capacity prefers the option that costs the least of the GPU capacity that the
+// node is expected to host in future. A node's worth is what it hosts of the
+// candidates in several futures, which are drawn from what has arrived.
 type Capacity struct{}
 
-// capacityZero is added to the loss in thousandths of a GPU: a greedy future may host more on less.
+// capacityZero is added to the loss, in thousandths of a GPU, to keep it positive: a greedy
+// future sometimes hosts more in a fuller state.
 const capacityZero = 1 << 13
 
 // Name implements Term.
@@ -244,7 +243,7 @@ func (Capacity) Name() string { return "expected capacity lost" }
 func (Capacity) bits() int    { return 16 }
 func (Capacity) score(o *option) uint64 {
 	w := o.inv.work
-	r := &o.inv.records[o.node]
+	r := &o.inv.entries[o.node]
 	if r.version != w.version {
 		r.worth, r.version = w.worth(&r.state), w.version
 	}

@@ -24,7 +24,7 @@ func TestImpossiblePromises(t *testing.T) {
 		"run --policy burst --cores 30 --max-cores 9": "invalid request: max cores 9: give the share's cores, 30, to 100 percent of the GPU's time",
 		"run --max-cores 50":                          "invalid request: max cores 50 need policy burst, not weighted",
 		"run --cores 30 --weight 5":                   "invalid request: weight 5 needs policy weighted, not fixed",
-		"run --memory 1Gi --cores 31":                 "GPU 0 has 30 of 100 cores left to guarantee and 31 are asked for: ask for fewer, add --wait to queue, or --overcommit",
+		"run --memory 1Gi --cores 31":                 "GPU 0 has 30 of 100 cores left to guarantee and the share needs 31: ask for fewer, or add --wait or --overcommit",
 		"set seventy --cores 101":                     `invalid argument "101" for "--cores" flag` + strings.Replace(cores, "%", "101", 1),
 		"set seventy --weight 2":                      "invalid request: weight 2 needs policy weighted, not fixed",
 		"set seventy --class best":                    `invalid request: class "best": use online or offline`,

@@ -159,7 +159,7 @@ func (m *machine) share(ctx context.Context, asked v1alpha1.ShareRequired) (v1al
 			continue
 		}
 		share := v1alpha1.ShareAssigned{Name: asked.Name, Containers: asked.Containers, Whole: asked.Whole, Config: asked.Config}
-		for _, g := range found.Grants {
+		for _, g := range found.Shares {
 			share.GPUs = append(share.GPUs, v1alpha1.GPUAssigned{UUID: g.UUID, Memory: g.Limit, Cores: asked.Cores})
 		}
 		return share, nil

@@ -2,7 +2,7 @@ package alloc
 
 import "math"
 
-// kind is what nodes have in common that are alike when nobody is on them.
+// kind describes all nodes that are alike while they have no tenants.
 type kind struct {
 	nodes       int
 	gpus        []GPU // of one of them, without names and tenants
@@ -11,23 +11,24 @@ type kind struct {
 	hostMemory  uint64
 }
 
-// need is what a class takes of one GPU of a kind: the exact limit, and for
-// comparisons thousandths rounded up. cause is why it can never have it.
+// need is what a shape takes of one GPU of a kind. limit is exact; memory and
+// cores are in thousandths, rounded up, for comparisons. cause says why the GPU
+// can never serve the shape.
 type need struct {
 	limit         uint64
 	memory, cores uint16
 	cause         Cause
 }
 
-// class is a request as the policies see it, with what it would take of each
-// kind of node.
-type class struct {
+// shape stands for all equal requests. It keeps what they would take of each kind
+// of node, and the index of the nodes that suit them best.
+type shape struct {
 	request     Request
 	group       group
 	cpu, memory int32
 	needs       [][]need
-	least       []uint16 // by kind, the least memory that any GPU of it must have
-	hosts       []offer  // by kind; zero value when it cannot be hosted
+	least       []uint16    // by kind, the least memory that one of its GPUs must have free
+	hosts       []candidate // by kind; the zero value where the kind cannot host it
 	arrivals    int64
 	index       *index
 }
@@ -35,9 +36,9 @@ type class struct {
 // nothing is more memory than a GPU can have, in thousandths.
 const nothing = 1002
 
-// newClass works out what a request takes everywhere.
-func (inv *Inventory) newClass(r Request) *class {
-	c := &class{request: r, cpu: clamp(r.CPU), memory: clamp(int64((r.HostMemory + 1<<20 - 1) >> 20))}
+// newShape computes what a request takes of every kind of node.
+func (inv *Inventory) newShape(r Request) *shape {
+	c := &shape{request: r, cpu: clamp(r.CPU), memory: clamp(int64((r.HostMemory + 1<<20 - 1) >> 20))}
 	c.group = r.group(r.Whole)
 	for k := range inv.kinds {
 		kind := &inv.kinds[k]
@@ -53,7 +54,7 @@ func (inv *Inventory) newClass(r Request) *class {
 		}
 		c.needs, c.least = append(c.needs, needs), append(c.least, least)
 	}
-	inv.offers(c)
+	inv.fillHosts(c)
 	return c
 }
 
@@ -79,32 +80,32 @@ func needOf(r *Request, g *GPU) need {
 	return n
 }
 
-// offer is a class as a node of one kind may be offered it in future: what it
-// takes of the host and of each of count GPUs, and what hosting it is worth in
-// thousandths of a GPU.
-type offer struct {
+// candidate is a shape that a node of one kind may be asked to host in future:
+// what it takes of the host and of each of count GPUs, and what hosting it is
+// worth in thousandths of a GPU.
+type candidate struct {
 	cpu, hostMemory int32
 	memory, cores   uint16
 	count           int16
 	value           int32
 }
 
-// rarePart is how much more than its GPUs a request is worth that no node could
-// host: one fourth. Between 0.15 and 0.3 the traces of docs/replay.md differ
-// by less than their seeds do.
+// rarePart bounds how much more than its GPUs a rare request is worth: at most
+// one fourth. Any part between 0.15 and 0.3 packs the traces of docs/replay.md
+// equally well, within the difference between seeds.
 const rarePart = 4
 
-// offers fills in what hosting the class is worth on each kind. A class that
-// few nodes can host, because of its model or number of GPUs, is worth more:
-// what is kept free for it elsewhere is of no use to it.
-func (inv *Inventory) offers(c *class) {
-	c.hosts = make([]offer, len(inv.kinds))
+// fillHosts computes what hosting the shape is worth on each kind. A shape that
+// few nodes can host, because of its model or number of GPUs, is worth more, as
+// room on other nodes does not help it.
+func (inv *Inventory) fillHosts(c *shape) {
+	c.hosts = make([]candidate, len(inv.kinds))
 	all, able := 0, 0
 	for k := range inv.kinds {
 		kind := &inv.kinds[k]
 		gpus := kind.nodes * len(kind.gpus)
 		all += gpus
-		o := c.offer(kind, c.needs[k])
+		o := c.candidate(kind, c.needs[k])
 		if o.count == 0 {
 			continue
 		}
@@ -120,10 +121,10 @@ func (inv *Inventory) offers(c *class) {
 	}
 }
 
-// offer is the class on an empty node, by its GPUs alone: the largest need
-// among them, and count 0 when too few can serve.
-func (c *class) offer(k *kind, needs []need) offer {
-	o := offer{cpu: c.cpu, hostMemory: c.memory, count: int16(c.request.Count)}
+// candidate describes the shape on an empty node by its GPUs alone: the largest
+// need among them. Its count is 0 when too few GPUs can serve the shape.
+func (c *shape) candidate(k *kind, needs []need) candidate {
+	o := candidate{cpu: c.cpu, hostMemory: c.memory, count: int16(c.request.Count)}
 	able := 0
 	for i := range needs {
 		if needs[i].cause == CauseNone && len(k.gpus[i].Profiles) == 0 {
@@ -140,5 +141,5 @@ func (c *class) offer(k *kind, needs []need) offer {
 	return o
 }
 
-// noKey is the key of a node that a request does not fit on.
+// noKey is the key of a node on which a request does not fit.
 const noKey = math.MaxUint64

@@ -1,7 +1,6 @@
 package topology_test
 
 import (
-	"errors"
 	"os"
 	"testing"
 
@@ -10,6 +9,17 @@ import (
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
+
+// relations are the allocator's words for the host model's.
+var relations = map[topology.Kind]alloc.Relation{
+	topology.NVLink: alloc.RelationNVLink,
+	topology.PIX:    alloc.RelationSwitch,
+	topology.PXB:    alloc.RelationSwitches,
+	topology.PHB:    alloc.RelationHost,
+	topology.NODE:   alloc.RelationNUMA,
+	topology.SYS:    alloc.RelationSystem,
+	topology.Self:   alloc.RelationNVLink,
+}
 
 // node is a recorded host as the allocator sees it, all of it free.
 func node(t *testing.T, name string) alloc.Node {
@@ -27,12 +37,18 @@ func node(t *testing.T, name string) alloc.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := alloc.Node{Name: name}
-	for _, gpu := range host.GPUs {
+	n := alloc.Node{Name: name, Near: make([][]alloc.Relation, len(host.GPUs)), NICs: make([]alloc.NIC, len(host.NICs))}
+	for i, gpu := range host.GPUs {
 		n.GPUs = append(n.GPUs, alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Capacity: 80 << 30})
+		for _, other := range host.GPUs {
+			n.Near[i] = append(n.Near[i], relations[host.BetweenGPUs(gpu, other).Kind])
+		}
 	}
-	if err := host.Place(&n); err != nil {
-		t.Fatal(err)
+	for i, nic := range host.NICs {
+		n.NICs[i].Name = nic.Name
+		for _, gpu := range host.GPUs {
+			n.NICs[i].Near = append(n.NICs[i].Near, relations[host.Between(gpu.Device, nic.Device).Kind])
+		}
 	}
 	return n
 }
@@ -54,17 +70,10 @@ func TestPairsOfGPUAndAdapterOnARecordedHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := map[int]bool{}
-	for _, grant := range assignment.Grants {
-		if grant.NIC < 0 || given[grant.NIC] || nics[grant.NIC].Near[grant.GPU] < alloc.RelationSwitches {
-			t.Errorf("GPU %d got adapter %d (%v)", grant.GPU, grant.NIC, grant)
+	for _, share := range assignment.Shares {
+		if share.NIC < 0 || given[share.NIC] || nics[share.NIC].Near[share.GPU] < alloc.RelationSwitches {
+			t.Errorf("GPU %d got adapter %d (%v)", share.GPU, share.NIC, share)
 		}
-		given[grant.NIC] = true
-	}
-}
-
-func TestPlaceKnowsGPUsByUUID(t *testing.T) {
-	host := &topology.Host{}
-	if err := host.Place(&alloc.Node{GPUs: []alloc.GPU{{UUID: "GPU-elsewhere"}}}); !errors.Is(err, topology.ErrUnplaced) {
-		t.Errorf("a GPU that the host does not have: %v", err)
+		given[share.NIC] = true
 	}
 }
