@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/arbiter/model"
+	"github.com/divvy-gpu/divvy/test/model"
 )
 
 // played is the simulated driver's own schedule on a virtual clock, told by its own program: neither the laws' replay

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
-	"github.com/divvy-gpu/divvy/internal/arbiter/model"
+	"github.com/divvy-gpu/divvy/test/model"
 )
 
 // seeds are printed with each failure as the subtest's name.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
-	"github.com/divvy-gpu/divvy/internal/arbiter/model"
+	"github.com/divvy-gpu/divvy/test/model"
 )
 
 func weighted(weight int) arbiter.Terms {

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
-	"github.com/divvy-gpu/divvy/internal/arbiter/model"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/model"
 )
 
 // virtualIDs are the figures of the laws alone: the same arbiter on a GPU and with tenants that only virtual time

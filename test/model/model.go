@@ -1,9 +1,9 @@
 // Package model is a virtual GPU with tenants that keep to the library's rules, and the arbiter above them, on a clock
-// that only events move. It judges the laws of package arbiter without the noise of a machine: equal seeds give
-// equal runs. What it has of the real thing: processes that take time slices in turn, in-order work, launch queues,
-// event stamps that are commands of their process, buckets, learned costs, sampled measurement, processors that are
-// lost for a while, late rounds of the arbiter, the driver's coarse and late figures. What it has not: streams side by
-// side, copies, memory.
+// that only events move. Tests and benchmarks of package arbiter use it to judge its laws without the noise of a
+// machine: equal seeds give equal runs. It has processes that take time slices in turn, in-order work, launch queues,
+// event stamps that are commands of their process, buckets, learned costs, sampled measurement, processes that lose
+// their processor for a while, late rounds of the arbiter, and the driver's coarse and late figures. It has no
+// concurrent streams, copies or memory.
 package model
 
 import (
@@ -18,23 +18,23 @@ const (
 	Second      uint64 = 1_000_000_000
 )
 
-// Options are the machine's ways. The zero value is an exact machine.
+// Options say how the machine deviates from an exact one, which the zero value is.
 type Options struct {
 	Seed  uint64
 	Slice uint64 // time slice, 1024 us if 0
-	// Unlimited takes the arbiter and all limits away: what the tenants get by the hardware alone.
+	// Unlimited leaves out the arbiter and all limits, to show what tenants get from the hardware alone.
 	Unlimited bool
 	// Tick is the time between the arbiter's rounds, 5 ms if 0; each comes late by up to TickLate, and once in 50
 	// by up to 50 ms if TickLate is not 0.
 	Tick, TickLate uint64
 	// StampError is how far a process's clock of event stamps may be off; single stamps are off by a twentieth.
 	StampError uint64
-	// CostError is by what part, 0..1, the cost of single launches differs from what was learned of them.
+	// CostError is the part, 0 to 1, by which the cost of single launches may differ from the learned one.
 	CostError float64
-	// Stall is how long processes lose their processor, up to, and StallEvery how often, in the mean.
+	// Stall is the longest time for which a process loses its processor, StallEvery the mean time between two of them.
 	Stall, StallEvery uint64
-	// Play, if not nil, is a GPU to be used in place of the model's own: it answers a line as simgpuctl play does, and
-	// its own record is what the tenants' figures are read from.
+	// Play, if not nil, is used instead of the model's own GPU: it answers a line as simgpuctl play does, and the
+	// tenants' figures are read from its record.
 	Play func(line string) ([]string, error)
 	// ArbiterDiesAt stops the arbiter then, ArbiterBackAt starts a new one; 0 for never.
 	ArbiterDiesAt, ArbiterBackAt uint64
@@ -52,7 +52,7 @@ type Model struct {
 	arbiter governor
 }
 
-// New makes a machine without tenants; its clock begins at one second, so that 0 is no moment.
+// New makes a machine without tenants; its clock begins at one second, so that 0 can mean never.
 func New(o Options) *Model {
 	if o.Slice == 0 {
 		o.Slice = 1024 * Microsecond

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
 // Load is what the processes of a tenant do.
@@ -81,9 +82,6 @@ type granted struct {
 	limited uint64 // since when its work is counted; 0 while it is not
 }
 
-// stale is the age from which no arbiter is taken to live (abi/pages.yaml).
-const stale = 100 * Millisecond
-
 // Add begins a tenant.
 func (m *Model) Add(key string, terms arbiter.Terms, load Load) *Tenant {
 	t := &Tenant{Terms: terms, Load: load, Key: key, m: m}
@@ -138,7 +136,7 @@ func (t *Tenant) Overdrawn() uint64 { return t.bucket.overdrawn }
 func (t *Tenant) refill() {
 	b, now := &t.bucket, t.m.now
 	rate := t.budget.grant.Rate
-	if now-t.budget.tick > stale {
+	if now-t.budget.tick > page.StaleNs {
 		rate = t.budget.grant.Base
 	}
 	if b.refilled == 0 {
@@ -153,7 +151,7 @@ func (t *Tenant) refill() {
 
 // rate is what the bucket gains.
 func (t *Tenant) rate() float64 {
-	if t.m.now-t.budget.tick > stale {
+	if t.m.now-t.budget.tick > page.StaleNs {
 		return float64(t.budget.grant.Base) / arbiter.Whole
 	}
 	return float64(t.budget.grant.Rate) / arbiter.Whole
