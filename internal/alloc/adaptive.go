@@ -8,23 +8,12 @@ type Adaptive struct{}
 // settledBucket is the bucket of [Fragmentation] that packed clusters with departures best.
 const settledBucket = 20
 
-// Name implements Term.
-func (Adaptive) Name() string { return "capacity lost, by what tenants do" }
-
-// bits has one more than the two terms' scores: it tells which of them made the score, so that a choice can be explained.
-func (Adaptive) bits() int { return Capacity{}.bits() + 1 }
+func (Adaptive) bits() int { return max(Capacity{}.bits(), Fragmentation{}.bits()) }
 func (Adaptive) score(o *option) uint64 {
 	if o.inv.turnover.restless {
-		return 1<<Capacity{}.bits() | Fragmentation{Bucket: settledBucket}.score(o)
+		return Fragmentation{Bucket: settledBucket}.score(o)
 	}
 	return Capacity{}.score(o)
-}
-
-func (Adaptive) describe(score uint64) string {
-	if score>>(Capacity{}).bits() != 0 {
-		return "tenants come and go: fragmentation caused, in steps"
-	}
-	return Capacity{}.describe(score)
 }
 
 // turnover counts tenants that came and went. Both counts are halved at intervals, so recent ones count most.

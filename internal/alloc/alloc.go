@@ -120,8 +120,6 @@ type Assignment struct {
 	Shares []Share
 	CPU    int64
 	Memory uint64
-	// Why explains the choice.
-	Why Choice
 
 	whole, overcommit, overcommitCores bool
 	group                              group

@@ -166,14 +166,6 @@ func TestRefusalOfACluster(t *testing.T) {
 	}
 }
 
-func TestChoiceExplainsItself(t *testing.T) {
-	inventory := newInventory(t, []Node{eight()}, DefaultPolicy)
-	why := search(t, inventory, Request{Count: 1, Memory: v1alpha1.Percent(50)}).Why.String()
-	if !strings.Contains(why, "expected capacity lost") || !strings.Contains(why, "best fit") {
-		t.Errorf("the choice says %q", why)
-	}
-}
-
 func TestInvalidRequestsAndInventories(t *testing.T) {
 	inventory := newInventory(t, []Node{eight()}, DefaultPolicy)
 	for _, r := range []Request{

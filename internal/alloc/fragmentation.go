@@ -136,9 +136,7 @@ func (inv *Inventory) Fragmented(t Target) int64 {
 // of so many thousandths of a GPU; without, it is the published sigmoid.
 type Fragmentation struct{ Bucket int64 }
 
-// Name implements Term.
-func (Fragmentation) Name() string { return "fragmentation caused" }
-func (Fragmentation) bits() int    { return 10 }
+func (Fragmentation) bits() int { return 10 }
 func (f Fragmentation) score(o *option) uint64 {
 	w := o.inv.work
 	grown := (w.measure(o.after) - w.measure(o.before)) * sigmoidUnit / max(w.wanted, 1)

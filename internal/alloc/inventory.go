@@ -82,12 +82,6 @@ func Host(gpus []GPU) (*Inventory, error) {
 	return NewInventory([]Node{{GPUs: gpus}}, policy)
 }
 
-// Len is the number of nodes.
-func (inv *Inventory) Len() int { return len(inv.nodes) }
-
-// Node returns a node as it is now. The caller must not change it.
-func (inv *Inventory) Node(i int) *Node { return &inv.nodes[i] }
-
 func (n *Node) validate() error {
 	fault := func(format string, args ...any) error {
 		return fmt.Errorf("%w: node %q: %s", ErrInventory, n.Name, fmt.Sprintf(format, args...))

@@ -236,7 +236,7 @@ func TestSameInputSameAnswer(t *testing.T) {
 			if err == nil {
 				err = inventory.Reserve(a)
 			}
-			answer := fmt.Sprint(i, a.Name, a.Shares, a.Why, err)
+			answer := fmt.Sprint(i, a.Name, a.Shares, err)
 			if run == 0 {
 				first = append(first, answer)
 			} else if len(first) == 0 || first[0] != answer {
@@ -296,7 +296,7 @@ func TestReserveRefusesWhatDoesNotFit(t *testing.T) {
 	if err := inventory.Reserve(a); !errors.Is(err, ErrAssignment) {
 		t.Errorf("the same 6Gi of 10Gi were given twice: %v", err)
 	}
-	if used := inventory.Node(0).GPUs[0].Granted; used != 6*gib {
+	if used := inventory.nodes[0].GPUs[0].Granted; used != 6*gib {
 		t.Errorf("%d bytes are granted", used)
 	}
 }
@@ -318,7 +318,7 @@ func TestHalves(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, g := range inventory.Node(0).GPUs {
+		for _, g := range inventory.nodes[0].GPUs {
 			if g.Tenants != 2 {
 				t.Errorf("%s: GPU %s has %d", policy, g.UUID, g.Tenants)
 			}
@@ -349,7 +349,7 @@ func TestOvercommitOfCores(t *testing.T) {
 	if err := inventory.Reserve(assignment); err != nil {
 		t.Fatal(err)
 	}
-	if got := inventory.Node(0).GPUs[0].Cores; got != 110 {
+	if got := inventory.nodes[0].GPUs[0].Cores; got != 110 {
 		t.Errorf("%d cores are guaranteed, want 110", got)
 	}
 }

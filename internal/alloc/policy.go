@@ -10,8 +10,6 @@ import (
 // Term is one part of a policy's key. Terms are compared in turn, and the smallest
 // key wins.
 type Term interface {
-	// Name says in a few words what the term minimises.
-	Name() string
 	// bits is how many bits a score has. A greater score counts as the greatest.
 	bits() int
 	score(o *option) uint64

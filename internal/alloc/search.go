@@ -117,7 +117,6 @@ func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assi
 			used[at] |= g.sliceMask(r.Profile) << share.Start
 		}
 	}
-	a.Why = Choice{policy: &inv.policy, key: key}
 	return a
 }
 

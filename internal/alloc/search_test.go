@@ -96,7 +96,7 @@ func TestSumsHold(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		inventory := host(t, GPU{UUID: "GPU-a", Index: 0, Capacity: 80 * gib}, GPU{UUID: "GPU-b", Index: 1, Capacity: 24 * gib})
-		gpus := inventory.Node(0).GPUs
+		gpus := inventory.nodes[0].GPUs
 		for range 40 {
 			limit, cores := 1+random.Uint64N(30*gib), random.IntN(60)
 			request := Request{Count: 1 + random.IntN(2), Memory: bytes(limit), Cores: cores}

@@ -11,9 +11,7 @@ const (
 // GPUs count alike (published). The score is in percent of a large node.
 type BestFit struct{}
 
-// Name implements Term.
-func (BestFit) Name() string { return "best fit" }
-func (BestFit) bits() int    { return 11 }
+func (BestFit) bits() int { return 11 }
 func (BestFit) score(o *option) uint64 {
 	left := int64(o.after.cpu)*(fullGPU/1000)*50 + int64(o.after.freeGPU())*(fullCPU/1000)*50
 	return uint64((left + fullCPU*fullGPU/1000 - 1) / (fullCPU * fullGPU / 1000))
@@ -22,9 +20,7 @@ func (BestFit) score(o *option) uint64 {
 // Spread prefers the node, and on it the GPU, with the most free.
 type Spread struct{}
 
-// Name implements Term.
-func (Spread) Name() string { return "spread" }
-func (Spread) bits() int    { return 32 }
+func (Spread) bits() int { return 32 }
 func (Spread) score(o *option) uint64 {
 	if o.shape.request.Count == 0 {
 		return 1<<32 - 1 - uint64(o.after.cpu)
@@ -37,9 +33,7 @@ func (Spread) score(o *option) uint64 {
 // and what the request takes (published).
 type DotProduct struct{}
 
-// Name implements Term.
-func (DotProduct) Name() string { return "dot product" }
-func (DotProduct) bits() int    { return 16 }
+func (DotProduct) bits() int { return 16 }
 func (DotProduct) score(o *option) uint64 {
 	gpu := int64(o.before.freeGPU())
 	asked := gpu - int64(o.after.freeGPU())
@@ -52,9 +46,7 @@ func (DotProduct) score(o *option) uint64 {
 // (published).
 type Packing struct{}
 
-// Name implements Term.
-func (Packing) Name() string { return "packing" }
-func (Packing) bits() int    { return 7 }
+func (Packing) bits() int { return 7 }
 func (Packing) score(o *option) uint64 {
 	if o.shape.request.Count == 0 {
 		return 100
@@ -86,9 +78,7 @@ func (Packing) score(o *option) uint64 {
 // (published).
 type Clustering struct{}
 
-// Name implements Term.
-func (Clustering) Name() string { return "clustering" }
-func (Clustering) bits() int    { return 7 }
+func (Clustering) bits() int { return 7 }
 func (Clustering) score(o *option) uint64 {
 	if o.shape.request.Count == 0 {
 		return 100
@@ -116,9 +106,7 @@ type Random struct {
 	GPUs bool
 }
 
-// Name implements Term.
-func (Random) Name() string { return "random" }
-func (Random) bits() int    { return 21 }
+func (Random) bits() int { return 21 }
 func (r Random) score(o *option) uint64 {
 	device := uint64(0)
 	if r.GPUs {
@@ -138,9 +126,7 @@ func scatter(n uint64) uint64 {
 // Topology prefers GPUs that are near to each other.
 type Topology struct{}
 
-// Name implements Term.
-func (Topology) Name() string { return "distance between GPUs" }
-func (Topology) bits() int    { return 10 }
+func (Topology) bits() int { return 10 }
 func (Topology) score(o *option) uint64 {
 	return uint64(o.spread)
 }

@@ -238,9 +238,7 @@ type Capacity struct{}
 // future sometimes hosts more in a fuller state.
 const capacityZero = 1 << 13
 
-// Name implements Term.
-func (Capacity) Name() string { return "expected capacity lost" }
-func (Capacity) bits() int    { return 16 }
+func (Capacity) bits() int { return 16 }
 func (Capacity) score(o *option) uint64 {
 	w := o.inv.work
 	r := &o.inv.entries[o.node]

@@ -74,17 +74,3 @@ func inspect(path string) (object, error) {
 	}
 	return o, nil
 }
-
-// Ours reports whether a file is Divvy's library in the driver's place.
-func Ours(path string) (bool, error) {
-	o, err := inspect(path)
-	if err != nil {
-		return false, err
-	}
-	for _, library := range Libraries {
-		if o.soname == string(library) && o.needs(library.Real()) {
-			return true, nil
-		}
-	}
-	return false, nil
-}

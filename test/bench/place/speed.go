@@ -124,6 +124,7 @@ func placeHalves() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	placed := make([]int, len(gpus))
 	for range 16 {
 		a, err := alloc.Search(inventory, alloc.Request{Count: 1, Memory: v1alpha1.Percent(50), Cores: 50})
 		if err != nil {
@@ -132,10 +133,7 @@ func placeHalves() (float64, error) {
 		if err := inventory.Reserve(a); err != nil {
 			return 0, err
 		}
+		placed[a.Shares[0].GPU]++
 	}
-	most := 0
-	for _, g := range inventory.Node(0).GPUs {
-		most = max(most, g.Tenants)
-	}
-	return float64(most), nil
+	return float64(slices.Max(placed)), nil
 }
