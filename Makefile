@@ -87,7 +87,7 @@ $(C_TESTS:%=%.passed): %.passed: % | c
 # The results of earlier runs are not used again: go test does not see that a library has changed.
 test-go: build $(B)/bin/gpubench
 	$(call step,TEST,go test ./...)
-	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 $(GOTESTFLAGS) ./...
+	+DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 30m $(GOTESTFLAGS) ./...
 test-steady: ## make test ten times, five of them beside a load on every core (RUNS=10)
 	hack/test-steady.sh
 

@@ -49,7 +49,7 @@ func TestNotices(t *testing.T) {
 			if got != want {
 				t.Errorf("heard that %s, want %s", got, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(5 * time.Minute):
 			t.Fatalf("did not hear that %s", want)
 		}
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
-// patience bounds every wait for something that takes milliseconds.
-const patience = time.Minute
+// longest bounds every wait for something that takes milliseconds.
+const longest = 5 * time.Minute
 
 const gib = 1 << 30
 
@@ -248,7 +248,7 @@ func (h *host) explain(t *testing.T) {
 // eventually polls a condition; it is for what other processes do.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(longest)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for !condition() {

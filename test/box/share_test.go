@@ -241,7 +241,7 @@ func TestOfflineContainerSeesOnlineNeighbours(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(longest):
 		offline.remove()
 		<-ended
 	}

@@ -105,7 +105,7 @@ func (m *machine) report(ctx context.Context) (*simgpu.Report, error) {
 
 // until polls a condition.
 func until(ctx context.Context, what string, condition func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -124,7 +124,7 @@ func until(ctx context.Context, what string, condition func() (bool, error)) err
 
 // close stops what was started, in a context that Ctrl-C does not end.
 func (m *machine) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	for _, t := range m.tenants {
 		t.end()

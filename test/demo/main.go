@@ -17,8 +17,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/demo/screen"
 )
 
-// patience bounds every wait for something that takes milliseconds.
-const patience = 20 * time.Second
+// longest bounds every wait for something that takes milliseconds.
+const longest = 20 * time.Second
 
 func main() {
 	prefix := flag.String("prefix", "build", "where Divvy was built")

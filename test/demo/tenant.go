@@ -71,7 +71,7 @@ func (t *tenant) follow(output io.Reader) {
 
 // next is the tenant's next answer.
 func (t *tenant) next(ctx context.Context) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	select {
 	case a := <-t.answers:
@@ -102,7 +102,7 @@ func (t *tenant) end() {
 	_ = t.input.Close() // a second close is harmless
 	select {
 	case <-t.ended:
-	case <-time.After(patience / 4):
+	case <-time.After(longest / 4):
 		_ = t.cmd.Process.Kill()
 		<-t.ended
 	}

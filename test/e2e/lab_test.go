@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// patience bounds every wait for something that takes seconds, on a busy machine.
-	patience = 3 * time.Minute
+	// longest bounds every wait for something that takes seconds, on a busy machine.
+	longest = 3 * time.Minute
 	// system is where Divvy is installed.
 	system = "divvy-system"
 	gib    = 1 << 30
@@ -68,7 +68,7 @@ func startLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	wanted := map[string]string{"divvy.dev/node": ""}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes: []cluster.Node{
@@ -115,7 +115,7 @@ func images(t *testing.T) []string {
 
 // explain prints for a test that failed what the cluster's parts said.
 func (l *lab) explain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience/6)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest/6)
 	defer cancel()
 	for _, args := range [][]string{
 		{"get", "pods,resourceclaims", "-A", "-o", "wide"}, {"get", "events", "-A", "--sort-by=.lastTimestamp"},
@@ -138,7 +138,7 @@ func (l *lab) explain(ctx context.Context) {
 func (l *lab) scenario(name string, run func(*lab)) {
 	l.t.Helper()
 	l.t.Run(name, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*longest)
 		defer cancel()
 		s := *l
 		s.t, s.ctx = t, ctx
@@ -151,7 +151,7 @@ func (l *lab) scenario(name string, run func(*lab)) {
 			}
 			after := s
 			var cancel context.CancelFunc
-			after.ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+			after.ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), longest)
 			defer cancel()
 			after.clear()
 			t.Logf("took %.1f s", time.Since(begun).Seconds())
@@ -171,7 +171,7 @@ func (l *lab) must(err error) {
 // it does not hold.
 func (l *lab) eventually(what string, holds func() string) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	ctx, cancel := context.WithTimeout(l.ctx, longest)
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -183,7 +183,7 @@ func (l *lab) eventually(what string, holds func() string) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			l.t.Fatalf("%s: not within %s: %s", what, patience, why)
+			l.t.Fatalf("%s: not within %s: %s", what, longest, why)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (l *lab) run(p *corev1.Pod) *corev1.Pod {
 }
 
 func (l *lab) bound() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(l.ctx, patience)
+	return context.WithTimeout(l.ctx, longest)
 }
 
 func (l *lab) running(name string) *corev1.Pod {

@@ -53,7 +53,7 @@ func newSlotsLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	wanted := map[string]string{"divvy.dev/node": ""}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes: []cluster.Node{
@@ -66,7 +66,7 @@ func newSlotsLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	l := over(t, c, root)
-	install, end := context.WithTimeout(t.Context(), patience)
+	install, end := context.WithTimeout(t.Context(), longest)
 	defer end()
 	l.must(c.Install(install, "schedulerName="+binderName, "slots.binders={"+binderUser+"}"))
 	l.startBinder()

@@ -14,8 +14,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
-// patience bounds every single program that a test runs.
-const patience = 2 * time.Minute
+// longest bounds every single program that a test runs.
+const longest = 5 * time.Minute
 
 // machine is a simulated machine that ends with its test.
 type machine struct {
@@ -53,7 +53,7 @@ func startMachine(t *testing.T, model string) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		defer cancel()
 		if err := m.store.Stop(ctx, m.instance, true); err != nil {
 			t.Error(err)
@@ -96,7 +96,7 @@ func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	// Not the test's own context: that ends before what the test has started is
 	// asked to end.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = os.Environ()

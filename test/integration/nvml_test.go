@@ -223,7 +223,7 @@ func spin(t *testing.T, where place, device string) {
 // until looks again and again until what is seen is what is awaited.
 func until(t *testing.T, where place, what string, seen func(look) bool) look {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(longest)
 	for {
 		found := lookAround(t, where, nil)
 		if seen(found) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // missing ends a test that needs a feature which is not here. It fails where the
@@ -64,7 +63,7 @@ func python(t *testing.T) string {
 	if have, err := os.ReadFile(filepath.Join(venv, "requirements.txt")); err == nil && string(have) == string(wanted) {
 		return interpreter
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	if said, err := output(ctx, "python3", "-m", "venv", "--clear", venv); err != nil {
 		without(t, "make a Python environment: %v: %s", err, said)

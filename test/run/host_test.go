@@ -19,8 +19,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 )
 
-// patience bounds every wait for something that takes milliseconds, on a busy machine.
-const patience = time.Minute
+// longest bounds every wait for something that takes milliseconds, on a busy machine.
+const longest = 5 * time.Minute
 
 const gib = 1 << 30
 
@@ -83,7 +83,7 @@ func (h *host) command(program string, args ...string) *exec.Cmd {
 // divvy runs the built program to its end.
 func (h *host) divvy(args ...string) outcome {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), longest)
 	defer cancel()
 	cmd := h.command(filepath.Join(string(h.tree), "bin", "divvy"), args...)
 	var out, errOut bytes.Buffer
@@ -149,7 +149,7 @@ func (h *host) tenant(name string) (control.Tenant, bool) {
 // eventually polls a condition; it is for what other processes do.
 func (h *host) eventually(what string, condition func() bool) {
 	h.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(longest)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for !condition() {
@@ -191,7 +191,7 @@ func (h *host) hold(flags []string, command ...string) *holder {
 	}
 	said := &bytes.Buffer{}
 	cmd.Stderr = said
-	cmd.WaitDelay = patience // for descendants that keep its standard error
+	cmd.WaitDelay = longest // for descendants that keep its standard error
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}

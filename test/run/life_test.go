@@ -154,7 +154,7 @@ func TestWaitingForRoom(t *testing.T) {
 		if o.status != 0 || o.out != "started" {
 			t.Errorf("after waiting: exit status %d, %s%s", o.status, o.out, o.err)
 		}
-	case <-time.After(patience):
+	case <-time.After(longest):
 		t.Fatal("the second waits though there is room")
 	}
 }

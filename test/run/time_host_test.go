@@ -22,7 +22,7 @@ func (h *host) work(flags []string, load ...string) worker {
 	}
 	flags = append([]string{"--memory", "1Gi"}, flags...)
 	// The bound is for a test that is killed itself.
-	s := h.hold(flags, append([]string{h.bench(), "load", "--seconds", "120"}, load...)...)
+	s := h.hold(flags, append([]string{h.bench(), "load", "--seconds", "3600"}, load...)...)
 	w := worker{s, s.cmd.Process.Pid}
 	h.t.Cleanup(w.kill)
 	return w
@@ -79,7 +79,7 @@ func (h *host) parts(workers ...worker) []float64 {
 func (h *host) settled(what string, as func(parts []float64) bool, workers ...worker) {
 	h.t.Helper()
 	var parts []float64
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(longest)
 	for time.Now().Before(deadline) {
 		if parts = h.parts(workers...); as(parts) {
 			return

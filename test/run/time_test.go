@@ -16,7 +16,7 @@ func TestFixedShareLeavesAnIdleGPUIdle(t *testing.T) {
 
 func TestFixedShareOfManyProcesses(t *testing.T) {
 	h := newHost(t)
-	script := `"$0" load --seconds 120 >/dev/null & "$0" load --seconds 120 --graph 20 --ns 50000 >/dev/null & exec "$0" load --seconds 120`
+	script := `"$0" load --seconds 3600 >/dev/null & "$0" load --seconds 3600 --graph 20 --ns 50000 >/dev/null & exec "$0" load --seconds 3600`
 	s := h.hold(append([]string{"--memory", "2Gi", "--name", "group"}, fixed(30)...), "sh", "-c", script, h.bench())
 	var group []worker
 	t.Cleanup(func() {

@@ -189,7 +189,7 @@ func raw(t testing.TB, socket string, data []byte, enough func(response) bool) [
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write(data); err != nil {
@@ -274,7 +274,7 @@ func TestServeOutlastsShortage(t *testing.T) {
 	line := "nothing"
 	select {
 	case line = <-said:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 	}
 	if err := errors.Join(connected, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)); err != nil {
 		t.Fatal(err)

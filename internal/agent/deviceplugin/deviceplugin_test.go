@@ -25,7 +25,7 @@ import (
 )
 
 // timeout is when a test gives up on what should have happened long ago.
-const timeout = 30 * time.Second
+const timeout = 5 * time.Minute
 
 // fakeKubelet takes registrations, and opens the plugin's stream at each as a
 // kubelet does.

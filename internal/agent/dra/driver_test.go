@@ -274,7 +274,7 @@ func TestTenantsAreMadeMeanwhile(t *testing.T) {
 	m.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		select {
 		case <-made:
-		case <-time.After(10 * time.Second):
+		case <-time.After(5 * time.Minute):
 			t.Error("nothing is made while a pod is read")
 		}
 		return false, nil, nil

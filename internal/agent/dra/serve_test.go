@@ -76,7 +76,7 @@ func (k *kubelet) register() drapb.DRAPluginClient {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(5 * time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:

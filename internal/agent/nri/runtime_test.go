@@ -22,7 +22,7 @@ import (
 )
 
 // timeout is when a test gives up on what should have happened long ago.
-const timeout = 30 * time.Second
+const timeout = 5 * time.Minute
 
 // runtimeSide is NRI's own half of a container runtime, with its validator.
 type runtimeSide struct {

@@ -25,8 +25,8 @@ type options struct {
 	verbose bool
 }
 
-// patience bounds the whole of it, on a busy machine.
-const patience = 25 * time.Minute
+// longest bounds the whole of it, on a busy machine.
+const longest = 25 * time.Minute
 
 func main() {
 	var o options
@@ -45,7 +45,7 @@ func main() {
 func run(o options) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	b := &bench{options: o, plan: whole}
 	if o.quick {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that takes milliseconds.
-const patience = 20 * time.Second
+// longest bounds every wait for something that takes milliseconds.
+const longest = 20 * time.Second
 
 // line is one line of gpubench; each command fills a part. Times are ns of CLOCK_MONOTONIC.
 type line struct {
@@ -96,7 +96,7 @@ func (t *tenant) all() []line {
 // working waits until that many processes of the tenant work, and returns their ids and the moment since which
 // the last of them does.
 func (t *tenant) working(processes int) (pids []int, since uint64, err error) {
-	deadline := time.After(patience)
+	deadline := time.After(longest)
 	for {
 		pids, since = nil, 0
 		for _, l := range t.all() {
@@ -158,7 +158,7 @@ func (t *tenant) end() {
 
 // alone waits until no share is left, so that the next measurement begins with none.
 func (b *bench) alone() error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(longest)
 	for time.Now().Before(deadline) {
 		entries, err := os.ReadDir(filepath.Join(b.rundir, "tenants"))
 		if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {

@@ -18,8 +18,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// patience bounds the whole show, on a busy machine.
-const patience = 10 * time.Minute
+// longest bounds the whole show, on a busy machine.
+const longest = 10 * time.Minute
 
 func main() {
 	passed, err := run()
@@ -34,7 +34,7 @@ func main() {
 func run() (passed bool, err error) {
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(interrupted, patience)
+	ctx, cancel := context.WithTimeout(interrupted, longest)
 	defer cancel()
 	s := &show{Screen: screen.New(os.Stdout), begun: time.Now(), limits: make(map[string]uint64)}
 	if s.cluster, err = s.open(ctx); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// patience bounds the whole, on a busy machine.
-const patience = 8 * time.Minute
+// longest bounds the whole, on a busy machine.
+const longest = 8 * time.Minute
 
 // lab is one cluster with Divvy and two replicas of its webhook.
 type lab struct {
@@ -72,7 +72,7 @@ func TestAdmission(t *testing.T) {
 		}
 		images = append(images, image)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes:  []cluster.Node{{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: map[string]string{"divvy.dev/node": ""}}},

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// patience bounds every wait of a test, on a busy machine.
-const patience = 3 * time.Minute
+// longest bounds every wait of a test, on a busy machine.
+const longest = 3 * time.Minute
 
 // gate skips what `make e2e` alone runs, and fails where that promised a cluster.
 func gate(t *testing.T) context.Context {
@@ -26,7 +26,7 @@ func gate(t *testing.T) context.Context {
 	if err := Available(""); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	root     = "../../.."
-	system   = "divvy-system"
-	patience = 6 * time.Minute
-	memory   = 4 << 30 // of docs/examples/share.yaml
+	root    = "../../.."
+	system  = "divvy-system"
+	longest = 6 * time.Minute
+	memory  = 4 << 30 // of docs/examples/share.yaml
 )
 
 // lab is a cluster and a test of it.
@@ -43,7 +43,7 @@ func start(t *testing.T, nodes ...cluster.Node) *lab {
 	if err := cluster.Available(""); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	t.Cleanup(cancel)
 	build := os.Getenv("DIVVY_PREFIX")
 	if build == "" {

@@ -31,10 +31,10 @@ uint64_t setting_submit(struct sg_instance *in, uint32_t gpu, uint64_t work_ns);
 /* Kills it as SIGKILL does and waits until it is gone. */
 void setting_kill(pid_t process);
 
-/* Waits until the condition holds, looking every few milliseconds; fails after 10 seconds. */
+/* Waits until the condition holds, looking every few milliseconds; fails after five minutes. */
 #define EVENTUALLY(condition)                                                                      \
     do {                                                                                           \
-        uint64_t end_ = sg_now() + 10000000000u;                                                   \
+        uint64_t end_ = sg_now() + 300000000000u;                                                  \
         while (!(condition)) {                                                                     \
             CHECK(sg_now() < end_);                                                                \
             setting_pause();                                                                       \

@@ -203,10 +203,10 @@ static void check_peak(struct sg_instance *in) {
     setting_kill(c);
 }
 
-static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu) {
+/* As of the last time that somebody moved the GPU's clock on. */
+static uint64_t executed_then(struct sg_instance *in, pid_t process, uint32_t gpu) {
     uint64_t done = 0;
 
-    sg_advance(in, gpu, sg_now());
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
         if (in->state->clients[i].who.pid == process) {
             done = sg_channel(in, i, gpu)->executed;
@@ -215,15 +215,23 @@ static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu) {
     return done;
 }
 
+static uint64_t executed(struct sg_instance *in, pid_t process, uint32_t gpu) {
+    sg_advance(in, gpu, sg_now());
+    return executed_then(in, process, gpu);
+}
+
 /* Two processes with work share the GPU's time equally, slice by slice; when one ends the other has
  * it alone. */
 static void check_schedule(struct sg_instance *in) {
     const uint64_t second = 1000000000;
-    pid_t a = setting_process("a", 2, 1, 20 * second), b = setting_process("b", 2, 1, 20 * second);
-    uint64_t a0 = executed(in, a, 2), b0 = executed(in, b, 2), from = in->state->gpus[2].clock;
+    pid_t a = setting_process("a", 2, 1, 3600 * second),
+          b = setting_process("b", 2, 1, 3600 * second);
+    /* All figures of one moment: between two moments this process may have to wait for a processor.
+     */
+    uint64_t a0 = executed(in, a, 2), b0 = executed_then(in, b, 2), from = in->state->gpus[2].clock;
 
     EVENTUALLY(executed(in, a, 2) + executed(in, b, 2) - a0 - b0 > 200000000);
-    uint64_t mine = executed(in, a, 2) - a0, theirs = executed(in, b, 2) - b0;
+    uint64_t mine = executed(in, a, 2) - a0, theirs = executed_then(in, b, 2) - b0;
     uint64_t passed = in->state->gpus[2].clock - from;
     CHECK(mine < theirs + 3000000 && theirs < mine + 3000000 + 1000000);
     CHECK(mine + theirs <= passed + 1000000 && mine + theirs + 2000000 >= passed);
