@@ -27,6 +27,9 @@ import (
 // longest bounds every wait for something that takes milliseconds.
 const longest = 5 * time.Minute
 
+// fewestLooks are made at least: a virtual machine may stand still for longer than any limit.
+const fewestLooks = 100
+
 const gib = 1 << 30
 
 // host is a simulated machine and the agent that serves it. There is one for
@@ -248,14 +251,13 @@ func (h *host) explain(t *testing.T) {
 // eventually polls a condition; it is for what other processes do.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(longest)
+	deadline := time.Now().Add(longest)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	for !condition() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("waited in vain until %s", what)
+	for looks := 0; !condition(); looks++ {
+		if looks >= fewestLooks && time.Now().After(deadline) {
+			t.Fatalf("%s: not so after %d looks in %s", what, looks, longest)
 		}
+		<-ticker.C
 	}
 }

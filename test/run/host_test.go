@@ -22,6 +22,9 @@ import (
 // longest bounds every wait for something that takes milliseconds, on a busy machine.
 const longest = 5 * time.Minute
 
+// fewestLooks are made at least: a virtual machine may stand still for longer than any limit.
+const fewestLooks = 100
+
 const gib = 1 << 30
 
 // host is a run directory of the test's own with one simulated machine in it.
@@ -149,15 +152,14 @@ func (h *host) tenant(name string) (control.Tenant, bool) {
 // eventually polls a condition; it is for what other processes do.
 func (h *host) eventually(what string, condition func() bool) {
 	h.t.Helper()
-	deadline := time.After(longest)
+	deadline := time.Now().Add(longest)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	for !condition() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			h.t.Fatalf("waited in vain until %s", what)
+	for looks := 0; !condition(); looks++ {
+		if looks >= fewestLooks && time.Now().After(deadline) {
+			h.t.Fatalf("%s: not so after %d looks in %s", what, looks, longest)
 		}
+		<-ticker.C
 	}
 }
 
