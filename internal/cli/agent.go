@@ -20,17 +20,18 @@ func newAgent(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "agent",
 		Short: "Serve this machine's GPUs to every user, or to a Kubernetes cluster",
-		Long: `Serve this machine's GPUs: grant shares, take back the memory of processes that
-died, report processes on a GPU that are in no share. As root it serves every
-user; 'divvy run' starts one for its user alone where none runs. Two agents
-never serve one GPU. Shares outlive the agent; SIGTERM ends it.
+		Long: `Serve this machine's GPUs: grant shares, free the memory of processes that died,
+and report processes on a GPU that are in no share. As root, the agent serves
+every user. Where no agent runs, 'divvy run' starts one for its user alone. Two
+agents never serve one GPU. SIGTERM ends the agent, and shares continue.
 
-A share that uses more of a GPU's time than it may, or than it says, is seen by
-the driver's figures within two seconds. It is then reported by 'divvy ls' or,
-with --misuse, its processes on the GPU are stopped (SIGSTOP) or killed as well.
+The agent compares what each share reports with the driver's figures. A share
+that uses more of a GPU's time than it may, or than it reports, is shown by
+'divvy ls' within two seconds. With --misuse, the agent also stops (SIGSTOP) or
+kills its processes on the GPU.
 
-With --kubernetes it also serves the kubelet of a cluster's node, and takes
-further flags: 'divvy agent --kubernetes --help' lists them.`,
+With --kubernetes the agent also serves the kubelet of a cluster's node, and has
+more flags: 'divvy agent --kubernetes --help' lists them.`,
 		Example: "  sudo divvy agent\n  sudo divvy agent --misuse stop\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,11 +47,11 @@ further flags: 'divvy agent --kubernetes --help' lists them.`,
 		},
 	}
 	flags := command.Flags()
-	flags.Var(&misuse, "misuse", "what is done about misuse of GPU time: report, stop or kill")
-	flags.StringVar(&driver, "driver-root", "", "where the host's files are seen, for an agent in a container")
-	// Never seen here: it makes the command line one for the cluster's program.
+	flags.Var(&misuse, "misuse", "what to do about misuse of GPU time: report, stop or kill")
+	flags.StringVar(&driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
+	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	flags.BoolVar(&kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
-	// What control.Ensure says to the agents that it starts.
+	// control.Ensure starts agents with these flags.
 	flags.BoolVar(&ephemeral, "ephemeral", false, "end with the last share")
 	flags.StringVar(&instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	for _, name := range []string{"ephemeral", "simgpu-dir"} {
@@ -59,8 +60,8 @@ further flags: 'divvy agent --kubernetes --help' lists them.`,
 	return command
 }
 
-// starter is the pipe to the program that started an ephemeral agent, nil where
-// a person did. Programs that the agent runs do not inherit it.
+// starter returns the pipe to the program that started an ephemeral agent, or nil
+// if a person started it. Programs that the agent runs do not inherit it.
 func starter(ephemeral bool) io.WriteCloser {
 	var stat unix.Stat_t
 	if !ephemeral || unix.Fstat(control.ReadyFD, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {

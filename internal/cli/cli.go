@@ -1,5 +1,5 @@
 // Package cli is the command line: it reads flags, asks the agent and prints
-// answers. It has no rules of its own about shares.
+// answers. The rules about shares are elsewhere, in api/v1alpha1 and the agent.
 package cli
 
 import (
@@ -75,8 +75,8 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 	root.AddCommand(
 		newRun(a), newList(a), newTop(a), newSet(a), newStop(a),
 		newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newAgent(a), program.NewVersion(a.out),
-		newHandedOver(a, "webhook", "Answer a Kubernetes cluster's admission reviews"),
-		newHandedOver(a, "controller", "Look after a Kubernetes cluster's claim templates and waiting pods"),
+		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
+		newHandedOver(a, "controller", "Delete a Kubernetes cluster's unused claim templates, and explain why pods wait"),
 	)
 	return root
 }

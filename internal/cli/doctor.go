@@ -19,10 +19,10 @@ func newDoctor(a *app) *cobra.Command {
 	var output format
 	command := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is missing on this machine, and say what to do",
-		Long: `Look at what Divvy needs of this machine: its own files, the driver, namespaces,
-shared memory, agents. Nothing is changed. Exit status 1 if something fails
-without which 'divvy run' does not work.`,
+		Short: "Check what Divvy needs of this machine, and say what to do",
+		Long: `Check what Divvy needs of this machine: its own files, the driver, namespaces,
+shared memory and agents. Nothing is changed. The exit status is 1 if 'divvy run'
+cannot work.`,
 		Example: "  divvy doctor\n  divvy doctor -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +59,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	return checks
 }
 
-// agentCheck tells who serves a machine.
+// agentCheck says which agent serves a machine.
 func agentCheck(ctx context.Context, machine string, place control.Place) doctor.Check {
 	c := doctor.Check{Name: "agent", Status: doctor.OK}
 	if machine != "" {

@@ -22,8 +22,8 @@ type shareFlags struct {
 	overcommit bool
 }
 
-// add defines the flags. What a flag left out means is said where it is not
-// simply "as it was".
+// add defines the flags. leftOut says what a missing flag means; without an entry
+// the share stays as it is.
 func (f *shareFlags) add(flags *pflag.FlagSet, leftOut map[string]string) {
 	text := func(name, usage string) string {
 		if meaning := leftOut[name]; meaning != "" {
@@ -36,18 +36,18 @@ func (f *shareFlags) add(flags *pflag.FlagSet, leftOut map[string]string) {
 	flags.Var(&f.maxCores, "max-cores", text("max-cores", "percentage up to which policy burst takes idle time, 1 to 100"))
 	flags.Var(&word{"POLICY", &f.policy}, "policy", text("policy", "fixed, weighted or burst"))
 	flags.Var(&f.weight, "weight", text("weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d", v1alpha1.MaxWeight)))
-	flags.Var(&word{"CLASS", &f.class}, "class", text("class", "online, or offline, which takes what is left, gives way at once and guarantees nothing"))
+	flags.Var(&word{"CLASS", &f.class}, "class", text("class", "online, or offline: yields to online shares at once and has nothing guaranteed"))
 	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory or guaranteed time than it has")
 }
 
-// word is a text whose flag is described by a word of its own.
+// word is a text flag; kind stands for its value in help.
 type word struct {
 	kind string
 	text *string
 }
 
-// Set implements pflag.Value. An empty word comes from a shell's variable that
-// is not set, and would mean any GPU.
+// Set implements pflag.Value. It refuses an empty text, which usually comes from
+// an unset shell variable: as --gpu it would mean any GPU.
 func (w *word) Set(text string) error {
 	if text == "" {
 		return fmt.Errorf("give a value, or leave the flag out")
@@ -88,7 +88,7 @@ func (f *memoryFlag) String() string {
 	return f.memory.String()
 }
 
-// cores is a percentage of GPU time; 0 is "left out".
+// cores is a percentage of GPU time. 0 means that the flag was left out.
 type cores int
 
 // Set implements pflag.Value.
@@ -106,7 +106,7 @@ func (c *cores) Type() string { return "PERCENT" }
 
 func (c *cores) String() string { return leftOut(int(*c)) }
 
-// positive is a number from 1; 0 is "left out".
+// positive is a number from 1. 0 means that the flag was left out.
 type positive int
 
 // Set implements pflag.Value.

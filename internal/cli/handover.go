@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// clusterProgram is the program of the commands that speak to a Kubernetes
-// cluster: its libraries cost tens of milliseconds and of megabytes at every
-// start, which `divvy run` and `divvy ls` should not pay.
+// clusterProgram has the commands that speak to a Kubernetes cluster. It is a
+// program of its own because its libraries cost tens of milliseconds and tens of
+// megabytes at every start, which `divvy run` and `divvy ls` must not pay.
 const clusterProgram = "divvy-cluster"
 
 // forCluster reports whether a command line is for the cluster's program.
@@ -26,7 +26,7 @@ func (a *app) handOver(args []string) error {
 	return fmt.Errorf("run %s: %w: reinstall Divvy", path, err)
 }
 
-// newHandedOver is a command of the cluster's program, which has its help too.
+// newHandedOver is a command of the cluster's program, which also prints its help.
 func newHandedOver(a *app, name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -36,7 +36,7 @@ func addFormat(command *cobra.Command, f *format) {
 	command.Flags().VarP(f, "output", "o", "table, json or yaml")
 }
 
-// print writes value as JSON or YAML, or what table makes of it.
+// print writes value as JSON or YAML, or the table.
 func (f format) print(w io.Writer, value any, table func(*strings.Builder)) error {
 	switch f {
 	case "json":
@@ -73,14 +73,15 @@ func newList(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List GPUs, shares and what they use",
-		Long: `List GPUs, the shares granted of them and what these use, as the agents see it:
-the system's or your own, and those of your simulated machines.
+		Long: `List GPUs, their shares and what these use, as the agents report it: the system's
+agent or your own, and those of your simulated machines.
 
 OVERHEAD is the part of USED that the driver takes for itself: contexts and
 modules. TIME is the part of the GPU's time that the share had in the last
-second; CORES what it is guaranteed, or capped at (policy fixed). A share that is
-"held back" had to wait for its part lately. LAYER is what stands between the tenant and the driver: "namespace"
-covers the driver's files; "env" relies on LD_LIBRARY_PATH.`,
+second. CORES is what it is guaranteed; with policy fixed it is also the most it
+gets. A share that is "held back" had to wait for GPU time lately. LAYER is what
+stands between the tenant and the driver: "namespace" covers the driver's files,
+"env" relies on LD_LIBRARY_PATH.`,
 		Example: `  divvy ls
   divvy ls -o json | jq '.agents[].tenants[].name'`,
 		Args: noArgs,
@@ -106,8 +107,8 @@ func newTop(a *app) *cobra.Command {
 	var count int
 	command := &cobra.Command{
 		Use:   "top",
-		Short: "Show the list again and again",
-		Long:  "Show what `divvy ls` shows, again and again until Ctrl-C.",
+		Short: "Show the list at intervals",
+		Long:  "Show what `divvy ls` shows, at intervals until Ctrl-C.",
 		Example: `  divvy top
   divvy top --interval 5s --count 12 > shares.log`,
 		Args: noArgs,
@@ -118,8 +119,8 @@ func newTop(a *app) *cobra.Command {
 			return a.top(cmd.Context(), machine, interval, count)
 		},
 	}
-	command.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
-	command.Flags().IntVar(&count, "count", 0, "number of looks (default: until Ctrl-C)")
+	command.Flags().DurationVar(&interval, "interval", time.Second, "time between two lists")
+	command.Flags().IntVar(&count, "count", 0, "number of lists (default: until Ctrl-C)")
 	addMachine(command, &machine)
 	return command
 }

@@ -23,8 +23,8 @@ func (a *app) simgpus() simgpu.Store {
 	}
 }
 
-// simulated finds the instance of that name, or starts the machine of that name
-// as an instance that is called the same.
+// simulated opens the instance of that name. If there is none, it starts the
+// machine of that name as an instance with the same name.
 func (a *app) simulated(ctx context.Context, machine string) (*simgpu.Instance, error) {
 	store := a.simgpus()
 	instance, err := store.Open(machine)
@@ -38,7 +38,7 @@ func (a *app) simulated(ctx context.Context, machine string) (*simgpu.Instance, 
 	return store.Start(ctx, description.Name, description, "")
 }
 
-// listing is what one agent says.
+// listing is what one agent reports.
 type listing struct {
 	// Machine is the simulated machine's name, empty for the real one.
 	Machine string `json:"machine,omitempty"`
@@ -68,8 +68,8 @@ func (a *app) places(machine string) (map[string]control.Place, error) {
 	return places, nil
 }
 
-// ask calls f with a connection to the agent of a place, which is started only
-// where a killed one left shares.
+// ask calls f with a connection to an agent. It starts an agent only where a
+// killed one left shares.
 func ask(ctx context.Context, place control.Place, f func(*control.Client) error) error {
 	client, err := control.Reach(ctx, place, control.Starter{})
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
 	return all, nil
 }
 
-// errNoShare is returned where a name means no share.
+// errNoShare is returned where no share has the name.
 var errNoShare = errors.New("no such share")
 
 // holder finds the agent that holds the share of that name or id.
@@ -129,6 +129,6 @@ func (a *app) holder(ctx context.Context, machine, share string) (control.Place,
 	case 1:
 		return found[0].place, nil
 	}
-	return control.Place{}, fmt.Errorf("%d shares are called %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
+	return control.Place{}, fmt.Errorf("%d shares are named %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
 		len(found), share)
 }

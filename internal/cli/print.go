@@ -28,7 +28,7 @@ func (t *table) print(w *strings.Builder) {
 	_ = aligned.Flush() // a builder takes everything
 }
 
-// size writes an amount of memory for people: three digits or so.
+// size writes an amount of memory with about three digits.
 func size(n uint64) string {
 	for _, unit := range []struct {
 		name  string
@@ -101,7 +101,7 @@ func printTenants(w *strings.Builder, tenants []control.Tenant) {
 	shares.print(w)
 }
 
-// spent is the part of the GPU's time that a share had in the last second.
+// spent returns the part of the GPU's time that a share had in the last second.
 func spent(t *control.Time) string {
 	if t == nil || t.Percent == nil {
 		return "-"
@@ -109,7 +109,7 @@ func spent(t *control.Time) string {
 	return strconv.FormatFloat(*t.Percent, 'f', 1, 64) + "%"
 }
 
-// coresOf are a share's cores, for policy burst with where its use of idle time ends.
+// coresOf returns a share's cores, with policy burst as a range up to its limit.
 func coresOf(s control.Share) string {
 	if s.Policy == v1alpha1.PolicyBurst {
 		return fmt.Sprintf("%d-%d%%", s.Cores, s.MaxCores)
@@ -117,7 +117,7 @@ func coresOf(s control.Share) string {
 	return percent(s.Cores)
 }
 
-// weightOf is a share's weight where the policy knows weights.
+// weightOf returns a share's weight if its policy uses weights.
 func weightOf(s control.Share) string {
 	if s.Policy != v1alpha1.PolicyWeighted {
 		return "-"
@@ -167,7 +167,7 @@ func state(t control.Tenant, s control.Share) string {
 	return "ending"
 }
 
-// printNotes writes what needs somebody's eye, below the tables.
+// printNotes writes faults, waiting requests and events below the tables.
 func printNotes(w *strings.Builder, l listing) {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -183,7 +183,7 @@ func printNotes(w *strings.Builder, l listing) {
 	for _, o := range l.Outside {
 		whose := "is in no share"
 		if o.Tenant != "" {
-			whose = fmt.Sprintf("was started in share %s and has left it", o.Tenant)
+			whose = fmt.Sprintf("was started in share %s but has left it", o.Tenant)
 		}
 		note("! process %d uses %s of GPU %d and %s", o.PID, size(o.Used), index[o.UUID], whose)
 	}
@@ -205,7 +205,7 @@ func printNotes(w *strings.Builder, l listing) {
 	}
 }
 
-// faultsOf are lines about what is wrong with a tenant.
+// faultsOf returns lines about what is wrong with a tenant.
 func faultsOf(t control.Tenant) []string {
 	var faults []string
 	if t.Fault != "" {
@@ -231,7 +231,7 @@ func asked(q control.Waiting) string {
 	return memory
 }
 
-// isTerminal tells whether a person watches.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

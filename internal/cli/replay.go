@@ -17,7 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc/replay"
 )
 
-// replayFlags are what `divvy replay` was asked for.
+// replayFlags are the flags of `divvy replay`.
 type replayFlags struct {
 	nodes, pods, until  string
 	policies            []string
@@ -31,9 +31,9 @@ func newReplayCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "replay",
 		Short: "Replay a cluster's trace through the allocator",
-		Long: `Replay a cluster's trace through the allocator that places every request: pods
-arrive one by one in an order that the seed decides, and one that fits nowhere
-is dropped. With --churn they also depart. Policies: ` + strings.Join(alloc.PolicyNames(), ", ") + `.
+		Long: `Replay a cluster's trace through Divvy's allocator. Pods arrive one by one, in an
+order that depends on the seed, and a pod that fits nowhere is dropped. With
+--churn pods also depart. Policies: ` + strings.Join(alloc.PolicyNames(), ", ") + `.
 The files are CSV, also compressed with gzip, in the openb format or in Divvy's
 own: see docs/replay.md.`,
 		Example: `  divvy replay --nodes nodes.csv --pods pods.csv
@@ -53,7 +53,7 @@ own: see docs/replay.md.`,
 	flags.StringVar(&f.until, "until", "130%", "demand to arrive, in percent of the GPUs")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORM`: table or json")
 	flags.StringVar(&f.plot, "plot", "", "write curves of allocation and fragmentation to `FILE` as SVG")
-	flags.StringVar(&f.churn, "churn", "", "let pods depart too, at this `LOAD` in percent of the GPUs")
+	flags.StringVar(&f.churn, "churn", "", "let pods depart too, and keep the demand at this `LOAD` in percent of the GPUs")
 	flags.IntVar(&f.events, "events", 100_000, "arrivals and departures with --churn")
 	return command
 }
@@ -68,13 +68,13 @@ func (f *replayFlags) validate() (until, load int, err error) {
 	case f.nodes == "" || f.pods == "":
 		return 0, 0, usage(errors.New("give both --nodes and --pods"))
 	case f.output != "table" && f.output != "json":
-		return 0, 0, usage(fmt.Errorf("%q is no form of output: choose table or json", f.output))
+		return 0, 0, usage(fmt.Errorf("unknown output %q: choose table or json", f.output))
 	case f.seeds < 1 || f.seeds > 10_000:
 		return 0, 0, usage(fmt.Errorf("--seeds %d: choose 1 to 10000", f.seeds))
 	case f.events < 1:
 		return 0, 0, usage(fmt.Errorf("--events %d: choose at least 1", f.events))
 	case f.churn != "" && f.plot != "":
-		return 0, 0, usage(errors.New("--plot draws what has arrived: it does not go with --churn"))
+		return 0, 0, usage(errors.New("--plot cannot be combined with --churn"))
 	}
 	if until, err = percentage("--until", f.until); err != nil {
 		return 0, 0, err
@@ -163,8 +163,8 @@ func writePlot(path string, results []replay.Result) error {
 	return nil
 }
 
-// eachRun makes a run for every policy and seed, as many at once as there are
-// processors, and returns them in order.
+// eachRun runs every policy with every seed, as many at once as there are
+// processors, and returns the results in order.
 func eachRun[R any](ctx context.Context, f *replayFlags, run func(context.Context, string, int64, func(int)) (R, error), bar *progress) ([]R, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -34,19 +34,20 @@ func newRun(a *app) *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a command inside a share of a GPU",
 		Long: `Run a command inside a share of one or more GPUs. The command and all its
-children see only what the share allows, and memory beyond it is refused with
-CUDA_ERROR_OUT_OF_MEMORY; launches beyond its part of the GPU's time wait. Memory
-and cores are per GPU.
+children see only what the share allows. Memory beyond it is refused with
+CUDA_ERROR_OUT_OF_MEMORY, and launches beyond its part of the GPU's time wait.
+Memory and cores are per GPU.
 
 Divvy becomes the command: process id, terminal, signals and exit status are the
-command's own. Exit status 125 is Divvy's own trouble, 126 a command that cannot
-be executed, 127 one that is not found. The share ends with its last process.
+command's own. Exit status 125 means an error of Divvy's, 126 a command that
+cannot be executed, 127 a command that is not found. The share ends with its last
+process.
 
-An agent is started when none runs, and ends with its last share.`,
+If no agent runs, Divvy starts one, which ends with its last share.`,
 		Example: `  # A quarter of a GPU's memory and 30 percent of its time.
   divvy run --memory 25% --cores 30 -- python train.py
 
-  # A service that others do not disturb, and batch work in what it leaves.
+  # A service with half of the GPU's time guaranteed, and batch work in idle time.
   divvy run --memory 8Gi --cores 50 --policy burst -- ./serve
   divvy run --memory 8Gi --class offline -- python train.py
 
@@ -61,17 +62,17 @@ An agent is started when none runs, and ends with its last share.`,
 		},
 	}
 	flags := command.Flags()
-	flags.SetInterspersed(false) // flags behind the command's name are the command's
+	flags.SetInterspersed(false) // flags after the command's name belong to the command
 	o.share.add(flags, map[string]string{
 		"memory": "all that a GPU has", "cores": "none guaranteed", "policy": "fixed with --cores, else weighted",
 		"max-cores": "100", "weight": "1", "class": "online",
 	})
 	flags.Var(&o.gpus, "gpus", "number of different GPUs (default: 1)")
-	flags.Var(&word{"UUID|INDEX", &o.gpu}, "gpu", "one particular GPU")
-	flags.Var(&word{"NAME", &o.name}, "name", "what the share is called in lists (default: like the command)")
+	flags.Var(&word{"UUID|INDEX", &o.gpu}, "gpu", "the GPU to use")
+	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
-	flags.BoolVar(&o.wait, "wait", false, "wait for room instead of being refused")
-	flags.Var(&o.layer, "layer", "what stands before the driver: namespace, env, or auto")
+	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
+	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")
 	return command
 }
 
@@ -133,14 +134,15 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err := client.Bequeath(); err != nil {
 		return err
 	}
-	// What this process was told to ignore, such as Ctrl-C behind a shell's "&",
-	// the command ignores too; what it catches would else become the default.
+	// The command must ignore the signals that this process was started to ignore,
+	// such as SIGINT after a shell's "&". Signals that this process catches would
+	// have their default effect after exec.
 	signal.Reset()
 	return enter.Plan(created.Edits, os.Environ(), command).Exec()
 }
 
-// chooseLayer takes the strongest layer that this machine allows, and says so
-// when that is not the strongest there is.
+// chooseLayer returns the strongest layer that this machine allows. It tells the
+// user if that is not the strongest of all.
 func (a *app) chooseLayer(ctx context.Context, wanted control.Layer, enter launch.Enter) (control.Layer, error) {
 	if wanted == control.LayerEnv {
 		return wanted, nil
@@ -151,23 +153,23 @@ func (a *app) chooseLayer(ctx context.Context, wanted control.Layer, enter launc
 		return control.LayerNamespace, nil
 	case wanted == "" && errors.Is(err, launch.ErrNamespaces):
 		say(a.err, "divvy: %v\n"+
-			"       The limit holds for programs that keep LD_LIBRARY_PATH; others are reported by `divvy ls`.\n"+
-			"       `divvy doctor` says how to allow namespaces; --layer env leaves this message out.", err)
+			"       The limit holds for programs that keep LD_LIBRARY_PATH; `divvy ls` reports others.\n"+
+			"       `divvy doctor` says how to allow namespaces; --layer env suppresses this message.", err)
 		return control.LayerEnv, nil
 	case errors.Is(err, launch.ErrNamespaces):
-		return "", fmt.Errorf("%w: `divvy doctor` says how to allow them, --layer auto does without", err)
+		return "", fmt.Errorf("%w: `divvy doctor` says how to allow them; --layer auto works without", err)
 	}
 	return "", err
 }
 
-// sayWhenWaiting tells a person why nothing happens, unless the answer is
-// prompt. The returned function ends that.
+// sayWhenWaiting tells the user after one second that the request waits. The
+// returned function cancels that.
 func (a *app) sayWhenWaiting(wait bool) (stop func()) {
 	if !wait {
 		return func() {}
 	}
 	timer := time.AfterFunc(time.Second, func() {
-		say(a.err, "divvy: waiting for room on a GPU; `divvy ls` shows what for, Ctrl-C gives up")
+		say(a.err, "divvy: waiting for room on a GPU; `divvy ls` shows why, Ctrl-C gives up")
 	})
 	return func() { timer.Stop() }
 }

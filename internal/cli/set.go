@@ -20,10 +20,10 @@ func newSet(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "set SHARE",
 		Short: "Change a share while it runs",
-		Long: `Change a share while its processes run. What is not mentioned stays as it is.
-Memory in use is never taken away: a limit below it is refused unless
---below-used is given, and then no allocation succeeds until enough is freed.
-Cores, policy, weight and class hold from the next decision, milliseconds later.`,
+		Long: `Change a share while its processes run. Whatever has no flag stays as it is.
+Memory in use is never taken away: a limit below it is refused. With --below-used
+it is allowed, and then allocations fail until enough memory is freed. Cores,
+policy, weight and class take effect within milliseconds.`,
 		Example: `  divvy set train --memory 12Gi
   divvy set train --cores 30 --policy burst --max-cores 80
   divvy set batch --class offline --policy weighted --weight 1`,

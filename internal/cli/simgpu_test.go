@@ -90,7 +90,7 @@ func TestSimgpuFromStartToStop(t *testing.T) {
 		{"inject t4 --call nvmlDeviceGetName --return 999", 0, "", ""},
 		{"inject t4 --xid 79", 0, "", ""},
 		{"inject t4 --clear", 0, "", ""},
-		{"exec t4", 2, "", "put the command behind --"},
+		{"exec t4", 2, "", "put the command after --"},
 		{"exec nosuch -- true", 1, "", "`divvy simgpu ls` lists them"},
 		{"exec t4 -- /no/such/command", 1, "", "find command"},
 		{"stop t4", 0, "", ""},

@@ -42,11 +42,11 @@ LD_LIBRARY_PATH.`,
 	}
 }
 
-// splitAtDash divides arguments into an instance's name, possibly none, and
-// the command behind "--"; dash is cobra's place of it, -1 without.
+// splitAtDash divides arguments into an instance's name, which may be missing, and
+// the command after "--". dash is the number of arguments before it, or -1.
 func splitAtDash(args []string, dash int) (name string, command []string, err error) {
 	if dash < 0 || dash == len(args) {
-		return "", nil, usage(errors.New("put the command behind --, such as: divvy simgpu exec -- nvitop -1"))
+		return "", nil, usage(errors.New("put the command after --, such as: divvy simgpu exec -- nvitop -1"))
 	}
 	if dash > 1 {
 		return "", nil, usage(fmt.Errorf("%q is one name too many before --", args[1]))
@@ -91,8 +91,8 @@ func newSimgpuStop(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "stop [NAME]",
 		Short: "Stop a simulated machine",
-		Long: `Stop a simulated machine and give its memory back. One that is in use is not
-stopped; with --force it is, and what uses it keeps it until it ends.`,
+		Long: `Stop a simulated machine and free its memory. A machine in use is stopped only
+with --force; the programs that use it then keep its memory until they end.`,
 		Example: `  divvy simgpu stop
   divvy simgpu stop a800x8 --force`,
 		Args: instanceArg,
@@ -108,11 +108,11 @@ stopped; with --force it is, and what uses it keeps it until it ends.`,
 	return command
 }
 
-// agentEnds is more than an agent takes to end after its last share.
+// agentEnds is longer than an agent takes to end after its last share.
 const agentEnds = 5 * time.Second
 
-// stopMachine stops a simulated machine. One that only its agent looks at, which
-// ends a moment after its last share, is stopped when that has ended.
+// stopMachine stops a simulated machine. If only an idle agent uses the machine,
+// it waits for the agent, which ends soon after its last share.
 func (a *app) stopMachine(ctx context.Context, instance *simgpu.Instance, force bool) error {
 	stop := func() error { return a.simgpus().Stop(ctx, instance, force) }
 	err := stop()
@@ -135,7 +135,7 @@ func (a *app) stopMachine(ctx context.Context, instance *simgpu.Instance, force 
 	return err
 }
 
-// agentIdle reports whether an agent serves the place and has nothing to do.
+// agentIdle reports whether an agent runs and has no tenants.
 func agentIdle(ctx context.Context, place control.Place) bool {
 	idle := false
 	err := ask(ctx, place, func(c *control.Client) error {
@@ -161,12 +161,12 @@ func newSimgpuInject(a *app) *cobra.Command {
 	var o injectOptions
 	command := &cobra.Command{
 		Use:   "inject [NAME]",
-		Short: "Make calls of a simulated machine fail or slow",
-		Long: `Make calls of a simulated machine fail or slow, until --clear. --call names an
-exported function, or a group of them: "alloc" takes device memory, "work"
+		Short: "Make calls of a simulated machine fail or take longer",
+		Long: `Make calls of a simulated machine fail or take longer, until --clear. --call names
+an exported function, or a group of them: "alloc" allocates device memory, "work"
 launches, copies and synchronises, "nvml" asks about a device. --return is the
-number it answers, from the documentation of CUresult or nvmlReturn_t. --xid
-reports a critical error to those who wait for NVML events.`,
+result of the call, a number of CUresult or nvmlReturn_t. --xid reports a critical
+error to programs that wait for NVML events.`,
 		Example: `  divvy simgpu inject --call nvmlDeviceGetMemoryInfo --return 999
   divvy simgpu inject --call cuMemAlloc_v2 --return 2 --count 3
   divvy simgpu inject --gpu 1 --call nvml --delay 200ms
@@ -197,15 +197,15 @@ reports a critical error to those who wait for NVML events.`,
 	flags := command.Flags()
 	flags.IntVar(&o.gpu, "gpu", 0, "`INDEX` of the GPU, in NVML's order")
 	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work or nvml")
-	flags.Uint32Var(&o.result, "return", 0, "`RESULT` that the call answers (default: the true one)")
-	flags.DurationVar(&o.delay, "delay", 0, "time that the call takes longer")
-	flags.Uint64Var(&o.count, "count", 0, "number of calls (default: all)")
+	flags.Uint32Var(&o.result, "return", 0, "`RESULT` of the call (default: the true one)")
+	flags.DurationVar(&o.delay, "delay", 0, "additional time that the call takes")
+	flags.Uint64Var(&o.count, "count", 0, "number of calls to change (default: all)")
 	flags.Uint32Var(&o.xid, "xid", 0, "report the critical error of that `NUMBER`")
 	flags.BoolVar(&o.clear, "clear", false, "end all injections on the GPU")
 	return command
 }
 
-// injections checks the flags and says what they ask for.
+// injections returns what the flags ask for.
 func (o *injectOptions) injections() ([]simgpu.Injection, error) {
 	if o.clear {
 		if o.call != "" || o.xid != 0 {

@@ -24,8 +24,8 @@ func newTopo(a *app) *cobra.Command {
 		Short: "Show how near GPUs and network adapters are to each other",
 		Long: `Show how near this machine's GPUs and RDMA adapters are to each other: as the
 matrix that nvidia-smi prints, as JSON, or as the topology file that NCCL reads.
-With --capture, write what it is read from to standard output as one text file,
-which --host reads on any machine.`,
+With --capture, write a recording of this machine to standard output, as one text
+file. --host shows a recording on any machine.`,
 		Example: `  divvy topo
   divvy topo -o nccl-xml > topology.xml
   divvy topo --capture > my-server.host
@@ -64,7 +64,7 @@ func printTopology(w io.Writer, host *hostfile.Host, form string) error {
 	case "nccl-xml":
 		return model.PrintNCCL(w, machineArch())
 	}
-	return usage(fmt.Errorf("%q is no form of output: choose table, json or nccl-xml", form))
+	return usage(fmt.Errorf("unknown output %q: choose table, json or nccl-xml", form))
 }
 
 // machineArch is the kernel's name of the processor architecture, which NCCL's file uses.
@@ -72,7 +72,7 @@ func machineArch() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "arm64"}[runtime.GOARCH]
 }
 
-// host is a recorded machine, or this one recorded now: there is one way to a topology.
+// host reads a recorded machine, or records this one, so that both take the same way to a topology.
 func (a *app) host(recorded string) (*hostfile.Host, error) {
 	if recorded == "" {
 		gpus, err := a.linkedGPUs()
@@ -89,11 +89,11 @@ func (a *app) host(recorded string) (*hostfile.Host, error) {
 	return hostfile.Parse(file, recorded)
 }
 
-// linkedGPUs asks the driver; a machine without one has adapters all the same.
+// linkedGPUs asks the driver. A machine without a driver may still have adapters, so that is no error.
 func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
 	found, err := driver.Finder{Root: "/", LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))}.Find()
 	if errors.Is(err, driver.ErrNotFound) {
-		say(a.err, "divvy: no NVIDIA driver here, so no GPUs are shown")
+		say(a.err, "divvy: this machine has no NVIDIA driver, so no GPUs are shown")
 		return nil, nil
 	}
 	if err != nil {

@@ -52,7 +52,7 @@ one is enough, stand in place of the flags of these names.`,
 
 func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.Bool("kubernetes", true, "serve the node of a Kubernetes cluster")
-	flags.Var(&o.misuse, "misuse", "what is done about misuse of GPU time: report, stop or kill")
+	flags.Var(&o.misuse, "misuse", "what to do about misuse of GPU time: report, stop or kill")
 	flags.StringVar(&o.driver, "driver-root", "", "where the host's files are seen, for an agent in a container")
 	o.cluster.flags(flags)
 	flags.StringVar(&o.kube.Node, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")

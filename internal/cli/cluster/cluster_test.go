@@ -62,7 +62,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-policy", "fair"}, "use fixed, weighted or burst"},
 		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-policy", "fixed"}, "give default cores too"},
 		{[]string{"agent", "--kubernetes", "--node-name", "n", "--default-cores", "5", "--mode", "slots"}, "need mode claims"},
-		{[]string{"agent", "--kubernetes", "--node-name", "n", "extra"}, "one argument too many"},
+		{[]string{"agent", "--kubernetes", "--node-name", "n", "extra"}, "unexpected argument"},
 	} {
 		status, _, errOut := call(test.args...)
 		if status != program.ExitUsage || !strings.Contains(errOut, test.want) {

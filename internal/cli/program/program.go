@@ -1,5 +1,5 @@
-// Package program is what all of Divvy's programs have in common: how they take
-// arguments, report errors and tell their version.
+// Package program has what all of Divvy's programs share: how they read arguments,
+// report errors and print their version.
 package program
 
 import (
@@ -22,18 +22,18 @@ import (
 const (
 	ExitFailure = 1
 	ExitUsage   = 2
-	// exitInterrupted is what a shell makes of a program that Ctrl-C ended.
+	// exitInterrupted is the status that shells report for a program ended by Ctrl-C.
 	exitInterrupted = 130
 )
 
-// ErrReported marks a failure of which everything has been said already.
+// ErrReported marks a failure that has been reported already.
 var ErrReported = errors.New("reported")
 
 // errUsage marks errors in how a command was called.
 var errUsage = errors.New("wrong usage")
 
-// Run runs a command line until it ends or is asked to by a signal, reports what
-// went wrong, and returns the exit status: that of status, where it gives one.
+// Run runs a command line until it ends or a signal ends it, reports the error if
+// there is one, and returns the exit status. For an error, status may choose it.
 func Run(root *cobra.Command, args []string, status func(*cobra.Command) int) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,7 +58,7 @@ func Run(root *cobra.Command, args []string, status func(*cobra.Command) int) in
 	return ExitFailure
 }
 
-// report prints an error, and for wrong usage the way to the right one.
+// report prints an error and, for wrong usage, how to get help.
 func report(w io.Writer, command *cobra.Command, err error) {
 	if errors.Is(err, ErrReported) {
 		return
@@ -67,16 +67,16 @@ func report(w io.Writer, command *cobra.Command, err error) {
 	text := strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n\n", "\n"))
 	Say(w, "divvy: %s", strings.ReplaceAll(text, "\n", "\n       "))
 	if isUsage(err) {
-		Say(w, "Run '%s --help' for what it takes.", command.CommandPath())
+		Say(w, "Run '%s --help' for its flags and arguments.", command.CommandPath())
 	}
 }
 
-// Say writes a line to somebody; a stream that nobody reads is no fault of ours.
+// Say writes a line. It ignores errors, because nobody could be told about them.
 func Say(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }
 
-// isUsage also knows cobra's own errors, which have no type.
+// isUsage also recognises cobra's own errors, which have no type.
 func isUsage(err error) bool {
 	return errors.Is(err, errUsage) || strings.HasPrefix(err.Error(), "unknown command")
 }
@@ -91,22 +91,22 @@ type usageError struct{ error }
 func (e usageError) Unwrap() error        { return e.error }
 func (e usageError) Is(target error) bool { return target == errUsage }
 
-// Args checks the number of arguments and says what they are; any number from
-// least on, where most is negative.
+// Args checks the number of arguments; what describes them in the error. A negative
+// most allows any number.
 func Args(least, most int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least {
-			return Usage(fmt.Errorf("say which: %s", what))
+			return Usage(fmt.Errorf("an argument is missing: give %s", what))
 		}
 		if most >= 0 && len(args) > most {
-			return Usage(fmt.Errorf("%q is one argument too many: %s", args[most], what))
+			return Usage(fmt.Errorf("unexpected argument %q: give %s", args[most], what))
 		}
 		return nil
 	}
 }
 
 // NoArgs refuses arguments.
-var NoArgs = Args(0, 0, "this command takes none")
+var NoArgs = Args(0, 0, "no arguments")
 
 // NewVersion is the command that prints the version.
 func NewVersion(out io.Writer) *cobra.Command {
