@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -32,20 +32,20 @@ func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // templateOf is a template as the webhook makes them, last used at a time; zero is for one without a note.
 func templateOf(t testing.TB, namespace string, used time.Time) *resourcev1.ResourceClaimTemplate {
 	t.Helper()
-	translator, err := webhook.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
+	translator, err := dialect.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := pending(t, "containers: [{name: main, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]")
 	pod.Namespace = namespace
-	_, made, err := translator.Translate(pod, webhook.Inventory{})
+	_, made, err := translator.Translate(pod, dialect.Inventory{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &made[0]
 	template.UID, template.ResourceVersion, template.CreationTimestamp = "t1", "7", metav1.NewTime(noon.Add(-48*time.Hour))
 	if !used.IsZero() {
-		template.Annotations = map[string]string{webhook.UsedAnnotation: used.Format(time.RFC3339)}
+		template.Annotations = map[string]string{dialect.UsedAnnotation: used.Format(time.RFC3339)}
 	}
 	return template
 }

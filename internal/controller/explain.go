@@ -14,7 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // Capacities of a shared GPU.
@@ -50,7 +50,7 @@ func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) s
 	for _, claim := range claims {
 		if allocation := claim.Status.Allocation; allocation != nil {
 			for i := range allocation.Devices.Results {
-				if r := &allocation.Devices.Results[i]; r.Driver == webhook.Driver {
+				if r := &allocation.Devices.Results[i]; r.Driver == dialect.Driver {
 					pinned[r.Pool] = true
 				}
 			}
@@ -267,7 +267,7 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 
 // title names a GPU as people do, by its index in its node.
 func (d *device) title() string {
-	if index := d.attribute(webhook.Driver + "/index"); index != nil && index.IntValue != nil {
+	if index := d.attribute(dialect.Driver + "/index"); index != nil && index.IntValue != nil {
 		return fmt.Sprintf("GPU %d", *index.IntValue)
 	}
 	return d.spec.Name
@@ -318,7 +318,7 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 		}
 	}
 	switch {
-	case len(different) == 0 && name == memory && ways[0].class == webhook.ClassShare:
+	case len(different) == 0 && name == memory && ways[0].class == dialect.ClassShare:
 		return "all of its memory"
 	case len(different) == 0:
 		return ""

@@ -6,7 +6,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // need is one request of a claim, in one or several ways.
@@ -62,7 +62,7 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 }
 
 func ours(class string) bool {
-	return class == webhook.ClassShare || class == webhook.ClassWhole || class == webhook.ClassMIG
+	return class == dialect.ClassShare || class == dialect.ClassWhole || class == dialect.ClassMIG
 }
 
 func expressionsOf(selectors []resourcev1.DeviceSelector) []string {

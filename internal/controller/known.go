@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // known is the controller's view of the cluster.
@@ -30,9 +30,9 @@ func newKnown(client kubernetes.Interface) *known {
 	}
 	return &known{
 		slices: only(func(o *metav1.ListOptions) {
-			o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + webhook.Driver
+			o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + dialect.Driver
 		}),
-		templates: only(func(o *metav1.ListOptions) { o.LabelSelector = webhook.ManagedLabel + "=" + webhook.ManagedBy }),
+		templates: only(func(o *metav1.ListOptions) { o.LabelSelector = dialect.ManagedLabel + "=" + dialect.ManagedBy }),
 		others:    only(func(*metav1.ListOptions) {}),
 		changed:   make(chan struct{}, 1),
 	}

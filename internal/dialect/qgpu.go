@@ -1,4 +1,4 @@
-package webhook
+package dialect
 
 import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 const day = 24 * time.Hour
@@ -27,7 +27,7 @@ const day = 24 * time.Hour
 // installed is a cluster in which the chart has made what it makes: an empty Secret and both configurations.
 func installed(t testing.TB) *fake.Clientset {
 	t.Helper()
-	translator, err := webhook.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
+	translator, err := dialect.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

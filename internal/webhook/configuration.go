@@ -1,11 +1,11 @@
-package admission
+package webhook
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // DefaultConfiguration names both webhook configurations where nothing else is said.
@@ -17,7 +17,7 @@ const DefaultConfiguration = "divvy-webhook"
 //
 // A server that does not answer stops what it has to judge: pods in an enabled dialect would run without a GPU, and
 // claims would pass their quota. Pods that use claims are let through then, because the agent refuses the same faults.
-func Configurations(name, namespace, service string, translator *webhook.Translator) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+func Configurations(name, namespace, service string, translator *dialect.Translator) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	client := func(path string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{
 			Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: service, Path: &path, Port: ptr[int32](443)},
@@ -46,9 +46,9 @@ func Configurations(name, namespace, service string, translator *webhook.Transla
 		policy                      admissionregistrationv1.FailurePolicyType
 		condition                   string
 	}{
-		{"claims.divvy.dev", PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, webhook.ClaimCondition()},
-		{"templates.divvy.dev", PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, webhook.TemplateCondition()},
-		{"containers.divvy.dev", PathValidatePods, "", "pods", admissionregistrationv1.Ignore, webhook.ContainerCondition()},
+		{"claims.divvy.dev", PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, dialect.ClaimCondition()},
+		{"templates.divvy.dev", PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, dialect.TemplateCondition()},
+		{"containers.divvy.dev", PathValidatePods, "", "pods", admissionregistrationv1.Ignore, dialect.ContainerCondition()},
 	} {
 		validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
 			Name: hook.name, ClientConfig: client(hook.path), Rules: rules(hook.group, hook.resource),

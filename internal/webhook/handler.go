@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // The paths that reviews are sent to.
@@ -31,7 +31,7 @@ const (
 )
 
 // verdict answers one request.
-type verdict func(context.Context, *admissionv1.AdmissionRequest) (webhook.Patch, error)
+type verdict func(context.Context, *admissionv1.AdmissionRequest) (dialect.Patch, error)
 
 // handler serves the reviews.
 func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
@@ -93,9 +93,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // result names an outcome for the metrics.
-func result(patch webhook.Patch, refusal error) string {
+func result(patch dialect.Patch, refusal error) string {
 	switch {
-	case errors.Is(refusal, webhook.ErrRefused), errors.Is(refusal, webhook.ErrClaim), errors.Is(refusal, errReview):
+	case errors.Is(refusal, dialect.ErrRefused), errors.Is(refusal, dialect.ErrClaim), errors.Is(refusal, errReview):
 		return "refused"
 	case refusal != nil:
 		return "failed"

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // judge answers requests: a patch, or an error that is the reason of a refusal.
 type judge struct {
-	translator *webhook.Translator
+	translator *dialect.Translator
 	client     kubernetes.Interface
 	published  resourcelisters.ResourceSliceLister
 	templates  templates
@@ -39,7 +39,7 @@ func (j *judge) slices() ([]resourcev1.ResourceSlice, error) {
 }
 
 // mutatePod translates a pod that is created, and makes the templates that it then names.
-func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
 	if !creates(request, "", "pods") {
 		return nil, nil
 	}
@@ -56,11 +56,11 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 	if err != nil {
 		return nil, err
 	}
-	patch, templates, err := j.translator.Translate(pod, webhook.InventoryOf(published))
+	patch, templates, err := j.translator.Translate(pod, dialect.InventoryOf(published))
 	if err != nil {
 		return nil, err
 	}
-	if err := j.quotas.checkPod(pod.Namespace, patch, templates, webhook.SizesOf(published)); err != nil {
+	if err := j.quotas.checkPod(pod.Namespace, patch, templates, dialect.SizesOf(published)); err != nil {
 		return nil, err
 	}
 	dryRun := request.DryRun != nil && *request.DryRun
@@ -73,7 +73,7 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 }
 
 // validatePod refuses a pod whose containers use claims in a way that no agent could prepare.
-func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
 	if !creates(request, "", "pods") {
 		return nil, nil
 	}
@@ -93,7 +93,7 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 			specs[pod.Spec.ResourceClaims[i].Name] = spec
 		}
 	}
-	return nil, webhook.CheckContainers(pod, specs)
+	return nil, dialect.CheckContainers(pod, specs)
 }
 
 // specOf reads what a pod's claim asks, from the claim or from the template it will be made from.
@@ -116,7 +116,7 @@ func (j *judge) specOf(ctx context.Context, namespace string, use *corev1.PodRes
 }
 
 // validateClaim checks a claim that is created, and holds the quotas of its namespace.
-func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
 	if !creates(request, resourcev1.GroupName, "resourceclaims") {
 		return nil, nil
 	}
@@ -124,10 +124,10 @@ func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionR
 	if err := readObject(request, claim); err != nil {
 		return nil, err
 	}
-	if err := webhook.ValidateClaim(&claim.Spec); err != nil {
+	if err := dialect.ValidateClaim(&claim.Spec); err != nil {
 		return nil, err
 	}
-	if !webhook.Concerns(&claim.Spec) {
+	if !dialect.Concerns(&claim.Spec) {
 		return nil, nil
 	}
 	published, err := j.slices()
@@ -136,11 +136,11 @@ func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionR
 	}
 	claim.Namespace = request.Namespace
 	dryRun := request.DryRun != nil && *request.DryRun
-	return nil, j.quotas.checkClaim(claim, webhook.SizesOf(published), dryRun)
+	return nil, j.quotas.checkClaim(claim, dialect.SizesOf(published), dryRun)
 }
 
 // validateTemplate checks the claim in a template that is created.
-func (j *judge) validateTemplate(_ context.Context, request *admissionv1.AdmissionRequest) (webhook.Patch, error) {
+func (j *judge) validateTemplate(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
 	if !creates(request, resourcev1.GroupName, "resourceclaimtemplates") {
 		return nil, nil
 	}
@@ -148,5 +148,5 @@ func (j *judge) validateTemplate(_ context.Context, request *admissionv1.Admissi
 	if err := readObject(request, template); err != nil {
 		return nil, err
 	}
-	return nil, webhook.ValidateClaim(&template.Spec.Spec)
+	return nil, dialect.ValidateClaim(&template.Spec.Spec)
 }

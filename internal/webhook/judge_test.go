@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 func TestTemplateBeforeAnswer(t *testing.T) {
@@ -28,8 +28,8 @@ func TestTemplateBeforeAnswer(t *testing.T) {
 		t.Fatalf("%v, %v", patch, err)
 	}
 	made := w.templatesIn(t, "space")
-	if len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Labels[webhook.ManagedLabel] != webhook.ManagedBy ||
-		made[0].Annotations[webhook.UsedAnnotation] != "2026-11-22T12:00:00Z" || !webhook.Genuine(&made[0]) {
+	if len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Labels[dialect.ManagedLabel] != dialect.ManagedBy ||
+		made[0].Annotations[dialect.UsedAnnotation] != "2026-11-22T12:00:00Z" || !dialect.Genuine(&made[0]) {
 		t.Errorf("made %+v", made)
 	}
 	if got := w.writes(); got != "create" {
@@ -49,7 +49,7 @@ func TestTemplateBeforeAnswer(t *testing.T) {
 			t.Errorf("after %s: wrote %q, want %q", step.pass, got, step.want)
 		}
 	}
-	if got := w.templatesIn(t, "space")[0].Annotations[webhook.UsedAnnotation]; got != "2026-11-22T12:16:00Z" {
+	if got := w.templatesIn(t, "space")[0].Annotations[dialect.UsedAnnotation]; got != "2026-11-22T12:16:00Z" {
 		t.Errorf("used at %s", got)
 	}
 }
@@ -123,7 +123,7 @@ func TestTemplateOfAnotherContent(t *testing.T) {
 	}
 	for _, request := range []*admissionv1.AdmissionRequest{podRequest(t, asking), dryRun(podRequest(t, asking))} {
 		_, err = w.judge.mutatePod(context.Background(), request)
-		if !errors.Is(err, webhook.ErrRefused) || !strings.Contains(err.Error(), name) {
+		if !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that names %s", err, name)
 		}
 	}
@@ -161,7 +161,7 @@ func TestTemplateThatGoes(t *testing.T) {
 		if err != nil || !gone {
 			t.Fatal(err)
 		}
-		if made := w.templatesIn(t, "space"); len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Annotations[webhook.UsedAnnotation] != "2026-11-22T13:00:00Z" {
+		if made := w.templatesIn(t, "space"); len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Annotations[dialect.UsedAnnotation] != "2026-11-22T13:00:00Z" {
 			t.Errorf("the pod's template is not there: %+v", made)
 		}
 	}
@@ -215,7 +215,7 @@ func TestValidatePod(t *testing.T) {
 	pod := func(second string) string {
 		return `{spec: {containers: [{name: main, resources: {claims: [{name: one}, {name: two}]}}], resourceClaims: [{name: one, resourceClaimName: a}, {name: two, ` + second + `}]}}`
 	}
-	if _, err := w.judge.validatePod(context.Background(), podRequest(t, pod("resourceClaimTemplateName: b"))); !errors.Is(err, webhook.ErrRefused) {
+	if _, err := w.judge.validatePod(context.Background(), podRequest(t, pod("resourceClaimTemplateName: b"))); !errors.Is(err, dialect.ErrRefused) {
 		t.Errorf("two tenants in one container: %v", err)
 	}
 	for _, second := range []string{"resourceClaimName: absent", "resourceClaimTemplateName: absent", "fieldOfTomorrow: g"} {
@@ -238,7 +238,7 @@ func TestValidateClaimsAndTemplates(t *testing.T) {
 		_, first := w.judge.validateClaim(context.Background(), claimRequest(t, "{metadata: {name: c}, spec: {"+spec+"}}"))
 		_, second := w.judge.validateTemplate(context.Background(), templateRequest(t, "{metadata: {name: c}, spec: {spec: {"+spec+"}}}"))
 		for _, err := range []error{first, second} {
-			if (err == nil) != valid || err != nil && !errors.Is(err, webhook.ErrClaim) {
+			if (err == nil) != valid || err != nil && !errors.Is(err, dialect.ErrClaim) {
 				t.Errorf("%s: %v", spec, err)
 			}
 		}

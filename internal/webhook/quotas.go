@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // admittedFor is how long a claim that was let through counts although no cache shows it: longer than caches are
@@ -34,21 +34,21 @@ type quotas struct {
 
 type admittedClaim struct {
 	namespace string
-	use       webhook.Use
+	use       dialect.Use
 	until     time.Time
 }
 
 // checkPod checks a pod's claims, which the patch makes from these templates.
-func (q *quotas) checkPod(namespace string, patch webhook.Patch, made []resourcev1.ResourceClaimTemplate, sizes webhook.Sizes) error {
+func (q *quotas) checkPod(namespace string, patch dialect.Patch, made []resourcev1.ResourceClaimTemplate, sizes dialect.Sizes) error {
 	held, err := q.of(namespace)
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	uses := make(map[string]webhook.Use)
+	uses := make(map[string]dialect.Use)
 	for i := range made {
-		uses[made[i].Name] = webhook.UseOf(&made[i].Spec.Spec, nil, sizes)
+		uses[made[i].Name] = dialect.UseOf(&made[i].Spec.Spec, nil, sizes)
 	}
-	var more webhook.Use
+	var more dialect.Use
 	for _, name := range patch.Templates() {
 		more = more.Plus(uses[name])
 	}
@@ -58,23 +58,23 @@ func (q *quotas) checkPod(namespace string, patch webhook.Patch, made []resource
 	if err != nil {
 		return err
 	}
-	return webhook.CheckQuota(held, used, more)
+	return dialect.CheckQuota(held, used, more)
 }
 
 // checkClaim checks a claim, and counts it from now on unless it is a dry run.
-func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes webhook.Sizes, dryRun bool) error {
+func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes dialect.Sizes, dryRun bool) error {
 	held, err := q.of(claim.Namespace)
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	more := webhook.UseOf(&claim.Spec, nil, sizes)
+	more := dialect.UseOf(&claim.Spec, nil, sizes)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	used, err := q.used(claim.Namespace, claim.UID, sizes)
 	if err != nil {
 		return err
 	}
-	if err := webhook.CheckQuota(held, used, more); err != nil {
+	if err := dialect.CheckQuota(held, used, more); err != nil {
 		return err
 	}
 	if !dryRun && claim.UID != "" {
@@ -92,8 +92,8 @@ func (q *quotas) of(namespace string) ([]*corev1.ResourceQuota, error) {
 }
 
 // used returns what the namespace's claims but one take: those that the cache shows, and those just let through.
-func (q *quotas) used(namespace string, but types.UID, sizes webhook.Sizes) (webhook.Use, error) {
-	var sum webhook.Use
+func (q *quotas) used(namespace string, but types.UID, sizes dialect.Sizes) (dialect.Use, error) {
+	var sum dialect.Use
 	existing, err := q.claims.ResourceClaims(namespace).List(labels.Everything())
 	if err != nil {
 		return sum, fmt.Errorf("list the claims of namespace %s: %w", namespace, err)
@@ -101,7 +101,7 @@ func (q *quotas) used(namespace string, but types.UID, sizes webhook.Sizes) (web
 	for _, claim := range existing {
 		delete(q.admitted, claim.UID)
 		if claim.UID != but || but == "" {
-			sum = sum.Plus(webhook.UseOf(&claim.Spec, claim.Status.Allocation, sizes))
+			sum = sum.Plus(dialect.UseOf(&claim.Spec, claim.Status.Allocation, sizes))
 		}
 	}
 	for uid, claim := range q.admitted {

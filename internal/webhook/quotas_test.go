@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 const limited = `{metadata: {name: team, namespace: space}, spec: {hard: {requests.divvy.dev/gpu-memory: 16Gi}}}`
@@ -28,7 +28,7 @@ func TestQuotaOfPods(t *testing.T) {
 	two := `{spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}, {name: b, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]}}`
 	w.writes()
 	_, err := w.judge.mutatePod(context.Background(), podRequest(t, two))
-	if !errors.Is(err, webhook.ErrRefused) || !strings.Contains(err.Error(), `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 10Gi are used, and 8Gi more would be 18Gi`) {
+	if !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 10Gi are used, and 8Gi more would be 18Gi`) {
 		t.Errorf("two of 4Gi from one template beside 10Gi: %v", err)
 	}
 	if got := w.writes(); got != "" {
@@ -55,7 +55,7 @@ func TestQuotaOfClaimsBehindTheCache(t *testing.T) {
 	if err := check("1", "10Gi"); err != nil {
 		t.Fatal(err)
 	}
-	if err := check("2", "8Gi"); !errors.Is(err, webhook.ErrRefused) {
+	if err := check("2", "8Gi"); !errors.Is(err, dialect.ErrRefused) {
 		t.Errorf("what was just let through is forgotten: %v", err)
 	}
 	if err := check("1", "10Gi"); err != nil {

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // errReview marks bytes that are no review that this server can answer.
@@ -50,7 +50,7 @@ func creates(request *admissionv1.AdmissionRequest, group, resource string) bool
 }
 
 // writeReview writes the answer to a request: a patch, possibly empty, or the reason of a refusal in one line.
-func writeReview(request *admissionv1.AdmissionRequest, patch webhook.Patch, refusal error) ([]byte, error) {
+func writeReview(request *admissionv1.AdmissionRequest, patch dialect.Patch, refusal error) ([]byte, error) {
 	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: refusal == nil}
 	switch {
 	case refusal != nil:
@@ -84,7 +84,7 @@ func status(refusal error) *metav1.Status {
 	}
 	var fault apierrors.APIStatus
 	switch {
-	case errors.Is(refusal, webhook.ErrRefused), errors.Is(refusal, webhook.ErrClaim):
+	case errors.Is(refusal, dialect.ErrRefused), errors.Is(refusal, dialect.ErrClaim):
 	case errors.Is(refusal, errReview):
 		result.Reason, result.Code = metav1.StatusReasonBadRequest, http.StatusBadRequest
 	case errors.As(refusal, &fault) && fault.Status().Code >= http.StatusBadRequest:
@@ -97,6 +97,6 @@ func status(refusal error) *metav1.Status {
 
 // oneLine joins the faults of a claim, which say each that they are one.
 func oneLine(refusal error) string {
-	text := strings.ReplaceAll(refusal.Error(), "\n"+webhook.ErrClaim.Error()+": ", "; ")
+	text := strings.ReplaceAll(refusal.Error(), "\n"+dialect.ErrClaim.Error()+": ", "; ")
 	return strings.ReplaceAll(text, "\n", "; ")
 }

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // OwnCertificates is the value of [Options.Certificates] that has the server make its own.
@@ -25,7 +25,7 @@ const OwnCertificates = "own"
 // Options are what a server is started with.
 type Options struct {
 	Client     kubernetes.Interface
-	Translator *webhook.Translator
+	Translator *dialect.Translator
 	// Reviews takes reviews over TLS, Plain answers metrics and probes; the server closes both.
 	Reviews, Plain net.Listener
 	// Certificates is [OwnCertificates] or a directory with tls.crt and tls.key.

@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // running is a server on the loopback with its own certificates.
@@ -43,7 +43,7 @@ func listen(t testing.TB) net.Listener {
 
 func start(t *testing.T, client *fake.Clientset) *running {
 	t.Helper()
-	translator, err := webhook.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
+	translator, err := dialect.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

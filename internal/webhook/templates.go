@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // manager is the name under which the server's writes are recorded.
-const manager = webhook.ManagedBy
+const manager = dialect.ManagedBy
 
 // RenewAfter is how old the note of a template's last use may be before a further use renews it. What collects unused
 // templates must leave alone those used within a multiple of it: a pod shows up only some time after its review.
@@ -45,10 +45,10 @@ func (t templates) ensure(ctx context.Context, template *resourcev1.ResourceClai
 			}
 		case err != nil:
 			return fmt.Errorf("read the claim template %s: %w", template.Name, err)
-		case !webhook.Genuine(existing):
-			return fmt.Errorf("%w: the claim template %s of this namespace is not the one that this request needs: delete it", webhook.ErrRefused, template.Name)
+		case !dialect.Genuine(existing):
+			return fmt.Errorf("%w: the claim template %s of this namespace is not the one that this request needs: delete it", dialect.ErrRefused, template.Name)
 		case existing.DeletionTimestamp != nil:
-			return fmt.Errorf("%w: the claim template %s is being deleted: try again when it is gone", webhook.ErrRefused, template.Name)
+			return fmt.Errorf("%w: the claim template %s is being deleted: try again when it is gone", dialect.ErrRefused, template.Name)
 		case dryRun || t.fresh(existing):
 			return nil
 		default:
@@ -63,7 +63,7 @@ func (t templates) ensure(ctx context.Context, template *resourcev1.ResourceClai
 
 func (t templates) create(ctx context.Context, template *resourcev1.ResourceClaimTemplate, dryRun bool) error {
 	made := template.DeepCopy()
-	made.Annotations = map[string]string{webhook.UsedAnnotation: t.stamp()}
+	made.Annotations = map[string]string{dialect.UsedAnnotation: t.stamp()}
 	options := metav1.CreateOptions{FieldManager: manager}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -80,7 +80,7 @@ func (t templates) stamp() string {
 
 // fresh reports whether the template's last use is known to be recent.
 func (t templates) fresh(template *resourcev1.ResourceClaimTemplate) bool {
-	used, err := time.Parse(time.RFC3339, template.Annotations[webhook.UsedAnnotation])
+	used, err := time.Parse(time.RFC3339, template.Annotations[dialect.UsedAnnotation])
 	if err != nil {
 		return false
 	}
@@ -93,7 +93,7 @@ func (t templates) fresh(template *resourcev1.ResourceClaimTemplate) bool {
 func (t templates) renew(ctx context.Context, template *resourcev1.ResourceClaimTemplate) error {
 	note, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         template.UID,
-		"annotations": map[string]string{webhook.UsedAnnotation: t.stamp()},
+		"annotations": map[string]string{dialect.UsedAnnotation: t.stamp()},
 	}})
 	if err != nil {
 		return fmt.Errorf("write the note of use: %w", err)

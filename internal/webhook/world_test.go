@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -50,7 +50,7 @@ func (w *world) pass(d time.Duration) {
 
 func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	t.Helper()
-	translator, err := webhook.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: " + dialects))
+	translator, err := dialect.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: " + dialects))
 	if err != nil {
 		t.Fatal(err)
 	}

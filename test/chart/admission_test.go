@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/admission"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 	"github.com/divvy-gpu/divvy/test/chart/render"
 	celgo "github.com/google/cel-go/cel"
@@ -326,7 +326,7 @@ func TestWebhookConfigurationsAreThoseOfTheCode(t *testing.T) {
 	for _, dialects := range []string{"{plain: {}}", "{plain: {}, hami: {}, kai: {}, gpushare: {}}", "{kai: {}, plain: null}", "{nvidia: {}, volcano: {}, vcuda: {}}"} {
 		documents := rendered(t, newest, "dialects: "+dialects)
 		translator := translatorOf(t, documents)
-		mutating, validating := admission.Configurations("divvy-webhook", namespace, "divvy-webhook", translator)
+		mutating, validating := webhook.Configurations("divvy-webhook", namespace, "divvy-webhook", translator)
 		if got := find[*admissionregistrationv1.MutatingWebhookConfiguration](t, documents)[0]; !equality.Semantic.DeepEqual(bare(got.Webhooks[0].NamespaceSelector, &got.Webhooks[0]), mutating.Webhooks[0]) {
 			t.Errorf("%s: %+v\nand the code says\n%+v", dialects, got.Webhooks[0], mutating.Webhooks[0])
 		}
@@ -356,10 +356,10 @@ func bare(selector *metav1.LabelSelector, hook *admissionregistrationv1.Mutating
 	return *hook
 }
 
-func translatorOf(t *testing.T, documents []render.Document) *webhook.Translator {
+func translatorOf(t *testing.T, documents []render.Document) *dialect.Translator {
 	t.Helper()
 	for _, config := range find[*corev1.ConfigMap](t, documents) {
-		translator, err := webhook.NewTranslator([]byte(config.Data["webhook.yaml"]))
+		translator, err := dialect.NewTranslator([]byte(config.Data["webhook.yaml"]))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, config.Data["webhook.yaml"])
 		}

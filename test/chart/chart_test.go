@@ -303,11 +303,11 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestWrittenFilesAreRendered(t *testing.T) {
-	admission, err := plain.Admission()
+	dialects, err := plain.Dialects()
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, filepath.Join(dir, "files", "admission.yaml"), admission)
+	same(t, filepath.Join(dir, "files", "dialects.yaml"), dialects)
 	for _, file := range plain.Files {
 		text, err := file.Render(dir)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 	"github.com/divvy-gpu/divvy/test/chart/render"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,14 +20,14 @@ import (
 var exampleOptions = map[string]string{"nvidia": "{replicas: 4}"}
 
 // translator knows the plain form and the dialect that an example's name says.
-func translator(t *testing.T, file string) *webhook.Translator {
+func translator(t *testing.T, file string) *dialect.Translator {
 	t.Helper()
 	text := "apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects:\n  plain: {}\n"
 	if dialect, ok := strings.CutPrefix(file, "dialect-"); ok {
 		dialect = strings.TrimSuffix(dialect, ".yaml")
 		text += "  " + dialect + ": " + exampleOptions[dialect] + "\n"
 	}
-	made, err := webhook.NewTranslator([]byte(text))
+	made, err := dialect.NewTranslator([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +55,9 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(files) < 15 {
 		t.Fatalf("%d examples (%v)", len(files), err)
 	}
-	missing := webhook.DialectNames()
+	missing := dialect.DialectNames()
 	delete(missing, "plain")
-	inventory := webhook.Inventory{Sizes: []uint64{16 << 30, 80 << 30}}
+	inventory := dialect.Inventory{Sizes: []uint64{16 << 30, 80 << 30}}
 	for _, file := range files {
 		name := filepath.Base(file)
 		delete(missing, strings.TrimSuffix(strings.TrimPrefix(name, "dialect-"), ".yaml"))
@@ -93,7 +93,7 @@ func TestExamples(t *testing.T) {
 				t.Error("nothing in it runs")
 			}
 			for name, spec := range templates {
-				if err := webhook.ValidateClaim(spec); err != nil {
+				if err := dialect.ValidateClaim(spec); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -105,7 +105,7 @@ func TestExamples(t *testing.T) {
 }
 
 // asks checks that a pod asks for a GPU, in words that are understood or by a claim that the example defines.
-func asks(t *testing.T, translate *webhook.Translator, pod *corev1.Pod, inventory webhook.Inventory, templates map[string]*resourcev1.ResourceClaimSpec) {
+func asks(t *testing.T, translate *dialect.Translator, pod *corev1.Pod, inventory dialect.Inventory, templates map[string]*resourcev1.ResourceClaimSpec) {
 	t.Helper()
 	patch, made, err := translate.Translate(pod, inventory)
 	if err != nil {
@@ -124,7 +124,7 @@ func asks(t *testing.T, translate *webhook.Translator, pod *corev1.Pod, inventor
 		t.Errorf("pod %s asks twice", pod.Name)
 	}
 	for i := range made {
-		if err := webhook.ValidateClaim(&made[i].Spec.Spec); err != nil {
+		if err := dialect.ValidateClaim(&made[i].Spec.Spec); err != nil {
 			t.Error(err)
 		}
 	}

@@ -80,7 +80,7 @@ dialects:
 
 {{- /* The names that the dialects read decide which pods the webhook sees. */ -}}
 {{- define "divvy.asks" -}}
-{{- $file := .Files.Get "files/admission.yaml" | fromYaml -}}
+{{- $file := .Files.Get "files/dialects.yaml" | fromYaml -}}
 {{- $resources := list -}}{{- $prefixes := list -}}{{- $annotations := list -}}
 {{- range $name := keys .Values.dialects | sortAlpha -}}
 {{- $names := get $file.dialects $name -}}

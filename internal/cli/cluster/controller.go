@@ -10,7 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/controller"
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // controllerOptions are the flags of divvy controller.
@@ -41,16 +41,16 @@ the status is 1 if anything does.`,
 	o.cluster.flags(flags)
 	flags.StringVar(&o.namespace, "namespace", "divvy-system", "where the lease is")
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
-	flags.StringVar(&o.mode, "mode", webhook.ModeClaims, "the form that requests are given: claims or slots; with --check-uninstall only")
+	flags.StringVar(&o.mode, "mode", dialect.ModeClaims, "the form that requests are given: claims or slots; with --check-uninstall only")
 	flags.BoolVar(&o.check, "check-uninstall", false, "list what holds GPUs, and end")
 	return command
 }
 
 func (o *controllerOptions) run(ctx context.Context, a *app) error {
-	if o.mode != webhook.ModeClaims && o.mode != webhook.ModeSlots {
-		return program.Usage(fmt.Errorf("mode %q: use %s or %s", o.mode, webhook.ModeClaims, webhook.ModeSlots))
+	if o.mode != dialect.ModeClaims && o.mode != dialect.ModeSlots {
+		return program.Usage(fmt.Errorf("mode %q: use %s or %s", o.mode, dialect.ModeClaims, dialect.ModeSlots))
 	}
-	if o.mode == webhook.ModeSlots && !o.check {
+	if o.mode == dialect.ModeSlots && !o.check {
 		return program.Usage(fmt.Errorf("mode slots has no claims to look after: the controller is not needed there"))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
@@ -60,7 +60,7 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 	}
 	if o.check {
 		inUse := controller.ClaimsInUse
-		if o.mode == webhook.ModeSlots {
+		if o.mode == dialect.ModeSlots {
 			inUse = controller.SlotsInUse
 		}
 		lines, err := inUse(ctx, client)

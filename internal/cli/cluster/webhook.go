@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 )
 
@@ -23,7 +23,7 @@ type webhookOptions struct {
 	address string
 	metrics string
 	show    bool
-	serve   admission.Options
+	serve   webhook.Options
 }
 
 func newWebhook(a *app) *cobra.Command {
@@ -49,12 +49,12 @@ and tls.key of a directory, and reads them again when they change.`,
 	flags.StringVar(&o.config, "config", "", "file with the dialects that are turned on (required)")
 	flags.StringVar(&o.address, "address", ":8443", "where reviews are answered")
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
-	flags.StringVar(&o.serve.Certificates, "certificates", admission.OwnCertificates, "own, or a directory with tls.crt and tls.key")
+	flags.StringVar(&o.serve.Certificates, "certificates", webhook.OwnCertificates, "own, or a directory with tls.crt and tls.key")
 	flags.StringVar(&o.serve.Service, "service", "divvy-webhook", "the Service that the API server calls")
 	flags.StringVar(&o.serve.Namespace, "namespace", "divvy-system", "the Service's and the Secret's namespace")
 	flags.StringSliceVar(&o.serve.Hosts, "host", nil, "a further name or address in own certificates")
 	flags.StringVar(&o.serve.Secret, "secret", "divvy-webhook-certificates", "the Secret that keeps own certificates")
-	flags.StringVar(&o.serve.Configuration, "configuration", admission.DefaultConfiguration, "the name of both webhook configurations")
+	flags.StringVar(&o.serve.Configuration, "configuration", webhook.DefaultConfiguration, "the name of both webhook configurations")
 	flags.DurationVar(&o.serve.Linger, "linger", 5*time.Second, "how long reviews are answered after SIGTERM, until none are sent here")
 	flags.BoolVar(&o.show, "print-configuration", false, "print the webhook configurations for these dialects, and end")
 	return command
@@ -68,7 +68,7 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
-	o.serve.Translator, err = webhook.NewTranslator(text)
+	o.serve.Translator, err = dialect.NewTranslator(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.config, err)
 	}
@@ -85,11 +85,11 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 	if o.serve.Plain, err = net.Listen("tcp", o.metrics); err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
-	return admission.Serve(ctx, o.serve)
+	return webhook.Serve(ctx, o.serve)
 }
 
 func (o *webhookOptions) print(a *app) error {
-	mutating, validating := admission.Configurations(o.serve.Configuration, o.serve.Namespace, o.serve.Service, o.serve.Translator)
+	mutating, validating := webhook.Configurations(o.serve.Configuration, o.serve.Namespace, o.serve.Service, o.serve.Translator)
 	for _, object := range []any{mutating, validating} {
 		text, err := yaml.Marshal(object)
 		if err != nil {

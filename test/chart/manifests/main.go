@@ -23,11 +23,11 @@ func main() {
 }
 
 func write(chart, out string) error {
-	text, err := plain.Admission()
+	text, err := plain.Dialects()
 	if err != nil {
 		return err
 	}
-	if err := replace(filepath.Join(chart, "files", "admission.yaml"), text); err != nil {
+	if err := replace(filepath.Join(chart, "files", "dialects.yaml"), text); err != nil {
 		return err
 	}
 	for _, file := range plain.Files {

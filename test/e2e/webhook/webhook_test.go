@@ -1,4 +1,4 @@
-package admission
+package webhook
 
 import (
 	"context"
@@ -56,8 +56,8 @@ func (l *lab) templates(namespace string) []resourcev1.ResourceClaimTemplate {
 	return list.Items
 }
 
-// TestAdmission tries it all in one cluster: starting one takes most of the time.
-func TestAdmission(t *testing.T) {
+// TestWebhook tries it all in one cluster: starting one takes most of the time.
+func TestWebhook(t *testing.T) {
 	if os.Getenv("DIVVY_E2E") == "" {
 		t.Skip("starts a Kubernetes cluster: run `make e2e` as root")
 	}

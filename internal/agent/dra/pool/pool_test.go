@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/divvy-gpu/divvy/internal/dialect"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
-	"github.com/divvy-gpu/divvy/internal/webhook"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -262,8 +262,8 @@ func checkPolicy(t *testing.T, what string, value int64, policy *resourcev1.Capa
 
 // TestWebhookReadsThePool pins that names and amounts mean the same to those who publish and those who ask.
 func TestWebhookReadsThePool(t *testing.T) {
-	if Driver != webhook.Driver {
-		t.Errorf("the driver is %s here and %s there", Driver, webhook.Driver)
+	if Driver != dialect.Driver {
+		t.Errorf("the driver is %s here and %s there", Driver, dialect.Driver)
 	}
 	gpus := []GPU{
 		{UUID: uuidOf(0), Memory: 16 << 30}, {UUID: uuidOf(1), Memory: 40<<30 + 4711}, {UUID: uuidOf(2), Memory: 16 << 30},
@@ -272,7 +272,7 @@ func TestWebhookReadsThePool(t *testing.T) {
 	for _, slice := range slicesOf(t, gpus) {
 		published = append(published, *slice)
 	}
-	if got := webhook.InventoryOf(published).Sizes; !slices.Equal(got, []uint64{16 << 30, 40 << 30}) {
+	if got := dialect.InventoryOf(published).Sizes; !slices.Equal(got, []uint64{16 << 30, 40 << 30}) {
 		t.Errorf("the webhook sees GPUs of %v bytes", got)
 	}
 }

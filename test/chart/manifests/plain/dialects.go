@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/divvy-gpu/divvy/internal/webhook"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 	"sigs.k8s.io/yaml"
 )
 
@@ -15,9 +15,9 @@ type names struct {
 	Annotations []string `json:"annotations,omitempty"`
 }
 
-// Admission returns the chart's files/admission.yaml: which objects concern the webhook. A chart cannot call Go, so
-// what the webhook's code says is written down for it.
-func Admission() ([]byte, error) {
+// Dialects returns the chart's files/dialects.yaml: which objects concern the webhook. A chart cannot call Go, so
+// what the code says is written down for it.
+func Dialects() ([]byte, error) {
 	var file struct {
 		Dialects   map[string]names  `json:"dialects"`
 		Conditions map[string]string `json:"conditions"`
@@ -29,28 +29,28 @@ func Admission() ([]byte, error) {
 		} `json:"pods"`
 	}
 	file.Dialects = make(map[string]names)
-	for dialect, all := range webhook.DialectNames() {
+	for name, all := range dialect.DialectNames() {
 		var n names
-		for _, name := range all.Resources {
-			if prefix, open := strings.CutSuffix(name, "*"); open {
+		for _, resource := range all.Resources {
+			if prefix, open := strings.CutSuffix(resource, "*"); open {
 				n.Prefixes = append(n.Prefixes, prefix)
 			} else {
-				n.Resources = append(n.Resources, name)
+				n.Resources = append(n.Resources, resource)
 			}
 		}
 		n.Annotations = all.Annotations
-		file.Dialects[dialect] = n
+		file.Dialects[name] = n
 	}
 	file.Conditions = map[string]string{
-		"claims":     webhook.ClaimCondition(),
-		"templates":  webhook.TemplateCondition(),
-		"containers": webhook.ContainerCondition(),
+		"claims":     dialect.ClaimCondition(),
+		"templates":  dialect.TemplateCondition(),
+		"containers": dialect.ContainerCondition(),
 	}
-	file.Pods.Resources = webhook.PodCondition(webhook.Names{Resources: []string{"NAME"}})
-	file.Pods.Annotations = webhook.PodCondition(webhook.Names{Annotations: []string{"NAME"}})
+	file.Pods.Resources = dialect.PodCondition(dialect.Names{Resources: []string{"NAME"}})
+	file.Pods.Annotations = dialect.PodCondition(dialect.Names{Annotations: []string{"NAME"}})
 	text, err := yaml.Marshal(file)
 	if err != nil {
 		return nil, fmt.Errorf("write what concerns the webhook: %w", err)
 	}
-	return append([]byte("# Written by \"make manifests\" from internal/webhook.\n"), text...), nil
+	return append([]byte("# Written by \"make manifests\" from internal/dialect.\n"), text...), nil
 }
