@@ -34,7 +34,7 @@ var known = []circle{
 	},
 	{
 		folder: "lib/share",
-		files:  []string{"export.c", "leaving.c", "ledger.c", "reap.c", "room.c", "slot.c"},
+		files:  []string{"exiting.c", "export.c", "ledger.c", "reap.c", "room.c", "slot.c"},
 		reason: "a reservation that does not fit reaps dead processes, and reaping changes the ledger as a reservation does",
 	},
 }

@@ -8,12 +8,12 @@
 static dv_share *share;
 static lock opening; /* held over dv_share_open, which waits for nobody */
 
-dv_share *tenant_share(void) {
+dv_share *attached_share(void) {
     return __atomic_load_n(&share, __ATOMIC_ACQUIRE);
 }
 
-CUresult tenant_open(void) {
-    if (tenant_share() != NULL) {
+CUresult attach_share(void) {
+    if (attached_share() != NULL) {
         return CUDA_SUCCESS;
     }
     dv_reason reason = {""};
@@ -28,7 +28,7 @@ CUresult tenant_open(void) {
     if (reason.text[0] != '\0') {
         dv_log("cuda: refusing everything: %s", reason.text);
     }
-    return tenant_share() != NULL ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_NOT_READY;
+    return attached_share() != NULL ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 static void share_forked(void) {

@@ -10,10 +10,10 @@
 
 /* Opens the share unless it is open. CUDA_ERROR_SYSTEM_NOT_READY if its pages are missing, damaged
  * or of another version: nothing may then be allocated. The next call tries again. */
-CUresult tenant_open(void);
+CUresult attach_share(void);
 
 /* The share; NULL while it is not open. */
-dv_share *tenant_share(void);
+dv_share *attached_share(void);
 
 /* The share has been opened. */
 EVENT(attached, (const dv_share *share));

@@ -17,39 +17,39 @@ static uint32_t change; /* raised when a handle may mean another context than be
 static _Thread_local struct {
     CUcontext context;
     uint32_t change;
-    struct place place;
+    struct home home;
 } last __attribute__((tls_model("initial-exec")));
 
 uint32_t context_new_life(void) {
     return __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 }
 
-void context_note(CUcontext context, struct place place) {
-    record note = record_make(1, place.owner, place.device);
+void context_note(CUcontext context, struct home home) {
+    struct entry note = entry_make(1, home.owner, home.device);
     table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
 }
 
-bool context_take(CUcontext context, record *note) {
+bool context_take(CUcontext context, struct entry *note) {
     bool known = context != NULL && table_take(&contexts, (uint64_t)(uintptr_t)context, note);
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
     return known;
 }
 
-void context_put_back(CUcontext context, record note) {
+void context_put_back(CUcontext context, struct entry note) {
     table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
 }
 
-bool context_known(CUcontext context, struct place *place) {
-    record note;
+bool context_known(CUcontext context, struct home *home) {
+    struct entry note;
     if (!table_get(&contexts, (uint64_t)(uintptr_t)context, &note)) {
         return false;
     }
-    *place = (struct place){.device = note.device, .owner = note.owner};
+    *home = (struct home){.device = note.device, .owner = note.owner};
     return true;
 }
 
-static bool has_owner(uint64_t key, record *note, void *owner) {
+static bool has_owner(uint64_t key, struct entry *note, void *owner) {
     (void)key;
     return note->owner == *(const uint32_t *)owner;
 }
@@ -71,7 +71,7 @@ static CUresult ask_device(CUcontext context, CUdevice *device) {
     return result;
 }
 
-static CUresult meet(CUcontext context, struct place *place) {
+static CUresult meet(CUcontext context, struct home *home) {
     CUdevice device;
     CUresult result = ask_device(context, &device);
     if (result != CUDA_SUCCESS) {
@@ -81,7 +81,7 @@ static CUresult meet(CUcontext context, struct place *place) {
     if (number < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    record old, note = record_make(1, context_new_life(), (unsigned)number);
+    struct entry old, note = entry_make(1, context_new_life(), (unsigned)number);
     bool had;
     if (table_put(&contexts, (uint64_t)(uintptr_t)context, note, &old, &had) && had) {
         note = old; /* another thread met it at the same time */
@@ -89,35 +89,35 @@ static CUresult meet(CUcontext context, struct place *place) {
     } else {
         TELL(context_met, ((unsigned)number));
     }
-    *place = (struct place){.device = note.device, .owner = note.owner};
+    *home = (struct home){.device = note.device, .owner = note.owner};
     return CUDA_SUCCESS;
 }
 
-CUresult context_find(CUcontext context, struct place *place) {
+CUresult context_find(CUcontext context, struct home *home) {
     uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
     if (last.context == context && last.change == now) {
-        *place = last.place;
+        *home = last.home;
         return CUDA_SUCCESS;
     }
-    if (!context_known(context, place)) {
-        CUresult result = meet(context, place);
+    if (!context_known(context, home)) {
+        CUresult result = meet(context, home);
         if (result != CUDA_SUCCESS) {
             return result;
         }
     }
     last.context = context;
     last.change = now;
-    last.place = *place;
+    last.home = *home;
     return CUDA_SUCCESS;
 }
 
-CUresult context_current(struct place *place) {
+CUresult context_current(struct home *home) {
     CUcontext context = NULL;
     CUresult result = DV_CALL(cuCtxGetCurrent, &context);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return context != NULL ? context_find(context, place) : CUDA_ERROR_INVALID_CONTEXT;
+    return context != NULL ? context_find(context, home) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static void context_forked(void) {

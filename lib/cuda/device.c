@@ -106,7 +106,7 @@ static bool devices_known(void) {
     if (__atomic_load_n(&found, __ATOMIC_ACQUIRE)) {
         return true;
     }
-    dv_share *share = tenant_share();
+    dv_share *share = attached_share();
     if (share == NULL) {
         return false;
     }
@@ -149,11 +149,11 @@ CUresult cuInit(unsigned flags) {
     if (dv_depth > 0 || __atomic_load_n(&initialised, __ATOMIC_ACQUIRE)) {
         return DV_REAL(cuInit)(flags);
     }
-    CUresult result = tenant_open();
+    CUresult result = attach_share();
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    choose(tenant_share());
+    choose(attached_share());
     result = initialise(flags);
     if (result == CUDA_SUCCESS && devices_known() && shown_count == 0) {
         result = CUDA_ERROR_NO_DEVICE;

@@ -3,7 +3,7 @@
  *
  * Lock order in this library: the lock of the memory objects (object.c), then a table's shard; the
  * others are taken alone. None is ever held across a call into the driver or the share's ledger.
- * Not for signal handlers. A fork child starts with every lock free (tenant.c).
+ * Not for signal handlers. A fork child starts with every lock free (fork.h).
  */
 #ifndef DIVVY_CUDA_LOCK_H
 #define DIVVY_CUDA_LOCK_H

@@ -1,12 +1,12 @@
 #include "cuda/stream.h"
 
-CUresult stream_place(CUstream stream, struct place *place) {
+CUresult stream_home(CUstream stream, struct home *home) {
     CUcontext context = NULL;
     if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
-        return context_current(place);
+        return context_current(home);
     }
     CUresult result = DV_CALL(cuStreamGetCtx, stream, &context);
-    return result == CUDA_SUCCESS ? context_find(context, place) : result;
+    return result == CUDA_SUCCESS ? context_find(context, home) : result;
 }
 
 bool stream_captured(CUstream stream) {

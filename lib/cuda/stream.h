@@ -7,7 +7,7 @@
 #include "cuda/context.h"
 
 /* The GPU and context of a stream; the default streams are those of the current context. */
-DV_HIDDEN CUresult stream_place(CUstream stream, struct place *place);
+DV_HIDDEN CUresult stream_home(CUstream stream, struct home *home);
 
 /* Whether work given to the stream is being captured into a graph; _ptsz with the meaning that NULL
  * has for a default stream per thread. Waits for nothing and ends no capture. */

@@ -31,7 +31,7 @@ static bool grow(struct shard *s) {
     return true;
 }
 
-record *shard_claim(struct shard *s, uint64_t key, bool *had) {
+struct entry *shard_make(struct shard *s, uint64_t key, bool *had) {
     struct cell *cell = s->used > 0 ? shard_probe(s, key) : NULL;
     *had = cell != NULL && cell->key == key;
     if (*had) {
@@ -49,7 +49,7 @@ record *shard_claim(struct shard *s, uint64_t key, bool *had) {
 }
 
 /* Removes without a tombstone: later cells of the same run move up if their home allows it. */
-void shard_erase(struct shard *s, record *value) {
+void shard_erase(struct shard *s, struct entry *value) {
     uint32_t mask = s->capacity - 1;
     struct cell *cell = (struct cell *)((char *)value - offsetof(struct cell, value));
     uint32_t hole = (uint32_t)(cell - s->cells);
@@ -64,78 +64,78 @@ void shard_erase(struct shard *s, record *value) {
     s->used--;
 }
 
-bool table_put(table *t, uint64_t key, record value, record *old, bool *had) {
+bool table_put(table *t, uint64_t key, struct entry value, struct entry *old, bool *had) {
     struct shard *s = table_shard(t, key);
     bool present;
     lock_take(&s->lock);
-    record *place = shard_claim(s, key, &present);
-    if (place != NULL) {
+    struct entry *entry = shard_make(s, key, &present);
+    if (entry != NULL) {
         if (old != NULL) {
-            *old = *place;
+            *old = *entry;
         }
-        *place = value;
+        *entry = value;
     }
     lock_give(&s->lock);
     if (had != NULL) {
         *had = present;
     }
-    return place != NULL;
+    return entry != NULL;
 }
 
-bool table_take(table *t, uint64_t key, record *value) {
+bool table_take(table *t, uint64_t key, struct entry *value) {
     struct shard *s = table_shard(t, key);
     lock_take(&s->lock);
-    record *place = shard_find(s, key);
-    if (place != NULL) {
+    struct entry *entry = shard_find(s, key);
+    if (entry != NULL) {
         if (value != NULL) {
-            *value = *place;
+            *value = *entry;
         }
-        shard_erase(s, place);
+        shard_erase(s, entry);
     }
     lock_give(&s->lock);
-    return place != NULL;
+    return entry != NULL;
 }
 
-bool table_get(table *t, uint64_t key, record *value) {
+bool table_get(table *t, uint64_t key, struct entry *value) {
     struct shard *s = table_shard(t, key);
     lock_take(&s->lock);
-    const record *place = shard_find(s, key);
-    if (place != NULL) {
-        *value = *place;
+    const struct entry *entry = shard_find(s, key);
+    if (entry != NULL) {
+        *value = *entry;
     }
     lock_give(&s->lock);
-    return place != NULL;
+    return entry != NULL;
 }
 
-bool table_count_up(table *t, uint64_t key, record fresh) {
+bool table_count_up(table *t, uint64_t key, struct entry fresh) {
     struct shard *s = table_shard(t, key);
     bool had;
     lock_take(&s->lock);
-    record *place = shard_claim(s, key, &had);
-    if (place != NULL) {
-        uint32_t before = had ? place->amount : 0;
-        *place = had ? *place : fresh;
-        place->amount = before + 1;
+    struct entry *entry = shard_make(s, key, &had);
+    if (entry != NULL) {
+        uint32_t before = had ? entry->amount : 0;
+        *entry = had ? *entry : fresh;
+        entry->amount = before + 1;
     }
     lock_give(&s->lock);
-    return place != NULL;
+    return entry != NULL;
 }
 
 bool table_count_down(table *t, uint64_t key) {
     struct shard *s = table_shard(t, key);
     lock_take(&s->lock);
-    record *place = shard_find(s, key);
-    if (place != NULL && --place->amount == 0) {
-        shard_erase(s, place);
+    struct entry *entry = shard_find(s, key);
+    if (entry != NULL && --entry->amount == 0) {
+        shard_erase(s, entry);
     }
     lock_give(&s->lock);
-    return place != NULL;
+    return entry != NULL;
 }
 
-void table_sweep(table *t, bool (*visit)(uint64_t key, record *value, void *arg), void *arg) {
+void table_sweep(table *t, bool (*visit)(uint64_t key, struct entry *value, void *arg), void *arg) {
     for (struct shard *s = t->shards; s < t->shards + TABLE_SHARDS; s++) {
         lock_take(&s->lock);
-        /* After a removal another record may have moved here. One that moves from the front to the
+        /* After a removal another entry may have moved here. One that moves from the front to the
          * back over the wrap is visited again, which a visit that kept it once does no harm to. */
         for (uint32_t at = 0; at < s->capacity && s->used > 0;) {
             struct cell *cell = &s->cells[at];

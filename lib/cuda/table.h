@@ -1,5 +1,5 @@
 /*
- * A concurrent map from a 64-bit key (a device address, a driver handle) to a small record.
+ * A concurrent map from a 64-bit key (a device address, a driver handle) to a small entry.
  *
  * Split into shards, each an open-addressing table under its own lock, so that threads seldom meet
  * and a lookup touches two cache lines. Memory comes from mmap, never from malloc: a program's
@@ -14,35 +14,35 @@
 
 #include "cuda/lock.h"
 
-/* What the tables hold; each user says what the fields mean to it. Kept small: with many records
+/* What the tables hold; each user says what the fields mean to it. Kept small: with many entries
  * the cache lines touched are what a lookup costs. */
-typedef struct record {
+struct entry {
     uint32_t amount; /* a count, or bytes in grains */
     uint32_t owner;
-    uint32_t leaving; /* uses that are ending */
+    uint32_t freeing; /* uses that are ending */
     uint16_t device;  /* number in the share */
     uint16_t flags;
-} record;
+};
 
 /* The driver aligns device memory to 256 bytes at least, so that an amount rounded up to grains
  * touches no block that the bytes do not. */
 #define GRAIN_BYTES 256u
 #define GRAINS_MAX_BYTES ((uint64_t)UINT32_MAX * GRAIN_BYTES) /* 1 TiB */
 
-static inline record record_make(uint32_t amount, uint32_t owner, unsigned device) {
-    return (record){.amount = amount, .owner = owner, .device = (uint16_t)device};
+static inline struct entry entry_make(uint32_t amount, uint32_t owner, unsigned device) {
+    return (struct entry){.amount = amount, .owner = owner, .device = (uint16_t)device};
 }
 /* For at most GRAINS_MAX_BYTES. */
-static inline record record_of_bytes(uint64_t bytes, uint32_t owner, unsigned device) {
-    return record_make((uint32_t)((bytes + GRAIN_BYTES - 1) / GRAIN_BYTES), owner, device);
+static inline struct entry entry_of_bytes(uint64_t bytes, uint32_t owner, unsigned device) {
+    return entry_make((uint32_t)((bytes + GRAIN_BYTES - 1) / GRAIN_BYTES), owner, device);
 }
-static inline uint64_t record_bytes(record r) {
+static inline uint64_t entry_bytes(struct entry r) {
     return (uint64_t)r.amount * GRAIN_BYTES;
 }
 
 struct cell {
     uint64_t key; /* 0: empty */
-    record value;
+    struct entry value;
 };
 
 struct shard {
@@ -84,8 +84,8 @@ static inline struct cell *shard_probe(const struct shard *s, uint64_t key) {
     return &s->cells[at];
 }
 
-/* The key's record, or NULL. Valid until the shard is changed or given back. */
-static inline record *shard_find(struct shard *s, uint64_t key) {
+/* The key's entry, or NULL. Valid until the shard is changed or given back. */
+static inline struct entry *shard_find(struct shard *s, uint64_t key) {
     if (s->used == 0) {
         return NULL;
     }
@@ -94,29 +94,29 @@ static inline record *shard_find(struct shard *s, uint64_t key) {
 }
 
 /* The same, made (zero) if absent; *had tells. NULL if there is no memory. */
-record *shard_claim(struct shard *s, uint64_t key, bool *had);
+struct entry *shard_make(struct shard *s, uint64_t key, bool *had);
 /* Removes what one of the two returned. */
-void shard_erase(struct shard *s, record *value);
+void shard_erase(struct shard *s, struct entry *value);
 
 /* Adds or replaces. Whatever stood under the key is written to *old, whose absence shows in *had;
  * both may be NULL. False if there is no memory: the table is as before. */
-bool table_put(table *t, uint64_t key, record value, record *old, bool *had);
+bool table_put(table *t, uint64_t key, struct entry value, struct entry *old, bool *had);
 
 /* Removes; false if there is nothing under the key. value may be NULL. */
-bool table_take(table *t, uint64_t key, record *value);
+bool table_take(table *t, uint64_t key, struct entry *value);
 
-/* Copies the record; false if there is nothing under the key. */
-bool table_get(table *t, uint64_t key, record *value);
+/* Copies the entry; false if there is nothing under the key. */
+bool table_get(table *t, uint64_t key, struct entry *value);
 
-/* Adds 1 to the amount of the record, which is made as `fresh`, with amount 1, if absent. False if
+/* Adds 1 to the amount of the entry, which is made as `fresh`, with amount 1, if absent. False if
  * there is no memory. */
-bool table_count_up(table *t, uint64_t key, record fresh);
-/* Takes 1 away and removes the record at 0. False if there is none. */
+bool table_count_up(table *t, uint64_t key, struct entry fresh);
+/* Takes 1 away and removes the entry at 0. False if there is none. */
 bool table_count_down(table *t, uint64_t key);
 
-/* Calls visit for every record, one shard's lock held: it must not call the driver or this table,
- * but may change the record. Removes those for which it returns true. */
-void table_sweep(table *t, bool (*visit)(uint64_t key, record *value, void *arg), void *arg);
+/* Calls visit for every entry, one shard's lock held: it must not call the driver or this table,
+ * but may change the entry. Removes those for which it returns true. */
+void table_sweep(table *t, bool (*visit)(uint64_t key, struct entry *value, void *arg), void *arg);
 
 /* Forgets everything and frees the locks, for the child of a fork: other threads may have been in
  * the middle of a change, so the cells are left behind, not unmapped. */

@@ -208,7 +208,7 @@ static dv_status drop(dv_share *share, unsigned slot, const void *key) {
 /* The own slot with the table's lock held, or the reason why not. */
 static dv_status enter_table(dv_share *share) {
     if (own_slot(share) == SLOT_NONE) {
-        dv_status status = claim_slot(share);
+        dv_status status = ensure_slot(share);
         if (status != DV_OK) {
             return status;
         }

@@ -220,7 +220,7 @@ dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
         return DV_NO_MEMORY;
     }
     if (__builtin_expect(own_slot(share) == SLOT_NONE, 0)) {
-        dv_status status = claim_slot(share);
+        dv_status status = ensure_slot(share);
         if (status != DV_OK) {
             return status;
         }
@@ -247,7 +247,7 @@ HOT void apply(dv_share *share, unsigned device, ledger_change change) {
 }
 
 HOT bool has_slot(dv_share *share) {
-    return __builtin_expect(own_slot(share) != SLOT_NONE, 1) || claim_slot(share) == DV_OK;
+    return __builtin_expect(own_slot(share) != SLOT_NONE, 1) || ensure_slot(share) == DV_OK;
 }
 
 /* Amounts beyond what the ledger counts saturate; no GPU has them. */

@@ -219,7 +219,7 @@ static dv_status build_share(dv_share *share, const char *dir, dv_reason *reason
         status = map_state(share, reason);
     }
     share->slot = SLOT_NONE;
-    share->claim_file = -1;
+    share->slot_file = -1;
     share->pid_namespace = os_pid_namespace();
     return status;
 }

@@ -185,32 +185,32 @@ struct directory_entry {
     char name[];
 };
 
-static bool add_leaver(const char *name, os_leavers *leavers) {
+static bool add_exiting(const char *name, os_exiting *exiting) {
     char path[320];
     struct stat_line line;
     snprintf(path, sizeof path, "/proc/%s/stat", name);
     if (*name < '1' || *name > '9' || !read_stat(path, &line) || !is_exiting(&line)) {
         return true;
     }
-    if (leavers->count == OS_LEAVERS_MAX) {
+    if (exiting->count == OS_EXITING_MAX) {
         return false;
     }
-    leavers->leaver[leavers->count].start_time = line.start_time;
-    leavers->leaver[leavers->count++].pid = innermost_pid(name);
+    exiting->process[exiting->count].start_time = line.start_time;
+    exiting->process[exiting->count++].pid = innermost_pid(name);
     return true;
 }
 
-bool os_leaving(os_leavers *leavers) {
+bool os_find_exiting(os_exiting *exiting) {
     _Alignas(struct directory_entry) char entries[8192];
     int saved = errno;
     int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool complete = fd >= 0;
     long size = 0;
-    leavers->count = 0;
+    exiting->count = 0;
     while (complete && (size = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
         for (long at = 0; at < size && complete;) {
             const struct directory_entry *entry = (const void *)(entries + at);
-            complete = add_leaver(entry->name, leavers);
+            complete = add_exiting(entry->name, exiting);
             at += entry->size;
         }
     }

@@ -1,6 +1,6 @@
 /* What the library asks of Linux, one function per question. Nothing here allocates memory. */
-#ifndef DIVVY_COMMON_OS_H
-#define DIVVY_COMMON_OS_H
+#ifndef DIVVY_SHARE_OS_H
+#define DIVVY_SHARE_OS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,17 +63,17 @@ uint64_t os_pid_namespace(void);
 bool os_process_exiting(pid_t pid, uint64_t start_time);
 
 /* Processes that are on their way out, by what they know of themselves. */
-#define OS_LEAVERS_MAX 256u
-typedef struct os_leavers {
+#define OS_EXITING_MAX 256u
+typedef struct os_exiting {
     unsigned count;
     struct {
         pid_t pid; /* in its own pid namespace */
         uint64_t start_time;
-    } leaver[OS_LEAVERS_MAX];
-} os_leavers;
+    } process[OS_EXITING_MAX];
+} os_exiting;
 
 /* Looks for all of them, in every pid namespace that we see: some microseconds for each process of
  * the machine. False if that cannot be known, or there are too many. */
-bool os_leaving(os_leavers *leavers);
+bool os_find_exiting(os_exiting *exiting);
 
 #endif

@@ -6,8 +6,8 @@
  *
  * Threads and errno: as in time.h, everywhere.
  */
-#ifndef DIVVY_COMMON_PULSE_H
-#define DIVVY_COMMON_PULSE_H
+#ifndef DIVVY_SHARE_PULSE_H
+#define DIVVY_SHARE_PULSE_H
 
 #include "share/share.h"
 

@@ -33,7 +33,7 @@ static bool clear_journal(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
 bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers, uint64_t *bytes) {
     dv_page_slot *info = &share->state->slot[slot];
     *bytes = 0;
-    if (slot_leaving(share, slot, strangers) || !lock_exports(share, slot, true)) {
+    if (slot_exiting(share, slot, strangers) || !lock_exports(share, slot, true)) {
         return false;
     }
     for (unsigned i = 0; i < share->device_count; i++) {

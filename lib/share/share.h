@@ -21,8 +21,8 @@
  * Time: dv_reserve, dv_settle and dv_release take tens of nanoseconds uncontended. Each wait is
  * bounded (DV_WAIT_NS) whatever other processes write into the state page.
  */
-#ifndef DIVVY_COMMON_SHARE_H
-#define DIVVY_COMMON_SHARE_H
+#ifndef DIVVY_SHARE_SHARE_H
+#define DIVVY_SHARE_SHARE_H
 
 #include <stdbool.h>
 #include <stddef.h>

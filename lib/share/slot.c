@@ -129,7 +129,7 @@ static dv_status take_slot(dv_share *share) {
     if (file < 0) {
         return DV_NO_SHARE;
     }
-    __atomic_store_n(&share->claim_file, file, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&share->slot_file, file, __ATOMIC_SEQ_CST);
     dv_status status = DV_NO_SHARE;
     if (share->pin != NULL || pin_file(share, file)) {
         slot = lock_slot(share, file);
@@ -143,14 +143,14 @@ static dv_status take_slot(dv_share *share) {
         munmap(share->pin, (size_t)sysconf(_SC_PAGESIZE));
         share->pin = NULL;
     }
-    __atomic_store_n(&share->claim_file, -1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&share->slot_file, -1, __ATOMIC_SEQ_CST);
     close(file);
     return status;
 }
 
-dv_status claim_slot(dv_share *share) {
+dv_status ensure_slot(dv_share *share) {
     int saved = errno;
-    if (!os_lock(&share->claiming, &share->waiting)) {
+    if (!os_lock(&share->taking, &share->waiting)) {
         return DV_BUSY;
     }
     dv_status status = DV_OK;
@@ -159,7 +159,7 @@ dv_status claim_slot(dv_share *share) {
         share->pid_namespace = os_pid_namespace();
         status = take_slot(share);
     }
-    os_unlock(&share->claiming, &share->waiting);
+    os_unlock(&share->taking, &share->waiting);
     errno = saved;
     return status;
 }
@@ -171,9 +171,9 @@ void dv_share_forked(dv_share *share) {
     if (share == NULL) {
         return;
     }
-    if (share->claim_file >= 0) {
-        close(share->claim_file);
-        share->claim_file = -1;
+    if (share->slot_file >= 0) {
+        close(share->slot_file);
+        share->slot_file = -1;
     }
     if (share->pin_inheritable && share->pin != NULL) {
         munmap(share->pin, (size_t)sysconf(_SC_PAGESIZE));
@@ -182,7 +182,7 @@ void dv_share_forked(dv_share *share) {
     share->pin_inheritable = false;
     share->slot = SLOT_NONE;
     share->owner = NULL;
-    share->claiming = share->waiting = 0;
+    share->taking = share->waiting = 0;
     memset(share->worker, 0, sizeof share->worker);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         share->beats[device].looking = 0;

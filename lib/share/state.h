@@ -1,6 +1,6 @@
 /* Inside of a share: shared by the files that implement share.h.
  *
- * Lock order: share->claiming, then the OFD lock of a slot, then state->export_lock, then the gate
+ * Lock order: share->taking, then the OFD lock of a slot, then state->export_lock, then the gate
  * of one slot. Nothing is called while a gate is taken.
  *
  * How an operation survives the death of its process (ledger.c): it first writes what its slot will
@@ -16,8 +16,8 @@
  * by two threads at once. So each slot has two lanes of them: the first is the thread's that took
  * the slot and needs no lock; the second is all other threads', one at a time, through a gate.
  */
-#ifndef DIVVY_COMMON_STATE_H
-#define DIVVY_COMMON_STATE_H
+#ifndef DIVVY_SHARE_STATE_H
+#define DIVVY_SHARE_STATE_H
 
 #include "abi/generated/page_layout.h"
 #include "share/os.h"
@@ -53,8 +53,8 @@ typedef struct dv_beats {
 /* What a sweep from the agent's pid namespace knows of processes in others. */
 typedef struct dv_strangers {
     bool known;               /* false: nothing, because too much was going on */
-    bool dead[DV_PAGE_SLOTS]; /* whose locks were free before leavers was filled */
-    os_leavers leavers;
+    bool dead[DV_PAGE_SLOTS]; /* whose locks were free before exiting was filled */
+    os_exiting exiting;
 } dv_strangers;
 
 struct dv_share {
@@ -66,12 +66,12 @@ struct dv_share {
     size_t config_size, state_size;
     uint64_t state_inode, state_filesystem; /* to know the file again by */
     uint64_t start_time, pid_namespace;     /* of this process */
-    const void *owner;          /* thread that took the slot, known by an address of its own */
-    int slot;                   /* SLOT_NONE until the first charge; atomic */
-    uint32_t claiming, waiting; /* lock of this process around taking a slot */
-    int claim_file;             /* open while a slot is being taken, else -1 */
-    void *pin;                  /* mapping through which the slot's lock lives */
-    bool pin_inheritable;       /* a fork at this moment would copy it */
+    const void *owner;        /* thread that took the slot, known by an address of its own */
+    int slot;                 /* SLOT_NONE until the first charge; atomic */
+    uint32_t taking, waiting; /* lock of this process around taking a slot */
+    int slot_file;            /* open while a slot is being taken, else -1 */
+    void *pin;                /* mapping through which the slot's lock lives */
+    bool pin_inheritable;     /* a fork at this moment would copy it */
     dv_own_worker worker[DV_PAGE_DEVICES];
     dv_page_pulse *pulse[DV_PAGE_DEVICES]; /* our own, mapped when first needed; atomic */
     uint64_t pulse_retry[DV_PAGE_DEVICES]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
@@ -176,11 +176,11 @@ DV_HERE dv_status open_share(const char *dir, bool writable, dv_share **out, dv_
 
 /* slot.c and reap.c */
 DV_HERE int open_state(const dv_share *share, int flags);
-DV_HERE dv_status claim_slot(dv_share *share);
+DV_HERE dv_status ensure_slot(dv_share *share);
 enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
 DV_HERE enum found look_at(const dv_share *share, int file, unsigned slot);
 DV_HERE void look_at_strangers(const dv_share *share, int file, dv_strangers *strangers);
-DV_HERE bool slot_leaving(const dv_share *share, unsigned slot, const dv_strangers *strangers);
+DV_HERE bool slot_exiting(const dv_share *share, unsigned slot, const dv_strangers *strangers);
 /* strangers may be NULL: nothing is known of them then. */
 DV_HERE bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers,
                        uint64_t *bytes);

@@ -25,8 +25,8 @@
  * worker's work, see there. Nothing here calls malloc, prints or touches signals; errno is kept.
  * None is safe in a signal handler.
  */
-#ifndef DIVVY_COMMON_TIME_H
-#define DIVVY_COMMON_TIME_H
+#ifndef DIVVY_SHARE_TIME_H
+#define DIVVY_SHARE_TIME_H
 
 #include "share/share.h"
 

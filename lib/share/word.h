@@ -4,8 +4,8 @@
  * field that another process may write goes through the functions here. The 16-byte
  * compare-and-swap is written so that no call into libatomic can arise, whatever the compiler:
  * libatomic may take a lock, which other processes would not see. */
-#ifndef DIVVY_COMMON_WORD_H
-#define DIVVY_COMMON_WORD_H
+#ifndef DIVVY_SHARE_WORD_H
+#define DIVVY_SHARE_WORD_H
 
 #include <stdbool.h>
 #include <stdint.h>

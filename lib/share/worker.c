@@ -69,8 +69,9 @@ static int find_worker(const dv_share *share, dv_page_gpu *gpu, uint32_t owner) 
 static __attribute__((noinline)) int take_worker(dv_share *share, unsigned device) {
     dv_own_worker *own = &share->worker[device];
     uint64_t now = os_now_ns();
-    if (now < load64(&own->retry) || (own_slot(share) == SLOT_NONE && claim_slot(share) != DV_OK) ||
-        !os_lock(&share->claiming, &share->waiting)) {
+    if (now < load64(&own->retry) ||
+        (own_slot(share) == SLOT_NONE && ensure_slot(share) != DV_OK) ||
+        !os_lock(&share->taking, &share->waiting)) {
         return -1;
     }
     int saved = errno, number = __atomic_load_n(&own->number, __ATOMIC_ACQUIRE) - 1;
@@ -82,7 +83,7 @@ static __attribute__((noinline)) int take_worker(dv_share *share, unsigned devic
     if (number < 0) {
         store64(&own->retry, now + RETRY_NS);
     }
-    os_unlock(&share->claiming, &share->waiting);
+    os_unlock(&share->taking, &share->waiting);
     errno = saved;
     return number;
 }

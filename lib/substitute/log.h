@@ -3,8 +3,8 @@
  * DIVVY_LOG=stderr writes to standard error, any other value is a file to append to. Programs that
  * gained privileges by setuid are never asked. Each line is one write, so lines of several
  * processes in one file do not mix. No function here allocates or changes errno. */
-#ifndef DIVVY_COMMON_LOG_H
-#define DIVVY_COMMON_LOG_H
+#ifndef DIVVY_SUBSTITUTE_LOG_H
+#define DIVVY_SUBSTITUTE_LOG_H
 
 #include <stdbool.h>
 

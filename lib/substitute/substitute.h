@@ -14,8 +14,8 @@
  * libraries in one process share. The jump costs one load and one indirect branch and needs no
  * state of ours.
  */
-#ifndef DIVVY_COMMON_SUBSTITUTE_H
-#define DIVVY_COMMON_SUBSTITUTE_H
+#ifndef DIVVY_SUBSTITUTE_H
+#define DIVVY_SUBSTITUTE_H
 
 #include <stdbool.h>
 #include <stdint.h>

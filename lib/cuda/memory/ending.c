@@ -7,19 +7,19 @@
 #include "cuda/memory/overhead.h"
 
 /* Frees that wait for a stream come first: they are of allocations that are then taken out. */
-static void memory_emptied(struct place place) {
-    limbo_context_done(place.owner);
-    linear_context_ended(place.owner);
-    arrays_context_ended(place.owner);
-    ipc_context_ended(place.owner);
+static void memory_emptied(struct home home) {
+    limbo_context_done(home.owner);
+    linear_context_ended(home.owner);
+    arrays_context_ended(home.owner);
+    ipc_context_ended(home.owner);
 }
 ON(context_emptied, memory_emptied);
 
-void context_memory_ended(struct place place) {
-    TELL(context_emptied, (place));
+void context_memory_ended(struct home home) {
+    TELL(context_emptied, (home));
 }
 
-void context_ended(struct place place) {
-    context_memory_ended(place);
-    overhead_ended(place.device);
+void context_ended(struct home home) {
+    context_memory_ended(home);
+    overhead_ended(home.device);
 }

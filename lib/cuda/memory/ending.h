@@ -8,9 +8,9 @@
 
 /* The driver has destroyed a context: gives back the charges of all that it owned, and its
  * overhead. */
-DV_HIDDEN void context_ended(struct place place);
+DV_HIDDEN void context_ended(struct home home);
 
 /* The same for the memory alone. */
-DV_HIDDEN void context_memory_ended(struct place place);
+DV_HIDDEN void context_memory_ended(struct home home);
 
 #endif

@@ -90,67 +90,69 @@ static void search(CUgraph graph, uint64_t need[DV_PAGE_DEVICES], int depth) {
 }
 
 /* Reserves growth[device] on each device; all or none. */
-static CUresult open_all(struct graph_claim *claim, const uint64_t growth[DV_PAGE_DEVICES]) {
-    claim->open = 0;
+static CUresult open_all(struct graph_reservation *reservation,
+                         const uint64_t growth[DV_PAGE_DEVICES]) {
+    reservation->open = 0;
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (growth[i] == 0) {
             continue;
         }
-        CUresult result = claim_open_number(&claim->claims[i], i, growth[i]);
+        CUresult result = reservation_open_number(&reservation->reservations[i], i, growth[i]);
         if (result != CUDA_SUCCESS) {
             for (unsigned j = 0; j < i; j++) {
-                if (claim->open >> j & 1) {
-                    claim_settle(&claim->claims[j], 0);
+                if (reservation->open >> j & 1) {
+                    reservation_settle(&reservation->reservations[j], 0);
                 }
             }
             return result;
         }
-        claim->open |= 1u << i;
+        reservation->open |= 1u << i;
     }
     return CUDA_SUCCESS;
 }
 
-/* Settles each claim by what the driver holds for graphs now. */
-static void settle_all(struct graph_claim *claim) {
+/* Settles each reservation by what the driver holds for graphs now. */
+static void settle_all(struct graph_reservation *reservation) {
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
-        if (claim->open >> i & 1) {
+        if (reservation->open >> i & 1) {
             int64_t more = follow(i);
-            claim_settle(&claim->claims[i], more > 0 ? (uint64_t)more : 0);
-            claim_release(i, more < 0 ? (uint64_t)-more : 0);
+            reservation_settle(&reservation->reservations[i], more > 0 ? (uint64_t)more : 0);
+            reservation_release(i, more < 0 ? (uint64_t)-more : 0);
         }
     }
 }
 
-CUresult graph_instantiate(struct graph_claim *claim, CUgraph graph) {
-    memset(claim->need, 0, sizeof claim->need);
-    claim->open = 0;
+CUresult graph_instantiate(struct graph_reservation *reservation, CUgraph graph) {
+    memset(reservation->need, 0, sizeof reservation->need);
+    reservation->open = 0;
     if (__atomic_load_n(&used, __ATOMIC_RELAXED) == 0) {
         return CUDA_SUCCESS;
     }
-    search(graph, claim->need, 0);
+    search(graph, reservation->need, 0);
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
-        if (claim->need[i] > GRAINS_MAX_BYTES) {
+        if (reservation->need[i] > GRAINS_MAX_BYTES) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    return open_all(claim, claim->need);
+    return open_all(reservation, reservation->need);
 }
 
-CUresult graph_instantiated(struct graph_claim *claim, CUresult result, CUgraphExec *exec) {
+CUresult graph_instantiated(struct graph_reservation *reservation, CUresult result,
+                            CUgraphExec *exec) {
     for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_PAGE_DEVICES; i++) {
-        record note = record_of_bytes(claim->need[i], 0, i);
+        struct entry note = entry_of_bytes(reservation->need[i], 0, i);
         if (note.amount != 0 &&
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)*exec, note, NULL, NULL)) {
-            __atomic_add_fetch(&memory[i].need, record_bytes(note), __ATOMIC_RELAXED);
+            __atomic_add_fetch(&memory[i].need, entry_bytes(note), __ATOMIC_RELAXED);
             __atomic_add_fetch(&known, 1, __ATOMIC_RELEASE);
         }
     }
-    settle_all(claim);
+    settle_all(reservation);
     return result;
 }
 
 bool graph_has_memory(CUgraphExec exec) {
-    record note;
+    struct entry note;
     if (__atomic_load_n(&known, __ATOMIC_ACQUIRE) == 0) {
         return false;
     }
@@ -169,32 +171,33 @@ static uint32_t period(unsigned device) {
 
 /* What a launch may add on a device. Memory that a graph had stays reserved until it is trimmed,
  * but graphs that shared it one after the other need their own when they run at once. */
-static uint64_t growth_of(unsigned device, record note) {
+static uint64_t growth_of(unsigned device, struct entry note) {
     uint64_t all = __atomic_load_n(&memory[device].need, __ATOMIC_RELAXED);
     uint64_t held = __atomic_load_n(&memory[device].held.held, __ATOMIC_RELAXED);
     if (note.owner != period(device)) {
-        return record_bytes(note);
+        return entry_bytes(note);
     }
     uint64_t missing = all > held ? all - held : 0;
-    return missing < record_bytes(note) ? missing : record_bytes(note);
+    return missing < entry_bytes(note) ? missing : entry_bytes(note);
 }
 
-CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec) {
+CUresult graph_launch(struct graph_reservation *reservation, CUgraphExec exec) {
     uint64_t growth[DV_PAGE_DEVICES] = {0};
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
-        record note;
+        struct entry note;
         if (table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             growth[i] = growth_of(i, note);
         }
     }
-    return open_all(claim, growth);
+    return open_all(reservation, growth);
 }
 
-CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec exec) {
-    settle_all(claim);
+CUresult graph_launched(struct graph_reservation *reservation, CUresult result, CUgraphExec exec) {
+    settle_all(reservation);
     for (unsigned i = 0; result == CUDA_SUCCESS && i < DV_PAGE_DEVICES; i++) {
-        record note;
-        if (claim->open >> i & 1 && table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
+        struct entry note;
+        if (reservation->open >> i & 1 &&
+            table_get(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
             note.owner = period(i);
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
         }
@@ -205,9 +208,9 @@ CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec 
 void graph_ending(struct graph_end *end, CUgraphExec exec) {
     end->devices = 0;
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
-        record note;
+        struct entry note;
         if (exec != NULL && table_take(&memory[i].execs, (uint64_t)(uintptr_t)exec, &note)) {
-            end->need[i] = record_bytes(note);
+            end->need[i] = entry_bytes(note);
             end->devices |= 1u << i;
         }
     }
@@ -220,9 +223,9 @@ static bool reread(unsigned device) {
     }
     int64_t more = follow(device);
     if (more > 0) {
-        dv_settle(tenant_share(), device, 0, (uint64_t)more);
+        dv_settle(attached_share(), device, 0, (uint64_t)more);
     } else {
-        claim_release(device, (uint64_t)-more);
+        reservation_release(device, (uint64_t)-more);
     }
     return more < 0;
 }
@@ -238,7 +241,7 @@ void graph_ended(const struct graph_end *end, CUgraphExec exec, CUresult result)
             continue;
         }
         if (result != CUDA_SUCCESS) {
-            record note = record_of_bytes(end->need[i], 0, i);
+            struct entry note = entry_of_bytes(end->need[i], 0, i);
             table_put(&memory[i].execs, (uint64_t)(uintptr_t)exec, note, NULL, NULL);
             continue;
         }

@@ -17,21 +17,22 @@
 DV_HIDDEN void graph_memory_used(void);
 
 /* A driver call that may make the driver take memory for an executable graph. */
-struct graph_claim {
-    struct claim claims[DV_PAGE_DEVICES];
-    uint32_t open;                  /* by bit: devices with a claim */
+struct graph_reservation {
+    struct reservation reservations[DV_PAGE_DEVICES];
+    uint32_t open;                  /* by bit: devices with a reservation */
     uint64_t need[DV_PAGE_DEVICES]; /* bytes of allocation nodes, when a graph is instantiated */
 };
 
 /* Before and after a graph is instantiated. */
-DV_HIDDEN CUresult graph_instantiate(struct graph_claim *claim, CUgraph graph);
-DV_HIDDEN CUresult graph_instantiated(struct graph_claim *claim, CUresult result,
+DV_HIDDEN CUresult graph_instantiate(struct graph_reservation *reservation, CUgraph graph);
+DV_HIDDEN CUresult graph_instantiated(struct graph_reservation *reservation, CUresult result,
                                       CUgraphExec *exec);
 
-/* Whether a launch has to be claimed for; before and after it. */
+/* Whether a launch has to be reserved for; before and after it. */
 DV_HIDDEN bool graph_has_memory(CUgraphExec exec);
-DV_HIDDEN CUresult graph_launch(struct graph_claim *claim, CUgraphExec exec);
-DV_HIDDEN CUresult graph_launched(struct graph_claim *claim, CUresult result, CUgraphExec exec);
+DV_HIDDEN CUresult graph_launch(struct graph_reservation *reservation, CUgraphExec exec);
+DV_HIDDEN CUresult graph_launched(struct graph_reservation *reservation, CUresult result,
+                                  CUgraphExec exec);
 
 /* Before an executable graph is destroyed, and after. */
 struct graph_end {

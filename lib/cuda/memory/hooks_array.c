@@ -10,26 +10,29 @@
 
 static table arrays; /* by handle, plain and mipmapped: amount charged, owner, device */
 
-/* Notes what the driver gave and settles the claim. False if there is no memory for the note. */
-static bool keep(struct claim *claim, const void *handle) {
-    record old, note = record_of_bytes(claim->reserved, claim->place.owner, claim->place.device);
+/* Notes what the driver gave and settles the reservation. False if there is no memory for the note.
+ */
+static bool keep(struct reservation *reservation, const void *handle) {
+    struct entry old, note = entry_of_bytes(reservation->bytes, reservation->home.owner,
+                                            reservation->home.device);
     bool had;
-    bool done = claim->reserved <= GRAINS_MAX_BYTES &&
+    bool done = reservation->bytes <= GRAINS_MAX_BYTES &&
                 table_put(&arrays, (uint64_t)(uintptr_t)handle, note, &old, &had);
-    claim_settle(claim, done ? claim->reserved : 0);
+    reservation_settle(reservation, done ? reservation->bytes : 0);
     if (done && had) { /* it ended with a context that we were not told of */
-        claim_release(old.device, record_bytes(old));
+        reservation_release(old.device, entry_bytes(old));
     }
     return done;
 }
 
 /* The driver has answered a call that makes an array. */
-static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray *array) {
+static CUresult made(struct reservation *reservation, CUresult result, CUarray got,
+                     CUarray *array) {
     if (result != CUDA_SUCCESS) {
-        claim_settle(claim, 0);
+        reservation_settle(reservation, 0);
         return result;
     }
-    if (!keep(claim, got)) {
+    if (!keep(reservation, got)) {
         DV_CALL(cuArrayDestroy, got);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -41,16 +44,16 @@ static CUresult made(struct claim *claim, CUresult result, CUarray got, CUarray 
  */
 #define MAKES_ARRAY(fn, type, as3d)                                                                \
     CUresult fn(CUarray *array, const type *what) {                                                \
-        struct claim claim;                                                                        \
+        struct reservation reservation;                                                            \
         CUarray got = NULL;                                                                        \
         if (dv_depth > 0 || array == NULL || what == NULL) {                                       \
             return DV_REAL(fn)(array, what);                                                       \
         }                                                                                          \
         CUDA_ARRAY3D_DESCRIPTOR full = as3d;                                                       \
-        CUresult result = claim_open(&claim, array_bytes(&full, 1));                               \
+        CUresult result = reservation_open(&reservation, array_bytes(&full, 1));                   \
         if (result == CUDA_SUCCESS) {                                                              \
             result = DV_CALL(fn, &got, what);                                                      \
-            result = made(&claim, result, got, array);                                             \
+            result = made(&reservation, result, got, array);                                       \
         }                                                                                          \
         return result;                                                                             \
     }
@@ -75,21 +78,21 @@ MAKES_ARRAY(cuArray3DCreate_v2, CUDA_ARRAY3D_DESCRIPTOR, VOLUME(what))
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *what,
                                 unsigned levels) {
-    struct claim claim;
+    struct reservation reservation;
     CUmipmappedArray got = NULL;
     if (dv_depth > 0 || array == NULL || what == NULL) {
         return DV_REAL(cuMipmappedArrayCreate)(array, what, levels);
     }
-    CUresult result = claim_open(&claim, array_bytes(what, levels));
+    CUresult result = reservation_open(&reservation, array_bytes(what, levels));
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMipmappedArrayCreate, &got, what, levels);
     if (result != CUDA_SUCCESS) {
-        claim_settle(&claim, 0);
+        reservation_settle(&reservation, 0);
         return result;
     }
-    if (!keep(&claim, got)) {
+    if (!keep(&reservation, got)) {
         DV_CALL(cuMipmappedArrayDestroy, got);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -101,7 +104,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
  */
 #define DESTROYS_ARRAY(fn, type)                                                                   \
     CUresult fn(type array) {                                                                      \
-        record note;                                                                               \
+        struct entry note;                                                                         \
         if (dv_depth > 0 || array == NULL ||                                                       \
             !table_take(&arrays, (uint64_t)(uintptr_t)array, &note)) {                             \
             return DV_REAL(fn)(array);                                                             \
@@ -111,7 +114,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
             table_put(&arrays, (uint64_t)(uintptr_t)array, note, NULL, NULL);                      \
             return result;                                                                         \
         }                                                                                          \
-        claim_release(note.device, record_bytes(note));                                            \
+        reservation_release(note.device, entry_bytes(note));                                       \
         vmm_array_destroyed(array);                                                                \
         return result;                                                                             \
     }
@@ -120,26 +123,26 @@ DESTROYS_ARRAY(cuArrayDestroy, CUarray)
 DESTROYS_ARRAY(cuMipmappedArrayDestroy, CUmipmappedArray)
 
 /* What one context leaves behind, per GPU. */
-struct legacy {
+struct remains {
     uint32_t owner;
     uint64_t bytes[DV_PAGE_DEVICES];
 };
 
-static bool leave_with_context(uint64_t handle, record *note, void *arg) {
-    struct legacy *legacy = arg;
+static bool ends_with_context(uint64_t handle, struct entry *note, void *arg) {
+    struct remains *remains = arg;
     (void)handle;
-    if (note->owner != legacy->owner) {
+    if (note->owner != remains->owner) {
         return false;
     }
-    legacy->bytes[note->device] += record_bytes(*note);
+    remains->bytes[note->device] += entry_bytes(*note);
     return true;
 }
 
 void arrays_context_ended(uint32_t owner) {
-    struct legacy legacy = {.owner = owner};
-    table_sweep(&arrays, leave_with_context, &legacy);
+    struct remains remains = {.owner = owner};
+    table_sweep(&arrays, ends_with_context, &remains);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
-        claim_release(device, legacy.bytes[device]);
+        reservation_release(device, remains.bytes[device]);
     }
 }
 

@@ -3,12 +3,12 @@
 #include "cuda/memory/overhead.h"
 
 /* The driver has answered a call that makes a context. */
-static CUresult made(struct claim *claim, CUresult result, const CUcontext *context) {
+static CUresult made(struct reservation *reservation, CUresult result, const CUcontext *context) {
     if (result == CUDA_SUCCESS) {
-        claim->place.owner = context_new_life();
-        context_note(*context, claim->place);
+        reservation->home.owner = context_new_life();
+        context_note(*context, reservation->home);
     }
-    overhead_settle(claim, result == CUDA_SUCCESS);
+    overhead_settle(reservation, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -16,12 +16,13 @@ static CUresult made(struct claim *claim, CUresult result, const CUcontext *cont
  */
 #define MAKES_CONTEXT(fn, parameters, ...)                                                         \
     CUresult fn parameters {                                                                       \
-        struct claim claim;                                                                        \
+        struct reservation reservation;                                                            \
         if (dv_depth > 0) {                                                                        \
             return DV_REAL(fn)(__VA_ARGS__);                                                       \
         }                                                                                          \
-        CUresult result = overhead_open(&claim, device);                                           \
-        return result == CUDA_SUCCESS ? made(&claim, DV_CALL(fn, __VA_ARGS__), context) : result;  \
+        CUresult result = overhead_open(&reservation, device);                                     \
+        return result == CUDA_SUCCESS ? made(&reservation, DV_CALL(fn, __VA_ARGS__), context)      \
+                                      : result;                                                    \
     }
 
 MAKES_CONTEXT(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), context, flags,
@@ -49,9 +50,9 @@ MAKES_CONTEXT(cuVDPAUCtxCreate_v2,
               context, flags, device, vdp, lookup)
 
 /* The driver has answered a call that gives up one use of a context, or all. */
-static CUresult given_up(CUcontext context, record note, bool last, CUresult result) {
+static CUresult given_up(CUcontext context, struct entry note, bool last, CUresult result) {
     if (result == CUDA_SUCCESS && last) {
-        context_ended((struct place){.device = note.device, .owner = note.owner});
+        context_ended((struct home){.device = note.device, .owner = note.owner});
         return result;
     }
     note.amount -= result == CUDA_SUCCESS;
@@ -60,7 +61,7 @@ static CUresult given_up(CUcontext context, record note, bool last, CUresult res
 }
 
 CUresult cuCtxDestroy(CUcontext context) {
-    record note;
+    struct entry note;
     if (dv_depth > 0 || !context_take(context, &note)) {
         return DV_REAL(cuCtxDestroy)(context);
     }
@@ -68,7 +69,7 @@ CUresult cuCtxDestroy(CUcontext context) {
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
-    record note;
+    struct entry note;
     if (dv_depth > 0 || !context_take(context, &note)) {
         return DV_REAL(cuCtxDestroy_v2)(context);
     }
@@ -76,7 +77,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 
 CUresult cuCtxDetach(CUcontext context) {
-    record note;
+    struct entry note;
     if (dv_depth > 0 || !context_take(context, &note)) {
         return DV_REAL(cuCtxDetach)(context);
     }
@@ -84,7 +85,7 @@ CUresult cuCtxDetach(CUcontext context) {
 }
 
 CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
-    record note;
+    struct entry note;
     CUresult result = DV_CALL(cuCtxAttach, context, flags);
     if (result == CUDA_SUCCESS && dv_depth == 0 && context_take(*context, &note)) {
         note.amount++;
@@ -95,10 +96,10 @@ CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
 
 /* Stacks, heaps and print buffers of kernels are device memory that only measurement shows. */
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-    struct place place;
+    struct home home;
     CUresult result = DV_CALL(cuCtxSetLimit, limit, value);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&place) == CUDA_SUCCESS) {
-        overhead_measure(place.device);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&home) == CUDA_SUCCESS) {
+        overhead_measure(home.device);
     }
     return result;
 }

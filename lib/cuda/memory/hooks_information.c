@@ -11,7 +11,7 @@ static uint64_t least(uint64_t a, uint64_t b) {
  */
 static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
     dv_usage_t usage;
-    if (dv_usage(tenant_share(), device, &usage)) {
+    if (dv_usage(attached_share(), device, &usage)) {
         uint64_t left = usage.limit > usage.used ? usage.limit - usage.used : 0;
         *free = least(*free, left);
         *total = least(*total, usage.limit);
@@ -19,23 +19,23 @@ static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-    struct place place;
+    struct home home;
     CUresult result = DV_CALL(cuMemGetInfo_v2, free, total);
     if (result == CUDA_SUCCESS && dv_depth == 0 && free != NULL && total != NULL &&
-        context_current(&place) == CUDA_SUCCESS) {
-        show_share(place.device, free, total);
+        context_current(&home) == CUDA_SUCCESS) {
+        show_share(home.device, free, total);
     }
     return result;
 }
 
 /* The 32-bit interface cannot say more than 4 GiB less one byte; the driver caps there too. */
 CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
-    struct place place;
+    struct home home;
     CUresult result = DV_CALL(cuMemGetInfo, free, total);
     if (result == CUDA_SUCCESS && dv_depth == 0 && free != NULL && total != NULL &&
-        context_current(&place) == CUDA_SUCCESS) {
+        context_current(&home) == CUDA_SUCCESS) {
         uint64_t wide_free = *free, wide_total = *total;
-        show_share(place.device, &wide_free, &wide_total);
+        show_share(home.device, &wide_free, &wide_total);
         *free = (unsigned)wide_free;
         *total = (unsigned)wide_total;
     }
@@ -45,7 +45,7 @@ CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
 /* The share's limit on a device; as large as can be where there is none. */
 static uint64_t limit_of(CUdevice device) {
     int number = dv_depth == 0 ? device_number(device) : -1;
-    return number < 0 ? UINT64_MAX : dv_share_limit(tenant_share(), (unsigned)number);
+    return number < 0 ? UINT64_MAX : dv_share_limit(attached_share(), (unsigned)number);
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {

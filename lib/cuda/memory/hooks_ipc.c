@@ -36,16 +36,16 @@ static struct exported exports[EXPORTS_MAX];
 static struct opened opens[EXPORTS_MAX];
 
 static bool note_export(const struct exported *export) {
-    struct exported *place = NULL;
+    struct exported *unused = NULL;
     lock_take(&guard);
-    for (unsigned i = 0; i < EXPORTS_MAX && place == NULL; i++) {
-        place = exports[i].address == 0 ? &exports[i] : NULL;
+    for (unsigned i = 0; i < EXPORTS_MAX && unused == NULL; i++) {
+        unused = exports[i].address == 0 ? &exports[i] : NULL;
     }
-    if (place != NULL) {
-        *place = *export;
+    if (unused != NULL) {
+        *unused = *export;
     }
     lock_give(&guard);
-    return place != NULL;
+    return unused != NULL;
 }
 
 static bool take_export(uint64_t address, struct exported *export) {
@@ -66,7 +66,7 @@ static bool take_export(uint64_t address, struct exported *export) {
 static void ipc_freed(uint64_t address) {
     struct exported export;
     if (take_export(address, &export)) {
-        dv_export_drop(tenant_share(), export.key);
+        dv_export_drop(attached_share(), export.key);
         overhead_moved(export.device, -(int64_t)export.bytes);
     }
 }
@@ -74,27 +74,27 @@ ON(export_freed, ipc_freed);
 
 /* Moves the charge of an allocation to the share under the handle's key. Blocks that it has in
  * common with other allocations, whose charge stays here, are charged to the share beside. */
-static CUresult publish(uint64_t address, const record *note, const CUipcMemHandle *handle) {
-    struct claim claim;
-    struct span span = span_of(address, record_bytes(*note));
+static CUresult publish(uint64_t address, const struct entry *note, const CUipcMemHandle *handle) {
+    struct reservation reservation;
+    struct span span = span_of(address, entry_bytes(*note));
     uint64_t common = span.edge_count * BLOCK_BYTES;
     struct exported export = {.address = address,
                               .bytes = span.whole + common,
                               .device = note->device,
                               .owner = note->owner};
     memcpy(export.key, handle->reserved, sizeof export.key);
-    CUresult result = claim_open_number(&claim, note->device, common);
+    CUresult result = reservation_open_number(&reservation, note->device, common);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    claim_settle(&claim, common);
+    reservation_settle(&reservation, common);
     if (!note_export(&export)) {
-        claim_release(note->device, common);
+        reservation_release(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (dv_export_publish(tenant_share(), note->device, export.key, export.bytes) != DV_OK) {
+    if (dv_export_publish(attached_share(), note->device, export.key, export.bytes) != DV_OK) {
         take_export(address, &export);
-        claim_release(note->device, common);
+        reservation_release(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     overhead_moved(note->device, (int64_t)export.bytes);
@@ -102,7 +102,7 @@ static CUresult publish(uint64_t address, const record *note, const CUipcMemHand
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    record note;
+    struct entry note;
     CUipcMemHandle got;
     CUdeviceptr base = address;
     size_t bytes = 0;
@@ -166,24 +166,24 @@ static void end_open(struct opened *open) {
         return;
     }
     if (last.held) {
-        dv_export_drop(tenant_share(), last.key);
+        dv_export_drop(attached_share(), last.key);
     } else {
-        claim_release(last.device, last.bytes);
+        reservation_release(last.device, last.bytes);
     }
 }
 
 /* Charges memory that the share does not hold, now that its size is known. */
 static CUresult charge(struct opened *open, CUdeviceptr address) {
-    struct claim claim;
+    struct reservation reservation;
     CUdeviceptr base;
     size_t bytes = 0;
     DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address);
-    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result == CUDA_SUCCESS) {
-        claim_settle(&claim, claim.reserved);
+        reservation_settle(&reservation, reservation.bytes);
         lock_take(&guard);
-        open->bytes = claim.reserved;
-        open->device = claim.place.device;
+        open->bytes = reservation.bytes;
+        open->device = reservation.home.device;
         lock_give(&guard);
     }
     return result;
@@ -192,12 +192,12 @@ static CUresult charge(struct opened *open, CUdeviceptr address) {
 /* The hold comes before the driver opens, so that the memory's maker cannot end it in between. */
 static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags,
                             CUresult (*driver)(CUdeviceptr *, CUipcMemHandle, unsigned)) {
-    struct place place;
+    struct home home;
     CUdeviceptr got = 0;
     bool fresh;
-    CUresult result = tenant_open();
+    CUresult result = attach_share();
     if (result == CUDA_SUCCESS) {
-        result = context_current(&place);
+        result = context_current(&home);
     }
     if (result != CUDA_SUCCESS) {
         return result;
@@ -207,8 +207,8 @@ static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (fresh) {
-        open->held = dv_export_hold(tenant_share(), handle.reserved) == DV_OK;
-        open->owner = place.owner;
+        open->held = dv_export_hold(attached_share(), handle.reserved) == DV_OK;
+        open->owner = home.owner;
     }
     dv_depth++;
     result = driver(&got, handle, flags);

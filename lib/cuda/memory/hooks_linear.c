@@ -9,13 +9,13 @@
 #define PITCH_BYTES ((size_t)512)
 
 /* The driver has answered an allocation: keeps account of it, or gives it back. */
-static CUresult kept(struct claim *claim, CUresult result, CUdeviceptr got, size_t bytes,
-                     CUdeviceptr *address) {
+static CUresult kept(struct reservation *reservation, CUresult result, CUdeviceptr got,
+                     size_t bytes, CUdeviceptr *address) {
     if (result != CUDA_SUCCESS) {
-        claim_settle(claim, 0);
+        reservation_settle(reservation, 0);
         return result;
     }
-    if (!linear_keep(claim, got, bytes)) {
+    if (!linear_keep(reservation, got, bytes)) {
         DV_CALL(cuMemFree_v2, got);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -24,32 +24,32 @@ static CUresult kept(struct claim *claim, CUresult result, CUdeviceptr got, size
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
-    struct claim claim;
+    struct reservation reservation;
     CUdeviceptr got = 0;
     if (dv_depth > 0 || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAlloc_v2)(address, bytes);
     }
-    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMemAlloc_v2, &got, bytes);
-    return kept(&claim, result, got, bytes, address);
+    return kept(&reservation, result, got, bytes, address);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
-    struct claim claim;
+    struct reservation reservation;
     CUdeviceptr_v1 got = 0;
     CUdeviceptr wide = 0;
     if (dv_depth > 0 || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAlloc)(address, bytes);
     }
-    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMemAlloc, &got, bytes);
-    result = kept(&claim, result, got, bytes, &wide);
+    result = kept(&reservation, result, got, bytes, &wide);
     if (result == CUDA_SUCCESS) {
         *address = got;
     }
@@ -69,18 +69,18 @@ static uint64_t worst_pitched(size_t width, size_t height) {
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                             unsigned element) {
-    struct claim claim;
+    struct reservation reservation;
     CUdeviceptr got = 0;
     size_t got_pitch = 0;
     if (dv_depth > 0 || address == NULL || pitch == NULL || width == 0 || height == 0) {
         return DV_REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
     }
-    CUresult result = claim_open(&claim, worst_pitched(width, height));
+    CUresult result = reservation_open(&reservation, worst_pitched(width, height));
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMemAllocPitch_v2, &got, &got_pitch, width, height, element);
-    result = kept(&claim, result, got, got_pitch * height, address);
+    result = kept(&reservation, result, got, got_pitch * height, address);
     if (result == CUDA_SUCCESS) {
         *pitch = got_pitch;
     }
@@ -89,19 +89,19 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned width, unsigned height,
                          unsigned element) {
-    struct claim claim;
+    struct reservation reservation;
     CUdeviceptr_v1 got = 0;
     CUdeviceptr wide = 0;
     unsigned got_pitch = 0;
     if (dv_depth > 0 || address == NULL || pitch == NULL || width == 0 || height == 0) {
         return DV_REAL(cuMemAllocPitch)(address, pitch, width, height, element);
     }
-    CUresult result = claim_open(&claim, worst_pitched(width, height));
+    CUresult result = reservation_open(&reservation, worst_pitched(width, height));
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMemAllocPitch, &got, &got_pitch, width, height, element);
-    result = kept(&claim, result, got, (size_t)got_pitch * height, &wide);
+    result = kept(&reservation, result, got, (size_t)got_pitch * height, &wide);
     if (result == CUDA_SUCCESS) {
         *address = got;
         *pitch = got_pitch;
@@ -112,31 +112,31 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned widt
 /* Managed memory is charged by its address range, as if all of it were on the GPU at once: it comes
  * there page by page without any call that could be refused. */
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
-    struct claim claim;
+    struct reservation reservation;
     CUdeviceptr got = 0;
     if (dv_depth > 0 || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAllocManaged)(address, bytes, flags);
     }
-    CUresult result = claim_open(&claim, blocks_worst(bytes));
+    CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMemAllocManaged, &got, bytes, flags);
-    return kept(&claim, result, got, bytes, address);
+    return kept(&reservation, result, got, bytes, address);
 }
 
 /* The driver has answered a free of an allocation that was taken out. */
-static CUresult freed(CUresult result, const struct leaving *leaving) {
+static CUresult freed(CUresult result, const struct freeing *freeing) {
     if (result == CUDA_SUCCESS) {
-        linear_freed(leaving);
+        linear_freed(freeing);
     } else {
-        linear_put_back(leaving);
+        linear_put_back(freeing);
     }
     return result;
 }
 
 /* Memory of a pool goes back to the pool, which may give it back to the GPU at once. */
-static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note) {
+static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry note) {
     if (result == CUDA_SUCCESS) {
         pool_freed(note);
         pools_synchronised();
@@ -149,8 +149,8 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 /* What is in neither table, such as imported or external memory or nothing at all, is the driver's
  * to judge. */
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    struct leaving leaving;
-    record note;
+    struct freeing freeing;
+    struct entry note;
     if (dv_depth == 0 && linear_is_counted(address) && !pools_have_pointers()) {
         CUresult result = DV_CALL(cuMemFree_v2, address);
         if (result == CUDA_SUCCESS) {
@@ -158,8 +158,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         }
         return result;
     }
-    if (dv_depth == 0 && linear_take(address, &leaving)) {
-        return freed(DV_CALL(cuMemFree_v2, address), &leaving);
+    if (dv_depth == 0 && linear_take(address, &freeing)) {
+        return freed(DV_CALL(cuMemFree_v2, address), &freeing);
     }
     if (dv_depth == 0 && pool_take(address, &note)) {
         return freed_to_pool(DV_CALL(cuMemFree_v2, address), address, note);
@@ -168,9 +168,9 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 address) {
-    struct leaving leaving;
-    if (dv_depth == 0 && linear_take(address, &leaving)) {
-        return freed(DV_CALL(cuMemFree, address), &leaving);
+    struct freeing freeing;
+    if (dv_depth == 0 && linear_take(address, &freeing)) {
+        return freed(DV_CALL(cuMemFree, address), &freeing);
     }
     return DV_REAL(cuMemFree)(address);
 }

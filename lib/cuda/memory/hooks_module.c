@@ -5,9 +5,9 @@
 #include "cuda/memory/overhead.h"
 
 static CUresult measured(CUresult result) {
-    struct place place;
-    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&place) == CUDA_SUCCESS) {
-        overhead_measure(place.device);
+    struct home home;
+    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&home) == CUDA_SUCCESS) {
+        overhead_measure(home.device);
     }
     return result;
 }

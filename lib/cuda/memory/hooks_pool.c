@@ -16,21 +16,21 @@
 
 /* A pool of which the driver says nothing is not one; if the driver allocates from it all the same,
  * nobody could tell what that costs. */
-static CUresult open_pool(struct pool *pool, struct claim *claim, size_t bytes) {
-    return pool != NULL ? pool_open(pool, claim, bytes) : CUDA_ERROR_INVALID_VALUE;
+static CUresult open_pool(struct pool *pool, struct reservation *reservation, size_t bytes) {
+    return pool != NULL ? pool_open(pool, reservation, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The current pool of the stream's GPU, which cuMemAllocAsync takes from. */
-static CUresult open_current_pool(CUstream stream, struct pool **pool, struct claim *claim,
-                                  size_t bytes) {
-    struct place place;
+static CUresult open_current_pool(CUstream stream, struct pool **pool,
+                                  struct reservation *reservation, size_t bytes) {
+    struct home home;
     CUmemoryPool handle = NULL;
     CUdevice device = 0;
-    if (tenant_open() != CUDA_SUCCESS) {
+    if (attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    CUresult result = stream_place(stream, &place);
-    if (result == CUDA_SUCCESS && !device_of_number(place.device, &device)) {
+    CUresult result = stream_home(stream, &home);
+    if (result == CUDA_SUCCESS && !device_of_number(home.device, &device)) {
         result = CUDA_ERROR_INVALID_DEVICE;
     }
     if (result == CUDA_SUCCESS) {
@@ -39,27 +39,27 @@ static CUresult open_current_pool(CUstream stream, struct pool **pool, struct cl
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    *pool = pool_note(handle, place.device, true);
-    return open_pool(*pool, claim, bytes);
+    *pool = pool_note(handle, home.device, true);
+    return open_pool(*pool, reservation, bytes);
 }
 
-static CUresult open_given_pool(CUmemoryPool handle, struct pool **pool, struct claim *claim,
-                                size_t bytes) {
-    if (tenant_open() != CUDA_SUCCESS) {
+static CUresult open_given_pool(CUmemoryPool handle, struct pool **pool,
+                                struct reservation *reservation, size_t bytes) {
+    if (attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     *pool = pool_find(handle);
-    return open_pool(*pool, claim, bytes);
+    return open_pool(*pool, reservation, bytes);
 }
 
 /* The driver has answered an allocation out of a pool. */
-static CUresult kept(struct pool *pool, struct claim *claim, CUresult result, CUdeviceptr got,
-                     CUstream stream, CUdeviceptr *address) {
+static CUresult kept(struct pool *pool, struct reservation *reservation, CUresult result,
+                     CUdeviceptr got, CUstream stream, CUdeviceptr *address) {
     if (result != CUDA_SUCCESS) {
-        claim_settle(claim, 0);
+        reservation_settle(reservation, 0);
         return result;
     }
-    result = pool_keep(pool, claim, got);
+    result = pool_keep(pool, reservation, got);
     if (result != CUDA_SUCCESS) {
         DV_CALL(cuMemFreeAsync, got, stream);
         return result;
@@ -68,7 +68,7 @@ static CUresult kept(struct pool *pool, struct claim *claim, CUresult result, CU
     return CUDA_SUCCESS;
 }
 
-static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note) {
+static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry note) {
     if (result == CUDA_SUCCESS) {
         pool_freed(note);
     } else {
@@ -78,7 +78,8 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, record note)
 }
 
 /* Memory that did not come from a pool is there until the stream gets to the free. */
-static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note, CUstream stream) {
+static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entry note,
+                               CUstream stream) {
     if (result == CUDA_SUCCESS) {
         limbo_enter(address, note, stream);
     }
@@ -92,40 +93,40 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, record note
 /* The two ways to allocate and the one to free, for both meanings of the default stream. */
 #define STREAM_ORDERED(suffix)                                                                     \
     CUresult cuMemAllocAsync##suffix(CUdeviceptr *address, size_t bytes, CUstream stream) {        \
-        struct claim claim;                                                                        \
+        struct reservation reservation;                                                            \
         struct pool *pool;                                                                         \
         CUdeviceptr got = 0;                                                                       \
         if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocAsync##suffix)(address, bytes, stream);                       \
         }                                                                                          \
-        CUresult result = open_current_pool(stream, &pool, &claim, bytes);                         \
+        CUresult result = open_current_pool(stream, &pool, &reservation, bytes);                   \
         if (result == CUDA_SUCCESS) {                                                              \
             result = DV_CALL(cuMemAllocAsync##suffix, &got, bytes, stream);                        \
-            result = kept(pool, &claim, result, got, stream, address);                             \
+            result = kept(pool, &reservation, result, got, stream, address);                       \
         }                                                                                          \
         return result;                                                                             \
     }                                                                                              \
                                                                                                    \
     CUresult cuMemAllocFromPoolAsync##suffix(CUdeviceptr *address, size_t bytes,                   \
                                              CUmemoryPool handle, CUstream stream) {               \
-        struct claim claim;                                                                        \
+        struct reservation reservation;                                                            \
         struct pool *pool;                                                                         \
         CUdeviceptr got = 0;                                                                       \
         if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocFromPoolAsync##suffix)(address, bytes, handle, stream);       \
         }                                                                                          \
-        CUresult result = open_given_pool(handle, &pool, &claim, bytes);                           \
+        CUresult result = open_given_pool(handle, &pool, &reservation, bytes);                     \
         if (result == CUDA_SUCCESS) {                                                              \
             result = DV_CALL(cuMemAllocFromPoolAsync##suffix, &got, bytes, handle, stream);        \
-            result = kept(pool, &claim, result, got, stream, address);                             \
+            result = kept(pool, &reservation, result, got, stream, address);                       \
         }                                                                                          \
         return result;                                                                             \
     }                                                                                              \
                                                                                                    \
     CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
-        record note;                                                                               \
+        struct entry note;                                                                         \
         if (dv_depth > 0 || stream_captured##suffix(stream)) {                                     \
             return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
         }                                                                                          \
@@ -146,17 +147,17 @@ STREAM_ORDERED(_ptsz)
 /* The number in the share of the GPU whose memory the pool takes, -1 if it takes none. Managed
  * memory may come to a GPU wherever it was made: it counts on the current context's. */
 static int pool_device(const CUmemPoolProps *props) {
-    struct place place;
+    struct home home;
     if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         return device_number(props->location.id);
     }
     bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-    return managed && context_current(&place) == CUDA_SUCCESS ? (int)place.device : -1;
+    return managed && context_current(&home) == CUDA_SUCCESS ? (int)home.device : -1;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     CUresult result = DV_CALL(cuMemPoolCreate, pool, props);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && tenant_open() == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && dv_depth == 0 && attach_share() == CUDA_SUCCESS) {
         int number = pool_device(props);
         pool_note(*pool, number >= 0 ? (unsigned)number : 0, number >= 0);
     }
@@ -194,11 +195,11 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
 
 CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
                                 CUmemPoolPtrExportData *data) {
-    struct claim claim;
+    struct reservation reservation;
     CUdevice device = 0;
     CUdeviceptr got = 0, base = 0;
     size_t bytes = 0;
-    if (dv_depth > 0 || address == NULL || tenant_open() != CUDA_SUCCESS) {
+    if (dv_depth > 0 || address == NULL || attach_share() != CUDA_SUCCESS) {
         return DV_REAL(cuMemPoolImportPointer)(address, pool, data);
     }
     CUresult result = DV_CALL(cuMemPoolImportPointer, &got, pool, data);
@@ -210,9 +211,9 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
         result = DV_CALL(cuPointerGetAttribute, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, got);
     }
     if (result == CUDA_SUCCESS) {
-        result = claim_open_on(&claim, device, blocks_worst(bytes));
+        result = reservation_open_on(&reservation, device, blocks_worst(bytes));
     }
-    if (result != CUDA_SUCCESS || !linear_keep(&claim, got, bytes)) {
+    if (result != CUDA_SUCCESS || !linear_keep(&reservation, got, bytes)) {
         DV_CALL(cuMemFree_v2, got);
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
     }

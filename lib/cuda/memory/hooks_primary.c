@@ -44,32 +44,34 @@ static void after_release(CUdevice device, bool reset) {
     }
     bool alive = is_alive(device);
     uint32_t owner = owner_of((unsigned)number);
-    struct place place = {.device = (unsigned)number, .owner = owner};
+    struct home home = {.device = (unsigned)number, .owner = owner};
     if (owner == 0 || (alive && !reset)) {
         return;
     }
     if (alive) {
-        context_memory_ended(place);
+        context_memory_ended(home);
         return;
     }
     if (__atomic_compare_exchange_n(&primary[number], &owner, 0, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE)) {
-        context_forget_owner(place.owner);
-        context_ended(place);
+        context_forget_owner(home.owner);
+        context_ended(home);
     }
 }
 
-/* Before a driver call that uses the primary context. Without a claim if it is there already. */
-static CUresult before_use(struct claim *claim, CUdevice device, bool *claimed) {
-    int number = tenant_open() == CUDA_SUCCESS ? device_number(device) : -1;
-    *claimed = number < 0 || owner_of((unsigned)number) == 0;
-    claim->place = (struct place){.device = (unsigned)number};
-    return *claimed ? overhead_open(claim, device) : CUDA_SUCCESS;
+/* Before a driver call that uses the primary context. Without a reservation if it is there already.
+ */
+static CUresult before_use(struct reservation *reservation, CUdevice device, bool *reserved) {
+    int number = attach_share() == CUDA_SUCCESS ? device_number(device) : -1;
+    *reserved = number < 0 || owner_of((unsigned)number) == 0;
+    reservation->home = (struct home){.device = (unsigned)number};
+    return *reserved ? overhead_open(reservation, device) : CUDA_SUCCESS;
 }
 
-static void after_use(struct claim *claim, bool claimed, CUresult result, CUcontext context) {
-    unsigned device = claim->place.device;
-    struct place known;
+static void after_use(struct reservation *reservation, bool reserved, CUresult result,
+                      CUcontext context) {
+    unsigned device = reservation->home.device;
+    struct home known;
     bool fresh = false;
     if (result == CUDA_SUCCESS) {
         /* Met already, without us seeing it made: its overhead is charged, its owner stays. */
@@ -81,71 +83,71 @@ static void after_use(struct claim *claim, bool claimed, CUresult result, CUcont
             fresh = begin_life(device);
         }
         if (context != NULL) {
-            context_note(context, (struct place){.device = device, .owner = owner_of(device)});
+            context_note(context, (struct home){.device = device, .owner = owner_of(device)});
         }
     }
-    if (claimed) {
-        overhead_settle(claim, fresh);
+    if (reserved) {
+        overhead_settle(reservation, fresh);
     } else if (fresh) {
         overhead_appeared(device);
     }
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    struct claim claim;
-    bool claimed;
+    struct reservation reservation;
+    bool reserved;
     if (dv_depth > 0) {
         return DV_REAL(cuDevicePrimaryCtxRetain)(context, device);
     }
-    CUresult result = before_use(&claim, device, &claimed);
+    CUresult result = before_use(&reservation, device, &reserved);
     if (result == CUDA_SUCCESS) {
         result = DV_CALL(cuDevicePrimaryCtxRetain, context, device);
-        after_use(&claim, claimed, result, result == CUDA_SUCCESS ? *context : NULL);
+        after_use(&reservation, reserved, result, result == CUDA_SUCCESS ? *context : NULL);
     }
     return result;
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
                           unsigned flags) {
-    struct claim claim;
-    bool claimed;
+    struct reservation reservation;
+    bool reserved;
     if (dv_depth > 0) {
         return DV_REAL(cuGreenCtxCreate)(green, resources, device, flags);
     }
-    CUresult result = before_use(&claim, device, &claimed);
+    CUresult result = before_use(&reservation, device, &reserved);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuGreenCtxCreate, green, resources, device, flags);
-    after_use(&claim, claimed, result, NULL);
+    after_use(&reservation, reserved, result, NULL);
     if (result == CUDA_SUCCESS) {
-        record note = record_make(0, 0, claim.place.device);
+        struct entry note = entry_make(0, 0, reservation.home.device);
         table_put(&greens, (uint64_t)(uintptr_t)*green, note, NULL, NULL);
-        overhead_measure(claim.place.device);
+        overhead_measure(reservation.home.device);
     }
     return result;
 }
 
-bool green_known(CUgreenCtx green, struct place *place) {
-    record note;
+bool green_known(CUgreenCtx green, struct home *home) {
+    struct entry note;
     if (!table_get(&greens, (uint64_t)(uintptr_t)green, &note)) {
         return false;
     }
-    *place = (struct place){.device = note.device, .owner = owner_of(note.device)};
+    *home = (struct home){.device = note.device, .owner = owner_of(note.device)};
     return true;
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
-    struct place place;
+    struct home home;
     CUresult result = DV_CALL(cuCtxFromGreenCtx, context, green);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && green_known(green, &place)) {
-        context_note(*context, place);
+    if (result == CUDA_SUCCESS && dv_depth == 0 && green_known(green, &home)) {
+        context_note(*context, home);
     }
     return result;
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
-    record note;
+    struct entry note;
     CUdevice device;
     if (dv_depth > 0 || green == NULL || !table_take(&greens, (uint64_t)(uintptr_t)green, &note)) {
         return DV_REAL(cuGreenCtxDestroy)(green);

@@ -15,7 +15,7 @@
 static bool give_back(const struct ended *ended) {
     bool any = false;
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
-        claim_release(device, ended->bytes[device]);
+        reservation_release(device, ended->bytes[device]);
         any = any || ended->bytes[device] != 0;
     }
     return any;
@@ -28,30 +28,31 @@ static bool is_on_host(const CUmemLocation *location) {
 }
 
 /* Managed memory may come to a GPU wherever it was made: it counts on the current context's. */
-static CUresult open_claim(struct claim *claim, size_t bytes, const CUmemAllocationProp *prop) {
+static CUresult open_reservation(struct reservation *reservation, size_t bytes,
+                                 const CUmemAllocationProp *prop) {
     return is_on_host(&prop->location)
-               ? claim_open(claim, blocks_worst(bytes))
-               : claim_open_on(claim, prop->location.id, blocks_worst(bytes));
+               ? reservation_open(reservation, blocks_worst(bytes))
+               : reservation_open_on(reservation, prop->location.id, blocks_worst(bytes));
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *prop, unsigned long long flags) {
-    struct claim claim;
+    struct reservation reservation;
     CUmemGenericAllocationHandle got = 0;
     if (dv_depth > 0 || handle == NULL || prop == NULL || bytes == 0 ||
         (is_on_host(&prop->location) && prop->type != CU_MEM_ALLOCATION_TYPE_MANAGED)) {
         return DV_REAL(cuMemCreate)(handle, bytes, prop, flags);
     }
-    CUresult result = open_claim(&claim, bytes, prop);
+    CUresult result = open_reservation(&reservation, bytes, prop);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = DV_CALL(cuMemCreate, &got, bytes, prop, flags);
-    if (result == CUDA_SUCCESS && !object_create(got, claim.place.device, claim.reserved)) {
+    if (result == CUDA_SUCCESS && !object_create(got, reservation.home.device, reservation.bytes)) {
         DV_CALL(cuMemRelease, got);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    claim_settle(&claim, result == CUDA_SUCCESS ? claim.reserved : 0);
+    reservation_settle(&reservation, result == CUDA_SUCCESS ? reservation.bytes : 0);
     if (result == CUDA_SUCCESS) {
         *handle = got;
     }
@@ -73,14 +74,14 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
     struct object_use use;
-    struct claim claim;
+    struct reservation reservation;
     struct ended ended = {{0}};
     if (dv_depth > 0 || bytes > SIZE_MAX - offset || !object_map(&use, handle, offset + bytes)) {
         return DV_REAL(cuMemMap)(address, bytes, offset, handle, flags);
     }
-    CUresult result = claim_open_number(&claim, use.device, use.more);
-    bool claimed = result == CUDA_SUCCESS;
-    if (claimed) {
+    CUresult result = reservation_open_number(&reservation, use.device, use.more);
+    bool reserved = result == CUDA_SUCCESS;
+    if (reserved) {
         result = DV_CALL(cuMemMap, address, bytes, offset, handle, flags);
     }
     bool mapped = result == CUDA_SUCCESS;
@@ -88,8 +89,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
         DV_CALL(cuMemUnmap, address, bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (claimed) {
-        claim_settle(&claim, result == CUDA_SUCCESS ? use.more : 0);
+    if (reserved) {
+        reservation_settle(&reservation, result == CUDA_SUCCESS ? use.more : 0);
     }
     give_back(&ended);
     return result;
@@ -129,7 +130,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
                                         CUmemAllocationHandleType type) {
     CUmemAllocationProp prop;
     CUmemGenericAllocationHandle got = 0;
-    if (dv_depth > 0 || handle == NULL || tenant_open() != CUDA_SUCCESS) {
+    if (dv_depth > 0 || handle == NULL || attach_share() != CUDA_SUCCESS) {
         return DV_REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
     }
     CUresult result = DV_CALL(cuMemImportFromShareableHandle, &got, shareable, type);

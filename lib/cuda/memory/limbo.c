@@ -15,27 +15,27 @@ static uint64_t handle_of(CUstream stream) {
 }
 
 /* Both halves of the handle. */
-static record of_handle(uint64_t handle) {
-    return record_make((uint32_t)handle, (uint32_t)(handle >> 32), 0);
+static struct entry of_handle(uint64_t handle) {
+    return entry_make((uint32_t)handle, (uint32_t)(handle >> 32), 0);
 }
 
-static uint64_t to_handle(record place) {
-    return place.amount | (uint64_t)place.owner << 32;
+static uint64_t to_handle(struct entry entry) {
+    return entry.amount | (uint64_t)entry.owner << 32;
 }
 
-void limbo_enter(uint64_t address, record note, CUstream stream) {
+void limbo_enter(uint64_t address, struct entry note, CUstream stream) {
     uint64_t handle = handle_of(stream);
     if (handle != 0) {
         table_put(&in_streams, address, of_handle(handle), NULL, NULL);
     }
-    if (table_count_up(&waiting, address, record_make(0, note.owner, note.device))) {
+    if (table_count_up(&waiting, address, entry_make(0, note.owner, note.device))) {
         __atomic_add_fetch(&count, 1, __ATOMIC_RELEASE);
     }
 }
 
 /* The driver has given the address again, so it was free; the account knows. */
 static void limbo_reused(uint64_t address) {
-    record note;
+    struct entry note;
     table_take(&in_streams, address, NULL);
     if (table_take(&waiting, address, &note)) {
         __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
@@ -45,12 +45,12 @@ ON(linear_reused, limbo_reused);
 
 /* A small allocation's address may have been given and freed again: each time counts. */
 static void release(uint64_t address) {
-    record note = {0};
-    struct leaving leaving;
+    struct entry note = {0};
+    struct freeing freeing;
     table_take(&in_streams, address, NULL);
     table_take(&waiting, address, &note);
-    for (uint32_t i = 0; i < note.amount && linear_take(address, &leaving); i++) {
-        linear_freed(&leaving);
+    for (uint32_t i = 0; i < note.amount && linear_take(address, &freeing); i++) {
+        linear_freed(&freeing);
     }
     __atomic_sub_fetch(&count, note.amount, __ATOMIC_RELAXED);
 }
@@ -66,16 +66,16 @@ struct batch {
     uint64_t addresses[256];
 };
 
-static bool of_stream(uint64_t address, record *place, void *arg) {
+static bool of_stream(uint64_t address, struct entry *entry, void *arg) {
     struct batch *batch = arg;
-    if (to_handle(*place) != batch->match || batch->size == 256) {
+    if (to_handle(*entry) != batch->match || batch->size == 256) {
         return false;
     }
     batch->addresses[batch->size++] = address;
     return true;
 }
 
-static bool of_context(uint64_t address, record *note, void *arg) {
+static bool of_context(uint64_t address, struct entry *note, void *arg) {
     struct batch *batch = arg;
     if (note->owner == batch->match && batch->size < 256) {
         batch->addresses[batch->size++] = address;
@@ -83,7 +83,7 @@ static bool of_context(uint64_t address, record *note, void *arg) {
     return false;
 }
 
-static void release_all(table *t, bool (*visit)(uint64_t, record *, void *), uint64_t match) {
+static void release_all(table *t, bool (*visit)(uint64_t, struct entry *, void *), uint64_t match) {
     struct batch batch = {.match = match};
     do {
         batch.size = 0;
@@ -106,9 +106,9 @@ void limbo_context_done(uint32_t owner) {
     }
 }
 
-static bool forget_stream(uint64_t address, record *place, void *handle) {
+static bool forget_stream(uint64_t address, struct entry *entry, void *handle) {
     (void)address;
-    return to_handle(*place) == *(const uint64_t *)handle;
+    return to_handle(*entry) == *(const uint64_t *)handle;
 }
 
 void limbo_stream_destroyed(CUstream stream) {
@@ -123,16 +123,16 @@ struct streams {
     uint64_t handles[STREAMS_MAX];
 };
 
-static bool collect(uint64_t address, record *place, void *arg) {
+static bool collect(uint64_t address, struct entry *entry, void *arg) {
     struct streams *streams = arg;
     (void)address;
     for (unsigned i = 0; i < streams->size; i++) {
-        if (streams->handles[i] == to_handle(*place)) {
+        if (streams->handles[i] == to_handle(*entry)) {
             return false;
         }
     }
     if (streams->size < STREAMS_MAX) {
-        streams->handles[streams->size++] = to_handle(*place);
+        streams->handles[streams->size++] = to_handle(*entry);
     }
     return false;
 }

@@ -8,7 +8,7 @@
 #include "cuda/memory/linear.h"
 
 /* The free of an allocation, as linear_find knows it, was put into a stream. */
-DV_HIDDEN void limbo_enter(uint64_t address, record note, CUstream stream);
+DV_HIDDEN void limbo_enter(uint64_t address, struct entry note, CUstream stream);
 
 /* All work of a stream, of a context, is done. */
 DV_HIDDEN void limbo_stream_done(CUstream stream);

@@ -5,7 +5,7 @@
 #include "cuda/memory/occupancy.h"
 #include "share/share.h"
 
-/* Allocations that are more than a count in their block have a record here, in the table of blocks,
+/* Allocations that are more than a count in their block have an entry here, in the table of blocks,
  * under their address: amount is the size. */
 #define EXPORTED 1u /* in its flags: its whole blocks are charged to the share */
 
@@ -19,10 +19,10 @@ static void count_within(uint64_t address, uint32_t by) {
     }
 }
 
-/* Enters an allocation with a record of its own; *added is the bytes to charge. False, with nothing
+/* Enters an allocation with an entry of its own; *added is the bytes to charge. False, with nothing
  * entered, if there is no memory. */
-static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
-    struct span span = span_of(address, record_bytes(note));
+static bool enter_with_entry(uint64_t address, struct entry note, uint64_t *added) {
+    struct span span = span_of(address, entry_bytes(note));
     struct shard *s = occupancy_shard(address);
     bool had;
     *added = span.whole;
@@ -30,14 +30,14 @@ static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
         return false;
     }
     lock_take(&s->lock);
-    record *place = shard_claim(s, address, &had);
-    record old = had ? *place : (record){0};
-    if (place != NULL) {
-        *place = note;
+    struct entry *entry = shard_make(s, address, &had);
+    struct entry old = had ? *entry : (struct entry){0};
+    if (entry != NULL) {
+        *entry = note;
         block_has_own(s, address);
     }
     lock_give(&s->lock);
-    if (place == NULL) {
+    if (entry == NULL) {
         edges_drop(&span);
         return false;
     }
@@ -45,9 +45,9 @@ static bool enter_recorded(uint64_t address, record note, uint64_t *added) {
     if (had) {
         /* The driver gave an address that we still have: what was there ended without our seeing
          * it, in a stream's time or by the end of a context that we were not told of. */
-        struct span gone = span_of(address, record_bytes(old));
+        struct span gone = span_of(address, entry_bytes(old));
         TELL(linear_reused, (address));
-        claim_release(old.device, gone.whole + edges_drop(&gone));
+        reservation_release(old.device, gone.whole + edges_drop(&gone));
     }
     return true;
 }
@@ -56,60 +56,61 @@ static bool is_small(const struct span *span) {
     return span->whole == 0 && span->edge_count == 1;
 }
 
-bool linear_keep(struct claim *claim, uint64_t address, uint64_t bytes) {
+bool linear_keep(struct reservation *reservation, uint64_t address, uint64_t bytes) {
     struct span span = span_of(address, bytes);
     uint64_t added = 0;
     bool done = false;
     if (bytes <= GRAINS_MAX_BYTES) {
-        record note = record_of_bytes(bytes, claim->place.owner, claim->place.device);
+        struct entry note =
+            entry_of_bytes(bytes, reservation->home.owner, reservation->home.device);
         done = (is_small(&span) && small_enter(span.edges[0], &note, &added)) ||
-               enter_recorded(address, note, &added);
+               enter_with_entry(address, note, &added);
     }
-    claim_settle(claim, done ? added : 0);
+    reservation_settle(reservation, done ? added : 0);
     return done;
 }
 
-/* Takes a small allocation out, or the record of another. */
-static bool take(struct leaving *leaving) {
-    struct shard *s = occupancy_shard(leaving->address);
+/* Takes a small allocation out, or the entry of another. */
+static bool take(struct freeing *freeing) {
+    struct shard *s = occupancy_shard(freeing->address);
     bool own;
     lock_take(&s->lock);
-    record *found = occupant_find(s, leaving->address, &own);
+    struct entry *found = occupant_find(s, freeing->address, &own);
     if (found != NULL && own) {
-        leaving->note = *found;
+        freeing->note = *found;
         shard_erase(s, found);
-        count_within(leaving->address, UINT32_MAX);
+        count_within(freeing->address, UINT32_MAX);
     } else if (found != NULL) {
-        leaving->note = record_make(0, found->owner, found->device);
-        leaving->alone = small_leave(found);
+        freeing->note = entry_make(0, found->owner, found->device);
+        freeing->alone = small_freeing(found);
     }
     lock_give(&s->lock);
     return found != NULL;
 }
 
-bool linear_take(uint64_t address, struct leaving *leaving) {
-    *leaving = (struct leaving){.address = address};
-    if (address == 0 || address % GRAIN_BYTES != 0 || !take(leaving)) {
+bool linear_take(uint64_t address, struct freeing *freeing) {
+    *freeing = (struct freeing){.address = address};
+    if (address == 0 || address % GRAIN_BYTES != 0 || !take(freeing)) {
         return false;
     }
-    if (leaving->note.amount > 0) {
-        struct span span = span_of(address, record_bytes(leaving->note));
-        leaving->alone = edges_leave(&span);
-        leaving->retired = leaving->note.flags & EXPORTED ? 0 : span.whole;
+    if (freeing->note.amount > 0) {
+        struct span span = span_of(address, entry_bytes(freeing->note));
+        freeing->alone = edges_freeing(&span);
+        freeing->retired = freeing->note.flags & EXPORTED ? 0 : span.whole;
     }
-    if (leaving->retired > 0) {
-        dv_retire(tenant_share(), leaving->note.device, leaving->retired);
+    if (freeing->retired > 0) {
+        dv_retire(attached_share(), freeing->note.device, freeing->retired);
     }
     return true;
 }
 
-/* Ends the leaving; returns the charged bytes that go with it. */
-static uint64_t leave(const struct leaving *leaving) {
-    if (leaving->note.amount == 0) {
-        return leaving->alone + block_left(block_of(leaving->address));
+/* Ends the freeing; returns the charged bytes that go with it. */
+static uint64_t end_free(const struct freeing *freeing) {
+    if (freeing->note.amount == 0) {
+        return freeing->alone + block_freed(block_of(freeing->address));
     }
-    struct span span = span_of(leaving->address, record_bytes(leaving->note));
-    return leaving->alone + edges_left(&span);
+    struct span span = span_of(freeing->address, entry_bytes(freeing->note));
+    return freeing->alone + edges_freed(&span);
 }
 
 bool linear_is_counted(uint64_t address) {
@@ -119,76 +120,76 @@ bool linear_is_counted(uint64_t address) {
 void linear_counted_freed(uint64_t address) {
     unsigned device = 0;
     uint64_t bytes = small_gone(address, &device);
-    claim_release(device, bytes);
+    reservation_release(device, bytes);
 }
 
-void linear_freed(const struct leaving *leaving) {
-    claim_release(leaving->note.device, leave(leaving));
-    if (leaving->retired > 0) {
-        dv_settle(tenant_share(), leaving->note.device, leaving->retired, 0);
+void linear_freed(const struct freeing *freeing) {
+    reservation_release(freeing->note.device, end_free(freeing));
+    if (freeing->retired > 0) {
+        dv_settle(attached_share(), freeing->note.device, freeing->retired, 0);
     }
-    if (leaving->note.flags & EXPORTED) {
-        TELL(export_freed, (leaving->address));
+    if (freeing->note.flags & EXPORTED) {
+        TELL(export_freed, (freeing->address));
     }
 }
 
-void linear_put_back(const struct leaving *leaving) {
-    record note = leaving->note;
+void linear_put_back(const struct freeing *freeing) {
+    struct entry note = freeing->note;
     uint64_t added = 0;
     bool small = note.amount == 0;
-    bool done = small && small_enter(block_of(leaving->address), &note, &added);
+    bool done = small && small_enter(block_of(freeing->address), &note, &added);
     if (!done) {
-        /* A small one whose block is another context's by now needs a record; one grain will do. */
+        /* A small one whose block is another context's by now needs an entry; one grain will do. */
         note.amount += small;
-        done = enter_recorded(leaving->address, note, &added);
+        done = enter_with_entry(freeing->address, note, &added);
     }
     if (!done) { /* no memory for the note: all stays charged, as the driver holds it */
-        leave(leaving);
-        dv_settle(tenant_share(), note.device, leaving->retired, leaving->retired);
+        end_free(freeing);
+        dv_settle(attached_share(), note.device, freeing->retired, freeing->retired);
         return;
     }
     if (note.flags & EXPORTED) {
-        added -= span_of(leaving->address, record_bytes(note)).whole;
+        added -= span_of(freeing->address, entry_bytes(note)).whole;
     }
-    dv_settle(tenant_share(), note.device, leaving->retired, added);
-    claim_release(note.device, leave(leaving));
+    dv_settle(attached_share(), note.device, freeing->retired, added);
+    reservation_release(note.device, end_free(freeing));
 }
 
-bool linear_find(uint64_t address, record *note) {
+bool linear_find(uint64_t address, struct entry *note) {
     struct shard *s = occupancy_shard(address);
     bool own;
     lock_take(&s->lock);
-    const record *place = occupant_find(s, address, &own);
-    if (place != NULL) {
-        *note = *place;
+    const struct entry *entry = occupant_find(s, address, &own);
+    if (entry != NULL) {
+        *note = *entry;
     }
     lock_give(&s->lock);
-    return place != NULL && address % GRAIN_BYTES == 0;
+    return entry != NULL && address % GRAIN_BYTES == 0;
 }
 
-/* Gives a small allocation that is only counted a record of its own. */
-static bool record_small(uint64_t address, uint64_t bytes, const record *small) {
-    record note = record_of_bytes(bytes, small->owner, small->device);
+/* Gives a small allocation that is only counted an entry of its own. */
+static bool give_entry(uint64_t address, uint64_t bytes, const struct entry *small) {
+    struct entry note = entry_of_bytes(bytes, small->owner, small->device);
     uint64_t added;
     note.flags = EXPORTED;
-    if (!enter_recorded(address, note, &added)) {
+    if (!enter_with_entry(address, note, &added)) {
         return false;
     }
     struct shard *s = occupancy_shard(address);
     lock_take(&s->lock);
-    record *block = shard_find(s, block_of(address) + 1);
+    struct entry *block = shard_find(s, block_of(address) + 1);
     if (block != NULL && (block->amount & SMALL_MASK) != 0) {
-        block->amount -= SMALL; /* the record's edge keeps the block */
+        block->amount -= SMALL; /* the entry's edge keeps the block */
     }
     lock_give(&s->lock);
     return true;
 }
 
-bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note) {
+bool linear_mark_exported(uint64_t address, uint64_t bytes, struct entry *note) {
     struct shard *s = occupancy_shard(address);
     bool fresh = false, own;
     lock_take(&s->lock);
-    record *found = occupant_find(s, address, &own);
+    struct entry *found = occupant_find(s, address, &own);
     if (found != NULL) {
         *note = *found;
     }
@@ -197,62 +198,62 @@ bool linear_mark_exported(uint64_t address, uint64_t bytes, record *note) {
         found->flags |= EXPORTED;
     }
     lock_give(&s->lock);
-    if (found == NULL || own || !record_small(address, bytes, note)) {
+    if (found == NULL || own || !give_entry(address, bytes, note)) {
         return fresh;
     }
-    *note = record_of_bytes(bytes, note->owner, note->device);
+    *note = entry_of_bytes(bytes, note->owner, note->device);
     return true;
 }
 
 void linear_unmark_exported(uint64_t address) {
     struct shard *s = occupancy_shard(address);
     lock_take(&s->lock);
-    record *own = shard_find(s, address);
+    struct entry *own = shard_find(s, address);
     if (own != NULL) {
         own->flags = 0;
     }
     lock_give(&s->lock);
 }
 
-/* What a context leaves behind: small allocations are taken out at once, those with a record a
+/* What a context leaves behind: small allocations are taken out at once, those with an entry a
  * batch at a time, because a visit holds one shard's lock and they may be in several. */
-struct legacy {
+struct remains {
     uint32_t owner;
     unsigned size;
     uint64_t addresses[256];
     uint64_t bytes[DV_PAGE_DEVICES];
 };
 
-static bool leave_with_context(uint64_t key, record *place, void *arg) {
-    struct legacy *legacy = arg;
+static bool ends_with_context(uint64_t key, struct entry *entry, void *arg) {
+    struct remains *remains = arg;
     if (key % 2 == 0) {
-        if (place->owner == legacy->owner && legacy->size < 256) {
-            legacy->addresses[legacy->size++] = key;
+        if (entry->owner == remains->owner && remains->size < 256) {
+            remains->addresses[remains->size++] = key;
         }
         return false;
     }
-    if (place->owner != legacy->owner || (place->amount & SMALL_MASK) == 0) {
+    if (entry->owner != remains->owner || (entry->amount & SMALL_MASK) == 0) {
         return false;
     }
-    place->amount &= ~SMALL_MASK;
-    legacy->bytes[place->device] += place->amount == 0 ? BLOCK_BYTES : 0;
-    return place->amount == 0 && place->leaving == 0;
+    entry->amount &= ~SMALL_MASK;
+    remains->bytes[entry->device] += entry->amount == 0 ? BLOCK_BYTES : 0;
+    return entry->amount == 0 && entry->freeing == 0;
 }
 
 void linear_context_ended(uint32_t owner) {
-    struct legacy legacy = {.owner = owner};
+    struct remains remains = {.owner = owner};
     do {
-        legacy.size = 0;
-        table_sweep(&occupancy, leave_with_context, &legacy);
-        for (unsigned i = 0; i < legacy.size; i++) {
-            struct leaving leaving;
-            if (linear_take(legacy.addresses[i], &leaving)) {
-                linear_freed(&leaving);
+        remains.size = 0;
+        table_sweep(&occupancy, ends_with_context, &remains);
+        for (unsigned i = 0; i < remains.size; i++) {
+            struct freeing freeing;
+            if (linear_take(remains.addresses[i], &freeing)) {
+                linear_freed(&freeing);
             }
         }
-    } while (legacy.size == 256);
+    } while (remains.size == 256);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
-        claim_release(device, legacy.bytes[device]);
+        reservation_release(device, remains.bytes[device]);
     }
 }
 

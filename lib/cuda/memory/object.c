@@ -21,13 +21,13 @@ struct object {
     uint16_t device;
     bool used;
     bool imported;
-    uint32_t next; /* of the unused, place + 1 */
+    uint32_t next; /* of the unused, index + 1 */
 };
 
 /* A file descriptor that an object was exported as. Its file's identity tells whether the number
  * still means the export: descriptors are closed without our seeing it. */
 struct export {
-    uint32_t object; /* place + 1; 0: unused */
+    uint32_t object; /* index + 1; 0: unused */
     int fd;
     dev_t device;
     ino_t inode;
@@ -37,18 +37,18 @@ struct export {
 static lock guard;
 static struct object *chunks[CHUNKS_MAX];
 static uint32_t made;   /* objects ever made, used or not */
-static uint32_t unused; /* place + 1 of the first, 0 if none */
-static table handles;   /* amount: holds; owner: place of the object */
-static table mappings;  /* by address; amount: size; owner: place; flags: LEAVING */
+static uint32_t unused; /* index + 1 of the first, 0 if none */
+static table handles;   /* amount: holds; owner: index of the object */
+static table mappings;  /* by address; amount: size; owner: index; flags: UNMAPPING */
 static struct export exports[EXPORTS_MAX];
 
-#define LEAVING 1u /* a driver call that unmaps it is under way */
+#define UNMAPPING 1u /* a driver call that unmaps it is under way */
 
-static struct object *at(uint32_t place) {
-    return &chunks[place / CHUNK][place % CHUNK];
+static struct object *at(uint32_t index) {
+    return &chunks[index / CHUNK][index % CHUNK];
 }
 
-/* A zeroed object; its place + 1, or 0 if there is no memory. */
+/* A zeroed object; its index + 1, or 0 if there is no memory. */
 static uint32_t take_unused(void) {
     if (unused == 0 && made % CHUNK == 0) {
         if (made / CHUNK == CHUNKS_MAX) {
@@ -61,10 +61,10 @@ static uint32_t take_unused(void) {
         }
         chunks[made / CHUNK] = chunk;
     }
-    uint32_t place = unused != 0 ? unused - 1 : made++;
-    unused = unused != 0 ? at(place)->next : 0;
-    *at(place) = (struct object){.used = true};
-    return place + 1;
+    uint32_t index = unused != 0 ? unused - 1 : made++;
+    unused = unused != 0 ? at(index)->next : 0;
+    *at(index) = (struct object){.used = true};
+    return index + 1;
 }
 
 static bool is_open(const struct export *export) {
@@ -73,10 +73,10 @@ static bool is_open(const struct export *export) {
            now.st_ino == export->inode;
 }
 
-static bool has_open_export(uint32_t place) {
+static bool has_open_export(uint32_t index) {
     bool open = false;
     for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
-        if (e->object == place + 1) {
+        if (e->object == index + 1) {
             if (is_open(e)) {
                 open = true;
             } else {
@@ -87,40 +87,40 @@ static bool has_open_export(uint32_t place) {
     return open;
 }
 
-static void end_if_unheld(uint32_t place, struct ended *ended) {
-    struct object *object = at(place);
+static void end_if_unheld(uint32_t index, struct ended *ended) {
+    struct object *object = at(index);
     if (!object->used || object->handles != 0 || object->maps != 0 || object->array != 0 ||
-        has_open_export(place)) {
+        has_open_export(index)) {
         return;
     }
     ended->bytes[object->device] += object->bytes;
     object->used = false;
     object->next = unused;
-    unused = place + 1;
+    unused = index + 1;
 }
 
 /* Adds a hold of a handle to an object. */
-static bool hold(object_handle handle, uint32_t place) {
-    if (!table_count_up(&handles, handle, record_make(0, place, 0))) {
+static bool hold(object_handle handle, uint32_t index) {
+    if (!table_count_up(&handles, handle, entry_make(0, index, 0))) {
         return false;
     }
-    at(place)->handles++;
+    at(index)->handles++;
     return true;
 }
 
 bool object_create(object_handle handle, unsigned device, uint64_t bytes) {
     lock_take(&guard);
-    uint32_t place = take_unused();
-    bool done = place != 0 && hold(handle, place - 1);
-    if (place != 0) {
-        struct object *object = at(place - 1);
+    uint32_t index = take_unused();
+    bool done = index != 0 && hold(handle, index - 1);
+    if (index != 0) {
+        struct object *object = at(index - 1);
         object->device = (uint16_t)device;
         object->bytes = bytes;
         object->imported = bytes == 0;
         struct ended none = {{0}};
         if (!done) {
             object->bytes = 0;
-            end_if_unheld(place - 1, &none);
+            end_if_unheld(index - 1, &none);
         }
     }
     lock_give(&guard);
@@ -129,7 +129,7 @@ bool object_create(object_handle handle, unsigned device, uint64_t bytes) {
 
 /* Finds a handle's object and keeps it from ending. */
 static struct object *begin_use(struct object_use *use, object_handle handle) {
-    record note;
+    struct entry note;
     if (handle == 0 || !table_get(&handles, handle, &note)) {
         return NULL;
     }
@@ -173,7 +173,7 @@ bool object_map(struct object_use *use, object_handle handle, uint64_t end) {
 
 bool object_mapped(const struct object_use *use, uint64_t address, uint64_t bytes, bool done,
                    struct ended *ended) {
-    record old, note = record_of_bytes(bytes, use->object, 0);
+    struct entry old, note = entry_of_bytes(bytes, use->object, 0);
     bool had = false;
     lock_take(&guard);
     struct object *object = at(use->object);
@@ -193,7 +193,7 @@ bool object_mapped(const struct object_use *use, uint64_t address, uint64_t byte
 
 /* The mapping at or after `address` in a range; false if there is none. Mappings begin at multiples
  * of a block, and a range is made of whole mappings. */
-static bool next_mapping(uint64_t *address, uint64_t end, record *note) {
+static bool next_mapping(uint64_t *address, uint64_t end, struct entry *note) {
     for (; *address < end; *address += BLOCK_BYTES) {
         if (table_get(&mappings, *address, note)) {
             return true;
@@ -203,22 +203,22 @@ static bool next_mapping(uint64_t *address, uint64_t end, record *note) {
 }
 
 void object_unmap(uint64_t address, uint64_t bytes) {
-    record note;
+    struct entry note;
     uint64_t end = address + bytes;
     lock_take(&guard);
-    for (; address != 0 && next_mapping(&address, end, &note); address += record_bytes(note)) {
-        note.flags = LEAVING;
+    for (; address != 0 && next_mapping(&address, end, &note); address += entry_bytes(note)) {
+        note.flags = UNMAPPING;
         table_put(&mappings, address, note, NULL, NULL);
     }
     lock_give(&guard);
 }
 
 void object_unmapped(uint64_t address, uint64_t bytes, bool done, struct ended *ended) {
-    record note;
+    struct entry note;
     uint64_t end = address + bytes;
     lock_take(&guard);
-    for (; address != 0 && next_mapping(&address, end, &note); address += record_bytes(note)) {
-        if (note.flags != LEAVING) {
+    for (; address != 0 && next_mapping(&address, end, &note); address += entry_bytes(note)) {
+        if (note.flags != UNMAPPING) {
             continue; /* mapped anew by another thread, which has counted the old one out */
         }
         if (done) {
@@ -235,19 +235,19 @@ void object_unmapped(uint64_t address, uint64_t bytes, bool done, struct ended *
 
 struct search {
     uint64_t address;
-    uint32_t object; /* place + 1; 0: not found */
+    uint32_t object; /* index + 1; 0: not found */
 };
 
-static bool covers(uint64_t address, record *note, void *arg) {
+static bool covers(uint64_t address, struct entry *note, void *arg) {
     struct search *search = arg;
-    if (search->address - address < record_bytes(*note)) {
+    if (search->address - address < entry_bytes(*note)) {
         search->object = note->owner + 1;
     }
     return false;
 }
 
 void object_retained(object_handle handle, uint64_t address) {
-    record note;
+    struct entry note;
     struct search search = {.address = address};
     lock_take(&guard);
     if (table_get(&handles, handle, &note) || table_get(&mappings, address, &note)) {
@@ -261,22 +261,22 @@ void object_retained(object_handle handle, uint64_t address) {
     lock_give(&guard);
 }
 
-static void note_export(uint32_t place, int fd) {
+static void note_export(uint32_t index, int fd) {
     struct stat file;
     if (fstat(fd, &file) != 0) {
         return;
     }
     for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
         if (e->object == 0 || !is_open(e)) {
-            *e = (struct export){place + 1, fd, file.st_dev, file.st_ino};
+            *e = (struct export){index + 1, fd, file.st_dev, file.st_ino};
             return;
         }
     }
-    at(place)->array = UINT64_MAX; /* too many to follow: charged for good */
+    at(index)->array = UINT64_MAX; /* too many to follow: charged for good */
 }
 
 void object_exported(object_handle handle, int fd) {
-    record note;
+    struct entry note;
     lock_take(&guard);
     if (table_get(&handles, handle, &note)) {
         note_export(note.owner, fd);
@@ -285,7 +285,7 @@ void object_exported(object_handle handle, int fd) {
 }
 
 void object_bound(object_handle handle, uint64_t array) {
-    record note;
+    struct entry note;
     lock_take(&guard);
     if (handle != 0 && table_get(&handles, handle, &note)) {
         struct object *object = at(note.owner);
@@ -296,10 +296,10 @@ void object_bound(object_handle handle, uint64_t array) {
 
 void object_array_ended(uint64_t array, struct ended *ended) {
     lock_take(&guard);
-    for (uint32_t place = 0; place < made; place++) {
-        if (at(place)->used && at(place)->array == array) {
-            at(place)->array = 0;
-            end_if_unheld(place, ended);
+    for (uint32_t index = 0; index < made; index++) {
+        if (at(index)->used && at(index)->array == array) {
+            at(index)->array = 0;
+            end_if_unheld(index, ended);
         }
     }
     lock_give(&guard);

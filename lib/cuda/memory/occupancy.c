@@ -1,24 +1,24 @@
 #include "cuda/memory/occupancy.h"
 
-/* Flags of a block's record. */
+/* Flags of a block's entry. */
 #define OWED 1u
-#define HAS_OWN 2u /* also a record under an address in it; edges say the same */
+#define HAS_OWN 2u /* also an entry under an address in it; edges say the same */
 
 table occupancy;
 
-bool small_enter(uint64_t block, const record *note, uint64_t *added) {
+bool small_enter(uint64_t block, const struct entry *note, uint64_t *added) {
     struct shard *s = occupancy_shard(block);
     bool had, done = false;
     lock_take(&s->lock);
-    record *place = shard_claim(s, block + 1, &had);
-    if (place != NULL) {
-        if ((place->amount & SMALL_MASK) == 0) {
-            place->owner = note->owner;
-            place->device = note->device;
+    struct entry *entry = shard_make(s, block + 1, &had);
+    if (entry != NULL) {
+        if ((entry->amount & SMALL_MASK) == 0) {
+            entry->owner = note->owner;
+            entry->device = note->device;
         }
-        if (place->owner == note->owner && place->device == note->device) {
-            *added = place->amount == 0 ? BLOCK_BYTES : 0;
-            place->amount += SMALL;
+        if (entry->owner == note->owner && entry->device == note->device) {
+            *added = entry->amount == 0 ? BLOCK_BYTES : 0;
+            entry->amount += SMALL;
             done = true;
         }
     }
@@ -26,13 +26,13 @@ bool small_enter(uint64_t block, const record *note, uint64_t *added) {
     return done;
 }
 
-/* Nearly always the block's record decides: looking under every address that is freed would touch
+/* Nearly always the block's entry decides: looking under every address that is freed would touch
  * cache lines all over the table. */
-record *occupant_find(struct shard *s, uint64_t address, bool *own) {
-    record *block = shard_find(s, block_of(address) + 1);
+struct entry *occupant_find(struct shard *s, uint64_t address, bool *own) {
+    struct entry *block = shard_find(s, block_of(address) + 1);
     *own = false;
     if (block == NULL || block->amount > SMALL_MASK || block->flags & HAS_OWN) {
-        record *found = shard_find(s, address);
+        struct entry *found = shard_find(s, address);
         *own = found != NULL;
         if (found != NULL || block == NULL) {
             return found;
@@ -44,15 +44,15 @@ record *occupant_find(struct shard *s, uint64_t address, bool *own) {
 /* A block whose small allocations are all leaving may be given to a large one before their frees
  * have come back. */
 void block_has_own(struct shard *s, uint64_t address) {
-    record *block = shard_find(s, block_of(address) + 1);
+    struct entry *block = shard_find(s, block_of(address) + 1);
     if (block != NULL) {
         block->flags |= HAS_OWN;
     }
 }
 
-static uint64_t leave(record *block, uint32_t count) {
+static uint64_t begin_free(struct entry *block, uint32_t count) {
     block->amount -= count;
-    block->leaving++;
+    block->freeing++;
     if (block->amount > 0) {
         return 0;
     }
@@ -63,13 +63,13 @@ static uint64_t leave(record *block, uint32_t count) {
     return 0;
 }
 
-uint64_t small_leave(record *block) {
-    return leave(block, SMALL);
+uint64_t small_freeing(struct entry *block) {
+    return begin_free(block, SMALL);
 }
 
-static uint64_t left(struct shard *s, record *block) {
+static uint64_t end_free(struct shard *s, struct entry *block) {
     uint64_t bytes = 0;
-    if (--block->leaving == 0) {
+    if (--block->freeing == 0) {
         bytes = block->flags & OWED ? BLOCK_BYTES : 0;
         block->flags = (uint16_t)(block->flags & ~OWED);
         if (block->amount == 0) {
@@ -79,11 +79,11 @@ static uint64_t left(struct shard *s, record *block) {
     return bytes;
 }
 
-uint64_t block_left(uint64_t block) {
+uint64_t block_freed(uint64_t block) {
     struct shard *s = occupancy_shard(block);
     lock_take(&s->lock);
-    record *place = shard_find(s, block + 1);
-    uint64_t bytes = place != NULL ? left(s, place) : 0;
+    struct entry *entry = shard_find(s, block + 1);
+    uint64_t bytes = entry != NULL ? end_free(s, entry) : 0;
     lock_give(&s->lock);
     return bytes;
 }
@@ -92,11 +92,11 @@ uint64_t small_gone(uint64_t address, unsigned *device) {
     struct shard *s = occupancy_shard(address);
     uint64_t bytes = 0;
     lock_take(&s->lock);
-    record *block = shard_find(s, block_of(address) + 1);
+    struct entry *block = shard_find(s, block_of(address) + 1);
     if (block != NULL && (block->amount & SMALL_MASK) != 0) {
         *device = block->device;
-        bytes = leave(block, SMALL);
-        bytes += left(s, block);
+        bytes = begin_free(block, SMALL);
+        bytes += end_free(s, block);
     }
     lock_give(&s->lock);
     return bytes;
@@ -106,13 +106,13 @@ static bool edge_enter(uint64_t block, uint64_t *added) {
     struct shard *s = occupancy_shard(block);
     bool had;
     lock_take(&s->lock);
-    record *place = shard_claim(s, block + 1, &had);
-    if (place != NULL) {
-        *added += place->amount == 0 ? BLOCK_BYTES : 0;
-        place->amount += EDGE;
+    struct entry *entry = shard_make(s, block + 1, &had);
+    if (entry != NULL) {
+        *added += entry->amount == 0 ? BLOCK_BYTES : 0;
+        entry->amount += EDGE;
     }
     lock_give(&s->lock);
-    return place != NULL;
+    return entry != NULL;
 }
 
 bool edges_enter(const struct span *span, uint64_t *added) {
@@ -129,27 +129,27 @@ bool edges_enter(const struct span *span, uint64_t *added) {
     return true;
 }
 
-uint64_t edges_leave(const struct span *span) {
+uint64_t edges_freeing(const struct span *span) {
     uint64_t alone = 0;
     for (unsigned i = 0; i < span->edge_count; i++) {
         struct shard *s = occupancy_shard(span->edges[i]);
         lock_take(&s->lock);
-        record *place = shard_find(s, span->edges[i] + 1);
-        alone += place != NULL ? leave(place, EDGE) : 0;
+        struct entry *entry = shard_find(s, span->edges[i] + 1);
+        alone += entry != NULL ? begin_free(entry, EDGE) : 0;
         lock_give(&s->lock);
     }
     return alone;
 }
 
-uint64_t edges_left(const struct span *span) {
+uint64_t edges_freed(const struct span *span) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < span->edge_count; i++) {
-        bytes += block_left(span->edges[i]);
+        bytes += block_freed(span->edges[i]);
     }
     return bytes;
 }
 
 uint64_t edges_drop(const struct span *span) {
-    uint64_t alone = edges_leave(span);
-    return alone + edges_left(span);
+    uint64_t alone = edges_freeing(span);
+    return alone + edges_freed(span);
 }

@@ -20,7 +20,7 @@ static struct {
  */
 static dv_own_t own_figures(unsigned device) {
     dv_own_t own;
-    dv_own(tenant_share(), device, &own);
+    dv_own(attached_share(), device, &own);
     lock_take(&figures[device].lock);
     own.charged += (uint64_t)figures[device].moved;
     lock_give(&figures[device].lock);
@@ -28,7 +28,7 @@ static dv_own_t own_figures(unsigned device) {
 }
 
 static bool measure(unsigned device, uint64_t *overhead) {
-    const uint8_t *uuid = dv_share_device(tenant_share(), device)->uuid;
+    const uint8_t *uuid = dv_share_device(attached_share(), device)->uuid;
     for (int i = 0; i < MEASUREMENTS_MAX; i++) {
         dv_own_t before = own_figures(device);
         uint64_t held;
@@ -45,7 +45,7 @@ static bool measure(unsigned device, uint64_t *overhead) {
 }
 
 static uint64_t estimate(unsigned device) {
-    return dv_share_device(tenant_share(), device)->context_bytes;
+    return dv_share_device(attached_share(), device)->context_bytes;
 }
 
 static bool has_context(unsigned device) {
@@ -70,25 +70,25 @@ static void update(unsigned device) {
     if (!measure(device, &bytes)) {
         bytes = has_context(device) ? estimate(device) : 0;
     }
-    dv_overhead(tenant_share(), device, bytes);
+    dv_overhead(attached_share(), device, bytes);
 }
 
 /* Only a process's first context on a GPU brings what the estimate stands for. */
-CUresult overhead_open(struct claim *claim, CUdevice device) {
-    CUresult result = claim_open_on(claim, device, 0);
+CUresult overhead_open(struct reservation *reservation, CUdevice device) {
+    CUresult result = reservation_open_on(reservation, device, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    unsigned number = claim->place.device;
-    return claim_open_number(claim, number, has_context(number) ? 0 : estimate(number));
+    unsigned number = reservation->home.device;
+    return reservation_open_number(reservation, number, has_context(number) ? 0 : estimate(number));
 }
 
-void overhead_settle(struct claim *claim, bool made) {
+void overhead_settle(struct reservation *reservation, bool made) {
     if (made) {
-        overhead_appeared(claim->place.device);
+        overhead_appeared(reservation->home.device);
     }
     /* After the figure is charged, so that there is no moment at which it is not counted. */
-    claim_settle(claim, 0);
+    reservation_settle(reservation, 0);
 }
 
 void overhead_appeared(unsigned device) {
@@ -105,7 +105,7 @@ void overhead_ended(unsigned device) {
 void overhead_measure(unsigned device) {
     uint64_t bytes;
     if (measure(device, &bytes)) {
-        dv_overhead(tenant_share(), device, bytes);
+        dv_overhead(attached_share(), device, bytes);
     }
 }
 

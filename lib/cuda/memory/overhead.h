@@ -13,8 +13,8 @@
 
 /* Around a driver call that may make a context: reserves, and settles with made = whether it did.
  */
-DV_HIDDEN CUresult overhead_open(struct claim *claim, CUdevice device);
-DV_HIDDEN void overhead_settle(struct claim *claim, bool made);
+DV_HIDDEN CUresult overhead_open(struct reservation *reservation, CUdevice device);
+DV_HIDDEN void overhead_settle(struct reservation *reservation, bool made);
 
 /* A context was made behind our back; one was destroyed. */
 DV_HIDDEN void overhead_appeared(unsigned device);

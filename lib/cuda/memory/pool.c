@@ -27,12 +27,12 @@ struct pool {
 static lock guard;
 static struct pool pools[POOLS_MAX];
 static unsigned pools_end; /* no pool is used from here on */
-static table by_handle;    /* owner: place in pools */
-static table pointers;     /* by address: owner is the pool's place */
+static table by_handle;    /* owner: index in pools */
+static table pointers;     /* by address: owner is the pool's index */
 static uint32_t pointer_count;
 
 static struct pool *known(CUmemoryPool handle) {
-    record note;
+    struct entry note;
     return table_get(&by_handle, (uint64_t)(uintptr_t)handle, &note) ? &pools[note.owner] : NULL;
 }
 
@@ -54,9 +54,9 @@ static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
         pool->device = device;
         pool->charged = charged;
         pool->used = true;
-        unsigned place = (unsigned)(pool - pools);
-        pools_end = place >= pools_end ? place + 1 : pools_end;
-        record note = record_make(0, place, device);
+        unsigned index = (unsigned)(pool - pools);
+        pools_end = index >= pools_end ? index + 1 : pools_end;
+        struct entry note = entry_make(0, index, device);
         pool->used = table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
         pool = pool->used ? pool : NULL;
     }
@@ -64,11 +64,11 @@ static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
     return pool;
 }
 
-/* Pools that this library did not see made, such as each GPU's default pool, tell their place
+/* Pools that this library did not see made, such as each GPU's default pool, tell their location
  * themselves where the driver can (CUDA 13); else they are on the current context's GPU. */
-static bool place_of(CUmemoryPool handle, unsigned *device, bool *charged) {
+static bool location_of(CUmemoryPool handle, unsigned *device, bool *charged) {
     int type = 0, id = 0, number;
-    struct place place;
+    struct home home;
     if (DV_CALL(cuMemPoolGetAttribute, handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &type) ==
             CUDA_SUCCESS &&
         DV_CALL(cuMemPoolGetAttribute, handle, CU_MEMPOOL_ATTR_LOCATION_ID, &id) == CUDA_SUCCESS) {
@@ -78,10 +78,10 @@ static bool place_of(CUmemoryPool handle, unsigned *device, bool *charged) {
         return number >= 0;
     }
     *charged = true;
-    if (context_current(&place) != CUDA_SUCCESS) {
+    if (context_current(&home) != CUDA_SUCCESS) {
         return false;
     }
-    *device = place.device;
+    *device = home.device;
     return true;
 }
 
@@ -115,12 +115,12 @@ struct pool *pool_find(CUmemoryPool handle) {
     if (pool != NULL) {
         return pool;
     }
-    bool real = read_kept(handle, &kept) && place_of(handle, &device, &charged);
+    bool real = read_kept(handle, &kept) && location_of(handle, &device, &charged);
     return real ? add(handle, device, charged) : NULL;
 }
 
 static uint64_t step_of(const struct pool *pool) {
-    uint64_t step = dv_share_device(tenant_share(), pool->device)->pool_chunk;
+    uint64_t step = dv_share_device(attached_share(), pool->device)->pool_chunk;
     return step != 0 ? step : STEP_BYTES;
 }
 
@@ -133,33 +133,34 @@ static bool has_spare(struct pool *pool, uint64_t bytes) {
            kept - in_use >= bytes;
 }
 
-CUresult pool_open(struct pool *pool, struct claim *claim, size_t bytes) {
+CUresult pool_open(struct pool *pool, struct reservation *reservation, size_t bytes) {
     uint64_t step = step_of(pool);
     if (!pool->charged) {
-        return claim_open_number(claim, pool->device, 0);
+        return reservation_open_number(reservation, pool->device, 0);
     }
     uint64_t worst = bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
-    CUresult result = claim_open_number(claim, pool->device, worst);
+    CUresult result = reservation_open_number(reservation, pool->device, worst);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes >= step) {
         /* The driver may add just what is missing when it is more than a step. */
-        result = claim_open_number(claim, pool->device, blocks_worst(bytes));
+        result = reservation_open_number(reservation, pool->device, blocks_worst(bytes));
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && has_spare(pool, bytes)) {
-        result = claim_open_number(claim, pool->device, 0);
+        result = reservation_open_number(reservation, pool->device, 0);
     }
     return result;
 }
 
 /* Charges growth beyond what was reserved if there is room for it. */
-static bool fits(struct claim *claim, uint64_t more) {
-    struct claim rest;
-    if (more <= claim->reserved) {
+static bool fits(struct reservation *reservation, uint64_t more) {
+    struct reservation rest;
+    if (more <= reservation->bytes) {
         return true;
     }
-    if (claim_open_number(&rest, claim->place.device, more - claim->reserved) != CUDA_SUCCESS) {
+    if (reservation_open_number(&rest, reservation->home.device, more - reservation->bytes) !=
+        CUDA_SUCCESS) {
         return false;
     }
-    claim->reserved = more;
+    reservation->bytes = more;
     return true;
 }
 
@@ -167,7 +168,7 @@ bool pools_have_pointers(void) {
     return __atomic_load_n(&pointer_count, __ATOMIC_ACQUIRE) != 0;
 }
 
-static bool put_pointer(CUdeviceptr address, record note) {
+static bool put_pointer(CUdeviceptr address, struct entry note) {
     bool had;
     bool done = table_put(&pointers, address, note, NULL, &had);
     if (done && !had) {
@@ -176,7 +177,7 @@ static bool put_pointer(CUdeviceptr address, record note) {
     return done;
 }
 
-bool pool_take(CUdeviceptr address, record *note) {
+bool pool_take(CUdeviceptr address, struct entry *note) {
     bool known = address != 0 && pools_have_pointers() && table_take(&pointers, address, note);
     if (known) {
         __atomic_sub_fetch(&pointer_count, 1, __ATOMIC_RELEASE);
@@ -184,21 +185,21 @@ bool pool_take(CUdeviceptr address, record *note) {
     return known;
 }
 
-void pool_put_back(CUdeviceptr address, record note) {
+void pool_put_back(CUdeviceptr address, struct entry note) {
     put_pointer(address, note);
 }
 
-CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address) {
-    record note = record_make(0, (uint32_t)(pool - pools), 0);
+CUresult pool_keep(struct pool *pool, struct reservation *reservation, CUdeviceptr address) {
+    struct entry note = entry_make(0, (uint32_t)(pool - pools), 0);
     if (!put_pointer(address, note)) {
-        claim_settle(claim, 0);
+        reservation_settle(reservation, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     int64_t more = pool->charged ? follow(pool) : 0;
-    bool fit = more <= 0 || fits(claim, (uint64_t)more);
-    claim_settle(claim, more > 0 ? (uint64_t)more : 0);
+    bool fit = more <= 0 || fits(reservation, (uint64_t)more);
+    reservation_settle(reservation, more > 0 ? (uint64_t)more : 0);
     if (more < 0) {
-        claim_release(pool->device, (uint64_t)-more);
+        reservation_release(pool->device, (uint64_t)-more);
     }
     if (!fit) {
         pool_take(address, &note);
@@ -210,7 +211,7 @@ CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address) 
     return CUDA_SUCCESS;
 }
 
-/* Gives back all of a pool that was destroyed, and its place, once nothing of it is in use. */
+/* Gives back all of a pool that was destroyed, and its entry here, once nothing of it is in use. */
 static void end_if_unused(struct pool *pool) {
     uint64_t held = 0;
     lock_take(&guard);
@@ -221,10 +222,10 @@ static void end_if_unused(struct pool *pool) {
         pool->destroyed = false;
     }
     lock_give(&guard);
-    claim_release(device, held);
+    reservation_release(device, held);
 }
 
-void pool_freed(record note) {
+void pool_freed(struct entry note) {
     struct pool *pool = &pools[note.owner];
     lock_take(&guard);
     pool->in_use--;
@@ -235,9 +236,9 @@ void pool_freed(record note) {
 static bool charge_difference(struct pool *pool) {
     int64_t more = follow(pool);
     if (more > 0) {
-        dv_settle(tenant_share(), pool->device, 0, (uint64_t)more);
+        dv_settle(attached_share(), pool->device, 0, (uint64_t)more);
     } else {
-        claim_release(pool->device, (uint64_t)-more);
+        reservation_release(pool->device, (uint64_t)-more);
     }
     return more < 0;
 }
@@ -248,7 +249,7 @@ bool pool_reread(CUmemoryPool handle) {
 }
 
 struct pool *pool_ending(CUmemoryPool handle) {
-    record note;
+    struct entry note;
     if (!table_take(&by_handle, (uint64_t)(uintptr_t)handle, &note)) {
         return NULL;
     }
@@ -267,7 +268,7 @@ void pool_ended(struct pool *pool, CUmemoryPool handle, bool destroyed) {
     if (destroyed) {
         end_if_unused(pool);
     } else {
-        record note = record_make(0, (uint32_t)(pool - pools), 0);
+        struct entry note = entry_make(0, (uint32_t)(pool - pools), 0);
         table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
     }
 }

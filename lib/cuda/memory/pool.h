@@ -28,17 +28,18 @@ DV_HIDDEN struct pool *pool_note(CUmemoryPool handle, unsigned device, bool char
 DV_HIDDEN struct pool *pool_find(CUmemoryPool handle);
 
 /* Around an allocation. */
-DV_HIDDEN CUresult pool_open(struct pool *pool, struct claim *claim, size_t bytes);
+DV_HIDDEN CUresult pool_open(struct pool *pool, struct reservation *reservation, size_t bytes);
 /* The driver gave address: settles. CUDA_ERROR_OUT_OF_MEMORY if it has to go back. */
-DV_HIDDEN CUresult pool_keep(struct pool *pool, struct claim *claim, CUdeviceptr address);
+DV_HIDDEN CUresult pool_keep(struct pool *pool, struct reservation *reservation,
+                             CUdeviceptr address);
 
 /* Whether any allocation out of a pool is noted. */
 DV_HIDDEN bool pools_have_pointers(void);
 
 /* Takes the note of an allocation out before it is freed; false if it is not a pool's. */
-DV_HIDDEN bool pool_take(CUdeviceptr address, record *note);
-DV_HIDDEN void pool_put_back(CUdeviceptr address, record note);
-DV_HIDDEN void pool_freed(record note);
+DV_HIDDEN bool pool_take(CUdeviceptr address, struct entry *note);
+DV_HIDDEN void pool_put_back(CUdeviceptr address, struct entry note);
+DV_HIDDEN void pool_freed(struct entry note);
 
 /* Charges what the pool keeps now. True if less than before. */
 DV_HIDDEN bool pool_reread(CUmemoryPool handle);

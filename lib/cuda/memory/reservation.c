@@ -26,13 +26,13 @@ static CUresult reserve(dv_share *share, unsigned device, uint64_t bytes) {
     }
 }
 
-CUresult claim_open_number(struct claim *claim, unsigned number, uint64_t worst) {
-    dv_share *share = tenant_share();
+CUresult reservation_open_number(struct reservation *reservation, unsigned number, uint64_t worst) {
+    dv_share *share = attached_share();
     if (share == NULL) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    claim->place = (struct place){.device = number};
-    claim->reserved = worst;
+    reservation->home = (struct home){.device = number};
+    reservation->bytes = worst;
     return reserve(share, number, worst);
 }
 
@@ -43,29 +43,31 @@ static CUresult why_unknown(void) {
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult claim_open_on(struct claim *claim, CUdevice device, uint64_t worst) {
-    if (tenant_open() != CUDA_SUCCESS) {
+CUresult reservation_open_on(struct reservation *reservation, CUdevice device, uint64_t worst) {
+    if (attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     int number = device_number(device);
-    return number < 0 ? why_unknown() : claim_open_number(claim, (unsigned)number, worst);
+    return number < 0 ? why_unknown()
+                      : reservation_open_number(reservation, (unsigned)number, worst);
 }
 
-CUresult claim_open(struct claim *claim, uint64_t worst) {
-    if (tenant_share() == NULL && tenant_open() != CUDA_SUCCESS) {
+CUresult reservation_open(struct reservation *reservation, uint64_t worst) {
+    if (attached_share() == NULL && attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    CUresult result = context_current(&claim->place);
-    claim->reserved = worst;
-    return result == CUDA_SUCCESS ? reserve(tenant_share(), claim->place.device, worst) : result;
+    CUresult result = context_current(&reservation->home);
+    reservation->bytes = worst;
+    return result == CUDA_SUCCESS ? reserve(attached_share(), reservation->home.device, worst)
+                                  : result;
 }
 
-void claim_settle(struct claim *claim, uint64_t charged) {
-    dv_settle(tenant_share(), claim->place.device, claim->reserved, charged);
+void reservation_settle(struct reservation *reservation, uint64_t charged) {
+    dv_settle(attached_share(), reservation->home.device, reservation->bytes, charged);
 }
 
-void claim_release(unsigned device, uint64_t bytes) {
+void reservation_release(unsigned device, uint64_t bytes) {
     if (bytes > 0) {
-        dv_release(tenant_share(), device, bytes);
+        dv_release(attached_share(), device, bytes);
     }
 }

@@ -1,11 +1,10 @@
 /*
  * An allocation under way: what was reserved for it, on which device, for which context.
  *
- *     struct claim claim;
- *     result = claim_open(&claim, worst);      the worst case, before the driver is asked
- *     if (result != CUDA_SUCCESS) return result;
- *     result = DV_CALL(...);
- *     claim_settle(&claim, really_taken);      0 if the driver refused
+ *     struct reservation reservation;
+ *     result = reservation_open(&reservation, worst);      the worst case, before the driver is
+ * asked if (result != CUDA_SUCCESS) return result; result = DV_CALL(...);
+ *     reservation_settle(&reservation, really_taken);      0 if the driver refused
  */
 #ifndef DIVVY_CUDA_MEMORY_RESERVATION_H
 #define DIVVY_CUDA_MEMORY_RESERVATION_H
@@ -14,9 +13,9 @@
 #include "cuda/driver.h"
 #include "cuda/event.h"
 
-struct claim {
-    struct place place;
-    uint64_t reserved; /* bytes */
+struct reservation {
+    struct home home;
+    uint64_t bytes;
 };
 
 /* A reservation did not fit. Some memory goes back to the driver without a call that says so: pools
@@ -27,16 +26,18 @@ EVENT(memory_short, (unsigned device, bool *less));
 /* Reserves on the device of the calling thread's current context. CUDA_ERROR_OUT_OF_MEMORY if worst
  * bytes do not fit into the limit, CUDA_ERROR_SYSTEM_NOT_READY without a share, and what the driver
  * says of the current context if there is none. Nothing is reserved then. */
-DV_HIDDEN CUresult claim_open(struct claim *claim, uint64_t worst);
+DV_HIDDEN CUresult reservation_open(struct reservation *reservation, uint64_t worst);
 
 /* The same on a device that the call names; contexts do not matter to what is allocated there. */
-DV_HIDDEN CUresult claim_open_on(struct claim *claim, CUdevice device, uint64_t worst);
-DV_HIDDEN CUresult claim_open_number(struct claim *claim, unsigned number, uint64_t worst);
+DV_HIDDEN CUresult reservation_open_on(struct reservation *reservation, CUdevice device,
+                                       uint64_t worst);
+DV_HIDDEN CUresult reservation_open_number(struct reservation *reservation, unsigned number,
+                                           uint64_t worst);
 
 /* Ends it; charged may pass what was reserved. */
-DV_HIDDEN void claim_settle(struct claim *claim, uint64_t charged);
+DV_HIDDEN void reservation_settle(struct reservation *reservation, uint64_t charged);
 
 /* Gives bytes that were charged back. */
-DV_HIDDEN void claim_release(unsigned device, uint64_t bytes);
+DV_HIDDEN void reservation_release(unsigned device, uint64_t bytes);
 
 #endif

@@ -24,13 +24,13 @@ static uint64_t key_of(uint32_t i) {
 }
 
 static void check_key(uint32_t i) {
-    record found = {0};
+    struct entry found = {0};
     bool there = table_get(&map, key_of(i), &found);
     CHECK_EQUAL(there, model[i] != 0);
     CHECK_EQUAL(found.amount, model[i] != 0 ? model[i] - 1 : 0);
 }
 
-static bool is_even(uint64_t key, record *value, void *count) {
+static bool is_even(uint64_t key, struct entry *value, void *count) {
     (void)key;
     *(unsigned *)count += value->amount % 2 == 0;
     return value->amount % 2 == 0;
@@ -55,10 +55,10 @@ static void random_steps(void) {
     uint64_t state = 7;
     for (unsigned step = 0; step < STEPS; step++) {
         uint32_t i = random_below(&state, KEYS), value = random_below(&state, 1000);
-        record old = {0};
+        struct entry old = {0};
         bool had;
         if (random_below(&state, 2)) {
-            CHECK(table_put(&map, key_of(i), record_make(value, 3, 1), &old, &had));
+            CHECK(table_put(&map, key_of(i), entry_make(value, 3, 1), &old, &had));
             CHECK_EQUAL(had, model[i] != 0);
             model[i] = value + 1;
         } else {
@@ -74,9 +74,9 @@ static void random_steps(void) {
 }
 
 static void counts(void) {
-    record found;
+    struct entry found;
     for (int i = 0; i < 3; i++) {
-        CHECK(table_count_up(&map, 42, record_make(0, 9, 2)));
+        CHECK(table_count_up(&map, 42, entry_make(0, 9, 2)));
     }
     CHECK(table_get(&map, 42, &found));
     CHECK_EQUAL(found.amount, 3);
@@ -93,13 +93,13 @@ static void *churn(void *arg) {
     uint64_t state = *(unsigned *)arg, base = 0x100000u * (*(unsigned *)arg + 1u);
     for (unsigned step = 0; step < 50000; step++) {
         uint64_t key = base + random_below(&state, 1000) * 256u;
-        record value = {0};
+        struct entry value = {0};
         if (table_take(&map, key, &value)) {
             CHECK_EQUAL(value.amount, (uint32_t)key);
         } else {
-            CHECK(table_put(&map, key, record_make((uint32_t)key, 0, 0), NULL, NULL));
+            CHECK(table_put(&map, key, entry_make((uint32_t)key, 0, 0), NULL, NULL));
         }
-        CHECK(table_count_up(&map, 99, record_make(0, 0, 0)));
+        CHECK(table_count_up(&map, 99, entry_make(0, 0, 0)));
     }
     return NULL;
 }
@@ -107,7 +107,7 @@ static void *churn(void *arg) {
 int main(void) {
     pthread_t threads[THREADS];
     unsigned numbers[THREADS];
-    record sum;
+    struct entry sum;
     random_steps();
     table_forget(&map);
     memset(model, 0, sizeof model);

@@ -6,7 +6,7 @@
 #define BYTES_PER_NS 500u /* about what a GPU's memory does */
 
 bool copy_on_device(uint64_t address) {
-    record note;
+    struct entry note;
     unsigned type = 0;
     if (address == 0) {
         return false;

@@ -50,14 +50,14 @@ static void add_slab(struct flight *slab) {
 }
 
 /* The context's stamps, made if there are none; the lock is held. NULL if there is no memory. */
-static struct stamps *stamps_of(struct place place) {
+static struct stamps *stamps_of(struct home home) {
     struct stamps *found = contexts;
-    while (found != NULL && (found->owner != place.owner || found->dead)) {
+    while (found != NULL && (found->owner != home.owner || found->dead)) {
         found = found->next;
     }
     if (found == NULL && (found = pages(sizeof *found)) != NULL) {
-        found->owner = place.owner;
-        found->device = place.device;
+        found->owner = home.owner;
+        found->device = home.device;
         found->next = contexts;
         contexts = found;
     }
@@ -79,8 +79,8 @@ static struct flight *search(CUstream stream, uint32_t owner) {
     return flight;
 }
 
-static struct flight *make(CUstream stream, struct place place) {
-    struct gpu *gpu = gpu_at(place.device);
+static struct flight *make(CUstream stream, struct home home) {
+    struct gpu *gpu = gpu_at(home.device);
     if (gpu == NULL) {
         return NULL;
     }
@@ -93,7 +93,7 @@ static struct flight *make(CUstream stream, struct place place) {
         add_slab(slab);
     }
     struct flight *flight = unused;
-    struct stamps *stamps = flight != NULL ? stamps_of(place) : NULL;
+    struct stamps *stamps = flight != NULL ? stamps_of(home) : NULL;
     if (stamps == NULL) {
         lock_give(&streams);
         return NULL;
@@ -112,16 +112,15 @@ static struct flight *make(CUstream stream, struct place place) {
 
 static struct flight *look_up(struct notes *notes, CUstream stream, CUcontext context,
                               bool making) {
-    struct place place;
+    struct home home;
     uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
-    CUresult result =
-        context != NULL ? context_find(context, &place) : stream_place(stream, &place);
+    CUresult result = context != NULL ? context_find(context, &home) : stream_home(stream, &home);
     if (result != CUDA_SUCCESS) {
         return NULL;
     }
-    struct flight *flight = search(stream, place.owner);
+    struct flight *flight = search(stream, home.owner);
     if (flight == NULL && making) {
-        flight = make(stream, place);
+        flight = make(stream, home);
     }
     if (flight != NULL) {
         if (notes->seen_change != now) {
@@ -297,19 +296,19 @@ void flights_tell(struct gpu *gpu) {
 }
 
 /* Takes a flight whose stream is no more out of its chain and makes it free; the lock is held. */
-static void retire(struct flight **place) {
-    struct flight *flight = *place;
-    *place = flight->chain;
+static void retire(struct flight **link) {
+    struct flight *flight = *link;
+    *link = flight->chain;
     flight->chain = unused;
     unused = flight;
 }
 
-static struct flight **place_of(struct flight *flight) {
-    struct flight **place = chain_of(flight->stream);
-    while (*place != NULL && *place != flight) {
-        place = &(*place)->chain;
+static struct flight **link_to(struct flight *flight) {
+    struct flight **link = chain_of(flight->stream);
+    while (*link != NULL && *link != flight) {
+        link = &(*link)->chain;
     }
-    return place;
+    return link;
 }
 
 /* Waits until nobody else reads or records in the flight, and frees it for another stream. */
@@ -318,14 +317,14 @@ static void end(struct flight *flight, struct stamps *stamps) {
     while (__atomic_load_n(&flight->pins, __ATOMIC_SEQ_CST) > 0) {
         sched_yield();
     }
-    stamps_claim(stamps);
+    stamps_await(stamps);
     flight_drop(flight);
     stamps_end(stamps);
     lock_take(&streams);
-    struct flight **place = place_of(flight);
-    if (*place == flight) {
+    struct flight **link = link_to(flight);
+    if (*link == flight) {
         __atomic_store_n(&flight->stamps, NULL, __ATOMIC_RELEASE);
-        retire(place);
+        retire(link);
     }
     lock_give(&streams);
 }
@@ -334,7 +333,7 @@ void flights_forget(void) {
     for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
         struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE);
         if (stamps != NULL && hold(flight, stamps)) {
-            stamps_claim(stamps);
+            stamps_await(stamps);
             flight_drop(flight);
             stamps_restart(stamps);
             stamps_end(stamps);
@@ -354,8 +353,8 @@ void flights_stream_ending(CUstream stream) {
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
 }
 
-static void flights_emptied(struct place place) {
-    struct stamps *stamps = owned(place.owner);
+static void flights_emptied(struct home home) {
+    struct stamps *stamps = owned(home.owner);
     if (stamps == NULL) {
         return;
     }

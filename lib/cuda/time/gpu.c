@@ -14,13 +14,13 @@
 static struct gpu gpus[DV_PAGE_DEVICES];
 
 struct gpu *gpu_at(unsigned number) {
-    dv_share *share = tenant_share();
+    dv_share *share = attached_share();
     if (share == NULL || number >= dv_share_device_count(share)) {
         return NULL;
     }
     struct gpu *gpu = &gpus[number];
     if (__atomic_load_n(&gpu->share, __ATOMIC_ACQUIRE) == NULL) {
-        dv_time_worker(share, number); /* claims; not to be done under a lock */
+        dv_time_worker(share, number); /* reservations; not to be done under a lock */
         lock_take(&gpu->lock);
         gpu->number = number;
         __atomic_store_n(&gpu->share, share, __ATOMIC_RELEASE);

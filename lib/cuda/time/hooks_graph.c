@@ -38,33 +38,33 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 #define ARGUMENTS(...) __VA_ARGS__
 #define CUDA_HOOK_INSTANTIATES(fn, null, stream, in_order, what, parameters, arguments)            \
     CUresult fn parameters {                                                                       \
-        struct graph_claim claim;                                                                  \
+        struct graph_reservation reservation;                                                      \
         if (dv_depth > 0) {                                                                        \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
-        CUresult result = graph_instantiate(&claim, a1);                                           \
+        CUresult result = graph_instantiate(&reservation, a1);                                     \
         return result == CUDA_SUCCESS                                                              \
-                   ? graph_instantiated(&claim, DV_CALL(fn, ARGUMENTS arguments), a0)              \
+                   ? graph_instantiated(&reservation, DV_CALL(fn, ARGUMENTS arguments), a0)        \
                    : result;                                                                       \
     }
 
 /* The driver's call, between claiming memory for it where it may take some. Into a stream that is
  * being captured the graph goes as a node of another, and takes nothing. */
-#define CLAIMED(fn, suffix)                                                                        \
-    static CUresult fn##suffix##_claimed(CUgraphExec exec, CUstream stream) {                      \
-        struct graph_claim claim;                                                                  \
+#define RESERVED(fn, suffix)                                                                       \
+    static CUresult fn##suffix##_reserved(CUgraphExec exec, CUstream stream) {                     \
+        struct graph_reservation reservation;                                                      \
         if (!graph_has_memory(exec) || stream_captured##suffix(stream)) {                          \
             return DV_CALL(fn##suffix, exec, stream);                                              \
         }                                                                                          \
-        CUresult result = graph_launch(&claim, exec);                                              \
+        CUresult result = graph_launch(&reservation, exec);                                        \
         return result == CUDA_SUCCESS                                                              \
-                   ? graph_launched(&claim, DV_CALL(fn##suffix, exec, stream), exec)               \
+                   ? graph_launched(&reservation, DV_CALL(fn##suffix, exec, stream), exec)         \
                    : result;                                                                       \
     }
-CLAIMED(cuGraphLaunch, )
-CLAIMED(cuGraphLaunch, _ptsz)
-CLAIMED(cuGraphUpload, )
-CLAIMED(cuGraphUpload, _ptsz)
+RESERVED(cuGraphLaunch, )
+RESERVED(cuGraphLaunch, _ptsz)
+RESERVED(cuGraphUpload, )
+RESERVED(cuGraphUpload, _ptsz)
 
 static uint64_t key_of(CUgraphExec exec) {
     return cost_other(COST_GRAPH, (uint64_t)(uintptr_t)exec);
@@ -77,10 +77,10 @@ static uint64_t key_of(CUgraphExec exec) {
             return DV_REAL(fn)(exec, stream);                                                      \
         }                                                                                          \
         if (!launch_watched()) {                                                                   \
-            return fn##_claimed(exec, stream);                                                     \
+            return fn##_reserved(exec, stream);                                                    \
         }                                                                                          \
         launch_begin(&launch, stream_of(stream), key_of(exec), COST_PRIOR_NS);                     \
-        CUresult result = fn##_claimed(exec, stream);                                              \
+        CUresult result = fn##_reserved(exec, stream);                                             \
         launch_end(&launch, result);                                                               \
         return result;                                                                             \
     }
@@ -96,7 +96,7 @@ LAUNCHES(cuGraphLaunch_ptsz, launch_own)
         if (launch_watched()) {                                                                    \
             launch_follows(stream_of(stream));                                                     \
         }                                                                                          \
-        return fn##_claimed(exec, stream);                                                         \
+        return fn##_reserved(exec, stream);                                                        \
     }
 UPLOADS(cuGraphUpload, launch_legacy)
 UPLOADS(cuGraphUpload_ptsz, launch_own)

@@ -17,17 +17,17 @@
 
 /* All streams of the context wait, also those that are made later. */
 CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
-    struct place place;
-    if (launch_counts() && context_known(context, &place)) {
-        flights_follow(place.owner);
+    struct home home;
+    if (launch_counts() && context_known(context, &home)) {
+        flights_follow(home.owner);
     }
     return DV_REAL(cuCtxWaitEvent)(context, event);
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
-    struct place place;
-    if (launch_counts() && green_known(green, &place)) {
-        flights_follow(place.owner);
+    struct home home;
+    if (launch_counts() && green_known(green, &home)) {
+        flights_follow(home.owner);
     }
     return DV_REAL(cuGreenCtxWaitEvent)(green, event);
 }

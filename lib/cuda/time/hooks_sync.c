@@ -52,47 +52,47 @@ static CUstream limbo_legacy(CUstream stream) {
         return result;                                                                             \
     }
 
-static void context_done(CUresult result, const struct place *place, bool watched) {
+static void context_done(CUresult result, const struct home *home, bool watched) {
     if (result != CUDA_SUCCESS) {
         return;
     }
     if (watched) {
-        flights_finish(place->owner);
+        flights_finish(home->owner);
     }
-    limbo_context_done(place->owner);
+    limbo_context_done(home->owner);
     pools_synchronised();
 }
 
 CUresult cuCtxSynchronize(void) {
-    struct place place;
+    struct home home;
     if (dv_depth > 0) {
         return DV_REAL(cuCtxSynchronize)();
     }
-    bool watched = launch_watched() && context_current(&place) == CUDA_SUCCESS;
+    bool watched = launch_watched() && context_current(&home) == CUDA_SUCCESS;
     if (watched) {
-        flights_note(place.owner);
+        flights_note(home.owner);
     }
     dv_depth++;
     CUresult result = DV_REAL(cuCtxSynchronize)();
     dv_depth--;
-    if (watched || (result == CUDA_SUCCESS && context_current(&place) == CUDA_SUCCESS)) {
-        context_done(result, &place, watched);
+    if (watched || (result == CUDA_SUCCESS && context_current(&home) == CUDA_SUCCESS)) {
+        context_done(result, &home, watched);
     }
     return result;
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-    struct place place;
+    struct home home;
     if (dv_depth > 0) {
         return DV_REAL(cuCtxSynchronize_v2)(context);
     }
-    bool known = context_known(context, &place), watched = known && launch_watched();
+    bool known = context_known(context, &home), watched = known && launch_watched();
     if (watched) {
-        flights_note(place.owner);
+        flights_note(home.owner);
     }
     CUresult result = DV_CALL(cuCtxSynchronize_v2, context);
     if (known) {
-        context_done(result, &place, watched);
+        context_done(result, &home, watched);
     }
     return result;
 }

@@ -78,7 +78,7 @@ bool stamps_begin(struct stamps *stamps) {
            !__atomic_exchange_n(&stamps->reading, 1, __ATOMIC_ACQUIRE);
 }
 
-void stamps_claim(struct stamps *stamps) {
+void stamps_await(struct stamps *stamps) {
     while (__atomic_exchange_n(&stamps->reading, 1, __ATOMIC_ACQUIRE)) {
         sched_yield();
     }

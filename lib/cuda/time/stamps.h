@@ -52,7 +52,7 @@ DV_HIDDEN void stamps_give(struct stamps *stamps, CUevent event);
 /* Becomes the one reader; false if there is one already. The second waits for it to end, which it
  * does after some driver calls that wait for nobody. */
 DV_HIDDEN bool stamps_begin(struct stamps *stamps);
-DV_HIDDEN void stamps_claim(struct stamps *stamps);
+DV_HIDDEN void stamps_await(struct stamps *stamps);
 DV_HIDDEN void stamps_end(struct stamps *stamps);
 
 /* For the reader. The moment of an event that is done, in ns of the context's clock: recorded after

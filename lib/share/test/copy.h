@@ -1,5 +1,5 @@
-#ifndef DIVVY_COMMON_TEST_COPY_H
-#define DIVVY_COMMON_TEST_COPY_H
+#ifndef DIVVY_SHARE_TEST_COPY_H
+#define DIVVY_SHARE_TEST_COPY_H
 
 #include <stdint.h>
 

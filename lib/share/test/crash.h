@@ -3,8 +3,8 @@
  * A scenario is a process that prepares itself at full speed, stops, and is then stepped one
  * instruction at a time through what is to be interrupted. The test's own process is its neighbour,
  * with a balance of its own that must stay untouched. */
-#ifndef DIVVY_COMMON_TEST_CRASH_H
-#define DIVVY_COMMON_TEST_CRASH_H
+#ifndef DIVVY_SHARE_TEST_CRASH_H
+#define DIVVY_SHARE_TEST_CRASH_H
 
 #include "share/test/tenant.h"
 

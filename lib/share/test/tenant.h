@@ -1,6 +1,6 @@
 /* A tenant's directory with pages in it, as the agent would write them. */
-#ifndef DIVVY_COMMON_TEST_TENANT_H
-#define DIVVY_COMMON_TEST_TENANT_H
+#ifndef DIVVY_SHARE_TEST_TENANT_H
+#define DIVVY_SHARE_TEST_TENANT_H
 
 #include "share/state.h"
 #include "test/check.h"

@@ -19,29 +19,29 @@ void look_at_strangers(const dv_share *share, int file, dv_strangers *strangers)
             slot < count && is_stranger(share, slot) && look_at(share, file, slot) == FOUND_DEAD;
         any = any || strangers->dead[slot];
     }
-    strangers->known = !any || os_leaving(&strangers->leavers);
+    strangers->known = !any || os_find_exiting(&strangers->exiting);
 }
 
-static bool stranger_leaving(const dv_strangers *strangers, const dv_page_slot *info,
+static bool stranger_exiting(const dv_strangers *strangers, const dv_page_slot *info,
                              unsigned slot) {
     if (!strangers->known || !strangers->dead[slot]) {
         return true;
     }
     uint32_t pid = load32(&info->pid);
     uint64_t start_time = load64(&info->start_time);
-    for (unsigned i = 0; i < strangers->leavers.count; i++) {
-        if ((uint32_t)strangers->leavers.leaver[i].pid == pid &&
-            strangers->leavers.leaver[i].start_time == start_time) {
+    for (unsigned i = 0; i < strangers->exiting.count; i++) {
+        if ((uint32_t)strangers->exiting.process[i].pid == pid &&
+            strangers->exiting.process[i].start_time == start_time) {
             return true;
         }
     }
     return false;
 }
 
-bool slot_leaving(const dv_share *share, unsigned slot, const dv_strangers *strangers) {
+bool slot_exiting(const dv_share *share, unsigned slot, const dv_strangers *strangers) {
     const dv_page_slot *info = &share->state->slot[slot];
     if (is_stranger(share, slot)) {
-        return strangers != NULL && stranger_leaving(strangers, info, slot);
+        return strangers != NULL && stranger_exiting(strangers, info, slot);
     }
     return load64(&info->pid_namespace) != 0 &&
            os_process_exiting((pid_t)load32(&info->pid), load64(&info->start_time));
