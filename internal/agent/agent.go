@@ -1,13 +1,14 @@
-// Package agent is the daemon of one node: it grants shares, prepares tenants
-// by way of a backend, notices deaths, and tells what is going on. It has no
+// Package agent keeps the ledger of one machine's tenants: it grants shares, has
+// a backend prepare tenants, notices when they end, and lists them. It has no
 // rules of its own: api/v1alpha1 says what is valid, internal/alloc what fits,
-// the backend what is made.
+// and the backend what is made.
 //
-// Locks: Agent.mu guards the tenants and the queue and is held while they are
-// saved, never while a tenant directory is made or a tenant's page is read.
-// Each tenant has a lock of its own around looking at its page, taken before
-// Agent.mu; sweeping is taken before both, and preparing before all. The arbiter's own lock comes last, and
-// its loop takes no other. Handlers of the control protocol may wait; loops may not.
+// Locks: Agent.mu guards the tenants and the queue. It is held while they are
+// saved, and never during a call of the backend that makes or looks at a tenant.
+// Each tenant has a lock that orders the looks at it. The order is preparing,
+// sweeping, a tenant's look, Agent.mu, the pacer's lock; the pacer takes none of
+// the others while it holds its own. Handlers of the control protocol may wait;
+// loops may not.
 package agent
 
 import (
@@ -45,8 +46,8 @@ type Config struct {
 	Misuse     pacing.Misuse // what is done about misuse of GPU time
 	Interval   time.Duration // between looks at every tenant and at the driver
 	Now        func() time.Time
-	// Step is told of each step of Prepare and Release, for tests that end the
-	// agent there; nil tells nobody.
+	// Step is called after each step of Prepare and Release, so that a test can
+	// end the agent there; it may be nil.
 	Step func(name string)
 }
 
@@ -61,10 +62,10 @@ type Agent struct {
 	// pacer divides GPU time.
 	pacer *pacing.Pacer
 
-	preparing sync.Mutex // orders Prepare and Release; taken before everything else
-	sweeping  sync.Mutex // taken before what follows
-	// rounds and patrols count those of patrol, which leaves some out. sweeping
-	// guards them.
+	preparing sync.Mutex // orders Prepare and Release
+	sweeping  sync.Mutex // orders sweeps
+	// rounds counts the calls of patrol, patrols those that looked at tenants.
+	// sweeping guards both.
 	rounds, patrols int
 
 	mu      sync.Mutex // see the package comment
@@ -72,7 +73,7 @@ type Agent struct {
 	queue   []*ticket
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
-	// untold says what the driver does not tell of a GPU now, and why.
+	// untold is why the driver does not answer a question about a GPU now.
 	untold map[untold]string
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
@@ -85,13 +86,13 @@ type Agent struct {
 type tenant struct {
 	record
 
-	look    sync.Mutex   // orders looks at the page and the end
-	notices atomic.Int32 // of deaths, not yet followed up
-	// followed is of who follows them up.
-	followed pace
+	look    sync.Mutex   // orders the looks at the tenant, and its end
+	notices atomic.Int32 // of deaths that no look has followed yet
+	// followUps bounds how often notices are followed by looks.
+	followUps pace
 
 	// What follows is guarded by Agent.mu.
-	ready      bool // its directory is complete
+	ready      bool // all that the backend makes for it is there
 	ended      bool
 	connection bool // the asking connection is open
 	process    bool // the asking process lives
@@ -100,7 +101,7 @@ type tenant struct {
 	plan       *backend.Plan
 }
 
-// held reports whether somebody outside the GPU's processes keeps the tenant.
+// held reports whether something besides processes on the GPU keeps the tenant.
 func (t *tenant) held() bool {
 	return t.connection || t.process || t.isTenancy()
 }
@@ -143,7 +144,7 @@ func noticesOf(b backend.Backend) (backend.Notices, error) {
 	return silence{}, nil
 }
 
-// silence is a backend's that gives no notices.
+// silence stands for the notices of a backend that gives none.
 type silence struct{}
 
 func (silence) Add(backend.Tenant) error              { return nil }
@@ -151,8 +152,8 @@ func (silence) Remove(string)                         {}
 func (silence) Run(context.Context, backend.Listener) {}
 func (silence) Close()                                {}
 
-// Run watches until ctx is done. Tenants outlive it: only after it has returned
-// may connections be closed, or they would be taken for tenants' ends.
+// Run watches until ctx is done. Tenants outlive it. Connections may be closed
+// only after it has returned: until then a closed connection ends its tenant.
 func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() {
 		a.notices.Run(ctx, backend.Listener{
@@ -175,7 +176,7 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// sweep looks at everything, for what no notice was given of.
+// sweep looks at all tenants and GPUs, and so finds what no notice told of.
 func (a *Agent) sweep(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
@@ -187,17 +188,18 @@ func (a *Agent) sweep(ctx context.Context) {
 }
 
 const (
-	// few tenants are looked at in every round, and of many one in so many.
+	// few is up to how many tenants every patrol looks at all of them. Of more it
+	// looks at one in part.
 	few  = 10
 	part = 10
-	// leisure is in which of so many rounds many tenants are looked at while nobody
-	// launches anything.
+	// leisure is every how many rounds a patrol looks at many tenants while none
+	// of them launches anything.
 	leisure = 2
 )
 
-// patrol is a sweep that looks at some of many tenants: deaths give notice, and
-// whoever lists sweeps. It looks at all when a process is on a GPU that was in no
-// slot before.
+// patrol is a sweep that looks at only some of many tenants. That is enough,
+// because deaths give notice and every listing sweeps. When a process is on a GPU
+// that no tenant accounts for, patrol looks at all.
 func (a *Agent) patrol(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
@@ -240,13 +242,13 @@ func (a *Agent) Tenants() (n int, changed <-chan struct{}) {
 }
 
 // announce wakes everybody who waits for tenants or queue to change, and tells
-// the arbiter. Agent.mu is held.
+// the pacer. Agent.mu is held.
 func (a *Agent) announce() {
 	a.publish()
 	a.tell()
 }
 
-// tell is announce for what the arbiter has nothing to do with. Agent.mu is held.
+// tell is announce for a change that does not concern the pacer. Agent.mu is held.
 func (a *Agent) tell() {
 	close(a.changed)
 	a.changed = make(chan struct{})

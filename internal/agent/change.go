@@ -37,8 +37,8 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	return &changed, nil
 }
 
-// enter puts the change into the ledger and the checkpoint, before it becomes
-// true: an agent that dies in between writes the pages again.
+// enter puts a change into the ledger and the checkpoint before it is made. If the
+// agent dies in between, the next one makes it.
 func (a *Agent) enter(t *tenant, p control.SetParams) (backend.Tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 		before, wanted := t.Shares[i].Guaranteed(t.Shares[i].Cores), s.Guaranteed(s.Cores)
 		_, err := a.search(t, alloc.Request{
 			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Overcommit: r.Overcommit,
-			// What memory was once overcommitted for says nothing of time.
+			// That memory was overcommitted once does not allow to overcommit time.
 			OvercommitCores: p.Overcommit || wanted <= before,
 		})
 		if err != nil {
@@ -89,7 +89,8 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 	return r, nil
 }
 
-// used is what the tenant was last seen to hold, or to be about to, in bytes.
+// used is how many bytes of a share the tenant was last seen to use or to be about
+// to use.
 func (t *tenant) used(share int) uint64 {
 	if share >= len(t.seen.Usage) {
 		return 0
@@ -100,7 +101,7 @@ func (t *tenant) used(share int) uint64 {
 // change applies what is not nil and validates the result as a request.
 func (s *share) change(p control.SetParams, capacity uint64) error {
 	request := s.requested(p)
-	// What belongs to the policy before goes with it.
+	// A new policy drops what belonged to the old one.
 	if request.Policy != s.Policy && p.MaxCores == nil {
 		request.MaxCores = 0
 	}
@@ -115,7 +116,7 @@ func (s *share) change(p control.SetParams, capacity uint64) error {
 	return nil
 }
 
-// requested is the share as a request, with what is not nil.
+// requested is the share as a request, with the changes that are not nil.
 func (s *share) requested(p control.SetParams) v1alpha1.ShareRequest {
 	request := v1alpha1.ShareRequest{GPUs: 1, Memory: v1alpha1.Bytes(s.Limit), Cores: s.Cores, ShareConfig: s.ShareConfig}
 	if p.Memory != nil {
@@ -137,7 +138,7 @@ func (s *share) requested(p control.SetParams) v1alpha1.ShareRequest {
 	case p.Policy != nil:
 		request.Policy = *p.Policy
 	case p.Cores != nil && s.Cores == 0 && s.Policy == v1alpha1.PolicyWeighted && p.Weight == nil && s.Weight == 1:
-		request.Policy = "" // cores given to a share that had none mean what they mean in a request
+		request.Policy = "" // as in a request, the default policy follows from the cores
 	}
 	return request
 }

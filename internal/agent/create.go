@@ -20,7 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// ticket is a request that waits its turn.
+// ticket is a request that waits for its turn.
 type ticket struct {
 	request v1alpha1.ShareRequest
 	user    string
@@ -52,9 +52,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
 }
 
-// admit enters a tenant into the ledger when its request fits. Requests that
-// wait are served strictly in turn, so that a large one is not overtaken by
-// small ones for ever.
+// admit enters a tenant into the ledger when its request fits. Waiting requests
+// are served in the order in which they came: otherwise small ones could overtake
+// a large one for ever.
 func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateParams) (*tenant, error) {
 	var mine *ticket
 	defer func() { a.leaveQueue(mine) }()
@@ -94,7 +94,7 @@ func (a *Agent) leaveQueue(mine *ticket) {
 // tryAdmit enters a tenant or returns why it does not fit. Agent.mu is held.
 func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticket) (*tenant, error) {
 	if p.Wait && len(a.queue) > 0 && a.queue[0] != mine {
-		return nil, &alloc.Refusal{Reason: alloc.ReasonFull, Text: "others have waited for longer"}
+		return nil, &alloc.Refusal{Reason: alloc.ReasonFull, Text: "other requests have waited longer"}
 	}
 	name, err := a.name(p)
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 		Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	if peer.PID != 0 {
-		// Without it the connection alone holds the tenant.
+		// If the process cannot be found, the connection alone holds the tenant.
 		t.Holder, _ = process.Find(peer.PID)
 	}
 	for _, grant := range grants {
@@ -123,8 +123,8 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 	return t, nil
 }
 
-// prepare makes the tenant directory. The checkpoint is written before, so that
-// an agent that dies in between leaves nothing that the next does not know.
+// prepare has the backend make the tenant. The checkpoint is written before, so
+// that the next agent knows of everything that was made.
 func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) error {
 	wanted := a.tenantOf(&t.record)
 	wanted.LibraryPath = libraryPath
@@ -142,7 +142,7 @@ func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) er
 	return a.config.Backend.Apply(ctx, plan)
 }
 
-// hold ties the tenant to who asked for it.
+// hold ties the tenant to the process and the connection that asked for it.
 func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 	a.mu.Lock()
 	t.ready, t.connection = true, true
@@ -211,7 +211,7 @@ func newID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// coded gives errors of the allocator the code by which programs know them.
+// coded gives an error of the allocator its code in the control protocol.
 func coded(err error) error {
 	var refusal *alloc.Refusal
 	if !errors.As(err, &refusal) {

@@ -8,10 +8,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
-// maxEvents bounds what is kept to show; the log keeps more.
+// maxEvents bounds the events that listings show; the log has all of them.
 const maxEvents = 100
 
-// events are the latest, for people who list.
+// events are the latest events, for listings.
 type events struct {
 	now func() time.Time
 

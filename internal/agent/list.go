@@ -12,7 +12,7 @@ func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control
 	return a.Listing(ctx)
 }
 
-// Listing looks at everything and tells of it.
+// Listing looks at all tenants and GPUs and lists what it found.
 func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	a.sweep(ctx)
 	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
@@ -49,15 +49,15 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 	return gpus
 }
 
-// untold is something that is asked of the driver.
+// untold is a question to the driver.
 type untold struct {
 	what string
 	gpu  int
 }
 
-// complain logs once that the driver does not tell something of a GPU, for as long
-// as the reason stays the same: it is asked every second, and of a GPU that is lost
-// perhaps for days.
+// complain logs that the driver did not answer a question about a GPU, once for as
+// long as the reason stays the same: the driver is asked every second, and a GPU
+// may be lost for days.
 func (a *Agent) complain(ctx context.Context, what string, gpu int, err error) {
 	text := ""
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *Agent) complain(ctx context.Context, what string, gpu int, err error) {
 	}
 }
 
-// describe is a tenant as lists show it.
+// describe is a tenant as listings show it.
 func (a *Agent) describe(t *tenant) control.Tenant {
 	a.mu.Lock()
 	defer a.mu.Unlock()

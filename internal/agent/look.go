@@ -10,20 +10,21 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
-// afterNotice are the times between looks after a process closed its page. The
-// lock is released just after the notice, and the driver's files later still.
+// afterNotice are the pauses before each look after a process closed its page. The
+// kernel releases the process's lock just after the notice, and closes the
+// driver's files later still.
 var afterNotice = []time.Duration{
 	0, time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond,
 }
 
-// pace bounds how often something is done for one tenant: at once as long as it is
-// seldom, and every paceStep if it goes on and on. It is for one goroutine at a
-// time; the zero value is ready.
+// pace bounds how often something is done for one tenant: at once while that is
+// seldom, and every paceStep if it goes on. One goroutine at a time may use it. The
+// zero value is ready.
 type pace struct{ due time.Time }
 
 const (
 	paceStep = 10 * time.Millisecond
-	// paceAhead is how far one may run ahead of the steps.
+	// paceAhead is how far the calls may run ahead of their steps.
 	paceAhead = 200 * time.Millisecond
 )
 
@@ -36,10 +37,9 @@ func (p *pace) step(now time.Time) time.Duration {
 	return max(0, p.due.Sub(now)-paceAhead)
 }
 
-// lookSoon follows up a notice of death. Notices that come meanwhile are
-// followed up by the same goroutine, so that a tenant that opens and closes
-// its page all day, or whose processes die all day, costs one, and at its pace a
-// bounded part of a processor.
+// lookSoon looks at a tenant of which a death was noticed. One goroutine follows
+// all notices of a tenant, at a bounded pace: a tenant that opens and closes its
+// page all day costs a bounded part of a processor.
 func (a *Agent) lookSoon(ctx context.Context, id string) {
 	a.mu.Lock()
 	t := a.tenants[id]
@@ -49,7 +49,7 @@ func (a *Agent) lookSoon(ctx context.Context, id string) {
 	}
 	a.running.Go(func() {
 		for {
-			wait := t.followed.step(time.Now())
+			wait := t.followUps.step(time.Now())
 			n := t.notices.Load()
 			for _, pause := range afterNotice {
 				select {
@@ -69,9 +69,9 @@ func (a *Agent) lookSoon(ctx context.Context, id string) {
 	})
 }
 
-// lookAt asks the backend what became of a tenant, and ends the tenant when
-// nobody is left. It reports whether processes had died and what they held is
-// free.
+// lookAt asks the backend what became of a tenant, and ends the tenant when no
+// process and no hold is left. It reports whether processes had died and what they
+// held was freed.
 func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	t.look.Lock()
 	defer t.look.Unlock()
@@ -92,7 +92,8 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	return found.Reaped
 }
 
-// note remembers what was seen, and tells what is new in it, of a fault once.
+// note remembers what was found and reports what is new in it. A fault that stays
+// the same is reported once.
 func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, fault error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +102,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 		text = fault.Error()
 	}
 	if text != t.fault && fault != nil && !errors.Is(fault, context.Canceled) {
-		a.config.Log.WarnContext(ctx, "cannot look after a tenant", "tenant", t.Name, "error", fault)
+		a.config.Log.WarnContext(ctx, "cannot look at a tenant", "tenant", t.Name, "error", fault)
 		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, Text: text})
 	}
 	t.fault = text
@@ -126,9 +127,9 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 	}
 }
 
-// end removes a tenant of which nobody is left. What was made for it goes first:
-// an agent that dies in between finds a tenant without it, and ends it again.
-// t.look is held.
+// end removes a tenant that has no process and no hold left. What was made for it
+// is removed before its record: an agent that starts after a death in between finds
+// the record, sees that nothing lives, and ends the tenant again. t.look is held.
 func (a *Agent) end(ctx context.Context, t *tenant) {
 	a.notices.Remove(t.ID)
 	if err := a.config.Backend.Undo(ctx, t.identity()); err != nil {

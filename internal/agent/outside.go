@@ -18,9 +18,9 @@ type onGPU struct {
 	used uint64
 }
 
-// onGPUs asks the driver who uses the GPUs. It is asked before tenants' pages
-// are read: a process takes its slot before it touches the GPU, so one that has
-// a slot is in the pages that are read after.
+// onGPUs asks the driver who uses the GPUs. It is called before the looks at
+// tenants: a process enters its tenant's account before it touches the GPU, so a
+// look that comes after finds it there.
 func (a *Agent) onGPUs(ctx context.Context) []onGPU {
 	var found []onGPU
 	for _, gpu := range a.gpus {
@@ -38,7 +38,7 @@ func (a *Agent) onGPUs(ctx context.Context) []onGPU {
 	return found
 }
 
-// findOutside tells of processes on a GPU that are in no share of it.
+// findOutside reports processes on a GPU that have no share of it.
 func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	var outside []control.Outside
 	var confirmed []onGPU
@@ -46,7 +46,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		if a.accounted(p) {
 			continue
 		}
-		// One that ended while we looked, and was reaped, is nobody's fault.
+		// A process that ended while we looked, and was reaped, did nothing wrong.
 		if confirmed == nil {
 			confirmed = a.onGPUs(ctx)
 		}
@@ -73,9 +73,9 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	}
 }
 
-// accounted reports whether what a process uses is in the figures of a tenant
-// with a share of that GPU. Of a process in a container, or whose pid the tenant
-// does not know, the backend tells.
+// accounted reports whether what a process uses is in the figures of a tenant with
+// a share of that GPU. The backend is asked about a process of a container, and
+// where a tenant has processes of unknown pid.
 func (a *Agent) accounted(p onGPU) bool {
 	a.mu.Lock()
 	var asked []backend.Tenant
@@ -101,8 +101,8 @@ func (a *Agent) accounted(p onGPU) bool {
 	return slices.ContainsFunc(asked, func(t backend.Tenant) bool { return a.config.Backend.Counts(t, p.id) })
 }
 
-// familyOf names the tenant whose process a pid descends from, or in whose
-// container it is.
+// familyOf names the tenant in whose container a process runs, or from whose
+// processes it descends.
 func (a *Agent) familyOf(pid int) string {
 	family := append([]int{pid}, process.Ancestors(pid)...)
 	container := a.config.Backend.Container(pid)

@@ -9,7 +9,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// record is what is remembered of a tenant across restarts of the agent.
+// record is what the checkpoint keeps of a tenant.
 type record struct {
 	ID         string        `json:"id"`
 	Name       string        `json:"name"`
@@ -25,9 +25,9 @@ type record struct {
 	Shares []share    `json:"shares"`
 	// Tenancy is what the cluster asked for, nil for a tenant of this machine.
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
-	// Unmade is true until the tenancy's directory is complete.
+	// Unmade is true until the backend has made the tenancy.
 	Unmade bool `json:"unmade,omitempty"`
-	// Rebuilt is true for what was found by its pages after the checkpoint was lost.
+	// Rebuilt is true if the backend found the tenant after the checkpoint was lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 }
 
@@ -36,7 +36,7 @@ type share struct {
 	UUID  string `json:"uuid"`
 	Limit uint64 `json:"limit"`
 	Cores int    `json:"cores,omitempty"`
-	// Peak is the most that was ever seen in use.
+	// Peak is the largest use that was ever seen.
 	Peak uint64 `json:"peak,omitempty"`
 	// Whole excludes every other tenant from the GPU.
 	Whole bool `json:"whole,omitempty"`

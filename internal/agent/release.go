@@ -9,20 +9,20 @@ import (
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// Release ends the tenancy of a key. One that is not known is released. A
-// tenancy of which processes live is kept and [ErrInUse] returned: their memory
-// is not free. The directory goes before the record, so that an agent that dies
-// in between finds a tenancy to release again.
+// Release ends the tenancy of a key. A key that is not known is no error. A tenancy
+// whose processes live is kept, because their memory is not free, and [ErrInUse] is
+// returned. What was made for it is removed before its record: if the agent dies in
+// between, the next one finds the record and releases the tenancy again.
 func (a *Agent) Release(ctx context.Context, key string) error {
 	return a.endTenancy(ctx, key, func(t *tenant) error { return a.vacant(ctx, t) })
 }
 
-// Abandon releases a tenancy for which nobody asks any more. It is kept also
-// while a container has its directory that has not touched a GPU yet.
+// Abandon releases a tenancy that nobody asks for any more. It also keeps one whose
+// container runs and has not touched a GPU yet.
 func (a *Agent) Abandon(ctx context.Context, key string) error {
 	return a.endTenancy(ctx, key, func(t *tenant) error {
 		if holder := a.config.Backend.Holder(t.identity()); holder != (process.ID{}) {
-			return fmt.Errorf("%w: process %d has it", ErrInUse, holder.PID)
+			return fmt.Errorf("%w: process %d was started with it", ErrInUse, holder.PID)
 		}
 		return a.vacant(ctx, t)
 	})
@@ -63,7 +63,7 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 	return nil
 }
 
-// burying are the times between looks whether a container's processes, which
+// burying are the pauses before each look whether a container's processes, which
 // have just been killed, are gone.
 var burying = []time.Duration{0, time.Millisecond, 4 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}
 
@@ -86,8 +86,8 @@ func (a *Agent) vacant(ctx context.Context, t *tenant) error {
 	return fmt.Errorf("%w: its processes still run: they end with their container", ErrInUse)
 }
 
-// Adopt tells the key of a tenancy that was found by its pages alone, if there
-// is one of that key.
+// Adopt gives a tenancy that was found without a checkpoint its key, if it is the
+// tenancy of that key.
 func (a *Agent) Adopt(ctx context.Context, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

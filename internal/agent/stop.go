@@ -18,10 +18,10 @@ import (
 // Bounds of stop.
 const (
 	maxGrace = 10 * time.Minute
-	// killTime is how long processes may take to end after SIGKILL: one that is
-	// in a driver call ends when that returns.
+	// killTime is how long processes may take to end after SIGKILL: a process inside
+	// a driver call ends when the call returns.
 	killTime = 10 * time.Second
-	// between looks whether a tenant has ended.
+	// stopPause is the time between looks whether a tenant has ended.
 	stopPause = 20 * time.Millisecond
 )
 
@@ -48,14 +48,14 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	err = a.signalUntilEnded(ctx, t, known, unix.SIGKILL, killTime)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return none, control.Errorf(control.CodeInternal,
-			"%s has processes that do not end,%s: they may be inside a call of the driver; try again later", t.Name, describe(a.processesOf(t)))
+			"%s has processes that do not end,%s: they may be inside a driver call; try again later", t.Name, describe(a.processesOf(t)))
 	}
 	return none, err
 }
 
-// signalUntilEnded signals every process of a tenant once, also those that
-// appear meanwhile, and waits for the end of the tenant and of all of them. It
-// adds them to known, because who lost his parent is not found again.
+// signalUntilEnded signals every process of a tenant once, including those that
+// appear meanwhile, and waits until the tenant and all of them have ended. It adds
+// them to known, because a process whose parent has ended is not found again.
 func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, known map[process.ID]bool, signal syscall.Signal, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -19,16 +19,16 @@ import (
 
 // The errors of Prepare and Release. What does not fit is an [alloc.Refusal].
 var (
-	// ErrTenancy is a tenancy that nothing can be made of.
+	// ErrTenancy marks a tenancy that cannot be made.
 	ErrTenancy = errors.New("invalid tenancy")
-	// ErrChanged is a key that was prepared with other shares.
+	// ErrChanged marks a key that was prepared with other shares.
 	ErrChanged = errors.New("prepared with other shares")
-	// ErrInUse is a tenancy of which processes live.
+	// ErrInUse marks a tenancy whose processes live.
 	ErrInUse = errors.New("still in use")
 )
 
-// Tenancy is a tenant whose GPUs somebody else chose: the cluster's scheduler.
-// It lives until Release, whoever runs in it.
+// Tenancy is a tenant whose GPUs the cluster's scheduler chose. It lives until
+// Release, whether or not processes run in it.
 type Tenancy struct {
 	// Key is the stable identity: the UID of the claim, with the view where a
 	// claim has several, or that of the pod with the container's name.
@@ -37,15 +37,15 @@ type Tenancy struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 	Claim     string `json:"claim,omitempty"`
-	// Pods are the names of those that it is for, as far as they are known.
+	// Pods are the names of the pods that it is for, as far as they are known.
 	Pods   []string       `json:"pods,omitempty"`
 	Shares []TenancyShare `json:"shares"`
 }
 
-// TenancyShare is what a tenancy gets of one GPU; no two are of one GPU.
+// TenancyShare is what a tenancy gets of one GPU. Each is of another GPU.
 type TenancyShare struct {
 	UUID string `json:"uuid"`
-	// Memory is in bytes; a whole GPU's is all that it has for tenants.
+	// Memory is in bytes. For a whole GPU it is all that the GPU has for tenants.
 	Memory uint64 `json:"memory"`
 	// Cores is in percent, 0 to 100.
 	Cores  int                  `json:"cores,omitempty"`
@@ -57,13 +57,13 @@ type TenancyShare struct {
 // tenancyPrefix begins the ids of tenancies.
 const tenancyPrefix = "c-"
 
-// nobodyUID owns the tenants of containers, whose users are not known here.
+// nobodyUID owns the tenants of containers, because the agent does not know the
+// users inside.
 const nobodyUID = 65534
 
-// Prepare makes a tenant of a tenancy and returns what its containers need.
-// The same tenancy again gets the same answer and nothing is counted twice; the
-// same key with other shares is refused. The checkpoint knows of the tenancy
-// before anything is made.
+// Prepare makes a tenancy and returns what its containers need. The same tenancy
+// again gets the same answer and is counted once; the same key with other shares
+// is refused. The tenancy is saved before anything is made for it.
 func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error) {
 	a.preparing.Lock()
 	defer a.preparing.Unlock()
@@ -90,8 +90,7 @@ func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error
 	return e, nil
 }
 
-// normal fills in what was left out and checks what can be checked without the
-// machine.
+// normal fills in defaults and checks what does not depend on the machine.
 func (t Tenancy) normal() (Tenancy, error) {
 	fault := func(format string, args ...any) (Tenancy, error) {
 		return t, fmt.Errorf("%w %s: %w", ErrTenancy, cmp.Or(t.Name, t.Key), fmt.Errorf(format, args...))
@@ -108,7 +107,7 @@ func (t Tenancy) normal() (Tenancy, error) {
 		s.Config.Default(s.Cores)
 		switch {
 		case slices.ContainsFunc(t.Shares[:i], func(o TenancyShare) bool { return o.UUID == s.UUID }):
-			return fault("two shares of GPU %s", s.UUID)
+			return fault("it has two shares of GPU %s", s.UUID)
 		case s.Memory == 0 && !s.Whole:
 			return fault("memory must be greater than zero")
 		case s.Cores < 0 || s.Cores > v1alpha1.MaxCores:
@@ -121,14 +120,14 @@ func (t Tenancy) normal() (Tenancy, error) {
 	return t, nil
 }
 
-// renewTenancy takes over what is told anew of a tenancy, if it is the same.
+// renewTenancy updates what is known of a tenancy whose shares are the same.
 func (a *Agent) renewTenancy(t *tenant, wanted Tenancy) error {
 	t.look.Lock() // nobody reads the record meanwhile
 	defer t.look.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.same(t, wanted.Shares) {
-		return fmt.Errorf("%w: %s has %s, and %s is asked for now: release it first",
+		return fmt.Errorf("%w: %s has %s and now requests %s: release it first",
 			ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
 	}
 	before := t.record
@@ -167,7 +166,7 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	}
 	t.Dir = t.plan.Dir
 	a.tenants[t.ID] = t
-	a.tell() // it has no time to divide before it is made
+	a.tell() // the pacer learns of it when it is made
 	if err := a.save(); err != nil {
 		return nil, errors.Join(err, a.forget(t))
 	}
@@ -191,7 +190,7 @@ func (a *Agent) rounded(uuid string, limit uint64) uint64 {
 	return limit / unit * unit
 }
 
-// adopt takes over what is told of the tenancy now.
+// adopt takes over what a new request says of the tenancy.
 func (t *tenant) adopt(wanted Tenancy) {
 	t.Tenancy, t.Name = &wanted, wanted.Name
 	if !t.Rebuilt {
@@ -223,8 +222,8 @@ func (a *Agent) fit(wanted Tenancy) ([]share, error) {
 	return granted, nil
 }
 
-// makeTenancy makes the directory of a tenancy that is in the checkpoint, unless
-// it is there. What cannot be made is undone and forgotten.
+// makeTenancy has the backend make a tenancy that was saved, unless it is complete.
+// A tenancy that cannot be made is undone and forgotten.
 func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error) {
 	plan, err := a.planTenancy(t)
 	if err != nil {
@@ -249,21 +248,21 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 	a.follow(ctx, t)
 	a.announce()
 	if err := a.save(); err != nil {
-		// It is made and counted: asked again, only this is tried again.
+		// It is made and counted. A repeated request only saves it again.
 		t.Unmade = true
 		return edits.Edits{}, err
 	}
 	return plan.Edits, nil
 }
 
-// applyTenancy makes the directory. A tenancy that was made before stays in the
-// ledger also if that fails: containers may run in it.
+// applyTenancy carries the plan out. A tenancy that was made before stays in the
+// ledger even if that fails, because containers may run in it.
 func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan, made bool) error {
 	err := a.config.Backend.Apply(ctx, plan)
 	if err == nil {
 		return nil
 	}
-	// What is wrong with the machine says more than what came of it.
+	// A fault of the machine explains more than the step that failed because of it.
 	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, t.identity()))
 	if made {
 		return err
@@ -273,8 +272,9 @@ func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan,
 	return errors.Join(err, a.forget(t))
 }
 
-// planTenancy is the plan with which the tenancy was entered, or one for a tenancy
-// of an earlier agent. It stays, so that who asks again gets the same answer.
+// planTenancy is the plan with which the tenancy was entered, or a new one for a
+// tenancy of an earlier agent. It is kept, so that a repeated request gets the same
+// answer.
 func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
 	a.mu.Lock()
 	plan, wanted := t.plan, a.tenantOf(&t.record)
@@ -313,8 +313,8 @@ func (a *Agent) tenancy(key string) *tenant {
 	return nil
 }
 
-// tenancyID is the tenant's id and the name of its directory. It follows from
-// the key, so that a tenancy is found again by its directory alone.
+// tenancyID is the tenant's id. It follows from the key, so that the tenancy of a
+// key is found also without a checkpoint.
 func tenancyID(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return tenancyPrefix + hex.EncodeToString(sum[:8])
@@ -335,7 +335,7 @@ func describeShares(shares []TenancyShare) string {
 	return text
 }
 
-// step tells whoever injects crashes how far the agent is.
+// step tells a test how far the agent is.
 func (a *Agent) step(name string) {
 	if a.config.Step != nil {
 		a.config.Step(name)

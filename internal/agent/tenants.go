@@ -22,7 +22,7 @@ func (a *Agent) sorted() []*tenant {
 	})
 }
 
-// search asks the allocator; except is left out of what it is told. Agent.mu is
+// search asks the allocator for a place among all tenants but except. Agent.mu is
 // held.
 func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Share, error) {
 	inventory, err := alloc.Host(a.granted(except))
@@ -81,9 +81,9 @@ func (a *Agent) save() error {
 	return a.checkpoint.Save(state)
 }
 
-// restore takes up the tenants that an earlier agent left. Those of a checkpoint
-// that is damaged, which is set aside, are found again by their pages. One that
-// cannot be read now is an error: whoever began without it would overwrite it, and
+// restore takes up the tenants that an earlier agent left. A damaged checkpoint is
+// set aside, and the backend finds its tenants. A checkpoint that exists and cannot
+// be read now is an error: an agent that started without it would overwrite it and
 // grant again what its tenants have.
 func (a *Agent) restore(ctx context.Context) error {
 	state, err := a.checkpoint.Load()
@@ -92,7 +92,7 @@ func (a *Agent) restore(ctx context.Context) error {
 		aside, asideErr := a.checkpoint.SetAside()
 		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", errors.Join(err, asideErr), "kept", aside, "rebuilt", len(state.Tenants))
 		a.events.add(control.Event{
-			Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found again by their pages: %v", len(state.Tenants), err),
+			Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found by what was made for them: %v", len(state.Tenants), err),
 		})
 	} else if err != nil {
 		return fmt.Errorf("find the last agent's tenants: %w", err)
@@ -111,17 +111,17 @@ func (a *Agent) restore(ctx context.Context) error {
 	return nil
 }
 
-// takeUp goes on with a tenant of an earlier agent. The checkpoint is written
-// before the pages, which are made to agree with it; of one that was lost the
-// pages are all that is known.
+// takeUp continues with a tenant of an earlier agent. A change is written to the
+// checkpoint before it is made, so a tenant that was saved is changed once more to
+// agree with its record.
 func (a *Agent) takeUp(ctx context.Context, r record, saved bool) {
 	for i := range r.Shares {
-		r.Shares[i].Default(r.Shares[i].Cores) // what an older agent did not know
+		r.Shares[i].Default(r.Shares[i].Cores) // an older agent did not save all of it
 	}
 	t := &tenant{record: r, ready: !r.Unmade}
 	a.tenants[r.ID] = t
 	if r.Unmade {
-		return // who asked for it asks again, or lets go of it
+		return // whoever asked for it asks again, or releases it
 	}
 	if saved {
 		a.resync(ctx, t)
@@ -129,22 +129,22 @@ func (a *Agent) takeUp(ctx context.Context, r record, saved bool) {
 	a.follow(ctx, t)
 }
 
-// resync makes the pages agree with the checkpoint, which is written first.
+// resync makes a tenant's shares agree with the checkpoint, which is written first.
 func (a *Agent) resync(ctx context.Context, t *tenant) {
 	changer, ok := a.config.Backend.(backend.Changer)
 	if !ok {
 		return
 	}
 	if err := changer.Change(ctx, a.tenantOf(&t.record)); err != nil {
-		// The look that follows finds out what is left of the tenant.
-		a.config.Log.WarnContext(ctx, "cannot write a tenant's limits", "tenant", t.Name, "error", err)
+		// The next look finds out what is left of the tenant.
+		a.config.Log.WarnContext(ctx, "cannot make a tenant's shares agree with the checkpoint", "tenant", t.Name, "error", err)
 	}
 }
 
-// follow watches the tenant's page and its holder.
+// follow watches what the tenant does, and its holder. Agent.mu is held.
 func (a *Agent) follow(ctx context.Context, t *tenant) {
 	if err := a.notices.Add(t.identity()); err != nil {
-		a.config.Log.WarnContext(ctx, "deaths are noticed late", "tenant", t.Name, "error", err)
+		a.config.Log.WarnContext(ctx, "cannot watch a tenant: its end is noticed late", "tenant", t.Name, "error", err)
 	}
 	if t.Holder == (process.ID{}) {
 		return
@@ -155,7 +155,7 @@ func (a *Agent) follow(ctx context.Context, t *tenant) {
 		return
 	}
 	t.process = true
-	life := context.WithoutCancel(ctx) // longer than the request that asked
+	life := context.WithoutCancel(ctx) // the tenant outlives the request
 	a.running.Go(func() {
 		defer stop()
 		select {
