@@ -49,22 +49,22 @@ CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *
 }
 
 /* One side of a shaped copy; row lengths and layer heights of 0 are those of the extent. */
-static struct place side(const CUmemcpy3DOperand *operand, const CUextent3D *extent) {
+static struct placement side(const CUmemcpy3DOperand *operand, const CUextent3D *extent) {
     if (operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
         const struct CUarray_st *array = operand->op.array.array;
         size_t element = handle_is(array, HANDLE_ARRAY) ? array->element : 1;
-        return (struct place){.type = CU_MEMORYTYPE_ARRAY,
-                              .array = operand->op.array.array,
-                              .x = operand->op.array.offset.x * element,
-                              .y = operand->op.array.offset.y,
-                              .z = operand->op.array.offset.z};
+        return (struct placement){.type = CU_MEMORYTYPE_ARRAY,
+                                  .array = operand->op.array.array,
+                                  .x = operand->op.array.offset.x * element,
+                                  .y = operand->op.array.offset.y,
+                                  .z = operand->op.array.offset.z};
     }
     size_t row = operand->op.ptr.rowLength ? operand->op.ptr.rowLength : extent->width;
     size_t layer = operand->op.ptr.layerHeight ? operand->op.ptr.layerHeight : extent->height;
-    return (struct place){.type = CU_MEMORYTYPE_UNIFIED,
-                          .address = operand->op.ptr.ptr,
-                          .pitch = row,
-                          .slice = row * layer};
+    return (struct placement){.type = CU_MEMORYTYPE_UNIFIED,
+                              .address = operand->op.ptr.ptr,
+                              .pitch = row,
+                              .slice = row * layer};
 }
 
 /* Widths count elements where an array takes part, bytes otherwise. */

@@ -339,9 +339,7 @@ static CUresult finish(CUstream stream, CUgraph *out) {
     return result;
 }
 
-static CUresult end(CUstream handle, CUgraph *out, bool ptds) {
-    SG_STREAM(stream, handle, ptds);
-    SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
+CUresult capture_end(CUstream stream, CUgraph *out) {
     CUresult result = CUDA_ERROR_ILLEGAL_STATE;
     pthread_mutex_lock(&graph_lock);
     if (stream->capture) {
@@ -349,12 +347,4 @@ static CUresult end(CUstream handle, CUgraph *out, bool ptds) {
     }
     pthread_mutex_unlock(&graph_lock);
     return result;
-}
-
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-    return end(stream, graph, false);
-}
-
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    return end(stream, graph, true);
 }

@@ -30,6 +30,8 @@ bool capture_set(struct capture *arm, const CUgraphNode *nodes, size_t count);
 bool capture_join(struct capture *arm, const CUgraphNode *nodes, size_t count);
 CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                        const CUgraphNode *before, size_t count);
+/* Ends the recording that began in the stream; ILLEGAL_STATE when there is none. */
+CUresult capture_end(CUstream stream, CUgraph *out);
 
 extern _Thread_local CUstreamCaptureMode capture_thread_mode
     __attribute__((tls_model("initial-exec")));

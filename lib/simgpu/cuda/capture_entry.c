@@ -140,3 +140,17 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     *mode = before;
     return CUDA_SUCCESS;
 }
+
+static CUresult end(CUstream handle, CUgraph *out, bool ptds) {
+    SG_STREAM(stream, handle, ptds);
+    SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
+    return capture_end(stream, out);
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    return end(stream, graph, false);
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    return end(stream, graph, true);
+}

@@ -1,23 +1,7 @@
-/* Contexts: creation and end, the stack of a thread. Primary contexts are in primary.c. */
+/* Contexts: creation and end. Primary contexts are in primary.c. */
 #include "simgpu/cuda/context.h"
 
 #include <stdlib.h>
-
-#define STACK_DEPTH 64
-
-/* initial-exec: a launch looks here, and must not pay for a call to find the thread's storage. */
-static _Thread_local struct {
-    CUcontext stack[STACK_DEPTH];
-    unsigned depth;
-} thread __attribute__((tls_model("initial-exec")));
-
-CUcontext sg_current(void) {
-    return thread.depth ? thread.stack[thread.depth - 1] : NULL;
-}
-
-bool sg_context_usable(CUcontext ctx) {
-    return handle_is(ctx, HANDLE_CONTEXT) && ctx->active;
-}
 
 static CUresult take_overhead(struct device *device) {
     uint32_t count =
@@ -121,20 +105,6 @@ void context_finish(CUcontext ctx) {
     sg_memory_unlock();
 }
 
-static CUresult push(CUcontext ctx) {
-    if (thread.depth == STACK_DEPTH) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    thread.stack[thread.depth++] = ctx;
-    return CUDA_SUCCESS;
-}
-
-static void leave(CUcontext ctx) {
-    if (sg_current() == ctx) {
-        thread.depth--;
-    }
-}
-
 static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigned version) {
     SG_READY();
     struct device *device = sg_device(ordinal);
@@ -147,7 +117,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal, unsigne
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = context_begin(ctx, device, flags);
-    if (result == CUDA_SUCCESS && (result = push(ctx)) != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && (result = current_push(ctx)) != CUDA_SUCCESS) {
         context_finish(ctx);
     }
     if (result != CUDA_SUCCESS) {
@@ -185,7 +155,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
     SG_READY();
     SG_REQUIRE(sg_context_usable(ctx) && !ctx->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     context_finish(ctx);
-    leave(ctx);
+    current_leave(ctx);
     handle_end(ctx, HANDLE_CONTEXT);
     return CUDA_SUCCESS;
 }
@@ -209,45 +179,4 @@ CUresult cuCtxDetach(CUcontext ctx) {
         return CUDA_SUCCESS;
     }
     return cuCtxDestroy_v2(ctx);
-}
-
-CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
-    SG_READY();
-    SG_REQUIRE(sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
-    return push(ctx);
-}
-
-CUresult cuCtxPushCurrent(CUcontext ctx) {
-    return cuCtxPushCurrent_v2(ctx);
-}
-
-CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
-    SG_READY();
-    SG_REQUIRE(thread.depth, CUDA_ERROR_INVALID_CONTEXT);
-    if (ctx) {
-        *ctx = sg_current();
-    }
-    thread.depth--;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPopCurrent(CUcontext *ctx) {
-    return cuCtxPopCurrent_v2(ctx);
-}
-
-/* Replaces the top of the stack; NULL removes it. */
-CUresult cuCtxSetCurrent(CUcontext ctx) {
-    SG_READY();
-    SG_REQUIRE(!ctx || sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
-    if (thread.depth) {
-        thread.depth--;
-    }
-    return ctx ? push(ctx) : CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCurrent(CUcontext *ctx) {
-    SG_READY();
-    SG_REQUIRE(ctx, CUDA_ERROR_INVALID_VALUE);
-    *ctx = sg_current();
-    return CUDA_SUCCESS;
 }

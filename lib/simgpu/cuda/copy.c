@@ -16,7 +16,7 @@ CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, 
     return sync ? sg_drain(stream) : CUDA_SUCCESS;
 }
 
-CUresult copy_row(struct place to, struct place from, size_t bytes, CUstream handle,
+CUresult copy_row(struct placement to, struct placement from, size_t bytes, CUstream handle,
                   enum copy_way way, const char *name) {
     to.pitch = to.slice = from.pitch = from.slice = bytes;
     return copy_give(

@@ -13,24 +13,24 @@ enum copy_way {
     COPY_ASYNC_PTSZ,
 };
 
-static inline struct place place_host(const void *at) {
-    return (struct place){.type = CU_MEMORYTYPE_HOST, .address = (uintptr_t)at};
+static inline struct placement place_host(const void *at) {
+    return (struct placement){.type = CU_MEMORYTYPE_HOST, .address = (uintptr_t)at};
 }
-static inline struct place place_device(CUdeviceptr at) {
-    return (struct place){.type = CU_MEMORYTYPE_DEVICE, .address = at};
+static inline struct placement place_device(CUdeviceptr at) {
+    return (struct placement){.type = CU_MEMORYTYPE_DEVICE, .address = at};
 }
-static inline struct place place_unified(CUdeviceptr at) {
-    return (struct place){.type = CU_MEMORYTYPE_UNIFIED, .address = at};
+static inline struct placement place_unified(CUdeviceptr at) {
+    return (struct placement){.type = CU_MEMORYTYPE_UNIFIED, .address = at};
 }
 /* An offset in bytes into an array of one row. */
-static inline struct place place_array(CUarray array, size_t offset) {
-    return (struct place){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
+static inline struct placement place_array(CUarray array, size_t offset) {
+    return (struct placement){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
 }
 
 /* Gives the copy to the stream of the call, which `name` is. */
 CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, const char *name);
 /* The same for one row. */
-CUresult copy_row(struct place to, struct place from, size_t bytes, CUstream handle,
+CUresult copy_row(struct placement to, struct placement from, size_t bytes, CUstream handle,
                   enum copy_way way, const char *name);
 /* Copies of a description. */
 struct copy copy_of_2d(const CUDA_MEMCPY2D *what);

@@ -4,16 +4,16 @@
 struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
     struct copy copy = {.width = w->WidthInBytes, .height = w->Height, .depth = 1};
 
-    copy.from = (struct place){.type = w->srcMemoryType,
-                               .array = w->srcArray,
-                               .x = w->srcXInBytes,
-                               .y = w->srcY,
-                               .pitch = w->srcPitch ? w->srcPitch : w->WidthInBytes};
-    copy.to = (struct place){.type = w->dstMemoryType,
-                             .array = w->dstArray,
-                             .x = w->dstXInBytes,
-                             .y = w->dstY,
-                             .pitch = w->dstPitch ? w->dstPitch : w->WidthInBytes};
+    copy.from = (struct placement){.type = w->srcMemoryType,
+                                   .array = w->srcArray,
+                                   .x = w->srcXInBytes,
+                                   .y = w->srcY,
+                                   .pitch = w->srcPitch ? w->srcPitch : w->WidthInBytes};
+    copy.to = (struct placement){.type = w->dstMemoryType,
+                                 .array = w->dstArray,
+                                 .x = w->dstXInBytes,
+                                 .y = w->dstY,
+                                 .pitch = w->dstPitch ? w->dstPitch : w->WidthInBytes};
     copy.from.slice = copy.from.pitch * w->Height;
     copy.to.slice = copy.to.pitch * w->Height;
     copy.from.address =
@@ -28,18 +28,18 @@ struct copy copy_of_2d(const CUDA_MEMCPY2D *w) {
 struct copy copy_of_3d(const CUDA_MEMCPY3D *w) {
     struct copy copy = {.width = w->WidthInBytes, .height = w->Height, .depth = w->Depth};
 
-    copy.from = (struct place){.type = w->srcMemoryType,
-                               .array = w->srcArray,
-                               .x = w->srcXInBytes,
-                               .y = w->srcY,
-                               .z = w->srcZ,
-                               .pitch = w->srcPitch ? w->srcPitch : w->WidthInBytes};
-    copy.to = (struct place){.type = w->dstMemoryType,
-                             .array = w->dstArray,
-                             .x = w->dstXInBytes,
-                             .y = w->dstY,
-                             .z = w->dstZ,
-                             .pitch = w->dstPitch ? w->dstPitch : w->WidthInBytes};
+    copy.from = (struct placement){.type = w->srcMemoryType,
+                                   .array = w->srcArray,
+                                   .x = w->srcXInBytes,
+                                   .y = w->srcY,
+                                   .z = w->srcZ,
+                                   .pitch = w->srcPitch ? w->srcPitch : w->WidthInBytes};
+    copy.to = (struct placement){.type = w->dstMemoryType,
+                                 .array = w->dstArray,
+                                 .x = w->dstXInBytes,
+                                 .y = w->dstY,
+                                 .z = w->dstZ,
+                                 .pitch = w->dstPitch ? w->dstPitch : w->WidthInBytes};
     copy.from.slice = copy.from.pitch * (w->srcHeight ? w->srcHeight : w->Height);
     copy.to.slice = copy.to.pitch * (w->dstHeight ? w->dstHeight : w->Height);
     copy.from.address =

@@ -35,27 +35,6 @@ CUresult cuEventDestroy(CUevent event) {
     return cuEventDestroy_v2(event);
 }
 
-void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
-    event->mark = (struct mark){
-        .stream = stream, .stream_id = stream->id, .ticket = ticket, .device = stream->ctx->device};
-    event_publish(event);
-}
-
-/* A record that waited may have been overtaken by a later one of the same event, or by its end. */
-void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position) {
-    if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
-                   event->mark.ticket != ticket)) {
-        return;
-    }
-    event->mark = (struct mark){.stream = stream,
-                                .stream_id = stream->id,
-                                .ticket = ticket,
-                                .device = stream->ctx->device,
-                                .position = position,
-                                .issued = true};
-    event_publish(event);
-}
-
 /* The moment of a mark is when the channel reached the end of the record, which executes in its
  * turn as everything does: never while another process has the GPU. */
 static bool done(struct mark *mark) {

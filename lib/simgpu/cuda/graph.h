@@ -74,4 +74,10 @@ bool graph_memory_covers(CUdeviceptr address, uint64_t bytes);
 CUresult graph_memory_map(CUdeviceptr address);
 CUresult graph_memory_unmap(struct range *range);
 
+#define EACH_NODE(node, graph)                                                                     \
+    for (struct link *at_##node = (graph)->nodes.next;                                             \
+         at_##node != &(graph)->nodes &&                                                           \
+         ((node) = CONTAINER(at_##node, struct CUgraphNode_st, of_graph)) != NULL;                 \
+         at_##node = at_##node->next)
+
 #endif

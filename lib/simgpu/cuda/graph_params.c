@@ -79,7 +79,7 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *p) {
     return CUDA_SUCCESS;
 }
 
-static void describe_place(const struct place *place, CUmemorytype *type, CUdeviceptr *device,
+static void describe_place(const struct placement *place, CUmemorytype *type, CUdeviceptr *device,
                            const void **host, CUarray *array) {
     *type = place->type;
     *array = place->array;

@@ -3,53 +3,8 @@
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-static uint64_t pieces(const struct host_range *host) {
-    return 1 + (host->size - 1) / SG_BLOCK_BYTES;
-}
-
-void managed_evict(struct host_range *host) {
-    for (uint64_t i = 0; host->blocks && i < pieces(host); i++) {
-        if (host->blocks[i]) {
-            uint32_t number = host->blocks[i] - 1;
-            blocks_return(host->resident, 1, &number);
-        }
-    }
-    free(host->blocks);
-    host->blocks = NULL;
-    host->resident = NULL;
-}
-
-/* What finds no room stays with the host: managed memory may be larger than the device. */
-void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
-    struct host_range *host = host_of((uintptr_t)address);
-
-    if (!host || !host->managed || bytes == 0) {
-        return;
-    }
-    if (host->resident != device) {
-        managed_evict(host);
-    }
-    if (!host->blocks && !(host->blocks = calloc(pieces(host), sizeof *host->blocks))) {
-        return;
-    }
-    host->resident = device;
-    uint64_t first = (address - host->base) / SG_BLOCK_BYTES;
-    uint64_t last = (address - host->base + bytes - 1) / SG_BLOCK_BYTES;
-    for (uint64_t i = first; i <= last && i < pieces(host); i++) {
-        uint32_t number;
-        if (host->blocks[i]) {
-            continue;
-        }
-        if (blocks_take(device, SG_MANAGED, 1, &number) != CUDA_SUCCESS) {
-            return;
-        }
-        host->blocks[i] = number + 1;
-    }
-}
 
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
     SG_ENTER(ctx, SG_FAULT_ALLOC)

@@ -1,8 +1,8 @@
-/* Device memory in the process: addresses, ranges, heaps, contents. Included by driver.h. */
+/* Device memory in the process: addresses, ranges, heaps, contents. */
 #ifndef SIMGPU_CUDA_MEMORY_H
 #define SIMGPU_CUDA_MEMORY_H
 
-#include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/process.h"
 
 /* ---- memory: range.c, pages.c, heap.c, access.c ---- */
 
@@ -113,7 +113,7 @@ void sg_copy_out(void *to, CUdeviceptr from, uint64_t bytes);
 void sg_copy_within(CUdeviceptr to, CUdeviceptr from, uint64_t bytes);
 void sg_fill(CUdeviceptr to, const void *pattern, uint32_t width, uint64_t count);
 
-/* host.c: host memory that the device may use; the memory lock. */
+/* host_state.c: host memory that the device may use; the memory lock. */
 struct host_range {
     uintptr_t base;
     uint64_t size;
@@ -133,11 +133,11 @@ struct host_range *host_of(uintptr_t address);
 CUresult host_add(const struct host_range *range);
 void host_remove(uintptr_t base);
 void host_end_context(CUcontext ctx);
-/* managed.c: makes the pages of managed memory resident as far as there is room. */
+/* Makes the pages of managed memory resident as far as there is room. */
 void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes);
 void managed_evict(struct host_range *range);
 
-/* memory.c */
+/* allocation.c */
 CUresult sg_alloc(CUcontext ctx, uint64_t bytes, CUdeviceptr *out); /* the memory lock */
 CUresult sg_free(CUdeviceptr address);                              /* the memory lock */
 

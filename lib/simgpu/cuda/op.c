@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_device(const struct place *place) {
+static bool is_device(const struct placement *place) {
     return place->type == CU_MEMORYTYPE_DEVICE || place->type == CU_MEMORYTYPE_UNIFIED;
 }
 
 /* Bytes from the first to the last that a copy touches on that side. */
-static uint64_t extent(const struct place *place, const struct copy *copy) {
+static uint64_t extent(const struct placement *place, const struct copy *copy) {
     return (copy->depth - 1) * place->slice + (copy->height - 1) * place->pitch + copy->width;
 }
 
@@ -19,7 +19,7 @@ static bool reaches(CUdeviceptr address, uint64_t bytes, bool later) {
     return sg_mapped(address, bytes) || (later && graph_memory_covers(address, bytes));
 }
 
-static CUresult check_place(const struct place *place, const struct copy *copy, bool later) {
+static CUresult check_place(const struct placement *place, const struct copy *copy, bool later) {
     if (place->type == CU_MEMORYTYPE_ARRAY) {
         const struct CUarray_st *array = place->array;
         SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
@@ -75,8 +75,8 @@ CUresult op_check(const struct stream_op *op, bool later) {
 }
 
 /* An array's contents lie in device memory row by row; seen so, it is a place like any other. */
-static struct place flat(const struct place *place) {
-    struct place out = *place;
+static struct placement flat(const struct placement *place) {
+    struct placement out = *place;
 
     if (place->type == CU_MEMORYTYPE_ARRAY) {
         const struct CUarray_st *array = place->array;
@@ -88,7 +88,7 @@ static struct place flat(const struct place *place) {
     return out;
 }
 
-static void copy_bytes(const struct place *to, uint64_t target, const struct place *from,
+static void copy_bytes(const struct placement *to, uint64_t target, const struct placement *from,
                        uint64_t source, uint64_t n) {
     bool to_pages = is_device(to) && pages_hold(target);
     bool from_pages = is_device(from) && pages_hold(source);
@@ -105,7 +105,7 @@ static void copy_bytes(const struct place *to, uint64_t target, const struct pla
 }
 
 static void perform_copy(const struct copy *copy) {
-    struct place to = flat(&copy->to), from = flat(&copy->from);
+    struct placement to = flat(&copy->to), from = flat(&copy->from);
     uint64_t width = copy->width, height = copy->height, depth = copy->depth;
 
     if (width == 0) {

@@ -27,7 +27,7 @@ static struct sg_work kernel_work(const struct launch *launch, const struct devi
 }
 
 /* The GPU whose memory one side of a copy is; SG_GPUS_MAX for the host's. */
-static uint32_t side(const struct place *place) {
+static uint32_t side(const struct placement *place) {
     uint64_t address =
         place->type == CU_MEMORYTYPE_ARRAY ? place->array->base + place->x : place->address;
 

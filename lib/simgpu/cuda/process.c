@@ -1,97 +1,10 @@
-/* Start, end and fork of the driver in a process; the lookup of devices; the current context's
- * check. */
+/* Start, end and fork of the driver in a process. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-struct driver sg_driver = {
-    .memory = PTHREAD_MUTEX_INITIALIZER,
-    .work = PTHREAD_MUTEX_INITIALIZER,
-};
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-
-unsigned long long sg_new_id(void) {
-    return __atomic_add_fetch(&sg_driver.next_id, 1, __ATOMIC_RELAXED);
-}
-
-void sg_memory_lock(void) {
-    pthread_mutex_lock(&sg_driver.memory);
-}
-
-void sg_memory_unlock(void) {
-    pthread_mutex_unlock(&sg_driver.memory);
-}
-
-void sg_work_lock(void) {
-    pthread_mutex_lock(&sg_driver.work);
-}
-
-void sg_work_unlock(void) {
-    pthread_mutex_unlock(&sg_driver.work);
-}
-
-CUresult sg_ready(void) {
-    switch (__atomic_load_n(&sg_driver.state, __ATOMIC_ACQUIRE)) {
-    case DRIVER_UP:
-        return CUDA_SUCCESS;
-    case DRIVER_ENDED:
-        return CUDA_ERROR_DEINITIALIZED;
-    default: /* also after fork: the driver does not survive it */
-        return CUDA_ERROR_NOT_INITIALIZED;
-    }
-}
-
-CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
-    CUresult result = sg_ready();
-
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    *ctx = sg_current();
-    if (!*ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!sg_context_usable(*ctx)) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
-    result = __atomic_load_n(&(*ctx)->fault, __ATOMIC_RELAXED);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    return (CUresult)sg_fault_answer(&sg_driver.instance, (*ctx)->device->gpu, class, name);
-}
-
-struct device *sg_device(CUdevice ordinal) {
-    return ordinal >= 0 && ordinal < sg_driver.device_count ? &sg_driver.devices[ordinal] : NULL;
-}
-
-struct device *sg_device_of_gpu(uint32_t gpu) {
-    for (int i = 0; i < sg_driver.device_count; i++) {
-        if (sg_driver.devices[i].gpu == gpu) {
-            return &sg_driver.devices[i];
-        }
-    }
-    return NULL;
-}
-
-void sg_burn(uint64_t ns) {
-    struct timespec now;
-    uint64_t end = 0, at;
-
-    if (ns == 0) {
-        return;
-    }
-    do {
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-        at = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        if (!end) {
-            end = at + ns;
-        }
-    } while (at < end);
-}
 
 /* The child has neither the parent's identity nor its memory; every call says "not initialised". */
 static void fork_child(void) {

@@ -49,8 +49,8 @@ bool event_shared_over(const struct mark *mark, uint64_t *left);
 /* Ends the event for the others. */
 void event_unshare(const struct CUevent_st *event);
 
-/* event.c; the work lock: the record operation was issued now and ends at the position, or waits in
- * the stream. */
+/* event_record.c; the work lock: the record operation was issued now and ends at the position, or
+ * waits in the stream. */
 void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position);
 void event_defer(CUevent event, CUstream stream, uint64_t ticket);
 

@@ -1,8 +1,8 @@
-/* Work: streams, events, operations, capture, code. Included by driver.h. */
+/* Work: streams, events, operations, capture, code. */
 #ifndef SIMGPU_CUDA_WORK_H
 #define SIMGPU_CUDA_WORK_H
 
-#include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/process.h"
 
 /* ---- work: op.c, stream.c, event.c, queue.c ---- */
 
@@ -66,7 +66,7 @@ enum op_kind {
 };
 
 /* One end of a copy. */
-struct place {
+struct placement {
     CUmemorytype type; /* HOST, DEVICE or ARRAY */
     uint64_t address;  /* host or device address of the first byte of the copy; arrays: unused */
     CUarray array;
@@ -74,7 +74,7 @@ struct place {
     size_t pitch, slice;
 };
 struct copy {
-    struct place to, from;
+    struct placement to, from;
     size_t width, height, depth;
 };
 struct fill {

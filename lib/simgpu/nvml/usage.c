@@ -4,26 +4,19 @@
  * which is the machine's sample window rounded up to whole samples, and it is told the machine's
  * lag late. Kernels are taken to touch memory half of their time.
  */
-#include "simgpu/nvml/call.h"
+#include "simgpu/nvml/usage.h"
 
-/* What executed on a GPU, or a part of it, at the sample boundaries. */
-typedef const uint64_t samples[SG_SAMPLES];
-
-/* Decides the schedule up to now, so that the boundaries before now have their samples. */
-static void catch_up(struct nvml_call *call) {
+void usage_catch_up(struct nvml_call *call) {
     sg_advance(call->in, call->index, sg_time(call->in));
 }
-
-/* Half of the samples kept serve the lag and half the window, so that both together are kept. */
-#define REACH (SG_SAMPLES / 2u - 1u)
 
 /* The newest boundary that the driver tells of. */
 static uint64_t told(const struct nvml_call *call) {
     uint64_t now = sg_time(call->in);
     uint64_t lag = call->machine->sample_lag_ns;
 
-    if (lag > REACH * SG_SAMPLE_NS) {
-        lag = REACH * SG_SAMPLE_NS;
+    if (lag > USAGE_REACH * SG_SAMPLE_NS) {
+        lag = USAGE_REACH * SG_SAMPLE_NS;
     }
     return now > lag ? (now - lag) / SG_SAMPLE_NS : 0;
 }
@@ -35,12 +28,10 @@ static uint64_t window(const struct nvml_call *call) {
     if (n == 0) {
         return 1;
     }
-    return n < REACH ? n : REACH;
+    return n < USAGE_REACH ? n : USAGE_REACH;
 }
 
-/* Percent, rounded down, of the n sample periods before a boundary. Samples are read without the
- * schedule lock: those that window and lag can reach are never being overwritten. */
-static unsigned int percent(samples executed, uint64_t boundary, uint64_t n) {
+unsigned int usage_percent(usage_record executed, uint64_t boundary, uint64_t n) {
     if (n == 0 || boundary < n) {
         return 0;
     }
@@ -51,8 +42,8 @@ static unsigned int percent(samples executed, uint64_t boundary, uint64_t n) {
 }
 
 unsigned int nvml_gpu_percent(struct nvml_call *call) {
-    catch_up(call);
-    return percent(call->in->state->gpus[call->index].samples, told(call), window(call));
+    usage_catch_up(call);
+    return usage_percent(call->in->state->gpus[call->index].samples, told(call), window(call));
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
@@ -63,62 +54,15 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return NVML_SUCCESS;
 }
 
-/* The boundaries later than a time stamp that are told, at most as many as are kept. */
-static unsigned int new_samples(struct nvml_call *call, unsigned long long since, uint64_t *first) {
+unsigned int usage_new_samples(struct nvml_call *call, unsigned long long since, uint64_t *first) {
     uint64_t last = told(call);
-    uint64_t oldest = last > REACH ? last - REACH : 1;
+    uint64_t oldest = last > USAGE_REACH ? last - USAGE_REACH : 1;
 
     while (oldest <= last && nvml_stamp(oldest * SG_SAMPLE_NS) <= since) {
         oldest++;
     }
     *first = oldest;
     return (unsigned int)(last + 1 - oldest);
-}
-
-static unsigned int sample_value(struct nvml_call *call, nvmlSamplingType_t type,
-                                 uint64_t boundary) {
-    unsigned int busy = percent(call->in->state->gpus[call->index].samples, boundary, 1);
-
-    switch (type) {
-    case NVML_GPU_UTILIZATION_SAMPLES:
-        return busy;
-    case NVML_MEMORY_UTILIZATION_SAMPLES:
-        return busy / 2;
-    case NVML_TOTAL_POWER_SAMPLES:
-        return nvml_milliwatts(call);
-    case NVML_PROCESSOR_CLK_SAMPLES:
-        return nvml_megahertz(call, NVML_CLOCK_SM);
-    case NVML_MEMORY_CLK_SAMPLES:
-        return nvml_megahertz(call, NVML_CLOCK_MEM);
-    default:
-        return 0; /* no encoder, decoder or module is ever busy */
-    }
-}
-
-nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
-                                  unsigned long long since, nvmlValueType_t *value_type,
-                                  unsigned int *count, nvmlSample_t *list) {
-    uint64_t first;
-
-    NVML_DEVICE(call, device)
-    NVML_REQUIRE(value_type && count && type <= NVML_OFA_UTILIZATION_SAMPLES);
-    catch_up(&call);
-    unsigned int n = new_samples(&call, since, &first);
-    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
-    if (n == 0) {
-        return NVML_ERROR_NOT_FOUND;
-    }
-    if (!list) { /* asks how many there may be */
-        *count = REACH + 1;
-        return NVML_SUCCESS;
-    }
-    nvmlReturn_t result = nvml_room(count, list, n);
-    for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
-        list[i].timeStamp = nvml_stamp((first + i) * SG_SAMPLE_NS);
-        list[i].sampleValue.ullVal = 0;
-        list[i].sampleValue.uiVal = sample_value(&call, type, first + i);
-    }
-    return result;
 }
 
 /* How many more busy processes a caller is told to have room for than there are. */
@@ -150,8 +94,8 @@ static unsigned int name_busy(struct usage list[], unsigned int n) {
 static bool was_busy(struct nvml_call *call, uint32_t client, uint64_t first, uint64_t last) {
     const struct sg_channel *channel = sg_channel(call->in, client, call->index);
 
-    return percent(channel->samples, last, last + 1 - first) != 0 ||
-           percent(channel->samples, last, window(call)) != 0;
+    return usage_percent(channel->samples, last, last + 1 - first) != 0 ||
+           usage_percent(channel->samples, last, window(call)) != 0;
 }
 
 /* The same of anybody, dead or alive. */
@@ -171,8 +115,8 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
     uint64_t last;
     uint64_t first;
 
-    catch_up(call);
-    if (new_samples(call, since, &first) == 0) {
+    usage_catch_up(call);
+    if (usage_new_samples(call, since, &first) == 0) {
         return 0;
     }
     last = told(call);
@@ -187,8 +131,8 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
         const struct sg_channel *channel = sg_channel(call->in, i, call->index);
 
         if (was_busy(call, i, first, last)) {
-            list[n++] = (struct usage){.who = client->who,
-                                       .percent = percent(channel->samples, last, window(call))};
+            list[n++] = (struct usage){
+                .who = client->who, .percent = usage_percent(channel->samples, last, window(call))};
         }
     }
     sg_state_unlock(call->in);

@@ -163,7 +163,7 @@ static void check_report(void) {
     CHECK_SAID(directory, "{\"index\": 1, \"uuid\": \"GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1\"");
     CHECK_SAID(directory, "\"used\": 14680064, \"peak\": 14680064, \"free\": 236978176");
     snprintf(expected, sizeof expected,
-             "{\"pid\": %d, \"tenant\": \"te\\\"nant\\\\\\u000a\\u00ff\"", (int)five);
+             "{\"pid\": %d, \"tenant\": \"te\\\"nant\\\\\\u000a\\ufffd\"", (int)five);
     CHECK_SAID(directory, expected);
     CHECK_SAID(
         directory,

@@ -1,0 +1,23 @@
+/* What an event stands for once a stream has a record of it. */
+#include "simgpu/cuda/queue.h"
+
+void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
+    event->mark = (struct mark){
+        .stream = stream, .stream_id = stream->id, .ticket = ticket, .device = stream->ctx->device};
+    event_publish(event);
+}
+
+/* A record that waited may have been overtaken by a later one of the same event, or by its end. */
+void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position) {
+    if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
+                   event->mark.ticket != ticket)) {
+        return;
+    }
+    event->mark = (struct mark){.stream = stream,
+                                .stream_id = stream->id,
+                                .ticket = ticket,
+                                .device = stream->ctx->device,
+                                .position = position,
+                                .issued = true};
+    event_publish(event);
+}

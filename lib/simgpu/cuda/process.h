@@ -1,0 +1,177 @@
+/* The process's side of the simulated CUDA driver: handles, locks, devices and contexts.
+ *
+ * Locks, in the order in which they may be taken: work (streams, events, deferred operations),
+ * memory (addresses, allocations, pools), then those of the shared state. A call of the user's
+ * function holds none of them.
+ *
+ * Handles are pointers to structures that are recycled within their kind and never given back to
+ * malloc, so that a stale handle can be told by its mark without touching freed memory.
+ */
+#ifndef SIMGPU_CUDA_PROCESS_H
+#define SIMGPU_CUDA_PROCESS_H
+
+#include "abi/generated/cuda_functions.h"
+#include "abi/generated/machine_layout.h"
+#include "simgpu/machine/fault.h"
+#include "simgpu/machine/state.h"
+
+#include <pthread.h>
+
+#define SG_GRANULE 512u /* alignment and grain of small allocations: documented for cuMemAlloc */
+#define SG_SMALL_MAX (1ull << 20) /* larger requests get blocks of their own */
+#define SG_PITCH 512u /* CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT's effect on pitches */
+
+enum handle_kind {
+    HANDLE_NONE,
+    HANDLE_CONTEXT = 0x5347c001,
+    HANDLE_STREAM,
+    HANDLE_EVENT,
+    HANDLE_MODULE,
+    HANDLE_FUNCTION,
+    HANDLE_LIBRARY,
+    HANDLE_KERNEL,
+    HANDLE_POOL,
+    HANDLE_ARRAY,
+    HANDLE_MIPMAP,
+    HANDLE_PHYSICAL,
+    HANDLE_GRAPH,
+    HANDLE_NODE,
+    HANDLE_EXEC,
+    HANDLE_TEXTURE,
+    HANDLE_SURFACE,
+    HANDLE_LINK,
+    HANDLE_KINDS_END,
+};
+
+struct handle {
+    uint32_t mark; /* the kind while it lives */
+    uint32_t pad;
+    struct handle *recycled;
+};
+
+/* A new zeroed structure with that mark; NULL without memory. */
+void *handle_new(enum handle_kind kind, size_t size);
+void handle_end(void *h, enum handle_kind kind);
+static inline bool handle_is(const void *h, enum handle_kind kind) {
+    return h &&
+           __atomic_load_n(&((const struct handle *)h)->mark, __ATOMIC_RELAXED) == (uint32_t)kind;
+}
+
+/* A doubly linked list whose head is one of its own links. */
+struct link {
+    struct link *next, *prev;
+};
+void link_init(struct link *head);
+void link_add(struct link *head, struct link *item);
+void link_remove(struct link *item);
+#define CONTAINER(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+
+/* ---- devices and contexts ---- */
+
+struct heap;
+struct stream_op;
+
+struct device {
+    uint32_t gpu; /* number in the machine */
+    int ordinal;  /* CUdevice */
+    const sim_gpu *model;
+    struct sg_engines engines; /* the schedule lock */
+    CUcontext primary;         /* its structure stays the same for the life of the process */
+    unsigned primary_users;
+    unsigned primary_flags;
+    uint32_t contexts;       /* live contexts of this process */
+    uint32_t overhead_count; /* blocks held for them */
+    uint32_t *overhead;
+    CUmemoryPool default_pool, current_pool;
+    struct link pools; /* all of this device; the memory lock */
+    int loose;         /* chunks that are empty: what a synchronisation may give back */
+};
+
+struct CUctx_st {
+    struct handle handle;
+    struct device *device;
+    unsigned flags;
+    unsigned api_version;
+    bool is_primary;
+    bool active; /* a primary context may exist without being active */
+    unsigned attach_count;
+    CUresult fault; /* sticky: every later call in this context answers it */
+    unsigned long long id;
+    uint64_t peers; /* bit per device ordinal whose contexts' memory is reachable */
+    size_t limits[16];
+    CUfunc_cache cache_config;
+    CUsharedconfig shared_config;
+    struct heap *heap;   /* small allocations */
+    struct link ranges;  /* struct range.of_context */
+    struct link streams; /* CUstream_st.of_context; the work lock */
+    struct link modules;
+    struct link arrays, mipmaps;
+    CUstream legacy;        /* the default stream */
+    uint64_t blocking_tail; /* largest tail of the streams that the legacy stream waits for */
+    unsigned deferred;      /* operations that wait in streams of this context */
+};
+
+struct driver {
+    int state; /* DRIVER_* */
+    struct sg_instance instance;
+    const sim_machine *machine;
+    int device_count;
+    struct device devices[SG_GPUS_MAX];
+    pthread_mutex_t memory;
+    pthread_mutex_t work;
+    unsigned long long next_id;
+};
+enum { DRIVER_DOWN, DRIVER_UP, DRIVER_ENDED, DRIVER_FORKED };
+extern struct driver sg_driver;
+
+unsigned long long sg_new_id(void);
+void sg_memory_lock(void);
+void sg_memory_unlock(void);
+void sg_work_lock(void);
+void sg_work_unlock(void);
+
+/* Whether the driver is initialised: CUDA_SUCCESS or what the caller must answer. */
+CUresult sg_ready(void);
+/* The current context of the thread, usable: or what the caller must answer. `name` is the exported
+ * function, for faults on demand. */
+CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name);
+#define SG_ENTER(ctx, class)                                                                       \
+    CUcontext ctx;                                                                                 \
+    {                                                                                              \
+        CUresult entered = sg_enter(&ctx, class, __func__);                                        \
+        if (entered != CUDA_SUCCESS)                                                               \
+            return entered;                                                                        \
+    }
+#define SG_READY()                                                                                 \
+    do {                                                                                           \
+        CUresult ready = sg_ready();                                                               \
+        if (ready != CUDA_SUCCESS)                                                                 \
+            return ready;                                                                          \
+    } while (0)
+#define SG_REQUIRE(condition, result)                                                              \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return result;                                                                         \
+    } while (0)
+#define SG_TRY(expression)                                                                         \
+    do {                                                                                           \
+        CUresult tried = (expression);                                                             \
+        if (tried != CUDA_SUCCESS)                                                                 \
+            return tried;                                                                          \
+    } while (0)
+
+struct device *sg_device(CUdevice ordinal);    /* NULL when there is none */
+struct device *sg_device_of_gpu(uint32_t gpu); /* NULL when it is not visible */
+/* current.c: the stack of contexts of this thread. */
+CUcontext sg_current(void); /* NULL when there is none */
+CUresult current_push(CUcontext ctx);
+void current_leave(CUcontext ctx); /* pops it if it is the current one */
+bool sg_context_usable(CUcontext ctx);
+bool sg_can_access(uint32_t gpu, uint32_t peer);
+void sg_burn(uint64_t ns); /* uses CPU time, as the machine says the driver does */
+
+/* visible.c: which GPUs of the machine the process sees, in CUDA's order; returns their number. */
+unsigned sg_visible(const sim_machine *machine, const char *visible, const char *order,
+                    uint32_t gpus[SG_GPUS_MAX]);
+
+#endif
