@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
@@ -17,10 +16,7 @@ func (a *app) place(instance string) control.Place {
 }
 
 func (a *app) simgpus() simgpu.Store {
-	return simgpu.Store{
-		Root:    filepath.Join(a.rundir, "simgpu"),
-		Control: simgpu.Control{Prefix: string(a.tree)},
-	}
+	return simgpu.NewStore(a.rundir, a.tree)
 }
 
 // simulated opens the instance of that name. If there is none, it starts the

@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/nvml/toolkit"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
 // ErrNoDevice marks a GPU whose device node cannot be found.
@@ -182,20 +183,12 @@ func (f Finder) node(pci string) (string, error) {
 // simulated are the files that the simulated driver's processes share. Nothing
 // else of the instance goes into a container: the agent's socket may lie there.
 func (f Finder) simulated() ([]edits.Mount, error) {
-	var files []edits.Mount
-	memory, err := filepath.Glob(filepath.Join(f.Instance, "memory-*"))
+	paths, err := simfiles.Shared(f.Instance)
 	if err != nil {
-		return nil, fmt.Errorf("look for the simulated machine's files: %w", err)
+		return nil, err
 	}
-	slices.Sort(memory)
-	for _, name := range []string{"state", "exports"} {
-		path := filepath.Join(f.Instance, name)
-		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("look for the simulated machine's files: %w: start it again with `divvy simgpu start`", err)
-		}
-		memory = append(memory, path)
-	}
-	for _, path := range memory {
+	files := make([]edits.Mount, 0, len(paths))
+	for _, path := range paths {
 		files = append(files, edits.Mount{Source: path, Target: path, Options: edits.ReadWrite})
 	}
 	return files, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
 // Control runs simgpuctl, the one program besides the simulated libraries that
@@ -24,15 +25,10 @@ type Control struct {
 	Prefix string
 }
 
-// library is the simulated driver's library of that soname.
-func (c Control) library(soname string) string {
-	return filepath.Join(c.Prefix, "lib", "simgpu", soname)
-}
-
 // copyLibraries makes an instance's directory one of the driver's libraries.
 func (c Control) copyLibraries(dir string) error {
 	for _, library := range libraries {
-		image, err := os.ReadFile(c.library(library))
+		image, err := os.ReadFile(simfiles.Library(c.Prefix, library))
 		if err != nil {
 			return fmt.Errorf("copy library: %w", err)
 		}
@@ -44,7 +40,7 @@ func (c Control) copyLibraries(dir string) error {
 			return fmt.Errorf("link library: %w", err)
 		}
 	}
-	if err := os.Symlink(filepath.Dir(c.library(libraries[0])), filepath.Join(dir, TreeLink)); err != nil {
+	if err := os.Symlink(filepath.Dir(simfiles.Library(c.Prefix, libraries[0])), filepath.Join(dir, TreeLink)); err != nil {
 		return fmt.Errorf("link library: %w", err)
 	}
 	return nil

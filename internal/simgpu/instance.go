@@ -15,6 +15,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
 // The errors of a [Store] that callers tell apart.
@@ -65,7 +66,7 @@ type Store struct {
 // NewStore returns the instances below a run directory, served by the
 // simulated driver of an installation.
 func NewStore(runDir string, tree install.Tree) Store {
-	return Store{Root: filepath.Join(runDir, "simgpu"), Control: Control{Prefix: string(tree)}}
+	return Store{Root: simfiles.Instances(runDir), Control: Control{Prefix: string(tree)}}
 }
 
 // Start makes an instance of the machine. The same machine under the same name
@@ -128,7 +129,7 @@ func (s Store) create(ctx context.Context, name string, machine *Machine, info I
 	if err := s.Control.copyLibraries(draft); err != nil {
 		return err
 	}
-	if err := machine.sysfs().write(SysfsIn(draft)); err != nil {
+	if err := machine.sysfs().write(simfiles.Sysfs(draft)); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(info, "", "  ")

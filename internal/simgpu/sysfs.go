@@ -6,17 +6,12 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
-// sysfsFolder is where an instance has what its machine's /sys would tell of PCI devices, RDMA adapters and NUMA nodes:
-// what is not in the driver, and what the real /sys cannot have.
-const sysfsFolder = "sys"
-
 // Sysfs is the instance's stand-in for /sys.
-func (i *Instance) Sysfs() string { return SysfsIn(i.Dir) }
-
-// SysfsIn is the stand-in for /sys of the instance in a directory.
-func SysfsIn(dir string) string { return filepath.Join(dir, sysfsFolder) }
+func (i *Instance) Sysfs() string { return simfiles.Sysfs(i.Dir) }
 
 // sysfs is a tree to be made: files with their content, and symbolic links.
 type sysfs struct {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
 // Place says which agent is meant: one per user and driver.
@@ -25,7 +26,7 @@ func (p Place) Dir() string {
 	if p.Simgpu == "" {
 		return p.Rundir
 	}
-	return filepath.Join(p.Rundir, "simgpu", filepath.Base(p.Simgpu))
+	return simfiles.Instance(p.Rundir, p.Simgpu)
 }
 
 // Socket is where the agent listens.

@@ -14,7 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
-	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
 // offer is what the node has, in the words of those who are told.
@@ -48,7 +48,7 @@ func hostOf(ctx context.Context, n agent.Node) (map[string]pool.Place, error) {
 	}
 	sys := "/sys"
 	if dir := listed.Info.Simgpu; dir != "" {
-		sys = simgpu.SysfsIn(dir)
+		sys = simfiles.Sysfs(dir)
 	}
 	infos, err := hostfile.Linked(n.Library)
 	if err != nil {

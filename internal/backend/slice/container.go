@@ -6,6 +6,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -62,8 +63,8 @@ func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error
 		}
 	}
 	if m.Instance != "" {
-		add(link{Path: filepath.Join(dir, "simgpu"), Target: m.Instance},
-			link{Path: filepath.Join(dir, "simgpu-tenant"), Target: t.ID})
+		add(link{Path: filepath.Join(dir, simfiles.Link), Target: m.Instance},
+			link{Path: filepath.Join(dir, simfiles.TenantLink), Target: t.ID})
 	}
 	p.Edits.Mounts = append(p.Edits.Mounts, d.files...)
 	p.Edits.Devices = d.devices

@@ -10,6 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -59,7 +60,7 @@ func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error)
 		}
 	}
 	if m.Instance != "" {
-		add(link{Path: filepath.Join(dir, "simgpu"), Target: m.Instance})
+		add(link{Path: filepath.Join(dir, simfiles.Link), Target: m.Instance})
 	}
 	if t.Layer == backend.LayerEnv {
 		p.Edits.Env = []edits.Env{{Name: "LD_LIBRARY_PATH", Value: dir, Prepend: true}}
