@@ -99,7 +99,7 @@ func TestReplayRefusesWrongUsage(t *testing.T) {
 		{"1% to 1000%", []string{"--nodes", nodes, "--pods", pods, "--churn", "many"}},
 		{"table or json", []string{"--nodes", nodes, "--pods", pods, "-o", "xml"}},
 		{"choose 1 to 10000", []string{"--nodes", nodes, "--pods", pods, "--seeds", "0"}},
-		{"line 1: the columns are those of no known format", []string{"--nodes", nodes, "--pods", nodes}},
+		{"line 1: the columns match no known format", []string{"--nodes", nodes, "--pods", nodes}},
 		{"no such file", []string{"--nodes", nodes + "x", "--pods", pods}},
 	} {
 		if _, err := runReplay(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

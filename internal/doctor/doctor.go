@@ -1,5 +1,5 @@
-// Package doctor looks at what Divvy needs of a machine and says of each thing
-// that is missing what to do about it. It changes nothing.
+// Package doctor checks what Divvy needs of a machine, and says what to do about
+// each fault. It changes nothing.
 package doctor
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/divvy-gpu/divvy/internal/launch"
 )
 
-// Status is how a check came out.
+// Status is the result of a check.
 type Status string
 
 // The outcomes.
 const (
 	OK Status = "ok"
-	// Warn is something that works less well than it could.
+	// Warn is a fault that `divvy run` can work with.
 	Warn Status = "warn"
-	// Fail is something without which `divvy run` does not work.
+	// Fail is a fault that `divvy run` cannot work with.
 	Fail Status = "fail"
 )
 
-// Check is one thing that was looked at.
+// Check is one check and its result.
 type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	// Found is what was seen.
 	Found string `json:"found"`
-	// Next is what to do, empty where nothing is to be done.
+	// Next says what to do. It is empty where nothing needs to be done.
 	Next string `json:"next,omitempty"`
 }
 
-// Host is the machine that is looked at.
+// Host is the machine to check.
 type Host struct {
 	// Root is put before the paths of the kernel's and the system's files.
 	Root string
@@ -50,8 +50,8 @@ type Host struct {
 	LibraryPath []string
 }
 
-// Run makes every check of the machine, in the order in which `divvy run` meets
-// what they are about.
+// Run makes every check of the machine, in the order in which `divvy run` needs
+// what is checked.
 func (h Host) Run(ctx context.Context) []Check {
 	checks := []Check{h.installation()}
 	checks = append(checks, h.driver()...)
@@ -77,8 +77,7 @@ func (h Host) installation() Check {
 	return c
 }
 
-// driver looks for the driver in user space, in the kernel, and for the devices
-// between the two.
+// driver checks the driver's libraries, its kernel module and its device nodes.
 func (h Host) driver() []Check {
 	found, err := driver.Finder{Root: h.Root, LibraryPath: h.LibraryPath}.Find()
 	libraries := Check{Name: "driver libraries", Status: OK}
@@ -99,8 +98,8 @@ func (h Host) driver() []Check {
 	return []Check{libraries, h.module(found.Chosen[driver.CUDA]), h.devices()}
 }
 
-// module compares the kernel's part of the driver with the library, whose file
-// is named for its version: the two must be of one release.
+// module compares the version of the kernel module with that of the library, which
+// is part of the file's name: both must be of one release.
 func (h Host) module(library string) Check {
 	c := Check{Name: "driver module", Status: OK}
 	text, err := os.ReadFile(filepath.Join(h.Root, "/proc/driver/nvidia/version"))
@@ -150,7 +149,7 @@ func (h Host) namespaces(ctx context.Context) Check {
 	return c
 }
 
-// namespaceAdvice finds the setting that is the reason, among those that
+// namespaceAdvice finds the setting that forbids namespaces, among those that
 // distributions use.
 func (h Host) namespaceAdvice() string {
 	value := func(name string) string {
@@ -169,5 +168,5 @@ func (h Host) namespaceAdvice() string {
 	case value("user/max_user_namespaces") == "0":
 		return "as root, run `sysctl user.max_user_namespaces=10000`"
 	}
-	return "a container's seccomp profile may forbid unshare(2): allow it there, or do with --layer env"
+	return "a container's seccomp profile may forbid unshare(2): allow it there, or use --layer env"
 }

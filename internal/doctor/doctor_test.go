@@ -75,7 +75,7 @@ func TestNamespaceAdviceNamesTheSetting(t *testing.T) {
 
 func TestRundirOfSomebodyElse(t *testing.T) {
 	h := machine(t, map[string]string{"run": ""})
-	want(t, h.rundir(), Fail, "not a directory of yours", "remove")
+	want(t, h.rundir(), Fail, "not your directory", "remove")
 	h = machine(t, nil)
 	if err := os.Mkdir(h.Rundir, 0o700); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastShared is the room in /dev/shm for some dozens of tenants, each with its
-// pages and its copies of the libraries.
+// leastShared is room in /dev/shm for a few dozen tenants, each with its pages and
+// its copies of the libraries.
 const leastShared = 64 << 20
 
 func (h Host) sharedMemory() Check {
@@ -50,7 +50,7 @@ func (h Host) rundir() Check {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir() || !ok || int(stat.Uid) != os.Getuid():
-		c.Status, c.Found = Fail, h.Rundir+" is not a directory of yours"
+		c.Status, c.Found = Fail, h.Rundir+" is not your directory"
 		c.Next = "ask its owner or root to remove it"
 	case info.Mode().Perm()&0o022 != 0:
 		c.Status, c.Found = Fail, "others can write to "+h.Rundir

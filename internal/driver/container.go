@@ -23,18 +23,18 @@ import (
 // ErrNoDevice marks a GPU whose device node cannot be found.
 var ErrNoDevice = errors.New("no device node")
 
-// Folders are those in which a container's loader finds libraries by name
-// whatever the image's cache says: Debian's and its descendants', and those of
-// the others, whose /lib64 may be a link to the second.
+// Folders are those in which a container's loader finds libraries by name without
+// the image's cache: that of Debian and its derivatives, and that of the other
+// distributions, whose /lib64 may be a link to it.
 func Folders() []string {
 	return []string{"/usr/lib/" + multiarch[runtime.GOARCH], "/usr/lib64"}
 }
 
 var multiarch = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// Files looks for the files of the driver of that version, which takes long and
-// holds as long as the driver's libraries are the same. On a simulated machine
-// they are those of its state.
+// Files finds the files of the driver of that version. The search takes long, and
+// its result holds until the driver's libraries change. On a simulated machine
+// they are the files of its state.
 func (f Finder) Files(version string) ([]edits.Mount, error) {
 	if f.Instance != "" {
 		return f.simulated()
@@ -50,8 +50,8 @@ func (f Finder) Files(version string) ([]edits.Mount, error) {
 	return files, nil
 }
 
-// controls are the driver's device nodes that belong to no GPU; without the
-// first two no program can use any.
+// controls are the driver's device nodes that belong to no GPU. No program can use
+// a GPU without the required ones.
 var controls = []struct {
 	path     string
 	required bool
@@ -62,9 +62,9 @@ var controls = []struct {
 	{"/dev/nvidia-modeset", false},
 }
 
-// Devices looks for the device nodes of the GPUs with these PCI addresses, as
-// NVML writes them, and for those that all need. Modules may come and go, so
-// that they are looked for each time.
+// Devices finds the device nodes of the GPUs with these PCI addresses, in NVML's
+// notation, and those that every program needs. It looks each time, because kernel
+// modules may be loaded and unloaded.
 func (f Finder) Devices(pci []string) ([]edits.Device, error) {
 	if f.Instance != "" {
 		return nil, nil
@@ -93,15 +93,15 @@ func (f Finder) Devices(pci []string) ([]edits.Device, error) {
 	return devices, nil
 }
 
-// mounts are those of a container so far.
+// mounts collects the mounts of a container.
 type mounts []edits.Mount
 
 // programs are what people run in a container with a GPU.
 var programs = []string{"nvidia-smi", "nvidia-debugdump"}
 
-// addFile takes up a driver's library under the name by which others ask for
-// it, in every folder: without a linker's cache of the container's own, no other
-// name would be found. What a desktop needs is left out.
+// addFile adds a driver's library to every folder under its soname: without an
+// entry in the container's linker cache, the loader finds it by no other name. It
+// skips files that are neither libraries nor one of programs.
 func (s *mounts) addFile(f Finder, m *specs.Mount) {
 	name := filepath.Base(m.HostPath)
 	if slices.Contains(programs, name) {
@@ -117,15 +117,15 @@ func (s *mounts) addFile(f Finder, m *specs.Mount) {
 	}
 	object, err := inspect(resolved)
 	if err != nil {
-		return // another processor's
+		return // for another processor
 	}
 	soname := object.soname
 	if soname == "" {
 		soname = name
 	}
 	for _, library := range Libraries {
-		// Ours stands under these names. Beside it the driver's would come back with
-		// the next ldconfig.
+		// Divvy's library has this name. If the driver's were in the same folders,
+		// the next ldconfig could choose it.
 		if soname == string(library) {
 			return
 		}
@@ -141,20 +141,20 @@ func (s *mounts) add(source, target string) {
 	}
 }
 
-// device is a character device of the machine.
+// device describes a character device of the machine.
 func (f Finder) device(path string) (edits.Device, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(filepath.Join("/", f.Root, path), &stat); err != nil {
 		return edits.Device{}, fmt.Errorf("%w: %s: %w: load the driver's kernel modules, for instance with nvidia-modprobe -u -c 0", ErrNoDevice, path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return edits.Device{}, fmt.Errorf("%w: %s is no device", ErrNoDevice, path)
+		return edits.Device{}, fmt.Errorf("%w: %s is not a device", ErrNoDevice, path)
 	}
 	return edits.Device{Path: path, Source: path, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}, nil
 }
 
-// node is a GPU's device node by the minor number that the kernel module tells
-// (/proc/driver/nvidia/gpus/ADDRESS/information): NVML's index need not be it.
+// node finds a GPU's device node by the minor number in the kernel module's file
+// /proc/driver/nvidia/gpus/ADDRESS/information. NVML's index may differ from it.
 func (f Finder) node(pci string) (string, error) {
 	address := strings.ToLower(pci)
 	if domain, rest, ok := strings.Cut(address, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {
@@ -180,8 +180,9 @@ func (f Finder) node(pci string) (string, error) {
 	return "", fmt.Errorf("%w of the GPU at %s: %s names none", ErrNoDevice, pci, path)
 }
 
-// simulated are the files that the simulated driver's processes share. Nothing
-// else of the instance goes into a container: the agent's socket may lie there.
+// simulated finds the files that the simulated driver's processes share. Nothing
+// else of the instance may go into a container, because its directory may hold the
+// agent's socket.
 func (f Finder) simulated() ([]edits.Mount, error) {
 	paths, err := simfiles.Shared(f.Instance)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package driver finds the files of the NVIDIA driver's libraries on a machine:
-// those that a program could load and that must therefore be covered, and the
-// one that the linker would choose. It loads and runs none of them.
+// all that a program could load, because each must be covered, and the one that
+// the linker would choose. It only reads these files and never loads them.
 package driver
 
 import (
@@ -41,8 +41,8 @@ func (l Library) Real() string {
 // ErrNotFound is returned where a machine has no driver.
 var ErrNotFound = errors.New("no NVIDIA driver found")
 
-// ErrNested is returned where the driver's place is taken by our own library:
-// inside a share.
+// ErrNested is returned inside a share, where Divvy's own library is found in the
+// driver's place.
 var ErrNested = errors.New("this is already inside a share")
 
 // Driver is what Find found.
@@ -52,30 +52,29 @@ type Driver struct {
 	// Files are all files of each library. Paths are absolute and without
 	// symbolic links.
 	Files map[Library][]string
-	// Cached tells for which libraries a bare dlopen reaches one of Files
-	// without help from the environment.
+	// Cached tells for which libraries dlopen by name finds one of Files without
+	// LD_LIBRARY_PATH.
 	Cached map[Library]bool
 }
 
 // Finder looks for the driver.
 type Finder struct {
-	// Root is the folder in which the machine is seen, as an agent in a container
-	// sees its host; empty for this very machine.
+	// Root is the folder in which the machine's files are mounted, for an agent in
+	// a container. It is empty for this process's own machine.
 	Root string
-	// LibraryPath is LD_LIBRARY_PATH, split: where the linker looks first.
+	// LibraryPath is LD_LIBRARY_PATH, split: the linker searches these folders first.
 	LibraryPath []string
-	// Instance is the directory of a simulated machine, empty for the real one.
-	// Its libraries are then chosen, and real ones are still to be covered.
+	// Instance is the directory of a simulated machine, or empty. With it, the
+	// simulated libraries are chosen, and real ones must be covered all the same.
 	Instance string
 }
 
-// simgpuTree is in a simulated machine's directory the folder from which its
-// libraries were copied (internal/simgpu: TreeLink).
+// simgpuTree is the name, in a simulated machine's directory, of the folder from
+// which its libraries were copied (internal/simgpu: TreeLink).
 const simgpuTree = "tree"
 
-// standard are folders in which drivers are found beside the linker's cache:
-// the linker's own, container images', WSL's, NixOS's, and the toolkit's
-// forward-compatibility copies.
+// standard are folders that may hold drivers whatever the linker's cache says: the
+// linker's own, and those of container images, WSL and NixOS.
 var standard = []string{
 	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
 	"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
@@ -85,11 +84,12 @@ var standard = []string{
 	"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
 }
 
-// compat folders are never chosen: their libraries only serve some GPUs.
+// compat folders have CUDA's forward-compatibility libraries. These are never
+// chosen, because they serve some GPUs only.
 var compat = []string{"/usr/local/cuda*/compat", "/usr/local/cuda*/compat/lib.real"}
 
-// Find returns the driver's libraries, ErrNotFound with the places where it
-// looked, or ErrNested.
+// Find returns the driver's libraries. The error is ErrNotFound, with the folders
+// that were searched, or ErrNested.
 func (f Finder) Find() (*Driver, error) {
 	d := &Driver{
 		Chosen: map[Library]string{},
@@ -110,13 +110,13 @@ func (f Finder) Find() (*Driver, error) {
 			return nil, fmt.Errorf("%w: the simulated machine at %s has no %s: start it again with `divvy simgpu start`",
 				ErrNotFound, f.Instance, library)
 		}
-		return nil, fmt.Errorf("%w: no %s in LD_LIBRARY_PATH, %s or the usual folders: install the driver, or try a simulated GPU: divvy run --simgpu a100-80g -- COMMAND",
+		return nil, fmt.Errorf("%w: no %s in LD_LIBRARY_PATH, %s or the usual folders: install the driver, or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND",
 			ErrNotFound, library, ldcache.Path)
 	}
 	return d, nil
 }
 
-// cache reads the linker's cache; a machine without a readable one has none.
+// cache reads the linker's cache. Where it cannot be read, it counts as empty.
 func (f Finder) cache() *ldcache.Cache {
 	data, err := os.ReadFile(filepath.Join(f.Root, ldcache.Path))
 	if err != nil {
@@ -162,9 +162,9 @@ type search struct {
 	nested  error
 }
 
-// add takes a file up unless it is not the library for this machine: a dangling
-// link, another processor's, a linker script, somebody's file of that name. It
-// reports whether path is one of the library's files, new or known.
+// add collects a file if it is the library for this machine, and reports whether
+// it is. A dangling link, a library for another processor, a linker script or any
+// other file of that name is not.
 func (s *search) add(path string, choose bool) bool {
 	resolved, err := s.resolve(path)
 	if err != nil {
@@ -188,21 +188,21 @@ func (s *search) add(path string, choose bool) bool {
 	return true
 }
 
-// literal is the pattern of exactly that path: the linker knows no patterns, and
-// one of a tenant's could lead the agent through the whole machine.
+// literal returns a pattern that matches exactly that path. Tenants choose
+// LibraryPath: a pattern there could make the agent search the whole machine.
 func literal(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// addAll adds every version of the library in the folders of a pattern. A
-// relative entry of LD_LIBRARY_PATH means nothing to an agent.
+// addAll adds every version of the library in the folders of a pattern. It skips
+// relative folders, because the agent's working directory is not the tenant's.
 func (s *search) addAll(pattern string, choose bool) {
 	if !filepath.IsAbs(pattern) {
 		return
 	}
 	paths, err := filepath.Glob(filepath.Join(pattern, s.library.Bare()+"*"))
 	if err != nil {
-		return // no pattern of ours is invalid
+		return // the pattern is invalid, which none of ours is
 	}
 	for _, path := range paths {
 		s.add(path, choose)

@@ -12,9 +12,9 @@ import (
 // maxLinks is how many symbolic links a path may have, as for the kernel.
 const maxLinks = 40
 
-// resolve returns the file that path names, both below the Finder's root and
-// with it: a driver's links are absolute on the host, whose root is a folder of
-// the agent's container.
+// resolve follows the links of a path below the Finder's root, and returns a path
+// below it. Absolute links lead to the root, because they are the host's and the
+// root is the folder where the agent's container has the host's files.
 func (f Finder) resolve(path string) (string, error) {
 	root := filepath.Clean(f.Root)
 	if f.Root == "" || root == "/" {
@@ -42,13 +42,13 @@ func (f Finder) resolve(path string) (string, error) {
 		if filepath.IsAbs(target) {
 			done = "/"
 		}
-		// One part at a time: after a link, ".." is the parent of where it led.
+		// Parts are resolved one by one, because ".." after a link is the parent of the link's target.
 		rest = append(strings.Split(strings.Trim(target, "/"), "/"), rest...)
 	}
 	return filepath.Join(root, done), nil
 }
 
-// inside is the path as the machine with the root has it.
+// inside converts a path of this process to the machine's own. It is false for one outside the root.
 func (f Finder) inside(path string) (string, bool) {
 	root := filepath.Clean(f.Root)
 	if f.Root == "" || root == "/" {
@@ -61,8 +61,7 @@ func (f Finder) inside(path string) (string, bool) {
 	return "/" + strings.TrimPrefix(rest, "/"), true
 }
 
-// Host returns a path of this process's as the host has it: without the root
-// below which this process sees the host.
+// Host converts a path of this process to the host's own, by removing the root.
 func (f Finder) Host(path string) string {
 	inside, _ := f.inside(path)
 	return inside

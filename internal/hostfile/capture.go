@@ -11,8 +11,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
-// Capture records a machine: what topology reads of its sysfs, and the GPUs given. Nothing that names the machine
-// or its owner is recorded, but for the UUIDs of GPUs and the GUIDs of adapters.
+// Capture records a machine: what topology reads of its sysfs, and the given GPUs. The only recorded data that
+// identify the machine are the UUIDs of GPUs and the GUIDs of adapters.
 func Capture(sys fs.FS, gpus []topology.GPUInfo) (*Host, error) {
 	host := &Host{Sysfs: newSysfs(), GPUs: gpus}
 	c := capture{sys, host.Sysfs}
@@ -57,7 +57,7 @@ func (c capture) list(folder string) ([]string, error) {
 	return names, nil
 }
 
-// each records the links of a folder and the named files where they lead.
+// each records the links of a folder, and the named files in the folders to which they lead.
 func (c capture) each(folder string, files ...string) error {
 	names, err := c.list(folder)
 	if err != nil {
@@ -72,12 +72,12 @@ func (c capture) each(folder string, files ...string) error {
 		if err := c.into.addLink(link, target); err != nil {
 			return fmt.Errorf("record %s: %w", link, err)
 		}
-		place, err := pci.Folder(c.from, link)
+		device, err := pci.Folder(c.from, link)
 		if err != nil {
 			return err
 		}
 		for _, file := range files {
-			if err := c.keep(path.Join(place, file)); err != nil {
+			if err := c.keep(path.Join(device, file)); err != nil {
 				return err
 			}
 		}
@@ -85,14 +85,14 @@ func (c capture) each(folder string, files ...string) error {
 	return nil
 }
 
-// keep records a link or a file if it is there; some files of sysfs exist and answer nothing.
+// keep records a link or a file if it exists and can be read; some files of sysfs cannot.
 func (c capture) keep(name string) error {
 	if target, err := fs.ReadLink(c.from, name); err == nil {
 		return c.into.addLink(name, target)
 	}
 	content, err := fs.ReadFile(c.from, name)
 	if err != nil {
-		return nil //nolint:nilerr // what cannot be read is not there for topology either
+		return nil //nolint:nilerr // topology cannot read it either
 	}
 	return c.into.addFile(name, string(content))
 }

@@ -1,5 +1,5 @@
-// Package hostfile records of a machine what its topology is read from, as one text file: the sysfs files and
-// links of its PCI devices, RDMA devices and NUMA nodes, and the GPUs and NVLinks that its driver tells.
+// Package hostfile records the data of a machine's topology as one text file: the sysfs files and links of its PCI
+// devices, RDMA devices and NUMA nodes, and the GPUs and NVLinks that its driver lists.
 //
 // The first line is "divvy-host 1"; lines that begin with # are comments. Each other line is one of
 //
@@ -9,7 +9,7 @@
 //	clique INDEX NAME                     the NVLink domain of a GPU on switches
 //	nvlink INDEX LINK gpu|switch PCI      an active NVLink of that GPU and the device at its other end
 //
-// so that a difference between two machines can be read as one.
+// A text comparison of two recordings shows how the machines differ.
 package hostfile
 
 import (
@@ -37,7 +37,7 @@ const (
 	mostBytes = 64 << 20
 )
 
-// Host is a recorded machine. Its Sysfs serves what was recorded of /sys.
+// Host is a recorded machine. Its Sysfs has what was recorded of /sys.
 type Host struct {
 	Sysfs *Sysfs
 	GPUs  []topology.GPUInfo
@@ -45,7 +45,7 @@ type Host struct {
 	name string // of the file it was read from
 }
 
-// Topology places the devices of the recording. A fault in what a recorded file holds names the recording's line.
+// Topology builds the model of the recorded machine. An error in a recorded file names the recording's line.
 func (h *Host) Topology() (*topology.Host, error) {
 	built, err := topology.Build(h.Sysfs, h.GPUs)
 	var fault *pci.FileError
@@ -55,7 +55,7 @@ func (h *Host) Topology() (*topology.Host, error) {
 	return built, err
 }
 
-// Parse reads a recording; name is what errors call it.
+// Parse reads a recording. Errors name it by name.
 func Parse(r io.Reader, name string) (*Host, error) {
 	p := &parser{name: name, host: &Host{Sysfs: newSysfs(), name: name}}
 	lines := bufio.NewScanner(io.LimitReader(r, mostBytes+1))
@@ -127,7 +127,7 @@ func (p *parser) read(line string) error {
 	case "nvlink":
 		return p.nvlink(rest)
 	}
-	return p.fault("kind", "%q is none of link, file, gpu, clique, nvlink", kind)
+	return p.fault("kind", "unknown %q: use link, file, gpu, clique or nvlink", kind)
 }
 
 func (p *parser) link(rest string) error {

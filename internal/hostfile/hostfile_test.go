@@ -83,7 +83,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"empty":          {"", "x.host:1: first line"},
 		"other format":   {"divvy-host 2\n", "x.host:1: first line"},
-		"unknown kind":   {head + "node 0\n", `x.host:2: kind: "node"`},
+		"unknown kind":   {head + "node 0\n", `x.host:2: kind: unknown "node"`},
 		"no target":      {head + "link bus/pci\n", "x.host:2: target"},
 		"absolute path":  {head + "file /etc/passwd \"x\"\n", "x.host:2: path"},
 		"path upwards":   {head + "file ../x \"x\"\n", "x.host:2: path"},

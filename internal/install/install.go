@@ -1,5 +1,5 @@
-// Package install knows where Divvy's own files lie: the libraries it puts in
-// front of the driver's and the small programs it runs.
+// Package install finds Divvy's own files: the libraries that cover the driver's,
+// and the programs that Divvy runs.
 package install
 
 import (
@@ -35,7 +35,7 @@ func Find() (Tree, error) {
 	return treeOf(self), nil
 }
 
-// treeOf is the tree of a program by its path.
+// treeOf returns the tree of a program, by the program's path.
 func treeOf(program string) Tree {
 	tree := filepath.Dir(filepath.Dir(program))
 	if filepath.Base(tree) == "libexec" {
@@ -44,12 +44,12 @@ func treeOf(program string) Tree {
 	return Tree(tree)
 }
 
-// Library is a library that is put in front of the driver's, by its soname.
+// Library returns the path of the library that covers the driver's, by its soname.
 func (t Tree) Library(soname string) string {
 	return filepath.Join(string(t), "lib", "divvy", soname)
 }
 
-// Program is one of the small programs, such as divvy-enter.
+// Program returns the path of a helper program such as divvy-enter.
 func (t Tree) Program(name string) string {
 	return filepath.Join(string(t), "libexec", "divvy", name)
 }

@@ -1,9 +1,9 @@
-// Package launch starts a tenant's command with its edits around it: in a mount
-// namespace where that is allowed, by environment variables alone elsewhere.
+// Package launch starts a tenant's command with its edits applied: in a mount
+// namespace where that is allowed, and by environment variables alone elsewhere.
 //
-// Nothing supervises the command. The calling process becomes it, by way of the
-// small program divvy-enter that makes the namespaces, so that exit status,
-// signals, job control and open files are the command's own by construction.
+// No process supervises the command. The calling process executes divvy-enter,
+// which makes the namespaces and executes the command. So the exit status, signals,
+// job control and open files are the command's own.
 package launch
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
 
-// ErrNamespaces is returned where a command cannot have a mount namespace.
+// ErrNamespaces is returned where the machine allows no mount namespace.
 var ErrNamespaces = errors.New("namespaces are not allowed here")
 
 // Enter is the program divvy-enter, by its path.
 type Enter string
 
-// Plan is what the calling process becomes.
+// Plan is the program that the calling process executes.
 type Plan struct {
 	Program string
 	Args    []string
 	Env     []string
 }
 
-// Plan works out how to become command with the edits around it. It is pure.
+// Plan computes how to execute command with the edits applied. It is pure.
 func (e Enter) Plan(edits edits.Edits, env, command []string) Plan {
 	args := []string{string(e)}
 	for _, bind := range edits.Binds {
@@ -45,13 +45,13 @@ func (e Enter) Plan(edits edits.Edits, env, command []string) Plan {
 	return Plan{Program: string(e), Args: args, Env: edits.Environment(env)}
 }
 
-// Exec carries the plan out. It returns only if that fails.
+// Exec executes the plan. It returns only if that fails.
 func (p Plan) Exec() error {
 	return fmt.Errorf("run %s: %w: reinstall Divvy", p.Program, syscall.Exec(p.Program, p.Args, p.Env))
 }
 
-// Probe returns nil where a command can have a mount namespace, else an error
-// that wraps ErrNamespaces and says why. It takes about a millisecond.
+// Probe checks that a command can have a mount namespace. The error wraps
+// ErrNamespaces and says why not. Probe takes about a millisecond.
 func (e Enter) Probe(ctx context.Context) error {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, string(e), "--probe")

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Flags of a library of this machine: ELF with the C library's current ABI,
-// and the machine's own bits.
+// Flags of a library for a processor: ELF with the C library's current ABI, and
+// the processor's own bits.
 const (
 	FlagsAMD64 = 0x0303
 	FlagsARM64 = 0x0a03
 )
 
-// stringTable collects the cache's strings and where they lie.
+// stringTable collects the cache's strings and their offsets.
 type stringTable struct {
 	start   uint32
 	data    []byte
@@ -30,9 +30,9 @@ func (t *stringTable) add(s string) uint32 {
 	return at
 }
 
-// Encode writes a cache in the order in which the linker searches it: it looks
-// names up by bisection, largest first by [compareNames]. Entries of one name
-// keep their order, which is the linker's preference.
+// Encode writes a cache. The linker looks names up by bisection, so entries are
+// sorted by [compareNames], the largest first. Entries of one name keep their order,
+// which is the linker's preference.
 func (c *Cache) Encode() []byte {
 	entries := slices.Clone(c.Entries)
 	slices.SortStableFunc(entries, func(a, b Entry) int { return compareNames(b.Name, a.Name) })
@@ -88,8 +88,8 @@ func appendExtension(out []byte, hwcaps []uint32) []byte {
 	return out
 }
 
-// compareNames orders names as the linker does: runs of digits by their value,
-// digits after everything else.
+// compareNames orders names as the linker does: runs of digits by their value, and
+// digits after all other characters.
 func compareNames(a, b string) int {
 	for a != "" && b != "" {
 		switch {

@@ -1,12 +1,12 @@
 // Package ldcache reads, extends and writes the dynamic linker's cache, the file
-// /etc/ld.so.cache of glibc. Bound over that file in a mount namespace, an
-// extended copy makes a library found by its name alone, whatever the
-// environment says. ldconfig(8) would write the same file, but it reads every
-// library of the machine for it and leaves traces in /var/cache.
+// /etc/ld.so.cache of glibc. An extended copy, mounted over that file in a mount
+// namespace, makes the linker find a library by its name, whatever the environment
+// says. ldconfig(8) would write the same file, but it reads every library of the
+// machine and leaves traces in /var/cache.
 //
-// Only the format that glibc has written since 2.2 is known, alone or behind
-// the older one ("compat"); it is described by the structs cache_file_new and
-// cache_extension of glibc's sysdeps/generic/dl-cache.h.
+// The package knows the format that glibc has written since 2.2, alone or after the
+// older one ("compat"). The structs cache_file_new and cache_extension in glibc's
+// sysdeps/generic/dl-cache.h describe it.
 package ldcache
 
 import (
@@ -55,13 +55,13 @@ type Cache struct {
 	HWCaps []string
 }
 
-// Add puts entries before those of the same name.
+// Add adds entries, which come before existing ones of the same name.
 func (c *Cache) Add(entries ...Entry) {
 	c.Entries = append(slices.Clone(entries), c.Entries...)
 }
 
-// Lookup returns the files that the linker would consider for a library name,
-// of whatever kind, the preferred first.
+// Lookup returns the files of every kind that the linker considers for a library
+// name, the preferred first.
 func (c *Cache) Lookup(name string) []string {
 	var paths []string
 	for _, e := range c.Entries {
@@ -76,18 +76,18 @@ func (c *Cache) Lookup(name string) []string {
 func Parse(data []byte) (*Cache, error) {
 	start := bytes.Index(data, []byte(magic))
 	if start < 0 {
-		return nil, fmt.Errorf("%w: no mark %q", ErrFormat, magic)
+		return nil, fmt.Errorf("%w: magic %q is missing", ErrFormat, magic)
 	}
 	r := reader{data: data[start:]}
 	if len(r.data) < headerSize {
-		return nil, fmt.Errorf("%w: it ends within its header", ErrFormat)
+		return nil, fmt.Errorf("%w: it ends inside its header", ErrFormat)
 	}
 	if tag := r.data[28] & 3; tag != littleEndian && tag != 0 {
 		return nil, fmt.Errorf("%w: it is for another byte order", ErrFormat)
 	}
 	count := uint64(r.u32(20))
 	if headerSize+count*entrySize > uint64(len(r.data)) {
-		return nil, fmt.Errorf("%w: it ends within its table", ErrFormat)
+		return nil, fmt.Errorf("%w: it ends inside its table", ErrFormat)
 	}
 	c := &Cache{Entries: make([]Entry, 0, count)}
 	for i := range count {
@@ -106,7 +106,7 @@ func Parse(data []byte) (*Cache, error) {
 	return c, nil
 }
 
-// reader looks into a cache file and remembers the first access outside it.
+// reader reads parts of a cache file and keeps the first access outside it as an error.
 type reader struct {
 	data  []byte
 	fault error
@@ -115,7 +115,7 @@ type reader struct {
 func (r *reader) bytes(at, n uint64) []byte {
 	if at > uint64(len(r.data)) || n > uint64(len(r.data))-at {
 		if r.fault == nil {
-			r.fault = fmt.Errorf("%w: it refers to byte %d and has %d", ErrFormat, at, len(r.data))
+			r.fault = fmt.Errorf("%w: it refers to byte %d of %d", ErrFormat, at, len(r.data))
 		}
 		return make([]byte, min(n, 8))
 	}
@@ -139,11 +139,11 @@ func (r *reader) text(at uint32) string {
 	return string(rest[:end])
 }
 
-// readHWCaps reads the names of processor levels from the extension, and skips
-// its other sections, which nothing depends on.
+// readHWCaps reads the names of processor levels from the extension. It skips the
+// other sections, which entries do not refer to.
 func (r *reader) readHWCaps(at uint64) []string {
 	if r.u32(at) != extensionMagic {
-		r.fault = cmp.Or(r.fault, fmt.Errorf("%w: its extension has no mark", ErrFormat))
+		r.fault = cmp.Or(r.fault, fmt.Errorf("%w: its extension has no magic number", ErrFormat))
 		return nil
 	}
 	var names []string

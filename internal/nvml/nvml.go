@@ -1,13 +1,13 @@
-// Package nvml is the little of NVIDIA's management library that the agent
-// needs, behind plain Go types. Nothing else in Divvy speaks NVML.
+// Package nvml is the part of NVIDIA's management library that Divvy needs, with
+// plain Go types. No other package calls NVML.
 //
-// One library can be open at a time in a process: go-nvml binds its calls in
-// the process's global scope, where the first definition wins.
+// A process can have only one library open at a time: go-nvml resolves its calls
+// in the process's global scope, where the first definition wins.
 //
-// A call to a function that the driver does not have would end the process:
-// go-nvml leaves its symbols unresolved until they are called. The program is
-// therefore linked with -Wl,-z,lazy (by the Makefile, since cgo directives may
-// not say so), and every function is looked up before it is called.
+// go-nvml leaves its symbols unresolved until they are called, and a call to a
+// function that the driver lacks would end the process. So the program is linked
+// with -Wl,-z,lazy (by the Makefile, because cgo directives do not allow it), and
+// every function is looked up before it is called.
 package nvml
 
 import (
@@ -20,10 +20,10 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// ErrDriver marks a driver that is not there or does not answer.
+// ErrDriver marks a driver that is missing or does not answer.
 var ErrDriver = errors.New("NVIDIA driver")
 
-// GPU is what does not change of a GPU while the driver runs.
+// GPU is what stays the same about a GPU while the driver runs.
 type GPU struct {
 	// Index is NVML's, in the order of PCI addresses.
 	Index int
@@ -40,7 +40,7 @@ type GPU struct {
 type Process struct {
 	// PID is in the driver's pid namespace: the host's.
 	PID int
-	// Used is its memory in bytes, 0 where the driver does not tell.
+	// Used is its memory in bytes, 0 where the driver does not report it.
 	Used uint64
 }
 
@@ -51,33 +51,34 @@ type Version struct {
 	CUDA int
 }
 
-// Library is an open NVML. Its methods may be called at once from several goroutines.
+// Library is an open NVML. Several goroutines may call its methods at once.
 type Library struct {
 	api     gonvml.Interface
 	version Version
-	// memoryV2 is whether the driver tells reserved memory apart (since 510).
+	// memoryV2 tells that the driver reports reserved memory apart (since 510).
 	memoryV2 bool
 
 	// use is held for reading by every call, and for writing while the library is initialised anew.
 	use sync.RWMutex
-	// closed is whether it could not be initialised again.
+	// closed tells that initialising again failed.
 	closed bool
-	// uuids are the GPUs as they were listed last, by index: indexes of the driver's may be others once the library
-	// was initialised anew, and ours must not be. guard is for these and for what follows.
+	// uuids are the GPUs by index, as they were listed last. The driver's indexes may change when the library is
+	// initialised anew, and those of this package must not. guard protects uuids and the fields below.
 	guard    sync.Mutex
 	uuids    map[int]string
 	reopened bool
 	events   map[int]gonvml.EventSet
 }
 
-// required are the functions without which there is nothing to do; all are in
-// drivers since 2015 (R352).
+// required are the functions that Divvy cannot work without. All drivers since
+// 2015 (R352) have them.
 var required = []string{
 	"nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetName", "nvmlDeviceGetUUID",
 	"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetIndex",
 }
 
-// versioned are functions of which go-nvml takes the newest: one must be there.
+// versioned are functions of which go-nvml takes the newest version. The driver
+// must have one of each.
 var versioned = [][]string{
 	{"nvmlInit_v2", "nvmlInit"},
 	{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
@@ -102,12 +103,12 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
-// inspect looks every needed function up before the first is called, and that
-// is already the one that initialises the library.
+// inspect looks every needed function up. It does so before the library is
+// initialised, because that is already a call.
 func inspect(path string) error {
 	library := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := library.Open(); err != nil {
-		return fmt.Errorf("the library cannot be loaded: %w", err)
+		return fmt.Errorf("load the library: %w", err)
 	}
 	return errors.Join(needed(library.Lookup), library.Close())
 }
@@ -165,10 +166,9 @@ func (l *Library) Version() Version {
 	return l.version
 }
 
-// GPUs lists the machine's GPUs by index. One that is lost or must be reset is
-// left out: it can serve nobody, and the others can. Any other that does not
-// answer is an error: granting shares on a machine that is half known would be
-// guessing.
+// GPUs lists the machine's GPUs by index. A GPU that is lost or must be reset is
+// left out, because the others can still serve. Any other GPU that does not answer
+// is an error, because shares must not be granted on incomplete knowledge.
 func (l *Library) GPUs() ([]GPU, error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -235,7 +235,7 @@ func (l *Library) gpu(index int) (GPU, error) {
 	return g, err
 }
 
-// text reads a C string in a field of fixed size, whose characters' sign is the processor's.
+// text reads a C string in a field of fixed size. Whether C's characters are signed depends on the processor.
 func text[C int8 | uint8](field []C) string {
 	var letters []byte
 	for _, c := range field {
@@ -251,8 +251,8 @@ type memory struct {
 	total, reserved, used uint64
 }
 
-// memory reads the newer form where there is one: in the older, the driver's
-// own memory is part of what is used.
+// memory reads the newer form if the driver has it. The older one counts the
+// driver's own memory as used.
 func (l *Library) memory(device gonvml.Device) (memory, error) {
 	if l.memoryV2 {
 		if m, ret := device.GetMemoryInfo_v2(); ret == gonvml.SUCCESS {
@@ -266,7 +266,7 @@ func (l *Library) memory(device gonvml.Device) (memory, error) {
 	return memory{total: m.Total, used: m.Used}, nil
 }
 
-// Used returns what is in use on a GPU by anybody, in bytes.
+// Used returns the memory in use on a GPU by all processes, in bytes.
 func (l *Library) Used(index int) (uint64, error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -281,8 +281,8 @@ func (l *Library) Used(index int) (uint64, error) {
 	return m.used, nil
 }
 
-// notAvailable is what the driver writes where it does not know a process's
-// memory, as under WDDM and in some sandboxes (NVML_VALUE_NOT_AVAILABLE).
+// notAvailable is the driver's figure for unknown memory of a process, as under
+// WDDM and in some sandboxes (NVML_VALUE_NOT_AVAILABLE).
 const notAvailable = ^uint64(0)
 
 // Processes lists the processes that have a compute or graphics context on a

@@ -8,8 +8,8 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// ErrNotSupported marks what this driver or GPU does not tell.
-var ErrNotSupported = errors.New("not told by this driver or GPU")
+// ErrNotSupported marks a figure that this driver or GPU does not report.
+var ErrNotSupported = errors.New("not reported by this driver or GPU")
 
 // Utilisation is how busy one process kept a GPU.
 type Utilisation struct {
@@ -24,7 +24,8 @@ type Utilisation struct {
 
 // Utilisation returns each process's samples that ended after since, of the few
 // seconds that the driver keeps (nvmlDeviceGetProcessUtilization, Maxwell and
-// later). Nobody busy is no error; [ErrNotSupported] says that it cannot be had.
+// later). It returns none if no process was busy, and [ErrNotSupported] where the
+// driver keeps no samples.
 func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation, err error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -35,7 +36,7 @@ func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation
 	if ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
 	}
-	// go-nvml cuts its answer to the length that the driver says.
+	// go-nvml slices its answer to the length that the driver gives, and panics if that is too long.
 	defer func() {
 		if fault := recover(); fault != nil {
 			samples, err = nil, fmt.Errorf("%w: read utilisation of GPU %d: %v", ErrDriver, index, fault)
@@ -45,8 +46,8 @@ func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation
 	switch ret {
 	case gonvml.SUCCESS:
 	case gonvml.ERROR_NOT_FOUND, gonvml.ERROR_INSUFFICIENT_SIZE:
-		// Nobody was busy, or more came between counting and asking: the next
-		// call tells.
+		// No process was busy, or the list grew between counting and reading. Then
+		// the next call returns it.
 		return nil, nil
 	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_FUNCTION_NOT_FOUND:
 		return nil, fmt.Errorf("%w: utilisation by process of GPU %d", ErrNotSupported, index)
@@ -54,7 +55,7 @@ func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation
 		return nil, fmt.Errorf("%w: read utilisation of GPU %d: %s", ErrDriver, index, reason(ret))
 	}
 	for _, s := range told {
-		if s.Pid == 0 || s.TimeStamp == 0 { // places that the driver left empty
+		if s.Pid == 0 || s.TimeStamp == 0 { // entries that the driver left empty
 			continue
 		}
 		samples = append(samples, Utilisation{

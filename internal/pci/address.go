@@ -13,8 +13,8 @@ import (
 // ErrAddress marks text that is not the address of a PCI function.
 var ErrAddress = errors.New("not a PCI address such as 0000:3b:00.0")
 
-// Address is the place of a PCI function. Domains have more than 16 bits where a volume management device
-// makes them up (10000 and above).
+// Address is the address of a PCI function. A volume management device creates domains of more than 16 bits
+// (10000 and above).
 type Address struct {
 	Domain   uint32
 	Bus      uint8
@@ -22,7 +22,7 @@ type Address struct {
 	Function uint8 // 0 to 7
 }
 
-// ParseAddress reads sysfs's form (0000:3b:00.0, 10000:e1:00.0) and NVML's (00000000:3B:00.0).
+// ParseAddress reads the notations of sysfs (0000:3b:00.0, 10000:e1:00.0) and NVML (00000000:3B:00.0).
 func ParseAddress(text string) (Address, error) {
 	domain, rest, found := strings.Cut(text, ":")
 	bus, rest, found2 := strings.Cut(rest, ":")
@@ -44,7 +44,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{uint32(fields[0]), uint8(fields[1]), uint8(fields[2]), uint8(fields[3])}, nil
 }
 
-// String is sysfs's form.
+// String returns the notation of sysfs.
 func (a Address) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
 }

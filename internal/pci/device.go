@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Unknown is the NUMA node of a device of which the firmware tells none. It is a node of its own: two devices
-// of unknown place are not near each other.
+// Unknown is the NUMA node of a device for which the firmware gives none. Two such devices do not count as near to
+// each other.
 const Unknown = -1
 
-// ErrTree marks a sysfs whose PCI part contradicts itself.
+// ErrTree marks a sysfs whose PCI folders contradict each other.
 var ErrTree = errors.New("inconsistent PCI tree")
 
-// FileError is a file or link of sysfs, named from its root, that holds what it should not.
+// FileError is a file or link of sysfs with invalid content. Name is its path below the root of sysfs.
 type FileError struct {
 	Name string
 	Err  error
@@ -26,14 +26,14 @@ type FileError struct {
 func (e *FileError) Error() string { return fmt.Sprintf("read %s: %v", e.Name, e.Err) }
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Device is one PCI function and its place.
+// Device is one PCI function and its position in the PCI tree.
 type Device struct {
 	Address Address `json:"address"`
 	// Class is the 24-bit class code, such as 0x030200.
 	Class  uint32 `json:"class"`
 	Vendor uint16 `json:"vendor"`
 	ID     uint16 `json:"id"`
-	// SubsystemVendor and Subsystem are 0 where the host tells none.
+	// SubsystemVendor and Subsystem are 0 where unknown.
 	SubsystemVendor uint16 `json:"subsystemVendor"`
 	Subsystem       uint16 `json:"subsystem"`
 	// HostBridge is the root complex below which the device is, such as pci0000:3a.
@@ -44,7 +44,7 @@ type Device struct {
 	NUMANode int `json:"numaNode"`
 	// CPUs is the list of processors near the device in the kernel's notation, "" where unknown.
 	CPUs string `json:"cpus,omitempty"`
-	// LinkSpeed and LinkWidth are the most the device can do, "" and 0 where unknown.
+	// LinkSpeed and LinkWidth are the device's maximum, "" and 0 where unknown.
 	LinkSpeed string `json:"linkSpeed,omitempty"`
 	LinkWidth int    `json:"linkWidth,omitempty"`
 	// Virtual marks a virtual function.
@@ -75,8 +75,8 @@ func Scan(sys fs.FS) ([]Device, error) {
 	return devices, nil
 }
 
-// Folder resolves one symbolic link of sysfs into the devices tree, lexically: a link that leads elsewhere, or
-// back to links, is an error and not a walk without end.
+// Folder resolves one symbolic link of sysfs into devices/ by its text alone. A link to anywhere else, such as to
+// another link, is an error, so links cannot form a cycle.
 func Folder(sys fs.FS, link string) (string, error) {
 	target, err := fs.ReadLink(sys, link)
 	if err != nil {
@@ -99,7 +99,7 @@ func read(sys fs.FS, name string) (Device, error) {
 		return Device{}, err
 	}
 	device := Device{Address: address}
-	if err := device.place(folder); err != nil {
+	if err := device.locate(folder); err != nil {
 		return Device{}, &FileError{path.Join(devicesFolder, name), err}
 	}
 	class, err := number(sys, path.Join(folder, "class"), 24, true)
@@ -124,12 +124,12 @@ func read(sys fs.FS, name string) (Device, error) {
 	return device, device.describe(sys, folder)
 }
 
-// place takes the way from the host bridge to the device from the folder's path.
-func (d *Device) place(folder string) error {
+// locate reads the host bridge and the bridges above the device from the folder's path.
+func (d *Device) locate(folder string) error {
 	parts := strings.Split(strings.TrimPrefix(folder, "devices/"), "/")
 	start := slices.IndexFunc(parts, func(part string) bool { return strings.HasPrefix(part, "pci") })
 	if start < 0 || parts[len(parts)-1] != d.Address.String() {
-		return fmt.Errorf("%w: the folder %s is not that of %s", ErrTree, folder, d.Address)
+		return fmt.Errorf("%w: folder %s does not belong to %s", ErrTree, folder, d.Address)
 	}
 	d.HostBridge = parts[start]
 	for _, part := range parts[start+1 : len(parts)-1] {
@@ -145,7 +145,7 @@ func (d *Device) place(folder string) error {
 	return nil
 }
 
-// describe reads what may be missing.
+// describe reads the optional attributes.
 func (d *Device) describe(sys fs.FS, folder string) error {
 	d.NUMANode = Unknown
 	text, err := optional(sys, path.Join(folder, "numa_node"))
@@ -169,7 +169,7 @@ func (d *Device) describe(sys fs.FS, folder string) error {
 	if err != nil {
 		return err
 	}
-	// Devices that are not on a real link answer 0 or 255 here; neither is a width.
+	// Devices that are not on a real link have 0 or 255 here, which are not widths.
 	if value, err := strconv.Atoi(width); err == nil && value > 0 && value <= 32 {
 		d.LinkWidth = value
 	}
@@ -178,7 +178,7 @@ func (d *Device) describe(sys fs.FS, folder string) error {
 	return nil
 }
 
-// optional is a file's only line, "" where there is no such file.
+// optional returns a file's only line, or "" where there is no such file.
 func optional(sys fs.FS, name string) (string, error) {
 	text, err := fs.ReadFile(sys, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +190,7 @@ func optional(sys fs.FS, name string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// number reads a file such as vendor, which holds 0x10de.
+// number reads a hexadecimal number from a file such as vendor, which holds 0x10de.
 func number(sys fs.FS, name string, bits int, required bool) (uint64, error) {
 	text, err := optional(sys, name)
 	if err != nil {

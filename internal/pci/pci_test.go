@@ -70,10 +70,10 @@ func TestScanFaultsNameTheFile(t *testing.T) {
 		"numa node text":    {there, map[string]string{"numa_node": "all"}, "numa_node"},
 		"link elsewhere":    {"../../../../etc", nil, "not into devices/"},
 		"link to itself":    {"0000:01:00.0", nil, "not into devices/"},
-		"another device":    {"../../../devices/pci0000:00/0000:00:01.0", nil, "is not that of"},
+		"another device":    {"../../../devices/pci0000:00/0000:00:01.0", nil, "does not belong to"},
 		"the same way":      {"../../../devices/pci0000:00/0000:00:01.0/0000:00:01.0/0000:01:00.0", nil, "twice"},
 		"not a PCI bridge":  {"../../../devices/pci0000:00/x/0000:01:00.0", nil, "not a PCI address"},
-		"no host bridge":    {"../../../devices/0000:00:01.0/0000:01:00.0", nil, "is not that of"},
+		"no host bridge":    {"../../../devices/0000:00:01.0/0000:01:00.0", nil, "does not belong to"},
 		"name of something": {there, map[string]string{"subsystem_vendor": "yes"}, "subsystem_vendor"},
 	} {
 		t.Run(name, func(t *testing.T) {

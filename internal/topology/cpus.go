@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// mostCPUs bounds the numbers in a list; the kernel's own bound is 8192.
+// mostCPUs bounds the numbers in a list. The kernel has the same bound.
 const mostCPUs = 8192
 
 // affinityMask turns the kernel's list 0-15,32 into its mask notation: groups of 32 bits in hexadecimal, highest
-// first, separated by commas. A list that is none gives "".
+// first, separated by commas. It returns "" for an invalid list.
 func affinityMask(list string) string {
 	var words []uint32
 	for part := range strings.SplitSeq(list, ",") {

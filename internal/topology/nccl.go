@@ -89,7 +89,7 @@ func (h *Host) PrintNCCL(w io.Writer, arch string) error {
 	return nil
 }
 
-// remotes counts a GPU's links by what is at their other end.
+// remotes counts a GPU's links by the device at the other end.
 func remotes(gpu GPU) []ncclNVLink {
 	var found []ncclNVLink
 	for _, link := range gpu.Links {
@@ -108,8 +108,8 @@ func remotes(gpu GPU) []ncclNVLink {
 	return found
 }
 
-// attach finds or makes the way from the processor to a device. Of the ports above a device, every second one
-// upwards is a switch's upstream port; the ports between are the switch's downstream ports and the root port.
+// attach finds or adds the path from the processor to a device. Of the ports above a device, every second one
+// upwards is a switch's upstream port. The others are the switches' downstream ports and the root port.
 func (t *ncclSystem) attach(h *Host, device pci.Device, arch string) *ncclPCI {
 	siblings := &t.cpu(h, device.NUMANode, arch).PCI
 	for i := len(device.Bridges) % 2; i+1 < len(device.Bridges); i += 2 {

@@ -62,7 +62,7 @@ func (h *Host) names() []string {
 	return names
 }
 
-// affinity is N/A where the host does not tell.
+// affinity returns N/A where it is unknown.
 func (h *Host) affinity(device pci.Device) (cpus, node string) {
 	cpus, node = device.CPUs, "N/A"
 	if device.NUMANode != pci.Unknown {

@@ -17,7 +17,7 @@ const (
 	PXB                // several PCIe bridges, no host bridge
 	PHB                // one host bridge
 	NODE               // host bridges of one NUMA node
-	SYS                // NUMA nodes, or unknown places
+	SYS                // several NUMA nodes, or unknown
 )
 
 // Relation is a kind and, for NVLink, the number of links.
@@ -26,7 +26,7 @@ type Relation struct {
 	Links int
 }
 
-// String is the label in the matrix.
+// String returns the label in the matrix.
 func (r Relation) String() string {
 	switch r.Kind {
 	case Self:
@@ -51,8 +51,8 @@ func (r Relation) MarshalText() ([]byte, error) {
 	return []byte(r.String()), nil
 }
 
-// Between is the relation of two PCI devices by their places alone. Devices of unknown NUMA node are as far as
-// can be unless they share a host bridge, or the host has one node only.
+// Between returns the relation of two PCI devices by their PCI and NUMA positions alone. Devices of unknown NUMA node
+// have relation SYS, unless they share a host bridge or the host has only one node.
 func (h *Host) Between(a, b pci.Device) Relation {
 	switch {
 	case a.Address == b.Address:
@@ -86,8 +86,8 @@ func (h *Host) BetweenGPUs(a, b GPU) Relation {
 	return h.Between(a.Device, b.Device)
 }
 
-// nvlinks counts the links from a to b. On switches every GPU of a clique reaches every other with all its
-// links, and the one with fewer decides.
+// nvlinks counts the links from a to b. Through switches, a GPU reaches every other of its clique with all its
+// links, so the GPU with fewer links decides.
 func nvlinks(a, b GPU) int {
 	direct := 0
 	for _, link := range a.Links {

@@ -1,6 +1,6 @@
 // Package topology is the model of one host: its GPUs, its network adapters, and how near they are to each
-// other. It is pure: it reads a sysfs through fs.FS and what the driver told of NVLinks, and computes. Printers
-// give the model as the matrix that operators know, as JSON, and as NCCL's topology file.
+// other. It is pure: it computes the model from a sysfs, read through fs.FS, and from the driver's list of NVLinks.
+// Printers write the model as the matrix that nvidia-smi prints, as JSON, and as NCCL's topology file.
 package topology
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/pci"
 )
 
-// ErrUnplaced marks a GPU that the driver tells of and sysfs does not have.
+// ErrUnplaced marks a GPU that the driver lists and sysfs does not.
 var ErrUnplaced = errors.New("the GPU is not in the PCI tree")
 
-// GPUInfo is what the driver tells of a GPU.
+// GPUInfo is what the driver reports of a GPU.
 type GPUInfo struct {
 	Index int
 	UUID  string
@@ -39,7 +39,7 @@ type Link struct {
 	Switch bool
 }
 
-// GPU is a GPU in its place. Order and Index are NVML's.
+// GPU is a GPU with its PCI device. Order and Index are NVML's.
 type GPU struct {
 	Index  int        `json:"index"`
 	UUID   string     `json:"uuid"`
@@ -49,8 +49,8 @@ type GPU struct {
 	Clique string     `json:"clique,omitempty"`
 }
 
-// NIC is an RDMA adapter in its place. Virtual functions and adapters without a PCI device are left out: they
-// are shares of an adapter that is listed, or made of software.
+// NIC is an RDMA adapter with its PCI device. Virtual functions are left out, because their adapter is listed, and so
+// are adapters without a PCI device, which are software.
 type NIC struct {
 	Name   string     `json:"name"`
 	Device pci.Device `json:"device"`
@@ -73,7 +73,7 @@ type Host struct {
 	Nodes []Node `json:"numaNodes"`
 }
 
-// Build places the GPUs and finds the adapters.
+// Build finds the GPUs' PCI devices and the adapters.
 func Build(sys fs.FS, gpus []GPUInfo) (*Host, error) {
 	devices, err := pci.Scan(sys)
 	if err != nil {
@@ -87,7 +87,7 @@ func Build(sys fs.FS, gpus []GPUInfo) (*Host, error) {
 	for _, info := range gpus {
 		device, found := at[info.PCI]
 		if !found {
-			return nil, fmt.Errorf("place GPU %d at %s: %w", info.Index, info.PCI, ErrUnplaced)
+			return nil, fmt.Errorf("find GPU %d at %s: %w", info.Index, info.PCI, ErrUnplaced)
 		}
 		host.GPUs = append(host.GPUs, GPU{info.Index, info.UUID, info.Name, device, info.Links, info.Clique})
 	}
@@ -113,9 +113,9 @@ func adapters(sys fs.FS, at map[pci.Address]pci.Device) ([]NIC, error) {
 	for _, entry := range entries {
 		folder, err := pci.Folder(sys, path.Join(adapterFolder, entry.Name()))
 		if err != nil {
-			return nil, fmt.Errorf("place adapter %s: %w", entry.Name(), err)
+			return nil, fmt.Errorf("find adapter %s: %w", entry.Name(), err)
 		}
-		// The folder is …/ADDRESS/infiniband/NAME; adapters made of software are below devices/virtual.
+		// The folder is …/ADDRESS/infiniband/NAME; software adapters are below devices/virtual.
 		address, err := pci.ParseAddress(path.Base(path.Dir(path.Dir(folder))))
 		device, known := at[address]
 		if err != nil || !known || device.Virtual {

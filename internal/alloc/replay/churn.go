@@ -26,8 +26,8 @@ type ChurnResult struct {
 	Seed   int64  `json:"seed"`
 	Load   int    `json:"load_percent"`
 	Events int    `json:"events"`
-	// Fragmented is the mean over the second half of the run, in percent of the
-	// GPU capacity, of what the trace's classes that ask for GPUs cannot use.
+	// Fragmented is the free capacity that the trace's requests for GPUs cannot
+	// use, in percent of the GPU capacity: the mean over the second half of the run.
 	Fragmented float64 `json:"fragmented_percent"`
 	Arrivals   int     `json:"arrivals"`
 	Refused    int     `json:"refused"`
@@ -36,9 +36,9 @@ type ChurnResult struct {
 // measureEvery is how many events lie between two measurements under churn.
 const measureEvery = 100
 
-// Churn replays random arrivals of the trace's pods, and departures of random
-// ones while the demand is at the load. The events depend on the seed alone:
-// a pod that was refused departs like the others, so that policies compare.
+// Churn replays random arrivals of the trace's pods, and random departures while
+// the demand is at the load. A pod that was refused departs like the others, so the
+// events depend on the seed alone and policies can be compared.
 func (t *Trace) Churn(ctx context.Context, o ChurnOptions) (ChurnResult, error) {
 	if o.Load < 1 || o.Load > MostUntil || o.Events < 1 {
 		return ChurnResult{}, fmt.Errorf("%w: load %d %%, %d events: both must be positive and the load at most %d", ErrOptions, o.Load, o.Events, MostUntil)

@@ -10,8 +10,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
-// The formats. openb is that of the published traces, whose GPUs have no size:
-// they are counted as 1000 bytes here, so that thousandths are exact.
+// The formats. openb is that of the published traces. Its GPUs have no size, so they
+// count as 1000 bytes, which makes thousandths exact.
 var (
 	openbNodes = format{[]string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5}
 	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib"}, 6}
@@ -20,7 +20,7 @@ var (
 	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models"}, 5}
 )
 
-// The greatest amounts that are believed: a million processors, an exbibyte.
+// The greatest amounts that are accepted: a million processors, an exbibyte.
 const (
 	mostCPU    = 1_000_000_000
 	mostMemory = 1 << 40
@@ -28,8 +28,8 @@ const (
 
 const openbGPU = 1000
 
-// ReadNodes reads a cluster in the openb format or our own. The name of the
-// file is for messages: every error is a [FieldError].
+// ReadNodes reads a cluster in the openb format or Divvy's own. Errors name the
+// file, and each is a [FieldError].
 func ReadNodes(file string, r io.Reader) ([]alloc.Node, error) {
 	t, which, err := open(file, r, openbNodes, ownNodes)
 	if err != nil {
@@ -76,14 +76,14 @@ func readNode(t *table, openb bool) (alloc.Node, error) {
 			return n, err
 		}
 		if size == 0 && gpus > 0 {
-			return n, t.fault("gpu_memory_mib", errors.New("GPUs without memory"))
+			return n, t.fault("gpu_memory_mib", errors.New("0 for a node with GPUs: give their memory"))
 		}
 		size <<= 20
 	}
 	n.Memory = uint64(memory) << 20
 	kind := strings.Clone(t.text(model))
 	if kind == "" && gpus > 0 || strings.Contains(kind, "|") {
-		return n, t.fault(model, fmt.Errorf("%q is no name of a model", kind))
+		return n, t.fault(model, fmt.Errorf("%q is not the name of a model", kind))
 	}
 	for i := range int(gpus) {
 		n.GPUs = append(n.GPUs, alloc.GPU{UUID: fmt.Sprintf("%s/%d", n.Name, i), Index: i, Model: kind, Capacity: uint64(size)})
@@ -91,8 +91,8 @@ func readNode(t *table, openb bool) (alloc.Node, error) {
 	return n, nil
 }
 
-// ReadPods reads arrivals in the openb format or our own, for these nodes: a
-// request for a model that none of them has is an error.
+// ReadPods reads arrivals in the openb format or Divvy's own. A request for a model
+// that none of the nodes has is an error.
 func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
 	t, which, err := open(file, r, openbPods, ownPods)
 	if err != nil {
@@ -130,7 +130,7 @@ func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
 
 var modelColumns = [2]string{"gpu_spec", "gpu_models"}
 
-// demand is a request's, in thousandths of a GPU of a size in bytes.
+// demand returns a request's demand, in thousandths of a GPU of that size in bytes.
 func demand(r *alloc.Request, size uint64) int64 {
 	one := int64(r.Cores) * 10
 	if r.Whole {
@@ -170,18 +170,18 @@ func readPod(t *table, openb bool) (Pod, error) {
 	return pod, readShare(t, r)
 }
 
-// readMilli reads the size of a share of openb.
+// readMilli reads the size of a share in the openb format.
 func readMilli(t *table, r *alloc.Request) error {
 	milli, err := t.number("gpu_milli", openbGPU)
 	switch {
 	case err != nil:
 		return err
 	case r.Count == 0 && milli != 0:
-		return t.fault("gpu_milli", fmt.Errorf("%d of no GPU", milli))
+		return t.fault("gpu_milli", fmt.Errorf("%d, and the pod asks for no GPU", milli))
 	case r.Count > 0 && milli == 0:
-		return t.fault("gpu_milli", errors.New("nothing of a GPU"))
+		return t.fault("gpu_milli", errors.New("0, and the pod asks for a GPU"))
 	case r.Count > 1 && milli != openbGPU:
-		return t.fault("gpu_milli", fmt.Errorf("%d of several GPUs: only whole ones can be several", milli))
+		return t.fault("gpu_milli", fmt.Errorf("%d for several GPUs: only whole GPUs (1000) can be several", milli))
 	case milli == openbGPU:
 		r.Whole = true
 	case milli > 0:
@@ -190,12 +190,12 @@ func readMilli(t *table, r *alloc.Request) error {
 	return nil
 }
 
-// readShare reads the memory and cores of a share of our own format: memory
-// left out asks for whole GPUs.
+// readShare reads the memory and cores of a share in Divvy's own format. Without
+// memory, the request is for whole GPUs.
 func readShare(t *table, r *alloc.Request) error {
 	memory := strings.Clone(t.text("gpu_memory"))
 	if r.Count == 0 && memory != "" {
-		return t.fault("gpu_memory", errors.New("memory of no GPU"))
+		return t.fault("gpu_memory", errors.New("memory, and the pod asks for no GPU"))
 	}
 	if memory != "" {
 		amount, err := v1alpha1.ParseMemory(memory)
@@ -214,7 +214,7 @@ func readShare(t *table, r *alloc.Request) error {
 		return err
 	}
 	if r.Count == 0 && cores > 0 {
-		return t.fault("gpu_cores", errors.New("cores of no GPU"))
+		return t.fault("gpu_cores", errors.New("cores, and the pod asks for no GPU"))
 	}
 	r.Cores = int(cores)
 	return nil

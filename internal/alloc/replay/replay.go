@@ -28,8 +28,8 @@ type Options struct {
 	Progress func(percent int)
 }
 
-// Point is the state of the cluster when so much demand had arrived: means over
-// the arrivals that round to Arrived, all in percent of the GPU capacity.
+// Point is the state of the cluster after some demand has arrived, in percent of
+// the GPU capacity: means over the arrivals that round to Arrived.
 type Point struct {
 	Arrived    int     `json:"arrived_percent"`
 	Allocated  float64 `json:"allocated_percent"`
@@ -48,16 +48,16 @@ type Result struct {
 	Curve          []Point `json:"curve"`
 }
 
-// ErrOptions marks options that make no replay.
+// ErrOptions marks options with which no replay is possible.
 var ErrOptions = errors.New("invalid options")
 
 // MostUntil bounds the demand in percent of the capacity.
 const MostUntil = 1000
 
-// Arrivals is the published procedure: the pods sorted by name and shuffled,
-// then independent samples of them until the demand is until percent of the
-// capacity; and a random order of the nodes, sorted by name. The sequence is
-// that of Go's math/rand, and so the same as in the published results.
+// Arrivals follows the published procedure. It sorts the pods by name and shuffles
+// them, adds independent samples until the demand is until percent of the capacity,
+// and puts the nodes, sorted by name, in a random order. Go's math/rand gives the
+// same sequence as in the published results.
 func (t *Trace) Arrivals(seed int64, until int) (pods []Pod, nodes []alloc.Node, err error) {
 	if until < 1 || until > MostUntil {
 		return nil, nil, fmt.Errorf("%w: until %d %%: choose 1 to %d", ErrOptions, until, MostUntil)
@@ -93,8 +93,8 @@ func (t *Trace) Arrivals(seed int64, until int) (pods []Pod, nodes []alloc.Node,
 	return pods, t.clone(order), nil
 }
 
-// inventory is the nodes under a policy. Published policies that know the
-// workload beforehand are told it; the others start knowing nothing.
+// inventory makes the inventory of the nodes under a policy. The published policy
+// fgd is told the workload beforehand; all others know nothing at the start.
 func (t *Trace) inventory(policy string, seed int64, nodes []alloc.Node) (*alloc.Inventory, error) {
 	p, err := alloc.PolicyNamed(policy)
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *Trace) inventory(policy string, seed int64, nodes []alloc.Node) (*alloc
 	return inventory, err
 }
 
-// Run replays arrivals without departures: a pod that fits nowhere is dropped.
+// Run replays arrivals without departures. A pod that fits nowhere is dropped.
 func (t *Trace) Run(ctx context.Context, o Options) (Result, error) {
 	pods, nodes, err := t.Arrivals(o.Seed, o.Until)
 	if err != nil {
@@ -132,7 +132,7 @@ func (t *Trace) Run(ctx context.Context, o Options) (Result, error) {
 	return r.result(), nil
 }
 
-// run is a replay on its way.
+// run is the state of a replay.
 type run struct {
 	trace     *Trace
 	options   *Options
@@ -173,7 +173,7 @@ func (r *run) arrive(pod *Pod) error {
 	return nil
 }
 
-// decide places one pod, or returns nil when it fits nowhere.
+// decide places one pod. It returns nil if the pod fits nowhere.
 func (r *run) decide(pod *Pod) (*alloc.Assignment, error) {
 	var start time.Time
 	if r.options.Clock != nil {
@@ -219,7 +219,7 @@ func (r *run) result() Result {
 	return result
 }
 
-// at is what was allocated when so much had arrived, or last before.
+// at returns what was allocated when that percent had arrived, or at the last point before.
 func at(curve []Point, percent int) float64 {
 	allocated := 0.0
 	for _, p := range curve {

@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// format is a table with its columns; those from optional on may be absent, and
-// ignored ones are accepted for what other programs keep there.
+// format is the columns of a table. Those from index optional on may be absent.
 type format struct {
 	columns  []string
 	optional int
 }
 
-// table reads rows of a CSV file and keeps where it is.
+// table reads rows of a CSV file and keeps track of the line.
 type table struct {
 	file   string
 	source *source
@@ -48,7 +47,7 @@ func open(file string, r io.Reader, formats ...format) (*table, int, error) {
 	for i, name := range header {
 		name = strings.TrimPrefix(name, "\ufeff")
 		if _, twice := t.column[name]; twice {
-			return nil, 0, t.at(1, name, errors.New("the column is there twice"))
+			return nil, 0, t.at(1, name, errors.New("the column appears twice"))
 		}
 		t.column[name] = i
 	}
@@ -61,7 +60,7 @@ func open(file string, r io.Reader, formats ...format) (*table, int, error) {
 		}
 		return t, which, t.matches(f)
 	}
-	return nil, 0, t.at(1, "", fmt.Errorf("the columns are those of no known format: the first must be %s", alternatives(formats)))
+	return nil, 0, t.at(1, "", fmt.Errorf("the columns match no known format: the first must be %s", alternatives(formats)))
 }
 
 func alternatives(formats []format) string {
@@ -86,7 +85,7 @@ func (t *table) matches(f format) error {
 	return nil
 }
 
-// next reads a row; io.EOF ends the table.
+// next reads a row. It returns io.EOF after the last one.
 func (t *table) next() error {
 	t.source.startRow()
 	row, err := t.reader.Read()
@@ -120,7 +119,7 @@ func (t *table) name(column string) (string, error) {
 		return "", t.fault(column, errors.New("the name is empty"))
 	}
 	if first, twice := t.names[name]; twice {
-		return "", t.fault(column, fmt.Errorf("%q is named in line %d already", name, first))
+		return "", t.fault(column, fmt.Errorf("%q is already in line %d", name, first))
 	}
 	t.names[name] = t.line
 	return name, nil
@@ -142,7 +141,7 @@ func (t *table) number(column string, most int64) (int64, error) {
 	case errors.Is(err, strconv.ErrRange) || err == nil && n > most:
 		return 0, t.fault(column, fmt.Errorf("%s is more than %d", text, most))
 	case err != nil:
-		return 0, t.fault(column, fmt.Errorf("%q is no whole number", text))
+		return 0, t.fault(column, fmt.Errorf("%q is not a whole number", text))
 	case n < 0:
 		return 0, t.fault(column, fmt.Errorf("%d is negative", n))
 	}

@@ -1,7 +1,6 @@
-// Package replay runs the trace of a cluster through the allocator: nodes and
-// pods from CSV files, one arrival after the other, through the same function
-// that places every request. It is pure: files, clocks and progress are the
-// caller's.
+// Package replay runs the trace of a cluster through the allocator. It reads nodes
+// and pods from CSV and passes one arrival after the other to [alloc.Search]. It is
+// pure: the caller opens files, gives a clock and shows progress.
 package replay
 
 import (
@@ -18,7 +17,7 @@ type Pod struct {
 	Milli int64
 }
 
-// Trace is a cluster and what arrives there. It is not changed by replays.
+// Trace is a cluster and the pods that arrive there. Replays do not change it.
 type Trace struct {
 	Nodes []alloc.Node
 	Pods  []Pod
@@ -51,11 +50,11 @@ func (t *Trace) requests() []alloc.Request {
 	return requests
 }
 
-// FieldError is a fault at a place in a file.
+// FieldError is an error in a line of a file.
 type FieldError struct {
 	File   string
 	Line   int
-	Column string // empty when the whole line is at fault
+	Column string // empty for an error in the whole line
 	Err    error
 }
 

@@ -1,6 +1,6 @@
-// Package toolkit asks NVIDIA's container toolkit which files and device nodes
-// of the driver containers need. It only reads a driver's files: no GPU, no NVML
-// and none of the toolkit's programs have to be there.
+// Package toolkit asks NVIDIA's container toolkit which of the driver's files
+// containers need. It only reads these files, so it needs no GPU, no NVML and none
+// of the toolkit's programs.
 package toolkit
 
 import (
@@ -12,10 +12,10 @@ import (
 )
 
 // Common returns what every container with a GPU needs of the driver of that
-// version below root, with the paths that this process sees. The toolkit's
-// hooks are all left out: they would have to be installed on the host, the one
-// that enables CUDA's compatibility libraries would put another driver first,
-// and the others only name links and a linker's cache that Divvy does without.
+// version below root, with this process's paths. It leaves out all of the toolkit's
+// hooks: they would have to be installed on the host, one of them would put CUDA's
+// compatibility libraries before the driver's, and the others make links and a
+// linker cache that Divvy does not need.
 func Common(root, version string) (*specs.ContainerEdits, error) {
 	found, err := nvcdi.New(
 		nvcdi.WithLogger(silent{}),
@@ -39,8 +39,8 @@ func Common(root, version string) (*specs.ContainerEdits, error) {
 	return common.ContainerEdits, nil
 }
 
-// driver stands for NVML, of which the toolkit asks the version alone here: NVML
-// itself may be in use by this process, under rules of its own.
+// driver replaces NVML, which the toolkit asks for the version only. The process may
+// already have NVML open, and it can be open only once, see internal/nvml.
 type driver struct {
 	nvml.Interface
 	version string
@@ -52,8 +52,8 @@ func (driver) Shutdown() nvml.Return { return nvml.SUCCESS }
 
 func (d driver) SystemGetDriverVersion() (string, nvml.Return) { return d.version, nvml.SUCCESS }
 
-// silent drops what the toolkit tells: it warns of every file that some driver
-// might have had.
+// silent drops the toolkit's log: it warns about every file that some driver might
+// have.
 type silent struct{}
 
 func (silent) Debugf(string, ...any)   {}
