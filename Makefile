@@ -17,6 +17,8 @@ CFLAGS += -std=gnu11 -O2 -g -fPIC -fvisibility=hidden $(ARCHFLAGS) $(WARN) $(SAN
 LDFLAGS += $(SANFLAGS_$(SAN))
 SOFLAGS := -shared -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--build-id
 
+# One set of flags for programs, tests and tools, so that each package is compiled once.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 # NVML's functions are bound when they are first called: a driver may lack some (internal/nvml).
 export CGO_LDFLAGS := -Wl,-z,lazy
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
@@ -50,10 +52,10 @@ c: $(ALL_C)
 
 $(B)/bin/divvy: FORCE
 	$(call step,GO)
-	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy
+	$(GO) build -ldflags '-s -w' -o $@ ./cmd/divvy
 $(B)/libexec/divvy/divvy-cluster: FORCE
 	$(call step,GO)
-	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
+	$(GO) build -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
 
 install: build ## copy what was built below PREFIX
 	$(call step,INSTALL,$(DESTDIR)$(PREFIX))

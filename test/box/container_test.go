@@ -20,7 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
-// container is one that runc runs.
+// container is a container that runc runs.
 type container struct {
 	t      *testing.T
 	id     string
@@ -30,8 +30,8 @@ type container struct {
 	spec   *oci.Spec
 }
 
-// newContainer is a container with the edits, with what a cluster's containers
-// have: namespaces and few rights of its own. It is gone after the test.
+// newContainer makes a container with the edits and, as in a cluster, its own
+// namespaces and few capabilities. The test removes it when it ends.
 func (h *host) newContainer(t *testing.T, e edits.Edits) *container {
 	t.Helper()
 	c := &container{
@@ -78,8 +78,8 @@ func (h *host) newContainer(t *testing.T, e edits.Edits) *container {
 	return c
 }
 
-// inUserNamespace gives the container users of its own, as pods with hostUsers:
-// false have, and the image to its root.
+// inUserNamespace gives the container a user namespace, as pods with hostUsers:
+// false have, and makes its root the owner of the image.
 func (c *container) inUserNamespace() {
 	c.t.Helper()
 	const first = 100000
@@ -95,7 +95,7 @@ func (c *container) inUserNamespace() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// The runtime's process passes the folders above it as that user: those of the test, never the machine's.
+	// runc enters the folders above the image as that user, so they must allow it; only the test's own are changed.
 	for dir := c.root; dir != filepath.Clean(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			c.t.Fatal(err)
@@ -171,7 +171,7 @@ func (c *container) hold(args ...string) *running {
 	return r
 }
 
-// init is the host's pid of the container's first process.
+// init returns the host's pid of the container's first process.
 func (r *running) init() int {
 	r.t.Helper()
 	out, err := r.runc("state", r.id).Output()
@@ -185,7 +185,7 @@ func (r *running) init() int {
 	return state.Pid
 }
 
-// end lets the program go and waits for it; a second call does nothing.
+// end closes the program's input and waits until it has ended; a second call does nothing.
 func (r *running) end() {
 	_ = r.input.Close()
 	_ = r.cmd.Wait()

@@ -1,4 +1,4 @@
-// Package box holds shares in containers as a runtime makes them: bundles made
-// by hand, edited as CDI says, run by runc with namespaces of their own on a
-// simulated machine. Its oracle judges.
+// Package box tests shares in containers: it writes bundles by hand, edits them
+// by CDI and has runc run them in their own namespaces on a simulated machine.
+// The simulator's own record (the oracle) judges the results.
 package box

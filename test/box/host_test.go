@@ -32,8 +32,8 @@ const fewestLooks = 100
 
 const gib = 1 << 30
 
-// host is a simulated machine and the agent that serves it. There is one for
-// all tests, because a process can use one NVML alone.
+// host is a simulated machine and the agent that serves it. All tests share one,
+// because a process can load only one NVML.
 type host struct {
 	tree    install.Tree
 	rundir  string
@@ -52,7 +52,7 @@ var only struct {
 	why  error // it is left out
 }
 
-// useHost returns the host, or leaves the test out where containers cannot be.
+// useHost returns the host, or skips the test where no container can be made.
 func useHost(t *testing.T) *host {
 	t.Helper()
 	tree := installtest.Tree(t)
@@ -78,7 +78,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// missing says why no container can be made.
+// missing returns why no container can be made, or nil.
 func missing() error {
 	if os.Getuid() != 0 {
 		return os.ErrPermission
@@ -103,7 +103,7 @@ func startHost(tree install.Tree) (h *host, err error) {
 			h.stop()
 		}
 	}()
-	// As the system's agent has it.
+	// The system's agent gives its directory the same mode.
 	if err := os.Chmod(h.rundir, 0o755); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (h *host) prepareNamed(t *testing.T, name string, share agent.TenancyShare)
 	return e
 }
 
-// tenant is what the agent says of the test's tenant.
+// tenant returns what the agent says about the test's tenant.
 func (h *host) tenant(t *testing.T) control.Tenant {
 	t.Helper()
 	for _, tenant := range h.listing(t).Tenants {
@@ -186,7 +186,7 @@ func (h *host) tenant(t *testing.T) control.Tenant {
 			return tenant
 		}
 	}
-	t.Fatal("the agent does not know the tenant")
+	t.Fatal("the agent does not list the tenant")
 	return control.Tenant{}
 }
 
@@ -199,7 +199,7 @@ func (h *host) listing(t *testing.T) *control.Listing {
 	return l
 }
 
-// truth is what the simulated driver knows of the test's tenant.
+// truth returns what the simulated driver knows about the test's tenant.
 func (h *host) truth(t *testing.T) (used uint64, processes []simgpu.ProcessReport) {
 	t.Helper()
 	id := h.tenant(t).ID
@@ -248,7 +248,7 @@ func (h *host) explain(t *testing.T) {
 	}
 }
 
-// eventually polls a condition; it is for what other processes do.
+// eventually waits for a condition that other processes make true.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(longest)

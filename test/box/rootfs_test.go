@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// programs are what images have, beside the programs under test.
+// programs lists what every image contains besides the programs under test.
 var programs = []string{"sh", "cat", "env", "ldconfig", "ln", "mkdir", "mount", "rm"}
 
-// image makes a root file system of this host's own glibc and a few programs,
-// and nothing that is a driver's.
+// image makes a root file system from this host's glibc and a few programs. It
+// contains no file of a GPU driver.
 func image(t *testing.T, under ...string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -20,15 +20,15 @@ import (
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
-// held is what look prints in a share: the limit by CUDA and by NVML,
-// CUDA_ERROR_OUT_OF_MEMORY for as much as that, itself in NVML's list once, and
-// one library under both of its names.
+// held returns what look prints in a share: the limit that CUDA reports, the limit
+// that NVML reports, CUDA_ERROR_OUT_OF_MEMORY for an allocation of that size, how
+// often NVML lists the program (once), and that both names lead to one library.
 func held(limit int) string {
 	return fmt.Sprintf("%d %d 2 1 same", limit, limit)
 }
 
-// Whatever a container does with its environment and its image's files, it finds
-// its share.
+// A container finds its share whatever it does with its environment and with the
+// files of its image.
 func TestEveryContainerFindsItsShare(t *testing.T) {
 	h := useHost(t)
 	junk := "LD_LIBRARY_PATH=/nowhere:relative::/tmp"
@@ -66,8 +66,8 @@ func TestEveryContainerFindsItsShare(t *testing.T) {
 	}
 }
 
-// bringCompat gives the image a whole driver of its own in CUDA's folder, which
-// leads around the share where it is found.
+// bringCompat puts a complete driver into CUDA's compat folder of the image. A
+// program that loads it gets around its share.
 func bringCompat(h *host, c *container) {
 	dir := filepath.Join(c.root, "usr/local/cuda-12.4/compat")
 	copyFile(c.t, filepath.Join(h.machine.Dir, string(driver.CUDA)), filepath.Join(dir, string(driver.CUDA)))
@@ -80,7 +80,7 @@ func bringCompat(h *host, c *container) {
 	c.spec.Process.Env = append(c.spec.Process.Env, "LD_LIBRARY_PATH=/usr/local/cuda/compat", "DIVVY_SIMGPU="+h.machine.Dir)
 }
 
-// Without the hook the image's driver would be found: the test above can fail.
+// Without the hook a program loads the image's driver, so the test above can fail.
 func TestADriverInTheImageLeadsAroundTheShare(t *testing.T) {
 	h := useHost(t)
 	box := h.newContainer(t, h.prepare(t, gib))
@@ -101,8 +101,8 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
-// linkInImage gives the image a driver of its own, as some have: a link to a
-// file of a version.
+// linkInImage gives the image a driver as some images have it: a link to a file
+// whose name contains the version.
 func linkInImage(c *container) {
 	dir := filepath.Join(c.root, driver.Folders()[0])
 	if err := os.WriteFile(filepath.Join(dir, "libcuda.so.535.1"), []byte("another driver"), 0o755); err != nil {
@@ -113,7 +113,7 @@ func linkInImage(c *container) {
 	}
 }
 
-// The containers of one tenant have one limit together; the oracle agrees.
+// The containers of one tenant share one limit, also by the oracle's record.
 func TestContainersOfOneTenantCountTogether(t *testing.T) {
 	h := useHost(t)
 	e := h.prepare(t, 3*gib)
@@ -132,7 +132,7 @@ func TestContainersOfOneTenantCountTogether(t *testing.T) {
 	if !strings.Contains(second.first, "CUDA_SUCCESS") {
 		t.Errorf("what fits: %s", second.first)
 	}
-	// Each is number one at home, and the host's number to the agent and the oracle.
+	// Each has pid 1 in its namespace; agent and oracle name it by its pid on the host.
 	want := []int{first.init(), second.init()}
 	slices.Sort(want)
 	eventually(t, "the agent names the processes as the host does", func() bool {
@@ -162,7 +162,7 @@ func pids(t control.Tenant) []int {
 	return found
 }
 
-// What a killed container held is free at once, by a reaper without rights.
+// The memory of a killed container becomes free, by a reaper without privileges.
 func TestKilledContainerIsReaped(t *testing.T) {
 	h := useHost(t)
 	r := h.newContainer(t, h.prepare(t, 2*gib)).hold("gpubench", "hold", "--bytes", "1Gi")
@@ -191,7 +191,7 @@ func TestKilledContainerIsReaped(t *testing.T) {
 	}
 }
 
-// Who brings or finds another way to the driver is reported with its tenant.
+// A process that reaches the driver beside its share is reported with its tenant.
 func TestLeavingAContainersShareIsReported(t *testing.T) {
 	h := useHost(t)
 	original := filepath.Join(edits.ShareDir, driver.CUDA.Real())
@@ -206,7 +206,7 @@ func TestLeavingAContainersShareIsReported(t *testing.T) {
 	})
 }
 
-// GPU time that is taken beside the share is charged to whose container it is.
+// GPU time that a process takes beside its share is reported for its container's tenant.
 func TestTimeTakenBesideAShareIsReported(t *testing.T) {
 	h := useHost(t)
 	box := h.newContainer(t, h.prepareShare(t, agent.TenancyShare{
@@ -223,8 +223,8 @@ LD_LIBRARY_PATH=/tmp/x exec gpubench load --ns 5000000 --seconds 60`, filepath.J
 	box.remove()
 }
 
-// An offline container sees whether an online neighbour has work, also one that
-// came when it ran already.
+// An offline container sees whether an online neighbour has work, also a neighbour
+// that started later.
 func TestOfflineContainerSeesOnlineNeighbours(t *testing.T) {
 	h := useHost(t)
 	share := agent.TenancyShare{UUID: h.gpu, Memory: gib, Config: v1alpha1.ShareConfig{Class: v1alpha1.ClassOffline}}
@@ -250,7 +250,7 @@ func TestOfflineContainerSeesOnlineNeighbours(t *testing.T) {
 	}
 }
 
-// A container's root can change nothing but the pages that are its own to write.
+// Root in a container can write only the pages that its tenant may write.
 func TestContainersRootCannotChangeItsShare(t *testing.T) {
 	h := useHost(t)
 	e := h.prepare(t, gib)
@@ -265,7 +265,7 @@ exec env -i look`
 	if want := "pulse.0\nstate\n" + held(gib); got != want {
 		t.Errorf("it may write, and then sees:\n%s\nwant:\n%s", got, want)
 	}
-	// On the host nobody else reaches what everybody may write.
+	// Everybody may write the state page, but on the host nobody else can reach it.
 	state := tenantdir.Dir(h.tenant(t).Dir).State()
 	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o666 {
 		t.Fatalf("%v, %v", info, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// amount is what somebody has of a GPU.
+// amount is a part of a GPU: memory and cores.
 type amount struct {
 	memory uint64 // bytes; a whole GPU's is not looked at
 	cores  int    // percent
@@ -39,9 +39,9 @@ func (h holdings) add(node, claim, uuid string, a amount) {
 	h[key] = sum
 }
 
-// agree waits until everybody who knows of shares says the same: the API server
-// of claims, agents of tenants, the oracle of who uses which GPU, and the nodes'
-// disks. Where more is used or granted than there is, it does not wait.
+// agree waits until all records of shares agree: the API server's claims, the
+// agents' tenants, the oracle's processes and the nodes' disks. It fails at once
+// if more is used or granted than there is.
 func (l *lab) agree() {
 	l.t.Helper()
 	l.eventually("claims, agents, GPUs and disks agree", func() string {
@@ -50,7 +50,7 @@ func (l *lab) agree() {
 	})
 }
 
-// free waits until nobody has anything.
+// free waits until no record holds a share.
 func (l *lab) free() {
 	l.t.Helper()
 	l.agree()
@@ -77,7 +77,7 @@ func (l *lab) free() {
 	})
 }
 
-// difference says where they disagree, one thing for each line.
+// difference lists where the records disagree, one line for each place.
 func (l *lab) difference() string {
 	claims, uids, err := l.claimed()
 	if err != nil {
@@ -122,7 +122,7 @@ func (l *lab) difference() string {
 	return strings.Join(lines, "\n")
 }
 
-// claimed is what is allocated, and the UIDs of the claims by node.
+// claimed returns what the API server has allocated, and the UIDs of the claims by node.
 func (l *lab) claimed() (holdings, map[string][]string, error) {
 	list, err := l.Client().ResourceV1().ResourceClaims(metav1.NamespaceAll).List(l.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -163,7 +163,7 @@ func allotted(r *resourcev1.DeviceRequestAllocationResult) (amount, string, erro
 	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 }
 
-// sums are never exceeded, whatever is under way.
+// sums checks that no GPU is granted beyond its size, which holds at every moment.
 func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 	l.t.Helper()
 	var lines []string
@@ -194,8 +194,8 @@ func (l *lab) sums(n *cluster.Machine, listing *control.Listing) []string {
 	return lines
 }
 
-// usage compares with the oracle: everybody who uses a GPU is a tenant of it and
-// never had more than the share.
+// usage compares with the oracle: every process on a GPU belongs to a tenant of it,
+// and no tenant ever had more than its share.
 func (l *lab) usage(n *cluster.Machine, listing *control.Listing) []string {
 	l.t.Helper()
 	report, err := n.Oracle(l.ctx)
@@ -235,7 +235,7 @@ func (l *lab) usage(n *cluster.Machine, listing *control.Listing) []string {
 	return lines
 }
 
-// used is what each tenant of a node truly has of each GPU.
+// used returns how much of each GPU each tenant of a node has, by the oracle.
 func (l *lab) used(n *cluster.Machine) (map[string]uint64, error) {
 	report, err := n.Oracle(l.ctx)
 	if err != nil {
@@ -250,8 +250,8 @@ func (l *lab) used(n *cluster.Machine) (map[string]uint64, error) {
 	return used, nil
 }
 
-// counted compares what the agent says that tenants use with what they truly have,
-// where that was the same before and after it was asked.
+// counted compares the agent's figures with the oracle's. It leaves out tenants whose
+// use changed while the agent was asked.
 func counted(n *cluster.Machine, listing *control.Listing, before, after map[string]uint64) []string {
 	var lines []string
 	for i := range listing.Tenants {
@@ -272,15 +272,15 @@ func (l *lab) outsider(command string) bool {
 	return filepath.Base(command) == "divvy"
 }
 
-// tenantOn is a tenant's key on one GPU: its directory's name.
+// tenantOn returns a tenant's key on one GPU, made from its directory's name.
 func tenantOn(dir string, index int) string {
 	return fmt.Sprintf("%s %d", filepath.Base(cmp.Or(dir, "nobody")), index)
 }
 
-// tenantsDir is where the tenants of containers are on a node.
+// tenantsDir returns the folder of the tenants of containers on a node.
 const tenantsDir = "/dev/shm/divvy-0/tenants/containers"
 
-// disk compares what lies on a node with who there is.
+// disk compares the files on a node with the tenants that exist.
 func (l *lab) disk(n *cluster.Machine, listing *control.Listing, uids []string) []string {
 	var dirs, specs []string
 	for i := range listing.Tenants {

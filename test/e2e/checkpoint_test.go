@@ -12,7 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// envelope is a checkpoint as it lies on a node.
+// envelope is the file form of a checkpoint.
 type envelope struct {
 	Kind    string          `json:"kind"`
 	Version int             `json:"version"`
@@ -20,13 +20,13 @@ type envelope struct {
 	State   json.RawMessage `json:"state"`
 }
 
-// saved is a checkpoint's state, read as far as this test must.
+// saved is the part of a checkpoint's state that this test needs.
 type saved struct {
 	Tenants []map[string]any `json:"tenants"`
 }
 
-// An agent that starts with tenants running reads what every earlier version
-// wrote of them, and finds them where nothing can be read.
+// An agent that starts beside running tenants reads the checkpoint of every earlier
+// version, and finds the tenants by their pages if it can read none.
 func checkpoints(l *lab) {
 	n := l.Nodes[0]
 	frozen, err := filepath.Glob(filepath.Join(l.root, "internal/agent/testdata/checkpoint/v*.json"))
@@ -53,8 +53,8 @@ func checkpoints(l *lab) {
 	l.runs(n, "after")
 }
 
-// replaceCheckpoint changes a node's checkpoint while it has no agent, and starts
-// another one.
+// replaceCheckpoint changes a node's checkpoint while no agent runs there, and then
+// starts an agent.
 func (l *lab) replaceCheckpoint(n *cluster.Machine, change func([]byte) []byte) {
 	l.t.Helper()
 	l.dismiss(n)
@@ -68,8 +68,8 @@ func (l *lab) replaceCheckpoint(n *cluster.Machine, change func([]byte) []byte) 
 	l.invite(n)
 }
 
-// asWritten is the present checkpoint as the version of a frozen one would have
-// written it: the fields that the frozen one has, and its version.
+// asWritten returns the present checkpoint as an earlier version would have written
+// it: with only the fields and the version of that version's frozen file.
 func (l *lab) asWritten(frozen string, now []byte) []byte {
 	l.t.Helper()
 	text, err := os.ReadFile(frozen)
@@ -100,7 +100,7 @@ func (l *lab) asWritten(frozen string, now []byte) []byte {
 	return written
 }
 
-// merged is a value with the fields of both.
+// merged returns a value with the fields of both.
 func merged(a, b any) any {
 	switch b := b.(type) {
 	case map[string]any:
@@ -125,7 +125,7 @@ func merged(a, b any) any {
 	return b
 }
 
-// reduced is a value with the fields that another one has, too.
+// reduced returns the value with only those fields that the other one has too.
 func reduced(value, like any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -150,8 +150,7 @@ func reduced(value, like any) any {
 	return value
 }
 
-// hostTenant is a share of a program on the node that is in no pod: what there was
-// before there were pods.
+// hostTenant starts a program with a share on the node, outside of any pod.
 type hostTenant struct {
 	*lab
 	n     *cluster.Machine

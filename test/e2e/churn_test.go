@@ -18,11 +18,11 @@ const (
 	churned = 200
 	// together is how many of them there are at once, some of which wait.
 	together = 24
-	// every so many steps everybody is waited for; sums are looked at in all.
+	// every is after how many steps the test waits until all records agree; it checks sums after each.
 	settle = 10
 )
 
-// Pods come and go in random order; at the end nothing is left of any.
+// Pods are made and removed in random order, and nothing of them is left at the end.
 func TestChurn(t *testing.T) {
 	l := newLab(t)
 	seed := uint64(time.Now().UnixNano())

@@ -12,8 +12,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// What shares get that name nothing is their node's: the scheduler counts it, the agent grants just that, and what runs
-// keeps what it got.
+// Shares without settings get those of their node. The scheduler counts them, the agent grants the same, and running
+// shares keep what they have when the settings change.
 func nodeDefaults(l *lab) {
 	l.only(0)
 	n := l.Nodes[0]
@@ -46,7 +46,7 @@ func nodeDefaults(l *lab) {
 	l.agree()
 }
 
-// defaultCores waits until a node says what shares take there that ask for no cores.
+// defaultCores waits until a node publishes what shares take that ask for no cores.
 func (l *lab) defaultCores(n *cluster.Machine, want int64) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("shares on %s take %d cores", n.Name, want), func() string {

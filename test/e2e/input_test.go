@@ -20,7 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// Requests that nobody can honour are refused in one line, or wait with one.
+// A request that cannot be granted is refused, or waits, with a message of one line.
 func badRequests(l *lab) {
 	privileged := plain("privileged", "1Gi", "")
 	privileged.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
@@ -47,7 +47,7 @@ func badRequests(l *lab) {
 			l.t.Errorf("pod %s is refused with %q, which does not say %q in one line", bad.pod.Name, why, bad.say)
 		}
 	}
-	// Who asks for nothing gets nothing, and is in nobody's way.
+	// A pod that asks for nothing gets nothing and is not changed.
 	if p := l.run(plain("nothing", "0", "")); len(p.Spec.ResourceClaims) > 0 {
 		l.t.Errorf("a pod that asks for nothing has claims: %+v", p.Spec.ResourceClaims)
 	}
@@ -60,8 +60,8 @@ func badRequests(l *lab) {
 	l.agree()
 }
 
-// Configurations are read strictly: at admission, and again by the agent where a
-// device class brought them past it.
+// Configurations are read strictly by the webhook, and again by the agent where a
+// device class bypasses the webhook.
 func badClaims(l *lab) {
 	for fault, claim := range map[string]string{
 		"wieght":  l.claim("unknown", "memory: 1Gi", shareConfig("policy: weighted, wieght: 3")),
@@ -86,7 +86,7 @@ func badClaims(l *lab) {
 	l.agree()
 }
 
-// classConfig brings a wrong configuration past the webhook.
+// classConfig puts a wrong configuration into a device class, which the webhook does not see.
 func (l *lab) classConfig() {
 	l.t.Helper()
 	l.must(l.ApplyText(l.ctx, `{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: wrong.example.com}, spec: {`+
@@ -113,7 +113,7 @@ func (l *lab) twoClaims() {
 	if !strings.Contains(why, "one claim") {
 		l.t.Errorf("two claims in one container are refused with: %s", why)
 	}
-	// One claim that two pods use is one share.
+	// A claim that two pods use is one share.
 	l.run(uses(plain("one", "", ""), "first"))
 	l.run(uses(on(l.nodeOf("one"), plain("two", "", "")), "first"))
 	l.agree()
@@ -124,7 +124,7 @@ func (l *lab) twoClaims() {
 	l.remove("two")
 }
 
-// nodeOf is the node of a pod.
+// nodeOf returns the node of a pod.
 func (l *lab) nodeOf(pod string) *cluster.Machine {
 	l.t.Helper()
 	p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, pod, metav1.GetOptions{})
@@ -138,7 +138,7 @@ func (l *lab) nodeOf(pod string) *cluster.Machine {
 	return nil
 }
 
-// handMade asks an agent directly for claims that no scheduler would make.
+// handMade asks an agent directly for claims that no scheduler would allocate.
 func handMade(l *lab) {
 	kubelet := l.asKubelet(l.Nodes[0])
 	first, err := l.listing(l.Nodes[0])
@@ -187,7 +187,7 @@ func handMade(l *lab) {
 	}
 }
 
-// allocated makes a claim of which it says itself what it was given.
+// allocated makes a claim and writes its allocation itself.
 func (l *lab) allocated(name, node, uuid, memory string) *resourcev1.ResourceClaim {
 	l.t.Helper()
 	claims := l.Client().ResourceV1().ResourceClaims(l.namespace)
@@ -211,7 +211,7 @@ func (l *lab) allocated(name, node, uuid, memory string) *resourcev1.ResourceCla
 	return claim
 }
 
-// kubelet asks a node's agent as its kubelet does.
+// kubelet calls a node's agent as the kubelet does.
 type kubelet struct {
 	*lab
 	client drav1.DRAPluginClient
@@ -245,8 +245,8 @@ func asked(c *resourcev1.ResourceClaim) []*drav1.Claim {
 	return []*drav1.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}}
 }
 
-// Without the webhook, pods that name a dialect are refused, all others are not,
-// and those that run go on.
+// While the webhook is away, pods that name a dialect are refused, other pods are
+// admitted, and running pods continue.
 func webhookAway(l *lab) {
 	l.run(busy("busy", "2Gi", ""))
 	l.kubectl("scale", "-n", system, "deployment/divvy-webhook", "--replicas=0")
@@ -265,8 +265,8 @@ func webhookAway(l *lab) {
 	l.agree()
 }
 
-// A GPU that falls ill gets no new pods, one that is lost keeps none, and both are
-// offered again when they are well.
+// A faulty GPU gets no new pods and a lost GPU loses its pods. Both are published
+// again once they work.
 func health(l *lab) {
 	l.only(1)
 	n := l.Nodes[1]
@@ -307,8 +307,8 @@ func health(l *lab) {
 	l.lostUnseen(n, lost, "d")
 }
 
-// lostUnseen loses a GPU while no agent looks: the next one, which begins without it, lets no pod stay there either, and
-// serves it when it is back.
+// lostUnseen loses a GPU while no agent runs. The next agent, which starts without that GPU, evicts its pods too, and
+// serves the GPU when it is back.
 func (l *lab) lostUnseen(n *cluster.Machine, gpu int, pod string) {
 	l.t.Helper()
 	agent := l.signalAgent(n, "STOP")
@@ -330,7 +330,7 @@ func (l *lab) inject(n *cluster.Machine, gpu int, args ...string) {
 	l.must(err)
 }
 
-// tainted waits until so many devices are tainted; each GPU is two.
+// tainted waits until n devices have a taint; each GPU is published as two devices.
 func (l *lab) tainted(want int) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("%d devices are tainted", want), func() string {

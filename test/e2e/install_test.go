@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// dialects that can be on together; each of the others owns a name of one of these.
+// dialects can be turned on together; each other dialect uses a name of one of these.
 var dialects = []string{"hami", "vcuda", "qgpu", "elasticgpu", "gpushare", "volcano", "kai"}
 
 // install installs the chart with some dialects beside the plain form, or changes
@@ -25,8 +25,8 @@ func (l *lab) install(values ...string) {
 	l.serving()
 }
 
-// tryInstall is install without waiting for what it starts. A value that ends in a
-// dot is a dialect without options.
+// tryInstall does the same without waiting for what it starts. A value that ends in
+// a dot is a dialect without options.
 func (l *lab) tryInstall(values ...string) error {
 	args := []string{
 		"upgrade", "--install", "divvy", filepath.Join(l.root, "deploy/chart"), "--namespace", system, "--create-namespace",
@@ -43,8 +43,8 @@ func (l *lab) tryInstall(values ...string) error {
 	return err
 }
 
-// serving waits until all that is installed is there in its newest form, and the
-// API server asks the webhook and believes it.
+// serving waits until the newest form of everything installed runs and the API
+// server calls the webhook and trusts its certificate.
 func (l *lab) serving() {
 	l.t.Helper()
 	l.eventually("Divvy serves", func() string {

@@ -17,8 +17,8 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// Whatever part is away or ends, no share is lost, given twice or kept, and who
-// runs does not notice.
+// Whichever part is away or dies, no share is lost, granted twice or left over, and
+// running pods do not notice.
 func TestInterruptions(t *testing.T) {
 	l := newLab(t)
 	l.scenario("agent-killed", agentKilled)
@@ -33,7 +33,7 @@ func TestInterruptions(t *testing.T) {
 	l.scenario("api-away", apiAway)
 }
 
-// tenants runs one busy pod on each node.
+// tenants starts one busy pod on each node.
 func (l *lab) tenants() []string {
 	l.t.Helper()
 	l.create(on(l.Nodes[0], busy("b1", "2Gi", "20")))
@@ -44,14 +44,14 @@ func (l *lab) tenants() []string {
 	return []string{"b1", "b2"}
 }
 
-// runs sees that pods can be made on a node and end there.
+// runs checks that a pod can start and end on a node.
 func (l *lab) runs(n *cluster.Machine, name string) {
 	l.t.Helper()
 	l.create(on(n, plain(name, "3Gi", "")))
 	l.lives(name)
 }
 
-// lives sees that a pod of 3Gi runs within its limit and ends.
+// lives checks that a pod of 3Gi runs within its limit, and ends it.
 func (l *lab) lives(name string) {
 	l.t.Helper()
 	l.running(name)
@@ -82,7 +82,7 @@ func agentKilled(l *lab) {
 	l.computes(n)
 	l.agree()
 	l.runs(n, "after")
-	// A pod that comes while the agent is away begins when it is back, one that ends waits for it.
+	// A pod made while the agent is away starts when it is back, and one that is removed waits for the agent too.
 	l.run(on(n, plain("ends", "1Gi", "")))
 	l.signalAgent(n, "KILL")
 	l.create(on(n, plain("comes", "1Gi", "")))
@@ -122,8 +122,8 @@ func containerdRestarted(l *lab) {
 	l.unmoved(busy...)
 }
 
-// Whoever removes the agent's sockets, or starts it where no kubelet is, loses
-// nothing by it.
+// Nothing is lost where somebody removes the agent's sockets or starts the agent
+// before the kubelet.
 func socketsGone(l *lab) {
 	n := l.Nodes[0]
 	busy := l.tenants()
@@ -138,7 +138,7 @@ func socketsGone(l *lab) {
 	l.dismiss(n)
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
-	// The agent runs on, so what it says is read while it does.
+	// The agent runs without end, so its output is read while it runs.
 	said := n.Path("/root/agent.log")
 	cmd := n.Command(ctx, "sh", "-c", `exec "$@" 2> /root/agent.log`, "sh", "divvy", "agent", "--kubernetes", "--mode", "claims",
 		"--node-name", n.Name, "--kubeconfig", l.Kubeconfig(), "--simgpu-dir", n.SimgpuDir(), "--kubelet-dir", "/run/none",
@@ -165,7 +165,7 @@ func socketsGone(l *lab) {
 	l.unmoved(busy...)
 }
 
-// dismiss takes a node's agent away, invite brings one back.
+// dismiss removes the agent from a node, and invite brings it back.
 func (l *lab) dismiss(n *cluster.Machine) {
 	l.t.Helper()
 	l.kubectl("label", "node", n.Name, "divvy.dev/node-")
@@ -184,7 +184,7 @@ func (l *lab) invite(n *cluster.Machine) {
 	l.serving()
 }
 
-// agents are the pods of a node's agent: one, but for moments.
+// agents returns the pods of a node's agent: usually one, for moments none or two.
 func (l *lab) agents(n *cluster.Machine) ([]corev1.Pod, error) {
 	list, err := l.Client().CoreV1().Pods(system).List(l.ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/component=agent", FieldSelector: "spec.nodeName=" + n.Name,
@@ -195,13 +195,13 @@ func (l *lab) agents(n *cluster.Machine) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// The API forgets a pod at once, its containers are still there: whoever gets its
-// place waits for them.
+// After a forced deletion the API server has no pod, but its containers still run: the
+// next pod with its share waits until they have ended.
 func forceDeleted(l *lab) {
 	n := l.Nodes[0]
 	l.only(0)
 	stubborn := busy("stubborn", "12Gi", "")
-	// It takes its time to end, and says so to nobody.
+	// It ignores the signal to end for a while.
 	stubborn.Spec.Containers[0].Command[2] = "trap '' TERM\n" + stubborn.Spec.Containers[0].Command[2]
 	stubborn.Spec.TerminationGracePeriodSeconds = ptr.To(int64(5))
 	l.run(on(n, stubborn))
@@ -234,10 +234,10 @@ func deletedDuringPrepare(l *lab) {
 	l.unmoved(busy...)
 }
 
-// steps are what the agent does for a claim, in order.
+// steps are the agent's steps for a claim, in order.
 var steps = []string{"prepare-entered", "prepare-made", "prepare-spec", "release-begun", "release-undone", "release-done"}
 
-// An agent that dies after any step goes on where it was.
+// An agent that dies after a step continues from there when it starts again.
 func crashes(l *lab) {
 	n := l.Nodes[0]
 	busy := l.tenants()
@@ -268,15 +268,15 @@ func crashes(l *lab) {
 	l.unmoved(busy...)
 }
 
-// setEnvironment changes the agents' environment, which replaces them.
+// setEnvironment changes the agents' environment, so that new agents replace them.
 func (l *lab) setEnvironment(change string) {
 	l.t.Helper()
 	l.kubectl("set", "env", "-n", system, "daemonset/divvy-agent", change)
 	l.serving()
 }
 
-// survive is eventually, with an agent that ends again and again: it is not waited
-// for longer from one time to the next.
+// survive is eventually for an agent that dies again and again: it removes the
+// growing delay before each restart.
 func (l *lab) survive(n *cluster.Machine, what string, holds func() string) {
 	l.t.Helper()
 	l.eventually(what, func() string {
@@ -301,7 +301,7 @@ func (l *lab) survive(n *cluster.Machine, what string, holds func() string) {
 	})
 }
 
-// crashed checks after which steps an agent has ended itself.
+// crashed checks after which steps an agent ended itself.
 func (l *lab) crashed(n *cluster.Machine, want []string) {
 	l.t.Helper()
 	text, err := n.Exec(l.ctx, "sh", "-c", "cd "+n.SimgpuDir()+" && ls -d crashed-after-*")
@@ -314,7 +314,7 @@ func (l *lab) crashed(n *cluster.Machine, want []string) {
 	}
 }
 
-// A node is emptied by ordinary means, and its pods go on elsewhere.
+// A node is drained by ordinary means, and its pods run on another node.
 func drained(l *lab) {
 	n := l.Nodes[0]
 	l.must(l.ApplyText(l.ctx, fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: %s}, spec: {replicas: 3, `+
@@ -345,8 +345,7 @@ func drained(l *lab) {
 	l.serving()
 }
 
-// apiTime is how long the API server is away. DIVVY_E2E_AWAY is for who is in a
-// hurry.
+// apiTime returns how long the API server is away. DIVVY_E2E_AWAY can shorten it.
 func apiTime(t *testing.T) time.Duration {
 	text := os.Getenv("DIVVY_E2E_AWAY")
 	if text == "" {
@@ -359,7 +358,7 @@ func apiTime(t *testing.T) time.Duration {
 	return d
 }
 
-// While the API server is away everything runs on, and agents start.
+// While the API server is away, pods keep running and agents can start.
 func apiAway(l *lab) {
 	n := l.Nodes[0]
 	busy := l.tenants()
@@ -383,8 +382,8 @@ func apiAway(l *lab) {
 	}
 	l.agree()
 	l.unmoved(busy...)
-	// Nodes of which nothing was heard may still be taken for dead for a moment, and
-	// the webhook with its node.
+	// For a moment the control plane may still consider nodes dead, and with its node
+	// the webhook.
 	l.taken(on(n, plain("after", "3Gi", "")))
 	l.lives("after")
 }

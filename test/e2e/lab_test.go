@@ -40,7 +40,7 @@ type lab struct {
 	namespace string // of the scenario that runs
 }
 
-// gate skips what `make e2e` alone runs, and fails where that promised a cluster.
+// gate skips a test that only `make e2e` runs, and fails it where the components of a cluster are missing.
 func gate(t *testing.T) {
 	t.Helper()
 	if os.Getenv("DIVVY_E2E") == "" {
@@ -84,7 +84,7 @@ func startLab(t *testing.T) *lab {
 	return over(t, c, root)
 }
 
-// over looks after a cluster: it explains a failure and stops the cluster at the end.
+// over makes a lab of a cluster: it explains a failure and stops the cluster when the test ends.
 func over(t *testing.T, c *cluster.Cluster, root string) *lab {
 	t.Helper()
 	l := &lab{Cluster: c, t: t, ctx: t.Context(), root: root}
@@ -99,7 +99,7 @@ func over(t *testing.T, c *cluster.Cluster, root string) *lab {
 	return l
 }
 
-// images are those of the build that is tested.
+// images returns the archives of the images under test.
 func images(t *testing.T) []string {
 	t.Helper()
 	var archives []string
@@ -113,7 +113,7 @@ func images(t *testing.T) []string {
 	return archives
 }
 
-// explain prints for a test that failed what the cluster's parts said.
+// explain logs the cluster's state, events and logs for a test that failed.
 func (l *lab) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest/6)
 	defer cancel()
@@ -133,8 +133,8 @@ func (l *lab) explain(ctx context.Context) {
 	}
 }
 
-// scenario runs a part of a test in a namespace of its own, of which nothing is
-// left afterwards, neither in the cluster nor on the nodes.
+// scenario runs a part of a test in its own namespace and checks that nothing of it
+// is left afterwards, neither in the cluster nor on the nodes.
 func (l *lab) scenario(name string, run func(*lab)) {
 	l.t.Helper()
 	l.t.Run(name, func(t *testing.T) {
@@ -167,8 +167,8 @@ func (l *lab) must(err error) {
 	}
 }
 
-// eventually polls a condition that nothing announces; what it returns says why
-// it does not hold.
+// eventually waits for a condition; the function returns why it does not hold, or an
+// empty string.
 func (l *lab) eventually(what string, holds func() string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.ctx, longest)
@@ -188,7 +188,7 @@ func (l *lab) eventually(what string, holds func() string) {
 	}
 }
 
-// kubectl runs kubectl, which has to succeed.
+// kubectl runs kubectl and fails the test unless it succeeds.
 func (l *lab) kubectl(args ...string) string {
 	l.t.Helper()
 	text, err := l.Kubectl(l.ctx, args...)
@@ -210,7 +210,7 @@ func (l *lab) makeNamespace(name string) {
 	})
 }
 
-// clear removes everything of a scenario and sees that nothing is left of it.
+// clear removes everything of a scenario and checks that nothing of it is left.
 func (l *lab) clear() {
 	l.t.Helper()
 	now := int64(1)
@@ -236,7 +236,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// listing is what `divvy ls` says on a node.
+// listing returns what `divvy ls` says on a node.
 func (l *lab) listing(n *cluster.Machine) (*control.Listing, error) {
 	text, err := n.Exec(l.ctx, "divvy", "ls", "-o", "json")
 	if err != nil {
@@ -254,7 +254,7 @@ func (l *lab) listing(n *cluster.Machine) (*control.Listing, error) {
 	return &document.Agents[0], nil
 }
 
-// agentPID is the agent's process on a node, 0 while there is none.
+// agentPID returns the pid of the agent on a node, 0 while there is none.
 func (l *lab) agentPID(n *cluster.Machine) int {
 	listing, err := l.listing(n)
 	if err != nil {
@@ -263,8 +263,8 @@ func (l *lab) agentPID(n *cluster.Machine) int {
 	return listing.Info.PID
 }
 
-// signalAgent signals a node's agent and returns which process it is. There must
-// be one: the number 0 would mean the test itself.
+// signalAgent signals a node's agent and returns its pid. It fails without an agent:
+// pid 0 would signal the test itself.
 func (l *lab) signalAgent(n *cluster.Machine, signal string) int {
 	l.t.Helper()
 	var pid int

@@ -20,7 +20,7 @@ const bench = "ghcr.io/divvy-gpu/gpubench:0.1.0"
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }
 
-// container waits for its end. Empty amounts are not asked for.
+// container makes a container that waits until it is ended. It does not ask for empty amounts.
 func container(name, memory, cores string) corev1.Container {
 	c := corev1.Container{
 		Name: name, Image: bench, Command: []string{"sleep", "infinity"},
@@ -35,7 +35,7 @@ func container(name, memory, cores string) corev1.Container {
 	return c
 }
 
-// pod ends at once when it is told to.
+// pod makes a pod that ends at once when it is asked to.
 func pod(name string, containers ...corev1.Container) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -46,19 +46,19 @@ func pod(name string, containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// plain is a pod with one share.
+// plain makes a pod with one share.
 func plain(name, memory, cores string) *corev1.Pod {
 	return pod(name, container("main", memory, cores))
 }
 
-// whole is a pod with whole GPUs.
+// whole makes a pod with whole GPUs.
 func whole(name string, count int) *corev1.Pod {
 	p := plain(name, "", "")
 	p.Spec.Containers[0].Resources.Limits["divvy.dev/gpu"] = *resource.NewQuantity(int64(count), resource.DecimalSI)
 	return p
 }
 
-// on binds a pod to a node by the scheduler's own means.
+// on gives a pod a node selector for one node.
 func on(n *cluster.Machine, p *corev1.Pod) *corev1.Pod {
 	p.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": n.Name}
 	return p
@@ -74,7 +74,7 @@ while kill -0 $load; do
 done
 echo launches ended; exit 1`
 
-// busy is a pod that would notice whatever happens to its share.
+// busy makes a pod that fails whenever something happens to its share.
 func busy(name, memory, cores string) *corev1.Pod {
 	p := plain(name, memory, cores)
 	p.Spec.Containers[0].Command = []string{"sh", "-c", busyScript}
@@ -88,8 +88,8 @@ func (l *lab) create(p *corev1.Pod) {
 	l.must(err)
 }
 
-// taken makes a pod where the webhook may have no endpoint for a while, as a
-// controller would: again until it is taken.
+// taken makes a pod while the webhook may have no endpoint: like a controller it
+// tries again until the pod is admitted.
 func (l *lab) taken(p *corev1.Pod) {
 	l.t.Helper()
 	l.eventually("pod "+p.Name+" is taken", func() string {
@@ -101,7 +101,7 @@ func (l *lab) taken(p *corev1.Pod) {
 	})
 }
 
-// refused is why a pod is not admitted.
+// refused returns why a pod is not admitted.
 func (l *lab) refused(p *corev1.Pod) string {
 	l.t.Helper()
 	_, err := l.Client().CoreV1().Pods(l.namespace).Create(l.ctx, p, metav1.CreateOptions{})
@@ -144,7 +144,7 @@ func (l *lab) remove(names ...string) {
 	}
 }
 
-// event waits for an event about a pod or a claim, of one line.
+// event waits for an event about a pod or a claim, whose text must be one line.
 func (l *lab) event(name, eventReason string) string {
 	l.t.Helper()
 	ctx, cancel := l.bound()
@@ -178,8 +178,8 @@ func (l *lab) exampleFile(name string) string {
 	return filepath.Join(l.root, "docs/examples", name+".yaml")
 }
 
-// exec runs a program in a container. Its exit status is the caller's to judge
-// where it prints what became of it.
+// exec runs a program in a container. Callers that need the exit status have the
+// program print it.
 func (l *lab) exec(pod, container string, command ...string) string {
 	l.t.Helper()
 	text, err := l.PodExec(l.ctx, l.namespace, pod, container, command...)
@@ -187,7 +187,7 @@ func (l *lab) exec(pod, container string, command ...string) string {
 	return text
 }
 
-// shown is what a container is told of one GPU.
+// shown is what a container sees of one GPU.
 type shown struct {
 	UUID  string `json:"uuid"`
 	Total uint64 `json:"total_bytes"`
@@ -195,7 +195,7 @@ type shown struct {
 	Free  uint64 `json:"free_bytes"`
 }
 
-// nvml is what NVML tells in a container.
+// nvml returns what NVML reports in a container.
 func (l *lab) nvml(pod, container string, prefix ...string) []shown {
 	l.t.Helper()
 	var answer struct {
@@ -210,7 +210,7 @@ func (l *lab) nvml(pod, container string, prefix ...string) []shown {
 	return answer.Devices
 }
 
-// filled is how far a container's allocations came.
+// filled is how much a container could allocate.
 type filled struct {
 	Result    string `json:"result"`
 	Allocated uint64 `json:"allocated_bytes"`
@@ -227,8 +227,8 @@ func (l *lab) fill(pod, container string, device int, prefix ...string) filled {
 	return f
 }
 
-// limited checks that a container is told of so many bytes on a GPU, and gets no
-// more: by cuMemGetInfo, by NVML and by allocations. It uses nothing else meanwhile.
+// limited checks that cuMemGetInfo and NVML report so many bytes in a container and
+// that allocations get no more. The container must use nothing else meanwhile.
 func (l *lab) limited(pod, container string, limit uint64, gpus int, prefix ...string) {
 	l.t.Helper()
 	devices := l.nvml(pod, container, prefix...)
@@ -251,19 +251,19 @@ func (l *lab) limited(pod, container string, limit uint64, gpus int, prefix ...s
 	}
 }
 
-// claim is a ResourceClaim for one share, with opaque configurations, as YAML.
+// claim returns a ResourceClaim for one share with opaque configurations, as YAML.
 func (l *lab) claim(name, amounts string, configs ...string) string {
 	return fmt.Sprintf(`{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: %s, namespace: %s}, spec: {devices: {`+
 		`requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {%s}}}}], config: [%s]}}}`,
 		name, l.namespace, amounts, strings.Join(configs, ", "))
 }
 
-// shareConfig is one opaque configuration, as YAML.
+// shareConfig returns one opaque configuration, as YAML.
 func shareConfig(fields string) string {
 	return `{opaque: {driver: divvy.dev, parameters: {apiVersion: divvy.dev/v1alpha1, kind: ShareConfig, ` + fields + `}}}`
 }
 
-// uses makes a pod use a claim that exists.
+// uses makes a pod use an existing claim.
 func uses(p *corev1.Pod, claim string) *corev1.Pod {
 	p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
 	for i := range p.Spec.Containers {

@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 	l.scenario("dialects", allDialects)
 }
 
-// only leaves one node to the scheduler for the rest of a scenario.
+// only lets the scheduler use one node for the rest of a scenario.
 func (l *lab) only(n int) {
 	l.t.Helper()
 	for i, node := range l.Nodes {
@@ -45,8 +45,8 @@ func (l *lab) only(n int) {
 	}
 }
 
-// 4 and 8 GiB fit on a GPU of 16, another 8 does not: it waits, is told why, and
-// begins when one of the others has gone.
+// Shares of 4 and 8 GiB fit on a GPU of 16. Another one of 8 waits, an event says why,
+// and it starts when one of the others has gone.
 func third(l *lab) {
 	l.only(0)
 	l.example("share")
@@ -67,8 +67,7 @@ func third(l *lab) {
 	l.limited("third", "main", 8*gib, 1)
 }
 
-// What a container is told and what it gets are its share, whatever its
-// environment says.
+// A container sees and gets its share whatever its environment contains.
 func limits(l *lab) {
 	l.run(plain("one", "4Gi", "30"))
 	l.run(plain("other", "3Gi", ""))
@@ -77,14 +76,14 @@ func limits(l *lab) {
 	l.limited("one", "main", 4*gib, 1, "env", "-i", "PATH=/usr/local/bin:/usr/bin")
 	l.limited("one", "main", 4*gib, 1, "env", "CUDA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=all",
 		"LD_LIBRARY_PATH=/run/divvy/share:/usr/lib", "PATH=/usr/local/bin:/usr/bin")
-	// The library is found by its name alone: not even a shell's environment is needed.
+	// The library is found by its name, without any environment.
 	if text := l.exec("one", "main", "/usr/bin/env", "-i", "/usr/local/bin/gpubench", "info"); !strings.Contains(text, `"CUDA_SUCCESS"`) {
 		l.t.Errorf("without any variable: %s", text)
 	}
 	l.agree()
 }
 
-// Two containers of a pod have a share each.
+// Each of two containers of a pod has its own share.
 func containers(l *lab) {
 	l.example("two-containers")
 	l.running("two-containers")
@@ -95,7 +94,7 @@ func containers(l *lab) {
 	l.agree()
 }
 
-// What one container of a shared claim allocates, the other no longer has.
+// Two containers of a shared claim have one limit together.
 func sharedClaim(l *lab) {
 	l.example("shared-claim")
 	l.running("shared-claim")
@@ -131,8 +130,7 @@ func twoGPUs(l *lab) {
 	l.agree()
 }
 
-// Who has a whole GPU is alone on it, and who has a share keeps others from having
-// the whole.
+// A whole GPU has one tenant, and a GPU with a share on it cannot be given as a whole.
 func wholeAndShared(l *lab) {
 	l.only(0)
 	l.example("whole-gpu")
@@ -155,8 +153,7 @@ func wholeAndShared(l *lab) {
 	l.agree()
 }
 
-// Every example runs as it is written, after those that scenarios of their own
-// have run.
+// Every example that no other scenario has run works as it is written.
 func examples(l *lab) {
 	for _, name := range []string{"claim", "burst"} {
 		l.example(name)
@@ -176,7 +173,7 @@ func examples(l *lab) {
 	quota(l)
 }
 
-// The quota's own namespace is the example's.
+// The namespace of the quota is the example's.
 func quota(l *lab) {
 	file := l.exampleFile("quota")
 	l.makeNamespace("quota")

@@ -27,8 +27,8 @@ const (
 	binderUser   = "system:serviceaccount:" + system + ":" + binderName
 )
 
-// TestSlots is the way of clusters before shared claims: slots that are counted,
-// an assignment on the Binding, and injection by the container runtime.
+// TestSlots tests clusters older than shared claims: the scheduler counts slots, the
+// Binding carries the assignment, and the container runtime injects the share.
 func TestSlots(t *testing.T) {
 	l := newSlotsLab(t)
 	l.scenario("slots-third-waits", slotsThird)
@@ -75,7 +75,7 @@ func newSlotsLab(t *testing.T) *lab {
 	return l
 }
 
-// startBinder binds pods until the test ends, as the one who may.
+// startBinder binds pods until the test ends, as the service account that may.
 func (l *lab) startBinder() {
 	l.t.Helper()
 	_, err := l.Client().RbacV1().ClusterRoleBindings().Create(l.ctx, &rbacv1.ClusterRoleBinding{
@@ -102,7 +102,7 @@ func (l *lab) startBinder() {
 	})
 }
 
-// slots waits until a node offers so many.
+// slots waits until a node offers n slots.
 func (l *lab) slots(node string, n int64) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("node %s offers %d slots", node, n), func() string {
@@ -176,7 +176,7 @@ func slotsShapes(l *lab) {
 	l.limited("whole", "main", listing.GPUs[0].Capacity, 1)
 }
 
-// What nobody but Divvy may say, and what must not run.
+// Users may not write Divvy's annotations, and some pods must be refused.
 func slotsRefused(l *lab) {
 	privileged := pod("privileged", container("main", "1Gi", ""), container("beside", "", ""))
 	yes := true
@@ -200,7 +200,7 @@ func slotsRefused(l *lab) {
 			l.t.Errorf("annotate %s: %s", note, text)
 		}
 	}
-	// Who binds without knowing of GPUs gives none.
+	// A scheduler that knows nothing of GPUs assigns none.
 	blind := plain("blind", "1Gi", "")
 	blind.Spec.SchedulerName = "nobody"
 	l.create(blind)
@@ -234,8 +234,8 @@ func (l *lab) waits(name, why string) {
 	})
 }
 
-// admitted makes a pod and waits until it runs, anew where the kubelet had not
-// heard yet that there are slots again: the node's status follows seconds later.
+// admitted makes a pod and waits until it runs. It makes the pod again where the
+// kubelet refused it because it does not know yet that there are slots again.
 func (l *lab) admitted(p *corev1.Pod) {
 	l.t.Helper()
 	l.eventually("the kubelet admits "+p.Name, func() string {
@@ -259,7 +259,7 @@ func (l *lab) admitted(p *corev1.Pod) {
 	l.running(p.Name)
 }
 
-// slotsAgentAway has a container end while nobody can put a share into the next.
+// slotsAgentAway ends a container while no agent can put a share into the next one.
 func slotsAgentAway(l *lab) {
 	p := plain("again", "4Gi", "")
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways

@@ -1,6 +1,5 @@
-// Package integration drives programs that others wrote against Divvy: NVIDIA's
-// own NVML bindings and a monitor built on them, and ffmpeg as a client of the
-// CUDA driver. They run on simulated machines, outside a share, where they have
-// to see the whole machine, and inside one, where they have to see what the
-// share allows. The simulated driver's own record says what is true.
+// Package integration tests Divvy with programs of other projects: NVIDIA's NVML
+// bindings, a monitor built on them, and ffmpeg as a client of the CUDA driver.
+// They run on simulated machines. Outside a share they must see the whole machine,
+// inside one only what the share allows. The simulated driver's own record judges.
 package integration

@@ -1,4 +1,4 @@
-// Package run tries `divvy run` and the commands around it as their users do:
-// the built program, a simulated machine, programs that look for the driver in
-// every way there is, and input that cannot work.
+// Package run tests `divvy run` and the commands around it from outside: with the
+// built program, a simulated machine, programs that look for the driver in every
+// known way, and wrong input.
 package run

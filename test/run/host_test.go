@@ -36,8 +36,8 @@ type host struct {
 	instance string
 }
 
-// newHost starts a simulated machine that ends with the test, after the agent
-// that the test's shares started. Tests with hosts of their own run side by side.
+// newHost starts a simulated machine. When the test ends, the agent that its shares
+// started ends first, then the machine. Tests with their own hosts run in parallel.
 func newHost(t *testing.T) *host {
 	t.Helper()
 	t.Parallel()
@@ -52,7 +52,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// namespaces leaves the test out where the stronger layer cannot be had.
+// namespaces skips the test where user namespaces are not allowed.
 func (h *host) namespaces() *host {
 	h.t.Helper()
 	if err := h.run("--layer", "namespace", "--", "true").err; err != "" {
@@ -107,7 +107,7 @@ func (h *host) divvy(args ...string) outcome {
 	return o
 }
 
-// ok runs the built program, which has to succeed.
+// ok runs the built program and fails the test unless it succeeds.
 func (h *host) ok(args ...string) string {
 	h.t.Helper()
 	o := h.divvy(args...)
@@ -149,7 +149,7 @@ func (h *host) tenant(name string) (control.Tenant, bool) {
 	return control.Tenant{}, false
 }
 
-// eventually polls a condition; it is for what other processes do.
+// eventually waits for a condition that other processes make true.
 func (h *host) eventually(what string, condition func() bool) {
 	h.t.Helper()
 	deadline := time.Now().Add(longest)
@@ -210,7 +210,7 @@ func (h *host) hold(flags []string, command ...string) *holder {
 	return s
 }
 
-// end lets the program go and waits for it; a second call does nothing.
+// end closes the program's input and waits until it has ended; a second call does nothing.
 func (s *holder) end() {
 	_ = s.input.Close()
 	_ = s.cmd.Wait()

@@ -11,7 +11,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
-// What cannot work says what is wrong and what to do, and leaves nothing.
+// Wrong input is answered with what is wrong and what to do, and leaves nothing behind.
 func TestImpossibleRequests(t *testing.T) {
 	h := newHost(t)
 	h.hold([]string{"--memory", "1Gi", "--name", "taken"}, h.bench(), "hold", "--bytes", "64Mi")
@@ -75,8 +75,8 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// A tenant can write what it likes into its own state page: its own share
-// suffers, and people are told.
+// A tenant can write anything into its own state page. Only its own share suffers,
+// and `divvy ls` reports it.
 func TestGarbageInAStatePage(t *testing.T) {
 	garbage := map[string]func(path string) error{
 		"overwritten": func(path string) error {
@@ -125,7 +125,7 @@ func TestGarbageInAStatePage(t *testing.T) {
 	}
 }
 
-// A full /dev/shm is noticed when the pages are made, not by a signal later.
+// A full /dev/shm is noticed when the pages are made, not later by a SIGBUS.
 func TestNoRoomForPages(t *testing.T) {
 	h := newHost(t)
 	script := `set -e
@@ -142,7 +142,7 @@ mount -o remount,size=64m "$DIVVY_RUNDIR/tenants"
 	if strings.Contains(out, "unshare:") {
 		installtest.Missing(t, "userns", err)
 	}
-	// Nothing is listed between the two: the tenant directory was taken away.
+	// Nothing is left between the two: the tenant directory was removed.
 	if !strings.Contains(out, "is full: free some of it") || !strings.HasSuffix(out, "status 125\nroom again\n") {
 		t.Errorf("got:\n%s", out)
 	}

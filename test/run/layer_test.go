@@ -28,7 +28,7 @@ func (h *host) build(name string, flags ...string) string {
 	return program
 }
 
-// Every way to find the driver leads to the share.
+// A program finds its share in whatever way it looks for the driver.
 func TestEveryWayToTheDriver(t *testing.T) {
 	h := newHost(t).namespaces()
 	drivers := filepath.Join(string(h.tree), "lib", "simgpu")
@@ -63,7 +63,7 @@ func TestEveryWayToTheDriver(t *testing.T) {
 	}
 }
 
-// Where only the environment leads to the share, leaving it is seen.
+// With layer env only variables lead to the share; a process that leaves it is reported.
 func TestLeavingTheEnvLayerIsReported(t *testing.T) {
 	h := newHost(t)
 	env := []string{"--layer", "env", "--memory", "1Gi", "--name", "leaver"}
@@ -92,7 +92,7 @@ func TestLeavingTheEnvLayerIsReported(t *testing.T) {
 
 func TestChoiceOfLayer(t *testing.T) {
 	h := newHost(t)
-	// A divvy-enter that is not allowed namespaces.
+	// This divvy-enter fails as where namespaces are not allowed.
 	forbidden := filepath.Join(t.TempDir(), "libexec", "divvy")
 	if err := os.MkdirAll(forbidden, 0o755); err != nil {
 		t.Fatal(err)

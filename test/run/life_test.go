@@ -14,7 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
-// The command's end is the end of `divvy run`, on every layer.
+// `divvy run` ends as its command ends, with every layer.
 func TestHowTheCommandEnds(t *testing.T) {
 	h := newHost(t)
 	for _, layer := range []string{"auto", "env"} {
@@ -69,18 +69,18 @@ func TestSignalsAndStopsReachTheCommand(t *testing.T) {
 	}
 }
 
-// A command may wait for all of its children: the agent is none of them.
+// The agent is no child of the command: a command may wait for all of its children.
 func TestCommandHasNoChildrenOfDivvys(t *testing.T) {
 	h := newHost(t)
 	o := h.run("--memory", "1Gi", "--", "sh", "-c", "cat /proc/$$/task/$$/children")
-	// cat itself is the one child.
+	// The only child is cat.
 	if children := strings.Fields(o.out); o.status != 0 || len(children) > 1 {
 		t.Errorf("exit status %d, children %q, %s", o.status, o.out, o.err)
 	}
 }
 
-// A share lives while a descendant does, also when the command itself has
-// ended, and ends with the last.
+// A share lives until the last descendant of its command has ended, also when the
+// command itself ends earlier.
 func TestShareEndsWithItsLastProcess(t *testing.T) {
 	h := newHost(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -116,7 +116,7 @@ func TestShareEndsWithItsLastProcess(t *testing.T) {
 	h.eventually("the share has ended", func() bool { _, ok := h.tenant("family"); return !ok })
 }
 
-// Programs that start at once start one agent between them.
+// Programs that start at the same time start only one agent.
 func TestManyStartAtOnce(t *testing.T) {
 	h := newHost(t)
 	const many = 12
@@ -189,7 +189,7 @@ func TestSetAndStop(t *testing.T) {
 	}
 }
 
-// Shares outlive their agent; the next one takes them up.
+// Shares outlive their agent, and the next agent continues to serve them.
 func TestAgentDies(t *testing.T) {
 	h := newHost(t)
 	h.hold([]string{"--memory", "50Gi", "--name", "old"}, h.bench(), "hold", "--bytes", "256Mi")

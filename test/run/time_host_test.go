@@ -21,7 +21,7 @@ func (h *host) work(flags []string, load ...string) worker {
 		load = []string{"--ns", "1000000"}
 	}
 	flags = append([]string{"--memory", "1Gi"}, flags...)
-	// The bound is for a test that is killed itself.
+	// The limit ends the program after a test that was killed.
 	s := h.hold(flags, append([]string{h.bench(), "load", "--seconds", "3600"}, load...)...)
 	w := worker{s, s.cmd.Process.Pid}
 	h.t.Cleanup(w.kill)
@@ -36,7 +36,7 @@ func (w worker) kill() {
 	}
 }
 
-// truth is what the simulated driver knows: ns of its clock and of GPU time.
+// truth is what the simulated driver knows: its clock and the GPU time of each process, in ns.
 type truth struct {
 	At  uint64         `json:"t"`
 	Own map[int]uint64 `json:"pids"`
@@ -58,7 +58,7 @@ func (h *host) truth() truth {
 // moment is long enough for a coarse figure.
 const moment = 1500 * time.Millisecond
 
-// parts is what each worker truly gets of the GPU in the next moment, in percent.
+// parts returns the percentage of GPU time that each worker gets during the next moment.
 func (h *host) parts(workers ...worker) []float64 {
 	h.t.Helper()
 	first := h.truth()
@@ -74,8 +74,8 @@ func (h *host) parts(workers ...worker) []float64 {
 	return list
 }
 
-// settled waits until the workers' parts are as described: what was started or
-// changed holds from the next decisions on, not from the first.
+// settled waits until the workers' parts are as described: the arbiter takes some
+// decisions until a start or a change has its effect.
 func (h *host) settled(what string, as func(parts []float64) bool, workers ...worker) {
 	h.t.Helper()
 	var parts []float64
@@ -88,13 +88,13 @@ func (h *host) settled(what string, as func(parts []float64) bool, workers ...wo
 	h.t.Errorf("%s: the parts are %.0f", what, parts)
 }
 
-// agentPID is the process that serves the host's machine.
+// agentPID returns the pid of the agent that serves the host's machine.
 func (h *host) agentPID() int {
 	h.t.Helper()
 	return h.list().Info.PID
 }
 
-// fixed are the flags of a share under a cap.
+// fixed returns the flags of a share with a hard cap.
 func fixed(cores int) []string {
 	return []string{"--policy", "fixed", "--cores", strconv.Itoa(cores)}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What cannot be promised says what can, on one line and a pointer to the help.
+// A request that cannot be kept is answered in one line with what can, and with a pointer to the help.
 func TestImpossiblePromises(t *testing.T) {
 	h := newHost(t)
 	h.hold([]string{"--memory", "1Gi", "--name", "seventy", "--policy", "fixed", "--cores", "70"}, "sh", "-c", "echo; read x")
@@ -42,7 +42,7 @@ func TestImpossiblePromises(t *testing.T) {
 			t.Errorf("%s: exit status %d\n got %s\nwant divvy: %s", args, o.status, said, says)
 		}
 	}
-	// Named overcommitment is granted.
+	// The same request is granted with --overcommit.
 	if o := h.run("--cores", "31", "--memory", "1Gi", "--overcommit", "--", "echo", "granted"); o.status != 0 || o.out != "granted" {
 		t.Errorf("overcommitted cores: exit status %d, %s", o.status, o.err)
 	}

@@ -41,8 +41,8 @@ func lie(t *testing.T, dir string, words map[int]int64) {
 	t.Cleanup(func() { close(stop); <-stopped; file.Close() })
 }
 
-// A tenant that gives itself more than it was granted is caught by the driver's
-// own figures.
+// The driver's own figures reveal a tenant that gives itself more time than it was
+// granted.
 func TestMisuseIsReported(t *testing.T) {
 	for name, words := range map[string]map[int]int64{
 		"a balance that never ends":     {page.OffsetOfBucketBalance: int64(10 * time.Millisecond)},
@@ -72,7 +72,7 @@ func TestMisuseIsReported(t *testing.T) {
 			if good, ok := h.tenant("honest"); !ok || good.Fault != "" {
 				t.Errorf("the neighbour is blamed: %+v", good)
 			}
-			// Until something is done, the hardware's slices are equal.
+			// Without any action the hardware gives both equal slices.
 			h.settled("beside the liar", func(p []float64) bool { return p[0] > 30 }, honest)
 		})
 	}

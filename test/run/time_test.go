@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// How a GPU's time is divided, by the simulated driver's own record. Orders and
-// coarse sums only: how exact it is, test/bench/time measures.
+// These tests check how GPU time is divided, by the simulated driver's own record.
+// They compare orders and coarse sums; test/bench/time measures the accuracy.
 
 func TestFixedShareLeavesAnIdleGPUIdle(t *testing.T) {
 	h := newHost(t)
@@ -100,7 +100,7 @@ func TestTenantsDoNotWaitForAStoppedAgent(t *testing.T) {
 	h.settled("when it goes on", func(p []float64) bool { return p[1] > 1.8*p[0] && p[0]+p[1] > 60 }, a, b)
 }
 
-// A process that is stopped keeps from nobody what the hardware gives him.
+// A stopped process takes no GPU time away from others.
 func TestStoppedTenantStallsNobody(t *testing.T) {
 	h := newHost(t)
 	a, b := h.work(nil), h.work(nil)
@@ -114,7 +114,7 @@ func TestStoppedTenantStallsNobody(t *testing.T) {
 	h.settled("when it goes on", func(p []float64) bool { return p[0] > 25 && p[1] > 25 }, a, b)
 }
 
-// A share that is killed while it has the GPU's queue full leaves at once.
+// A share that is killed with a full queue frees the GPU at once.
 func TestKilledTenantLeavesTheGPU(t *testing.T) {
 	h := newHost(t)
 	a, b := h.work(fixed(50)), h.work([]string{"--class", "offline"}, "--ns", "200000")

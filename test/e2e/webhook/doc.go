@@ -1,3 +1,3 @@
-// Package webhook tries the webhook and the controller against a real API server: what only that sends,
-// and what happens when the server is away. As root, by `make e2e`.
+// Package webhook tests the webhook and the controller with a real API server: requests that only it sends, and what
+// happens while the webhook is away. `make e2e` runs it, as root.
 package webhook
