@@ -6,7 +6,7 @@
 #include "substitute/substitute.h"
 
 static dv_share *share;
-static lock opening; /* held over dv_share_open, which waits for nobody */
+static lock opening; /* held during dv_share_open, which does not wait */
 
 dv_share *attached_share(void) {
     return __atomic_load_n(&share, __ATOMIC_ACQUIRE);

@@ -1,5 +1,5 @@
 /*
- * The share that this process charges, found beside the driver's library and opened once.
+ * The share to which this process is attached: found beside the driver's library and opened once.
  */
 #ifndef DIVVY_CUDA_ATTACH_H
 #define DIVVY_CUDA_ATTACH_H

@@ -11,9 +11,10 @@
 /* By handle: owner, device; amount is the usage count of cuCtxAttach and cuCtxDetach. */
 static table contexts;
 static uint32_t lives;  /* the last number given to a life of a context */
-static uint32_t change; /* raised when a handle may mean another context than before */
+static uint32_t change; /* raised when a handle may name a different context than before */
 
-/* What the calling thread asked for last: programs seldom change their context. */
+/* The answer to the calling thread's last question, because programs seldom change their context.
+ */
 static _Thread_local struct {
     CUcontext context;
     uint32_t change;
@@ -84,7 +85,7 @@ static CUresult meet(CUcontext context, struct home *home) {
     struct entry old, note = entry_make(1, context_new_life(), (unsigned)number);
     bool had;
     if (table_put(&contexts, (uint64_t)(uintptr_t)context, note, &old, &had) && had) {
-        note = old; /* another thread met it at the same time */
+        note = old; /* another thread noted it at the same time */
         context_put_back(context, old);
     } else {
         TELL(context_met, ((unsigned)number));

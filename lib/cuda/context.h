@@ -1,8 +1,8 @@
 /*
- * Contexts of this process: on which GPU each is, and what dies with it.
+ * Contexts of this process, and the GPU of each.
  *
- * Memory of a context ends with it. Each life of a context has a number of its own, because the
- * driver may give a later context the same handle.
+ * The memory of a context ends with it. The driver may give a later context the same handle, so
+ * each context gets a number of its own: its life.
  */
 #ifndef DIVVY_CUDA_CONTEXT_H
 #define DIVVY_CUDA_CONTEXT_H
@@ -11,15 +11,16 @@
 #include "cuda/event.h"
 #include "cuda/table.h"
 
-/* Where an allocation goes. */
+/* The GPU and context to which an allocation belongs. */
 struct home {
-    unsigned device; /* number in the share */
-    uint32_t owner;  /* the context's life; 0: the memory belongs to no context */
+    unsigned device; /* its number in the share */
+    uint32_t owner;  /* the life of the context; 0: the memory belongs to none */
 };
 
 /* The calling thread's current context. The driver's error if there is none or no driver,
- * CUDA_ERROR_INVALID_DEVICE if it is on a GPU outside the share. A context that was made without us
- * (an export table leads around us) is noted, and its overhead charged, when it is first met. */
+ * CUDA_ERROR_INVALID_DEVICE if it is on a GPU outside the share. A program can make a context
+ * without us, through one of the driver's export tables. Such a context is noted, and its overhead
+ * charged, when it is first met. */
 DV_HIDDEN CUresult context_current(struct home *home);
 
 /* The same for a given context. */
@@ -28,10 +29,10 @@ DV_HIDDEN CUresult context_find(CUcontext context, struct home *home);
 /* A number for a new context's life. */
 DV_HIDDEN uint32_t context_new_life(void);
 
-/* Notes where the memory of a context goes. */
+/* Notes the home of a context. */
 DV_HIDDEN void context_note(CUcontext context, struct home home);
 
-/* Where the memory of a context that has been noted goes; false if it has not. Asks nobody. */
+/* The home of a context that was noted; false if it was not. Makes no driver call. */
 DV_HIDDEN bool context_known(CUcontext context, struct home *home);
 
 /* A context was met that was made without us, on this device of the share. */
@@ -40,11 +41,11 @@ EVENT(context_met, (unsigned device));
 /* The memory of a context is gone: the context has ended, or its device was reset. */
 EVENT(context_emptied, (struct home home));
 
-/* Forgets every handle whose memory goes to this owner. */
+/* Forgets every handle with this owner. */
 DV_HIDDEN void context_forget_owner(uint32_t owner);
 
-/* Takes the note out before a driver call that may end the context, false if there is none; and
- * puts it back if the call did not. amount of the note is the usage count. */
+/* Takes out the note of a context before a driver call that may end it (false if there is none),
+ * and puts it back if the call did not end it. The note's amount is the usage count. */
 DV_HIDDEN bool context_take(CUcontext context, struct entry *note);
 DV_HIDDEN void context_put_back(CUcontext context, struct entry note);
 

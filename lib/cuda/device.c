@@ -9,11 +9,11 @@
 #include "cuda/visible.h"
 #include "substitute/log.h"
 
-static lock guard; /* for what follows; not held during a driver call */
+static lock guard; /* protects what follows; not held during a driver call */
 static bool chosen, found, initialised;
 static struct choices choices;
 
-/* One device as the program sees it: its ordinal is its place here. */
+/* One device as the program sees it. Its ordinal is its index in the list. */
 struct shown {
     CUdevice device; /* the driver's */
     int number;      /* in the share */
@@ -37,8 +37,8 @@ static void choose(const dv_share *share) {
     lock_give(&guard);
 }
 
-/* What the driver says of one of its devices. In MIG mode uuid is the instance's and gpu its GPU's
- * (cuDeviceGetUuid_v2 and cuDeviceGetUuid); otherwise they are equal. */
+/* What the driver tells about one of its devices. In MIG mode uuid is the instance's and gpu its
+ * GPU's (cuDeviceGetUuid_v2 and cuDeviceGetUuid); otherwise they are equal. */
 struct identity {
     CUdevice device;
     CUuuid uuid;
@@ -77,7 +77,7 @@ static int match(const dv_share *share, const struct choice *choice,
     return same ? number : -1;
 }
 
-/* Which of the driver's devices the program sees. Asks the driver, then publishes once. */
+/* Finds which of the driver's devices the program sees, and stores the list once. */
 static void find_devices(const dv_share *share) {
     struct identity devices[DRIVER_DEVICES_MAX];
     struct shown list[VISIBLE_MAX];

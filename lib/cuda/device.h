@@ -2,9 +2,8 @@
  * The GPUs that the program sees: the driver's devices that are in the share and that the program's
  * CUDA_VISIBLE_DEVICES leaves, in that order.
  *
- * The driver is made to see just these by its own variable. Where it shows more or another order
- * all the same, devices are matched by UUID, so that nothing but a granted GPU is counted or handed
- * out.
+ * The driver's own variable makes it show just these. In case it shows more, or in another order,
+ * devices are also matched by UUID. So a program gets none but the GPUs of its share.
  */
 #ifndef DIVVY_CUDA_DEVICE_H
 #define DIVVY_CUDA_DEVICE_H

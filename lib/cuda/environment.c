@@ -63,8 +63,8 @@ static bool exchange(const char *entry) {
     return true;
 }
 
-/* Somebody set a variable meanwhile, and the C library has made an array of its own out of ours:
- * only our entry is taken back there. */
+/* If a thread has set a variable meanwhile, the C library has made a new array out of ours. Then
+ * only our entry is replaced there. */
 static void repair(char **array) {
     for (char **e = array; e != NULL && *e != NULL; e++) {
         if (*e != shown) {

@@ -1,8 +1,8 @@
 /*
  * One environment variable, shown to the driver with our value while it initialises.
  *
- * The variable is not set: the program and its children keep their own. Instead `environ` points to
- * a copy of the array, with our entry, as long as some thread is inside the driver's cuInit.
+ * The variable is not set, so the program and its children keep their own. Instead `environ` points
+ * to a copy of the array that has our entry, as long as a thread is inside the driver's cuInit.
  */
 #ifndef DIVVY_CUDA_ENVIRONMENT_H
 #define DIVVY_CUDA_ENVIRONMENT_H

@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOCK_SPINS 200         /* a section's length, some times over */
-#define LOCK_SLEEP_NS 1000000L /* longest sleep of a waiter whose waking was missed */
+#define LOCK_SPINS 200         /* some times the length of a section */
+#define LOCK_SLEEP_NS 1000000L /* longest sleep of a waiter that nobody wakes */
 
 /* All zero is a free lock. */
 typedef struct lock {
@@ -49,8 +49,8 @@ static inline void lock_take(lock *l) {
     }
 }
 
-/* A plain store frees the lock: half the price of an exchange. A waiter that came between the store
- * and the look at waiters is not woken; its sleep is short. */
+/* A plain store frees the lock, at half the price of an exchange. A waiter that comes between the
+ * store and the load of waiters is not woken, but its sleep is short. */
 static inline void lock_give(lock *l) {
     __atomic_store_n(&l->held, 0, __ATOMIC_RELEASE);
     if (__builtin_expect(__atomic_load_n(&l->waiters, __ATOMIC_RELAXED) != 0, 0)) {

@@ -1,12 +1,11 @@
 /*
- * cuGetProcAddress: the driver decides which version of a function a program gets, by name, CUDA
- * version and flags; where what it answers is a function that this library stands in front of, the
- * answer is ours instead. The driver's pointer tells which one it is, so its rules need not be
- * known.
+ * cuGetProcAddress. The driver decides by name, CUDA version and flags which version of a function
+ * a program gets. If the answer is a function that this library hooks, it is replaced by ours. The
+ * driver's pointer tells which function it is, so we need not know the driver's rules.
  *
- * Two cases are left to the name: one driver function under several names (the pointer is not
- * unique), and a pointer that the driver exports under no name. A pointer exported under a name
- * that we do not know, such as a version newer than us, is passed on.
+ * The name decides in two cases: if the driver has one function under several names, so that the
+ * pointer is not unique, and if it exports the pointer under no name. A pointer that is exported
+ * under a name that we do not know, such as that of a newer version, is passed on.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,7 +30,7 @@ struct name {
 #include "abi/generated/cuda_names.inc"
 #undef CUDA_FN
 
-/* Function addresses as object pointers: POSIX has them equal, ISO C knows no such constant. */
+/* Holds function addresses as object pointers. POSIX allows that, ISO C has no such constant. */
 __extension__ static const struct name names[] = {
 #define CUDA_FN(name, base, since, variant, kind, hooked)                                          \
     {#base, (since) / 10, VARIANT_##variant, &dv_forward_##name, (void *)name},
@@ -120,7 +119,7 @@ static const struct name *by_name(const char *base, int version, cuuint64_t flag
     return best;
 }
 
-/* Puts ours in the place of what the driver answered, if it stands for it. */
+/* Replaces the driver's answer by our function if we hook it. */
 static void replace(const char *base, void **answer, int version, cuuint64_t flags) {
     const struct slot *slot = find(*answer);
     if (slot != NULL && slot->count == 1) {

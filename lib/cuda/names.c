@@ -5,7 +5,7 @@
 #include "abi/cuda/types.h"
 #include "substitute/substitute.h"
 
-/* Labels around the jumps, so that lookup.c can tell a jump from a function of ours. */
+/* Labels around the jumps, by which lookup.c tells a jump from a hook. */
 #define LABEL(name)                                                                                \
     __asm__(".pushsection .text.dv_forward,\"ax\"\n"                                               \
             "\t.globl " #name "\n\t.hidden " #name "\n" #name ":\n"                                \
@@ -20,7 +20,7 @@ LABEL(forwards_begin)
 #undef CUDA_FN
 LABEL(forwards_end)
 
-/* Every function of the driver answers with a CUresult. */
+/* Every function of the driver returns a CUresult. */
 int dv_missing(void) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }

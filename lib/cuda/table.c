@@ -48,7 +48,7 @@ struct entry *shard_make(struct shard *s, uint64_t key, bool *had) {
     return &cell->value;
 }
 
-/* Removes without a tombstone: later cells of the same run move up if their home allows it. */
+/* Removes without a tombstone: later cells of the same run move up as far as their keys allow. */
 void shard_erase(struct shard *s, struct entry *value) {
     uint32_t mask = s->capacity - 1;
     struct cell *cell = (struct cell *)((char *)value - offsetof(struct cell, value));
@@ -135,8 +135,8 @@ bool table_count_down(table *t, uint64_t key) {
 void table_sweep(table *t, bool (*visit)(uint64_t key, struct entry *value, void *arg), void *arg) {
     for (struct shard *s = t->shards; s < t->shards + TABLE_SHARDS; s++) {
         lock_take(&s->lock);
-        /* After a removal another entry may have moved here. One that moves from the front to the
-         * back over the wrap is visited again, which a visit that kept it once does no harm to. */
+        /* After a removal another entry may have moved here. An entry that moves over the end of
+         * the array is visited twice, which is harmless, because visit kept it before. */
         for (uint32_t at = 0; at < s->capacity && s->used > 0;) {
             struct cell *cell = &s->cells[at];
             if (cell->key != 0 && visit(cell->key, &cell->value, arg)) {

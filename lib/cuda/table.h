@@ -1,9 +1,9 @@
 /*
  * A concurrent map from a 64-bit key (a device address, a driver handle) to a small entry.
  *
- * Split into shards, each an open-addressing table under its own lock, so that threads seldom meet
- * and a lookup touches two cache lines. Memory comes from mmap, never from malloc: a program's
- * allocator may itself call CUDA. Keys are never 0.
+ * It consists of shards. Each is an open-addressing table under its own lock, so threads seldom
+ * wait for each other and a look-up touches two cache lines. Memory comes from mmap, never from
+ * malloc, because a program's allocator may itself call CUDA. Keys are never 0.
  */
 #ifndef DIVVY_CUDA_TABLE_H
 #define DIVVY_CUDA_TABLE_H
@@ -14,12 +14,12 @@
 
 #include "cuda/lock.h"
 
-/* What the tables hold; each user says what the fields mean to it. Kept small: with many entries
- * the cache lines touched are what a lookup costs. */
+/* What the tables hold; each user defines what the fields mean to it. It is small, because with
+ * many entries a look-up costs the cache lines that it touches. */
 struct entry {
     uint32_t amount; /* a count, or bytes in grains */
     uint32_t owner;
-    uint32_t freeing; /* uses that are ending */
+    uint32_t freeing; /* frees under way */
     uint16_t device;  /* number in the share */
     uint16_t flags;
 };
@@ -63,9 +63,9 @@ static inline uint64_t table_hash(uint64_t n) {
     return n * 0x9e3779b97f4a7c15u;
 }
 
-/* Several steps under one lock: the shard of a group of keys, and what can be done while it is
- * held. A key must always be used with the same group; the functions on whole tables below use the
- * key as its own group. */
+/* For several steps under one lock: the shard of a group of keys, and functions to be called while
+ * its lock is held. A key must always be used with the same group. The functions on whole tables
+ * below use the key as its own group. */
 static inline struct shard *table_shard(struct table *t, uint64_t group) {
     return &t->shards[table_hash(group) >> 58];
 }
@@ -98,8 +98,8 @@ struct entry *shard_make(struct shard *s, uint64_t key, bool *had);
 /* Removes what one of the two returned. */
 void shard_erase(struct shard *s, struct entry *value);
 
-/* Adds or replaces. Whatever stood under the key is written to *old, whose absence shows in *had;
- * both may be NULL. False if there is no memory: the table is as before. */
+/* Adds or replaces an entry. *had tells whether there was one before, *old what it was; both may be
+ * NULL. False if there is no memory; the table is then unchanged. */
 bool table_put(table *t, uint64_t key, struct entry value, struct entry *old, bool *had);
 
 /* Removes; false if there is nothing under the key. value may be NULL. */
@@ -108,18 +108,18 @@ bool table_take(table *t, uint64_t key, struct entry *value);
 /* Copies the entry; false if there is nothing under the key. */
 bool table_get(table *t, uint64_t key, struct entry *value);
 
-/* Adds 1 to the amount of the entry, which is made as `fresh`, with amount 1, if absent. False if
- * there is no memory. */
+/* Adds 1 to the amount of the entry. If there is none, makes it from `fresh` with amount 1. False
+ * if there is no memory. */
 bool table_count_up(table *t, uint64_t key, struct entry fresh);
-/* Takes 1 away and removes the entry at 0. False if there is none. */
+/* Takes 1 from the amount and removes the entry at 0. False if there is none. */
 bool table_count_down(table *t, uint64_t key);
 
-/* Calls visit for every entry, one shard's lock held: it must not call the driver or this table,
- * but may change the entry. Removes those for which it returns true. */
+/* Calls visit for every entry, under the lock of its shard. visit may change the entry, but must
+ * not call the driver or use this table. Removes the entries for which it returns true. */
 void table_sweep(table *t, bool (*visit)(uint64_t key, struct entry *value, void *arg), void *arg);
 
-/* Forgets everything and frees the locks, for the child of a fork: other threads may have been in
- * the middle of a change, so the cells are left behind, not unmapped. */
+/* For the child of a fork: forgets everything and frees the locks. The cells are not unmapped,
+ * because another thread of the parent may have been changing them. */
 void table_forget(table *t);
 
 #endif

@@ -103,7 +103,7 @@ static void choose_gpu(const uint8_t uuid[16], struct choice *choice) {
 }
 
 /* "MIG-GPU-<uuid>/<instance>/<compute instance>" names its GPU; "MIG-<uuid>" does not, and is
- * checked against the share once the driver tells the GPU it belongs to. */
+ * checked against the share when the driver tells the GPU to which it belongs. */
 static bool choose_instance(struct entry whole, struct entry rest, const uint8_t (*uuids)[16],
                             unsigned count, struct choice *choice) {
     uint8_t uuid[16];

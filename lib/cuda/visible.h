@@ -1,10 +1,10 @@
 /*
  * Which GPUs of the share a program wants to see, from its CUDA_VISIBLE_DEVICES.
  *
- * The value is read as the driver documents it, with the share in the place of the machine: a list
- * of indices into the share, of UUIDs ("GPU-" and enough digits to be the only one) or of MIG
- * instances; the first entry that names nothing ends the list; one named twice voids it. No value
- * can name a GPU outside the share. Pure functions.
+ * The value is read as the driver documents it, but the indices count the GPUs of the share and not
+ * those of the machine. It is a list of indices, of UUIDs ("GPU-" and enough digits to be unique)
+ * or of MIG instances. The first entry that names nothing ends the list. An entry that stands twice
+ * makes the whole list empty. No value can name a GPU outside the share. Pure functions.
  */
 #ifndef DIVVY_CUDA_VISIBLE_H
 #define DIVVY_CUDA_VISIBLE_H
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define VISIBLE_MAX 16u
-#define VISIBLE_TEXT 64u /* "MIG-GPU-" + UUID + "/" + instance + "/" + instance, and to spare */
+#define VISIBLE_TEXT 64u /* fits "MIG-GPU-" + UUID + "/" + instance + "/" + instance */
 
 /* One device to show. */
 struct choice {
@@ -28,7 +28,7 @@ struct choices {
     struct choice at[VISIBLE_MAX];
 };
 
-/* What value (NULL: the variable is not set) leaves of the share's GPUs, in the order to show. */
+/* The GPUs of the share that value leaves, in the order to show. NULL: the variable is not set. */
 void visible_choose(const uint8_t (*uuids)[16], unsigned count, const char *value,
                     struct choices *choices);
 

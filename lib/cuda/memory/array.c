@@ -2,12 +2,13 @@
 
 #include "cuda/memory/blocks.h"
 
-/* Block-linear memory is made of pieces of 64 bytes by 8 rows (NVIDIA's open GPU documentation). */
+/* Block-linear memory consists of pieces of 64 bytes by 8 rows (NVIDIA's open GPU documentation).
+ */
 #define PIECE_BYTES 64u
 #define PIECE_ROWS 8u
 
-/* Bytes of one texel times 16, so that the block-compressed formats' half bytes are whole numbers.
- * Formats that are not listed count as four bytes a channel, which none exceeds. */
+/* Bytes of one texel times 16, because block-compressed formats have half bytes. A format that is
+ * not listed counts as four bytes a channel, the most that any format has. */
 static unsigned texel_sixteenths(unsigned format, unsigned channels) {
     if (format >= 0x91 && format <= 0x9e) {
         /* 4x4 texels in 8 bytes (BC1, BC4) or 16. */
@@ -30,7 +31,7 @@ static size_t at_least_one(size_t n) {
     return n > 0 ? n : 1;
 }
 
-/* Product and sum that stay at UINT64_MAX once they are beyond 64 bits. */
+/* Product and sum that become UINT64_MAX instead of overflowing. */
 static uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product;
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;

@@ -1,10 +1,9 @@
 /*
  * The 2 MiB blocks in which the driver takes memory from the GPU.
  *
- * It serves small requests out of a block and returns the block when nothing of it is in use. An
- * address tells its block, so that the memory really taken is 2 MiB times the number of blocks that
- * allocations touch. Blocks that one allocation covers fully cannot be touched by another; only its
- * partly covered first and last block can be common to several.
+ * The driver serves small requests from a block and returns the block when nothing in it is in use.
+ * So the memory really taken is 2 MiB times the number of blocks that allocations touch. Only the
+ * first and last block of an allocation, which it may cover partly, can be touched by others.
  */
 #ifndef DIVVY_CUDA_MEMORY_BLOCKS_H
 #define DIVVY_CUDA_MEMORY_BLOCKS_H

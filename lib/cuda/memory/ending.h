@@ -1,16 +1,15 @@
 /*
- * What ends with a context.
+ * Gives back all charges that end with a context.
  */
 #ifndef DIVVY_CUDA_MEMORY_ENDING_H
 #define DIVVY_CUDA_MEMORY_ENDING_H
 
 #include "cuda/context.h"
 
-/* The driver has destroyed a context: gives back the charges of all that it owned, and its
- * overhead. */
+/* The driver has destroyed a context. Gives back the charges for its memory, and its overhead. */
 DV_HIDDEN void context_ended(struct home home);
 
-/* The same for the memory alone. */
+/* Gives back the charges for its memory alone. */
 DV_HIDDEN void context_memory_ended(struct home home);
 
 #endif

@@ -111,7 +111,7 @@ static CUresult open_all(struct graph_reservation *reservation,
     return CUDA_SUCCESS;
 }
 
-/* Settles each reservation by what the driver holds for graphs now. */
+/* Settles each reservation to what the driver holds for graphs now. */
 static void settle_all(struct graph_reservation *reservation) {
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
         if (reservation->open >> i & 1) {
@@ -164,13 +164,13 @@ bool graph_has_memory(CUgraphExec exec) {
     return false;
 }
 
-/* The time between two trimmings, by a number that is not 0. */
+/* The number of the time between two trimmings; never 0. */
 static uint32_t period(unsigned device) {
     return 1 + __atomic_load_n(&memory[device].trims, __ATOMIC_RELAXED);
 }
 
-/* What a launch may add on a device. Memory that a graph had stays reserved until it is trimmed,
- * but graphs that shared it one after the other need their own when they run at once. */
+/* What a launch may add on a device. The driver keeps a graph's memory until it is trimmed, but
+ * graphs that used the same memory one after the other need more when they run at once. */
 static uint64_t growth_of(unsigned device, struct entry note) {
     uint64_t all = __atomic_load_n(&memory[device].need, __ATOMIC_RELAXED);
     uint64_t held = __atomic_load_n(&memory[device].held.held, __ATOMIC_RELAXED);

@@ -1,11 +1,11 @@
 /*
- * Memory of graphs: allocation nodes take device memory when a graph is instantiated or launched,
- * which the driver keeps for later launches until it is trimmed.
+ * Memory of graphs. Allocation nodes take device memory when a graph is instantiated or launched.
+ * The driver keeps it for later launches until it is trimmed.
  *
- * The most that an executable graph can take is the sum of its allocation nodes; that is reserved
- * before, and CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT tells after what it was. A graph launched
- * again finds its memory there; only what more graphs at once could need is reserved then. Graphs
- * without allocation nodes cost one load.
+ * An executable graph takes at most the sum of its allocation nodes, which is reserved before.
+ * After the call CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT tells what it took. A graph that is
+ * launched again finds its memory there, so only what several graphs running at once could need is
+ * reserved then. A graph without allocation nodes costs one load.
  */
 #ifndef DIVVY_CUDA_MEMORY_GRAPH_H
 #define DIVVY_CUDA_MEMORY_GRAPH_H
@@ -13,7 +13,7 @@
 #include "cuda/memory/reservation.h"
 #include "share/share.h"
 
-/* This process has made an allocation node: from now on graphs are searched for them. */
+/* This process has made an allocation node. From now on graphs are searched for them. */
 DV_HIDDEN void graph_memory_used(void);
 
 /* A driver call that may make the driver take memory for an executable graph. */
@@ -28,7 +28,7 @@ DV_HIDDEN CUresult graph_instantiate(struct graph_reservation *reservation, CUgr
 DV_HIDDEN CUresult graph_instantiated(struct graph_reservation *reservation, CUresult result,
                                       CUgraphExec *exec);
 
-/* Whether a launch has to be reserved for; before and after it. */
+/* Whether a launch needs a reservation; before and after the launch. */
 DV_HIDDEN bool graph_has_memory(CUgraphExec exec);
 DV_HIDDEN CUresult graph_launch(struct graph_reservation *reservation, CUgraphExec exec);
 DV_HIDDEN CUresult graph_launched(struct graph_reservation *reservation, CUresult result,

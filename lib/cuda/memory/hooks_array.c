@@ -1,6 +1,6 @@
 /*
- * Arrays and mipmapped arrays. A level or plane of one is a view of it, with a handle that is in no
- * table here.
+ * Arrays and mipmapped arrays. A level or plane of an array has a handle of its own but no memory,
+ * so it is not noted here.
  */
 #include "cuda/fork.h"
 #include "cuda/memory/array.h"
@@ -19,7 +19,7 @@ static bool keep(struct reservation *reservation, const void *handle) {
     bool done = reservation->bytes <= GRAINS_MAX_BYTES &&
                 table_put(&arrays, (uint64_t)(uintptr_t)handle, note, &old, &had);
     reservation_settle(reservation, done ? reservation->bytes : 0);
-    if (done && had) { /* it ended with a context that we were not told of */
+    if (done && had) { /* the old array ended with a context whose end we did not see */
         reservation_release(old.device, entry_bytes(old));
     }
     return done;
@@ -122,7 +122,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
 DESTROYS_ARRAY(cuArrayDestroy, CUarray)
 DESTROYS_ARRAY(cuMipmappedArrayDestroy, CUmipmappedArray)
 
-/* What one context leaves behind, per GPU. */
+/* What one context leaves behind on each GPU. */
 struct remains {
     uint32_t owner;
     uint64_t bytes[DV_PAGE_DEVICES];

@@ -1,4 +1,5 @@
-/* Contexts made and ended by name. Primary and green contexts are in hooks_primary.c. */
+/* Contexts that the program makes and destroys. Primary and green contexts are in hooks_primary.c.
+ */
 #include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
 
@@ -49,7 +50,7 @@ MAKES_CONTEXT(cuVDPAUCtxCreate_v2,
                VdpGetProcAddress *lookup),
               context, flags, device, vdp, lookup)
 
-/* The driver has answered a call that gives up one use of a context, or all. */
+/* The driver has answered a call that gives up one use of a context, or its last one. */
 static CUresult given_up(CUcontext context, struct entry note, bool last, CUresult result) {
     if (result == CUDA_SUCCESS && last) {
         context_ended((struct home){.device = note.device, .owner = note.owner});

@@ -1,4 +1,4 @@
-/* What the program is told of the GPU's memory: its share's. */
+/* What the program is told about the GPU's memory: the figures of its share. */
 #include "cuda/attach.h"
 #include "cuda/context.h"
 #include "cuda/device.h"
@@ -7,8 +7,8 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Turns the GPU's figures into the share's. Free is what the share may still take and the GPU has.
- */
+/* Replaces the GPU's figures by the share's. Free is what the share may still take, but no more
+ * than the GPU has. */
 static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
     dv_usage_t usage;
     if (dv_usage(attached_share(), device, &usage)) {
@@ -28,7 +28,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     return result;
 }
 
-/* The 32-bit interface cannot say more than 4 GiB less one byte; the driver caps there too. */
+/* The 32-bit interface tells at most 4 GiB minus one byte. The driver caps there too. */
 CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
     struct home home;
     CUresult result = DV_CALL(cuMemGetInfo, free, total);
@@ -42,7 +42,7 @@ CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
     return result;
 }
 
-/* The share's limit on a device; as large as can be where there is none. */
+/* The share's limit on a device; UINT64_MAX if there is none. */
 static uint64_t limit_of(CUdevice device) {
     int number = dv_depth == 0 ? device_number(device) : -1;
     return number < 0 ? UINT64_MAX : dv_share_limit(attached_share(), (unsigned)number);

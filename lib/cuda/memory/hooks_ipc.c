@@ -31,7 +31,7 @@ struct opened {
     char key[DV_PAGE_EXPORT_KEY_BYTES];
 };
 
-static lock guard; /* for both; no driver call is made under it */
+static lock guard; /* protects both; not held during a driver call */
 static struct exported exports[EXPORTS_MAX];
 static struct opened opens[EXPORTS_MAX];
 
@@ -72,8 +72,8 @@ static void ipc_freed(uint64_t address) {
 }
 ON(export_freed, ipc_freed);
 
-/* Moves the charge of an allocation to the share under the handle's key. Blocks that it has in
- * common with other allocations, whose charge stays here, are charged to the share beside. */
+/* Moves the charge of an allocation to the share, under the handle's key. A block that it has in
+ * common with other allocations stays charged here for them and is charged to the share as well. */
 static CUresult publish(uint64_t address, const struct entry *note, const CUipcMemHandle *handle) {
     struct reservation reservation;
     struct span span = span_of(address, entry_bytes(*note));
@@ -135,8 +135,8 @@ static struct opened *find_open(const void *key, uint64_t address) {
     return NULL;
 }
 
-/* Counts an opening of this handle; *fresh if it is the process's only one. NULL if the table is
- * full. Entries do not move. */
+/* Counts an opening of this handle. *fresh tells whether it is the only one of the process. NULL if
+ * the table is full. Entries do not move. */
 static struct opened *begin_open(const CUipcMemHandle *handle, bool *fresh) {
     lock_take(&guard);
     struct opened *open = find_open(handle->reserved, 0);
@@ -155,7 +155,7 @@ static struct opened *begin_open(const CUipcMemHandle *handle, bool *fresh) {
     return open;
 }
 
-/* Takes an opening back; with the last one, gives back the hold or the charge. */
+/* Takes back one opening. The last one drops the hold or gives back the charge. */
 static void end_open(struct opened *open) {
     struct opened last;
     lock_take(&guard);
@@ -189,7 +189,8 @@ static CUresult charge(struct opened *open, CUdeviceptr address) {
     return result;
 }
 
-/* The hold comes before the driver opens, so that the memory's maker cannot end it in between. */
+/* Holds the export before the driver opens the handle, so that the process that made it cannot end
+ * it in between. */
 static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags,
                             CUresult (*driver)(CUdeviceptr *, CUipcMemHandle, unsigned)) {
     struct home home;

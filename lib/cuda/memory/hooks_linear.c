@@ -4,11 +4,11 @@
 #include "cuda/memory/linear.h"
 #include "cuda/memory/pool.h"
 
-/* Rows begin at multiples of this at the most (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is
- * smaller on every GPU): only for what is reserved before the driver tells the pitch. */
+/* Largest alignment of rows (CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT is smaller on every GPU).
+ * Used only for what is reserved before the driver tells the pitch. */
 #define PITCH_BYTES ((size_t)512)
 
-/* The driver has answered an allocation: keeps account of it, or gives it back. */
+/* The driver has answered an allocation. Notes it, or frees it if that fails. */
 static CUresult kept(struct reservation *reservation, CUresult result, CUdeviceptr got,
                      size_t bytes, CUdeviceptr *address) {
     if (result != CUDA_SUCCESS) {
@@ -56,8 +56,8 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
     return result;
 }
 
-/* Bytes of height rows of this width before the pitch is known; a product beyond 64 bits is beyond
- * any limit too. */
+/* Bytes of so many rows of this width, before the pitch is known. A product that does not fit into
+ * 64 bits is above any limit. */
 static uint64_t worst_pitched(size_t width, size_t height) {
     size_t bytes;
     if (width > SIZE_MAX - PITCH_BYTES ||
@@ -109,8 +109,8 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned widt
     return result;
 }
 
-/* Managed memory is charged by its address range, as if all of it were on the GPU at once: it comes
- * there page by page without any call that could be refused. */
+/* Managed memory is charged for its whole range, because its pages come to the GPU one by one
+ * without a call that could be refused. */
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     struct reservation reservation;
     CUdeviceptr got = 0;
@@ -125,7 +125,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     return kept(&reservation, result, got, bytes, address);
 }
 
-/* The driver has answered a free of an allocation that was taken out. */
+/* The driver has answered the free of an allocation that was taken out. */
 static CUresult freed(CUresult result, const struct freeing *freeing) {
     if (result == CUDA_SUCCESS) {
         linear_freed(freeing);
@@ -146,8 +146,8 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry
     return result;
 }
 
-/* What is in neither table, such as imported or external memory or nothing at all, is the driver's
- * to judge. */
+/* An address in neither table may be imported or external memory, or invalid. The driver decides.
+ */
 CUresult cuMemFree_v2(CUdeviceptr address) {
     struct freeing freeing;
     struct entry note;

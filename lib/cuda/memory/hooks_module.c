@@ -1,6 +1,6 @@
 /*
- * Modules and libraries: their code and variables are device memory of which no call tells the
- * size. It is measured after each load, when it is there, and after each unload.
+ * Modules and libraries. Their code and variables take device memory whose size no call tells, so
+ * it is measured after each load and unload.
  */
 #include "cuda/memory/overhead.h"
 

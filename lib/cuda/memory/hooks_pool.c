@@ -1,9 +1,9 @@
 /*
  * Stream-ordered memory and the pools it comes from.
  *
- * Nothing here waits for a stream. While a stream is captured its allocations and frees become
- * nodes of a graph, which takes memory when it is instantiated or launched (graph.c), and nothing
- * is charged.
+ * Nothing here waits for a stream. While a stream is captured, its allocations and frees become
+ * nodes of a graph. Nothing is charged then: the graph takes memory when it is instantiated or
+ * launched (graph.c).
  */
 #include "cuda/attach.h"
 #include "cuda/device.h"
@@ -14,8 +14,8 @@
 #include "cuda/memory/pool.h"
 #include "cuda/stream.h"
 
-/* A pool of which the driver says nothing is not one; if the driver allocates from it all the same,
- * nobody could tell what that costs. */
+/* If the driver does not know a pool, the call is refused, because it would not tell what an
+ * allocation from it takes either. */
 static CUresult open_pool(struct pool *pool, struct reservation *reservation, size_t bytes) {
     return pool != NULL ? pool_open(pool, reservation, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -77,7 +77,7 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry
     return result;
 }
 
-/* Memory that did not come from a pool is there until the stream gets to the free. */
+/* Memory that is not of a pool stays until the stream gets to the free. */
 static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entry note,
                                CUstream stream) {
     if (result == CUDA_SUCCESS) {
@@ -86,7 +86,8 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
     return result;
 }
 
-/* What the handle of a default stream names: of one per thread, no stream that others could ask. */
+/* The handle under which the free is noted. Other threads cannot ask about a per-thread default
+ * stream. */
 #define DEFAULT(stream) (stream)
 #define DEFAULT_ptsz(stream) ((stream) != NULL ? (stream) : CU_STREAM_PER_THREAD)
 
@@ -144,8 +145,9 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
 STREAM_ORDERED()
 STREAM_ORDERED(_ptsz)
 
-/* The number in the share of the GPU whose memory the pool takes, -1 if it takes none. Managed
- * memory may come to a GPU wherever it was made: it counts on the current context's. */
+/* The number in the share of the GPU from which the pool takes memory, -1 if it takes none. A
+ * managed pool is charged on the GPU of the current context, because its memory may come to any
+ * GPU. */
 static int pool_device(const CUmemPoolProps *props) {
     struct home home;
     if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
@@ -181,8 +183,8 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     return result;
 }
 
-/* The memory of an imported pool is its maker's. What is imported out of it is charged here too, as
- * nobody can tell whether its maker still lives. */
+/* The memory of an imported pool is charged to the process that made it. What is imported from it
+ * is charged here too, because nobody can tell whether that process still lives. */
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
                                             CUmemAllocationHandleType type,
                                             unsigned long long flags) {

@@ -2,9 +2,9 @@
  * The primary context of each GPU, which the CUDA runtime uses, and green contexts, which use its
  * memory.
  *
- * The driver counts its uses; that it is there is remembered here, so that only the first use is
- * reserved for and only the end of the last gives back. Asking the driver for its state after a
- * release is the one way to know, as other libraries in the process release theirs too.
+ * The driver counts the uses of a primary context. Here we remember that there is one, so that only
+ * its first use reserves and only the end of its last use gives back. After a release we ask the
+ * driver whether it still exists, because other libraries in the process use and release it too.
  */
 #include "cuda/attach.h"
 #include "cuda/device.h"
@@ -23,7 +23,7 @@ static uint32_t owner_of(unsigned device) {
     return __atomic_load_n(&primary[device], __ATOMIC_ACQUIRE);
 }
 
-/* Makes the primary context known; true for the one caller to whom it is new. */
+/* Notes that there is a primary context. True for the one caller who notes it first. */
 static bool begin_life(unsigned device) {
     uint32_t none = 0;
     return __atomic_compare_exchange_n(&primary[device], &none, context_new_life(), false,
@@ -59,8 +59,7 @@ static void after_release(CUdevice device, bool reset) {
     }
 }
 
-/* Before a driver call that uses the primary context. Without a reservation if it is there already.
- */
+/* Before a driver call that uses the primary context. Reserves only if there is none yet. */
 static CUresult before_use(struct reservation *reservation, CUdevice device, bool *reserved) {
     int number = attach_share() == CUDA_SUCCESS ? device_number(device) : -1;
     *reserved = number < 0 || owner_of((unsigned)number) == 0;
@@ -74,7 +73,8 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
     struct home known;
     bool fresh = false;
     if (result == CUDA_SUCCESS) {
-        /* Met already, without us seeing it made: its overhead is charged, its owner stays. */
+        /* The context was met before, without us seeing it made: its overhead is charged, its owner
+         * stays. */
         if (context != NULL && context_known(context, &known)) {
             uint32_t none = 0;
             __atomic_compare_exchange_n(&primary[device], &none, known.owner, false,

@@ -1,9 +1,9 @@
 /*
- * Virtual memory management. Memory is charged where it is made (cuMemCreate), to the GPU that the
- * call names, whatever context is current; addresses cost nothing.
+ * Virtual memory management. Memory is charged when it is made (cuMemCreate), on the GPU that the
+ * call names, whatever context is current. Reserving addresses costs nothing.
  *
- * Memory imported from a descriptor is charged to the importer with its first mapping, which tells
- * its size: nobody can tell whether its maker still holds the charge.
+ * Memory imported from a descriptor is charged to the process that imports it, with the first
+ * mapping, which tells its size. Nobody can tell whether the process that made it is still charged.
  */
 #include "cuda/attach.h"
 #include "cuda/device.h"
@@ -27,7 +27,7 @@ static bool is_on_host(const CUmemLocation *location) {
            location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-/* Managed memory may come to a GPU wherever it was made: it counts on the current context's. */
+/* Managed memory is charged on the GPU of the current context, because it may come to any GPU. */
 static CUresult open_reservation(struct reservation *reservation, size_t bytes,
                                  const CUmemAllocationProp *prop) {
     return is_on_host(&prop->location)
@@ -149,8 +149,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     return CUDA_SUCCESS;
 }
 
-/* What cuMemMapArrayAsync takes (CUarrayMapInfo of the driver API documentation), as far as it says
- * which memory goes into which array. */
+/* What cuMemMapArrayAsync takes: CUarrayMapInfo of the driver API documentation, with the fields
+ * that tell which memory goes into which array. */
 struct array_mapping {
     unsigned resource_type;
     const void *array; /* plain or mipmapped */
@@ -166,8 +166,8 @@ struct array_mapping {
 };
 _Static_assert(sizeof(struct array_mapping) == 96, "CUarrayMapInfo");
 
-/* Memory in a sparse array is charged until the array ends: an unmapping takes effect in the
- * stream's time, and the memory may be needed till then. */
+/* Memory in a sparse array stays charged until the array is destroyed. An unmapping takes effect
+ * only when the stream gets to it. */
 static void bind(const CUarrayMapInfo *list, unsigned count) {
     const struct array_mapping *mapping = (const struct array_mapping *)list;
     for (unsigned i = 0; mapping != NULL && i < count; i++) {

@@ -2,8 +2,8 @@
  * Linear memory opened by other processes through 64-byte handles.
  *
  * When a handle is made, the charge moves from this process to the share, which keeps it until no
- * process of the share has the memory open. Opening a handle of the own share costs nothing; one
- * that the share does not know is charged like an allocation of the opener.
+ * process of the share has the memory open. Opening a handle of the own share is free. A handle
+ * that the share does not know is charged like an allocation of the process that opens it.
  */
 #ifndef DIVVY_CUDA_MEMORY_IPC_H
 #define DIVVY_CUDA_MEMORY_IPC_H

@@ -3,13 +3,14 @@
 #include "cuda/fork.h"
 #include "cuda/stream.h"
 
-#define STREAMS_MAX 64 /* asked at once */
+#define STREAMS_MAX 64 /* asked in one pass */
 
 static table waiting;    /* by address: how many frees; owner, device */
 static table in_streams; /* by address: amount and owner are the stream's handle */
 static uint32_t count;   /* in waiting */
 
-/* Streams whose handle does not name one stream for good are known by their context alone. */
+/* The handle of a per-thread default stream means another stream in each thread, so frees in it are
+ * known by their context alone. */
 static uint64_t handle_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? 0 : (uint64_t)(uintptr_t)stream;
 }
@@ -33,7 +34,8 @@ void limbo_enter(uint64_t address, struct entry note, CUstream stream) {
     }
 }
 
-/* The driver has given the address again, so it was free; the account knows. */
+/* The driver has given the address again, so the free is done. linear.c has given back the charge.
+ */
 static void limbo_reused(uint64_t address) {
     struct entry note;
     table_take(&in_streams, address, NULL);
@@ -43,7 +45,8 @@ static void limbo_reused(uint64_t address) {
 }
 ON(linear_reused, limbo_reused);
 
-/* A small allocation's address may have been given and freed again: each time counts. */
+/* The address of a small allocation may have been given and freed several times; each free counts.
+ */
 static void release(uint64_t address) {
     struct entry note = {0};
     struct freeing freeing;
@@ -59,7 +62,7 @@ static bool is_empty(void) {
     return __atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* Addresses found by a sweep, released a batch at a time: a sweep's visit holds a lock. */
+/* Addresses that a sweep found. They are released after it, because it holds a lock. */
 struct batch {
     uint64_t match;
     unsigned size;

@@ -1,6 +1,6 @@
 /*
- * Allocations of cuMemAlloc that were freed with cuMemFreeAsync: the memory is there until the
- * stream gets to the free, so the charge stays until something shows that it has.
+ * Allocations of cuMemAlloc that were freed with cuMemFreeAsync. The driver frees the memory when
+ * the stream gets to the free, so the charge stays until a call shows that it has got there.
  */
 #ifndef DIVVY_CUDA_MEMORY_LIMBO_H
 #define DIVVY_CUDA_MEMORY_LIMBO_H
@@ -14,7 +14,8 @@ DV_HIDDEN void limbo_enter(uint64_t address, struct entry note, CUstream stream)
 DV_HIDDEN void limbo_stream_done(CUstream stream);
 DV_HIDDEN void limbo_context_done(uint32_t owner);
 
-/* The stream's handle may soon mean another stream: only its context can end the waiting. */
+/* The stream is destroyed, so its handle may soon name another one. From then on only the end of
+ * work in its whole context shows that the frees are done. */
 DV_HIDDEN void limbo_stream_destroyed(CUstream stream);
 
 #endif

@@ -5,9 +5,9 @@
 #include "cuda/memory/occupancy.h"
 #include "share/share.h"
 
-/* Allocations that are more than a count in their block have an entry here, in the table of blocks,
- * under their address: amount is the size. */
-#define EXPORTED 1u /* in its flags: its whole blocks are charged to the share */
+/* An allocation that is not only counted in its block has an entry under its address, in the table
+ * of blocks: amount is its size. */
+#define EXPORTED 1u /* flag: the share is charged for the blocks that it covers alone */
 
 /* Records under addresses at which no block begins: seldom any, as the driver begins large
  * allocations with a block. */
@@ -43,8 +43,8 @@ static bool enter_with_entry(uint64_t address, struct entry note, uint64_t *adde
     }
     count_within(address, had ? 0 : 1);
     if (had) {
-        /* The driver gave an address that we still have: what was there ended without our seeing
-         * it, in a stream's time or by the end of a context that we were not told of. */
+        /* The driver gave an address that is noted as in use. So the old allocation ended unseen: a
+         * stream got to its free, or its context ended without a call to us. */
         struct span gone = span_of(address, entry_bytes(old));
         TELL(linear_reused, (address));
         reservation_release(old.device, gone.whole + edges_drop(&gone));
@@ -70,7 +70,7 @@ bool linear_keep(struct reservation *reservation, uint64_t address, uint64_t byt
     return done;
 }
 
-/* Takes a small allocation out, or the entry of another. */
+/* Takes out a small allocation, or the entry of a larger one. */
 static bool take(struct freeing *freeing) {
     struct shard *s = occupancy_shard(freeing->address);
     bool own;
@@ -139,11 +139,12 @@ void linear_put_back(const struct freeing *freeing) {
     bool small = note.amount == 0;
     bool done = small && small_enter(block_of(freeing->address), &note, &added);
     if (!done) {
-        /* A small one whose block is another context's by now needs an entry; one grain will do. */
+        /* By now the block may belong to another context. Then a small allocation needs an entry,
+         * of one grain. */
         note.amount += small;
         done = enter_with_entry(freeing->address, note, &added);
     }
-    if (!done) { /* no memory for the note: all stays charged, as the driver holds it */
+    if (!done) { /* no memory for the note: all stays charged, because the driver still holds it */
         end_free(freeing);
         dv_settle(attached_share(), note.device, freeing->retired, freeing->retired);
         return;
@@ -167,7 +168,7 @@ bool linear_find(uint64_t address, struct entry *note) {
     return entry != NULL && address % GRAIN_BYTES == 0;
 }
 
-/* Gives a small allocation that is only counted an entry of its own. */
+/* Gives an entry to a small allocation that is only counted so far. */
 static bool give_entry(uint64_t address, uint64_t bytes, const struct entry *small) {
     struct entry note = entry_of_bytes(bytes, small->owner, small->device);
     uint64_t added;
@@ -179,7 +180,7 @@ static bool give_entry(uint64_t address, uint64_t bytes, const struct entry *sma
     lock_take(&s->lock);
     struct entry *block = shard_find(s, block_of(address) + 1);
     if (block != NULL && (block->amount & SMALL_MASK) != 0) {
-        block->amount -= SMALL; /* the entry's edge keeps the block */
+        block->amount -= SMALL; /* the edge of the new entry keeps the block charged */
     }
     lock_give(&s->lock);
     return true;
@@ -215,8 +216,9 @@ void linear_unmark_exported(uint64_t address) {
     lock_give(&s->lock);
 }
 
-/* What a context leaves behind: small allocations are taken out at once, those with an entry a
- * batch at a time, because a visit holds one shard's lock and they may be in several. */
+/* What a context leaves behind. A sweep takes small allocations out at once. It only collects the
+ * addresses of those with an entry, because it holds the lock of one shard and they may touch
+ * others. */
 struct remains {
     uint32_t owner;
     unsigned size;

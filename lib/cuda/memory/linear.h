@@ -1,6 +1,5 @@
 /*
- * Allocations that are known by their address: linear, pitched and managed memory, and the blocks
- * that they touch.
+ * Allocations that are known by their address: linear, pitched and managed memory.
  */
 #ifndef DIVVY_CUDA_MEMORY_LINEAR_H
 #define DIVVY_CUDA_MEMORY_LINEAR_H
@@ -8,41 +7,42 @@
 #include "cuda/memory/reservation.h"
 #include "cuda/table.h"
 
-/* Notes what the driver gave for the reservation and settles it. False if there is no memory for
- * the note: the reservation is settled to nothing, and the caller gives the memory back to the
- * driver. */
+/* Notes the allocation that the driver made and settles its reservation. False if there is no
+ * memory for the note: the reservation is then settled to nothing, and the caller frees the
+ * allocation. */
 DV_HIDDEN bool linear_keep(struct reservation *reservation, uint64_t address, uint64_t bytes);
 
 /* An allocation that is being freed. */
 struct freeing {
     uint64_t address;
     struct entry note;
-    uint64_t alone; /* bytes of blocks that go with it whatever else is leaving them */
+    uint64_t alone; /* bytes of blocks to give back, whichever frees are still under way in them */
     uint64_t
-        retired; /* bytes of blocks that are its own, pending in the ledger until it is freed */
+        retired; /* bytes of blocks that it covers alone, pending in the ledger until it is freed */
 };
 
-/* Before the driver frees an allocation: takes it out, so that a thread that gets the address next
- * finds it free. False if it is none of these. Then one of the two. */
+/* Takes an allocation out before the driver frees it, because another thread may get the address at
+ * once. False if it is not noted here. After the driver's answer the caller calls linear_freed or
+ * linear_put_back. */
 DV_HIDDEN bool linear_take(uint64_t address, struct freeing *freeing);
 /* The driver has freed it. */
 DV_HIDDEN void linear_freed(const struct freeing *freeing);
 /* The driver refused. */
 DV_HIDDEN void linear_put_back(const struct freeing *freeing);
 
-/* Most frees need less: an address inside a block can, as a rule, only be that of an allocation
- * that is counted in its block. Which of them it was does not matter, so the count may follow the
- * free. */
+/* Most frees need less. An address inside a block is, as a rule, that of an allocation that is only
+ * counted in its block. It does not matter which of them it is, so the count can be changed after
+ * the free. */
 DV_HIDDEN bool linear_is_counted(uint64_t address);
 DV_HIDDEN void linear_counted_freed(uint64_t address);
 
-/* Tells owner and device of an allocation, if it is one of these. A small one is known by its
- * block: any address in it counts, and the driver judges it. */
+/* Tells owner and device of an allocation that is noted here. A small allocation is known by its
+ * block only: every address in the block is found, and the driver decides whether it is valid. */
 DV_HIDDEN bool linear_find(uint64_t address, struct entry *note);
 
-/* Marks the allocation of so many bytes at address, of which the share takes over the fully covered
- * blocks from this process, because other processes can open them; its free gives back only the
- * others. False if it is none of ours or is marked already; else *note describes it. */
+/* Marks an allocation as exported: other processes can open it, so the share takes over the charge
+ * of the blocks that it covers alone, and its free gives back only the others. False if the
+ * allocation is not ours or is marked already; else *note describes it. */
 DV_HIDDEN bool linear_mark_exported(uint64_t address, uint64_t bytes, struct entry *note);
 DV_HIDDEN void linear_unmark_exported(uint64_t address);
 

@@ -1,5 +1,5 @@
 /*
- * What the driver's NVML says of this process.
+ * What the driver's NVML reports about this process.
  */
 #ifndef DIVVY_CUDA_MEMORY_MEASURE_H
 #define DIVVY_CUDA_MEMORY_MEASURE_H

@@ -10,8 +10,8 @@ int64_t meter_follow(struct meter *meter, bool (*read)(void *arg, uint64_t *byte
             return 0;
         }
         lock_take(&meter->lock);
-        /* A reading that another thread overtook would undo the other's newer one: it is made
-         * again, and at last the larger of the two counts, which is the safe one. */
+        /* If another thread stored a newer reading meanwhile, ours would undo it. So we read again,
+         * and in the end take the larger of the two figures, which is the safe one. */
         bool overtaken = meter->readings != before;
         if (overtaken && i < READINGS_MAX) {
             lock_give(&meter->lock);

@@ -1,6 +1,6 @@
 /*
- * A figure that the driver keeps of memory it holds for itself (a pool, the memory of graphs), and
- * the charge that follows it.
+ * A figure of the driver about memory that it holds (for a pool, for graphs), and the charge that
+ * follows that figure.
  */
 #ifndef DIVVY_CUDA_MEMORY_METER_H
 #define DIVVY_CUDA_MEMORY_METER_H
@@ -16,11 +16,11 @@ struct meter {
     uint64_t held;     /* bytes charged */
 };
 
-/* Asks the driver for the figure with read(arg) and makes it what is held; returns the difference,
- * which the caller charges or releases. 0 if the driver does not answer. */
+/* Reads the figure with read(arg) and stores it in held. Returns the difference, which the caller
+ * charges or releases. 0 if the driver does not answer. */
 int64_t meter_follow(struct meter *meter, bool (*read)(void *arg, uint64_t *bytes), void *arg);
 
-/* What is measured has ended: returns what was held. A reading under way counts no more. */
+/* What is measured has ended. Returns what was held; a reading under way is ignored. */
 uint64_t meter_end(struct meter *meter);
 
 #endif

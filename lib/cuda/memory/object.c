@@ -15,8 +15,8 @@
 
 struct object {
     uint64_t bytes;   /* charged */
-    uint32_t handles; /* holds of handles */
-    uint32_t maps;    /* mappings, and calls under way that may add one or end a hold */
+    uint32_t handles; /* number of handles held */
+    uint32_t maps;    /* mappings, and calls under way that may add a mapping or end a hold */
     uint64_t array;   /* sparse array that it is mapped into, 0 if none */
     uint16_t device;
     bool used;
@@ -24,8 +24,8 @@ struct object {
     uint32_t next; /* of the unused, index + 1 */
 };
 
-/* A file descriptor that an object was exported as. Its file's identity tells whether the number
- * still means the export: descriptors are closed without our seeing it. */
+/* A file descriptor to which an object was exported. We do not see it being closed, so the identity
+ * of the file tells whether the number still means the export. */
 struct export {
     uint32_t object; /* index + 1; 0: unused */
     int fd;
@@ -33,7 +33,7 @@ struct export {
     ino_t inode;
 };
 
-/* guard covers all of this; tables are only used under it, their own locks are never contended. */
+/* guard protects all of this. The tables are used only under it, so their own locks are free. */
 static lock guard;
 static struct object *chunks[CHUNKS_MAX];
 static uint32_t made;   /* objects ever made, used or not */
@@ -183,7 +183,7 @@ bool object_mapped(const struct object_use *use, uint64_t address, uint64_t byte
         object->maps--;
         end_if_unheld(use->object, ended);
     }
-    if (had) { /* unmapped by a call that has not come back yet, or one that we did not see */
+    if (had) { /* the call that unmapped the old one has not returned yet, or we did not see it */
         at(old.owner)->maps--;
         end_if_unheld(old.owner, ended);
     }
@@ -219,7 +219,7 @@ void object_unmapped(uint64_t address, uint64_t bytes, bool done, struct ended *
     lock_take(&guard);
     for (; address != 0 && next_mapping(&address, end, &note); address += entry_bytes(note)) {
         if (note.flags != UNMAPPING) {
-            continue; /* mapped anew by another thread, which has counted the old one out */
+            continue; /* another thread has mapped here again and has counted the old mapping out */
         }
         if (done) {
             table_take(&mappings, address, NULL);
@@ -272,7 +272,7 @@ static void note_export(uint32_t index, int fd) {
             return;
         }
     }
-    at(index)->array = UINT64_MAX; /* too many to follow: charged for good */
+    at(index)->array = UINT64_MAX; /* too many exports to follow: the object stays charged */
 }
 
 void object_exported(object_handle handle, int fd) {

@@ -1,9 +1,9 @@
 /*
  * Physical memory of the virtual memory management functions: one object per cuMemCreate or import.
  *
- * The memory lives as long as a handle to it is held (each cuMemCreate, cuMemRetainAllocationHandle
- * and import gives one hold), it is mapped somewhere, or a file descriptor that it was exported as
- * is open. The charge lives exactly as long.
+ * The driver keeps the memory as long as a handle to it is held (each cuMemCreate,
+ * cuMemRetainAllocationHandle and import gives one hold), it is mapped somewhere, or a file
+ * descriptor to which it was exported is open. It stays charged exactly as long.
  */
 #ifndef DIVVY_CUDA_MEMORY_OBJECT_H
 #define DIVVY_CUDA_MEMORY_OBJECT_H
@@ -16,23 +16,23 @@
 
 typedef uint64_t object_handle; /* the driver's CUmemGenericAllocationHandle */
 
-/* Bytes of objects that ended, per GPU: added to by the functions below, given back by the caller.
- */
+/* Bytes of objects that ended, for each GPU. The functions below add to them and the caller gives
+ * them back. */
 struct ended {
     uint64_t bytes[DV_PAGE_DEVICES];
 };
 
-/* Notes the memory behind a new handle, already charged with so many bytes (0 for an import, whose
+/* Notes the memory of a new handle, for which so many bytes are charged (0 for an import, whose
  * size is not known yet). False if there is no memory for the note. */
 DV_HIDDEN bool object_create(object_handle handle, unsigned device, uint64_t bytes);
 
-/* A driver call about to release a handle: takes its hold away. object_released says how the call
- * ended. False if the handle is not known: nothing to say then. */
+/* Before a driver call that releases a handle: takes its hold away. object_released then tells how
+ * the call ended. False if the handle is not known; there is nothing to tell then. */
 struct object_use {
     object_handle handle;
     uint32_t object;
     unsigned device;
-    uint64_t more; /* bytes that an import has to be charged for beyond what it is */
+    uint64_t more; /* bytes for which an import has to be charged in addition */
 };
 DV_HIDDEN bool object_release(struct object_use *use, object_handle handle);
 DV_HIDDEN void object_released(const struct object_use *use, bool done, struct ended *ended);
@@ -56,7 +56,7 @@ DV_HIDDEN void object_exported(object_handle handle, int fd);
 DV_HIDDEN void object_bound(object_handle handle, uint64_t array);
 DV_HIDDEN void object_array_ended(uint64_t array, struct ended *ended);
 
-/* Looks whether exported descriptors are still open. */
+/* Finds the objects whose exported descriptors are closed by now. */
 DV_HIDDEN void objects_reread(struct ended *ended);
 
 #endif

@@ -2,7 +2,7 @@
 
 /* Flags of a block's entry. */
 #define OWED 1u
-#define HAS_OWN 2u /* also an entry under an address in it; edges say the same */
+#define HAS_OWN 2u /* an address in the block has an entry too, as it has if there are edges */
 
 table occupancy;
 
@@ -26,7 +26,7 @@ bool small_enter(uint64_t block, const struct entry *note, uint64_t *added) {
     return done;
 }
 
-/* Nearly always the block's entry decides: looking under every address that is freed would touch
+/* The block's entry decides nearly always. A look-up of every address that is freed would touch
  * cache lines all over the table. */
 struct entry *occupant_find(struct shard *s, uint64_t address, bool *own) {
     struct entry *block = shard_find(s, block_of(address) + 1);
@@ -41,8 +41,8 @@ struct entry *occupant_find(struct shard *s, uint64_t address, bool *own) {
     return (block->amount & SMALL_MASK) != 0 ? block : NULL;
 }
 
-/* A block whose small allocations are all leaving may be given to a large one before their frees
- * have come back. */
+/* The driver may give a block to a large allocation while the frees of its small ones have not
+ * returned yet. */
 void block_has_own(struct shard *s, uint64_t address) {
     struct entry *block = shard_find(s, block_of(address) + 1);
     if (block != NULL) {

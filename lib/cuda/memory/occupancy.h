@@ -1,16 +1,18 @@
 /*
- * Which blocks of device memory are in use by how many allocations, and so are charged.
+ * Which blocks of device memory are charged, because allocations lie in them.
  *
  * A block's entry, under its address + 1, counts the allocations that lie in it partly or wholly.
- * Those that lie wholly in one block and belong to the block's context are counted and nothing
- * else: what a free needs to know of them is the block's. So a small allocation costs lookups among
- * few entries, however many there are. The others have entries of their own, which linear.c keeps
- * under their addresses in the same table, and count as edges in the blocks that they cover partly.
+ * An allocation that lies in one block and belongs to the block's context is only counted, because
+ * the block tells all that its free needs to know. So the table stays small however many small
+ * allocations there are. The other allocations have entries of their own, which linear.c keeps
+ * under their addresses in the same table. They count as edges in the blocks that they cover
+ * partly.
  *
- * The first allocation in a block brings the block's charge. A free takes its allocation out before
- * the driver is called and is counted as leaving until the driver has answered; as long as one is
- * leaving the driver may hold the block. So the charge of a block that only leaving frees are in is
- * owed: it goes with the last of them. An allocation that comes meanwhile brings a charge anew.
+ * The first allocation in a block charges the block. A free takes its allocation out before it
+ * calls the driver, and is under way until the driver has answered. Until then the driver may hold
+ * the block. So a block without allocations stays charged while frees are under way in it; its
+ * charge is owed and given back with the last of them. An allocation that comes meanwhile charges
+ * the block again.
  */
 #ifndef DIVVY_CUDA_MEMORY_OCCUPANCY_H
 #define DIVVY_CUDA_MEMORY_OCCUPANCY_H
@@ -29,40 +31,42 @@ static inline struct shard *occupancy_shard(uint64_t address) {
     return table_shard(&occupancy, address / BLOCK_BYTES);
 }
 
-/* The amount of a block's entry: small allocations that are only counted, and edges. A block has
- * 8192 grains, so neither passes 16 bits. */
+/* The amount of a block's entry holds two counts: small allocations, and edges. A block has 8192
+ * grains, so each fits into 16 bits. */
 #define SMALL 1u
 #define SMALL_MASK 0xffffu
 #define EDGE 0x10000u
 
-/* Counts a small allocation, as note describes it; *added is the bytes to charge. False if it
- * cannot be without an entry, or there is no memory. */
+/* Counts a small allocation, which note describes. *added is the bytes to charge. False if it needs
+ * an entry of its own, or if there is no memory. */
 DV_HIDDEN bool small_enter(uint64_t block, const struct entry *note, uint64_t *added);
 
-/* What an address stands for, the shard being held: an entry of its own, or else the entry of its
- * block if small allocations are counted there; NULL if neither. *own tells which. */
+/* Finds the entry of an address (*own is true), or else the entry of its block if small allocations
+ * are counted there. NULL if there is neither. The caller holds the shard. */
 DV_HIDDEN struct entry *occupant_find(struct shard *s, uint64_t address, bool *own);
 
-/* Says that an allocation that begins in the block has an entry of its own. The shard is held. */
+/* Notes that an allocation that begins in the block has an entry. The caller holds the shard. */
 DV_HIDDEN void block_has_own(struct shard *s, uint64_t address);
 
-/* Takes one out and counts it as leaving. Returns what goes with this one's leaving alone: the
- * block's charge where another is owed for it already. */
+/* Takes a small allocation out and counts its free as under way. Returns the bytes that this free
+ * gives back by itself: the charge of the block, if another charge of it is owed already. */
 DV_HIDDEN uint64_t small_freeing(struct entry *block);
 
-/* Takes one out that the driver has freed already. Returns the bytes to give back, of *device. */
+/* Takes out a small allocation that the driver has freed already. Returns the bytes to give back on
+ * *device. */
 DV_HIDDEN uint64_t small_gone(uint64_t address, unsigned *device);
 
-/* The driver has answered. Returns the bytes that were owed for the block if no other is leaving.
- */
+/* The driver has answered a free. Returns the bytes owed for the block if this was the last free
+ * under way in it. */
 DV_HIDDEN uint64_t block_freed(uint64_t block);
 
-/* The same for the edges of an allocation. edges_enter enters all or none. */
+/* The same three steps for the edges of an allocation. edges_enter enters all edges or none. */
 DV_HIDDEN bool edges_enter(const struct span *span, uint64_t *added);
 DV_HIDDEN uint64_t edges_freeing(const struct span *span);
 DV_HIDDEN uint64_t edges_freed(const struct span *span);
 
-/* Takes edges out of which the driver knows nothing any more; returns the bytes to give back. */
+/* Takes out the edges of an allocation that the driver no longer has. Returns the bytes to give
+ * back. */
 DV_HIDDEN uint64_t edges_drop(const struct span *span);
 
 #endif

@@ -8,7 +8,7 @@
 #include "cuda/memory/measure.h"
 #include "share/share.h"
 
-#define MEASUREMENTS_MAX 4 /* until none is disturbed by another thread's allocation */
+#define MEASUREMENTS_MAX 4 /* tries, until no allocation of another thread disturbs one */
 
 static struct {
     lock lock;
@@ -16,8 +16,8 @@ static struct {
     int64_t moved;     /* bytes charged to the share as exports */
 } figures[DV_PAGE_DEVICES];
 
-/* Bytes that this process is charged for its allocations, and those for which calls are under way.
- */
+/* Bytes that were charged for allocations of this process, and bytes that are reserved for calls
+ * under way. */
 static dv_own_t own_figures(unsigned device) {
     dv_own_t own;
     dv_own(attached_share(), device, &own);
@@ -63,8 +63,8 @@ static void count(unsigned device, int delta) {
     lock_give(&figures[device].lock);
 }
 
-/* Once measured, the figure is the driver's also when no context of ours is left: another copy of
- * the library in this process may have some. */
+/* A measured figure counts even if no context of ours is left, because another copy of the library
+ * in this process may have some. */
 static void update(unsigned device) {
     uint64_t bytes;
     if (!measure(device, &bytes)) {
@@ -73,7 +73,7 @@ static void update(unsigned device) {
     dv_overhead(attached_share(), device, bytes);
 }
 
-/* Only a process's first context on a GPU brings what the estimate stands for. */
+/* The estimate is what the first context of a process on a GPU takes; later ones take little. */
 CUresult overhead_open(struct reservation *reservation, CUdevice device) {
     CUresult result = reservation_open_on(reservation, device, 0);
     if (result != CUDA_SUCCESS) {
@@ -87,7 +87,7 @@ void overhead_settle(struct reservation *reservation, bool made) {
     if (made) {
         overhead_appeared(reservation->home.device);
     }
-    /* After the figure is charged, so that there is no moment at which it is not counted. */
+    /* Settled after the overhead is charged, so that it is counted at every moment. */
     reservation_settle(reservation, 0);
 }
 

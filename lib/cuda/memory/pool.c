@@ -11,7 +11,7 @@
 
 #define POOLS_MAX 1024u
 #define STEP_BYTES                                                                                 \
-    ((uint64_t)32 << 20) /* what the driver grows a pool by, if the share does not say */
+    ((uint64_t)32 << 20) /* step by which the driver grows a pool, if the share does not tell */
 
 struct pool {
     CUmemoryPool handle; /* NULL while and after it is destroyed */
@@ -23,7 +23,7 @@ struct pool {
     struct meter kept;
 };
 
-/* guard covers the fields of every pool but kept; no driver call is made under it. */
+/* Protects all fields of every pool but kept. Not held during a driver call. */
 static lock guard;
 static struct pool pools[POOLS_MAX];
 static unsigned pools_end; /* no pool is used from here on */
@@ -96,7 +96,7 @@ static bool read_kept(void *handle, uint64_t *bytes) {
     return attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
 }
 
-/* Makes what the pool keeps its charge; returns the difference. */
+/* Reads what the pool holds. Returns the difference, which the caller charges. */
 static int64_t follow(struct pool *pool) {
     CUmemoryPool handle = handle_of(pool);
     return handle != NULL ? meter_follow(&pool->kept, read_kept, handle) : 0;
@@ -124,7 +124,7 @@ static uint64_t step_of(const struct pool *pool) {
     return step != 0 ? step : STEP_BYTES;
 }
 
-/* Whether the pool keeps so many bytes that nothing uses. */
+/* Whether the pool holds so many bytes that nothing uses. */
 static bool has_spare(struct pool *pool, uint64_t bytes) {
     uint64_t kept, in_use;
     CUmemoryPool handle = handle_of(pool);
@@ -141,7 +141,7 @@ CUresult pool_open(struct pool *pool, struct reservation *reservation, size_t by
     uint64_t worst = bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
     CUresult result = reservation_open_number(reservation, pool->device, worst);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes >= step) {
-        /* The driver may add just what is missing when it is more than a step. */
+        /* For a request larger than a step the driver may add just what is missing. */
         result = reservation_open_number(reservation, pool->device, blocks_worst(bytes));
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && has_spare(pool, bytes)) {

@@ -3,8 +3,8 @@
 
 #include "cuda/context.h"
 
-/* Where the memory of a green context goes, and with it the time of its streams: that of its GPU's
- * primary context. False if we did not see it made. Asks nobody. */
+/* The home of a green context, which is that of its GPU's primary context. False if we did not see
+ * it made. Makes no driver call. */
 DV_HIDDEN bool green_known(CUgreenCtx green, struct home *home);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * An allocation under way: what was reserved for it, on which device, for which context.
+ * Memory that is reserved for an allocation while the driver makes it.
  *
  *     struct reservation reservation;
  *     result = reservation_open(&reservation, worst);      the worst case, before the driver is
@@ -28,16 +28,16 @@ EVENT(memory_short, (unsigned device, bool *less));
  * says of the current context if there is none. Nothing is reserved then. */
 DV_HIDDEN CUresult reservation_open(struct reservation *reservation, uint64_t worst);
 
-/* The same on a device that the call names; contexts do not matter to what is allocated there. */
+/* Reserves on a device that the call names. The current context does not matter. */
 DV_HIDDEN CUresult reservation_open_on(struct reservation *reservation, CUdevice device,
                                        uint64_t worst);
 DV_HIDDEN CUresult reservation_open_number(struct reservation *reservation, unsigned number,
                                            uint64_t worst);
 
-/* Ends it; charged may pass what was reserved. */
+/* Ends the reservation. charged may be more than what was reserved. */
 DV_HIDDEN void reservation_settle(struct reservation *reservation, uint64_t charged);
 
-/* Gives bytes that were charged back. */
+/* Gives back bytes that were charged. */
 DV_HIDDEN void reservation_release(unsigned device, uint64_t bytes);
 
 #endif

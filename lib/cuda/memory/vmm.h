@@ -3,7 +3,7 @@
 
 #include "substitute/substitute.h"
 
-/* A sparse array was destroyed: memory that was mapped into it is held by it no more. */
+/* A sparse array was destroyed, so it no longer holds the memory that was mapped into it. */
 DV_HIDDEN void vmm_array_destroyed(const void *array);
 
 #endif

@@ -1,4 +1,4 @@
-/* Giving launches to a flight: which are measured together, and what is charged for each. */
+/* Decides which launches of a flight are measured together, and what is charged for each. */
 #include "cuda/time/capture.h"
 #include "cuda/time/flight.h"
 
@@ -6,12 +6,12 @@
 
 #include "cuda/time/now.h"
 
-#define BATCH_NS 1000000u   /* of estimate, after which a batch ends */
-#define BATCH_LAUNCHES 256u /* and so many launches */
-#define QUEUE_NS 150000u    /* of work ahead, from which a stream is taken not to run dry soon */
+#define BATCH_NS 1000000u   /* a batch ends after so much estimated work */
+#define BATCH_LAUNCHES 256u /* or so many launches */
+#define QUEUE_NS 150000u    /* with so much work ahead a stream will not run dry soon */
 #define ALONE_NS                                                                                   \
-    1600000u            /* of work for each launch that is measured alone: its events cost 10 us */
-#define ALONE_MOST 100u /* of launches, one is measured alone at least */
+    1600000u /* one launch is measured alone in so much work, because its events cost 10 us */
+#define ALONE_MOST 100u /* at least one launch of so many is measured alone */
 
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -21,7 +21,8 @@ static void put(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* No piece to be read begins before; the flight's lock is held. */
+/* Notes when the oldest batch that is still to be read began; the caller holds the flight's lock.
+ */
 static void note_oldest(struct flight *flight) {
     uint64_t oldest = UINT64_MAX;
     if (flight->count > 0) {
@@ -32,7 +33,7 @@ static void note_oldest(struct flight *flight) {
     put(&flight->oldest, oldest);
 }
 
-/* The open batch turns out not to be measurable; returns its event, to be given back. */
+/* Gives up measuring the open batch. Returns its event, which the caller gives back. */
 static CUevent spoil(struct flight *flight) {
     CUevent begin = flight->open.begin;
     put(&flight->plain, flight->plain + flight->open.charged);
@@ -42,8 +43,8 @@ static CUevent spoil(struct flight *flight) {
     return begin;
 }
 
-/* The stream has come to the end of its work by now: what follows does not adjoin it, and a batch
- * that is open would have a gap in it. */
+/* The stream has finished its work by now. What follows comes after a gap, and an open batch would
+ * contain that gap. */
 static CUevent run_dry(struct flight *flight) {
     CUevent begin = flight->is_open ? spoil(flight) : NULL;
     flight->adjoins = false;
@@ -61,7 +62,7 @@ static bool is_due(struct flight *flight, const struct launch *launch) {
 
 enum way { JOIN, PLAIN, ALONE, BATCH };
 
-/* How the launch is measured; the flight's lock is held. */
+/* Decides how the launch is measured; the caller holds the flight's lock. */
 static enum way choose(struct flight *flight, const struct launch *launch) {
     bool fresh = cost_samples(launch->cost) == 0;
     if (flight->is_open && !fresh) {
@@ -98,7 +99,7 @@ static void owe(struct flight *flight, int64_t ns, int32_t launches) {
     flight->owed_launches += launches;
 }
 
-/* The flight's lock is held. */
+/* Charges the launch to the flight; the caller holds the flight's lock. */
 static void account(struct flight *flight, struct launch *launch) {
     put(&flight->given, flight->given + launch->ns);
     put(&flight->expected, later(flight->expected, launch->now) + launch->ns);
@@ -120,7 +121,7 @@ static void account(struct flight *flight, struct launch *launch) {
     launch->ends_batch = batch->alone || batch->ns >= BATCH_NS || batch->launches >= BATCH_LAUNCHES;
 }
 
-/* Takes the open batch out, to record its end. */
+/* Takes the open batch out of the flight, so that its end can be recorded. */
 static bool take_open(struct flight *flight, struct batch *batch) {
     lock_take(&flight->lock);
     bool was = flight->is_open;
@@ -159,7 +160,7 @@ static void close_open(struct flight *flight) {
     }
 }
 
-/* Opens a batch that begins here; without one the launch is not measured. */
+/* Opens a batch that begins with this launch. If that fails the launch is not measured. */
 static void open_batch(struct flight *flight, struct launch *launch, bool alone) {
     uint64_t after = launch->now;
     CUevent begin = NULL;
@@ -237,8 +238,8 @@ static void take_back(struct flight *flight, const struct launch *launch) {
     lock_give(&flight->lock);
 }
 
-/* Whether a batch can be ended. A batch of a stream that is far ahead goes on growing: what cannot
- * be kept would not be measured. */
+/* Whether a batch can be ended. In a stream that is far ahead the batch goes on growing instead,
+ * because one for which there is no room would not be measured. */
 static bool has_room(struct flight *flight) {
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 >= FLIGHT_BATCHES) {
         flight_read(flight, 0);
@@ -253,7 +254,7 @@ void flight_given(struct flight *flight, struct launch *launch, CUresult result)
     if (launch->ends_batch && has_room(flight)) {
         close_open(flight);
         if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 1) {
-            flight_read(flight, 0); /* the one before; this one has hardly begun */
+            flight_read(flight, 0); /* reads the batch before; this one has hardly begun */
             if (gpu_is_behind(flight->gpu)) {
                 flights_read(flight->stamps);
             }

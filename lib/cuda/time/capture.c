@@ -41,7 +41,8 @@ static CUresult begun(CUresult result) {
     return result;
 }
 
-/* Only what was being captured and is no longer has ended: this call fails in many ways. */
+/* The call fails in many ways, so a capture has ended only if the stream was being captured and no
+ * longer is. */
 static CUresult ended(CUresult result, CUstream stream, bool was) {
     if (was && !capture_asked(stream)) {
         __atomic_sub_fetch(&captures_under_way, 1, __ATOMIC_SEQ_CST);

@@ -2,8 +2,8 @@
 
 #include "cuda/memory/linear.h"
 
-#define OVERHEAD_NS 2000u /* of the smallest copy, until more is learned */
-#define BYTES_PER_NS 500u /* about what a GPU's memory does */
+#define OVERHEAD_NS 2000u /* cost of the smallest copy, until it is learned */
+#define BYTES_PER_NS 500u /* about the speed of a GPU's memory */
 
 bool copy_on_device(uint64_t address) {
     struct entry note;

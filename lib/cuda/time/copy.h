@@ -1,10 +1,10 @@
 /*
- * Copies and memsets: which of them are work of the GPU's own.
+ * Copies and memsets, and which of them are work of the GPU itself.
  *
- * What moves between two places on the device is done by the multiprocessors, as a rule: it is
- * counted as a launch, at a cost learned by its bytes. What crosses to or from the host is done by
- * copy engines: it costs no GPU time and never waits, but it takes its place in the stream, and
- * without a stream it returns only when all before it is done.
+ * The multiprocessors do, as a rule, a copy within the device: it counts as a launch whose cost is
+ * learned by its bytes. Copy engines do a copy to or from the host: it costs no GPU time and never
+ * waits. But work that follows it in the stream follows later, and without a stream the call
+ * returns only when all work before it is done.
  */
 #ifndef DIVVY_CUDA_TIME_COPY_H
 #define DIVVY_CUDA_TIME_COPY_H
@@ -27,7 +27,7 @@ struct copy {
 DV_HIDDEN void copy_begin(struct copy *copy, CUstream stream, struct move move, bool blocks);
 DV_HIDDEN void copy_end(struct copy *copy, CUresult result);
 
-/* Whether an address is the device's, by what we gave out or else by the driver. */
+/* Whether an address is on the device. Asks the driver about addresses that we did not give out. */
 DV_HIDDEN bool copy_on_device(uint64_t address);
 
 static inline struct move move_within(uint64_t bytes) {

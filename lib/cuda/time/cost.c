@@ -9,9 +9,9 @@
                 */
 #define PROBES 16u
 
-#define SLICE_NS 1000000u /* a neighbour's turn, about */
-#define HIGH_TIMES 3      /* what comes so often in a row is the truth */
-#define WEIGHT 8          /* of the estimate against one more sample */
+#define SLICE_NS 1000000u /* about the time slice of a neighbour */
+#define HIGH_TIMES 3      /* so many doubtful samples in a row are believed */
+#define WEIGHT 8          /* weight of the estimate against one more sample */
 
 static struct cost table[ENTRIES];
 
@@ -22,7 +22,7 @@ static void set(struct cost *cost, uint64_t ns, uint32_t samples) {
     __atomic_store_n(&cost->tries, 0, __ATOMIC_RELAXED);
 }
 
-/* A free entry, or else the one at home, whoever had it. */
+/* Takes a free entry near the key's own position, or else replaces the one at that position. */
 static __attribute__((noinline, cold)) struct cost *make(uint64_t key, uint64_t prior) {
     for (unsigned i = 0; i < PROBES; i++) {
         struct cost *cost = &table[(key + i) & (ENTRIES - 1)];
@@ -72,7 +72,7 @@ bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful) {
     uint32_t samples = cost_samples(cost);
     uint64_t old = cost_ns(cost);
     if (samples == 0 || (doubtful && samples < COST_LEARNED && ns < old / 4)) {
-        set(cost, ns, samples + 1); /* all before it were in doubt */
+        set(cost, ns, samples + 1); /* all samples before it were doubtful */
         return true;
     }
     uint16_t high = __atomic_load_n(&cost->high, __ATOMIC_RELAXED);
@@ -84,7 +84,7 @@ bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful) {
     } else if (high > 0) {
         __atomic_store_n(&cost->high, 0, __ATOMIC_RELAXED);
     }
-    /* The first samples weigh alike, later ones less and less. */
+    /* The first samples have equal weight, later ones less and less. */
     uint64_t weight = samples < WEIGHT ? samples : WEIGHT;
     uint64_t now = (old * weight + ns) / (weight + 1);
     __atomic_store_n(&cost->ns, now > 0 ? now : 1, __ATOMIC_RELAXED);

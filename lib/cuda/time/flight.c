@@ -14,12 +14,13 @@
 #define CHAINS 256u /* power of two */
 #define SLAB 16u    /* flights whose memory is taken at once */
 
-static lock streams; /* of the chains and of what makes up a flight's identity */
+static lock streams; /* protects the chains and what identifies a flight */
 static struct flight *chains[CHAINS];
-static struct flight *flights; /* all there ever were */
+static struct flight *flights; /* all that were ever made */
 static struct flight *unused;
 static struct stamps *contexts;
-static uint32_t change; /* raised when a stream's handle may mean another stream than before */
+static uint32_t
+    change; /* raised when the handle of a stream may name a different stream than before */
 
 static struct seen *seen_of(struct notes *notes, CUstream stream) {
     return &notes->seen[table_hash((uint64_t)(uintptr_t)stream) >> 61];
@@ -49,7 +50,7 @@ static void add_slab(struct flight *slab) {
     }
 }
 
-/* The context's stamps, made if there are none; the lock is held. NULL if there is no memory. */
+/* Finds or makes the context's stamps; the caller holds the lock. NULL if there is no memory. */
 static struct stamps *stamps_of(struct home home) {
     struct stamps *found = contexts;
     while (found != NULL && (found->owner != home.owner || found->dead)) {
@@ -168,7 +169,7 @@ static bool belongs(const struct flight *flight, const struct stamps *stamps) {
     return __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE) == stamps;
 }
 
-/* Keeps the stream from being destroyed; false if that has begun. */
+/* Keeps the stream from being destroyed. False if it is being destroyed already. */
 static bool pin(struct flight *flight) {
     __atomic_add_fetch(&flight->pins, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&flight->gone, __ATOMIC_SEQ_CST) == 0) {
@@ -194,7 +195,7 @@ static bool hold(struct flight *flight, const struct stamps *stamps) {
     return false;
 }
 
-/* Another thread's per-thread stream cannot be named here. */
+/* A thread cannot name the per-thread default stream of another thread. */
 static bool is_reachable(const struct flight *flight) {
     return flight->stream != CU_STREAM_PER_THREAD || flight->thread == this_thread();
 }
@@ -261,7 +262,8 @@ void flights_finish(uint32_t owner) {
     }
 }
 
-/* An open batch whose end nobody recorded counts no longer than it can have taken. */
+/* The end of an open batch is not recorded yet, so its work counts as done once the estimated time
+ * has passed. */
 static uint64_t unfinished(const struct flight *flight, uint64_t now) {
     uint64_t given = flight_given_so_far(flight);
     uint64_t done = __atomic_load_n(&flight->done, __ATOMIC_RELAXED);
@@ -295,7 +297,8 @@ void flights_tell(struct gpu *gpu) {
     gpu_tell(gpu, horizon, horizon != UINT64_MAX, until);
 }
 
-/* Takes a flight whose stream is no more out of its chain and makes it free; the lock is held. */
+/* Takes a flight whose stream is gone out of its chain and makes it free; the caller holds the
+ * lock. */
 static void retire(struct flight **link) {
     struct flight *flight = *link;
     *link = flight->chain;
@@ -368,8 +371,8 @@ static void flights_emptied(struct home home) {
 }
 ON(context_emptied, flights_emptied);
 
-/* What the parent has under way is not the child's. Memory is left behind: a thread of the parent
- * may have been in the middle of anything. */
+/* The parent's work is not the child's. The memory is not reused, because a thread of the parent
+ * may have been changing it. */
 static void flights_forked(void) {
     streams = (lock){0};
     memset(chains, 0, sizeof chains);

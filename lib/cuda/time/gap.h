@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-/* In an idle stream the event is stamped at once, and the GPU waits for the launch that follows: so
- * many ns of the batch's time are nobody's. stamped is the earliest moment of the stamp. A batch
- * that began after its launch had work before it, and no gap. */
+/* In an idle stream the event is stamped at once, and then the GPU waits for the launch. Returns
+ * how many ns of the batch's time are such waiting, which nobody is charged for. stamped is the
+ * earliest moment of the stamp. If that is later than the launch, there was work before the batch
+ * and so no gap. */
 static inline int64_t batch_gap(uint64_t begin_after, uint64_t launch_after, uint64_t stamped) {
     if (launch_after <= stamped || launch_after <= begin_after) {
         return 0;

@@ -4,20 +4,23 @@
 #include "cuda/time/now.h"
 #include "share/pulse.h"
 
-#define NAP_NS 1000000u    /* longest, so that a change of the budget is seen */
-#define YIELD_NS 200000u   /* the same while giving way */
-#define SHORTEST_NS 20000u /* of a nap */
-#define SAVE_NS 400000u    /* waited beyond the debt: rather some stretches of work than many */
-#define AWAIT_NS 100000u   /* between looks for the first sample of a kernel */
+#define NAP_NS 1000000u    /* longest nap, so that a change of the budget is seen in time */
+#define YIELD_NS 200000u   /* longest nap while giving way to a neighbour */
+#define SHORTEST_NS 20000u /* shortest nap */
+#define SAVE_NS                                                                                    \
+    400000u /* waits so much longer than the debt needs, to run fewer and longer stretches of work \
+             */
+#define AWAIT_NS 100000u /* nap while the first sample of a kernel is awaited */
 
-/* Work that does not move for so long waits for something that may come after this launch, such as
- * a write by the host: its depth is then of no account for a while. */
+/* Work that makes no progress for so long may wait for something that comes after this launch, such
+ * as a write by the host. The limit on unfinished work is then ignored for a while. */
 #define STUCK_NS 1000000000u
 #define STUCK_FOR_NS 10000000000u
 
-#define BEAT_NEAR_NS 100000u  /* a pulse that ends so soon after the work is raised */
-#define BEAT_GRACE_NS 600000u /* by so much beyond the work */
-#define REST_NS 200000u       /* the next launch often follows the end of the last */
+#define BEAT_NEAR_NS 100000u  /* a pulse that ends within this of the work is prolonged */
+#define BEAT_GRACE_NS 600000u /* a pulse goes on so long after the work */
+#define REST_NS                                                                                    \
+    200000u /* kept after the last work, because the next launch often follows at once */
 
 static uint64_t clip(uint64_t ns, uint64_t least, uint64_t most) {
     return ns < least ? least : ns > most ? most : ns;
@@ -36,8 +39,8 @@ void gate_charge(struct flight *flight, uint64_t ns, uint64_t now) {
     }
 }
 
-/* What is on the GPU beyond what may be there, after a look at what is done; the launch has waited
- * since `began`. */
+/* By how much this process's unfinished work exceeds the depth of its budget, after a look at what
+ * is done. The launch has waited since `began`. */
 static uint64_t too_deep(struct flight *flight, uint64_t began, uint64_t now) {
     struct gpu *gpu = flight->gpu;
     if (now < __atomic_load_n(&gpu->stuck_until, __ATOMIC_RELAXED)) {
@@ -60,8 +63,8 @@ static uint64_t too_deep(struct flight *flight, uint64_t began, uint64_t now) {
     return work - depth;
 }
 
-/* Launches of an unknown kernel could pile up seconds of work at the price of nothing: some go
- * ahead, the others wait until one of them is done. */
+/* Launches of an unknown kernel are charged next to nothing and could pile up seconds of work. So
+ * only the first few go ahead, and the others wait until one of those is done. */
 static bool is_awaited(const struct launch *launch) {
     struct flight *flight = launch->flight;
     if (!cost_awaited(launch->cost)) {
@@ -71,7 +74,7 @@ static bool is_awaited(const struct launch *launch) {
     return cost_awaited(launch->cost) && __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0;
 }
 
-/* For how long the launch, which has waited since `began`, has to wait at least; 0: it may go. */
+/* How long the launch has to wait at least; 0: it may go. It has waited since `began`. */
 static uint64_t must_wait(const struct launch *launch, uint64_t began) {
     uint64_t now = launch->now;
     struct flight *flight = launch->flight;

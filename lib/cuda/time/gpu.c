@@ -5,10 +5,10 @@
 #include "cuda/attach.h"
 #include "cuda/fork.h"
 
-#define BEHIND 4u /* pieces that wait for one */
-/* Length from which a piece is told in parts. The horizon is the host's time, not a stamp of this
- * process, and the arbiter takes an interval's ends for moments at which the process ran: it should
- * see few of them. */
+#define BEHIND 4u /* so many pieces may wait for an older one */
+/* A longer piece is published in parts. Parts are cut at the horizon, which is a time of the host,
+ * while the arbiter takes the ends of an interval for moments at which the process ran. So there
+ * should be few cuts. */
 #define CUT_NS 50000000u
 
 static struct gpu gpus[DV_PAGE_DEVICES];
@@ -20,7 +20,7 @@ struct gpu *gpu_at(unsigned number) {
     }
     struct gpu *gpu = &gpus[number];
     if (__atomic_load_n(&gpu->share, __ATOMIC_ACQUIRE) == NULL) {
-        dv_time_worker(share, number); /* reservations; not to be done under a lock */
+        dv_time_worker(share, number); /* may take a worker, which must not happen under a lock */
         lock_take(&gpu->lock);
         gpu->number = number;
         __atomic_store_n(&gpu->share, share, __ATOMIC_RELEASE);
@@ -42,7 +42,7 @@ static void remove_at(struct gpu *gpu, unsigned at) {
             (gpu->piece_count - at) * sizeof gpu->pieces[0]);
 }
 
-/* Takes in every piece that meets this one. */
+/* Merges every piece that touches this one into it. */
 static void absorb(struct gpu *gpu, struct piece *piece) {
     for (unsigned i = 0; i < gpu->piece_count;) {
         const struct piece *other = &gpu->pieces[i];
@@ -79,7 +79,7 @@ void gpu_add(struct gpu *gpu, struct piece piece) {
             publish(gpu, gpu->pieces[0]);
             remove_at(gpu, 0);
         }
-        if (piece.begin < gpu->told) { /* only what was published just now can have passed it */
+        if (piece.begin < gpu->told) { /* what was published a moment ago may already contain it */
             gpu->inside += piece.charged;
         } else {
             insert(gpu, piece);
@@ -88,7 +88,7 @@ void gpu_add(struct gpu *gpu, struct piece piece) {
     lock_give(&gpu->lock);
 }
 
-/* The part of a piece before the horizon, with its part of the charge. */
+/* Cuts off the part of a piece before the horizon, with its part of the charge. */
 static struct piece cut(struct piece *piece, uint64_t horizon) {
     struct piece before = *piece;
     double part = (double)(horizon - piece->begin) / (double)(piece->end - piece->begin);

@@ -1,10 +1,10 @@
 /*
- * The work of this process on one GPU as the arbiter is told it: the times in which any stream had
- * measured work, without gap or overlap, and what was charged for it.
+ * The work of this process on one GPU, as it is reported to the arbiter: the times in which any
+ * stream had measured work, and what was charged for that work.
  *
- * Streams tell their pieces as they read them, which is not the order in which the GPU came to
- * them. A piece is published up to the horizon: the earliest moment at which a piece that is still
- * to be read may begin.
+ * Streams report pieces when they read them, which is not the order in which the GPU did them. So a
+ * piece is published only up to the horizon: the earliest moment at which a piece that is still to
+ * be read may begin.
  */
 #ifndef DIVVY_CUDA_TIME_GPU_H
 #define DIVVY_CUDA_TIME_GPU_H
@@ -30,11 +30,11 @@ struct gpu {
     unsigned piece_count;
     struct piece pieces[GPU_PIECES]; /* apart from each other, in order */
     uint64_t told;                   /* end of what was published last */
-    uint64_t inside;                 /* charged for pieces that lay in what was published already */
-    uint64_t open_since;             /* what the arbiter knows, 0: nothing */
+    uint64_t inside;     /* charged for pieces within a time that was published before */
+    uint64_t open_since; /* since when the arbiter knows of open work, 0: it knows of none */
     /* Read and written without the lock. */
-    uint64_t pulse;       /* until when neighbours know of work */
-    uint64_t stuck_until; /* until then the depth of the budget does not count */
+    uint64_t pulse;       /* until when neighbours were told that there is work */
+    uint64_t stuck_until; /* until then the depth of the budget is ignored */
 };
 
 /* A GPU of the share, by its number; NULL if there is no such. */
@@ -43,14 +43,14 @@ DV_HIDDEN struct gpu *gpu_at(unsigned number);
 /* Adds a finished piece. */
 DV_HIDDEN void gpu_add(struct gpu *gpu, struct piece piece);
 
-/* Publishes what lies before the horizon (UINT64_MAX: all), and that work is open from there, where
- * `open`, until about `until`. */
+/* Publishes what lies before the horizon (UINT64_MAX: all). If `open`, also says that work is open
+ * from the horizon until about `until`. */
 DV_HIDDEN void gpu_tell(struct gpu *gpu, uint64_t horizon, bool open, uint64_t until);
 
-/* Whether pieces have been waiting for an older one, which then is to be looked for. */
+/* Whether several pieces wait for an older one, so that the caller should read more flights. */
 DV_HIDDEN bool gpu_is_behind(struct gpu *gpu);
 
-/* Charged for launches that nobody measures. */
+/* Reports ns that were charged for launches that are not measured. */
 DV_HIDDEN void gpu_unmeasured(struct gpu *gpu, uint64_t ns);
 
 #endif

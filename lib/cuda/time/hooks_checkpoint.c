@@ -1,5 +1,5 @@
-/* Checkpoints: while a process is locked for one, nothing of ours may be under way on the GPU, and
- * afterwards its clock may be another's. */
+/* Checkpoints. While a process is locked for one, no event of ours may be pending on the GPU.
+ * Afterwards the process may run on another GPU, whose clock differs. */
 #include <unistd.h>
 
 #include "cuda/time/launch.h"

@@ -2,8 +2,8 @@
  * work in the default one. */
 #include "cuda/time/copy.h"
 
-/* What the hooks of abi/cuda.yaml are told of a copy: that it crosses, how much it moves on the
- * device or fills, and what only the addresses or a description tell. */
+/* What abi/cuda.yaml tells of a copy: that it crosses to or from the host, or how many bytes it
+ * moves on the device or fills; or the addresses or the description that have to tell. */
 #define crossing move_crossing
 #define within(bytes) move_within(bytes)
 #define filling(value, width, height) move_filling((uint64_t)(width) * (height) * sizeof(value))
@@ -58,7 +58,7 @@ static bool operand_on_device(const CUmemcpy3DOperand *operand) {
         const CUDA_MEMCPY3D_v1 *: box_v1,                                                          \
         const CUDA_MEMCPY3D_PEER *: peer_box)(copy)
 
-/* The first tells for all. Elements of arrays are taken for bytes. */
+/* The first copy decides for all. Elements of arrays are counted as bytes. */
 static struct move boxes(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
     uint64_t sum = 0;
     if (copies == NULL || count == 0 || !operand_on_device(&copies->src) ||

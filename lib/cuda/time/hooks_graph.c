@@ -1,4 +1,4 @@
-/* Graphs: the memory of those with allocation nodes, and the GPU time of all. */
+/* Graphs: the memory of graphs with allocation nodes, and the GPU time of all graphs. */
 #include "cuda/device.h"
 #include "cuda/memory/graph.h"
 #include "cuda/stream.h"
@@ -48,8 +48,8 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
                    : result;                                                                       \
     }
 
-/* The driver's call, between claiming memory for it where it may take some. Into a stream that is
- * being captured the graph goes as a node of another, and takes nothing. */
+/* Calls the driver, and reserves memory around the call if the graph may take some. A graph that is
+ * launched into a stream that is being captured becomes a node of another graph and takes none. */
 #define RESERVED(fn, suffix)                                                                       \
     static CUresult fn##suffix##_reserved(CUgraphExec exec, CUstream stream) {                     \
         struct graph_reservation reservation;                                                      \
@@ -87,7 +87,7 @@ static uint64_t key_of(CUgraphExec exec) {
 LAUNCHES(cuGraphLaunch, launch_legacy)
 LAUNCHES(cuGraphLaunch_ptsz, launch_own)
 
-/* An upload is no work, but takes its place in the stream. */
+/* An upload is not work, but later work of the stream waits for it. */
 #define UPLOADS(fn, stream_of)                                                                     \
     CUresult fn(CUgraphExec exec, CUstream stream) {                                               \
         if (dv_depth > 0) {                                                                        \

@@ -37,7 +37,7 @@ static uint64_t key_of(const CUlaunchConfig *config, CUfunction function) {
 CONFIGURED(cuLaunchKernelEx, launch_legacy)
 CONFIGURED(cuLaunchKernelEx_ptsz, launch_own)
 
-/* The interface of before CUDA 4: the shape of a block is the function's. */
+/* The interface before CUDA 4, in which the function holds the shape of a block. */
 #define GRID_KEY(function, width, height)                                                          \
     cost_kernel(function, (unsigned)(width), (unsigned)(height), 1, 0, 0, 0, 0)
 
@@ -52,8 +52,8 @@ CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream 
     COUNTED(cuLaunchGridAsync, launch_legacy(stream), GRID_KEY(function, width, height),
             COST_PRIOR_NS, function, width, height, stream)}
 
-/* One kernel on several GPUs at once, each in a stream of its own. More of them than a tenant can
- * have GPUs the driver refuses. */
+/* Launches one kernel on several GPUs at once, each in a stream of its own. The driver refuses more
+   launches than a tenant can have GPUs. */
 CUresult
     cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
     struct launch launches[DV_PAGE_DEVICES];

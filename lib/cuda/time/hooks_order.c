@@ -1,7 +1,7 @@
 /*
- * What takes its place in a stream and is not work of the GPU's multiprocessors: host functions,
- * waits, writes that others wait for, migrations. None of it is ever held up. The batch before it
- * ends there, because its time is not ours to charge.
+ * Functions that put something into a stream that is not work of the multiprocessors: host
+ * functions, waits, writes that others wait for, migrations. None of them is ever delayed. The
+ * batch before it ends there, because the time that such a thing takes is not charged.
  */
 #include "cuda/memory/primary.h"
 #include "cuda/time/launch.h"

@@ -1,7 +1,7 @@
 /*
- * Synchronisation: the moments at which the driver takes memory back from pools, at which frees
- * that wait for a stream are known to be done, and at which the GPU is known to have done what it
- * was given. One load each where there is nothing of the kind.
+ * Synchronisation. At these moments the driver takes memory back from pools, frees that wait for a
+ * stream are known to be done, and so is the work that the GPU was given. A call costs one load for
+ * each of these of which there is nothing.
  */
 #include "cuda/memory/limbo.h"
 #include "cuda/memory/pool.h"
@@ -15,7 +15,8 @@ static CUresult stream_done(CUresult result, CUstream stream) {
     return result;
 }
 
-/* Which stream NULL is to limbo: that of the context here, the calling thread's own in _ptsz. */
+/* The stream that NULL means to limbo: the context's in plain functions, the calling thread's own
+ * in those that end in _ptsz. */
 static CUstream limbo_own(CUstream stream) {
     return launch_own(stream);
 }

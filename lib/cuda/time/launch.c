@@ -18,7 +18,8 @@ static void launch_attached(const dv_share *share) {
 }
 ON(attached, launch_attached);
 
-/* Whether the budget is to be looked at: after each portion, and where nothing is known. */
+/* Whether to look at the budget: after each portion of work, and for a kernel whose cost is not
+ * known. */
 static bool must_look(const struct launch *launch, uint32_t flags) {
     uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
     uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;

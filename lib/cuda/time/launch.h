@@ -1,5 +1,5 @@
 /*
- * What a hook does about GPU time.
+ * What a hook does to account for GPU time.
  *
  * A launch is counted, waits for the share's budget and is measured:
  *
@@ -9,20 +9,21 @@
  *     result = DV_CALL(fn, ...);
  *     launch_end(&launch, result);
  *
- * Other calls are told of and never wait: launch_follows before what takes its place in a stream
- * and is not work, launch_waits and launch_waited around what returns when a stream has ended.
+ * Other calls are reported and never wait: launch_follows comes before a call that puts something
+ * into a stream that is not work; launch_waits and launch_waited come around a call that returns
+ * when all work of a stream is done.
  */
 #ifndef DIVVY_CUDA_TIME_LAUNCH_H
 #define DIVVY_CUDA_TIME_LAUNCH_H
 
 #include "cuda/time/flight.h"
 
-/* Per GPU of the share the word with its budget's flags, and how many there are: one that points to
- * a zero until the share is open. */
+/* For each GPU of the share, where the flags of its budget stand; and the number of GPUs. Until the
+ * share is attached there is one, and its flags are 0. */
 DV_HIDDEN extern const uint32_t *launch_flags[DV_PAGE_DEVICES];
 DV_HIDDEN extern unsigned launch_gpus;
 
-/* Whether any GPU's time is divided. */
+/* Whether the time of any GPU is divided. */
 static inline bool launch_watched(void) {
     uint32_t flags = __atomic_load_n(launch_flags[0], __ATOMIC_RELAXED);
     unsigned gpus = __atomic_load_n(&launch_gpus, __ATOMIC_RELAXED);
@@ -32,12 +33,13 @@ static inline bool launch_watched(void) {
     return __builtin_expect(flags != 0, 0);
 }
 
-/* The same, in a call that the program made and not the driver. */
+/* The same, but false in a call that the driver made and not the program. */
 static inline bool launch_counts(void) {
     return launch_watched() && dv_depth == 0;
 }
 
-/* The stream that a call means, by its variant of the interface. */
+/* The stream that NULL means: the legacy one, or in the per-thread variants of the interface the
+ * thread's own. */
 static inline CUstream launch_legacy(CUstream stream) {
     return stream != NULL ? stream : CU_STREAM_LEGACY;
 }
@@ -51,7 +53,7 @@ DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 /* Before something that is not a launch is given to the stream. */
 DV_HIDDEN void launch_follows(CUstream stream);
 
-/* A wait for a stream: what it had been given before. */
+/* A wait for a stream, and what the stream had been given before it. */
 struct wait {
     struct flight *flight; /* NULL: nothing is known of the stream */
     uint64_t given;
@@ -59,8 +61,8 @@ struct wait {
 DV_HIDDEN void launch_waits(struct wait *wait, CUstream stream);
 DV_HIDDEN void launch_waited(const struct wait *wait, CUresult result);
 
-/* The program learned that something is done, not of which stream: reads what the calling thread
- * launched into last. */
+/* The program learned that something is done, but not in which stream. Reads the stream into which
+ * the calling thread launched last. */
 DV_HIDDEN void launch_looked(void);
 
 #endif

@@ -17,7 +17,7 @@ static struct notes *unused;
 static pthread_key_t key;
 static bool has_key;
 
-/* The thread has ended: its notes are for the next one. */
+/* The thread has ended, so another one may use its notes. */
 static void give_back(void *notes) {
     struct notes *back = notes;
     notes_here = NULL;

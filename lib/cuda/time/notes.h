@@ -1,9 +1,9 @@
 /*
- * What a thread keeps for itself, so that a launch asks nobody: the streams that it launched into
- * lately, and how the processor's counter runs against the clock.
+ * What a thread keeps for itself, so that a launch needs no lock: the streams into which it
+ * launched lately, and how fast the processor's counter runs.
  *
- * Only a pointer to it is thread-local storage: of that a library loaded late has some hundred
- * bytes, together with all others.
+ * Only a pointer to it is thread-local, because all libraries that are loaded late share some
+ * hundred bytes of such storage.
  */
 #ifndef DIVVY_CUDA_TIME_NOTES_H
 #define DIVVY_CUDA_TIME_NOTES_H
@@ -19,13 +19,13 @@ struct notes {
         CUcontext context;
         struct flight *flight;
     } seen[NOTES_STREAMS];
-    uint32_t seen_change; /* as of which all of seen is */
-    /* The clock's guess: when it was last set right, for how many ticks it may be used (0: not at
-     * all), and ns per tick in parts of 2^24. */
+    uint32_t seen_change; /* the state of flight.c's change for which seen is valid */
+    /* For now_about: when it was last set right, for how many ticks that holds (0: not at all), and
+     * ns per tick times 2^24. */
     uint32_t span, scale;
     uint64_t ticks, ns;
     CUstream last_stream;
-    struct notes *next; /* while nobody's */
+    struct notes *next; /* in the list of unused notes */
 };
 
 DV_HIDDEN extern _Thread_local struct notes *notes_here __attribute__((tls_model("initial-exec")));

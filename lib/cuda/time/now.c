@@ -1,7 +1,7 @@
 #include "cuda/time/now.h"
 
 #define SPAN_NS 1000000u
-#define LEAST_NS 200000u /* between two readings from which the scale is taken */
+#define LEAST_NS 200000u /* least time between two readings from which the scale is computed */
 #define MOST_NS 1000000000u
 
 uint64_t now_set_right(struct notes *notes, uint64_t ticks) {
@@ -9,7 +9,7 @@ uint64_t now_set_right(struct notes *notes, uint64_t ticks) {
     if (notes->ns == 0 || passed > MOST_NS) {
         notes->span = 0;
     } else if (passed < LEAST_NS) {
-        return ns; /* the scale is not known yet, or the counter has jumped */
+        return ns; /* too soon for a new scale */
     } else if (counted < (uint64_t)1 << 40 && counted > passed >> 8) {
         uint64_t scale = (passed << 24) / counted, span = counted * SPAN_NS / passed;
         notes->scale = scale < UINT32_MAX ? (uint32_t)scale : 0;

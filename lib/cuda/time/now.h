@@ -1,4 +1,4 @@
-/* The clock of everything that is told across processes, and a quicker one that follows it. */
+/* CLOCK_MONOTONIC, by which processes tell each other times, and a faster approximation of it. */
 #ifndef DIVVY_CUDA_TIME_NOW_H
 #define DIVVY_CUDA_TIME_NOW_H
 
@@ -14,7 +14,7 @@ static inline uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The processor's counter, whose pace is not known. */
+/* The processor's counter, whose frequency is not known. */
 static inline uint64_t now_ticks(void) {
 #if defined(__x86_64__)
     return __builtin_ia32_rdtsc();
@@ -29,9 +29,9 @@ static inline uint64_t now_ticks(void) {
 
 DV_HIDDEN uint64_t now_set_right(struct notes *notes, uint64_t ticks);
 
-/* CLOCK_MONOTONIC as the counter has it, set right about every millisecond: at less than half the
- * price, wrong by some tens of ns, and by a millisecond at most where a processor's counter is not
- * what it should be. */
+/* CLOCK_MONOTONIC computed from the counter and corrected about every millisecond. Costs less than
+ * half of now_ns. The error is some tens of ns, or at most a millisecond on a processor whose
+ * counter is not steady. */
 static inline uint64_t now_about(struct notes *notes) {
     uint64_t ticks = now_ticks(), since = ticks - notes->ticks;
     if (__builtin_expect(since >= notes->span, 0)) {

@@ -1,4 +1,4 @@
-/* Reading what the GPU has done of a flight, and learning from it. */
+/* Reads what the GPU has done of a flight, and learns what launches cost. */
 #include "cuda/time/capture.h"
 #include "cuda/time/flight.h"
 #include "cuda/time/gap.h"
@@ -6,7 +6,7 @@
 
 #include "cuda/time/now.h"
 
-#define PLAIN_NS 100000u /* of charge without measurement that may stay untold for a while */
+#define PLAIN_NS 100000u /* so much unmeasured charge is kept before the arbiter is told */
 
 static void put(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
@@ -20,13 +20,14 @@ static uint64_t fresh_part(const struct batch *batch) {
     return fresh;
 }
 
-/* A pause of the thread between the two calls, or in one, looks like work of the GPU. */
+/* A pause of the thread between the two calls that record events, or in one of them, looks like
+ * work of the GPU. */
 static bool may_contain_pause(const struct batch *batch) {
     return batch->launches <= 1 && batch->begin != NULL;
 }
 
-/* Spreads the time of a batch over its launches: what was estimated without knowing anything, of
- * which there is `fresh`, takes what the others leave. Returns whether the time was believed. */
+/* Spreads the time of a batch over its launches. If some had no known cost (their estimates sum up
+ * to `fresh`), they get the time that the others leave. Returns whether the time was believed. */
 static bool learn(const struct batch *batch, uint64_t fresh, uint64_t took) {
     uint64_t known = batch->ns > fresh ? batch->ns - fresh : 0;
     uint64_t left = took > known ? took - known : took / 4;
@@ -43,7 +44,7 @@ static bool learn(const struct batch *batch, uint64_t fresh, uint64_t took) {
     return believed || !may_contain_pause(batch);
 }
 
-/* A price that was a guess is replaced by the true one. */
+/* Replaces a charge that was a guess by the true one. */
 static void settle_price(struct flight *flight, struct batch *batch, uint64_t took) {
     if (batch->charged > 0) {
         const struct gpu *gpu = flight->gpu;
@@ -69,7 +70,7 @@ static void hear(struct stamps *stamps, const struct batch *batch, bool ended, i
     }
 }
 
-/* The reader's. */
+/* For the reader: when a batch began and ended. */
 static struct result result_of(struct flight *flight, const struct batch *batch, uint64_t seen) {
     struct result result = {.known = false};
     struct stamps *stamps = flight->stamps;
@@ -107,7 +108,7 @@ static struct result result_of(struct flight *flight, const struct batch *batch,
     return result;
 }
 
-/* Takes the oldest batch out of the ring once it is read. */
+/* Takes the oldest batch, which was read, out of the ring. */
 static void pop(struct flight *flight, const struct batch *batch, const struct result *result) {
     lock_take(&flight->lock);
     flight->first = (flight->first + 1) % FLIGHT_BATCHES;
@@ -130,7 +131,8 @@ static void pop(struct flight *flight, const struct batch *batch, const struct r
     struct batch *next = flight->count > 0 ? &flight->ring[flight->first]
                          : flight->is_open ? &flight->open
                                            : NULL;
-    /* A record made while the batch before it ran was stamped after that one's end. */
+    /* An event that was recorded while the batch before it ran is stamped after the end of that
+     * batch. */
     if (next != NULL && (next->begin == NULL || next->begin_after < flight->ended_after)) {
         next->begin_after = flight->ended_after;
     }

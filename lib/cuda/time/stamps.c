@@ -4,11 +4,11 @@
 
 #include "cuda/time/now.h"
 
-#define ORIGIN_NS 1000000000 /* age at which an origin is replaced */
-#define EVENT_MOST_NS 5000   /* more is not an event's time */
+#define ORIGIN_NS 1000000000 /* an older origin is replaced */
+#define EVENT_MOST_NS 5000   /* a longer difference is not the cost of an event */
 #define SEEN_NS                                                                                    \
-    60000 /* until a thread that waits for work sees its end, at the most if it is lucky */
-#define DRIFT_NS 30000 /* by which two clocks part in that time, at the most */
+    60000 /* typical upper bound from the end of work until a waiting thread notices it */
+#define DRIFT_NS 30000 /* at most so far two clocks drift apart while one origin is used */
 
 static CUevent take(struct stamps *stamps) {
     CUevent event = NULL;
@@ -30,7 +30,7 @@ CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after) {
     }
     *after = now_ns();
     if (DV_CALL(cuEventRecord, event, stream) != CUDA_SUCCESS) {
-        DV_CALL(cuEventDestroy_v2, event); /* it may be of another context */
+        DV_CALL(cuEventDestroy_v2, event); /* the event may belong to another context */
         return NULL;
     }
     return event;
@@ -45,7 +45,8 @@ CUevent stamps_echo(struct stamps *stamps, CUstream stream) {
     return stamps_record(stamps, stream, &after);
 }
 
-/* Only where the stream had work are the two one after the other on the GPU; the least is such. */
+/* The two events run back to back only if the stream had work, so the smallest difference is the
+ * event's own cost. */
 void stamps_heard(struct stamps *stamps, int64_t end, int64_t echo) {
     if (echo > end && (stamps->event_ns == 0 || echo - end < stamps->event_ns)) {
         stamps->event_ns = echo - end;
@@ -88,7 +89,8 @@ void stamps_end(struct stamps *stamps) {
     __atomic_store_n(&stamps->reading, 0, __ATOMIC_RELEASE);
 }
 
-/* What this event says of the clocks. Bounds that contradict it are of a clock that has changed. */
+/* Narrows the bounds between the two clocks by what one event shows. Bounds that contradict it are
+ * dropped, because the context's clock must have changed. */
 static void bound(struct stamps *stamps, int64_t low, int64_t high) {
     bool known = stamps->low <= stamps->high;
     if (known && low <= stamps->high && high >= stamps->low) {
@@ -122,9 +124,9 @@ uint64_t stamps_earliest(const struct stamps *stamps, int64_t at) {
     return (uint64_t)(at + stamps->low);
 }
 
-/* Records into an idle stream are stamped soon, so that the lower bound is the better one; but not
- * beside neighbours, whose slices may come first every time. The end of work is then still seen
- * soon, once in a while. */
+/* An event in an idle stream is stamped soon after the call, so the lower bound is close to the
+ * truth. Beside neighbours it is not, because their time slices may come first every time. Then the
+ * upper bound is better: now and then the end of work is noticed soon. */
 uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at) {
     int64_t early = stamps->low + (stamps->high - stamps->low) / 4;
     int64_t late = stamps->high - SEEN_NS;

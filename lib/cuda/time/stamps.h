@@ -1,12 +1,13 @@
 /*
- * Moments on the GPU: the timing events of one context, and where its clock stands.
+ * Moments on the GPU: the timing events of one context, and how its clock relates to ours.
  *
- * Events tell times only relative to each other. All of a context are read against one origin,
- * chosen anew about every second because the driver tells differences as a float. How far that
- * clock is from CLOCK_MONOTONIC is known by bounds: no event is stamped before the call that
- * recorded it began, nor after it was seen done; many events together leave some microseconds.
+ * The driver tells only the difference between two events. All events of a context are read against
+ * one of them, the origin. It is replaced about every second, because the driver tells differences
+ * as a float. The offset to CLOCK_MONOTONIC is known by bounds: an event is not stamped before the
+ * call that recorded it began, nor after it was seen done. Many events narrow the bounds to some
+ * microseconds.
  *
- * Every function swallows what the driver refuses, and leaves no lock held while it asks.
+ * A function that the driver refuses reports no error. No lock is held during a driver call.
  */
 #ifndef DIVVY_CUDA_TIME_STAMPS_H
 #define DIVVY_CUDA_TIME_STAMPS_H
@@ -25,12 +26,12 @@ struct stamps {
     lock lock; /* of the free events */
     CUevent free[STAMPS_FREE];
     uint32_t free_count;
-    /* The reader's: see stamps_begin. */
+    /* Used by the reader alone: see stamps_begin. */
     CUevent origin;
     int64_t origin_at; /* ns of the context's own clock */
-    int64_t low, high; /* bounds of CLOCK_MONOTONIC less that clock; low > high: not known yet */
-    int64_t event_ns;  /* GPU time of an event's record, the least seen */
-    uint32_t echoes;   /* how often it was looked for; atomic */
+    int64_t low, high; /* bounds of CLOCK_MONOTONIC minus that clock; low > high: not known yet */
+    int64_t event_ns;  /* GPU time that recording an event takes, the least seen */
+    uint32_t echoes;   /* how often event_ns was measured; atomic */
     struct stamps *next;
 };
 
@@ -38,19 +39,20 @@ struct stamps {
  * stream's context is current, and the stream is not being captured. */
 DV_HIDDEN CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after);
 
-/* The same straight after another record, for the first few times; NULL later. */
+/* Records a second event right after another one, to learn what an event costs. Only the first few
+ * times; NULL later. */
 DV_HIDDEN CUevent stamps_echo(struct stamps *stamps, CUstream stream);
 
-/* For the reader: learns what an event takes from the moments of a record and of its echo, and how
- * much of a time between two events is not the second's own. */
+/* For the reader. stamps_heard learns what an event costs from the moments of an event and of its
+ * echo; stamps_between returns the time between two events without that cost. */
 DV_HIDDEN void stamps_heard(struct stamps *stamps, int64_t end, int64_t echo);
 DV_HIDDEN uint64_t stamps_between(const struct stamps *stamps, int64_t begin, int64_t end);
 
 /* Returns an event that nobody waits for any more. */
 DV_HIDDEN void stamps_give(struct stamps *stamps, CUevent event);
 
-/* Becomes the one reader; false if there is one already. The second waits for it to end, which it
- * does after some driver calls that wait for nobody. */
+/* Makes the caller the only reader. stamps_begin returns false if there is one already;
+ * stamps_await waits until it ends, which takes some driver calls that wait for nobody. */
 DV_HIDDEN bool stamps_begin(struct stamps *stamps);
 DV_HIDDEN void stamps_await(struct stamps *stamps);
 DV_HIDDEN void stamps_end(struct stamps *stamps);
@@ -60,14 +62,14 @@ DV_HIDDEN void stamps_end(struct stamps *stamps);
 DV_HIDDEN bool stamps_read(struct stamps *stamps, CUevent event, uint64_t after, uint64_t seen,
                            int64_t *at);
 
-/* The same moment in ns of CLOCK_MONOTONIC; the first is the earliest that it can have been. */
+/* That moment in ns of CLOCK_MONOTONIC: the earliest possible, and the likeliest. */
 DV_HIDDEN uint64_t stamps_earliest(const struct stamps *stamps, int64_t at);
 DV_HIDDEN uint64_t stamps_monotonic(const struct stamps *stamps, int64_t at);
 
 /* For the reader: gives the event back, or takes it as the next origin. `at` is its moment. */
 DV_HIDDEN void stamps_done(struct stamps *stamps, CUevent event, int64_t at);
 
-/* For the reader: the clock may be another from now on. */
+/* For the reader: the context's clock may have changed. */
 DV_HIDDEN void stamps_restart(struct stamps *stamps);
 
 #endif
