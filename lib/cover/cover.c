@@ -1,10 +1,10 @@
-/* divvy-cover: hides the driver that a container's image brings along.
+/* divvy-cover: hides the driver libraries that a container's image contains.
  *
  * A createContainer hook (OCI runtime specification): it runs in the container's mount namespace,
- * before the container's root is its root, with the container's state on standard input. CUDA's
- * images have a driver library of their own for hosts with older drivers, in a folder "compat" that
- * some put on LD_LIBRARY_PATH. It would lead around the share; so that folder is empty for the
- * container, and the loader goes on to where ours is. What an image does not have is not made.
+ * before pivot_root, with the container's state on standard input. CUDA's images have a driver
+ * library of their own for hosts with older drivers, in a folder "compat" that some put on
+ * LD_LIBRARY_PATH. A program that loads it would bypass the share. This program covers the folder
+ * with an empty one, and the loader finds ours. It makes no folder that the image lacks.
  *
  * Links in the image are resolved as the container will. Exit status 1: the container must not
  * start; standard error says why. */
@@ -106,7 +106,7 @@ static int open_inside(int root, const char *path, uint64_t flags) {
     return fd;
 }
 
-/* An image names one folder by several links: the same one is hidden again, which does no harm. */
+/* Several links may lead to one folder. Covering it twice is harmless. */
 static void hide(int root, const char *path) {
     char name[64];
     int fd = open_inside(root, path, O_PATH);

@@ -8,7 +8,7 @@ static const char *skip_blanks(const char *at) {
     return at + strspn(at, " \t\r\n");
 }
 
-/* Behind the string that begins at `at`, NULL if it has no end. */
+/* Returns the end of the string that begins at `at`, NULL if it has none. */
 static const char *skip_string(const char *at) {
     if (*at != '"') {
         return NULL;
@@ -24,7 +24,8 @@ static const char *skip_string(const char *at) {
     return NULL;
 }
 
-/* Behind the value that begins at `at`: of arrays and objects only the brackets are looked at. */
+/* Returns the end of the value that begins at `at`. Arrays and objects are matched by their
+ * brackets alone. */
 static const char *skip_value(const char *at) {
     int depth = 0;
     do {

@@ -1,4 +1,4 @@
-/* As much of JSON as is needed to find a string in it. */
+/* The part of JSON that is needed to find a string. */
 #ifndef DIVVY_COVER_JSON_H
 #define DIVVY_COVER_JSON_H
 

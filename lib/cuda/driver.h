@@ -13,4 +13,7 @@
 /* GPUs that a driver is asked about at start; no driver enumerates more. */
 #define DRIVER_DEVICES_MAX 64
 
+/* The arguments in a parenthesised list, as the hooks of abi/generated/cuda_hooks.inc get them. */
+#define ARGUMENTS(...) __VA_ARGS__
+
 #endif

@@ -1,4 +1,4 @@
-/* divvy-enter: becomes a command that sees other files in some places.
+/* divvy-enter: executes a command that sees other files at some paths.
  *
  *     divvy-enter [--bind SOURCE TARGET]... [--bind-ro SOURCE TARGET]... -- COMMAND [ARGUMENT]...
  *     divvy-enter --detach -- COMMAND [ARGUMENT]...
@@ -6,17 +6,17 @@
  *
  * Makes a mount namespace of its own (inside a user namespace of its own where the caller may not
  * make one otherwise), binds every SOURCE over its TARGET in the order given, and executes COMMAND
- * in its own place: same process id, working directory, environment, open files, terminal. A parent
- * therefore sees the command itself: its exit status, its signals, its stops. --detach executes
- * COMMAND as no child of the caller's, which may become a program that waits for all of its
- * children. --probe tells by its exit status whether the namespaces can be made here, and why not
- * on standard error.
+ * without a new process: same process id, working directory, environment, open files, terminal. A
+ * parent therefore sees the command itself: its exit status, its signals, its stops. --detach
+ * executes COMMAND so that it is not a child of the caller, because the caller may become a program
+ * that waits for all of its children. The exit status of --probe says whether the namespaces can be
+ * made here; standard error says why not.
  *
  * It is a program of its own because unshare(2) refuses a user namespace to a process with threads,
  * which every Go program is, and because an administrator can allow user namespaces to one small
  * file by name.
  *
- * Exit status: 125 what is asked for cannot be set up (or, for --probe, could not be), 126 COMMAND
+ * Exit status: 125 the namespaces or binds cannot be set up, 126 COMMAND
  * cannot be executed, 127 COMMAND is not found.
  */
 #include <errno.h>
@@ -72,7 +72,8 @@ static void write_file(const char *path, const char *text) {
 }
 
 /* Maps the caller to itself: the command runs under the user and group it would run under anyway.
- * Further groups keep their rights and lose their names, which cannot be had without privilege. */
+ * Supplementary groups keep their rights but are shown as unmapped: mapping them needs privilege.
+ */
 static void map_identity(uid_t uid, gid_t gid) {
     char map[64];
     write_file("/proc/self/setgroups", "deny");
@@ -82,10 +83,10 @@ static void map_identity(uid_t uid, gid_t gid) {
     write_file("/proc/self/gid_map", map);
 }
 
-/* Leaves to the command no more than the caller could do: a user namespace gives its maker every
- * capability. The bounding set decides what survives execve(2): all of it for uid 0, else what a
- * file's own capabilities ask for. There only the right to unmount is taken, because a program
- * whose file capabilities are not granted in full cannot be executed at all (capabilities(7)). */
+/* Drops every capability that the caller did not have: a user namespace gives its maker all of
+ * them. The bounding set decides what survives execve(2): all of it for uid 0, else what a file's
+ * own capabilities ask for. For other users only the right to unmount is dropped, because a program
+ * whose file capabilities are not granted in full cannot be executed (capabilities(7)). */
 static void bound_capabilities(uint64_t held) {
     for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++) {
         bool keep = geteuid() == 0 ? (held >> cap & 1) != 0 : cap != CAP_SYS_ADMIN;
@@ -158,8 +159,8 @@ static void bind_over(const char *source, const char *target, bool read_only) {
     }
 }
 
-/* Whether a command that cannot be executed exists at all: execvp(3) speaks of permission also
- * where a directory on PATH may not be searched and no other has the command. */
+/* Whether a command that cannot be executed exists. execvp(3) reports missing permission also when
+ * a directory on PATH may not be searched and no other directory has the command. */
 static bool on_path(const char *command) {
     const char *path = getenv("PATH");
     if (strchr(command, '/') != NULL || path == NULL) {
@@ -188,7 +189,7 @@ __attribute__((noreturn)) static void become(char **command) {
     exit(EXIT_NOT_EXECUTABLE);
 }
 
-/* Leaves the caller's child behind: what follows runs in an orphan, which init collects. */
+/* Forks and ends the parent, so that the rest runs as a child of init. */
 static void detach(void) {
     pid_t pid = fork();
     if (pid < 0) {

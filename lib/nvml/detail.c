@@ -1,6 +1,6 @@
 /* Processes in the newer form that carries its own version, and what the driver accounted for one.
  */
-#include "nvml/tenant.h"
+#include "nvml/processes.h"
 
 #include <stdlib.h>
 
@@ -83,8 +83,8 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     return result;
 }
 
-/* NVML_SUCCESS if the tenant has a living process `pid` on this GPU. What the driver still knows of
- * dead processes is kept back: nothing tells whose they were. */
+/* NVML_SUCCESS if the tenant has a living process `pid` on this GPU. The driver's figures of dead
+ * processes are not shown: nobody can tell whose they were. */
 static nvmlReturn_t check_owner(nvmlDevice_t device, unsigned int pid) {
     struct gpu gpu;
     struct tenant tenant;

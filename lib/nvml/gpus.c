@@ -19,7 +19,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* over dv_share_ope
 static _Atomic unsigned char order[DV_PAGE_DEVICES];
 static atomic_bool ordered;
 
-/* A thread that does not exist in the child may have been opening the share. */
+/* The thread that was opening the share may not exist in the child. */
 static void after_fork(void) {
     dv_share *share = atomic_load(&opened);
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -128,8 +128,8 @@ enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu) {
     return device >= 0 ? GPU_PART : GPU_OUTSIDE;
 }
 
-/* Sorts the share's devices by the driver's index. A GPU for which the driver has no index (it fell
- * off the bus) sorts last, and the order is then not kept. */
+/* Sorts the share's devices by the driver's index. A GPU for which the driver has no index (it is
+ * lost) sorts last, and the order is then not kept. */
 static nvmlReturn_t sort_devices(dv_share *share, unsigned char sorted[DV_PAGE_DEVICES]) {
     unsigned index[DV_PAGE_DEVICES];
     unsigned count = dv_share_device_count(share);

@@ -1,5 +1,5 @@
 /*
- * The GPUs of the share, as NVML's functions meet them.
+ * The GPUs of the share, as NVML's functions see them.
  *
  * Handles are the driver's own, so that a program may carry one to a function that we do not touch.
  * Nothing here remembers a handle: a handle is recognised by the UUID that the driver gives for it,
@@ -23,7 +23,7 @@ enum gpu_relation {
     GPU_PART,    /* a MIG instance of a GPU of the share: the driver's figures are its own */
 };
 
-/* One GPU of the share: its place in the config page, which dv_share_device and dv_usage take. */
+/* One GPU of the share: its index in the config page, which dv_share_device and dv_usage take. */
 struct gpu {
     dv_share *share;
     unsigned device;

@@ -1,8 +1,8 @@
-/* Beginning a session. Adds the opening of the share, once per process, and nothing else: GPUs are
- * looked up when a program first asks for one.
+/* Starts a session and opens the share, once per process. GPUs are looked up when a program first
+ * asks for one.
  *
  * The share is opened before the driver is asked, so that a refused program leaves no driver
- * session behind: with bad pages no information leaves at all. */
+ * session behind and learns nothing. */
 #include "nvml/gpus.h"
 
 nvmlReturn_t nvmlInit(void) {

@@ -1,7 +1,7 @@
-/* Which GPUs there are: the share's, numbered from 0 in the driver's order. NVML takes no notice of
- * CUDA_VISIBLE_DEVICES, and neither does this.
+/* Which GPUs there are: the share's, numbered from 0 in the driver's order. NVML ignores
+ * CUDA_VISIBLE_DEVICES, and so do these functions.
  *
- * Every lookup asks the driver and then keeps back what is outside the share, so the driver's own
+ * Every lookup asks the driver and then hides what is outside the share, so the driver's own
  * checks of arguments and of its state come first and no answer for a foreign GPU is written to the
  * caller's memory. */
 #include "nvml/gpus.h"
@@ -45,7 +45,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *han
                     : handle_by_index(index, handle);
 }
 
-/* Hands a handle that the driver found on to the caller, if it belongs to the share. */
+/* Gives the caller a handle that the driver found, if it belongs to the share. */
 static nvmlReturn_t hand_on(nvmlReturn_t driver, nvmlDevice_t found, nvmlDevice_t *handle) {
     struct gpu gpu;
     if (driver != NVML_SUCCESS) {
@@ -107,7 +107,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     }
 }
 
-/* GPUs that the administrator took out of use are GPUs outside the share. */
+/* Excluded GPUs are outside the share. */
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count) {
     nvmlReturn_t driver = DV_CALL(nvmlGetExcludedDeviceCount, count);
     if (driver == NVML_SUCCESS && !dv_depth) {

@@ -1,9 +1,9 @@
-/* Memory as the share allows it: the limit is the whole, the share's charge is what is used.
+/* Memory of the share: the total is its limit, used is what it is charged.
  *
  * Nothing is reserved for the driver within a limit, so version 1, whose `used` includes what the
  * driver reserves, and version 2, which tells it apart, give the same `used` here. `free` is what
  * an allocation could get now: bounded by what the limit leaves and by what the GPU has left, so
- * with overcommit used and free may be less than total together. */
+ * with overcommit the sum of used and free may be less than total. */
 #include "nvml/gpus.h"
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ static struct memory share_memory(const struct gpu *gpu, uint64_t physical_total
     return memory;
 }
 
-/* Puts the share's figures in the place of the driver's; both functions below have its layout. */
+/* Replaces the driver's figures by the share's; both functions below have its layout. */
 static nvmlReturn_t show_memory(nvmlDevice_t device, nvmlMemory_t *found, nvmlMemory_t *memory) {
     struct gpu gpu;
     enum gpu_relation relation = gpu_find(device, &gpu);
@@ -71,7 +71,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
         return DV_CALL(nvmlDeviceGetMemoryInfo_v2, device, memory);
     }
     /* The caller's version goes to the driver, which refuses one that it does not know. A driver
-     * that knew a later layout of this struct would write past ours, so only version 2 gets so far.
+     * that knows a later layout would write beyond our struct, so only version 2 is passed on.
      */
     nvmlMemory_v2_t found = {.version = memory->version};
     if (found.version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
@@ -96,8 +96,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     return NVML_SUCCESS;
 }
 
-/* The window through which the bus reaches the GPU's memory is not divided: nothing is charged for
- * it, so the figures keep to what can still be mapped, by the driver or within the limit. */
+/* BAR1, through which the bus reaches the GPU's memory, is not divided, and nothing is charged for
+ * it. The figures say what can still be mapped, by the driver or within the limit. */
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
     nvmlBAR1Memory_t found;
     struct gpu gpu;

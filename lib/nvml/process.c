@@ -3,7 +3,7 @@
  * Compute processes come from the state page, with what they are charged: the driver's own list may
  * know them under other pids, or not at all inside a container. Graphics processes, MPS clients and
  * sessions come from the driver and are reduced to the tenant's. */
-#include "nvml/tenant.h"
+#include "nvml/processes.h"
 
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ static nvmlReturn_t read_compute(nvmlDevice_t device, nvmlProcessInfo_t **infos,
     return result;
 }
 
-/* True if the driver refuses a list for a reason other than its length. */
+/* Whether the driver refuses a list for a reason other than its length. */
 static bool refused(nvmlReturn_t driver) {
     return driver != NVML_SUCCESS && driver != NVML_ERROR_INSUFFICIENT_SIZE;
 }
@@ -87,7 +87,7 @@ static nvmlReturn_t give_compute_v1(nvmlReturn_t driver, nvmlDevice_t device, un
     return result;
 }
 
-/* The driver is asked for the number alone, which tells whether it would answer at all. */
+/* Asks the driver for the number alone, to learn whether it would answer. */
 #define COMPUTE(fn, type, give)                                                                    \
     nvmlReturn_t fn(nvmlDevice_t device, unsigned int *count, type *infos) {                       \
         unsigned int none = 0;                                                                     \

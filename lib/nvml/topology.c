@@ -1,4 +1,4 @@
-/* How GPUs lie to each other: only between GPUs of the share, in both directions of the question.
+/* How GPUs are connected. Only GPUs of the share are compared or listed.
  */
 #include "nvml/gpus.h"
 
@@ -9,8 +9,8 @@ static bool in_share(nvmlDevice_t device) {
     return gpu_find(device, &gpu) != GPU_OUTSIDE;
 }
 
-/* A question about a pair of GPUs. The driver answers into memory of ours, and the caller sees the
- * answer if both GPUs are the share's. */
+/* A question about a pair of GPUs. The driver answers into a buffer of ours, and the caller gets
+ * the answer if both GPUs belong to the share. */
 #define PAIR(fn, answer_type)                                                                      \
     nvmlReturn_t fn(nvmlDevice_t one, nvmlDevice_t other, answer_type *answer) {                   \
         answer_type found;                                                                         \
@@ -60,8 +60,8 @@ static unsigned int keep_shared(nvmlDevice_t *list, unsigned int count) {
     return kept;
 }
 
-/* Answers in the way of the two topology lists: a count of 0 asks for the number of GPUs, any other
- * is the room in `devices`, which is filled as far as it goes. */
+/* Answers as the two topology lists do: a count of 0 asks for the number of GPUs, any other is the
+ * size of `devices`, which is filled up to that. */
 static nvmlReturn_t give_devices(const nvmlDevice_t *list, unsigned int number, unsigned int *count,
                                  nvmlDevice_t *devices) {
     if (*count == 0) {

@@ -1,13 +1,14 @@
 /* How busy the GPU is with the tenant's work: the sum over its own processes of the driver's
  * samples. A driver or a GPU that gives no samples per process (a MIG instance, for one) leaves the
- * figure of the whole GPU, which is all that can be had. JPEG and optical-flow engines, the
- * performance monitors (GPM) and counters of the bus are the whole GPU's always. */
-#include "nvml/tenant.h"
+ * figure of the whole GPU. JPEG and optical-flow engines, the performance monitors (GPM) and
+ * counters of the bus are the whole GPU's always. */
+#include "nvml/processes.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-/* Samples older than this say nothing of now. The driver samples each process about once a second.
+/* Older samples do not describe the present load. The driver samples each process about once a
+ * second.
  */
 #define RECENT_US 2000000ull
 
@@ -155,8 +156,8 @@ static const unsigned int *part_of(const struct load *load, nvmlSamplingType_t t
     }
 }
 
-/* Samples of the whole GPU's load cannot be divided afterwards: each keeps its time and gets the
- * tenant's present load. */
+/* A sample of the whole GPU's load cannot be divided later, so each keeps its time stamp and gets
+ * the tenant's present load. */
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long since, nvmlValueType_t *value_type,
                                   unsigned int *count, nvmlSample_t *samples) {

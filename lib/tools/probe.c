@@ -6,10 +6,10 @@
  *     {"context_bytes": 434110464, "method": "process"}
  *
  * where method is "process" for the driver's figure of this process, or "device" for the growth of
- * the whole GPU's use where the driver hides the figures of processes, as in some sandboxes: that
- * one is true only if nobody else allocated meanwhile.
+ * the whole GPU's use where the driver hides the figures of processes, as in some sandboxes; that
+ * is right only if nobody else allocated meanwhile.
  *
- * Exit status: 0 measured, 1 the driver does not let us (standard error says why), 2 wrong usage.
+ * Exit status: 0 measured, 1 the driver refused (standard error says why), 2 wrong usage.
  * It is a program of its own because a process that has used CUDA keeps some memory until it ends.
  */
 #include <dlfcn.h>

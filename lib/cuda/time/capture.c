@@ -54,7 +54,6 @@ static bool is_capturing(CUstream stream) {
     return capture_has(stream);
 }
 
-#define ARGUMENTS(...) __VA_ARGS__
 #define CUDA_HOOK_CAPTURES(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
         if (dv_depth > 0) {                                                                        \

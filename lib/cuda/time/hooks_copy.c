@@ -72,7 +72,6 @@ static struct move boxes(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
 }
 
 /* A function that moves memory in the order of a stream, or at once if it takes none. */
-#define ARGUMENTS(...) __VA_ARGS__
 #define CUDA_HOOK_COPIES(fn, null, stream, in_order, move, parameters, arguments)                  \
     CUresult fn parameters {                                                                       \
         struct copy copying;                                                                       \

@@ -35,7 +35,6 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 }
 
 /* A function that makes the executable graph *a0 of a1. */
-#define ARGUMENTS(...) __VA_ARGS__
 #define CUDA_HOOK_INSTANTIATES(fn, null, stream, in_order, what, parameters, arguments)            \
     CUresult fn parameters {                                                                       \
         struct graph_reservation reservation;                                                      \

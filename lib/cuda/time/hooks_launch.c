@@ -12,7 +12,6 @@
     launch_end(&launch, result);                                                                   \
     return result;
 
-#define ARGUMENTS(...) __VA_ARGS__
 #define CUDA_HOOK_LAUNCHES(fn, null, stream, in_order, key, parameters, arguments)                 \
     CUresult fn parameters {                                                                       \
         COUNTED(fn, launch_##null(stream), key, COST_PRIOR_NS, ARGUMENTS arguments)                \

@@ -1,4 +1,4 @@
-/* simgpuctl create: an instance from the description that divvy writes to its standard input. */
+/* simgpuctl create: makes an instance from the description on standard input. */
 #include "simgpu/ctl/ctl.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static bool gpu_fits(const sim_machine *m, const sim_gpu *gpu) {
            text_ends(gpu->pci.host_bridge, sizeof gpu->pci.host_bridge);
 }
 
-/* The simulated driver indexes its tables by these figures without looking again. */
+/* The simulated driver indexes its tables by these figures without checking them again. */
 static bool machine_fits(const sim_machine *m) {
     if (m->magic != SIM_MAGIC || m->version != SIM_VERSION || m->size != sizeof *m ||
         m->event_ns == 0 || m->gpu_count == 0 || m->gpu_count > SIM_GPUS_MAX ||
@@ -45,7 +45,7 @@ int ctl_create(const char *dir) {
 
     if (fread(&machine, sizeof machine, 1, stdin) != 1 || fgetc(stdin) != EOF ||
         !machine_fits(&machine)) {
-        fprintf(stderr, "%s: the description on standard input is none of this version\n", dir);
+        fprintf(stderr, "%s: standard input holds no machine description of this version\n", dir);
         return 1;
     }
     spec.gpu_count = machine.gpu_count;

@@ -1,4 +1,4 @@
-/* simgpuctl inject and clear: faults on demand, as lib/simgpu/fault.c answers them.
+/* simgpuctl inject and clear: faults on demand, as machine/fault.c answers them.
  *
  * A fault is written member by member while calls read it; `armed` comes last, and the name of a
  * call's fault is empty until its other members are there. */
@@ -29,7 +29,7 @@ static bool inject_class(struct sg_faults *faults, const struct ctl_injection *w
     return true;
 }
 
-/* Replaces the fault of that name, or takes a free place; false when there is none. */
+/* Replaces the fault of that name, or uses a free entry; false when there is none. */
 static bool inject_call(struct sg_faults *faults, const struct ctl_injection *what) {
     struct sg_call_fault *place = NULL;
 

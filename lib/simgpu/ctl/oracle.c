@@ -1,7 +1,7 @@
-/* simgpuctl oracle and segments: true GPU time, now and again, and when it was.
+/* simgpuctl oracle and segments: true GPU time, at intervals, and the segments that it consists of.
  *
  * A sample is read under the locks, at one moment of the GPU's clock, and printed after them: a
- * reader that does not read must not keep the machine locked. */
+ * slow reader of the output must not keep the machine locked. */
 #define _GNU_SOURCE
 #include "simgpu/ctl/ctl.h"
 

@@ -16,7 +16,7 @@
 #define STREAMS 64u
 #define WORDS 8u
 #define STAMPS 4096u /* of one client that are not reached yet */
-/* So short that no channel's segments are forgotten before its stamps were looked up. */
+/* So short that no channel's segments are overwritten before its stamps are looked up. */
 #define STEP_NS 1000000u
 
 typedef unsigned long long ull;
@@ -65,7 +65,7 @@ static struct sg_channel *channel(const struct client *client) {
 
 /* ---- time ---- */
 
-/* Tells a client's stamps that were reached. Streams are independent: each is looked at. */
+/* Prints the stamps of a client that were reached, of every stream. */
 static void tell_stamps(struct client *client) {
     for (uint64_t i = client->stamps_told; i < client->stamps_given; i++) {
         uint64_t *position = &client->stamps[i % STAMPS], left;
@@ -94,7 +94,7 @@ static void advance(uint64_t ns) {
     }
 }
 
-/* A GPU with work never rests, so it is idle when all that was given would have run in a row. */
+/* A GPU with work never idles, so it is idle once the sum of all given work has passed. */
 static uint64_t until_idle(void) {
     uint64_t sum = 0;
 

@@ -1,8 +1,8 @@
 /* simgpuctl report: the oracle. Memory in bytes, time in nanoseconds; internal/simgpu reads it.
  *
  * Everything is read under one hold of the state lock, after everything of dead processes has been
- * freed, so that the sums of a report agree with one another. It is formatted in memory first: a
- * reader that does not read must not keep the machine locked. */
+ * freed, so that the sums of a report agree. It is formatted in memory first: a slow reader of the
+ * output must not keep the machine locked. */
 #define _GNU_SOURCE
 #include "simgpu/ctl/ctl.h"
 
@@ -44,7 +44,7 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
     }
 }
 
-/* What a process has of one GPU; nothing is written for a GPU that it never used. */
+/* What a process has on one GPU; nothing is written for a GPU that it never used. */
 static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, uint32_t gpu,
                               bool first) {
     const struct sg_client *client = &in->state->clients[slot];

@@ -20,7 +20,8 @@ static bool is_whose(const struct sg_state *st, struct sg_pids *pids, uint32_t c
     return strncmp(st->tags[c->tag % SG_TAGS_MAX].name, whose, SG_TAG_BYTES) == 0;
 }
 
-/* What a real driver's SET_TIMESLICE does to a process's channels; it holds from its next turn. */
+/* What a real driver's SET_TIMESLICE does to a process's channels; it takes effect at the next
+ * turn. */
 int ctl_slice(const char *dir, const char *whose, uint64_t ns) {
     struct sg_instance in;
     bool found = false;

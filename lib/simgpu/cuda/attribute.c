@@ -1,4 +1,4 @@
-/* Device attributes. Figures that no machine file gives are those of the documented compute
+/* Device attributes. Figures that are not in the machine file are those of the documented compute
  * capabilities (CUDA programming guide, technical specifications per compute capability). */
 #include "simgpu/cuda/driver.h"
 
@@ -140,7 +140,7 @@ static int per_model(const sim_gpu *model, CUdevice_attribute attribute) {
     }
 }
 
-/* Attributes that are known but told nowhere above are features that the simulated GPU lacks: 0. */
+/* Known attributes that are not listed above are features that the simulated GPU lacks: 0. */
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);

@@ -1,6 +1,6 @@
 /* Stream capture: operations become nodes of a graph instead of being done.
  *
- * A recording begins in one stream; others join it by waiting for an event that was recorded in it.
+ * A recording begins in one stream. Others join it by waiting for an event that was recorded in it.
  * Each stream of a recording has an arm: the nodes that its next operation depends on. The graph
  * lock guards recordings, and comes before the work lock. */
 #include "simgpu/cuda/capture.h"
@@ -107,7 +107,7 @@ CUresult capture_alloc(CUstream stream, struct device *device, size_t bytes, CUd
     return CUDA_SUCCESS;
 }
 
-/* Whether a recording forbids unsafe calls to this thread, as the two modes say. */
+/* Whether a recording forbids unsafe calls in this thread, by its mode and the thread's. */
 static bool forbids(const struct recording *recording) {
     bool own = pthread_equal(recording->thread, pthread_self());
 

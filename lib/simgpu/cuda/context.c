@@ -138,7 +138,8 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device) {
     return create(ctx, flags, device, 3020);
 }
 
-/* A part of the multiprocessors is a matter of time, which is the whole GPU's here. */
+/* Restricting a context to some multiprocessors would change only time, which is simulated for the
+ * whole GPU. */
 CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *affinity, int count,
                         unsigned int flags, CUdevice device) {
     SG_REQUIRE(count >= 0 && (count == 0 || affinity), CUDA_ERROR_INVALID_VALUE);

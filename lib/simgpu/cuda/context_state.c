@@ -1,4 +1,4 @@
-/* What a context tells and takes: limits, flags, peers, versions. */
+/* Attributes of a context: limits, flags, peers, versions. */
 #include "simgpu/cuda/driver.h"
 
 CUresult cuCtxGetDevice(CUdevice *device) {

@@ -1,4 +1,4 @@
-/* What every file of the driver needs to know of the process: its state, its locks, its devices. */
+/* The driver's state in a process, its locks and its devices. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/process.h"
 

@@ -7,7 +7,7 @@ void event_defer(CUevent event, CUstream stream, uint64_t ticket) {
     event_publish(event);
 }
 
-/* A record that waited may have been overtaken by a later one of the same event, or by its end. */
+/* A later record of the same event, or its destruction, may have overtaken a record that waited. */
 void event_issue(CUevent event, CUstream stream, uint64_t ticket, uint64_t position) {
     if (ticket && (!handle_is(event, HANDLE_EVENT) || event->mark.stream_id != stream->id ||
                    event->mark.ticket != ticket)) {

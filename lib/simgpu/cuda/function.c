@@ -1,4 +1,4 @@
-/* What functions tell and take, and how many of their blocks fit on a multiprocessor. */
+/* Attributes of functions, and how many of their blocks fit on a multiprocessor. */
 #include "simgpu/cuda/driver.h"
 
 #define THREADS_MAX 1024

@@ -278,7 +278,7 @@ CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CU
     return change_dependencies(graph, from, to, count, true);
 }
 
-/* Edges carry data only for programmatic launches, which time does not tell apart here. */
+/* Edges carry data only for programmatic launches, which the time model does not distinguish. */
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                    const CUgraphEdgeData *data, size_t count) {
     (void)data;

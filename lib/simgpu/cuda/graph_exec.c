@@ -44,7 +44,7 @@ static size_t node_count(CUgraph graph) {
     return n;
 }
 
-/* Adds a step that comes after what `before` has, of which the caller lets go. */
+/* Adds a step after those in `before`, which it takes over from the caller. */
 static CUresult add_step(CUgraphExec exec, CUgraphNode node, const struct stream_op *op,
                          uint32_t *before, size_t before_count) {
     struct step *steps = before ? realloc(exec->steps, (exec->count + 1) * sizeof *steps) : NULL;

@@ -51,7 +51,8 @@ static CUresult take_memory(CUgraphExec exec) {
 
 /* ---- all at once ---- */
 
-/* What waits for the CPU or for something that is not issued yet is given to the stream alone. */
+/* An operation that waits for the CPU or for something that is not issued yet goes to the stream
+ * alone. */
 static bool at_once(const struct step *step) {
     switch (step->op->kind) {
     case OP_EMPTY:
@@ -86,9 +87,9 @@ static bool all_at_once(CUgraphExec exec) {
     return true;
 }
 
-/* The work lock. Gives all steps their places, each after those that it comes after and none before
- * the stream's tail; returns where the last one ends. A step that takes nothing ends where the last
- * of those before it does. */
+/* The work lock. Schedules all steps, each after those it depends on and none before the stream's
+ * tail; returns where the last one ends. A step that takes nothing ends where the last of those
+ * before it does. */
 static uint64_t place(CUgraphExec exec, CUstream stream) {
     struct sg_instance *in = &sg_driver.instance;
     struct device *device = stream->ctx->device;
@@ -204,7 +205,7 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
     return launch(exec, stream, true);
 }
 
-/* Uploading does early what the first launch does on real hardware; it takes no memory here. */
+/* On real hardware an upload does early what the first launch would do. Here it takes no memory. */
 static CUresult upload(CUgraphExec exec, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     return handle_is(exec, HANDLE_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* A list answers with its length when there is no buffer; else it fills the buffer, clears what is
- * left of it, and tells how many it wrote. */
+/* Without a buffer a list answers its length. Else it fills the buffer, clears the rest, and
+ * answers how many entries it wrote. */
 struct list {
     CUgraphNode *out;
     size_t room, count;

@@ -1,6 +1,6 @@
-/* Memory nodes of graphs. An address is fixed when the node is made; memory is behind it from the
- * node's turn in a launch until it is freed. What was freed stays reserved for graphs of the device
- * until cuDeviceGraphMemTrim. */
+/* Memory nodes of graphs. An address is fixed when the node is made; memory is mapped there from
+ * the node's turn in a launch until it is freed. What was freed stays reserved for graphs of the
+ * device until cuDeviceGraphMemTrim. */
 #include "simgpu/cuda/graph.h"
 
 #include <stdlib.h>
@@ -202,7 +202,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
     return CUDA_SUCCESS;
 }
 
-/* Only the high-water marks can be set, and only to zero: to what they are of. */
+/* Only the high-water marks can be set, and only to zero, which makes them the present value. */
 CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute attribute,
                                       void *value) {
     cuuint64_t wanted;

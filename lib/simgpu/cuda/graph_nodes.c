@@ -68,7 +68,7 @@ CUresult op_of_values(const CUDA_BATCH_MEM_OP_NODE_PARAMS *p, struct stream_op *
     return CUDA_SUCCESS;
 }
 
-/* Fixes the address of a memory node and tells it through the parameters. */
+/* Fixes the address of a memory node and writes it to the parameters. */
 CUresult op_of_alloc(CUDA_MEM_ALLOC_NODE_PARAMS *p, struct stream_op *op) {
     SG_READY();
     SG_REQUIRE(p && p->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&

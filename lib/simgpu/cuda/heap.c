@@ -1,6 +1,6 @@
 /* Allocations of whole granules within regions of device addresses: two-level segregated fit.
  * Lengths are told beside the memory, because the memory is the device's. Taking and giving back
- * are O(1), whatever is live. */
+ * are O(1). */
 #include "simgpu/cuda/driver.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct heap {
 };
 
 /* Removed regions of as many granules as a block has, with all lengths 0. They are kept because
- * getting their memory anew would cost more than everything else of a call. */
+ * allocating their memory again would cost more than the rest of a call. */
 #define COMMON_GRANULES (SG_BLOCK_BYTES / SG_GRANULE)
 static struct region *recycled;
 

@@ -1,5 +1,5 @@
 /* Code as modules and libraries are loaded from it. Kernels are known by name, so PTX is searched
- * for its entries; binary code is believed to have what it is asked for. */
+ * for its entries. Binary code is assumed to have every kernel that is asked for. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 

@@ -12,7 +12,7 @@
 
 #define TOKEN_MAGIC 0x5347495043484e44ull
 
-/* What the handles hold; 64 bytes. */
+/* The contents of a handle; 64 bytes. */
 struct token {
     uint64_t magic;
     uint64_t key;

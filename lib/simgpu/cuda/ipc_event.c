@@ -1,5 +1,5 @@
-/* Events that several processes know. What was recorded last stands in the state: whose channel has
- * to reach which position, which anybody can look up. */
+/* Events that several processes know. The state holds the last record: whose channel must reach
+ * which position. Every process can look that up. */
 #include "simgpu/cuda/queue.h"
 
 #include <string.h>

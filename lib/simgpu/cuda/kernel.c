@@ -1,4 +1,4 @@
-/* The kernels that really happen, known by their names:
+/* The kernels that are carried out, known by their names:
  *   divvy_busy_ns(u64 ns)                                 takes that much GPU time
  *   divvy_vecadd(float *a, float *b, float *c, u32 n)     c = a + b
  *   divvy_fill(u32 *p, u32 value, u64 n)                  n words of value
@@ -66,7 +66,7 @@ static uint64_t param(const struct launch *launch, size_t i) {
     return value;
 }
 
-/* An address that nothing is mapped at ends the context's life, as on a GPU. */
+/* An access to an unmapped address makes the context unusable, as on a GPU. */
 static bool reaches(CUdeviceptr address, uint64_t bytes, struct device *device) {
     if (!sg_mapped(address, bytes)) {
         return false;

@@ -1,5 +1,5 @@
-/* The linker of code: what it is given becomes one image. Only PTX needs joining; of binary code
- * the last piece is the image. */
+/* The linker of code makes one image of its inputs. PTX is joined; of binary code the last input is
+ * the image. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 

@@ -1,5 +1,5 @@
-/* Managed memory. Its contents are the host's all the time, so that the CPU can use the pointer;
- * what is resident on a device is accounted for in blocks of 2 MiB that hold nothing. */
+/* Managed memory. Its contents always stay in host memory, so that the CPU can use the pointer.
+ * What is resident on a device is accounted for in blocks of 2 MiB without contents. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 
@@ -45,7 +45,7 @@ static struct host_range *managed_of(CUdeviceptr address, size_t bytes) {
                                                                                         : NULL;
 }
 
-/* Moves at once: the data is where it always is, and time is no part of it. */
+/* Takes effect at once: the data stays in host memory, and the move takes no simulated time. */
 static CUresult prefetch(CUdeviceptr address, size_t bytes, int to, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     struct device *device = to == CU_DEVICE_CPU ? NULL : sg_device(to);
@@ -175,7 +175,7 @@ CUresult cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribu
     return CUDA_SUCCESS;
 }
 
-/* Attachment decides which stream may use the memory; every stream may here. */
+/* Attachment decides which stream may use the memory. Here every stream may. */
 static CUresult attach(CUstream handle, CUdeviceptr address, unsigned flags, bool ptds) {
     SG_STREAM(stream, handle, ptds);
     sg_memory_lock();

@@ -74,7 +74,8 @@ CUresult op_check(const struct stream_op *op, bool later) {
     }
 }
 
-/* An array's contents lie in device memory row by row; seen so, it is a place like any other. */
+/* An array's contents lie in device memory row by row, so one end of a copy can be written as such.
+ */
 static struct placement flat(const struct placement *place) {
     struct placement out = *place;
 

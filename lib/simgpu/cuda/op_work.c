@@ -38,9 +38,8 @@ static uint32_t side(const struct placement *place) {
     return page ? page->gpu : SG_GPUS_MAX;
 }
 
-/* Within one GPU's memory a copy reads and writes all bytes, with the help of all of the GPU.
- * Otherwise they go over its link to the host, by the copy engine of that direction; between two
- * GPUs they leave the one that the stream is of, or come to it. */
+/* A copy within one GPU's memory uses all multiprocessors. Any other copy goes over the link to the
+ * host, by the copy engine of its direction as seen from the stream's GPU. */
 static struct sg_work copy_work(const struct copy *copy, const struct device *device) {
     uint32_t to = side(&copy->to), from = side(&copy->from);
     uint64_t bytes = (uint64_t)copy->width * copy->height * copy->depth;

@@ -119,7 +119,7 @@ CUdeviceptr pages_take(uint64_t size, uint64_t align) {
     return take(&wide, size, align);
 }
 
-/* Where programs, which are loaded high, leave 1.5 GiB alone; taken when it is first asked for. */
+/* Programs are loaded high and leave these 1.5 GiB free; taken at the first request. */
 CUdeviceptr pages_take_narrow(uint64_t size) {
     if (!narrow.pages &&
         !start(&narrow, (void *)0x10000000ul, UINT64_C(0x60000000), MAP_FIXED_NOREPLACE)) {

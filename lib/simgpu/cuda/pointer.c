@@ -155,8 +155,8 @@ static size_t width(CUpointer_attribute attribute) {
     }
 }
 
-/* Unlike the single form this one answers for any pointer: what does not apply is zero, or an
- * invalid ordinal. */
+/* Unlike cuPointerGetAttribute this answers for any pointer: attributes that do not apply are zero,
+ * or an invalid ordinal. */
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr address) {
     SG_READY();

@@ -86,7 +86,7 @@ static CUresult grow(CUmemoryPool pool, uint64_t bytes, struct heap *heap) {
     if (add_chunk(pool, need, heap) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
-    /* What other pools of the process keep without need makes room before memory is out. */
+    /* Before memory runs out, other pools of the process give back what they keep unused. */
     for (struct link *at = pool->device->pools.next; at != &pool->device->pools; at = at->next) {
         pool_trim(CONTAINER(at, struct CUmemPoolHandle_st, of_device), 0);
     }

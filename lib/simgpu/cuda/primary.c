@@ -56,7 +56,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
     return cuDevicePrimaryCtxRelease_v2(ordinal);
 }
 
-/* Ends the context whoever still uses it; their references stay to be released. */
+/* Ends the context even if it is in use; references remain to be released. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     SG_READY();
     struct device *device = sg_device(ordinal);

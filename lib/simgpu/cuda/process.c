@@ -22,7 +22,7 @@ __attribute__((constructor)) static void loaded(void) {
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-/* Runs after the program's own exit handlers; calls of destructors that come later are told so. */
+/* Runs after the program's own exit handlers; later calls from destructors get DEINITIALIZED. */
 __attribute__((destructor)) static void unloaded(void) {
     int up = DRIVER_UP;
 

@@ -1,6 +1,6 @@
 /* The process's side of the simulated CUDA driver: handles, locks, devices and contexts.
  *
- * Locks, in the order in which they may be taken: work (streams, events, deferred operations),
+ * Lock order: work (streams, events, deferred operations),
  * memory (addresses, allocations, pools), then those of the shared state. A call of the user's
  * function holds none of them.
  *

@@ -1,10 +1,10 @@
-/* The way of an operation through a stream.
+/* How an operation passes through a stream.
  *
- * An operation is issued when everything before it in its stream has been issued: it has its effect
- * then and gets its place in the channel, which knows from the stream's tail when all that it waits
- * for ends. So dependencies between streams of one GPU hold by themselves, and nearly every
- * operation is issued where it is given. What has to wait (host functions, waits for values, waits
- * for another GPU, and everything behind these) is kept in its stream and issued by a thread that
+ * An operation is issued when everything before it in its stream has been issued: it takes effect
+ * then and is scheduled in the channel after the stream's tail, at which all that it waits for has
+ * ended. So dependencies between streams of one GPU need no waiting, and nearly every operation is
+ * issued by the call that gives it. What has to wait (host functions, waits for values, waits for
+ * another GPU, and everything behind these) is kept in its stream and issued by a thread that
  * exists once the first operation has had to wait.
  */
 #define _GNU_SOURCE
@@ -151,7 +151,7 @@ static CUresult start_worker(void) {
     }
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    /* Signals are the program's own affair: none is delivered to this thread. */
+    /* Blocks all signals in this thread: they belong to the program's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     worker.started = pthread_create(&thread, &attributes, work, NULL) == 0;
@@ -246,8 +246,8 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
         return capture_add(stream, op);
     }
     SG_TRY(capture_implicit(stream));
-    /* With nothing waiting in the context, what cannot block is issued without the lock: only its
-     * own thread can tell the order of what one thread gives. */
+    /* While nothing waits in the context, an operation that cannot block is issued without the
+     * lock: only the calling thread could observe the order. */
     if (__atomic_load_n(&stream->ctx->deferred, __ATOMIC_ACQUIRE) == 0 && op->kind <= OP_FILL &&
         op->kind != OP_EMPTY) {
         struct sg_work work = op_perform(op, device);

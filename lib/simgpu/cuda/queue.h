@@ -10,7 +10,7 @@
 bool queue_reached(struct device *device, uint64_t position, uint64_t *left);
 /* Waits until it has; no lock may be held. */
 void queue_wait(struct device *device, uint64_t position);
-/* The same for room in the stream's queue, where nobody minds being late. */
+/* The same for room in the stream's queue, where waking up late is harmless. */
 void queue_wait_room(CUstream stream, uint64_t before);
 /* An operation of another stream that comes first. The stream may be gone: its id tells. */
 struct barrier {
@@ -25,7 +25,7 @@ void queue_announce(CUstream stream);
 /* Gives the channel work that follows the stream's. Returns the position that must be reached
  * before the caller may give more to this stream: the queue is bounded. The work lock. */
 uint64_t queue_spend(CUstream stream, struct sg_work *work);
-/* Lets the stream's tail be there, which is the end of one entry of its queue; returns the same.
+/* Sets the stream's tail to the end of one entry of its queue; returns the same as queue_spend.
  * The work lock. */
 uint64_t queue_extend(CUstream stream, uint64_t end);
 /* Whether something waits that comes before what the stream is given now. The work lock. */

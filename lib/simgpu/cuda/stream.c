@@ -116,7 +116,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     SG_READY();
     SG_REQUIRE(handle_is(stream, HANDLE_STREAM) && !stream->is_legacy && !stream->per_thread,
                CUDA_ERROR_INVALID_HANDLE);
-    /* Work goes on after the handle is gone; only what still has to be issued is waited for. */
+    /* Work continues after the handle is destroyed; waits only for what is not issued yet. */
     sg_work_lock();
     bool waits = stream->first != NULL;
     sg_work_unlock();

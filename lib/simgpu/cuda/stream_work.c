@@ -16,7 +16,7 @@ CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *data) {
     return host_function(stream, function, data, true);
 }
 
-/* The flags choose how the thread waits for its turn, which nobody can see. */
+/* The flags choose how the thread waits, which makes no visible difference. */
 CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *data, unsigned int flags) {
     (void)flags;
     return host_function(stream, function, data, false);
@@ -89,7 +89,7 @@ static CUresult one(CUstream stream, CUstreamBatchMemOpType operation, CUdevicep
 }
 
 /* The four forms of one function: the interfaces of CUDA 8 and of 11.7, each with and without the
- * thread's own default stream. They differ in what devices they need, not in what they do. */
+ * thread's own default stream. They differ only in the devices that support them. */
 #define VALUE_ENTRY(name, type, operation, ptds)                                                   \
     CUresult name(CUstream stream, CUdeviceptr address, type value, unsigned int flags) {          \
         return one(stream, operation, address, value, flags, ptds);                                \

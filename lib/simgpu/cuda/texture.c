@@ -1,4 +1,4 @@
-/* Texture and surface objects. Kernels that really happen use none, so an object is a number that
+/* Texture and surface objects. Simulated kernels use none, so an object is a number that
  * is known until it is destroyed. */
 #include "simgpu/cuda/driver.h"
 

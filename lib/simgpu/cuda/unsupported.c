@@ -1,6 +1,6 @@
-/* Every name that the driver exports and nothing here defines: an honest refusal. The strong
- * definitions of the other files take precedence. Prototypes are left out on purpose: all of these
- * names are the one function below. */
+/* Every name that the driver exports and nothing here defines answers that it is not supported. The
+ * strong definitions of the other files take precedence. Prototypes are left out on purpose: all of
+ * these names are the one function below. */
 #include "abi/cuda/types.h"
 
 __attribute__((used)) static CUresult unsupported(void) {

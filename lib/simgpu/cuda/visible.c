@@ -37,7 +37,7 @@ static void uuid_text(const sim_gpu *gpu, char out[48]) {
     }
 }
 
-/* The one GPU whose name begins so; MIG names match nothing, because MIG is always off. */
+/* The one GPU whose UUID begins so. MIG names match nothing, because MIG is always off. */
 static uint32_t by_uuid(const sim_machine *machine, const char *text, size_t length) {
     uint32_t found = NO_GPU;
     char name[48];

@@ -1,4 +1,4 @@
-/* Virtual memory management: physical allocations, addresses, and mapping the ones at the others.
+/* Virtual memory management: physical allocations, addresses, and mapping allocations at addresses.
  * Physical memory lives while a handle, a mapping, an importer or a descriptor of it does. */
 #include "simgpu/cuda/driver.h"
 

@@ -124,7 +124,7 @@ struct stream_op {
 };
 
 /* op.c: what an operation does to memory, and what it costs. */
-/* Whether its arguments are right; `later` when it becomes part of a graph. */
+/* Whether its arguments are valid; `later` when it becomes part of a graph. */
 CUresult op_check(const struct stream_op *op, bool later);
 /* Has the operation's effect, and returns what it takes of the GPU. */
 struct sg_work op_perform(const struct stream_op *op, struct device *device);

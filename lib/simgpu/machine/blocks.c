@@ -1,4 +1,4 @@
-/* Device memory in blocks of 2 MiB: whose they are, and memory that several processes hold. */
+/* Device memory in blocks of 2 MiB: who has which, and memory that several processes hold. */
 #define _GNU_SOURCE
 #include "simgpu/machine/state.h"
 

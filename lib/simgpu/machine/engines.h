@@ -1,13 +1,14 @@
-/* What of a GPU an operation occupies, and when it can begin.
+/* Which part of a GPU an operation occupies, and when it can begin.
  *
  * Time here is a channel's own: it passes only while the process has the GPU and executes
- * something. An operation gets its place when it is issued, behind what was issued before it, so
- * the order of issue decides and nothing has to be simulated in the background. Every operation
- * begins now or where another one ends: the channel's own time has no gaps.
+ * something. An operation is scheduled when it is issued, after those issued before it, so nothing
+ * has to be simulated in the background. Every operation begins now or where another one ends: the
+ * channel's own time has no gaps.
  *
  *  - A kernel takes one multiprocessor for each of its blocks, at most all of them, from its begin
- *    to its end. It begins as early as they are free for all of its time, without moving what has
- *    its place: small kernels run at once and fill holes, one that needs all excludes the others.
+ *    to its end. It begins at the earliest moment from which they are free until its end, without
+ * moving what is scheduled. Small kernels run at once and fill gaps; one that needs all
+ * multiprocessors runs alone.
  *  - Copies from and to the host take the copy engine of their direction, one after another.
  *  - The record of an event takes time and nothing else.
  */
@@ -35,10 +36,10 @@ struct sg_work {
 
 #define SG_PROFILE_POINTS 4096u
 
-/* What one process's work has of one GPU, now and later. */
+/* What one process's work occupies of one GPU, now and later. */
 struct sg_engines {
     uint32_t multiprocessors; /* of the GPU */
-    uint32_t first, count;    /* the points in use: what is past is forgotten */
+    uint32_t first, count;    /* the points in use; past ones are dropped */
     struct sg_profile_point {
         uint64_t from; /* rising; the last one's multiprocessors are 0 */
         uint32_t used;
@@ -47,7 +48,7 @@ struct sg_engines {
 };
 
 void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors);
-/* Gives the work its place, with everything up to `done` executed; returns where it ends. */
+/* Schedules the work after everything up to `done` has executed; returns where it ends. */
 uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_work *work);
 
 #endif

@@ -1,9 +1,9 @@
 /* Locks between processes that survive the death of their holder at any instruction.
  *
- * The word names the holder. Who finds it held by an identity that nobody has any more (the kernel
- * says so: the identity's file lock is free) takes it over by a compare-and-swap of the very word
- * it saw, count included, so that of several only one succeeds. No kernel robust list is used: it
- * names threads by number in their pid namespace, and clients come from several.
+ * The word names the holder. Who finds that the holder is dead (its file lock is free) takes the
+ * lock over by a compare-and-swap of the word it saw, count included, so that only one of several
+ * succeeds. No kernel robust list is used: it identifies threads by their number in a pid
+ * namespace, and clients live in several.
  */
 #define _GNU_SOURCE
 #include "simgpu/machine/state.h"
@@ -43,7 +43,7 @@ static bool take(struct sg_lock *lock, uint32_t seen, uint32_t id) {
                                        __ATOMIC_RELAXED);
 }
 
-/* Sleeps until the word changes; at most 2 ms, because a holder that dies wakes nobody. */
+/* Sleeps until the word changes, at most 2 ms, because a dying holder wakes nobody. */
 static void sleep_on(struct sg_lock *lock, uint32_t seen) {
     struct timespec limit = {.tv_nsec = 2000000};
 
@@ -61,7 +61,7 @@ static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
 
         if (owner == 0) {
             if (take(lock, seen, in->id)) {
-                /* Others may sleep still: the next unlock must wake one of them. */
+                /* Others may still sleep: the next unlock must wake one of them. */
                 if (slept) {
                     __atomic_store_n(&lock->contended, 1, __ATOMIC_RELAXED);
                 }
@@ -69,7 +69,8 @@ static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
             }
             continue;
         }
-        /* Our own number: of an earlier owner of it that died. Threads are told apart before. */
+        /* Our own number: an earlier owner of it died with the lock. Threads are excluded before.
+         */
         if (owner - 1 == in->id || (spin >= SPINS && !sg_alive(in, owner - 1))) {
             if (take(lock, seen, in->id)) {
                 return true;

@@ -1,9 +1,9 @@
-/* Under which number a client is known to the caller.
+/* The pid by which the caller knows a client.
  *
- * A process knows its number in its own pid namespace alone. For the others, each client holds a
+ * A process knows its pid in its own pid namespace only. For the others, each client holds a
  * flock(2) on a file of its own that nobody else can open: /proc/locks shows the holder's number in
- * the reader's namespace, and leaves out whom it does not see, as the driver does since it
- * translates numbers. The kernel keeps all of it true, whatever dies. */
+ * the reader's namespace, and leaves out whom it does not see, as drivers that translate pids do.
+ * The kernel keeps this list right when processes die. */
 #define _GNU_SOURCE
 #include "simgpu/machine/state.h"
 
@@ -95,7 +95,7 @@ static struct {
     struct sg_marked places[KNOWN];
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Waits for nobody: the lock may have been another thread's when the process forked. */
+/* Does not wait: another thread may have held the lock when the process forked. */
 static int32_t recall(uint64_t own, const struct sg_who *who) {
     const struct sg_marked *place = &known.places[who->inode % KNOWN];
     int32_t pid = 0;

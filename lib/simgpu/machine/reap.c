@@ -1,4 +1,4 @@
-/* Freeing what the dead held, and counting anew. */
+/* Frees what dead processes held, and derives the counters anew. */
 #define _GNU_SOURCE
 #include "simgpu/machine/state.h"
 
@@ -95,7 +95,7 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client) 
     }
 }
 
-/* The state lock and the schedule lock. It may be done again by whoever finds it half done. */
+/* The state lock and the schedule lock. Whoever finds it half done does it again. */
 static void finish_hand_over(struct sg_instance *in) {
     const struct sg_hand_over *what = &in->state->hand_over;
 
@@ -124,7 +124,7 @@ static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     uint32_t tag = st->clients[client].tag % SG_TAGS_MAX;
 
     sg_schedule_lock(in, gpu);
-    /* Nothing of it executes any more. */
+    /* Nothing of this client executes any more. */
     g->runnable[client / 64] &= ~(UINT64_C(1) << (client % 64));
     st->hand_over = (struct sg_hand_over){.client = client,
                                           .gpu = gpu,
@@ -158,8 +158,8 @@ void sg_reap_client(struct sg_instance *in, uint32_t client) {
                        __ATOMIC_RELEASE);
 }
 
-/* The last descriptor of an object without holders may have been closed, which nobody is told; or
- * its last holder may have died while he freed it. */
+/* The last descriptor of an object without holders may have been closed, which no process is told;
+ * or its last holder may have died while freeing it. */
 static void settle_objects(struct sg_instance *in) {
     for (uint32_t i = 0; i < in->state->objects_end; i++) {
         if (in->state->objects[i].in_use) {
@@ -174,7 +174,8 @@ static bool has_any(const struct sg_instance *in, uint32_t client, uint32_t gpu)
     return c->contexts[gpu] != 0 || c->imported[gpu] != 0 || sg_client_used(in, client, gpu) != 0;
 }
 
-/* Of one GPU's clients, or with SG_GPUS_MAX of all: seeing who lives is a system call for each. */
+/* Reaps the clients of one GPU, or with SG_GPUS_MAX all: finding out who lives takes a system call
+ * for each. */
 static unsigned reap(struct sg_instance *in, uint32_t gpu) {
     unsigned dead = 0;
 
@@ -247,8 +248,8 @@ void sg_recount(struct sg_instance *in) {
     }
     for (uint32_t i = 0; i < SG_OBJECTS_MAX; i++) {
         struct sg_object *o = &st->objects[i];
-        /* An object is as large as the blocks that are really its own: its creator or the one who
-         * freed it may have died between two of them. */
+        /* An object's size is the number of blocks that name it: its creator, or who freed it, may
+         * have died between two of them. */
         if (o->in_use) {
             o->blocks = object_blocks[i];
             count_object(st, o, object_blocks[i]);

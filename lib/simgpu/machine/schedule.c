@@ -1,13 +1,13 @@
 /* The time of the simulated GPUs.
  *
  * A GPU runs one process's channel at a time. Channels with runnable work take turns in order of
- * their slots, each for its time slice; a channel that is alone runs on. Nobody simulates this in
- * the background: whoever wants to know decides the schedule from where it was decided last up to
- * the present, so its exactness does not depend on when any process gets a CPU.
+ * their slots, each for its time slice; a channel that is alone runs on. Nothing runs in the
+ * background: whoever needs the schedule decides it from where it was decided last up to the
+ * present, so it does not depend on when a process gets a CPU.
  *
- * A channel is a length of time: all its work, laid out by engines.c so that something executes at
- * any moment of it. It passes only while the channel has the GPU. The segments tell its owner when
- * a position was reached.
+ * A channel's work is laid out by engines.c on a time line of its own, without gaps. That time
+ * passes only while the channel has the GPU. The segments tell its owner when a position was
+ * reached.
  */
 #include "simgpu/machine/state.h"
 
@@ -67,8 +67,8 @@ static void pass_to(struct sg_instance *in, uint32_t gpu, uint64_t to) {
     g->clock = to;
 }
 
-/* Keeps the compiler from moving stores across: another process must find what a dying one did up
- * to some instruction, and nothing that comes after it. */
+/* Keeps the compiler from moving stores across: another process must find all stores of a process
+ * that died up to some instruction, and none after it. */
 static void in_order(void) {
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
@@ -169,7 +169,8 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     end_step(g);
 }
 
-/* Takes the dead off the GPU: nobody waits for their work, and it would take others' time. */
+/* Removes dead clients from the GPU: nobody waits for their work, and it would take others' time.
+ */
 static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
@@ -228,7 +229,8 @@ uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg
     return end;
 }
 
-/* When the position was passed; positions older than the oldest segment count as reached with it.
+/* The moment at which the position was passed. Positions before the oldest segment count as reached
+ * at its begin.
  */
 static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
     uint64_t end = channel->segment_count, begin = end - least(end, SG_SEGMENTS);
@@ -249,7 +251,7 @@ static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
     return position > s->done ? s->wall + least(position - s->done, s->length) : s->wall;
 }
 
-/* The least time until a runnable client's turn begins: others may come in between. */
+/* The least time until a runnable client's turn begins; others may take turns before it. */
 static uint64_t until_turn(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
     const struct sg_gpu *g = &in->state->gpus[gpu];
     uint32_t at = g->current % SG_CLIENTS_MAX;

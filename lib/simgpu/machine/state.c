@@ -25,8 +25,8 @@ static int open_in(const char *dir, const char *name, int flags) {
         return -ENAMETOOLONG;
     }
     int fd = open(path, flags | O_CLOEXEC, 0600);
-    /* What root makes is for everybody, as the driver's devices are; who may not use it does not
-     * reach the directory. */
+    /* Files that root makes can be used by everybody, as the driver's devices can; the directory's
+     * permissions keep others out. */
     if (fd >= 0 && (flags & O_CREAT) && geteuid() == 0) {
         fchmod(fd, 0666);
     }
@@ -85,7 +85,8 @@ static int check_spec(const struct sg_create *spec) {
     return 0;
 }
 
-/* Fills the mapped new file; the magic comes last, so that a half-made file is none. */
+/* Fills the mapped new file; the magic is stored last, so that a half-made file is not taken for
+ * one. */
 static void fill(struct sg_state *st, const struct sg_create *spec) {
     st->layout = SG_LAYOUT;
     st->gpu_count = spec->gpu_count;
@@ -129,7 +130,8 @@ int sg_state_create(const char *dir, const struct sg_create *spec) {
             if (ftruncate(fd, (off_t)st->file_bytes) != 0) {
                 result = -errno;
             }
-            /* Tables are real pages from the start: a full file system shows here, not as SIGBUS.
+            /* Allocates the tables' pages now, so that a full file system is an error here and no
+             * SIGBUS later.
              */
             if (!result && (result = posix_fallocate(fd, 0, (off_t)st->channels_offset)) != 0) {
                 result = -result;
@@ -210,7 +212,7 @@ static int take_identity(struct sg_instance *in, bool as_client) {
     return -EUSERS;
 }
 
-/* The tag's place in the table; tags without members or bytes make room for new ones. */
+/* The tag's index in the table. A tag without members or bytes may be replaced. */
 static uint32_t tag_place(struct sg_state *st, const char *name) {
     bool used[SG_TAGS_MAX] = {true};
 
@@ -250,7 +252,8 @@ static void claim(struct sg_instance *in, const struct sg_who *who, const char *
     if (st->clients_used[in->id / 64] >> (in->id % 64) & 1) {
         sg_reap_client(in, in->id);
     }
-    /* The generation only ever grows: objects of dead owners of the slot are told by it. */
+    /* The generation only grows. It tells objects of the slot's dead owners from the new owner's.
+     */
     client->generation++;
     memset(&client->tag, 0, sizeof *client - offsetof(struct sg_client, tag));
     clock_gettime(CLOCK_BOOTTIME, &now);
@@ -262,7 +265,8 @@ static void claim(struct sg_instance *in, const struct sg_who *who, const char *
                       __ATOMIC_RELEASE);
 }
 
-/* The client's channels become real pages: a full file system shows here, not as SIGBUS. */
+/* Allocates the pages of the client's channels now, so that a full file system is an error here and
+ * no SIGBUS later. */
 static int back_channels(struct sg_instance *in) {
     uint64_t bytes = sizeof(struct sg_channel) * in->state->gpu_count;
 

@@ -1,4 +1,5 @@
-/* The shared file of one simulated machine: who uses it, which memory is whose, who computes when.
+/* The shared file of one simulated machine: who uses it, who has which memory, and who computes
+ * when.
  *
  * Every process that opens the simulated driver maps D/state. Its rules:
  *
@@ -11,7 +12,7 @@
  *  - Only the holder of the state lock writes block tables, objects, tags and counters. Lock order:
  *    state lock before a GPU's schedule lock; neither is held while a system call may sleep.
  *
- * All functions return 0 or a negative errno unless they say otherwise. Bytes are bytes, times are
+ * All functions return 0 or a negative errno unless they say otherwise. Sizes are bytes, times are
  * nanoseconds of the instance's clock (sg_time), sizes of device memory are multiples of
  * SG_BLOCK_BYTES.
  */
@@ -65,7 +66,7 @@ typedef uint64_t sg_block;
 #define SG_BLOCK_PRIVATE (1ull << 63)
 #define SG_BLOCK_SHARED (1ull << 62)
 #define SG_BLOCK_DIRTY (1ull << 61) /* contents may differ from zero */
-/* bits 56..59 category, 32..55 owner (client slot or object), 0..31 place within the object */
+/* bits 56..59 category, 32..55 owner (client slot or object), 0..31 number within the object */
 static inline enum sg_category sg_block_category(sg_block b) {
     return (enum sg_category)((b >> 56) & 15);
 }
@@ -89,8 +90,8 @@ struct sg_segment {
     uint64_t length; /* how long it was, which is also how much work was done */
 };
 
-/* A process's work on one GPU: a position is how long the process has executed by then, at least
- * one thing at any moment of it. */
+/* A process's work on one GPU. A position is the time for which the process has executed something.
+ */
 struct sg_channel {
     uint64_t submitted; /* the position at which all work given so far ends */
     uint64_t executed;  /* the position reached: the process's true GPU time */
@@ -138,19 +139,19 @@ struct sg_object {
 /* A fault of the calls with one exported name. */
 struct sg_call_fault {
     char call[SG_CALL_BYTES];
-    uint64_t left; /* calls still to answer so; SG_FAULT_FOREVER never runs out */
+    uint64_t left; /* calls that are still to fail; SG_FAULT_FOREVER: all */
     uint32_t result;
     uint32_t delay_us;
 };
 
-/* An event that several processes know: what was recorded last. It lives as long as its owner; one
- * of a dead recorder is over. */
+/* The last record of an event that several processes know. It lives as long as its owner, and
+ * counts as done when its recorder is dead. */
 struct sg_event {
     uint64_t key; /* random; a handle must show it; 0 is free */
     uint32_t owner, owner_generation;
     uint32_t recorder, recorder_generation; /* whose channel the position is of */
     uint32_t gpu;
-    uint32_t pending; /* recorded in a stream that has not come to it */
+    uint32_t pending; /* recorded in a stream that has not reached it */
     uint64_t position;
 };
 
@@ -166,8 +167,8 @@ struct sg_faults {
     struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 
-/* What a step of the schedule changes, as it was before: whoever finds it under way when he takes
- * the schedule lock over from the dead puts it back. */
+/* What a step of the schedule changes, as it was before the step. Who takes the schedule lock over
+ * from a process that died in a step restores it. */
 struct sg_step {
     uint32_t under_way;
     uint32_t client, current;
@@ -218,9 +219,9 @@ struct sg_state {
     uint64_t key_seed;
     struct sg_lock lock;
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
-    uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: last store of a claim */
+    uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: the last store when one is taken */
     struct sg_hand_over hand_over;
-    uint32_t objects_end; /* no object was ever made from here on */
+    uint32_t objects_end; /* no object was ever made at or above this number */
     uint32_t pad;
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
@@ -241,7 +242,7 @@ struct sg_instance {
     int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock
                                   */
     pthread_mutex_t
-        state_threads; /* before the state lock: it tells processes apart, not threads */
+        state_threads; /* taken before the state lock, which excludes processes, not threads */
     pthread_mutex_t schedule_threads[SG_GPUS_MAX];
     char dir[SG_PATH_BYTES]; /* instance directory D */
 };
@@ -268,7 +269,7 @@ int sg_state_create(const char *dir, const struct sg_create *spec);
  * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free,
  * -ENOSPC no room for what a client needs. */
 int sg_open(struct sg_instance *in, const char *dir, const char *tag, bool as_client);
-/* Gives up everything that this opening holds, as its death would. */
+/* Frees everything that this opening holds, as the death of the process would. */
 void sg_close(struct sg_instance *in);
 /* For the child of fork: drops the parent's identity without ending it. */
 void sg_abandon(struct sg_instance *in);
@@ -341,7 +342,7 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
  * -ENOENT when there is no such object with that key. */
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
                    uint32_t capacity);
-/* A number that nobody guesses. */
+/* A number that cannot be guessed. */
 uint64_t sg_new_key(struct sg_instance *in);
 /* The key of an object of the caller's. */
 uint64_t sg_object_key(const struct sg_instance *in, uint32_t object);

@@ -29,7 +29,7 @@ nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, cons
 /* Ends a call; also one that was refused. */
 void nvml_leave(struct nvml_call *call);
 
-/* The handle of GPU index, and back: SG_GPUS_MAX for what is no handle of ours. */
+/* The handle of a GPU by its index, and back; SG_GPUS_MAX for other pointers. */
 nvmlDevice_t nvml_handle(uint32_t index);
 uint32_t nvml_handle_index(nvmlDevice_t device);
 
@@ -59,17 +59,17 @@ uint32_t nvml_handle_index(nvmlDevice_t device);
         return NVML_SUCCESS;                                                                       \
     }
 
-/* Copies text into a caller's buffer of that length, or says NVML_ERROR_INSUFFICIENT_SIZE. */
+/* Copies text into a caller's buffer of that length, or answers NVML_ERROR_INSUFFICIENT_SIZE. */
 nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text);
 /* Answers a list of n elements by the rules of NVML's in/out counts: *count becomes n, and the
  * result says NVML_ERROR_INSUFFICIENT_SIZE when there was less room, with or without a buffer. */
 nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n);
 
-/* The state with everything freed that dead processes had on the device; end with sg_state_unlock.
+/* Locks the state and frees what dead processes had on the device; end with sg_state_unlock.
  */
 void nvml_lock_state(struct nvml_call *call);
 
-/* Microseconds since 1970, NVML's time stamps, of a moment of CLOCK_MONOTONIC. */
+/* Converts a moment of CLOCK_MONOTONIC to NVML's time stamps: microseconds since 1970. */
 unsigned long long nvml_stamp(uint64_t monotonic_ns);
 
 /* Utilisation; see usage.c. Percent of the window that ended last. */

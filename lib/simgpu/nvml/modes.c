@@ -1,5 +1,4 @@
-/* NVML: modes, all as a server's driver starts with them, and errors of memory, of which there are
- * none. */
+/* NVML: modes, each at a server's default, and memory errors, of which there are none. */
 #include "simgpu/nvml/call.h"
 
 NVML_GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, NVML_COMPUTEMODE_DEFAULT)

@@ -8,7 +8,7 @@ struct user {
     struct sg_who who;
 };
 
-/* Leaves out whom the caller does not see. */
+/* Drops the processes that the caller does not see. */
 static unsigned int name_users(struct user users[], unsigned int n) {
     struct sg_pids pids = {.count = 0};
     unsigned int seen = 0;

@@ -1,4 +1,4 @@
-/* NVML: what is said of the driver and the machine rather than of a device. */
+/* NVML: functions about the driver and the machine, not about a device. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

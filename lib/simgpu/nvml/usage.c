@@ -1,8 +1,8 @@
 /* NVML: how busy a device is, as a share of the time in which anything executed on it.
  *
  * The driver takes a sample every sixth of a second. A utilisation is the mean of the last window,
- * which is the machine's sample window rounded up to whole samples, and it is told the machine's
- * lag late. Kernels are taken to touch memory half of their time.
+ * which is the machine's sample window rounded up to whole samples, and it is reported late by the
+ * machine's lag. Kernels are assumed to use memory half of their time.
  */
 #include "simgpu/nvml/usage.h"
 
@@ -10,7 +10,7 @@ void usage_catch_up(struct nvml_call *call) {
     sg_advance(call->in, call->index, sg_time(call->in));
 }
 
-/* The newest boundary that the driver tells of. */
+/* The newest boundary that is reported. */
 static uint64_t told(const struct nvml_call *call) {
     uint64_t now = sg_time(call->in);
     uint64_t lag = call->machine->sample_lag_ns;
@@ -65,7 +65,7 @@ unsigned int usage_new_samples(struct nvml_call *call, unsigned long long since,
     return (unsigned int)(last + 1 - oldest);
 }
 
-/* How many more busy processes a caller is told to have room for than there are. */
+/* Spare entries that a caller is told to make room for. */
 #define SPARE 16u
 
 /* One process's newest window. */
@@ -75,7 +75,7 @@ struct usage {
     struct sg_who who;
 };
 
-/* Leaves out whom the caller does not see. */
+/* Drops the processes that the caller does not see. */
 static unsigned int name_busy(struct usage list[], unsigned int n) {
     struct sg_pids pids = {.count = 0};
     unsigned int seen = 0;
@@ -90,7 +90,7 @@ static unsigned int name_busy(struct usage list[], unsigned int n) {
     return seen;
 }
 
-/* Whether a client was busy in any of the told samples from first on, or in the newest window. */
+/* Whether a client was busy in any reported sample from `first` on, or in the newest window. */
 static bool was_busy(struct nvml_call *call, uint32_t client, uint64_t first, uint64_t last) {
     const struct sg_channel *channel = sg_channel(call->in, client, call->index);
 
@@ -108,7 +108,7 @@ static bool anybody_was_busy(struct nvml_call *call, uint64_t first, uint64_t la
     return false;
 }
 
-/* Lists the processes that were busy in any told sample later than a time stamp. */
+/* Lists the processes that were busy in any reported sample later than a time stamp. */
 static unsigned int busy_processes(struct nvml_call *call, unsigned long long since,
                                    struct usage list[SG_CLIENTS_MAX]) {
     unsigned int n = 0;
@@ -120,7 +120,7 @@ static unsigned int busy_processes(struct nvml_call *call, unsigned long long si
         return 0;
     }
     last = told(call);
-    /* Seeing who lives takes a system call for each, which an idle device is not worth. */
+    /* Finding out who lives takes a system call for each; skip that for an idle device. */
     if (!anybody_was_busy(call, first, last)) {
         return 0;
     }

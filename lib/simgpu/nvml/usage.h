@@ -7,7 +7,7 @@
 /* What executed on a GPU, or a part of it, at the sample boundaries. */
 typedef const uint64_t usage_record[SG_SAMPLES];
 
-/* Half of the samples kept serve the lag and half the window, so that both together are kept. */
+/* Half of the kept samples cover the lag, half the window. */
 #define USAGE_REACH (SG_SAMPLES / 2u - 1u)
 
 /* Decides the schedule up to now, so that the boundaries before now have their samples. */
@@ -15,7 +15,8 @@ void usage_catch_up(struct nvml_call *call);
 /* Percent, rounded down, of the n sample periods before a boundary. Samples are read without the
  * schedule lock: those that window and lag can reach are never being overwritten. */
 unsigned int usage_percent(usage_record executed, uint64_t boundary, uint64_t n);
-/* The boundaries later than a time stamp that are told, at most as many as are kept. */
+/* How many boundaries later than a time stamp are reported, at most as many as are kept; *first is
+ * the oldest. */
 unsigned int usage_new_samples(struct nvml_call *call, unsigned long long since, uint64_t *first);
 
 #endif

@@ -6,8 +6,8 @@
  * that pid or the host's (the open kernel module translates to the caller's namespace, older ones
  * do not), so both are recognised and the former is shown.
  */
-#ifndef DIVVY_NVML_TENANT_H
-#define DIVVY_NVML_TENANT_H
+#ifndef DIVVY_NVML_PROCESSES_H
+#define DIVVY_NVML_PROCESSES_H
 
 #include "nvml/gpus.h"
 

@@ -1,9 +1,9 @@
-#include "nvml/tenant.h"
+#include "nvml/processes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* How often a list may outgrow the room made for it before that counts as an error. */
+/* How often a list may grow while it is read before that counts as an error. */
 #define LIST_TRIES 8
 
 /* Spare entries for processes that start between two questions. */
