@@ -1,17 +1,16 @@
-// Package edits is the one model of what is changed around a process so that
-// it sees its shares: files bound over others, mounts and device nodes of a
-// container, and environment variables. Backends plan edits; `divvy run`, CDI
-// and NRI render them.
+// Package edits describes the changes that make a process see its shares: files
+// bound over others, mounts and device nodes of a container, and environment
+// variables. Backends plan edits; `divvy run`, CDI and NRI render them.
 package edits
 
-// ShareDir is where a container finds its share: the pages, our libraries and,
-// under another name, the driver's.
+// ShareDir is the directory of a container's share: the pages, Divvy's libraries
+// and, under other names, the driver's.
 const ShareDir = "/run/divvy/share"
 
-// Edits change a process of this host (Binds, Env) or a container that is yet
-// to be made (Mounts, Devices, Hooks, Env). Binds are made in order: one may
-// hide the source of a later one, so the driver's originals are bound to their
-// new places before ours cover them.
+// Edits change a process of this host (Binds, Env) or a container that will be
+// made (Mounts, Devices, Hooks, Env). Binds are made in order. A bind may hide the
+// source of a later one, so the driver's files are bound to their new names before
+// Divvy's files cover them.
 type Edits struct {
 	Binds   []Bind   `json:"binds,omitempty"`
 	Mounts  []Mount  `json:"mounts,omitempty"`
@@ -20,8 +19,8 @@ type Edits struct {
 	Env     []Env    `json:"env,omitempty"`
 }
 
-// Bind makes the file Source appear at Target, which exists. Both are absolute
-// paths without symbolic links, as seen before any of the binds is made.
+// Bind makes the file Source appear at Target, which must exist. Both are absolute
+// paths without symbolic links, and name what they named before the first bind.
 type Bind struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
@@ -53,10 +52,10 @@ type Device struct {
 	Minor  uint32 `json:"minor"`
 }
 
-// Hook is a program of the host's that the runtime runs in the container's
-// mount namespace before the container's root becomes its root, for what only
-// the image tells (createContainer of the OCI runtime specification). Args
-// begin with the program's name.
+// Hook is a program of the host that the runtime runs in the container's mount
+// namespace before it changes the root (createContainer in the OCI runtime
+// specification). It does what depends on the image. Args begin with the program's
+// name.
 type Hook struct {
 	Path string   `json:"path"`
 	Args []string `json:"args"`
@@ -66,7 +65,7 @@ type Hook struct {
 type Env struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Prepend puts Value and a colon before what the variable holds already,
-	// as for LD_LIBRARY_PATH. A container's variables are only ever set.
+	// Prepend puts Value and a colon before the variable's present value, as for
+	// LD_LIBRARY_PATH. In containers it has no effect: the variable is set.
 	Prepend bool `json:"prepend,omitempty"`
 }

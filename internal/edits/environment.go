@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Environment renders the edits of variables: env as it is then. A variable
-// that is edited appears once, where it first was, or else at the end.
+// Environment returns env with the edits of variables applied. An edited variable
+// appears once, in its first position in env, or at the end.
 func (e Edits) Environment(env []string) []string {
 	out := slices.Clone(env)
 	for _, edit := range e.Env {
@@ -21,7 +21,7 @@ func (e Env) apply(env []string) []string {
 	if at < 0 {
 		return append(env, e.Name+"="+e.Value)
 	}
-	// Of several entries of one name, getenv(3) answers with the first.
+	// Of several entries with one name, getenv(3) returns the first.
 	old := strings.TrimPrefix(env[at], e.Name+"=")
 	value := e.Value
 	if e.Prepend && old != "" {

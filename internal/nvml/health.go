@@ -8,31 +8,30 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// What a GPU that cannot be used answers. All wrap [ErrDriver].
+// Reasons why a GPU cannot be used. All wrap [ErrDriver].
 var (
-	// ErrLost is a GPU that the driver cannot reach any more: it fell off the bus.
+	// ErrLost is a GPU that the driver can no longer reach, because it fell off the bus.
 	ErrLost = fmt.Errorf("%w: the GPU is lost", ErrDriver)
-	// ErrVanished is a GPU that the driver does not list any more.
+	// ErrVanished is a GPU that the driver no longer lists.
 	ErrVanished = fmt.Errorf("%w: the GPU is not listed any more", ErrDriver)
-	// ErrReset is a GPU that does nothing before it is reset.
+	// ErrReset is a GPU that does not work until it is reset.
 	ErrReset = fmt.Errorf("%w: the GPU must be reset", ErrDriver)
 )
 
-// Condition is what the driver tells of a GPU's health. What a driver or GPU cannot tell reads as well.
+// Condition is what the driver reports of a GPU's health. What it cannot report counts as healthy.
 type Condition struct {
-	// XIDs are the errors that the driver reported since they were asked for the last time, from the first time on.
+	// XIDs are the errors that the driver has reported since the previous call. The first call begins to collect them.
 	XIDs []uint64
 	// Uncorrected counts the memory errors since the driver was loaded that ECC could not correct.
 	Uncorrected uint64
-	// RemapFailed says that a broken row of memory could not be replaced, RemapPending that it will be by a reset
-	// (Ampere and later); RetirementPending is the same for pages of older GPUs.
+	// RemapFailed tells that a broken row of memory could not be replaced, RemapPending that a reset will replace it
+	// (Ampere and later). RetirementPending is the same for pages of older GPUs.
 	RemapFailed, RemapPending, RetirementPending bool
-	// Recovery is what the driver wants done before the GPU is used again, such as "gpu-reset"; "" is nothing (since
-	// 570).
+	// Recovery is what must be done before the GPU is used again, such as "gpu-reset", or "" (drivers since 570).
 	Recovery string
 }
 
-// Architecture names a GPU's generation as NVIDIA does, in lower case; "" where it is not known.
+// Architecture returns NVIDIA's name of a GPU's generation in lower case, or "" where it is unknown.
 func (l *Library) Architecture(index int) string {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -54,8 +53,8 @@ var architectures = map[gonvml.DeviceArchitecture]string{
 	gonvml.DEVICE_ARCH_RUBIN: "rubin",
 }
 
-// Answering lists the UUIDs of the GPUs that answer now, and counts those that are there and do not. Unlike
-// [Library.GPUs] it changes no index.
+// Answering lists the UUIDs of the GPUs that answer now, and counts the others. Unlike [Library.GPUs] it changes no
+// index.
 func (l *Library) Answering() (uuids []string, silent int) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -79,8 +78,8 @@ func (l *Library) Answering() (uuids []string, silent int) {
 	return uuids, silent
 }
 
-// Condition asks for a GPU's health. An error that is none of [ErrLost], [ErrVanished] and [ErrReset] says that the
-// driver did not answer, which may pass. XIDs are told even beside an error.
+// Condition reads a GPU's health. An error other than [ErrLost], [ErrVanished] and [ErrReset] means that the driver did
+// not answer, which may be temporary. XIDs are returned even with an error.
 func (l *Library) Condition(index int) (Condition, error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -89,7 +88,7 @@ func (l *Library) Condition(index int) (Condition, error) {
 		return Condition{}, fmt.Errorf("read health of GPU %d: %w", index, condemn(ret))
 	}
 	c := Condition{XIDs: l.xids(index, device)}
-	// Of all calls this one surely asks the GPU. Some have it in its older form alone, whatever the driver has.
+	// This call is known to access the GPU itself. Some GPUs support only its older form, whatever the driver has.
 	ret = gonvml.ERROR_NOT_SUPPORTED
 	if l.memoryV2 {
 		_, ret = device.GetMemoryInfo_v2()
@@ -118,7 +117,7 @@ func (l *Library) Condition(index int) (Condition, error) {
 	return c, nil
 }
 
-// condemn makes an error of a result, so that GPUs that cannot be used are told from a driver that does not answer.
+// condemn turns a result into an error that distinguishes GPUs that cannot be used from a driver that does not answer.
 func condemn(ret gonvml.Return) error {
 	fault := ErrDriver
 	switch ret {
@@ -132,7 +131,7 @@ func condemn(ret gonvml.Return) error {
 	return fmt.Errorf("%w: %s", fault, reason(ret))
 }
 
-// recovery asks for the driver's own judgement.
+// recovery reads which recovery the driver recommends.
 func (l *Library) recovery(device gonvml.Device) string {
 	if !l.has("nvmlDeviceGetFieldValues") {
 		return ""
@@ -157,16 +156,16 @@ func (l *Library) recovery(device gonvml.Device) string {
 	}
 }
 
-// xidFunctions are needed to hear of errors.
+// xidFunctions are needed to receive errors.
 var xidFunctions = []string{
 	"nvmlEventSetCreate", "nvmlEventSetFree", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
 }
 
-// mostXIDs bounds what is read at once: a GPU may report faster than it is read.
+// mostXIDs bounds how many errors one call reads, because a GPU may report them faster than they are read.
 const mostXIDs = 64
 
-// xids reads the errors that wait in the GPU's event set, which is made with the first call. Every GPU has a set of its
-// own, so that whose error it is needs no answer from a GPU that may be lost.
+// xids reads the errors in the GPU's event set, which the first call makes. Every GPU has its own set: to find the GPU
+// of an event in a common set would need a call to that GPU, which may be lost.
 func (l *Library) xids(index int, device gonvml.Device) []uint64 {
 	l.guard.Lock()
 	defer l.guard.Unlock()
@@ -190,7 +189,7 @@ func (l *Library) xids(index int, device gonvml.Device) []uint64 {
 	return found
 }
 
-// listen makes an event set; nil says that this driver or GPU has none.
+// listen makes an event set. It returns nil where the driver or GPU supports none.
 func (l *Library) listen(device gonvml.Device) gonvml.EventSet {
 	for _, symbol := range xidFunctions {
 		if !l.has(symbol) {
@@ -215,7 +214,7 @@ func (l *Library) listen(device gonvml.Device) gonvml.EventSet {
 	return set
 }
 
-// freeEvents ends the listening. use is held for writing.
+// freeEvents frees the event sets. The caller holds use for writing.
 func (l *Library) freeEvents() {
 	l.guard.Lock()
 	defer l.guard.Unlock()
@@ -225,8 +224,8 @@ func (l *Library) freeEvents() {
 	clear(l.events)
 }
 
-// Reopen initialises the library anew, which is how a GPU that was reset or replugged comes back to a process. GPUs
-// keep the indexes under which they were listed. After an error nothing answers until the next try.
+// Reopen initialises the library anew. A process needs that to use a GPU again that was reset or replugged. GPUs keep
+// the indexes under which they were listed. After an error, all calls fail until Reopen succeeds.
 func (l *Library) Reopen() error {
 	l.use.Lock()
 	defer l.use.Unlock()

@@ -12,13 +12,13 @@ const mostLinks = 36
 // NVLink is one active link of a GPU.
 type NVLink struct {
 	Number int
-	// Remote is the PCI address of the device at the other end; Switch says that it is one.
+	// Remote is the PCI address of the device at the other end. Switch tells that it is a switch.
 	Remote string
 	Switch bool
 }
 
-// NVLinks returns the active links of a GPU, and the name of the clique of GPUs that its switches join, "" without
-// switches or on drivers before 535. A GPU without NVLink has none.
+// NVLinks returns the active links of a GPU, if it has any, and the name of the clique of GPUs that its switches
+// connect. The name is "" without switches and on drivers before 535.
 func (l *Library) NVLinks(index int) (links []NVLink, clique string) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -43,7 +43,7 @@ func (l *Library) NVLinks(index int) (links []NVLink, clique string) {
 	return links, l.clique(device)
 }
 
-// toSwitch asks for the type of the remote device; drivers before 510 tell none, and had no switch whose links
+// toSwitch reads the type of the remote device. Drivers before 510 do not report it, and knew no switch whose links
 // look like a GPU's.
 func (l *Library) toSwitch(device gonvml.Device, number int) bool {
 	if !l.has("nvmlDeviceGetNvLinkRemoteDeviceType") {

@@ -1,6 +1,5 @@
-// Package cdi renders edits as specifications of the Container Device
-// Interface, by which container runtimes take them up, and keeps those in a
-// directory that runtimes read.
+// Package cdi renders edits as specifications of the Container Device Interface,
+// which container runtimes apply, and keeps them in a directory that runtimes read.
 package cdi
 
 import (
@@ -23,16 +22,16 @@ import (
 // Kind is the vendor and class of Divvy's devices.
 const Kind = "divvy.dev/share"
 
-// createContainer is the moment of a hook: in the container's mount namespace,
-// before its root is its own (OCI runtime specification, "POSIX-platform Hooks").
+// createContainer is when a hook runs: in the container's mount namespace, before
+// its root is changed (OCI runtime specification, "POSIX-platform Hooks").
 const createContainer = "createContainer"
 
 // ErrSpec marks edits that no specification can express.
 var ErrSpec = errors.New("cannot be expressed in CDI")
 
-// Spec renders one device for each name. It is pure; the version is the least
-// that knows all that is used, as old runtimes ignore specifications of newer
-// ones.
+// Spec renders one device for each name. It is pure. It uses the lowest version that
+// has all that is needed, because old runtimes ignore specifications of newer
+// versions.
 func Spec(kind string, devices map[string]edits.Edits) (*specs.Spec, error) {
 	vendor, class := parser.ParseQualifier(kind)
 	if err := errors.Join(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
@@ -96,8 +95,8 @@ const (
 	draftSuffix = ".new"
 )
 
-// path is the file of a specification. Names come from claims, so that one that
-// leads elsewhere is refused.
+// path returns the file of a specification. Names come from claims, so it refuses a
+// name that leads out of the directory.
 func path(dir, name string) (string, error) {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00") {
 		return "", fmt.Errorf("%w: the file name %q", ErrSpec, name)
@@ -105,8 +104,8 @@ func path(dir, name string) (string, error) {
 	return filepath.Join(dir, strings.TrimSuffix(name, suffix)+suffix), nil
 }
 
-// Write makes or replaces the specification dir/NAME.json, so that a runtime
-// finds the old one or the new one whole. The directory is made where it is not.
+// Write makes or replaces the specification dir/NAME.json atomically: a runtime
+// reads the old one or the new one. It makes the directory if necessary.
 func Write(dir, name string, spec *specs.Spec) error {
 	file, err := path(dir, name)
 	if err != nil {
@@ -128,8 +127,8 @@ func Write(dir, name string, spec *specs.Spec) error {
 	return nil
 }
 
-// draft is where a specification is written: runtimes read files that end in
-// .json or .yaml alone.
+// draft is the name of a specification while it is written. Runtimes ignore it,
+// because they read only files that end in .json or .yaml.
 func draft(file string) string {
 	return file + draftSuffix
 }
@@ -144,7 +143,7 @@ func writeDraft(path string, data []byte) error {
 	return errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close())
 }
 
-// Remove takes a specification away; that there is none is no error.
+// Remove deletes a specification. It is no error if there is none.
 func Remove(dir, name string) error {
 	file, err := path(dir, name)
 	if err != nil {
@@ -160,8 +159,8 @@ func remove(file string) error {
 	return nil
 }
 
-// List returns in order the names of the specifications in dir that begin with
-// prefix, those among them that an interrupted Write left half done.
+// List returns, sorted, the names of the specifications in dir that begin with
+// prefix, including those that an interrupted Write left unfinished.
 func List(dir, prefix string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,6 @@
 // Command k8s measures what Divvy costs in a cluster, on real kubelets with simulated GPUs, and writes
 // docs/measurements/k8s.json: how long the kubelet waits for a claim to be prepared, what the agent takes with 100
-// shares, and how soon what one pod frees is another's. It needs root, and leaves nothing of its cluster.
+// shares, and how soon another pod gets what one frees. It needs root, and removes its cluster.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
-// options are what the command is told.
+// options are the command's flags.
 type options struct {
 	out     string
 	only    string

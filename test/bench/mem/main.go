@@ -1,6 +1,6 @@
-// Command mem measures the memory issue's figures on the simulated driver and writes docs/measurements/mem.json.
-// The simulated driver's own record judges limits; times are differences between the same program with and
-// without our library, paired in one run.
+// Command mem measures the limits on memory and their cost on the simulated driver, and writes
+// docs/measurements/mem.json. The simulated driver's own record judges limits. Times are differences between the same
+// program with and without Divvy's library, paired in one run.
 package main
 
 import (

@@ -17,8 +17,8 @@ var (
 	idle      = []string{"--policy", "weighted"}
 )
 
-// launches measures what a limit costs that does not bind: the time of a launch call, and the GPU time that is
-// lost end to end.
+// launches measures the overhead of a limit that is never reached: the time of a launch call, and the GPU time that
+// is lost end to end.
 func launches(b *bench) ([]measurement.Row, error) {
 	neighbour, err := b.start(idle, "sleep", "infinity")
 	if err != nil {
@@ -61,7 +61,7 @@ func (b *bench) added() ([]measurement.Row, error) {
 	return rows, nil
 }
 
-// instructions is what a limit costs a launch over a driver that does nothing, in ns, of each run.
+// instructions measures, with a driver that does nothing, how much time a limit adds to a launch: ns, of each run.
 func (b *bench) instructions() ([]float64, error) {
 	var all []float64
 	for range b.runs() {
@@ -80,7 +80,7 @@ func (b *bench) instructions() ([]float64, error) {
 	return all, nil
 }
 
-// wholeCall is how much longer the launch of a kernel that takes no time takes in a share, in ns, of each run.
+// wholeCall measures how much time a share adds to the launch of an empty kernel: ns, of each run.
 func (b *bench) wholeCall() ([]float64, error) {
 	var added []float64
 	for range b.runs() {

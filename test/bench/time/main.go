@@ -1,6 +1,6 @@
 // Command time measures how a GPU's time is divided, on the simulated driver, and writes
-// docs/measurements/time.json. The truth is the simulated driver's own record; what the libraries and the agent
-// say of themselves is not looked at. What is compared runs in one run, one after the other.
+// docs/measurements/time.json. Figures come from the simulated driver's own record, never from what the libraries
+// and the agent report of themselves. Cases that are compared run one after the other in one run.
 package main
 
 import (
