@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -203,6 +205,7 @@ type asker struct {
 	cmd    *exec.Cmd
 	peer   *control.Peer
 	hangUp func()
+	killed sync.Once
 }
 
 func (n *node) asker(uid int) *asker {
@@ -212,6 +215,7 @@ func (n *node) asker(uid int) *asker {
 
 func (n *node) askerOf(uid int, cmd *exec.Cmd) *asker {
 	n.t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its children end with it
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -221,9 +225,12 @@ func (n *node) askerOf(uid int, cmd *exec.Cmd) *asker {
 	return a
 }
 
+// kill ends the process and its children.
 func (a *asker) kill() {
-	_ = a.cmd.Process.Kill()
-	_ = a.cmd.Wait()
+	a.killed.Do(func() {
+		_ = unix.Kill(-a.cmd.Process.Pid, unix.SIGKILL)
+		_ = a.cmd.Wait()
+	})
 }
 
 func ask(memory uint64) control.CreateParams {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,7 +65,7 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateP
 			return t, coded(err)
 		}
 		if mine == nil {
-			mine = &ticket{request: p.Request, user: userName(peer.UID), since: a.config.Now()}
+			mine = &ticket{request: p.Request, user: process.UserName(peer.UID), since: a.config.Now()}
 			a.queue = append(a.queue, mine)
 			a.announce()
 		}
@@ -108,7 +107,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 		return nil, err
 	}
 	t := &tenant{record: record{
-		ID: newID(), Name: name, UID: peer.UID, User: userName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
+		ID: newID(), Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
 		Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	if peer.PID != 0 {
@@ -221,11 +220,4 @@ func coded(err error) error {
 		alloc.ReasonNever: control.CodeInvalid, alloc.ReasonUnknown: control.CodeNotFound, alloc.ReasonFull: control.CodeRefused,
 	}[refusal.Reason]
 	return &control.Error{Code: code, Message: refusal.Text}
-}
-
-func userName(uid int) string {
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		return u.Username
-	}
-	return strconv.Itoa(uid)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // rebuild asks the backend for the tenants of a checkpoint that cannot be read:
@@ -37,7 +38,7 @@ func (a *Agent) rebuild(ctx context.Context) []record {
 func (a *Agent) rebuildOne(f backend.Found) *record {
 	t := f.Tenant
 	r := &record{
-		ID: t.ID, Name: t.Name, UID: t.UID, User: userName(t.UID), Dir: t.Dir, Layer: t.Layer, Created: f.Created,
+		ID: t.ID, Name: t.Name, UID: t.UID, User: process.UserName(t.UID), Dir: t.Dir, Layer: t.Layer, Created: f.Created,
 		Overcommit: t.Overcommit, Rebuilt: true,
 	}
 	for _, found := range t.Shares {

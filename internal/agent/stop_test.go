@@ -1,12 +1,8 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -112,60 +108,5 @@ func TestProcessesOutsideAreTold(t *testing.T) {
 	}
 	if told != 3 {
 		t.Errorf("told %d times: %+v", told, n.list(r).Events)
-	}
-}
-
-func TestTwoAgentsNeverServeOneGPU(t *testing.T) {
-	uuid := "GPU-" + t.Name() + "-" + filepath.Base(t.TempDir()) + time.Now().Format("150405.000000000")
-	claimed, err := claimAll(t.Context(), []string{uuid})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = claimAll(t.Context(), []string{uuid + "-free", uuid})
-	if !errors.Is(err, ErrServed) || !strings.Contains(err.Error(), "another run directory") {
-		t.Errorf("%v, want ErrServed and who it is", err)
-	}
-	free, err := claimAll(t.Context(), []string{uuid + "-free"})
-	if err != nil {
-		t.Errorf("a failed attempt keeps a GPU: %v", err)
-	}
-	free.release()
-	claimed.release()
-	again, err := claimAll(t.Context(), []string{uuid})
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.release()
-}
-
-func TestIdle(t *testing.T) {
-	n := newNode(t)
-	r := n.start()
-	i := newIdle()
-	i.patience, i.linger = time.Millisecond, time.Millisecond
-	i.connections(1)
-	ended := make(chan struct{})
-	go func() {
-		i.wait(context.Background(), r.Agent)
-		close(ended)
-	}()
-	a := n.asker(os.Getuid())
-	created := n.grant(r, a, ask(gib))
-	i.connections(0)
-	for range 100 { // several times longer than it lingers
-		n.list(r)
-	}
-	select {
-	case <-ended:
-		t.Fatal("it ended with a share")
-	default:
-	}
-	a.hangUp()
-	a.kill()
-	eventually(t, "the tenant ends", n.gone(r, created))
-	select {
-	case <-ended:
-	case <-time.After(5 * time.Minute):
-		t.Fatal("it did not end after its last share")
 	}
 }

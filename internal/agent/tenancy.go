@@ -15,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // The errors of Prepare and Release. What does not fit is an [alloc.Refusal].
@@ -56,10 +57,6 @@ type TenancyShare struct {
 
 // tenancyPrefix begins the ids of tenancies.
 const tenancyPrefix = "c-"
-
-// nobodyUID owns the tenants of containers, because the agent does not know the
-// users inside.
-const nobodyUID = 65534
 
 // Prepare makes a tenancy and returns what its containers need. The same tenancy
 // again gets the same answer and is counted once; the same key with other shares
@@ -155,7 +152,7 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 		Created: a.config.Now(), Shares: granted, Tenancy: &wanted, Unmade: true,
 	}}
 	if t.UID == 0 {
-		t.UID = nobodyUID
+		t.UID = process.Nobody
 	}
 	t.plan, err = a.config.Backend.Plan(a.tenantOf(&t.record))
 	if errors.Is(err, backend.ErrTenant) {

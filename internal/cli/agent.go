@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 )
 
@@ -35,7 +35,7 @@ more flags: 'divvy agent --kubernetes --help' lists them.`,
 		Example: "  sudo divvy agent\n  sudo divvy agent --misuse stop\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return agent.Serve(cmd.Context(), agent.Options{
+			return daemon.Serve(cmd.Context(), daemon.Options{
 				Place:      a.place(instance),
 				Tree:       a.tree,
 				DriverRoot: driver,

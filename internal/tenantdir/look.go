@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // Look implements [backend.Observer].
@@ -73,14 +74,11 @@ func freed(before, after []page.Usage) []uint64 {
 	return amounts
 }
 
-// nobody is the user without rights that Linux shows for ids it cannot map.
-const nobody = 65534
-
 // reaperUID is the user as whom a tenant's dead are reaped: its own or, where
 // that may be any, one without rights.
 func reaperUID(t backend.Tenant) int {
 	if t.Layer == backend.LayerContainer && os.Getuid() == 0 {
-		return nobody
+		return process.Nobody
 	}
 	return t.UID
 }

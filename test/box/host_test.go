@@ -15,6 +15,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -132,7 +133,7 @@ func startHost(tree install.Tree) (h *host, err error) {
 	log := slog.New(slog.DiscardHandler)
 	made := slice.New(slice.Options{
 		Tenants: tenants, State: h.rundir, Tree: tree, Instance: h.machine.Dir, Shared: true,
-		Inventory: library, Finder: driver.Finder{Instance: h.machine.Dir}, Reap: agent.NewReaper(tree), Log: log,
+		Inventory: library, Finder: driver.Finder{Instance: h.machine.Dir}, Reap: daemon.NewReaper(tree), Log: log,
 	})
 	h.agent, err = agent.New(ctx, agent.Config{
 		Backend: made, Driver: library, Log: log, Interval: time.Second, Now: time.Now,

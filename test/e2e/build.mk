@@ -10,7 +10,11 @@ e2e-ready:
 	hack/e2e-deps.sh v1.36
 	$(MAKE) --no-print-directory images
 
-e2e: e2e-deps ## the whole on real clusters, as root (ONLY=TestName for a part)
+# The agent that kills itself after the steps that a test names: no part of what is shipped.
+$(B)/test/e2e/crashing: FORCE
+	$(GO) build -trimpath -ldflags '-s -w' -o $@ ./test/e2e/crashing
+
+e2e: e2e-deps $(B)/test/e2e/crashing ## the whole on real clusters, as root (ONLY=TestName for a part)
 	$(MAKE) --no-print-directory images
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -p 1 -timeout 45m $(if $(ONLY),-v -run '$(ONLY)') ./test/e2e/...

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -241,7 +243,7 @@ var steps = []string{"prepare-entered", "prepare-made", "prepare-spec", "release
 func crashes(l *lab) {
 	n := l.Nodes[0]
 	busy := l.tenants()
-	l.setEnvironment("DIVVY_CRASH_AFTER=" + strings.Join(steps, ","))
+	l.startCrashing(n)
 	l.create(on(n, plain("one", "4Gi", "30")))
 	l.survive(n, "the pod runs", func() string {
 		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "one", metav1.GetOptions{})
@@ -262,16 +264,33 @@ func crashes(l *lab) {
 		return reason(err)
 	})
 	l.crashed(n, steps)
-	l.setEnvironment("DIVVY_CRASH_AFTER-")
+	l.kubectl("rollout", "undo", "-n", system, "daemonset/divvy-agent")
+	l.serving()
 	l.agree()
 	l.runs(n, "after")
 	l.unmoved(busy...)
 }
 
-// setEnvironment changes the agents' environment, so that new agents replace them.
-func (l *lab) setEnvironment(change string) {
+// startCrashing replaces the agents by the program test/e2e/crashing, which lies in
+// the directory that every agent has from its node.
+func (l *lab) startCrashing(n *cluster.Machine) {
 	l.t.Helper()
-	l.kubectl("set", "env", "-n", system, "daemonset/divvy-agent", change)
+	dir := n.SimgpuDir()
+	program := filepath.Join(dir, "crashing")
+	path, err := cluster.Built("test/e2e/crashing")
+	l.must(err)
+	for _, node := range l.Nodes {
+		built, err := os.Open(path)
+		l.must(err)
+		cmd := node.Command(l.ctx, "sh", "-c", "cat > "+program+" && chmod 755 "+program)
+		cmd.Stdin = built
+		_, err = node.Output(cmd)
+		l.must(errors.Join(err, built.Close()))
+	}
+	patch := fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [{"name": "agent", "command": [%q], "env": [`+
+		`{"name": "DIVVY_PREFIX", "value": "/usr/local"}, {"name": "DIVVY_CRASH_MARKS", "value": %q}, {"name": "DIVVY_CRASH_AFTER", "value": %q}]}]}}}}`,
+		program, dir, strings.Join(steps, ","))
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "-p", patch)
 	l.serving()
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
 )
@@ -78,7 +78,7 @@ func (o *Options) Validate() error {
 
 // node is one agent in its cluster.
 type node struct {
-	agent.Node
+	daemon.Node
 	options Options
 	metrics *metrics.Metrics
 	offer   *offer
@@ -87,8 +87,8 @@ type node struct {
 	ready func() error
 }
 
-// Face serves the cluster until ctx is done. It is an [agent.Face].
-func (o Options) Face(ctx context.Context, n agent.Node) error {
+// Face serves the cluster until ctx is done. It is an [daemon.Face].
+func (o Options) Face(ctx context.Context, n daemon.Node) error {
 	// A limit that the environment sets stands.
 	if debug.SetMemoryLimit(-1) > 1<<60 {
 		debug.SetMemoryLimit(memoryLimit)

@@ -13,7 +13,7 @@ import (
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 )
 
 func TestModes(t *testing.T) {
@@ -86,7 +86,7 @@ func (v versioned) ServerVersion() (*version.Info, error) {
 func nodeIn(minor string, away int64) (*node, *atomic.Int64) {
 	asked := new(atomic.Int64)
 	return &node{
-		Node:    agent.Node{Log: slog.New(slog.DiscardHandler)},
+		Node:    daemon.Node{Log: slog.New(slog.DiscardHandler)},
 		options: Options{Client: cluster{fake.NewClientset(), versioned{minor: minor, asked: asked, away: away}}},
 	}, asked
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
@@ -19,14 +19,14 @@ import (
 
 // offer is what the node has, in the words of those who are told.
 type offer struct {
-	agent.Node
+	daemon.Node
 	gpus   []backend.GPU
 	places map[string]pool.Place
 	// architectures are by UUID: a GPU that is lost would not tell.
 	architectures map[string]string
 }
 
-func newOffer(ctx context.Context, n agent.Node) *offer {
+func newOffer(ctx context.Context, n daemon.Node) *offer {
 	o := &offer{Node: n, gpus: n.Agent.GPUs(), architectures: map[string]string{}}
 	for _, gpu := range o.gpus {
 		o.architectures[gpu.UUID] = n.Library.Architecture(gpu.Index)
@@ -41,7 +41,7 @@ func newOffer(ctx context.Context, n agent.Node) *offer {
 }
 
 // hostOf reads the machine's /sys, or what a simulated machine has in its place.
-func hostOf(ctx context.Context, n agent.Node) (map[string]pool.Place, error) {
+func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Place, error) {
 	listed, err := n.Agent.Listing(ctx)
 	if err != nil {
 		return nil, err

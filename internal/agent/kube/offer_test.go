@@ -5,7 +5,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
@@ -14,7 +14,7 @@ import (
 // evicted, with every attribute that others have always.
 func TestAbsentGPUsEvictTheirPods(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000009"
-	o := &offer{Node: agent.Node{Library: &nvml.Library{}}}
+	o := &offer{Node: daemon.Node{Library: &nvml.Library{}}}
 	for _, held := range []uint64{0, 5 << 30} {
 		resources, err := pool.Resources("n1", o.absent(map[string]uint64{uuid: held}))
 		if err != nil {

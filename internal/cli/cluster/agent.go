@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
@@ -77,12 +77,13 @@ func (o *agentOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	o.kube.Client = client
-	return agent.Serve(ctx, agent.Options{
+	return daemon.Serve(ctx, daemon.Options{
 		Place:      control.Place{Rundir: rundir.Path(), Simgpu: o.instance},
 		Tree:       a.tree,
 		DriverRoot: o.driver,
 		Misuse:     o.misuse,
 		Face:       o.kube.Face,
+		Step:       a.step,
 		Log:        log,
 	})
 }

@@ -15,18 +15,21 @@ import (
 // app is what every command works with.
 type app struct {
 	tree install.Tree
+	// step is told of each step of preparing and releasing a claim; nil tells nobody.
+	step func(name string)
 	out  io.Writer
 	err  io.Writer
 }
 
-// Main runs the command line and returns the exit status.
-func Main(args []string, out, errOut io.Writer) int {
+// Main runs the command line and returns the exit status. The agent calls step, which
+// may be nil, after each step of preparing and releasing a claim.
+func Main(args []string, step func(name string), out, errOut io.Writer) int {
 	tree, err := install.Find()
 	if err != nil {
 		program.Say(errOut, "divvy: %v", err)
 		return program.ExitFailure
 	}
-	root := newRoot(&app{tree: tree, out: out, err: errOut})
+	root := newRoot(&app{tree: tree, step: step, out: out, err: errOut})
 	return program.Run(root, args, func(*cobra.Command) int { return 0 })
 }
 

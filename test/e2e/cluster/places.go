@@ -75,12 +75,17 @@ func built(root string) (string, error) {
 
 // Image is the archive of an image that `make images` writes: divvy, gpubench.
 func Image(name string) (string, error) {
+	return Built(filepath.Join("images", name+".tar"))
+}
+
+// Built is the path of a file of the build.
+func Built(name string) (string, error) {
 	root, err := repository()
 	if err != nil {
 		return "", err
 	}
 	prefix, err := built(root)
-	return filepath.Join(prefix, "images", name+".tar"), err
+	return filepath.Join(prefix, name), err
 }
 
 // repository is the root of the module that this package belongs to, wherever

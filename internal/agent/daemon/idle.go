@@ -1,4 +1,4 @@
-package agent
+package daemon
 
 import (
 	"context"
@@ -8,23 +8,27 @@ import (
 
 // Times after which an ephemeral agent with nothing to do ends.
 const (
-	// firstLinger is for the program that started it to connect.
+	// firstLinger leaves time to connect to the program that started it.
 	firstLinger = 10 * time.Second
-	// linger keeps a shell script with one share after another on one agent.
+	// linger lets a shell script that takes one share after another keep its agent.
 	linger = time.Second
 )
 
+// ledger tells who needs the agent.
+type ledger interface {
+	// Tenants counts tenants and waiting requests; the channel is closed when that may have changed.
+	Tenants() (n int, changed <-chan struct{})
+}
+
 // idle watches for an agent that nobody needs.
 type idle struct {
-	patience, linger time.Duration // before and after the first use
-
 	mu      sync.Mutex
 	open    int
 	changed chan struct{}
 }
 
 func newIdle() *idle {
-	return &idle{patience: firstLinger, linger: linger, changed: make(chan struct{})}
+	return &idle{changed: make(chan struct{})}
 }
 
 // connections is told how many connections are open.
@@ -45,16 +49,16 @@ func (i *idle) state() (open int, changed <-chan struct{}) {
 // wait returns when for a while there was neither a connection nor a tenant nor
 // a waiting request. A program that connects just then finds the door closed
 // and starts another agent: see control.Ensure.
-func (i *idle) wait(ctx context.Context, a *Agent) {
-	patience := i.patience
+func (i *idle) wait(ctx context.Context, a ledger) {
+	bound := firstLinger
 	for {
 		open, connected := i.state()
 		tenants, changed := a.Tenants()
 		timeout := make(<-chan time.Time)
 		if open > 0 || tenants > 0 {
-			patience = i.linger
+			bound = linger
 		} else {
-			timeout = time.After(patience)
+			timeout = time.After(bound)
 		}
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,7 @@
-package agent
+// Package daemon runs the agent of a node: it opens the driver, sees to it that one
+// agent serves a GPU, answers at the control socket, runs divvy-reap, and ends an
+// agent that nobody needs any more. What is granted to whom is package agent's.
+package daemon
 
 import (
 	"context"
@@ -13,8 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
@@ -22,6 +24,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -38,6 +41,9 @@ type Options struct {
 	DriverRoot string
 	// Face serves somebody else beside the socket; nil serves nobody.
 	Face Face
+	// Step is told of each step of preparing and releasing a tenancy, for tests that
+	// end the agent there; nil tells nobody.
+	Step func(name string)
 	// Ready is told when the agent serves, or why it cannot; nil tells nobody.
 	Ready io.WriteCloser
 	Log   *slog.Logger
@@ -49,10 +55,10 @@ type Face func(ctx context.Context, n Node) error
 
 // Node is what a face works with.
 type Node struct {
-	Agent   *Agent
+	Agent   *agent.Agent
 	Health  *health.Monitor
 	Library *nvml.Library
-	// Step is told of steps, as [Config.Step]; nil tells nobody.
+	// Step is told of steps, as [Options.Step]; nil tells nobody.
 	Step func(name string)
 	Log  *slog.Logger
 }
@@ -79,7 +85,7 @@ func Serve(ctx context.Context, o Options) error {
 // service is an agent with all that it keeps open.
 type service struct {
 	options  Options
-	agent    *Agent
+	agent    *agent.Agent
 	health   *health.Monitor
 	library  *nvml.Library
 	listener *net.UnixListener
@@ -126,14 +132,14 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	for _, gpu := range gpus {
 		uuids = append(uuids, gpu.UUID)
 	}
-	var claimed claims
+	var locks gpuLocks
 	if err := outlast(ctx, ErrServed, func() error {
-		claimed, err = claimAll(ctx, uuids)
+		locks, err = lockGPUs(ctx, uuids)
 		return err
 	}); err != nil {
 		return s, err
 	}
-	s.closers = append(s.closers, func() error { claimed.release(); return nil })
+	s.closers = append(s.closers, func() error { locks.unlock(); return nil })
 	tenants, err := tenantsDir(o.shared())
 	if err != nil {
 		return s, err
@@ -145,15 +151,15 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err := made.Health(ctx); err != nil {
 		return s, err
 	}
-	s.agent, err = New(ctx, Config{
+	s.agent, err = agent.New(ctx, agent.Config{
 		Info: o.info(library.Version()), Backend: made, Driver: library,
 		Checkpoint: o.Place.Checkpoint(),
-		Log:        o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, Step: o.step(),
+		Log:        o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, Step: o.Step,
 	})
 	if err != nil {
 		return s, err
 	}
-	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.gpus, Log: o.Log, Now: time.Now})
+	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.GPUs(), Log: o.Log, Now: time.Now})
 	return s, s.listen()
 }
 
@@ -179,54 +185,8 @@ func (o Options) shared() bool {
 
 func (o Options) info(version nvml.Version) control.Info {
 	return control.Info{
-		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: userName(os.Getuid()),
+		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: process.UserName(os.Getuid()),
 		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.Place.Simgpu,
-	}
-}
-
-// lock takes the place, so that one agent serves it.
-func (s *service) lock(ctx context.Context) error {
-	dir, mode := s.options.Place.Dir(), os.FileMode(0o700)
-	if s.options.shared() {
-		mode = 0o755
-	}
-	if err := rundir.Make(dir, mode); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return fmt.Errorf("lock run directory: %w", err)
-	}
-	s.closers = append(s.closers, file.Close)
-	err = outlast(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
-	if err != nil {
-		return fmt.Errorf("an agent serves %s already: `divvy ls` asks it", dir)
-	}
-	if s.options.Face != nil {
-		return s.options.Place.Keep()
-	}
-	return nil
-}
-
-// burial is how long what a killed agent held may stay held: by the kernel, which
-// takes it apart, and by a child that it was about to start.
-const burial = time.Second
-
-// outlast tries again while the answer is held, which says that another agent
-// has what is tried for: it may be one that has just been killed.
-func outlast(ctx context.Context, held error, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, burial)
-	defer cancel()
-	for {
-		err := try()
-		if !errors.Is(err, held) {
-			return err
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
 	}
 }
 
@@ -259,7 +219,7 @@ func (s *service) run(ctx context.Context) error {
 	server := control.Server{Handlers: s.agent.Handlers(), Log: s.options.Log, Connections: idle.connections}
 	served := make(chan error, 1)
 	go func() {
-		// The server ends after the agent: see Agent.Run.
+		// The server ends after the agent: see agent.Agent.Run.
 		served <- server.Serve(context.WithoutCancel(ctx), s.listener)
 		cancel()
 	}()
@@ -269,7 +229,7 @@ func (s *service) run(ctx context.Context) error {
 			cancel()
 		}()
 	}
-	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Place.Socket(), "gpus", len(s.agent.gpus))
+	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Place.Socket(), "gpus", len(s.agent.GPUs()))
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)
 	err := s.listener.Close() // and with it the socket's file
@@ -301,7 +261,7 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 	if s.options.Face != nil {
 		running.Go(func() {
 			defer end()
-			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Step: s.agent.config.Step, Log: s.options.Log})
+			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Step: s.options.Step, Log: s.options.Log})
 		})
 	}
 	return func() error {

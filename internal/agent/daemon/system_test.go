@@ -1,4 +1,4 @@
-package agent
+package daemon
 
 import (
 	"bytes"
@@ -8,16 +8,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
-
-// nobodyID is a user without rights.
-const nobodyID = 65534
 
 // The system's agent serves other users, who can write their state page and
 // nothing else of what it makes for them.
@@ -37,7 +36,7 @@ func TestSystemAgentServesOtherUsers(t *testing.T) {
 	instance := openMachine(t, simgpu.NewStore(dir, tree), dir)
 	asNobody := func(args ...string) (string, error) {
 		cmd := exec.Command(args[0], args[1:]...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyID, Gid: nobodyID}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: process.Nobody, Gid: process.Nobody}}
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -114,4 +113,17 @@ func serveSystem(t *testing.T, divvy string, place control.Place) {
 		client, err := control.Dial(t.Context(), place.Socket())
 		return err == nil && client.Close() == nil
 	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatalf("it did not happen that %s", what)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package agent
+package daemon
 
 import (
 	"bytes"
@@ -13,14 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // reapTime bounds one run of divvy-reap, which itself waits for nobody.
 const reapTime = 5 * time.Second
-
-// nobody is the user and group without rights that Linux shows for ids it cannot map.
-const nobody = 65534
 
 // unfinished is divvy-reap's exit status when somebody is dead whom the kernel
 // has not quite buried: the next look finds them.
@@ -46,7 +44,7 @@ func NewReaper(tree install.Tree) tenantdir.Reaper {
 		cmd.Stderr = &said
 		cmd.ExtraFiles = []*os.File{place} // descriptor 3
 		if os.Getuid() == 0 && uid != 0 {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: nobody}}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: process.Nobody}}
 		}
 		err = cmd.Run()
 		var exit *exec.ExitError
