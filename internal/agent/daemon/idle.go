@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Times after which an ephemeral agent with nothing to do ends.
+// The times after which an idle ephemeral agent ends.
 const (
 	// firstLinger leaves time to connect to the program that started it.
 	firstLinger = 10 * time.Second
@@ -46,9 +46,9 @@ func (i *idle) state() (open int, changed <-chan struct{}) {
 	return i.open, i.changed
 }
 
-// wait returns when for a while there was neither a connection nor a tenant nor
-// a waiting request. A program that connects just then finds the door closed
-// and starts another agent: see control.Ensure.
+// wait returns after a while without a connection, a tenant and a waiting request. A
+// program that connects at that very moment is refused and starts another agent: see
+// control.Ensure.
 func (i *idle) wait(ctx context.Context, a ledger) {
 	bound := firstLinger
 	for {

@@ -17,17 +17,17 @@ import (
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
-// reapTime bounds one run of divvy-reap, which itself waits for nobody.
+// reapTime bounds one run of divvy-reap, which normally takes milliseconds.
 const reapTime = 5 * time.Second
 
-// unfinished is divvy-reap's exit status when somebody is dead whom the kernel
-// has not quite buried: the next look finds them.
+// unfinished is divvy-reap's exit status when a dead process has not closed all its
+// files yet: the agent runs divvy-reap again with its next look.
 const unfinished = 3
 
-// NewReaper runs divvy-reap: it maps the tenant's page, which the agent must
-// not, since a tenant that cuts its page short ends whoever has it mapped. It
-// runs as the tenant's user, so that what it can be led to do, the tenant can,
-// and is handed the directory, to which that user need not have a path.
+// NewReaper returns a [tenantdir.Reaper] that runs divvy-reap. The agent itself must not map a
+// tenant's page: a tenant that truncates its page kills every process that has it
+// mapped. divvy-reap runs as the tenant's user, so that a tenant that misleads it gains
+// nothing, and inherits the directory open, because that user may lack a path to it.
 func NewReaper(tree install.Tree) tenantdir.Reaper {
 	program := tree.Program("divvy-reap")
 	return func(ctx context.Context, dir tenantdir.Dir, uid int) error {

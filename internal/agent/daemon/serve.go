@@ -32,25 +32,25 @@ import (
 type Options struct {
 	Place control.Place
 	Tree  install.Tree
-	// Ephemeral ends the agent with its last share.
+	// Ephemeral makes the agent end with its last share.
 	Ephemeral bool
-	// Misuse is what is done about misuse of GPU time; empty means report.
+	// Misuse is the response to misuse of GPU time; empty means report.
 	Misuse pacing.Misuse
-	// DriverRoot is where an agent in a container sees its host's files; empty
-	// for one that runs on the host.
+	// DriverRoot is where an agent in a container finds the files of its host; it is
+	// empty for an agent on the host.
 	DriverRoot string
-	// Face serves somebody else beside the socket; nil serves nobody.
+	// Face serves another client beside the socket, as the kubelet; nil is none.
 	Face Face
-	// Step is told of each step of preparing and releasing a tenancy, for tests that
-	// end the agent there; nil tells nobody.
+	// Step, if not nil, is called after each step of preparing and releasing a tenancy,
+	// for tests that end the agent there.
 	Step func(name string)
-	// Ready is told when the agent serves, or why it cannot; nil tells nobody.
+	// Ready is written when the agent serves, or why it cannot; nil is not written.
 	Ready io.WriteCloser
 	Log   *slog.Logger
 }
 
-// Face serves somebody beside the agent's own socket, as the kubelet, until ctx is
-// done. An error ends the agent.
+// Face serves another client beside the agent's own socket, as the kubelet, until ctx
+// is done. An error ends the agent.
 type Face func(ctx context.Context, n Node) error
 
 // Node is what a face works with.
@@ -58,13 +58,13 @@ type Node struct {
 	Agent   *agent.Agent
 	Health  *health.Monitor
 	Library *nvml.Library
-	// Step is told of steps, as [Options.Step]; nil tells nobody.
+	// Step is [Options.Step].
 	Step func(name string)
 	Log  *slog.Logger
 }
 
-// interval is the time between looks at everything. What an inotify event
-// announces is seen at once; a process outside every share within two seconds.
+// interval is the time between looks at all tenants and GPUs. Deaths give notice and
+// are seen at once; a process outside every share is seen within two seconds.
 const interval = time.Second
 
 // Serve runs the agent of a place until ctx is done or, if it is ephemeral, its
@@ -73,7 +73,7 @@ func Serve(ctx context.Context, o Options) error {
 	s, err := o.open(ctx)
 	if o.Ready != nil {
 		if reportErr := control.Report(o.Ready, err); reportErr != nil {
-			o.Log.WarnContext(ctx, "cannot report to who started the agent", "error", reportErr)
+			o.Log.WarnContext(ctx, "cannot report to the program that started the agent", "error", reportErr)
 		}
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func Serve(ctx context.Context, o Options) error {
 	return s.run(ctx)
 }
 
-// service is an agent with all that it keeps open.
+// service is an agent with everything that it keeps open.
 type service struct {
 	options  Options
 	agent    *agent.Agent
@@ -100,7 +100,7 @@ func (s *service) close() error {
 	return errors.Join(faults...)
 }
 
-// open takes everything the agent needs, and gives all of it back on failure.
+// open opens everything that the agent needs, and closes all of it on failure.
 func (o Options) open(ctx context.Context) (s *service, err error) {
 	s = &service{options: o}
 	defer func() {
@@ -163,8 +163,8 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	return s, s.listen()
 }
 
-// openNVML opens the driver's library, of a simulated machine by the name under
-// which it finds the machine's state beside it.
+// openNVML opens the driver's library. That of a simulated machine is opened in the
+// machine's directory, where it finds the machine's state beside itself.
 func (s *service) openNVML(found *driver.Driver) (*nvml.Library, error) {
 	path := found.Chosen[driver.NVML]
 	if s.options.Place.Simgpu != "" {
@@ -178,7 +178,7 @@ func (s *service) openNVML(found *driver.Driver) (*nvml.Library, error) {
 	return library, nil
 }
 
-// shared is whether the agent serves every user.
+// shared reports whether the agent serves every user.
 func (o Options) shared() bool {
 	return os.Getuid() == 0 && !o.Ephemeral
 }
@@ -190,8 +190,8 @@ func (o Options) info(version nvml.Version) control.Info {
 	}
 }
 
-// listen opens the control socket. A socket that an agent left behind is
-// replaced: the lock says that nobody listens on it.
+// listen opens the control socket. It replaces a socket that an earlier agent left
+// behind: this agent holds the lock, so nobody listens there.
 func (s *service) listen() error {
 	path := s.options.Place.Socket()
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -203,7 +203,7 @@ func (s *service) listen() error {
 	}
 	s.listener = listener
 	if s.options.shared() {
-		// Everybody may ask; who asks, the kernel tells.
+		// Every user may connect; the kernel tells which user it is.
 		if err := os.Chmod(path, 0o666); err != nil {
 			return errors.Join(fmt.Errorf("open socket to users: %w", err), listener.Close())
 		}
@@ -211,7 +211,7 @@ func (s *service) listen() error {
 	return nil
 }
 
-// run serves until ctx is done or nothing is left to do.
+// run serves until ctx is done or, for an ephemeral agent, nobody needs it.
 func (s *service) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -237,8 +237,8 @@ func (s *service) run(ctx context.Context) error {
 }
 
 // serveOthers watches the GPUs' health and serves the face, if there is one, until
-// ctx is done. It returns what waits for the end of both and tells of an error,
-// with which end has been called.
+// ctx is done. When the face ends it calls end. The function that it returns waits for
+// both and returns the face's error.
 func (s *service) serveOthers(ctx context.Context, end func()) (wait func() error) {
 	var running sync.WaitGroup
 	var fault error
@@ -270,8 +270,8 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 	}
 }
 
-// tenantsDir makes the directory of tenant directories: in /dev/shm, or where
-// programs can be run from if not there.
+// tenantsDir makes the directory of the tenants' directories: in /dev/shm or, where
+// nothing there may be executed, elsewhere.
 func tenantsDir(shared bool) (string, error) {
 	candidates := []string{rundir.Tenants()}
 	if os.Getenv(rundir.Variable) == "" {

@@ -1,11 +1,11 @@
-// Package deviceplugin offers slots to the kubelet of a cluster whose scheduler
-// counts them: one for each container with a share. A slot stands for no GPU
-// and no amount. What a container gets was decided when its pod was bound, and
-// is put into it by another way, so that being given a slot only keeps others
-// from giving the container every GPU.
+// Package deviceplugin advertises slots to the kubelet of a cluster whose scheduler
+// counts them: each container with a share takes one. A slot stands for no GPU and no
+// amount. What a container gets was decided when its pod was bound, and package nri
+// puts it into the container. A slot's allocation only keeps NVIDIA's runtime from
+// giving the container every GPU.
 //
-// No slots are offered while containers could come past that other way, and none
-// while no GPU is healthy.
+// No slots are advertised while containers could be made without package nri, or while
+// no GPU is healthy.
 package deviceplugin
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
-// SlotsPerGPU is how many containers can have a share of one GPU: more than its
-// time can be divided among to any use.
+// SlotsPerGPU is how many containers can have a share of one GPU. Dividing a GPU's
+// time further would be of no use.
 const SlotsPerGPU = 64
 
-// Guard says whether containers with a slot are sure to be shown to the agent
-// before they are made.
+// Guard says whether the agent is asked about every container with a slot before it is
+// made.
 type Guard interface {
-	// Down returns why they are not, nil if they are, and a channel that is
-	// closed when that changes.
+	// Down returns why it is not, nil if it is, and a channel that is closed when that
+	// changes.
 	Down() (changed <-chan struct{}, reason error)
 }
 
-// Nodes is the part of the cluster's API by which the node's GPUs are told.
+// Nodes is the part of the cluster's API that annotates nodes.
 type Nodes interface {
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error)
 }
@@ -50,7 +50,7 @@ type Config struct {
 	// GPUs returns the node's GPUs with their faults, and a channel that is
 	// closed when they change.
 	GPUs func() ([]v1alpha1.NodeGPU, <-chan struct{})
-	// Nodes and Node are where the GPUs are published for whoever binds pods.
+	// Nodes and Node are where the GPUs are published for the scheduler that binds pods.
 	Nodes Nodes
 	Node  string
 	Log   *slog.Logger
@@ -58,8 +58,8 @@ type Config struct {
 
 const socketName = "divvy-shares.sock"
 
-// Run offers slots and publishes the GPUs until ctx is done. It starts again
-// with every kubelet. An error is one that waiting cannot mend.
+// Run advertises slots and publishes the GPUs until ctx is done, and again to every
+// kubelet that starts. It returns only errors that waiting cannot resolve.
 func Run(ctx context.Context, c Config) error {
 	if c.Dir == "" {
 		c.Dir = kubelet.DevicePluginPath
@@ -79,10 +79,10 @@ func Run(ctx context.Context, c Config) error {
 		func(ctx context.Context) error { return c.serve(ctx, watcher) },
 		func(err error) {
 			if errors.Is(err, errKubeletRestarted) {
-				c.Log.Info("the kubelet was restarted: slots are offered anew")
+				c.Log.Info("the kubelet was restarted: advertising slots again")
 				return
 			}
-			c.Log.Warn("no slots are offered to the kubelet", "error", err)
+			c.Log.Warn("cannot advertise slots to the kubelet", "error", err)
 		})
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
-	// publishAgain is after how long GPUs are published that have not changed: a
-	// node that was deleted comes back without them, and somebody may take them away.
+	// publishAgain is the time after which unchanged GPUs are published again: a node
+	// that was deleted comes back without the annotation, and somebody may remove it.
 	publishAgain = 10 * time.Minute
 )
 
@@ -34,7 +34,7 @@ func (c Config) publish(ctx context.Context) {
 		}
 		next := publishAgain
 		if err != nil {
-			c.Log.Warn("the node's GPUs are not published", "node", c.Node, "error", err)
+			c.Log.Warn("cannot publish the node's GPUs", "node", c.Node, "error", err)
 			next, pause = pause, min(2*pause, lastPause)
 		} else {
 			pause = firstPause
@@ -47,7 +47,7 @@ func (c Config) publish(ctx context.Context) {
 	}
 }
 
-// describe is pure; the order of the GPUs is that of their indexes.
+// describe renders the GPUs in the order of their indexes. It is pure.
 func describe(gpus []v1alpha1.NodeGPU) (string, error) {
 	gpus = slices.Clone(gpus)
 	slices.SortFunc(gpus, func(a, b v1alpha1.NodeGPU) int {

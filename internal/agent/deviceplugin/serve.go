@@ -22,18 +22,18 @@ const (
 	registerTimeout = 10 * time.Second
 )
 
-// errKubeletRestarted ends a service: a kubelet knows of no plugins when it
-// starts, and removes their sockets.
+// errKubeletRestarted ends serve: a kubelet that starts knows of no plugins and
+// removes their sockets.
 var errKubeletRestarted = errors.New("the kubelet was restarted")
 
-// serve offers slots to one kubelet.
+// serve advertises slots to one kubelet.
 func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	own, theirs := filepath.Join(c.Dir, socketName), filepath.Join(c.Dir, kubeletSocket)
 	known := socket.Identify(theirs)
 	if known == (socket.ID{}) {
-		return fmt.Errorf("register with the kubelet: %s is not there: is it a node with a kubelet?", theirs)
+		return fmt.Errorf("register with the kubelet: %s does not exist: check that a kubelet runs on this node and --kubelet-dir names its directory", theirs)
 	}
 	if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove what an earlier agent left: %w", err)
@@ -94,23 +94,22 @@ type service struct {
 	stopped <-chan struct{}
 }
 
-// GetDevicePluginOptions says that nothing optional is wanted: every slot is as
-// good as any other.
+// GetDevicePluginOptions asks for nothing optional: all slots are equal.
 func (s *service) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
 	return &kubelet.DevicePluginOptions{}, nil
 }
 
 // ListAndWatch sends the slots, and again when they change.
 func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
-	sent := count{offered: -1}
+	sent := count{total: -1}
 	for {
 		gpus, gpusChanged := s.config.GPUs()
 		guardChanged, down := s.config.Guard.Down()
 		if now := countSlots(gpus, down); now != sent {
 			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: now.slots()}); err != nil {
-				return fmt.Errorf("tell the kubelet of slots: %w", err)
+				return fmt.Errorf("send slots to the kubelet: %w", err)
 			}
-			s.config.Log.Info("slots offered", "slots", now.offered, "healthy", now.healthy, "guard", down)
+			s.config.Log.Info("advertised slots", "slots", now.total, "healthy", now.healthy, "guard", down)
 			sent = now
 		}
 		select {
@@ -124,8 +123,8 @@ func (s *service) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServ
 	}
 }
 
-// Allocate keeps a runtime that gives every GPU to whoever asks for none from
-// doing so. That is all that a slot is.
+// Allocate sets the variable that keeps NVIDIA's runtime from giving every GPU to a
+// container that names none.
 func (s *service) Allocate(_ context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
 	answer := &kubelet.AllocateResponse{}
 	for range request.GetContainerRequests() {
@@ -138,18 +137,18 @@ func (s *service) Allocate(_ context.Context, request *kubelet.AllocateRequest) 
 
 // count is how many slots there are, and how many of them can be given out.
 type count struct {
-	offered, healthy int
+	total, healthy int
 }
 
-// countSlots is pure. The slots of a GPU that is ill stay in the node's capacity
-// and leave what is allocatable.
+// countSlots counts the slots. Those of a faulty GPU stay in the node's capacity and
+// leave what is allocatable. It is pure.
 func countSlots(gpus []v1alpha1.NodeGPU, down error) count {
 	if down != nil {
 		return count{}
 	}
 	var n count
 	for _, g := range gpus {
-		n.offered += SlotsPerGPU
+		n.total += SlotsPerGPU
 		if g.Fault == "" {
 			n.healthy += SlotsPerGPU
 		}
@@ -157,10 +156,10 @@ func countSlots(gpus []v1alpha1.NodeGPU, down error) count {
 	return n
 }
 
-// slots lists them. They have no GPU, so that it does not matter which are ill.
+// slots lists them. No slot belongs to a GPU, so any of them may be the unhealthy ones.
 func (n count) slots() []*kubelet.Device {
 	var all []*kubelet.Device
-	for i := range n.offered {
+	for i := range n.total {
 		health := kubelet.Healthy
 		if i >= n.healthy {
 			health = kubelet.Unhealthy

@@ -20,8 +20,6 @@ const (
 	// requestMark the requests of a view. Neither is in a UID or a request's name.
 	viewMark    = "/"
 	requestMark = "+"
-	// otherKeys is how keys of tenancies begin that are no claims.
-	otherKeys = "pod"
 )
 
 // plan is what is to be made for a claim.
@@ -93,6 +91,12 @@ func keyOf(claim types.UID, v view, only bool) string {
 func claimOf(key string) (uid types.UID, rest string) {
 	claim, rest, _ := strings.Cut(key, viewMark)
 	return types.UID(claim), rest
+}
+
+// isPods reports whether a tenancy is a pod's own and not a claim's.
+func isPods(key string) bool {
+	_, ok := agent.PodOfKey(key)
+	return ok
 }
 
 // viewIn is the view that a key names, all the requests if it names none.

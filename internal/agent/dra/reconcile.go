@@ -90,7 +90,7 @@ func (r *reconciler) specifications(ctx context.Context) {
 func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	claims := map[types.UID]agent.Tenancy{}
 	for _, t := range r.tenants.Tenancies() {
-		if uid, _ := claimOf(t.Key); uid != "" && uid != otherKeys {
+		if uid, _ := claimOf(t.Key); uid != "" && !isPods(t.Key) {
 			claims[uid] = t
 		}
 	}

@@ -30,7 +30,7 @@ type Driver interface {
 	Condition(gpu int) (nvml.Condition, error)
 	// Answering lists the UUIDs of all GPUs that answer, and counts those that do not.
 	Answering() (uuids []string, silent int)
-	// Reopen is how GPUs come back that were reset or replugged.
+	// Reopen opens the driver's library again: GPUs that were reset or replugged come back by it alone.
 	Reopen() error
 }
 
@@ -44,15 +44,15 @@ type Config struct {
 	Now      func() time.Time
 }
 
-// Monitor watches the GPUs. Its lock is held for no call of the driver.
+// Monitor watches the GPUs. It holds mu during no call of the driver.
 type Monitor struct {
 	config   Config
 	looking  sync.Mutex // orders looks, and guards patients and what follows
 	patients []*patient
-	// away counts the looks since a GPU went away, pause how many there are between two openings of the library.
+	// away counts the looks since a GPU went away or the library was opened again, which happens when it reaches pause.
 	away, pause int
-	// counted counts the looks since all GPUs were counted, absent those that are there and were not known at the
-	// beginning, nor answer yet.
+	// counted is the number of looks since all GPUs were counted; absent is the number of GPUs that did not answer
+	// when the agent started and do not answer now.
 	counted, absent int
 
 	mu      sync.Mutex
@@ -62,17 +62,18 @@ type Monitor struct {
 	isFound bool
 }
 
-// The library is opened anew for GPUs that went away after this many looks, at first, and at last: it takes a second or
-// more, in which nobody else is answered.
+// While a GPU is away, the library is opened again after firstReopen looks, then after twice as many each time, up to
+// lastReopen. Opening takes a second or more, and other calls of the driver wait for it.
 const (
 	firstReopen = 30
 	lastReopen  = 600
 )
 
-// countEvery is after how many looks all GPUs are counted, for those that were lost when the agent started.
+// countEvery is the number of looks between two counts of all GPUs, by which GPUs are found that were lost when the agent
+// started.
 const countEvery = 60
 
-// New takes all GPUs for healthy until the first look.
+// New returns a Monitor that considers all GPUs healthy until its first look.
 func New(c Config) *Monitor {
 	if c.Interval <= 0 {
 		c.Interval = time.Second
@@ -108,8 +109,8 @@ func (m *Monitor) Faults() (faults map[string]Fault, changed <-chan struct{}) {
 	return maps.Clone(m.faults), m.changed
 }
 
-// Found returns a channel that is closed when a GPU answers that was not there, or lost, when the agent began: only an
-// agent that starts anew can serve it.
+// Found returns a channel that is closed when a GPU answers that was absent or lost when the agent started. The agent
+// must be restarted to serve it.
 func (m *Monitor) Found() <-chan struct{} { return m.found }
 
 // Look asks the driver about every GPU once.
@@ -144,7 +145,7 @@ func (m *Monitor) Look(ctx context.Context) {
 	}
 }
 
-// reopen gives GPUs that went away a way back, the more seldom the longer it does not help.
+// reopen opens the library again while GPUs are away, less often the longer that does not help.
 func (m *Monitor) reopen(ctx context.Context) {
 	if m.away < m.pause {
 		return
@@ -155,7 +156,7 @@ func (m *Monitor) reopen(ctx context.Context) {
 	}
 }
 
-// count looks for GPUs that nobody watches.
+// count finds GPUs that answer and are not watched, and counts those that do not answer.
 func (m *Monitor) count(ctx context.Context) {
 	if m.counted++; m.counted < countEvery {
 		return
@@ -173,18 +174,19 @@ func (m *Monitor) count(ctx context.Context) {
 		if m.isFound || slices.ContainsFunc(m.patients, func(p *patient) bool { return p.gpu.UUID == uuid }) {
 			continue
 		}
-		m.config.Log.InfoContext(ctx, "a GPU answers that did not when the agent started", "gpu", uuid)
+		m.config.Log.InfoContext(ctx, "a GPU that did not answer when the agent started answers now", "gpu", uuid)
 		m.isFound = true
 		close(m.found)
 	}
 }
 
+// tell logs that a GPU became faulty, or healthy again.
 func (m *Monitor) tell(ctx context.Context, p *patient, before *Fault) {
 	switch {
 	case p.fault == before, p.fault != nil && before != nil && *p.fault == *before:
 	case p.fault == nil:
 		m.config.Log.InfoContext(ctx, "GPU is healthy again", "gpu", p.gpu.UUID, "index", p.gpu.Index, "was", before.Reason)
 	default:
-		m.config.Log.WarnContext(ctx, "GPU is not healthy", "gpu", p.gpu.UUID, "index", p.gpu.Index, "reason", p.fault.Reason, "text", p.fault.Text)
+		m.config.Log.WarnContext(ctx, "GPU is faulty", "gpu", p.gpu.UUID, "index", p.gpu.Index, "reason", p.fault.Reason, "text", p.fault.Text)
 	}
 }

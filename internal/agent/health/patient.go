@@ -10,7 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// patient is what is known of one GPU's health. It is changed by what a look found, and by nothing else.
+// patient is what is known of one GPU's health. Only look changes it.
 type patient struct {
 	gpu   backend.GPU
 	fault *Fault
@@ -19,32 +19,32 @@ type patient struct {
 	// relapses counts how often the GPU fell ill again soon after it was well.
 	relapses int
 	wellAt   time.Time
-	// uncorrected is the driver's count of memory errors when it was asked last; known from the first answer on.
+	// uncorrected is the driver's count of memory errors in its last answer; known is false before the first.
 	uncorrected uint64
 	known       bool
 }
 
 const (
-	// recovery is how many looks in a row must find nothing before a GPU is offered again, doubled with every
-	// relapse within relapseTime, up to mostDoublings times: after a passing error it is back in ten seconds, and one
-	// that fails again and again is not offered for more than ten minutes at a time.
+	// recovery is the number of looks in a row that must find no fault before the GPU takes tenants again. It doubles
+	// with every relapse within relapseTime, up to mostDoublings times: a GPU is back ten seconds after a passing error,
+	// and one that fails again and again is back after ten minutes without an error.
 	recovery      = 10
 	relapseTime   = time.Hour
 	mostDoublings = 6
-	// silentLooks is how many looks without an answer are a fault; a busy driver may miss one.
+	// silentLooks is the number of looks in a row without an answer that count as a fault; a busy driver may miss one.
 	silentLooks = 3
-	// fellOff is the XID of a GPU that is not on the bus any more.
+	// fellOff is the XID of a GPU that has fallen off the bus.
 	fellOff = 79
 )
 
-// harmless are the XIDs that programs cause by their own faults, and which say nothing of the GPU: 13 graphics engine
-// exception, 31 memory page fault, 43 stopped processing, 45 preemptive cleanup, 68 video processor exception, 109
-// context switch timeout. NVIDIA's own device plugin leaves out the same.
+// harmless are the XIDs that faulty programs cause and that indicate no fault of the GPU: 13 graphics engine exception,
+// 31 memory page fault, 43 stopped processing, 45 preemptive cleanup, 68 video processor exception, 109 context switch
+// timeout. NVIDIA's own device plugin ignores the same ones.
 // https://docs.nvidia.com/deploy/xid-errors/
 var harmless = []uint64{13, 31, 43, 45, 68, 109}
 
-// look takes in what one look found. A fault is replaced by what was found last; it is over when enough looks in a row
-// found nothing.
+// look takes in the result of one look. A fault is replaced by the one found last, and ends after enough looks in a row
+// without any.
 func (p *patient) look(now time.Time, c nvml.Condition, err error) {
 	found := p.diagnose(c, err)
 	switch {
@@ -62,6 +62,7 @@ func (p *patient) look(now time.Time, c nvml.Condition, err error) {
 	}
 }
 
+// relapse notes that a fault begins, and whether the GPU had recovered from one a short while ago.
 func (p *patient) relapse(now time.Time) {
 	if !p.wellAt.IsZero() && now.Sub(p.wellAt) < relapseTime {
 		p.relapses = min(p.relapses+1, mostDoublings)
@@ -70,7 +71,7 @@ func (p *patient) relapse(now time.Time) {
 	}
 }
 
-// diagnose says what is wrong now, nil for nothing. The gravest comes first.
+// diagnose returns the gravest fault found now, nil if there is none.
 func (p *patient) diagnose(c nvml.Condition, err error) *Fault {
 	grown := p.known && c.Uncorrected > p.uncorrected
 	if err == nil {
@@ -79,33 +80,33 @@ func (p *patient) diagnose(c nvml.Condition, err error) *Fault {
 	xid, ill := gravest(c.XIDs)
 	switch {
 	case errors.Is(err, nvml.ErrLost), ill && xid == fellOff:
-		return &Fault{Reason: "lost", Lost: true, Text: "the driver cannot reach it any more: reset it (`nvidia-smi --gpu-reset`) or restart the machine"}
+		return &Fault{Reason: "lost", Lost: true, Text: "the driver lost contact with it: reset it (`nvidia-smi --gpu-reset`) or restart the machine"}
 	case errors.Is(err, nvml.ErrVanished):
-		return &Fault{Reason: "vanished", Lost: true, Text: "the driver does not list it any more"}
+		return &Fault{Reason: "vanished", Lost: true, Text: "the driver no longer lists it"}
 	case errors.Is(err, nvml.ErrReset):
-		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver wants it reset: `nvidia-smi --gpu-reset`"}
+		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver requires a reset: `nvidia-smi --gpu-reset`"}
 	case ill:
 		return &Fault{Reason: fmt.Sprintf("xid-%d", xid), Text: fmt.Sprintf("the driver reported error (XID) %d", xid)}
 	case err != nil:
 		if p.silent++; p.silent >= silentLooks {
-			return &Fault{Reason: "no-answer", Text: "the driver does not answer for it: " + err.Error()}
+			return &Fault{Reason: "no-answer", Text: "the driver does not answer questions about it: " + err.Error()}
 		}
 		return nil
 	case c.RemapFailed:
-		return &Fault{Reason: "row-remap-failed", Text: "a broken row of its memory cannot be replaced: the GPU needs service"}
+		return &Fault{Reason: "row-remap-failed", Text: "remapping a faulty memory row failed: the GPU needs service"}
 	case c.Recovery != "":
-		return &Fault{Reason: "needs-" + c.Recovery, Text: "the driver wants this done before it is used again: " + c.Recovery}
+		return &Fault{Reason: "needs-" + c.Recovery, Text: "the driver requires this action before the GPU is used again: " + c.Recovery}
 	case c.RemapPending:
-		return &Fault{Reason: "row-remap-pending", Text: "a broken row of its memory is replaced when the GPU is reset"}
+		return &Fault{Reason: "row-remap-pending", Text: "a faulty memory row will be remapped when the GPU is reset"}
 	case c.RetirementPending:
-		return &Fault{Reason: "page-retirement-pending", Text: "broken pages of its memory are retired when the GPU is reset"}
+		return &Fault{Reason: "page-retirement-pending", Text: "faulty memory pages will be retired when the GPU is reset"}
 	case grown:
-		return &Fault{Reason: "ecc", Text: fmt.Sprintf("its memory had errors that could not be corrected: %d since the driver was loaded", c.Uncorrected)}
+		return &Fault{Reason: "ecc", Text: fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded", c.Uncorrected)}
 	}
 	return nil
 }
 
-// gravest is the last XID that says something of the GPU, but one that it fell off the bus first of all.
+// gravest returns the last XID that indicates a fault of the GPU; fellOff precedes all others. ill is false without any.
 func gravest(xids []uint64) (xid uint64, ill bool) {
 	for _, n := range xids {
 		if !slices.Contains(harmless, n) && xid != fellOff {

@@ -13,38 +13,38 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// relabelled is between looks at the node's labels: an eighth of what the kubelet itself asks, and out of the API
-// server's memory.
-const relabelled = 30 * time.Second
+// labelInterval is the time between two reads of the node's labels. The kubelet reads its node eight times as often, and
+// the API server answers from memory.
+const labelInterval = 30 * time.Second
 
-// errUnlabelled is said until the node's labels are known.
-var errUnlabelled = errors.New("the node's labels are not known yet, so neither is the policy of shares that name none: the API server has not answered")
+// errUnlabelled is returned until the node's labels are known.
+var errUnlabelled = errors.New("the node's labels, which may set default policy and cores, are not known yet: the API server has not answered")
 
 // nodes is the part of the API that is needed; client-go's CoreV1().Nodes() is one.
 type nodes interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (*corev1.Node, error)
 }
 
-// defaults knows what shares get here that name nothing: what the agent was told, or the node's labels in place of it.
+// defaults holds the policy and cores of shares that set none: the node's labels or, without labels, the agent's flags.
 type defaults struct {
 	told  v1alpha1.NodeDefaults
 	nodes nodes
 	node  string
 	log   *slog.Logger
-	// failed is told of labels that cannot be read or say nothing possible.
+	// failed is called when the labels cannot be read or are invalid.
 	failed func()
-	// again is between looks, retry between looks that fail.
+	// again is the time between reads, retry the time after a read that failed.
 	again, retry time.Duration
 
 	mu      sync.Mutex
 	now     v1alpha1.NodeDefaults
-	fault   error // why there are none; labels that say nothing possible are one
+	fault   error // why there are no defaults, such as invalid labels
 	changed chan struct{}
 }
 
 func newDefaults(told v1alpha1.NodeDefaults, nodes nodes, node string, log *slog.Logger) *defaults {
 	return &defaults{
-		told: told, nodes: nodes, node: node, log: log, failed: func() {}, again: relabelled, retry: pause,
+		told: told, nodes: nodes, node: node, log: log, failed: func() {}, again: labelInterval, retry: pause,
 		fault: errUnlabelled, changed: make(chan struct{}),
 	}
 }
@@ -56,7 +56,7 @@ func (d *defaults) get() (v1alpha1.NodeDefaults, <-chan struct{}, error) {
 	return d.now, d.changed, d.fault
 }
 
-// run follows the node's labels until ctx is done. While they cannot be read, what was read last stands.
+// run follows the node's labels until ctx is done. While they cannot be read, the defaults stay as they are.
 func (d *defaults) run(ctx context.Context) error {
 	said := false
 	for {
@@ -74,7 +74,7 @@ func (d *defaults) run(ctx context.Context) error {
 			wait = d.retry
 			d.failed()
 			if !said {
-				d.log.WarnContext(ctx, "cannot read the node's labels, and will ask again", "error", err)
+				d.log.WarnContext(ctx, "cannot read the node's labels: trying again", "error", err)
 			}
 		}
 		said = err != nil
@@ -96,9 +96,9 @@ func (d *defaults) set(now v1alpha1.NodeDefaults, fault error) {
 		return
 	}
 	if fault != nil {
-		d.log.Error("no new shares are placed here until the node's labels are mended", "error", fault)
+		d.log.Error("the node's labels for defaults are invalid: the node takes no new shares until they are corrected", "error", fault)
 	} else {
-		d.log.Info("what shares get that name no policy or cores", "policy", now.Policy, "cores", now.Cores)
+		d.log.Info("defaults of shares that set no policy or cores", "policy", now.Policy, "cores", now.Cores)
 	}
 	d.now, d.fault = now, fault
 	close(d.changed)

@@ -83,7 +83,7 @@ func TestDefaultsFollowLabels(t *testing.T) {
 
 func TestPoolByDefaults(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000001"
-	o := &offer{Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}}, gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}}
+	o := &publisher{Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}}, gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}}
 	d := newDefaults(v1alpha1.NodeDefaults{}, nil, "n1", slog.New(slog.DiscardHandler))
 	resources, changed, err := o.claims(t.Context(), "n1", d)
 	if err != nil || resources.Pools != nil {

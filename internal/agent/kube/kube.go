@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nodelabels"
@@ -35,8 +36,8 @@ const (
 // Modes are all that a flag takes.
 var Modes = []Mode{ModeAuto, ModeClaims, ModeSlots}
 
-// memoryLimit only holds back bursts, such as what is read from the API server: one
-// near to what lives would keep the garbage collector busy.
+// memoryLimit bounds bursts, such as lists read from the API server. A limit close to
+// what is always in use would keep the garbage collector busy.
 const memoryLimit = 64 << 20
 
 // Options are what `divvy agent --kubernetes` is told.
@@ -49,20 +50,20 @@ type Options struct {
 	KubeletDir string
 	// RuntimeEndpoint is the container runtime's CRI socket, for mode slots.
 	RuntimeEndpoint string
-	// PodUID is the agent's own pod's, for mode slots.
+	// PodUID is the UID of the agent's own pod, for mode slots.
 	PodUID string
 	// Defaults are for shares that name no policy or no cores, unless the node's
 	// labels say otherwise; for mode claims.
 	Defaults v1alpha1.NodeDefaults
-	// Version is the program's.
+	// Version is the version of Divvy.
 	Version string
 }
 
-// Validate returns what is missing or impossible.
+// Validate returns which options are missing or invalid.
 func (o *Options) Validate() error {
 	var faults []error
 	if o.Node == "" {
-		faults = append(faults, errors.New("the node's name is not known: give --node-name, or set NODE_NAME from spec.nodeName"))
+		faults = append(faults, errors.New("the node's name is missing: give --node-name, or set NODE_NAME from spec.nodeName"))
 	}
 	if !strings.HasPrefix(o.KubeletDir, "/") {
 		faults = append(faults, fmt.Errorf("--kubelet-dir %q: give an absolute path", o.KubeletDir))
@@ -79,17 +80,17 @@ func (o *Options) Validate() error {
 // node is one agent in its cluster.
 type node struct {
 	daemon.Node
-	options Options
-	metrics *metrics.Metrics
-	offer   *offer
+	options   Options
+	metrics   *metrics.Metrics
+	publisher *publisher
 
 	mu    sync.Mutex
 	ready func() error
 }
 
-// Face serves the cluster until ctx is done. It is an [daemon.Face].
+// Face serves the cluster until ctx is done. It is a [daemon.Face].
 func (o Options) Face(ctx context.Context, n daemon.Node) error {
-	// A limit that the environment sets stands.
+	// A limit that the environment sets is kept.
 	if debug.SetMemoryLimit(-1) > 1<<60 {
 		debug.SetMemoryLimit(memoryLimit)
 	}
@@ -97,7 +98,7 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 	if err != nil {
 		return err
 	}
-	k := &node{Node: n, options: o, offer: newOffer(ctx, n)}
+	k := &node{Node: n, options: o, publisher: newPublisher(ctx, n)}
 	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Fresh: time.Second, Version: o.Version, Log: n.Log})
 	return k.run(ctx, listener)
 }
@@ -118,7 +119,7 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 	})
 	start(func(ctx context.Context) error {
 		keeper := nodelabels.Keeper{
-			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, GPUs: k.offer.labels, Log: k.Log,
+			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, GPUs: k.publisher.labels, Log: k.Log,
 			Failed: func(error) { k.metrics.Failed(metrics.OperationLabel) },
 		}
 		keeper.Run(ctx)
@@ -144,11 +145,11 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// errFound ends the agent: the next one, which the kubelet starts, serves all GPUs. Tenants do not notice.
-var errFound = errors.New("a GPU came back that was lost when this agent started: starting again to serve it")
+// errFound ends the agent, so that the one that the kubelet starts next serves all GPUs. Tenants do not notice.
+var errFound = errors.New("a GPU that was lost when this agent started has come back: restarting to serve it")
 
-// errStarting is what the probe says before a face serves.
-var errStarting = errors.New("it is not known yet which Kubernetes this is")
+// errStarting is what the readiness probe answers before the kubelet is served.
+var errStarting = errors.New("the version of Kubernetes is not known yet")
 
 func (k *node) readiness() error {
 	k.mu.Lock()
@@ -165,7 +166,7 @@ func (k *node) setReady(ready func() error) {
 	k.ready = ready
 }
 
-// reasons are why GPUs are not healthy, for metrics.
+// reasons says by UUID why GPUs are faulty, for metrics.
 func (k *node) reasons() map[string]string {
 	faults, _ := k.Health.Faults()
 	reasons := map[string]string{}
@@ -175,7 +176,7 @@ func (k *node) reasons() map[string]string {
 	return reasons
 }
 
-// serve finds the mode and serves in it.
+// serve finds out the mode and serves the kubelet in it.
 func (k *node) serve(ctx context.Context) error {
 	switch k.mode() {
 	case ModeClaims:
@@ -193,14 +194,14 @@ func (k *node) serve(ctx context.Context) error {
 	return k.serveSlots(ctx)
 }
 
-// mode is the one that was asked for. Where claims are prepared already, the
-// kubelet may want to let go of them whether the API server is there or not.
+// mode returns the mode that was asked for. Where claims are prepared already, it is
+// claims: the kubelet may want to release them while the API server is away.
 func (k *node) mode() Mode {
 	if k.options.Mode != ModeAuto {
 		return k.options.Mode
 	}
 	for _, t := range k.Agent.Tenancies() {
-		if !strings.HasPrefix(t.Key, "pod/") {
+		if _, ok := agent.PodOfKey(t.Key); !ok {
 			return ModeClaims
 		}
 	}
@@ -224,20 +225,20 @@ func (k *node) together(ctx context.Context, one, other func(context.Context) er
 	return errors.Join(<-ended, <-ended)
 }
 
-// insist ends the agent where the cluster cannot do what was asked for.
+// insist returns an error where the cluster does not support claims, which were asked for.
 func (k *node) insist(ctx context.Context) error {
 	mode, err := k.choose(ctx)
 	if mode == ModeSlots {
-		return fmt.Errorf("%w: this one is older than 1.36: use --mode=slots, or auto", ErrVersion)
+		return fmt.Errorf("%w: --mode=claims needs 1.36 or newer: use --mode=slots or --mode=auto", ErrVersion)
 	}
 	return err
 }
 
-// pause is between two questions to an API server that does not answer.
+// pause is the time between two requests to an API server that does not answer.
 const pause = 5 * time.Second
 
-// choose asks the API server for its version until it answers. There is no mode
-// when ctx was done first.
+// choose asks the API server for its version until it answers, and returns the mode
+// that follows from it; the mode is empty when ctx was done first.
 func (k *node) choose(ctx context.Context) (Mode, error) {
 	said := false
 	for {
@@ -248,7 +249,7 @@ func (k *node) choose(ctx context.Context) (Mode, error) {
 			return mode, err
 		}
 		if !said {
-			k.Log.WarnContext(ctx, "cannot ask the API server for its version, and will ask again", "error", err)
+			k.Log.WarnContext(ctx, "cannot read the API server's version: trying again", "error", err)
 			said = true
 		}
 		select {

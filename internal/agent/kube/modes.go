@@ -24,7 +24,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", pool.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),
 		Pool: func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
-			return k.offer.claims(ctx, k.options.Node, defaults)
+			return k.publisher.claims(ctx, k.options.Node, defaults)
 		},
 		Defaults: func() (v1alpha1.NodeDefaults, error) {
 			now, _, err := defaults.get()
@@ -35,7 +35,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 	return k.together(ctx, defaults.run, driver.Run)
 }
 
-// errSlotDefaults ends an agent that cannot do what it was told: in mode slots the webhook completes every request.
+// errSlotDefaults ends an agent that has defaults in mode slots, where the webhook completes every request.
 var errSlotDefaults = errors.New("--default-policy and --default-cores need mode claims, Kubernetes 1.36 and later: leave them out")
 
 // serveSlots serves the kubelet as a device plugin, and the runtime through NRI.
@@ -47,7 +47,7 @@ func (k *node) serveSlots(ctx context.Context) error {
 	k.setReady(func() error { return nil })
 	return k.together(ctx, plugin.Run, func(ctx context.Context) error {
 		return deviceplugin.Run(ctx, deviceplugin.Config{
-			Dir: filepath.Join(k.options.KubeletDir, "device-plugins"), Guard: plugin.Guard(), GPUs: k.offer.slots,
+			Dir: filepath.Join(k.options.KubeletDir, "device-plugins"), Guard: plugin.Guard(), GPUs: k.publisher.slots,
 			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, Log: k.Log,
 		})
 	})

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trimEvery is how often the agent lets go of the pages of its own program that it does not use. Two thirds of the
-// program are types and tables of the Kubernetes API, which are touched when it starts and hardly ever again, and would
-// else stay in its memory for as long as it runs. Those that are used come back from the page cache in microseconds.
+// trimEvery is how often the agent drops the pages of its own program from its memory. Two thirds of the program are
+// types and tables of the Kubernetes API, which it uses when it starts and hardly ever again. Pages that it does use come
+// back from the page cache in microseconds.
 const trimEvery = time.Minute
 
-// trim lets go of them until ctx is done.
+// trim drops these pages every minute until ctx is done.
 func trim(ctx context.Context, log *slog.Logger) {
 	program, err := os.Readlink("/proc/self/exe")
 	ticker := time.NewTicker(trimEvery)
@@ -32,7 +32,7 @@ func trim(ctx context.Context, log *slog.Logger) {
 		}
 		err = trimOnce(program)
 	}
-	log.WarnContext(ctx, "cannot let go of unused pages of the program", "error", err)
+	log.WarnContext(ctx, "cannot drop unused pages of the program", "error", err)
 }
 
 func trimOnce(program string) error {
@@ -56,8 +56,8 @@ func trimOnce(program string) error {
 // mapping is a range of addresses.
 type mapping struct{ start, end uintptr }
 
-// cleanMappings reads from smaps(5) the mappings of a file that cannot be written and were not written before either:
-// what the dynamic linker changed would be lost. Without the line that tells, a mapping is not clean.
+// cleanMappings reads from smaps(5) the mappings of a file that are read-only and were never written: what the dynamic
+// linker wrote would be lost. A mapping without the line Anonymous is not clean.
 func cleanMappings(smaps io.Reader, file string) ([]mapping, error) {
 	var clean []mapping
 	var current mapping

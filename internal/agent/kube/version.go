@@ -16,8 +16,8 @@ const (
 	slotsSince  = 34
 )
 
-// modeFor is the mode for a version as the API server tells it; providers add to
-// the minor version, as in 36+.
+// modeFor returns the mode for a version as the API server writes it. Providers may
+// append text to the minor version, as in 36+.
 func modeFor(major, minor string) (Mode, error) {
 	digits := minor
 	if end := strings.IndexFunc(minor, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {

@@ -25,34 +25,34 @@ func share(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("divvy_share_"+name, help, shareLabels, nil)
 }
 
-// What a listing becomes.
+// The metrics that are read from a listing.
 var (
-	success = prometheus.NewDesc("divvy_agent_listing_success", "Whether the agent could tell of its GPUs and tenants: 1, or 0 where what follows of them is missing.", nil, nil)
-	claims  = prometheus.NewDesc("divvy_agent_prepared_claims", "Claims of the cluster that are prepared.", nil, nil)
-	tenants = prometheus.NewDesc("divvy_agent_tenants", "Tenants: prepared claims, and shares of `divvy run`.", nil, nil)
-	waiting = prometheus.NewDesc("divvy_agent_waiting_requests", "Requests that wait for room.", nil, nil)
+	success = prometheus.NewDesc("divvy_agent_listing_success", "1 if the agent's last listing succeeded; 0 if the metrics of GPUs and tenants are missing from this scrape.", nil, nil)
+	claims  = prometheus.NewDesc("divvy_agent_prepared_claims", "ResourceClaims that are prepared on this node.", nil, nil)
+	tenants = prometheus.NewDesc("divvy_agent_tenants", "Tenants: prepared claims and commands under `divvy run`.", nil, nil)
+	waiting = prometheus.NewDesc("divvy_agent_waiting_requests", "Requests of `divvy run --wait` that wait for room.", nil, nil)
 
-	gpuInfo     = gpu("info", "A GPU of the node; always 1.", "model")
-	gpuHealthy  = gpu("healthy", "Whether the GPU takes new tenants: 1, or 0 where it is not healthy.")
-	gpuFault    = gpu("fault", "Why the GPU is not healthy; always 1, missing for a healthy one.", "reason")
-	gpuCapacity = gpu("memory_capacity_bytes", "Memory that there is for tenants.")
-	gpuGranted  = gpu("memory_granted_bytes", "Sum of the limits of the GPU's shares.")
-	gpuUsed     = gpu("memory_used_bytes", "Memory in use by anybody, as the driver tells.")
-	gpuCores    = gpu("granted_cores", "Sum of the guaranteed cores of the GPU's shares; 100 cores are all of its time.")
-	gpuTenants  = gpu("tenants", "Tenants that have a share of the GPU.")
-	gpuOutside  = gpu("outside_processes", "Processes on the GPU that are in no share.")
+	gpuInfo     = gpu("info", "Model of a GPU of the node; always 1.", "model")
+	gpuHealthy  = gpu("healthy", "1 if the GPU is healthy and takes new tenants, else 0.")
+	gpuFault    = gpu("fault", "Why the GPU is faulty; always 1, and absent for a healthy GPU.", "reason")
+	gpuCapacity = gpu("memory_capacity_bytes", "Memory available to tenants.")
+	gpuGranted  = gpu("memory_granted_bytes", "Sum of the memory limits of the GPU's shares.")
+	gpuUsed     = gpu("memory_used_bytes", "Memory in use by all processes, as reported by the driver.")
+	gpuCores    = gpu("granted_cores", "Sum of the guaranteed cores of the GPU's shares; 100 is all of its time.")
+	gpuTenants  = gpu("tenants", "Tenants with a share of the GPU.")
+	gpuOutside  = gpu("outside_processes", "Processes that use the GPU without a share.")
 
-	shareLimit     = share("memory_limit_bytes", "Memory that the share may have.")
-	shareUsed      = share("memory_used_bytes", "Memory that is charged to the share.")
-	sharePeak      = share("memory_peak_bytes", "The most that was charged to the share.")
-	shareCores     = share("cores", "Guaranteed cores; 100 are all of the GPU's time, 0 guarantees none.")
-	shareProcesses = share("processes", "Processes of the share that have a slot.")
-	shareBack      = share("held_back", "Whether a launch had to wait in the last second: 1 or 0.")
-	shareTime      = share("gpu_seconds_total", "GPU time that the share used, as the agent measured it.")
-	shareCharged   = share("charged_gpu_seconds_total", "GPU time that the share was charged with.")
-	shareWaited    = share("waited_seconds_total", "Time that the share's launches waited for their turn.")
-	shareLaunches  = share("launches_total", "Launches that the share counted.")
-	shareOverdrawn = share("overdrawn_launches_total", "Launches that were let go after the longest wait.")
+	shareLimit     = share("memory_limit_bytes", "Memory limit of the share.")
+	shareUsed      = share("memory_used_bytes", "Memory charged to the share.")
+	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share.")
+	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee.")
+	shareProcesses = share("processes", "Processes that use the share.")
+	shareBack      = share("held_back", "1 if a launch had to wait in the last second, else 0.")
+	shareTime      = share("gpu_seconds_total", "GPU time used by the share, as measured by the agent.")
+	shareCharged   = share("charged_gpu_seconds_total", "GPU time charged to the share.")
+	shareWaited    = share("waited_seconds_total", "Time that launches of the share waited.")
+	shareLaunches  = share("launches_total", "Launches by the share.")
+	shareOverdrawn = share("overdrawn_launches_total", "Launches that ran without budget because they had waited for the longest permitted time.")
 )
 
 var descriptions = []*prometheus.Desc{
@@ -61,8 +61,8 @@ var descriptions = []*prometheus.Desc{
 	shareLimit, shareUsed, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
-// patience is how long the agent may take to list, which it does in some milliseconds.
-const patience = 5 * time.Second
+// listTimeout bounds a listing, which takes some milliseconds.
+const listTimeout = 5 * time.Second
 
 // listing asks the agent when somebody collects.
 type listing struct {
@@ -74,8 +74,8 @@ type listing struct {
 	at   time.Time
 }
 
-// list asks the agent, unless it was just asked: a listing looks at every tenant,
-// and who reaches the port may ask as often as they like.
+// list asks the agent unless it was asked just now: a listing looks at every tenant, and
+// anybody who reaches the port may scrape as often as they like.
 func (l *listing) list(ctx context.Context) (*control.Listing, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *listing) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (l *listing) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	listed, err := l.list(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 }
 
 func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
-	seen := map[string]bool{} // the same series twice would spoil the whole answer
+	seen := map[string]bool{} // a duplicate series would fail the whole scrape
 	for i := range t.Shares {
 		s := &t.Shares[i]
 		if seen[s.UUID] {
@@ -187,8 +187,8 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 	}
 }
 
-// podOf is the tenant's pod. Of a claim that several pods share none is named: they come and go, and the series would
-// with them.
+// podOf is the tenant's pod. It is empty for a claim that several pods share: they come and go, and the series would
+// change with them.
 func podOf(t *control.Tenant) string {
 	if len(t.Pods) != 1 {
 		return ""
@@ -204,7 +204,7 @@ func counter(out chan<- prometheus.Metric, d *prometheus.Desc, value float64, la
 	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, valid(labels)...)
 }
 
-// valid makes UTF-8 of names that users gave on a command line.
+// valid replaces invalid UTF-8 in names that users gave on a command line.
 func valid(labels []string) []string {
 	for i := range labels {
 		labels[i] = strings.ToValidUTF8(labels[i], "?")

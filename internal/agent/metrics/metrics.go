@@ -1,9 +1,8 @@
-// Package metrics tells Prometheus what an agent does: its GPUs, the shares of its tenants, and how long the cluster
-// waits for it.
+// Package metrics exports figures of the agent to Prometheus: its GPUs, the shares of its tenants, and how long it takes
+// to prepare claims.
 //
-// GPUs and shares are read from the agent's listing when somebody asks, so that a tenant that ended is gone with the
-// next listing and nothing is kept of it. There are at most as many series of shares as there are shares; no label has a
-// text that a program could change while it runs.
+// GPUs and shares are read from the agent's listing at each scrape, so the series of a tenant end with it. There are as
+// many series as shares, and no label's value can be changed by a running program.
 package metrics
 
 import (
@@ -20,24 +19,24 @@ import (
 	"github.com/divvy-gpu/divvy/internal/alloc"
 )
 
-// Source is the agent that is told of.
+// Source is the agent whose figures are exported.
 type Source interface {
 	Listing(ctx context.Context) (*control.Listing, error)
 }
 
-// Config is what metrics are made of.
+// Config is what [New] works with.
 type Config struct {
 	Source Source
-	// Faults returns the reasons why GPUs are not healthy, by UUID; nil knows of none.
+	// Faults returns by UUID why GPUs are faulty; nil means that none is.
 	Faults func() map[string]string
-	// Fresh is how long one listing answers all who ask; 0 lists for each.
+	// Fresh is how long one listing serves all scrapes; 0 makes one for each scrape.
 	Fresh time.Duration
-	// Version is the program's.
+	// Version is the version of Divvy.
 	Version string
 	Log     *slog.Logger
 }
 
-// Metrics counts what the agent does, and serves it with what the agent lists.
+// Metrics counts the agent's work, and exports the counters beside what the agent lists.
 type Metrics struct {
 	registry *prometheus.Registry
 	prepare  *prometheus.HistogramVec
@@ -68,25 +67,25 @@ const (
 	resultFailed  = "failed"
 )
 
-// seconds are the bounds of the histograms: the kubelet's patience is 200 ms at the 99th percentile and ends after
-// 45 s.
+// seconds are the bounds of the histograms, around the goal of 200 ms at the 99th percentile and below the kubelet's
+// timeout of 45 s.
 var seconds = []float64{.005, .01, .02, .035, .05, .075, .1, .15, .2, .3, .5, 1, 2, 5, 10, 30}
 
-// New makes a registry of its own: nothing that a library registers for everybody is told.
+// New makes a registry of its own, so that metrics which libraries register globally are not exported.
 func New(c Config) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		prepare: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "divvy_agent_prepare_duration_seconds", Help: "How long it took to prepare a claim's shares.", Buckets: seconds,
+			Name: "divvy_agent_prepare_duration_seconds", Help: "Time taken to prepare the shares of a claim.", Buckets: seconds,
 		}, []string{"result"}),
 		release: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "divvy_agent_release_duration_seconds", Help: "How long it took to release a claim's shares.", Buckets: seconds,
+			Name: "divvy_agent_release_duration_seconds", Help: "Time taken to release the shares of a claim.", Buckets: seconds,
 		}, []string{"result"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "divvy_agent_refusals_total", Help: "Allocations that the agent refused, by reason: full, never (more than a GPU has), unknown (GPU), invalid.",
+			Name: "divvy_agent_refusals_total", Help: "Claims refused by the agent. Reasons: full (no room now), never (more than a GPU has), unknown (no such GPU), invalid.",
 		}, []string{"reason"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "divvy_agent_errors_total", Help: "Errors of the agent's own, by what it was doing.",
+			Name: "divvy_agent_errors_total", Help: "Errors of the agent, by operation.",
 		}, []string{"operation"}),
 	}
 	for _, result := range []string{resultDone, resultRefused, resultFailed} {
@@ -101,7 +100,7 @@ func New(c Config) *Metrics {
 		m.errors.WithLabelValues(string(operation))
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "divvy_build_info", Help: "The program; always 1.",
+		Name: "divvy_build_info", Help: "Version of Divvy and of Go; always 1.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "goversion": runtime.Version()},
 	})
 	build.Set(1)
@@ -114,14 +113,14 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// Registry is for those who have figures of their own to add.
+// Registry returns the registry, to which others may add metrics.
 func (m *Metrics) Registry() *prometheus.Registry {
 	return m.registry
 }
 
 var reasons = map[alloc.Reason]string{alloc.ReasonFull: "full", alloc.ReasonNever: "never", alloc.ReasonUnknown: "unknown"}
 
-// reasonInvalid is a claim that means nothing, whatever room there is.
+// reasonInvalid marks a claim that is refused whatever room there is.
 const reasonInvalid = "invalid"
 
 // Prepared counts one preparation. An error that is an *alloc.Refusal, or one of invalid, is a refusal; any other is
@@ -154,7 +153,7 @@ func (m *Metrics) Released(took time.Duration, err error) {
 	m.release.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// Failed counts an error of the agent's own.
+// Failed counts an error of the agent.
 func (m *Metrics) Failed(o Operation) {
 	m.errors.WithLabelValues(string(o)).Inc()
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Probes say whether the agent works; nil always does.
+// Probes say whether the agent works; a nil probe always succeeds.
 type Probes struct {
-	// Healthy fails when only a new start can help.
+	// Healthy fails when only a restart can help.
 	Healthy func() error
 	// Ready fails while no claim can be prepared.
 	Ready func() error
@@ -23,7 +23,7 @@ type Probes struct {
 func (m *Metrics) Handler(p Probes) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// A metric that cannot be told is no reason to tell none.
+		// The others are exported although one metric has an error.
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4,
 	}))
 	mux.Handle("GET /healthz", probe(p.Healthy))
@@ -40,11 +40,11 @@ func probe(check func() error) http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintln(w, "ok") //nolint:errcheck // whoever asked is gone
+		fmt.Fprintln(w, "ok") //nolint:errcheck // the client is gone
 	})
 }
 
-// Listen opens the address, such as :9410, so that one that is taken is known before anything else is begun.
+// Listen opens the address, such as :9410. It is called first, so that an address in use ends the agent early.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -64,7 +64,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if server.Shutdown(ending) != nil {
-			_ = server.Close() // those that are left are not worth waiting for
+			_ = server.Close() // remaining scrapes are dropped
 		}
 	})
 	defer stop()

@@ -1,7 +1,7 @@
-// Package nodelabels writes on a node what GPUs it has, as labels by which pods choose nodes and people list them.
+// Package nodelabels labels a node with its GPUs, so that pods can select nodes by them and people can list them.
 //
-// The labels are applied, not patched one by one: the API server takes away what this package wrote earlier and does
-// not write any more, and leaves alone what others wrote. Nothing but patching nodes is needed for it.
+// It uses server-side apply: the API server removes labels that this package wrote earlier and no longer writes, and
+// keeps the labels of others. The only permission it needs is to patch nodes.
 package nodelabels
 
 import (
@@ -20,9 +20,9 @@ import (
 
 // The labels.
 const (
-	// Model is the driver's name of the GPUs with dashes for what labels cannot have, Mixed where they differ.
+	// Model is the driver's name of the GPUs, with dashes for characters that labels cannot have; Mixed if they differ.
 	Model = "divvy.dev/gpu.model"
-	// Memory is what the smallest GPU has for tenants, in whole MiB.
+	// Memory is the memory of the smallest GPU that is available to tenants, in whole MiB.
 	Memory = "divvy.dev/gpu.memory"
 	// Count is how many GPUs there are.
 	Count = "divvy.dev/gpu.count"
@@ -31,16 +31,16 @@ const (
 // Mixed stands for GPUs of several models.
 const Mixed = "mixed"
 
-// Manager is the name under which the API server keeps what this package wrote.
+// Manager is the field manager under which the API server records these labels.
 const Manager = "divvy-agent-labels"
 
-// GPU is what labels tell of a GPU; Memory is in bytes.
+// GPU is what the labels say about a GPU; Memory is in bytes.
 type GPU struct {
 	Model  string
 	Memory uint64
 }
 
-// Labels returns the labels of a node with these GPUs. Without GPUs only their number is told.
+// Labels returns the labels of a node with these GPUs; without GPUs, only their number.
 func Labels(gpus []GPU) map[string]string {
 	labels := map[string]string{Count: strconv.Itoa(len(gpus))}
 	if len(gpus) == 0 {
@@ -60,10 +60,10 @@ func Labels(gpus []GPU) map[string]string {
 	return labels
 }
 
-// longest is what a label's value may have.
+// longest is the greatest length of a label's value.
 const longest = 63
 
-// labelValue replaces what a label cannot have.
+// labelValue replaces characters that a label's value cannot have.
 func labelValue(text string) string {
 	value := strings.Map(func(r rune) rune {
 		switch {
@@ -83,7 +83,7 @@ type Nodes interface {
 	Apply(ctx context.Context, node *corev1ac.NodeApplyConfiguration, options metav1.ApplyOptions) (*corev1.Node, error)
 }
 
-// Apply makes the node's labels of ours these.
+// Apply replaces the labels that this package wrote on the node.
 func Apply(ctx context.Context, nodes Nodes, node string, labels map[string]string) error {
 	if _, err := nodes.Apply(ctx, corev1ac.Node(node).WithLabels(labels), metav1.ApplyOptions{FieldManager: Manager, Force: true}); err != nil {
 		return fmt.Errorf("label node %s with its GPUs: %w", node, err)
@@ -91,22 +91,22 @@ func Apply(ctx context.Context, nodes Nodes, node string, labels map[string]stri
 	return nil
 }
 
-// Keeper keeps a node's labels true.
+// Keeper keeps a node's labels up to date.
 type Keeper struct {
 	Nodes Nodes
 	Node  string
-	// GPUs returns the GPUs that are there and a channel that is closed when that may have changed.
+	// GPUs returns the node's GPUs and a channel that is closed when they may have changed.
 	GPUs func() ([]GPU, <-chan struct{})
-	// Failed is told of every error; nil is not.
+	// Failed, if not nil, is called for every error.
 	Failed func(error)
 	Log    *slog.Logger
-	// Again is the time after which labels are applied although nothing changed, as somebody may have taken them away;
-	// Retry that after an error. 0 is ten minutes, and ten seconds.
+	// Again is the time after which unchanged labels are applied again, because somebody may have removed them; 0 means
+	// ten minutes. Retry is the time after an error; 0 means ten seconds.
 	Again, Retry time.Duration
 }
 
-// Run applies the labels now, whenever the GPUs change, and from time to time, until ctx is done. Labels stay when the
-// agent ends: the GPUs do too.
+// Run applies the labels now, whenever the GPUs change, and from time to time, until ctx is done. The labels stay on the
+// node when the agent ends.
 func (k *Keeper) Run(ctx context.Context) {
 	again, retry := k.Again, k.Retry
 	if again <= 0 {

@@ -14,7 +14,7 @@ import (
 // adjustment renders edits of a container. It is pure.
 func adjustment(e edits.Edits) (*api.ContainerAdjustment, error) {
 	if len(e.Binds) > 0 {
-		return nil, fmt.Errorf("files of the host bound over each other cannot be given to a container")
+		return nil, fmt.Errorf("a container cannot have host files bound over each other")
 	}
 	out := &api.ContainerAdjustment{}
 	for _, m := range e.Mounts {

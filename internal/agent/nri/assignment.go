@@ -2,7 +2,6 @@ package nri
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -10,31 +9,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 )
 
-// keyPrefix begins the keys of tenancies that this package prepares.
-const keyPrefix = "pod/"
-
-// podPrefix begins the keys of one pod's tenancies.
-func podPrefix(uid string) string { return keyPrefix + uid + "/" }
-
-// podOfKey returns the UID of the pod that a key is of, or false for a key of
-// somebody else's.
-func podOfKey(key string) (uid string, ours bool) {
-	rest, ours := strings.CutPrefix(key, keyPrefix)
-	if !ours {
-		return "", false
-	}
-	uid, _, ours = strings.Cut(rest, "/")
-	return uid, ours
-}
-
-// asks reports whether the pod was made by Divvy's webhook, or looks so.
+// asks reports whether the pod has an annotation that Divvy's webhook writes.
 func asks(pod *api.PodSandbox) bool {
 	_, requested := pod.GetAnnotations()[v1alpha1.RequestAnnotation]
 	_, assigned := pod.GetAnnotations()[v1alpha1.AssignmentAnnotation]
 	return requested || assigned
 }
 
-// decision is what is to be done for a pod that asks.
+// decision is what a pod asked for and what it was assigned.
 type decision struct {
 	request    v1alpha1.PodRequest
 	assignment v1alpha1.PodAssignment
@@ -47,14 +29,14 @@ func decide(pod *api.PodSandbox) (decision, error) {
 	notes := pod.GetAnnotations()
 	text, ok := notes[v1alpha1.RequestAnnotation]
 	if !ok {
-		return d, fmt.Errorf("the pod has annotation %s and no %s: make it anew, without either", v1alpha1.AssignmentAnnotation, v1alpha1.RequestAnnotation)
+		return d, fmt.Errorf("the pod has the annotation %s but not %s: create it again without both", v1alpha1.AssignmentAnnotation, v1alpha1.RequestAnnotation)
 	}
 	var err error
 	if d.request, err = v1alpha1.ParsePodRequest(text); err != nil {
 		return d, err
 	}
 	if text, ok = notes[v1alpha1.AssignmentAnnotation]; !ok {
-		return d, fmt.Errorf("the pod has no annotation %s: it was bound by a scheduler that knows no GPUs of Divvy; name one that does in schedulerName", v1alpha1.AssignmentAnnotation)
+		return d, fmt.Errorf("the pod has no annotation %s: the scheduler that bound it does not assign GPUs; name one that does in schedulerName", v1alpha1.AssignmentAnnotation)
 	}
 	if d.assignment, err = v1alpha1.ParsePodAssignment(text); err != nil {
 		return d, err
@@ -76,7 +58,7 @@ func (d *decision) tenancies(pod *api.PodSandbox) []agent.Tenancy {
 
 func (d *decision) tenancy(pod *api.PodSandbox, share *v1alpha1.ShareAssigned) agent.Tenancy {
 	t := agent.Tenancy{
-		Key:       podPrefix(pod.GetUid()) + share.Name,
+		Key:       agent.PodKey(pod.GetUid(), share.Name),
 		Name:      pod.GetNamespace() + "/" + pod.GetName(),
 		Namespace: pod.GetNamespace(),
 		Pods:      []string{pod.GetName()},

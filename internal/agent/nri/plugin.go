@@ -3,20 +3,19 @@
 // container gets follows from its pod's UID and its own name, never from what
 // the device plugin was asked.
 //
-// A share lives as long as its pod has a sandbox that runs, as the pod holds its
-// slots and its part of the GPU so long: a container that restarts finds its
-// share again. By the time a sandbox has stopped its containers have. A runtime
-// that was restarted does not tell of the ends of sandboxes that it found
-// (containerd 2.3 keeps in memory which it has told of), but of those of their
-// containers: the shares of such a pod end with the last of them, and are made
-// again for the next.
+// A share lives as long as its pod has a running sandbox, because the pod keeps its
+// slots that long: a container that restarts finds its share again. A sandbox stops
+// after its containers. A runtime that was restarted reports no end of the sandboxes
+// that it found running (containerd 2.3 keeps only in memory which it has reported),
+// but it reports the ends of their containers: the shares of such a pod end with its
+// last container, and are made again for the next.
 //
 // The runtime holds a lock of its own while it waits for an answer, drops a
 // plugin that takes longer than its timeout (2 s unless configured), and then
 // makes the container without it. So no hook does slow work: shares are prepared
 // in the background from the start of the sandbox on, and CreateContainer waits
-// for them at most half of what time there is and then refuses, which the kubelet
-// repeats.
+// for them at most half of the runtime's timeout and then refuses, after which the
+// kubelet tries again.
 //
 // Locks: plugin.mu guards the pods and is held for a moment only; pod.work orders
 // what is done to the shares of one pod and is taken before it.
@@ -41,13 +40,13 @@ type Tenants interface {
 	Prepare(ctx context.Context, t agent.Tenancy) (edits.Edits, error)
 	Release(ctx context.Context, key string) error
 	Tenancies() []agent.Tenancy
-	// Adopt tells the key of a tenancy that was found by its pages alone.
+	// Adopt gives a tenancy that was rebuilt from its pages its key again.
 	Adopt(ctx context.Context, key string)
 }
 
 // plugin answers the runtime.
 type plugin struct {
-	// work is the context of what is begun in a hook and outlives it.
+	// work is the context of work that begins in a hook and outlives it.
 	work    context.Context
 	tenants Tenants
 	log     *slog.Logger
@@ -96,10 +95,10 @@ func (t *try) ended() bool {
 }
 
 // errSlow is the answer when a share takes longer than the runtime would wait.
-var errSlow = errors.New("the share is still being prepared: the kubelet asks again")
+var errSlow = errors.New("the share is still being prepared: the kubelet will try again")
 
-// RunPodSandbox begins to prepare the pod's shares. What is wrong with them is
-// told when a container wants one.
+// RunPodSandbox begins to prepare the pod's shares. CreateContainer returns what is
+// wrong with them.
 func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
 	if !asks(sandbox) {
 		return nil
@@ -116,8 +115,8 @@ func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error
 	return nil
 }
 
-// CreateContainer returns what puts the container's share into it. A container
-// of a pod that asks is refused unless the pod's annotations are whole and agree.
+// CreateContainer returns the changes that put the container's share into it. It
+// refuses a container of a pod whose annotations are incomplete or contradictory.
 func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	if !asks(sandbox) {
 		return nil, nil, nil
@@ -136,11 +135,11 @@ func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, c
 		return nil, nil, nil
 	}
 	t := p.prepare(sandbox.GetUid(), d.tenancy(sandbox, d.assignment.Share(asked.Name)))
-	patience := time.NewTimer(patienceOf(ctx))
-	defer patience.Stop()
+	timeout := time.NewTimer(answerTime(ctx))
+	defer timeout.Stop()
 	select {
 	case <-t.done:
-	case <-patience.C:
+	case <-timeout.C:
 		return fail(errSlow)
 	case <-ctx.Done():
 		return fail(ctx.Err())
@@ -156,8 +155,8 @@ func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, c
 	return adjust, nil, nil
 }
 
-// patienceOf is half of what the runtime still waits for the answer.
-func patienceOf(ctx context.Context) time.Duration {
+// answerTime is half of the time that the runtime still waits for the answer.
+func answerTime(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return api.DefaultPluginRequestTimeout / 2
@@ -165,13 +164,13 @@ func patienceOf(ctx context.Context) time.Duration {
 	return time.Until(deadline) / 2
 }
 
-// StopPodSandbox ends the shares of a pod without another sandbox.
+// StopPodSandbox ends the shares of a pod unless it has another sandbox.
 func (p *plugin) StopPodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
 	p.leave(sandbox)
 	return nil
 }
 
-// RemovePodSandbox does the same: the stop may have come while nobody listened.
+// RemovePodSandbox does the same: the agent may have been away when the sandbox stopped.
 func (p *plugin) RemovePodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
 	p.leave(sandbox)
 	return nil
@@ -183,15 +182,15 @@ func (p *plugin) StopContainer(_ context.Context, _ *api.PodSandbox, container *
 	return nil, nil
 }
 
-// RemoveContainer does the same: the end may have come while nobody listened.
+// RemoveContainer does the same: the agent may have been away when the container ended.
 func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
 	p.end(container.GetId())
 	return nil
 }
 
-// Synchronize takes up the pods that run, and ends the shares of those that do
-// not any more or have no container. The runtime lists stopped sandboxes too: one runs if it has a
-// process or a container that has not ended.
+// Synchronize takes up the pods that run, and ends the shares of pods that have ended
+// or have no container. The runtime lists stopped sandboxes too: a sandbox runs if it
+// has a process or a container that has not ended.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	for _, s := range sandboxes {
 		p.adopt(ctx, s)
@@ -217,7 +216,7 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 	}
 	p.mu.Unlock()
 	for _, t := range p.tenants.Tenancies() {
-		if uid, ours := podOfKey(t.Key); ours && alive[uid] == nil {
+		if uid, ours := agent.PodOfKey(t.Key); ours && alive[uid] == nil {
 			gone[uid] = true
 		}
 	}
@@ -247,8 +246,8 @@ func running(sandboxes []*api.PodSandbox, containers []*api.Container) map[strin
 	return alive
 }
 
-// adopt tells the agent which shares are a pod's, as one that lost its record of
-// them cannot know.
+// adopt tells the agent which shares belong to a pod, which it does not know after it
+// has lost its checkpoint.
 func (p *plugin) adopt(ctx context.Context, sandbox *api.PodSandbox) {
 	if !asks(sandbox) {
 		return
@@ -260,8 +259,8 @@ func (p *plugin) adopt(ctx context.Context, sandbox *api.PodSandbox) {
 	}
 }
 
-// reportBare tells of containers that run without the share they ask for. The
-// runtime makes one when the agent dies while it is asked; it has no GPU at all.
+// reportBare logs which containers run without the share that they asked for. The
+// runtime makes such a container, which has no GPU, if the agent dies while asked.
 func (p *plugin) reportBare(sandboxes []*api.PodSandbox, containers []*api.Container) {
 	held := make(map[string]bool)
 	for _, t := range p.tenants.Tenancies() {
@@ -280,7 +279,7 @@ func (p *plugin) reportBare(sandboxes []*api.PodSandbox, containers []*api.Conta
 		if err != nil {
 			continue // and it has no share, or was none of ours to give
 		}
-		if asked := d.request.ShareOf(c.GetName()); asked != nil && !held[podPrefix(sandbox.GetUid())+asked.Name] {
+		if asked := d.request.ShareOf(c.GetName()); asked != nil && !held[agent.PodKey(sandbox.GetUid(), asked.Name)] {
 			p.log.Error("container runs without its share: delete its pod", "pod", podName(sandbox), "container", c.GetName())
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	nriplugin "github.com/containerd/nri/pkg/plugin"
 )
 
-// What the agent's own pod says of a container that must never be made. The
-// pod's manifest has ProbeAnnotation with the value ProbeRequires.
+// The container that a probe asks for, which the runtime must refuse to make: the
+// manifest of the agent's pod has ProbeAnnotation with the value ProbeRequires.
 const (
 	probeContainer = "divvy-probe"
 	probePlugin    = "divvy-probe-absent"
@@ -79,10 +79,10 @@ func probe(ctx context.Context, service runtime, podUID string) error {
 	case strings.Contains(err.Error(), probePlugin):
 		return nil
 	}
-	return fmt.Errorf("make a container to see it refused: %w", err)
+	return fmt.Errorf("probe whether the runtime refuses a container: %w", err)
 }
 
-// self finds the agent's sandbox and an image that the runtime has for sure.
+// self finds the agent's own sandbox and image: the runtime certainly has that image.
 func self(ctx context.Context, service runtime, podUID string) (*cri.PodSandbox, *cri.ImageSpec, error) {
 	sandboxes, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
 		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
@@ -109,7 +109,7 @@ func self(ctx context.Context, service runtime, podUID string) (*cri.PodSandbox,
 
 func remove(ctx context.Context, service runtime, id string) error {
 	if _, err := service.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id}); err != nil {
-		return fmt.Errorf("remove the container that was made to see it refused: %w", err)
+		return fmt.Errorf("remove the container that the probe made: %w", err)
 	}
 	return nil
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
-// What the plugin goes by at the runtime. Pods require it by name.
+// How the plugin registers with the runtime.
 const (
-	// PluginName is the name that pods' required-plugins annotations have.
+	// PluginName is the name by which the annotations of pods require the plugin.
 	PluginName = "divvy"
 	// pluginIndex orders plugins: after those that assign processors and memory.
 	pluginIndex = "50"
@@ -49,7 +49,7 @@ func New(c Config) *Plugin {
 	return &Plugin{config: c, guard: newGuard()}
 }
 
-// Guard says whether the plugin is in the way of every container.
+// Guard says whether the runtime asks the plugin about every container.
 func (p *Plugin) Guard() *Guard { return p.guard }
 
 const (
@@ -60,7 +60,7 @@ const (
 )
 
 // Run connects to the runtime, and again whenever the connection is lost, until
-// ctx is done. Shares outlive it. An error is one that waiting cannot mend.
+// ctx is done. Shares outlive it. It returns only errors that waiting cannot resolve.
 func (p *Plugin) Run(ctx context.Context) error {
 	watcher, err := socket.Watch(p.config.Socket)
 	if err != nil {
@@ -128,8 +128,7 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 	}
 }
 
-// connection answers one runtime, which asks nothing before it has told what
-// runs already.
+// connection answers one runtime, whose first call tells what runs already.
 type connection struct {
 	*plugin
 	synchronized chan struct{}
@@ -142,8 +141,8 @@ func (c *connection) Synchronize(ctx context.Context, sandboxes []*api.PodSandbo
 	return c.plugin.Synchronize(ctx, sandboxes, containers)
 }
 
-// start registers the plugin. The stub waits without end for a runtime that
-// goes away in between, so it is left behind then.
+// start registers the plugin. The stub waits forever for a runtime that disappears
+// meanwhile; start then returns without it.
 func start(ctx context.Context, link stub.Stub, conn net.Conn) error {
 	started := make(chan error, 1)
 	go func() { started <- link.Start(ctx) }()
@@ -164,9 +163,8 @@ func start(ctx context.Context, link stub.Stub, conn net.Conn) error {
 	}
 }
 
-// prove finds out once for this connection what the runtime does when a plugin
-// is away: its configuration is read when it starts, and a start is a new
-// connection.
+// prove finds out what the runtime does while a plugin is away. Once for each
+// connection is enough: the runtime reads its configuration only when it starts.
 func (p *Plugin) prove(ctx context.Context) {
 	for pause := firstProbe; ; pause = min(2*pause, lastProbe) {
 		err := p.config.Probe(ctx)
@@ -177,7 +175,7 @@ func (p *Plugin) prove(ctx context.Context) {
 			err = fmt.Errorf("%w: %w", ErrUnproven, err)
 		}
 		if p.guard.set(err) && err != nil {
-			p.config.Log.Error("no slots are offered", "reason", err)
+			p.config.Log.Error("no slots are advertised", "reason", err)
 		}
 		if err == nil || errors.Is(err, ErrOpen) {
 			return
@@ -190,7 +188,7 @@ func (p *Plugin) prove(ctx context.Context) {
 	}
 }
 
-// logger writes what the stub says.
+// logger writes the stub's messages to the agent's log.
 type logger struct{ log *slog.Logger }
 
 func (l logger) write(ctx context.Context, level slog.Level, format string, args []any) {
@@ -199,8 +197,7 @@ func (l logger) write(ctx context.Context, level slog.Level, format string, args
 	}
 }
 
-// Debugf, Infof, Warnf and Errorf implement the logger of NRI. What it informs
-// of is of interest to nobody else.
+// Debugf implements the logger of NRI, whose information is debugging to the agent.
 func (l logger) Debugf(ctx context.Context, format string, args ...any) {
 	l.write(ctx, slog.LevelDebug, format, args)
 }

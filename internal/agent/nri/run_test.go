@@ -88,7 +88,7 @@ func TestRefused(t *testing.T) {
 		want   string
 	}{
 		"never bound by us":     {func(n map[string]string) { delete(n, v1alpha1.AssignmentAnnotation) }, "no annotation divvy.dev/assignment"},
-		"never asked":           {func(n map[string]string) { delete(n, v1alpha1.RequestAnnotation) }, "and no divvy.dev/request"},
+		"never asked":           {func(n map[string]string) { delete(n, v1alpha1.RequestAnnotation) }, "but not divvy.dev/request"},
 		"request is no request": {func(n map[string]string) { n[v1alpha1.RequestAnnotation] = "{}" }, "invalid annotation divvy.dev/request"},
 		"assignment is none":    {func(n map[string]string) { n[v1alpha1.AssignmentAnnotation] = "{}" }, "invalid annotation divvy.dev/assignment"},
 		"assignment of another": {func(n map[string]string) {

@@ -3,7 +3,6 @@ package nri
 import (
 	"errors"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -11,7 +10,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 )
 
-// pod returns the pod of a UID, a new one if need be. plugin.mu is held.
+// pod returns the pod with a UID, and adds it if it is new. plugin.mu is held.
 func (p *plugin) pod(uid string) *pod {
 	found := p.pods[uid]
 	if found == nil {
@@ -21,8 +20,8 @@ func (p *plugin) pod(uid string) *pod {
 	return found
 }
 
-// enter notes that a sandbox runs. Of one that began before the connection, only
-// the ends of containers are told.
+// enter notes that a sandbox runs. For a sandbox that began before the connection the
+// runtime reports only the ends of its containers.
 func (p *plugin) enter(sandbox *api.PodSandbox, begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,8 +47,8 @@ func (p *plugin) begin(uid, container string) {
 	found.containers[container] = true
 }
 
-// end notes that a container has ended. Of a pod that was found running that is
-// all that the runtime tells.
+// end notes that a container has ended, which for a pod that was found running is all
+// that the runtime reports.
 func (p *plugin) end(container string) {
 	p.mu.Lock()
 	var last string
@@ -68,8 +67,8 @@ func (p *plugin) end(container string) {
 	}
 }
 
-// leave notes that a sandbox has stopped. The sandbox of a pod that asks for
-// nothing, or was released already, is not known.
+// leave notes that a sandbox has stopped. It ignores sandboxes of pods that asked for
+// nothing or were released already.
 func (p *plugin) leave(sandbox *api.PodSandbox) {
 	p.mu.Lock()
 	found := p.pods[sandbox.GetUid()]
@@ -110,8 +109,8 @@ func (p *plugin) prepare(uid string, tenancy agent.Tenancy) *try {
 	return t
 }
 
-// used makes the next container of a share, maybe much later, ask the agent
-// again, which then makes what is missing.
+// used forgets a try that succeeded, so that the share's next container, perhaps much
+// later, asks the agent again, which then makes what is missing.
 func (p *plugin) used(uid string, t *try) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +127,8 @@ func (p *plugin) runs(found *pod) bool {
 	return len(found.sandboxes) > 0
 }
 
-// over reports whether the pod's shares are to end, and forgets what was prepared
-// for it then, so that no container which comes meanwhile gets what is gone by then.
+// over reports whether the pod's shares are to end. If so it forgets what was prepared
+// for the pod, so that no container gets a share that is about to be released.
 func (p *plugin) over(found *pod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,9 +139,8 @@ func (p *plugin) over(found *pod) bool {
 	return true
 }
 
-// release ends the shares of a pod in the background, again and again until it
-// succeeds or the pod has a sandbox that runs: processes that were killed take a
-// while to go, and their memory with them.
+// release ends the shares of a pod in the background. It tries again until it succeeds
+// or the pod has a running sandbox: killed processes take a while to end.
 func (p *plugin) release(uid string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +167,7 @@ func (p *plugin) releaseOnce(found *pod) (finished bool) {
 	var faults []error
 	if p.over(found) {
 		for _, t := range p.tenants.Tenancies() {
-			if strings.HasPrefix(t.Key, podPrefix(found.uid)) {
+			if uid, ok := agent.PodOfKey(t.Key); ok && uid == found.uid {
 				if err := p.tenants.Release(p.work, t.Key); err != nil {
 					faults = append(faults, err)
 				}

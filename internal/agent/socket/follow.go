@@ -12,12 +12,11 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// Follow calls serve again and again until ctx is done: at once where the socket
-// has been made anew since serve was called, and else after pauses that grow while
-// serve keeps failing. What else happens in the socket's directory, where serve may
-// have files of its own, shortens no pause. Until ctx is done serve returns errors.
-//
-// Of these, told is given the first of a row, and what differs from the one before.
+// Follow calls serve again and again until ctx is done: at once if the socket was
+// created again since the last call, otherwise after pauses that grow while serve keeps
+// failing. Other changes in the socket's directory, where serve may have files of its
+// own, shorten no pause. serve returns an error unless ctx is done; told is called with
+// the first of a series of errors and with each that differs from the one before.
 func (w *Watcher) Follow(ctx context.Context, serve func(context.Context) error, told func(error)) {
 	f := follower{changed: w.changed, identify: func() ID { return Identify(w.path) }, serve: serve, told: told}
 	f.run(ctx)
@@ -53,8 +52,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// renewed waits until the socket is not the known one any more, which it reports,
-// or the pause is over, or ctx is done.
+// renewed waits for the pause or until ctx is done. It returns true as soon as the
+// socket is another one than the known one.
 func (f *follower) renewed(ctx context.Context, known ID, pause time.Duration) bool {
 	over := time.NewTimer(pause)
 	defer over.Stop()

@@ -1,6 +1,5 @@
-// Package socket follows daemons that make their sockets anew when they restart,
-// as the kubelet and the container runtime do: it notices that, and begins to serve
-// them again.
+// Package socket follows daemons that create their sockets again when they restart, as
+// the kubelet and the container runtime do, and connects to them again.
 package socket
 
 import (
@@ -40,15 +39,15 @@ func Watch(path string) (*Watcher, error) {
 	return w, nil
 }
 
-// Changed receives after something was made, removed or renamed in the
-// directory since it last received. It is closed with the watcher.
+// Changed receives a value after files were created, removed or renamed in the
+// directory. It is closed with the watcher.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Close ends the watch.
 func (w *Watcher) Close() { _ = w.notify.Close() }
 
-// run makes one notice of many: who receives it looks for itself. An error of
-// the queue may have hidden a change, so it is one too.
+// run merges many events into one notice, whose receiver looks for itself. An error of
+// the queue may have hidden an event, so it counts as one.
 func (w *Watcher) run() {
 	defer close(w.changed)
 	for {
@@ -72,14 +71,15 @@ func (w *Watcher) run() {
 	}
 }
 
-// ID tells sockets of one path apart; the zero ID is that of none.
+// ID distinguishes sockets that had the same path one after the other; the zero ID
+// means that there is none.
 type ID struct {
 	device, inode uint64
 	changed       syscall.Timespec
 }
 
-// Identify returns the ID of the socket that is at the path now. What is there
-// and is no socket counts as none.
+// Identify returns the ID of the socket at the path; the zero ID if there is none or
+// the file there is not a socket.
 func Identify(path string) ID {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {

@@ -14,7 +14,7 @@ import (
 // evicted, with every attribute that others have always.
 func TestAbsentGPUsEvictTheirPods(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000009"
-	o := &offer{Node: daemon.Node{Library: &nvml.Library{}}}
+	o := &publisher{Node: daemon.Node{Library: &nvml.Library{}}}
 	for _, held := range []uint64{0, 5 << 30} {
 		resources, err := pool.Resources("n1", o.absent(map[string]uint64{uuid: held}))
 		if err != nil {

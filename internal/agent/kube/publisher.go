@@ -17,27 +17,27 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
-// offer is what the node has, in the words of those who are told.
-type offer struct {
+// publisher describes the node's GPUs to the kubelet, the scheduler and the node's labels.
+type publisher struct {
 	daemon.Node
 	gpus   []backend.GPU
 	places map[string]pool.Place
-	// architectures are by UUID: a GPU that is lost would not tell.
+	// architectures are kept by UUID, because the driver does not tell that of a GPU that is lost.
 	architectures map[string]string
 }
 
-func newOffer(ctx context.Context, n daemon.Node) *offer {
-	o := &offer{Node: n, gpus: n.Agent.GPUs(), architectures: map[string]string{}}
-	for _, gpu := range o.gpus {
-		o.architectures[gpu.UUID] = n.Library.Architecture(gpu.Index)
+func newPublisher(ctx context.Context, n daemon.Node) *publisher {
+	p := &publisher{Node: n, gpus: n.Agent.GPUs(), architectures: map[string]string{}}
+	for _, gpu := range p.gpus {
+		p.architectures[gpu.UUID] = n.Library.Architecture(gpu.Index)
 	}
 	host, err := hostOf(ctx, n)
 	if err != nil {
-		n.Log.WarnContext(ctx, "cannot tell where GPUs are in the machine", "error", err)
-		return o
+		n.Log.WarnContext(ctx, "cannot read where the GPUs are in the machine", "error", err)
+		return p
 	}
-	o.places = host
-	return o
+	p.places = host
+	return p
 }
 
 // hostOf reads the machine's /sys, or what a simulated machine has in its place.
@@ -65,20 +65,20 @@ func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Place, error) {
 	return pool.Places(model), nil
 }
 
-// badLabels is the reason of the taint on shares while the node's labels say nothing possible.
+// badLabels is the reason of the taint on shares while the node's labels are invalid.
 const badLabels = "node-labels"
 
-// claims is the node's pool in mode claims; there is none yet while the node's labels are not known.
-func (o *offer) claims(ctx context.Context, node string, d *defaults) (resourceslice.DriverResources, <-chan struct{}, error) {
-	faults, sick := o.Health.Faults()
+// claims returns the node's pool for mode claims, which is empty until the node's labels are known.
+func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resourceslice.DriverResources, <-chan struct{}, error) {
+	faults, sick := p.Health.Faults()
 	now, relabelled, err := d.get()
 	changed := either(ctx, sick, relabelled)
 	if errors.Is(err, errUnlabelled) {
 		return resourceslice.DriverResources{}, changed, nil
 	}
-	gpus := o.devices(faults)
-	if held, released := o.Agent.Absent(); len(held) > 0 {
-		gpus, changed = append(gpus, o.absent(held)...), either(ctx, changed, released)
+	gpus := p.devices(faults)
+	if held, released := p.Agent.Absent(); len(held) > 0 {
+		gpus, changed = append(gpus, p.absent(held)...), either(ctx, changed, released)
 	}
 	for i := range gpus {
 		gpus[i].DefaultCores = now.Cores
@@ -90,16 +90,16 @@ func (o *offer) claims(ctx context.Context, node string, d *defaults) (resources
 	return resources, changed, err
 }
 
-// devices are the GPUs of the node's pool.
-func (o *offer) devices(faults map[string]health.Fault) []pool.GPU {
-	version := o.Library.Version()
+// devices returns the GPUs of the node's pool.
+func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
+	version := p.Library.Version()
 	var gpus []pool.GPU
-	for _, gpu := range o.gpus {
+	for _, gpu := range p.gpus {
 		g := pool.GPU{
-			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: o.architectures[gpu.UUID],
+			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: p.architectures[gpu.UUID],
 			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA,
 		}
-		if place, ok := o.places[gpu.UUID]; ok {
+		if place, ok := p.places[gpu.UUID]; ok {
 			g.Place = &place
 		}
 		if fault, ok := faults[gpu.UUID]; ok {
@@ -110,11 +110,11 @@ func (o *offer) devices(faults map[string]health.Fault) []pool.GPU {
 	return gpus
 }
 
-// absent are GPUs that were lost before the agent started and of which tenants hold so many bytes: as long as they are
-// published, and tainted, the pods that use them are evicted. They have what every GPU has for selectors to compare with,
-// as one that names a missing attribute is an error to the scheduler.
-func (o *offer) absent(held map[string]uint64) []pool.GPU {
-	version := o.Library.Version()
+// absent describes GPUs that were lost before the agent started, by the bytes that tenants hold of them. They are
+// published with a taint, so that the pods that use them are evicted, and with the attributes that every GPU has, because
+// a selector that names a missing attribute is an error to the scheduler.
+func (p *publisher) absent(held map[string]uint64) []pool.GPU {
+	version := p.Library.Version()
 	var gpus []pool.GPU
 	for uuid, bytes := range held {
 		gpus = append(gpus, pool.GPU{
@@ -125,26 +125,26 @@ func (o *offer) absent(held map[string]uint64) []pool.GPU {
 	return gpus
 }
 
-// labels are the GPUs for the node's labels.
-func (o *offer) labels() ([]nodelabels.GPU, <-chan struct{}) {
-	_, changed := o.Health.Faults()
+// labels returns what the node's labels say about the GPUs.
+func (p *publisher) labels() ([]nodelabels.GPU, <-chan struct{}) {
+	_, changed := p.Health.Faults()
 	var gpus []nodelabels.GPU
-	for _, gpu := range o.gpus {
+	for _, gpu := range p.gpus {
 		gpus = append(gpus, nodelabels.GPU{Model: gpu.Name, Memory: gpu.Capacity()})
 	}
 	return gpus, changed
 }
 
-// slots are the GPUs for who binds pods to slots.
-func (o *offer) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
-	faults, changed := o.Health.Faults()
+// slots returns what the node's annotation says about the GPUs, for the scheduler that binds pods to slots.
+func (p *publisher) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
+	faults, changed := p.Health.Faults()
 	var gpus []v1alpha1.NodeGPU
-	for _, gpu := range o.gpus {
+	for _, gpu := range p.gpus {
 		g := v1alpha1.NodeGPU{
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Memory: gpu.Capacity(), ContextBytes: gpu.ContextBytes,
 			NUMANode: -1, Fault: faults[gpu.UUID].Text,
 		}
-		if place, ok := o.places[gpu.UUID]; ok && place.NUMANode >= 0 {
+		if place, ok := p.places[gpu.UUID]; ok && place.NUMANode >= 0 {
 			g.NUMANode = place.NUMANode
 		}
 		gpus = append(gpus, g)
