@@ -1,9 +1,10 @@
-/* Who has died but not closed the driver's files yet: the memory is not free before that.
+/* Which processes have died but not closed the driver's files yet. Until they do, their memory is
+ * not free.
  *
- * Of a process in our own pid namespace the kernel tells by its number. A container's number says
- * nothing here: the agent's reaper, which sees everybody, looks once at all processes that are on
- * their way out, after it has seen whose locks are free. A slot whose lock came free later is left
- * for the next sweep, as its process may have begun to leave only after the look. */
+ * The kernel tells this by pid for a process in our own pid namespace. A pid of another container
+ * means nothing here. So the agent's reaper, which sees all processes, first looks whose locks are
+ * free, and then once at all processes that are exiting. A slot whose lock became free later is
+ * left for the next sweep, because its process may have begun to exit only after that look. */
 #include "share/state.h"
 
 static bool is_stranger(const dv_share *share, unsigned slot) {

@@ -1,18 +1,21 @@
-/* Exported memory: charged to the share, kept by whoever of its processes holds it.
+/* Exported memory. It is charged to the share as long as a process of the share holds it.
  *
- * The table is changed by one process at a time, under a lock that names its slot. If that process
- * dies, whoever wants the lock reaps it and inherits the lock in its name. What moves between a
- * slot and the table is one operation of the slot's ledger, whose intent names the export: after
- * the swap the table is made to follow, by the process itself or by its reaper (export_replay). */
+ * One process at a time changes the table, under a lock that names its slot. If that process dies,
+ * the next process that wants the lock reaps it and takes over the lock in its name. Bytes move
+ * between a slot and the table by one operation of the slot's ledger, whose intent names the
+ * export. After the swap the process itself or its reaper changes the table to match
+ * (export_replay). */
 #include "share/state.h"
 
 #include <string.h>
 
-#define DEAD_SLICES 50u /* a reaper waits about 10 ms; another reap will come */
+#define DEAD_SLICES                                                                                \
+    50u /* a reaper gives up after about 10 ms, because there will be another reap */
 #define MOVE_TRIES 64u
-#define LOOK_SLICES 32u /* how often a waiter asks whether the lock's holder lives */
+#define LOOK_SLICES 32u /* how often a waiter looks whether the holder of the lock is alive */
 
-/* Takes the lock from a holder that is no process: dead and reaped by now, or never a slot. */
+/* Takes the lock from a holder that is not a living process: it is dead and reaped, or was never a
+ * slot. */
 static bool take_over(dv_share *share, uint32_t holder, unsigned slot) {
     bool nobody =
         holder > DV_PAGE_SLOTS || (!reap_one(share, holder - 1) && slot_vacant(share, holder - 1));
@@ -61,7 +64,8 @@ static bool has_holders(const dv_page_export *export) {
     return any != 0;
 }
 
-/* Makes the table follow an operation that has happened. May be repeated while the lock is held. */
+/* Changes the table to match an operation that has happened. May be repeated while the lock is
+ * held. */
 void export_replay(dv_share *share, unsigned slot, uint32_t action) {
     uint32_t place = (action >> DV_PAGE_ACTION_BITS) - 1;
     if (place >= DV_PAGE_EXPORTS) {
@@ -84,8 +88,8 @@ void export_replay(dv_share *share, unsigned slot, uint32_t action) {
     }
 }
 
-/* An operation of a slot that moves memory to or from the table, the table's part of it, and one
- * more operation that forgets it: nobody may repeat the table's part once the lock is given back.
+/* Commits an operation that moves memory to or from the table, changes the table, and commits one
+ * more operation that forgets the action, because nobody may repeat it once the lock is given back.
  */
 static ledger_result commit_action(dv_share *share, unsigned slot, int lane, dv_page_export *export,
                                    ledger_change change, uint32_t kind) {
@@ -107,7 +111,7 @@ static ledger_result free_export(dv_share *share, unsigned slot, int lane, dv_pa
     return commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_FREE);
 }
 
-/* Ends all holds of a dead process. False if the ledger would not take it. */
+/* Ends all holds of a dead process. False if the ledger refused the change. */
 bool export_leave(dv_share *share, unsigned slot) {
     bool clean = true;
     for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
@@ -147,8 +151,8 @@ static dv_page_export *find_free(dv_share *share) {
     return NULL;
 }
 
-/* Another thread may release at the same time, so what the process has is read anew if the exact
- * move was not possible. */
+/* Another thread may release at the same time. So if the exact move is not possible, what the
+ * process has is read again. */
 static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_export *export,
                                    unsigned device, uint64_t units) {
     dv_page_gpu *gpu = &share->gpu[device];
@@ -205,7 +209,8 @@ static dv_status drop(dv_share *share, unsigned slot, const void *key) {
     return result == LEDGER_DONE ? DV_OK : DV_BUSY;
 }
 
-/* The own slot with the table's lock held, or the reason why not. */
+/* Makes sure that the process has a slot and takes the lock of the table; returns why if either
+ * fails. */
 static dv_status enter_table(dv_share *share) {
     if (own_slot(share) == SLOT_NONE) {
         dv_status status = ensure_slot(share);

@@ -1,8 +1,8 @@
 /* Operations on the ledger. state.h tells how they survive the death of their process. */
 #include "share/state.h"
 
-/* Each failed swap means that another's succeeded, so this many in a row mean that somebody writes
- * for the sake of writing. About a second. */
+/* Each failed swap means that another one succeeded. So many in a row, in about a second, mean that
+ * a process writes without end. */
 #define SWAP_TRIES (1u << 22)
 #define RAISE_TRIES 64u
 #define READ_TRIES 16u
@@ -29,8 +29,8 @@ static __attribute__((noinline)) bool raise_applied(dv_page_gpu *gpu, unsigned w
     return false;
 }
 
-/* Notes the operation of this tag, before the tag is overwritten. The slot's own next operation
- * does not need that; only now and then, so that applied does not fall half a wrap behind. */
+/* Notes the operation of this tag in applied, before the tag is overwritten. The slot's own next
+ * operation needs that only now and then, so that applied does not fall half a wrap behind. */
 HOT bool note_applied(dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
     unsigned writer = tag_slot(tag);
     uint64_t id = tag_id(tag);
@@ -40,7 +40,7 @@ HOT bool note_applied(dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
     return raise_applied(gpu, writer, id);
 }
 
-/* Id of the slot's last operation, given a tag read just before. */
+/* The id of the slot's last operation, for a tag that was read just before. */
 HOT uint64_t last_id(const dv_page_gpu *gpu, unsigned slot, uint64_t tag) {
     return tag_slot(tag) == slot ? tag_id(tag) : load64(&gpu->applied[slot]);
 }
@@ -59,8 +59,8 @@ HOT int64_t clamp(int64_t amount, uint32_t present) {
     return amount < least ? least : amount > most ? most : amount;
 }
 
-/* Computes what the slot holds after the change, and what is to be added to the totals, both halves
- * of the word at once: no half overflows into the other while every slot takes out no more than it
+/* Computes what the slot holds after the change and what to add to the totals, for both halves of
+ * the word at once. No half overflows into the other as long as each slot takes out no more than it
  * put in and no GPU has 2 TiB. False if an exact change is not possible. */
 HOT bool plan(balance before, const ledger_change *change, balance *after, uint64_t *total) {
     int64_t charged = clamp(change->charged, amounts_used(before.amounts));
@@ -116,7 +116,7 @@ static __attribute__((noinline)) ledger_result try_again(dv_page_gpu *gpu, unsig
     return LEDGER_BROKEN;
 }
 
-/* The first attempt stands alone, which leaves the compiler all registers for it. */
+/* The first attempt is outside of the loop, so that the compiler has all registers for it. */
 HOT ledger_result commit(dv_page_gpu *gpu, unsigned slot, int lane, const ledger_change *change,
                          const ledger_room *room) {
     ledger_result result = attempt(gpu, slot, lane, change, room);
@@ -154,7 +154,7 @@ balance journal_balance(const dv_page_gpu *gpu, unsigned slot) {
     return load_intent(&gpu->journal[slot].intent[last_id(gpu, slot, load64(&gpu->tag)) & 3]);
 }
 
-/* Figures of two moments, if the process works too fast. */
+/* The figures may be of two moments if the process changes them too fast. */
 balance journal_read(const dv_page_gpu *gpu, unsigned slot) {
     balance present = {0, 0};
     for (unsigned i = 0; i < READ_TRIES; i++) {
@@ -174,8 +174,8 @@ static void wake_waiters(dv_page_gpu *gpu) {
     os_futex_wake(&gpu->wake);
 }
 
-/* swap_ledger is a full barrier, so a waiter that announced itself before it looked at the word is
- * seen here; wait_for_room looks again after a while in any case. */
+/* swap_ledger is a full barrier, so this sees a waiter that announced itself before it looked at
+ * the word. In any case wait_for_room looks again after a while. */
 HOT void wake(dv_page_gpu *gpu) {
     if (__builtin_expect(__atomic_load_n(&gpu->waiting, __ATOMIC_RELAXED) != 0, 0)) {
         wake_waiters(gpu);
@@ -233,7 +233,7 @@ dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
     return result == LEDGER_BROKEN ? DV_BUSY : wait_for_room(share, device, (uint32_t)units);
 }
 
-/* A change that is never refused. */
+/* Makes a change that is never refused. */
 HOT void apply(dv_share *share, unsigned device, ledger_change change) {
     dv_page_gpu *gpu = &share->gpu[device];
     unsigned slot = (unsigned)own_slot(share);
@@ -250,7 +250,7 @@ HOT bool has_slot(dv_share *share) {
     return __builtin_expect(own_slot(share) != SLOT_NONE, 1) || ensure_slot(share) == DV_OK;
 }
 
-/* Amounts beyond what the ledger counts saturate; no GPU has them. */
+/* Cuts amounts to the most that the ledger can count, which is more than any GPU has. */
 HOT int64_t signed_units(uint64_t bytes) {
     uint64_t units = units_of(bytes);
     return units < UNITS_MAX ? (int64_t)units : UNITS_MAX;

@@ -1,4 +1,4 @@
-/* Opening a share: both pages are checked before anything in them is used. */
+/* Opens a share. Checks both pages before it uses anything in them. */
 #include "share/state.h"
 
 #include <errno.h>
@@ -11,12 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The agent writes a config page in microseconds; if it was killed in the middle of that, the page
- * stays odd until the agent is back. */
+/* The agent writes a config page in microseconds. If it is killed while it writes, the sequence
+ * number stays odd until the agent is back. */
 #define SEQLOCK_TRIES 1000u
 
-/* Limits are counted in 32 bits of units; beyond half of that nothing could be charged past them.
- */
+/* Limits are counted in units of 32 bits. With a limit above half of that, nothing could be charged
+ * past the limit. */
 #define LIMIT_MAX ((uint64_t)(UINT32_MAX / 2) * DV_PAGE_UNIT)
 
 const char *dv_status_name(dv_status status) {
@@ -77,8 +77,8 @@ static dv_status check_header(const dv_page_header *header, uint64_t magic, size
     return DV_OK;
 }
 
-/* Maps all of a page, or returns NULL. The size is checked before the first access, since one
- * behind the end of the file would be a SIGBUS. */
+/* Maps a whole page, or returns NULL. Checks the size before the first access, because an access
+ * behind the end of the file raises SIGBUS. */
 static void *map_page(const char *path, const char *page, bool writable, size_t at_least,
                       struct stat *status, dv_status *result, dv_reason *reason) {
     int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
@@ -214,7 +214,8 @@ static dv_status build_share(dv_share *share, const char *dir, dv_reason *reason
     }
     dv_status status = map_config(share, reason);
     if (status == DV_OK) {
-        /* "state" is shorter than "config", so it fits too. The path stays, to open it again. */
+        /* "state" is shorter than "config", so it fits too. The path is kept for opening the page
+         * again. */
         snprintf(share->path, sizeof share->path, "%s/state", dir);
         status = map_state(share, reason);
     }
@@ -230,7 +231,8 @@ dv_status open_share(const char *dir, bool writable, dv_share **out, dv_reason *
     if (reason != NULL) {
         reason->text[0] = '\0';
     }
-    /* Not malloc: this may run in the constructor of a program that brings its own. */
+    /* mmap and not malloc, because a program may bring its own malloc and run this in a
+     * constructor. */
     dv_share *share =
         mmap(NULL, sizeof *share, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (share == MAP_FAILED) {

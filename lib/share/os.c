@@ -20,8 +20,7 @@ uint64_t os_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The calls below are made between an application's call and its result, where it may look at
- * errno. */
+/* The functions below run inside calls of an application, which may look at errno after them. */
 void os_futex_wait(const uint32_t *word, uint32_t value, uint64_t timeout_ns) {
     struct timespec timeout = {
         .tv_sec = (time_t)(timeout_ns / 1000000000u),

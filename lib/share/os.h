@@ -17,10 +17,11 @@ void os_futex_wait(const uint32_t *word, uint32_t value, uint64_t timeout_ns);
 /* Wakes all who sleep on word, in any process. */
 void os_futex_wake(const uint32_t *word);
 
-/* A lock word that threads of one process share: 0 free, 1 taken. The lock's uncontended way must
- * cost one atomic operation, so unlocking is a plain store and a waiter can miss its wake-up; it
- * therefore sleeps OS_LOCK_SLICE_NS at a time. Gives up (false) after about OS_LOCK_SLICES sleeps:
- * counted in sleeps and not by the clock, so that a stopped process does not give up on waking. */
+/* A lock word that threads of one process share: 0 free, 1 taken. Without contention the lock must
+ * cost one atomic operation, so unlocking is a plain store and a waiter can miss its wake-up.
+ * Therefore it sleeps OS_LOCK_SLICE_NS at a time. It gives up (false) after about OS_LOCK_SLICES
+ * sleeps. It counts sleeps instead of time, because a process that was stopped must not give up
+ * when it continues. */
 #define OS_LOCK_SLICE_NS 200000u
 #define OS_LOCK_SLICES 10000u
 bool os_lock_contended(uint32_t *lock, uint32_t *waiters);
@@ -57,12 +58,12 @@ uint64_t os_start_time(void);
 /* Inode of the calling process's pid namespace, 0 if /proc does not say. */
 uint64_t os_pid_namespace(void);
 
-/* True while the process with this pid and start time, in our pid namespace, is on its way out: the
- * kernel drops its memory, and with it the lock on its slot, before it closes the driver's files. A
- * process that replaced itself by execve is not on its way out. */
+/* True while the process with this pid and start time, in our pid namespace, is exiting. The kernel
+ * drops its memory, and with it the lock on its slot, before it closes the driver's files. A
+ * process that replaced itself by execve is not exiting. */
 bool os_process_exiting(pid_t pid, uint64_t start_time);
 
-/* Processes that are on their way out, by what they know of themselves. */
+/* Processes that are exiting, by the pid and start time that they have in their own namespace. */
 #define OS_EXITING_MAX 256u
 typedef struct os_exiting {
     unsigned count;
@@ -72,8 +73,8 @@ typedef struct os_exiting {
     } process[OS_EXITING_MAX];
 } os_exiting;
 
-/* Looks for all of them, in every pid namespace that we see: some microseconds for each process of
- * the machine. False if that cannot be known, or there are too many. */
+/* Looks for all exiting processes, in every pid namespace that we see. Takes some microseconds for
+ * each process of the machine. False if that cannot be known or if there are too many. */
 bool os_find_exiting(os_exiting *exiting);
 
 #endif

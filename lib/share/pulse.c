@@ -1,11 +1,11 @@
 /* Pulses.
  *
- * Our own page is mapped: who can truncate it is of our tenant, as with the state page. A
- * neighbour's is not: it belongs to the neighbour, who may truncate it at any moment, and an access
- * to a mapping of it would be our SIGBUS. It is read by pread, 0.3 us, one answer for all threads
- * for DV_PULSE_FRESH_NS. Programs close descriptors that they do not know, so each read first looks
- * whether the number still is that file's (0.2 us more): reading what the program has put there,
- * an eventfd for example, would take something from it. */
+ * Our own page is mapped, because only processes of our tenant can truncate it, as with the state
+ * page. A neighbour's page is not mapped. The neighbour may truncate it at any moment, and an
+ * access would then raise SIGBUS here. It is read with pread, in 0.3 us, and all threads use the
+ * answer for DV_PULSE_FRESH_NS. Programs close descriptors that they do not know and open others
+ * under the same number, so each read first checks the file's identity, in 0.2 us. Reading another
+ * file, such as an eventfd of the program, would change it. */
 #include "share/pulse.h"
 
 #include "share/state.h"
@@ -59,7 +59,7 @@ static dv_page_pulse *map_pulse(const dv_share *share, unsigned device) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Threads may map it at the same time; one mapping stays, for as long as the process lives. */
+/* Several threads may map it at the same time. One mapping stays until the process ends. */
 static __attribute__((noinline)) dv_page_pulse *find_pulse(dv_share *share, unsigned device,
                                                            uint64_t now) {
     if (now < load64(&share->pulse_retry[device])) {
@@ -155,8 +155,8 @@ static bool open_beat(const dv_share *share, unsigned device, unsigned k, uint64
     return true;
 }
 
-/* The latest time in the page, bounded. A word ahead of what a share may say counts as the most
- * that it may. */
+/* The latest time in the page. A time further ahead than a share may say counts as the furthest
+ * that it may say. */
 static uint64_t latest_of(const dv_page_pulse *pulse, uint64_t now) {
     uint64_t latest = 0, most = now + DV_PULSE_AHEAD_NS;
     uint32_t words = pulse->words < DV_PAGE_WORKERS ? pulse->words : DV_PAGE_WORKERS;
@@ -209,7 +209,8 @@ uint64_t dv_pulse_beating(dv_share *share, unsigned device, uint64_t now) {
     if (load32(&budget->pulses) == 0) {
         return 0;
     }
-    uint64_t age = now - load64(&beats->seen) + DV_PULSE_FRESH_NS; /* the clocks of two threads */
+    uint64_t age = now - load64(&beats->seen) +
+                   DV_PULSE_FRESH_NS; /* two threads may read the clock in either order */
     bool fresh = load32(&beats->changes) == changes && age <= 2ull * DV_PULSE_FRESH_NS;
     if (!fresh && __atomic_exchange_n(&beats->looking, 1, __ATOMIC_ACQUIRE) == 0) {
         uint64_t latest = look(share, device, now, changes);

@@ -1,15 +1,15 @@
-/* Taking the balances of dead processes out of the totals.
+/* Takes the balances of dead processes out of the totals.
  *
- * Who holds the OFD lock of a slot whose process died may write its journals. Each step here can be
- * repeated by the next reaper if this one dies, and ends in pid 0. */
+ * A reaper that holds the OFD lock of a slot whose process died may write the slot's journals. If
+ * the reaper dies, the next one can repeat each step. The last step sets the slot's pid to 0. */
 #include "share/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Takes what the slot holds out of the totals, as one more operation in its own log: if the reaper
- * dies too, the next one finds either this operation or the one before. */
+/* Takes what the slot holds out of the totals, by one more operation in the slot's journal. If the
+ * reaper dies, the next one finds either this operation or the one before. */
 static bool clear_journal(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
     balance held = journal_balance(gpu, slot);
     if (held.amounts == 0 && held.rest == 0) {
@@ -27,9 +27,9 @@ static bool clear_journal(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
     return true;
 }
 
-/* Reaps the slot, whose lock the caller holds and whose process is dead. False leaves it for a
- * later attempt: the process has not closed the driver's files yet, or a neighbour is in the way.
- * *bytes is what was freed, exported memory left without holders not included. */
+/* Reaps the slot, whose lock the caller holds and whose process is dead. False if it has to be
+ * tried again later, because the process has not closed the driver's files yet or a neighbour holds
+ * the table of exports. *bytes is what was freed, without exported memory. */
 bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers, uint64_t *bytes) {
     dv_page_slot *info = &share->state->slot[slot];
     *bytes = 0;
@@ -51,9 +51,9 @@ bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers, ui
     return clean;
 }
 
-/* Marks a slot found dead before its lock is taken: until it is empty, its lock then tells
- * neighbours nothing but that it is being reaped. The mark names the generation, so that it means
- * nothing to a process that has taken the slot in the meantime. */
+/* Marks a slot that was found dead before its lock is taken, because until the slot is empty a
+ * taken lock only means that it is being reaped. The mark names the generation, so it does not
+ * apply to a process that has taken the slot meanwhile. */
 enum found look_at(const dv_share *share, int file, unsigned slot) {
     dv_page_slot *info = &share->state->slot[slot];
     uint64_t generation = load64(&info->generation);
@@ -72,7 +72,7 @@ enum found look_at(const dv_share *share, int file, unsigned slot) {
     return FOUND_DEAD;
 }
 
-/* True if no process has the slot and none is being reaped from it. */
+/* True if no process has the slot and it is not being reaped. */
 bool slot_vacant(dv_share *share, unsigned slot) {
     int saved = errno;
     int file = open_state(share, O_RDONLY);
@@ -84,8 +84,8 @@ bool slot_vacant(dv_share *share, unsigned slot) {
     return !locked && load32(&share->state->slot[slot].pid) == 0;
 }
 
-/* Tries to lock and reap a slot found dead. Returns true if nothing of it is left to be done, by us
- * or by the neighbour that was faster. */
+/* Tries to lock and reap a slot that was found dead. True if it is reaped, by us or by a neighbour
+ * that was faster. */
 static bool reap_dead(dv_share *share, int file, unsigned slot, const dv_reaper *reaper,
                       dv_sweep *sweep) {
     uint64_t bytes = 0;
@@ -105,8 +105,8 @@ static bool reap_dead(dv_share *share, int file, unsigned slot, const dv_reaper 
     return gone;
 }
 
-/* A read-only file tells who is dead; only where somebody is, one for writing is opened, because
- * closing such a file is the agent's notice of a death. */
+/* Looks for dead processes through a read-only file. One for writing is opened only if there are
+ * any, because the agent takes the closing of such a file as a sign of a death. */
 dv_sweep reap_all(dv_share *share, dv_reaper *reaper) {
     dv_sweep sweep = {.live = 0};
     int saved = errno;

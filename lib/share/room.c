@@ -1,14 +1,16 @@
-/* Waiting for room. The lock-free way in dv_reserve ends here when it did not succeed.
+/* Waits for room. dv_reserve comes here when its lock-free attempt has failed.
  *
- * An amount that does not fit beside what is used is refused, once no dead process is left whose
- * balance could make room. An amount that fits but for reservations of driver calls under way waits
- * for those calls. So that a stream of small reservations cannot keep a large one waiting, one
- * waiter at a time has its turn: others leave room for it. A turn ends by itself after TURN_MS, so
- * a waiter that is stopped or dies hinders nobody for long. */
+ * An amount that does not fit beside what is used is refused, after all dead processes were reaped.
+ * An amount that does not fit only because of reservations of driver calls under way waits for
+ * those calls. A stream of small reservations must not keep a large one waiting, so one waiter at a
+ * time has its turn: others leave room for it. A turn ends by itself after TURN_MS, so a waiter
+ * that is stopped or dies does not block others for long. */
 #include "share/state.h"
 
 #define TURN_MS 100u
-#define LOOK_AGAIN_NS 10000000u /* longest sleep: a process may die without waking anybody */
+#define LOOK_AGAIN_NS                                                                              \
+    10000000u /* longest sleep, because a process may die without waking others                    \
+               */
 #define TURN_TIME_MASK (UINT64_MAX >> DV_PAGE_SLOT_BITS)
 
 static uint64_t now_ms(void) {
@@ -19,8 +21,8 @@ static uint64_t pack_turn(unsigned slot, uint64_t end_ms) {
     return (end_ms & TURN_TIME_MASK) << DV_PAGE_SLOT_BITS | (slot + 1);
 }
 
-/* Units that have to be left for a neighbour. An end that lies too far ahead is no end that the
- * rules give, perhaps another clock's: such a turn counts as over. */
+/* Units that have to be left for a neighbour whose turn it is. A turn that would end later than the
+ * rules allow, perhaps by another clock, counts as over. */
 uint64_t turn_of_others(dv_share *share, dv_page_gpu *gpu) {
     uint64_t turn = load64(&gpu->turn);
     uint64_t holder = turn & ((1u << DV_PAGE_SLOT_BITS) - 1);
@@ -49,8 +51,8 @@ static void end_turn(dv_page_gpu *gpu, uint64_t turn) {
     }
 }
 
-/* True if the amount that was judged not to fit cannot: everybody counted then was alive, because
- * nobody is dead now and nobody was reaped since. */
+/* True if the refusal is final. All processes that were counted were alive, because none is dead
+ * now and none was reaped since. */
 static bool final(const dv_share *share, ledger_result result, const dv_sweep *sweep,
                   uint32_t reaps) {
     return result == LEDGER_FULL && sweep->reaped == 0 && sweep->unfinished == 0 &&

@@ -1,4 +1,4 @@
-/* A tenant's share of its GPUs: limits from the config page, charges in the state page.
+/* A tenant's share of its GPUs: its limits from the config page, its charges in the state page.
  *
  * One dv_share stands for a tenant directory T holding T/config (the agent writes it, we map it
  * read-only) and T/state (all processes of the tenant write it). Limits come from T/config alone.
@@ -47,7 +47,7 @@ typedef enum dv_status {
 
 typedef struct dv_share dv_share; /* opaque; lives until the process ends */
 
-/* Why opening failed: one line naming the cause and the next step, "" on success. */
+/* Why opening failed, in one line that names the cause and the next step. "" on success. */
 typedef struct dv_reason {
     char text[256];
 } dv_reason;
@@ -115,18 +115,19 @@ dv_status dv_reserve(dv_share *share, unsigned dev, uint64_t bytes);
  * limit. */
 void dv_settle(dv_share *share, unsigned dev, uint64_t reserved, uint64_t charged);
 
-/* Says that charged bytes are about to be freed: they are pending until dv_settle(s, dev, bytes, 0)
- * after the driver has freed them, or dv_settle(s, dev, bytes, bytes) if it refused. What fits but
- * for them waits instead of being refused. More than this process was charged counts as all it was.
- */
+/* Tells that charged bytes are about to be freed. They are pending until dv_settle(s, dev, bytes,
+ * 0) after the driver has freed them, or dv_settle(s, dev, bytes, bytes) if it refused. A
+ * reservation that does not fit only because of them waits instead of being refused. More bytes
+ * than this process was charged count as all that it was charged. */
 void dv_retire(dv_share *share, unsigned dev, uint64_t bytes);
 
-/* Gives charged bytes back. More than this process was charged counts as all it was charged. */
+/* Gives charged bytes back. More bytes than this process was charged count as all that it was
+ * charged. */
 void dv_release(dv_share *share, unsigned dev, uint64_t bytes);
 
-/* Sets the figure of this process on device dev that only measurement shows (modules, local memory,
- * fragmentation), in bytes, absolute. It counts as used at once, past the limit if need be, and so
- * refuses later reservations. Idle processes that report 0 take no slot. */
+/* Sets the overhead of this process on device dev: bytes that only measurement shows (modules,
+ * local memory, fragmentation). They count as used at once, even past the limit; later reservations
+ * are refused then. A process that has no slot and reports 0 takes none. */
 void dv_overhead(dv_share *share, unsigned dev, uint64_t bytes_now);
 
 /* Figures of the share on device dev. Processes that died since the last reap are still included;

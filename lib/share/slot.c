@@ -1,9 +1,9 @@
-/* Taking a slot, and telling whose slots are alive.
+/* Takes a slot, and tells whose slots are alive.
  *
- * A slot is alive while somebody holds the OFD lock on its byte. The lock belongs to an open file
- * description, and what keeps that alive here is a mapping that fork does not copy, not a
- * descriptor: programs close descriptors they do not know, descriptors survive fork, and a mapping
- * ends exactly when the process image does, by exit, SIGKILL or execve alike. */
+ * A slot is alive while its process holds the OFD lock on the slot's byte. The lock belongs to an
+ * open file description. A mapping that fork does not copy keeps that description open, and not a
+ * descriptor: programs close descriptors that they do not know, and descriptors survive fork. The
+ * mapping ends exactly with the process image, by exit, SIGKILL or execve. */
 #include "share/state.h"
 
 #include <errno.h>
@@ -28,8 +28,9 @@ int open_state(const dv_share *share, int flags) {
     return file;
 }
 
-/* The same for all copies of the library in one program, different after execve. The kernel's
- * random bytes are also libc's secrets; 32 bits of a digest of all 128 give none of them away. */
+/* A number that is the same for all copies of the library in one program and different after
+ * execve. It comes from the kernel's random bytes, which libc uses as secrets. A digest of 32 bits
+ * does not reveal them. */
 static uint64_t program_image(void) {
     const unsigned char *bytes = (const unsigned char *)getauxval(AT_RANDOM); // NOLINT
     uint64_t digest = 0xcbf29ce484222325u;
@@ -80,7 +81,8 @@ static void raise_slot_count(dv_page_state *state, uint32_t count) {
     }
 }
 
-/* Makes the locked slot this process's. The pid comes last: without it the slot counts as empty. */
+/* Writes this process into the slot that it has locked. The pid comes last, because a slot without
+ * a pid counts as empty. */
 static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t image) {
     dv_page_slot *info = &share->state->slot[slot];
     raise_slot_count(share->state, slot + 1);
@@ -96,7 +98,7 @@ static void describe_self(dv_share *share, unsigned slot, uint32_t pid, uint64_t
     store32(&info->pid, pid);
 }
 
-/* Locks the first slot whose process is gone, and frees it of that process's balance. */
+/* Locks the first slot that is empty or whose process is dead, and reaps that process. */
 static int lock_slot(dv_share *share, int file) {
     uint64_t end = os_now_ns() + DV_WAIT_NS;
     for (unsigned slot = 0; slot < DV_PAGE_SLOTS; slot++) {
@@ -164,9 +166,9 @@ dv_status ensure_slot(dv_share *share) {
     return status;
 }
 
-/* What may be copied by a fork in the middle of take_slot has to go, or the parent's slot would
- * live as long as the child. The lock itself is not the child's to release: OFD locks are shared.
- */
+/* A fork in the middle of take_slot copies the open file, which the child must close, or the
+ * parent's slot would live as long as the child. The child must not release the lock, because OFD
+ * locks are shared. */
 void dv_share_forked(dv_share *share) {
     if (share == NULL) {
         return;

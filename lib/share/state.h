@@ -1,20 +1,21 @@
-/* Inside of a share: shared by the files that implement share.h.
+/* The inside of a share, for the files that implement share.h.
  *
  * Lock order: share->taking, then the OFD lock of a slot, then state->export_lock, then the gate
  * of one slot. Nothing is called while a gate is taken.
  *
  * How an operation survives the death of its process (ledger.c): it first writes what its slot will
- * hold into the intent that its id chooses; then one 16-byte swap changes the total and leaves slot
- * and id in the tag: that is the moment at which it happens. Whoever overwrites another slot's tag
- * first notes the id in applied[slot]. So the last operation of a slot is the tag's, if the tag is
- * the slot's, and otherwise applied[slot], which is to be read after the tag; and what the slot
- * holds is that operation's intent. An operation that is refused, or dies before its swap, has
- * never been.
+ * hold into the intent that its id selects. Then one 16-byte swap changes the total and puts slot
+ * and id into the tag; at that moment the operation happens. A process that overwrites the tag of
+ * another slot first notes the id in applied[slot]. So the last operation of a slot is the one in
+ * the tag, if the tag names the slot, and otherwise the one in applied[slot], which must be read
+ * after the tag. The slot holds what the intent of that operation says. An operation that is
+ * refused, or whose process dies before the swap, has no effect.
  *
- * The swap also settles races between threads of one process, which share a slot: it fails for all
- * but one, and the others start anew from that one's intent. Only the intents must not be written
- * by two threads at once. So each slot has two lanes of them: the first is the thread's that took
- * the slot and needs no lock; the second is all other threads', one at a time, through a gate.
+ * The swap also decides races between threads of one process, which share a slot: it fails for all
+ * but one, and the others start again from that one's intent. But two threads must not write an
+ * intent at the same time. So each slot has two lanes of intents: the first belongs to the thread
+ * that took the slot and needs no lock, the second to all other threads, one at a time, through a
+ * gate.
  */
 #ifndef DIVVY_SHARE_STATE_H
 #define DIVVY_SHARE_STATE_H
@@ -34,7 +35,8 @@ typedef struct dv_own_worker {
     uint64_t retry; /* CLOCK_MONOTONIC ns before which no other attempt is made */
 } dv_own_worker;
 
-/* A neighbour's pulse page, read through a descriptor that may be closed behind our back. */
+/* A neighbour's pulse page, read through a descriptor that the program may close without our
+ * knowledge. */
 typedef struct dv_beat {
     int file; /* + 1; 0 without one */
     uint64_t inode, filesystem;
@@ -50,9 +52,9 @@ typedef struct dv_beats {
     dv_beat page[DV_PAGE_PULSES];
 } dv_beats;
 
-/* What a sweep from the agent's pid namespace knows of processes in others. */
+/* What a sweep from the agent's pid namespace knows about processes in other ones. */
 typedef struct dv_strangers {
-    bool known;               /* false: nothing, because too much was going on */
+    bool known;               /* false: nothing is known, because too many processes were exiting */
     bool dead[DV_PAGE_SLOTS]; /* whose locks were free before exiting was filled */
     os_exiting exiting;
 } dv_strangers;
@@ -64,10 +66,11 @@ struct dv_share {
     unsigned device_count;
     bool writable;
     size_t config_size, state_size;
-    uint64_t state_inode, state_filesystem; /* to know the file again by */
+    uint64_t state_inode, state_filesystem; /* to recognise the file */
     uint64_t start_time, pid_namespace;     /* of this process */
-    const void *owner;        /* thread that took the slot, known by an address of its own */
-    int slot;                 /* SLOT_NONE until the first charge; atomic */
+    const void
+        *owner; /* the thread that took the slot, known by the address of a thread-local variable */
+    int slot;   /* SLOT_NONE until the first charge; atomic */
     uint32_t taking, waiting; /* lock of this process around taking a slot */
     int slot_file;            /* open while a slot is being taken, else -1 */
     void *pin;                /* mapping through which the slot's lock lives */
@@ -123,9 +126,8 @@ static inline uint64_t units_of(uint64_t bytes) {
     return bytes / DV_PAGE_UNIT + (bytes % DV_PAGE_UNIT != 0);
 }
 
-/* The present limit in bytes. The page is read anew each time, so what was valid when the share was
- * opened may be damaged by now: no share is larger than its GPU, and a page that says so allows
- * nothing. */
+/* The present limit in bytes. The page is read each time, and may have been damaged since the share
+ * was opened. No share is larger than its GPU, so a page that says so allows nothing. */
 static inline uint64_t present_limit(const dv_share *share, unsigned device) {
     uint64_t limit = load64(&share->config->device[device].limit);
     uint64_t total = share->device[device].total; /* our copy; 0 if nobody told */
@@ -145,14 +147,14 @@ static inline int own_slot(const dv_share *share) {
     return __atomic_load_n(&share->slot, __ATOMIC_ACQUIRE);
 }
 
-/* Slots that may be in use, whatever the page claims. */
+/* How many slots may be in use, whatever the page says. */
 static inline unsigned slot_count(const dv_share *share) {
     uint32_t count = load32(&share->state->slot_count);
     return count < DV_PAGE_SLOTS ? count : DV_PAGE_SLOTS;
 }
 
-/* ledger.c: a lane is entered by a living process and used without entering by who reaps a dead
- * one, who takes LANE_GATED. */
+/* ledger.c: a living process enters a lane. A reaper of a dead process uses LANE_GATED without
+ * entering it. */
 #define LANE_GATED 1
 DV_HERE int lane_enter(dv_share *share, dv_page_gpu *gpu, unsigned slot); /* -1: not to be had */
 DV_HERE void lane_leave(dv_page_gpu *gpu, unsigned slot, int lane);

@@ -1,8 +1,8 @@
 /* The bucket of GPU time.
  *
- * balance and refilled change together, in one 16-byte swap, so that no span of time is added twice
- * or lost, whoever dies. The part of the arbiter's correction that has been added cannot be in that
- * word too: who swaps it in corrected adds it afterwards. */
+ * balance and refilled change together in one 16-byte swap, so no span of time is added twice or
+ * lost, whichever process dies. The count of corrections that were added does not fit into that
+ * word: the process that changes corrected adds the correction afterwards. */
 #include "share/time.h"
 
 #include "share/state.h"
@@ -13,18 +13,19 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* Each failed swap means that another's succeeded; so many in a row that somebody writes for the
- * sake of writing, or that the page holds a lie about itself. */
+/* Each failed swap means that another one succeeded. So many in a row mean that a process writes
+ * without end or that the page is damaged. */
 #define SWAP_TRIES 4096u
-/* A swap for less than this would only move a cache line, and round too often. */
+/* A swap for less time would only move a cache line and round too often. */
 #define REFILL_MIN_NS 4096
-/* More than any debt needs at any rate that counts, and no overflow when multiplied by a rate. */
+/* More than any debt needs at any rate that counts, and small enough to be multiplied by a rate. */
 #define SPAN_MAX_NS (1ll << 42)
-/* A refill that far in the future is damage. Less can be a neighbour's while we were stopped
- * between reading the clock and this; to go back to our clock would add that span again. */
+/* A refill further in the future than this is damage. A refill less far in the future may be a
+ * neighbour's, made while we were stopped after reading the clock. Going back to our clock would
+ * add that span again. */
 #define FUTURE_MAX_NS 60000000000ull
-/* Twice what a GPU has: a share that nobody is to be protected from never waits for its own count.
- */
+/* Twice what a GPU has, so that a share from which nobody has to be protected never waits for its
+ * own charges. */
 #define RATE_MAX (2 * DV_PAGE_WHOLE)
 #define STRETCH_MIN 10000u
 #define STRETCH_MAX 100000000u
@@ -44,7 +45,7 @@ typedef struct level {
     uint64_t refilled;
 } level;
 
-/* What of a budget counts for the bucket. */
+/* The part of a budget that matters to the bucket. */
 typedef struct terms {
     int64_t rate, burst;
 } terms;
@@ -58,7 +59,7 @@ HOT bool limited(const dv_share *share, unsigned device) {
            (load32(&budget_of(share, device)->flags) & DV_PAGE_BUDGET_LIMITED) != 0;
 }
 
-/* An arbiter whose tick lies ahead of our clock by more than a lease is not of our clock. */
+/* A tick that is more than a lease ahead of our clock was written by another clock. */
 HOT terms read_terms(const dv_page_budget *budget, uint64_t now) {
     uint64_t age = now - load64(&budget->tick) + DV_PAGE_LEASE_NS;
     bool stale = age > DV_PAGE_LEASE_NS + DV_PAGE_STALE_NS;
@@ -87,21 +88,21 @@ HOT int64_t clip(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* What is gained in a span, to the nearest ns, so that many short spans gain what a long one does.
- */
+/* What is gained in a span, rounded to the nearest ns, so that many short spans gain as much as a
+ * long one. */
 HOT int64_t gain_of(int64_t rate, uint64_t span) {
     int64_t bounded = span < SPAN_MAX_NS ? (int64_t)span : SPAN_MAX_NS;
     return (bounded * rate + DV_PAGE_WHOLE / 2) / DV_PAGE_WHOLE;
 }
 
-/* What the rate adds, never beyond what the bucket holds. What it holds beyond that was charged and
- * has come back: it is the share's own and stays. */
+/* What the rate adds, up to what the bucket can hold. If the bucket holds more than that, charged
+ * time was given back: it belongs to the share and stays. */
 HOT int64_t gained(int64_t held, int64_t gain, int64_t burst) {
     int64_t most = held > burst ? held : burst;
     return held + gain < most ? held + gain : most;
 }
 
-/* The level at now, clipped to what can be true, whatever the page said. */
+/* The level at now, limited to possible values whatever the page holds. */
 HOT level refill(level old, terms with, uint64_t now) {
     level new = {clip(old.balance, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS), old.refilled};
     int64_t ahead = (int64_t)(now - old.refilled);
@@ -115,7 +116,7 @@ HOT level refill(level old, terms with, uint64_t now) {
     return new;
 }
 
-/* Refills and takes ns, which may be negative, and returns the balance after that. */
+/* Refills, takes ns (which may be negative) and returns the new balance. */
 HOT int64_t take(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t now, int64_t ns) {
     terms with = read_terms(budget, now);
     for (unsigned i = 0; i < SWAP_TRIES; i++) {
@@ -126,11 +127,12 @@ HOT int64_t take(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t 
             return new.balance;
         }
     }
-    return __atomic_sub_fetch(&bucket->balance, ns, __ATOMIC_SEQ_CST); /* the next clips it */
+    return __atomic_sub_fetch(&bucket->balance, ns,
+                              __ATOMIC_SEQ_CST); /* the next refill limits it */
 }
 
-/* A step of the arbiter's count is added by who replaces the old count. Later ones of that count
- * are never mistaken for earlier ones: done was read before due. */
+/* The process that replaces the old count of corrections adds the difference. done is read before
+ * due, so a later count is never taken for an earlier one. */
 static __attribute__((noinline)) void correct(dv_page_bucket *bucket, const dv_page_budget *budget,
                                               uint64_t now, int64_t done, int64_t due) {
     int64_t expected = done, step;
@@ -178,15 +180,15 @@ uint64_t dv_time_depth(const dv_share *share, unsigned device) {
     return depth < DV_TIME_DEPTH_NS ? depth : DV_TIME_DEPTH_NS;
 }
 
-/* Tells an arbiter that rests of work after a silence. One that is not told sees it with the next
- * lease, so it may fail: the path may not be ours any more, or the page not to be written. */
+/* Wakes a resting arbiter when there is work again. This may fail, because the directory may be
+ * gone or the page read-only; the arbiter then sees the work at its next lease. */
 static __attribute__((noinline)) void stir(const dv_share *share) {
     int saved = errno;
     utimensat(AT_FDCWD, share->path, NULL, AT_SYMLINK_NOFOLLOW);
     errno = saved;
 }
 
-/* Two processes that end one silence may both tell. */
+/* Two processes may both wake the arbiter. */
 static void note_time(const dv_share *share, uint64_t *word, uint64_t now) {
     uint64_t before = load64(word);
     store64(word, now);
@@ -234,7 +236,7 @@ int64_t dv_time_balance(dv_share *share, unsigned device, uint64_t now) {
     return take(bucket, budget, now, 0);
 }
 
-/* Rounded up, or a sleeper would wake a moment too early each time. */
+/* Rounded up, because a sleeper would otherwise wake a moment too early each time. */
 uint64_t dv_time_deficit_ns(dv_share *share, unsigned device, uint64_t now) {
     int64_t left = dv_time_balance(share, device, now);
     if (left >= 0) {
@@ -248,7 +250,7 @@ uint64_t dv_time_deficit_ns(dv_share *share, unsigned device, uint64_t now) {
     return wait < REFILL_MIN_NS ? REFILL_MIN_NS : wait;
 }
 
-/* True for the devices that a launch on device goes together with. */
+/* True for the other devices for which a launch on this device waits. */
 static bool of_job(const dv_share *share, unsigned other, unsigned device, uint64_t now) {
     uint64_t used = load64(&share->gpu[other].bucket.used);
     return other == device || now - used + DV_TIME_USED_NS <= 2ull * DV_TIME_USED_NS;

@@ -1,11 +1,11 @@
-/* A tenant's GPU time: the bucket that all its processes spend from, and what they tell the
+/* A tenant's GPU time: the bucket from which all its processes spend, and what they tell the
  * arbiter.
  *
- * What the arbiter grants stands in struct budget of the config page, which we only read; what is
- * spent, and which work was measured, in struct bucket and struct worker of the state page. Every
- * change of the bucket's balance is one compare-and-swap: there is no lock, so a process that dies
- * at any instruction has charged a launch or has not, and holds up nobody. At most one correction
- * of the arbiter's (DV_TIME_DEBT_NS) can be lost with it.
+ * What the arbiter grants stands in struct budget of the config page, which is read-only here. What
+ * is spent stands in struct bucket of the state page, and which work was measured in struct worker.
+ * Each change of the bucket's balance is one compare-and-swap without a lock. So a process that
+ * dies has either charged a launch or not, and blocks nobody. At most one correction by the arbiter
+ * (DV_TIME_DEBT_NS) can be lost with it.
  *
  * How to admit a launch, with now = CLOCK_MONOTONIC in ns:
  *
@@ -16,14 +16,14 @@
  *
  * A process may charge a portion in advance, spend it without atomics, and give back the rest.
  *
- * Values in the pages are judged before they count, so that damaged or hostile ones can do no more
- * than grant or withhold what a sane page could: the rate is at most two whole GPUs, the balance
- * lies between -DV_TIME_DEBT_NS and DV_TIME_BURST_NS, a correction changes it by DV_TIME_DEBT_NS at
- * most. A device number that the share does not have reads as one without limit.
+ * Values in the pages are limited before they are used, so a damaged or hostile page can grant or
+ * withhold no more than a sane one could: the rate is at most two whole GPUs, the balance lies
+ * between -DV_TIME_DEBT_NS and DV_TIME_BURST_NS, and a correction changes it by at most
+ * DV_TIME_DEBT_NS. A device number that the share does not have reads as a device without a limit.
  *
- * Threads: every function may be called by any thread at any time, but those that publish a
- * worker's work, see there. Nothing here calls malloc, prints or touches signals; errno is kept.
- * None is safe in a signal handler.
+ * Threads: every function may be called by any thread at any time, except those that publish the
+ * work of a worker (see dv_time_worker). Nothing here calls malloc, prints or touches signals;
+ * errno is kept. None is safe in a signal handler.
  */
 #ifndef DIVVY_SHARE_TIME_H
 #define DIVVY_SHARE_TIME_H
@@ -33,9 +33,9 @@
 #define DV_TIME_BURST_NS 1000000000   /* most that a bucket can hold */
 #define DV_TIME_DEBT_NS 10000000000   /* debt beyond this is forgotten */
 #define DV_TIME_START_NS 2000000      /* what a new bucket holds, if its burst is not less */
-#define DV_TIME_USED_NS 100000000u    /* so long after a charge a GPU belongs to the job */
-#define DV_TIME_NAP_NS 5000000u       /* longest sleep before the budget is to be read again */
-#define DV_TIME_WAIT_NS 5000000000u   /* longest wait of a launch, then it is admitted on debt */
+#define DV_TIME_USED_NS 100000000u    /* a GPU belongs to the job for so long after a charge */
+#define DV_TIME_NAP_NS 5000000u       /* longest sleep before the budget is read again */
+#define DV_TIME_WAIT_NS 5000000000u   /* longest wait of a launch; then it is admitted on debt */
 #define DV_TIME_DEPTH_NS 10000000000u /* most estimated work that a process may have under way */
 
 /* Where the flags of device dev stand, for as long as the process lives; never NULL. One relaxed
@@ -52,7 +52,7 @@ uint64_t dv_time_depth(const dv_share *share, unsigned dev);
 
 /* Adds what the share gained until now, takes ns of it for so many launches, and returns the
  * balance after that, in ns. May go below 0; refuses nothing. ns is after dv_time_stretch. A now
- * before that of an earlier call, by whichever process, gains nothing and harms nothing. */
+ * before that of an earlier call of any process gains nothing and does no harm. */
 int64_t dv_time_charge(dv_share *share, unsigned dev, uint64_t now, uint64_t ns, uint32_t launches);
 
 /* Gives back what was charged for launches that did not take place, and returns the balance. */
@@ -61,13 +61,14 @@ int64_t dv_time_return(dv_share *share, unsigned dev, uint64_t ns, uint32_t laun
 /* Adds what the share gained until now and returns the balance in ns. INT64_MAX without a limit. */
 int64_t dv_time_balance(dv_share *share, unsigned dev, uint64_t now);
 
-/* ns of real time until the balance is not negative, at the present rate: 0 if it is not now, else
- * 1 to DV_TIME_NAP_NS, so that a change of the budget is seen in time. */
+/* ns of real time until the balance is not negative at the present rate. 0 if it is not negative
+ * now, else 1 to DV_TIME_NAP_NS, so that a change of the budget is seen in time. */
 uint64_t dv_time_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
 
-/* The same of a job on several GPUs, which waits for all of them at once so that its collectives
- * meet: the least balance, and the longest deficit, of device dev, where the launch goes, and of
- * all others with a limit on which the tenant charged something in the last DV_TIME_USED_NS. */
+/* The same for a job on several GPUs. It waits for all of them at once, so that its collectives
+ * meet. Returns the least balance and the longest deficit of device dev, to which the launch goes,
+ * and of all other devices with a limit on which the tenant charged something in the last
+ * DV_TIME_USED_NS. */
 int64_t dv_time_job_balance(dv_share *share, unsigned dev, uint64_t now);
 uint64_t dv_time_job_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
 
@@ -88,12 +89,13 @@ void dv_time_overdrawn(dv_share *share, unsigned dev);
  * call them for one device: their caller has a lock around its measurements anyway. */
 int dv_time_worker(dv_share *share, unsigned dev);
 
-/* Says that there is work since since, expected to end at until, of which no interval tells yet;
- * both CLOCK_MONOTONIC ns. since 0: there is none. */
+/* Tells that there is work which began at since and should end at until, both CLOCK_MONOTONIC ns,
+ * and which no interval covers yet. since 0: there is none. */
 void dv_time_open(dv_share *share, unsigned dev, uint64_t since, uint64_t until);
 
-/* Tells a finished stretch without a gap, begin <= end in CLOCK_MONOTONIC ns, and what was charged
- * for its launches. What dv_time_open said is withdrawn after it: say anew what is still open. */
+/* Tells of finished work without a gap, from begin to end (CLOCK_MONOTONIC ns, begin <= end), and
+ * what was charged for its launches. This withdraws what dv_time_open told, so the caller tells
+ * again what is still open. */
 void dv_time_interval(dv_share *share, unsigned dev, uint64_t begin, uint64_t end,
                       uint64_t charged);
 

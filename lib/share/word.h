@@ -1,6 +1,6 @@
 /* Words that several processes change: 16-byte words, and plain atomics on page fields.
  *
- * The page structs hold plain integers, because one description serves C and Go; every access to a
+ * The page structs hold plain integers, because one description serves C and Go. Every access to a
  * field that another process may write goes through the functions here. The 16-byte
  * compare-and-swap is written so that no call into libatomic can arise, whatever the compiler:
  * libatomic may take a lock, which other processes would not see. */
@@ -36,7 +36,7 @@ static inline bool swap64(uint64_t *word, uint64_t old, uint64_t new) {
     return __atomic_compare_exchange_n(word, &old, new, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* Loads before stay before loads after. TSAN knows no fences, nor other processes. */
+/* Keeps loads before it before loads after it. TSAN knows neither fences nor other processes. */
 static inline void load_fence(void) {
 #if !defined(__SANITIZE_THREAD__)
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -153,7 +153,7 @@ static inline bool swap_pair(uint64_t *at, word_pair old, word_pair new) {
     return failed == 0;
 }
 #elif defined(__x86_64__)
-/* Not the compiler's builtin, which TSAN replaces by a lock of its own process. */
+/* Not the compiler's builtin, which TSAN replaces by a lock within one process. */
 static inline bool swap_pair(uint64_t *at, word_pair old, word_pair new) {
     bool swapped;
     __asm__ volatile("lock cmpxchg16b %[word]"

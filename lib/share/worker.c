@@ -1,8 +1,8 @@
-/* Workers: what this process tells the arbiter of its work.
+/* Workers, through which this process tells the arbiter about its work.
  *
- * A worker's owner names slot and generation, so that it dies with its process and is never taken
- * for that of a later process in the same slot. Another copy of the library in this process does
- * not recognise that owner as its own and takes another worker. */
+ * The owner of a worker is a slot and its generation, so a worker ends with its process and never
+ * passes to a later process in the same slot. Another copy of the library in this process does not
+ * recognise that owner as its own, and takes another worker. */
 #include "share/state.h"
 #include "share/time.h"
 
@@ -21,15 +21,15 @@ static uint32_t name_owner(const dv_share *share, unsigned slot) {
            (slot + 1);
 }
 
-/* True where the page alone tells that the owner is gone, or never was one. */
+/* True if the page alone tells that the owner is gone or was never valid. */
 static bool abandoned(const dv_share *share, uint32_t owner) {
     unsigned slot = owner_slot(owner);
     return slot >= DV_PAGE_SLOTS || load32(&share->state->slot[slot].pid) == 0 ||
            (name_owner(share, slot) ^ owner) >> DV_PAGE_GENERATION_SHIFT != 0;
 }
 
-/* Until owner stands without the flag, no reader takes what the predecessor left for ours; and if
- * we die before, the worker is that of a dead owner, as any other. */
+/* Readers ignore the worker until owner has no flag, so they do not take what the last owner left
+ * for ours. If we die before that, the worker belongs to a dead owner like any other. */
 static bool take_over(dv_page_worker *worker, uint32_t from, uint32_t owner) {
     if (!swap32(&worker->owner, from, owner | DV_PAGE_OWNER_TAKING)) {
         return false;
@@ -42,8 +42,8 @@ static bool take_over(dv_page_worker *worker, uint32_t from, uint32_t owner) {
     return true;
 }
 
-/* The lowest worker that is free for certain, so that readers have few to look at; without one, the
- * lowest of a process that has died unnoticed, which costs a system call each to find out. */
+/* Finds the lowest worker that the page shows to be free, so that readers look at few. If there is
+ * none, finds the lowest one whose process has died, which costs a system call for each. */
 static int find_worker(const dv_share *share, dv_page_gpu *gpu, uint32_t owner) {
     int found = -1;
     for (int i = 0; i < (int)DV_PAGE_WORKERS && found < 0; i++) {

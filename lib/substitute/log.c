@@ -14,8 +14,8 @@ static void write_line(const char *line, size_t length) {
     if (where == NULL || where[0] == '\0') {
         return;
     }
-    /* Opened for each line: what is logged is rare, and a descriptor kept open would be a surprise
-     * to programs that close or count theirs. */
+    /* The file is opened for each line. Lines are rare, and a descriptor kept open would be a
+     * surprise to programs that close or count theirs. */
     bool standard = strcmp(where, "stderr") == 0;
     int fd = standard ? STDERR_FILENO
                       : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);

@@ -1,7 +1,8 @@
-/* What our libraries say about themselves: nothing, unless the environment variable DIVVY_LOG asks.
+/* What our libraries write about themselves: nothing, unless the environment variable DIVVY_LOG is
+ * set.
  *
- * DIVVY_LOG=stderr writes to standard error, any other value is a file to append to. Programs that
- * gained privileges by setuid are never asked. Each line is one write, so lines of several
+ * DIVVY_LOG=stderr writes to standard error, any other value is a file to append to. It is ignored
+ * in programs that gained privileges by setuid. Each line is one write, so lines of several
  * processes in one file do not mix. No function here allocates or changes errno. */
 #ifndef DIVVY_SUBSTITUTE_LOG_H
 #define DIVVY_SUBSTITUTE_LOG_H

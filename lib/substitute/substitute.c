@@ -19,8 +19,8 @@ _Thread_local unsigned dv_depth;
 
 static char directory[PATH_MAX];
 
-/* A driver library that depends on a library of our name would answer with our own function, and
- * the jump would run in a circle. */
+/* A driver library that depends on a library of our name would give us our own function, and the
+ * jump would lead to itself. */
 static bool is_ours(const void *address) {
     const char *at = address;
     return at >= __ehdr_start && at < _end;
@@ -54,7 +54,7 @@ bool dv_substitute(const char *soname) {
             forward->real = address;
         }
     }
-    dlerror(); /* a name that the driver lacks is no error of the program's to find later */
+    dlerror(); /* clears the error of a missing name, which the program must not find later */
     return true;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Standing in front of a driver library under its own name.
+ * How our library stands in front of a driver library, under that library's name.
  *
  * Our library carries the driver's SONAME and depends on the driver's file under the name
  * "<stem>-real.so.1". For each name of abi/ it exports a weak function that jumps to the driver's
@@ -34,17 +34,17 @@ struct dv_forward {
  * the slots are plain stores. */
 DV_HIDDEN bool dv_substitute(const char *soname);
 
-/* The directory in which the dynamic linker found the driver's library, which is also the tenant's
- * directory; never from the environment. Empty if dv_substitute failed. */
+/* The directory in which the dynamic linker found the driver's library. It is also the tenant's
+ * directory, and is never taken from the environment. Empty if dv_substitute failed. */
 DV_HIDDEN const char *dv_substitute_directory(void);
 
-/* Where a name leads that the driver does not have. Returns the library's own error code for it. */
+/* Stands for a function that the driver lacks. Returns the error code of this library for that. */
 DV_HIDDEN int dv_missing(void);
 
-/* How deep this thread is inside driver calls that our own functions made. The driver may call its
- * public functions through the dynamic linker and so come back through us; a function of ours that
- * finds this above zero must pass the call on untouched. The initial-exec model keeps the access to
- * one instruction and never allocates. */
+/* How many driver calls of our own functions this thread is inside. The driver may call its public
+ * functions through the dynamic linker and so call us. A function of ours that finds this above
+ * zero must pass the call on unchanged. With the initial-exec model an access is one instruction
+ * and never allocates. */
 DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initial-exec")));
 
 /* The driver's function of this name, with the type of the declared one. */
