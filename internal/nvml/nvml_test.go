@@ -227,7 +227,7 @@ func TestBrokenDrivers(t *testing.T) {
 	if got := asked(t, "LOST_GPU"); len(got.GPUs) != 1 || got.GPUs[0].UUID != "GPU-0" {
 		t.Errorf("one of two GPUs is lost: %+v", got)
 	}
-	if got := askedAt(t, "/nonexistent/libnvidia-ml.so.1"); !got.Driver || !strings.Contains(got.Error, "cannot be loaded") {
+	if got := askedAt(t, "/nonexistent/libnvidia-ml.so.1"); !got.Driver || !strings.Contains(got.Error, "load the library") {
 		t.Errorf("no library: %+v", got)
 	}
 }
