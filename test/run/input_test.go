@@ -143,7 +143,7 @@ mount -o remount,size=64m "$DIVVY_RUNDIR/tenants"
 		installtest.Missing(t, "userns", err)
 	}
 	// Nothing is left between the two: the tenant directory was removed.
-	if !strings.Contains(out, "is full: free some of it") || !strings.HasSuffix(out, "status 125\nroom again\n") {
+	if !strings.Contains(out, "is full: delete files there") || !strings.HasSuffix(out, "status 125\nroom again\n") {
 		t.Errorf("got:\n%s", out)
 	}
 }
