@@ -97,6 +97,8 @@ type tenant struct {
 	connection bool // the asking connection is open
 	process    bool // the asking process lives
 	fault      string
+	unreaped   bool            // somebody was dead and not reaped at the last look
+	noticed    chan struct{}   // wakes who follows notices up
 	seen       backend.Figures // by the last look that could tell
 	plan       *backend.Plan
 }
@@ -163,8 +165,8 @@ func (a *Agent) Run(ctx context.Context) {
 	a.running.Go(func() { a.pacer.Run(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
 	defer ticker.Stop()
+	a.sweep(ctx) // nobody gave notice of deaths while no agent ran
 	for {
-		a.patrol(ctx)
 		select {
 		case <-ctx.Done():
 			close(a.stopped)
@@ -172,6 +174,7 @@ func (a *Agent) Run(ctx context.Context) {
 			a.running.Wait()
 			return
 		case <-ticker.C:
+			a.patrol(ctx)
 		}
 	}
 }
@@ -204,6 +207,7 @@ func (a *Agent) patrol(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
 	all := a.all()
+	a.retry(ctx)
 	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.pacer.Rests() {
 		return
 	}
@@ -216,6 +220,22 @@ func (a *Agent) patrol(ctx context.Context) {
 		}
 	}
 	a.findOutside(ctx, present)
+}
+
+// retry looks again at tenants with dead processes that could not be reaped yet. Each
+// look has its own goroutine, because reaping may take seconds where a tenant wants it.
+func (a *Agent) retry(ctx context.Context) {
+	a.mu.Lock()
+	var ids []string
+	for _, t := range a.tenants {
+		if t.unreaped {
+			ids = append(ids, t.ID)
+		}
+	}
+	a.mu.Unlock()
+	for _, id := range ids {
+		a.lookSoon(ctx, id)
+	}
 }
 
 // Handlers are the agent's answers, for a control.Server.

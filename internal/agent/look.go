@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
-// afterNotice are the pauses before each look after a process closed its page. The
-// kernel releases the process's lock just after the notice, and closes the
-// driver's files later still.
+// afterNotice are the times between looks after a process closed its page. The
+// kernel releases the lock just after the notice, on a busy machine much later, and
+// closes the driver's files later still. A new notice begins them again.
 var afterNotice = []time.Duration{
 	0, time.Millisecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond, 16 * time.Millisecond,
+	32 * time.Millisecond, 64 * time.Millisecond, 128 * time.Millisecond, 256 * time.Millisecond, 512 * time.Millisecond,
 }
 
 // pace bounds how often something is done for one tenant: at once while that is
@@ -43,30 +45,50 @@ func (p *pace) step(now time.Time) time.Duration {
 func (a *Agent) lookSoon(ctx context.Context, id string) {
 	a.mu.Lock()
 	t := a.tenants[id]
+	if t != nil && t.noticed == nil {
+		t.noticed = make(chan struct{}, 1)
+	}
 	a.mu.Unlock()
-	if t == nil || t.notices.Add(1) > 1 {
+	if t == nil {
+		return
+	}
+	first := t.notices.Add(1) == 1
+	select {
+	case t.noticed <- struct{}{}:
+	default:
+	}
+	if !first {
 		return
 	}
 	a.running.Go(func() {
-		for {
+		for ctx.Err() == nil {
 			wait := t.followUps.step(time.Now())
 			n := t.notices.Load()
-			for _, pause := range afterNotice {
-				select {
-				case <-time.After(wait + pause):
-					wait = 0
-				case <-ctx.Done():
-					return
-				}
-				if a.lookAt(ctx, t) {
-					break
-				}
-			}
-			if t.notices.CompareAndSwap(n, 0) {
+			if a.followUp(ctx, t, wait) && t.notices.CompareAndSwap(n, 0) {
 				return
 			}
 		}
 	})
+}
+
+// followUp looks at a tenant until its dead are reaped or have had time enough, the
+// first time after wait. It returns false when a notice came after a look.
+func (a *Agent) followUp(ctx context.Context, t *tenant, wait time.Duration) (finished bool) {
+	var noticed <-chan struct{} // nil before the first look
+	for _, pause := range afterNotice {
+		select {
+		case <-time.After(wait + pause):
+		case <-noticed:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+		if a.lookAt(ctx, t) {
+			return true
+		}
+		wait, noticed = 0, t.noticed
+	}
+	return true
 }
 
 // lookAt asks the backend what became of a tenant, and ends the tenant when no
@@ -122,6 +144,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 		return
 	}
 	t.seen = found
+	t.unreaped = slices.ContainsFunc(found.Processes, func(p backend.Process) bool { return !p.Live })
 	for i := range t.Shares {
 		t.Shares[i].Peak = max(t.Shares[i].Peak, found.Usage[i].Used)
 	}

@@ -49,10 +49,10 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 		return nil
 	}
 	a.step("release-begun")
-	a.notices.Remove(t.ID)
 	if err := a.config.Backend.Undo(ctx, t.identity()); err != nil {
-		return fmt.Errorf("release %s: %w", t.Name, err)
+		return fmt.Errorf("release %s: %w", t.Name, err) // its deaths still give notice
 	}
+	a.notices.Remove(t.ID)
 	a.step("release-undone")
 	a.mu.Lock()
 	defer a.mu.Unlock()

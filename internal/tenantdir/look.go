@@ -25,8 +25,8 @@ func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures,
 		if err = ts.config.Reap(ctx, d, reaperUID(t)); err == nil {
 			now, live, err = d.read(len(t.Shares))
 		}
-		if figures.Reaped = err == nil && !now.Dead(); figures.Reaped {
-			figures.Freed = freed(before, now.Usage)
+		if err == nil { // some may be reaped although others are not yet
+			figures.Reaped, figures.Freed = !now.Dead(), freed(before, now.Usage)
 		}
 	}
 	figures.Live = live
@@ -47,14 +47,20 @@ func (ts *Tenants) Alive(t backend.Tenant) (bool, error) {
 }
 
 // read returns the state page and whether anybody lives. Damage to a page hides
-// what is charged, not who lives: locks are the kernel's.
+// what is charged, not who lives: locks are the kernel's. Where the agent itself
+// lacks the means to ask for them, somebody is assumed to live.
 func (d Dir) read(devices int) (now *page.Snapshot, live bool, err error) {
 	now, err = page.ReadState(d.State(), devices)
 	if err == nil {
 		return now, now.Live(), nil
 	}
 	live, lockErr := page.AnyLive(d.State())
-	return nil, live && lockErr == nil, err
+	return nil, live && lockErr == nil || exhausted(lockErr), err
+}
+
+// exhausted reports whether an error is this process's want of files or memory.
+func exhausted(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 func (ts *Tenants) fill(f *backend.Figures, now *page.Snapshot) {
