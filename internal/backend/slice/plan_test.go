@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -108,7 +109,7 @@ func golden(t *testing.T, name string, plan *backend.Plan) {
 func TestPlanRefuses(t *testing.T) {
 	none, many, odd := tenant(backend.LayerEnv), tenant(backend.LayerEnv), tenant(backend.LayerEnv)
 	none.Shares = nil
-	for len(many.Shares) < 17 {
+	for len(many.Shares) <= page.Devices {
 		many.Shares = append(many.Shares, many.Shares[0])
 	}
 	odd.Shares[0].GPU.UUID = "MIG-1"
