@@ -1,17 +1,17 @@
-// Package arbiter divides a GPU's time. It is pure: what shares were promised and what they did go in, budgets come
-// out, and nothing else is looked at; clocks, pages and the driver are the caller's. Times are nanoseconds of
+// Package arbiter divides a GPU's time. It is pure: it computes budgets from what shares were promised and what they
+// did. The caller reads clocks and the driver, and reads and writes the pages. Times are nanoseconds of
 // CLOCK_MONOTONIC, GPU time is nanoseconds too.
 //
 // A round of the caller, every few milliseconds while anybody is active, is, per GPU:
 //
 //	usage := replay.Advance(now, works)      // own GPU time, from what the processes measured
 //	watch.Tell(now, share, own, rate)        // and at each of the driver's samples: watch.Observe(at, share, busy)
-//	grants := law.Divide(now, shares)        // budgets until the next round
+//	budgets := law.Divide(now, shares)       // until the next round
 //
 // The values of this package are for one goroutine at a time.
 package arbiter
 
-// Policy is how a share takes part in the division; the values are those of the shared pages.
+// Policy is how a share takes part in the division.
 type Policy int
 
 // The three policies.
@@ -21,7 +21,7 @@ const (
 	Burst                  // its cores, and idle time above them up to MaxCores
 )
 
-// Whole is all of a GPU's time, and a factor of one, in parts per million.
+// Whole is all of a GPU's time, and a factor of one, in parts per million, as in the pages.
 const Whole = 1_000_000
 
 // Terms are what a share was promised on one GPU.
@@ -36,9 +36,9 @@ type Terms struct {
 // Report is what is known of a share since the last decision.
 type Report struct {
 	Own    uint64 // its GPU time that Replay finished (Usage.Own), ns
-	Busy   uint64 // real time that this work took, its neighbours' slices included (Usage.Busy)
+	Busy   uint64 // real time that this work took, including its neighbours' slices (Usage.Busy)
 	Wanted bool   // a launch waits, or waited, for its bucket or its depth: bucket.wanted moved
-	Active bool   // it has work on the GPU or gave some: launches moved, a worker is open, or Own is not 0
+	Active bool   // it has or had work on the GPU: launches moved, a worker is open, or Own is not 0
 }
 
 // Share is one share of a GPU. Key tells it from the others and stays the same from one decision to the next.
@@ -48,11 +48,11 @@ type Share struct {
 	Report
 }
 
-// Grant is what the caller writes into the share's budget.
-type Grant struct {
+// Budget is what the caller writes into the share's budget in its config page.
+type Budget struct {
 	Limited bool   // launches are charged and wait
-	Beat    bool   // tell work in the pulse page: somebody yields to this share
-	Yield   bool   // give way to the pulses of every online share of this GPU
+	Beat    bool   // the share tells of its work in its pulse page, because another share yields to it
+	Yield   bool   // the share gives way to the pulses of every online share of this GPU
 	Rate    uint32 // parts per million of real time that the bucket gains
 	Base    uint32 // the same while no arbiter lives
 	Burst   uint64 // ns, the most that the bucket holds

@@ -1,18 +1,18 @@
 package arbiter
 
-// claim is what a share may claim of a GPU's time, as parts of 1.
-type claim struct {
+// demand is what a share may get of a GPU's time and how much it wants, as parts of 1.
+type demand struct {
 	offline bool
 	burst   bool
 	cores   float64 // guaranteed
 	most    float64 // never more than this
 	weight  float64
-	wish    float64 // would use this much
-	use     float64 // uses this much; offline shares may have what online ones do not use
+	wish    float64 // how much it would use
+	use     float64 // how much it uses; offline shares get what online ones do not use
 }
 
-func claimOf(t *Terms) claim {
-	c := claim{
+func demandOf(t *Terms) demand {
+	c := demand{
 		offline: t.Offline, burst: t.Policy == Burst, cores: percent(t.Cores), most: 1,
 		weight: float64(max(t.Weight, 1)),
 	}
@@ -27,37 +27,38 @@ func claimOf(t *Terms) claim {
 
 func percent(p int) float64 { return float64(min(max(p, 0), 100)) / 100 }
 
-// divide grants time to claims: to online ones first, to offline ones what those do not use. Within a class each
-// claim first gets its cores as far as it wishes, all scaled alike if they are over 1 together; then the weighted
-// ones share the rest by weight, and what they do not wish is shared by those that burst.
-func divide(claims []claim) []float64 {
-	got := make([]float64, len(claims))
-	divideClass(claims, false, 1, got)
+// divide gives each demand its part of the time: online ones first, then offline ones what the online ones do not
+// use. Within a class each demand first gets its cores, or its wish if that is less, all scaled alike if they exceed
+// 1 together. Then weighted demands share the rest by weight, and bursting ones share what the weighted ones do not
+// wish.
+func divide(demands []demand) []float64 {
+	got := make([]float64, len(demands))
+	divideClass(demands, false, 1, got)
 	left, offline := 1.0, 0
-	for i := range claims {
-		if claims[i].offline {
+	for i := range demands {
+		if demands[i].offline {
 			offline++
 		} else {
-			left -= claims[i].use
+			left -= demands[i].use
 		}
 	}
 	if offline == 1 {
-		// There is nobody to share with, and giving way needs no rate.
+		// No other offline share competes with it, and it gives way by pulses, without a rate.
 		left = 1
 	}
-	divideClass(claims, true, max(left, 0), got)
+	divideClass(demands, true, max(left, 0), got)
 	return got
 }
 
-func divideClass(claims []claim, offline bool, room float64, got []float64) float64 {
-	room = fill(room, claims, got, func(c *claim) (weight, limit float64) {
+func divideClass(demands []demand, offline bool, room float64, got []float64) float64 {
+	room = fill(room, demands, got, func(c *demand) (weight, limit float64) {
 		if c.offline != offline {
 			return 0, 0
 		}
 		return c.cores, min(c.cores, c.wish, c.most)
 	})
 	for _, burst := range []bool{false, true} {
-		room = fill(room, claims, got, func(c *claim) (weight, limit float64) {
+		room = fill(room, demands, got, func(c *demand) (weight, limit float64) {
 			if c.offline != offline || c.burst != burst {
 				return 0, 0
 			}
@@ -67,22 +68,22 @@ func divideClass(claims []claim, offline bool, room float64, got []float64) floa
 	return room
 }
 
-// divideIfHungry is what claim i would be granted if it wished all it can get.
-func divideIfHungry(claims []claim, i int) float64 {
-	kept := claims[i]
-	claims[i].wish, claims[i].use = 1, 1
-	got := divide(claims)[i]
-	claims[i] = kept
+// divideIfHungry is what demand i would get if it wished for all of the time.
+func divideIfHungry(demands []demand, i int) float64 {
+	kept := demands[i]
+	demands[i].wish, demands[i].use = 1, 1
+	got := divide(demands)[i]
+	demands[i] = kept
 	return got
 }
 
-// fill raises what claims have got by their weights until each is at its limit or the room is used, and returns the
-// room that is left: water poured into vessels of different widths and heights.
-func fill(room float64, claims []claim, got []float64, of func(*claim) (weight, limit float64)) float64 {
-	for range claims {
+// fill raises what demands got, in proportion to their weights, until each is at its limit or the room is used up, and
+// returns the room that is left (progressive filling, which gives weighted max-min fairness).
+func fill(room float64, demands []demand, got []float64, of func(*demand) (weight, limit float64)) float64 {
+	for range demands {
 		sum := 0.0
-		for i := range claims {
-			if weight, limit := of(&claims[i]); limit > got[i] {
+		for i := range demands {
+			if weight, limit := of(&demands[i]); limit > got[i] {
 				sum += weight
 			}
 		}
@@ -90,8 +91,8 @@ func fill(room float64, claims []claim, got []float64, of func(*claim) (weight, 
 			break
 		}
 		level, full := room/sum, false
-		for i := range claims {
-			weight, limit := of(&claims[i])
+		for i := range demands {
+			weight, limit := of(&demands[i])
 			if want := limit - got[i]; want > 0 && weight > 0 && want <= level*weight {
 				got[i], room, full = limit, room-want, true
 			}
@@ -99,8 +100,8 @@ func fill(room float64, claims []claim, got []float64, of func(*claim) (weight, 
 		if full {
 			continue
 		}
-		for i := range claims {
-			if weight, limit := of(&claims[i]); limit > got[i] {
+		for i := range demands {
+			if weight, limit := of(&demands[i]); limit > got[i] {
 				got[i] += level * weight
 			}
 		}
@@ -109,17 +110,17 @@ func fill(room float64, claims []claim, got []float64, of func(*claim) (weight, 
 	return max(room, 0)
 }
 
-// bases are the rates while no arbiter lives and nobody knows who wants what: the cores of each, and by weight what
-// these leave to weighted shares.
-func bases(claims []claim) []float64 {
-	idle := make([]claim, len(claims))
-	for i := range claims {
-		idle[i] = claims[i]
+// bases are the rates for the time in which no arbiter lives and nobody knows who wants what: each share gets its
+// cores, and weighted shares divide the rest by weight.
+func bases(demands []demand) []float64 {
+	idle := make([]demand, len(demands))
+	for i := range demands {
+		idle[i] = demands[i]
 		idle[i].wish, idle[i].use = 1, idle[i].cores
 		if idle[i].burst {
 			idle[i].most = idle[i].cores
 		}
-		// Weight must count among online and offline alike: offline ones give way by their pulses still.
+		// Online and offline shares are divided among alike: offline ones still give way by pulses.
 		idle[i].offline = false
 	}
 	return divide(idle)

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// round is the time between two calls of Advance and the unmeasured work that was told in it. When in the round that
-// was done is not known. It had the time in which nobody else was inside an interval; only what does not fit there
-// was done in slices between those of others, and is no time of theirs.
+// round is the time between two calls of Advance and the unmeasured work that was told in it. It is not known when in
+// the round that work was done. Replay assumes that it took the time in which nobody else was inside an interval, and
+// that only what does not fit there took slices between those of others, whose own time is then shorter.
 type round struct {
 	from, to uint64
-	hidden   map[*process]float64 // per time
+	hidden   map[*process]float64 // unmeasured work per time
 	total    float64
 	slice    uint64
-	taken    float64 // of the time inside intervals of a slice or longer, by unmeasured work
+	taken    float64 // part of the time inside intervals of a slice or longer that unmeasured work took
 }
 
 func newRound(from, to uint64, hidden map[*process]float64) round {
@@ -26,8 +26,8 @@ func newRound(from, to uint64, hidden map[*process]float64) round {
 	return one
 }
 
-// kept is what part of its time in the round a process has in spite of the unmeasured work of others. Of processes
-// that have work at once none gets more than its turn, so k of them take no more than k of k + 1 parts.
+// kept is the part of its time in the round that a process keeps beside the unmeasured work of others. Processes that
+// have work at the same time take turns, so k others take at most k of k + 1 parts.
 func (now *round) kept(p *process) float64 {
 	if now == nil || now.taken <= 0 || len(p.pending) > 0 && p.pending[0].End-p.pending[0].Begin < now.slice {
 		return 1
@@ -40,7 +40,7 @@ func (now *round) kept(p *process) float64 {
 	return max(1-now.taken*others/now.total, 1/float64(k+1))
 }
 
-// weigh finds for each round that is played next how much of its unmeasured work was done inside intervals.
+// weigh finds how much of the unmeasured work of each round that is played next was done inside intervals.
 func (r *Replay) weigh(horizon uint64) {
 	if !slices.ContainsFunc(r.rounds, func(one round) bool { return one.total > 0 }) {
 		return
@@ -55,17 +55,17 @@ func (r *Replay) weigh(horizon uint64) {
 		one.slice, one.taken = r.turns.slice, 0
 		inside := all.within(from, to)
 		idle := float64(to-from) - inside
-		// Where a short interval is, nobody else is.
+		// During an interval shorter than a slice nobody else had the GPU.
 		if inside -= short.within(from, to); inside > 0 {
 			one.taken = min(max(one.total*float64(to-from)-idle, 0)/inside, 1)
 		}
 	}
 }
 
-// stretches are times in order, without overlap.
+// stretches are spans of time in order, without overlap.
 type stretches []Interval
 
-// within is how much of them lies between two moments. Calls must not go back in time: what has passed is dropped.
+// within is how much of them lies between two moments. It drops what has passed, so calls must not go back in time.
 func (s *stretches) within(from, to uint64) float64 {
 	sum := uint64(0)
 	for len(*s) > 0 && (*s)[0].End <= from {
@@ -80,7 +80,7 @@ func (s *stretches) within(from, to uint64) float64 {
 	return float64(sum)
 }
 
-// covered is the time up to the horizon in which somebody is inside an interval that is shorter than limit.
+// covered is the time up to the horizon in which some process is inside an interval shorter than limit.
 func (r *Replay) covered(horizon, limit uint64) stretches {
 	var all stretches
 	for _, p := range r.processes {

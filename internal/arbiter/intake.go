@@ -2,7 +2,7 @@ package arbiter
 
 func newProcess(w *Work, now uint64) *process {
 	return &process{
-		share: w.Share, read: now, count: w.Count, unmeasured: w.Unmeasured, patience: lagMost,
+		share: w.Share, read: now, count: w.Count, unmeasured: w.Unmeasured, lagLimit: lagMost,
 		openSince: openOf(w, now), openUntil: w.OpenUntil,
 	}
 }
@@ -14,7 +14,7 @@ func openOf(w *Work, now uint64) uint64 {
 	return w.OpenSince
 }
 
-// take reads what processes tell and returns the unmeasured work of each since the last time.
+// take reads what processes tell and returns the unmeasured work of each since the last call.
 func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
 	hidden := map[*process]float64{}
 	for i := range works {
@@ -22,7 +22,8 @@ func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
 		p := r.processes[w.Key]
 		if p == nil {
 			p = newProcess(w, now)
-			// What is in its ring was written since the last call, or is of the record's last owner and long played.
+			// Its ring holds what it wrote since the last call, and maybe intervals of the worker's last owner, which
+			// were played long ago.
 			fresh := w.Intervals
 			for len(fresh) > 0 && fresh[0].End <= r.clock {
 				fresh = fresh[1:]
@@ -49,7 +50,7 @@ func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
 	return hidden
 }
 
-// takeIntervals takes the new intervals and returns what was charged for those that were overwritten unread.
+// takeIntervals reads the new intervals and returns what was charged for those that were overwritten unread.
 func (r *Replay) takeIntervals(p *process, now uint64, w *Work) (lost float64) {
 	fresh := w.Count - p.count
 	p.count = w.Count
@@ -65,12 +66,12 @@ func (r *Replay) takeIntervals(p *process, now uint64, w *Work) (lost float64) {
 		r.takeInterval(p, now, one)
 	}
 	if len(told) > 0 {
-		p.patience = min(2*p.patience, lagMost)
+		p.lagLimit = min(2*p.lagLimit, lagMost)
 	}
 	return lost
 }
 
-// creditLost counts overwritten intervals as their own, by the mean of those that are left.
+// creditLost counts overwritten intervals as the process's own time, each as long as the mean of those that are left.
 func (r *Replay) creditLost(p *process, missing int, told []Interval) float64 {
 	sum := uint64(0)
 	for _, one := range told {
@@ -99,7 +100,7 @@ func (r *Replay) takeInterval(p *process, now uint64, one Interval) {
 	p.ended = one.End
 	if _, assumed := r.phantoms[p.share]; assumed {
 		r.credit(p, 0, one.Charged, 0)
-		// All of it may have been its own: whether it was is what cannot be known while it is assumed to be busy.
+		// All of it may have been its own time. Nobody can know while the share is assumed to be busy.
 		r.told(p.share, one.End-one.Begin)
 		return
 	}
@@ -114,9 +115,9 @@ func (r *Replay) takeInterval(p *process, now uint64, one Interval) {
 	p.pending = append(p.pending, one)
 }
 
-// takeLate takes what of an interval the replay has passed already, and returns what is still to be played. If the
-// process took turns for it as open work, those count. Else nobody knows any more who else was there, and it counts
-// as charged.
+// takeLate credits the part of an interval that the replay has passed already, and returns the rest. If the process
+// took turns for that part as open work, those turns count. Otherwise it is no longer known who else had work then,
+// and what was charged counts.
 func (r *Replay) takeLate(p *process, one Interval) Interval {
 	if p.inside && len(p.pending) == 0 {
 		if one.End > r.clock {
@@ -166,7 +167,7 @@ func (r *Replay) takeOpen(p *process, now uint64, w *Work) {
 	}
 }
 
-// closeOpen ends the turns of a process whose open work was counted as running and is not any more.
+// closeOpen ends the turns of a process whose open work no longer counts as running.
 func (r *Replay) closeOpen(p *process) {
 	if p.inside && len(p.pending) == 0 {
 		p.inside, p.own = false, 0

@@ -2,77 +2,79 @@ package arbiter
 
 import "math"
 
-// Law divides the time of one GPU. Its zero value is ready. It keeps nothing but the smoothed demand of each share,
-// so one that starts again after a pause decides as well within 50 ms.
+// Law divides the time of one GPU. Its zero value is ready. It keeps only what it observed of each share, smoothed, so
+// that a new Law decides as well as an old one after 50 ms.
 //
-// Every share that must wait at all has a token bucket, which gains Rate of real time and pays for the share's own
-// GPU time. What the rates are:
+// Every limited share has a token bucket, which gains Rate of real time and pays for the share's own GPU time. The
+// rates are:
 //
-//   - A share that wants more than it may do (hungry) gets what [divide] grants it: guarantees first, then what is left
-//     by weight, then bursts; offline shares get what online ones do not use. The rates of hungry shares and what
-//     the others use make 1 together, unless caps leave time over.
-//   - A share that is not hungry gets what it would be granted if it were, so that it can begin at once. What it
-//     does not use of that is in the rates of the hungry ones.
+//   - A hungry share, which wants more than it gets, gets what [divide] gives it: guarantees first, then what is left
+//     by weight, then bursts; offline shares get what online ones do not use. The rates of hungry shares and the use
+//     of the others sum to 1, unless caps leave time over.
+//   - A share that is not hungry gets the rate that it would have if it were, so that it can begin at once. The
+//     hungry shares' rates include what it does not use.
 //
-// Rates that sum to 1 do not idle the GPU while somebody waits: the sum of the buckets grows by 1 - (part of the
-// time in which the GPU is busy), so an idle GPU fills them until one is not empty, and a busy one leaves the sum as it
-// is. A late wake-up costs time once; the credit it leaves behind lets launches come early enough from then on.
-// And a share whose rate is above its slices' part is never the one that must be exact: the others' rates hold them to
-// their part, and it gets the rest, with its bucket full.
+// Rates that sum to 1 do not let the GPU idle while somebody waits: the buckets together gain 1 and pay the part of
+// the time in which the GPU is busy, so on an idle GPU they grow until one is not empty. A late wake-up costs time
+// once; the credit that it leaves lets later launches come early enough. A share whose rate is above its part of the
+// slices need not be measured exactly: the others' rates hold them to their parts, and it gets the rest, with its
+// bucket full.
 //
-// What a share would use is not seen while others use the GPU: one that waits for each of its launches gets a slice
-// when the others' end, and would do more without them. So whoever is active is presumed to want all that it may
-// have, until the GPU idles beside hungry shares; then what it leaves is lent to them by and by, see [Law.lend].
+// While others use the GPU, nobody sees how much a share would use: one that waits for each of its launches gets a
+// slice only when the others' slices end, and would do more without them. So an active share is presumed to want all
+// that it may have until the GPU idles beside hungry shares. Then what it leaves is gradually lent to them, see
+// [Law.lend].
 type Law struct {
-	demands map[string]*demand
-	last    uint64
-	idle    float64 // part of the time, smoothed over idleTime
+	observed map[string]*observation
+	last     uint64
+	idle     float64 // part of the time, smoothed over idleTime
 }
 
 const (
 	ms = 1_000_000
 
-	// smoothing is the time constant of a share's measured use: three of them, in which a change shows for 95 %, are
-	// the 60 ms in which a division must have followed.
+	// smoothing is the time constant of a share's measured use. A change shows to 95 % after three of them, and the
+	// division has to follow it within these 60 ms.
 	smoothing = 20 * ms
 	// hungerHold is how long a share stays hungry after it last waited. It spans a few rounds, because a share that
 	// waits between two launches of a few ms does not wait in every round.
 	hungerHold = 20 * ms
-	// forgotten is how long a share may be without any news of its use before that counts as unknown. Unknown
-	// demand counts as unlimited.
+	// forgotten is the time without news after which a share's use counts as unknown. Unknown demand counts as
+	// unlimited.
 	forgotten = 100 * ms
-	// idleTime is over what time the GPU's idleness is seen: the own time of long launches comes at once.
+	// idleTime is the time constant of the GPU's idleness. It is long, because the own time of a long launch is told
+	// all at once.
 	idleTime = 200 * ms
-	// lendTime is the time constant with which idle time beside hungry shares is lent, and reclaimTime the time in
-	// which all that is lent comes back while the GPU does not idle.
+	// lendTime is the time constant with which idle time is lent to hungry shares, and reclaimTime the time in which
+	// all of it comes back while the GPU does not idle.
 	lendTime    = 50 * ms
 	reclaimTime = 1000 * ms
-	// idleAllowed is what part of the time may idle beside hungry shares: the law sees use with errors of this order,
-	// and an idle GPU is how it sees that somebody wants no more.
+	// idleAllowed is the part of the time that may idle beside hungry shares: the law sees use with errors of this
+	// order, and only an idle GPU shows it that somebody wants no more.
 	idleAllowed = 0.01
 
-	// burstTime times its rate is what a bucket holds, but at least burstLeast and at most burstTime: processes on
-	// busy machines lose their processor for 10 to 30 ms, which should cost them nothing, and what is saved up beyond
-	// that could only be used to crowd out others later.
+	// A bucket holds burstTime times its rate, but at least burstLeast and at most burstTime. Processes on busy
+	// machines lose their processor for 10 to 30 ms, which should cost them nothing. What is saved beyond that would
+	// only serve to crowd out others later.
 	burstTime  = 40 * ms
 	burstLeast = 2 * ms
 
-	// depthOnline is how much unfinished work a process may have among equals. Its queue does not delay neighbours,
-	// because slices are dealt per process. What the bucket holds bounds it too; two launches of 50 ms cover delays of
-	// the process itself.
+	// depthOnline is how much unfinished work a process of an online share may have. Its queue does not delay
+	// neighbours, because the GPU gives slices to processes in turn, and its bucket bounds it too. Two launches of
+	// 50 ms cover delays of the process itself.
 	depthOnline = 100 * ms
-	// depthFree does not bound anything: for a share whom everybody else gives way.
+	// depthFree is practically no bound, for a share to which all others give way.
 	depthFree = 1000 * ms
-	// depthOffline beside online shares: with one launch of at most 1 ms, which is always allowed, no more than 1.5 ms
-	// of offline work is ahead of an online launch.
+	// depthOffline is for offline shares beside online ones. One launch is always allowed; if it takes at most 1 ms, no
+	// more than 1.5 ms of offline work is ahead of an online launch.
 	depthOffline = 500_000
 
-	// leastRate is below no share: 1 %, so that whoever holds a share goes on.
+	// leastRate is the least rate of any share, 1 %, so that all of them make progress.
 	leastRate = Whole / 100
 )
 
-// demand is what is known of how much a share would use.
-type demand struct {
+// observation is what is known of how much a share would use.
+type observation struct {
 	round  uint64  // the last Divide that had this share
 	told   uint64  // use is known up to here
 	known  bool    // use was told since the share became active
@@ -81,11 +83,11 @@ type demand struct {
 	active bool
 	hungry bool
 	wanted uint64  // when it last wanted
-	rate   float64 // that it was given
-	lent   float64 // what part, 0 to 1, of what it leaves is lent
+	rate   float64 // its last one
+	lent   float64 // the part, 0 to 1, of what it leaves that is lent
 }
 
-func (d *demand) note(now uint64, r *Report) {
+func (d *observation) note(now uint64, r *Report) {
 	if r.Wanted {
 		d.wanted = now
 	}
@@ -106,7 +108,7 @@ func (d *demand) note(now uint64, r *Report) {
 }
 
 // wish is how much of the GPU the share is presumed to want.
-func (d *demand) wish() float64 {
+func (d *observation) wish() float64 {
 	switch {
 	case d.hungry:
 		return 1
@@ -117,53 +119,53 @@ func (d *demand) wish() float64 {
 }
 
 // Divide decides the budgets of all shares of the GPU, in their order. Calls may come late or irregularly.
-func (l *Law) Divide(now uint64, shares []Share) []Grant {
-	demands := l.note(now, shares)
-	l.lend(now, shares, demands)
-	claims := make([]claim, len(shares))
-	for i, d := range demands {
-		claims[i] = claimOf(&shares[i].Terms)
-		claims[i].wish, claims[i].use = d.wish(), d.use
+func (l *Law) Divide(now uint64, shares []Share) []Budget {
+	observed := l.note(now, shares)
+	l.lend(now, shares, observed)
+	demands := make([]demand, len(shares))
+	for i, d := range observed {
+		demands[i] = demandOf(&shares[i].Terms)
+		demands[i].wish, demands[i].use = d.wish(), d.use
 	}
-	granted := divide(claims)
+	given := divide(demands)
 	rates := make([]float64, len(shares))
-	for i, d := range demands {
-		rates[i] = granted[i]
+	for i, d := range observed {
+		rates[i] = given[i]
 		if !d.hungry {
-			rates[i] = divideIfHungry(claims, i)
+			rates[i] = divideIfHungry(demands, i)
 		}
 		d.rate = rates[i]
 	}
-	return grants(shares, rates, bases(claims))
+	return budgets(shares, rates, bases(demands))
 }
 
-// note takes the reports in and forgets shares that are gone.
-func (l *Law) note(now uint64, shares []Share) []*demand {
-	if l.demands == nil {
-		l.demands = map[string]*demand{}
+// note updates the observations by the reports and forgets shares that are gone.
+func (l *Law) note(now uint64, shares []Share) []*observation {
+	if l.observed == nil {
+		l.observed = map[string]*observation{}
 	}
-	all := make([]*demand, len(shares))
+	all := make([]*observation, len(shares))
 	for i := range shares {
-		d := l.demands[shares[i].Key]
+		d := l.observed[shares[i].Key]
 		if d == nil {
-			d = &demand{told: now}
-			l.demands[shares[i].Key] = d
+			d = &observation{told: now}
+			l.observed[shares[i].Key] = d
 		}
 		d.note(max(now, d.told), &shares[i].Report)
 		d.round = now
 		all[i] = d
 	}
-	for key, d := range l.demands {
+	for key, d := range l.observed {
 		if d.round != now {
-			delete(l.demands, key)
+			delete(l.observed, key)
 		}
 	}
 	return all
 }
 
-// lend moves what shares leave of their rates to hungry ones while the GPU idles, and back while it does not. Who
-// leaves most lends first; time that neighbours had within a share's intervals it did not leave.
-func (l *Law) lend(now uint64, shares []Share, demands []*demand) {
+// lend moves what shares leave of their rates to hungry ones while the GPU idles, and back while it does not. Shares
+// that leave more lend more. Time that neighbours had within a share's intervals does not count as left.
+func (l *Law) lend(now uint64, shares []Share, observed []*observation) {
 	passed := float64(now - min(l.last, now))
 	if l.last == 0 || passed == 0 {
 		l.last = now
@@ -171,14 +173,14 @@ func (l *Law) lend(now uint64, shares []Share, demands []*demand) {
 	}
 	l.last = now
 	own, hungry := 0.0, false
-	for i, d := range demands {
+	for i, d := range observed {
 		own += float64(shares[i].Own)
 		hungry = hungry || d.hungry && shares[i].Policy != Fixed
 	}
 	l.idle += (1 - math.Exp(-passed/idleTime)) * (1 - own/passed - l.idle)
 	l.idle = max(l.idle, -1)
 	idle := l.idle
-	for _, d := range demands {
+	for _, d := range observed {
 		left := d.rate - d.use/max(1-d.stolen, 0.05)
 		switch {
 		case d.hungry:
@@ -192,8 +194,8 @@ func (l *Law) lend(now uint64, shares []Share, demands []*demand) {
 	}
 }
 
-// grants turns rates into budgets.
-func grants(shares []Share, rates, bases []float64) []Grant {
+// budgets turns rates into budgets.
+func budgets(shares []Share, rates, bases []float64) []Budget {
 	online, offline := 0, 0
 	for i := range shares {
 		if shares[i].Offline {
@@ -202,10 +204,10 @@ func grants(shares []Share, rates, bases []float64) []Grant {
 			online++
 		}
 	}
-	all := make([]Grant, len(shares))
+	all := make([]Budget, len(shares))
 	for i := range shares {
 		s, g := &shares[i], &all[i]
-		uncapped := claimOf(&s.Terms).most >= 1
+		uncapped := demandOf(&s.Terms).most >= 1
 		g.Limited = len(shares) > 1 || !uncapped
 		g.Beat = !s.Offline && offline > 0
 		g.Yield = s.Offline && online > 0
@@ -216,8 +218,8 @@ func grants(shares []Share, rates, bases []float64) []Grant {
 		case g.Yield:
 			g.Depth = depthOffline
 		case online == 1 && g.Beat && uncapped:
-			// Nobody is to be protected from this share. Its bucket counts what it uses and never makes it wait, not
-			// even for an error in that count.
+			// Nobody has to be protected from this share. Its bucket counts what it uses and never makes it wait, not
+			// even if the count is wrong.
 			g.Rate, g.Depth = 2*Whole, depthFree
 		}
 	}

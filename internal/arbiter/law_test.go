@@ -9,13 +9,13 @@ import (
 )
 
 // settle lets a law see the same reports for half a second and returns its last decision.
-func settle(shares []arbiter.Share) []arbiter.Grant {
+func settle(shares []arbiter.Share) []arbiter.Budget {
 	var law arbiter.Law
-	var grants []arbiter.Grant
+	var budgets []arbiter.Budget
 	for now := sec; now < sec+sec/2; now += 5 * ms {
-		grants = law.Divide(now, shares)
+		budgets = law.Divide(now, shares)
 	}
-	return grants
+	return budgets
 }
 
 // share wants all it can get, or uses percent of the GPU, or rests at 0.
@@ -56,13 +56,13 @@ func TestDivide(t *testing.T) {
 		{"nobody has nothing", []arbiter.Share{share("a", fixed(100), 100), share("b", weighted(1), 100)}, []want{{100, 100}, {1, 1}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for i, grant := range settle(test.shares) {
-				got := want{float64(grant.Rate) / 10000, float64(grant.Base) / 10000}
+			for i, budget := range settle(test.shares) {
+				got := want{float64(budget.Rate) / 10000, float64(budget.Base) / 10000}
 				if math.Abs(got.rate-test.want[i].rate) > 0.2 || math.Abs(got.base-test.want[i].base) > 0.2 {
 					t.Errorf("%s: rate %.1f base %.1f, want %+v", test.shares[i].Key, got.rate, got.base, test.want[i])
 				}
-				if !grant.Limited || grant.Yield || grant.Beat {
-					t.Errorf("%s: flags of %+v", test.shares[i].Key, grant)
+				if !budget.Limited || budget.Yield || budget.Beat {
+					t.Errorf("%s: flags of %+v", test.shares[i].Key, budget)
 				}
 			}
 		})

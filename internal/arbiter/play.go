@@ -30,7 +30,7 @@ func (r *Replay) play(horizon uint64) {
 	r.pass(horizon)
 }
 
-// next is the moment of the process's next stamp.
+// next is the time of the process's next stamp.
 func (p *process) next() (at uint64, ok bool) {
 	switch {
 	case len(p.pending) == 0:
@@ -61,7 +61,7 @@ func (r *Replay) leave(p *process) {
 	p.own = 0
 }
 
-// pass lets time pass without stamps.
+// pass advances the clock over a time without stamps.
 func (r *Replay) pass(to uint64) {
 	for r.clock < to {
 		until := to
@@ -83,8 +83,8 @@ func (r *Replay) pass(to uint64) {
 	}
 }
 
-// agenda is a heap of processes by their next stamps; at one moment ends come before begins, because a process that
-// is done makes room for the next one.
+// agenda is a heap of processes by their next stamps. Ends come before begins at the same time, because a process
+// that is done makes room for the next one.
 type agenda []*process
 
 func (a agenda) Len() int      { return len(a) }

@@ -4,7 +4,7 @@ package arbiter
 // was charged for it.
 type Interval struct{ Begin, End, Charged uint64 }
 
-// Work is what one process tells of its work on the GPU: the view of its worker record as it was read.
+// Work is what one process tells of its work on the GPU, as read from its worker in the state page.
 type Work struct {
 	Key       string     // process: tenant, worker number and owner together, so that a new owner is a new key
 	Share     string     // Key of its Share
@@ -21,11 +21,11 @@ type Usage struct {
 	Own, Charged uint64
 	Measured     uint64 // the part of Own that intervals tell
 	Busy         uint64 // real time that these intervals took, neighbours' slices included
-	Told         uint64 // own time by the share's words: differs from Own for a share under Assume
-	Fault        Fault  // what was wrong with the share's words, 0 for nothing
+	Told         uint64 // own time as the share told it: differs from Own for a share under Assume
+	Fault        Fault  // what was wrong with what the share told, 0 for nothing
 }
 
-// Fault is a set of things that no honest process writes.
+// Fault is a set of things that no honest process tells.
 type Fault uint8
 
 // The faults.
@@ -40,45 +40,45 @@ const (
 	// kernel module's source has it (open-gpu-kernel-modules, kernel_fifo, default runlist timeslice).
 	sliceDefault = 1_024_000
 
-	// lagMost is how far the replay may stay behind the present for the sake of work that is not told yet. Work that
-	// takes longer is counted as running as far as the replay has come.
+	// lagMost is how far the replay may stay behind the present to wait for work that is not told yet. Work that takes
+	// longer counts as running up to where the replay is.
 	lagMost = 500 * ms
-	// lagRunning is how far it stays behind for work that is expected to go on: long enough to wait for a launch of 50 ms
-	// beside one neighbour, whose end is then exact, and short enough that corrections come in pieces which fit in a
-	// bucket.
+	// lagRunning is how far it stays behind for work that is expected to go on: long enough to wait for the exact end of
+	// a launch of 50 ms beside one neighbour, and short enough that corrections come in pieces which fit in a bucket.
 	lagRunning = 150 * ms
-	// lagLeast is what a process may delay the replay that lately made it wait for nothing.
+	// lagLeast is how long a process may still delay the replay after the replay has waited for it in vain.
 	lagLeast = 10 * ms
 	// openSlack is how late work may be told after it was expected to end: a process that has lost its processor
 	// tells it when it runs again.
 	openSlack = 50 * ms
 	// futureSlack is how far beyond now an interval may end: now is taken before the pages are read.
 	futureSlack = 100 * ms
-	// seam is the longest gap between two intervals of a process that is not one to the GPU: the commands between
-	// its last event and its next one. Had the process had no work, a neighbour with work would have had a slice.
+	// seam is the longest gap between two intervals of a process in which the GPU may not have changed processes: the
+	// commands between its last event and its next one take so long. In a longer gap a neighbour with work gets a
+	// slice.
 	seam = 50_000
 	// overlapSlack is by how much two intervals of a process may overlap: events are placed on the clock with errors
 	// of this order.
 	overlapSlack = 1 * ms
-	// pendingMost is how many intervals of one process are kept: what fits in a state page in each of the rounds of
+	// pendingMost is how many intervals of one process are kept: as many as a state page can tell in the rounds of
 	// lagMost.
 	pendingMost = 2048
-	// chargedMost bounds what is believed to have been charged for one interval, so that sums cannot overflow.
+	// chargedMost bounds what counts as charged for one interval, so that sums cannot overflow.
 	chargedMost = 3_600_000 * ms
 )
 
 // Replay finds each share's own GPU time. Its zero value is ready.
 //
-// A GPU gives the processes that have work slices in turn, so the time between two events of one process may include
-// its neighbours' slices. But an event is a command of the process itself: at the moment of its stamp the process
-// runs. Replay therefore plays the slices again, from stamp to stamp: at each begin and end the process that
-// wrote it has the GPU, between them all that are inside an interval take slices in turn. Of long intervals that
-// overlap n - 1 others a process is found to have the n-th part; a kernel of 20 us inside a neighbour's interval is
-// wholly its own, and not its neighbour's.
+// A GPU gives slices in turn to the processes that have work, so the time between two events of one process may
+// include its neighbours' slices. But an event is a command of the process itself: at the time of its stamp the
+// process runs. Replay therefore plays the slices again, from stamp to stamp: at each begin and end the process that
+// wrote the stamp has the GPU, and between stamps all processes inside an interval take slices in turn. A process
+// whose long interval overlaps n - 1 others gets the n-th part of it. A kernel of 20 us inside a neighbour's interval
+// is wholly its own and not its neighbour's.
 //
-// What is not told yet may change the past, so the replay stops where some process has work under way and goes on when
-// that is told, at the latest lagMost behind the present. State and time are bounded whatever the processes write:
-// nobody's words can make another's own time longer than its intervals, nor delay it by more than lagMost.
+// What is not told yet may change the past, so the replay stops where some process has work under way, and goes on when
+// that work is told, or lagMost behind the present. State and time are bounded whatever the processes write: no
+// process can make another's own time longer than that one's intervals, or delay it by more than lagMost.
 type Replay struct {
 	// Slice is the time slice that runnable processes take in turn, ns; 0 stands for 1,024,000, the default of
 	// NVIDIA's driver.
@@ -93,7 +93,7 @@ type Replay struct {
 	usage     map[string]Usage
 }
 
-// process is one process on the GPU as far as it was told.
+// process is what is known of one process on the GPU.
 type process struct {
 	share   string
 	phantom bool
@@ -105,7 +105,7 @@ type process struct {
 	ended      uint64     // end of the last interval that was accepted
 	openSince  uint64
 	openUntil  uint64
-	patience   uint64 // how far this process may hold the replay back
+	lagLimit   uint64 // how far this process may hold the replay back
 
 	inside  bool    // the replay's clock is inside pending[0], or inside open work
 	own     float64 // its time since then
@@ -113,9 +113,9 @@ type process struct {
 	left    uint64  // and what was left of its slice then
 }
 
-// Assume takes a share to have work on the GPU at every moment, whatever its processes say: for a share that uses
-// more by the driver's figures than it says. Own time of others is then counted beside it, and its own is what such
-// a process gets. It is to be withdrawn when the share is gone.
+// Assume makes the replay treat a share as if it had work on the GPU all the time, whatever its processes tell. It is
+// for a share that uses more by the driver's figures than it tells. The share's own time is then what such a process
+// gets, and the others' own time is counted beside it. The caller withdraws it when the share is gone.
 func (r *Replay) Assume(share string, busy bool) {
 	p := r.phantoms[share]
 	switch {
@@ -132,8 +132,8 @@ func (r *Replay) Assume(share string, busy bool) {
 	}
 }
 
-// Advance takes the processes' words as read at now, just before the first of them was read, and returns by share
-// the work that can be told for certain. A share with nothing new has no entry.
+// Advance reads what the processes told and returns, by share, the work that is certain by now. now is the time just
+// before the first of works was read. A share with nothing new has no entry.
 func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
 	r.usage = map[string]Usage{}
 	r.turns.slice = r.Slice
@@ -160,9 +160,9 @@ func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
 	return r.usage
 }
 
-// horizon is up to where all is told that will be. A process with open work is waited for, but not while that work is
-// expected to go on beside all that others have open: then only its end is not known, and it is counted as running
-// up to lagRunning before now.
+// horizon is the time up to which nothing more will be told. The replay waits for a process with open work, but not
+// while that work is expected to go on beside all that others have open: then only its end is unknown, and it counts
+// as running up to lagRunning before now.
 func (r *Replay) horizon(now uint64) uint64 {
 	open := uint64(0)
 	for _, p := range r.processes {
@@ -177,20 +177,20 @@ func (r *Replay) horizon(now uint64) uint64 {
 		}
 		waits := now - p.openSince
 		expected := open * min(max(p.openUntil, p.openSince)-p.openSince, lagMost)
-		lag := min(p.patience, lagRunning)
+		lag := min(p.lagLimit, lagRunning)
 		switch {
 		case waits <= lag:
 			horizon = min(horizon, p.openSince)
 			continue
 		case waits < expected:
 			// It runs.
-		case waits <= min(p.patience, expected+openSlack):
+		case waits <= min(p.lagLimit, expected+openSlack):
 			horizon = min(horizon, max(p.openSince, r.clock))
 			continue
 		default:
-			// It is not waited for any longer, and less the next time.
-			p.patience = max(p.patience/2, lagLeast)
-			lag = p.patience
+			// The replay stops waiting for it, and waits less the next time.
+			p.lagLimit = max(p.lagLimit/2, lagLeast)
+			lag = p.lagLimit
 		}
 		horizon = min(horizon, now-min(now, lag))
 		if runs := waits <= expected+openSlack; runs && !p.inside && len(p.pending) == 0 {
@@ -202,7 +202,7 @@ func (r *Replay) horizon(now uint64) uint64 {
 	return max(horizon, r.clock)
 }
 
-// enterOpen lets a process take its turns although the end of its work is not told.
+// enterOpen lets a process take turns although the end of its work is not told yet.
 func (r *Replay) enterOpen(p *process) {
 	p.inside, p.own = true, 0
 	r.turns.join(p)
@@ -223,7 +223,7 @@ func (r *Replay) credit(p *process, own, charged, busy uint64) {
 	r.usage[p.share] = u
 }
 
-// told counts what a share under Assume said of itself.
+// told counts what a share under Assume told of itself.
 func (r *Replay) told(share string, own uint64) {
 	u := r.usage[share]
 	u.Told += own

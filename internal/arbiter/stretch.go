@@ -1,15 +1,15 @@
 package arbiter
 
-// stretchMemory is over what estimated time of measured work a share's stretch is smoothed.
+// stretchMemory is the estimated time of measured work over which a share's stretch is smoothed.
 const stretchMemory = 100 * ms
 
-// Stretch is a share's own GPU time for each ns that was estimated of its launches, lately. Libraries learn costs
-// between stamps, where the neighbours' slices may be included: charged is the estimate times the stretch. It is at
-// most 1, and no estimate counts for more than the real time that the work took: costs that were guessed badly are
-// learned soon, and must not be corrected twice. Its zero value is ready and stands for 1.
+// Stretch is a share's recent own GPU time for each ns that was estimated for its launches. Libraries learn costs as
+// the time between stamps, which may include the neighbours' slices, so they charge the estimate times the stretch. It
+// is at most 1, and no estimate counts for more than the real time that the work took: libraries learn badly guessed
+// costs soon, and these must not be corrected twice. The zero value is ready and stands for 1.
 type Stretch struct{ own, estimated float64 }
 
-// Add takes what Replay finished.
+// Add counts what Replay finished.
 func (s *Stretch) Add(u Usage) {
 	charged := float64(u.Charged) - float64(u.Own) + float64(u.Measured)
 	estimated := min(charged*Whole/float64(s.PPM()), float64(u.Busy))

@@ -2,25 +2,25 @@ package arbiter
 
 import "slices"
 
-// turns are the slices that runnable processes take: the first of queue has the GPU.
+// turns are the slices that runnable processes take. The first of queue has the GPU.
 type turns struct {
 	slice uint64
 	queue []*process
 	left  uint64 // of the slice of the first
-	// before is who had the slice before the present one, if that ended by itself.
+	// before is the process of the slice before the present one, if that slice ended by itself.
 	before *process
-	// ousted is who had the GPU when the first of queue began with a stamp.
+	// ousted is the process that had the GPU when the first of queue began with a stamp.
 	ousted *process
 }
 
-// run lets the processes take turns for a while; gain is told of each piece.
+// run lets the processes take turns for a span and calls gain for each piece.
 func (t *turns) run(span uint64, gain func(p *process, time uint64)) {
 	n := uint64(len(t.queue))
 	switch n {
 	case 0:
 		return
 	case 1:
-		// Alone it runs on. Who comes next begins with a stamp of its own.
+		// Alone it runs on. The next process begins with a stamp of its own.
 		gain(t.queue[0], span)
 		return
 	}
@@ -48,8 +48,8 @@ func (t *turns) rotate() {
 	t.left = t.slice
 }
 
-// begin gives the GPU to a process at the stamp of its first command. Who had it has ended its slice: nothing else
-// takes the GPU away.
+// begin gives the GPU to a process at the stamp of its first command. The process that had it has ended its slice,
+// because nothing else takes the GPU away.
 func (t *turns) begin(p *process) {
 	var ousted *process
 	if len(t.queue) > 0 {
@@ -68,7 +68,7 @@ func (t *turns) resume(p *process, left uint64) {
 	t.left = min(max(left, 1), t.slice)
 }
 
-// join adds a process of which only is known that it has work.
+// join adds a process of which it is only known that it has work.
 func (t *turns) join(p *process) {
 	if len(t.queue) == 0 {
 		t.left = t.slice
@@ -78,10 +78,11 @@ func (t *turns) join(p *process) {
 
 // end takes the GPU from a process at the stamp of its last command and returns what was left of its slice.
 //
-// If the replay was in another's slice, slices began at other moments than it thought. If the other's slice began just
-// now, it did not begin: its time is the process's. If it began by itself before, it was a whole one and began earlier:
-// what it lacks was not the process's. If it began with a stamp, which cannot be before the process's own last one,
-// the two clocks differ by that little, and both have the time: each of them had so much elsewhere.
+// If the replay was in another's slice, slices began at other times than it thought. If the other's slice had just
+// begun, it did not begin yet, and its time was this process's. If it began by itself some time ago, it was a whole
+// slice that began earlier, and what it lacks was not this process's time. If it began with a stamp, which cannot be
+// before this process's own last one, the two clocks differ by that little, and both keep the time, because each had
+// as much elsewhere.
 func (t *turns) end(p *process) (left uint64) {
 	if len(t.queue) == 0 {
 		return 0

@@ -38,13 +38,13 @@ func (g *governor) round() {
 	shares := make([]arbiter.Share, len(m.tenants))
 	for i, t := range m.tenants {
 		shares[i] = arbiter.Share{Key: t.Key, Terms: t.Terms, Report: g.report(t, usage[t.Key])}
-		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.grant.Rate, arbiter.Whole))
+		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.given.Rate, arbiter.Whole))
 	}
-	for i, grant := range g.law.Divide(m.now, shares) {
+	for i, budget := range g.law.Divide(m.now, shares) {
 		t := m.tenants[i]
-		t.budget.grant, t.budget.tick = grant, m.now
+		t.budget.given, t.budget.tick = budget, m.now
 		switch {
-		case !grant.Limited:
+		case !budget.Limited:
 			t.limited = 0
 		case t.limited == 0:
 			t.limited = m.now

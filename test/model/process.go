@@ -100,7 +100,7 @@ func (p *process) step() {
 		p.sync()
 	case len(p.work) >= queueMost:
 		m.after(p.work[0].left+wakeLate, p.step)
-	case t.Lie == Truth && t.budget.grant.Limited && !m.Unlimited && !p.admitted():
+	case t.Lie == Truth && t.budget.given.Limited && !m.Unlimited && !p.admitted():
 	default:
 		p.launch()
 		m.after(p.pace(), p.step)
@@ -150,7 +150,7 @@ func (p *process) admitted() bool {
 	switch {
 	case late:
 		t.bucket.overdrawn++
-	case t.budget.grant.Yield && m.onlineBusy():
+	case t.budget.given.Yield && m.onlineBusy():
 		m.after(50*Microsecond, p.step)
 		return false
 	case t.bucket.balance < 0:
@@ -160,7 +160,7 @@ func (p *process) admitted() bool {
 		m.after(min(max(wait, Microsecond), 2*Millisecond), p.step)
 		p.poll()
 		return false
-	case len(p.work) > 0 && (!p.learned || p.inflight+uint64(p.cost*t.budget.stretch) > t.budget.grant.Depth):
+	case len(p.work) > 0 && (!p.learned || p.inflight+uint64(p.cost*t.budget.stretch) > t.budget.given.Depth):
 		t.bucket.wanted = m.now
 		p.waitsDepth = true
 		p.closeBatch()
@@ -174,7 +174,7 @@ func (p *process) launch() {
 	m, t := p.m, p.tenant
 	p.sinceSync++
 	cost := max(uint64(float64(t.Kernel)*m.vary(m.CostError)), 1)
-	if !t.budget.grant.Limited {
+	if !t.budget.given.Limited {
 		m.gpu.give(p, &launch{left: cost})
 		return
 	}

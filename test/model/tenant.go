@@ -58,7 +58,7 @@ type Tenant struct {
 // budget is struct budget of the config page.
 type budget struct {
 	tick       uint64
-	grant      arbiter.Grant
+	given      arbiter.Budget
 	stretch    float64
 	correction int64
 }
@@ -87,7 +87,7 @@ func (m *Model) Add(key string, terms arbiter.Terms, load Load) *Tenant {
 	t := &Tenant{Terms: terms, Load: load, Key: key, m: m}
 	t.arrivals = rand.New(rand.NewPCG(m.Seed, uint64(len(m.tenants))))
 	t.budget.stretch = 1
-	t.budget.grant = arbiter.Grant{Limited: !m.Unlimited, Rate: 10_000, Base: 10_000, Burst: 2 * Millisecond, Depth: Millisecond}
+	t.budget.given = arbiter.Budget{Limited: !m.Unlimited, Rate: 10_000, Base: 10_000, Burst: 2 * Millisecond, Depth: Millisecond}
 	m.tenants = append(m.tenants, t)
 	for i := range max(load.Processes, 1) {
 		p := &process{tenant: t, m: m, key: fmt.Sprint(key, "/", i), cost: 100_000}
@@ -135,9 +135,9 @@ func (t *Tenant) Overdrawn() uint64 { return t.bucket.overdrawn }
 // refill is the library's rule, to the letter.
 func (t *Tenant) refill() {
 	b, now := &t.bucket, t.m.now
-	rate := t.budget.grant.Rate
+	rate := t.budget.given.Rate
 	if now-t.budget.tick > page.StaleNs {
-		rate = t.budget.grant.Base
+		rate = t.budget.given.Base
 	}
 	if b.refilled == 0 {
 		b.refilled = now
@@ -146,15 +146,15 @@ func (t *Tenant) refill() {
 	b.refilled = now
 	b.balance += t.budget.correction - b.corrected
 	b.corrected = t.budget.correction
-	b.balance = min(b.balance, int64(t.budget.grant.Burst))
+	b.balance = min(b.balance, int64(t.budget.given.Burst))
 }
 
 // rate is what the bucket gains.
 func (t *Tenant) rate() float64 {
 	if t.m.now-t.budget.tick > page.StaleNs {
-		return float64(t.budget.grant.Base) / arbiter.Whole
+		return float64(t.budget.given.Base) / arbiter.Whole
 	}
-	return float64(t.budget.grant.Rate) / arbiter.Whole
+	return float64(t.budget.given.Rate) / arbiter.Whole
 }
 
 // Percentile is a rank of some figures, of which none need be there.

@@ -235,8 +235,8 @@ func (g *gpuTime) decide(now uint64) {
 		}
 		return
 	}
-	for i, grant := range g.law.Divide(now, g.list) {
-		g.shares[i].grant(now, grant)
+	for i, budget := range g.law.Divide(now, g.list) {
+		g.shares[i].set(now, budget)
 	}
 	g.decided = true
 }

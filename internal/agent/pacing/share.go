@@ -178,10 +178,10 @@ func (s *shareTime) renew(until uint64) {
 	s.write()
 }
 
-// grant writes the budget.
-func (s *shareTime) grant(now uint64, g arbiter.Grant) {
+// set writes the budget that was decided at now.
+func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 	b := &s.budget
-	b.Tick, b.Rate, b.Base, b.Burst, b.Depth = now, g.Rate, g.Base, g.Burst, g.Depth
+	b.Tick, b.Rate, b.Base, b.Burst, b.Depth = now, decided.Rate, decided.Base, decided.Burst, decided.Depth
 	if s.stretch != (arbiter.Stretch{}) { // else what the last agent knew holds
 		b.Stretch = s.stretch.PPM()
 	}
@@ -189,12 +189,12 @@ func (s *shareTime) grant(now uint64, g arbiter.Grant) {
 	for _, f := range []struct {
 		on   bool
 		flag uint32
-	}{{g.Limited, page.BudgetLimited}, {g.Beat, page.BudgetBeat}, {g.Yield, page.BudgetYield}} {
+	}{{decided.Limited, page.BudgetLimited}, {decided.Beat, page.BudgetBeat}, {decided.Yield, page.BudgetYield}} {
 		if f.on {
 			b.Flags |= f.flag
 		}
 	}
-	s.misuse.count(now, g.Limited, false)
+	s.misuse.count(now, decided.Limited, false)
 	s.write()
 }
 
