@@ -161,8 +161,8 @@ func FuzzParse(f *testing.F) {
 		if faults := machine.Validate(); len(faults) > 0 {
 			t.Errorf("parsed with the fault %v", faults[0])
 		}
-		if got := len(machine.image("seed")); got != SizeOfImageMachine {
-			t.Errorf("image of %d bytes; want %d", got, SizeOfImageMachine)
+		if got := len(machine.image("seed")); got != SizeOfSimMachine {
+			t.Errorf("image of %d bytes; want %d", got, SizeOfSimMachine)
 		}
 	})
 }

@@ -11,10 +11,10 @@ import (
 // The machine has been validated.
 func (m *Machine) image(seed string) []byte {
 	major, minor := versionParts(m.Driver.CUDA)
-	image := ImageMachine{
-		Magic:   ImageMagic,
-		Version: ImageVersion,
-		Size:    SizeOfImageMachine,
+	image := SimMachine{
+		Magic:   SimMagic,
+		Version: SimVersion,
+		Size:    SizeOfSimMachine,
 
 		CudaVersion:   major*1000 + minor*10,
 		GPUCount:      uint32(len(m.GPUs)),
@@ -62,10 +62,10 @@ func (m *Machine) image(seed string) []byte {
 	return content
 }
 
-func (m *Machine) imageGPU(place int, id identity) ImageGPU {
+func (m *Machine) imageGPU(place int, id identity) SimGPU {
 	model, at := m.GPU, m.GPUs[place]
 	major, minor := versionParts(model.ComputeCapability)
-	gpu := ImageGPU{
+	gpu := SimGPU{
 		UUID:            id.uuid,
 		PCI:             m.imagePlace(at.PCI, at.Switch, at.HostBridge, at.NUMANode),
 		MemoryBytes:     uint64(model.Memory),
@@ -96,13 +96,13 @@ func (m *Machine) imageGPU(place int, id identity) ImageGPU {
 
 // addLinks gives a GPU its NVLinks: spread over the switches, or one group for
 // each bridge. order translates places in the file to NVML's numbers.
-func (m *Machine) addLinks(gpu *ImageGPU, place int, order []int) {
+func (m *Machine) addLinks(gpu *SimGPU, place int, order []int) {
 	add := func(remote, number uint32) {
-		gpu.Links[gpu.LinkCount] = ImageLink{Remote: remote, RemotePlace: number}
+		gpu.Links[gpu.LinkCount] = SimLink{Remote: remote, RemotePlace: number}
 		gpu.LinkCount++
 	}
 	for i := range m.NVLink.Links {
-		add(ImageRemoteSwitch, i*m.NVLink.Switches/m.NVLink.Links)
+		add(SimRemoteSwitch, i*m.NVLink.Switches/m.NVLink.Links)
 	}
 	for _, pair := range m.NVLink.Pairs {
 		for end, other := range []int{pair.GPUs[1], pair.GPUs[0]} {
@@ -110,7 +110,7 @@ func (m *Machine) addLinks(gpu *ImageGPU, place int, order []int) {
 				continue
 			}
 			for range pair.Links {
-				add(ImageRemoteGPU, numberOf(order, other))
+				add(SimRemoteGPU, numberOf(order, other))
 			}
 		}
 	}
@@ -125,9 +125,9 @@ func numberOf(order []int, place int) uint32 {
 	return 0
 }
 
-func (m *Machine) imagePlace(address, switchAddress, hostBridge string, node uint32) ImagePCI {
+func (m *Machine) imagePlace(address, switchAddress, hostBridge string, node uint32) SimPCI {
 	switchPlace, bridge, numa := m.place(switchAddress, hostBridge, node)
-	image := ImagePCI{SwitchPlace: ImageNone, NUMANode: numa}
+	image := SimPCI{SwitchPlace: SimNone, NUMANode: numa}
 	if switchPlace >= 0 {
 		image.SwitchPlace = uint32(switchPlace)
 	}

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-func imageOf(t *testing.T, machine *Machine, seed string) ImageMachine {
+func imageOf(t *testing.T, machine *Machine, seed string) SimMachine {
 	t.Helper()
-	var image ImageMachine
+	var image SimMachine
 	if err := binary.Read(bytes.NewReader(machine.image(seed)), binary.LittleEndian, &image); err != nil {
 		t.Fatal(err)
 	}
-	if image.Magic != ImageMagic || image.Version != ImageVersion || image.Size != SizeOfImageMachine {
+	if image.Magic != SimMagic || image.Version != SimVersion || image.Size != SizeOfSimMachine {
 		t.Errorf("image header %x, version %d, %d bytes", image.Magic, image.Version, image.Size)
 	}
 	return image
@@ -35,7 +35,7 @@ func TestImageOfTheEightGPUHost(t *testing.T) {
 			storage++
 			continue
 		}
-		if image.Nics[i].PCI.SwitchPlace == ImageNone {
+		if image.Nics[i].PCI.SwitchPlace == SimNone {
 			t.Errorf("%s serves a GPU but is under no switch", text(image.Nics[i].Name[:]))
 		}
 	}
@@ -47,7 +47,7 @@ func TestImageOfTheEightGPUHost(t *testing.T) {
 		if gpu.PCI.SwitchPlace != uint32(i/2) || gpu.PCI.NUMANode != uint32(i/4) || gpu.Minor != uint32(i) {
 			t.Errorf("GPU %d: switch %d, node %d, minor %d", i, gpu.PCI.SwitchPlace, gpu.PCI.NUMANode, gpu.Minor)
 		}
-		if gpu.LinkCount != 8 || gpu.Links[0] != (ImageLink{Remote: ImageRemoteSwitch}) || gpu.Links[7].RemotePlace != 5 {
+		if gpu.LinkCount != 8 || gpu.Links[0] != (SimLink{Remote: SimRemoteSwitch}) || gpu.Links[7].RemotePlace != 5 {
 			t.Errorf("GPU %d: %d links, %v", i, gpu.LinkCount, gpu.Links)
 		}
 	}
@@ -78,7 +78,7 @@ func TestImageNumbersGPUsByPCIAddress(t *testing.T) {
 	if counts != [3]uint32{4, 1, 3} {
 		t.Errorf("links %v; want 4, 1 and 3", counts)
 	}
-	if got := image.Gpus[2].Links[0]; got != (ImageLink{Remote: ImageRemoteGPU, RemotePlace: 0}) {
+	if got := image.Gpus[2].Links[0]; got != (SimLink{Remote: SimRemoteGPU, RemotePlace: 0}) {
 		t.Errorf("GPU 2's first link leads to %v", got)
 	}
 }

@@ -2,40 +2,40 @@
 
 package simgpu
 
-// ImageMagic: DGSIMACH read as little-endian bytes
-const ImageMagic = 0x4843414d49534744
+// SimMagic: DGSIMACH read as little-endian bytes
+const SimMagic = 0x4843414d49534744
 
-// ImageVersion: changes with every change of this description
-const ImageVersion = 2
+// SimVersion: changes with every change of this description
+const SimVersion = 2
 
-const ImageGpusMax = 16
+const SimGpusMax = 16
 
-const ImageNicsMax = 32
+const SimNicsMax = 32
 
-const ImageSwitchesMax = 32
+const SimSwitchesMax = 32
 
-const ImageNodesMax = 16
+const SimNodesMax = 16
 
-// ImageLinksMax: most NVLinks of one GPU
-const ImageLinksMax = 18
+// SimLinksMax: most NVLinks of one GPU
+const SimLinksMax = 18
 
-// ImageCPUWords: 64-bit words of a CPU mask, 1024 CPUs
-const ImageCPUWords = 16
+// SimCPUWords: 64-bit words of a CPU mask, 1024 CPUs
+const SimCPUWords = 16
 
-// ImageNone: no switch
-const ImageNone = 0xffffffff
+// SimNone: no switch
+const SimNone = 0xffffffff
 
-// ImageRemoteNone: an inactive NVLink
-const ImageRemoteNone = 0
+// SimRemoteNone: an inactive NVLink
+const SimRemoteNone = 0
 
-// ImageRemoteGPU: an NVLink to a GPU
-const ImageRemoteGPU = 1
+// SimRemoteGPU: an NVLink to a GPU
+const SimRemoteGPU = 1
 
-// ImageRemoteSwitch: an NVLink to an NVSwitch
-const ImageRemoteSwitch = 2
+// SimRemoteSwitch: an NVLink to an NVSwitch
+const SimRemoteSwitch = 2
 
-// ImagePCI: A PCI address and where it hangs.
-type ImagePCI struct {
+// SimPCI: A PCI address and where it hangs.
+type SimPCI struct {
 	Domain   uint32
 	Bus      uint32
 	Device   uint32
@@ -47,39 +47,39 @@ type ImagePCI struct {
 	HostBridge [24]byte
 }
 
-// Size and offsets of ImagePCI in bytes.
+// Size and offsets of SimPCI in bytes.
 const (
-	SizeOfImagePCI              = 48
-	OffsetOfImagePCIDomain      = 0
-	OffsetOfImagePCIBus         = 4
-	OffsetOfImagePCIDevice      = 8
-	OffsetOfImagePCIFunction    = 12
-	OffsetOfImagePCISwitchPlace = 16
-	OffsetOfImagePCINUMANode    = 20
-	OffsetOfImagePCIHostBridge  = 24
+	SizeOfSimPCI              = 48
+	OffsetOfSimPCIDomain      = 0
+	OffsetOfSimPCIBus         = 4
+	OffsetOfSimPCIDevice      = 8
+	OffsetOfSimPCIFunction    = 12
+	OffsetOfSimPCISwitchPlace = 16
+	OffsetOfSimPCINUMANode    = 20
+	OffsetOfSimPCIHostBridge  = 24
 )
 
-// ImageLink: One NVLink of a GPU.
-type ImageLink struct {
+// SimLink: One NVLink of a GPU.
+type SimLink struct {
 	// one of the remote constants
 	Remote uint32
 	// number of the GPU or NVSwitch at the other end
 	RemotePlace uint32
 }
 
-// Size and offsets of ImageLink in bytes.
+// Size and offsets of SimLink in bytes.
 const (
-	SizeOfImageLink              = 8
-	OffsetOfImageLinkRemote      = 0
-	OffsetOfImageLinkRemotePlace = 4
+	SizeOfSimLink              = 8
+	OffsetOfSimLinkRemote      = 0
+	OffsetOfSimLinkRemotePlace = 4
 )
 
-// ImageGPU: One GPU.
-type ImageGPU struct {
+// SimGPU: One GPU.
+type SimGPU struct {
 	UUID   [16]uint8
 	Name   [96]byte
 	Serial [32]byte
-	PCI    ImagePCI
+	PCI    SimPCI
 	// all of the memory
 	MemoryBytes uint64
 	// the driver's own part of it
@@ -113,71 +113,71 @@ type ImageGPU struct {
 	// number of /dev/nvidia<minor>
 	Minor     uint32
 	LinkCount uint32
-	Links     [ImageLinksMax]ImageLink
+	Links     [SimLinksMax]SimLink
 }
 
-// Size and offsets of ImageGPU in bytes.
+// Size and offsets of SimGPU in bytes.
 const (
-	SizeOfImageGPU                  = 448
-	OffsetOfImageGPUUUID            = 0
-	OffsetOfImageGPUName            = 16
-	OffsetOfImageGPUSerial          = 112
-	OffsetOfImageGPUPCI             = 144
-	OffsetOfImageGPUMemoryBytes     = 192
-	OffsetOfImageGPUReservedBytes   = 200
-	OffsetOfImageGPUContextBytes    = 208
-	OffsetOfImageGPUBar1Bytes       = 216
-	OffsetOfImageGPUHostRate        = 224
-	OffsetOfImageGPUMemoryRate      = 232
-	OffsetOfImageGPUMultiprocessors = 240
-	OffsetOfImageGPUComputeMajor    = 244
-	OffsetOfImageGPUComputeMinor    = 248
-	OffsetOfImageGPUBrand           = 252
-	OffsetOfImageGPUArchitecture    = 256
-	OffsetOfImageGPUGraphicsMhz     = 260
-	OffsetOfImageGPUMemoryMhz       = 264
-	OffsetOfImageGPUPowerLimitWatts = 268
-	OffsetOfImageGPUPcieGeneration  = 272
-	OffsetOfImageGPUPcieWidth       = 276
-	OffsetOfImageGPUDeviceID        = 280
-	OffsetOfImageGPUSubsystemID     = 284
-	OffsetOfImageGPUEcc             = 288
-	OffsetOfImageGPUMIG             = 292
-	OffsetOfImageGPUMinor           = 296
-	OffsetOfImageGPULinkCount       = 300
-	OffsetOfImageGPULinks           = 304
+	SizeOfSimGPU                  = 448
+	OffsetOfSimGPUUUID            = 0
+	OffsetOfSimGPUName            = 16
+	OffsetOfSimGPUSerial          = 112
+	OffsetOfSimGPUPCI             = 144
+	OffsetOfSimGPUMemoryBytes     = 192
+	OffsetOfSimGPUReservedBytes   = 200
+	OffsetOfSimGPUContextBytes    = 208
+	OffsetOfSimGPUBar1Bytes       = 216
+	OffsetOfSimGPUHostRate        = 224
+	OffsetOfSimGPUMemoryRate      = 232
+	OffsetOfSimGPUMultiprocessors = 240
+	OffsetOfSimGPUComputeMajor    = 244
+	OffsetOfSimGPUComputeMinor    = 248
+	OffsetOfSimGPUBrand           = 252
+	OffsetOfSimGPUArchitecture    = 256
+	OffsetOfSimGPUGraphicsMhz     = 260
+	OffsetOfSimGPUMemoryMhz       = 264
+	OffsetOfSimGPUPowerLimitWatts = 268
+	OffsetOfSimGPUPcieGeneration  = 272
+	OffsetOfSimGPUPcieWidth       = 276
+	OffsetOfSimGPUDeviceID        = 280
+	OffsetOfSimGPUSubsystemID     = 284
+	OffsetOfSimGPUEcc             = 288
+	OffsetOfSimGPUMIG             = 292
+	OffsetOfSimGPUMinor           = 296
+	OffsetOfSimGPULinkCount       = 300
+	OffsetOfSimGPULinks           = 304
 )
 
-// ImageNIC: One network card.
-type ImageNIC struct {
+// SimNIC: One network card.
+type SimNIC struct {
 	Name [16]byte
-	PCI  ImagePCI
+	PCI  SimPCI
 	// 0 gpu, 1 storage, 2 host
 	Role uint32
 }
 
-// Size and offsets of ImageNIC in bytes.
+// Size and offsets of SimNIC in bytes.
 const (
-	SizeOfImageNIC       = 68
-	OffsetOfImageNICName = 0
-	OffsetOfImageNICPCI  = 16
-	OffsetOfImageNICRole = 64
+	SizeOfSimNIC       = 68
+	OffsetOfSimNICName = 0
+	OffsetOfSimNICPCI  = 16
+	OffsetOfSimNICRole = 64
 )
 
-// ImageNode: One NUMA node.
-type ImageNode struct {
+// SimNode: One NUMA node.
+type SimNode struct {
 	// mask of its CPUs
-	Cpus [ImageCPUWords]uint64
+	Cpus [SimCPUWords]uint64
 }
 
-// Size and offsets of ImageNode in bytes.
+// Size and offsets of SimNode in bytes.
 const (
-	SizeOfImageNode       = 128
-	OffsetOfImageNodeCpus = 0
+	SizeOfSimNode       = 128
+	OffsetOfSimNodeCpus = 0
 )
 
-// ImageMachine: The whole machine.
-type ImageMachine struct {
+// SimMachine: The whole machine.
+type SimMachine struct {
 	Magic   uint64
 	Version uint32
 	// bytes of this struct
@@ -209,37 +209,37 @@ type ImageMachine struct {
 	SampleLagNs uint64
 	// 1 where time passes on command alone
 	VirtualClock uint64
-	Switches     [ImageSwitchesMax]ImagePCI
-	Nodes        [ImageNodesMax]ImageNode
-	Nics         [ImageNicsMax]ImageNIC
-	Gpus         [ImageGpusMax]ImageGPU
+	Switches     [SimSwitchesMax]SimPCI
+	Nodes        [SimNodesMax]SimNode
+	Nics         [SimNicsMax]SimNIC
+	Gpus         [SimGpusMax]SimGPU
 }
 
-// Size and offsets of ImageMachine in bytes.
+// Size and offsets of SimMachine in bytes.
 const (
-	SizeOfImageMachine                 = 13168
-	OffsetOfImageMachineMagic          = 0
-	OffsetOfImageMachineVersion        = 8
-	OffsetOfImageMachineSize           = 12
-	OffsetOfImageMachineName           = 16
-	OffsetOfImageMachineDriverVersion  = 64
-	OffsetOfImageMachineCudaVersion    = 144
-	OffsetOfImageMachineGPUCount       = 148
-	OffsetOfImageMachineNICCount       = 152
-	OffsetOfImageMachineSwitchCount    = 156
-	OffsetOfImageMachineNodeCount      = 160
-	OffsetOfImageMachineNvswitchCount  = 164
-	OffsetOfImageMachineAllocNs        = 168
-	OffsetOfImageMachineLaunchNs       = 176
-	OffsetOfImageMachineKernelNs       = 184
-	OffsetOfImageMachineEventNs        = 192
-	OffsetOfImageMachineSliceNs        = 200
-	OffsetOfImageMachineQueueDepth     = 208
-	OffsetOfImageMachineSampleWindowNs = 216
-	OffsetOfImageMachineSampleLagNs    = 224
-	OffsetOfImageMachineVirtualClock   = 232
-	OffsetOfImageMachineSwitches       = 240
-	OffsetOfImageMachineNodes          = 1776
-	OffsetOfImageMachineNics           = 3824
-	OffsetOfImageMachineGpus           = 6000
+	SizeOfSimMachine                 = 13168
+	OffsetOfSimMachineMagic          = 0
+	OffsetOfSimMachineVersion        = 8
+	OffsetOfSimMachineSize           = 12
+	OffsetOfSimMachineName           = 16
+	OffsetOfSimMachineDriverVersion  = 64
+	OffsetOfSimMachineCudaVersion    = 144
+	OffsetOfSimMachineGPUCount       = 148
+	OffsetOfSimMachineNICCount       = 152
+	OffsetOfSimMachineSwitchCount    = 156
+	OffsetOfSimMachineNodeCount      = 160
+	OffsetOfSimMachineNvswitchCount  = 164
+	OffsetOfSimMachineAllocNs        = 168
+	OffsetOfSimMachineLaunchNs       = 176
+	OffsetOfSimMachineKernelNs       = 184
+	OffsetOfSimMachineEventNs        = 192
+	OffsetOfSimMachineSliceNs        = 200
+	OffsetOfSimMachineQueueDepth     = 208
+	OffsetOfSimMachineSampleWindowNs = 216
+	OffsetOfSimMachineSampleLagNs    = 224
+	OffsetOfSimMachineVirtualClock   = 232
+	OffsetOfSimMachineSwitches       = 240
+	OffsetOfSimMachineNodes          = 1776
+	OffsetOfSimMachineNics           = 3824
+	OffsetOfSimMachineGpus           = 6000
 )

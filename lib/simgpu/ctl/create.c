@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+_Static_assert(SG_GPUS_MAX == SIM_GPUS_MAX, "the instance has room for every described GPU");
+
 static bool text_ends(const char *text, size_t size) {
     return memchr(text, '\0', size) != NULL;
 }
