@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 
 version=$(cat internal/version/VERSION)
 sed -i -E "s/^(version|appVersion): .*/\1: $version/" deploy/chart/Chart.yaml
-git grep -lE 'ghcr\.io/divvy-gpu/[a-z]+:[0-9]' -- README.md docs test hack |
+grep -rlE 'ghcr\.io/divvy-gpu/[a-z]+:[0-9]' README.md docs test |
     xargs sed -i -E "s#(ghcr\.io/divvy-gpu/[a-z]+):[0-9][0-9A-Za-z_.-]*#\1:$version#g"

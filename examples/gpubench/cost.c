@@ -63,7 +63,7 @@ static CUresult time_pairs(const struct options *options, CUdeviceptr *live, str
     return CUDA_SUCCESS;
 }
 
-/* Launches that have nothing to do; the queue is emptied between batches, outside the timing. */
+/* Times launches of an empty kernel. The queue is emptied between batches, outside the timing. */
 static CUresult time_launches(const struct options *options, struct figure *launch) {
     enum { QUEUE = 256 };
     struct kernels kernels;

@@ -69,12 +69,13 @@ const char *result_name(CUresult result);
  * impossible. */
 int driver_open(void);
 
-/* cuInit and the primary context of a device. The result is the first call's that failed. */
+/* Calls cuInit and makes the primary context of a device. Returns the first error. */
 CUresult driver_start(int ordinal);
 
-/* Kernels that gpubench launches. Each block of `busy` goes on for a number of nanoseconds, which
- * pass on a real GPU while others have it too; each of `loop` for a number of turns, which do not,
- * and on simgpu for as long as the machine file says. */
+/* Kernels that gpubench launches. Each block of `busy` runs for a number of nanoseconds, which on a
+ * real GPU also pass while other processes have it. Each block of `loop` runs for a number of
+ * turns, so it does a fixed amount of work; on simgpu the machine file says how long a turn takes.
+ */
 struct kernels {
     CUfunction busy, loop, vecadd, fill;
 };

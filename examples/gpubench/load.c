@@ -45,7 +45,7 @@ static CUresult finish(struct load *load) {
     return result;
 }
 
-/* A line for those who watch; a change of phase is stamped when it has happened. */
+/* Prints a line of progress. For a change of phase, `now` is a moment after the change. */
 static void tell(struct load *load, const char *what, uint64_t now) {
     printf("{\"at_ns\":%llu,\"pid\":%d,\"phase\":\"%s\",\"launches\":%llu,\"finished\":%llu}\n",
            (unsigned long long)now, (int)getpid(), what, (unsigned long long)load->launches,
@@ -53,7 +53,7 @@ static void tell(struct load *load, const char *what, uint64_t now) {
     load->beat = now + BEAT_NS;
 }
 
-/* Pauses when it is time; the pause begins when the GPU has finished what it was given. */
+/* Pauses when it is time, after the GPU has finished all launches. */
 static CUresult phase(struct load *load, uint64_t now) {
     uint64_t pause_ns = load->options->pause_ms * 1000000u;
     if (load->turn == 0 || now < load->turn) {
@@ -103,7 +103,7 @@ static CUresult work(struct load *load) {
     return result;
 }
 
-/* What the GPU was given and has not finished is left to it: a queue may hold minutes of work. */
+/* Does not wait at the end for launches that the GPU has not finished, which may take minutes. */
 int command_load(const struct options *options) {
     struct load load = {.options = options, .streams = calloc(options->streams, sizeof(CUstream))};
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);

@@ -1,7 +1,7 @@
 /*
- * gpubench: a small client of the CUDA driver API for demonstrations, tests and measurements. What
- * a command prints is JSON, one object a line, the last of which sums up. Exit status: 0 done, 1
- * the driver refused (the object says which call and why), 2 wrong usage, 3 no driver.
+ * gpubench: a small client of the CUDA driver API for demonstrations, tests and measurements.
+ * Commands print JSON, one object in each line, the last of which is the summary. Exit status: 0
+ * done, 1 a driver call failed (the object says which and why), 2 wrong usage, 3 no driver.
  */
 #include "driver.h"
 #include "options.h"

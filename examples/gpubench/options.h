@@ -1,4 +1,4 @@
-/* What a gpubench command may be told; one struct, because the commands share most of it. */
+/* The options of gpubench; one struct for all commands, which share most of them. */
 #ifndef GPUBENCH_OPTIONS_H
 #define GPUBENCH_OPTIONS_H
 
@@ -26,16 +26,15 @@ struct options {
     const char *kind;    /* linear, async, managed, pitch, vmm, array */
 };
 
-/* Reads "4096", "512Ki", "8Mi" or "2Gi" into bytes; 0 when the text is none of these or overflows.
- */
+/* Reads "4096", "512Ki", "8Mi" or "2Gi" into bytes. Returns 0 for another text or an overflow. */
 int parse_bytes(const char *text, uint64_t *bytes);
 
-/* Fills in the options given and returns where the operands begin; -1 after --help was answered, -2
- * with a message on stderr for a wrong option or value. */
+/* Reads the options and returns the index of the first operand; -1 for --help, and -2 with a
+ * message on stderr for a wrong option or value. */
 int parse_options(int argc, char **argv, struct options *options);
 
-/* The commands; each prints JSON objects on stdout, the last of which sums up, and returns the exit
- * status. */
+/* The commands. Each prints JSON objects on stdout, the last of which is the summary, and returns
+ * the exit status. */
 int command_alloc(const struct options *options);
 int command_hold(const struct options *options);
 int command_copy(const struct options *options);

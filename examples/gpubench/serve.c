@@ -1,5 +1,5 @@
-/* The command that answers requests: they come at random moments, whether or not it is done with
- * those before (open loop), and one thread answers them in order. */
+/* The command that answers requests. They come at random moments, whether or not the earlier ones
+ * have been answered (open loop), and one thread answers them in order. */
 #include "launch.h"
 #include "stop.h"
 
@@ -12,7 +12,7 @@ struct request {
     uint64_t arrival; /* ns after the beginning; the same for equal seeds, rates and seconds */
     uint64_t launch;  /* CLOCK_MONOTONIC ns just before its first launch */
     uint64_t done;    /* and when its synchronisation has returned */
-    int first;        /* it came when nothing was waiting or being answered */
+    int first;        /* no other request was waiting or being answered when it came */
 };
 
 struct service {
@@ -32,7 +32,7 @@ static double uniform(uint64_t *state) {
     return (double)(((z ^ (z >> 31)) >> 11) + 1) * 0x1p-53;
 }
 
-/* A Poisson process: what lies between two arrivals is distributed exponentially. */
+/* A Poisson process: the times between arrivals are distributed exponentially. */
 static int arrivals(struct service *service) {
     const struct options *options = service->options;
     uint64_t state = options->seed, room = 0;
@@ -62,7 +62,7 @@ static CUresult answer(struct service *service) {
     return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(service->stream) : result;
 }
 
-/* One request is answered before the first that counts, as a service warms up. */
+/* Answers one request that is not counted, to warm up. */
 static CUresult prepare(struct service *service) {
     CUresult result = driver_start(service->options->device);
     if (result == CUDA_SUCCESS) {

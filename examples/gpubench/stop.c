@@ -13,7 +13,8 @@ static void tell(int number) {
 }
 
 void stop_on_signals(void) {
-    /* No SA_RESTART: a sleep ends. A signal just before the sleep is the reason for its bound. */
+    /* Without SA_RESTART a signal ends a sleep. One that comes just before the sleep does not, so
+     * sleeps are bounded. */
     struct sigaction action = {.sa_handler = tell};
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);

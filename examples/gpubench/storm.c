@@ -101,7 +101,7 @@ static int race(struct storm *storm, unsigned index, const struct options *optio
     storm->failed |= !ok;
     pthread_barrier_wait(&storm->barrier);
     for (uint64_t round = 0; round < storm->rounds; round++) {
-        /* The parent judges between the two waits; a process that failed keeps coming to the
+        /* The parent judges between the two waits. A process that failed still waits at the
          * barrier. */
         pthread_barrier_wait(&storm->barrier);
         ok = ok && run_round(racer, storm->round_allocations);
@@ -156,7 +156,7 @@ static pid_t children[STORM_PROCESSES_MOST];
 static unsigned started;
 static volatile sig_atomic_t ended, broken;
 
-/* A racer that dies would leave the others at the barrier for ever: its death ends the race. */
+/* Ends the race when a racer dies, because the others would wait for it at the barrier. */
 static void on_child(int number) {
     int status;
     (void)number;

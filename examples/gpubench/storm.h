@@ -34,8 +34,8 @@ struct storm {
     struct storm_log logs[];
 };
 
-/* Carried from round to round: the bytes that may be allocated at the end of the last one, and the
- * counts. */
+/* What is kept between rounds: the most bytes that can be allocated at the end of the last one, and
+ * the counts. */
 struct storm_verdict {
     uint64_t usage, peak, granted, refused, false_refusals;
 };

@@ -23,7 +23,8 @@ static uint32_t slot_of(const struct storm_blocks *table, uint64_t key) {
     return i;
 }
 
-/* Addresses may wander for ever: keys of empty blocks are dropped before they crowd the table. */
+/* Drops the keys of empty blocks: allocations may get ever new addresses, and the keys of old ones
+ * would fill the table. */
 static void drop_empty(struct storm_blocks *table) {
     struct storm_blocks *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL) {
@@ -75,8 +76,8 @@ uint64_t storm_blocks_room(const struct storm_blocks *table) {
 }
 
 /*
- * The earliest event not yet judged. At equal times what may raise the usage comes first and what
- * ends a refusal last, so that a doubt never makes a refusal look false.
+ * The earliest event not yet judged. Of several at the same time, those that may raise the usage
+ * come first and ends of refusals last, so that a refusal never looks false by their order.
  */
 static struct storm_log *earliest(struct storm *storm, const uint64_t *next) {
     struct storm_log *best = NULL;
