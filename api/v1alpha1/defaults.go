@@ -6,14 +6,6 @@ import (
 	"strconv"
 )
 
-// Labels of a node that say what its shares get that name no policy and no
-// cores, in place of what its agent was told. Administrators write them; the
-// agent only reads them.
-const (
-	DefaultPolicyLabel = "divvy.dev/default-policy"
-	DefaultCoresLabel  = "divvy.dev/default-cores"
-)
-
 // ErrDefaults marks every error of [NodeDefaults.Validate] and [LabelledDefaults].
 var ErrDefaults = errors.New("invalid defaults of the node")
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -16,11 +17,17 @@ const BlockBytes = 2 << 20
 // ErrMemory marks every error of [ParseMemory].
 var ErrMemory = errors.New("invalid amount of memory")
 
-// Memory is an amount of GPU memory: a number of bytes, or a percentage of
-// what one GPU has for tenants. The zero value means "left out".
+// Part is Of parts out of In equal ones, 0 < Of < In.
+type Part struct {
+	Of uint64 `json:"of"`
+	In uint64 `json:"in"`
+}
+
+// Memory is an amount of GPU memory: a number of bytes, or a part of what one
+// GPU has for tenants. The zero value means "left out", which is all of it.
 type Memory struct {
-	bytes   uint64
-	percent uint8
+	bytes uint64
+	part  Part // In is 0 for an amount in bytes; Of = In is all of the GPU, said in percent
 }
 
 // Bytes returns the amount of n bytes.
@@ -30,7 +37,19 @@ func Bytes(n uint64) Memory {
 
 // Percent returns n percent of a GPU; n beyond 100 counts as 100.
 func Percent(n uint8) Memory {
-	return Memory{percent: min(n, 100)}
+	if n == 0 {
+		return Memory{}
+	}
+	return Memory{part: Part{Of: uint64(min(n, 100)), In: 100}}
+}
+
+// PartOf returns of/in of a GPU, and the zero value, all of it, from 1 on. In is
+// not 0.
+func PartOf(of, in uint64) Memory {
+	if of >= in {
+		return Memory{}
+	}
+	return Memory{part: Part{Of: of, In: in}}
 }
 
 // IsZero reports whether the amount was left out.
@@ -38,27 +57,70 @@ func (m Memory) IsZero() bool {
 	return m == Memory{}
 }
 
-// Of returns the amount in bytes on a GPU that has capacity bytes for tenants.
-// A percentage is rounded down to whole blocks; an amount left out is the
-// whole capacity.
-func (m Memory) Of(capacity uint64) uint64 {
-	switch {
-	case m.percent == 100 || m.IsZero():
-		return capacity
-	case m.percent > 0:
-		share := capacity/100*uint64(m.percent) + capacity%100*uint64(m.percent)/100
-		return share / BlockBytes * BlockBytes
-	default:
-		return m.bytes
-	}
+// IsAll reports whether the amount is all that any GPU has, said or left out.
+func (m Memory) IsAll() bool {
+	return m.bytes == 0 && m.part.Of == m.part.In
 }
 
-// String returns the amount in the form that [ParseMemory] reads.
-func (m Memory) String() string {
-	if m.percent > 0 {
-		return strconv.Itoa(int(m.percent)) + "%"
+// InBytes returns an amount that was given in bytes, or 0.
+func (m Memory) InBytes() uint64 {
+	return m.bytes
+}
+
+// Part returns the amount as a part of a GPU below 1; ok is false where it is not.
+func (m Memory) Part() (part Part, ok bool) {
+	if m.IsAll() || m.part.In == 0 {
+		return Part{}, false
 	}
-	return FormatBytes(m.bytes)
+	return m.part, true
+}
+
+// Of returns the amount in bytes on a GPU that has capacity bytes for tenants.
+// A part is rounded down to whole blocks; an amount left out is the whole
+// capacity.
+func (m Memory) Of(capacity uint64) uint64 {
+	part, ok := m.Part()
+	switch {
+	case m.IsAll():
+		return capacity
+	case !ok:
+		return m.bytes
+	}
+	hi, lo := bits.Mul64(capacity, part.Of)
+	share, _ := bits.Div64(hi, lo, part.In) // Of < In, so that the result is below capacity
+	return share / BlockBytes * BlockBytes
+}
+
+// AtLeast reports whether m is other or more on every GPU; comparable is false
+// where that depends on the GPU.
+func (m Memory) AtLeast(other Memory) (result, comparable bool) {
+	a, isPart := m.Part()
+	b, otherIsPart := other.Part()
+	switch {
+	case m.IsAll():
+		return true, true
+	case other.IsAll():
+		return false, true
+	case isPart && otherIsPart:
+		ahi, alo := bits.Mul64(a.Of, b.In)
+		bhi, blo := bits.Mul64(b.Of, a.In)
+		return ahi > bhi || ahi == bhi && alo >= blo, true
+	case !isPart && !otherIsPart:
+		return m.bytes >= other.bytes, true
+	}
+	return false, false
+}
+
+// String returns the amount in the form that [ParseMemory] reads; a part that is
+// no whole percentage, which nobody can write there, as 1/3.
+func (m Memory) String() string {
+	switch m.part.In {
+	case 0:
+		return FormatBytes(m.bytes)
+	case 100:
+		return strconv.FormatUint(m.part.Of, 10) + "%"
+	}
+	return fmt.Sprintf("%d/%d", m.part.Of, m.part.In)
 }
 
 // MarshalText implements [encoding.TextMarshaler].

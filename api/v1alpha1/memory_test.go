@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"encoding/json"
 	"errors"
+	"math/bits"
+	"math/rand"
 	"testing"
 )
 
@@ -98,4 +100,40 @@ func FuzzParseMemory(f *testing.F) {
 			t.Fatalf("%q is written as %q, which reads as %v, %v", text, m, back, err)
 		}
 	})
+}
+
+func TestAmounts(t *testing.T) {
+	random := rand.New(rand.NewSource(3))
+	some := func() Memory {
+		switch random.Intn(5) {
+		case 0:
+			return Memory{}
+		case 1:
+			return Bytes(random.Uint64() >> random.Intn(40))
+		}
+		return PartOf(random.Uint64()>>random.Intn(60), max(1, random.Uint64()>>random.Intn(60)))
+	}
+	for range 20000 {
+		a, b, size := some(), some(), random.Uint64()>>random.Intn(40)
+		if part, ok := a.Part(); ok {
+			got := a.Of(size)
+			hi, lo := bits.Mul64(got, part.In)
+			limitHi, limitLo := bits.Mul64(size, part.Of)
+			if hi > limitHi || hi == limitHi && lo > limitLo || got%BlockBytes != 0 {
+				t.Errorf("%+v of %d is %d", a, size, got)
+			}
+		}
+		enough, comparable := a.AtLeast(b)
+		_, part := b.Part()
+		beyond := a.IsAll() && !part // bytes may be more than the GPU has
+		if comparable && enough && !beyond && a.Of(size) < b.Of(size) {
+			t.Errorf("%+v is at least %+v, and of %d bytes it is less", a, b, size)
+		}
+		if other, ok := b.AtLeast(a); ok != comparable || ok && !enough && !other {
+			t.Errorf("%+v and %+v: neither is at least the other", a, b)
+		}
+	}
+	if got := PartOf(1, 2).Of(16<<30) + PartOf(1, 2).Of(16<<30); got > 16<<30 {
+		t.Error("two halves do not fit")
+	}
 }

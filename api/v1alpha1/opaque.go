@@ -8,9 +8,6 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// APIVersion is the version of everything in this package, as documents name it.
-const APIVersion = "divvy.dev/v1alpha1"
-
 // KindShareConfig is the kind of a [ShareConfig] that stands alone.
 const KindShareConfig = "ShareConfig"
 

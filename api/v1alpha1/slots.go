@@ -8,23 +8,6 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Names by which the parts of a cluster that counts slots know each other. The
-// scheduler counts slots; what they stand for is in annotations, of which each
-// has one writer.
-const (
-	// SlotResource is the extended resource that is counted: one for each
-	// container that has a share, whatever its size.
-	SlotResource = "divvy.dev/shares"
-	// RequestAnnotation is what a pod asks, a [PodRequest]. The webhook writes
-	// it when the pod is created.
-	RequestAnnotation = "divvy.dev/request"
-	// AssignmentAnnotation is what a pod was given, a [PodAssignment]. Who
-	// binds the pod writes it on the Binding, so that it comes with the node.
-	AssignmentAnnotation = "divvy.dev/assignment"
-	// GPUsAnnotation is what a node has, a [NodeGPUs]. Its agent writes it.
-	GPUsAnnotation = "divvy.dev/gpus"
-)
-
 // Bounds of annotations.
 const (
 	// annotationVersion is the one version of all annotations here.
@@ -68,10 +51,20 @@ type ShareRequired struct {
 	SameNUMA bool `json:"sameNUMA,omitempty"`
 }
 
-// Part is Of parts out of In equal ones, 0 < Of < In.
-type Part struct {
-	Of uint64 `json:"of"`
-	In uint64 `json:"in"`
+// Amount returns the memory that is asked of each GPU.
+func (s *ShareRequired) Amount() Memory {
+	if s.Part != nil {
+		return PartOf(s.Part.Of, s.Part.In)
+	}
+	return Bytes(s.Memory)
+}
+
+// SetAmount notes the memory that is asked of each GPU.
+func (s *ShareRequired) SetAmount(m Memory) {
+	s.Memory, s.Part = m.InBytes(), nil
+	if part, ok := m.Part(); ok {
+		s.Part = &part
+	}
 }
 
 // PodAssignment is the GPUs that a pod was given.

@@ -10,7 +10,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // cluster is what nodes offer and what of it is taken, at one moment. It is not safe for concurrent use: a search
@@ -71,7 +71,7 @@ func newCluster(ctx context.Context, published []*resourcev1.ResourceSlice, clai
 		for i := range claim.Status.Allocation.Devices.Results {
 			r := &claim.Status.Allocation.Devices.Results[i]
 			d := known[deviceID{r.Pool, r.Device}]
-			if r.Driver != dialect.Driver || d == nil || r.AdminAccess != nil && *r.AdminAccess {
+			if r.Driver != v1alpha1.Driver || d == nil || r.AdminAccess != nil && *r.AdminAccess {
 				continue // another driver's, or a GPU that vanished
 			}
 			consumed := make(map[resourcev1.QualifiedName]int64)
@@ -92,7 +92,7 @@ func newest(published []*resourcev1.ResourceSlice) []*resourcev1.ResourceSlice {
 	}
 	var current []*resourcev1.ResourceSlice
 	for _, s := range published {
-		if s.Spec.Driver == dialect.Driver && s.Spec.Pool.Generation == generation[s.Spec.Pool.Name] && s.Spec.NodeName != nil {
+		if s.Spec.Driver == v1alpha1.Driver && s.Spec.Pool.Generation == generation[s.Spec.Pool.Name] && s.Spec.NodeName != nil {
 			current = append(current, s)
 		}
 	}
@@ -237,7 +237,7 @@ func (c *cluster) selected(d *device, expression string) bool {
 	ok := false
 	if program := c.cel.GetOrCompile(expression); program.Error == nil {
 		found, _, err := program.DeviceMatches(c.ctx, dracel.Device{
-			Driver: dialect.Driver, AllowMultipleAllocations: d.spec.AllowMultipleAllocations,
+			Driver: v1alpha1.Driver, AllowMultipleAllocations: d.spec.AllowMultipleAllocations,
 			Attributes: d.spec.Attributes, Capacity: d.spec.Capacity,
 		})
 		ok = err == nil && found
@@ -268,7 +268,7 @@ func (d *device) attribute(name resourcev1.FullyQualifiedName) *resourcev1.Devic
 	if a, ok := d.spec.Attributes[resourcev1.QualifiedName(name)]; ok {
 		return &a
 	}
-	if short, ours := strings.CutPrefix(string(name), dialect.Driver+"/"); ours {
+	if short, ours := strings.CutPrefix(string(name), v1alpha1.Driver+"/"); ours {
 		if a, ok := d.spec.Attributes[resourcev1.QualifiedName(short)]; ok {
 			return &a
 		}

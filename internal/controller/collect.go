@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -44,10 +45,10 @@ func usesOf(pods []*corev1.Pod) map[use]bool {
 func unused(templates []*resourcev1.ResourceClaimTemplate, uses map[use]bool, now time.Time) []*resourcev1.ResourceClaimTemplate {
 	var old []*resourcev1.ResourceClaimTemplate
 	for _, template := range templates {
-		if template.DeletionTimestamp != nil || template.Labels[dialect.ManagedLabel] != dialect.ManagedBy || !dialect.Genuine(template) {
+		if template.DeletionTimestamp != nil || template.Labels[v1alpha1.ManagedLabel] != v1alpha1.ManagedBy || !dialect.Genuine(template) {
 			continue
 		}
-		last, err := time.Parse(time.RFC3339, template.Annotations[dialect.UsedAnnotation])
+		last, err := time.Parse(time.RFC3339, template.Annotations[v1alpha1.UsedAnnotation])
 		if err != nil {
 			last = template.CreationTimestamp.Time
 		}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -45,7 +46,7 @@ func templateOf(t testing.TB, namespace string, used time.Time) *resourcev1.Reso
 	template := &made[0]
 	template.UID, template.ResourceVersion, template.CreationTimestamp = "t1", "7", metav1.NewTime(noon.Add(-48*time.Hour))
 	if !used.IsZero() {
-		template.Annotations = map[string]string{dialect.UsedAnnotation: used.Format(time.RFC3339)}
+		template.Annotations = map[string]string{v1alpha1.UsedAnnotation: used.Format(time.RFC3339)}
 	}
 	return template
 }

@@ -14,14 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
-)
-
-// Capacities of a shared GPU.
-const (
-	memory = resourcev1.QualifiedName("memory")
-	cores  = resourcev1.QualifiedName("cores")
-	slots  = resourcev1.QualifiedName("slots")
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // waiting reports whether a pod waits for the scheduler, and the scheduler has tried.
@@ -50,7 +43,7 @@ func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) s
 	for _, claim := range claims {
 		if allocation := claim.Status.Allocation; allocation != nil {
 			for i := range allocation.Devices.Results {
-				if r := &allocation.Devices.Results[i]; r.Driver == dialect.Driver {
+				if r := &allocation.Devices.Results[i]; r.Driver == v1alpha1.Driver {
 					pinned[r.Pool] = true
 				}
 			}
@@ -172,7 +165,7 @@ func (l *survey) now(n need) string {
 
 // shortage says which amount no GPU has, and who has most of it.
 func (l *survey) shortage(n need) string {
-	for _, name := range []resourcev1.QualifiedName{memory, cores, slots} {
+	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores, v1alpha1.CapacitySlots} {
 		if best := l.best[name]; best.short {
 			what := amountOf(n.ways, name)
 			if what == "" {
@@ -234,7 +227,7 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 	}
 	l.selected++
 	l.shares = l.shares || d.shared()
-	if total, ok := d.spec.Capacity[memory]; ok {
+	if total, ok := d.spec.Capacity[v1alpha1.CapacityMemory]; ok {
 		l.largest = max(l.largest, total.Value.Value())
 	}
 	consumed, large := d.consumption(w.capacity)
@@ -267,7 +260,7 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 
 // title names a GPU as people do, by its index in its node.
 func (d *device) title() string {
-	if index := d.attribute(dialect.Driver + "/index"); index != nil && index.IntValue != nil {
+	if index := d.attribute(v1alpha1.Driver + "/" + v1alpha1.AttributeIndex); index != nil && index.IntValue != nil {
 		return fmt.Sprintf("GPU %d", *index.IntValue)
 	}
 	return d.spec.Name
@@ -293,7 +286,7 @@ func wanted(ways []way) string {
 // amounts writes what is asked of one GPU.
 func amounts(ways []way) string {
 	var all []string
-	for _, name := range []resourcev1.QualifiedName{memory, cores} {
+	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores} {
 		if text := amountOf(ways, name); text != "" {
 			all = append(all, text)
 		}
@@ -303,7 +296,7 @@ func amounts(ways []way) string {
 
 // amountOf writes what is asked of one capacity: of several ways, all amounts that differ.
 func amountOf(ways []way, name resourcev1.QualifiedName) string {
-	if name == slots {
+	if name == v1alpha1.CapacitySlots {
 		return "a place for another share"
 	}
 	var different []string
@@ -318,7 +311,7 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 		}
 	}
 	switch {
-	case len(different) == 0 && name == memory && ways[0].class == dialect.ClassShare:
+	case len(different) == 0 && name == v1alpha1.CapacityMemory && ways[0].class == v1alpha1.ClassShare:
 		return "all of its memory"
 	case len(different) == 0:
 		return ""
@@ -327,7 +320,7 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 	if len(different) > 1 {
 		text += ", by its size,"
 	}
-	if name == memory {
+	if name == v1alpha1.CapacityMemory {
 		return text + " of memory"
 	}
 	return text + " of its time"
@@ -335,9 +328,9 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 
 func quantity(name resourcev1.QualifiedName, n int64) string {
 	switch name {
-	case memory:
+	case v1alpha1.CapacityMemory:
 		return size(n)
-	case cores:
+	case v1alpha1.CapacityCores:
 		return fmt.Sprintf("%d percent", n)
 	}
 	return fmt.Sprint(n)

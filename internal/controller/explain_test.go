@@ -11,6 +11,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
@@ -18,8 +19,8 @@ import (
 var compiled = celCache()
 
 var classes = []*resourcev1.DeviceClass{
-	classOf("share.divvy.dev", `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "shared"`),
-	classOf("gpu.divvy.dev", `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "whole"`),
+	classOf(v1alpha1.ClassShare, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "shared"`),
+	classOf(v1alpha1.ClassWhole, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "whole"`),
 	classOf("nic.example.com", `device.driver == "nic.example.com"`),
 	classOf("training.example.com", `device.attributes["divvy.dev"].form == "whole"`),
 }
@@ -48,7 +49,7 @@ func nodeOf(t testing.TB, name string, gpus ...pool.GPU) []*resourcev1.ResourceS
 	var published []*resourcev1.ResourceSlice
 	for _, slice := range resources.Pools[name].Slices {
 		published = append(published, &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
-			Driver: "divvy.dev", NodeName: &name, Pool: resourcev1.ResourcePool{Name: name, Generation: 2, ResourceSliceCount: int64(len(resources.Pools[name].Slices))},
+			Driver: v1alpha1.Driver, NodeName: &name, Pool: resourcev1.ResourcePool{Name: name, Generation: 2, ResourceSliceCount: int64(len(resources.Pools[name].Slices))},
 			Devices: slice.Devices, SharedCounters: slice.SharedCounters,
 		}})
 	}
@@ -280,8 +281,8 @@ func TestSearchGivesBack(t *testing.T) {
 		}
 	}
 	for _, d := range c.devices {
-		if d.taken != 0 || d.free[memory] != 16<<30 || !d.open() {
-			t.Errorf("%s: taken %d, %d free", d.spec.Name, d.taken, d.free[memory])
+		if d.taken != 0 || d.free[v1alpha1.CapacityMemory] != 16<<30 || !d.open() {
+			t.Errorf("%s: taken %d, %d free", d.spec.Name, d.taken, d.free[v1alpha1.CapacityMemory])
 		}
 	}
 }

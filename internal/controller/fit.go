@@ -6,7 +6,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // need is one request of a claim, in one or several ways.
@@ -62,7 +62,7 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 }
 
 func ours(class string) bool {
-	return class == dialect.ClassShare || class == dialect.ClassWhole || class == dialect.ClassMIG
+	return class == v1alpha1.ClassShare || class == v1alpha1.ClassWhole || class == v1alpha1.ClassMIG
 }
 
 func expressionsOf(selectors []resourcev1.DeviceSelector) []string {

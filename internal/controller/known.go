@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // known is the controller's view of the cluster.
@@ -30,9 +30,9 @@ func newKnown(client kubernetes.Interface) *known {
 	}
 	return &known{
 		slices: only(func(o *metav1.ListOptions) {
-			o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + dialect.Driver
+			o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
 		}),
-		templates: only(func(o *metav1.ListOptions) { o.LabelSelector = dialect.ManagedLabel + "=" + dialect.ManagedBy }),
+		templates: only(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ManagedLabel + "=" + v1alpha1.ManagedBy }),
 		others:    only(func(*metav1.ListOptions) {}),
 		changed:   make(chan struct{}, 1),
 	}

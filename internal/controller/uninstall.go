@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // page bounds what one request lists.
@@ -33,7 +32,7 @@ func ClaimsInUse(ctx context.Context, client kubernetes.Interface) ([]string, er
 			}
 			gpus := 0
 			for _, result := range claim.Status.Allocation.Devices.Results {
-				if result.Driver == dialect.Driver {
+				if result.Driver == v1alpha1.Driver {
 					gpus++
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"math/rand"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // pieces writes a pod from "init|sidecar|main NAME LIMITS" lines.
@@ -99,7 +101,7 @@ func TestClaimsAreAsLargeAsTheLargestUser(t *testing.T) {
 		for _, c := range patched.Spec.ResourceClaims {
 			for _, template := range templates {
 				if template.Name == *c.ResourceClaimTemplateName {
-					memory := template.Spec.Spec.Devices.Requests[0].Exactly.Capacity.Requests[capacityMemory]
+					memory := template.Spec.Spec.Devices.Requests[0].Exactly.Capacity.Requests[v1alpha1.CapacityMemory]
 					sizes[c.Name] = memory.Value() >> 30
 				}
 			}

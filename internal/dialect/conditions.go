@@ -3,6 +3,8 @@ package dialect
 import (
 	"fmt"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // DialectNames returns what each dialect reads, by the name that enables it, whatever is turned on.
@@ -68,10 +70,10 @@ func ClaimCondition() string { return claimCondition("object.spec") }
 func TemplateCondition() string { return claimCondition("object.spec.spec") }
 
 func claimCondition(spec string) string {
-	classes := list([]string{ClassShare, ClassWhole, ClassMIG})
+	classes := list([]string{v1alpha1.ClassShare, v1alpha1.ClassWhole, v1alpha1.ClassMIG})
 	way := exists("r.firstAvailable", "w", "w.deviceClassName in "+classes)
 	requests := exists(spec+".devices.requests", "r", "has(r.exactly) && r.exactly.deviceClassName in "+classes+" || "+way)
-	config := exists(spec+".devices.config", "c", "has(c.opaque) && c.opaque.driver == '"+Driver+"'")
+	config := exists(spec+".devices.config", "c", "has(c.opaque) && c.opaque.driver == '"+v1alpha1.Driver+"'")
 	return fmt.Sprintf("has(%s.devices) && (%s || %s)", spec, requests, config)
 }
 

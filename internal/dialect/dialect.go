@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 const (
@@ -118,12 +120,12 @@ func (l *limits) number(name string) (n uint64, given bool) {
 	if !inLimits {
 		limit = request
 	}
-	value, ok := exactly(limit)
+	value, ok := WholeNumber(limit)
 	if !ok || value < 0 || value >= 1<<50 {
 		l.refuse("%s: %s is not a whole number that any GPU could have", name, limit.String())
 		return 0, true
 	}
-	if other, ok := exactly(request); inRequests && (!ok || other != value) {
+	if other, ok := WholeNumber(request); inRequests && (!ok || other != value) {
 		l.refuse("%s is %s in requests and %s in limits: write the same in both, or limits alone", name, request.String(), limit.String())
 		return 0, true
 	}
@@ -150,7 +152,7 @@ func (l *limits) percent(name string) (n uint64, given bool) {
 
 // memory returns what is asked in units of so many bytes or in percent of a GPU, and refuses both at once; given is false
 // where neither is.
-func (l *limits) memory(inUnits, inPercent string, unit uint64) (amount Amount, given bool) {
+func (l *limits) memory(inUnits, inPercent string, unit uint64) (amount v1alpha1.Memory, given bool) {
 	units, counted := l.positive(inUnits)
 	percent, divided := l.percent(inPercent)
 	switch {
@@ -159,7 +161,7 @@ func (l *limits) memory(inUnits, inPercent string, unit uint64) (amount Amount, 
 	case counted:
 		amount = unitsOf(l, inUnits, units, unit)
 	case divided:
-		amount = partOf(max(percent, 1), 100)
+		amount = v1alpha1.PartOf(max(percent, 1), 100)
 	}
 	return amount, counted || divided
 }
@@ -177,17 +179,17 @@ func (l *limits) count(name string) int {
 }
 
 // unitsOf returns n units of size bytes each.
-func unitsOf(asked *limits, name string, n, size uint64) Amount {
+func unitsOf(asked *limits, name string, n, size uint64) v1alpha1.Memory {
 	if n > 1<<50/size {
 		asked.refuse("%s: %d is more memory than any GPU has", name, n)
-		return bytesOf(size)
+		return v1alpha1.Bytes(size)
 	}
-	return bytesOf(max(n, 1) * size)
+	return v1alpha1.Bytes(max(n, 1) * size)
 }
 
-// exactly returns the whole number that a quantity is, or false. Quantities with large exponents are short to write and
+// WholeNumber returns the whole number that a quantity is, or false. Quantities with large exponents are short to write and
 // take seconds to expand or compare, so they are told apart first.
-func exactly(q resource.Quantity) (int64, bool) {
+func WholeNumber(q resource.Quantity) (int64, bool) {
 	if near := q.AsApproximateFloat64(); !(near > -(1<<62) && near < 1<<62) {
 		return 0, false
 	}

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // hostilePod reads a pod from lines: "main NAME" or "init NAME" or "sidecar NAME" begins a container, "limit NAME
@@ -85,7 +87,7 @@ var hostilePods = []string{
 var hostileWords = struct{ verbs, names, values []string }{
 	verbs: []string{"main", "init", "sidecar", "limit", "limit", "limit", "request", "env", "claim", "note", "label", "scheduler"},
 	names: []string{
-		"a", "b", "divvy.dev/gpu", "divvy.dev/gpu-memory", "divvy.dev/gpu-cores", "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb",
+		"a", "b", v1alpha1.ResourceGPU, v1alpha1.ResourceMemory, v1alpha1.ResourceCores, "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb",
 		"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority", "nvidia.com/use-gputype", "nvidia.com/nouse-gpuuuid",
 		"nvidia.com/numa-bind", "tencent.com/vcuda-core", "tencent.com/vcuda-memory", "tencent.com/vcuda-core-limit", "tke.cloud.tencent.com/qgpu-core",
 		"tke.cloud.tencent.com/qgpu-core-greedy", "tke.cloud.tencent.com/qgpu-memory", "tke.cloud.tencent.com/app-class", "elasticgpu.io/gpu-core",

@@ -72,17 +72,17 @@ func (o hamiOptions) request(asked *limits, exclusive bool) Request {
 	memory, sized := asked.memory(hamiMemory, hamiPercent, o.MemoryFactor*mebibyte)
 	cores, timed := asked.number(hamiCores)
 	if request.Memory = memory; !sized && o.DefaultMemory > 0 {
-		request.Memory = bytesOf(o.DefaultMemory * o.MemoryFactor * mebibyte)
+		request.Memory = v1alpha1.Bytes(o.DefaultMemory * o.MemoryFactor * mebibyte)
 	}
 	if cores > v1alpha1.MaxCores {
 		asked.refuse("%s: %d percent is more than one GPU: give 1 to 100", hamiCores, cores)
 	}
 	_, counted := asked.number(hamiGPU)
-	if exclusive && counted && !timed && memory.isAll() {
+	if exclusive && counted && !timed && memory.IsAll() {
 		cores = v1alpha1.MaxCores
 	}
 	request.Cores = int(min(cores, v1alpha1.MaxCores))
-	request.Whole = exclusive && request.Memory.isAll() && request.Cores == v1alpha1.MaxCores
+	request.Whole = exclusive && request.Memory.IsAll() && request.Cores == v1alpha1.MaxCores
 	return request
 }
 
@@ -112,7 +112,7 @@ func restrict(pod *corev1.Pod, asked *limits, request *Request) {
 			asked.refuse("annotation hami.io/gpu-scheduler-policy: mutex is not offered: ask for a whole GPU")
 		}
 	}
-	const model = `("NVIDIA-" + device.attributes["divvy.dev"].model).lowerAscii().contains(%s)`
+	model := `("NVIDIA-" + ` + attributeOf(v1alpha1.AttributeModel) + `).lowerAscii().contains(%s)`
 	restrictTo(asked, request, notes, "nvidia.com/use-gputype", model, true, modelPattern, strings.ToLower)
 	restrictTo(asked, request, notes, "nvidia.com/nouse-gputype", model, false, modelPattern, strings.ToLower)
 	restrictTo(asked, request, notes, "nvidia.com/use-gpuuuid", uuidIs, true, uuidPattern, strings.Clone)

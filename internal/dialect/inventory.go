@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // Inventory is what a translation needs to know of the cluster's GPUs.
@@ -17,15 +19,15 @@ type Inventory struct {
 func InventoryOf(published []resourcev1.ResourceSlice) Inventory {
 	var inventory Inventory
 	for i := range published {
-		if published[i].Spec.Driver != Driver {
+		if published[i].Spec.Driver != v1alpha1.Driver {
 			continue
 		}
 		for _, device := range published[i].Spec.Devices {
-			memory, ok := device.Capacity[capacityMemory]
+			memory, ok := device.Capacity[v1alpha1.CapacityMemory]
 			if !ok || device.AllowMultipleAllocations == nil || !*device.AllowMultipleAllocations {
 				continue
 			}
-			if n, ok := exactly(memory.Value); ok && n > 0 {
+			if n, ok := WholeNumber(memory.Value); ok && n > 0 {
 				inventory.Sizes = append(inventory.Sizes, uint64(n))
 			}
 		}

@@ -1,14 +1,11 @@
 package dialect
 
 import (
-	"math/bits"
-	"math/rand"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -62,41 +59,6 @@ func TestPartsNeedKnownSizes(t *testing.T) {
 	small := readPod(t, `{metadata: {annotations: {gpu-fraction: "0.0005"}}, spec: {containers: [{name: main}]}}`)
 	if got := translated(t, translator, small, Inventory{Sizes: []uint64{1 << 30, 16 << 30}}); strings.Contains(got, " or ") || !strings.HasPrefix(got, "main: 1 share memory=8Mi") {
 		t.Errorf("less than a block of the smaller GPU: %s", got)
-	}
-}
-
-func TestAmounts(t *testing.T) {
-	random := rand.New(rand.NewSource(3))
-	some := func() Amount {
-		switch random.Intn(5) {
-		case 0:
-			return Amount{}
-		case 1:
-			return bytesOf(random.Uint64() >> random.Intn(40))
-		}
-		return partOf(random.Uint64()>>random.Intn(60), max(1, random.Uint64()>>random.Intn(60)))
-	}
-	for range 20000 {
-		a, b, size := some(), some(), random.Uint64()>>random.Intn(40)
-		if a.isPart() {
-			got := a.of(size)
-			hi, lo := bits.Mul64(got, a.den)
-			limitHi, limitLo := bits.Mul64(size, a.num)
-			if hi > limitHi || hi == limitHi && lo > limitLo || got%v1alpha1.BlockBytes != 0 {
-				t.Errorf("%+v of %d is %d", a, size, got)
-			}
-		}
-		enough, comparable := a.atLeast(b)
-		beyond := a.isAll() && !b.isPart() // bytes may be more than the GPU has
-		if comparable && enough && !beyond && a.of(size) < b.of(size) {
-			t.Errorf("%+v is at least %+v, and of %d bytes it is less", a, b, size)
-		}
-		if other, ok := b.atLeast(a); ok != comparable || ok && !enough && !other {
-			t.Errorf("%+v and %+v: neither is at least the other", a, b)
-		}
-	}
-	if got := partOf(1, 2).of(16<<30) + partOf(1, 2).of(16<<30); got > 16<<30 {
-		t.Error("two halves do not fit")
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 const (
@@ -90,28 +92,28 @@ func kaiPlace(pod *corev1.Pod) (Place, error) {
 	return all[i], nil
 }
 
-func kaiAmount(text string) (Amount, error) {
+func kaiAmount(text string) (v1alpha1.Memory, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n == 0 {
-		return Amount{}, refuse("annotation %s: %q: give a whole number of MiB", kaiMemory, text)
+		return v1alpha1.Memory{}, refuse("annotation %s: %q: give a whole number of MiB", kaiMemory, text)
 	}
-	return bytesOf(n * mebibyte), nil
+	return v1alpha1.Bytes(n * mebibyte), nil
 }
 
 // kaiDigits is how many digits of a fraction are read: a millionth of any GPU is less than a block.
 const kaiDigits = 6
 
 // kaiPart reads a decimal fraction between 0 and 1 exactly; what goes beyond its digits is dropped.
-func kaiPart(text string) (Amount, error) {
+func kaiPart(text string) (v1alpha1.Memory, error) {
 	bad := refuse("annotation %s: %q: give a decimal fraction between 0 and 1, such as 0.5", kaiFraction, text)
 	whole, digits, _ := strings.Cut(text, ".")
 	if strings.Trim(whole, "0") != "" || digits == "" || len(text) > 32 || strings.Trim(digits, "0123456789") != "" {
-		return Amount{}, bad
+		return v1alpha1.Memory{}, bad
 	}
 	digits = (digits + strings.Repeat("0", kaiDigits))[:kaiDigits]
 	n, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil || n == 0 {
-		return Amount{}, bad
+		return v1alpha1.Memory{}, bad
 	}
-	return partOf(n, 1_000_000), nil
+	return v1alpha1.PartOf(n, 1_000_000), nil
 }

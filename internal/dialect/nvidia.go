@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 type nvidiaOptions struct {
@@ -64,7 +66,7 @@ func replica(asked *limits, n, replicas uint64) Request {
 	case n != 1:
 		asked.refuse("%d replicas of a shared GPU have no certain size: ask for 1", n)
 	}
-	return Request{Count: 1, Memory: partOf(1, max(replicas, 2))}
+	return Request{Count: 1, Memory: v1alpha1.PartOf(1, max(replicas, 2))}
 }
 
 // refuseMIG refuses MIG devices by the names of NVIDIA's device plugin.

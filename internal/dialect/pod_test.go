@@ -158,12 +158,12 @@ func describeSpec(t testing.TB, spec *resourcev1.ResourceClaimSpec) string {
 	amounts := func(class string, count int64, chosen []resourcev1.DeviceSelector, capacity *resourcev1.CapacityRequirements) string {
 		words := []string{strconv.FormatInt(count, 10), strings.TrimSuffix(class, ".divvy.dev")}
 		if capacity != nil {
-			for _, name := range []resourcev1.QualifiedName{capacityMemory, capacityCores} {
+			for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores} {
 				if q, ok := capacity.Requests[name]; ok {
 					words = append(words, string(name)+"="+q.String())
 				}
 			}
-			if q := capacity.Requests[capacitySlots]; q.Value() != 1 {
+			if q := capacity.Requests[v1alpha1.CapacitySlots]; q.Value() != 1 {
 				t.Errorf("%s slots", q.String())
 			}
 		}
@@ -216,7 +216,7 @@ func configOf(t testing.TB, spec *resourcev1.ResourceClaimSpec) (config v1alpha1
 		if err != nil {
 			t.Error(err)
 		}
-		if a.class == ClassShare {
+		if a.class == v1alpha1.ClassShare {
 			config.Default(cores)
 			return config, true
 		}

@@ -12,9 +12,9 @@ import (
 
 // What a ResourceQuota can hold of GPUs. Kubernetes gives extended resources no other prefix than "requests.".
 const (
-	quotaGPUs   = corev1.ResourceName("requests.divvy.dev/gpu")
-	quotaMemory = corev1.ResourceName("requests.divvy.dev/gpu-memory")
-	quotaCores  = corev1.ResourceName("requests.divvy.dev/gpu-cores")
+	quotaGPUs   = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceGPU)
+	quotaMemory = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceMemory)
+	quotaCores  = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceCores)
 )
 
 // Use is what claims take, summed over their GPUs.
@@ -55,18 +55,18 @@ func SizesOf(published []resourcev1.ResourceSlice) Sizes {
 	sizes := Sizes{of: make(map[deviceID]uint64)}
 	for k := range published {
 		slice := &published[k]
-		if slice.Spec.Driver != Driver {
+		if slice.Spec.Driver != v1alpha1.Driver {
 			continue
 		}
 		for i := range slice.Spec.Devices {
 			device := &slice.Spec.Devices[i]
-			memory, ok := device.Capacity[capacityMemory]
-			if n, whole := exactly(memory.Value); ok && whole && n > 0 {
+			memory, ok := device.Capacity[v1alpha1.CapacityMemory]
+			if n, whole := WholeNumber(memory.Value); ok && whole && n > 0 {
 				sizes.of[deviceID{slice.Spec.Pool.Name, device.Name}] = uint64(n)
 				sizes.largest = max(sizes.largest, uint64(n))
 			}
-			if policy := device.Capacity[capacityCores].RequestPolicy; policy != nil && policy.Default != nil {
-				if n, whole := exactly(*policy.Default); whole && n > 0 {
+			if policy := device.Capacity[v1alpha1.CapacityCores].RequestPolicy; policy != nil && policy.Default != nil {
+				if n, whole := WholeNumber(*policy.Default); whole && n > 0 {
 					sizes.cores = max(sizes.cores, uint64(min(n, v1alpha1.MaxCores)))
 				}
 			}
@@ -100,14 +100,14 @@ func allocated(allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 	var sum Use
 	for i := range allocation.Devices.Results {
 		r := &allocation.Devices.Results[i]
-		if r.Driver != Driver || r.AdminAccess != nil && *r.AdminAccess {
+		if r.Driver != v1alpha1.Driver || r.AdminAccess != nil && *r.AdminAccess {
 			continue
 		}
 		one := Use{GPUs: 1, Memory: sizes.of[deviceID{r.Pool, r.Device}], Cores: 100}
 		if r.ShareID != nil {
-			one.Cores = amount(r.ConsumedCapacity, capacityCores)
+			one.Cores = amount(r.ConsumedCapacity, v1alpha1.CapacityCores)
 		}
-		if memory := amount(r.ConsumedCapacity, capacityMemory); memory > 0 {
+		if memory := amount(r.ConsumedCapacity, v1alpha1.CapacityMemory); memory > 0 {
 			one.Memory = memory
 		}
 		sum = sum.Plus(one)
@@ -119,16 +119,16 @@ func allocated(allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capacity *resourcev1.CapacityRequirements, sizes Sizes) Use {
 	one := Use{GPUs: 1, Memory: sizes.largest, Cores: 100, Unsized: sizes.largest == 0}
 	switch class {
-	case ClassWhole:
-	case ClassShare:
+	case v1alpha1.ClassWhole:
+	case v1alpha1.ClassShare:
 		one.Cores = sizes.cores
 		if capacity == nil {
 			break
 		}
-		if _, said := capacity.Requests[capacityCores]; said {
-			one.Cores = amount(capacity.Requests, capacityCores)
+		if _, said := capacity.Requests[v1alpha1.CapacityCores]; said {
+			one.Cores = amount(capacity.Requests, v1alpha1.CapacityCores)
 		}
-		if memory := amount(capacity.Requests, capacityMemory); memory > 0 {
+		if memory := amount(capacity.Requests, v1alpha1.CapacityMemory); memory > 0 {
 			one.Memory, one.Unsized = memory, false
 		}
 	default:
@@ -140,7 +140,7 @@ func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capa
 
 // amount returns a quantity that is a whole number below 2^50, so that sums do not overflow, or else 0.
 func amount(from map[resourcev1.QualifiedName]resource.Quantity, name resourcev1.QualifiedName) uint64 {
-	n, ok := exactly(from[name])
+	n, ok := WholeNumber(from[name])
 	if !ok || n < 0 {
 		return 0
 	}

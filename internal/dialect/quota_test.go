@@ -9,6 +9,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // quotaSlices publish a GPU of 16 GiB and one of 40.
@@ -67,7 +69,7 @@ func TestUseOf(t *testing.T) {
 		}
 	}
 	// Shares that ask for no cores may get some by the node that they come to.
-	published[0].Spec.Devices[0].Capacity[capacityCores] = resourcev1.DeviceCapacity{RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: resource.NewQuantity(5, resource.DecimalSI)}}
+	published[0].Spec.Devices[0].Capacity[v1alpha1.CapacityCores] = resourcev1.DeviceCapacity{RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: resource.NewQuantity(5, resource.DecimalSI)}}
 	for capacity, want := range map[string]uint64{"memory: 4Gi": 10, "memory: 4Gi, cores: 0": 0, "memory: 4Gi, cores: 3": 6} {
 		if got := UseOf(readSpec(t, share(", count: 2, capacity: {requests: {"+capacity+"}}")), nil, SizesOf(published)); got.Cores != want {
 			t.Errorf("%s beside a default of 5 cores: %+v", capacity, got)

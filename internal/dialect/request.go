@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 )
 
 // ErrRefused marks every error of a translation: the request cannot be honoured. The text is one line and names the
@@ -23,6 +24,9 @@ func refuse(format string, args ...any) error {
 	}
 	return fmt.Errorf("%w: %s", ErrRefused, reason)
 }
+
+// MaxGPUs is how many GPUs one container can ask for: a claim holds no more devices.
+const MaxGPUs = resourcev1.AllocationResultsMaxSize
 
 // Place is a container of a pod.
 type Place struct {
@@ -63,7 +67,7 @@ type Request struct {
 	// Whole asks for GPUs that nobody else uses; what follows but for Selectors and SameNUMA then says nothing.
 	Whole bool
 	// Memory is per GPU.
-	Memory Amount
+	Memory v1alpha1.Memory
 	// Cores is the percentage of each GPU's time, 0 to 100; 0 guarantees none.
 	Cores int
 	// Config is how the share behaves, as far as the container or its dialect says so: what is left out, the node that
@@ -82,15 +86,15 @@ func (r *Request) settle(pod *corev1.Pod) error {
 		return refuse("container %q asks for %d GPUs: a container can have 1 to %d", name, r.Count, MaxGPUs)
 	}
 	if r.Whole {
-		r.Memory, r.Cores, r.Config = Amount{}, 0, v1alpha1.ShareConfig{}
+		r.Memory, r.Cores, r.Config = v1alpha1.Memory{}, 0, v1alpha1.ShareConfig{}
 		return nil
 	}
 	if r.Cores < 0 || r.Cores > v1alpha1.MaxCores {
 		return refuse("container %q asks for %d percent of a GPU's time: 1 to %d can be had", name, r.Cores, v1alpha1.MaxCores)
 	}
-	if !r.Memory.isAll() && !r.Memory.isPart() && r.Memory.bytes%mebibyte != 0 {
+	if r.Memory.InBytes()%mebibyte != 0 {
 		return refuse("container %q asks for %d bytes of GPU memory: it is given in whole MiB, such as %dMi", name,
-			r.Memory.bytes, max(r.Memory.bytes/mebibyte, 1))
+			r.Memory.InBytes(), max(r.Memory.InBytes()/mebibyte, 1))
 	}
 	full := r.full()
 	if err := full.Validate(r.Cores); err != nil {
@@ -114,7 +118,7 @@ func (r Request) larger(other Request) (Request, bool) {
 	if r.Whole != other.Whole || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
 		return r, false
 	}
-	enough, comparable := r.Memory.atLeast(other.Memory)
+	enough, comparable := r.Memory.AtLeast(other.Memory)
 	if !comparable {
 		return r, false
 	}

@@ -5,9 +5,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-const uuidIs = `device.attributes["divvy.dev"].uuid == %s`
+// attributeOf is the CEL expression for an attribute of a device.
+func attributeOf(name string) string {
+	return fmt.Sprintf("device.attributes[%q].%s", v1alpha1.Driver, name)
+}
+
+// capacityOf is the CEL expression for a capacity of a device.
+func capacityOf(name string) string {
+	return fmt.Sprintf("device.capacity[%q].%s", v1alpha1.Driver, name)
+}
+
+// uuidIs is true of the device of a GPU with the UUID that stands for %s.
+var uuidIs = attributeOf(v1alpha1.AttributeUUID) + " == %s"
 
 // What may stand in an expression: no quotes, no backslashes.
 var (

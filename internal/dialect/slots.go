@@ -19,8 +19,6 @@ const (
 	// requiredPlugins is NRI's: a list, in YAML, of the plugins that must have been asked before a container is
 	// created. NRI takes the list of the container alone where there is one, else that of the pod.
 	requiredPlugins = "required-plugins.noderesource.dev"
-	// nriPlugin is the name under which the agent is a plugin of NRI.
-	nriPlugin = "divvy"
 )
 
 // slots returns the patch that makes the pod ask for slots: in each container that asks, one slot in place of what it
@@ -76,15 +74,13 @@ func podRequest(pod *corev1.Pod, claims []claim) v1alpha1.PodRequest {
 		r := &c.request
 		slices.SortFunc(c.users, Place.compare)
 		share := v1alpha1.ShareRequired{
-			Name: r.Place.of(pod).Name, GPUs: r.Count, Whole: r.Whole, Memory: r.Memory.bytes, Cores: r.Cores,
+			Name: r.Place.of(pod).Name, GPUs: r.Count, Whole: r.Whole, Cores: r.Cores,
 			Selectors: r.Selectors, SameNUMA: r.SameNUMA && r.Count > 1,
 		}
 		for _, place := range c.users {
 			share.Containers = append(share.Containers, place.of(pod).Name)
 		}
-		if r.Memory.isPart() {
-			share.Part = &v1alpha1.Part{Of: r.Memory.num, In: r.Memory.den}
-		}
+		share.SetAmount(r.Memory)
 		if !r.Whole {
 			config := r.full()
 			share.Config = &config
@@ -110,8 +106,8 @@ func requireAgent(pod *corev1.Pod, requests []Request) (map[string]string, error
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(required, nriPlugin) {
-			required = append(required, nriPlugin)
+		if !slices.Contains(required, v1alpha1.Plugin) {
+			required = append(required, v1alpha1.Plugin)
 		}
 		text, err := yaml.Marshal(required)
 		if err != nil {

@@ -100,7 +100,7 @@ func checkSlots1(t testing.TB, translator *Translator, patched *corev1.Pod, requ
 				t.Errorf("container %q still asks in %s", container.Name, dialect.Name())
 			}
 		}
-		if required := requiredOf(t, patched, container.Name); !slices.Contains(required, nriPlugin) {
+		if required := requiredOf(t, patched, container.Name); !slices.Contains(required, v1alpha1.Plugin) {
 			t.Errorf("container %q requires %q", container.Name, required)
 		}
 	}
@@ -139,10 +139,7 @@ func checkSameSpecs(t testing.TB, request v1alpha1.PodRequest, inventory Invento
 	}
 	got := make(map[string]bool)
 	for _, s := range request.Shares {
-		r := Request{Count: s.GPUs, Whole: s.Whole, Memory: bytesOf(s.Memory), Cores: s.Cores, Selectors: s.Selectors, SameNUMA: s.SameNUMA}
-		if s.Part != nil {
-			r.Memory = partOf(s.Part.Of, s.Part.In)
-		}
+		r := Request{Count: s.GPUs, Whole: s.Whole, Memory: s.Amount(), Cores: s.Cores, Selectors: s.Selectors, SameNUMA: s.SameNUMA}
 		if s.Config != nil {
 			r.Config = *s.Config
 		}

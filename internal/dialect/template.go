@@ -16,15 +16,7 @@ import (
 )
 
 const (
-	// ManagedLabel marks the templates that the webhook makes, with ManagedBy as its value.
-	ManagedLabel = "app.kubernetes.io/managed-by"
-	// ManagedBy says that a template is collected once no pod uses it.
-	ManagedBy = "divvy-webhook"
-	// UsedAnnotation holds the time, RFC 3339, at which a pod last asked for a template.
-	UsedAnnotation = "divvy.dev/used"
-
 	requestName   = "gpu"
-	sameNUMA      = "divvy.dev/numaNode"
 	templateStart = "divvy-"
 )
 
@@ -49,7 +41,7 @@ func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]reso
 		made[name] = true
 		templates = append(templates, resourcev1.ResourceClaimTemplate{
 			TypeMeta:   metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaimTemplate"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace, Labels: map[string]string{ManagedLabel: ManagedBy}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace, Labels: map[string]string{v1alpha1.ManagedLabel: v1alpha1.ManagedBy}},
 			Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: spec},
 		})
 	}
@@ -74,19 +66,20 @@ func Genuine(template *resourcev1.ResourceClaimTemplate) bool {
 func claimSpec(r Request, inventory Inventory, container string) (resourcev1.ResourceClaimSpec, error) {
 	var spec resourcev1.ResourceClaimSpec
 	request := resourcev1.DeviceRequest{Name: requestName}
+	_, isPart := r.Memory.Part()
 	var err error
 	switch {
 	case r.Whole:
 		request.Exactly = &resourcev1.ExactDeviceRequest{
-			DeviceClassName: ClassWhole, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+			DeviceClassName: v1alpha1.ClassWhole, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
 			Count: int64(r.Count), Selectors: selectors(r.Selectors),
 		}
-	case r.Memory.isPart():
+	case isPart:
 		request.FirstAvailable, err = perSize(r, inventory, container)
 	default:
 		request.Exactly = &resourcev1.ExactDeviceRequest{
-			DeviceClassName: ClassShare, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
-			Count: int64(r.Count), Selectors: selectors(r.Selectors), Capacity: capacity(r, r.Memory.bytes),
+			DeviceClassName: v1alpha1.ClassShare, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+			Count: int64(r.Count), Selectors: selectors(r.Selectors), Capacity: capacity(r, r.Memory.InBytes()),
 		}
 	}
 	if err != nil {
@@ -94,7 +87,7 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 	}
 	spec.Devices.Requests = []resourcev1.DeviceRequest{request}
 	if r.SameNUMA && r.Count > 1 {
-		same := resourcev1.FullyQualifiedName(sameNUMA)
+		same := resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeNUMANode)
 		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
 	}
 	if !r.Whole && r.Config != (v1alpha1.ShareConfig{}) {
@@ -112,7 +105,7 @@ func configuration(text []byte) []resourcev1.DeviceClaimConfiguration {
 	return []resourcev1.DeviceClaimConfiguration{{
 		Requests: []string{requestName},
 		DeviceConfiguration: resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
-			Driver: Driver, Parameters: runtime.RawExtension{Raw: text},
+			Driver: v1alpha1.Driver, Parameters: runtime.RawExtension{Raw: text},
 		}},
 	}}
 }
@@ -130,13 +123,13 @@ func perSize(r Request, inventory Inventory, container string) ([]resourcev1.Dev
 	}
 	var ways []resourcev1.DeviceSubRequest
 	for _, size := range sizes {
-		memory := r.Memory.of(size)
+		memory := r.Memory.Of(size)
 		if memory == 0 {
 			continue // less than a block of this GPU
 		}
-		bound := fmt.Sprintf(`device.capacity["divvy.dev"].memory.compareTo(quantity("%d")) == 0`, size)
+		bound := fmt.Sprintf(`%s.compareTo(quantity("%d")) == 0`, capacityOf(v1alpha1.CapacityMemory), size)
 		ways = append(ways, resourcev1.DeviceSubRequest{
-			Name: "size-" + strconv.FormatUint(size, 10), DeviceClassName: ClassShare,
+			Name: "size-" + strconv.FormatUint(size, 10), DeviceClassName: v1alpha1.ClassShare,
 			AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(r.Count),
 			Selectors: selectors(append([]string{bound}, r.Selectors...)), Capacity: capacity(r, memory),
 		})
@@ -149,12 +142,12 @@ func perSize(r Request, inventory Inventory, container string) ([]resourcev1.Dev
 
 // capacity is what one share takes; no memory is all that the GPU has.
 func capacity(r Request, memory uint64) *resourcev1.CapacityRequirements {
-	requests := map[resourcev1.QualifiedName]resource.Quantity{capacitySlots: *resource.NewQuantity(1, resource.DecimalSI)}
+	requests := map[resourcev1.QualifiedName]resource.Quantity{v1alpha1.CapacitySlots: *resource.NewQuantity(1, resource.DecimalSI)}
 	if memory > 0 {
-		requests[capacityMemory] = *resource.NewQuantity(int64(memory), resource.BinarySI)
+		requests[v1alpha1.CapacityMemory] = *resource.NewQuantity(int64(memory), resource.BinarySI)
 	}
 	if r.Cores > 0 {
-		requests[capacityCores] = *resource.NewQuantity(int64(r.Cores), resource.DecimalSI)
+		requests[v1alpha1.CapacityCores] = *resource.NewQuantity(int64(r.Cores), resource.DecimalSI)
 	}
 	return &resourcev1.CapacityRequirements{Requests: requests}
 }

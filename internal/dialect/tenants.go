@@ -3,6 +3,8 @@ package dialect
 import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // CheckContainers refuses what no agent could prepare: a container with two of Divvy's claims, because a container is
@@ -33,12 +35,12 @@ func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaim
 func Concerns(spec *resourcev1.ResourceClaimSpec) bool {
 	for _, a := range requestsOf(spec) {
 		switch a.class {
-		case ClassShare, ClassWhole, ClassMIG:
+		case v1alpha1.ClassShare, v1alpha1.ClassWhole, v1alpha1.ClassMIG:
 			return true
 		}
 	}
 	for i := range spec.Devices.Config {
-		if opaque := spec.Devices.Config[i].Opaque; opaque != nil && opaque.Driver == Driver {
+		if opaque := spec.Devices.Config[i].Opaque; opaque != nil && opaque.Driver == v1alpha1.Driver {
 			return true
 		}
 	}
@@ -47,7 +49,7 @@ func Concerns(spec *resourcev1.ResourceClaimSpec) bool {
 
 func asksShare(spec *resourcev1.ResourceClaimSpec) bool {
 	for _, a := range requestsOf(spec) {
-		if a.class == ClassShare {
+		if a.class == v1alpha1.ClassShare {
 			return true
 		}
 	}

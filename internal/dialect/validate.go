@@ -64,7 +64,7 @@ func (v *validation) fault(format string, args ...any) {
 
 // config checks one configuration, if it is ours, against the requests it is for.
 func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, asks []ask) {
-	if c.Opaque == nil || c.Opaque.Driver != Driver {
+	if c.Opaque == nil || c.Opaque.Driver != v1alpha1.Driver {
 		return
 	}
 	decoded, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)
@@ -77,8 +77,8 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 			continue
 		}
 		switch a.class {
-		case ClassShare:
-		case ClassWhole, ClassMIG:
+		case v1alpha1.ClassShare:
+		case v1alpha1.ClassWhole, v1alpha1.ClassMIG:
 			v.fault("configuration %d is for shares, and request %s is of class %s", index, a.name, a.class)
 			continue
 		default:
@@ -105,15 +105,15 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 // request checks a request for one of our classes.
 func (v *validation) request(a ask) {
 	switch a.class {
-	case ClassMIG:
+	case v1alpha1.ClassMIG:
 		v.fault("request %s: MIG devices are not offered yet", a.name)
 		return
-	case ClassWhole:
+	case v1alpha1.ClassWhole:
 		if a.capacity != nil && len(a.capacity.Requests) > 0 {
 			v.fault("request %s: a whole GPU is asked for without amounts", a.name)
 		}
 		return
-	case ClassShare:
+	case v1alpha1.ClassShare:
 	default:
 		return
 	}
@@ -130,13 +130,13 @@ func (v *validation) amounts(a ask) {
 	for _, name := range sortedKeys(a.capacity.Requests) {
 		quantity := a.capacity.Requests[name]
 		switch name {
-		case capacityCores:
-		case capacityMemory:
-			if n, ok := exactly(quantity); !ok || n <= 0 || n%mebibyte != 0 {
+		case v1alpha1.CapacityCores:
+		case v1alpha1.CapacityMemory:
+			if n, ok := WholeNumber(quantity); !ok || n <= 0 || n%mebibyte != 0 {
 				v.fault("request %s: memory %s: give whole MiB, more than none", a.name, quantity.String())
 			}
-		case capacitySlots:
-			if n, ok := exactly(quantity); !ok || n != 1 {
+		case v1alpha1.CapacitySlots:
+			if n, ok := WholeNumber(quantity); !ok || n != 1 {
 				v.fault("request %s: slots %s: a share takes 1", a.name, quantity.String())
 			}
 		default:
@@ -150,11 +150,11 @@ func coresOf(capacity *resourcev1.CapacityRequirements) (int, error) {
 	if capacity == nil {
 		return 0, nil
 	}
-	quantity, ok := capacity.Requests[capacityCores]
+	quantity, ok := capacity.Requests[v1alpha1.CapacityCores]
 	if !ok {
 		return 0, nil
 	}
-	n, whole := exactly(quantity)
+	n, whole := WholeNumber(quantity)
 	if !whole || n < 0 || n > v1alpha1.MaxCores {
 		return 0, fmt.Errorf("cores %s: give a whole number, 0 to %d", quantity.String(), v1alpha1.MaxCores)
 	}

@@ -8,6 +8,8 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // form is what a dialect's documentation says of its limits, apart from how they are translated.
@@ -24,7 +26,7 @@ type form struct {
 }
 
 var forms = []form{
-	{dialect: "plain", count: "divvy.dev/gpu", memory: "divvy.dev/gpu-memory", unit: 1, cores: "divvy.dev/gpu-cores", spareMemory: true, spareTime: true},
+	{dialect: "plain", count: v1alpha1.ResourceGPU, memory: v1alpha1.ResourceMemory, unit: 1, cores: v1alpha1.ResourceCores, spareMemory: true, spareTime: true},
 	{dialect: "nvidia", count: "nvidia.com/gpu", spareMemory: true, spareTime: true},
 	{dialect: "hami", count: "nvidia.com/gpu", memory: "nvidia.com/gpumem", unit: 1 << 20, percent: "nvidia.com/gpumem-percentage", cores: "nvidia.com/gpucores", spareMemory: true, spareTime: true},
 	{dialect: "4paradigm", options: "defaultMemory: 0", count: "nvidia.com/gpu", memory: "nvidia.com/gpumem", unit: 1 << 20, percent: "nvidia.com/gpumem-percentage", cores: "nvidia.com/gpucores", spareMemory: true},
@@ -99,7 +101,7 @@ func (f form) wider(asked map[string]resource.Quantity, spec *resourcev1.Resourc
 	}
 	request := spec.Devices.Requests[0]
 	if e := request.Exactly; e != nil {
-		whole := e.DeviceClassName == ClassWhole
+		whole := e.DeviceClassName == v1alpha1.ClassWhole
 		bare := f.spareTime && memory == 0 && percent%100 == 0 && cores%100 == 0 // 100 percent says what nothing says
 		hundreds := f.hundreds && cores >= 100 && cores%100 == 0
 		if whole && !bare && !hundreds {
@@ -113,7 +115,7 @@ func (f form) wider(asked map[string]resource.Quantity, spec *resourcev1.Resourc
 	for i, way := range request.FirstAvailable {
 		faults = append(faults, f.widerWay(way.Count, way.Capacity, false, count, 0, cores)...)
 		size := []int64{16 << 30, 40 << 30}[i]
-		if got := ptr(way.Capacity.Requests[capacityMemory]).Value(); got > size/100*percent+percent || !strings.Contains(way.Selectors[0].CEL.Expression, fmt.Sprintf("%q", fmt.Sprint(size))) {
+		if got := ptr(way.Capacity.Requests[v1alpha1.CapacityMemory]).Value(); got > size/100*percent+percent || !strings.Contains(way.Selectors[0].CEL.Expression, fmt.Sprintf("%q", fmt.Sprint(size))) {
 			faults = append(faults, fmt.Sprintf("%d of %d bytes are more than %d percent", got, size, percent))
 		}
 	}
@@ -131,7 +133,7 @@ func (f form) widerWay(got int64, capacity *resourcev1.CapacityRequirements, who
 	if f.total {
 		times = got
 	}
-	bytes, sized := capacity.Requests[capacityMemory]
+	bytes, sized := capacity.Requests[v1alpha1.CapacityMemory]
 	if memory > 0 && (!sized || bytes.Value()*times > memory*f.unit) {
 		faults = append(faults, fmt.Sprintf("memory %s of each", bytes.String()))
 	}
@@ -139,7 +141,7 @@ func (f form) widerWay(got int64, capacity *resourcev1.CapacityRequirements, who
 		faults = append(faults, "all memory")
 	}
 	bare := f.spareTime && cores == 0 && !sized
-	if time := capacity.Requests[capacityCores]; time.Value()*times > cores && !bare {
+	if time := capacity.Requests[v1alpha1.CapacityCores]; time.Value()*times > cores && !bare {
 		faults = append(faults, fmt.Sprintf("cores %s of each, not %d", time.String(), cores))
 	}
 	return faults

@@ -11,7 +11,7 @@ import (
 
 // Kind is the kind of a machine file; its apiVersion is [APIVersion].
 const (
-	APIVersion = "divvy.dev/v1alpha1"
+	APIVersion = v1alpha1.APIVersion
 	Kind       = "SimulatedMachine"
 )
 

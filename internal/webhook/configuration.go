@@ -5,6 +5,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -28,7 +29,7 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
 		ObjectMeta: meta,
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "pods.divvy.dev", ClientConfig: client(PathMutatePods), Rules: rules("", "pods"),
+			Name: "pods." + v1alpha1.Domain, ClientConfig: client(PathMutatePods), Rules: rules("", "pods"),
 			FailurePolicy: ptr(admissionregistrationv1.Fail), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
 			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNoneOnDryRun),
 			ReinvocationPolicy:      ptr(admissionregistrationv1.IfNeededReinvocationPolicy),
@@ -46,9 +47,9 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 		policy                      admissionregistrationv1.FailurePolicyType
 		condition                   string
 	}{
-		{"claims.divvy.dev", PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, dialect.ClaimCondition()},
-		{"templates.divvy.dev", PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, dialect.TemplateCondition()},
-		{"containers.divvy.dev", PathValidatePods, "", "pods", admissionregistrationv1.Ignore, dialect.ContainerCondition()},
+		{"claims." + v1alpha1.Domain, PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, dialect.ClaimCondition()},
+		{"templates." + v1alpha1.Domain, PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, dialect.TemplateCondition()},
+		{"containers." + v1alpha1.Domain, PathValidatePods, "", "pods", admissionregistrationv1.Ignore, dialect.ContainerCondition()},
 	} {
 		validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
 			Name: hook.name, ClientConfig: client(hook.path), Rules: rules(hook.group, hook.resource),

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -28,8 +29,8 @@ func TestTemplateBeforeAnswer(t *testing.T) {
 		t.Fatalf("%v, %v", patch, err)
 	}
 	made := w.templatesIn(t, "space")
-	if len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Labels[dialect.ManagedLabel] != dialect.ManagedBy ||
-		made[0].Annotations[dialect.UsedAnnotation] != "2026-11-22T12:00:00Z" || !dialect.Genuine(&made[0]) {
+	if len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Labels[v1alpha1.ManagedLabel] != v1alpha1.ManagedBy ||
+		made[0].Annotations[v1alpha1.UsedAnnotation] != "2026-11-22T12:00:00Z" || !dialect.Genuine(&made[0]) {
 		t.Errorf("made %+v", made)
 	}
 	if got := w.writes(); got != "create" {
@@ -49,7 +50,7 @@ func TestTemplateBeforeAnswer(t *testing.T) {
 			t.Errorf("after %s: wrote %q, want %q", step.pass, got, step.want)
 		}
 	}
-	if got := w.templatesIn(t, "space")[0].Annotations[dialect.UsedAnnotation]; got != "2026-11-22T12:16:00Z" {
+	if got := w.templatesIn(t, "space")[0].Annotations[v1alpha1.UsedAnnotation]; got != "2026-11-22T12:16:00Z" {
 		t.Errorf("used at %s", got)
 	}
 }
@@ -161,7 +162,7 @@ func TestTemplateThatGoes(t *testing.T) {
 		if err != nil || !gone {
 			t.Fatal(err)
 		}
-		if made := w.templatesIn(t, "space"); len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Annotations[dialect.UsedAnnotation] != "2026-11-22T13:00:00Z" {
+		if made := w.templatesIn(t, "space"); len(made) != 1 || made[0].Name != patch.Templates()[0] || made[0].Annotations[v1alpha1.UsedAnnotation] != "2026-11-22T13:00:00Z" {
 			t.Errorf("the pod's template is not there: %+v", made)
 		}
 	}
@@ -209,8 +210,8 @@ func TestValidatePod(t *testing.T) {
 		return resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class}}}}}
 	}
 	w := newWorld(t, "{plain: {}}",
-		&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "a"}, Spec: spec("share.divvy.dev")},
-		&resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "b"}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec("gpu.divvy.dev")}},
+		&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "a"}, Spec: spec(v1alpha1.ClassShare)},
+		&resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "b"}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec(v1alpha1.ClassWhole)}},
 	)
 	pod := func(second string) string {
 		return `{spec: {containers: [{name: main, resources: {claims: [{name: one}, {name: two}]}}], resourceClaims: [{name: one, resourceClaimName: a}, {name: two, ` + second + `}]}}`

@@ -13,7 +13,7 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // known is the server's view of the cluster: what the driver published, all claims, and all quotas.
@@ -26,7 +26,7 @@ func newKnown(client kubernetes.Interface) *known {
 	k := &known{
 		slices: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(lighten),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-				o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + dialect.Driver
+				o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
 			})),
 		others: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(lighten)),
 	}

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // manager is the name under which the server's writes are recorded.
-const manager = dialect.ManagedBy
+const manager = v1alpha1.ManagedBy
 
 // RenewAfter is how old the note of a template's last use may be before a further use renews it. What collects unused
 // templates must leave alone those used within a multiple of it: a pod shows up only some time after its review.
@@ -63,7 +64,7 @@ func (t templates) ensure(ctx context.Context, template *resourcev1.ResourceClai
 
 func (t templates) create(ctx context.Context, template *resourcev1.ResourceClaimTemplate, dryRun bool) error {
 	made := template.DeepCopy()
-	made.Annotations = map[string]string{dialect.UsedAnnotation: t.stamp()}
+	made.Annotations = map[string]string{v1alpha1.UsedAnnotation: t.stamp()}
 	options := metav1.CreateOptions{FieldManager: manager}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -80,7 +81,7 @@ func (t templates) stamp() string {
 
 // fresh reports whether the template's last use is known to be recent.
 func (t templates) fresh(template *resourcev1.ResourceClaimTemplate) bool {
-	used, err := time.Parse(time.RFC3339, template.Annotations[dialect.UsedAnnotation])
+	used, err := time.Parse(time.RFC3339, template.Annotations[v1alpha1.UsedAnnotation])
 	if err != nil {
 		return false
 	}
@@ -93,7 +94,7 @@ func (t templates) fresh(template *resourcev1.ResourceClaimTemplate) bool {
 func (t templates) renew(ctx context.Context, template *resourcev1.ResourceClaimTemplate) error {
 	note, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         template.UID,
-		"annotations": map[string]string{dialect.UsedAnnotation: t.stamp()},
+		"annotations": map[string]string{v1alpha1.UsedAnnotation: t.stamp()},
 	}})
 	if err != nil {
 		return fmt.Errorf("write the note of use: %w", err)

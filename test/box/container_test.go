@@ -16,6 +16,7 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
@@ -59,7 +60,7 @@ func (h *host) newContainer(t *testing.T, e edits.Edits) *container {
 			},
 		},
 	}
-	specification, err := cdi.Spec(cdi.Kind, map[string]edits.Edits{"it": e})
+	specification, err := cdi.Spec(v1alpha1.CDIKind, map[string]edits.Edits{"it": e})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func (h *host) newContainer(t *testing.T, e edits.Edits) *container {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cache.InjectDevices(c.spec, cdi.Kind+"=it"); err != nil {
+	if _, err := cache.InjectDevices(c.spec, v1alpha1.CDIKind+"=it"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.remove)

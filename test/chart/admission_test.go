@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 	"github.com/divvy-gpu/divvy/test/chart/render"
@@ -167,22 +168,22 @@ func slice(node, driver string) runtime.Object {
 
 func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 	p := policies(t, rendered(t, newest, ""))["divvy-agent-slices"]
-	everyNode := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: "divvy.dev", AllNodes: new(bool)}}
+	everyNode := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: v1alpha1.Driver, AllNodes: new(bool)}}
 	everyNode.SetGroupVersionKind(resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"))
 	for _, c := range []struct {
 		name string
 		attempt
 		want string
 	}{
-		{"its own", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", "divvy.dev")}, ""},
-		{"its own again", attempt{agent, "n1", apiadmission.Update, "", slice("n1", "divvy.dev"), slice("n1", "divvy.dev")}, ""},
-		{"its own no more", attempt{agent, "n1", apiadmission.Delete, "", slice("n1", "divvy.dev"), nil}, ""},
-		{"another's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n2", "divvy.dev")}, "the agent of node n1 may only write slices of its own node"},
-		{"another's taken over", attempt{agent, "n1", apiadmission.Update, "", slice("n2", "divvy.dev"), slice("n1", "divvy.dev")}, "the agent of node n1 may only write slices of its own node"},
-		{"another's deleted", attempt{agent, "n1", apiadmission.Delete, "", slice("n2", "divvy.dev"), nil}, "the agent of node n1 may only write slices of its own node"},
+		{"its own", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", v1alpha1.Driver)}, ""},
+		{"its own again", attempt{agent, "n1", apiadmission.Update, "", slice("n1", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, ""},
+		{"its own no more", attempt{agent, "n1", apiadmission.Delete, "", slice("n1", v1alpha1.Driver), nil}, ""},
+		{"another's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n2", v1alpha1.Driver)}, "the agent of node n1 may only write slices of its own node"},
+		{"another's taken over", attempt{agent, "n1", apiadmission.Update, "", slice("n2", v1alpha1.Driver), slice("n1", v1alpha1.Driver)}, "the agent of node n1 may only write slices of its own node"},
+		{"another's deleted", attempt{agent, "n1", apiadmission.Delete, "", slice("n2", v1alpha1.Driver), nil}, "the agent of node n1 may only write slices of its own node"},
 		{"every node", attempt{agent, "n1", apiadmission.Create, "", nil, everyNode}, "the agent of node n1 may only write slices of its own node"},
 		{"another driver's", attempt{agent, "n1", apiadmission.Create, "", nil, slice("n1", "gpu.nvidia.com")}, "the agent may only write slices of the driver divvy.dev"},
-		{"a token of no node", attempt{agent, "", apiadmission.Create, "", nil, slice("n1", "divvy.dev")}, "the agent's token names no node; the agent of node  may only write slices of its own node"},
+		{"a token of no node", attempt{agent, "", apiadmission.Create, "", nil, slice("n1", v1alpha1.Driver)}, "the agent's token names no node; the agent of node  may only write slices of its own node"},
 		{"no agent", attempt{"admin", "", apiadmission.Create, "", nil, slice("n2", "other")}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -211,23 +212,23 @@ func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
 		old, new      runtime.Object
 		claims, slots string
 	}{
-		{"first label", node("n1", nil, nil, false), node("n1", set{"divvy.dev/gpu.count": "2"}, nil, false), "", ""},
-		{"other label", node("n1", set{"a": "b", "divvy.dev/gpu.count": "2"}, nil, false), node("n1", set{"a": "b", "divvy.dev/gpu.count": "1"}, nil, false), "", ""},
-		{"label gone", node("n1", set{"divvy.dev/gpu.count": "2"}, nil, false), node("n1", nil, nil, false), "", ""},
+		{"first label", node("n1", nil, nil, false), node("n1", set{v1alpha1.CountLabel: "2"}, nil, false), "", ""},
+		{"other label", node("n1", set{"a": "b", v1alpha1.CountLabel: "2"}, nil, false), node("n1", set{"a": "b", v1alpha1.CountLabel: "1"}, nil, false), "", ""},
+		{"label gone", node("n1", set{v1alpha1.CountLabel: "2"}, nil, false), node("n1", nil, nil, false), "", ""},
 		{"a foreign label", node("n1", nil, nil, false), node("n1", set{"pool": "gpus"}, nil, false), labels, labels},
 		{"a foreign label changed", node("n1", set{"a": "b"}, nil, false), node("n1", set{"a": "c"}, nil, false), labels, labels},
 		{"a foreign label gone", node("n1", set{"a": "b"}, nil, false), node("n1", nil, nil, false), labels, labels},
-		{"the label that asks for agents", node("n1", set{"divvy.dev/node": ""}, nil, false), node("n1", nil, nil, false), labels, labels},
-		{"its own defaults", node("n1", nil, nil, false), node("n1", set{"divvy.dev/default-policy": "weighted"}, nil, false), labels, labels},
-		{"its own cores", node("n1", set{"divvy.dev/default-cores": "5"}, nil, false), node("n1", set{"divvy.dev/default-cores": "0"}, nil, false), labels, labels},
-		{"its defaults gone", node("n1", set{"divvy.dev/default-cores": "5"}, nil, false), node("n1", nil, nil, false), labels, labels},
-		{"beside its defaults", node("n1", set{"divvy.dev/default-cores": "5"}, nil, false), node("n1", set{"divvy.dev/default-cores": "5", "divvy.dev/gpu.count": "2"}, nil, false), "", ""},
-		{"another node", node("n2", nil, nil, false), node("n2", set{"divvy.dev/gpu.count": "2"}, nil, false), "the agent of node n1 may only label its own node", "the agent of node n1 may only label its own node"},
+		{"the label that asks for agents", node("n1", set{v1alpha1.NodeLabel: ""}, nil, false), node("n1", nil, nil, false), labels, labels},
+		{"its own defaults", node("n1", nil, nil, false), node("n1", set{v1alpha1.DefaultPolicyLabel: "weighted"}, nil, false), labels, labels},
+		{"its own cores", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", set{v1alpha1.DefaultCoresLabel: "0"}, nil, false), labels, labels},
+		{"its defaults gone", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", nil, nil, false), labels, labels},
+		{"beside its defaults", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", set{v1alpha1.DefaultCoresLabel: "5", v1alpha1.CountLabel: "2"}, nil, false), "", ""},
+		{"another node", node("n2", nil, nil, false), node("n2", set{v1alpha1.CountLabel: "2"}, nil, false), "the agent of node n1 may only label its own node", "the agent of node n1 may only label its own node"},
 		{"cordon", node("n1", nil, nil, false), node("n1", nil, nil, true), rest, rest + " and what it says of its GPUs"},
 		{"annotation", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "c"}, false), rest, rest + " and what it says of its GPUs"},
 		{"annotation gone", node("n1", nil, set{"a": "b"}, false), node("n1", nil, nil, false), rest, rest + " and what it says of its GPUs"},
-		{"its GPUs", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "b", "divvy.dev/gpus": "[]"}, false), rest, ""},
-		{"its GPUs again", node("n1", nil, set{"divvy.dev/gpus": "[]"}, false), node("n1", nil, set{"divvy.dev/gpus": "[1]"}, false), rest, ""},
+		{"its GPUs", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "b", v1alpha1.GPUsAnnotation: "[]"}, false), rest, ""},
+		{"its GPUs again", node("n1", nil, set{v1alpha1.GPUsAnnotation: "[]"}, false), node("n1", nil, set{v1alpha1.GPUsAnnotation: "[1]"}, false), rest, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for mode, want := range map[string]string{"claims": c.claims, "slots": c.slots} {
@@ -255,7 +256,7 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 		return pod
 	}
-	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"divvy.dev/assignment": "x"}}, Target: corev1.ObjectReference{Name: "n1"}}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{v1alpha1.AssignmentAnnotation: "x"}}, Target: corev1.ObjectReference{Name: "n1"}}
 	binding.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Binding"))
 	bare := binding.DeepCopy()
 	bare.Annotations = nil
@@ -268,7 +269,7 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		pod := pod(annotations...).(*corev1.Pod)
 		one := resource.MustParse("1")
 		pod.Spec.Containers = []corev1.Container{
-			{Name: "share", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"divvy.dev/shares": one}}},
+			{Name: "share", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{v1alpha1.SlotResource: one}}},
 			{Name: "other", SecurityContext: &corev1.SecurityContext{Privileged: &privileged}},
 		}
 		return pod
@@ -293,7 +294,7 @@ func TestAssignmentsAreTheBinders(t *testing.T) {
 		{"kube-scheduler", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
 		{"a scheduler of this namespace", attempt{"system:serviceaccount:divvy-system:divvy-scheduler", "", apiadmission.Create, "binding", nil, binding}, ""},
 		{"one that was named", attempt{"system:serviceaccount:here:binder", "", apiadmission.Create, "binding", nil, binding}, ""},
-		{"a binding that asks for more", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying("divvy.dev/request", "y")}, asked},
+		{"a binding that asks for more", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying(v1alpha1.RequestAnnotation, "y")}, asked},
 		{"a binding that needs no plugins", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying("required-plugins.noderesource.dev/container.main", "[]")}, asked},
 		{"a binding that says what is not ours", attempt{"system:kube-scheduler", "", apiadmission.Create, "binding", nil, saying("example.com/rack", "7")}, ""},
 		{"status", attempt{"system:node:n1", "n1", apiadmission.Update, "status", pod("assignment", "x"), pod("assignment", "x")}, ""},

@@ -12,6 +12,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
@@ -135,7 +136,7 @@ func (l *lab) claimed() (holdings, map[string][]string, error) {
 			continue
 		}
 		for _, r := range c.Status.Allocation.Devices.Results {
-			if r.Driver != pool.Driver {
+			if r.Driver != v1alpha1.Driver {
 				continue
 			}
 			a, uuid, err := allotted(&r)
@@ -159,7 +160,7 @@ func allotted(r *resourcev1.DeviceRequestAllocationResult) (amount, string, erro
 	if form == pool.Whole {
 		return amount{whole: true}, uuid, nil
 	}
-	memory, cores := r.ConsumedCapacity[pool.CapacityMemory], r.ConsumedCapacity[pool.CapacityCores]
+	memory, cores := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores]
 	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 }
 
@@ -287,7 +288,7 @@ func (l *lab) disk(n *cluster.Machine, listing *control.Listing, uids []string) 
 		dirs = append(dirs, filepath.Base(listing.Tenants[i].Dir))
 	}
 	for _, uid := range uids {
-		specs = append(specs, pool.Driver+"-"+uid+".json")
+		specs = append(specs, v1alpha1.Driver+"-"+uid+".json")
 	}
 	return append(l.files(n, "CDI specifications", "/var/run/cdi", specs), l.files(n, "tenants' directories", tenantsDir, dirs)...)
 }

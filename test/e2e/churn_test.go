@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 const (
@@ -78,7 +80,7 @@ func randomPod(random *rand.Rand, name string) *corev1.Pod {
 		return pod(name, holds(container("one", memory, ""), "256Mi"), holds(container("two", "1Gi", "10"), "512Mi"))
 	case 2:
 		p := pod(name, holds(container("main", memory, "5"), "512Mi"))
-		p.Spec.Containers[0].Resources.Limits["divvy.dev/gpu"] = quantity("2")
+		p.Spec.Containers[0].Resources.Limits[v1alpha1.ResourceGPU] = quantity("2")
 		return p
 	default:
 		return pod(name, holds(container("main", memory, strconv.Itoa(random.IntN(40)+1)), "512Mi"))

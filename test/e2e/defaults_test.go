@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -57,7 +57,7 @@ func (l *lab) defaultCores(n *cluster.Machine, want int64) {
 		shared := 0
 		for i := range published.Items {
 			for _, d := range published.Items[i].Spec.Devices {
-				cores, ok := d.Capacity[pool.CapacityCores]
+				cores, ok := d.Capacity[v1alpha1.CapacityCores]
 				if !ok {
 					continue
 				}

@@ -16,6 +16,7 @@ import (
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
@@ -92,7 +93,7 @@ func (l *lab) classConfig() {
 	l.must(l.ApplyText(l.ctx, `{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: wrong.example.com}, spec: {`+
 		`selectors: [{cel: {expression: 'device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "shared"'}}], `+
 		`config: [`+shareConfig("policy: weighted, wieght: 3")+`]}}`))
-	claim := strings.Replace(l.claim("wrong", "memory: 1Gi"), "share.divvy.dev", "wrong.example.com", 1)
+	claim := strings.Replace(l.claim("wrong", "memory: 1Gi"), v1alpha1.ClassShare, "wrong.example.com", 1)
 	l.must(l.ApplyText(l.ctx, claim))
 	l.create(uses(plain("wrong", "", ""), "wrong"))
 	if why := l.event("wrong", "PrepareFailed"); !strings.Contains(why, "wieght") {
@@ -194,15 +195,15 @@ func (l *lab) allocated(name, node, uuid, memory string) *resourcev1.ResourceCla
 	claim, err := claims.Create(l.ctx, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "share.divvy.dev"},
+			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: v1alpha1.ClassShare},
 		}}}},
 	}, metav1.CreateOptions{})
 	l.must(err)
 	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
 		Results: []resourcev1.DeviceRequestAllocationResult{{
-			Request: "gpu", Driver: pool.Driver, Pool: node, Device: pool.Name(uuid, pool.Shared), ShareID: ptr.To(types.UID(claim.UID)),
+			Request: "gpu", Driver: v1alpha1.Driver, Pool: node, Device: pool.Name(uuid, pool.Shared), ShareID: ptr.To(types.UID(claim.UID)),
 			ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{
-				pool.CapacityMemory: quantity(memory), pool.CapacityCores: quantity("0"), pool.CapacitySlots: quantity("1"),
+				v1alpha1.CapacityMemory: quantity(memory), v1alpha1.CapacityCores: quantity("0"), v1alpha1.CapacitySlots: quantity("1"),
 			},
 		}},
 	}}
@@ -219,7 +220,7 @@ type kubelet struct {
 
 func (l *lab) asKubelet(n *cluster.Machine) *kubelet {
 	l.t.Helper()
-	socket := n.Path(filepath.Join("/var/lib/kubelet/plugins", pool.Driver, "dra.sock"))
+	socket := n.Path(filepath.Join("/var/lib/kubelet/plugins", v1alpha1.Driver, "dra.sock"))
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	l.must(err)
 	l.t.Cleanup(func() { _ = conn.Close() })

@@ -7,6 +7,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // dialects can be turned on together; each other dialect uses a name of one of these.
@@ -72,7 +74,7 @@ func (l *lab) serving() {
 		probe := plain("probe", "1Mi", "")
 		probe.Namespace = "default"
 		// A dry run goes through admission; a request that cannot be is refused by the webhook alone.
-		probe.Spec.Containers[0].Resources.Limits["divvy.dev/gpu-memory"] = quantity("1")
+		probe.Spec.Containers[0].Resources.Limits[v1alpha1.ResourceMemory] = quantity("1")
 		_, err := l.Client().CoreV1().Pods("default").Create(l.ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "GPU request refused") {
 			return fmt.Sprintf("a pod that asks for one byte: %v", err)

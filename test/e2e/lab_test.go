@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
@@ -67,7 +68,7 @@ func startLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := map[string]string{"divvy.dev/node": ""}
+	wanted := map[string]string{v1alpha1.NodeLabel: ""}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -27,10 +28,10 @@ func container(name, memory, cores string) corev1.Container {
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{}},
 	}
 	if memory != "" {
-		c.Resources.Limits["divvy.dev/gpu-memory"] = quantity(memory)
+		c.Resources.Limits[v1alpha1.ResourceMemory] = quantity(memory)
 	}
 	if cores != "" {
-		c.Resources.Limits["divvy.dev/gpu-cores"] = quantity(cores)
+		c.Resources.Limits[v1alpha1.ResourceCores] = quantity(cores)
 	}
 	return c
 }
@@ -54,7 +55,7 @@ func plain(name, memory, cores string) *corev1.Pod {
 // whole makes a pod with whole GPUs.
 func whole(name string, count int) *corev1.Pod {
 	p := plain(name, "", "")
-	p.Spec.Containers[0].Resources.Limits["divvy.dev/gpu"] = *resource.NewQuantity(int64(count), resource.DecimalSI)
+	p.Spec.Containers[0].Resources.Limits[v1alpha1.ResourceGPU] = *resource.NewQuantity(int64(count), resource.DecimalSI)
 	return p
 }
 

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 func TestShares(t *testing.T) {
@@ -121,7 +123,7 @@ func twoGPUs(l *lab) {
 	}
 	l.agree()
 	two := plain("mine", "4Gi", "")
-	two.Spec.Containers[0].Resources.Limits["divvy.dev/gpu"] = quantity("2")
+	two.Spec.Containers[0].Resources.Limits[v1alpha1.ResourceGPU] = quantity("2")
 	l.run(two)
 	l.limited("mine", "main", 4*gib, 2)
 	if d := l.nvml("mine", "main"); len(d) == 2 && d[0].UUID == d[1].UUID {

@@ -52,7 +52,7 @@ func newSlotsLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := map[string]string{"divvy.dev/node": ""}
+	wanted := map[string]string{v1alpha1.NodeLabel: ""}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{

@@ -25,10 +25,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
-// SlotsPerGPU is how many containers can have a share of one GPU. Dividing a GPU's
-// time further would be of no use.
-const SlotsPerGPU = 64
-
 // Guard says whether the agent is asked about every container with a slot before it is
 // made.
 type Guard interface {

@@ -58,7 +58,7 @@ func startKubelet(t *testing.T, dir string) *fakeKubelet {
 }
 
 func (k *fakeKubelet) Register(_ context.Context, r *kubelet.RegisterRequest) (*kubelet.Empty, error) {
-	if r.Version != "v1beta1" || r.ResourceName != "divvy.dev/shares" || r.Endpoint != socketName {
+	if r.Version != "v1beta1" || r.ResourceName != v1alpha1.SlotResource || r.Endpoint != socketName {
 		k.t.Errorf("registered %+v", r)
 	}
 	k.registered <- r.Endpoint

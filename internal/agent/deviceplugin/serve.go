@@ -148,9 +148,9 @@ func countSlots(gpus []v1alpha1.NodeGPU, down error) count {
 	}
 	var n count
 	for _, g := range gpus {
-		n.total += SlotsPerGPU
+		n.total += v1alpha1.SlotsPerGPU
 		if g.Fault == "" {
-			n.healthy += SlotsPerGPU
+			n.healthy += v1alpha1.SlotsPerGPU
 		}
 	}
 	return n

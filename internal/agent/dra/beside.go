@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // beside tells pods that came later to a prepared claim and use it otherwise than
@@ -24,7 +24,7 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	var grants []grant
 	for i := range claim.Status.Allocation.Devices.Results {
-		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == pool.Driver {
+		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == v1alpha1.Driver {
 			grants = append(grants, grant{base: resourceclaim.BaseRequestRef(g.Request)})
 		}
 	}

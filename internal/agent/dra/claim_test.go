@@ -29,16 +29,16 @@ const (
 // result is a share of a GPU that the scheduler gave.
 func result(request, uuid, memory, cores string) resourcev1.DeviceRequestAllocationResult {
 	return resourcev1.DeviceRequestAllocationResult{
-		Request: request, Driver: pool.Driver, Pool: nodeName, Device: pool.Name(uuid, pool.Shared),
+		Request: request, Driver: v1alpha1.Driver, Pool: nodeName, Device: pool.Name(uuid, pool.Shared),
 		ShareID: ptr.To(types.UID("share-" + request)),
 		ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{
-			pool.CapacityMemory: resource.MustParse(memory), pool.CapacityCores: resource.MustParse(cores), pool.CapacitySlots: resource.MustParse("1"),
+			v1alpha1.CapacityMemory: resource.MustParse(memory), v1alpha1.CapacityCores: resource.MustParse(cores), v1alpha1.CapacitySlots: resource.MustParse("1"),
 		},
 	}
 }
 
 func wholeResult(request, uuid string) resourcev1.DeviceRequestAllocationResult {
-	return resourcev1.DeviceRequestAllocationResult{Request: request, Driver: pool.Driver, Pool: nodeName, Device: pool.Name(uuid, pool.Whole)}
+	return resourcev1.DeviceRequestAllocationResult{Request: request, Driver: v1alpha1.Driver, Pool: nodeName, Device: pool.Name(uuid, pool.Whole)}
 }
 
 // configured is an opaque configuration, given as fields of a ShareConfig.
@@ -50,7 +50,7 @@ func configured(source resourcev1.AllocationConfigSource, fields string, request
 	return resourcev1.DeviceAllocationConfiguration{
 		Source: source, Requests: requests,
 		DeviceConfiguration: resourcev1.DeviceConfiguration{
-			Opaque: &resourcev1.OpaqueDeviceConfiguration{Driver: pool.Driver, Parameters: runtime.RawExtension{Raw: []byte(text)}},
+			Opaque: &resourcev1.OpaqueDeviceConfiguration{Driver: v1alpha1.Driver, Parameters: runtime.RawExtension{Raw: []byte(text)}},
 		},
 	}
 }

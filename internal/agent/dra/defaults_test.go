@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
 // asking adds requests to the claim's spec that name these cores; "" names none.
@@ -18,7 +17,7 @@ func asking(claim *resourcev1.ResourceClaim, cores map[string]string) *resourcev
 	for name, n := range cores {
 		capacity := &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{}}
 		if n != "" {
-			capacity.Requests[pool.CapacityCores] = resource.MustParse(n)
+			capacity.Requests[v1alpha1.CapacityCores] = resource.MustParse(n)
 		}
 		r := resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{Capacity: capacity}}
 		if parent, way, ok := strings.Cut(name, "/"); ok {
@@ -120,7 +119,7 @@ func TestDefaultsOfViews(t *testing.T) {
 	m := newMachine(t, claim, pod)
 	r := m.start()
 	r.defaults = func() (v1alpha1.NodeDefaults, error) { return v1alpha1.NodeDefaults{Policy: "burst", Cores: 5}, nil }
-	claim.Status.Allocation.Devices.Results[1].ConsumedCapacity[pool.CapacityCores] = resource.MustParse("5")
+	claim.Status.Allocation.Devices.Results[1].ConsumedCapacity[v1alpha1.CapacityCores] = resource.MustParse("5")
 	m.mustPrepare(r, claim)
 	r.defaults = nil
 	m.mustPrepare(r, claim)

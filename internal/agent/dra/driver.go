@@ -18,7 +18,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
@@ -149,7 +148,7 @@ func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *
 		if other.Status.Allocation == nil {
 			continue
 		}
-		ours := func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == pool.Driver }
+		ours := func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.Driver }
 		if slices.ContainsFunc(other.Status.Allocation.Devices.Results, ours) {
 			return fault("container %s of pod %s has GPUs by two claims, %s and %s: put both requests in one claim", u.container, u.pod, claim.Name, name)
 		}
@@ -158,7 +157,7 @@ func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *
 }
 
 func (d *driver) writeSpec(claim types.UID, devices map[string]edits.Edits) error {
-	spec, err := cdi.Spec(cdi.Kind, devices)
+	spec, err := cdi.Spec(v1alpha1.CDIKind, devices)
 	if err != nil {
 		return err
 	}

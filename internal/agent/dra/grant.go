@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // ErrClaim marks a claim that cannot be prepared as it stands: trying again
@@ -53,7 +53,7 @@ func grantsOf(claim *resourcev1.ResourceClaim, node string, defaults defaultsOf)
 	var grants []grant
 	for i := range devices.Results {
 		r := &devices.Results[i]
-		if r.Driver != pool.Driver {
+		if r.Driver != v1alpha1.Driver {
 			continue
 		}
 		g, err := grantOf(r, node)
@@ -98,7 +98,7 @@ func asksCores(claim *resourcev1.ResourceClaim, request string) bool {
 		if capacity == nil {
 			return false
 		}
-		_, ok := capacity.Requests[pool.CapacityCores]
+		_, ok := capacity.Requests[v1alpha1.CapacityCores]
 		return ok
 	}
 	for i := range claim.Spec.Devices.Requests {
@@ -131,11 +131,11 @@ func grantOf(r *resourcev1.DeviceRequestAllocationResult, node string) (grant, e
 	if g.whole {
 		return g, nil
 	}
-	memory, err := consumed(r, pool.CapacityMemory)
+	memory, err := consumed(r, v1alpha1.CapacityMemory)
 	if err != nil {
 		return g, err
 	}
-	cores, err := consumed(r, pool.CapacityCores)
+	cores, err := consumed(r, v1alpha1.CapacityCores)
 	if err != nil {
 		return g, err
 	}
@@ -156,17 +156,11 @@ func consumed(r *resourcev1.DeviceRequestAllocationResult, name resourcev1.Quali
 		// A scheduler without the feature gives the device to everybody, and knows no amounts.
 		return 0, fault("the scheduler did not say how much %s it takes: DRAConsumableCapacity must be on in the cluster", name)
 	}
-	n, exact := amount(q)
-	if !exact || n < 0 {
+	n, whole := dialect.WholeNumber(q)
+	if !whole || n < 0 {
 		return 0, fault("%s %s is not a whole number from 0 on", name, q.String())
 	}
 	return n, nil
-}
-
-// amount is a quantity's value, and whether it is a whole number.
-func amount(q resource.Quantity) (int64, bool) {
-	n := q.Value() // rounded up
-	return n, q.CmpInt64(n) == 0
 }
 
 // configOf is the configuration of a request. One given with the claim stands
@@ -177,7 +171,7 @@ func configOf(all []resourcev1.DeviceAllocationConfiguration, request string) (v
 		var found *v1alpha1.ShareConfig
 		for i := range all {
 			c := &all[i]
-			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != pool.Driver || !isFor(c.Requests, request) {
+			if c.Source != source || c.Opaque == nil || c.Opaque.Driver != v1alpha1.Driver || !isFor(c.Requests, request) {
 				continue
 			}
 			config, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)

@@ -8,14 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
-	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
 const (
 	// specPrefix begins the names of our CDI specifications; the claim's UID follows.
-	specPrefix = pool.Driver + "-"
+	specPrefix = v1alpha1.Driver + "-"
 	// viewMark divides the claim's UID from the view in a tenancy's key, and
 	// requestMark the requests of a view. Neither is in a UID or a request's name.
 	viewMark    = "/"
@@ -51,7 +50,7 @@ func planOf(claim *resourcev1.ResourceClaim, node string, grants []grant, views 
 			p.devices = append(p.devices, kubeletplugin.Device{
 				Requests: []string{g.request}, PoolName: node, DeviceName: g.device, ShareID: g.shareID,
 				// On each, as a container may come to name any of them.
-				CDIDeviceIDs: []string{cdi.Kind + "=" + deviceName(key)},
+				CDIDeviceIDs: []string{v1alpha1.CDIKind + "=" + deviceName(key)},
 			})
 		}
 		p.tenancies = append(p.tenancies, t)

@@ -19,13 +19,12 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 )
 
 // The directories that the kubelet and container runtimes know.
 const (
-	DefaultPluginDir   = kubeletplugin.KubeletPluginsDir + "/" + pool.Driver
+	DefaultPluginDir   = kubeletplugin.KubeletPluginsDir + "/" + v1alpha1.Driver
 	DefaultRegistryDir = kubeletplugin.KubeletRegistryDir
 	DefaultCDIDir      = "/var/run/cdi"
 )
@@ -173,7 +172,7 @@ func (d *Driver) serve(ctx context.Context) error {
 		return err
 	}
 	helper, err := kubeletplugin.Start(ctx, d.driver,
-		kubeletplugin.KubeClient(d.config.Client), kubeletplugin.NodeName(d.config.Node), kubeletplugin.DriverName(pool.Driver),
+		kubeletplugin.KubeClient(d.config.Client), kubeletplugin.NodeName(d.config.Node), kubeletplugin.DriverName(v1alpha1.Driver),
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistryDir),
 		// Claims are ordered one by one, so that one that waits holds up no other.
 		kubeletplugin.Serialize(false), kubeletplugin.GRPCInterceptor(d.hear),
@@ -218,7 +217,7 @@ func (d *Driver) wait(ctx context.Context, changed <-chan struct{}, check <-chan
 			return err
 		case <-check:
 			for _, path := range []string{
-				filepath.Join(d.config.PluginDir, "dra.sock"), filepath.Join(d.config.RegistryDir, pool.Driver+"-reg.sock"),
+				filepath.Join(d.config.PluginDir, "dra.sock"), filepath.Join(d.config.RegistryDir, v1alpha1.Driver+"-reg.sock"),
 			} {
 				if _, err := os.Lstat(path); err != nil {
 					return fmt.Errorf("the socket is gone: %w", err)

@@ -22,6 +22,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
@@ -39,7 +40,7 @@ func newKubelet(t *testing.T) *kubelet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return &kubelet{t: t, pluginDir: filepath.Join(dir, "plugins", pool.Driver), registryDir: filepath.Join(dir, "registry")}
+	return &kubelet{t: t, pluginDir: filepath.Join(dir, "plugins", v1alpha1.Driver), registryDir: filepath.Join(dir, "registry")}
 }
 
 func (k *kubelet) start() {
@@ -62,9 +63,9 @@ func (k *kubelet) dial(path string) *grpc.ClientConn {
 // register takes up the driver and returns what the kubelet calls.
 func (k *kubelet) register() drapb.DRAPluginClient {
 	k.t.Helper()
-	client := registerapi.NewRegistrationClient(k.dial(filepath.Join(k.registryDir, pool.Driver+"-reg.sock")))
+	client := registerapi.NewRegistrationClient(k.dial(filepath.Join(k.registryDir, v1alpha1.Driver+"-reg.sock")))
 	info, err := client.GetInfo(k.t.Context(), &registerapi.InfoRequest{}, grpc.WaitForReady(true))
-	if err != nil || info.Name != pool.Driver || info.Endpoint != filepath.Join(k.pluginDir, "dra.sock") {
+	if err != nil || info.Name != v1alpha1.Driver || info.Endpoint != filepath.Join(k.pluginDir, "dra.sock") {
 		k.t.Fatalf("%+v, %v", info, err)
 	}
 	if _, err := client.NotifyRegistrationStatus(k.t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {

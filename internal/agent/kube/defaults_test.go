@@ -109,7 +109,7 @@ func TestPoolByDefaults(t *testing.T) {
 					}
 					continue
 				}
-				cores := device.Capacity[pool.CapacityCores].RequestPolicy.Default
+				cores := device.Capacity[v1alpha1.CapacityCores].RequestPolicy.Default
 				if cores.Value() != 5 || len(device.Taints) != step.taints {
 					t.Errorf("%v: %s cores by default, taints %v", step.fault, cores, device.Taints)
 				}

@@ -10,7 +10,6 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
 	"github.com/divvy-gpu/divvy/internal/agent/dra"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
 	"github.com/divvy-gpu/divvy/internal/agent/nri"
 )
@@ -21,7 +20,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
 	driver := dra.New(dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
-		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", pool.Driver),
+		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", v1alpha1.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),
 		Pool: func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
 			return k.publisher.claims(ctx, k.options.Node, defaults)

@@ -16,19 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// The labels.
-const (
-	// Model is the driver's name of the GPUs, with dashes for characters that labels cannot have; Mixed if they differ.
-	Model = "divvy.dev/gpu.model"
-	// Memory is the memory of the smallest GPU that is available to tenants, in whole MiB.
-	Memory = "divvy.dev/gpu.memory"
-	// Count is how many GPUs there are.
-	Count = "divvy.dev/gpu.count"
-)
-
-// Mixed stands for GPUs of several models.
+// Mixed is the model of a node with GPUs of several models.
 const Mixed = "mixed"
 
 // Manager is the field manager under which the API server records these labels.
@@ -42,7 +34,7 @@ type GPU struct {
 
 // Labels returns the labels of a node with these GPUs; without GPUs, only their number.
 func Labels(gpus []GPU) map[string]string {
-	labels := map[string]string{Count: strconv.Itoa(len(gpus))}
+	labels := map[string]string{v1alpha1.CountLabel: strconv.Itoa(len(gpus))}
 	if len(gpus) == 0 {
 		return labels
 	}
@@ -53,9 +45,9 @@ func Labels(gpus []GPU) map[string]string {
 		}
 		memory = min(memory, gpu.Memory)
 	}
-	labels[Memory] = strconv.FormatUint(memory>>20, 10)
+	labels[v1alpha1.MemoryLabel] = strconv.FormatUint(memory>>20, 10)
 	if value := labelValue(model); value != "" {
-		labels[Model] = value
+		labels[v1alpha1.ModelLabel] = value
 	}
 	return labels
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 func TestLabels(t *testing.T) {
@@ -23,14 +25,14 @@ func TestLabels(t *testing.T) {
 		gpus []GPU
 		want map[string]string
 	}{
-		"none":          {nil, map[string]string{Count: "0"}},
-		"one":           {[]GPU{a100}, map[string]string{Count: "1", Model: "NVIDIA-A100-SXM4-80GB", Memory: "81320"}},
-		"eight":         {[]GPU{a100, a100}, map[string]string{Count: "2", Model: "NVIDIA-A100-SXM4-80GB", Memory: "81320"}},
-		"several kinds": {[]GPU{a100, {Model: "Tesla T4", Memory: 15 << 30}}, map[string]string{Count: "2", Model: "mixed", Memory: "15360"}},
-		"no name":       {[]GPU{{Model: " ()", Memory: 1 << 30}}, map[string]string{Count: "1", Memory: "1024"}},
+		"none":          {nil, map[string]string{v1alpha1.CountLabel: "0"}},
+		"one":           {[]GPU{a100}, map[string]string{v1alpha1.CountLabel: "1", v1alpha1.ModelLabel: "NVIDIA-A100-SXM4-80GB", v1alpha1.MemoryLabel: "81320"}},
+		"eight":         {[]GPU{a100, a100}, map[string]string{v1alpha1.CountLabel: "2", v1alpha1.ModelLabel: "NVIDIA-A100-SXM4-80GB", v1alpha1.MemoryLabel: "81320"}},
+		"several kinds": {[]GPU{a100, {Model: "Tesla T4", Memory: 15 << 30}}, map[string]string{v1alpha1.CountLabel: "2", v1alpha1.ModelLabel: "mixed", v1alpha1.MemoryLabel: "15360"}},
+		"no name":       {[]GPU{{Model: " ()", Memory: 1 << 30}}, map[string]string{v1alpha1.CountLabel: "1", v1alpha1.MemoryLabel: "1024"}},
 		"a long name": {
 			[]GPU{{Model: strings.Repeat("é", 70) + "x" + strings.Repeat("y", 70), Memory: 1 << 20}},
-			map[string]string{Count: "1", Memory: "1"},
+			map[string]string{v1alpha1.CountLabel: "1", v1alpha1.MemoryLabel: "1"},
 		},
 	} {
 		got := Labels(test.gpus)
@@ -56,7 +58,7 @@ func FuzzLabelValue(f *testing.F) {
 
 // What was ours and is not any more goes away; what is others' stays.
 func TestApply(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/os": "linux", "divvy.dev/node": ""}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/os": "linux", v1alpha1.NodeLabel: ""}}}
 	nodes := fake.NewClientset(node).CoreV1().Nodes()
 	theirs := maps.Clone(node.Labels)
 	for _, gpus := range [][]GPU{{{Model: "Tesla T4", Memory: 15 << 30}}, {{Model: "A", Memory: 1 << 30}, {Model: "B", Memory: 2 << 30}}, nil} {
@@ -113,7 +115,7 @@ func TestKeeper(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { keeper.Run(ctx); close(ended) }()
-	if got := <-api.applied; got[Count] != "1" || failed != 2 {
+	if got := <-api.applied; got[v1alpha1.CountLabel] != "1" || failed != 2 {
 		t.Errorf("at first: %v after %d failures", got, failed)
 	}
 	<-turns
@@ -121,7 +123,7 @@ func TestKeeper(t *testing.T) {
 	close(changed)
 	changed = make(chan struct{})
 	turns <- struct{}{}
-	if got := <-api.applied; got[Count] != "2" {
+	if got := <-api.applied; got[v1alpha1.CountLabel] != "2" {
 		t.Errorf("after a change: %v", got)
 	}
 	cancel()

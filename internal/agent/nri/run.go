@@ -12,13 +12,12 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
 // How the plugin registers with the runtime.
 const (
-	// PluginName is the name by which the annotations of pods require the plugin.
-	PluginName = "divvy"
 	// pluginIndex orders plugins: after those that assign processors and memory.
 	pluginIndex = "50"
 )
@@ -92,7 +91,7 @@ func (p *Plugin) session(ctx context.Context, hooks *plugin) error {
 	lost := make(chan struct{}, 1)
 	here := &connection{plugin: hooks, synchronized: make(chan struct{})}
 	link, err := stub.New(here,
-		stub.WithPluginName(PluginName), stub.WithPluginIdx(pluginIndex), stub.WithConnection(conn),
+		stub.WithPluginName(v1alpha1.Plugin), stub.WithPluginIdx(pluginIndex), stub.WithConnection(conn),
 		stub.WithLogger(logger{p.config.Log}),
 		// Runtimes that know policies make no container when we fail to answer.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -51,7 +52,7 @@ func TestContainerPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden(t, name, plan)
-			if _, err := cdi.Spec(cdi.Kind, map[string]edits.Edits{"t7": plan.Edits}); err != nil {
+			if _, err := cdi.Spec(v1alpha1.CDIKind, map[string]edits.Edits{"t7": plan.Edits}); err != nil {
 				t.Error(err)
 			}
 		})

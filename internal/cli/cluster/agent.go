@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
@@ -40,8 +41,8 @@ kubelet: by dynamic resource allocation (mode claims, Kubernetes 1.36 and later)
 or by a device plugin with NRI (mode slots, 1.34 and 1.35). Claims that were
 prepared outlive it, as shares do; SIGTERM ends it.
 
-The node's labels divvy.dev/default-policy and divvy.dev/default-cores, of which
-one is enough, stand in place of the flags of these names.`,
+The node's labels ` + v1alpha1.DefaultPolicyLabel + ` and ` + v1alpha1.DefaultCoresLabel + `, of which
+one is enough, replace the flags of these names.`,
 		Example: "  divvy agent --kubernetes --driver-root /host",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },

@@ -19,9 +19,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
 
-// Kind is the vendor and class of Divvy's devices.
-const Kind = "divvy.dev/share"
-
 // createContainer is when a hook runs: in the container's mount namespace, before
 // its root is changed (OCI runtime specification, "POSIX-platform Hooks").
 const createContainer = "createContainer"

@@ -14,6 +14,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
 
@@ -35,7 +36,7 @@ func example() map[string]edits.Edits {
 }
 
 func TestSpecIsGolden(t *testing.T) {
-	spec, err := Spec(Kind, example())
+	spec, err := Spec(v1alpha1.CDIKind, example())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestSpecIsGolden(t *testing.T) {
 // A runtime takes the written file up as it was meant.
 func TestARuntimeInjectsIt(t *testing.T) {
 	dir := t.TempDir()
-	spec, err := Spec(Kind, example())
+	spec, err := Spec(v1alpha1.CDIKind, example())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func TestARuntimeInjectsIt(t *testing.T) {
 		Process: &oci.Process{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}},
 		Mounts:  []oci.Mount{{Destination: "/run/divvy/share/state/deeper"}, {Destination: edits.ShareDir, Source: "/mine"}},
 	}
-	if missing, err := cache.InjectDevices(container, Kind+"=a"); err != nil || len(missing) > 0 {
+	if missing, err := cache.InjectDevices(container, v1alpha1.CDIKind+"=a"); err != nil || len(missing) > 0 {
 		t.Fatalf("%v, not found: %v", err, missing)
 	}
 	var order []string
@@ -104,15 +105,15 @@ func TestSpecRefuses(t *testing.T) {
 		kind    string
 		devices map[string]edits.Edits
 	}{
-		"no devices":    {Kind, nil},
-		"no class":      {"divvy.dev", example()},
+		"no devices":    {v1alpha1.CDIKind, nil},
+		"no class":      {v1alpha1.Driver, example()},
 		"odd vendor":    {"-/share", example()},
-		"odd name":      {Kind, map[string]edits.Edits{"a b": {}}},
-		"binds":         {Kind, one(edits.Edits{Binds: []edits.Bind{{Source: "/a", Target: "/b"}}})},
-		"prepended":     {Kind, one(edits.Edits{Env: []edits.Env{{Name: "A", Value: "1", Prepend: true}}})},
-		"unnamed":       {Kind, one(edits.Edits{Env: []edits.Env{{Value: "1"}}})},
-		"two at once":   {Kind, one(edits.Edits{Env: []edits.Env{{Name: "A=B", Value: "1"}}})},
-		"relative path": {Kind, one(edits.Edits{Mounts: []edits.Mount{{Source: "a", Target: "/b"}}})},
+		"odd name":      {v1alpha1.CDIKind, map[string]edits.Edits{"a b": {}}},
+		"binds":         {v1alpha1.CDIKind, one(edits.Edits{Binds: []edits.Bind{{Source: "/a", Target: "/b"}}})},
+		"prepended":     {v1alpha1.CDIKind, one(edits.Edits{Env: []edits.Env{{Name: "A", Value: "1", Prepend: true}}})},
+		"unnamed":       {v1alpha1.CDIKind, one(edits.Edits{Env: []edits.Env{{Value: "1"}}})},
+		"two at once":   {v1alpha1.CDIKind, one(edits.Edits{Env: []edits.Env{{Name: "A=B", Value: "1"}}})},
+		"relative path": {v1alpha1.CDIKind, one(edits.Edits{Mounts: []edits.Mount{{Source: "a", Target: "/b"}}})},
 	} {
 		if spec, err := Spec(c.kind, c.devices); !errors.Is(err, ErrSpec) {
 			t.Errorf("%s: %+v, %v; want ErrSpec", name, spec, err)
@@ -125,7 +126,7 @@ func TestFilesOfSpecifications(t *testing.T) {
 	if names, err := List(dir, ""); err != nil || names != nil {
 		t.Errorf("without a directory: %v, %v", names, err)
 	}
-	spec := &specs.Spec{Version: "0.3.0", Kind: Kind}
+	spec := &specs.Spec{Version: "0.3.0", Kind: v1alpha1.CDIKind}
 	for _, name := range []string{"divvy.dev-2", "divvy.dev-1", "divvy.dev-1.json", "other"} {
 		if err := Write(dir, name, spec); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
@@ -87,7 +88,7 @@ func open(ctx context.Context, log func(string, ...any)) (*cluster.Cluster, erro
 		images = append(images, archive)
 	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes:  []cluster.Node{{Name: nodeName, Machine: "h100x8", Labels: map[string]string{"divvy.dev/node": ""}}},
+		Nodes:  []cluster.Node{{Name: nodeName, Machine: "h100x8", Labels: map[string]string{v1alpha1.NodeLabel: ""}}},
 		Images: images, Log: log,
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
@@ -60,7 +61,7 @@ func (b *bench) kubeletP99(ctx context.Context) (measurement.Row, error) {
 		return measurement.Row{}, err
 	}
 	buckets, count := f.histogram("dra_grpc_operations_duration_seconds", map[string]string{
-		"driver_name": "divvy.dev", "method_name": "NodePrepareResources",
+		"driver_name": v1alpha1.Driver, "method_name": "NodePrepareResources",
 	})
 	if count < uint64(b.plan.shares) {
 		return measurement.Row{}, fmt.Errorf("the kubelet's metrics count %d calls for %d pods", count, b.plan.shares)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/demo/screen"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
@@ -66,7 +67,7 @@ func (s *show) open(ctx context.Context) (*cluster.Cluster, error) {
 	return cluster.Start(ctx, cluster.Options{
 		Nodes: []cluster.Node{{
 			Name: "node-1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"},
-			Labels: map[string]string{"divvy.dev/node": ""},
+			Labels: map[string]string{v1alpha1.NodeLabel: ""},
 		}},
 		Images: images,
 	})

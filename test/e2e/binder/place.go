@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -120,7 +119,7 @@ func (m *machine) fit(ctx context.Context, pod string, request v1alpha1.PodReque
 	assignment := v1alpha1.PodAssignment{Pod: pod}
 	for _, asked := range request.Shares {
 		if left.slots < int64(len(asked.Containers)) {
-			return assignment, errors.New("too few slots of divvy.dev/shares left")
+			return assignment, errors.New("too few slots of " + v1alpha1.SlotResource + " left")
 		}
 		share, err := left.share(ctx, asked)
 		if err != nil {
@@ -179,7 +178,7 @@ func (m *machine) ways(asked v1alpha1.ShareRequired) []way {
 	if asked.Part != nil {
 		ways = nil
 		for _, size := range m.sizes() {
-			if memory := partOf(size, *asked.Part); memory > 0 {
+			if memory := asked.Amount().Of(size); memory > 0 {
 				ways = append(ways, way{memory: memory, size: size, numa: -1})
 			}
 		}
@@ -195,13 +194,6 @@ func (m *machine) ways(asked v1alpha1.ShareRequired) []way {
 		}
 	}
 	return near
-}
-
-// partOf is a part of a size in whole blocks, exact for any size.
-func partOf(size uint64, part v1alpha1.Part) uint64 {
-	hi, lo := bits.Mul64(size, part.Of)
-	bytes, _ := bits.Div64(hi, lo, part.In) // a part is below 1, so that this fits
-	return bytes / v1alpha1.BlockBytes * v1alpha1.BlockBytes
 }
 
 func (m *machine) sizes() []uint64 {

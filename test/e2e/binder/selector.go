@@ -21,15 +21,15 @@ func selects(ctx context.Context, expression string, g v1alpha1.NodeGPU) (bool, 
 	}
 	index, numa := int64(g.Index), int64(g.NUMANode)
 	device := cel.Device{
-		Driver: "divvy.dev",
+		Driver: v1alpha1.Driver,
 		Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-			"uuid":     {StringValue: &g.UUID},
-			"model":    {StringValue: &g.Model},
-			"index":    {IntValue: &index},
-			"numaNode": {IntValue: &numa},
+			v1alpha1.AttributeUUID:     {StringValue: &g.UUID},
+			v1alpha1.AttributeModel:    {StringValue: &g.Model},
+			v1alpha1.AttributeIndex:    {IntValue: &index},
+			v1alpha1.AttributeNUMANode: {IntValue: &numa},
 		},
 		Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
-			"memory": {Value: *resource.NewQuantity(int64(g.Memory), resource.BinarySI)},
+			v1alpha1.CapacityMemory: {Value: *resource.NewQuantity(int64(g.Memory), resource.BinarySI)},
 		},
 	}
 	matches, _, err := compiled.DeviceMatches(ctx, device)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -165,7 +166,7 @@ func (l *lab) total(pod string) string {
 }
 
 func TestChartThroughItsLife(t *testing.T) {
-	labels := map[string]string{"divvy.dev/node": ""}
+	labels := map[string]string{v1alpha1.NodeLabel: ""}
 	l := start(t,
 		cluster.Node{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
 		cluster.Node{Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
@@ -225,7 +226,7 @@ func (l *lab) confined() {
 	slice := func(node string) error {
 		_, err := agent.ResourceV1().ResourceSlices().Create(l.ctx, &resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "tried-"},
-			Spec: resourcev1.ResourceSliceSpec{Driver: "divvy.dev", NodeName: &node,
+			Spec: resourcev1.ResourceSliceSpec{Driver: v1alpha1.Driver, NodeName: &node,
 				Pool: resourcev1.ResourcePool{Name: "tried-" + node, ResourceSliceCount: 1}},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
@@ -240,10 +241,10 @@ func (l *lab) confined() {
 	for what, err := range map[string]error{
 		"a slice of another node":    slice("n2"),
 		"another node's slice":       agent.ResourceV1().ResourceSlices().Delete(l.ctx, others.Items[0].Name, metav1.DeleteOptions{}),
-		"a label of another node":    label("n2", "divvy.dev/gpu.count"),
+		"a label of another node":    label("n2", v1alpha1.CountLabel),
 		"a foreign label":            label("n1", "pool"),
-		"the label that asks for it": label("n1", "divvy.dev/node"),
-		"its node's defaults":        label("n1", "divvy.dev/default-policy"),
+		"the label that asks for it": label("n1", v1alpha1.NodeLabel),
+		"its node's defaults":        label("n1", v1alpha1.DefaultPolicyLabel),
 		"secrets":                    secrets,
 	} {
 		if !apierrors.IsForbidden(err) {
@@ -251,7 +252,7 @@ func (l *lab) confined() {
 		}
 	}
 	l.must(slice("n1"))
-	l.must(label("n1", "divvy.dev/gpu.count"))
+	l.must(label("n1", v1alpha1.CountLabel))
 }
 
 // refused checks that Divvy is not taken away from under the tenant.

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -75,7 +76,7 @@ func TestWebhook(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes:  []cluster.Node{{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: map[string]string{"divvy.dev/node": ""}}},
+		Nodes:  []cluster.Node{{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: map[string]string{v1alpha1.NodeLabel: ""}}},
 		Images: images, Log: t.Logf,
 	})
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // stored gives slices the names and the rest that the helper library gives them.
@@ -32,9 +32,9 @@ func stored(t *testing.T, resources resourceslice.DriverResources) []*resourcev1
 	for name, pool := range resources.Pools {
 		for i, slice := range pool.Slices {
 			all = append(all, &resourcev1.ResourceSlice{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, Driver)},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, v1alpha1.Driver)},
 				Spec: resourcev1.ResourceSliceSpec{
-					Driver: Driver, NodeName: ptr.To(name), Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Driver: v1alpha1.Driver, NodeName: ptr.To(name), Devices: slice.Devices, SharedCounters: slice.SharedCounters,
 					Pool: resourcev1.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 				},
 			})
@@ -75,7 +75,7 @@ func installed(t *testing.T) classes {
 		}
 		found[class.Name] = &class
 	}
-	if found[dialect.ClassShare] == nil || found[dialect.ClassWhole] == nil {
+	if found[v1alpha1.ClassShare] == nil || found[v1alpha1.ClassWhole] == nil {
 		t.Fatalf("installed are only %v", slices.Collect(maps.Keys(found)))
 	}
 	return found
@@ -166,7 +166,7 @@ func asks(class string, count int64, amounts ...string) resourcev1.ResourceClaim
 }
 
 func share(amounts ...string) resourcev1.ResourceClaimSpec {
-	return asks(dialect.ClassShare, 1, amounts...)
+	return asks(v1alpha1.ClassShare, 1, amounts...)
 }
 
 func gpusOf(n int, memory uint64) []GPU {
@@ -208,7 +208,7 @@ func TestConsumed(t *testing.T) {
 		name := fmt.Sprint(i)
 		s.fits(name, true, test.spec)
 		consumed := s.held[name].Devices.Results[0].ConsumedCapacity
-		memory, cores, slots := consumed[CapacityMemory], consumed[CapacityCores], consumed[CapacitySlots]
+		memory, cores, slots := consumed[v1alpha1.CapacityMemory], consumed[v1alpha1.CapacityCores], consumed[v1alpha1.CapacitySlots]
 		if got := fmt.Sprint(memory.String(), " ", cores.String(), " ", slots.String()); got != test.want {
 			t.Errorf("%d: consumed %s, want %s", i, got, test.want)
 		}
@@ -217,7 +217,7 @@ func TestConsumed(t *testing.T) {
 	s.fits("more", false, share("memory", "17Gi"))
 	s.fits("much", false, share("memory", "1Gi", "cores", "101"))
 	s.fits("none", true, share("memory", "1Gi", "slots", "0"))
-	if slots := s.held["none"].Devices.Results[0].ConsumedCapacity[CapacitySlots]; slots.Value() != 1 {
+	if slots := s.held["none"].Devices.Results[0].ConsumedCapacity[v1alpha1.CapacitySlots]; slots.Value() != 1 {
 		t.Errorf("0 slots are %s", slots.String())
 	}
 }
@@ -233,7 +233,7 @@ func TestCoresSum(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	s := newScheduler(t, gpusOf(1, 16<<30))
-	s.fits("lonely", true, share("memory", "1Mi", "slots", fmt.Sprint(Slots-3)))
+	s.fits("lonely", true, share("memory", "1Mi", "slots", fmt.Sprint(v1alpha1.SlotsPerGPU-3)))
 	for i := range 3 {
 		s.fits(fmt.Sprint(i), true, share("memory", "1Mi"))
 	}
@@ -246,25 +246,25 @@ func TestSlots(t *testing.T) {
 func TestWholeAndShared(t *testing.T) {
 	s := newScheduler(t, gpusOf(2, 16<<30))
 	first := s.fits("a", true, share("memory", "4Gi"))
-	second := s.fits("whole", true, asks(dialect.ClassWhole, 1))
+	second := s.fits("whole", true, asks(v1alpha1.ClassWhole, 1))
 	if !slices.Equal(first, []string{Name(uuidOf(0), Shared)}) || !slices.Equal(second, []string{Name(uuidOf(1), Whole)}) {
 		t.Errorf("the share is on %v, the whole GPU is %v", first, second)
 	}
-	s.fits("another", false, asks(dialect.ClassWhole, 1))
+	s.fits("another", false, asks(v1alpha1.ClassWhole, 1))
 	s.fits("large", false, share("memory", "13Gi"))
 	s.fits("b", true, share("memory", "12Gi"))
 	s.release("whole")
 	s.fits("large", true, share("memory", "13Gi"))
-	s.fits("another", false, asks(dialect.ClassWhole, 1))
+	s.fits("another", false, asks(v1alpha1.ClassWhole, 1))
 	s.release("a")
-	s.fits("another", false, asks(dialect.ClassWhole, 1)) // b is still there
+	s.fits("another", false, asks(v1alpha1.ClassWhole, 1)) // b is still there
 	s.release("b")
-	s.fits("another", true, asks(dialect.ClassWhole, 1))
+	s.fits("another", true, asks(v1alpha1.ClassWhole, 1))
 	s.fits("c", false, share("memory", "4Gi"))
 }
 
 func TestCountIsDifferentGPUs(t *testing.T) {
-	for _, class := range []string{dialect.ClassShare, dialect.ClassWhole} {
+	for _, class := range []string{v1alpha1.ClassShare, v1alpha1.ClassWhole} {
 		s := newScheduler(t, gpusOf(3, 16<<30))
 		got := s.fits("pair", true, asks(class, 2))
 		if len(got) != 2 || got[0] == got[1] {
@@ -302,10 +302,10 @@ func TestUnhealthyGPUs(t *testing.T) {
 	if got := s.fits("a", true, share("memory", "1Gi")); !slices.Equal(got, []string{Name(uuidOf(1), Shared)}) {
 		t.Errorf("a share is on %v", got)
 	}
-	s.fits("whole", false, asks(dialect.ClassWhole, 1))
+	s.fits("whole", false, asks(v1alpha1.ClassWhole, 1))
 	gpus[0].Fault = nil
 	s.slices = slicesOf(t, gpus)
-	if got := s.fits("whole", true, asks(dialect.ClassWhole, 1)); !slices.Equal(got, []string{Name(uuidOf(0), Whole)}) {
+	if got := s.fits("whole", true, asks(v1alpha1.ClassWhole, 1)); !slices.Equal(got, []string{Name(uuidOf(0), Whole)}) {
 		t.Errorf("a whole GPU is %v", got)
 	}
 }
@@ -314,7 +314,7 @@ func TestUnhealthyGPUs(t *testing.T) {
 func TestConstraints(t *testing.T) {
 	for attribute, want := range map[resourcev1.FullyQualifiedName]int{"divvy.dev/numaNode": 4, "divvy.dev/pcieSwitch": 2, "resource.kubernetes.io/pcieRoot": 2, "divvy.dev/nvlinkClique": 8} {
 		for count := range 8 {
-			together := asks(dialect.ClassWhole, int64(count+1))
+			together := asks(v1alpha1.ClassWhole, int64(count+1))
 			together.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr.To(attribute)}}
 			newScheduler(t, machine(t, "a800x8")).fits(fmt.Sprintf("%d GPUs of one %s", count+1, attribute), count+1 <= want, together)
 		}

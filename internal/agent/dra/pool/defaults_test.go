@@ -3,7 +3,7 @@ package pool
 import (
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/dialect"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // Shares that ask for no cores take the node's, and what their agent reads is what was counted.
@@ -15,7 +15,7 @@ func TestDefaultCores(t *testing.T) {
 	s.slices = slicesOf(t, gpus)
 	for _, name := range []string{"a", "b"} {
 		s.fits(name, true, share("memory", "1Gi"))
-		if cores := s.held[name].Devices.Results[0].ConsumedCapacity[CapacityCores]; cores.Value() != 30 {
+		if cores := s.held[name].Devices.Results[0].ConsumedCapacity[v1alpha1.CapacityCores]; cores.Value() != 30 {
 			t.Errorf("%s took %s cores", name, cores.String())
 		}
 	}
@@ -24,7 +24,7 @@ func TestDefaultCores(t *testing.T) {
 	s.fits("none", true, share("memory", "1Gi", "cores", "0"))
 	s.release("a")
 	s.fits("d", true, share("memory", "1Gi"))
-	s.fits("whole", false, asks(dialect.ClassWhole, 1))
+	s.fits("whole", false, asks(v1alpha1.ClassWhole, 1))
 }
 
 // Whole GPUs are given out where shares are withheld.
@@ -33,5 +33,5 @@ func TestSharesWithheld(t *testing.T) {
 	gpus[0].SharesFault = &Fault{Reason: "node-labels"}
 	s := newScheduler(t, gpus)
 	s.fits("share", false, share("memory", "1Gi"))
-	s.fits("whole", true, asks(dialect.ClassWhole, 1))
+	s.fits("whole", true, asks(v1alpha1.ClassWhole, 1))
 }

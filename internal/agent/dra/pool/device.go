@@ -7,28 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
-
-// The capacities of a shared device; a whole one has its memory only.
-const (
-	CapacityMemory = "memory" // bytes
-	CapacityCores  = "cores"  // guaranteed percent of the GPU's time
-	CapacitySlots  = "slots"  // shares, or places that a share keeps from others
-)
-
-// Slots is how many shares a GPU has room for, if each takes one. The driver keeps about half a GiB for each process,
-// and equal time slices of 64 neighbours come round every 130 ms: more would be of no use to anybody.
-const Slots = 64
-
-// UnhealthyTaint is the key of the taint on devices of GPUs that are not healthy; its value is the reason.
-const UnhealthyTaint = Driver + "/unhealthy"
 
 const (
 	mebibyte = 1 << 20
 	// counter is the one counter of every GPU's counter set.
 	counter = "gpu"
-	// allCores is all of a GPU's time, in percent.
-	allCores = 100
 )
 
 func (g *GPU) counterSet() resourcev1.CounterSet {
@@ -47,16 +33,16 @@ func (g *GPU) shared() resourcev1.Device {
 	}
 	memory := g.memory()
 	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
-		CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI), mebibyte),
-		CapacityCores:  capacity(number(allCores), number(int64(g.DefaultCores)), number(1), 0),
-		CapacitySlots:  capacity(number(Slots), number(1), number(1), 1),
+		v1alpha1.CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI), mebibyte),
+		v1alpha1.CapacityCores:  capacity(number(v1alpha1.MaxCores), number(int64(g.DefaultCores)), number(1), 0),
+		v1alpha1.CapacitySlots:  capacity(number(v1alpha1.SlotsPerGPU), number(1), number(1), 1),
 	}
 	return device
 }
 
 func (g *GPU) whole() resourcev1.Device {
 	device := g.device(Whole)
-	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{CapacityMemory: {Value: g.memory()}}
+	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{v1alpha1.CapacityMemory: {Value: g.memory()}}
 	return device
 }
 
@@ -90,17 +76,17 @@ func (g *GPU) device(form Form) resourcev1.Device {
 // attributes leaves out what is not known: a selector that names a missing attribute is an error to the scheduler, and
 // one that compares with an invented value would be a lie.
 func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
-	all := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"index": {IntValue: ptr.To(int64(g.Index))}}
+	all := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{v1alpha1.AttributeIndex: {IntValue: ptr.To(int64(g.Index))}}
 	text := func(name resourcev1.QualifiedName, value string) {
 		if value != "" {
 			all[name] = resourcev1.DeviceAttribute{StringValue: ptr.To(clip(value))}
 		}
 	}
-	text("uuid", g.UUID)
-	text("form", string(form))
-	text("model", g.Model)
-	text("architecture", g.Architecture)
-	for name, version := range map[resourcev1.QualifiedName]string{"driverVersion": Semver(g.DriverVersion), "cudaVersion": cudaSemver(g.CUDA)} {
+	text(v1alpha1.AttributeUUID, g.UUID)
+	text(v1alpha1.AttributeForm, string(form))
+	text(v1alpha1.AttributeModel, g.Model)
+	text(v1alpha1.AttributeArchitecture, g.Architecture)
+	for name, version := range map[resourcev1.QualifiedName]string{v1alpha1.AttributeDriverVersion: Semver(g.DriverVersion), v1alpha1.AttributeCUDAVersion: cudaSemver(g.CUDA)} {
 		if version != "" {
 			all[name] = resourcev1.DeviceAttribute{VersionValue: ptr.To(version)}
 		}
@@ -108,12 +94,12 @@ func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.Devi
 	if g.Place == nil {
 		return all
 	}
-	text("pcieSwitch", g.Place.Switch)
-	text("nvlinkClique", g.Place.Clique)
+	text(v1alpha1.AttributePCIeSwitch, g.Place.Switch)
+	text(v1alpha1.AttributeNVLinkClique, g.Place.Clique)
 	text(deviceattribute.StandardDeviceAttributePCIeRoot, g.Place.Root)
 	text(deviceattribute.StandardDeviceAttributePCIBusID, g.Place.PCI)
 	if g.Place.NUMANode >= 0 {
-		all["numaNode"] = resourcev1.DeviceAttribute{IntValue: ptr.To(int64(g.Place.NUMANode))}
+		all[v1alpha1.AttributeNUMANode] = resourcev1.DeviceAttribute{IntValue: ptr.To(int64(g.Place.NUMANode))}
 	}
 	return all
 }
@@ -135,5 +121,5 @@ func (f *Fault) taints() []resourcev1.DeviceTaint {
 	if f.Lost {
 		effect = resourcev1.DeviceTaintEffectNoExecute
 	}
-	return []resourcev1.DeviceTaint{{Key: UnhealthyTaint, Value: f.Reason, Effect: effect}}
+	return []resourcev1.DeviceTaint{{Key: v1alpha1.UnhealthyTaint, Value: f.Reason, Effect: effect}}
 }

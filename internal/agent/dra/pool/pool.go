@@ -20,10 +20,9 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-)
 
-// Driver is the name of the DRA driver, and the domain of its attributes and taints.
-const Driver = "divvy.dev"
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
 
 // LeastMemory is what a GPU must have for tenants to be published, in bytes.
 const LeastMemory = 2 * mebibyte
@@ -36,8 +35,8 @@ type Form string
 
 // The forms, as the attribute form has them.
 const (
-	Shared Form = "shared"
-	Whole  Form = "whole"
+	Shared Form = v1alpha1.FormShared
+	Whole  Form = v1alpha1.FormWhole
 )
 
 // GPU is what the cluster is told of a GPU.
@@ -151,7 +150,7 @@ func (g *GPU) validate() error {
 	if g.Memory < LeastMemory {
 		return fmt.Errorf("%w: %s has %d bytes for tenants", ErrGPU, g.UUID, g.Memory)
 	}
-	if g.DefaultCores < 0 || g.DefaultCores > allCores {
+	if g.DefaultCores < 0 || g.DefaultCores > v1alpha1.MaxCores {
 		return fmt.Errorf("%w: %s: a share cannot take %d cores by default", ErrGPU, g.UUID, g.DefaultCores)
 	}
 	for _, fault := range []*Fault{g.Fault, g.SharesFault} {

@@ -1,0 +1,125 @@
+package v1alpha1
+
+// Domain is the domain of every name of Divvy's own in a cluster.
+const Domain = "divvy.dev"
+
+// Names of what Kubernetes allocates.
+const (
+	// Driver is the name of the DRA driver, and the domain of its attributes and
+	// capacities.
+	Driver = Domain
+	// ClassShare is the device class of shares.
+	ClassShare = "share." + Domain
+	// ClassWhole is the device class of whole GPUs.
+	ClassWhole = "gpu." + Domain
+	// ClassMIG is the device class of MIG devices.
+	ClassMIG = "mig." + Domain
+)
+
+// Capacities of a shared device. A whole one has its memory only.
+const (
+	// CapacityMemory is in bytes.
+	CapacityMemory = "memory"
+	// CapacityCores is the guaranteed percentage of the GPU's time.
+	CapacityCores = "cores"
+	// CapacitySlots counts shares; every share takes one.
+	CapacitySlots = "slots"
+)
+
+// SlotsPerGPU is how many shares one GPU has room for. The driver keeps about
+// half a GiB for each process, and equal time slices of 64 shares come round
+// every 130 ms, so that more would be of no use.
+const SlotsPerGPU = 64
+
+// Attributes of a device, in the domain [Driver].
+const (
+	AttributeUUID          = "uuid"
+	AttributeIndex         = "index"
+	AttributeForm          = "form"
+	AttributeModel         = "model"
+	AttributeArchitecture  = "architecture"
+	AttributeDriverVersion = "driverVersion"
+	AttributeCUDAVersion   = "cudaVersion"
+	AttributePCIeSwitch    = "pcieSwitch"
+	AttributeNVLinkClique  = "nvlinkClique"
+	AttributeNUMANode      = "numaNode"
+)
+
+// Values of [AttributeForm]: every GPU is published in both forms.
+const (
+	FormShared = "shared"
+	FormWhole  = "whole"
+)
+
+// UnhealthyTaint is the key of the taint on devices of a GPU that is not
+// healthy. Its value is the reason.
+const UnhealthyTaint = Domain + "/unhealthy"
+
+// Resources that a pod names in the plain form.
+const (
+	// ResourceGPU counts GPUs. Alone it asks for whole ones.
+	ResourceGPU = Domain + "/gpu"
+	// ResourceMemory is memory of each GPU, in bytes.
+	ResourceMemory = Domain + "/gpu-memory"
+	// ResourceCores is a percentage of each GPU's time.
+	ResourceCores = Domain + "/gpu-cores"
+)
+
+// SlotResource is the extended resource that is counted in mode slots: one for
+// each container that has a share, whatever its size.
+const SlotResource = Domain + "/shares"
+
+// Annotations of pods, nodes and claim templates. Each has one writer.
+const (
+	// RequestAnnotation is what a pod asks, a [PodRequest]. The webhook writes
+	// it when the pod is created.
+	RequestAnnotation = Domain + "/request"
+	// AssignmentAnnotation is what a pod was given, a [PodAssignment]. The
+	// scheduler that binds the pod writes it on the Binding, so that it comes
+	// with the node.
+	AssignmentAnnotation = Domain + "/assignment"
+	// GPUsAnnotation is what a node has, a [NodeGPUs]. Its agent writes it.
+	GPUsAnnotation = Domain + "/gpus"
+	// UsedAnnotation is the time, RFC 3339, at which a pod last asked for a claim
+	// template. The webhook writes it.
+	UsedAnnotation = Domain + "/used"
+)
+
+// Labels of claim templates that the webhook makes.
+const (
+	// ManagedLabel marks them, with ManagedBy as its value.
+	ManagedLabel = "app.kubernetes.io/managed-by"
+	// ManagedBy says that a template is collected once no pod uses it.
+	ManagedBy = "divvy-webhook"
+)
+
+// Labels of nodes. Administrators write the first three; the agent writes the
+// others.
+const (
+	// NodeLabel asks for an agent on a node of which nothing else says that it has
+	// GPUs.
+	NodeLabel = Domain + "/node"
+	// DefaultPolicyLabel is the policy of shares that name none. It replaces what
+	// the agent was told.
+	DefaultPolicyLabel = Domain + "/default-policy"
+	// DefaultCoresLabel is the cores of shares that name none. It replaces what the
+	// agent was told.
+	DefaultCoresLabel = Domain + "/default-cores"
+	// ModelLabel is the driver's name of the node's GPUs, with dashes for what a
+	// label cannot hold.
+	ModelLabel = Domain + "/gpu.model"
+	// MemoryLabel is what the node's smallest GPU has for tenants, in whole MiB.
+	MemoryLabel = Domain + "/gpu.memory"
+	// CountLabel is the number of the node's GPUs.
+	CountLabel = Domain + "/gpu.count"
+)
+
+// APIVersion is the version of everything in this package, as documents name it.
+const APIVersion = Domain + "/v1alpha1"
+
+// CDIKind is the kind of the CDI devices by which containers get their shares.
+const CDIKind = Domain + "/share"
+
+// Plugin is the name under which the agent is a plugin of NRI. Pods that must not
+// start without the agent name it.
+const Plugin = "divvy"
