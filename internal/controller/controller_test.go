@@ -39,11 +39,11 @@ func templateOf(t testing.TB, namespace string, used time.Time) *resourcev1.Reso
 	}
 	pod := pending(t, "containers: [{name: main, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]")
 	pod.Namespace = namespace
-	_, made, err := translator.Translate(pod, dialect.Inventory{})
+	made, err := translator.Translate(pod, dialect.Inventory{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &made[0]
+	template := &made.Templates[0]
 	template.UID, template.ResourceVersion, template.CreationTimestamp = "t1", "7", metav1.NewTime(noon.Add(-48*time.Hour))
 	if !used.IsZero() {
 		template.Annotations = map[string]string{v1alpha1.UsedAnnotation: used.Format(time.RFC3339)}

@@ -92,7 +92,7 @@ func TestClaimsAreAsLargeAsTheLargestUser(t *testing.T) {
 		}
 		pod := readPod(t, pieces(t, append(lines, "main none cpu: 1")...))
 		translated(t, translator, pod, sixteen)
-		patch, templates, err := translator.Translate(pod, sixteen)
+		patch, templates, err := translate(translator, pod, sixteen)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func TestKAI(t *testing.T) {
 
 func TestKAILeavesNothingBehind(t *testing.T) {
 	pod := readPod(t, `{metadata: {annotations: {gpu-fraction: "0.5", keep: me}}, spec: {schedulerName: kai-scheduler, containers: [{name: main}]}}`)
-	patch, _, err := newTranslator(t, "{kai: {}}").Translate(pod, sixteen)
+	patch, _, err := translate(newTranslator(t, "{kai: {}}"), pod, sixteen)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 		"nvidia replica":      {"nvidia: {replicas: 4}", limitsOf(t, "nvidia.com/gpu.shared: 1"), nothing},
 		"volcano":             {"volcano: {}", limitsOf(t, "volcano.sh/vgpu-memory: 3000", "volcano.sh/vgpu-cores: 30"), nothing},
 	} {
-		_, templates, err := newTranslator(t, "{"+c.dialects+"}").Translate(c.pod, sixteen)
+		_, templates, err := translate(newTranslator(t, "{"+c.dialects+"}"), c.pod, sixteen)
 		if err != nil || len(templates) != 1 {
 			t.Errorf("%s: %d templates, %v", name, len(templates), err)
 			continue

@@ -26,23 +26,6 @@ func (p *Patch) add(value any, path ...string) {
 	*p = append(*p, Operation{Op: "add", Path: pointer(path), Value: value})
 }
 
-// Templates returns the name of the template of each claim that the patch adds to the pod; claims of one template
-// repeat it.
-func (p Patch) Templates() []string {
-	var names []string
-	for _, step := range p {
-		switch added := step.Value.(type) {
-		case []corev1.PodResourceClaim:
-			for i := range added {
-				names = append(names, *added[i].ResourceClaimTemplateName)
-			}
-		case corev1.PodResourceClaim:
-			names = append(names, *added.ResourceClaimTemplateName)
-		}
-	}
-	return names
-}
-
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {

@@ -25,7 +25,7 @@ func TestGolden(t *testing.T) {
 		}
 		pod := readPod(t, string(text))
 		translated(t, translator, pod, sixteenForty)
-		patch, templates, err := translator.Translate(pod, sixteenForty)
+		patch, templates, err := translate(translator, pod, sixteenForty)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -63,7 +63,7 @@ spec:
   - name: other
     resources: {limits: {nvidia.com/gpu: 0}}
 `)
-	patch, _, err := newTranslator(t, "{hami: {}}").Translate(pod, sixteen)
+	patch, _, err := translate(newTranslator(t, "{hami: {}}"), pod, sixteen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestSchedulers(t *testing.T) {
 	for name, want := range map[string]string{"hami-scheduler": "default-scheduler", "default-scheduler": "default-scheduler", "divvy-scheduler": "divvy-scheduler", "my-own": "my-own"} {
 		pod := limitsOf(t, "nvidia.com/gpu: 1")
 		pod.Spec.SchedulerName = name
-		patch, _, err := newTranslator(t, "{hami: {}}").Translate(pod, sixteen)
+		patch, _, err := translate(newTranslator(t, "{hami: {}}"), pod, sixteen)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestSchedulers(t *testing.T) {
 	}
 	other := limitsOf(t, "cpu: 1")
 	other.Spec.SchedulerName = "hami-scheduler"
-	if patch, _, err := newTranslator(t, "{hami: {}}").Translate(other, sixteen); err != nil || len(patch) > 0 {
+	if patch, _, err := translate(newTranslator(t, "{hami: {}}"), other, sixteen); err != nil || len(patch) > 0 {
 		t.Errorf("a pod without GPUs becomes %v, %v", patch, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestLongNames(t *testing.T) {
 func TestSameRequestSameTemplate(t *testing.T) {
 	translator := newTranslator(t, "{plain: {}, hami: {}}")
 	name := func(limits ...string) string {
-		_, templates, err := translator.Translate(limitsOf(t, limits...), sixteen)
+		_, templates, err := translate(translator, limitsOf(t, limits...), sixteen)
 		if err != nil || len(templates) != 1 {
 			t.Fatalf("%d templates, %v", len(templates), err)
 		}
@@ -134,7 +134,7 @@ func TestSameRequestSameTemplate(t *testing.T) {
 		t.Error("two requests have one template")
 	}
 	two := readPod(t, pieces(t, "main a divvy.dev/gpu-memory: 1Gi", "main b divvy.dev/gpu-memory: 1Gi"))
-	if _, templates, err := translator.Translate(two, sixteen); err != nil || len(templates) != 1 {
+	if _, templates, err := translate(translator, two, sixteen); err != nil || len(templates) != 1 {
 		t.Errorf("equal requests of one pod have %d templates, %v", len(templates), err)
 	}
 }

@@ -224,11 +224,17 @@ func configOf(t testing.TB, spec *resourcev1.ResourceClaimSpec) (config v1alpha1
 	return config, false
 }
 
+// translate returns the patch and the templates of a translation.
+func translate(translator *Translator, pod *corev1.Pod, inventory Inventory) (Patch, []resourcev1.ResourceClaimTemplate, error) {
+	made, err := translator.Translate(pod, inventory)
+	return made.Patch, made.Templates, err
+}
+
 // translated translates a pod, checks what must hold of every translation, and describes it; a refusal is its text.
 func translated(t testing.TB, translator *Translator, pod *corev1.Pod, inventory Inventory) string {
 	t.Helper()
 	before := pod.DeepCopy()
-	patch, templates, err := translator.Translate(pod, inventory)
+	patch, templates, err := translate(translator, pod, inventory)
 	checkSlotted(t, translator, pod, inventory, templates)
 	if !reflect.DeepEqual(before, pod) {
 		t.Error("the pod was changed")
@@ -241,12 +247,12 @@ func translated(t testing.TB, translator *Translator, pod *corev1.Pod, inventory
 	}
 	patched := apply(t, pod, patch)
 	checkPatched(t, translator, pod, patched, templates)
-	again, more, err := translator.Translate(patched, inventory)
+	again, more, err := translate(translator, patched, inventory)
 	if err != nil || len(again) != 0 || len(more) != 0 {
 		t.Errorf("the patched pod becomes %v, %d templates, %v", again, len(more), err)
 	}
 	first, _ := json.Marshal([]any{patch, templates})
-	patch, templates, _ = translator.Translate(before, inventory)
+	patch, templates, _ = translate(translator, before, inventory)
 	if second, _ := json.Marshal([]any{patch, templates}); string(first) != string(second) {
 		t.Errorf("the same pod became\n%s\nand\n%s", first, second)
 	}

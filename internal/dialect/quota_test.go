@@ -129,19 +129,19 @@ func TestCheckQuota(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfPatch counts a template once for each claim that is made from it.
-func TestTemplatesOfPatch(t *testing.T) {
+// TestTemplatesOfClaims counts a template once for each claim that is made from it.
+func TestTemplatesOfClaims(t *testing.T) {
 	translator := newTranslator(t, "{plain: {}}")
 	pod := readPod(t, `spec: {resourceClaims: [{name: own, resourceClaimTemplateName: mine}], containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}, {name: b, resources: {limits: {divvy.dev/gpu: 1}}}, {name: c, resources: {limits: {divvy.dev/gpu: 2}}}]}`)
 	for _, own := range []bool{true, false} {
 		if !own {
 			pod.Spec.ResourceClaims = nil
 		}
-		patch, templates, err := translator.Translate(pod, sixteen)
+		made, err := translator.Translate(pod, sixteen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := patch.Templates()
+		templates, names := made.Templates, made.Claims
 		if len(templates) != 2 || len(names) != 3 || names[0] != names[1] || names[0] != templates[0].Name || names[2] != templates[1].Name {
 			t.Errorf("templates %v of %d", names, len(templates))
 		}

@@ -41,7 +41,7 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 	t.Helper()
 	translator = slotted(translator)
 	before := pod.DeepCopy()
-	patch, none, err := translator.Translate(pod, inventory)
+	patch, none, err := translate(translator, pod, inventory)
 	if !reflect.DeepEqual(before, pod) || len(none) > 0 {
 		t.Errorf("the pod was changed, or asks with %d templates", len(none))
 	}
@@ -61,7 +61,7 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 		return
 	}
 	patched := apply(t, pod, patch)
-	if again, _, err := translator.Translate(patched, inventory); err != nil || len(again) > 0 {
+	if again, _, err := translate(translator, patched, inventory); err != nil || len(again) > 0 {
 		t.Errorf("the patched pod becomes %v, %v", again, err)
 	}
 	request, err := v1alpha1.ParsePodRequest(patched.Annotations[v1alpha1.RequestAnnotation])
@@ -166,7 +166,7 @@ func TestSlotsGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		patch, _, err := translator.Translate(readPod(t, string(text)), Inventory{})
+		patch, _, err := translate(translator, readPod(t, string(text)), Inventory{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestSlotsRefuse(t *testing.T) {
 			`the pod names its node "node-1"`,
 		},
 	} {
-		if _, _, err := translator.Translate(readPod(t, test.pod), sixteen); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.want) {
+		if _, _, err := translate(translator, readPod(t, test.pod), sixteen); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -244,7 +244,7 @@ spec:
   - {name: `+long+`, resources: {limits: {divvy.dev/gpu-memory: 1Gi}}}
   - {name: other}
 `)
-	patch, _, err := slotted(newTranslator(t, "{plain: {}}")).Translate(pod, sixteen)
+	patch, _, err := translate(slotted(newTranslator(t, "{plain: {}}")), pod, sixteen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestSlotsScheduler(t *testing.T) {
 		for named, becomes := range map[string]string{"": want, "default-scheduler": want, "hami-scheduler": want, "other": "other"} {
 			pod := limitsOf(t, "divvy.dev/gpu: 1")
 			pod.Spec.SchedulerName = named
-			patch, _, err := translator.Translate(pod, sixteen)
+			patch, _, err := translate(translator, pod, sixteen)
 			if err != nil {
 				t.Fatal(err)
 			}

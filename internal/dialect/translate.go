@@ -19,27 +19,40 @@ func (t *Translator) Match(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(t.dialects, func(d Dialect) bool { return d.Match(pod) })
 }
 
-// Translate returns the patch that makes the pod ask by claims, or by slots, and the templates that must exist before
-// the pod does. Both are empty for a pod that asks in no dialect, a patched one included. An error wraps [ErrRefused]
-// and is one line for whoever wrote the pod. The pod is not changed.
-func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Patch, []resourcev1.ResourceClaimTemplate, error) {
+// Translation is what makes a pod ask by claims, or by slots.
+type Translation struct {
+	// Patch changes the pod. It is empty for a pod that is left as it is.
+	Patch Patch
+	// Templates must exist before the pod does, each once.
+	Templates []resourcev1.ResourceClaimTemplate
+	// Claims holds the name of the template of each claim that the patch adds; claims of one template repeat it.
+	Claims []string
+}
+
+// Translate translates a pod. The result is empty for a pod that asks in no dialect, a patched one included. An error
+// wraps [ErrRefused] and is one line for whoever wrote the pod. The pod is not changed.
+func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translation, error) {
 	spoken, requests, err := t.ask(pod)
 	if err != nil || len(requests) == 0 {
-		return nil, nil, err
+		return Translation{}, err
 	}
 	if pod.Spec.NodeName != "" {
-		return nil, nil, refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
+		return Translation{}, refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
 	}
 	if t.mode == ModeSlots {
 		patch, err := t.slots(pod, spoken, requests)
-		return patch, nil, err
+		return Translation{Patch: patch}, err
 	}
 	claims := arrange(pod, requests)
 	templates, err := makeTemplates(pod, claims, inventory)
 	if err != nil {
-		return nil, nil, err
+		return Translation{}, err
 	}
-	return t.patch(pod, spoken, claims), templates, nil
+	made := Translation{Patch: t.patch(pod, spoken, claims), Templates: templates}
+	for i := range claims {
+		made.Claims = append(made.Claims, claims[i].template)
+	}
+	return made, nil
 }
 
 // spoken is a dialect and the containers that asked in it.

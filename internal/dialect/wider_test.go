@@ -64,7 +64,7 @@ func TestNeverWider(t *testing.T) {
 		}
 		pod := limitsOf(t, limits...)
 		translated(t, translators[f.dialect], pod, sixteenForty)
-		_, templates, err := translators[f.dialect].Translate(pod, sixteenForty)
+		_, templates, err := translate(translators[f.dialect], pod, sixteenForty)
 		if err != nil || len(templates) == 0 {
 			continue
 		}

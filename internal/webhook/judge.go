@@ -56,20 +56,20 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 	if err != nil {
 		return nil, err
 	}
-	patch, templates, err := j.translator.Translate(pod, dialect.InventoryOf(published))
+	made, err := j.translator.Translate(pod, dialect.InventoryOf(published))
 	if err != nil {
 		return nil, err
 	}
-	if err := j.quotas.checkPod(pod.Namespace, patch, templates, dialect.SizesOf(published)); err != nil {
+	if err := j.quotas.checkPod(pod.Namespace, &made, dialect.SizesOf(published)); err != nil {
 		return nil, err
 	}
 	dryRun := request.DryRun != nil && *request.DryRun
-	for i := range templates {
-		if err := j.templates.ensure(ctx, &templates[i], dryRun); err != nil {
+	for i := range made.Templates {
+		if err := j.templates.ensure(ctx, &made.Templates[i], dryRun); err != nil {
 			return nil, err
 		}
 	}
-	return patch, nil
+	return made.Patch, nil
 }
 
 // validatePod refuses a pod whose containers use claims in a way that no agent could prepare.

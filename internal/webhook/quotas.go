@@ -38,18 +38,19 @@ type admittedClaim struct {
 	until     time.Time
 }
 
-// checkPod checks a pod's claims, which the patch makes from these templates.
-func (q *quotas) checkPod(namespace string, patch dialect.Patch, made []resourcev1.ResourceClaimTemplate, sizes dialect.Sizes) error {
+// checkPod checks the claims that a pod's translation adds.
+func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes dialect.Sizes) error {
 	held, err := q.of(namespace)
 	if err != nil || len(held) == 0 {
 		return err
 	}
 	uses := make(map[string]dialect.Use)
-	for i := range made {
-		uses[made[i].Name] = dialect.UseOf(&made[i].Spec.Spec, nil, sizes)
+	for i := range made.Templates {
+		template := &made.Templates[i]
+		uses[template.Name] = dialect.UseOf(&template.Spec.Spec, nil, sizes)
 	}
 	var more dialect.Use
-	for _, name := range patch.Templates() {
+	for _, name := range made.Claims {
 		more = more.Plus(uses[name])
 	}
 	q.mu.Lock()

@@ -29,7 +29,7 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 		}
 	}
 	requests := requestsOf(grants)
-	made := r.made(claim.UID, requests)
+	made := divided(r.tenanciesOf(claim.UID), requests)
 	pods, err := r.podsOf(ctx, claim)
 	if err != nil {
 		r.log.WarnContext(ctx, "cannot see how a claim's pods use it", "claim", claim.Namespace+"/"+claim.Name, "error", err)

@@ -9,11 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -27,7 +26,7 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	known := d.tenanciesOf(claim.UID)
 	pods := d.startReading(ctx, claim)
 	grants, fault := grantsOf(claim, d.node, func(requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
-		return d.defaultsFor(claim.UID, requests, g)
+		return d.defaultsFor(known, requests, g)
 	})
 	if len(grants) > 0 {
 		fault = d.runtime.check(ctx)
@@ -49,6 +48,26 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 		return found, nil, errors.Join(err, d.takeBack(ctx, append(p.tenancies, begun.tenancies...), known))
 	}
 	return found, p.devices, nil
+}
+
+// defaultsFor returns the defaults of a share that names no policy. A share that is
+// prepared already, in one of the known tenancies, keeps the policy that it got,
+// whatever the node's defaults are now.
+func (d *driver) defaultsFor(known []agent.Tenancy, requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
+	for _, t := range known {
+		if !slices.Contains(viewIn(t.Key, requests), g.base) {
+			continue
+		}
+		for _, s := range t.Shares {
+			if s.UUID == g.uuid && !s.Whole {
+				return v1alpha1.NodeDefaults{Policy: s.Config.Policy}, nil
+			}
+		}
+	}
+	if d.defaults == nil {
+		return v1alpha1.NodeDefaults{}, nil
+	}
+	return d.defaults()
 }
 
 // begin makes the tenant of a claim of one request, which is the same for whatever
@@ -87,6 +106,60 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, gran
 	return planOf(claim, d.node, grants, views, names)
 }
 
+// views divides a claim as its pods' containers use it.
+func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, grants []grant, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
+	requests := requestsOf(grants)
+	if len(pods) == 0 && len(requests) > 1 {
+		return nil, fault("it is reserved for no pod that can be read, so it is not known which container gets what: give each request a claim of its own")
+	}
+	var uses []use
+	for _, pod := range pods {
+		found, err := usesOf(pod, claim)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if err := d.alone(ctx, claim, &found[i]); err != nil {
+				return nil, err
+			}
+		}
+		uses = append(uses, found...)
+	}
+	return viewsOf(requests, uses, divided(known, requests))
+}
+
+// alone checks that a container's other claims are other drivers': a container
+// has one tenant.
+func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *use) error {
+	for _, name := range u.others {
+		other, err := d.claim(ctx, claim.Namespace, name)
+		if err != nil {
+			return fmt.Errorf("read claim %s of container %s: %w", name, u.container, err)
+		}
+		if other.Status.Allocation == nil {
+			continue
+		}
+		ours := func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.Driver }
+		if slices.ContainsFunc(other.Status.Allocation.Devices.Results, ours) {
+			return fault("container %s of pod %s has GPUs by two claims, %s and %s: put both requests in one claim", u.container, u.pod, claim.Name, name)
+		}
+	}
+	return nil
+}
+
+// divided returns how these tenancies divide their claim, or nothing if they do not
+// cover all of it.
+func divided(tenancies []agent.Tenancy, requests []string) []view {
+	var made []view
+	for _, t := range tenancies {
+		made = append(made, viewIn(t.Key, requests))
+	}
+	if len(unused(requests, made)) > 0 {
+		return nil // an agent died over it, before the kubelet was told anything
+	}
+	return made
+}
+
 // carryOut makes tenancies and the specification by which runtimes find them.
 func (d *driver) carryOut(ctx context.Context, claim types.UID, tenancies, known []agent.Tenancy) error {
 	for _, t := range known {
@@ -113,6 +186,14 @@ func (d *driver) carryOut(ctx context.Context, claim types.UID, tenancies, known
 	return nil
 }
 
+func (d *driver) writeSpec(claim types.UID, devices map[string]edits.Edits) error {
+	spec, err := cdi.Spec(v1alpha1.CDIKind, devices)
+	if err != nil {
+		return err
+	}
+	return cdi.Write(d.cdiDir, specName(claim), spec)
+}
+
 // takeBack releases those of the tenancies that are not known from before, also
 // those that were never made.
 func (d *driver) takeBack(ctx context.Context, tenancies, known []agent.Tenancy) error {
@@ -123,83 +204,4 @@ func (d *driver) takeBack(ctx context.Context, tenancies, known []agent.Tenancy)
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// tenanciesOf are those of a claim.
-func (d *driver) tenanciesOf(claim types.UID) []agent.Tenancy {
-	return slices.DeleteFunc(d.tenants.Tenancies(), func(t agent.Tenancy) bool {
-		uid, _ := claimOf(t.Key)
-		return uid != claim
-	})
-}
-
-func has(tenancies []agent.Tenancy, key string) bool {
-	return slices.ContainsFunc(tenancies, func(t agent.Tenancy) bool { return t.Key == key })
-}
-
-// startReading begins to read the pods for which a claim is reserved; what it
-// returns waits for them.
-func (d *driver) startReading(ctx context.Context, claim *resourcev1.ResourceClaim) func() ([]*corev1.Pod, error) {
-	var pods []*corev1.Pod
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pods, err = d.podsOf(ctx, claim)
-	}()
-	return func() ([]*corev1.Pod, error) {
-		<-done
-		return pods, err
-	}
-}
-
-// podsOf reads the pods for which a claim is reserved.
-func (d *driver) podsOf(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, error) {
-	var pods []*corev1.Pod
-	for _, r := range claim.Status.ReservedFor {
-		if r.APIGroup != "" || r.Resource != "pods" {
-			continue
-		}
-		pod, err := d.podOf(ctx, claim, r)
-		if err != nil {
-			return pods, fmt.Errorf("read pod %s: %w", r.Name, err)
-		}
-		if pod != nil {
-			pods = append(pods, pod)
-		}
-	}
-	return pods, nil
-}
-
-// newest and atHand are versions that one can ask for: what was written last, and
-// what the API server has in memory, which is there much sooner while many pods start.
-const (
-	newest = ""
-	atHand = "0"
-)
-
-// podOf reads a pod for which a claim is reserved, nil if it is gone and so is its
-// use of the claim. Once a pod names its claims, nothing that is asked of it here
-// changes any more, so that an older version will do, unless it is from before that.
-func (d *driver) podOf(ctx context.Context, claim *resourcev1.ResourceClaim, r resourcev1.ResourceClaimConsumerReference) (*corev1.Pod, error) {
-	pod, err := d.pod(ctx, claim.Namespace, r.Name, atHand)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	if err == nil && pod.UID == r.UID {
-		if uses, err := usesOf(pod, claim); err == nil && len(uses) > 0 {
-			return pod, nil
-		}
-	}
-	pod, err = d.pod(ctx, claim.Namespace, r.Name, newest)
-	if apierrors.IsNotFound(err) || err == nil && pod.UID != r.UID {
-		return nil, nil
-	}
-	return pod, err
-}
-
-func (d *driver) pod(ctx context.Context, namespace, name, version string) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTime)
-	defer cancel()
-	return d.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{ResourceVersion: version})
 }
