@@ -65,8 +65,9 @@ install: build ## copy what was built below PREFIX
 	install -D -t $(DESTDIR)$(PREFIX)/libexec/divvy $(B)/libexec/divvy/*
 
 generate: versions ## rewrite what is generated
-	$(call step,GEN,from abi/)
+	$(call step,GEN,from abi/ and hack/layers/)
 	$(GO) run ./abi/gen
+	$(GO) run ./hack/layers
 versions: ## copy internal/version/VERSION to the chart, and to the images that documents and tests name
 	$(call step,GEN,versions)
 	hack/version.sh
