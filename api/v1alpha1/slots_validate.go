@@ -30,7 +30,7 @@ func (a *PodAssignment) Answers(pod string, r *PodRequest) error {
 		return fmt.Errorf("the assignment was made for pod %s, not for %s", a.Pod, pod)
 	}
 	if len(a.Shares) != len(r.Shares) {
-		return fmt.Errorf("the assignment has %d shares, and the pod asks for %d", len(a.Shares), len(r.Shares))
+		return fmt.Errorf("the assignment has %d shares, the request %d", len(a.Shares), len(r.Shares))
 	}
 	for i := range r.Shares {
 		asked := &r.Shares[i]
@@ -48,17 +48,17 @@ func (a *PodAssignment) Answers(pod string, r *PodRequest) error {
 func (s *ShareAssigned) answers(asked *ShareRequired) error {
 	switch {
 	case !slices.Equal(s.Containers, asked.Containers):
-		return fmt.Errorf("the assignment is for containers %q, and asked for by %q", s.Containers, asked.Containers)
+		return fmt.Errorf("the assignment names containers %q, the request %q", s.Containers, asked.Containers)
 	case len(s.GPUs) != asked.GPUs:
-		return fmt.Errorf("the assignment has %d GPUs, and %d are asked for", len(s.GPUs), asked.GPUs)
+		return fmt.Errorf("the assignment has %d GPUs, the request %d", len(s.GPUs), asked.GPUs)
 	case s.Whole != asked.Whole:
-		return fmt.Errorf("the assignment and the request differ in whether GPUs are whole")
+		return fmt.Errorf("only one of the assignment and the request is for whole GPUs")
 	case !s.Whole && *s.Config != *asked.Config:
-		return fmt.Errorf("the assignment has the configuration %+v, and %+v is asked for", *s.Config, *asked.Config)
+		return fmt.Errorf("the assignment has the configuration %+v, the request %+v", *s.Config, *asked.Config)
 	}
 	for _, g := range s.GPUs {
 		if !s.Whole && (g.Cores != asked.Cores || asked.Memory != 0 && g.Memory != asked.Memory) {
-			return fmt.Errorf("the assignment has %d bytes and %d cores of GPU %s, and %d bytes and %d cores are asked for",
+			return fmt.Errorf("the assignment has %d bytes and %d cores of GPU %s, the request %d bytes and %d cores",
 				g.Memory, g.Cores, g.UUID, asked.Memory, asked.Cores)
 		}
 	}
@@ -108,9 +108,9 @@ func (s *ShareRequired) validate() error {
 func (s *ShareRequired) validateAmounts() error {
 	switch {
 	case s.Part != nil && (s.Memory != 0 || s.Part.Of == 0 || s.Part.Of >= s.Part.In):
-		return fmt.Errorf("memory is %d bytes and part %d of %d: give one, and a part below 1", s.Memory, s.Part.Of, s.Part.In)
+		return fmt.Errorf("memory %d and part %d/%d: give only one of them, and a part between 0 and 1", s.Memory, s.Part.Of, s.Part.In)
 	case s.Whole && (s.Memory != 0 || s.Part != nil || s.Cores != 0):
-		return fmt.Errorf("a whole GPU is asked for without amounts")
+		return fmt.Errorf("a request for whole GPUs must not set memory or cores")
 	}
 	return checkConfig(s.Whole, s.Config, s.Cores)
 }
@@ -145,9 +145,9 @@ func (s *ShareAssigned) validate() error {
 		case !validUUID.MatchString(g.UUID):
 			return fmt.Errorf("GPU %q is not a UUID", g.UUID)
 		case seen[g.UUID]:
-			return fmt.Errorf("GPU %s is there twice", g.UUID)
+			return fmt.Errorf("GPU %s is listed twice", g.UUID)
 		case g.Memory == 0 || g.Cores < 0 || g.Cores > MaxCores:
-			return fmt.Errorf("GPU %s: %d bytes and %d cores are no share", g.UUID, g.Memory, g.Cores)
+			return fmt.Errorf("a share of GPU %s needs memory, and 0 to %d cores: it has %d bytes and %d cores", g.UUID, MaxCores, g.Memory, g.Cores)
 		}
 		seen[g.UUID] = true
 		if err := checkConfig(s.Whole, s.Config, g.Cores); err != nil {
@@ -170,9 +170,9 @@ func (n *NodeGPUs) validate() error {
 		case !validUUID.MatchString(g.UUID):
 			return fmt.Errorf("GPU %q is not a UUID", g.UUID)
 		case seen[g.UUID]:
-			return fmt.Errorf("GPU %s is there twice", g.UUID)
+			return fmt.Errorf("GPU %s is listed twice", g.UUID)
 		case g.Index < 0 || g.Index >= maxIndex || g.NUMANode < -1 || g.NUMANode >= maxIndex:
-			return fmt.Errorf("GPU %s: index %d and NUMA node %d cannot be", g.UUID, g.Index, g.NUMANode)
+			return fmt.Errorf("GPU %s: index %d or NUMA node %d is out of range", g.UUID, g.Index, g.NUMANode)
 		}
 		seen[g.UUID] = true
 	}
@@ -187,7 +187,7 @@ func checkVersion(version, n, limit int, of string) error {
 		return fmt.Errorf("version %d is not %d", version, annotationVersion)
 	}
 	if n < 1 || n > limit {
-		return fmt.Errorf("%d %s: there are 1 to %d", n, of, limit)
+		return fmt.Errorf("%d %s: give 1 to %d", n, of, limit)
 	}
 	return nil
 }
@@ -197,11 +197,11 @@ func checkVersion(version, n, limit int, of string) error {
 func checkConfig(whole bool, config *ShareConfig, cores int) error {
 	switch {
 	case whole && config != nil:
-		return fmt.Errorf("a whole GPU has no configuration")
+		return fmt.Errorf("a whole GPU must not have a configuration")
 	case whole:
 		return nil
 	case config == nil:
-		return fmt.Errorf("a share has a configuration")
+		return fmt.Errorf("a share needs a configuration")
 	}
 	return config.Validate(cores)
 }
@@ -216,14 +216,17 @@ func (u *uses) add(name string, containers []string) error {
 	case name == "" || len(name) > maxName:
 		return fmt.Errorf("share %q: a name has 1 to %d bytes", name, maxName)
 	case slices.Contains(u.names, name):
-		return fmt.Errorf("share %q is there twice", name)
+		return fmt.Errorf("share %q is listed twice", name)
 	case len(containers) == 0:
 		return fmt.Errorf("share %q has no container", name)
 	}
 	u.names = append(u.names, name)
 	for _, c := range containers {
-		if c == "" || len(c) > maxName || slices.Contains(u.containers, c) {
-			return fmt.Errorf("share %q: container %q has no name of its own, or two shares", name, c)
+		if c == "" || len(c) > maxName {
+			return fmt.Errorf("share %q: container %q: a name has 1 to %d bytes", name, c, maxName)
+		}
+		if slices.Contains(u.containers, c) {
+			return fmt.Errorf("container %q is listed twice", c)
 		}
 		u.containers = append(u.containers, c)
 	}

@@ -13,12 +13,12 @@ import (
 // claim is what will be allocated together, and the containers that use it.
 type claim struct {
 	request  Request // of the container that the claim is named after
-	users    []Place
+	users    []ContainerRef
 	name     string // in the pod
 	template string
 }
 
-func (p Place) compare(other Place) int {
+func (p ContainerRef) compare(other ContainerRef) int {
 	if p.Init != other.Init {
 		if p.Init {
 			return -1
@@ -34,24 +34,24 @@ func (p Place) compare(other Place) int {
 func arrange(pod *corev1.Pod, requests []Request) []claim {
 	var claims []claim
 	for _, r := range requests {
-		if !r.Place.Init || r.Place.sidecar(pod) {
-			claims = append(claims, claim{request: r, users: []Place{r.Place}})
+		if !r.Container.Init || r.Container.sidecar(pod) {
+			claims = append(claims, claim{request: r, users: []ContainerRef{r.Container}})
 		}
 	}
 	for _, r := range requests {
-		if !r.Place.Init || r.Place.sidecar(pod) {
+		if !r.Container.Init || r.Container.sidecar(pod) {
 			continue
 		}
 		if i := lend(claims, r, pod); i >= 0 {
 			claims[i].request, _ = claims[i].request.larger(r)
-			claims[i].users = append(claims[i].users, r.Place)
+			claims[i].users = append(claims[i].users, r.Container)
 		} else {
-			claims = append(claims, claim{request: r, users: []Place{r.Place}})
+			claims = append(claims, claim{request: r, users: []ContainerRef{r.Container}})
 		}
 	}
-	slices.SortFunc(claims, func(a, b claim) int { return a.request.Place.compare(b.request.Place) })
+	slices.SortFunc(claims, func(a, b claim) int { return a.request.Container.compare(b.request.Container) })
 	for i := range claims {
-		claims[i].name = nameClaim(pod, claims[:i], claims[i].request.Place.of(pod).Name)
+		claims[i].name = nameClaim(pod, claims[:i], claims[i].request.Container.of(pod).Name)
 	}
 	return claims
 }
@@ -61,7 +61,7 @@ func arrange(pod *corev1.Pod, requests []Request) []claim {
 func lend(claims []claim, r Request, pod *corev1.Pod) int {
 	found := -1
 	for i, c := range claims {
-		if owner := c.request.Place; owner.sidecar(pod) && owner.Index < r.Place.Index {
+		if owner := c.request.Container; owner.sidecar(pod) && owner.Index < r.Container.Index {
 			continue // it runs already
 		}
 		grown, ok := c.request.larger(r)

@@ -107,11 +107,11 @@ func TestClaimsAreAsLargeAsTheLargestUser(t *testing.T) {
 			}
 		}
 		together := make(map[string]int) // containers of a claim that can run at one time
-		for _, place := range places(patched) {
-			container := place.of(patched)
+		for _, ref := range containersOf(patched) {
+			container := ref.of(patched)
 			for _, use := range container.Resources.Claims {
 				largest[use.Name] = max(largest[use.Name], asked[container.Name])
-				if !place.Init || place.sidecar(patched) {
+				if !ref.Init || ref.sidecar(patched) {
 					together[use.Name]++
 				}
 			}

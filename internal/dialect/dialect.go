@@ -64,7 +64,7 @@ func (n Names) askedByPod(pod *corev1.Pod) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(places(pod), func(p Place) bool { return n.askedBy(p.of(pod)) })
+	return slices.ContainsFunc(containersOf(pod), func(p ContainerRef) bool { return n.askedBy(p.of(pod)) })
 }
 
 // inContainers is the part of a dialect whose requests are limits of containers.
@@ -81,8 +81,8 @@ func (d inContainers) Match(pod *corev1.Pod) bool { return d.names.askedByPod(po
 
 func (d inContainers) Translate(pod *corev1.Pod) ([]Request, error) {
 	var requests []Request
-	for _, place := range places(pod) {
-		container := place.of(pod)
+	for _, ref := range containersOf(pod) {
+		container := ref.of(pod)
 		if !d.names.askedBy(container) {
 			continue
 		}
@@ -91,7 +91,7 @@ func (d inContainers) Translate(pod *corev1.Pod) ([]Request, error) {
 		if asked.err != nil {
 			return nil, asked.err
 		}
-		request.Place = place
+		request.Container = ref
 		requests = append(requests, request)
 	}
 	return requests, nil

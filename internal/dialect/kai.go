@@ -52,9 +52,9 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 	case notes["mps"] == "true":
 		return nil, refuse("annotation mps is not offered: shares are enforced by Divvy's library")
 	}
-	for _, place := range places(pod) {
-		if (Names{Resources: []string{"nvidia.com/*"}}).askedBy(place.of(pod)) {
-			return nil, refuse("container %q asks for GPUs by a limit, and the pod's annotations ask for a part of one: use one", place.of(pod).Name)
+	for _, ref := range containersOf(pod) {
+		if (Names{Resources: []string{"nvidia.com/*"}}).askedBy(ref.of(pod)) {
+			return nil, refuse("container %q asks for GPUs by a limit, and the pod's annotations ask for a part of one: use one", ref.of(pod).Name)
 		}
 	}
 	request := Request{Count: 1}
@@ -74,20 +74,20 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 		}
 		request.Count = int(n)
 	}
-	request.Place, err = kaiPlace(pod)
+	request.Container, err = kaiTarget(pod)
 	return []Request{request}, err
 }
 
-// kaiPlace is the container that the annotation names, or the first.
-func kaiPlace(pod *corev1.Pod) (Place, error) {
+// kaiTarget is the container that the annotation names, or the first.
+func kaiTarget(pod *corev1.Pod) (ContainerRef, error) {
 	name, ok := pod.Annotations[kaiContainer]
 	if !ok && len(pod.Spec.Containers) > 0 {
-		return Place{}, nil
+		return ContainerRef{}, nil
 	}
-	all := places(pod)
-	i := slices.IndexFunc(all, func(p Place) bool { return p.of(pod).Name == name })
+	all := containersOf(pod)
+	i := slices.IndexFunc(all, func(p ContainerRef) bool { return p.of(pod).Name == name })
 	if i < 0 {
-		return Place{}, refuse("annotation %s: no container is named %q", kaiContainer, name)
+		return ContainerRef{}, refuse("annotation %s: no container is named %q", kaiContainer, name)
 	}
 	return all[i], nil
 }

@@ -38,20 +38,20 @@ func pointer(path []string) string {
 // patch writes the steps in one order: containers, then the pod's claims, scheduler and annotations.
 func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
 	var p Patch
-	for _, place := range places(pod) {
-		path := []string{"spec", "containers", strconv.Itoa(place.Index), "resources"}
-		if place.Init {
+	for _, ref := range containersOf(pod) {
+		path := []string{"spec", "containers", strconv.Itoa(ref.Index), "resources"}
+		if ref.Init {
 			path[1] = "initContainers"
 		}
-		container := place.of(pod)
+		container := ref.of(pod)
 		for _, s := range by {
-			if slices.Contains(s.in, place) {
+			if slices.Contains(s.in, ref) {
 				p.removeOwned(s.names, container.Resources.Limits, append(path, "limits"))
 				p.removeOwned(s.names, container.Resources.Requests, append(path, "requests"))
 			}
 		}
 		for _, c := range claims {
-			if slices.Contains(c.users, place) {
+			if slices.Contains(c.users, ref) {
 				use := corev1.ResourceClaim{Name: c.name}
 				if len(container.Resources.Claims) == 0 {
 					p.add([]corev1.ResourceClaim{use}, append(path, "claims")...)

@@ -138,8 +138,8 @@ func describe(t testing.TB, pod *corev1.Pod, templates []resourcev1.ResourceClai
 		}
 	}
 	var lines []string
-	for _, place := range places(pod) {
-		container := place.of(pod)
+	for _, ref := range containersOf(pod) {
+		container := ref.of(pod)
 		for _, use := range container.Resources.Claims {
 			line := container.Name + ": " + claims[use.Name]
 			if use.Name != "divvy-"+container.Name {
@@ -287,8 +287,8 @@ func checkPatched(t testing.TB, translator *Translator, pod, patched *corev1.Pod
 		names[c.Name] = true
 	}
 	rest := patched.DeepCopy()
-	for _, place := range places(rest) {
-		was, is := place.of(pod), place.of(rest)
+	for _, ref := range containersOf(rest) {
+		was, is := ref.of(pod), ref.of(rest)
 		for _, use := range is.Resources.Claims[len(was.Resources.Claims):] {
 			if !names[use.Name] {
 				t.Errorf("container %q uses the unknown claim %q", is.Name, use.Name)

@@ -171,7 +171,7 @@ func CheckQuota(quotas []*corev1.ResourceQuota, used, more Use) error {
 				continue
 			}
 			if held.unknown {
-				return refuse("quota %q limits %s, and this asks for GPUs of which size or number is not known before: give amounts", quota.Name, held.name)
+				return refuse("quota %q limits %s: give the request an amount of memory or a number of GPUs", quota.Name, held.name)
 			}
 			sum := resource.NewQuantity(int64(held.used+held.more), held.format)
 			if held.more > 0 && sum.Cmp(hard) > 0 {

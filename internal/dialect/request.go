@@ -28,13 +28,13 @@ func refuse(format string, args ...any) error {
 // MaxGPUs is how many GPUs one container can ask for: a claim holds no more devices.
 const MaxGPUs = resourcev1.AllocationResultsMaxSize
 
-// Place is a container of a pod.
-type Place struct {
+// ContainerRef says which container of a pod is meant.
+type ContainerRef struct {
 	Init  bool
 	Index int
 }
 
-func (p Place) of(pod *corev1.Pod) *corev1.Container {
+func (p ContainerRef) of(pod *corev1.Pod) *corev1.Container {
 	if p.Init {
 		return &pod.Spec.InitContainers[p.Index]
 	}
@@ -42,26 +42,26 @@ func (p Place) of(pod *corev1.Pod) *corev1.Container {
 }
 
 // sidecar reports whether the container starts before the others and runs on beside them.
-func (p Place) sidecar(pod *corev1.Pod) bool {
+func (p ContainerRef) sidecar(pod *corev1.Pod) bool {
 	policy := p.of(pod).RestartPolicy
 	return p.Init && policy != nil && *policy == corev1.ContainerRestartPolicyAlways
 }
 
-// places lists the containers of a pod, init containers first.
-func places(pod *corev1.Pod) []Place {
-	all := make([]Place, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+// containersOf lists the containers of a pod, init containers first.
+func containersOf(pod *corev1.Pod) []ContainerRef {
+	all := make([]ContainerRef, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 	for i := range pod.Spec.InitContainers {
-		all = append(all, Place{Init: true, Index: i})
+		all = append(all, ContainerRef{Init: true, Index: i})
 	}
 	for i := range pod.Spec.Containers {
-		all = append(all, Place{Index: i})
+		all = append(all, ContainerRef{Index: i})
 	}
 	return all
 }
 
 // Request is what one container asks: whole GPUs, or one share on each of so many different GPUs.
 type Request struct {
-	Place Place
+	Container ContainerRef
 	// Count is how many different GPUs, 1 to [MaxGPUs].
 	Count int
 	// Whole asks for GPUs that nobody else uses; what follows but for Selectors and SameNUMA then says nothing.
@@ -81,7 +81,7 @@ type Request struct {
 
 // settle fills in what was left out and refuses what is out of bounds.
 func (r *Request) settle(pod *corev1.Pod) error {
-	name := r.Place.of(pod).Name
+	name := r.Container.of(pod).Name
 	if r.Count < 1 || r.Count > MaxGPUs {
 		return refuse("container %q asks for %d GPUs: a container can have 1 to %d", name, r.Count, MaxGPUs)
 	}
@@ -100,7 +100,7 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	if err := full.Validate(r.Cores); err != nil {
 		return refuse("container %q: %v", name, err)
 	}
-	if privileged(r.Place.of(pod)) {
+	if privileged(r.Container.of(pod)) {
 		return refusePrivileged(name)
 	}
 	return nil

@@ -39,7 +39,7 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request) (Pa
 	notes[v1alpha1.RequestAnnotation] = text
 	p := t.patch(pod, by, nil)
 	for _, r := range requests {
-		p.addSlot(r.Place.of(pod), containerPath(r.Place, "resources"))
+		p.addSlot(r.Container.of(pod), containerPath(r.Container, "resources"))
 	}
 	if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == defaultScheduler {
 		p.add(t.scheduler, "spec", "schedulerName")
@@ -50,13 +50,13 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request) (Pa
 
 // checkSlots refuses pods in which a share would not hold, and what only Divvy writes.
 func checkSlots(pod *corev1.Pod, requests []Request) error {
-	for _, place := range places(pod) {
-		if container := place.of(pod); privileged(container) {
+	for _, ref := range containersOf(pod) {
+		if container := ref.of(pod); privileged(container) {
 			return refuse("container %q is privileged, so that no share would hold beside it: drop the privilege, or run it in another pod", container.Name)
 		}
 	}
 	for _, r := range requests {
-		if container := r.Place.of(pod); (Names{Resources: []string{v1alpha1.SlotResource}}).askedBy(container) {
+		if container := r.Container.of(pod); (Names{Resources: []string{v1alpha1.SlotResource}}).askedBy(container) {
 			return refuse("container %q asks for %s, which Divvy counts itself: leave it out", container.Name, v1alpha1.SlotResource)
 		}
 	}
@@ -72,13 +72,13 @@ func podRequest(pod *corev1.Pod, claims []claim) v1alpha1.PodRequest {
 	var all v1alpha1.PodRequest
 	for _, c := range claims {
 		r := &c.request
-		slices.SortFunc(c.users, Place.compare)
+		slices.SortFunc(c.users, ContainerRef.compare)
 		share := v1alpha1.ShareRequired{
-			Name: r.Place.of(pod).Name, GPUs: r.Count, Whole: r.Whole, Cores: r.Cores,
+			Name: r.Container.of(pod).Name, GPUs: r.Count, Whole: r.Whole, Cores: r.Cores,
 			Selectors: r.Selectors, SameNUMA: r.SameNUMA && r.Count > 1,
 		}
-		for _, place := range c.users {
-			share.Containers = append(share.Containers, place.of(pod).Name)
+		for _, ref := range c.users {
+			share.Containers = append(share.Containers, ref.of(pod).Name)
 		}
 		share.SetAmount(r.Memory)
 		if !r.Whole {
@@ -95,7 +95,7 @@ func podRequest(pod *corev1.Pod, claims []claim) v1alpha1.PodRequest {
 func requireAgent(pod *corev1.Pod, requests []Request) (map[string]string, error) {
 	notes := make(map[string]string)
 	for _, r := range requests {
-		key := requiredPlugins + "/container." + r.Place.of(pod).Name
+		key := requiredPlugins + "/container." + r.Container.of(pod).Name
 		if len(key)-len(requiredPlugins)-1 > longestLabel {
 			key = requiredPlugins + "/pod" // no annotation can name the container, so the pod's is in force
 		}
@@ -147,12 +147,12 @@ func (p *Patch) addSlot(container *corev1.Container, path []string) {
 	}
 }
 
-func containerPath(place Place, more ...string) []string {
+func containerPath(ref ContainerRef, more ...string) []string {
 	kind := "containers"
-	if place.Init {
+	if ref.Init {
 		kind = "initContainers"
 	}
-	return append([]string{"spec", kind, strconv.Itoa(place.Index)}, more...)
+	return append([]string{"spec", kind, strconv.Itoa(ref.Index)}, more...)
 }
 
 // annotate adds annotations in the order of their names.

@@ -26,8 +26,8 @@ func slotted(translator *Translator) *Translator {
 // slots needs them.
 func named(pod *corev1.Pod) bool {
 	known := map[string]bool{}
-	for _, place := range places(pod) {
-		name := place.of(pod).Name
+	for _, ref := range containersOf(pod) {
+		name := ref.of(pod).Name
 		if known[name] || len(k8svalidation.IsDNS1123Label(name)) > 0 {
 			return false
 		}
@@ -49,7 +49,7 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 		if !errors.Is(err, ErrRefused) || strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("%q is not a refusal of one line", err)
 		}
-		if len(templates) > 0 && named(pod) && !slices.ContainsFunc(places(pod), func(p Place) bool { return privileged(p.of(pod)) }) {
+		if len(templates) > 0 && named(pod) && !slices.ContainsFunc(containersOf(pod), func(p ContainerRef) bool { return privileged(p.of(pod)) }) {
 			t.Errorf("it is refused in slots only: %v", err)
 		}
 		return
@@ -83,8 +83,8 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 // checkSlots1 checks that the containers with a share, and no others, count one slot and require the agent.
 func checkSlots1(t testing.TB, translator *Translator, patched *corev1.Pod, request v1alpha1.PodRequest) {
 	t.Helper()
-	for _, place := range places(patched) {
-		container := place.of(patched)
+	for _, ref := range containersOf(patched) {
+		container := ref.of(patched)
 		limit, request1 := container.Resources.Limits[v1alpha1.SlotResource], container.Resources.Requests[v1alpha1.SlotResource]
 		if request.ShareOf(container.Name) == nil {
 			if !limit.IsZero() {

@@ -26,7 +26,7 @@ func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]reso
 	var templates []resourcev1.ResourceClaimTemplate
 	made := make(map[string]bool)
 	for i := range claims {
-		spec, err := claimSpec(claims[i].request, inventory, claims[i].request.Place.of(pod).Name)
+		spec, err := claimSpec(claims[i].request, inventory, claims[i].request.Container.of(pod).Name)
 		if err != nil {
 			return nil, err
 		}

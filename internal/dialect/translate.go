@@ -58,14 +58,14 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 // spoken is a dialect and the containers that asked in it.
 type spoken struct {
 	names Names
-	in    []Place
+	in    []ContainerRef
 }
 
 // ask gathers the requests of all dialects in the order of the containers.
 func (t *Translator) ask(pod *corev1.Pod) ([]spoken, []Request, error) {
 	var all []Request
 	var by []spoken
-	language := make(map[Place]string)
+	language := make(map[ContainerRef]string)
 	for _, dialect := range t.dialects {
 		if !dialect.Match(pod) {
 			continue
@@ -76,19 +76,19 @@ func (t *Translator) ask(pod *corev1.Pod) ([]spoken, []Request, error) {
 		}
 		s := spoken{names: dialect.Owns()}
 		for i := range requests {
-			place := requests[i].Place
-			if other, ok := language[place]; ok {
-				return nil, nil, refuse("container %q asks for GPUs in two dialects, %s and %s: use one", place.of(pod).Name, other, dialect.Name())
+			ref := requests[i].Container
+			if other, ok := language[ref]; ok {
+				return nil, nil, refuse("container %q asks for GPUs in two dialects, %s and %s: use one", ref.of(pod).Name, other, dialect.Name())
 			}
-			language[place] = dialect.Name()
+			language[ref] = dialect.Name()
 			if err := requests[i].settle(pod); err != nil {
 				return nil, nil, err
 			}
-			s.in = append(s.in, place)
+			s.in = append(s.in, ref)
 		}
 		by = append(by, s)
 		all = append(all, requests...)
 	}
-	slices.SortFunc(all, func(a, b Request) int { return a.Place.compare(b.Place) })
+	slices.SortFunc(all, func(a, b Request) int { return a.Container.compare(b.Container) })
 	return by, all, nil
 }

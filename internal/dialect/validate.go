@@ -79,7 +79,7 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 		switch a.class {
 		case v1alpha1.ClassShare:
 		case v1alpha1.ClassWhole, v1alpha1.ClassMIG:
-			v.fault("configuration %d is for shares, and request %s is of class %s", index, a.name, a.class)
+			v.fault("configuration %d is for shares, but request %s is of class %s", index, a.name, a.class)
 			continue
 		default:
 			if len(c.Requests) == 0 {
@@ -110,7 +110,7 @@ func (v *validation) request(a ask) {
 		return
 	case v1alpha1.ClassWhole:
 		if a.capacity != nil && len(a.capacity.Requests) > 0 {
-			v.fault("request %s: a whole GPU is asked for without amounts", a.name)
+			v.fault("request %s: a request for whole GPUs must not set amounts", a.name)
 		}
 		return
 	case v1alpha1.ClassShare:
@@ -133,11 +133,11 @@ func (v *validation) amounts(a ask) {
 		case v1alpha1.CapacityCores:
 		case v1alpha1.CapacityMemory:
 			if n, ok := WholeNumber(quantity); !ok || n <= 0 || n%mebibyte != 0 {
-				v.fault("request %s: memory %s: give whole MiB, more than none", a.name, quantity.String())
+				v.fault("request %s: memory %s: give a positive multiple of 1Mi", a.name, quantity.String())
 			}
 		case v1alpha1.CapacitySlots:
 			if n, ok := WholeNumber(quantity); !ok || n != 1 {
-				v.fault("request %s: slots %s: a share takes 1", a.name, quantity.String())
+				v.fault("request %s: slots %s: a share takes exactly 1", a.name, quantity.String())
 			}
 		default:
 			v.fault("request %s: a share has memory, cores and slots, and no %q", a.name, name)

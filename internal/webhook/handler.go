@@ -73,7 +73,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience(r))
+	ctx, cancel := context.WithTimeout(r.Context(), timeLimit(r))
 	defer cancel()
 	patch, refusal := e.judge(ctx, request)
 	text, err := writeReview(request, patch, refusal)
@@ -105,8 +105,8 @@ func result(patch dialect.Patch, refusal error) string {
 	return "allowed"
 }
 
-// patience is how long the API server waits for this answer: it says so in the query.
-func patience(r *http.Request) time.Duration {
+// timeLimit is how long the API server waits for this answer: it says so in the query.
+func timeLimit(r *http.Request) time.Duration {
 	given, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil || given <= 0 || given > longestWait {
 		given = longestWait

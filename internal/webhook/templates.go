@@ -47,7 +47,7 @@ func (t templates) ensure(ctx context.Context, template *resourcev1.ResourceClai
 		case err != nil:
 			return fmt.Errorf("read the claim template %s: %w", template.Name, err)
 		case !dialect.Genuine(existing):
-			return fmt.Errorf("%w: the claim template %s of this namespace is not the one that this request needs: delete it", dialect.ErrRefused, template.Name)
+			return fmt.Errorf("%w: the claim template %s of this namespace has another content than this request needs: delete it", dialect.ErrRefused, template.Name)
 		case existing.DeletionTimestamp != nil:
 			return fmt.Errorf("%w: the claim template %s is being deleted: try again when it is gone", dialect.ErrRefused, template.Name)
 		case dryRun || t.fresh(existing):
@@ -59,7 +59,7 @@ func (t templates) ensure(ctx context.Context, template *resourcev1.ResourceClai
 			}
 		}
 	}
-	return fmt.Errorf("make the claim template %s, which comes and goes: %w", template.Name, err)
+	return fmt.Errorf("create the claim template %s, which was gone again after each of %d tries: %w", template.Name, attempts, err)
 }
 
 func (t templates) create(ctx context.Context, template *resourcev1.ResourceClaimTemplate, dryRun bool) error {
@@ -70,7 +70,7 @@ func (t templates) create(ctx context.Context, template *resourcev1.ResourceClai
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	if _, err := t.client.ResourceV1().ResourceClaimTemplates(template.Namespace).Create(ctx, made, options); err != nil {
-		return fmt.Errorf("make the claim template %s: %w", template.Name, err)
+		return fmt.Errorf("create the claim template %s: %w", template.Name, err)
 	}
 	return nil
 }

@@ -22,13 +22,13 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	if metav1.GetControllerOf(claim) != nil {
 		return // made for one pod
 	}
-	var grants []grant
+	var allocations []allocation
 	for i := range claim.Status.Allocation.Devices.Results {
 		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == v1alpha1.Driver {
-			grants = append(grants, grant{base: resourceclaim.BaseRequestRef(g.Request)})
+			allocations = append(allocations, allocation{base: resourceclaim.BaseRequestRef(g.Request)})
 		}
 	}
-	requests := requestsOf(grants)
+	requests := requestsOf(allocations)
 	made := divided(r.tenanciesOf(claim.UID), requests)
 	pods, err := r.podsOf(ctx, claim)
 	if err != nil {

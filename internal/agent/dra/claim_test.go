@@ -102,4 +102,6 @@ func podOf(name string, containers map[string][]ref) *corev1.Pod {
 
 type ref struct{ claim, request string }
 
-func noDefaults([]string, *grant) (v1alpha1.NodeDefaults, error) { return v1alpha1.NodeDefaults{}, nil }
+func noDefaults([]string, *allocation) (v1alpha1.NodeDefaults, error) {
+	return v1alpha1.NodeDefaults{}, nil
+}

@@ -30,7 +30,7 @@ func asking(claim *resourcev1.ResourceClaim, cores map[string]string) *resourcev
 
 func TestGrantsByDefaults(t *testing.T) {
 	given := func(d v1alpha1.NodeDefaults) defaultsOf {
-		return func([]string, *grant) (v1alpha1.NodeDefaults, error) { return d, nil }
+		return func([]string, *allocation) (v1alpha1.NodeDefaults, error) { return d, nil }
 	}
 	burst := given(v1alpha1.NodeDefaults{Policy: "burst", Cores: 5})
 	offline := configured(fromClaim, `,"class":"offline"`)
@@ -51,9 +51,9 @@ func TestGrantsByDefaults(t *testing.T) {
 		"a whole GPU":           {claimWith(wholeResult("r", firstID)), burst, "weighted", 0},
 		"allocated before":      {claimWith(result("r", firstID, "4Gi", "0")), burst, "weighted", 0},
 	} {
-		grants, err := grantsOf(c.claim, nodeName, c.defaults)
-		if err != nil || len(grants) != 1 || grants[0].config.Policy != c.policy || grants[0].cores != c.cores {
-			t.Errorf("%s: %+v, %v", name, grants, err)
+		allocations, err := allocationsOf(c.claim, nodeName, c.defaults)
+		if err != nil || len(allocations) != 1 || allocations[0].config.Policy != c.policy || allocations[0].cores != c.cores {
+			t.Errorf("%s: %+v, %v", name, allocations, err)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type plan struct {
 
 // planOf works out the tenancies of a claim and what the kubelet is told. It is
 // pure.
-func planOf(claim *resourcev1.ResourceClaim, node string, grants []grant, views []view, pods []string) (plan, error) {
+func planOf(claim *resourcev1.ResourceClaim, node string, allocations []allocation, views []view, pods []string) (plan, error) {
 	var p plan
 	pods = slices.Sorted(slices.Values(pods))
 	for _, v := range views {
@@ -38,8 +38,8 @@ func planOf(claim *resourcev1.ResourceClaim, node string, grants []grant, views 
 		if len(views) > 1 {
 			t.Name += viewMark + strings.Join(v, requestMark)
 		}
-		for i := range grants {
-			g := &grants[i]
+		for i := range allocations {
+			g := &allocations[i]
 			if !slices.Contains(v, g.base) {
 				continue
 			}
@@ -58,9 +58,9 @@ func planOf(claim *resourcev1.ResourceClaim, node string, grants []grant, views 
 	return p, nil
 }
 
-// add puts a grant to a tenancy's shares. A tenant has one share of a GPU, so two
-// grants of one GPU are put together where they agree.
-func add(shares []agent.TenancyShare, g *grant) ([]agent.TenancyShare, error) {
+// add puts an allocation to a tenancy's shares. A tenant has one share of a GPU, so two
+// allocations of one GPU are put together where they agree.
+func add(shares []agent.TenancyShare, g *allocation) ([]agent.TenancyShare, error) {
 	at := slices.IndexFunc(shares, func(s agent.TenancyShare) bool { return s.UUID == g.uuid })
 	if at < 0 {
 		return append(shares, agent.TenancyShare{UUID: g.uuid, Memory: g.memory, Cores: g.cores, Config: g.config, Whole: g.whole}), nil

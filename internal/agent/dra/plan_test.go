@@ -73,7 +73,7 @@ func TestGrantsRefuse(t *testing.T) {
 		"a document of others": {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"mps"`)), `backend "mps" is not known`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := grantsOf(c.claim, nodeName, noDefaults); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
+			if _, err := allocationsOf(c.claim, nodeName, noDefaults); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
 				t.Errorf("%v, want %q", err, c.fault)
 			}
 		})
@@ -83,9 +83,9 @@ func TestGrantsRefuse(t *testing.T) {
 func TestGrantsOfOtherDrivers(t *testing.T) {
 	theirs := result("nic", firstID, "1", "1")
 	theirs.Driver, theirs.Pool = "nic.example.com", "elsewhere"
-	grants, err := grantsOf(claimWith(theirs, result("r", firstID, "4Gi", "30")), nodeName, noDefaults)
-	if err != nil || len(grants) != 1 || grants[0].memory != 4*gib || grants[0].cores != 30 || grants[0].uuid != firstID || grants[0].config.Policy != v1alpha1.PolicyFixed {
-		t.Errorf("%+v, %v", grants, err)
+	allocations, err := allocationsOf(claimWith(theirs, result("r", firstID, "4Gi", "30")), nodeName, noDefaults)
+	if err != nil || len(allocations) != 1 || allocations[0].memory != 4*gib || allocations[0].cores != 30 || allocations[0].uuid != firstID || allocations[0].config.Policy != v1alpha1.PolicyFixed {
+		t.Errorf("%+v, %v", allocations, err)
 	}
 }
 
@@ -157,14 +157,14 @@ func TestUses(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	claim := claimWith(result("q", firstID, "4Gi", "30"), result("r/big", firstID, "2Gi", "10"), wholeResult("s", otherID))
-	grants, err := grantsOf(claim, nodeName, noDefaults)
+	allocations, err := allocationsOf(claim, nodeName, noDefaults)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fixed, weighted := grants[0].config, grants[2].config
+	fixed, weighted := allocations[0].config, allocations[2].config
 	whole := agent.TenancyShare{UUID: otherID, Whole: true, Config: weighted}
 
-	p, err := planOf(claim, nodeName, grants, []view{{"q", "r", "s"}}, []string{"p"})
+	p, err := planOf(claim, nodeName, allocations, []view{{"q", "r", "s"}}, []string{"p"})
 	want := []agent.Tenancy{{
 		Key: string(uidA), Name: "team/a", Namespace: "team", Claim: "a", Pods: []string{"p"},
 		Shares: []agent.TenancyShare{{UUID: firstID, Memory: 6 * gib, Cores: 40, Config: fixed}, whole},
@@ -180,7 +180,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 
-	p, err = planOf(claim, nodeName, grants, []view{{"q"}, {"r", "s"}}, nil)
+	p, err = planOf(claim, nodeName, allocations, []view{{"q"}, {"r", "s"}}, nil)
 	if err != nil || len(p.tenancies) != 2 || p.tenancies[0].Key != string(uidA)+"/q" || p.tenancies[1].Key != string(uidA)+"/r+s" || p.tenancies[1].Name != "team/a/r+s" {
 		t.Fatalf("apart: %+v, %v", p.tenancies, err)
 	}
@@ -199,14 +199,14 @@ func TestPlanRefuses(t *testing.T) {
 		"one GPU whole and shared":    {claimWith(result("q", firstID, "4Gi", "0"), wholeResult("r", firstID)), "whole and once more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			grants, err := grantsOf(c.claim, nodeName, noDefaults)
+			allocations, err := allocationsOf(c.claim, nodeName, noDefaults)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := planOf(c.claim, nodeName, grants, []view{{"q", "r"}}, nil); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
+			if _, err := planOf(c.claim, nodeName, allocations, []view{{"q", "r"}}, nil); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {
 				t.Errorf("%v, want %q", err, c.fault)
 			}
-			if _, err := planOf(c.claim, nodeName, grants, []view{{"q"}, {"r"}}, nil); err != nil {
+			if _, err := planOf(c.claim, nodeName, allocations, []view{{"q"}, {"r"}}, nil); err != nil {
 				t.Errorf("in two containers: %v", err)
 			}
 		})

@@ -25,22 +25,22 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	defer d.claims.lock(claim.UID)()
 	known := d.tenanciesOf(claim.UID)
 	pods := d.startReading(ctx, claim)
-	grants, fault := grantsOf(claim, d.node, func(requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
+	allocations, fault := allocationsOf(claim, d.node, func(requests []string, g *allocation) (v1alpha1.NodeDefaults, error) {
 		return d.defaultsFor(known, requests, g)
 	})
-	if len(grants) > 0 {
+	if len(allocations) > 0 {
 		fault = d.runtime.check(ctx)
 	}
 	var begun plan
-	if len(grants) > 0 && fault == nil {
-		begun = d.begin(ctx, claim, grants, known)
+	if len(allocations) > 0 && fault == nil {
+		begun = d.begin(ctx, claim, allocations, known)
 	}
 	found, err := pods()
 	err = cmp.Or(err, fault)
-	if err != nil || len(grants) == 0 {
+	if err != nil || len(allocations) == 0 {
 		return found, nil, errors.Join(err, d.takeBack(ctx, begun.tenancies, known))
 	}
-	p, err := d.plan(ctx, claim, grants, found, known)
+	p, err := d.plan(ctx, claim, allocations, found, known)
 	if err == nil {
 		err = d.carryOut(ctx, claim.UID, p.tenancies, known)
 	}
@@ -53,7 +53,7 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 // defaultsFor returns the defaults of a share that names no policy. A share that is
 // prepared already, in one of the known tenancies, keeps the policy that it got,
 // whatever the node's defaults are now.
-func (d *driver) defaultsFor(known []agent.Tenancy, requests []string, g *grant) (v1alpha1.NodeDefaults, error) {
+func (d *driver) defaultsFor(known []agent.Tenancy, requests []string, g *allocation) (v1alpha1.NodeDefaults, error) {
 	for _, t := range known {
 		if !slices.Contains(viewIn(t.Key, requests), g.base) {
 			continue
@@ -73,8 +73,8 @@ func (d *driver) defaultsFor(known []agent.Tenancy, requests []string, g *grant)
 // begin makes the tenant of a claim of one request, which is the same for whatever
 // pods: while many start, they are waited for long enough. What is wrong with them
 // is known before there is a specification, without which no container starts.
-func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, grants []grant, known []agent.Tenancy) plan {
-	requests := requestsOf(grants)
+func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, known []agent.Tenancy) plan {
+	requests := requestsOf(allocations)
 	if len(requests) != 1 || len(known) > 0 {
 		return plan{}
 	}
@@ -82,7 +82,7 @@ func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, gra
 	for _, r := range claim.Status.ReservedFor {
 		pods = append(pods, r.Name)
 	}
-	p, err := planOf(claim, d.node, grants, []view{requests}, pods)
+	p, err := planOf(claim, d.node, allocations, []view{requests}, pods)
 	if err != nil {
 		return plan{} // and so will be the plan for the pods
 	}
@@ -94,8 +94,8 @@ func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, gra
 }
 
 // plan is what is to be made for a claim of these pods.
-func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, grants []grant, pods []*corev1.Pod, known []agent.Tenancy) (plan, error) {
-	views, err := d.views(ctx, claim, grants, pods, known)
+func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, known []agent.Tenancy) (plan, error) {
+	views, err := d.views(ctx, claim, allocations, pods, known)
 	if err != nil {
 		return plan{}, err
 	}
@@ -103,12 +103,12 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, gran
 	for _, pod := range pods {
 		names = append(names, pod.Name)
 	}
-	return planOf(claim, d.node, grants, views, names)
+	return planOf(claim, d.node, allocations, views, names)
 }
 
 // views divides a claim as its pods' containers use it.
-func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, grants []grant, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
-	requests := requestsOf(grants)
+func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
+	requests := requestsOf(allocations)
 	if len(pods) == 0 && len(requests) > 1 {
 		return nil, fault("it is reserved for no pod that can be read, so it is not known which container gets what: give each request a claim of its own")
 	}

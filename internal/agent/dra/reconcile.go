@@ -23,11 +23,11 @@ import (
 const (
 	// reconcileInterval is between two looks at what has to agree.
 	reconcileInterval = 2 * time.Minute
-	// patience is how long a claim must have been gone before its share is taken
+	// goneFor is how long a claim must have been gone before its share is taken
 	// back without the kubelet asking for it. The kubelet asks again about every
 	// minute for each claim in its own checkpoint (pkg/kubelet/cm/dra), so this is
 	// for a node whose kubelet has lost it.
-	patience = 5 * time.Minute
+	goneFor = 5 * time.Minute
 )
 
 // reconciler compares tenancies and CDI specifications with what the cluster has.
@@ -118,7 +118,7 @@ func (r *reconciler) look(ctx context.Context) {
 		case t.Claim == "": // its name is not known
 		case r.gone[uid].IsZero():
 			r.gone[uid] = r.now()
-		case r.now().Sub(r.gone[uid]) >= patience:
+		case r.now().Sub(r.gone[uid]) >= goneFor:
 			r.abandon(ctx, uid, t)
 		}
 	}

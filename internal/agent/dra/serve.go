@@ -185,14 +185,14 @@ func (d *Driver) serve(ctx context.Context) error {
 	ticker := time.NewTicker(socketCheck)
 	defer ticker.Stop()
 	for {
-		if err := d.offer(ctx, helper, ticker.C); err != nil {
+		if err := d.publish(ctx, helper, ticker.C); err != nil {
 			return err
 		}
 	}
 }
 
-// offer publishes what the node offers and returns nil when that has changed.
-func (d *Driver) offer(ctx context.Context, helper *kubeletplugin.Helper, check <-chan time.Time) error {
+// publish publishes what the node has and returns nil when that has changed.
+func (d *Driver) publish(ctx context.Context, helper *kubeletplugin.Helper, check <-chan time.Time) error {
 	asked, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resources, changed, err := d.config.Pool(asked)

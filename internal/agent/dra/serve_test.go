@@ -102,11 +102,11 @@ func (m *machine) names() {
 }
 
 // serve runs a whole driver until the test ends.
-func (m *machine) serve(k *kubelet, offer func(context.Context) (resourceslice.DriverResources, <-chan struct{}, error)) (*Driver, *running) {
+func (m *machine) serve(k *kubelet, publication func(context.Context) (resourceslice.DriverResources, <-chan struct{}, error)) (*Driver, *running) {
 	m.t.Helper()
 	r := m.start()
 	d := New(Config{
-		Node: nodeName, Client: m.client, Tenants: r.agent, Pool: offer, PluginDir: k.pluginDir, RegistryDir: k.registryDir, CDIDir: m.cdiDir,
+		Node: nodeName, Client: m.client, Tenants: r.agent, Pool: publication, PluginDir: k.pluginDir, RegistryDir: k.registryDir, CDIDir: m.cdiDir,
 		Log: slog.New(slog.DiscardHandler), RetryPause: 10 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(m.t.Context())
@@ -121,13 +121,13 @@ func (m *machine) serve(k *kubelet, offer func(context.Context) (resourceslice.D
 	return d, r
 }
 
-// offer is a pool of two GPUs, of which the first becomes unhealthy.
-type offer struct {
+// publication is a pool of two GPUs, of which the first becomes unhealthy.
+type publication struct {
 	fault   atomic.Pointer[pool.Fault]
 	changed chan struct{}
 }
 
-func (o *offer) resources(context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
+func (o *publication) resources(context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
 	resources, err := pool.Resources(nodeName, []pool.GPU{
 		{UUID: firstID, Memory: 16 * gib, Fault: o.fault.Load()}, {UUID: otherID, Index: 1, Memory: 16 * gib},
 	})
@@ -157,7 +157,7 @@ func TestServe(t *testing.T) {
 	claim, pod := simple()
 	m := newMachine(t, claim, pod)
 	m.names()
-	k, o := newKubelet(t), &offer{changed: make(chan struct{})}
+	k, o := newKubelet(t), &publication{changed: make(chan struct{})}
 	d, r := m.serve(k, o.resources)
 	// There is no kubelet yet; that is said and waited for.
 	if err := d.Ready(); !errors.Is(err, errWaiting) {
@@ -197,7 +197,7 @@ func TestServeRefuses(t *testing.T) {
 	m := newMachine(t, claim, pod)
 	m.names()
 	m.runtime("containerd://1.6.20")
-	k, o := newKubelet(t), &offer{changed: make(chan struct{})}
+	k, o := newKubelet(t), &publication{changed: make(chan struct{})}
 	k.start()
 	m.serve(k, o.resources)
 	plugin := k.register()
@@ -220,7 +220,7 @@ func TestServeRefuses(t *testing.T) {
 func TestServeWithoutPool(t *testing.T) {
 	m := newMachine(t)
 	m.names()
-	k, o := newKubelet(t), &offer{changed: make(chan struct{})}
+	k, o := newKubelet(t), &publication{changed: make(chan struct{})}
 	k.start()
 	var asked atomic.Int64
 	m.serve(k, func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
@@ -236,7 +236,7 @@ func TestServeWithoutPool(t *testing.T) {
 func TestServeMakesSocketsAgain(t *testing.T) {
 	m := newMachine(t)
 	m.names()
-	k, o := newKubelet(t), &offer{changed: make(chan struct{})}
+	k, o := newKubelet(t), &publication{changed: make(chan struct{})}
 	k.start()
 	d, _ := m.serve(k, o.resources)
 	k.register()

@@ -152,11 +152,11 @@ func (v view) overlaps(w view) bool {
 	return slices.ContainsFunc(w, func(r string) bool { return slices.Contains(v, r) })
 }
 
-// requestsOf are the requests of grants, in order, each once.
-func requestsOf(grants []grant) []string {
+// requestsOf are the requests of allocations, in order, each once.
+func requestsOf(allocations []allocation) []string {
 	names := map[string]bool{}
-	for i := range grants {
-		names[grants[i].base] = true
+	for i := range allocations {
+		names[allocations[i].base] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }

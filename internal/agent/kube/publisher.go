@@ -20,8 +20,8 @@ import (
 // publisher describes the node's GPUs to the kubelet, the scheduler and the node's labels.
 type publisher struct {
 	daemon.Node
-	gpus   []backend.GPU
-	places map[string]pool.Place
+	gpus      []backend.GPU
+	locations map[string]pool.Location
 	// architectures are kept by UUID, because the driver does not tell that of a GPU that is lost.
 	architectures map[string]string
 }
@@ -36,12 +36,12 @@ func newPublisher(ctx context.Context, n daemon.Node) *publisher {
 		n.Log.WarnContext(ctx, "cannot read where the GPUs are in the machine", "error", err)
 		return p
 	}
-	p.places = host
+	p.locations = host
 	return p
 }
 
 // hostOf reads the machine's /sys, or what a simulated machine has in its place.
-func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Place, error) {
+func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Location, error) {
 	listed, err := n.Agent.Listing(ctx)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pool.Places(model), nil
+	return pool.Locations(model), nil
 }
 
 // badLabels is the reason of the taint on shares while the node's labels are invalid.
@@ -99,8 +99,8 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: p.architectures[gpu.UUID],
 			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA,
 		}
-		if place, ok := p.places[gpu.UUID]; ok {
-			g.Place = &place
+		if location, ok := p.locations[gpu.UUID]; ok {
+			g.Location = &location
 		}
 		if fault, ok := faults[gpu.UUID]; ok {
 			g.Fault = &pool.Fault{Reason: fault.Reason, Lost: fault.Lost}
@@ -144,7 +144,7 @@ func (p *publisher) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Memory: gpu.Capacity(), ContextBytes: gpu.ContextBytes,
 			NUMANode: -1, Fault: faults[gpu.UUID].Text,
 		}
-		if place, ok := p.places[gpu.UUID]; ok && place.NUMANode >= 0 {
+		if location, ok := p.locations[gpu.UUID]; ok && place.NUMANode >= 0 {
 			g.NUMANode = place.NUMANode
 		}
 		gpus = append(gpus, g)

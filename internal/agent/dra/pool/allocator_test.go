@@ -334,9 +334,9 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
-// Every template that the webhook's goldens hold finds a place on a node with GPUs as they are there.
+// TestWebhookTemplates allocates every template of the translation's goldens on a node.
 func TestWebhookTemplates(t *testing.T) {
-	goldens, err := filepath.Glob("../../../webhook/testdata/*.want.yaml")
+	goldens, err := filepath.Glob("../../../dialect/testdata/*.want.yaml")
 	if err != nil || len(goldens) == 0 {
 		t.Fatalf("no goldens: %v", err)
 	}
@@ -357,7 +357,7 @@ func TestWebhookTemplates(t *testing.T) {
 		gpus := gpusOf(8, 16<<30)
 		for i := range gpus {
 			gpus[i].Model, gpus[i].Architecture = "NVIDIA A100-SXM4-40GB", "ampere"
-			gpus[i].Place = &Place{NUMANode: i / 4}
+			gpus[i].Location = &Location{NUMANode: i / 4}
 			if i >= 4 {
 				gpus[i].Memory = 40 << 30
 			}

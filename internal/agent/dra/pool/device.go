@@ -91,15 +91,15 @@ func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.Devi
 			all[name] = resourcev1.DeviceAttribute{VersionValue: ptr.To(version)}
 		}
 	}
-	if g.Place == nil {
+	if g.Location == nil {
 		return all
 	}
-	text(v1alpha1.AttributePCIeSwitch, g.Place.Switch)
-	text(v1alpha1.AttributeNVLinkClique, g.Place.Clique)
-	text(deviceattribute.StandardDeviceAttributePCIeRoot, g.Place.Root)
-	text(deviceattribute.StandardDeviceAttributePCIBusID, g.Place.PCI)
-	if g.Place.NUMANode >= 0 {
-		all[v1alpha1.AttributeNUMANode] = resourcev1.DeviceAttribute{IntValue: ptr.To(int64(g.Place.NUMANode))}
+	text(v1alpha1.AttributePCIeSwitch, g.Location.Switch)
+	text(v1alpha1.AttributeNVLinkClique, g.Location.Clique)
+	text(deviceattribute.StandardDeviceAttributePCIeRoot, g.Location.Root)
+	text(deviceattribute.StandardDeviceAttributePCIBusID, g.Location.PCI)
+	if g.Location.NUMANode >= 0 {
+		all[v1alpha1.AttributeNUMANode] = resourcev1.DeviceAttribute{IntValue: ptr.To(int64(g.Location.NUMANode))}
 	}
 	return all
 }

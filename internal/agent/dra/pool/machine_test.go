@@ -28,19 +28,19 @@ func machine(t *testing.T, name string) []GPU {
 		t.Fatal(err)
 	}
 	host := hostOf(t, m)
-	places := Places(host)
+	locations := Locations(host)
 	var gpus []GPU
 	for _, placed := range host.GPUs {
-		place := places[placed.UUID]
+		location := locations[placed.UUID]
 		gpus = append(gpus, GPU{
 			UUID: placed.UUID, Index: placed.Index, Model: m.GPU.Name, Architecture: m.GPU.Architecture,
-			Memory: uint64(m.GPU.Memory - m.GPU.Reserved), DriverVersion: m.Driver.Version, CUDA: cuda*1000 + tenth*10, Place: &place,
+			Memory: uint64(m.GPU.Memory - m.GPU.Reserved), DriverVersion: m.Driver.Version, CUDA: cuda*1000 + tenth*10, Location: &location,
 		})
 	}
 	return gpus
 }
 
-// hostOf places the GPUs as sysfs would: below a switch there are a root port, its upstream and a downstream port.
+// hostOf locations the GPUs as sysfs would: below a switch there are a root port, its upstream and a downstream port.
 func hostOf(t *testing.T, m *simgpu.Machine) *topology.Host {
 	t.Helper()
 	address := func(text string) pci.Address {

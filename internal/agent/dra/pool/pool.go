@@ -53,8 +53,8 @@ type GPU struct {
 	DriverVersion string
 	// CUDA is the newest version that the driver serves, 12040 for 12.4; 0 where unknown.
 	CUDA int
-	// Place is nil where it is not known.
-	Place *Place
+	// Location is nil where it is not known.
+	Location *Location
 	// Fault is nil for a healthy GPU.
 	Fault *Fault
 	// DefaultCores is what a share takes that asks for no cores, in percent.
@@ -63,8 +63,8 @@ type GPU struct {
 	SharesFault *Fault
 }
 
-// Place is where in its machine a GPU is.
-type Place struct {
+// Location is where in its machine a GPU is.
+type Location struct {
 	// PCI is the address in sysfs's form, 0000:3b:00.0.
 	PCI string
 	// Root is the host bridge as sysfs names it, pci0000:3a; Switch the address of the upstream port below which the

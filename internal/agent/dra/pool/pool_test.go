@@ -151,8 +151,8 @@ func FuzzSemver(f *testing.F) {
 	})
 }
 
-func TestPlaces(t *testing.T) {
-	for name, want := range map[string][]Place{
+func TestLocations(t *testing.T) {
+	for name, want := range map[string][]Location{
 		"a800x8": {
 			{PCI: "0000:1b:00.0", Root: "pci0000:16", Switch: "0000:17:00.0", NUMANode: 0, Clique: "GPU-a8000000-0000-0000-0000-000000000000"},
 			{PCI: "0000:21:00.0", Root: "pci0000:16", Switch: "0000:17:00.0", NUMANode: 0, Clique: "GPU-a8000000-0000-0000-0000-000000000000"},
@@ -172,13 +172,13 @@ func TestPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		places := Places(host)
-		if len(places) != len(host.GPUs) {
-			t.Errorf("%s: %d of %d GPUs have a place", name, len(places), len(host.GPUs))
+		locations := Locations(host)
+		if len(locations) != len(host.GPUs) {
+			t.Errorf("%s: %d of %d GPUs have a location", name, len(locations), len(host.GPUs))
 		}
-		for i, place := range want {
-			if got := places[host.GPUs[i].UUID]; got != place {
-				t.Errorf("%s: GPU %d is at %+v, want %+v", name, i, got, place)
+		for i, location := range want {
+			if got := locations[host.GPUs[i].UUID]; got != location {
+				t.Errorf("%s: GPU %d is at %+v, want %+v", name, i, got, location)
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func TestLimits(t *testing.T) {
 				Memory: 2<<20 + random.Uint64()>>20, DriverVersion: "535.104.05", CUDA: random.Intn(14000),
 			}
 			if random.Intn(2) == 0 {
-				gpus[i].Place = &Place{PCI: "0000:3b:00.0", Root: "pci0000:3a", NUMANode: random.Intn(3) - 1, Clique: strings.Repeat("c", 80)}
+				gpus[i].Location = &Location{PCI: "0000:3b:00.0", Root: "pci0000:3a", NUMANode: random.Intn(3) - 1, Clique: strings.Repeat("c", 80)}
 			}
 			if random.Intn(4) == 0 {
 				gpus[i].Fault = &Fault{Reason: "lost", Lost: random.Intn(2) == 0}

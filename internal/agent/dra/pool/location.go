@@ -7,21 +7,21 @@ import (
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
-// Places returns where each GPU of a host is, by UUID.
-func Places(host *topology.Host) map[string]Place {
-	places := make(map[string]Place, len(host.GPUs))
+// Locations returns where each GPU of a host is, by UUID.
+func Locations(host *topology.Host) map[string]Location {
+	locations := make(map[string]Location, len(host.GPUs))
 	for i := range host.GPUs {
 		gpu := &host.GPUs[i]
-		place := Place{
+		location := Location{
 			PCI: gpu.Device.Address.String(), Root: gpu.Device.HostBridge, Switch: outerSwitch(gpu.Device),
 			NUMANode: gpu.Device.NUMANode, Clique: clique(host, gpu),
 		}
-		if place.NUMANode == pci.Unknown && len(host.Nodes) == 1 {
-			place.NUMANode = host.Nodes[0].Number // firmware of hosts with one node often tells none
+		if location.NUMANode == pci.Unknown && len(host.Nodes) == 1 {
+			location.NUMANode = host.Nodes[0].Number // firmware of hosts with one node often tells none
 		}
-		places[gpu.UUID] = place
+		locations[gpu.UUID] = location
 	}
-	return places
+	return locations
 }
 
 // outerSwitch is the upstream port below the root port of a device: devices that share it reach each other without the

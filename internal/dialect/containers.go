@@ -11,8 +11,8 @@ import (
 // in one tenant, and a share in a privileged container, where no limit would hold. Specs are those of the pod's claims
 // by their names in the pod; a claim that is not there yet is left to the agent. An error wraps [ErrRefused].
 func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec) error {
-	for _, place := range places(pod) {
-		container := place.of(pod)
+	for _, ref := range containersOf(pod) {
+		container := ref.of(pod)
 		first := ""
 		for _, use := range container.Resources.Claims {
 			spec := specs[use.Name]

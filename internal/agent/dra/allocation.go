@@ -20,8 +20,8 @@ import (
 // does not help.
 var ErrClaim = errors.New("claim cannot be served")
 
-// grant is one device that the scheduler gave to a claim.
-type grant struct {
+// allocation is one device that the scheduler gave to a claim.
+type allocation struct {
 	// request is as the result has it, base without its alternative's name.
 	request, base string
 	device        string
@@ -37,26 +37,26 @@ type grant struct {
 
 // defaultsOf finds the defaults for a share that names no policy, of a claim
 // with these requests.
-type defaultsOf func(requests []string, g *grant) (v1alpha1.NodeDefaults, error)
+type defaultsOf func(requests []string, g *allocation) (v1alpha1.NodeDefaults, error)
 
 func fault(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrClaim, fmt.Errorf(format, args...))
 }
 
-// grantsOf reads what a claim was given of this driver's devices, and completes
+// allocationsOf reads what a claim was given of this driver's devices, and completes
 // it by defaults.
-func grantsOf(claim *resourcev1.ResourceClaim, node string, defaults defaultsOf) ([]grant, error) {
+func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaultsOf) ([]allocation, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fault("nothing is allocated to it")
 	}
 	devices := &claim.Status.Allocation.Devices
-	var grants []grant
+	var allocations []allocation
 	for i := range devices.Results {
 		r := &devices.Results[i]
 		if r.Driver != v1alpha1.Driver {
 			continue
 		}
-		g, err := grantOf(r, node)
+		g, err := allocationOf(r, node)
 		if err != nil {
 			return nil, fmt.Errorf("request %s: %w", r.Request, err)
 		}
@@ -64,19 +64,19 @@ func grantsOf(claim *resourcev1.ResourceClaim, node string, defaults defaultsOf)
 			return nil, fmt.Errorf("request %s: %w", r.Request, err)
 		}
 		g.asked = asksCores(claim, r.Request)
-		grants = append(grants, g)
+		allocations = append(allocations, g)
 	}
-	requests := requestsOf(grants)
-	for i := range grants {
-		if err := grants[i].complete(requests, defaults); err != nil {
-			return nil, fmt.Errorf("request %s: %w", grants[i].request, err)
+	requests := requestsOf(allocations)
+	for i := range allocations {
+		if err := allocations[i].complete(requests, defaults); err != nil {
+			return nil, fmt.Errorf("request %s: %w", allocations[i].request, err)
 		}
 	}
-	return grants, nil
+	return allocations, nil
 }
 
 // complete fills in what neither claim nor class names.
-func (g *grant) complete(requests []string, defaults defaultsOf) error {
+func (g *allocation) complete(requests []string, defaults defaultsOf) error {
 	var d v1alpha1.NodeDefaults
 	if !g.whole && g.config.Policy == "" {
 		var err error
@@ -115,8 +115,8 @@ func asksCores(claim *resourcev1.ResourceClaim, request string) bool {
 	return false
 }
 
-func grantOf(r *resourcev1.DeviceRequestAllocationResult, node string) (grant, error) {
-	g := grant{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
+func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
+	g := allocation{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
 	if r.Pool != node {
 		return g, fault("its device is of node %s, and this is %s", r.Pool, node)
 	}
