@@ -42,8 +42,8 @@ func (d NodeDefaults) Validate() error {
 	return errors.Join(faults...)
 }
 
-// LabelledDefaults returns what a node's labels say, which replaces otherwise as
-// a whole where one of them is there.
+// LabelledDefaults returns the defaults that a node's labels name. If one of the labels
+// is there, they replace otherwise as a whole.
 func LabelledDefaults(labels map[string]string, otherwise NodeDefaults) (NodeDefaults, error) {
 	policy, hasPolicy := labels[DefaultPolicyLabel]
 	text, hasCores := labels[DefaultCoresLabel]
@@ -67,10 +67,10 @@ func LabelledDefaults(labels map[string]string, otherwise NodeDefaults) (NodeDef
 	return d, nil
 }
 
-// Complete fills in what was left out of the config of a share that was given
-// this many cores, and returns how many it has. Asked says that the share asked
-// for cores itself: class offline guarantees nothing, so that it has no use for
-// cores that it did not ask for, unless they cap it.
+// Complete fills in what was left out of the config of a share that was given this
+// many cores, and returns how many cores it has. Asked is true if the share asked for
+// cores itself. Class offline guarantees nothing, so it drops cores that it did not
+// ask for, unless they cap it.
 func (d NodeDefaults) Complete(c *ShareConfig, cores int, asked bool) int {
 	if c.Policy == "" {
 		c.Policy = d.policy(c, cores, asked)
@@ -82,8 +82,8 @@ func (d NodeDefaults) Complete(c *ShareConfig, cores int, asked bool) int {
 	return cores
 }
 
-// policy is that of a share that names none. What the share names otherwise comes
-// first: a weight says weighted, and offline cores are a cap.
+// policy returns the policy of a share that names none. The share's other settings
+// come first: a weight needs policy weighted, and offline cores are a cap.
 func (d NodeDefaults) policy(c *ShareConfig, cores int, asked bool) Policy {
 	var otherwise ShareConfig
 	otherwise.Default(cores)

@@ -70,7 +70,8 @@ func (s *ShareRequired) SetAmount(m Memory) {
 // PodAssignment is the GPUs that a pod was given.
 type PodAssignment struct {
 	Version int `json:"version"`
-	// Pod is the UID of the pod that it was made for: a copy is worth nothing.
+	// Pod is the UID of the pod that it was made for, so that a copy on another pod
+	// is refused.
 	Pod    string          `json:"pod"`
 	Shares []ShareAssigned `json:"shares"`
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// cluster is what nodes offer and what of it is taken, at one moment. It is not safe for concurrent use: a search
-// takes devices and gives them back.
+// cluster is what nodes have published and what of it is allocated, at one moment. It is not safe for concurrent use,
+// because a search takes devices and gives them back.
 type cluster struct {
 	ctx     context.Context // of the one look that the cluster is made for: it bounds expressions
 	devices []*device       // in the order in which they were published
@@ -46,12 +46,12 @@ type match struct {
 
 type deviceID struct{ pool, device string }
 
-// celCache is shared by all moments: compiled expressions do not change.
+// celCache is shared by all clusters, because compiled expressions do not change.
 func celCache() *dracel.Cache {
 	return dracel.NewCache(256, dracel.Features{EnableConsumableCapacity: true})
 }
 
-// newCluster reads what is published and takes from it what claims were allocated.
+// newCluster reads the published devices and takes from them what is allocated to claims.
 func newCluster(ctx context.Context, published []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim, classes []*resourcev1.DeviceClass, nodes []*corev1.Node, compiled *dracel.Cache) *cluster {
 	c := &cluster{
 		ctx: ctx, nodes: make(map[string]*corev1.Node), classes: make(map[string]*resourcev1.DeviceClass),
@@ -84,7 +84,7 @@ func newCluster(ctx context.Context, published []*resourcev1.ResourceSlice, clai
 	return c
 }
 
-// newest returns the driver's slices of the newest generation of each pool: older ones are about to be deleted.
+// newest returns the driver's slices of the newest generation of each pool. Older ones are about to be deleted.
 func newest(published []*resourcev1.ResourceSlice) []*resourcev1.ResourceSlice {
 	generation := make(map[string]int64)
 	for _, s := range published {

@@ -14,9 +14,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// KeepUnused is how long a template is kept after its last known use. The webhook notes a use when a pod is reviewed,
-// if the note before is older than a quarter of this; so a pod whose template was there at its review has three
-// quarters of it to be created and to show up here. Clocks may differ by less than that.
+// KeepUnused is how long a template is kept after its last known use. The webhook notes a use when it reviews a pod, if
+// the previous note is older than a quarter of this time. So a pod has three quarters of this time from its review
+// until it appears here. Clocks must differ by less than that.
 const KeepUnused = time.Hour
 
 // collectEvery is how often unused templates are looked for.
@@ -25,7 +25,7 @@ const collectEvery = time.Minute
 // use is a template that a pod names.
 type use struct{ namespace, template string }
 
-// usesOf returns the templates that pods name which may still need them: finished pods make no claims any more.
+// usesOf returns the templates that unfinished pods name. A finished pod creates no more claims.
 func usesOf(pods []*corev1.Pod) map[use]bool {
 	uses := make(map[use]bool)
 	for _, pod := range pods {
@@ -41,7 +41,7 @@ func usesOf(pods []*corev1.Pod) map[use]bool {
 	return uses
 }
 
-// unused returns the templates of the webhook's making that nobody uses and that are old enough.
+// unused returns the templates that the webhook made, that no pod uses, and that are old enough.
 func unused(templates []*resourcev1.ResourceClaimTemplate, uses map[use]bool, now time.Time) []*resourcev1.ResourceClaimTemplate {
 	var old []*resourcev1.ResourceClaimTemplate
 	for _, template := range templates {

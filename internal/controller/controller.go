@@ -38,7 +38,7 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// ErrLeaseLost says that another replica works now.
+// ErrLeaseLost is returned when another replica has taken the lease.
 var ErrLeaseLost = errors.New("the lease is lost")
 
 // Run waits for the lease and then works until the context ends, or the lease is lost.
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	case closed != nil:
 		return fmt.Errorf("end the probes: %w", closed)
 	}
-	return fmt.Errorf("%w: another replica goes on, and this one starts again", ErrLeaseLost)
+	return fmt.Errorf("%w: another replica works now, and this one restarts", ErrLeaseLost)
 }
 
 // lead runs the work while this replica holds the lease, and returns once both have ended.
@@ -149,7 +149,8 @@ func newController(client kubernetes.Interface, identity string, log *slog.Logge
 	return c
 }
 
-// pause is the least time between two looks at all waiting pods: a cluster that starts many pods changes all the time.
+// pause is the least time between two looks at all waiting pods, because a cluster that starts many pods changes all
+// the time.
 const pause = 2 * time.Second
 
 // work collects and explains until the context ends.
@@ -162,7 +163,7 @@ func (c *controller) work(ctx context.Context) error {
 	}
 	collect := time.NewTicker(collectEvery)
 	defer collect.Stop()
-	// Also without a change: what was not due to be said yet, and nodes.
+	// A look without a change writes the events that were not due before, and sees changed nodes.
 	look := time.NewTicker(quiet)
 	defer look.Stop()
 	rest := time.NewTimer(0)
@@ -189,7 +190,7 @@ func (c *controller) work(ctx context.Context) error {
 	}
 }
 
-// explain says on all waiting pods why they wait, where that has changed.
+// explain writes an event on each waiting pod for which the reason has changed.
 func (c *controller) explain(ctx context.Context) {
 	pods, err := c.known.pods()
 	if err != nil {
@@ -228,7 +229,7 @@ func (c *controller) explain(ctx context.Context) {
 	}
 }
 
-// claimsOf returns the pod's claims that are there.
+// claimsOf returns the pod's claims that exist.
 func (c *controller) claimsOf(pod *corev1.Pod) []*resourcev1.ResourceClaim {
 	var claims []*resourcev1.ResourceClaim
 	for i := range pod.Spec.ResourceClaims {

@@ -31,9 +31,9 @@ func waiting(pod *corev1.Pod) bool {
 	return false
 }
 
-// explain says in one line why no node has the GPUs that a waiting pod's claims ask, or nothing where one has: then
-// the pod waits for something else. It looks at nodes that the pod's selectors and tolerations allow; whether they
-// have room for the rest of the pod is the scheduler's to say.
+// explain returns one line that says why no node has the GPUs that a waiting pod's claims ask for. It returns "" if a
+// node has them: then the pod waits for something else. It looks only at nodes that the pod's selectors and tolerations
+// allow. It does not check CPU and memory.
 func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) string {
 	if !waiting(pod) {
 		return ""
@@ -72,7 +72,7 @@ func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) s
 			return text
 		}
 	}
-	return fmt.Sprintf("no node has room for all GPU requests of the pod at once, though for each alone; %s", haveGPUs(len(nodes)))
+	return fmt.Sprintf("no node has room for all GPU requests of the pod at once, but each fits alone; %s", haveGPUs(len(nodes)))
 }
 
 func noNodes(elsewhere int, pinned map[string]bool) string {
@@ -80,9 +80,9 @@ func noNodes(elsewhere int, pinned map[string]bool) string {
 	case elsewhere == 0:
 		return "no node has a GPU that Divvy knows"
 	case len(pinned) > 0:
-		return fmt.Sprintf("a claim of the pod is on node %s, which the pod may not run on or which has no GPUs now", strings.Join(sortedNames(pinned), ", "))
+		return fmt.Sprintf("a claim of the pod is allocated on node %s, but the pod may not run there or the node has no GPUs now", strings.Join(sortedNames(pinned), ", "))
 	}
-	return fmt.Sprintf("the pod may not run on any node with GPUs: its node selector, affinity or tolerations leave out %s", plural(elsewhere, "node"))
+	return fmt.Sprintf("the pod may not run on any node with GPUs: its node selector, affinity or tolerations exclude %s", plural(elsewhere, "node"))
 }
 
 // eligible returns the devices of each node that the pod may run on, and how many nodes with GPUs it may not.
@@ -114,7 +114,7 @@ func allowed(pod *corev1.Pod, node *corev1.Node, affinity nodeaffinity.RequiredN
 	return !untolerated
 }
 
-// lack says what no node has for one need alone, or nothing where one has it.
+// lack returns what no node has for one need alone, or "" if a node has it.
 func (c *cluster) lack(nodes map[string][]*device, n need) string {
 	for _, node := range sortedNames(nodes) {
 		if c.fit(nodes[node], []need{n}) {
@@ -132,7 +132,7 @@ func (c *cluster) lack(nodes map[string][]*device, n need) string {
 	return text + "; " + haveGPUs(len(nodes))
 }
 
-// never says why none of the GPUs could serve even if all were free, or nothing where one could.
+// never returns why no GPU could satisfy the need even if all were free, or "" if one could.
 func (l *survey) never(n need) string {
 	switch {
 	case l.selected == 0:
@@ -145,7 +145,7 @@ func (l *survey) never(n need) string {
 	return ""
 }
 
-// now says what is missing now.
+// now returns what is missing at this moment.
 func (l *survey) now(n need) string {
 	w := &n.ways[0]
 	switch {
@@ -163,14 +163,14 @@ func (l *survey) now(n need) string {
 	return l.shortage(n)
 }
 
-// shortage says which amount no GPU has, and who has most of it.
+// shortage returns which amount no GPU has free, and which GPU has most of it.
 func (l *survey) shortage(n need) string {
 	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores, v1alpha1.CapacitySlots} {
 		if best := l.best[name]; best.short {
 			what := amountOf(n.ways, name)
 			if what == "" {
 				// The node's agent gives cores to shares that ask for none.
-				return fmt.Sprintf("no GPU has %s of its time free, which a share gets there that asks for none: the most is %s on node %s (%s)",
+				return fmt.Sprintf("no GPU has free the %s of its time that a share gets by default: the most is %s on node %s (%s)",
 					quantity(name, best.needed), quantity(name, best.free), best.device.node, best.device.title())
 			}
 			return fmt.Sprintf("no GPU has %s free: the most is %s on node %s (%s)", what, quantity(name, best.free), best.device.node, best.device.title())
@@ -179,7 +179,7 @@ func (l *survey) shortage(n need) string {
 	return fmt.Sprintf("no GPU has %s free at once", amounts(n.ways))
 }
 
-// survey is what the GPUs of some nodes have for one need.
+// survey counts what the GPUs of some nodes have for one need.
 type survey struct {
 	selected int // devices of the class that satisfy the selectors
 	large    int // of these, those that could give the amounts if they were free

@@ -151,7 +151,7 @@ func TestExplain(t *testing.T) {
 		{"time", two, []string{"n1/0 1Gi 80", "n1/1 1Gi 70"}, []string{share("memory: 1Gi, cores: 50")}, "",
 			"no GPU has 50 percent of its time free: the most is 30 percent on node n1 (GPU 1); 1 node has GPUs"},
 		{"time that nobody asked for", nodeOf(t, "n1", fixed), []string{"n1/0 1Gi 98"}, []string{share("memory: 1Gi")}, "",
-			"no GPU has 5 percent of its time free, which a share gets there that asks for none: the most is 2 percent on node n1 (GPU 0); 1 node has GPUs"},
+			"no GPU has free the 5 percent of its time that a share gets by default: the most is 2 percent on node n1 (GPU 0); 1 node has GPUs"},
 		{"labels that are wrong", nodeOf(t, "n1", withheld), nil, []string{share("memory: 1Gi")}, "",
 			"no GPU that could serve is healthy: GPU 0 of node n1 (node-labels); 1 node has GPUs"},
 		{"labels that are wrong, and a whole GPU", nodeOf(t, "n1", withheld), nil, []string{wholeGPU}, "", ""},
@@ -172,7 +172,7 @@ func TestExplain(t *testing.T) {
 			"no GPU has 8Gi or 20Gi, by its size, of memory free: the most is 15Gi on node n2 (GPU 0); 3 nodes have GPUs"},
 		{"a part, room", three, []string{"n1/0 9Gi 0", "n2/0 15Gi 0", "n3/0 16Gi 0"}, []string{half}, "", ""},
 		{"two claims, each alone would fit", one, []string{"n1/0 4Gi 0"}, []string{share("memory: 8Gi"), share("memory: 8Gi")}, "",
-			"no node has room for all GPU requests of the pod at once, though for each alone; 1 node has GPUs"},
+			"no node has room for all GPU requests of the pod at once, but each fits alone; 1 node has GPUs"},
 		{"two claims on two GPUs", two, []string{"n1/0 4Gi 0"}, []string{share("memory: 12Gi"), share("memory: 16Gi")}, "", ""},
 		{"another driver's claim", one, []string{"n1/0"}, []string{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]`}, "", ""},
 		{"a class of the cluster's own", one, []string{"n1/0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`}, "",
@@ -188,11 +188,11 @@ func TestExplain(t *testing.T) {
 		{"node selector", three, []string{"n2/0 38Gi 0"}, []string{share("memory: 8Gi")}, "nodeSelector: {kubernetes.io/hostname: n2}",
 			"no GPU has 8Gi of memory free: the most is 2Gi on node n2 (GPU 0); 1 node has GPUs"},
 		{"no node allowed", three, nil, []string{share("memory: 8Gi")}, "nodeSelector: {kubernetes.io/hostname: n9}",
-			"the pod may not run on any node with GPUs: its node selector, affinity or tolerations leave out 3 nodes"},
+			"the pod may not run on any node with GPUs: its node selector, affinity or tolerations exclude 3 nodes"},
 		{"constraint", two, nil, []string{`requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, count: 2, capacity: {requests: {memory: 1Gi}}}}], constraints: [{matchAttribute: divvy.dev/uuid}]`}, "",
 			"no node has 2 GPUs with 1Gi of memory free that satisfy the claim's constraints; 1 node has GPUs"},
 		{"different GPUs wanted", one, nil, []string{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}], constraints: [{distinctAttribute: divvy.dev/uuid}]`}, "",
-			"no node has room for all GPU requests of the pod at once, though for each alone; 1 node has GPUs"},
+			"no node has room for all GPU requests of the pod at once, but each fits alone; 1 node has GPUs"},
 		{"one GPU for both", one, nil, []string{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}]`}, "", ""},
 		{"all GPUs of a node", two, []string{"n1/0 1Gi 0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, allocationMode: All}}]`}, "",
 			"no node has all of its GPUs free; 1 node has GPUs"},
@@ -227,7 +227,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 	}
 	tainted := named("n1")
 	tainted[0].Spec.Taints = []corev1.Taint{{Key: "reserved", Value: "x", Effect: corev1.TaintEffectNoSchedule}}
-	if got := full.explain(t, tainted); !strings.Contains(got, "leave out 1 node") {
+	if got := full.explain(t, tainted); !strings.Contains(got, "exclude 1 node") {
 		t.Errorf("a tainted node: %s", got)
 	}
 	full.pod = "tolerations: [{key: reserved, operator: Exists}]"

@@ -26,8 +26,8 @@ type way struct {
 	tolerations []resourcev1.DeviceToleration
 }
 
-// needs returns what a claim asks of this driver. A class that is not Divvy's own is ours if it selects a device of
-// ours; one that does not exist is named in missing.
+// needs returns what a claim asks of this driver. Another class counts too if it selects a device of this driver.
+// Missing names a class of Divvy's that does not exist.
 func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing string) {
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]
@@ -53,7 +53,7 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 		for _, s := range r.FirstAvailable {
 			add(s.DeviceClassName, s.AllocationMode, s.Count, s.Selectors, s.Capacity, s.Tolerations)
 		}
-		// A request that another driver could satisfy too is not for us to explain.
+		// Another driver could satisfy this request too, so nothing certain can be said of it.
 		if len(n.ways) > 0 && len(n.ways) >= len(r.FirstAvailable) {
 			all = append(all, n)
 		}
@@ -99,7 +99,7 @@ func (d *device) fits(w *way) (consumed map[resourcev1.QualifiedName]int64, ok b
 	return consumed, true
 }
 
-// searchSteps bounds a search; one that goes beyond is taken to succeed, because then nothing wrong is said.
+// searchSteps bounds a search. A longer search counts as a success, so that no false reason is written.
 const searchSteps = 20000
 
 // search looks for devices of one node for all needs at once.

@@ -24,12 +24,12 @@ const (
 	reasonNoFit = "NoShareFits"
 )
 
-// quiet is how long a pod is left alone after something was said about it: what is free changes with every pod that
-// comes and goes, and a stream of figures tells nobody more.
+// quiet is the least time between two events of a pod. What is free changes with every pod that starts or ends, and an
+// event for each change would help nobody.
 const quiet = 30 * time.Second
 
-// remind is after how long the same is said again of a pod that waits still: Kubernetes forgets events, after an hour
-// where nothing else is configured.
+// remind is after how long the same reason is written again for a pod that still waits. Kubernetes deletes events after
+// an hour by default.
 const remind = 30 * time.Minute
 
 // longestNote is what Kubernetes allows for an event's text, in bytes.
@@ -38,7 +38,7 @@ const longestNote = 1024
 // mostTexts bounds what is remembered of a pod that waits for long beside others that come and go.
 const mostTexts = 100
 
-// reasons says on pods why they wait: once, again when that changes, and from time to time.
+// reasons writes events that say why pods wait: once, again when the reason changes, and from time to time.
 type reasons struct {
 	client   kubernetes.Interface
 	now      func() time.Time
@@ -54,21 +54,20 @@ type saying struct {
 	count map[string]int32 // times that each text was said
 }
 
-// rest reports whether the pod is to be left alone now, whatever there is to say.
+// rest reports whether it is too early for another event of the pod.
 func (r *reasons) rest(pod types.UID) bool {
 	before := r.said[pod]
 	return before != nil && r.now().Sub(before.at) < quiet
 }
 
-// due reports whether a text about a pod is to be said now.
+// due reports whether an event with this text is to be written now.
 func (r *reasons) due(pod types.UID, text string) bool {
 	before := r.said[pod]
 	return before == nil || !r.rest(pod) && (before.text != text || r.now().Sub(before.at) >= remind)
 }
 
-// say says it; what could not be said is due again later. An event's name comes from the pod and the text, so that what
-// was said before a restart is not said again, and what was said before another text is counted up instead of written
-// twice.
+// say writes the event. If that fails, the event is due again later. The event's name is a hash of the pod and the
+// text, so that a restarted controller does not repeat it, and a text that comes back increases the event's count.
 func (r *reasons) say(ctx context.Context, pod *corev1.Pod, text string) error {
 	before := r.said[pod.UID]
 	if before == nil {
@@ -85,7 +84,7 @@ func (r *reasons) say(ctx context.Context, pod *corev1.Pod, text string) error {
 		}
 	}
 	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return fmt.Errorf("say on pod %s/%s why it waits: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("write why pod %s/%s waits: %w", pod.Namespace, pod.Name, err)
 	}
 	if len(before.count) >= mostTexts || before.count == nil {
 		before.count = make(map[string]int32)
@@ -137,7 +136,7 @@ func (r *reasons) again(ctx context.Context, event *eventsv1.Event, count int32)
 	return nil
 }
 
-// forget drops pods that are gone or do not wait any more.
+// forget removes pods that do not wait any more.
 func (r *reasons) forget(waiting map[types.UID]bool) {
 	for uid := range r.said {
 		if !waiting[uid] {

@@ -15,8 +15,8 @@ import (
 // page bounds what one request lists.
 const page = 500
 
-// ClaimsInUse returns a line for each claim that holds GPUs of Divvy's. While there is one, its pods could not be
-// ended without the agent, and removing Divvy would leave them behind.
+// ClaimsInUse returns a line for each claim that has GPUs of Divvy's. Its pods cannot end properly without the agent,
+// so Divvy must not be removed before them.
 func ClaimsInUse(ctx context.Context, client kubernetes.Interface) ([]string, error) {
 	var lines []string
 	options := metav1.ListOptions{Limit: page}

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// claim is what will be allocated together, and the containers that use it.
+// claim is one ResourceClaim of the pod, and the containers that use it.
 type claim struct {
 	request  Request // of the container that the claim is named after
 	users    []ContainerRef
@@ -28,9 +28,9 @@ func (p ContainerRef) compare(other ContainerRef) int {
 	return cmp.Compare(p.Index, other.Index)
 }
 
-// arrange gives every container a claim. An init container that ends before others begin uses the claim of one of
-// them, made as large as the larger of both, if both want the same behaviour; sidecars have claims of their own.
-// Requests are in the order of their containers, and so are the claims.
+// arrange gives every container a claim. An init container ends before the main containers begin, so it uses the claim
+// of one of them if both want the same behaviour; that claim then has the larger of both sizes. A sidecar has a claim
+// of its own. Requests are in the order of their containers, and so are the claims.
 func arrange(pod *corev1.Pod, requests []Request) []claim {
 	var claims []claim
 	for _, r := range requests {
@@ -56,8 +56,8 @@ func arrange(pod *corev1.Pod, requests []Request) []claim {
 	return claims
 }
 
-// lend returns the claim that an init container can use while its owner does not run: one that is large enough
-// already, or else the first; -1 for none.
+// lend returns the index of a claim that an init container can use while the claim's owner does not run. It prefers a
+// claim that is large enough already, then takes the first; -1 for none.
 func lend(claims []claim, r Request, pod *corev1.Pod) int {
 	found := -1
 	for i, c := range claims {
@@ -79,7 +79,8 @@ func lend(claims []claim, r Request, pod *corev1.Pod) int {
 // longestLabel is what Kubernetes allows for names of claims and templates here.
 const longestLabel = 63
 
-// nameClaim names a claim after its container, differently from the pod's own claims and those before.
+// nameClaim names a claim after its container. The name differs from the pod's own claims and from the claims before
+// it.
 func nameClaim(pod *corev1.Pod, before []claim, container string) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == name }) ||

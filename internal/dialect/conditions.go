@@ -18,8 +18,8 @@ func DialectNames() map[string]Names {
 	return all
 }
 
-// PodCondition returns the CEL expression that is true of pods that name anything in these dialects, for the
-// matchConditions of an admission webhook: other pods then never depend on it.
+// PodCondition returns the CEL expression that is true of pods that name anything in these dialects. It stands in the
+// webhook's matchConditions, so that other pods never depend on the webhook.
 func PodCondition(names ...Names) string {
 	var resources, prefixes, annotations []string
 	for _, n := range names {

@@ -19,19 +19,19 @@ var ErrConfig = errors.New("invalid webhook configuration")
 // ModeClaims translates requests into claims, which Kubernetes 1.36 and later allocate.
 const ModeClaims = "claims"
 
-// schedulers has the modes, and the scheduler that pods are given in each where the configuration names none.
+// schedulers maps each mode to the scheduler that pods get there when the configuration names none.
 var schedulers = map[string]string{ModeClaims: defaultScheduler, ModeSlots: "divvy-scheduler"}
 
 const configKind = "WebhookConfig"
 
-// config is the file as written; every dialect reads its own options.
+// config is the configuration file. Every dialect reads its own options.
 type config struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Mode is the form that requests are given; left out it is claims.
 	Mode string `json:"mode,omitempty"`
-	// SchedulerName is given to pods that name the scheduler of a translated dialect, and in mode slots to those that
-	// name the default scheduler, which would not say which GPU a pod gets; left out it is the mode's own.
+	// SchedulerName replaces the scheduler of a translated dialect in pods that name it. In mode slots it also replaces
+	// the default scheduler, which cannot choose a GPU. Left out, it is the mode's own.
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// Dialects are those that are turned on, each with its options.
 	Dialects map[string]*raw `json:"dialects"`
@@ -67,7 +67,7 @@ func (o options) decode(into any) error {
 	return nil
 }
 
-// checkFactor returns an error unless a unit of memory can be so many MiB.
+// checkFactor returns an error unless memoryFactor is a valid number of MiB for one unit of memory.
 func (o options) checkFactor(memoryFactor uint64) error {
 	if memoryFactor < 1 || memoryFactor > gibibyte/mebibyte {
 		return o.fault("memoryFactor %d: give 1 to %d MiB", memoryFactor, gibibyte/mebibyte)
@@ -75,7 +75,7 @@ func (o options) checkFactor(memoryFactor uint64) error {
 	return nil
 }
 
-// dialects holds the maker of each dialect by its name.
+// dialects maps the name of each dialect to the function that makes it from its options. A new dialect adds a row.
 var dialects = map[string]func(options) (Dialect, error){
 	"plain":      plain,
 	"nvidia":     nvidia,
@@ -130,7 +130,7 @@ func NewTranslator(text []byte) (*Translator, error) {
 	return t, t.overlap()
 }
 
-// overlap returns an error that names what two dialects own.
+// overlap returns an error if two dialects read the same name.
 func (t *Translator) overlap() error {
 	owner := make(map[string]string)
 	for _, dialect := range t.dialects {

@@ -15,7 +15,7 @@ const (
 	gibibyte = 1 << 30
 )
 
-// Names are what a dialect reads. What two dialects share, only one of them can have.
+// Names are what a dialect reads. Two dialects that read the same name cannot be turned on together.
 type Names struct {
 	// Resources are names of limits; one that ends in '*' stands for all that begin so. They leave the containers
 	// whose request is translated.
@@ -109,8 +109,8 @@ func (l *limits) refuse(format string, args ...any) {
 	}
 }
 
-// number returns a whole number, not negative, below 1<<50, so that no unit overflows it; given is false where the
-// container does not name the resource.
+// number returns a whole number from 0 to below 1<<50, so that multiplying it by a unit does not overflow. Given is
+// false where the container does not name the resource.
 func (l *limits) number(name string) (n uint64, given bool) {
 	limit, inLimits := l.container.Resources.Limits[corev1.ResourceName(name)]
 	request, inRequests := l.container.Resources.Requests[corev1.ResourceName(name)]
@@ -122,7 +122,7 @@ func (l *limits) number(name string) (n uint64, given bool) {
 	}
 	value, ok := WholeNumber(limit)
 	if !ok || value < 0 || value >= 1<<50 {
-		l.refuse("%s: %s is not a whole number that any GPU could have", name, limit.String())
+		l.refuse("%s: %s is not a whole number from 0 to what a GPU can have", name, limit.String())
 		return 0, true
 	}
 	if other, ok := WholeNumber(request); inRequests && (!ok || other != value) {
@@ -136,7 +136,7 @@ func (l *limits) number(name string) (n uint64, given bool) {
 func (l *limits) positive(name string) (n uint64, given bool) {
 	n, given = l.number(name)
 	if given && n == 0 {
-		l.refuse("%s is 0, which says nothing: leave it out or give a number", name)
+		l.refuse("%s is 0: leave it out, or give a number above 0", name)
 	}
 	return n, given
 }
@@ -150,8 +150,8 @@ func (l *limits) percent(name string) (n uint64, given bool) {
 	return n, given
 }
 
-// memory returns what is asked in units of so many bytes or in percent of a GPU, and refuses both at once; given is false
-// where neither is.
+// memory returns what is asked in units of so many bytes or in percent of a GPU, and refuses both at once; given is
+// false where neither is.
 func (l *limits) memory(inUnits, inPercent string, unit uint64) (amount v1alpha1.Memory, given bool) {
 	units, counted := l.positive(inUnits)
 	percent, divided := l.percent(inPercent)
@@ -187,8 +187,8 @@ func unitsOf(asked *limits, name string, n, size uint64) v1alpha1.Memory {
 	return v1alpha1.Bytes(max(n, 1) * size)
 }
 
-// WholeNumber returns the whole number that a quantity is, or false. Quantities with large exponents are short to write and
-// take seconds to expand or compare, so they are told apart first.
+// WholeNumber returns the value of a quantity that is a whole number below 1<<62, or false. A quantity with a large
+// exponent is short to write, but takes seconds to expand or compare, so it is refused first.
 func WholeNumber(q resource.Quantity) (int64, bool) {
 	if near := q.AsApproximateFloat64(); !(near > -(1<<62) && near < 1<<62) {
 		return 0, false

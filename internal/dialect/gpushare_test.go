@@ -20,7 +20,7 @@ func TestGPUShare(t *testing.T) {
 		{"steps of 5", limitsOf(t, "aliyun.com/gpu-core.percentage: 12", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-core.percentage: 12: give a multiple of 5`},
 		{"time alone", limitsOf(t, "aliyun.com/gpu-core.percentage: 30"), `container "main": aliyun.com/gpu-mem is missing`},
 		{"the label as a limit", limitsOf(t, "aliyun.com/gpu-count: 2", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-count is a label of the pod, not a limit`},
-		{"a fraction", limitsOf(t, "aliyun.com/gpu-mem: 5.5"), `container "main": aliyun.com/gpu-mem: 5500m is not a whole number that any GPU could have`},
+		{"a fraction", limitsOf(t, "aliyun.com/gpu-mem: 5.5"), `container "main": aliyun.com/gpu-mem: 5500m is not a whole number from 0 to what a GPU can have`},
 	})
 	checkExamples(t, newTranslator(t, "{gpushare: {memoryUnit: MiB}}"), sixteen, []example{
 		{"MiB by configuration", limitsOf(t, "aliyun.com/gpu-mem: 3000"), "main: 1 share memory=3000Mi weighted"},

@@ -57,8 +57,8 @@ func nvidia(given options) (Dialect, error) {
 
 const maxReplicas = 1000
 
-// replica is an equal part of one GPU. More than one asks, in that system, for two parts of one GPU or of two GPUs as
-// it happens, so nothing of a certain size.
+// replica is an equal part of one GPU. A request for more than one is refused: in NVIDIA's system the parts can be of
+// one GPU or of several, so the request has no certain size.
 func replica(asked *limits, n, replicas uint64) Request {
 	switch {
 	case replicas == 0:

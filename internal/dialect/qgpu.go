@@ -6,8 +6,8 @@ import (
 )
 
 type qgpuOptions struct {
-	// Policy is what the nodes were set to: fixed-share, burst-share or best-effort. Left out it is that of Divvy's nodes,
-	// which is fixed where nobody says otherwise.
+	// Policy is what the nodes were set to: fixed-share, burst-share or best-effort. Left out it is that of Divvy's
+	// nodes, which is fixed where nobody says otherwise.
 	Policy string `json:"policy,omitempty"`
 }
 

@@ -25,8 +25,8 @@ type Use struct {
 	Memory uint64
 	// Cores is in percent of one GPU's time; a whole GPU is 100.
 	Cores uint64
-	// Unsized says that the claims take all the memory of GPUs of which nobody knows how much that is, and Uncounted
-	// that they take all GPUs of a node, however many it has.
+	// Unsized is true if the claims take all the memory of a GPU whose size is not known. Uncounted is true if they
+	// take all GPUs of a node.
 	Unsized, Uncounted bool
 }
 
@@ -35,22 +35,22 @@ func (u Use) Plus(other Use) Use {
 	return Use{u.GPUs + other.GPUs, u.Memory + other.Memory, u.Cores + other.Cores, u.Unsized || other.Unsized, u.Uncounted || other.Uncounted}
 }
 
-// larger returns the larger of both in everything.
+// larger returns the maximum of both, field by field.
 func (u Use) larger(other Use) Use {
 	return Use{max(u.GPUs, other.GPUs), max(u.Memory, other.Memory), max(u.Cores, other.Cores), u.Unsized || other.Unsized, u.Uncounted || other.Uncounted}
 }
 
-// Sizes are the amounts of memory of the published GPUs, and what shares of them take that ask for none.
+// Sizes holds how much memory each published GPU has, and how many cores a share gets that asks for none.
 type Sizes struct {
 	of      map[deviceID]uint64
 	largest uint64
-	// cores is the most that a share takes which asks for no cores.
+	// cores is the largest default of any GPU for shares that ask for no cores.
 	cores uint64
 }
 
 type deviceID struct{ pool, device string }
 
-// SizesOf reads the sizes of GPUs, in all their forms, off what the driver published.
+// SizesOf reads the sizes of all devices that the driver published.
 func SizesOf(published []resourcev1.ResourceSlice) Sizes {
 	sizes := Sizes{of: make(map[deviceID]uint64)}
 	for k := range published {
@@ -75,8 +75,8 @@ func SizesOf(published []resourcev1.ResourceSlice) Sizes {
 	return sizes
 }
 
-// UseOf returns what a claim takes of Divvy's GPUs: what was allocated, or before that what its spec asks, at the most
-// that this can come to with GPUs of these sizes.
+// UseOf returns what a claim takes of Divvy's GPUs: what was allocated to it, or before that the most that its spec can
+// come to with GPUs of these sizes.
 func UseOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 	if allocation != nil {
 		return allocated(allocation, sizes)
@@ -115,7 +115,7 @@ func allocated(allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 	return sum
 }
 
-// asked is what a request, or one way of it, can come to at most.
+// asked returns the most that a request, or one alternative of it, can come to.
 func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capacity *resourcev1.CapacityRequirements, sizes Sizes) Use {
 	one := Use{GPUs: 1, Memory: sizes.largest, Cores: 100, Unsized: sizes.largest == 0}
 	switch class {
@@ -138,7 +138,7 @@ func asked(class string, mode resourcev1.DeviceAllocationMode, count int64, capa
 	return Use{n, n * one.Memory, n * one.Cores, one.Unsized, mode == resourcev1.DeviceAllocationModeAll}
 }
 
-// amount returns a quantity that is a whole number below 2^50, so that sums do not overflow, or else 0.
+// amount returns a whole quantity, at most 1<<50 so that sums do not overflow, or 0 for any other quantity.
 func amount(from map[resourcev1.QualifiedName]resource.Quantity, name resourcev1.QualifiedName) uint64 {
 	n, ok := WholeNumber(from[name])
 	if !ok || n < 0 {
@@ -147,8 +147,9 @@ func amount(from map[resourcev1.QualifiedName]resource.Quantity, name resourcev1
 	return uint64(min(n, 1<<50))
 }
 
-// CheckQuota refuses what would take a namespace beyond one of its quotas: used is what its claims take already, more
-// is what comes. Quotas with scopes choose pods, which claims are not, and are not held. An error wraps [ErrRefused].
+// CheckQuota refuses a request that would exceed a quota of its namespace. Used is what the namespace's claims take
+// already, more is what the request adds. Quotas with scopes are not enforced, because scopes select pods, not claims.
+// An error wraps [ErrRefused].
 func CheckQuota(quotas []*corev1.ResourceQuota, used, more Use) error {
 	sorted := slices.Clone(quotas)
 	slices.SortFunc(sorted, func(a, b *corev1.ResourceQuota) int { return compareNames(a, b) })

@@ -64,14 +64,14 @@ type Request struct {
 	Container ContainerRef
 	// Count is how many different GPUs, 1 to [MaxGPUs].
 	Count int
-	// Whole asks for GPUs that nobody else uses; what follows but for Selectors and SameNUMA then says nothing.
+	// Whole asks for GPUs that nobody else uses. Memory, Cores and Config are then ignored.
 	Whole bool
 	// Memory is per GPU.
 	Memory v1alpha1.Memory
 	// Cores is the percentage of each GPU's time, 0 to 100; 0 guarantees none.
 	Cores int
-	// Config is how the share behaves, as far as the container or its dialect says so: what is left out, the node that
-	// the pod comes to decides, and where it does not, the defaults of the type hold.
+	// Config holds what the container or its dialect says about the share's behaviour. The node's defaults fill in the
+	// rest, and then the defaults of the type.
 	Config v1alpha1.ShareConfig
 	// Selectors are CEL expressions that every GPU must satisfy.
 	Selectors []string
@@ -106,14 +106,14 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	return nil
 }
 
-// full is how the share behaves on a node without defaults of its own.
+// full returns the configuration on a node without defaults of its own.
 func (r *Request) full() v1alpha1.ShareConfig {
 	config := r.Config
 	config.Default(r.Cores)
 	return config
 }
 
-// larger returns a request that serves both, or false where none does without giving either another behaviour.
+// larger returns a request that serves both, or false if the two want different behaviour.
 func (r Request) larger(other Request) (Request, bool) {
 	if r.Whole != other.Whole || r.Config != other.Config || r.full() != other.full() || r.SameNUMA != other.SameNUMA || !slices.Equal(r.Selectors, other.Selectors) {
 		return r, false

@@ -22,7 +22,7 @@ func capacityOf(name string) string {
 // uuidIs is true of the device of a GPU with the UUID that stands for %s.
 var uuidIs = attributeOf(v1alpha1.AttributeUUID) + " == %s"
 
-// What may stand in an expression: no quotes, no backslashes.
+// The names that a selector may contain. They have no quotes and no backslashes, so they cannot end a CEL string.
 var (
 	modelPattern = regexp.MustCompile(`^[A-Za-z0-9 ._()/+-]{1,64}$`)
 	uuidPattern  = regexp.MustCompile(`^GPU-[0-9a-fA-F-]{4,36}$`)
@@ -30,8 +30,8 @@ var (
 
 const longestList = 16
 
-// restrictTo adds a selector for a list in an annotation: one of its items must fit a GPU, or none where allowed is
-// false.
+// restrictTo adds a selector for the list in an annotation. A GPU must match one of the items, or none of them if
+// allowed is false.
 func restrictTo(asked *limits, request *Request, notes map[string]string, name, expression string, allowed bool, pattern *regexp.Regexp, normal func(string) string) {
 	list, ok := notes[name]
 	if !ok {

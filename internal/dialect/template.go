@@ -110,8 +110,8 @@ func configuration(text []byte) []resourcev1.DeviceClaimConfiguration {
 	}}
 }
 
-// perSize asks for a part of a GPU whose memory is not known yet: one way for each size there is in the cluster, the
-// smallest first. Each way is bound to its size, so that a GPU of a size that comes later is not taken by mistake.
+// perSize asks for a part of a GPU whose memory is not known yet. The request has one alternative for each size in the
+// cluster, the smallest first. Each alternative selects its size, so that no GPU of a later size is taken by mistake.
 func perSize(r Request, inventory Inventory, container string) ([]resourcev1.DeviceSubRequest, error) {
 	sizes := inventory.sizes()
 	switch {
@@ -140,7 +140,7 @@ func perSize(r Request, inventory Inventory, container string) ([]resourcev1.Dev
 	return ways, nil
 }
 
-// capacity is what one share takes; no memory is all that the GPU has.
+// capacity returns what one share takes. Memory 0 means all of the GPU's memory.
 func capacity(r Request, memory uint64) *resourcev1.CapacityRequirements {
 	requests := map[resourcev1.QualifiedName]resource.Quantity{v1alpha1.CapacitySlots: *resource.NewQuantity(1, resource.DecimalSI)}
 	if memory > 0 {

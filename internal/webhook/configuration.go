@@ -9,15 +9,16 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// DefaultConfiguration names both webhook configurations where nothing else is said.
+// DefaultConfiguration is the default name of both webhook configurations.
 const DefaultConfiguration = "divvy-webhook"
 
-// Configurations returns what the API server has to be told: which objects it sends where. Each webhook's conditions
-// choose objects that concern Divvy, so that no other object waits for the server. Whom to trust is left out: the
-// server, or cert-manager, puts it there.
+// Configurations returns the webhook configurations, which tell the API server which objects to send where. Each
+// webhook's conditions select objects that concern Divvy, so that no other object waits for the server. The trusted
+// authorities are left out: the server or cert-manager adds them.
 //
-// A server that does not answer stops what it has to judge: pods in an enabled dialect would run without a GPU, and
-// claims would pass their quota. Pods that use claims are let through then, because the agent refuses the same faults.
+// While the server does not answer, the objects that it must check are refused: pods in an enabled dialect would run
+// without a GPU, and claims would exceed their quota. Pods that use claims pass, because the agent refuses the same
+// faults.
 func Configurations(name, namespace, service string, translator *dialect.Translator) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	client := func(path string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{

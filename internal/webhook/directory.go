@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// certificates are where the server has its certificate from.
+// certificates supplies the server's certificate.
 type certificates interface {
 	// certificate returns the one to serve with now, or an error while there is none.
 	certificate() (*tls.Certificate, error)
 }
 
-// directory serves the certificate in the files tls.crt and tls.key of a directory, which somebody else renews. A pair
-// that does not read, such as one half replaced, leaves the one before.
+// directory serves the certificate in the files tls.crt and tls.key of a directory. Somebody else renews the files. A
+// pair that cannot be read, for example because only one file is replaced yet, leaves the previous pair in use.
 type directory struct {
 	path string
 	now  func() time.Time
@@ -31,7 +31,7 @@ type directory struct {
 	fault   error
 }
 
-// lookAgain is how often the files are read at most.
+// lookAgain is the least time between two readings of the files.
 const lookAgain = 5 * time.Second
 
 // certificate implements [certificates].

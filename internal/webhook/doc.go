@@ -2,7 +2,7 @@
 // reviews of pods, claims and templates over HTTPS, makes the templates that a translated pod needs before it answers,
 // holds quotas, and looks after its certificates.
 //
-// It has no rules of its own about requests. What it knows of the cluster it reads from caches that may be behind, so
-// that quotas are held as well as that allows; templates are made and read at the API server itself. A review is
-// answered within the time that the API server gives it, ten seconds where it says nothing.
+// It has no rules of its own about requests. It reads the cluster from caches that may be behind, so quotas can be
+// exceeded by what the caches do not show yet. Templates are read and created at the API server itself. A review is
+// answered within the time that the API server names, or within ten seconds.
 package webhook

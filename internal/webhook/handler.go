@@ -24,9 +24,9 @@ const (
 const (
 	// longestReview bounds a request. The API server takes objects of 3 MiB, and a review may hold two.
 	longestReview = 8 << 20
-	// longestWait is how long a review may take where the API server does not say.
+	// longestWait is how long a review may take if the API server names no time.
 	longestWait = 10 * time.Second
-	// reserve is left of the API server's time to bring the answer back.
+	// reserve is the part of the API server's time that is left for sending the answer.
 	reserve = 500 * time.Millisecond
 )
 
@@ -105,7 +105,7 @@ func result(patch dialect.Patch, refusal error) string {
 	return "allowed"
 }
 
-// timeLimit is how long the API server waits for this answer: it says so in the query.
+// timeLimit returns how long the API server waits for this answer. The request's query names it.
 func timeLimit(r *http.Request) time.Duration {
 	given, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil || given <= 0 || given > longestWait {

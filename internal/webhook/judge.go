@@ -72,7 +72,7 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 	return made.Patch, nil
 }
 
-// validatePod refuses a pod whose containers use claims in a way that no agent could prepare.
+// validatePod refuses a pod whose containers use claims in a way that an agent cannot prepare.
 func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
 	if !creates(request, "", "pods") {
 		return nil, nil

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// keeper looks after the server's own certificates: they are in a Secret that all replicas share, and the API server
-// is told in the webhook configurations whom to trust. Whoever comes first renews; the others find what it wrote,
-// because a write of an older version of the Secret is refused.
+// keeper renews the server's own certificates. They are in a Secret that all replicas share, and the webhook
+// configurations tell the API server which authorities to trust. The first replica renews; the others find what it
+// wrote, because the API server refuses a write to an older version of the Secret.
 type keeper struct {
 	client        kubernetes.Interface
 	namespace     string
@@ -32,8 +32,8 @@ type keeper struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// period is how often the Secret and the configurations are looked at: somebody who replaces a configuration takes
-// the trusted authorities out of it, and until they are back no review arrives.
+// period is how often the Secret and the configurations are read. Replacing a configuration removes the trusted
+// authorities, and no review arrives until they are back.
 const period = 10 * time.Second
 
 // certificate implements [certificates].
@@ -67,8 +67,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// step brings everything in order once. A certificate is served from the step after the one that made its authority
-// trusted, so that no API server is met with one that it cannot know yet; the very first is served at once.
+// step brings everything up to date once. A new certificate is served one step after its authority became trusted, so
+// that no API server meets a certificate that it cannot know yet. The very first one is served at once.
 func (k *keeper) step(ctx context.Context) error {
 	id, err := k.identity(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (k *keeper) write(ctx context.Context, secret *corev1.Secret, missing bool,
 	return err
 }
 
-// trust writes the authorities into both configurations, and reports whether one of them had others.
+// trust writes the authorities into both configurations and reports whether it changed one of them.
 func (k *keeper) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
 	registration := k.client.AdmissionregistrationV1()
 	mutating, first := registration.MutatingWebhookConfigurations().Get(ctx, k.configuration, metav1.GetOptions{})

@@ -15,14 +15,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// admittedFor is how long a claim that was let through counts although no cache shows it: longer than caches are
-// behind, and short enough that one that was not made after all is soon forgotten.
+// admittedFor is how long an admitted claim counts before a cache shows it. It is longer than caches are behind, and
+// short enough that a claim that was never created is soon forgotten.
 const admittedFor = 10 * time.Second
 
-// quotas holds what namespaces may take. A pod is checked when it is created, against the claims that exist then, so
-// that whoever makes it is told; the claims made for it are checked again one by one. Two replicas of the server do
-// not know what the other has just let through, so that together they may exceed a quota by what comes within the time
-// that their caches are behind.
+// quotas enforces the quotas of namespaces. A pod is checked when it is created, against the claims that exist then, so
+// that its creator gets the error. The claims that are created for it are checked again one by one. Two replicas do not
+// know what the other has just admitted, so together they can exceed a quota by what arrives while their caches are
+// behind.
 type quotas struct {
 	held   corelisters.ResourceQuotaLister
 	claims resourcelisters.ResourceClaimLister
@@ -92,7 +92,7 @@ func (q *quotas) of(namespace string) ([]*corev1.ResourceQuota, error) {
 	return held, nil
 }
 
-// used returns what the namespace's claims but one take: those that the cache shows, and those just let through.
+// used returns what the namespace's claims take, except for one: the claims in the cache and those just admitted.
 func (q *quotas) used(namespace string, but types.UID, sizes dialect.Sizes) (dialect.Use, error) {
 	var sum dialect.Use
 	existing, err := q.claims.ResourceClaims(namespace).List(labels.Everything())

@@ -15,7 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// errReview marks bytes that are no review that this server can answer.
+// errReview marks a request that is not a review which this server can answer.
 var errReview = errors.New("invalid admission review")
 
 // readReview reads a review's request. Fields that this version does not know are left alone: they are the API
@@ -42,8 +42,8 @@ func readObject(request *admissionv1.AdmissionRequest, into any) error {
 	return nil
 }
 
-// creates reports whether the request makes an object of this resource; other operations and subresources are none of
-// this server's business.
+// creates reports whether the request creates an object of this resource. The server ignores other operations and
+// subresources.
 func creates(request *admissionv1.AdmissionRequest, group, resource string) bool {
 	return request.Operation == admissionv1.Create && request.SubResource == "" &&
 		request.Resource.Group == group && request.Resource.Resource == resource
@@ -73,8 +73,8 @@ func writeReview(request *admissionv1.AdmissionRequest, patch dialect.Patch, ref
 	return text, nil
 }
 
-// status is a refusal as the API server passes it on. A fault of the cluster keeps its own code, so that clients know
-// whether to try again.
+// status is a refusal as the API server passes it on. An error of the API server keeps its own code, so that clients
+// know whether to try again.
 func status(refusal error) *metav1.Status {
 	result := &metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -95,7 +95,7 @@ func status(refusal error) *metav1.Status {
 	return result
 }
 
-// oneLine joins the faults of a claim, which say each that they are one.
+// oneLine joins the faults of a claim into one line.
 func oneLine(refusal error) string {
 	text := strings.ReplaceAll(refusal.Error(), "\n"+dialect.ErrClaim.Error()+": ", "; ")
 	return strings.ReplaceAll(text, "\n", "; ")

@@ -19,7 +19,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// OwnCertificates is the value of [Options.Certificates] that has the server make its own.
+// OwnCertificates is the value of [Options.Certificates] with which the server makes its own certificates.
 const OwnCertificates = "own"
 
 // Options are what a server is started with.
@@ -36,8 +36,8 @@ type Options struct {
 	// Secret keeps own certificates; Configuration is the name of both webhook configurations, which learn whom to
 	// trust.
 	Secret, Configuration string
-	// Linger is how long the server goes on answering after it was told to end, so that whoever routes reviews to it
-	// has learned that it is not ready.
+	// Linger is how long the server answers after it was told to end. Meanwhile the Service learns that it is not ready
+	// and stops sending reviews.
 	Linger time.Duration
 	Log    *slog.Logger
 }
@@ -53,7 +53,7 @@ type server struct {
 	ending  atomic.Bool
 }
 
-// Serve answers reviews until the context ends, and then those that have begun.
+// Serve answers reviews until the context ends, and then finishes those that have begun.
 func Serve(ctx context.Context, o Options) error {
 	s := &server{options: o}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -90,7 +90,7 @@ func Serve(ctx context.Context, o Options) error {
 	ended := make(chan error, 2)
 	go func() { ended <- plain.Serve(o.Plain) }()
 	go func() {
-		// Reviews are answered from full caches only: an empty one would refuse what it does not know.
+		// Reviews wait for full caches: with an empty one the server would refuse valid requests.
 		if err := known.wait(background); err != nil {
 			ended <- err
 			return
@@ -122,7 +122,7 @@ func (s *server) certificates(ctx context.Context) certificates {
 	return keeper
 }
 
-// end lets reviews that come for a while and those under way be answered.
+// end answers reviews for a while longer, then finishes those under way.
 func (s *server) end(ctx context.Context, reviews, plain *http.Server) error {
 	s.ending.Store(true)
 	linger := time.NewTimer(s.options.Linger)

@@ -19,12 +19,12 @@ import (
 // manager is the name under which the server's writes are recorded.
 const manager = v1alpha1.ManagedBy
 
-// RenewAfter is how old the note of a template's last use may be before a further use renews it. What collects unused
-// templates must leave alone those used within a multiple of it: a pod shows up only some time after its review.
+// RenewAfter is how old the note of a template's last use may be before a further use renews it. The controller must
+// keep templates that were used within a multiple of it, because a pod appears only some time after its review.
 const RenewAfter = 15 * time.Minute
 
-// templates makes templates at the API server. They are read there and not from a cache, because one that is collected
-// between the answer and the pod would leave the pod waiting for it.
+// templates creates templates at the API server. It reads them there and not from a cache: the cache may still show a
+// template that the controller has deleted, and the pod would wait for it.
 type templates struct {
 	client kubernetes.Interface
 	now    func() time.Time

@@ -32,7 +32,7 @@ func nodeDefaults(l *lab) {
 	// 35 percent of the time are free for those that ask for it, or name what the node does not decide.
 	l.run(plain("three", "1Gi", ""))
 	l.create(plain("more", "1Gi", ""))
-	if why := l.event("more", "NoShareFits"); !strings.Contains(why, "no GPU has 35 percent of its time free, which a share gets there that asks for none: the most is 0 percent") {
+	if why := l.event("more", "NoShareFits"); !strings.Contains(why, "no GPU has free the 35 percent of its time that a share gets by default: the most is 0 percent") {
 		l.t.Errorf("the event does not say what is missing: %s", why)
 	}
 	l.pending("more")

@@ -22,7 +22,7 @@ var ErrClaim = errors.New("claim cannot be served")
 
 // allocation is one device that the scheduler gave to a claim.
 type allocation struct {
-	// request is as the result has it, base without its alternative's name.
+	// request is the result's name of the request; base leaves out the alternative.
 	request, base string
 	device        string
 	shareID       *types.UID
@@ -31,7 +31,7 @@ type allocation struct {
 	memory        uint64 // bytes
 	cores         int    // percent
 	config        v1alpha1.ShareConfig
-	// asked says that the claim names cores, be they 0.
+	// asked is true if the claim names cores, even 0.
 	asked bool
 }
 
@@ -43,8 +43,8 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrClaim, fmt.Errorf(format, args...))
 }
 
-// allocationsOf reads what a claim was given of this driver's devices, and completes
-// it by defaults.
+// allocationsOf reads which of this driver's devices a claim was given, and fills in
+// defaults.
 func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaultsOf) ([]allocation, error) {
 	if claim.Status.Allocation == nil {
 		return nil, fault("nothing is allocated to it")
@@ -91,7 +91,7 @@ func (g *allocation) complete(requests []string, defaults defaultsOf) error {
 	return nil
 }
 
-// asksCores reports whether a request, or the way of it that was taken, names
+// asksCores reports whether a request, or its alternative that was taken, names
 // cores.
 func asksCores(claim *resourcev1.ResourceClaim, request string) bool {
 	names := func(capacity *resourcev1.CapacityRequirements) bool {
@@ -118,14 +118,14 @@ func asksCores(claim *resourcev1.ResourceClaim, request string) bool {
 func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
 	g := allocation{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
 	if r.Pool != node {
-		return g, fault("its device is of node %s, and this is %s", r.Pool, node)
+		return g, fault("its device is on node %s, but this is node %s", r.Pool, node)
 	}
 	if ptr.Deref(r.AdminAccess, false) {
 		return g, fault("admin access to a GPU is not offered: monitor GPUs by the agent's metrics")
 	}
 	uuid, form, ok := pool.Parse(r.Device)
 	if !ok {
-		return g, fault("device %s is none of this driver's", r.Device)
+		return g, fault("device %s does not belong to this driver", r.Device)
 	}
 	g.uuid, g.whole = uuid, form == pool.Whole
 	if g.whole {
@@ -153,19 +153,19 @@ func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (all
 func consumed(r *resourcev1.DeviceRequestAllocationResult, name resourcev1.QualifiedName) (int64, error) {
 	q, ok := r.ConsumedCapacity[name]
 	if !ok {
-		// A scheduler without the feature gives the device to everybody, and knows no amounts.
+		// A scheduler without the feature knows no amounts and allocates the device to everybody.
 		return 0, fault("the scheduler did not say how much %s it takes: DRAConsumableCapacity must be on in the cluster", name)
 	}
 	n, whole := dialect.WholeNumber(q)
 	if !whole || n < 0 {
-		return 0, fault("%s %s is not a whole number from 0 on", name, q.String())
+		return 0, fault("%s %s: the amount must be a whole number, 0 or more", name, q.String())
 	}
 	return n, nil
 }
 
-// configOf is the configuration of a request. One given with the claim stands
-// before one of the class, as the API orders them; nothing is mixed. Several from
-// one side that are for this request must say the same.
+// configOf returns the configuration of a request. The claim's configuration wins
+// over the class's, and the two are not merged. Several configurations from one
+// source must be equal.
 func configOf(all []resourcev1.DeviceAllocationConfiguration, request string) (v1alpha1.ShareConfig, error) {
 	for _, source := range []resourcev1.AllocationConfigSource{resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass} {
 		var found *v1alpha1.ShareConfig

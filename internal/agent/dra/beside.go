@@ -14,10 +14,10 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// beside tells pods that came later to a prepared claim and use it otherwise than
-// it was divided for the first. The kubelet asks once for a claim, so that nobody
-// could refuse them; they run with what the first were given. Who was told is
-// noted in told.
+// beside warns pods that came later to a prepared claim and use it differently from
+// how it was divided. The kubelet prepares a claim only once, so such a pod cannot be
+// refused: it runs with what the first pods were given. The pods that were warned
+// are noted in told.
 func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim, told map[types.UID]bool) {
 	if metav1.GetControllerOf(claim) != nil {
 		return // made for one pod
@@ -50,8 +50,8 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 }
 
-// misfit is why a container does not get the part of a claim that it names as the
-// claim was divided, nil if all do. It is pure.
+// misfit returns why a container does not get the part of the claim that it names,
+// or nil if every container does. It is pure.
 func misfit(requests []string, uses []use, made []view) error {
 	if len(made) == 0 {
 		return nil

@@ -29,7 +29,8 @@ type Tenants interface {
 	Tenancies() []agent.Tenancy
 }
 
-// apiTime bounds one question to the API server: the kubelet waits 45 s for all.
+// apiTime bounds one request to the API server. The kubelet waits 45 s for all of
+// them.
 const apiTime = 5 * time.Second
 
 // driver answers the kubelet.
@@ -88,8 +89,8 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
-// unprepareClaim lets go of everything of a claim. The specification goes last:
-// as long as it is there, there may be something to let go of.
+// unprepareClaim releases everything of a claim. It removes the specification last:
+// while the specification exists, there may be something to release.
 func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release func(context.Context, string) error) error {
 	defer d.claims.lock(claim)()
 	if d.nameless() {
@@ -117,7 +118,7 @@ func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// tenanciesOf are those of a claim.
+// tenanciesOf returns the tenancies of a claim.
 func (d *driver) tenanciesOf(claim types.UID) []agent.Tenancy {
 	return slices.DeleteFunc(d.tenants.Tenancies(), func(t agent.Tenancy) bool {
 		uid, _ := claimOf(t.Key)

@@ -27,8 +27,7 @@ type plan struct {
 	devices   []kubeletplugin.Device
 }
 
-// planOf works out the tenancies of a claim and what the kubelet is told. It is
-// pure.
+// planOf returns the tenancies of a claim and the answer to the kubelet. It is pure.
 func planOf(claim *resourcev1.ResourceClaim, node string, allocations []allocation, views []view, pods []string) (plan, error) {
 	var p plan
 	pods = slices.Sorted(slices.Values(pods))
@@ -49,7 +48,7 @@ func planOf(claim *resourcev1.ResourceClaim, node string, allocations []allocati
 			}
 			p.devices = append(p.devices, kubeletplugin.Device{
 				Requests: []string{g.request}, PoolName: node, DeviceName: g.device, ShareID: g.shareID,
-				// On each, as a container may come to name any of them.
+				// Each device has it, because a container may name any of them.
 				CDIDeviceIDs: []string{v1alpha1.CDIKind + "=" + deviceName(key)},
 			})
 		}
@@ -68,7 +67,7 @@ func add(shares []agent.TenancyShare, g *allocation) ([]agent.TenancyShare, erro
 	s := &shares[at]
 	switch {
 	case s.Whole || g.whole:
-		return nil, fault("GPU %s is given to it whole and once more", g.uuid)
+		return nil, fault("GPU %s is allocated to it twice, once as a whole: give each request a GPU of its own", g.uuid)
 	case s.Config != g.config:
 		return nil, fault("two of its shares are of GPU %s and have different configurations (%s and %s): give them one, or ask for different GPUs by distinctAttribute",
 			g.uuid, describe(&s.Config), describe(&g.config))
@@ -92,13 +91,7 @@ func claimOf(key string) (uid types.UID, rest string) {
 	return types.UID(claim), rest
 }
 
-// isPods reports whether a tenancy is a pod's own and not a claim's.
-func isPods(key string) bool {
-	_, ok := agent.PodOfKey(key)
-	return ok
-}
-
-// viewIn is the view that a key names, all the requests if it names none.
+// viewIn returns the view that a key names, or all requests if it names none.
 func viewIn(key string, requests []string) view {
 	if _, rest := claimOf(key); rest != "" {
 		return strings.Split(rest, requestMark)

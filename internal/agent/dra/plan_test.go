@@ -59,8 +59,8 @@ func TestGrantsRefuse(t *testing.T) {
 		fault string
 	}{
 		"not allocated":        {&resourcev1.ResourceClaim{}, "nothing is allocated"},
-		"another node":         {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Pool = "n2" }), "its device is of node n2, and this is n1"},
-		"another's device":     {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Device = "card-0" }), "device card-0 is none of this driver's"},
+		"another node":         {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Pool = "n2" }), "its device is on node n2, but this is node n1"},
+		"another's device":     {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Device = "card-0" }), "device card-0 does not belong to this driver"},
 		"admin access":         {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.AdminAccess = ptr.To(true) }), "admin access"},
 		"no amounts":           {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.ConsumedCapacity = nil }), "DRAConsumableCapacity"},
 		"no memory":            {claimWith(result("r", firstID, "0", "30")), "memory must be greater than zero"},
@@ -237,7 +237,7 @@ func TestRuntimes(t *testing.T) {
 		"containerd://1.6.20":             "use containerd 2.0 or newer",
 		"containerd://1.7.28":             "say nothing",
 		"cri-o://1.27.9":                  "use cri-o 1.28 or newer",
-		"docker://27.0.1":                 "is not known to give containers",
+		"docker://27.0.1":                 "is not known to apply the CDI devices",
 		"containerd://1.6.20~ds1-1+deb12": "use containerd 2.0",
 		"containerd://devel":              "cannot be read",
 		"containerd":                      "is not known",

@@ -51,16 +51,16 @@ func (d *driver) podsOf(ctx context.Context, claim *resourcev1.ResourceClaim) ([
 	return pods, nil
 }
 
-// newest and atHand are versions that one can ask for: what was written last, and
-// what the API server has in memory, which is there much sooner while many pods start.
+// newest and atHand are resource versions to read at: the latest, and any that the
+// API server has in memory, which is much faster while many pods start.
 const (
 	newest = ""
 	atHand = "0"
 )
 
-// podOf reads a pod for which a claim is reserved, nil if it is gone and so is its
-// use of the claim. Once a pod names its claims, nothing that is asked of it here
-// changes any more, so that an older version will do, unless it is from before that.
+// podOf reads a pod for which a claim is reserved, and returns nil if the pod is
+// gone. Once a pod names its claims, nothing that is read here changes any more, so
+// an older version of the pod is good enough if it names them.
 func (d *driver) podOf(ctx context.Context, claim *resourcev1.ResourceClaim, r resourcev1.ResourceClaimConsumerReference) (*corev1.Pod, error) {
 	pod, err := d.pod(ctx, claim.Namespace, r.Name, atHand)
 	if err != nil && !apierrors.IsNotFound(err) {

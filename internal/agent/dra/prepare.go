@@ -18,9 +18,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
-// prepareClaim makes the tenants of one claim and their CDI specification. The
-// pods are returned with an error, too, as far as they are known. What it made
-// itself it takes back when it fails.
+// prepareClaim makes the tenants of one claim and their CDI specification. If it
+// fails, it releases the tenants that it made. It returns the pods that it could
+// read with an error too.
 func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
 	defer d.claims.lock(claim.UID)()
 	known := d.tenanciesOf(claim.UID)
@@ -70,9 +70,9 @@ func (d *driver) defaultsFor(known []agent.Tenancy, requests []string, g *alloca
 	return d.defaults()
 }
 
-// begin makes the tenant of a claim of one request, which is the same for whatever
-// pods: while many start, they are waited for long enough. What is wrong with them
-// is known before there is a specification, without which no container starts.
+// begin makes the tenant of a claim with one request while the pods are still being
+// read, because that tenant does not depend on them. A fault of the pods is found
+// before the specification is written, and no container starts without that.
 func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, known []agent.Tenancy) plan {
 	requests := requestsOf(allocations)
 	if len(requests) != 1 || len(known) > 0 {
@@ -87,13 +87,13 @@ func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, all
 		return plan{} // and so will be the plan for the pods
 	}
 	for _, t := range p.tenancies {
-		// What fails now fails again when it is carried out, and is told then.
+		// An error comes again in carryOut, which returns it.
 		_, _ = d.tenants.Prepare(ctx, t)
 	}
 	return p
 }
 
-// plan is what is to be made for a claim of these pods.
+// plan returns what is to be made for a claim of these pods.
 func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, known []agent.Tenancy) (plan, error) {
 	views, err := d.views(ctx, claim, allocations, pods, known)
 	if err != nil {
@@ -106,11 +106,11 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allo
 	return planOf(claim, d.node, allocations, views, names)
 }
 
-// views divides a claim as its pods' containers use it.
+// views divides a claim by the containers that use it.
 func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
 	requests := requestsOf(allocations)
 	if len(pods) == 0 && len(requests) > 1 {
-		return nil, fault("it is reserved for no pod that can be read, so it is not known which container gets what: give each request a claim of its own")
+		return nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
 	}
 	var uses []use
 	for _, pod := range pods {
@@ -128,8 +128,8 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, all
 	return viewsOf(requests, uses, divided(known, requests))
 }
 
-// alone checks that a container's other claims are other drivers': a container
-// has one tenant.
+// alone checks that a container's other claims belong to other drivers, because a
+// container has one tenant.
 func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *use) error {
 	for _, name := range u.others {
 		other, err := d.claim(ctx, claim.Namespace, name)
@@ -160,13 +160,14 @@ func divided(tenancies []agent.Tenancy, requests []string) []view {
 	return made
 }
 
-// carryOut makes tenancies and the specification by which runtimes find them.
+// carryOut makes the tenancies and writes the specification by which container
+// runtimes find them.
 func (d *driver) carryOut(ctx context.Context, claim types.UID, tenancies, known []agent.Tenancy) error {
 	for _, t := range known {
 		if has(tenancies, t.Key) {
 			continue
 		}
-		// What an agent that died left of another division of the claim.
+		// An agent that died left it after dividing the claim differently.
 		if err := d.tenants.Release(ctx, t.Key); err != nil {
 			return err
 		}
@@ -194,8 +195,8 @@ func (d *driver) writeSpec(claim types.UID, devices map[string]edits.Edits) erro
 	return cdi.Write(d.cdiDir, specName(claim), spec)
 }
 
-// takeBack releases those of the tenancies that are not known from before, also
-// those that were never made.
+// takeBack releases the tenancies that were not known before. Some of them may never
+// have been made.
 func (d *driver) takeBack(ctx context.Context, tenancies, known []agent.Tenancy) error {
 	var faults []error
 	for _, t := range tenancies {

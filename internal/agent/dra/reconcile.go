@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// reconcileInterval is between two looks at what has to agree.
+	// reconcileInterval is the time between two comparisons.
 	reconcileInterval = 2 * time.Minute
-	// goneFor is how long a claim must have been gone before its share is taken
-	// back without the kubelet asking for it. The kubelet asks again about every
-	// minute for each claim in its own checkpoint (pkg/kubelet/cm/dra), so this is
-	// for a node whose kubelet has lost it.
+	// goneFor is how long a claim must have been gone before its share is released
+	// without the kubelet asking for it. The kubelet asks again about every minute
+	// for each claim in its own checkpoint (pkg/kubelet/cm/dra), so this is for a
+	// node whose kubelet has lost its checkpoint.
 	goneFor = 5 * time.Minute
 )
 
@@ -57,7 +57,8 @@ func (r *reconciler) run(ctx context.Context) {
 	}
 }
 
-// specifications makes tenancies and specifications agree. It asks nobody.
+// specifications makes the specifications match the tenancies. It does not ask the
+// API server.
 func (r *reconciler) specifications(ctx context.Context) {
 	specs, err := cdi.List(r.cdiDir, specPrefix)
 	if err != nil {
@@ -97,8 +98,7 @@ func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	return claims
 }
 
-// look takes back what is left of claims that are gone, and sees how those that are
-// there are used.
+// look releases what is left of deleted claims, and checks how pods use the others.
 func (r *reconciler) look(ctx context.Context) {
 	claims := r.prepared()
 	for uid := range r.gone {
@@ -137,7 +137,7 @@ func (r *reconciler) there(ctx context.Context, uid types.UID, t agent.Tenancy) 
 	return claim, err
 }
 
-// abandon takes back the share of a claim that is gone for long, unless somebody
+// abandon releases the share of a claim that has been gone for long, unless a process
 // still uses it.
 func (r *reconciler) abandon(ctx context.Context, uid types.UID, t agent.Tenancy) {
 	switch err := r.unprepareClaim(ctx, uid, r.tenants.Abandon); {

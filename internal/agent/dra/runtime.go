@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// runtimeAge is how long what is known of the container runtime is believed.
+// runtimeAge is how long an answer about the container runtime is used.
 const runtimeAge = 5 * time.Minute
 
 // leastRuntime is the first version of each runtime that takes CDI devices from
@@ -24,20 +24,20 @@ var leastRuntime = map[string][2]int{
 	"cri-o":      {1, 28},
 }
 
-// checkRuntime refuses runtimes that would start a container without its share
-// and say nothing. version is as nodes report it: containerd://2.1.4.
+// checkRuntime refuses runtimes that would silently start a container without its
+// share. version is as nodes report it: containerd://2.1.4.
 func checkRuntime(version string) error {
 	name, number, ok := strings.Cut(version, "://")
 	least, known := leastRuntime[name]
 	if !ok || !known {
-		return fault("container runtime %q is not known to give containers what the kubelet asks for: use containerd 2.0 or CRI-O 1.28 or newer", version)
+		return fault("container runtime %q is not known to apply the CDI devices that the kubelet names: use containerd 2.0 or CRI-O 1.28 or newer", version)
 	}
 	major, minor, ok := majorMinor(number)
 	if !ok {
 		return fault("the version of container runtime %q cannot be read: use containerd 2.0 or CRI-O 1.28 or newer", version)
 	}
 	if major < least[0] || major == least[0] && minor < least[1] {
-		return fault("%s %s would start containers without their shares and say nothing: use %s %d.%d or newer", name, number, name, least[0], least[1])
+		return fault("%s %s would silently start containers without their shares: use %s %d.%d or newer", name, number, name, least[0], least[1])
 	}
 	return nil
 }

@@ -43,12 +43,12 @@ type Config struct {
 	Node    string
 	Client  kubernetes.Interface
 	Tenants Tenants
-	// Pool is what the node offers now, and a channel that is closed when that
-	// has changed, and when ctx is done. Without any pools it is not known yet, and what is published
-	// stays.
+	// Pool returns what the node has now, and a channel that is closed when that
+	// changes and when ctx is done. No pools means that it is not known yet; what is
+	// published then stays.
 	Pool func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error)
-	// Defaults are for shares that name no policy, or why they are not known; nil
-	// is none. What is prepared already keeps what it got.
+	// Defaults returns the defaults of shares that name no policy, or why they are
+	// not known; nil stands for no defaults. Prepared shares keep theirs.
 	Defaults func() (v1alpha1.NodeDefaults, error)
 	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
 	PluginDir, RegistryDir, CDIDir string
@@ -130,8 +130,8 @@ func (d *Driver) Ready() error {
 	return errWaiting
 }
 
-// Run serves until ctx is done. What keeps it from serving is said and tried
-// again: tenants run on meanwhile.
+// Run serves until ctx is done. It logs an error that keeps it from serving and
+// tries again. Tenants run on meanwhile.
 func (d *Driver) Run(ctx context.Context) error {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: d.config.Client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -139,7 +139,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	defer broadcaster.Shutdown()
 	d.driver.teller = &teller{broadcaster.NewRecorder(scheme.Scheme, component)}
-	// First of all what the node alone can mend: containers may start meanwhile.
+	// The specifications come first, because containers may start meanwhile.
 	d.reconciler.specifications(ctx)
 	reconciled := make(chan struct{})
 	go func() {
@@ -174,7 +174,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.driver,
 		kubeletplugin.KubeClient(d.config.Client), kubeletplugin.NodeName(d.config.Node), kubeletplugin.DriverName(v1alpha1.Driver),
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir), kubeletplugin.RegistrarDirectoryPath(d.config.RegistryDir),
-		// Claims are ordered one by one, so that one that waits holds up no other.
+		// Each claim has its own lock, so that one that waits delays no other.
 		kubeletplugin.Serialize(false), kubeletplugin.GRPCInterceptor(d.hear),
 	)
 	if err != nil {

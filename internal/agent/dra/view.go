@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// view is the part of a claim that a container gets: names of requests, without
-// alternatives, in order. A container has one tenant, so what it gets of a claim
-// is one tenant; containers with the same view share it.
+// view is the part of a claim that a container gets: the names of its requests in
+// order, without alternatives. A container has one tenant, so a view is one tenant;
+// containers with the same view share it.
 type view []string
 
 // use is how a container names a claim.
@@ -80,10 +80,10 @@ func useOf(pod *corev1.Pod, c *corev1.Container, claims map[string]string, claim
 	return u, used
 }
 
-// viewsOf divides a claim's requests into views by its containers' uses. What no
-// container names is a view for nobody, so that the ledger has all that the
-// scheduler gave. A division that is made already stays, as long as every
-// container finds what it names within one view of it. It is pure.
+// viewsOf divides a claim's requests into views by how containers use them. Requests
+// that no container names get views too, so that the ledger has everything that the
+// scheduler allocated. A division that exists already stays, if each container finds
+// what it names within one view. It is pure.
 func viewsOf(requests []string, uses []use, made []view) ([]view, error) {
 	var views []view
 	owners := map[string]use{} // by a view's first request
@@ -122,7 +122,8 @@ func viewsOf(requests []string, uses []use, made []view) ([]view, error) {
 	return append(views, unused(requests, views)...), nil
 }
 
-// unused are the requests that are in no view: all together where there is none.
+// unused returns the requests that are in no view, or all together if there is no
+// view.
 func unused(requests []string, views []view) []view {
 	if len(views) == 0 {
 		return []view{requests}

@@ -144,8 +144,8 @@ func (p *publisher) slots() ([]v1alpha1.NodeGPU, <-chan struct{}) {
 			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Memory: gpu.Capacity(), ContextBytes: gpu.ContextBytes,
 			NUMANode: -1, Fault: faults[gpu.UUID].Text,
 		}
-		if location, ok := p.locations[gpu.UUID]; ok && place.NUMANode >= 0 {
-			g.NUMANode = place.NUMANode
+		if location, ok := p.locations[gpu.UUID]; ok && location.NUMANode >= 0 {
+			g.NUMANode = location.NUMANode
 		}
 		gpus = append(gpus, g)
 	}

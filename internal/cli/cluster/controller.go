@@ -51,7 +51,7 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 		return program.Usage(fmt.Errorf("mode %q: use %s or %s", o.mode, dialect.ModeClaims, dialect.ModeSlots))
 	}
 	if o.mode == dialect.ModeSlots && !o.check {
-		return program.Usage(fmt.Errorf("mode slots has no claims to look after: the controller is not needed there"))
+		return program.Usage(fmt.Errorf("mode slots has no claims: do not run the controller there"))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	client, err := o.cluster.connect(log, "divvy-controller")
@@ -81,7 +81,7 @@ func (o *controllerOptions) report(a *app, lines []string) error {
 		program.Say(a.out, "%s", line)
 	}
 	if len(lines) > 0 {
-		return fmt.Errorf("pods hold GPUs: end them first, because without Divvy's agent they could not be ended cleanly")
+		return fmt.Errorf("pods hold GPUs: end them first, because they cannot end cleanly without Divvy's agent")
 	}
 	program.Say(a.out, "nothing holds a GPU")
 	return nil

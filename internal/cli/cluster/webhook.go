@@ -62,7 +62,7 @@ and tls.key of a directory, and reads them again when they change.`,
 
 func (o *webhookOptions) run(ctx context.Context, a *app) error {
 	if o.config == "" {
-		return program.Usage(fmt.Errorf("say which dialects are turned on: --config FILE"))
+		return program.Usage(fmt.Errorf("name the dialects to turn on: --config FILE"))
 	}
 	text, err := os.ReadFile(o.config)
 	if err != nil {

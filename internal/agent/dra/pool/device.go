@@ -73,8 +73,8 @@ func (g *GPU) device(form Form) resourcev1.Device {
 	}
 }
 
-// attributes leaves out what is not known: a selector that names a missing attribute is an error to the scheduler, and
-// one that compares with an invented value would be a lie.
+// attributes leaves out what is not known. The scheduler reports a selector that names a missing attribute; a made-up
+// value would match silently.
 func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
 	all := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{v1alpha1.AttributeIndex: {IntValue: ptr.To(int64(g.Index))}}
 	text := func(name resourcev1.QualifiedName, value string) {
@@ -112,7 +112,7 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:resourcev1.DeviceAttributeMaxValueLength], "")
 }
 
-// taints keep new pods away, and send away those that use a GPU which is lost.
+// taints keep new pods away, and evict those that use a lost GPU.
 func (f *Fault) taints() []resourcev1.DeviceTaint {
 	if f == nil {
 		return nil

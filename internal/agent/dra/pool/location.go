@@ -35,8 +35,8 @@ func outerSwitch(device pci.Device) string {
 }
 
 // clique names the GPUs that all reach each other by NVLink: by the driver's name where it has one, which is the same
-// on every host of the domain, otherwise by the first of them. Where links join GPUs, but not each with each, no name
-// would be true.
+// on every host of the domain, otherwise by the first of them. GPUs that are linked, but not each
+// with each, have no clique.
 func clique(host *topology.Host, gpu *topology.GPU) string {
 	if gpu.Clique != "" {
 		return gpu.Clique

@@ -1,13 +1,13 @@
-// Package pool says what a node offers to the cluster: from a plain description of its GPUs it makes the resource
-// slices of the node's pool, and from a device's name it tells the GPU and the form again. It is pure; who publishes
-// the slices and who describes the GPUs are elsewhere.
+// Package pool describes a node's GPUs to the cluster. It makes the resource slices of the node's pool from a plain
+// description of the GPUs, and finds the GPU and the form of a device by the device's name. It is pure: package dra
+// publishes the slices, package kube describes the GPUs.
 //
 // Every GPU is published twice, as a shared device and as a whole one. Both take the one unit of the GPU's counter, a
-// shared device with its first share, so that the scheduler never gives out both. Names are made of UUIDs, not of
-// positions: a GPU that vanishes shifts no other.
+// shared device with its first share, so that the scheduler never allocates both. Devices are named after UUIDs, so
+// that a GPU that vanishes changes no other name.
 //
-// The scheduler takes the first device that fits. Shared devices are therefore listed by index and whole ones against
-// it: shares fill the node's first GPUs, whole GPUs are taken from its last, and the two meet as late as they can.
+// The scheduler takes the first device that fits. Shared devices are therefore listed in the order of the GPUs, and
+// whole ones in reverse: shares fill the node's first GPUs, whole GPUs are taken from its last.
 package pool
 
 import (
@@ -59,7 +59,7 @@ type GPU struct {
 	Fault *Fault
 	// DefaultCores is what a share takes that asks for no cores, in percent.
 	DefaultCores int
-	// SharesFault says why no share may be placed on it, healthy as it may be; nil for nothing.
+	// SharesFault says why no share may be placed on the GPU even if it is healthy; nil if shares may.
 	SharesFault *Fault
 }
 
