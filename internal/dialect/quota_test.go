@@ -105,12 +105,12 @@ func TestCheckQuota(t *testing.T) {
 		{team, Use{1, 12 << 30, 30, false, false}, Use{1, 4 << 30, 70, false, false}, ""},
 		{team, Use{1, 12 << 30, 30, false, false}, Use{1, 4<<30 + 1, 30, false, false}, `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 12Gi are used, and 4294967297 more would be 17179869185`},
 		{team, Use{2, 12 << 30, 80, false, false}, Use{1, 1 << 30, 30, false, false}, `quota "team" allows 100 of requests.divvy.dev/gpu-cores: 80 are used, and 30 more would be 110`},
-		{team, Use{}, Use{1, 0, 0, true, false}, `which size or number is not known`},
-		{team, Use{}, Use{1, 1, 1, false, true}, `which size or number is not known`},
+		{team, Use{}, Use{1, 0, 0, true, false}, `give the request an amount of memory`},
+		{team, Use{}, Use{1, 1, 1, false, true}, `give the request an amount of memory`},
 		// Where no GPU is published yet, none has a size, but all that are asked for can be counted.
 		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2, requests.divvy.dev/gpu-cores: 200}}}]`, Use{}, Use{2, 0, 200, true, false}, ""},
 		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{3, 0, 300, true, false}, `allows 2 of requests.divvy.dev/gpu`},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{1, 0, 100, true, true}, `which size or number is not known`},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{1, 0, 100, true, true}, `give the request an amount of memory`},
 		// A namespace beyond its quota may still have what takes none of it.
 		{team, Use{9, 99 << 30, 0, false, false}, Use{1, 0, 50, false, false}, ""},
 		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{2, 1, 1, false, false}, Use{1, 1, 1, false, false}, `allows 2 of requests.divvy.dev/gpu: 2 are used, and 1 more would be 3`},

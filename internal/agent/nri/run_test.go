@@ -96,7 +96,7 @@ func TestRefused(t *testing.T) {
 		}, "made for pod other"},
 		"assignment is larger": {func(n map[string]string) {
 			n[v1alpha1.AssignmentAnnotation] = strings.Replace(n[v1alpha1.AssignmentAnnotation], "4294967296", "8589934592", 1)
-		}, "are asked for"},
+		}, "the request 4294967296 bytes"},
 		"the agent has no room ": {func(map[string]string) {}, "GPU 0 has 1Gi free"},
 	} {
 		sandbox := sandboxOf("s-"+name, "full-"+name)
