@@ -123,8 +123,8 @@ func asks(t *testing.T, translate *dialect.Translator, pod *corev1.Pod, inventor
 	case len(pod.Spec.ResourceClaims) > 0 && len(made.Patch) > 0:
 		t.Errorf("pod %s asks twice", pod.Name)
 	}
-	for i := range made {
-		if err := dialect.ValidateClaim(&made[i].Spec.Spec); err != nil {
+	for i := range made.Templates {
+		if err := dialect.ValidateClaim(&made.Templates[i].Spec.Spec); err != nil {
 			t.Error(err)
 		}
 	}

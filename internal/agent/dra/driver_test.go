@@ -102,7 +102,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"less than it can use":   {results: []resourcev1.DeviceRequestAllocationResult{result("r", firstID, "1Mi", "0")}, fault: "leaves nothing to allocate"},
 		"a GPU that vanished":    {results: []resourcev1.DeviceRequestAllocationResult{wholeResult("r", "GPU-00000000-0000-4000-8000-00000000dead")}, fault: "is not on this machine"},
 		"two claims":             {pod: podOf("p", map[string][]ref{"main": {{"a", ""}, {"b", ""}}}), fault: "put both requests in one claim"},
-		"an old runtime":         {arrange: func(m *machine) { m.runtime("containerd://1.7.20") }, fault: "containerd 1.7.20 would start containers without their shares"},
+		"an old runtime":         {arrange: func(m *machine) { m.runtime("containerd://1.7.20") }, fault: "containerd 1.7.20 would silently start containers without their shares"},
 		"a docker":               {arrange: func(m *machine) { m.runtime("docker://27.0") }, fault: "is not known to apply the CDI devices"},
 		"a damaged installation": {arrange: func(m *machine) { m.backend.fail = errors.New("no library here\nand no driver") }, fault: "no library here; and no driver"},
 		"a pod that cannot be read": {arrange: func(m *machine) {

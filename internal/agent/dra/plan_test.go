@@ -64,10 +64,10 @@ func TestGrantsRefuse(t *testing.T) {
 		"admin access":         {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.AdminAccess = ptr.To(true) }), "admin access"},
 		"no amounts":           {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.ConsumedCapacity = nil }), "DRAConsumableCapacity"},
 		"no memory":            {claimWith(result("r", firstID, "0", "30")), "memory must be greater than zero"},
-		"negative memory":      {claimWith(result("r", firstID, "-4Gi", "30")), "memory -4Gi is not a whole number"},
-		"parts of a byte":      {claimWith(result("r", firstID, "1500m", "30")), "memory 1500m is not a whole number"},
+		"negative memory":      {claimWith(result("r", firstID, "-4Gi", "30")), "memory -4Gi: the amount must be a whole number"},
+		"parts of a byte":      {claimWith(result("r", firstID, "1500m", "30")), "memory 1500m: the amount must be a whole number"},
 		"too many cores":       {claimWith(result("r", firstID, "4Gi", "101")), "cores 101"},
-		"parts of a core":      {claimWith(result("r", firstID, "4Gi", "500m")), "cores 500m is not a whole number"},
+		"parts of a core":      {claimWith(result("r", firstID, "4Gi", "500m")), "cores 500m: the amount must be a whole number"},
 		"fixed without cores":  {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"policy":"fixed"`)), "policy fixed needs cores"},
 		"whole with a policy":  {withConfig(claimWith(wholeResult("r", firstID)), configured(fromClass, `,"policy":"burst"`)), "policy burst needs the cores"},
 		"a document of others": {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"mps"`)), `backend "mps" is not known`},
@@ -195,8 +195,8 @@ func TestPlanRefuses(t *testing.T) {
 		fault string
 	}{
 		"one GPU, two configurations": {withConfig(claimWith(result("q", firstID, "4Gi", "0"), result("r", firstID, "2Gi", "0")), configured(fromClaim, `,"weight":3`, "q")), "different configurations"},
-		"one GPU whole twice":         {claimWith(wholeResult("q", firstID), wholeResult("r", firstID)), "whole and once more"},
-		"one GPU whole and shared":    {claimWith(result("q", firstID, "4Gi", "0"), wholeResult("r", firstID)), "whole and once more"},
+		"one GPU whole twice":         {claimWith(wholeResult("q", firstID), wholeResult("r", firstID)), "allocated to it twice"},
+		"one GPU whole and shared":    {claimWith(result("q", firstID, "4Gi", "0"), wholeResult("r", firstID)), "allocated to it twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			allocations, err := allocationsOf(c.claim, nodeName, noDefaults)
@@ -235,7 +235,7 @@ func TestRuntimes(t *testing.T) {
 		"cri-o://1.28.4":                  "",
 		"cri-o://1.36.0":                  "",
 		"containerd://1.6.20":             "use containerd 2.0 or newer",
-		"containerd://1.7.28":             "say nothing",
+		"containerd://1.7.28":             "silently start",
 		"cri-o://1.27.9":                  "use cri-o 1.28 or newer",
 		"docker://27.0.1":                 "is not known to apply the CDI devices",
 		"containerd://1.6.20~ds1-1+deb12": "use containerd 2.0",

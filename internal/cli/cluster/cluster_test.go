@@ -55,7 +55,7 @@ func TestWrongUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"webhook"}, "--config FILE"},
-		{[]string{"controller", "--mode", "slots"}, "the controller is not needed there"},
+		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},
 		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},
 		{[]string{"agent", "--kubernetes"}, "node"},
