@@ -91,6 +91,12 @@ func claimOf(key string) (uid types.UID, rest string) {
 	return types.UID(claim), rest
 }
 
+// isPods reports whether a tenancy is a pod's own and not a claim's.
+func isPods(key string) bool {
+	_, ok := agent.PodOfKey(key)
+	return ok
+}
+
 // viewIn returns the view that a key names, or all requests if it names none.
 func viewIn(key string, requests []string) view {
 	if _, rest := claimOf(key); rest != "" {
