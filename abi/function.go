@@ -100,8 +100,8 @@ func ParseFunctions(file string, text []byte, returns string) ([]Function, error
 	return p.functions, errors.Join(p.faults...)
 }
 
-// functionParser reads line by line, because a line is an entry: so every
-// fault has a line, which the YAML decoder alone does not give.
+// functionParser reads line by line, because each entry is one line. So it knows
+// the line of every fault.
 type functionParser struct {
 	file, returns string
 	started       bool

@@ -26,23 +26,23 @@ func Generate(root string, check bool, log io.Writer) error {
 		path := filepath.Join(root, f.Path)
 		have, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("read written file: %w", err)
+			return fmt.Errorf("read generated file: %w", err)
 		}
 		if bytes.Equal(have, []byte(f.Text)) {
 			continue
 		}
 		stale = true
 		if _, err := fmt.Fprintf(log, "%s: %s\n", f.Path, firstDifference(string(have), f.Text)); err != nil {
-			return fmt.Errorf("tell the difference: %w", err)
+			return fmt.Errorf("report a difference: %w", err)
 		}
 		if check {
 			continue
 		}
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("make folder: %w", err)
+			return fmt.Errorf("create folder: %w", err)
 		}
 		if err := os.WriteFile(path, []byte(f.Text), 0o644); err != nil {
-			return fmt.Errorf("write file: %w", err)
+			return fmt.Errorf("write generated file: %w", err)
 		}
 	}
 	if check && stale {

@@ -14,7 +14,7 @@ import (
 // environment variables, and paths of packages, which Go keeps for every function.
 var unwanted = []string{
 	"DIVVY_CRASH", "DIVVY_REQUIRE", "crashed-after-",
-	"testing.(*T)", "net/http/httptest", "divvy/test/", "installtest", "divvy/internal/arbiter/model",
+	"testing.(*T)", "net/http/httptest", "divvy/test/", "installtest",
 }
 
 // What the tests need to make an agent die, and other code of theirs, is in no
