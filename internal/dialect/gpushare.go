@@ -60,7 +60,7 @@ func gpushare(given options) (Dialect, error) {
 	}, nil
 }
 
-// gpushareGPUs is among how many GPUs the pod's label divides what each container asks, 1 or more.
+// gpushareGPUs returns the number of GPUs among which the pod's label divides what each container asks for, 1 or more.
 func gpushareGPUs(pod *corev1.Pod, asked *limits) uint64 {
 	text, ok := pod.Labels[gpushareCount]
 	if !ok {
@@ -74,7 +74,7 @@ func gpushareGPUs(pod *corev1.Pod, asked *limits) uint64 {
 	return count
 }
 
-// weigh reads cGPU's weight, which is a variable of the container and means something above 1.
+// weigh reads cGPU's weight, which is an environment variable of the container. It has an effect above 1.
 func weigh(asked *limits, request *Request) {
 	for _, variable := range asked.container.Env {
 		if variable.Name != cgpuWeight {
@@ -87,7 +87,7 @@ func weigh(asked *limits, request *Request) {
 		case weight > 1 && request.Cores > 0:
 			asked.refuse("variable %s and %s are two policies: use one", cgpuWeight, gpushareCores)
 		default:
-			request.Config.Weight = weight // the last of a name counts
+			request.Config.Weight = weight // of several variables of one name the last counts
 		}
 	}
 }

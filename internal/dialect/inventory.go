@@ -36,7 +36,7 @@ func InventoryOf(published []resourcev1.ResourceSlice) Inventory {
 	return inventory
 }
 
-// sizes returns the different sizes, the smallest first: where several fit, the smallest GPU is used.
+// sizes returns the different sizes, the smallest first, because a request takes the smallest GPU that fits.
 func (i Inventory) sizes() []uint64 {
 	sorted := slices.Clone(i.Sizes)
 	slices.Sort(sorted)

@@ -17,8 +17,8 @@ const (
 	kaiContainer = "gpu-fraction-container-name"
 )
 
-// kai is the form of the KAI scheduler: annotations of the pod that ask a part of a GPU's memory, or MiB of it, for one
-// container. GPU time is not part of it.
+// kai is the form of the KAI scheduler: annotations of the pod that ask for a part of a GPU's memory, or for MiB of it,
+// for one container. They do not name GPU time.
 type kai struct{}
 
 func newKAI(given options) (Dialect, error) {
@@ -103,7 +103,7 @@ func kaiAmount(text string) (v1alpha1.Memory, error) {
 // kaiDigits is how many digits of a fraction are read: a millionth of any GPU is less than a block.
 const kaiDigits = 6
 
-// kaiPart reads a decimal fraction between 0 and 1 exactly; what goes beyond its digits is dropped.
+// kaiPart reads a decimal fraction between 0 and 1. It drops digits beyond [kaiDigits].
 func kaiPart(text string) (v1alpha1.Memory, error) {
 	bad := refuse("annotation %s: %q: give a decimal fraction between 0 and 1, such as 0.5", kaiFraction, text)
 	whole, digits, _ := strings.Cut(text, ".")

@@ -9,11 +9,11 @@ import (
 )
 
 type nvidiaOptions struct {
-	// Replicas is what one GPU is advertised as, 2 or more: an equal share of the memory each. Left out, shared GPUs
-	// are refused.
+	// Replicas is how many replicas the device plugin advertises for one GPU, 2 or more. Each has an equal part of the
+	// memory. Left out, requests for shared GPUs are refused.
 	Replicas uint64 `json:"replicas,omitempty"`
-	// Renamed says that replicas go by nvidia.com/gpu.shared, and nvidia.com/gpu is a whole GPU; false is for device
-	// plugins that advertise replicas as nvidia.com/gpu.
+	// Renamed is true if the device plugin advertises replicas as nvidia.com/gpu.shared, so that nvidia.com/gpu is a whole
+	// GPU. It is false if replicas are advertised as nvidia.com/gpu.
 	Renamed *bool `json:"renamed,omitempty"`
 }
 

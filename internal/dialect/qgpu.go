@@ -85,8 +85,8 @@ func qgpuPlain(asked *limits, cores, gigs uint64, policy v1alpha1.Policy) Reques
 	return request
 }
 
-// qgpuMixed is a pod of a node that has online and offline ones: online pods ask for memory alone, offline ones take
-// what is left, up to what they name.
+// qgpuMixed is a pod of a node with online and offline pods. Online pods ask for memory alone. Offline pods take the
+// time that is left, up to what they name.
 func qgpuMixed(asked *limits, class string, cores, greedy, gigs uint64) Request {
 	online := class == "online"
 	switch {

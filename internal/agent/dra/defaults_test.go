@@ -28,7 +28,7 @@ func asking(claim *resourcev1.ResourceClaim, cores map[string]string) *resourcev
 	return claim
 }
 
-func TestGrantsByDefaults(t *testing.T) {
+func TestAllocationsByDefaults(t *testing.T) {
 	given := func(d v1alpha1.NodeDefaults) defaultsOf {
 		return func([]string, *allocation) (v1alpha1.NodeDefaults, error) { return d, nil }
 	}

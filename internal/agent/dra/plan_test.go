@@ -48,7 +48,7 @@ func TestConfigsOfGrants(t *testing.T) {
 	}
 }
 
-func TestGrantsRefuse(t *testing.T) {
+func TestAllocationsRefuse(t *testing.T) {
 	changed := func(change func(*resourcev1.DeviceRequestAllocationResult)) *resourcev1.ResourceClaim {
 		r := result("r", firstID, "4Gi", "30")
 		change(&r)
@@ -80,7 +80,7 @@ func TestGrantsRefuse(t *testing.T) {
 	}
 }
 
-func TestGrantsOfOtherDrivers(t *testing.T) {
+func TestAllocationsOfOtherDrivers(t *testing.T) {
 	theirs := result("nic", firstID, "1", "1")
 	theirs.Driver, theirs.Pool = "nic.example.com", "elsewhere"
 	allocations, err := allocationsOf(claimWith(theirs, result("r", firstID, "4Gi", "30")), nodeName, noDefaults)
