@@ -72,7 +72,7 @@ versions: ## copy internal/version/VERSION to the chart, and to the images that 
 	$(call step,GEN,versions)
 	hack/version.sh
 
-lint: ## golangci-lint, clang-format, clang-tidy, size rules
+lint: ## golangci-lint, clang-format, clang-tidy, size rules, directions in lib
 	$(call step,LINT,Go and C)
 	hack/lint.sh
 

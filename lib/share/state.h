@@ -112,7 +112,7 @@ typedef enum ledger_result {
 /* What a sweep over all slots found. */
 typedef struct dv_sweep {
     unsigned live, reaped;
-    unsigned unfinished; /* dead, but still leaving, or an export lock was in the way */
+    unsigned unfinished; /* dead, but still exiting, or another process held the export lock */
 } dv_sweep;
 
 /* What the agent's reaper adds to a sweep, in which others pass NULL. */

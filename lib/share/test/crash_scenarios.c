@@ -140,7 +140,7 @@ static void reserve_by_reaping(dv_share *share) {
 }
 
 /* The first reservation takes the slot in which the process died. */
-static void claim_dead_slot(dv_share *share) {
+static void take_dead_slot(dv_share *share) {
     reserve(share);
 }
 
@@ -162,7 +162,7 @@ static void neighbour_of_locker(const struct tenant *tenant, dv_share *share) {
 #define BESIDE .left = CRASH_NEIGHBOUR + 2 * MIB
 
 const struct scenario scenarios[] = {
-    {.name = "claim", .act = reserve, ALONE},
+    {.name = "take a slot", .act = reserve, ALONE},
     {.name = "reserve", .prepare = charge_some, .act = reserve, ALONE},
     {.name = "refusal", .prepare = charge_some, .act = be_refused, ALONE},
     {.name = "settle less", .prepare = prepare_settle, .act = settle_less, ALONE},
@@ -193,9 +193,9 @@ const struct scenario scenarios[] = {
      .act = reserve_by_reaping,
      BESIDE,
      .restore = drop_shared},
-    {.name = "claim a dead slot",
+    {.name = "take a dead slot",
      .neighbour = neighbour_of_dead,
-     .act = claim_dead_slot,
+     .act = take_dead_slot,
      BESIDE,
      .restore = drop_shared},
     {.name = "inherit the lock",

@@ -16,7 +16,7 @@ static const dv_page_worker *worker(const dv_share *share, int number) {
 
 static void test_publish(void) {
     dv_share *share = tenant_open(&tenant);
-    dv_time_interval(share, 0, 1, 2, 3); /* nothing is claimed, so nothing is told */
+    dv_time_interval(share, 0, 1, 2, 3); /* no worker is taken, so nothing is told */
     dv_time_open(share, 0, 1, 2);
     dv_time_unmeasured(share, 0, 1);
     CHECK_EQUAL(worker(share, 0)->count, 0);
@@ -113,7 +113,7 @@ static void test_takeover(void) {
     CHECK_EQUAL(dv_time_worker(other, 0), 1);
 }
 
-static void claim_and_die(void *arg) {
+static void take_and_die(void *arg) {
     dv_share *share = tenant_open(&tenant);
     int number = dv_time_worker(share, 0);
     CHECK(number >= 0 && number <= *(int *)arg);
@@ -124,7 +124,7 @@ static void claim_and_die(void *arg) {
 static void test_succession(void) {
     int most = 0;
     for (unsigned i = 0; i < 2 * DV_PAGE_WORKERS; i++) {
-        wait_killed(spawn(claim_and_die, &most));
+        wait_killed(spawn(take_and_die, &most));
     }
 }
 
