@@ -48,8 +48,9 @@ func contained(t *testing.T, script string) (outer *exec.Cmd, said string) {
 }
 
 func TestOuterFindsProcessesOfOtherNamespaces(t *testing.T) {
-	// The shell is 1, and its child 2 reads what it says.
-	cmd, _ := contained(t, "cat <&0 >/dev/null & true")
+	// The shell is 1. Its child 2 reads the same input by another descriptor: a shell gives children in the background
+	// an empty standard input.
+	cmd, _ := contained(t, "exec 3<&0; cat <&3 >/dev/null & true")
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/ns/pid", &stat); err != nil {
 		t.Fatal(err)
