@@ -253,9 +253,9 @@ func (a *Agent) hello(context.Context, *control.Peer, struct{}) (control.Info, e
 	return a.config.Info, nil
 }
 
-// Tenants returns how many tenants and waiting requests there are, and a
+// InUse returns how many tenants and waiting requests there are, and a
 // channel that is closed when that may have changed.
-func (a *Agent) Tenants() (n int, changed <-chan struct{}) {
+func (a *Agent) InUse() (n int, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.tenants) + len(a.queue), a.changed

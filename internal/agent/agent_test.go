@@ -329,7 +329,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 func (n *node) gone(r *running, created *control.Created) func() bool {
 	return func() bool {
 		_, err := os.Stat(created.Tenant.Dir)
-		tenants, _ := r.Tenants()
+		tenants, _ := r.InUse()
 		return errors.Is(err, os.ErrNotExist) && tenants == 0
 	}
 }

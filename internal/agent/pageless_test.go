@@ -195,7 +195,7 @@ func TestBackendWithoutPages(t *testing.T) {
 	b.use(id, 0, 0)
 	eventually(t, "the tenant ends", func() bool {
 		r.sweep(t.Context())
-		left, _ := r.Tenants()
+		left, _ := r.InUse()
 		return left == 0 && b.limit(id) == 0
 	})
 }

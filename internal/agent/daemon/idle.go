@@ -16,8 +16,8 @@ const (
 
 // ledger tells who needs the agent.
 type ledger interface {
-	// Tenants counts tenants and waiting requests; the channel is closed when that may have changed.
-	Tenants() (n int, changed <-chan struct{})
+	// InUse counts tenants and waiting requests; the channel is closed when that may have changed.
+	InUse() (n int, changed <-chan struct{})
 }
 
 // idle watches for an agent that nobody needs.
@@ -53,7 +53,7 @@ func (i *idle) wait(ctx context.Context, a ledger) {
 	bound := firstLinger
 	for {
 		open, connected := i.state()
-		tenants, changed := a.Tenants()
+		tenants, changed := a.InUse()
 		timeout := make(<-chan time.Time)
 		if open > 0 || tenants > 0 {
 			bound = linger

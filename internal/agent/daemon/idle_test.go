@@ -15,7 +15,7 @@ type tenants struct {
 	changed chan struct{}
 }
 
-func (l *tenants) Tenants() (int, <-chan struct{}) {
+func (l *tenants) InUse() (int, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.n, l.changed

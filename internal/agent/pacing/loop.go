@@ -22,22 +22,23 @@ import (
 const (
 	// busyTick is between two decisions while somebody on the GPU is active.
 	busyTick = 5 * time.Millisecond
-	// slowTick is the most between them then, where they take long. It is below
-	// page.StaleNs.
+	// slowTick is the longest time between them when deciding takes long. It is
+	// below page.StaleNs.
 	slowTick = 50 * time.Millisecond
-	// restTick is between two decisions otherwise: whoever wakes up says so, and
-	// finds the rate that was decided for it.
+	// restTick is between two decisions while nobody is active. A share that becomes
+	// active tells so, and has the rate that was decided for it before.
 	restTick = page.LeaseNs * time.Nanosecond
 	// calm is how long nobody must have been active for a GPU to rest. It is above
 	// page.SilenceNs.
 	calm = time.Second
-	// openOverdue is how long after work should have ended its process is still
-	// taken to be active: one that is stopped never tells of the end.
+	// openOverdue is for how long after the expected end of its work a process still
+	// counts as active. A stopped process never reports the end.
 	openOverdue = time.Second
-	// sparing bounds what very many shares cost: a GPU takes one part in so many
-	// of a processor's time, and is decided less often if that is not enough.
+	// sparing bounds what very many shares cost: deciding for a GPU takes at most
+	// one part in sparing of a processor's time, and happens less often if needed.
 	sparing = 20
-	// nothing is when there is nothing to decide: a change wakes the loop.
+	// nothing is how long the loop sleeps when there is nothing to decide. A change
+	// wakes it.
 	nothing = time.Hour
 )
 

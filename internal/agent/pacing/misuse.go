@@ -18,7 +18,7 @@ import (
 // Misuse is what is done about a tenant that uses more GPU time than its share.
 type Misuse string
 
-// What can be done; each tells of it, too.
+// The answers. Each also reports the misuse.
 const (
 	MisuseReport Misuse = "report"
 	MisuseStop   Misuse = "stop" // SIGSTOP to its processes on the GPU
@@ -41,7 +41,7 @@ func (*Misuse) Type() string { return "ANSWER" }
 // String is the answer as it is written.
 func (m *Misuse) String() string { return string(*m) }
 
-// misuse is what the driver says of one share, against what it says itself.
+// misuse compares what the driver says of a share with what the share says.
 type misuse struct {
 	verdict arbiter.Verdict
 	busy    float64 // the driver's figure, 0 to 1
@@ -49,15 +49,15 @@ type misuse struct {
 	counted uint64  // own time is known up to here
 	limited uint64  // since when it has a limit, 0 without
 	assumed bool    // the replay takes it to be busy always
-	// uncounted is until when the GPU may still do what was given while nothing
-	// was counted; 1 stands for a share that has no limit now.
+	// uncounted is until when the GPU may still work on what was launched while
+	// nothing was counted; 1 stands for a share that has no limit now.
 	uncounted uint64
 	text      string // for people, empty while all is well
 	shown     string // the complaint of which an event was written
 }
 
-// own is the time to count: the share's own figure, or the driver's of one
-// that does not tell the truth.
+// own is the time to count: the share's own figure, or the driver's if the share
+// understates.
 func (m *misuse) own(now, measured uint64) uint64 {
 	passed := now - min(m.counted, now)
 	first := m.counted == 0
@@ -68,8 +68,9 @@ func (m *misuse) own(now, measured uint64) uint64 {
 	return uint64(m.busy * float64(passed))
 }
 
-// owed is the part of own time that the share's bucket has to pay: while the
-// GPU still does what was given without a limit, only what the share tells of.
+// owed is the part of own time that the share's bucket has to pay. While the GPU
+// still works on what was launched without a limit, that is only what the share
+// reports.
 func (m *misuse) owed(now, own, told uint64) uint64 {
 	if now < m.uncounted {
 		return told
@@ -77,8 +78,8 @@ func (m *misuse) owed(now, own, told uint64) uint64 {
 	return own
 }
 
-// count notes whether what the share does is counted from now on, and that some
-// of it was.
+// count notes whether the share's work is counted from now on, and whether some of
+// it was counted.
 func (m *misuse) count(now uint64, limited, some bool) {
 	switch {
 	case !limited:
@@ -98,7 +99,7 @@ func (s *shareTime) complaint(now uint64) string {
 	case s.misuse.text != "":
 		return s.misuse.text
 	case s.faultCount >= faultRounds && now-s.faulted < uint64(faultShown):
-		return "its page tells of GPU time that cannot be: " + describeFaults(s.faults)
+		return "its page reports impossible GPU time: " + describeFaults(s.faults)
 	}
 	return ""
 }
@@ -120,7 +121,7 @@ func describeFaults(f arbiter.Fault) string {
 	return strings.Join(texts, ", ")
 }
 
-// tell lets the watch know what the share says and may do.
+// tell reports to the watch what the share says and what it may use.
 func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 	if !s.limited() {
 		return
@@ -131,13 +132,14 @@ func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 	w.Tell(now, s.key, used.Told, s.budget.Rate)
 }
 
-// accused is a share about which something is to be said, and perhaps done.
+// accused is a share whose misuse is to be reported or answered.
 type accused struct {
 	tenant, uuid, text string
 	act                bool
 }
 
-// accuse collects the shares with something new to say, or still to be acted upon.
+// accuse collects the shares whose complaint is new, or whose misuse goes on and is
+// to be answered.
 func (l *loop) accuse(answer Misuse) []accused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +183,8 @@ func describeMisuse(s *shareTime, answer Misuse) string {
 	return what
 }
 
-// answerMisuse tells of shares that misbehave and does what is to be done.
+// answerMisuse reports shares that misuse GPU time, and signals their processes if
+// the configuration says so.
 func (p *Pacer) answerMisuse(ctx context.Context) {
 	for _, c := range p.accuse(p.config.Misuse) {
 		name, ok := p.config.Ledger.Name(c.tenant)
@@ -198,8 +201,8 @@ func (p *Pacer) answerMisuse(ctx context.Context) {
 	}
 }
 
-// punish signals a tenant's processes on a GPU. Which these are, the driver and
-// the kernel say.
+// punish signals a tenant's processes on a GPU. The driver lists the processes, and
+// the kernel tells which of them are the tenant's.
 func (p *Pacer) punish(tenant, uuid string) {
 	signal := unix.SIGSTOP
 	if p.config.Misuse == MisuseKill {

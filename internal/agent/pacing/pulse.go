@@ -38,8 +38,9 @@ func (g *gpuTime) linkPulses() error {
 	return errors.Join(faults...)
 }
 
-// link makes the share's links those to the wanted shares. Readers are told of
-// the change by the budget: after a page came, before one goes.
+// link makes the share's links lead to the wanted shares and to no others. The
+// budget tells readers of a change: after a page was added, and before one is
+// removed.
 func (s *shareTime) link(wanted map[string]*shareTime) error {
 	if s.budget.Pulses != 0 && s.beats == [page.Pulses]string{} {
 		s.adopt(wanted)
@@ -65,8 +66,8 @@ func (s *shareTime) link(wanted map[string]*shareTime) error {
 	return errors.Join(faults...)
 }
 
-// unlink takes away the links to others than the wanted shares, and returns to
-// which of these there are links.
+// unlink removes the links to all but the wanted shares, and returns which of these
+// have a link.
 func (s *shareTime) unlink(wanted map[string]*shareTime) (linked map[string]bool, err error) {
 	linked = map[string]bool{}
 	var gone []int

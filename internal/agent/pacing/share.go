@@ -8,7 +8,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
-// tenantTime is a tenant's pages as the arbiter keeps them open.
+// tenantTime is a tenant's pages, which the loop keeps open.
 type tenantTime struct {
 	id     string
 	uid    int
@@ -37,7 +37,8 @@ type shareTime struct {
 	fault     error // of reading or writing the pages
 	faults    arbiter.Fault
 	faulted   uint64 // when faults was last added to
-	// faultCount is in how many rounds it was, none faultShown after the one before.
+	// faultCount is how many rounds had a fault, each less than faultShown after the
+	// one before.
 	faultCount int
 	misuse     misuse
 	// beats are the keys of the shares whose pulses are linked, by number.
@@ -50,7 +51,7 @@ type bucketGrowth struct {
 	wanted   bool
 }
 
-// workerKey remembers the name of a worker, which would else be made in every round.
+// workerKey keeps the name of a worker, so that it is not made in every round.
 type workerKey struct {
 	owner uint32
 	key   string
@@ -108,13 +109,13 @@ func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
 	return append(works, s.works...)
 }
 
-// thorough is in which of so many rounds of a resting GPU all is read: what was
-// measured late changes no bucket, and a share of which no process ever launched
-// anything is looked at only then.
+// thorough is every how many rounds of a resting GPU all is read. The other rounds
+// miss what was measured late, because that changes no bucket, and shares whose
+// processes never launched anything.
 const thorough = 2
 
-// skim is read for a share of a GPU that rests: as long as its bucket stays as it
-// is, so does all else. Where somebody stirred, every bucket is looked at.
+// skim is read for a share of a GPU that rests. While the bucket of a share stays
+// as it is, nothing else of it changes. If a share stirred, every bucket is read.
 func (s *shareTime) skim(now uint64, round int, stirred bool, works []arbiter.Work) []arbiter.Work {
 	if !s.seen || round%thorough == 0 {
 		return s.read(now, works)
@@ -172,7 +173,7 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	}
 }
 
-// renew says that the budget holds until then.
+// renew makes the budget hold until a moment.
 func (s *shareTime) renew(until uint64) {
 	s.budget.Tick = until
 	s.write()

@@ -13,7 +13,7 @@ const (
 	usageSteps = 11
 )
 
-// usageLog remembers a share's GPU time for people.
+// usageLog keeps a share's GPU time for listings.
 type usageLog struct {
 	total   uint64 // own ns since the share began
 	entries [usageSteps]usageEntry
@@ -22,7 +22,7 @@ type usageLog struct {
 
 type usageEntry struct{ at, total uint64 }
 
-// start takes up what was used before this agent: all that was charged, less
+// start counts what was used before this agent started: all that was charged, less
 // what was given back.
 func (l *usageLog) start(b *page.Bucket, correction int64) {
 	if used := int64(b.Charged) - correction; used > 0 {

@@ -15,26 +15,27 @@ const (
 	// watchInterval is between two questions to the driver, which makes one to
 	// six samples a second.
 	watchInterval = 200 * time.Millisecond
-	// unhurried is in which of so many rounds the driver is asked about a GPU
-	// whose shares have no limit, for people to see.
+	// unhurried is every how many rounds the driver is asked about a GPU whose
+	// shares have no limit. Its figures are only shown.
 	unhurried = 5
 	// lazy is the same for a GPU that rests.
 	lazy = 2
-	// lag is how late the driver may tell: that somebody was idle is believed so
-	// much later.
+	// lag is how late the driver's figures may be. That nobody was busy is believed
+	// only after it.
 	lag = time.Second
-	// settled is how long before a sample's end a share must have got its limit:
-	// without one nothing it does is counted.
+	// settled is how long before a sample's end a share must have got its limit.
+	// Without a limit nothing that it does is counted.
 	settled = 150 * time.Millisecond
-	// backlog is how long what was launched without a limit may take the GPU at
-	// most, until the share is judged all the same, and settling how much longer it
-	// may after the first work that was counted.
+	// backlog is how long the GPU may work on what a share launched before it had a
+	// limit; after that the share is judged. settling is how much longer it may
+	// after the first work that was counted.
 	backlog  = 5 * time.Second
 	settling = 500 * time.Millisecond
-	// faultShown is how long an impossible time in a page is shown after the last.
+	// faultShown is for how long after the last impossible time in a page the fault
+	// is shown.
 	faultShown = 10 * time.Second
-	// faultRounds is in how many rounds it must have been told: a process that
-	// loses its processor may once tell of much at a time.
+	// faultRounds is in how many rounds it must have appeared. A process that lost
+	// its processor may report much at once.
 	faultRounds = 20
 )
 
@@ -103,7 +104,7 @@ func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
 }
 
 // busyByProcess is the mean of each process's samples after since, and when the
-// newest of all ended, zero if there is none.
+// newest of them ended, the zero time if there is none.
 func busyByProcess(samples []nvml.Utilisation, since time.Time) (newest time.Time, busy map[int]float64) {
 	busy = map[int]float64{}
 	counts := map[int]int{}
@@ -140,8 +141,8 @@ func (w *watcher) owner(pid int) string {
 	return tenant
 }
 
-// watched is in which of so many rounds the driver is to be asked about a GPU, 0
-// where nobody has a share of it.
+// watched is every how many rounds the driver is asked about a GPU, 0 if nobody
+// has a share of it.
 func (l *loop) watched(uuid string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +198,7 @@ func (l *loop) observe(uuid string, now, at uint64, busy map[string]float64) {
 	}
 }
 
-// noteWatch remembers whether the driver tells who uses a GPU, and says so once.
+// noteWatch remembers whether the driver tells who uses a GPU, and logs a change.
 func (p *Pacer) noteWatch(ctx context.Context, index int, err error) {
 	text := ""
 	switch {
