@@ -1,8 +1,9 @@
-// Package checkpoint keeps what a daemon must find again after it was ended at
-// any moment. State is one JSON document with a version and a checksum,
-// replaced as a whole: a reader sees the old or the new one, never a mixture.
+// Package checkpoint keeps the state that a daemon needs when it starts again,
+// whenever it ended. The state is one JSON document with a version and a checksum.
+// It is replaced as a whole, so a reader sees the old or the new one.
 //
-// It lies on the same tmpfs as what it describes, so both end with the machine.
+// A checkpoint lies on the same tmpfs as what it describes, so both end with the
+// machine.
 package checkpoint
 
 import (
@@ -19,7 +20,7 @@ import (
 	"syscall"
 )
 
-// The errors of Load, told apart because the way out differs.
+// The errors of Load. They differ because their remedies do.
 var (
 	// ErrDamaged is a file whose content is not what was saved.
 	ErrDamaged = errors.New("damaged checkpoint")
@@ -116,8 +117,8 @@ func (f *File[T]) decoder(version int) func([]byte) (T, error) {
 	return nil
 }
 
-// Strict decodes a state and refuses fields that T does not have: what is not
-// understood must not be lost by the next Save.
+// Strict decodes a state and refuses fields that T does not have, because the next
+// Save would lose them.
 func Strict[T any](data []byte) (T, error) {
 	var state, zero T
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -157,7 +158,7 @@ func (f *File[T]) encode(state T) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The state goes in as it is: to encode it within an envelope would be to read all of it again.
+	// The state is inserted as it is. Encoding it inside an envelope would parse it again.
 	return slices.Concat(bytes.TrimSuffix(head, []byte("}")), []byte(`,"state":`), compact, []byte("}\n")), nil
 }
 

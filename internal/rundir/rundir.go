@@ -1,7 +1,7 @@
 // Package rundir knows where Divvy's running state lives: sockets, pages,
-// checkpoints. Places follow from the user's id alone, so that they survive
-// logout and two shells of one user agree. All of it is on tmpfs: it ends with
-// the machine, as tenants do.
+// checkpoints. The paths follow from the user's id alone, so that they survive
+// logout and are the same in all shells of a user. All of it is on tmpfs and ends
+// with the machine, as tenants do.
 package rundir
 
 import (
@@ -21,7 +21,7 @@ const Variable = "DIVVY_RUNDIR"
 // System is the run directory of the agent that serves every user.
 const System = "/run/divvy"
 
-// ErrOwner marks a run directory that somebody else made or can write to.
+// ErrOwner marks a run directory that another user owns or can write to.
 var ErrOwner = errors.New("unsafe run directory")
 
 // Path is the run directory of this user. It makes nothing.
@@ -44,9 +44,9 @@ func Tenants() string {
 	return filepath.Join("/dev/shm/divvy-"+strconv.Itoa(os.Getuid()), "tenants")
 }
 
-// Make creates dir with the given mode unless it exists, and checks in either
-// case that it is a directory of ours that nobody else can write to:
-// /dev/shm is open to everybody, so somebody else may have been first.
+// Make creates dir with the given mode unless it exists. In either case it checks
+// that the directory is this user's and that nobody else can write to it: every user
+// may write to /dev/shm, so another one may have made it first.
 func Make(dir string, mode os.FileMode) error {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return fmt.Errorf("create run directory: %w", err)

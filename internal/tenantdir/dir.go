@@ -1,5 +1,6 @@
 // Package tenantdir owns the directory of a tenant: the names of the files in
-// it, how they are made, and how a share is written to its page and read back.
+// it, how they are made, how a share is written to its page and read back, and what
+// the pages tell of tenants. A backend whose tenants have pages embeds [Tenants].
 package tenantdir
 
 import (

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoPlace is returned where no place can hold tenant directories.
+// ErrNoPlace is returned if no candidate can hold tenant directories.
 var ErrNoPlace = errors.New("no place for tenant directories")
 
 // ChoosePlace returns the first of the candidates whose file system allows
 // programs to run from it, as libraries are mapped like programs: /dev/shm is
-// mounted noexec on some machines. Tmpfs comes first because pages that are
-// written all the time would otherwise be written to a disk.
+// mounted noexec on some machines. Candidates on tmpfs should come first: pages are
+// written all the time, and elsewhere that goes to a disk.
 func ChoosePlace(candidates []string) (string, error) {
 	return choosePlace(candidates, noexec)
 }

@@ -1,10 +1,10 @@
 // Package slice makes shares real by putting Divvy's libraries in front of the
-// driver's: it prepares tenant directories and works out what has to be bound
-// over what. It starts no tenant and holds no state of its own.
+// driver's: it prepares tenant directories and works out which file is mounted
+// over which. It starts no tenant and keeps no state of its own.
 //
 // A tenant directory holds the pages, copies of our libraries that look for the
 // driver's in that directory, and the driver's libraries under another name.
-// It is all that a tenant needs; everything else of the machine stays as it is.
+// A tenant needs nothing else, and nothing else of the machine changes.
 package slice
 
 import (
@@ -162,8 +162,8 @@ func (b *Backend) Undo(_ context.Context, t backend.Tenant) error {
 	return tenantdir.Dir(t.Dir).Remove()
 }
 
-// Health implements [backend.Backend]: our libraries are there as they were
-// built, and the driver is.
+// Health implements [backend.Backend]: it checks that our libraries are as they
+// were built, and that the driver is there.
 func (b *Backend) Health(context.Context) error {
 	for _, library := range driver.Libraries {
 		path := b.options.Tree.Library(string(library))

@@ -51,7 +51,7 @@ type makePlace struct {
 
 func (s makePlace) Apply() error {
 	if err := rundir.Make(s.Path, s.Mode); err != nil {
-		return fmt.Errorf("make place for tenants: %w", err)
+		return fmt.Errorf("make directory of tenants: %w", err)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (s makeFile) Undo() error {
 	return remove(s.Path)
 }
 
-// writeCache makes a copy of the linker's cache that leads to our libraries.
+// writeCache makes a copy of the linker's cache in which our libraries come first.
 type writeCache struct {
 	Source  string          `json:"writeCache"`
 	Path    string          `json:"path"`
