@@ -36,7 +36,7 @@ more flags: 'divvy agent --kubernetes --help' lists them.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return daemon.Serve(cmd.Context(), daemon.Options{
-				Place:      a.place(instance),
+				Endpoint:   a.endpoint(instance),
 				Tree:       a.tree,
 				DriverRoot: driver,
 				Ephemeral:  ephemeral,

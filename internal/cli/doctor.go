@@ -49,23 +49,23 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")),
 	}
 	checks := host.Run(ctx)
-	places, err := a.places("")
+	endpoints, err := a.endpoints("")
 	if err != nil {
 		return append(checks, doctor.Check{Name: "simulated machines", Status: doctor.Warn, Found: err.Error()})
 	}
-	for _, machine := range sortedKeys(places) {
-		checks = append(checks, agentCheck(ctx, machine, places[machine]))
+	for _, machine := range sortedKeys(endpoints) {
+		checks = append(checks, agentCheck(ctx, machine, endpoints[machine]))
 	}
 	return checks
 }
 
 // agentCheck says which agent serves a machine.
-func agentCheck(ctx context.Context, machine string, place control.Place) doctor.Check {
+func agentCheck(ctx context.Context, machine string, endpoint control.Endpoint) doctor.Check {
 	c := doctor.Check{Name: "agent", Status: doctor.OK}
 	if machine != "" {
 		c.Name = "agent of simulated machine " + machine
 	}
-	err := ask(ctx, place, func(client *control.Client) error {
+	err := ask(ctx, endpoint, func(client *control.Client) error {
 		info := client.Info()
 		c.Found = fmt.Sprintf("pid %d of %s serves, driver %s", info.PID, info.User, info.Driver)
 		found, err := client.List(ctx)

@@ -9,10 +9,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
-// place is the agent of the real machine, or of the simulated one whose
+// endpoint is the agent of the real machine, or of the simulated one whose
 // directory is given.
-func (a *app) place(instance string) control.Place {
-	return control.Place{Rundir: a.rundir, Simgpu: instance}
+func (a *app) endpoint(instance string) control.Endpoint {
+	return control.Endpoint{Rundir: a.rundir, Simgpu: instance}
 }
 
 func (a *app) simgpus() simgpu.Store {
@@ -40,34 +40,34 @@ type listing struct {
 	Machine string `json:"machine,omitempty"`
 	control.Listing
 
-	place control.Place
+	endpoint control.Endpoint
 }
 
-// places are those where an agent of this user may serve: the simulated machine
+// endpoints are those where an agent of this user may serve: the simulated machine
 // if one is named, else all.
-func (a *app) places(machine string) (map[string]control.Place, error) {
+func (a *app) endpoints(machine string) (map[string]control.Endpoint, error) {
 	if machine != "" {
 		instance, err := a.simgpus().Open(machine)
 		if err != nil {
 			return nil, err
 		}
-		return map[string]control.Place{instance.Name: a.place(instance.Dir)}, nil
+		return map[string]control.Endpoint{instance.Name: a.endpoint(instance.Dir)}, nil
 	}
 	instances, err := a.simgpus().List()
 	if err != nil {
 		return nil, err
 	}
-	places := map[string]control.Place{"": a.place("")}
+	endpoints := map[string]control.Endpoint{"": a.endpoint("")}
 	for _, instance := range instances {
-		places[instance.Name] = a.place(instance.Dir)
+		endpoints[instance.Name] = a.endpoint(instance.Dir)
 	}
-	return places, nil
+	return endpoints, nil
 }
 
 // ask calls f with a connection to an agent. It starts an agent only where a
 // killed one left shares.
-func ask(ctx context.Context, place control.Place, f func(*control.Client) error) error {
-	client, err := control.Reach(ctx, place, control.Starter{})
+func ask(ctx context.Context, endpoint control.Endpoint, f func(*control.Client) error) error {
+	client, err := control.Reach(ctx, endpoint, control.Starter{})
 	if err != nil {
 		return err
 	}
@@ -77,14 +77,14 @@ func ask(ctx context.Context, place control.Place, f func(*control.Client) error
 
 // listings asks every agent that runs, the real machine's first.
 func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
-	places, err := a.places(machine)
+	endpoints, err := a.endpoints(machine)
 	if err != nil {
 		return nil, err
 	}
 	all := []listing{} // a list in JSON even when empty
-	for _, name := range sortedKeys(places) {
-		one := listing{Machine: name, place: places[name]}
-		err := ask(ctx, places[name], func(c *control.Client) error {
+	for _, name := range sortedKeys(endpoints) {
+		one := listing{Machine: name, endpoint: endpoints[name]}
+		err := ask(ctx, endpoints[name], func(c *control.Client) error {
 			l, err := c.List(ctx)
 			if err == nil {
 				one.Listing = *l
@@ -106,10 +106,10 @@ func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
 var errNoShare = errors.New("no such share")
 
 // holder finds the agent that holds the share of that name or id.
-func (a *app) holder(ctx context.Context, machine, share string) (control.Place, error) {
+func (a *app) holder(ctx context.Context, machine, share string) (control.Endpoint, error) {
 	all, err := a.listings(ctx, machine)
 	if err != nil {
-		return control.Place{}, err
+		return control.Endpoint{}, err
 	}
 	var found []listing
 	for _, l := range all {
@@ -121,10 +121,10 @@ func (a *app) holder(ctx context.Context, machine, share string) (control.Place,
 	}
 	switch len(found) {
 	case 0:
-		return control.Place{}, fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, share)
+		return control.Endpoint{}, fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, share)
 	case 1:
-		return found[0].place, nil
+		return found[0].endpoint, nil
 	}
-	return control.Place{}, fmt.Errorf("%d shares are named %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
+	return control.Endpoint{}, fmt.Errorf("%d shares are named %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
 		len(found), share)
 }

@@ -119,7 +119,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := control.Ensure(ctx, a.place(instance), control.Starter{})
+	client, err := control.Ensure(ctx, a.endpoint(instance), control.Starter{})
 	if err != nil {
 		return err
 	}

@@ -70,11 +70,11 @@ func (f *shareFlags) changes(cmd *cobra.Command) control.SetParams {
 }
 
 func (a *app) set(ctx context.Context, machine string, params control.SetParams) error {
-	place, err := a.holder(ctx, machine, params.Tenant)
+	endpoint, err := a.holder(ctx, machine, params.Tenant)
 	if err != nil {
 		return err
 	}
-	return ask(ctx, place, func(c *control.Client) error {
+	return ask(ctx, endpoint, func(c *control.Client) error {
 		tenant, err := c.Set(ctx, params)
 		if err != nil {
 			return err
@@ -115,11 +115,11 @@ time, SIGKILL. Returns when the memory is back.`,
 }
 
 func (a *app) stop(ctx context.Context, machine string, params control.StopParams) error {
-	place, err := a.holder(ctx, machine, params.Tenant)
+	endpoint, err := a.holder(ctx, machine, params.Tenant)
 	if err != nil {
 		return err
 	}
-	return ask(ctx, place, func(c *control.Client) error { return c.Stop(ctx, params) })
+	return ask(ctx, endpoint, func(c *control.Client) error { return c.Stop(ctx, params) })
 }
 
 // addMachine adds the flag that narrows a command to one simulated machine.

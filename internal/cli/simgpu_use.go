@@ -116,7 +116,7 @@ const agentEnds = 5 * time.Second
 func (a *app) stopMachine(ctx context.Context, instance *simgpu.Instance, force bool) error {
 	stop := func() error { return a.simgpus().Stop(ctx, instance, force) }
 	err := stop()
-	if !errors.Is(err, simgpu.ErrBusy) || !agentIdle(ctx, a.place(instance.Dir)) {
+	if !errors.Is(err, simgpu.ErrBusy) || !agentIdle(ctx, a.endpoint(instance.Dir)) {
 		return err
 	}
 	deadline := time.After(agentEnds)
@@ -136,9 +136,9 @@ func (a *app) stopMachine(ctx context.Context, instance *simgpu.Instance, force 
 }
 
 // agentIdle reports whether an agent runs and has no tenants.
-func agentIdle(ctx context.Context, place control.Place) bool {
+func agentIdle(ctx context.Context, endpoint control.Endpoint) bool {
 	idle := false
-	err := ask(ctx, place, func(c *control.Client) error {
+	err := ask(ctx, endpoint, func(c *control.Client) error {
 		list, err := c.List(ctx)
 		idle = err == nil && len(list.Tenants) == 0 && len(list.Waiting) == 0
 		return err

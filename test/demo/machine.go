@@ -133,9 +133,9 @@ func (m *machine) close(ctx context.Context) error {
 		return nil
 	}
 	// The agent ends by itself with its last share; its socket goes with it.
-	place := control.Place{Rundir: m.rundir, Simgpu: filepath.Join(m.rundir, "simgpu", instance)}
+	endpoint := control.Endpoint{Rundir: m.rundir, Simgpu: filepath.Join(m.rundir, "simgpu", instance)}
 	faults := []error{until(ctx, "the agent has ended", func() (bool, error) {
-		_, err := os.Stat(place.Socket())
+		_, err := os.Stat(endpoint.Socket())
 		return errors.Is(err, os.ErrNotExist), nil
 	})}
 	_, err := m.divvy(ctx, "simgpu", "stop", instance, "--force")

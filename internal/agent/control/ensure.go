@@ -12,8 +12,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
 
-// Place says which agent is meant: one per user and driver.
-type Place struct {
+// Endpoint says which agent is meant: one per user and driver.
+type Endpoint struct {
 	// Rundir is the user's run directory (rundir.Path).
 	Rundir string
 	// Simgpu is the instance directory of a simulated machine, empty for the
@@ -22,38 +22,38 @@ type Place struct {
 }
 
 // Dir is where the agent keeps its socket, lock, checkpoint and log.
-func (p Place) Dir() string {
-	if p.Simgpu == "" {
-		return p.Rundir
+func (e Endpoint) Dir() string {
+	if e.Simgpu == "" {
+		return e.Rundir
 	}
-	return simfiles.Instance(p.Rundir, p.Simgpu)
+	return simfiles.Instance(e.Rundir, e.Simgpu)
 }
 
 // Socket is where the agent listens.
-func (p Place) Socket() string {
-	return filepath.Join(p.Dir(), "agent.sock")
+func (e Endpoint) Socket() string {
+	return filepath.Join(e.Dir(), "agent.sock")
 }
 
 // Checkpoint is where the agent keeps its tenants; it exists while there are any.
-func (p Place) Checkpoint() string {
-	return filepath.Join(p.Dir(), "tenants.json")
+func (e Endpoint) Checkpoint() string {
+	return filepath.Join(e.Dir(), "tenants.json")
 }
 
-// Keep notes that somebody starts the place's agent again whenever it ends, so
+// Keep notes that somebody starts the endpoint's agent again whenever it ends, so
 // that [Reach] does not.
-func (p Place) Keep() error {
-	if err := os.WriteFile(p.kept(), nil, 0o600); err != nil {
+func (e Endpoint) Keep() error {
+	if err := os.WriteFile(e.kept(), nil, 0o600); err != nil {
 		return fmt.Errorf("note who starts the agent: %w", err)
 	}
 	return nil
 }
 
-func (p Place) kept() string {
-	return filepath.Join(p.Dir(), "agent.kept")
+func (e Endpoint) kept() string {
+	return filepath.Join(e.Dir(), "agent.kept")
 }
 
-func (p Place) log() string {
-	return filepath.Join(p.Dir(), "agent.log")
+func (e Endpoint) log() string {
+	return filepath.Join(e.Dir(), "agent.log")
 }
 
 // maxStarts bounds the agents that one call starts: an agent ends just when
@@ -66,14 +66,14 @@ var ErrNoAgent = errors.New("no agent runs: `divvy run` starts one")
 // Find connects to the agent that serves this user: the system's where it runs
 // and the machine is real, else the user's own. It starts none; ErrNoAgent
 // says that there is none.
-func Find(ctx context.Context, p Place) (*Client, error) {
-	for _, socket := range p.sockets() {
+func Find(ctx context.Context, e Endpoint) (*Client, error) {
+	for _, socket := range e.sockets() {
 		c, err := Dial(ctx, socket)
 		if err == nil {
 			return c, nil
 		}
 		// An agent that root has for itself closes its run directory to others.
-		private := socket != p.Socket() && errors.Is(err, fs.ErrPermission)
+		private := socket != e.Socket() && errors.Is(err, fs.ErrPermission)
 		if !private && !nobodyThere(err) {
 			return nil, err
 		}
@@ -84,28 +84,28 @@ func Find(ctx context.Context, p Place) (*Client, error) {
 // Reach connects as Find does. Where an agent of the user's own was killed and
 // left shares behind it starts the next one, which takes them up. The system's
 // agent and a kept one are not replaced: who installed it starts it.
-func Reach(ctx context.Context, p Place, s Starter) (*Client, error) {
-	c, err := Find(ctx, p)
-	if !errors.Is(err, ErrNoAgent) || p.Dir() == rundir.System {
+func Reach(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
+	c, err := Find(ctx, e)
+	if !errors.Is(err, ErrNoAgent) || e.Dir() == rundir.System {
 		return c, err
 	}
-	if _, statErr := os.Stat(p.kept()); statErr == nil {
+	if _, statErr := os.Stat(e.kept()); statErr == nil {
 		return nil, err
 	}
-	if _, statErr := os.Stat(p.Checkpoint()); statErr != nil {
+	if _, statErr := os.Stat(e.Checkpoint()); statErr != nil {
 		return nil, err
 	}
-	return Ensure(ctx, p, s)
+	return Ensure(ctx, e, s)
 }
 
-// sockets are the places to try, the system's first: two agents never serve
+// sockets lists the sockets to try, the system's first: two agents never serve
 // one GPU, so where it runs the user's own cannot.
-func (p Place) sockets() []string {
-	if p.Simgpu != "" || os.Getenv(rundir.Variable) != "" {
-		return []string{p.Socket()}
+func (e Endpoint) sockets() []string {
+	if e.Simgpu != "" || os.Getenv(rundir.Variable) != "" {
+		return []string{e.Socket()}
 	}
-	system := Place{Rundir: rundir.System}
-	return []string{system.Socket(), p.Socket()}
+	system := Endpoint{Rundir: rundir.System}
+	return []string{system.Socket(), e.Socket()}
 }
 
 // Starter is how Ensure starts an agent: see [Ensure].
@@ -117,9 +117,9 @@ type Starter struct {
 // Ensure connects to the agent as Find does, and starts the user's own when
 // none runs: `divvy agent --ephemeral`, in a session of its own. Callers that
 // race start one agent between them.
-func Ensure(ctx context.Context, p Place, s Starter) (*Client, error) {
+func Ensure(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 	for range maxStarts {
-		c, err := Find(ctx, p)
+		c, err := Find(ctx, e)
 		if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrGone) {
 			return c, err
 		}
@@ -127,9 +127,9 @@ func Ensure(ctx context.Context, p Place, s Starter) (*Client, error) {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
 		// An agent that was ending closed the door on us: start the next.
-		if err := s.start(ctx, p); err != nil {
+		if err := s.start(ctx, e); err != nil {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
 	}
-	return nil, fmt.Errorf("start the agent: it ended %d times as soon as it served: see %s", maxStarts, p.log())
+	return nil, fmt.Errorf("start the agent: it ended %d times as soon as it served: see %s", maxStarts, e.log())
 }

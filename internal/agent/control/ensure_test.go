@@ -40,8 +40,8 @@ func play(role string) int {
 		_ = Report(ready, nil)
 		return 0
 	}
-	place := Place{Rundir: rundir.Path()}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: place.Socket(), Net: "unix"})
+	endpoint := Endpoint{Rundir: rundir.Path()}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: endpoint.Socket(), Net: "unix"})
 	if err != nil {
 		_ = Report(ready, err)
 		return 1
@@ -65,7 +65,7 @@ func play(role string) int {
 	return 0
 }
 
-func place(t *testing.T, role string) (Place, Starter) {
+func endpoint(t *testing.T, role string) (Endpoint, Starter) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -87,7 +87,7 @@ func place(t *testing.T, role string) (Place, Starter) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Place{Rundir: dir}, Starter{Executable: self}
+	return Endpoint{Rundir: dir}, Starter{Executable: self}
 }
 
 func deadline(t *testing.T) context.Context {
@@ -99,7 +99,7 @@ func deadline(t *testing.T) context.Context {
 
 // Of many programs that need an agent at once, one starts it and all find it.
 func TestEnsureStartsOneAgent(t *testing.T) {
-	p, s := place(t, "serve")
+	p, s := endpoint(t, "serve")
 	ctx := deadline(t)
 	var mu sync.Mutex
 	pids := map[int]bool{}
@@ -129,7 +129,7 @@ func TestEnsureStartsOneAgent(t *testing.T) {
 
 // An agent that ends while somebody connects is replaced, whatever the moment.
 func TestEnsureOutlivesAnEndingAgent(t *testing.T) {
-	p, s := place(t, "serve")
+	p, s := endpoint(t, "serve")
 	ctx := deadline(t)
 	for range 15 {
 		c, err := Ensure(ctx, p, s)
@@ -143,7 +143,7 @@ func TestEnsureOutlivesAnEndingAgent(t *testing.T) {
 func TestEnsureSaysWhyNot(t *testing.T) {
 	for role, want := range map[string]string{"refuse": "somebody else's", "die": "agent.log", "brief": "as soon as it served"} {
 		t.Run(role, func(t *testing.T) {
-			p, s := place(t, role)
+			p, s := endpoint(t, role)
 			_, err := Ensure(deadline(t), p, s)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want one with %q", err, want)
@@ -153,14 +153,14 @@ func TestEnsureSaysWhyNot(t *testing.T) {
 			}
 		})
 	}
-	p, _ := place(t, "serve")
+	p, _ := endpoint(t, "serve")
 	if _, err := Ensure(deadline(t), p, Starter{Executable: "/nonexistent"}); err == nil {
 		t.Error("a program that does not exist was started")
 	}
 }
 
 func TestFindStartsNothing(t *testing.T) {
-	p, _ := place(t, "serve")
+	p, _ := endpoint(t, "serve")
 	if _, err := Find(deadline(t), p); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("%v, want ErrNoAgent", err)
 	}
@@ -178,7 +178,7 @@ func TestFindStartsNothing(t *testing.T) {
 
 // Shares that a killed agent left are looked after again by whoever asks next.
 func TestReachReplacesAKilledAgent(t *testing.T) {
-	p, s := place(t, "serve")
+	p, s := endpoint(t, "serve")
 	if _, err := Reach(deadline(t), p, s); !errors.Is(err, ErrNoAgent) {
 		t.Fatalf("nothing is left: %v, want ErrNoAgent", err)
 	}
@@ -193,7 +193,7 @@ func TestReachReplacesAKilledAgent(t *testing.T) {
 }
 
 func TestReachLeavesAKeptAgent(t *testing.T) {
-	p, s := place(t, "serve")
+	p, s := endpoint(t, "serve")
 	if err := os.WriteFile(p.Checkpoint(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestReachLeavesAKeptAgent(t *testing.T) {
 
 // An agent that is stopped keeps nobody waiting.
 func TestDialGivesUpOnASilentAgent(t *testing.T) {
-	p, _ := place(t, "serve")
+	p, _ := endpoint(t, "serve")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket(), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -225,17 +225,17 @@ func TestDialGivesUpOnASilentAgent(t *testing.T) {
 func TestAgentEnvironment(t *testing.T) {
 	t.Setenv(rundir.Variable, "")
 	env := []string{"A=1", "CUDA_VISIBLE_DEVICES=1", "LD_PRELOAD=/x", "LD_LIBRARY_PATH=/l", rundir.Variable + "=/old"}
-	if got := fmt.Sprint(agentEnvironment(env, Place{Rundir: "/r"})); got != "[A=1 LD_LIBRARY_PATH=/l]" {
+	if got := fmt.Sprint(agentEnvironment(env, Endpoint{Rundir: "/r"})); got != "[A=1 LD_LIBRARY_PATH=/l]" {
 		t.Error(got)
 	}
 	t.Setenv(rundir.Variable, "/r")
-	if got := agentEnvironment(nil, Place{Rundir: "/r"}); len(got) != 1 || got[0] != rundir.Variable+"=/r" {
+	if got := agentEnvironment(nil, Endpoint{Rundir: "/r"}); len(got) != 1 || got[0] != rundir.Variable+"=/r" {
 		t.Error(got)
 	}
 }
 
-func TestPlace(t *testing.T) {
-	real, simulated := Place{Rundir: "/r"}, Place{Rundir: "/r", Simgpu: "/r/simgpu/lab"}
+func TestEndpoint(t *testing.T) {
+	real, simulated := Endpoint{Rundir: "/r"}, Endpoint{Rundir: "/r", Simgpu: "/r/simgpu/lab"}
 	if real.Socket() != "/r/agent.sock" || simulated.Socket() != filepath.Join("/r/simgpu/lab", "agent.sock") {
 		t.Error(real.Socket(), simulated.Socket())
 	}

@@ -48,16 +48,16 @@ func Report(w io.WriteCloser, err error) error {
 // start runs an agent unless another program is just doing so, and returns when
 // it serves. The lock is held from before the last look at the socket until the
 // agent serves, so that of several starters one starts and the others find.
-func (s Starter) start(ctx context.Context, p Place) error {
-	if err := rundir.Make(p.Dir(), 0o700); err != nil {
+func (s Starter) start(ctx context.Context, e Endpoint) error {
+	if err := rundir.Make(e.Dir(), 0o700); err != nil {
 		return err
 	}
-	lock, err := acquire(ctx, filepath.Join(p.Dir(), "start.lock"))
+	lock, err := acquire(ctx, filepath.Join(e.Dir(), "start.lock"))
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if c, err := Dial(ctx, p.Socket()); err == nil {
+	if c, err := Dial(ctx, e.Socket()); err == nil {
 		return c.Close()
 	}
 	report, inherited, err := os.Pipe()
@@ -65,17 +65,17 @@ func (s Starter) start(ctx context.Context, p Place) error {
 		return fmt.Errorf("make pipe: %w", err)
 	}
 	defer report.Close()
-	err = s.spawn(p, inherited)
+	err = s.spawn(e, inherited)
 	inherited.Close()
 	if err != nil {
 		return err
 	}
-	return awaitReady(ctx, report, p.log())
+	return awaitReady(ctx, report, e.log())
 }
 
 // spawn starts the agent in a session of its own, so that neither the
 // terminal's signals nor its end reach it.
-func (s Starter) spawn(p Place, inherited *os.File) error {
+func (s Starter) spawn(e Endpoint, inherited *os.File) error {
 	program := s.Executable
 	if program == "" {
 		self, err := os.Executable()
@@ -85,10 +85,10 @@ func (s Starter) spawn(p Place, inherited *os.File) error {
 		program = self
 	}
 	args := []string{"agent", "--ephemeral"}
-	if p.Simgpu != "" {
-		args = append(args, "--simgpu-dir", p.Simgpu)
+	if e.Simgpu != "" {
+		args = append(args, "--simgpu-dir", e.Simgpu)
 	}
-	logFile, err := os.OpenFile(p.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	logFile, err := os.OpenFile(e.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the agent's log: %w", err)
 	}
@@ -101,7 +101,7 @@ func (s Starter) spawn(p Place, inherited *os.File) error {
 	// wait for every child it has.
 	cmd := exec.Command(tree.Program("divvy-enter"), append([]string{"--detach", "--", program}, args...)...)
 	cmd.Dir = "/"
-	cmd.Env = agentEnvironment(os.Environ(), p)
+	cmd.Env = agentEnvironment(os.Environ(), e)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{inherited} // becomes ReadyFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -113,14 +113,14 @@ func (s Starter) spawn(p Place, inherited *os.File) error {
 
 // agentEnvironment leaves out what would make the agent see fewer GPUs than
 // there are, or load somebody's library.
-func agentEnvironment(env []string, p Place) []string {
+func agentEnvironment(env []string, e Endpoint) []string {
 	hide := []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD", rundir.Variable}
 	kept := slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return slices.Contains(hide, name)
 	})
 	if os.Getenv(rundir.Variable) != "" {
-		kept = append(kept, rundir.Variable+"="+p.Rundir)
+		kept = append(kept, rundir.Variable+"="+e.Rundir)
 	}
 	return kept
 }

@@ -21,7 +21,7 @@ var ErrServed = errors.New("another agent serves this GPU")
 
 // lock locks the run directory, so that one agent serves it.
 func (s *service) lock(ctx context.Context) error {
-	dir, mode := s.options.Place.Dir(), os.FileMode(0o700)
+	dir, mode := s.options.Endpoint.Dir(), os.FileMode(0o700)
 	if s.options.shared() {
 		mode = 0o755
 	}
@@ -38,7 +38,7 @@ func (s *service) lock(ctx context.Context) error {
 		return fmt.Errorf("an agent serves %s already: `divvy ls` asks it", dir)
 	}
 	if s.options.Face != nil {
-		return s.options.Place.Keep()
+		return s.options.Endpoint.Keep()
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ import (
 
 // Options are what `divvy agent` is told.
 type Options struct {
-	Place control.Place
-	Tree  install.Tree
+	Endpoint control.Endpoint
+	Tree     install.Tree
 	// Ephemeral makes the agent end with its last share.
 	Ephemeral bool
 	// Misuse is the response to misuse of GPU time; empty means report.
@@ -67,7 +67,7 @@ type Node struct {
 // are seen at once; a process outside every share is seen within two seconds.
 const interval = time.Second
 
-// Serve runs the agent of a place until ctx is done or, if it is ephemeral, its
+// Serve runs the agent of an endpoint until ctx is done or, if it is ephemeral, its
 // last share has ended. Tenants outlive it.
 func Serve(ctx context.Context, o Options) error {
 	s, err := o.open(ctx)
@@ -112,7 +112,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
-	finder := driver.Finder{Root: o.DriverRoot, Instance: o.Place.Simgpu}
+	finder := driver.Finder{Root: o.DriverRoot, Instance: o.Endpoint.Simgpu}
 	if o.DriverRoot == "" {
 		finder.LibraryPath = strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")
 	}
@@ -145,7 +145,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 		return s, err
 	}
 	made := slice.New(slice.Options{
-		Tenants: tenants, State: o.Place.Dir(), Tree: o.Tree, Instance: o.Place.Simgpu, Shared: o.shared(),
+		Tenants: tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.Endpoint.Simgpu, Shared: o.shared(),
 		Inventory: library, Finder: finder, Reap: NewReaper(o.Tree), Log: o.Log,
 	})
 	if err := made.Health(ctx); err != nil {
@@ -153,7 +153,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	}
 	s.agent, err = agent.New(ctx, agent.Config{
 		Info: o.info(library.Version()), Backend: made, Driver: library,
-		Checkpoint: o.Place.Checkpoint(),
+		Checkpoint: o.Endpoint.Checkpoint(),
 		Log:        o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, Step: o.Step,
 	})
 	if err != nil {
@@ -167,8 +167,8 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 // machine's directory, where it finds the machine's state beside itself.
 func (s *service) openNVML(found *driver.Driver) (*nvml.Library, error) {
 	path := found.Chosen[driver.NVML]
-	if s.options.Place.Simgpu != "" {
-		path = filepath.Join(s.options.Place.Simgpu, string(driver.NVML))
+	if s.options.Endpoint.Simgpu != "" {
+		path = filepath.Join(s.options.Endpoint.Simgpu, string(driver.NVML))
 	}
 	library, err := nvml.Open(path)
 	if err != nil {
@@ -186,14 +186,14 @@ func (o Options) shared() bool {
 func (o Options) info(version nvml.Version) control.Info {
 	return control.Info{
 		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: process.UserName(os.Getuid()),
-		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.Place.Simgpu,
+		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.Endpoint.Simgpu,
 	}
 }
 
 // listen opens the control socket. It replaces a socket that an earlier agent left
 // behind: this agent holds the lock, so nobody listens there.
 func (s *service) listen() error {
-	path := s.options.Place.Socket()
+	path := s.options.Endpoint.Socket()
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove old socket: %w", err)
 	}
@@ -229,7 +229,7 @@ func (s *service) run(ctx context.Context) error {
 			cancel()
 		}()
 	}
-	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Place.Socket(), "gpus", len(s.agent.GPUs()))
+	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Endpoint.Socket(), "gpus", len(s.agent.GPUs()))
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)
 	err := s.listener.Close() // and with it the socket's file

@@ -43,7 +43,7 @@ func TestSystemAgentServesOtherUsers(t *testing.T) {
 	if out, err := asNobody(divvy, "version"); err != nil {
 		t.Skipf("other users cannot run %s: %v %s", divvy, err, out)
 	}
-	serveSystem(t, divvy, control.Place{Rundir: dir, Simgpu: instance})
+	serveSystem(t, divvy, control.Endpoint{Rundir: dir, Simgpu: instance})
 
 	attack := `for f in "$0"/tenants/*/*; do
 	if [ ! -h "$f" ] && { true >>"$f"; } 2>/dev/null; then echo "may write ${f##*/}"; fi
@@ -93,9 +93,9 @@ func openMachine(t *testing.T, store simgpu.Store, dir string) string {
 }
 
 // serveSystem runs the system's agent until the test ends.
-func serveSystem(t *testing.T, divvy string, place control.Place) {
+func serveSystem(t *testing.T, divvy string, endpoint control.Endpoint) {
 	t.Helper()
-	cmd := exec.Command(divvy, "agent", "--simgpu-dir", place.Simgpu)
+	cmd := exec.Command(divvy, "agent", "--simgpu-dir", endpoint.Simgpu)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
@@ -110,7 +110,7 @@ func serveSystem(t *testing.T, divvy string, place control.Place) {
 		}
 	})
 	eventually(t, "the agent serves", func() bool {
-		client, err := control.Dial(t.Context(), place.Socket())
+		client, err := control.Dial(t.Context(), endpoint.Socket())
 		return err == nil && client.Close() == nil
 	})
 }

@@ -79,7 +79,7 @@ func (o *agentOptions) run(ctx context.Context, a *app) error {
 	}
 	o.kube.Client = client
 	return daemon.Serve(ctx, daemon.Options{
-		Place:      control.Place{Rundir: rundir.Path(), Simgpu: o.instance},
+		Endpoint:   control.Endpoint{Rundir: rundir.Path(), Simgpu: o.instance},
 		Tree:       a.tree,
 		DriverRoot: o.driver,
 		Misuse:     o.misuse,

@@ -229,7 +229,7 @@ func (b *bench) refusedOnce() (float64, error) {
 }
 
 func agentPID() (int, error) {
-	client, err := control.Find(context.Background(), control.Place{
+	client, err := control.Find(context.Background(), control.Endpoint{
 		Rundir: rundir.Path(), Simgpu: filepath.Join(rundir.Path(), "simgpu", machine),
 	})
 	if err != nil {
