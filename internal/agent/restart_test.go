@@ -312,14 +312,14 @@ func (n *node) mustBeAlone(r *running, want Tenancy) {
 func (n *node) directories() []string {
 	n.t.Helper()
 	var dirs []string
-	for _, pattern := range []string{"*", "containers/*"} {
-		found, err := filepath.Glob(filepath.Join(n.backend.dir, pattern))
+	for _, tenants := range []string{n.backend.dir, tenantdir.Containers(n.backend.dir)} {
+		found, err := filepath.Glob(filepath.Join(tenants, "*"))
 		if err != nil {
 			n.t.Fatal(err)
 		}
 		dirs = append(dirs, found...)
 	}
-	return slices.DeleteFunc(dirs, func(dir string) bool { return filepath.Base(dir) == "containers" })
+	return slices.DeleteFunc(dirs, func(dir string) bool { return dir == tenantdir.Containers(n.backend.dir) })
 }
 
 func (n *node) mustBeEmpty(r *running) {

@@ -23,6 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // longest bounds every wait for something that takes milliseconds.
@@ -229,7 +230,7 @@ func (h *host) explain(t *testing.T) {
 	t.Logf("agent: %+v", tenant)
 	t.Logf("oracle: %+v, %v", report, err)
 	var stat syscall.Stat_t
-	if err := syscall.Stat(filepath.Join(tenant.Dir, "state"), &stat); err != nil {
+	if err := syscall.Stat(tenantdir.Dir(tenant.Dir).State(), &stat); err != nil {
 		t.Log(err)
 	}
 	locks, err := os.ReadFile("/proc/locks")
