@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a file of this machine whatever its path is in the mount namespace of
-// who has it.
+// File identifies a file of this machine, which may have another path in another mount
+// namespace.
 type File struct {
 	// Major and Minor are the file system's.
 	Major, Minor uint32
 	Inode        uint64
 }
 
-// FileAt returns the file at a path, which is not followed if it is a link.
+// FileAt returns the file at a path; it does not follow a link there.
 func FileAt(path string) (File, error) {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
@@ -28,8 +28,8 @@ func FileAt(path string) (File, error) {
 	return File{Major: unix.Major(stat.Dev), Minor: unix.Minor(stat.Dev), Inode: stat.Ino}, nil
 }
 
-// Maps reports whether a process has the file mapped. It answers false for
-// processes that may not be looked at.
+// Maps reports whether a process has the file mapped. It returns false for a process
+// whose mappings may not be read.
 func Maps(pid int, file File) bool {
 	return mapped(pid, func(line []byte) bool {
 		f, ok := parseMap(line)
@@ -38,13 +38,13 @@ func Maps(pid int, file File) bool {
 }
 
 // MapsBelow reports whether a process has a file below dir mapped, by the path
-// that the process knows it by. It answers false as Maps does.
+// that it has for the process. It returns false where Maps does.
 func MapsBelow(pid int, dir string) bool {
 	path := []byte(" " + dir + "/")
 	return mapped(pid, func(line []byte) bool { return bytes.Contains(line, path) })
 }
 
-// mapped reports whether a line of a process's maps is the one.
+// mapped reports whether is holds for a line of a process's maps.
 func mapped(pid int, is func(line []byte) bool) bool {
 	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
 	if err != nil {
@@ -95,8 +95,8 @@ type Mount struct {
 	Root string
 }
 
-// MountAt returns what a process's mount namespace has at target, an absolute
-// path below the process's own root; of several the one on top.
+// MountAt returns the topmost mount at target in a process's mount namespace; target is
+// an absolute path below the process's own root.
 func MountAt(pid int, target string) (Mount, bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/mountinfo")
 	if err != nil {
@@ -124,7 +124,8 @@ func parseMount(line []byte) (m Mount, at string, ok bool) {
 	return m, unescape(string(fields[4])), ok
 }
 
-// unescape undoes what the kernel writes for blanks and backslashes: \040.
+// unescape decodes the octal escapes that the kernel writes for blanks and backslashes,
+// such as \040.
 func unescape(text string) string {
 	if !strings.Contains(text, `\`) {
 		return text

@@ -15,9 +15,9 @@ type Inner struct {
 	PID       int
 }
 
-// Outer finds the processes of other pid namespaces than own under the numbers
-// that they have in ours. It looks at every process of the machine, some
-// microseconds each; those that may not be looked at are left out.
+// Outer finds the processes of pid namespaces other than own, with the numbers that they
+// have in ours. It reads /proc for every process of the machine, which takes some
+// microseconds each, and leaves out those that it may not read.
 func Outer(own uint64) map[Inner]ID {
 	found := map[Inner]ID{}
 	entries, err := os.ReadDir("/proc")

@@ -1,5 +1,5 @@
-// Package process tells processes apart and notices their end, by /proc and
-// pid file descriptors.
+// Package process identifies processes and notices their end, by /proc and pid file
+// descriptors.
 package process
 
 import (
@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone is returned for a process that does not exist any more.
+// ErrGone is returned for a process that no longer exists.
 var ErrGone = errors.New("no such process")
 
-// ID names one process for good: a pid alone is used again.
+// ID identifies one process forever; the kernel reuses a pid alone.
 type ID struct {
 	PID int `json:"pid"`
 	// Start is in clock ticks after boot.
@@ -48,7 +48,7 @@ func (id ID) Alive() bool {
 // Ancestors returns the pids of a process's parents, the nearest first.
 func Ancestors(pid int) []int {
 	var parents []int
-	for range 64 { // a bound, should the tree change under us
+	for range 64 { // a bound, because the tree may change meanwhile
 		s, err := read(pid)
 		if err != nil || s.parent <= 0 {
 			break
