@@ -7,8 +7,8 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// DialectNames returns what each dialect reads, by the name that enables it, whatever is turned on.
-func DialectNames() map[string]Names {
+// OwnedNames returns what each dialect reads, by the name that enables it, whatever is turned on.
+func OwnedNames() map[string]Names {
 	all := make(map[string]Names, len(dialects))
 	for name, made := range dialects {
 		if dialect, err := made(options{dialect: name}); err == nil {

@@ -149,7 +149,7 @@ func TestClaimConditions(t *testing.T) {
 }
 
 func TestDialectNames(t *testing.T) {
-	all := DialectNames()
+	all := OwnedNames()
 	if len(all) != len(dialects) {
 		t.Errorf("%d of %d dialects", len(all), len(dialects))
 	}

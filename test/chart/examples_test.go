@@ -55,7 +55,7 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(files) < 15 {
 		t.Fatalf("%d examples (%v)", len(files), err)
 	}
-	missing := dialect.DialectNames()
+	missing := dialect.OwnedNames()
 	delete(missing, "plain")
 	inventory := dialect.Inventory{Sizes: []uint64{16 << 30, 80 << 30}}
 	for _, file := range files {

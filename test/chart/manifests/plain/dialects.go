@@ -29,7 +29,7 @@ func Dialects() ([]byte, error) {
 		} `json:"pods"`
 	}
 	file.Dialects = make(map[string]names)
-	for name, all := range dialect.DialectNames() {
+	for name, all := range dialect.OwnedNames() {
 		var n names
 		for _, resource := range all.Resources {
 			if prefix, open := strings.CutSuffix(resource, "*"); open {
