@@ -112,7 +112,7 @@ func TestUnreadableReviews(t *testing.T) {
 	}
 }
 
-func TestPatience(t *testing.T) {
+func TestTimeLimit(t *testing.T) {
 	for query, want := range map[string]string{"": "9.5s", "?timeout=3s": "2.5s", "?timeout=600ms": "300ms", "?timeout=1h": "9.5s", "?timeout=-3s": "9.5s", "?timeout=x": "9.5s"} {
 		if got := timeLimit(httptest.NewRequest(http.MethodPost, "/"+query, nil)).String(); got != want {
 			t.Errorf("%q: %s, want %s", query, got, want)

@@ -66,7 +66,7 @@ func FuzzMessages(f *testing.F) {
 			if p, ok := first.(*CreateParams); ok && !reflect.DeepEqual(p.Request, second.(*CreateParams).Request) {
 				t.Errorf("the request %+v became %+v", p.Request, second.(*CreateParams).Request)
 			}
-			if err := in.next(fresh(), decodeStrict); err != io.EOF {
+			if err := in.next(fresh(), decodeStrict); !errors.Is(err, io.EOF) {
 				t.Errorf("one message took two lines: %v", err)
 			}
 		}

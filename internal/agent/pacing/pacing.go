@@ -76,7 +76,7 @@ func New(c Config) (*Pacer, error) {
 // Run divides and watches until ctx is done.
 func (p *Pacer) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { p.loop.run(ctx) })
+	running.Go(func() { p.run(ctx) })
 	running.Go(func() { p.watch(ctx) })
 	running.Wait()
 }

@@ -34,7 +34,8 @@ func newSource(r io.Reader) (*source, error) {
 	buffered := bufio.NewReader(r)
 	s := &source{from: buffered, left: maxBytes}
 	// A file that is too short to be compressed is read as it is.
-	if magic, err := buffered.Peek(2); err != nil || magic[0] != 0x1f || magic[1] != 0x8b {
+	// What is wrong with the file is told when it is read.
+	if magic, _ := buffered.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return s, nil
 	}
 	decompressed, err := gzip.NewReader(buffered)
