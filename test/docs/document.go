@@ -45,51 +45,70 @@ const ownModule = "github.com/divvy-gpu/divvy"
 // findings lists what the document names and the tree lacks, one line each.
 func findings(d document, t tree) []string {
 	var found []string
-	say := func(format string, arguments ...any) {
-		found = append(found, d.name+": "+fmt.Sprintf(format, arguments...))
-	}
 	for _, code := range d.code() {
-		for _, word := range strings.Fields(code) {
-			if missing := t.lacks(strings.TrimRight(word, ".,;:")); missing != "" {
-				say("path %s does not exist", missing)
-			}
-		}
-		if m := makes.FindStringSubmatch(code); m != nil {
-			for _, target := range strings.Fields(m[1]) {
-				if !t.targets[target] {
-					say("make has no target %s", target)
-				}
-			}
-		}
-		if strings.HasPrefix(code, "divvy") || strings.HasPrefix(code, "--") {
+		found = append(found, t.paths(code)...)
+		found = append(found, t.makes(code)...)
+		if strings.HasPrefix(code, "divvy") || strings.HasPrefix(code, "-") {
 			own, _, _ := strings.Cut(code, " -- ")
-			for _, m := range flags.FindAllStringSubmatch(own, -1) {
-				if !t.flags[m[1]] {
-					say("no command has the flag --%s", m[1])
-				}
-			}
-		}
-		if strings.HasPrefix(code, "divvy") || strings.HasPrefix(code, "-o ") {
-			for _, m := range outputs.FindAllStringSubmatch(code, -1) {
-				for _, format := range strings.Split(m[1], "|") {
-					if !t.outputs[format] {
-						say("no command writes -o %s", format)
-					}
-				}
-			}
+			found = append(found, t.options(own)...)
 		}
 	}
 	for _, m := range links.FindAllStringSubmatch(d.text, -1) {
 		target, _, _ := strings.Cut(m[1], "#")
-		if target == "" || strings.Contains(target, "://") {
-			continue
-		}
-		if full := path.Join(path.Dir(d.name), target); !t.files[full] {
-			say("link to %s leads nowhere", m[1])
+		foreign := target == "" || strings.Contains(target, "://")
+		if full := path.Join(path.Dir(d.name), target); !foreign && !t.files[full] {
+			found = append(found, fmt.Sprintf("link to %s leads nowhere", m[1]))
 		}
 	}
 	for _, m := range modules.FindAllStringSubmatch(d.text, -1) {
-		found = append(found, t.module(d.name, strings.TrimRight(m[1], "."), m[2])...)
+		found = append(found, t.module(strings.TrimRight(m[1], "."), m[2])...)
+	}
+	for i := range found {
+		found[i] = d.name + ": " + found[i]
+	}
+	return found
+}
+
+// paths lists the paths in a piece of code that do not exist.
+func (t tree) paths(code string) []string {
+	var found []string
+	for _, word := range strings.Fields(code) {
+		if missing := t.lacks(strings.TrimRight(word, ".,;:")); missing != "" {
+			found = append(found, fmt.Sprintf("path %s does not exist", missing))
+		}
+	}
+	return found
+}
+
+// makes lists the targets in a call of make that do not exist.
+func (t tree) makes(code string) []string {
+	var found []string
+	m := makes.FindStringSubmatch(code)
+	if m == nil {
+		return nil
+	}
+	for _, target := range strings.Fields(m[1]) {
+		if !t.targets[target] {
+			found = append(found, fmt.Sprintf("make has no target %s", target))
+		}
+	}
+	return found
+}
+
+// options lists the flags and output formats that no command has.
+func (t tree) options(command string) []string {
+	var found []string
+	for _, m := range flags.FindAllStringSubmatch(command, -1) {
+		if !t.flags[m[1]] {
+			found = append(found, fmt.Sprintf("no command has the flag --%s", m[1]))
+		}
+	}
+	for _, m := range outputs.FindAllStringSubmatch(command, -1) {
+		for _, format := range strings.Split(m[1], "|") {
+			if !t.outputs[format] {
+				found = append(found, fmt.Sprintf("no command writes -o %s", format))
+			}
+		}
 	}
 	return found
 }
@@ -166,7 +185,7 @@ func expand(word string) []string {
 }
 
 // module checks that a module is required, in the version that is named.
-func (t tree) module(document, name, version string) []string {
+func (t tree) module(name, version string) []string {
 	if name == ownModule {
 		return nil
 	}
@@ -180,9 +199,9 @@ func (t tree) module(document, name, version string) []string {
 				return nil
 			}
 		}
-		return []string{fmt.Sprintf("%s: module %s is required as %s, not %s", document, name, required, version)}
+		return []string{fmt.Sprintf("module %s is required as %s, not %s", name, required, version)}
 	}
-	return []string{fmt.Sprintf("%s: no go.mod requires %s", document, name)}
+	return []string{fmt.Sprintf("no go.mod requires %s", name)}
 }
 
 // The bounds of a page of the design.
