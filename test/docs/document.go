@@ -223,7 +223,7 @@ func shape(d document) []string {
 		found = append(found, fmt.Sprintf("%s: the first paragraph does not begin with %q", d.name, firstWords))
 	}
 	for _, paragraph := range paragraphs {
-		if strings.HasPrefix(paragraph, "|") || strings.HasPrefix(paragraph, "    ") {
+		if strings.HasPrefix(paragraph, "|") || strings.HasPrefix(paragraph, "    ") || strings.HasPrefix(paragraph, "<!--") {
 			continue
 		}
 		for _, item := range items.Split("\n"+paragraph, -1) {
