@@ -24,4 +24,5 @@ while read -r lines file; do
     fi
 done < <(git ls-files '*.go' '*.c' '*.h' | grep -v -e _generated -e /generated/ -e abi/testdata/ | xargs wc -l | grep -v ' total$')
 make --silent c >/dev/null && go run ./hack/circles || status=1
+hack/words.sh --test && hack/words.sh || status=1
 exit $status

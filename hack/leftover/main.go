@@ -84,7 +84,7 @@ func remaining(end time.Time) []int {
 		if len(left) == 0 || time.Now().After(end) {
 			return left
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // nothing tells of the end of a process that is no child
 	}
 }
 
@@ -108,7 +108,7 @@ func kill() {
 		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by now
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // as above
 		collect()
 	}
 }

@@ -46,9 +46,9 @@ type Config struct {
 
 // Monitor watches the GPUs. It holds mu during no call of the driver.
 type Monitor struct {
-	config   Config
-	looking  sync.Mutex // orders looks, and guards patients and what follows
-	patients []*patient
+	config  Config
+	looking sync.Mutex // orders looks, and guards watched and what follows
+	watched []*watched
 	// away counts the looks since a GPU went away or the library was opened again, which happens when it reaches pause.
 	away, pause int
 	// counted is the number of looks since all GPUs were counted; absent is the number of GPUs that did not answer
@@ -83,7 +83,7 @@ func New(c Config) *Monitor {
 	}
 	m := &Monitor{config: c, pause: firstReopen, changed: make(chan struct{}), found: make(chan struct{}), faults: map[string]Fault{}}
 	for _, gpu := range c.GPUs {
-		m.patients = append(m.patients, &patient{gpu: gpu})
+		m.watched = append(m.watched, &watched{gpu: gpu})
 	}
 	return m
 }
@@ -121,7 +121,7 @@ func (m *Monitor) Look(ctx context.Context) {
 	m.count(ctx)
 	faults := map[string]Fault{}
 	away := m.absent > 0
-	for _, p := range m.patients {
+	for _, p := range m.watched {
 		condition, err := m.config.Driver.Condition(p.gpu.Index)
 		away = away || err != nil
 		before := p.fault
@@ -164,14 +164,14 @@ func (m *Monitor) count(ctx context.Context) {
 	m.counted = 0
 	answering, silent := m.config.Driver.Answering()
 	ill := 0
-	for _, p := range m.patients {
+	for _, p := range m.watched {
 		if p.fault != nil && !slices.Contains(answering, p.gpu.UUID) {
 			ill++
 		}
 	}
 	m.absent = max(0, silent-ill)
 	for _, uuid := range answering {
-		if m.isFound || slices.ContainsFunc(m.patients, func(p *patient) bool { return p.gpu.UUID == uuid }) {
+		if m.isFound || slices.ContainsFunc(m.watched, func(p *watched) bool { return p.gpu.UUID == uuid }) {
 			continue
 		}
 		m.config.Log.InfoContext(ctx, "a GPU that did not answer when the agent started answers now", "gpu", uuid)
@@ -181,7 +181,7 @@ func (m *Monitor) count(ctx context.Context) {
 }
 
 // tell logs that a GPU became faulty, or healthy again.
-func (m *Monitor) tell(ctx context.Context, p *patient, before *Fault) {
+func (m *Monitor) tell(ctx context.Context, p *watched, before *Fault) {
 	switch {
 	case p.fault == before, p.fault != nil && before != nil && *p.fault == *before:
 	case p.fault == nil:

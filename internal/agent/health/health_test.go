@@ -72,7 +72,7 @@ func (w *ward) looks(h *Monitor, n int) string {
 	}
 	faults, _ := h.Faults()
 	var reasons []string
-	for i := range h.patients {
+	for i := range h.watched {
 		fault, ill := faults[fmt.Sprintf("GPU-%d", i)]
 		text := fault.Reason
 		if fault.Lost {

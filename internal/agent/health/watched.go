@@ -10,8 +10,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// patient is what is known of one GPU's health. Only look changes it.
-type patient struct {
+// watched is what is known of one GPU's health. Only look changes it.
+type watched struct {
 	gpu   backend.GPU
 	fault *Fault
 	// clean counts the looks in a row that found nothing; silent those without an answer.
@@ -45,7 +45,7 @@ var harmless = []uint64{13, 31, 43, 45, 68, 109}
 
 // look takes in the result of one look. A fault is replaced by the one found last, and ends after enough looks in a row
 // without any.
-func (p *patient) look(now time.Time, c nvml.Condition, err error) {
+func (p *watched) look(now time.Time, c nvml.Condition, err error) {
 	found := p.diagnose(c, err)
 	switch {
 	case found != nil:
@@ -63,7 +63,7 @@ func (p *patient) look(now time.Time, c nvml.Condition, err error) {
 }
 
 // relapse notes that a fault begins, and whether the GPU had recovered from one a short while ago.
-func (p *patient) relapse(now time.Time) {
+func (p *watched) relapse(now time.Time) {
 	if !p.wellAt.IsZero() && now.Sub(p.wellAt) < relapseTime {
 		p.relapses = min(p.relapses+1, mostDoublings)
 	} else {
@@ -72,7 +72,7 @@ func (p *patient) relapse(now time.Time) {
 }
 
 // diagnose returns the gravest fault found now, nil if there is none.
-func (p *patient) diagnose(c nvml.Condition, err error) *Fault {
+func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 	grown := p.known && c.Uncorrected > p.uncorrected
 	if err == nil {
 		p.uncorrected, p.known, p.silent = c.Uncorrected, true, 0
