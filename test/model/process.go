@@ -55,7 +55,7 @@ type process struct {
 	offset   uint64 // by which its stamps are late
 	anchored uint64
 
-	// The worker record.
+	// The worker in the state page.
 	count      uint32
 	ring       []arbiter.Interval
 	openSince  uint64
@@ -255,7 +255,7 @@ func (p *process) poll() {
 	})
 }
 
-// tell writes what is known into the worker record.
+// tell writes what is known into the worker.
 func (p *process) tell() {
 	for len(p.batches) > 0 && p.batches[0].closed && p.batches[0].unfinished == 0 {
 		b := p.batches[0]
