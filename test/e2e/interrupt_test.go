@@ -2,11 +2,8 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -234,103 +231,6 @@ func deletedDuringPrepare(l *lab) {
 	l.agree()
 	l.runs(n, "after")
 	l.unmoved(busy...)
-}
-
-// steps are the agent's steps for a claim, in order.
-var steps = []string{"prepare-entered", "prepare-made", "prepare-spec", "release-begun", "release-undone", "release-done"}
-
-// An agent that dies after a step continues from there when it starts again.
-func crashes(l *lab) {
-	n := l.Nodes[0]
-	busy := l.tenants()
-	l.startCrashing(n)
-	l.create(on(n, plain("one", "4Gi", "30")))
-	l.survive(n, "the pod runs", func() string {
-		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "one", metav1.GetOptions{})
-		if err == nil && !cluster.PodReady(p) {
-			return "it is " + string(p.Status.Phase)
-		}
-		return reason(err)
-	})
-	l.crashed(n, steps[:3])
-	l.agree()
-	l.limited("one", "main", 4*gib, 1)
-	l.must(l.Client().CoreV1().Pods(l.namespace).Delete(l.ctx, "one", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))}))
-	l.survive(n, "the pod is gone", func() string {
-		list, err := l.Client().CoreV1().Pods(l.namespace).List(l.ctx, metav1.ListOptions{FieldSelector: "metadata.name=one"})
-		if err == nil && len(list.Items) > 0 {
-			return "it is there"
-		}
-		return reason(err)
-	})
-	l.crashed(n, steps)
-	l.kubectl("rollout", "undo", "-n", system, "daemonset/divvy-agent")
-	l.serving()
-	l.agree()
-	l.runs(n, "after")
-	l.unmoved(busy...)
-}
-
-// startCrashing replaces the agents by the program test/e2e/crashing, which lies in
-// the directory that every agent has from its node.
-func (l *lab) startCrashing(n *cluster.Machine) {
-	l.t.Helper()
-	dir := n.SimgpuDir()
-	program := filepath.Join(dir, "crashing")
-	path, err := cluster.Built("test/e2e/crashing")
-	l.must(err)
-	for _, node := range l.Nodes {
-		built, err := os.Open(path)
-		l.must(err)
-		cmd := node.Command(l.ctx, "sh", "-c", "cat > "+program+" && chmod 755 "+program)
-		cmd.Stdin = built
-		_, err = node.Output(cmd)
-		l.must(errors.Join(err, built.Close()))
-	}
-	patch := fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [{"name": "agent", "command": [%q], "env": [`+
-		`{"name": "DIVVY_PREFIX", "value": "/usr/local"}, {"name": "DIVVY_CRASH_MARKS", "value": %q}, {"name": "DIVVY_CRASH_AFTER", "value": %q}]}]}}}}`,
-		program, dir, strings.Join(steps, ","))
-	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "-p", patch)
-	l.serving()
-}
-
-// survive is eventually for an agent that dies again and again: it removes the
-// growing delay before each restart.
-func (l *lab) survive(n *cluster.Machine, what string, holds func() string) {
-	l.t.Helper()
-	l.eventually(what, func() string {
-		why := holds()
-		if why == "" {
-			return ""
-		}
-		agents, err := l.agents(n)
-		if err != nil {
-			return err.Error()
-		}
-		for i := range agents {
-			p := &agents[i]
-			waits := func(s corev1.ContainerStatus) bool {
-				return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
-			}
-			if p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.ContainerStatuses, waits) {
-				l.must(l.Client().CoreV1().Pods(system).Delete(l.ctx, p.Name, metav1.DeleteOptions{}))
-			}
-		}
-		return why
-	})
-}
-
-// crashed checks after which steps an agent ended itself.
-func (l *lab) crashed(n *cluster.Machine, want []string) {
-	l.t.Helper()
-	text, err := n.Exec(l.ctx, "sh", "-c", "cd "+n.SimgpuDir()+" && ls -d crashed-after-*")
-	l.must(err)
-	got := strings.Fields(strings.ReplaceAll(text, "crashed-after-", ""))
-	want = slices.Sorted(slices.Values(want))
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		l.t.Errorf("the agent has ended after %v, want %v", got, want)
-	}
 }
 
 // A node is drained by ordinary means, and its pods run on another node.
