@@ -100,6 +100,7 @@ func TestFindings(t *testing.T) {
 		targets: map[string]bool{"test": true},
 		flags:   map[string]bool{"memory": true},
 		outputs: map[string]bool{"json": true},
+		anchors: map[string]map[string]bool{"docs/right.md": {"here": true}},
 		modules: map[string][]string{"github.com/spf13/cobra": {"v1.10.2"}},
 	})
 	want := []string{
@@ -112,6 +113,7 @@ func TestFindings(t *testing.T) {
 		"docs/wrong.md: no command writes -o yaml",
 		"docs/wrong.md: no command has the flag --in-a-block",
 		"docs/wrong.md: link to wrnog.md leads nowhere",
+		"docs/wrong.md: link to right.md#there leads nowhere",
 		"docs/wrong.md: module github.com/spf13/cobra is required as [v1.10.2], not v1.9.0",
 		"docs/wrong.md: no go.mod requires github.com/charmbracelet/bubbletea",
 	}
@@ -143,7 +145,7 @@ func readTree(t *testing.T) tree {
 	t.Helper()
 	made := tree{
 		files: map[string]bool{}, targets: map[string]bool{}, flags: map[string]bool{},
-		outputs: map[string]bool{}, modules: map[string][]string{},
+		outputs: map[string]bool{}, modules: map[string][]string{}, anchors: map[string]map[string]bool{},
 	}
 	listed, err := exec.Command("git", "-C", root, "ls-files", "-co", "--exclude-standard").Output()
 	if err != nil {
@@ -167,6 +169,8 @@ func readTree(t *testing.T) tree {
 					made.targets[target] = true
 				}
 			}
+		case strings.HasSuffix(file, ".md"):
+			made.anchors[file] = document{file, text()}.headings()
 		case path.Base(file) == "go.mod":
 			for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[a-z]+/\S+) (v\S+)`).FindAllStringSubmatch(text(), -1) {
 				made.modules[m[1]] = append(made.modules[m[1]], m[2])

@@ -15,6 +15,8 @@ type tree struct {
 	targets map[string]bool
 	// flags has the long flags of all commands, without dashes.
 	flags map[string]bool
+	// anchors has the headings of each document, as links name them.
+	anchors map[string]map[string]bool
 	// outputs has the values that -o takes.
 	outputs map[string]bool
 	// modules has the required versions of each module, in all go.mod files.
@@ -35,6 +37,10 @@ var (
 	outputs  = regexp.MustCompile(`(?:^|\s)-o ([a-z-]+(?:\|[a-z-]+)*)`)
 	modules  = regexp.MustCompile(`(?:^|[^\w./-])((?:github\.com/[\w.-]+/[\w.-]+|(?:k8s|sigs\.k8s|tags\.cncf|go\.yaml|golang)\.(?:io|in|org)/[\w.-]+(?:/[\w.-]+)?)(?:/v\d+)?)(?: (v\d+\.\d+\.\d+[\w.-]*))?`)
 	roots    = regexp.MustCompile(`^(?:\./)?(?:\.ci|abi|api|cmd|deploy|docs|examples|hack|internal|lib|test|testdata)/[\w.{},*/@+-]*$`)
+	headings = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+	notInAnchors = regexp.MustCompile(`[^a-z0-9 _-]`)
+
 	items    = regexp.MustCompile(`\n(?:\*|\d+\.) `)
 	packages = regexp.MustCompile(`^(?:internal|lib|test|api|cmd)/[\w/-]+\.[A-Z]\w*$`)
 )
@@ -54,9 +60,7 @@ func findings(d document, t tree) []string {
 		}
 	}
 	for _, m := range links.FindAllStringSubmatch(d.text, -1) {
-		target, _, _ := strings.Cut(m[1], "#")
-		foreign := target == "" || strings.Contains(target, "://")
-		if full := path.Join(path.Dir(d.name), target); !foreign && !t.files[full] {
+		if t.leadsNowhere(d.name, m[1]) {
 			found = append(found, fmt.Sprintf("link to %s leads nowhere", m[1]))
 		}
 	}
@@ -67,6 +71,29 @@ func findings(d document, t tree) []string {
 		found[i] = d.name + ": " + found[i]
 	}
 	return found
+}
+
+// leadsNowhere reports whether a link of a document names a file or a heading that does not exist.
+func (t tree) leadsNowhere(document, link string) bool {
+	if strings.Contains(link, "://") {
+		return false
+	}
+	target, anchor, _ := strings.Cut(link, "#")
+	full := document
+	if target != "" {
+		full = path.Join(path.Dir(document), target)
+	}
+	return !t.files[full] || anchor != "" && !t.anchors[full][anchor]
+}
+
+// headings returns the anchors of a document's headings, as GitHub makes them.
+func (d document) headings() map[string]bool {
+	made := map[string]bool{}
+	for _, m := range headings.FindAllStringSubmatch(d.text, -1) {
+		text := strings.ToLower(strings.TrimSpace(m[1]))
+		made[strings.ReplaceAll(notInAnchors.ReplaceAllString(text, ""), " ", "-")] = true
+	}
+	return made
 }
 
 // paths lists the paths in a piece of code that do not exist.
