@@ -13,8 +13,8 @@ static table contexts;
 static uint32_t lives;  /* the last number given to a life of a context */
 static uint32_t change; /* raised when a handle may name a different context than before */
 
-/* The answer to the calling thread's last question, because programs seldom change their context.
- */
+/* The answer to the calling thread's last question, because programs seldom change their
+   context. */
 static _Thread_local struct {
     CUcontext context;
     uint32_t change;

@@ -1,5 +1,5 @@
-/* Processes in the newer form that carries its own version, and what the driver accounted for one.
- */
+/* Processes in the newer form that carries its own version, and what the driver accounted for
+   one. */
 #include "nvml/processes.h"
 
 #include <stdlib.h>

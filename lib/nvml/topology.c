@@ -1,5 +1,4 @@
-/* How GPUs are connected. Only GPUs of the share are compared or listed.
- */
+/* How GPUs are connected. Only GPUs of the share are compared or listed. */
 #include "nvml/gpus.h"
 
 #include <stdlib.h>

@@ -175,8 +175,8 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     return result;
 }
 
-/* Version 1 of the per-process samples. No buffer asks for the number of entries to make room for.
- */
+/* Version 1 of the per-process samples. No buffer asks for the number of entries to make room
+   for. */
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *samples,
                                              unsigned int *count, unsigned long long since) {

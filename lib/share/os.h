@@ -10,8 +10,8 @@
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t os_now_ns(void);
 
-/* Sleeps while *word is value, timeout_ns at most. The word may lie in memory of several processes.
- */
+/* Sleeps while *word is value, timeout_ns at most. The word may lie in memory of several
+   processes. */
 void os_futex_wait(const uint32_t *word, uint32_t value, uint64_t timeout_ns);
 
 /* Wakes all who sleep on word, in any process. */

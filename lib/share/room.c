@@ -9,8 +9,8 @@
 
 #define TURN_MS 100u
 #define LOOK_AGAIN_NS                                                                              \
-    10000000u /* longest sleep, because a process may die without waking others                    \
-               */
+    10000000u /* longest sleep, because a process may die without waking others                   
+    \ */
 #define TURN_TIME_MASK (UINT64_MAX >> DV_PAGE_SLOT_BITS)
 
 static uint64_t now_ms(void) {

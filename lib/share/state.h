@@ -163,8 +163,8 @@ DV_HERE ledger_result ledger_commit(dv_page_gpu *gpu, unsigned slot, int lane,
 DV_HERE void ledger_wake(dv_page_gpu *gpu);
 DV_HERE const void *this_thread(void);
 
-/* What the slot holds. For a slot that works on, journal_read: figures of one moment if possible.
- */
+/* What the slot holds. For a slot that works on, journal_read: figures of one moment if
+   possible. */
 DV_HERE balance journal_balance(const dv_page_gpu *gpu, unsigned slot);
 DV_HERE balance journal_read(const dv_page_gpu *gpu, unsigned slot);
 

@@ -1,22 +1,23 @@
 /* A tenant's GPU time: the bucket from which all its processes spend, and what they tell the
  * arbiter.
  *
- * What the arbiter grants stands in struct budget of the config page, which is read-only here. What
- * is spent stands in struct bucket of the state page, and which work was measured in struct worker.
+ * The arbiter writes struct budget of the config page, which is read-only here. Struct bucket of the
+ * state page has what is spent, and struct worker has the measured work.
  * Each change of the bucket's balance is one compare-and-swap without a lock. So a process that
  * dies has either charged a launch or not, and blocks nobody. At most one correction by the arbiter
  * (DV_TIME_DEBT_NS) can be lost with it.
  *
  * How to admit a launch, with now = CLOCK_MONOTONIC in ns:
  *
- *     if ((load of *dv_time_flags_word(s, dev) & DV_PAGE_BUDGET_LIMITED) == 0) launch, nothing
- * else; while (dv_time_job_balance(s, dev, now) < 0)      wait, DV_TIME_WAIT_NS in all at most
+ *     if ((load of *dv_time_flags_word(s, dev) & DV_PAGE_BUDGET_LIMITED) == 0)
+ *         launch;                                  // and nothing else
+ *     while (dv_time_job_balance(s, dev, now) < 0) // at most DV_TIME_WAIT_NS in all
  *         dv_time_wanted(s, dev, now), dv_time_nap(dv_time_job_deficit_ns(s, dev, now));
- *     dv_time_charge(s, dev, now, ns, 1);          ns = estimate * dv_time_stretch / DV_PAGE_WHOLE
+ *     dv_time_charge(s, dev, now, ns, 1);          // ns = estimate * dv_time_stretch / DV_PAGE_WHOLE
  *
  * A process may charge a portion in advance, spend it without atomics, and give back the rest.
  *
- * Values in the pages are limited before they are used, so a damaged or hostile page can grant or
+ * Values in the pages are limited before they are used, so a damaged or hostile page can give or
  * withhold no more than a sane one could: the rate is at most two whole GPUs, the balance lies
  * between -DV_TIME_DEBT_NS and DV_TIME_BURST_NS, and a correction changes it by at most
  * DV_TIME_DEBT_NS. A device number that the share does not have reads as a device without a limit.

@@ -2,8 +2,8 @@
 
 #include "cuda/memory/blocks.h"
 
-/* Block-linear memory consists of pieces of 64 bytes by 8 rows (NVIDIA's open GPU documentation).
- */
+/* Block-linear memory consists of pieces of 64 bytes by 8 rows (NVIDIA's open GPU
+   documentation). */
 #define PIECE_BYTES 64u
 #define PIECE_ROWS 8u
 

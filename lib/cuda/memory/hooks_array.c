@@ -10,8 +10,8 @@
 
 static table arrays; /* by handle, plain and mipmapped: amount charged, owner, device */
 
-/* Notes what the driver gave and settles the reservation. False if there is no memory for the note.
- */
+/* Notes what the driver gave and settles the reservation. False if there is no memory for the
+   note. */
 static bool keep(struct reservation *reservation, const void *handle) {
     struct entry old, note = entry_of_bytes(reservation->bytes, reservation->home.owner,
                                             reservation->home.device);
@@ -40,8 +40,8 @@ static CUresult made(struct reservation *reservation, CUresult result, CUarray g
     return CUDA_SUCCESS;
 }
 
-/* A function that makes `array` as `what`, of which `as3d` is the description in three dimensions.
- */
+/* A function that makes `array` as `what`, of which `as3d` is the description in three
+   dimensions. */
 #define MAKES_ARRAY(fn, type, as3d)                                                                \
     CUresult fn(CUarray *array, const type *what) {                                                \
         struct reservation reservation;                                                            \
@@ -100,8 +100,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
     return CUDA_SUCCESS;
 }
 
-/* A function that destroys what was made above; memory mapped into a sparse one is free of it then.
- */
+/* A function that destroys what was made above; memory mapped into a sparse one is free of it
+   then. */
 #define DESTROYS_ARRAY(fn, type)                                                                   \
     CUresult fn(type array) {                                                                      \
         struct entry note;                                                                         \

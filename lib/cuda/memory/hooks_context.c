@@ -1,5 +1,5 @@
-/* Contexts that the program makes and destroys. Primary and green contexts are in hooks_primary.c.
- */
+/* Contexts that the program makes and destroys. Primary and green contexts are in
+   hooks_primary.c. */
 #include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
 
@@ -13,8 +13,8 @@ static CUresult made(struct reservation *reservation, CUresult result, const CUc
     return result;
 }
 
-/* A function that makes `context` on `device`; after its parameters, the arguments for the driver.
- */
+/* A function that makes `context` on `device`; after its parameters, the arguments for the
+   driver. */
 #define MAKES_CONTEXT(fn, parameters, ...)                                                         \
     CUresult fn parameters {                                                                       \
         struct reservation reservation;                                                            \

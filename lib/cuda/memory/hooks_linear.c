@@ -146,8 +146,8 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry
     return result;
 }
 
-/* An address in neither table may be imported or external memory, or invalid. The driver decides.
- */
+/* An address in neither table may be imported or external memory, or invalid. The driver
+   decides. */
 CUresult cuMemFree_v2(CUdeviceptr address) {
     struct freeing freeing;
     struct entry note;

@@ -34,8 +34,8 @@ void limbo_enter(uint64_t address, struct entry note, CUstream stream) {
     }
 }
 
-/* The driver has given the address again, so the free is done. linear.c has given back the charge.
- */
+/* The driver has given the address again, so the free is done. linear.c has given back the
+   charge. */
 static void limbo_reused(uint64_t address) {
     struct entry note;
     table_take(&in_streams, address, NULL);
@@ -45,8 +45,8 @@ static void limbo_reused(uint64_t address) {
 }
 ON(linear_reused, limbo_reused);
 
-/* The address of a small allocation may have been given and freed several times; each free counts.
- */
+/* The address of a small allocation may have been given and freed several times; each free
+   counts. */
 static void release(uint64_t address) {
     struct entry note = {0};
     struct freeing freeing;
@@ -148,8 +148,8 @@ static void limbo_reread(unsigned device, bool *less) {
         return;
     }
     table_sweep(&in_streams, collect, &streams);
-    /* Another thread's capture in global mode forbids even a query, unless this thread is relaxed.
-     */
+    /* Another thread's capture in global mode forbids even a query, unless this thread is
+       relaxed. */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
     for (unsigned i = 0; i < streams.size; i++) {

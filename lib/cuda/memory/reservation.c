@@ -36,8 +36,8 @@ CUresult reservation_open_number(struct reservation *reservation, unsigned numbe
     return reserve(share, number, worst);
 }
 
-/* Why a device is not of the share: the driver may not be initialised, or there is no such device.
- */
+/* Why a device is not of the share: the driver may not be initialised, or there is no such
+   device. */
 static CUresult why_unknown(void) {
     int count;
     CUresult result = DV_CALL(cuDeviceGetCount, &count);

@@ -2,9 +2,11 @@
  * Memory that is reserved for an allocation while the driver makes it.
  *
  *     struct reservation reservation;
- *     result = reservation_open(&reservation, worst);      the worst case, before the driver is
- * asked if (result != CUDA_SUCCESS) return result; result = DV_CALL(...);
- *     reservation_settle(&reservation, really_taken);      0 if the driver refused
+ *     result = reservation_open(&reservation, worst);   // before the driver is asked
+ *     if (result != CUDA_SUCCESS)
+ *         return result;
+ *     result = DV_CALL(...);
+ *     reservation_settle(&reservation, really_taken);   // 0 if the driver refused
  */
 #ifndef DIVVY_CUDA_MEMORY_RESERVATION_H
 #define DIVVY_CUDA_MEMORY_RESERVATION_H

@@ -1,5 +1,5 @@
-/* Which GPUs a program sees: the share's, in the program's own choice and order, whatever it sets.
- */
+/* Which GPUs a program sees: the share's, in the program's own choice and order, whatever it
+   sets. */
 #define _GNU_SOURCE
 #include "cuda/test/setting.h"
 

@@ -38,8 +38,8 @@ int main(void) {
     CHECK(ask("cuLaunchKernel", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) ==
           ours("cuLaunchKernel_ptsz"));
 
-    /* What we do not stand in front of is the driver's own: no jump in between, no other version.
-     */
+    /* What we do not stand in front of is the driver's own: no jump in between, no other
+       version. */
     CHECK(ask("cuMemAdvise", 8000, 0) == setting_real(&s, "cuMemAdvise"));
     CHECK(ask("cuMemAdvise", 12020, 0) == setting_real(&s, "cuMemAdvise_v2"));
 

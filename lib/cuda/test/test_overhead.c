@@ -87,8 +87,8 @@ static void no_room(void *arg) {
     CHECK_EQUAL(setting_used(&s), 0);
 }
 
-/* A context that was made without us, as through an export table, is charged when it is first met.
- */
+/* A context that was made without us, as through an export table, is charged when it is first
+   met. */
 static void made_elsewhere(void *arg) {
     CUcontext context;
     CUdeviceptr address;

@@ -21,8 +21,8 @@ static void put(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* Notes when the oldest batch that is still to be read began; the caller holds the flight's lock.
- */
+/* Notes when the oldest batch that is still to be read began; the caller holds the flight's
+   lock. */
 static void note_oldest(struct flight *flight) {
     uint64_t oldest = UINT64_MAX;
     if (flight->count > 0) {

@@ -5,8 +5,8 @@
 #include "cuda/fork.h"
 
 #define ENTRIES                                                                                    \
-    (1u << 14) /* power of two; programs have thousands of kernels and shapes at most              \
-                */
+    (1u << 14) /* power of two; programs have thousands of kernels and shapes at most             
+    \ */
 #define PROBES 16u
 
 #define SLICE_NS 1000000u /* about the time slice of a neighbour */

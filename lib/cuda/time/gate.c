@@ -8,8 +8,8 @@
 #define YIELD_NS 200000u   /* longest nap while giving way to a neighbour */
 #define SHORTEST_NS 20000u /* shortest nap */
 #define SAVE_NS                                                                                    \
-    400000u /* waits so much longer than the debt needs, to run fewer and longer stretches of work \
-             */
+    400000u /* waits so much longer than the debt needs, to run fewer and longer stretches of work
+    \ */
 #define AWAIT_NS 100000u /* nap while the first sample of a kernel is awaited */
 
 /* Work that makes no progress for so long may wait for something that comes after this launch, such

@@ -19,8 +19,8 @@ DV_HIDDEN void gate_wait(struct launch *launch);
 /* Charges what a flight owes, and ns for one more launch unless ns is 0. */
 DV_HIDDEN void gate_charge(struct flight *flight, uint64_t ns, uint64_t now);
 
-/* gate_beat tells neighbours that work is about to be launched, gate_rest that all of it is done.
- */
+/* gate_beat tells neighbours that work is about to be launched, gate_rest that all of it is
+   done. */
 DV_HIDDEN void gate_beat(const struct launch *launch);
 DV_HIDDEN void gate_rest(struct gpu *gpu);
 

@@ -1,5 +1,5 @@
-/* A tenant's directory with pages, our library and the test driver in it, made anew for each test.
- */
+/* A tenant's directory with pages, our library and the test driver in it, made anew for each
+   test. */
 #ifndef DIVVY_NVML_TEST_SETTING_H
 #define DIVVY_NVML_TEST_SETTING_H
 

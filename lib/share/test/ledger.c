@@ -193,8 +193,8 @@ static void reaps_when_asked(void) {
     tenant_remove(&tenant);
 }
 
-/* A process that is stopped with its turn taken hinders its neighbours for no more than the turn.
- */
+/* A process that is stopped with its turn taken hinders its neighbours for no more than the
+   turn. */
 static void turns_end(void) {
     tenant_make(&tenant, 1, 8 * MIB);
     dv_share *share = tenant_open(&tenant);

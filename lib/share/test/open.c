@@ -1,5 +1,5 @@
-/* Opening a share: what it tells, and that a damaged page is refused with its cause and next step.
- */
+/* Opening a share: what it tells, and that a damaged page is refused with its cause and next
+   step. */
 #include "share/test/tenant.h"
 
 #include <stddef.h>

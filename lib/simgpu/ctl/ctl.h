@@ -22,8 +22,8 @@ int ctl_clear(const char *dir, uint32_t gpu);
 
 /* GPU time so far, a line of JSON for each GPU; again every so many ns unless that is 0. */
 int ctl_oracle(const char *dir, uint64_t every_ns);
-/* The segments in which a process's channels had their GPUs, oldest first, as far as they are kept.
- */
+/* The segments in which a process's channels had their GPUs, oldest first, as far as they are
+   kept. */
 int ctl_segments(const char *dir, int32_t pid);
 /* Sets the time slice of the processes with that number or of that tenant; 0 ns takes the machine's
  * own. */

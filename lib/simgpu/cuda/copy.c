@@ -1,8 +1,8 @@
 /* One-dimensional copies. */
 #include "simgpu/cuda/copy.h"
 
-/* A synchronous copy may not be given while a stream that the default stream waits for is captured.
- */
+/* A synchronous copy may not be given while a stream that the default stream waits for is
+   captured. */
 CUresult copy_give(const struct copy *copy, CUstream handle, enum copy_way way, const char *name) {
     CUstream stream;
     bool sync = way == COPY_SYNC || way == COPY_SYNC_PTDS;

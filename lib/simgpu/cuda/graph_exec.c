@@ -15,8 +15,8 @@ static bool ready(const struct CUgraphNode_st *node, unsigned mark) {
     return true;
 }
 
-/* The nodes of a graph in order, into a buffer that has room for all. False where there is a cycle.
- */
+/* The nodes of a graph in order, into a buffer that has room for all. False where there is a
+   cycle. */
 static bool sort(CUgraph graph, CUgraphNode *out, size_t count) {
     unsigned mark = ++walk;
     size_t done = 0, before;

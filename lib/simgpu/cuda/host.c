@@ -1,5 +1,5 @@
-/* Host memory that the device may use: page-locked, registered, managed. It costs no device memory.
- */
+/* Host memory that the device may use: page-locked, registered, managed. It costs no device
+   memory. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 

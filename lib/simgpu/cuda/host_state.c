@@ -78,8 +78,8 @@ void managed_evict(struct host_range *host) {
     host->resident = NULL;
 }
 
-/* Pages without room on the device stay on the host: managed memory may be larger than the device.
- */
+/* Pages without room on the device stay on the host: managed memory may be larger than the
+   device. */
 void managed_touch(struct device *device, CUdeviceptr address, uint64_t bytes) {
     struct host_range *host = host_of((uintptr_t)address);
 

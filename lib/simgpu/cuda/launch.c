@@ -53,8 +53,8 @@ static CUresult fits(CUstream stream, const struct launch *l) {
     return CUDA_SUCCESS;
 }
 
-/* Fills only the members that a launch uses, because copying an operation is a launch's main cost.
- */
+/* Fills only the members that a launch uses, because copying an operation is a launch's main
+   cost. */
 static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
     CUfunction function = op->launch.function;
 

@@ -74,8 +74,8 @@ CUresult op_check(const struct stream_op *op, bool later) {
     }
 }
 
-/* An array's contents lie in device memory row by row, so one end of a copy can be written as such.
- */
+/* An array's contents lie in device memory row by row, so one end of a copy can be written as
+   such. */
 static struct placement flat(const struct placement *place) {
     struct placement out = *place;
 

@@ -99,8 +99,8 @@ static bool advance(CUstream stream, bool may_call, uint64_t *sleep_ns) {
     return any;
 }
 
-/* The work lock. Issues all that can be issued; returns how long nothing will change by time alone.
- */
+/* The work lock. Issues all that can be issued; returns how long nothing will change by time
+   alone. */
 static uint64_t progress(bool may_call) {
     uint64_t sleep_ns = 10 * QUEUE_POLL_NS;
     bool again = true;

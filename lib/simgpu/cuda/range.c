@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often this process holds each object; the state says only whether it does. The memory lock.
- */
+/* How often this process holds each object; the state says only whether it does. The memory
+   lock. */
 static unsigned held[SG_OBJECTS_MAX];
 
 CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n,

@@ -160,8 +160,8 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
     return synchronize(stream, true);
 }
 
-/* An entry `name(stream, type *value)` in both forms, whose value is an expression over `stream`.
- */
+/* An entry `name(stream, type *value)` in both forms, whose value is an expression over
+   `stream`. */
 #define STREAM_GETTER(name, type, expression)                                                      \
     static CUresult get_##name(CUstream handle, type *value, bool ptds) {                          \
         SG_STREAM(stream, handle, ptds);                                                           \

@@ -72,8 +72,8 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
     return 0;
 }
 
-/* Gives the contents of dirty blocks among `numbers` back to the file system, neighbours at once.
- */
+/* Gives the contents of dirty blocks among `numbers` back to the file system, neighbours at
+   once. */
 static void clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
                   int fd) {
     sg_block *blocks = sg_blocks(in, gpu);
@@ -196,8 +196,8 @@ uint64_t sg_object_key(const struct sg_instance *in, uint32_t object) {
     return in->state->objects[object].key;
 }
 
-/* Writes the numbers of the object's blocks in order; they are found by a walk through the table.
- */
+/* Writes the numbers of the object's blocks in order; they are found by a walk through the
+   table. */
 static void list_blocks(const struct sg_instance *in, uint32_t object, uint32_t *numbers,
                         uint32_t capacity) {
     const struct sg_object *o = &in->state->objects[object];

@@ -7,8 +7,8 @@
  *
  *  - A kernel takes one multiprocessor for each of its blocks, at most all of them, from its begin
  *    to its end. It begins at the earliest moment from which they are free until its end, without
- * moving what is scheduled. Small kernels run at once and fill gaps; one that needs all
- * multiprocessors runs alone.
+ *    moving what is scheduled. Small kernels run at once and fill gaps; one that needs all
+ *    multiprocessors runs alone.
  *  - Copies from and to the host take the copy engine of their direction, one after another.
  *  - The record of an event takes time and nothing else.
  */

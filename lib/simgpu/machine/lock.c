@@ -69,8 +69,8 @@ static bool acquire(struct sg_instance *in, struct sg_lock *lock) {
             }
             continue;
         }
-        /* Our own number: an earlier owner of it died with the lock. Threads are excluded before.
-         */
+        /* Our own number: an earlier owner of it died with the lock. Threads are excluded
+           before. */
         if (owner - 1 == in->id || (spin >= SPINS && !sg_alive(in, owner - 1))) {
             if (take(lock, seen, in->id)) {
                 return true;

@@ -27,8 +27,8 @@ static void set_runnable(struct sg_gpu *g, uint32_t client, bool on) {
     }
 }
 
-/* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is none.
- */
+/* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is
+   none. */
 static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from) {
     for (uint32_t i = 0; i <= SG_CLIENTS_MAX / 64; i++) {
         uint32_t word = (from / 64 + i) % (SG_CLIENTS_MAX / 64);
@@ -169,8 +169,8 @@ static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     end_step(g);
 }
 
-/* Removes dead clients from the GPU: nobody waits for their work, and it would take others' time.
- */
+/* Removes dead clients from the GPU: nobody waits for their work, and it would take others'
+   time. */
 static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 

@@ -252,8 +252,8 @@ static void claim(struct sg_instance *in, const struct sg_who *who, const char *
     if (st->clients_used[in->id / 64] >> (in->id % 64) & 1) {
         sg_reap_client(in, in->id);
     }
-    /* The generation only grows. It tells objects of the slot's dead owners from the new owner's.
-     */
+    /* The generation only grows. It tells objects of the slot's dead owners from the new
+       owner's. */
     client->generation++;
     memset(&client->tag, 0, sizeof *client - offsetof(struct sg_client, tag));
     clock_gettime(CLOCK_BOOTTIME, &now);

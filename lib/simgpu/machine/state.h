@@ -4,8 +4,8 @@
  * Every process that opens the simulated driver maps D/state. Its rules:
  *
  *  - The block tables, the objects and the clients' slots are the truth. Counters (bytes per
- * client, per tenant, free blocks) are derived from them and are counted anew by whoever takes the
- * lock over from a holder that died, so that a process may be killed between any two stores.
+ *    client, per tenant, free blocks) are derived from them. Whoever takes the lock over from a
+ *    holder that died counts them anew, so a process may be killed between any two stores.
  *  - A process owns one client slot for its life. It is alive as long as it holds the open file
  *    description lock (fcntl(2), F_OFD_SETLK) on byte SG_LOCK_BASE + slot of D/state. The kernel
  *    drops it at death, whatever the pid namespace.
@@ -90,8 +90,8 @@ struct sg_segment {
     uint64_t length; /* how long it was, which is also how much work was done */
 };
 
-/* A process's work on one GPU. A position is the time for which the process has executed something.
- */
+/* A process's work on one GPU. A position is the time for which the process has executed
+   something. */
 struct sg_channel {
     uint64_t submitted; /* the position at which all work given so far ends */
     uint64_t executed;  /* the position reached: the process's true GPU time */
@@ -239,8 +239,8 @@ struct sg_instance {
     int fd;                      /* holds the locks; CLOEXEC */
     int who_fd;                  /* holds the flock of sg_who; CLOEXEC, -1 without */
     uint32_t id;                 /* client slot, or SG_CLIENTS_MAX + visitor number */
-    int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state lock
-                                  */
+    int memory_fds[SG_GPUS_MAX]; /* of D/memory-<i>, -1 until needed; written under the state
+    lock */
     pthread_mutex_t
         state_threads; /* taken before the state lock, which excludes processes, not threads */
     pthread_mutex_t schedule_threads[SG_GPUS_MAX];
@@ -262,8 +262,8 @@ struct sg_create {
 };
 
 /* state.c: the file. */
-/* Makes dir/state and one sparse dir/memory-<i> per GPU; dir must exist. -EEXIST if there is one.
- */
+/* Makes dir/state and one sparse dir/memory-<i> per GPU; dir must exist. -EEXIST if there is
+   one. */
 int sg_state_create(const char *dir, const struct sg_create *spec);
 /* Maps dir/state and takes an identity: a client slot (as_client) or a visitor's number.
  * -ENOENT no such instance, -EINVAL not a state file, -ESTALE another layout, -EUSERS none free,
@@ -317,8 +317,8 @@ void sg_reap_repair(struct sg_instance *in);
 void sg_reap_client(struct sg_instance *in, uint32_t client);
 /* Derives all counters anew from block tables, objects and slots. */
 void sg_recount(struct sg_instance *in);
-/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++)
- */
+/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX;
+   i++) */
 uint32_t sg_next_client(const struct sg_instance *in, uint32_t from);
 /* Bytes of GPU gpu used by all clients together and by one. */
 uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu);
@@ -334,8 +334,8 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
 void sg_blocks_clean(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
 /* Returns private blocks of the caller. */
 void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers);
-/* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table full.
- */
+/* Turns private blocks of the caller into an object with the caller as holder. -ENOSPC table
+   full. */
 int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uint32_t *numbers,
                      uint64_t bytes, uint32_t *object);
 /* Makes the caller a holder and writes the object's block numbers (at most capacity; in order).

@@ -65,8 +65,7 @@ nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text);
  * result says NVML_ERROR_INSUFFICIENT_SIZE when there was less room, with or without a buffer. */
 nvmlReturn_t nvml_room(unsigned int *count, const void *buffer, unsigned int n);
 
-/* Locks the state and frees what dead processes had on the device; end with sg_state_unlock.
- */
+/* Locks the state and frees what dead processes had on the device; end with sg_state_unlock. */
 void nvml_lock_state(struct nvml_call *call);
 
 /* Converts a moment of CLOCK_MONOTONIC to NVML's time stamps: microseconds since 1970. */

@@ -139,8 +139,8 @@ static void *from_another_thread(void *stream) {
     return NULL;
 }
 
-/* A thread that takes responsibility may do what a capture forbids, and is told what it did before.
- */
+/* A thread that takes responsibility may do what a capture forbids, and is told what it did
+   before. */
 static void check_exchange(CUstream s) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUgraph graph;

@@ -151,8 +151,8 @@ static void check_values(void) {
     OK(cuStreamDestroy_v2(s));
 }
 
-/* As many launches are queued at once as the machine says; the next one has to wait for the first.
- */
+/* As many launches are queued at once as the machine says; the next one has to wait for the
+   first. */
 static void short_queue(sim_machine *machine) {
     machine->queue_depth = 16;
 }

@@ -226,8 +226,8 @@ static void check_schedule(struct sg_instance *in) {
     const uint64_t second = 1000000000;
     pid_t a = setting_process("a", 2, 1, 3600 * second),
           b = setting_process("b", 2, 1, 3600 * second);
-    /* All figures of one moment: between two moments this process may have to wait for a processor.
-     */
+    /* All figures of one moment: between two moments this process may have to wait for a
+       processor. */
     uint64_t a0 = executed(in, a, 2), b0 = executed_then(in, b, 2), from = in->state->gpus[2].clock;
 
     EVENTUALLY(executed(in, a, 2) + executed(in, b, 2) - a0 - b0 > 200000000);
