@@ -70,8 +70,6 @@
 // What one value demands of others is either computed or stands under requires:
 // two expressions, in which size(struct) may appear too, with one of < <= == >= >
 // between them. The generator refuses a description in which one does not hold.
-// So whoever changes a value learns what has to follow, before a compiler or a
-// running program does.
 //
 // In C the example is "typedef struct dv_page_slot {...} dv_page_slot;" and
 // DV_PAGE_SLOTS, in Go type RawSlot, const RawSlots, SizeOfRawSlot and

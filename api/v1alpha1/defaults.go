@@ -9,7 +9,7 @@ import (
 // ErrDefaults marks every error of [NodeDefaults.Validate] and [LabelledDefaults].
 var ErrDefaults = errors.New("invalid defaults of the node")
 
-// NodeDefaults are what a share on one node gets where it names nothing. The
+// NodeDefaults are the settings that a node gives to shares that leave them out. The
 // zero value leaves everything to [ShareConfig.Default].
 type NodeDefaults struct {
 	// Policy is that of shares that name none; left out it is fixed for shares
@@ -42,8 +42,8 @@ func (d NodeDefaults) Validate() error {
 	return errors.Join(faults...)
 }
 
-// LabelledDefaults returns the defaults that a node's labels name. If one of the labels
-// is there, they replace otherwise as a whole.
+// LabelledDefaults returns the defaults that a node's labels name. If either label is
+// set, the labels replace both settings of otherwise.
 func LabelledDefaults(labels map[string]string, otherwise NodeDefaults) (NodeDefaults, error) {
 	policy, hasPolicy := labels[DefaultPolicyLabel]
 	text, hasCores := labels[DefaultCoresLabel]
@@ -69,8 +69,8 @@ func LabelledDefaults(labels map[string]string, otherwise NodeDefaults) (NodeDef
 
 // Complete fills in what was left out of the config of a share that was given this
 // many cores, and returns how many cores it has. Asked is true if the share asked for
-// cores itself. Class offline guarantees nothing, so it drops cores that it did not
-// ask for, unless they cap it.
+// cores itself. An offline share has no guarantee, so default cores are dropped,
+// unless its policy is fixed, where they are a cap.
 func (d NodeDefaults) Complete(c *ShareConfig, cores int, asked bool) int {
 	if c.Policy == "" {
 		c.Policy = d.policy(c, cores, asked)

@@ -23,8 +23,8 @@ func (a *PodAssignment) Share(name string) *ShareAssigned {
 	return &a.Shares[i]
 }
 
-// Answers returns an error that says where an assignment is not what the pod
-// of that UID asks: a share more or less, or one of another size or kind.
+// Answers returns an error that says how an assignment differs from the request of the
+// pod of that UID: a missing or an additional share, or another size or kind.
 func (a *PodAssignment) Answers(pod string, r *PodRequest) error {
 	if a.Pod != pod {
 		return fmt.Errorf("the assignment was made for pod %s, not for %s", a.Pod, pod)
@@ -52,7 +52,7 @@ func (s *ShareAssigned) answers(asked *ShareRequired) error {
 	case len(s.GPUs) != asked.GPUs:
 		return fmt.Errorf("the assignment has %d GPUs, the request %d", len(s.GPUs), asked.GPUs)
 	case s.Whole != asked.Whole:
-		return fmt.Errorf("only one of the assignment and the request is for whole GPUs")
+		return fmt.Errorf("the assignment is for %s, the request for %s", kindOf(s.Whole), kindOf(asked.Whole))
 	case !s.Whole && *s.Config != *asked.Config:
 		return fmt.Errorf("the assignment has the configuration %+v, the request %+v", *s.Config, *asked.Config)
 	}
@@ -95,7 +95,7 @@ func (s *ShareRequired) validate() error {
 	case s.Cores < 0 || s.Cores > MaxCores:
 		return fmt.Errorf("%d cores: ask for 0 to %d", s.Cores, MaxCores)
 	case len(s.Selectors) > maxSelectors:
-		return fmt.Errorf("%d selectors are more than %d", len(s.Selectors), maxSelectors)
+		return fmt.Errorf("%d selectors: give at most %d", len(s.Selectors), maxSelectors)
 	}
 	for _, expression := range s.Selectors {
 		if expression == "" || len(expression) > maxSelectorBytes {
@@ -162,7 +162,7 @@ func (n *NodeGPUs) validate() error {
 		return fmt.Errorf("version %d is not %d", n.Version, annotationVersion)
 	}
 	if len(n.GPUs) > MaxGPUs {
-		return fmt.Errorf("%d GPUs are more than %d", len(n.GPUs), MaxGPUs)
+		return fmt.Errorf("%d GPUs: give at most %d", len(n.GPUs), MaxGPUs)
 	}
 	seen := make(map[string]bool)
 	for _, g := range n.GPUs {
@@ -179,7 +179,7 @@ func (n *NodeGPUs) validate() error {
 	return nil
 }
 
-// maxIndex is beyond what any driver or kernel counts to.
+// maxIndex is larger than any index of a driver or NUMA node.
 const maxIndex = 4096
 
 func checkVersion(version, n, limit int, of string) error {
@@ -206,7 +206,7 @@ func checkConfig(whole bool, config *ShareConfig, cores int) error {
 	return config.Validate(cores)
 }
 
-// uses tells names and containers that are there twice.
+// uses finds names and containers that occur twice.
 type uses struct {
 	names, containers []string
 }
@@ -231,4 +231,12 @@ func (u *uses) add(name string, containers []string) error {
 		u.containers = append(u.containers, c)
 	}
 	return nil
+}
+
+// kindOf names what a share is of in messages.
+func kindOf(whole bool) string {
+	if whole {
+		return "whole GPUs"
+	}
+	return "shares"
 }

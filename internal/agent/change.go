@@ -21,7 +21,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 		return nil, err
 	}
 	if t.isTenancy() && (p.Memory != nil || p.Cores != nil) {
-		return nil, control.Errorf(control.CodeInvalid, "the cluster granted %s its memory and cores, and counts them: change the claim", p.Tenant)
+		return nil, control.Errorf(control.CodeInvalid, "the cluster decides the memory and cores of %s: make its pod again with another request", p.Tenant)
 	}
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile

@@ -88,7 +88,7 @@ func (n *Node) validate() error {
 	}
 	switch {
 	case len(n.GPUs) > MaxGPUs:
-		return fault("%d GPUs are more than %d", len(n.GPUs), MaxGPUs)
+		return fault("%d GPUs: give at most %d", len(n.GPUs), MaxGPUs)
 	case n.CPU < 0 || n.CPUUsed < 0:
 		return fault("CPU is negative")
 	case len(n.Near) != 0 && len(n.Near) != len(n.GPUs):

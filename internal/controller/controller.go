@@ -103,7 +103,7 @@ func lead(ctx context.Context, o Options, identity string, work func(context.Con
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("stand for the lease: %w", err)
+		return nil, fmt.Errorf("compete for the lease: %w", err)
 	}
 	elector.Run(ctx)
 	if begun.Load() {

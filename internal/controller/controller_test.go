@@ -192,7 +192,7 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// TestOneReplicaWorks has two replicas stand for the lease: the second works when the first has ended.
+// TestOneReplicaWorks has two replicas compete for the lease: the second works when the first has ended.
 func TestOneReplicaWorks(t *testing.T) {
 	client, asked := fake.NewClientset(), make(chan struct{}, 100)
 	theirs := fake.NewClientset() // of the same cluster, and tells of every look at the lease

@@ -77,7 +77,7 @@ const ActionFree = 2
 // ActionBits: Low bits of an intent's action that hold the kind.
 const ActionBits = 2
 
-// Whole: All of a GPU's time, and a factor of one, in the parts per million of struct budget.
+// Whole: 1,000,000 parts per million: all of a GPU's time, or a factor of 1, in struct budget.
 const Whole = 1_000_000
 
 // BudgetLimited: Launches are charged to the bucket and wait for it; without this flag nothing is counted.
@@ -92,7 +92,7 @@ const BudgetYield = 4
 // StaleNs: Age of budget.tick from which the arbiter counts as dead, and base stands for rate.
 const StaleNs = 100_000_000
 
-// LeaseNs: Most by which budget.tick may lie ahead: what was decided for a GPU on which nobody does anything holds until then.
+// LeaseNs: The farthest that budget.tick may lie in the future. A decision for an idle GPU is valid until tick.
 const LeaseNs = 500_000_000
 
 // SilenceNs: The first charge or wait after so long without one sets the state page's mtime, of which inotify(7) tells the arbiter.
@@ -110,7 +110,7 @@ const OwnerBits = 11
 // GenerationShift: Bit of a worker's owner at which the generation of its slot begins.
 const GenerationShift = 16
 
-// OwnerTaking: Bit of a worker's owner, set while the other fields are not yet that owner's. Computed: 1 << (generation_shift - 1).
+// OwnerTaking: Bit of a worker's owner, set until the new owner has written the other fields. Computed: 1 << (generation_shift - 1).
 const OwnerTaking = 32_768
 
 // Pulses: Most pulse pages that one share gives way to.
@@ -152,7 +152,7 @@ type Budget struct {
 	Depth uint64
 	// ns to be added to the bucket, the sum since the share began: what was charged beyond the share's own time.
 	Correction int64
-	// Bit k is set while the page beat.<device>.<k> is one to give way to.
+	// Bit k is set while this share gives way to the page beat.<device>.<k>.
 	Pulses uint32
 	// Raised when the set of those pages changes.
 	PulseChanges uint32

@@ -54,7 +54,7 @@ func (k *known) start(ctx context.Context) {
 // wait returns once everything has been read.
 func (k *known) wait(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), k.synced...) {
-		return errors.New("read the cluster's GPUs, claims and quotas: ended before")
+		return errors.New("stopped before the cluster's GPUs, claims and quotas were read")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
-/* Every name of the driver, leading there unless another file defines it. The linker holds the
- * description to that: a name that must be hooked has no jump here, so that the library is not
- * linked where no file defines it, and the jump of one that the description says never to hook is
- * strong, so that a second definition is refused. */
+/* A jump to the driver for every name that no other file defines. A name that must have a hook has
+ * no jump, so linking fails without the hook. A name that must not have a hook has a strong jump,
+ * so linking fails with a second definition. */
 #include "abi/cuda/types.h"
 #include "substitute/substitute.h"
 

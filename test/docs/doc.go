@@ -1,2 +1,2 @@
-// Package docs holds the documents against the tree: what they name must exist.
+// Package docs checks that what the documents name exists.
 package docs

@@ -18,17 +18,17 @@ const bequeathedFD = 64
 func (c *Client) Bequeath() error {
 	conn, ok := c.conn.(*net.UnixConn)
 	if !ok {
-		return errors.New("bequeath the agent's connection: it is not a socket")
+		return errors.New("pass the agent's connection to the command: it is not a socket")
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("bequeath the agent's connection: %w", err)
+		return fmt.Errorf("pass the agent's connection to the command: %w", err)
 	}
 	var dupErr error
 	// F_DUPFD, unlike what Go does by itself, leaves close-on-exec off.
 	err = raw.Control(func(fd uintptr) { _, dupErr = unix.FcntlInt(fd, unix.F_DUPFD, bequeathedFD) })
 	if err := errors.Join(err, dupErr); err != nil {
-		return fmt.Errorf("bequeath the agent's connection: %w", err)
+		return fmt.Errorf("pass the agent's connection to the command: %w", err)
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (c *session) respond(ctx context.Context, req request) response {
 	resp := response{ID: req.ID}
 	handler, ok := c.server.Handlers[req.Method]
 	if !ok {
-		resp.Error = Errorf(CodeInvalid, "unknown method %q: this agent may be older than the program that asks", req.Method)
+		resp.Error = Errorf(CodeInvalid, "unknown method %q: the agent is older than this program: start it again", req.Method)
 		return resp
 	}
 	result, err := handler(ctx, c.peer, req.Params)

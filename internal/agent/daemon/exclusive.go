@@ -35,7 +35,7 @@ func (s *service) lock(ctx context.Context) error {
 	s.closers = append(s.closers, file.Close)
 	err = outlast(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if err != nil {
-		return fmt.Errorf("an agent serves %s already: `divvy ls` asks it", dir)
+		return fmt.Errorf("an agent already runs in %s: `divvy ls` shows its shares", dir)
 	}
 	if s.options.Face != nil {
 		return s.options.Endpoint.Keep()

@@ -214,7 +214,7 @@ func readShare(t *table, r *alloc.Request) error {
 		return err
 	}
 	if r.Count == 0 && cores > 0 {
-		return t.fault("gpu_cores", errors.New("cores, and the pod asks for no GPU"))
+		return t.fault("gpu_cores", errors.New("is set, but the pod asks for no GPU"))
 	}
 	r.Cores = int(cores)
 	return nil

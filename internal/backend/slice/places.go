@@ -11,9 +11,9 @@ import (
 // ErrNoPlace is returned if no candidate can hold tenant directories.
 var ErrNoPlace = errors.New("no place for tenant directories")
 
-// ChoosePlace returns the first of the candidates whose file system allows
-// programs to run from it, as libraries are mapped like programs: /dev/shm is
-// mounted noexec on some machines. Candidates on tmpfs should come first: pages are
+// ChoosePlace returns the first of the candidates whose file system is not
+// mounted noexec, because libraries are mapped executable: /dev/shm is mounted so on
+// some machines. Candidates on tmpfs should come first: pages are
 // written all the time, and elsewhere that goes to a disk.
 func ChoosePlace(candidates []string) (string, error) {
 	return choosePlace(candidates, noexec)

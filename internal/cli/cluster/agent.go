@@ -41,8 +41,8 @@ kubelet: by dynamic resource allocation (mode claims, Kubernetes 1.36 and later)
 or by a device plugin with NRI (mode slots, 1.34 and 1.35). Claims that were
 prepared outlive it, as shares do; SIGTERM ends it.
 
-The node's labels ` + v1alpha1.DefaultPolicyLabel + ` and ` + v1alpha1.DefaultCoresLabel + `, of which
-one is enough, replace the flags of these names.`,
+The node's labels ` + v1alpha1.DefaultPolicyLabel + ` and ` + v1alpha1.DefaultCoresLabel + `
+replace both flags of these names if the node has either.`,
 		Example: "  divvy agent --kubernetes --driver-root /host",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },
@@ -57,11 +57,11 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.driver, "driver-root", "", "where the host's files are seen, for an agent in a container")
 	o.cluster.flags(flags)
 	flags.StringVar(&o.kube.Node, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
-	flags.Var(&o.mode, "mode", "how containers get shares: claims, slots, or auto for what the cluster's version is able to")
+	flags.Var(&o.mode, "mode", "how containers get shares: claims, slots, or auto, by the cluster's version")
 	flags.StringVar(&o.kube.MetricsAddress, "metrics-address", ":9410", "where metrics and probes are answered, without TLS")
 	flags.StringVar(&o.kube.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's --root-dir")
 	flags.StringVar((*string)(&o.kube.Defaults.Policy), "default-policy", "", "policy of shares that name none: fixed, weighted or burst (left out: fixed for shares with cores, else weighted)")
-	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time that shares get which ask for none, counted by the scheduler, 0 to 100")
+	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time for shares that ask for none, 0 to 100; the scheduler counts it")
 	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
 	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	flags.Lookup("simgpu-dir").Hidden = true

@@ -31,8 +31,8 @@ func newController(a *app) *cobra.Command {
 and say on pods that wait for a GPU, in an event, why none of them fits. Of
 several replicas one works at a time: the one that holds the lease.
 
-With --check-uninstall nothing of that is done: what holds GPUs is listed, and
-the status is 1 if anything does.`,
+With --check-uninstall it only lists what holds GPUs, and exits with status 1 if
+anything does.`,
 		Example: "  divvy controller --namespace divvy-system\n  divvy controller --kubeconfig admin.conf --check-uninstall",
 		Args:    program.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), a) },

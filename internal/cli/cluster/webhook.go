@@ -34,7 +34,7 @@ func newWebhook(a *app) *cobra.Command {
 		Long: `Answer the admission reviews of a Kubernetes cluster: turn what pods ask of GPUs,
 in Divvy's plain form or in the dialects that are turned on, into claims; make
 the claim templates they need; check claims and templates that people write; and
-hold what namespaces' quotas say of GPU memory and cores.
+enforce namespaces' quotas of GPU memory and cores.
 
 With --certificates own the server makes its certificate itself, keeps it in a
 Secret, and tells the API server whom to trust. Otherwise it serves with tls.crt
@@ -55,7 +55,7 @@ and tls.key of a directory, and reads them again when they change.`,
 	flags.StringSliceVar(&o.serve.Hosts, "host", nil, "a further name or address in own certificates")
 	flags.StringVar(&o.serve.Secret, "secret", "divvy-webhook-certificates", "the Secret that keeps own certificates")
 	flags.StringVar(&o.serve.Configuration, "configuration", webhook.DefaultConfiguration, "the name of both webhook configurations")
-	flags.DurationVar(&o.serve.Linger, "linger", 5*time.Second, "how long reviews are answered after SIGTERM, until none are sent here")
+	flags.DurationVar(&o.serve.Linger, "linger", 5*time.Second, "time to keep answering reviews after SIGTERM")
 	flags.BoolVar(&o.show, "print-configuration", false, "print the webhook configurations for these dialects, and end")
 	return command
 }

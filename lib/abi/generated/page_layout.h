@@ -80,7 +80,7 @@
 /* Low bits of an intent's action that hold the kind. */
 #define DV_PAGE_ACTION_BITS UINT32_C(2)
 
-/* All of a GPU's time, and a factor of one, in the parts per million of struct budget. */
+/* 1,000,000 parts per million: all of a GPU's time, or a factor of 1, in struct budget. */
 #define DV_PAGE_WHOLE UINT32_C(1000000)
 
 /* Launches are charged to the bucket and wait for it; without this flag nothing is counted. */
@@ -95,7 +95,7 @@
 /* Age of budget.tick from which the arbiter counts as dead, and base stands for rate. */
 #define DV_PAGE_STALE_NS UINT64_C(100000000)
 
-/* Most by which budget.tick may lie ahead: what was decided for a GPU on which nobody does anything holds until then. */
+/* The farthest that budget.tick may lie in the future. A decision for an idle GPU is valid until tick. */
 #define DV_PAGE_LEASE_NS UINT64_C(500000000)
 
 /* The first charge or wait after so long without one sets the state page's mtime, of which inotify(7) tells the arbiter. */
@@ -113,7 +113,7 @@
 /* Bit of a worker's owner at which the generation of its slot begins. */
 #define DV_PAGE_GENERATION_SHIFT UINT32_C(16)
 
-/* Bit of a worker's owner, set while the other fields are not yet that owner's. Computed: 1 << (generation_shift - 1). */
+/* Bit of a worker's owner, set until the new owner has written the other fields. Computed: 1 << (generation_shift - 1). */
 #define DV_PAGE_OWNER_TAKING UINT32_C(32768)
 
 /* Most pulse pages that one share gives way to. */
@@ -152,7 +152,7 @@ typedef struct dv_page_budget {
     uint64_t depth;
     /* ns to be added to the bucket, the sum since the share began: what was charged beyond the share's own time. */
     int64_t correction;
-    /* Bit k is set while the page beat.<device>.<k> is one to give way to. */
+    /* Bit k is set while this share gives way to the page beat.<device>.<k>. */
     uint32_t pulses;
     /* Raised when the set of those pages changes. */
     uint32_t pulse_changes;

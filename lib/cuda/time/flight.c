@@ -297,7 +297,7 @@ void flights_tell(struct gpu *gpu) {
     gpu_tell(gpu, horizon, horizon != UINT64_MAX, until);
 }
 
-/* Takes a flight whose stream is gone out of its chain and makes it free; the caller holds the
+/* Removes a flight from its chain when its stream is gone, and frees it. The caller holds the
  * lock. */
 static void retire(struct flight **link) {
     struct flight *flight = *link;

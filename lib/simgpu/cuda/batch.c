@@ -1,8 +1,7 @@
 /* Batches of copies and of movements of managed memory, since CUDA 12.8. */
 #include "simgpu/cuda/copy.h"
 
-/* A batch is its copies one after another; none is given when the default stream is named, which
- * the documentation forbids. */
+/* A batch issues its copies in order. It refuses the default stream, as documented. */
 static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
                       size_t *failed, CUstream stream, enum copy_way way, const char *name) {
     SG_REQUIRE(to && from && bytes && count, CUDA_ERROR_INVALID_VALUE);
@@ -129,7 +128,7 @@ SHAPED(cuMemcpy3DBatchAsync_ptsz, COPY_ASYNC_PTSZ)
 SHAPED_V2(cuMemcpy3DBatchAsync_v2, COPY_ASYNC)
 SHAPED_V2(cuMemcpy3DBatchAsync_v2_ptsz, COPY_ASYNC_PTSZ)
 
-/* Movements of managed memory: location i is of the ranges from first[i] on. */
+/* Movements of managed memory: location i applies to the ranges that begin at index first[i]. */
 static CUresult move(CUdeviceptr *addresses, size_t *bytes, size_t count, CUmemLocation *to,
                      size_t *first, size_t locations, CUstream stream, bool ptds) {
     SG_REQUIRE(addresses && bytes && count && to && first && locations && first[0] == 0,

@@ -65,7 +65,8 @@ static CUresult give_3d(const CUDA_MEMCPY3D *what, CUstream stream, enum copy_wa
     return copy_give(&copy, stream, way, name);
 }
 
-/* The description of a copy between devices has the same layout up to what the contexts replace. */
+/* The description of a copy between devices has the same layout, except that contexts stand in
+ * place of the reserved fields. */
 static CUresult give_peer(const CUDA_MEMCPY3D_PEER *w, CUstream stream, enum copy_way way,
                           const char *name) {
     SG_READY();

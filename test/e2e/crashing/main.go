@@ -1,7 +1,7 @@
 // Command crashing is divvy-cluster with an agent that kills itself: once after each
 // step that DIVVY_CRASH_AFTER names, a list with commas. A file in the directory
 // DIVVY_CRASH_MARKS for each step that has been used keeps the next agent from
-// ending there, too. What the steps are called stands where the agent tells of them.
+// ending there, too. The agent's calls of the hook name the steps.
 package main
 
 import (
