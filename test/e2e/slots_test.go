@@ -30,7 +30,13 @@ const (
 // TestSlots tests clusters older than shared claims: the scheduler counts slots, the
 // Binding carries the assignment, and the container runtime injects the share.
 func TestSlots(t *testing.T) {
-	l := newSlotsLab(t)
+	if os.Getenv("DIVVY_E2E") != "slots" {
+		t.Skip("starts a cluster of Kubernetes 1.35: run `make e2e-slots` as root")
+	}
+	l := newSlotsLab(t, slotsVersion, cluster.Node{
+		Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: map[string]string{v1alpha1.NodeLabel: ""},
+	})
+	l.slots("n2", 0)
 	l.scenario("slots-third-waits", slotsThird)
 	l.scenario("slots-shapes", slotsShapes)
 	l.scenario("slots-refused", slotsRefused)
@@ -39,28 +45,36 @@ func TestSlots(t *testing.T) {
 	l.scenario("slots-runtime-restarts", slotsRuntimeRestarts)
 }
 
-// newSlotsLab starts a cluster of which only n1 has NRI, with Divvy and a binder.
-func newSlotsLab(t *testing.T) *lab {
-	t.Helper()
-	if os.Getenv("DIVVY_E2E") != "slots" {
-		t.Skip("starts a cluster of Kubernetes 1.35: run `make e2e-slots` as root")
+// TestSlotsInBrief tests mode slots on the version of which a cluster's components are
+// at hand anyway.
+func TestSlotsInBrief(t *testing.T) {
+	if os.Getenv("DIVVY_E2E") != "claims" {
+		t.Skip("starts a cluster: run `make e2e` as root")
 	}
-	if err := cluster.Available(slotsVersion); err != nil {
+	l := newSlotsLab(t, "")
+	l.scenario("slots-third-waits", slotsThird)
+	l.scenario("slots-agent-killed", slotsAgentKilled)
+}
+
+// newSlotsLab starts a cluster with Divvy in mode slots and a binder. Of its nodes only
+// n1 has NRI.
+func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
+	t.Helper()
+	if err := cluster.Available(version); err != nil {
 		t.Fatal(err)
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := map[string]string{v1alpha1.NodeLabel: ""}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
+	first := cluster.Node{
+		Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, NRI: true,
+		Labels: map[string]string{v1alpha1.NodeLabel: ""},
+	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes: []cluster.Node{
-			{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: wanted, NRI: true},
-			{Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: wanted},
-		},
-		Images: images(t), Version: slotsVersion, Log: t.Logf,
+		Nodes: append([]cluster.Node{first}, further...), Images: images(t), Version: version, Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,10 +82,9 @@ func newSlotsLab(t *testing.T) *lab {
 	l := over(t, c, root)
 	install, end := context.WithTimeout(t.Context(), longest)
 	defer end()
-	l.must(c.Install(install, "schedulerName="+binderName, "slots.binders={"+binderUser+"}"))
+	l.must(c.Install(install, "mode=slots", "schedulerName="+binderName, "slots.binders={"+binderUser+"}"))
 	l.startBinder()
 	l.slots("n1", 64)
-	l.slots("n2", 0)
 	return l
 }
 

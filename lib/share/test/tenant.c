@@ -34,7 +34,7 @@ static void write_page(const struct tenant *tenant, const char *file, const void
 void tenant_make(struct tenant *tenant, unsigned gpus, uint64_t limit) {
     static dv_page_config config;
     static dv_page_state state;
-    *tenant = (struct tenant){.directory = "/tmp/divvy-common-test-XXXXXX", .owner = getpid()};
+    *tenant = (struct tenant){.directory = "/tmp/divvy-share-test-XXXXXX", .owner = getpid()};
     CHECK(mkdtemp(tenant->directory) != NULL);
     if (made == NULL) {
         atexit(remove_at_exit);
