@@ -89,6 +89,29 @@ func TestQuestionsHaveAnswers(t *testing.T) {
 	}
 }
 
+// The table of folders has every folder of the first two levels that holds sources.
+func TestEveryFolderIsDescribed(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/design/layout.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(text), "## Directions")
+	described := map[string]bool{}
+	for _, m := range spans.FindAllStringSubmatch(table, -1) {
+		described[m[1]] = true
+	}
+	for file := range readTree(t).files {
+		parts := strings.Split(file, "/")
+		if len(parts) < 3 || parts[0] == "docs" || parts[1] == "testdata" {
+			continue
+		}
+		if folder := path.Join(parts[0], parts[1]); !described[folder] && !described[parts[0]] {
+			t.Errorf("the table of folders lacks %s", folder)
+			described[folder] = true
+		}
+	}
+}
+
 // Each kind of finding is found in a document that is wrong in all ways.
 func TestFindings(t *testing.T) {
 	text, err := os.ReadFile("testdata/wrong.md")
