@@ -136,7 +136,7 @@ func shown(c *page.Config) []shownShare {
 	for _, d := range c.Device[:c.DeviceCount] {
 		shares = append(shares, shownShare{
 			UUID: hex.EncodeToString(d.UUID[:]), Limit: d.Limit, ContextBytes: d.ContextBytes,
-			Cores: d.Cores, Policy: d.Policy, Weight: d.Weight, Class: d.Class,
+			Cores: d.Cores, MaxCores: d.MaxCores, Policy: d.Policy, Weight: d.Weight, Class: d.Class,
 		})
 	}
 	return shares

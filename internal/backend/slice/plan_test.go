@@ -83,6 +83,38 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// Whatever differs in what two tenants are granted differs in their printed plans.
+func TestPlansShowAllThatIsGranted(t *testing.T) {
+	printed := func(change func(*backend.Share)) string {
+		t.Helper()
+		wanted := tenant(backend.LayerNamespace)
+		wanted.Shares[0].Policy, wanted.Shares[0].MaxCores = v1alpha1.PolicyBurst, 50
+		change(&wanted.Shares[0])
+		plan, err := machine{}.plan(wanted, nativeDriver())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := printed(func(*backend.Share) {})
+	for name, change := range map[string]func(*backend.Share){
+		"limit":     func(s *backend.Share) { s.Limit += page.Unit },
+		"cores":     func(s *backend.Share) { s.Cores++ },
+		"max cores": func(s *backend.Share) { s.MaxCores++ },
+		"weight":    func(s *backend.Share) { s.Weight++ },
+		"policy":    func(s *backend.Share) { s.Policy = v1alpha1.PolicyFixed },
+		"class":     func(s *backend.Share) { s.Class = v1alpha1.ClassOffline },
+	} {
+		if printed(change) == before {
+			t.Errorf("plans that differ in %s are printed alike", name)
+		}
+	}
+}
+
 func golden(t *testing.T, name string, plan *backend.Plan) {
 	t.Helper()
 	var got bytes.Buffer

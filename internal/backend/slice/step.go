@@ -30,6 +30,7 @@ type shownShare struct {
 	Limit        uint64 `json:"limit"`
 	ContextBytes uint64 `json:"contextBytes"`
 	Cores        uint32 `json:"cores"`
+	MaxCores     uint32 `json:"maxCores"`
 	Policy       uint32 `json:"policy"`
 	Weight       uint32 `json:"weight"`
 	Class        uint32 `json:"class"`
