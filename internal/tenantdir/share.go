@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -25,8 +26,8 @@ var (
 )
 
 // Encode is the config page of a tenant. Limits are rounded down to whole units
-// of the ledger, so that none gets wider. pidNamespace is the inode of the
-// agent's pid namespace.
+// of the ledger, so that none gets wider. A share that a page cannot hold gives
+// [backend.ErrTenant]. pidNamespace is the inode of the agent's pid namespace.
 func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
 		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", backend.ErrTenant, len(t.Shares), page.Devices)
@@ -71,6 +72,9 @@ func encodeShare(s *backend.Share, d *page.Device) error {
 	if !ok {
 		return fmt.Errorf("%w: class %q has no number in a page", backend.ErrTenant, s.Class)
 	}
+	if err := checkRange(s); err != nil {
+		return err
+	}
 	d.UUID = uuid
 	d.PCIBusID = page.Text32(strings.ToLower(s.GPU.PCI))
 	d.Total = s.GPU.Total
@@ -82,6 +86,31 @@ func encodeShare(s *backend.Share, d *page.Device) error {
 	d.Policy = policy
 	d.Weight = uint32(s.Weight)
 	d.Class = class
+	return nil
+}
+
+// mostLimit is the largest limit that a page can hold, in bytes: the ledger counts
+// units in 32 bits, and nothing could be charged past a limit above half of that.
+const mostLimit = math.MaxUint32 / 2 * page.Unit
+
+// checkRange refuses what the library refuses to read (copy_device in
+// lib/share/open.c), so that no page is made that no program can use.
+func checkRange(s *backend.Share) error {
+	fault := func(format string, args ...any) error {
+		return fmt.Errorf("%w: GPU %s: %s", backend.ErrTenant, s.GPU.UUID, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case s.Limit < page.Unit:
+		return fault("limit of %d bytes: give at least %d", s.Limit, page.Unit)
+	case s.Limit/page.Unit*page.Unit > mostLimit:
+		return fault("limit of %d bytes: give at most %d", s.Limit, uint64(mostLimit))
+	case s.Cores < 0 || s.Cores > v1alpha1.MaxCores:
+		return fault("cores %d: give 0 to %d", s.Cores, v1alpha1.MaxCores)
+	case s.MaxCores < 0 || s.MaxCores > v1alpha1.MaxCores:
+		return fault("max cores %d: give 0 to %d", s.MaxCores, v1alpha1.MaxCores)
+	case s.Weight < 1 || s.Weight > math.MaxUint32:
+		return fault("weight %d: give 1 to %d", s.Weight, uint32(math.MaxUint32))
+	}
 	return nil
 }
 

@@ -61,7 +61,7 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 			GPU: backend.GPU{
 				UUID: randomUUID(r), PCI: pick(r, "", "00000000:3b:00.0"), Total: r.Uint64(), ContextBytes: r.Uint64(),
 			},
-			Limit: r.Uint64() / page.Unit * page.Unit, Cores: cores, MaxCores: config.MaxCores, Weight: config.Weight,
+			Limit: (1 + r.Uint64N(mostLimit/page.Unit)) * page.Unit, Cores: cores, MaxCores: config.MaxCores, Weight: config.Weight,
 			Policy: config.Policy, Class: config.Class,
 		})
 	}
@@ -145,6 +145,42 @@ func TestEncodeRefuses(t *testing.T) {
 		spoil(&tenant)
 		if _, err := Encode(tenant, 0); !errors.Is(err, backend.ErrTenant) {
 			t.Errorf("%s: %v, want ErrTenant", name, err)
+		}
+	}
+}
+
+// What the library refuses in a page is refused before the page is made.
+func TestEncodeKeepsToTheRangesOfAPage(t *testing.T) {
+	fixed := backend.Share{
+		GPU: backend.GPU{UUID: "GPU-00112233-4455-6677-8899-aabbccddeeff"}, Limit: 1 << 30, Cores: 30, Weight: 1,
+		Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
+	}
+	for name, c := range map[string]struct {
+		change func(*backend.Share)
+		sound  bool
+	}{
+		"as it is":              {func(*backend.Share) {}, true},
+		"no limit":              {func(s *backend.Share) { s.Limit = 0 }, false},
+		"less than a unit":      {func(s *backend.Share) { s.Limit = 100 }, false},
+		"one unit":              {func(s *backend.Share) { s.Limit = page.Unit }, true},
+		"the largest limit":     {func(s *backend.Share) { s.Limit = mostLimit + page.Unit - 1 }, true},
+		"one unit more":         {func(s *backend.Share) { s.Limit = mostLimit + page.Unit }, false},
+		"2 TiB":                 {func(s *backend.Share) { s.Limit = 2 << 40 }, false},
+		"cores below 0":         {func(s *backend.Share) { s.Cores = -1 }, false},
+		"cores 0":               {func(s *backend.Share) { s.Cores = 0 }, true},
+		"all cores":             {func(s *backend.Share) { s.Cores = 100 }, true},
+		"cores above all":       {func(s *backend.Share) { s.Cores = 101 }, false},
+		"most cores below 0":    {func(s *backend.Share) { s.MaxCores = -1 }, false},
+		"most cores above all":  {func(s *backend.Share) { s.MaxCores = 101 }, false},
+		"no weight":             {func(s *backend.Share) { s.Weight = 0 }, false},
+		"a weight below 0":      {func(s *backend.Share) { s.Weight = -1 }, false},
+		"a weight past 32 bits": {func(s *backend.Share) { s.Weight = 1<<32 + 1 }, false},
+	} {
+		s := fixed
+		c.change(&s)
+		_, err := Encode(backend.Tenant{Shares: []backend.Share{s}}, 0)
+		if c.sound != (err == nil) || !c.sound && !errors.Is(err, backend.ErrTenant) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
