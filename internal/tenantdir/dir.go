@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Dir is the directory of one tenant. It holds the tenant's pages. Whatever
-// else a backend puts there, the backend names itself.
+// Dir is the directory of one tenant. It holds the tenant's pages, which the library
+// in the tenant's processes finds by the same names (lib/share/open.c and pulse.c).
+// Whatever else a backend puts there, the backend names itself.
 type Dir string
 
 // Of is the directory of the tenant with that id below a directory of tenants.
