@@ -92,7 +92,7 @@ func (a *Agent) accounted(p onGPU) bool {
 				return true
 			}
 			if seen.PID == p.id.PID || seen.PID == 0 {
-				asked = append(asked, t.identity())
+				asked = append(asked, a.tenantOf(&t.record))
 				break
 			}
 		}
@@ -141,7 +141,7 @@ func (a *Agent) ownerOf(pid int) string {
 			return t.ID
 		}
 		if t.Layer != backend.LayerContainer {
-			asked = append(asked, t.identity())
+			asked = append(asked, a.tenantOf(&t.record))
 		}
 	}
 	a.mu.Unlock()

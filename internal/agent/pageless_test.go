@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -25,10 +27,27 @@ type instances struct {
 	users   map[string]int    // pid of the process that uses a tenant
 	used    map[string]uint64 // bytes
 	percent float64
+	// figures changes what a look finds; nil leaves it.
+	figures func(*backend.Figures)
+	t       *testing.T
+	asked   map[string]bool // which functions were given a tenant
 }
 
-func newInstances() *instances {
-	return &instances{made: map[string]backend.Tenant{}, users: map[string]int{}, used: map[string]uint64{}, percent: 12.5}
+func newInstances(t *testing.T) *instances {
+	t.Helper()
+	return &instances{
+		made: map[string]backend.Tenant{}, users: map[string]int{}, used: map[string]uint64{}, percent: 12.5, t: t, asked: map[string]bool{},
+	}
+}
+
+// given checks that a function was given all that is known of a tenant.
+func (b *instances) given(function string, t backend.Tenant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked[function] = true
+	if len(t.Shares) != 1 || t.Shares[0].GPU.UUID != firstID || t.Shares[0].Limit == 0 || t.Shares[0].Policy == "" || t.ID == "" || t.Name == "" || t.Layer == "" {
+		b.t.Errorf("%s was given %+v", function, t)
+	}
 }
 
 func (b *instances) Discover(context.Context) ([]backend.GPU, error) {
@@ -67,6 +86,7 @@ func (b *instances) Undo(_ context.Context, t backend.Tenant) error {
 }
 
 func (b *instances) Look(_ context.Context, t backend.Tenant) (backend.Figures, error) {
+	b.given("Look", t)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.made[t.ID]; !ok {
@@ -80,16 +100,23 @@ func (b *instances) Look(_ context.Context, t backend.Tenant) (backend.Figures, 
 	if pid != 0 {
 		f.Processes = []backend.Process{{PID: pid, Live: true, Used: []uint64{used}}}
 	}
+	if b.figures != nil {
+		b.figures(&f)
+	}
 	return f, nil
 }
 
 func (b *instances) Alive(t backend.Tenant) (bool, error) {
+	b.given("Alive", t)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.users[t.ID] != 0, nil
 }
 
-func (b *instances) Complete(t backend.Tenant) bool { return b.limit(t.ID) > 0 }
+func (b *instances) Complete(t backend.Tenant) bool {
+	b.given("Complete", t)
+	return b.limit(t.ID) > 0
+}
 
 func (b *instances) Recover(context.Context) (found []backend.Found, err error) {
 	b.mu.Lock()
@@ -100,10 +127,20 @@ func (b *instances) Recover(context.Context) (found []backend.Found, err error) 
 	return found, nil
 }
 
-func (b *instances) Container(int) string                       { return "" }
-func (b *instances) Has(t backend.Tenant, pid int) bool         { return b.user(t.ID) == pid }
-func (b *instances) Counts(t backend.Tenant, p process.ID) bool { return b.user(t.ID) == p.PID }
+func (b *instances) Container(int) string { return "" }
+
+func (b *instances) Has(t backend.Tenant, pid int) bool {
+	b.given("Has", t)
+	return b.user(t.ID) == pid
+}
+
+func (b *instances) Counts(t backend.Tenant, p process.ID) bool {
+	b.given("Counts", t)
+	return b.user(t.ID) == p.PID
+}
+
 func (b *instances) Holder(t backend.Tenant) process.ID {
+	b.given("Holder", t)
 	id, err := process.Find(b.user(t.ID))
 	if err != nil {
 		return process.ID{}
@@ -112,6 +149,7 @@ func (b *instances) Holder(t backend.Tenant) process.ID {
 }
 
 func (b *instances) Change(_ context.Context, t backend.Tenant) error {
+	b.given("Change", t)
 	return instance{b, t}.Apply()
 }
 
@@ -138,11 +176,18 @@ func (b *instances) use(id string, pid int, bytes uint64) {
 	b.users[id], b.used[id] = pid, bytes
 }
 
+// find changes what the looks to come find.
+func (b *instances) find(figures func(*backend.Figures)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.figures = figures
+}
+
 // A tenant of a backend that has neither pages nor a directory is made, listed,
 // taken up by the next agent, changed and ended like any other.
 func TestBackendWithoutPages(t *testing.T) {
 	n := newNode(t)
-	b := newInstances()
+	b := newInstances(t)
 	r := n.startWith(b)
 	owner := n.asker(os.Getuid())
 	created := n.grant(r, owner, ask(8*gib))
@@ -204,7 +249,7 @@ func TestBackendWithoutPages(t *testing.T) {
 // as long as it is used.
 func TestTenancyWithoutPages(t *testing.T) {
 	n := newNode(t)
-	b := newInstances()
+	b := newInstances(t)
 	r := n.startWith(b)
 	wanted := claimed("a", 4*gib, 30)
 	first, err := r.Prepare(t.Context(), wanted)
@@ -225,5 +270,48 @@ func TestTenancyWithoutPages(t *testing.T) {
 	b.use(id, 0, 0)
 	if err := r.Release(t.Context(), "a"); err != nil || b.limit(id) != 0 {
 		t.Errorf("release: %v, %d bytes", err, b.limit(id))
+	}
+}
+
+// noticing is a backend without pages that could give notices and gives none.
+type noticing struct{ *instances }
+
+func (b noticing) Notices() (backend.Notices, error) { return heard{backend: b.instances}, nil }
+
+type heard struct {
+	silence
+	backend *instances
+}
+
+func (h heard) Add(t backend.Tenant) error {
+	h.backend.given("Add", t)
+	return nil
+}
+
+// Whatever a backend is asked of a tenant, it is told what the tenant was granted.
+// The backend checks that; this test lets every function be asked.
+func TestBackendIsToldTheShares(t *testing.T) {
+	n := newNode(t)
+	b := noticing{newInstances(t)}
+	r := n.startWith(b)
+	n.grant(r, n.asker(os.Getuid()), onFirst(30))
+	for range 2 {
+		if _, err := r.Prepare(t.Context(), claimed("a", 4*gib, 30)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.find(func(f *backend.Figures) { f.Processes = []backend.Process{{Live: true}} }) // of unknown pid
+	stranger := n.asker(os.Getuid()).cmd.Process.Pid
+	n.driver.list(nvml.Process{PID: stranger, Used: gib})
+	n.list(r)
+	r.ownerOf(stranger)
+	if err := r.Abandon(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	r.stopAgent()
+	n.startWith(b).stopAgent()
+	asked := slices.Sorted(maps.Keys(b.asked))
+	if want := []string{"Add", "Alive", "Change", "Complete", "Counts", "Has", "Holder", "Look"}; !slices.Equal(asked, want) {
+		t.Errorf("asked were %q, want %q", asked, want)
 	}
 }

@@ -21,7 +21,7 @@ func (a *Agent) Release(ctx context.Context, key string) error {
 // container runs and has not touched a GPU yet.
 func (a *Agent) Abandon(ctx context.Context, key string) error {
 	return a.endTenancy(ctx, key, func(t *tenant) error {
-		if holder := a.config.Backend.Holder(t.identity()); holder != (process.ID{}) {
+		if holder := a.config.Backend.Holder(a.wanted(t)); holder != (process.ID{}) {
 			return fmt.Errorf("%w: process %d was started with it", ErrInUse, holder.PID)
 		}
 		return a.vacant(ctx, t)
@@ -49,7 +49,7 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 		return nil
 	}
 	a.step("release-begun")
-	if err := a.config.Backend.Undo(ctx, t.identity()); err != nil {
+	if err := a.config.Backend.Undo(ctx, a.wanted(t)); err != nil {
 		return fmt.Errorf("release %s: %w", t.Name, err) // its deaths still give notice
 	}
 	a.notices.Remove(t.ID)
@@ -75,7 +75,7 @@ func (a *Agent) vacant(ctx context.Context, t *tenant) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		alive, err := a.config.Backend.Alive(t.identity())
+		alive, err := a.config.Backend.Alive(a.wanted(t))
 		if err != nil {
 			return fmt.Errorf("look for its processes: %w", err)
 		}

@@ -96,10 +96,10 @@ func (a *Agent) processesOf(t *tenant) []process.ID {
 	if t.process && t.Holder.Alive() {
 		roots = append(roots, t.Holder)
 	}
-	seen, identity := t.seen.Processes, t.identity()
+	seen, wanted := t.seen.Processes, a.tenantOf(&t.record)
 	a.mu.Unlock()
 	for _, p := range seen {
-		if id, err := process.Find(p.PID); err == nil && p.Live && a.config.Backend.Has(identity, p.PID) {
+		if id, err := process.Find(p.PID); err == nil && p.Live && a.config.Backend.Has(wanted, p.PID) {
 			roots = append(roots, id)
 		}
 	}

@@ -227,9 +227,9 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 		return edits.Edits{}, err
 	}
 	a.mu.Lock()
-	made, saved := t.ready, !t.Unmade
+	made, saved, wanted := t.ready, !t.Unmade, a.tenantOf(&t.record)
 	a.mu.Unlock()
-	there := made && a.config.Backend.Complete(t.identity())
+	there := made && a.config.Backend.Complete(wanted)
 	if there && saved {
 		return plan.Edits, nil
 	}
@@ -260,7 +260,7 @@ func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan,
 		return nil
 	}
 	// A fault of the machine explains more than the step that failed because of it.
-	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, t.identity()))
+	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, a.wanted(t)))
 	if made {
 		return err
 	}

@@ -143,7 +143,7 @@ func (a *Agent) resync(ctx context.Context, t *tenant) {
 
 // follow watches what the tenant does, and its holder. Agent.mu is held.
 func (a *Agent) follow(ctx context.Context, t *tenant) {
-	if err := a.notices.Add(t.identity()); err != nil {
+	if err := a.notices.Add(a.tenantOf(&t.record)); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot watch a tenant: its end is noticed late", "tenant", t.Name, "error", err)
 	}
 	if t.Holder == (process.ID{}) {
@@ -180,14 +180,17 @@ func (a *Agent) dropHold(ctx context.Context, t *tenant, drop func(*tenant)) {
 	a.lookAt(ctx, t)
 }
 
-// identity is what the backend has to know of a tenant to find it.
-func (r *record) identity() backend.Tenant {
-	return backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
+// wanted is a tenant as the backend wants it. Agent.mu is not held.
+func (a *Agent) wanted(t *tenant) backend.Tenant {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tenantOf(&t.record)
 }
 
-// tenantOf is the record as the backend wants it.
+// tenantOf is a record as the backend wants it, but for the LibraryPath, which is
+// not kept.
 func (a *Agent) tenantOf(r *record) backend.Tenant {
-	t := r.identity()
+	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
 	for _, s := range r.Shares {
 		t.Shares = append(t.Shares, backend.Share{
 			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,

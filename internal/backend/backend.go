@@ -39,8 +39,7 @@ type Maker interface {
 	Health(ctx context.Context) error
 }
 
-// Observer tells what becomes of tenants. Of a tenant it needs all but the
-// LibraryPath.
+// Observer tells what becomes of tenants.
 type Observer interface {
 	// Look tells what a tenant uses and who lives in it, after what dead processes
 	// held was freed. Beside an error the figures are what is known all the same.
@@ -137,7 +136,8 @@ func (g GPU) Capacity() uint64 {
 	return g.Total - min(g.Reserved, g.Total)
 }
 
-// Tenant is whom shares are for.
+// Tenant is whom shares are for. Backends are given all of it, but for the
+// LibraryPath.
 type Tenant struct {
 	ID   string
 	Name string
@@ -147,7 +147,7 @@ type Tenant struct {
 	UID int
 	// Layer is what whoever starts the tenant can set up.
 	Layer Layer
-	// LibraryPath is the tenant's LD_LIBRARY_PATH, split. Only Plan asks for it.
+	// LibraryPath is the tenant's LD_LIBRARY_PATH, split. Only Plan is given it.
 	LibraryPath []string
 	Overcommit  bool
 	Shares      []Share
