@@ -99,7 +99,7 @@ type tenant struct {
 	fault      string
 	unreaped   bool            // somebody was dead and not reaped at the last look
 	noticed    chan struct{}   // wakes who follows notices up
-	seen       backend.Figures // by the last look that could tell
+	seen       backend.Figures // by the last look that could tell; fitting
 	plan       *backend.Plan
 }
 

@@ -94,9 +94,14 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 			one.Used, one.Pending, one.Overhead, one.Time = u.Used, u.Pending, u.Overhead, describeTime(u.Time)
 		}
 		for _, p := range t.seen.Processes {
-			if p.Live {
-				one.Process = append(one.Process, control.Process{PID: p.PID, Used: p.Used[i]})
+			if !p.Live {
+				continue
 			}
+			of := control.Process{PID: p.PID}
+			if p.Used != nil {
+				of.Used = p.Used[i]
+			}
+			one.Process = append(one.Process, of)
 		}
 		if i < len(times) {
 			one.Time = &times[i]

@@ -104,7 +104,8 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 		return true
 	}
 	found, err := a.config.Backend.Look(ctx, wanted)
-	a.note(ctx, t, found, err)
+	found, unfit := fitting(found, len(wanted.Shares))
+	a.note(ctx, t, found, errors.Join(err, unfit))
 	a.mu.Lock()
 	over = !t.held() && !found.Live
 	a.mu.Unlock()
@@ -114,8 +115,32 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	return found.Reaped
 }
 
-// note remembers what was found and reports what is new in it. A fault that stays
-// the same is reported once.
+// fitting is what was found, without what has not one entry for each share. It also
+// tells what that was: a backend that is wrong about one tenant must not end the
+// agent.
+func fitting(found backend.Figures, shares int) (backend.Figures, error) {
+	unfit := func(what string, entries int) error {
+		return fmt.Errorf("read the backend's figures: %s has %d entries for %d shares", what, entries, shares)
+	}
+	var ofUsage, ofFreed, ofProcess error
+	if n := len(found.Usage); found.Usage != nil && n != shares {
+		found.Usage, ofUsage = nil, unfit("usage", n)
+	}
+	if n := len(found.Freed); found.Freed != nil && n != shares {
+		found.Freed, ofFreed = nil, unfit("freed memory", n)
+	}
+	found.Processes = slices.Clone(found.Processes)
+	for i := range found.Processes {
+		p := &found.Processes[i]
+		if n := len(p.Used); p.Used != nil && n != shares {
+			p.Used, ofProcess = nil, unfit("the use of a process", n)
+		}
+	}
+	return found, errors.Join(ofUsage, ofFreed, ofProcess)
+}
+
+// note remembers what was found, which is fitting, and reports what is new in it. A
+// fault that stays the same is reported once.
 func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, fault error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

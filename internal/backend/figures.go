@@ -3,10 +3,11 @@ package backend
 import "time"
 
 // Figures are what a look at a tenant found. What they say of its processes and
-// of its use may be the tenant's own word; Live is the kernel's.
+// of its use may be the tenant's own word; Live is the kernel's. A list of another
+// length than is said here is left out and shown as the tenant's fault.
 type Figures struct {
-	// Usage is what the tenant uses, one entry for each share; nil where that
-	// cannot be told.
+	// Usage is what the tenant uses, with as many entries as the tenant has Shares
+	// and in their order, or nil where that cannot be told.
 	Usage []Usage
 	// Processes are those that use the shares, and those that did and whose memory
 	// is not free yet.
@@ -16,7 +17,8 @@ type Figures struct {
 	Live bool
 	// Reaped reports that processes had died and that what they held is free.
 	Reaped bool
-	// Freed is how many bytes of each share that was; nil if nobody had died.
+	// Freed is how many bytes of each share that was, with as many entries as
+	// Shares, or nil if nobody had died or that cannot be told.
 	Freed []uint64
 	// Excess says what the tenant took beyond what was made for it, and what was
 	// done about it, one text for each finding.
@@ -49,7 +51,8 @@ type Process struct {
 	PID int
 	// Live is false for one that died and was not reaped yet.
 	Live bool
-	// Used is what it holds of each share, in bytes.
+	// Used is what it holds of each share, in bytes, with as many entries as Shares,
+	// or nil where that cannot be told.
 	Used []uint64
 }
 

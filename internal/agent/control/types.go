@@ -154,7 +154,8 @@ type Time struct {
 // Process is one process of a tenant on one GPU.
 type Process struct {
 	// PID is in the agent's pid namespace, 0 where it is not known.
-	PID  int    `json:"pid"`
+	PID int `json:"pid"`
+	// Used is 0 also where it is not known.
 	Used uint64 `json:"used"`
 }
 

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+)
+
+// A list that has not one entry for each share is the tenant's fault and left out.
+// No list is no fault.
+func TestFiguresOfAnotherLength(t *testing.T) {
+	for name, c := range map[string]struct {
+		figures func(*backend.Figures)
+		fault   string
+	}{
+		"all there":               {func(*backend.Figures) {}, ""},
+		"no usage":                {func(f *backend.Figures) { f.Usage = nil }, ""},
+		"empty usage":             {func(f *backend.Figures) { f.Usage = []backend.Usage{} }, "usage has 0 entries for 1 shares"},
+		"too much usage":          {func(f *backend.Figures) { f.Usage = make([]backend.Usage, 2) }, "usage has 2 entries for 1 shares"},
+		"no use of a process":     {func(f *backend.Figures) { f.Processes[0].Used = nil }, ""},
+		"empty use of a process":  {func(f *backend.Figures) { f.Processes[0].Used = []uint64{} }, "process has 0 entries for 1 shares"},
+		"too much of a process":   {func(f *backend.Figures) { f.Processes[0].Used = []uint64{1, 2} }, "process has 2 entries for 1 shares"},
+		"freed":                   {func(f *backend.Figures) { f.Freed = []uint64{gib} }, ""},
+		"empty freed":             {func(f *backend.Figures) { f.Freed = []uint64{} }, "freed memory has 0 entries for 1 shares"},
+		"freed of unknown shares": {func(f *backend.Figures) { f.Freed = []uint64{0, gib} }, "freed memory has 2 entries for 1 shares"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			b := newInstances(t)
+			r := n.startWith(b)
+			owner := n.asker(os.Getuid())
+			id := n.grant(r, owner, ask(8*gib)).Tenant.ID
+			b.use(id, owner.cmd.Process.Pid, 2*gib)
+			n.list(r)
+			b.find(c.figures)
+			listed := n.list(r).Tenants[0]
+			if c.fault == "" && listed.Fault != "" || !strings.Contains(listed.Fault, c.fault) {
+				t.Errorf("fault %q, want %q", listed.Fault, c.fault)
+			}
+			s := listed.Shares[0]
+			if s.Used != 2*gib || s.Peak != 2*gib || len(s.Process) != 1 || s.Process[0].PID != owner.cmd.Process.Pid {
+				t.Errorf("listed %+v", s)
+			}
+		})
+	}
+}
