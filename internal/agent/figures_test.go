@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // A list that has not one entry for each share is the tenant's fault and left out.
@@ -44,5 +47,43 @@ func TestFiguresOfAnotherLength(t *testing.T) {
 				t.Errorf("listed %+v", s)
 			}
 		})
+	}
+}
+
+// A backend that knows who uses a share and not how much is believed: these
+// processes are not outside, and stop ends them.
+func TestProcessesOfUnknownUse(t *testing.T) {
+	n := newNode(t)
+	b := newInstances(t)
+	r := n.startWith(b)
+	owner, user := n.asker(os.Getuid()), n.asker(os.Getuid())
+	pid := user.cmd.Process.Pid
+	userID, err := process.Find(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := n.grant(r, owner, onFirst(30)).Tenant.ID
+	b.use(id, pid, gib)
+	b.find(func(f *backend.Figures) {
+		f.Usage, f.Live = nil, userID.Alive()
+		f.Processes = []backend.Process{{PID: pid, Live: true}}
+		if !f.Live {
+			f.Processes = nil
+		}
+	})
+	n.driver.list(nvml.Process{PID: pid, Used: gib})
+	l := n.list(r)
+	if p := l.Tenants[0].Shares[0].Process; len(p) != 1 || p[0].PID != pid {
+		t.Errorf("listed processes %+v", p)
+	}
+	if len(l.Outside) != 0 {
+		t.Errorf("outside %+v", l.Outside)
+	}
+	owner.hangUp()
+	if _, err := r.stop(t.Context(), owner.peer, control.StopParams{Tenant: id}); err != nil {
+		t.Fatal(err)
+	}
+	if userID.Alive() {
+		t.Error("stop left the process that uses the share")
 	}
 }

@@ -165,14 +165,17 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 			})
 		}
 	}
+	for i, u := range found.Usage {
+		t.Shares[i].Peak = max(t.Shares[i].Peak, u.Used)
+	}
+	if found.Usage == nil && found.Processes == nil && fault != nil {
+		return // nothing could be told
+	}
 	if found.Usage == nil {
-		return
+		found.Usage = t.seen.Usage // the last that is known
 	}
 	t.seen = found
 	t.unreaped = slices.ContainsFunc(found.Processes, func(p backend.Process) bool { return !p.Live })
-	for i := range t.Shares {
-		t.Shares[i].Peak = max(t.Shares[i].Peak, found.Usage[i].Used)
-	}
 }
 
 // end removes a tenant that has no process and no hold left. What was made for it

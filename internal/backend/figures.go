@@ -10,7 +10,8 @@ type Figures struct {
 	// and in their order, or nil where that cannot be told.
 	Usage []Usage
 	// Processes are those that use the shares, and those that did and whose memory
-	// is not free yet.
+	// is not free yet. They count also where Usage is nil. Beside an error, nil says
+	// that they cannot be told.
 	Processes []Process
 	// Live reports whether a process of the tenant lives. It is known also where
 	// Usage is not.
