@@ -15,7 +15,11 @@ var ErrTenant = errors.New("invalid tenant")
 
 // Backend makes shares of one kind real, and is the only one that knows how:
 // what its tenants use, who runs in them and what is left of them after a
-// restart is asked of it. A backend may also be a [Changer] and a [Notifier].
+// restart is asked of it. A backend may also be a [Changer], a [Notifier], and a
+// Source of internal/agent/pacing: one that opens its tenants' pages, so that the
+// agent divides their GPU time.
+//
+// Functions may be called at the same time unless they say otherwise.
 type Backend interface {
 	Maker
 	Observer
@@ -27,13 +31,15 @@ type Maker interface {
 	// Discover lists the GPUs of which the backend can make shares.
 	Discover(ctx context.Context) ([]GPU, error)
 	// Plan works out what a tenant needs. It changes nothing. A tenant whose
-	// shares cannot be made gives [ErrTenant].
+	// shares cannot be made gives [ErrTenant]. The agent's lock may be held: Plan
+	// must not wait for a function of a [Listener] nor ask the driver for long.
 	Plan(t Tenant) (*Plan, error)
 	// Apply carries a plan out. A plan that was carried out already is left as it
 	// is, and one that fails halfway is undone.
 	Apply(ctx context.Context, p *Plan) error
 	// Undo removes everything that was made for a tenant, also after a partial
-	// Apply. The tenant's ID and Dir are enough.
+	// Apply. That there is nothing is no error: Undo may follow an Apply that
+	// failed and undid itself, or another Undo. The tenant's ID and Dir are enough.
 	Undo(ctx context.Context, t Tenant) error
 	// Health returns why no new shares can be made, or nil.
 	Health(ctx context.Context) error
@@ -45,9 +51,11 @@ type Observer interface {
 	// held was freed. Beside an error the figures are what is known all the same.
 	// Calls for one tenant must not overlap.
 	Look(ctx context.Context, t Tenant) (Figures, error)
-	// Alive reports whether a process of the tenant lives. It changes nothing.
+	// Alive reports whether a process of the tenant lives. It changes nothing. It
+	// may run beside Look, Apply and Undo of the same tenant.
 	Alive(t Tenant) (bool, error)
 	// Complete reports whether all that Apply made for the tenant is still there.
+	// It is asked about tenants of a cluster only, before they are prepared again.
 	Complete(t Tenant) bool
 	// Recover finds the tenants that an earlier agent made, for an agent that lost
 	// its checkpoint.
@@ -65,13 +73,17 @@ type Processes interface {
 	// Counts reports whether what a process uses is in the figures of a tenant.
 	Counts(t Tenant, id process.ID) bool
 	// Holder is the oldest process that was started with what was made for a
-	// tenant, the zero ID if there is none.
+	// tenant, the zero ID if there is none. The tenant may be as Recover found it.
 	Holder(t Tenant) process.ID
 }
 
 // Changer is a backend whose shares can change while their tenant runs.
 type Changer interface {
-	// Change makes the tenant's shares as t has them.
+	// Change makes the tenant's shares as t has them. It does not run beside Look of
+	// the same tenant. Each start of an agent calls it for the tenants that were
+	// saved, also if nothing changed, because the last agent may have died before it
+	// made what it had saved. A tenant of which nothing is there is an error, and a
+	// GPU may be gone then, see [Share].
 	Change(ctx context.Context, t Tenant) error
 }
 
@@ -83,7 +95,9 @@ type Notifier interface {
 
 // Notices tells what tenants do.
 type Notices interface {
-	// Add begins to watch a tenant that was made.
+	// Add begins to watch a tenant that was made. A tenant may be added again. The
+	// agent's lock may be held: Add must not wait for a function of the [Listener]
+	// nor ask the driver for long.
 	Add(t Tenant) error
 	// Remove forgets a tenant.
 	Remove(id string)
@@ -92,13 +106,17 @@ type Notices interface {
 	Close()
 }
 
-// Listener is told what tenants do. Its functions must not wait.
+// Listener is told what tenants do. Whoever calls it holds no lock that a function
+// of the backend or of [Notices] needs.
 type Listener struct {
-	// Death says that a process of a tenant may have ended.
+	// Death says that a process of a tenant may have ended. It waits for the
+	// agent's lock at most.
 	Death func(tenant string)
-	// Stir says that a tenant that did nothing for a while does something.
+	// Stir says that a tenant that did nothing for a while does something. It
+	// returns at once.
 	Stir func(tenant string)
-	// Lost says that some notices were lost.
+	// Lost says that some notices were lost. It returns when every tenant was
+	// looked at, which takes as long as the looks do.
 	Lost func()
 }
 
@@ -141,7 +159,7 @@ func (g GPU) Capacity() uint64 {
 type Tenant struct {
 	ID   string
 	Name string
-	// Dir is the plan's, empty before there is one.
+	// Dir is the plan's, empty before there is one and where the plan has none.
 	Dir string
 	// UID is who will run it.
 	UID int
@@ -155,6 +173,8 @@ type Tenant struct {
 
 // Share is what the tenant gets of one GPU.
 type Share struct {
+	// GPU has an Index of -1, and nothing else but the UUID, if it is no longer
+	// there: an agent that starts may find that a saved tenant's GPU is gone.
 	GPU GPU
 	// Limit is in bytes.
 	Limit uint64

@@ -60,7 +60,9 @@ type Process struct {
 // Found is a tenant that an earlier agent made, as far as that can be told
 // without a checkpoint.
 type Found struct {
-	// Tenant has all that it was granted. Of a GPU the UUID alone is sure.
+	// Tenant has all that it was granted. Of a GPU the UUID alone is sure. The Layer
+	// is [LayerContainer] for a tenant of a cluster and for no other: such a tenant
+	// lives until it is released, any other as long as its processes.
 	Tenant  Tenant
 	Created time.Time
 	// NameCut reports that the end of the name may be missing.

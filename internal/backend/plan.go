@@ -11,7 +11,8 @@ import (
 // Plan is everything that is to be made for a tenant, as a value that can be
 // printed and compared.
 type Plan struct {
-	// Dir is the directory in which the backend keeps what it makes for the tenant.
+	// Dir is the directory in which the backend keeps what it makes for the tenant,
+	// empty for a backend that keeps nothing in files.
 	Dir   string      `json:"dir"`
 	Steps []Step      `json:"steps"`
 	Edits edits.Edits `json:"edits"`
