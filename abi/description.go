@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"regexp"
 	"strings"
 
@@ -39,12 +40,12 @@ type description struct {
 	Structs []struct {
 		Name   scalar `yaml:"name"`
 		Doc    scalar `yaml:"doc"`
-		Align  int    `yaml:"align"`
-		Size   int    `yaml:"size"`
+		Align  scalar `yaml:"align"`
+		Size   scalar `yaml:"size"`
 		Fields []struct {
 			Name  scalar `yaml:"name"`
 			Type  scalar `yaml:"type"`
-			Align int    `yaml:"align"`
+			Align scalar `yaml:"align"`
 			Doc   scalar `yaml:"doc"`
 		} `yaml:"fields"`
 	} `yaml:"structs"`
@@ -65,6 +66,19 @@ func readDescription(file string, text []byte) (*Layout, error) {
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: a second document follows the first", file)
 	}
+	return d.layout(file)
+}
+
+// layout is the description as it will be checked. The numbers of bytes in it are read here.
+func (d description) layout(file string) (*Layout, error) {
+	var faults []error
+	bytes := func(of, what string, s scalar) int {
+		n, err := byteCount(what, s)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s:%d: %s: %w", file, s.line, of, err))
+		}
+		return n
+	}
 	l := &Layout{Prefix: d.Prefix.text, GoPrefix: d.GoPrefix.text}
 	for _, c := range d.Constants {
 		l.Constants = append(l.Constants, Constant{
@@ -73,10 +87,13 @@ func readDescription(file string, text []byte) (*Layout, error) {
 		})
 	}
 	for _, s := range d.Structs {
-		to := Struct{Name: s.Name.text, Doc: s.Doc.text, Align: s.Align, Size: s.Size, line: firstLine(s.Name, s.Doc)}
+		to := Struct{
+			Name: s.Name.text, Doc: s.Doc.text, Align: bytes(s.Name.text, "align", s.Align), Size: bytes(s.Name.text, "size", s.Size),
+			line: firstLine(s.Name, s.Doc),
+		}
 		for _, f := range s.Fields {
 			to.Fields = append(to.Fields, Field{
-				Name: f.Name.text, Type: f.Type.text, Align: f.Align, Doc: f.Doc.text,
+				Name: f.Name.text, Type: f.Type.text, Align: bytes(s.Name.text+"."+f.Name.text, "align", f.Align), Doc: f.Doc.text,
 				line: firstLine(f.Name, f.Type, f.Doc, scalar{line: to.line}),
 			})
 		}
@@ -85,7 +102,22 @@ func readDescription(file string, text []byte) (*Layout, error) {
 	for _, r := range d.Requires {
 		l.requires = append(l.requires, requirement{r.That.text, r.Because.text, firstLine(r.That, r.Because)})
 	}
-	return l, nil
+	return l, errors.Join(faults...)
+}
+
+// byteCount is the size or alignment that a description gives, 0 for none.
+func byteCount(what string, s scalar) (int, error) {
+	if s.line == 0 {
+		return 0, nil
+	}
+	n, err := readNumber(s.text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	if n.Sign() < 1 || n.Cmp(big.NewInt(maxStruct)) > 0 {
+		return 0, fmt.Errorf("%s %d is not between 1 and %d", what, n, maxStruct)
+	}
+	return int(n.Int64()), nil
 }
 
 // firstLine is the line of the first value that is there.

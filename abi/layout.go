@@ -204,7 +204,7 @@ func (p *layoutParser) length(line int, what, text string) int64 {
 
 // alignment checks a wish against what the type needs and returns the stronger.
 func (p *layoutParser) alignment(line int, what string, wish, need int) int {
-	if wish < 0 || wish&(wish-1) != 0 || wish > 1<<16 {
+	if wish&(wish-1) != 0 || wish > 1<<16 {
 		p.fault(line, what, "align %d is not a power of two up to 65536", wish)
 		return need
 	}

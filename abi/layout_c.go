@@ -92,7 +92,7 @@ func (l *Layout) cStruct(b *strings.Builder, s Struct) {
 
 func (l *Layout) cLength(length string) string {
 	if length[0] >= '0' && length[0] <= '9' {
-		return length
+		return strings.ReplaceAll(length, "_", "") // C groups no digits
 	}
 	return l.cMacro(length)
 }

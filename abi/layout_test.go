@@ -33,7 +33,11 @@ func TestParseLayoutFaults(t *testing.T) {
 		{"zero length", field("name: b, type: \"u8[0]\""), "is not between 1 and"},
 		{"huge length", field("name: b, type: \"u64[1000000000]\""), "larger than"},
 		{"bad align", field("name: b, type: u8, align: 3"), "align 3 is not a power of two"},
-		{"negative align", field("name: b, type: u8, align: -4"), "align -4 is not a power of two"},
+		{"negative align", field("name: b, type: u8, align: -4"), "f.yaml:7: a.b: align -4 is not between 1 and"},
+		{"broken align", field("name: b, type: u8, align: 64.9"), `f.yaml:7: a.b: align: "64.9" is not an integer`},
+		{"broken align of a struct", strings.Replace(head, "    doc", "    align: 8.5\n    doc", 1), `f.yaml:4: a: align: "8.5" is not an integer`},
+		{"broken size", strings.Replace(head, "    doc", "    size: 640.9\n    doc", 1), `f.yaml:4: a: size: "640.9" is not an integer`},
+		{"zero size", strings.Replace(head, "    doc", "    size: 0\n    doc", 1), "f.yaml:4: a: size 0 is not between 1 and"},
 		{"comment end", field("name: b, type: u8, doc: \"*/ int x;\""), "end of a C comment"},
 		{"small size", strings.Replace(field("name: b, type: u64"), "    doc", "    size: 8\n    doc", 1), "f.yaml:3: a: size 8: the fields need 16"},
 		{"odd size", strings.Replace(field("name: b, type: u64"), "    doc", "    size: 20\n    doc", 1), "alignment 8"},
@@ -88,6 +92,27 @@ func TestLayoutPadding(t *testing.T) {
 					t.Errorf("%s.%s: have offset %d of %d, want %d of %d", s.Name, f.Name, f.offset, s.Size, c.offset, c.size)
 				}
 			}
+		}
+	}
+}
+
+// A length is written as each language groups digits.
+func TestLengthTexts(t *testing.T) {
+	for _, c := range []struct{ length, inC, inGo string }{
+		{"1_000", "uint8_t x[1000];", "X [1_000]uint8"},
+		{"0x10", "uint8_t x[0x10];", "X [0x10]uint8"},
+		{"12", "uint8_t x[12];", "X [12]uint8"},
+	} {
+		l, err := ParseLayout("f.yaml", []byte("prefix: p\nstructs: [{name: a, doc: A., fields: [{name: x, type: \"u8["+c.length+"]\"}]}]\n"))
+		if err != nil {
+			t.Errorf("%s: %v", c.length, err)
+			continue
+		}
+		if have := l.C("f.yaml"); !strings.Contains(have, c.inC) {
+			t.Errorf("%s: have %s, want %s in C", c.length, have, c.inC)
+		}
+		if have, err := l.Go("f.yaml", "p"); err != nil || !strings.Contains(have, c.inGo) {
+			t.Errorf("%s: have %s (%v), want %s in Go", c.length, have, err, c.inGo)
 		}
 	}
 }
