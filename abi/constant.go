@@ -50,6 +50,10 @@ func (p *layoutParser) constant(c *Constant) {
 		p.fault(c.line, c.Name, "constants are u32, u64, i32 or i64, not %q", c.Type)
 		return
 	}
+	if !commentable(c.Value) { // a formula becomes part of the comment
+		p.fault(c.line, c.Name, "value %q must be one line without control characters", c.Value)
+		return
+	}
 	value, err := p.value(c.Value)
 	if err != nil {
 		p.fault(c.line, c.Name, "value %q: %w", c.Value, err)

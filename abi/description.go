@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -57,6 +59,11 @@ type description struct {
 
 // readDescription reads a description strictly. The errors name file and line.
 func readDescription(file string, text []byte) (*Layout, error) {
+	// The YAML reader refuses these too, but without a line.
+	if at := bytes.IndexFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }); at >= 0 {
+		r, _ := utf8.DecodeRune(text[at:])
+		return nil, fmt.Errorf("%s:%d: read layout: %q is a control character", file, 1+bytes.Count(text[:at], []byte("\n")), r)
+	}
 	var d description
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 var (
@@ -24,9 +25,16 @@ func (p *layoutParser) named(line int, what, name, doc string) {
 	if !identifier.MatchString(name) {
 		p.fault(line, what, "%q is not a name of small letters, digits and single underscores", name)
 	}
-	if strings.Contains(doc, "*/") || strings.Contains(doc, "\n") {
-		p.fault(line, what, "doc must be one line without the end of a C comment")
+	if !commentable(doc) {
+		p.fault(line, what, "doc must be one line without control characters and without the beginning or end of a C comment")
 	}
+}
+
+// commentable says whether a comment in both languages can hold the text. C's compiler warns of a comment in a comment,
+// and Go's refuses the byte order mark.
+func commentable(text string) bool {
+	return !strings.Contains(text, "/*") && !strings.Contains(text, "*/") &&
+		!strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == '\ufeff' })
 }
 
 // fieldNamed checks what only fields have to satisfy: C spells them as they are.
