@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -45,26 +46,38 @@ func (p *layoutParser) constant(c *Constant) {
 		p.fault(c.line, c.Name, "constant appears twice")
 	}
 	p.goNamed(c.line, c.Name, p.layout.goName(c.Name))
+	c.value = p.constantValue(c)
+	p.constants[c.Name] = c.value
+}
+
+// constantValue is nil where it reports a fault, or where the value follows from a constant whose fault is reported.
+func (p *layoutParser) constantValue(c *Constant) *big.Int {
 	bounds, ok := ranges[c.Type]
 	if !ok {
 		p.fault(c.line, c.Name, "constants are u32, u64, i32 or i64, not %q", c.Type)
-		return
+		return nil
+	}
+	if c.Value == "" {
+		p.fault(c.line, c.Name, "value is missing")
+		return nil
 	}
 	if !commentable(c.Value) { // a formula becomes part of the comment
 		p.fault(c.line, c.Name, "value %q must be one line without control characters", c.Value)
-		return
+		return nil
 	}
 	value, err := p.value(c.Value)
+	if errors.Is(err, errFaulty) {
+		return nil
+	}
 	if err != nil {
 		p.fault(c.line, c.Name, "value %q: %w", c.Value, err)
-		return
+		return nil
 	}
 	if value.Cmp(bounds[0]) < 0 || value.Cmp(bounds[1]) > 0 {
 		p.fault(c.line, c.Name, "value %q gives %d, outside of %s: %d to %d", c.Value, value, c.Type, bounds[0], bounds[1])
-		return
+		return nil
 	}
-	c.value = value
-	p.constants[c.Name] = value
+	return value
 }
 
 var plainNumber = regexp.MustCompile(`^-?[0-9.][0-9a-zA-Z_.]*$`)
@@ -97,6 +110,10 @@ var namePart = regexp.MustCompile(`[a-z][a-z0-9_]*`)
 func (p *layoutParser) requirement(r requirement) {
 	if r.because == "" {
 		p.fault(r.line, "requires", "because is missing")
+	}
+	if r.that == "" {
+		p.fault(r.line, "requires", "that is missing")
+		return
 	}
 	ok, err := p.scope().holds(r.that)
 	if err != nil {

@@ -137,7 +137,10 @@ func firstLine(values ...scalar) int {
 	return 1
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line ([0-9]+): `)
+var (
+	yamlLine  = regexp.MustCompile(`^(?:yaml: )?line ([0-9]+): `)
+	yamlShape = regexp.MustCompile(`(?s)^cannot unmarshal .* into (\[\])?(?:struct|abi\.)`)
+)
 
 // located gives the YAML reader's errors the form of ours.
 func located(file string, err error) error {
@@ -152,6 +155,12 @@ func located(file string, err error) error {
 			line, message = m[1], message[len(m[0]):]
 		}
 		message, _, _ = strings.Cut(message, " in type ")
+		if m := yamlShape.FindStringSubmatch(message); m != nil {
+			message = "want keys with values here"
+			if m[1] != "" {
+				message = "want a list here"
+			}
+		}
 		faults = append(faults, fmt.Errorf("%s:%s: read layout: %s", file, line, message))
 	}
 	return errors.Join(faults...)

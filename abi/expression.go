@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -14,7 +15,10 @@ const (
 	maxShift      = 128
 )
 
-// A scope gives expressions the values of constants and the sizes of structures.
+// errFaulty says that an expression needs a constant whose fault is reported.
+var errFaulty = errors.New("it needs a faulty constant")
+
+// A scope gives expressions the values of constants and the sizes of structures. The value of a faulty constant is nil.
 type scope struct {
 	constant func(name string) (*big.Int, bool)
 	size     func(structure string) (*big.Int, bool)
@@ -175,6 +179,9 @@ func (e *expression) operand() (*big.Int, error) {
 	value, ok := e.scope.constant(token)
 	if !ok {
 		return nil, fmt.Errorf("%q is not an earlier constant", token)
+	}
+	if value == nil {
+		return nil, errFaulty
 	}
 	return new(big.Int).Set(value), nil
 }

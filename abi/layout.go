@@ -97,7 +97,7 @@ func ParseLayout(file string, text []byte) (*Layout, error) {
 type layoutParser struct {
 	file      string
 	layout    *Layout
-	constants map[string]*big.Int
+	constants map[string]*big.Int // nil for one whose fault is reported
 	structs   map[string]Struct
 	goNames   map[string]string // what has each of them
 	faults    []error
@@ -123,6 +123,7 @@ func (p *layoutParser) structure(s *Struct) {
 	}
 	if len(s.Fields) == 0 {
 		p.fault(s.line, s.Name, "no fields")
+		p.structs[s.Name] = Struct{Align: 1, Size: 1} // so that its users are not faulty too
 		return
 	}
 	s.Align = p.alignment(s.line, s.Name, s.Align, 1)
@@ -195,8 +196,16 @@ func (p *layoutParser) length(line int, what, text string) int64 {
 			return 1
 		}
 	}
+	if n == nil {
+		return 1
+	}
 	if n.Cmp(big.NewInt(1)) < 0 || n.Cmp(big.NewInt(maxStruct)) > 0 {
-		p.fault(line, what, "length %s is not between 1 and %d", text, maxStruct)
+		is := ""
+		if known {
+			is = fmt.Sprintf("is %d, which ", n)
+			p.constants[text] = nil // the other arrays of this length say nothing new
+		}
+		p.fault(line, what, "length %s %sis not between 1 and %d", text, is, maxStruct)
 		return 1
 	}
 	return n.Int64()

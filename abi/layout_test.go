@@ -63,7 +63,12 @@ func TestParseLayoutFaults(t *testing.T) {
 		{"constant power of ten", constant("name: k, type: u32, value: 1e9"), `"1e9" is not an integer`},
 		{"constant octal", constant("name: k, type: u32, value: 010"), `"010" is not an integer`},
 		{"constant odd groups", constant("name: k, type: u32, value: 10_00"), `"10_00" is not an integer`},
-		{"constant absent", constant("name: k, type: u32"), `f.yaml:2: k: value "": it ends too early`},
+		{"constant absent", constant("name: k, type: u32"), "f.yaml:2: k: value is missing"},
+		{"no list", "constants: 5\n" + head, "f.yaml:1: read layout: want a list here"},
+		{"no keys", "constants: [5]\n" + head, "f.yaml:1: read layout: want keys with values here"},
+		{"keys for a list", "constants: {name: k}\n" + head, "f.yaml:1: read layout: want a list here"},
+		{"a list of everything", "- prefix: p\n", "f.yaml:1: read layout: want keys with values here"},
+		{"no comparison", head + "requires: [{because: it has to}]\n", "f.yaml:7: requires: that is missing"},
 		{"constant capital", constant("name: Slots, type: u32, value: 1"), `f.yaml:2: Slots: "Slots" is not a name`},
 		{"constant twice in Go", "constants:\n  - {name: k1, type: u32, value: 1}\n  - {name: k_1, type: u32, value: 1}\n" + head, "f.yaml:3: k_1: in Go this is called K1, as k1 is already"},
 		{"constant like a size", constant("name: size_of_a, type: u32, value: 1"), "in Go this is called SizeOfA, as size_of_a is already"},
@@ -75,6 +80,46 @@ func TestParseLayoutFaults(t *testing.T) {
 				t.Errorf("have %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestOneFaultForOneMistake spoils one line on which others depend: only that one is reported.
+func TestOneFaultForOneMistake(t *testing.T) {
+	const text = `prefix: p
+constants:
+  - {name: slots, type: u32, value: 8}
+  - {name: words, type: u32, value: (slots + 63) / 64}
+  - {name: bytes, type: u32, value: words * 8}
+structs:
+  - name: a
+    doc: A.
+    fields:
+      - {name: x, type: "u8[slots]"}
+      - {name: y, type: "u8[slots]"}
+      - {name: z, type: "u8[bytes]"}
+  - name: b
+    doc: B.
+    fields:
+      - {name: x, type: "a[slots]"}
+requires:
+  - {that: slots > 1, because: it has to}
+`
+	for _, c := range []struct{ line, becomes, want string }{
+		{"value: 8", "value: -1", `f.yaml:3: slots: value "-1" gives -1, outside of u32: 0 to 4294967295`},
+		{"value: 8", "value: 8.5", `f.yaml:3: slots: value "8.5": "8.5" is not an integer such as 512, 1_000_000 or 0x8000`},
+		{"type: u32, value: 8", "type: u8, value: 8", `f.yaml:3: slots: constants are u32, u64, i32 or i64, not "u8"`},
+		{", value: 8", "", "f.yaml:3: slots: value is missing"},
+		{"value: 8", "value: 0", "f.yaml:10: a.x: length slots is 0, which is not between 1 and 1073741824\nf.yaml:12: a.z: length bytes is 0, which is not between 1 and 1073741824"},
+		{"(slots + 63) / 64", "slots / 0", `f.yaml:4: words: value "slots / 0": division by 0`},
+	} {
+		_, err := ParseLayout("f.yaml", []byte(strings.Replace(text, c.line, c.becomes, 1)))
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: have %v, want %s", c.becomes, err, c.want)
+		}
+	}
+	_, err := ParseLayout("f.yaml", []byte("prefix: p\nstructs:\n  - {name: a, doc: A.}\n  - {name: b, doc: B., fields: [{name: x, type: a}]}\n"))
+	if err == nil || err.Error() != "f.yaml:3: a: no fields" {
+		t.Errorf("a struct without fields: have %v", err)
 	}
 }
 
