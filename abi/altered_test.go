@@ -33,6 +33,7 @@ func altered(t *testing.T, values map[string]string) []byte {
 func TestContradictionsAreRefused(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"devices", "33", "requires: devices <= 32, because a set of devices is the bits of a 32-bit word; here devices is 33"},
+		{"devices", "1", "requires: devices >= 2"},
 		{"slots", "65536", "slots is 65536, slot_bits is 16"},
 		{"slots", "32768", "owner_bits is 16, generation_shift is 16"},
 		{"holder_words", "16 * slots / 2048 - 1", "requires: holder_words * 64 >= slots"},
@@ -49,6 +50,32 @@ func TestContradictionsAreRefused(t *testing.T) {
 		{"intervals", "33", "intervals is 33"},
 		{"pulses", "33", "pulses is 33"},
 		{"export_key_bytes", "63", "export_key_bytes is 63"},
+		{"slots", "1", "requires: slots >= 4"},
+		{"pulses", "3", "requires: pulses >= 4"},
+		{"intervals", "2", "requires: intervals >= 4"},
+		{"slots", "0", "length slots is 0"},
+		{"unit", "0", "requires: unit >= 512"},
+		{"unit", "1", "requires: unit >= 512"},
+		{"unit", "500", "requires: unit >= 512"},
+		{"unit", "1000", "requires: 1 << bits(unit) == 2 * unit"},
+		{"whole", "50", "requires: whole == 1_000_000"},
+		{"flag_overcommit", "2", "flag_overcommit is 2"},
+		{"flag_env", "1", "flag_env is 1, flag_overcommit is 1"},
+		{"budget_limited", "0", "budget_limited is 0"},
+		{"budget_beat", "1", "budget_beat is 1, budget_limited is 1"},
+		{"budget_yield", "3", "budget_yield is 3, budget_beat is 2"},
+		{"policy_weighted", "1", "policy_weighted is 1"},
+		{"policy_fixed", "0", "policy_fixed is 0, policy_weighted is 0"},
+		{"policy_burst", "3", "policy_burst is 3, policy_fixed is 1"},
+		{"class_offline", "1", "class_offline is 1"},
+		{"class_online", "0", "class_online is 0, class_offline is 0"},
+		{"export_free", "1", "export_free is 1"},
+		{"export_live", "0", "export_live is 0, export_free is 0"},
+		{"action_none", "1", "action_none is 1"},
+		{"action_publish", "0", "action_publish is 0, action_none is 0"},
+		{"action_publish", "2", "action_free is 2, action_publish is 2"},
+		{"action_publish", "5", "action_free is 2, action_publish is 5"},
+		{"action_free", "4", "action_free is 4, action_bits is 2"},
 		{"lease_ns", "100_000_000", "stale_ns is 100000000, lease_ns is 100000000"},
 	} {
 		_, err := ParseLayout("abi/pages.yaml", altered(t, map[string]string{c.name: c.value}))
@@ -65,7 +92,10 @@ func TestAlteredLimits(t *testing.T) {
 	for name, values := range map[string]map[string]string{
 		"more": {"devices": "32", "slots": "2048", "exports": "1000", "workers": "100", "pulses": "32", "intervals": "64"},
 		"odd":  {"devices": "17", "slots": "1000"},
-		"few":  {"devices": "3", "slots": "70", "workers": "5", "pulses": "2"},
+		"few":  {"devices": "3", "slots": "70", "workers": "5", "pulses": "4"},
+		"least and large units": {
+			"devices": "2", "slots": "4", "exports": "1", "workers": "1", "pulses": "4", "intervals": "4", "unit": "4194304",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

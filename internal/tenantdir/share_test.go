@@ -126,9 +126,9 @@ func TestUpdateWritesAllThatWasGranted(t *testing.T) {
 
 func TestEncodeNeverWidensALimit(t *testing.T) {
 	tenant := randomTenant(t, rand.New(rand.NewPCG(1, 3)))
-	tenant.Shares[0].Limit = 8<<30 + 700
+	tenant.Shares[0].Limit = 8*page.Unit + page.Unit - 1
 	c, err := Encode(tenant, 0)
-	if err != nil || c.Device[0].Limit != 8<<30+512 {
+	if err != nil || c.Device[0].Limit != 8*page.Unit {
 		t.Errorf("limit %d, %v", c.Device[0].Limit, err)
 	}
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define LAST_SLOT (DV_PAGE_SLOTS - 1)
+#define AMOUNT ((uint64_t)DV_PAGE_UNIT)
 
 static struct tenant tenant;
 static const uint8_t key[DV_PAGE_EXPORT_KEY_BYTES] = "one";
@@ -18,20 +19,20 @@ static const uint8_t key[DV_PAGE_EXPORT_KEY_BYTES] = "one";
 static bool sees_all_charges(const dv_process *process, void *arg) {
     unsigned *seen = arg;
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
-        CHECK_EQUAL(process->used[device], (device + 1) * MIB);
+        CHECK_EQUAL(process->used[device], (device + 1) * AMOUNT);
     }
     (*seen)++;
     return true;
 }
 
 static void works_on_every_gpu(void) {
-    tenant_make(&tenant, DV_PAGE_DEVICES, 2 * DV_PAGE_DEVICES * MIB);
+    tenant_make(&tenant, DV_PAGE_DEVICES, 2 * DV_PAGE_DEVICES * AMOUNT);
     dv_share *share = tenant_open(&tenant);
     uint64_t now = os_now_ns();
     unsigned seen = 0;
     CHECK_EQUAL(dv_share_device_count(share), DV_PAGE_DEVICES);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
-        uint64_t bytes = (device + 1) * MIB;
+        uint64_t bytes = (device + 1) * AMOUNT;
         CHECK_EQUAL(dv_share_device(share, device)->uuid[0], device + 1);
         CHECK_EQUAL(dv_reserve(share, device, bytes), DV_OK);
         dv_settle(share, device, bytes, bytes);
@@ -64,17 +65,17 @@ static int occupy_the_others(dv_share *share) {
 static void work_in_the_last_slot(void *arg) {
     (void)arg;
     dv_share *share = tenant_open(&tenant);
-    CHECK_EQUAL(dv_reserve(share, 0, 3 * MIB), DV_OK);
-    dv_settle(share, 0, 3 * MIB, 3 * MIB);
+    CHECK_EQUAL(dv_reserve(share, 0, 3 * AMOUNT), DV_OK);
+    dv_settle(share, 0, 3 * AMOUNT, 3 * AMOUNT);
     CHECK_EQUAL(own_slot(share), LAST_SLOT);
-    CHECK_EQUAL(dv_export_publish(share, 0, key, MIB), DV_OK);
+    CHECK_EQUAL(dv_export_publish(share, 0, key, AMOUNT), DV_OK);
     CHECK_EQUAL(dv_time_worker(share, 0), 0);
     raise(SIGSTOP);
     raise(SIGKILL);
 }
 
 static void works_in_the_last_slot(void) {
-    tenant_make(&tenant, 1, 8 * MIB);
+    tenant_make(&tenant, 1, 8 * AMOUNT);
     dv_share *share = tenant_open(&tenant);
     int file = occupy_the_others(share);
     pid_t child = spawn(work_in_the_last_slot, NULL);
@@ -83,13 +84,13 @@ static void works_in_the_last_slot(void) {
     holders[LAST_SLOT / 64] = UINT64_C(1) << LAST_SLOT % 64;
     CHECK(memcmp(share->state->export[0].holders, holders, sizeof holders) == 0);
     CHECK_EQUAL(share->gpu->worker[0].owner & ((1u << DV_PAGE_OWNER_BITS) - 1), DV_PAGE_SLOTS);
-    CHECK_EQUAL(dv_reserve(share, 0, MIB), DV_NO_SLOT);
+    CHECK_EQUAL(dv_reserve(share, 0, AMOUNT), DV_NO_SLOT);
     check_sums(share);
     CHECK(kill(child, SIGCONT) == 0);
     wait_killed(child);
     CHECK_EQUAL(dv_reap(share), 1);
     CHECK_EQUAL(used_bytes(share, 0), 0);
-    CHECK_EQUAL(dv_reserve(share, 0, MIB), DV_OK);
+    CHECK_EQUAL(dv_reserve(share, 0, AMOUNT), DV_OK);
     CHECK_EQUAL(own_slot(share), LAST_SLOT);
     CHECK(close(file) == 0);
     tenant_remove(&tenant);
