@@ -53,11 +53,17 @@ const PolicyFixed = 1
 // PolicyBurst: Guaranteed cores, idle time above them.
 const PolicyBurst = 2
 
+// Policies: How many policies there are; a reader refuses any other number. Computed: policy_burst + 1.
+const Policies = 3
+
 // ClassOffline: Takes what is left, gives way at once.
 const ClassOffline = 0
 
 // ClassOnline: Latency first.
 const ClassOnline = 1
+
+// Classes: How many classes there are; a reader refuses any other number. Computed: class_online + 1.
+const Classes = 2
 
 // ExportFree: An unused entry of the export table.
 const ExportFree = 0

@@ -3,6 +3,9 @@ package tenantdir
 import (
 	"encoding/hex"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -185,12 +188,45 @@ func TestEncodeKeepsToTheRangesOfAPage(t *testing.T) {
 	}
 }
 
+// TestEveryNumberHasAName holds the policies and classes here against those of the description, which the library accepts.
+func TestEveryNumberHasAName(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../page/layout_generated.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := func(prefix, count string) (names []string) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, prefix) && spec.Names[0].Name != count {
+				names = append(names, spec.Names[0].Name)
+			}
+			return true
+		})
+		return names
+	}
+	if names := described("Policy", "Policies"); len(names) != page.Policies || len(policies) != page.Policies {
+		t.Errorf("described are %q, of which policies says there are %d; %d have a name here", names, page.Policies, len(policies))
+	}
+	if names := described("Class", "Classes"); len(names) != page.Classes || len(classes) != page.Classes {
+		t.Errorf("described are %q, of which classes says there are %d; %d have a name here", names, page.Classes, len(classes))
+	}
+	for number := range uint32(page.Policies) {
+		if _, ok := keyOf(policies, number); !ok {
+			t.Errorf("policy %d has no name", number)
+		}
+	}
+	for number := range uint32(page.Classes) {
+		if _, ok := keyOf(classes, number); !ok {
+			t.Errorf("class %d has no name", number)
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(*page.Config){
 		"no GPU":         func(c *page.Config) { c.DeviceCount = 0 },
 		"too many":       func(c *page.Config) { c.DeviceCount = page.Devices + 1 },
-		"unknown policy": func(c *page.Config) { c.Device[0].Policy = 9 },
-		"unknown class":  func(c *page.Config) { c.Device[0].Class = 9 },
+		"unknown policy": func(c *page.Config) { c.Device[0].Policy = page.Policies },
+		"unknown class":  func(c *page.Config) { c.Device[0].Class = page.Classes },
 	} {
 		c, err := Encode(randomTenant(t, rand.New(rand.NewPCG(1, 5))), 0)
 		if err != nil {

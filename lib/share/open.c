@@ -114,8 +114,8 @@ static dv_status copy_device(const dv_page_device *from, unsigned number, dv_pag
     memcpy(to, from, sizeof *to);
     to->limit = load64(&from->limit);
     to->pci_bus_id[sizeof to->pci_bus_id - 1] = '\0';
-    bool sane = to->limit > 0 && to->limit <= LIMIT_MAX && to->policy <= DV_PAGE_POLICY_BURST &&
-                to->class <= DV_PAGE_CLASS_ONLINE && to->cores <= 100 && to->max_cores <= 100 &&
+    bool sane = to->limit > 0 && to->limit <= LIMIT_MAX && to->policy < DV_PAGE_POLICIES &&
+                to->class < DV_PAGE_CLASSES && to->cores <= 100 && to->max_cores <= 100 &&
                 to->weight > 0;
     return sane ? DV_OK
                 : because(reason, DV_CORRUPT,

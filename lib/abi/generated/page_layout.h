@@ -56,11 +56,17 @@
 /* Guaranteed cores, idle time above them. */
 #define DV_PAGE_POLICY_BURST UINT32_C(2)
 
+/* How many policies there are; a reader refuses any other number. Computed: policy_burst + 1. */
+#define DV_PAGE_POLICIES UINT32_C(3)
+
 /* Takes what is left, gives way at once. */
 #define DV_PAGE_CLASS_OFFLINE UINT32_C(0)
 
 /* Latency first. */
 #define DV_PAGE_CLASS_ONLINE UINT32_C(1)
+
+/* How many classes there are; a reader refuses any other number. Computed: class_online + 1. */
+#define DV_PAGE_CLASSES UINT32_C(2)
 
 /* An unused entry of the export table. */
 #define DV_PAGE_EXPORT_FREE UINT32_C(0)
