@@ -30,7 +30,10 @@
 // ours. Two fields of an entry serve that:
 //
 //	hook: follows              # or "copies within(a2)": the function is written from this line
-//	reason: "it asks nothing"  # there is no function of ours, and why
+//	reason: "it asks nothing"  # there is no function of ours, and why, in three words or more
+//
+// The shapes, the kinds of functions that each is for, and the parameters that it needs stand in shapes.go. A shape that
+// does not fit is refused.
 //
 // # Layouts: pages.yaml, simgpu.yaml
 //
@@ -59,7 +62,7 @@
 //
 // Types are u8 u16 u32 u64 u128 i8 i16 i32 i64 f64 char, an earlier struct, and
 // arrays of these whose length is a number or an earlier constant. A doc is one
-// line.
+// line without the beginning or end of a C comment.
 //
 // A value is a decimal number, such as 512 or 1_000_000; a bit pattern, such as
 // 0x8000, which stays hexadecimal; or an expression of numbers, earlier constants

@@ -56,6 +56,8 @@ func TestParseFunctionsFaults(t *testing.T) {
 		{"code as hook", entry("name: cuInit, since: 2000, kind: sync, hook: \"copies within(a0); exit(1)\", takes: []"), "is not a shape"},
 		{"hook and reason", entry("name: cuInit, since: 2000, kind: sync, hook: waits, reason: none, takes: []"), "exclude each other"},
 		{"needless reason", entry("name: cuInit, since: 2000, kind: pass, reason: none, takes: []"), "kind pass needs no hook"},
+		{"reason without words", entry("name: cuInit, since: 2000, kind: sync, reason: \"-\", takes: []"), `f.yaml:2: cuInit: reason "-" is no sentence`},
+		{"reason of two words", entry("name: cuInit, since: 2000, kind: sync, reason: \"- not - needed -\", takes: []"), "at least three words"},
 		{"bad result", entry("name: cuInit, since: 2000, kind: context, returns: \"\", takes: []"), `"" is not a C type`},
 		{
 			"repeated name",
@@ -73,6 +75,47 @@ func TestParseFunctionsFaults(t *testing.T) {
 				t.Errorf("have %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestHooksFitTheirFunctions(t *testing.T) {
+	for _, c := range []struct{ kind, hook, takes, want string }{
+		{"sync", "grabs", "CUstream", `hook "grabs": no shape is called so; there are asks, captures,`},
+		{"allocate", "follows", "CUdeviceptr *, size_t, CUstream", `hook "follows" is for kind copy or sync or pass, not for allocate`},
+		{"launch", "follows", "CUfunction, CUstream", "not for launch"},
+		{"free", "copies within(a0)", "size_t", "is for kind copy, not for free"},
+		{"copy", "waits", "CUstream", "is for kind sync, not for copy"},
+		{"sync", "follows", "CUevent", `hook "follows" needs a parameter CUstream`},
+		{"sync", "follows", "CUstream *", `hook "follows" needs a parameter CUstream`},
+		{"pass", "follows", "CUstream, CUstream", "of 2 parameters CUstream it is not clear"},
+		{"capture", "captures", "CUgraph", "needs a parameter CUstream"},
+		{"capture", "ends", "CUgraph", "needs a parameter CUstream"},
+		{"sync", "waits", "CUstream, int", `hook "waits" needs the parameters [CUstream] alone`},
+		{"sync", "asks", "", "needs the parameters [CUstream] alone"},
+		{"pass", "destroys", "CUevent", "needs the parameters [CUstream] alone"},
+		{"graph", "changes", "CUgraph", "needs the parameters [CUgraphExec] first"},
+		{"graph", "instantiates", "CUgraph, CUgraphExec *", "needs the parameters [CUgraphExec *, CUgraph] first"},
+		{"launch", "launches", "CUfunction, CUstream", "needs one of these after its shape: cost_kernel"},
+		{"launch", "launches cost_kernel(a0)", "CUfunction, CUstream", "cost_kernel takes 8 arguments, not 1"},
+		{"launch", "launches within(a0)", "size_t, CUstream", "needs one of these after its shape: cost_kernel"},
+		{"copy", "copies", "size_t", "needs one of these after its shape: between,"},
+		{"copy", "copies takes(a0)", "size_t", "needs one of these after its shape: between,"},
+		{"copy", "follows within(a0)", "size_t, CUstream", "takes nothing after its shape"},
+		{"copy", "copies within(a7)", "CUdeviceptr, size_t", "there is no a7 among 2 parameters"},
+		{"copy", "copies within(a0)", "CUdeviceptr, size_t", `within cannot take a0, which is "CUdeviceptr", for argument 1`},
+		{"copy", "copies within(1)", "CUdeviceptr, size_t", "within cannot take 1"},
+		{"copy", "copies within()", "CUdeviceptr, size_t", "within takes 1 arguments, not 0"},
+		{"copy", "copies crossing(a1)", "CUdeviceptr, size_t", "crossing takes 0 arguments, not 1"},
+		{"copy", "copies described(a0)", "CUDA_MEMCPY2D *", "described cannot take a0"},
+		{"copy", "copies within(a1)", "CUdeviceptr, size_t", ""},
+		{"copy", "copies filling(a1, a2, 1)", "CUdeviceptr, unsigned short, size_t", ""},
+		{"sync", "follows", "CUstream", ""},
+	} {
+		text := "functions:\n  - {name: cuOne, since: 2000, kind: " + c.kind + ", hook: \"" + c.hook + "\", takes: [" + c.takes + "]}\n"
+		_, err := ParseFunctions("f.yaml", []byte(text), "CUresult")
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "f.yaml:2: cuOne: ")) {
+			t.Errorf("%s, %s of [%s]: have %v, want %q", c.kind, c.hook, c.takes, err, c.want)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 // being the first, and numbers.
 var hookPattern = regexp.MustCompile(`^([a-z]+)(?: ([a-z_]+\((?:(?:a[0-9]|[0-9])(?:, (?:a[0-9]|[0-9]))*)?\)))?$`)
 
+var wordPattern = regexp.MustCompile(`[A-Za-z]+`)
+
 // NeedsHook says whether a call of this kind takes or gives memory or GPU time, so that a name without a function of
 // ours would be a way around a share's limits.
 func (k Kind) NeedsHook() bool {
@@ -37,6 +39,10 @@ func (f Function) hookFault() string {
 		return "hook and reason exclude each other: the reason says why there is no hook"
 	case f.Reason != "" && !f.Kind.NeedsHook():
 		return fmt.Sprintf("reason is given, but kind %s needs no hook", f.Kind)
+	case f.Reason != "" && len(wordPattern.FindAllString(f.Reason, 3)) < 3:
+		return fmt.Sprintf("reason %q is no sentence of at least three words that says why there is no hook", f.Reason)
+	case f.Hook != "":
+		return f.shapeFault()
 	}
 	return ""
 }
@@ -49,15 +55,15 @@ func (f Function) hookFault() string {
 // which are the meaning of stream NULL, the parameter that is the stream, whether there is one, what the shape needs to
 // know, and the function's parameters as they are declared and as they are passed on.
 func (l Library) Hooks(functions []Function) string {
-	shapes := map[string][]Function{}
+	byShape := map[string][]Function{}
 	for _, f := range functions {
 		if f.Hook != "" {
 			shape := hookPattern.FindStringSubmatch(f.Hook)[1]
-			shapes[shape] = append(shapes[shape], f)
+			byShape[shape] = append(byShape[shape], f)
 		}
 	}
-	names := make([]string, 0, len(shapes))
-	for shape := range shapes {
+	names := make([]string, 0, len(byShape))
+	for shape := range byShape {
 		names = append(names, shape)
 	}
 	slices.Sort(names)
@@ -66,7 +72,7 @@ func (l Library) Hooks(functions []Function) string {
 	for _, shape := range names {
 		macro := l.Prefix + "_HOOK_" + strings.ToUpper(shape)
 		fmt.Fprintf(&b, "\n#ifdef %s\n", macro)
-		for _, f := range shapes[shape] {
+		for _, f := range byShape[shape] {
 			fmt.Fprintf(&b, "%s(%s)\n", macro, strings.Join(f.hookArguments(), ", "))
 		}
 		fmt.Fprintf(&b, "#undef %s\n#endif\n", macro)
