@@ -24,10 +24,11 @@ $(CUDA_STUB):
 	mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,libcuda-real.so.1 -x c -o $@ -
 
-$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_PARTS) $(CUDA_STUB) lib/cuda/exports.map
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_PARTS) $(CUDA_STUB) lib/cuda/exports.map \
+		lib/cuda/link.sh
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic \
+	lib/cuda/link.sh $(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/cuda/exports.map -Wl,--enable-new-dtags \
 		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_PARTS) -Wl,--no-as-needed $(CUDA_STUB)
 
@@ -98,7 +99,7 @@ $(B)/test/cuda/exports: lib/cuda/test/exports.sh | $(CUDA_LIBRARY)
 	$(call step,GEN)
 	mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s %s\n' $< $(CUDA_LIBRARY) >$@ && chmod +x $@
-$(B)/test/cuda/hooks: lib/cuda/test/hooks.sh | $(CUDA_LIBRARY)
+$(B)/test/cuda/hooks: lib/cuda/test/hooks.sh lib/cuda/link.sh | $(CUDA_LIBRARY)
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nexec %s "%s" %s\n' $< '$(CC)' \
 		'$(filter-out %/names.o,$(CUDA_OBJECTS)) $(CUDA_PARTS)' >$@ && chmod +x $@
