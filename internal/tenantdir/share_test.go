@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -155,7 +156,7 @@ func TestEncodeRefuses(t *testing.T) {
 // What the library refuses in a page is refused before the page is made.
 func TestEncodeKeepsToTheRangesOfAPage(t *testing.T) {
 	fixed := backend.Share{
-		GPU: backend.GPU{UUID: "GPU-00112233-4455-6677-8899-aabbccddeeff"}, Limit: 1 << 30, Cores: 30, Weight: 1,
+		GPU: backend.GPU{UUID: "GPU-00112233-4455-6677-8899-aabbccddeeff"}, Limit: 8 * page.Unit, Cores: 30, Weight: 1,
 		Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
 	}
 	for name, c := range map[string]struct {
@@ -168,7 +169,7 @@ func TestEncodeKeepsToTheRangesOfAPage(t *testing.T) {
 		"one unit":              {func(s *backend.Share) { s.Limit = page.Unit }, true},
 		"the largest limit":     {func(s *backend.Share) { s.Limit = mostLimit + page.Unit - 1 }, true},
 		"one unit more":         {func(s *backend.Share) { s.Limit = mostLimit + page.Unit }, false},
-		"2 TiB":                 {func(s *backend.Share) { s.Limit = 2 << 40 }, false},
+		"all of 64 bits":        {func(s *backend.Share) { s.Limit = math.MaxUint64 }, false},
 		"cores below 0":         {func(s *backend.Share) { s.Cores = -1 }, false},
 		"cores 0":               {func(s *backend.Share) { s.Cores = 0 }, true},
 		"all cores":             {func(s *backend.Share) { s.Cores = 100 }, true},
