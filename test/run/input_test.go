@@ -61,7 +61,7 @@ func TestMachinesAndDrivers(t *testing.T) {
 func TestTwoAgents(t *testing.T) {
 	h := newHost(t)
 	h.hold([]string{"--memory", "1Gi"}, "sh", "-c", "echo; read x")
-	if o := h.divvy("agent", "--simgpu-dir", h.instance); o.status != 1 || !strings.Contains(o.err, "serves") {
+	if o := h.divvy("agent", "--simgpu-dir", h.instance); o.status != 1 || !strings.Contains(o.err, "already runs in") {
 		t.Errorf("a second agent: exit status %d, %s", o.status, o.err)
 	}
 	other := *h
