@@ -115,9 +115,9 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	return found.Reaped
 }
 
-// fitting is what was found, without what has not one entry for each share. It also
-// tells what that was: a backend that is wrong about one tenant must not end the
-// agent.
+// fitting returns the figures without those lists that do not have one entry for each
+// share, and an error that names them: a backend that is wrong about one tenant must
+// not end the agent.
 func fitting(found backend.Figures, shares int) (backend.Figures, error) {
 	unfit := func(what string, entries int) error {
 		return fmt.Errorf("read the backend's figures: %s has %d entries for %d shares", what, entries, shares)

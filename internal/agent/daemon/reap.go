@@ -33,16 +33,16 @@ func NewReaper(tree install.Tree) tenantdir.Reaper {
 	return func(ctx context.Context, dir tenantdir.Dir, uid int) error {
 		ctx, cancel := context.WithTimeout(ctx, reapTime)
 		defer cancel()
-		place, err := os.OpenFile(string(dir), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		opened, err := os.OpenFile(string(dir), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return fmt.Errorf("reap: %w", err)
 		}
-		defer place.Close()
+		defer opened.Close()
 		var said bytes.Buffer
 		cmd := exec.CommandContext(ctx, program, "/proc/self/fd/3")
 		cmd.Env = []string{}
 		cmd.Stderr = &said
-		cmd.ExtraFiles = []*os.File{place} // descriptor 3
+		cmd.ExtraFiles = []*os.File{opened} // descriptor 3
 		if os.Getuid() == 0 && uid != 0 {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: process.Nobody}}
 		}
