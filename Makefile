@@ -40,7 +40,7 @@ ONLY ?=
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps fuzz \
-	images bench bench-mem bench-place bench-time gpu-test measurements FORCE
+	images bench bench-mem bench-place bench-promises bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/share/build.mk lib/substitute/build.mk
@@ -110,7 +110,7 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	$(call step,DEPS,programs for tests and lint)
 	hack/test-deps.sh
 
-bench: bench-mem bench-place bench-time measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
+bench: bench-mem bench-place bench-time bench-promises measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, crashes
 	$(call step,BENCH,memory)
 	$(GO) run ./test/bench/mem -build $(B) -only "$(ONLY)"
@@ -120,6 +120,9 @@ bench-place: ## allocator: packing of public traces, decisions per second
 bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost
 	$(call step,BENCH,compute)
 	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
+bench-promises: build $(B)/bin/gpubench ## what README and design promise: limits, caps, users, agents that die
+	$(call step,BENCH,promises)
+	$(GO) run ./test/bench/promises -build $(B) -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements

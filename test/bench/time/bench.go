@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/bench/simulated"
 )
 
 const (
@@ -34,40 +31,17 @@ func (o options) runs() int {
 // bench runs programs on one simulated machine, natively or in shares of it.
 type bench struct {
 	options
-	ctx             context.Context
-	divvy, gpubench string
-	rundir          string
-	oracle          *oracle
+	*simulated.Machine
 }
 
 // measure makes a machine of its own, measures, and takes the machine away again.
 func measure(ctx context.Context, o options) (err error) {
-	build, err := filepath.Abs(o.build)
-	if err != nil {
-		return fmt.Errorf("find the build folder: %w", err)
-	}
-	dir, err := os.MkdirTemp("/dev/shm", "divvy-bench-")
-	if err != nil {
-		return fmt.Errorf("make a run directory: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Setenv("DIVVY_RUNDIR", dir); err != nil {
-		return fmt.Errorf("name the run directory: %w", err)
-	}
-	b := &bench{
-		options: o, ctx: ctx, rundir: dir,
-		divvy: filepath.Join(build, "bin", "divvy"), gpubench: filepath.Join(build, "bin", "gpubench"),
-	}
-	if err := execute(b.divvy, "simgpu", "start", machine); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, execute(b.divvy, "simgpu", "stop", machine, "--force")) }()
-	b.oracle, err = watch(filepath.Join(build, "libexec", "divvy", "simgpuctl"), filepath.Join(dir, "simgpu", machine))
+	m, err := simulated.Open(ctx, o.build, machine)
 	if err != nil {
 		return err
 	}
-	defer b.oracle.close()
-	return b.all()
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return (&bench{o, m}).all()
 }
 
 // figure measures rows with one or several ids.
@@ -118,13 +92,4 @@ func row(id, name, unit string, goal float64, better measurement.Direction, runs
 	r := measurement.Of(id, unit, goal, better, command+" ONLY="+id, runs...)
 	r.Case = name
 	return r
-}
-
-// execute runs a program to its end; a failure carries what it said.
-func execute(argv ...string) error {
-	text, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("run %s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(string(text)))
-	}
-	return nil
 }

@@ -16,19 +16,19 @@ const settle = time.Second
 // machine has other things to do: the best of some moments is what they can get.
 func (b *bench) native(k kernels) (float64, error) {
 	const moments, moment = 4, 500 * time.Millisecond
-	t, err := b.start(nil, append([]string{b.gpubench}, k.load()...)...)
+	t, err := b.Start(nil, append([]string{b.Gpubench}, k.load()...)...)
 	if err != nil {
 		return 0, err
 	}
-	defer t.end()
-	pids, since, err := t.working(1)
+	defer t.End()
+	pids, since, err := t.Working(1)
 	if err != nil {
 		return 0, err
 	}
 	best := 0.0
 	for i := range uint64(moments) {
 		from := since + (i+1)*uint64(moment)
-		part, err := b.percent(pids, from, from+uint64(moment))
+		part, err := b.Percent(pids, from, from+uint64(moment))
 		if err != nil {
 			return 0, err
 		}
@@ -42,7 +42,7 @@ func (b *bench) windows(pids []int, since uint64, k kernels) ([]float64, error) 
 	var parts []float64
 	for i := range b.runs() {
 		from := since + uint64(settle) + uint64(i)*uint64(k.window)
-		part, err := b.percent(pids, from, from+uint64(k.window))
+		part, err := b.Percent(pids, from, from+uint64(k.window))
 		if err != nil {
 			return nil, err
 		}
@@ -66,8 +66,8 @@ func (b *bench) capped(k kernels, cores int) (capped, error) {
 	if err != nil {
 		return capped{}, err
 	}
-	defer t.end()
-	pids, since, err := t.working(1)
+	defer t.End()
+	pids, since, err := t.Working(1)
 	if err != nil {
 		return capped{}, err
 	}
@@ -87,7 +87,7 @@ func caps(b *bench) ([]measurement.Row, error) {
 				return nil, err
 			}
 			all = append(all, c)
-			if err := b.alone(); err != nil {
+			if err := b.Alone(); err != nil {
 				return nil, err
 			}
 		}

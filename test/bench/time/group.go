@@ -29,7 +29,7 @@ func groups(b *bench) ([]measurement.Row, error) {
 			return nil, err
 		}
 		rows = append(rows, row("time.group_error_points", g.name, "points", 1.5, measurement.Lower, errs))
-		if err := b.alone(); err != nil {
+		if err := b.Alone(); err != nil {
 			return nil, err
 		}
 	}
@@ -44,18 +44,18 @@ func (b *bench) group(name string, commands []string, beside bool) ([]float64, e
 	}
 	fixed := func(cores int) []string { return []string{"--cores", fmt.Sprint(cores), "--policy", "fixed"} }
 	if beside {
-		t, err := b.start(fixed(rest), b.gpubench, "load", "--ns", "1000000")
+		t, err := b.Start(fixed(rest), b.Gpubench, "load", "--ns", "1000000")
 		if err != nil {
 			return nil, err
 		}
-		defer t.end()
+		defer t.End()
 	}
-	t, err := b.start(fixed(cores), "sh", "-c", script+"wait", b.gpubench)
+	t, err := b.Start(fixed(cores), "sh", "-c", script+"wait", b.Gpubench)
 	if err != nil {
 		return nil, err
 	}
-	defer t.end()
-	pids, since, err := t.working(len(commands))
+	defer t.End()
+	pids, since, err := t.Working(len(commands))
 	if err != nil {
 		return nil, err
 	}

@@ -20,14 +20,14 @@ var (
 // launches measures the overhead of a limit that is never reached: the time of a launch call, and the GPU time that
 // is lost end to end.
 func launches(b *bench) ([]measurement.Row, error) {
-	neighbour, err := b.start(idle, "sleep", "infinity")
+	neighbour, err := b.Start(idle, "sleep", "infinity")
 	if err != nil {
 		return nil, err
 	}
-	defer neighbour.end()
+	defer neighbour.End()
 	rows, err := b.added()
-	neighbour.end()
-	return rows, errors.Join(err, b.alone())
+	neighbour.End()
+	return rows, errors.Join(err, b.Alone())
 }
 
 func (b *bench) added() ([]measurement.Row, error) {
@@ -65,7 +65,7 @@ func (b *bench) added() ([]measurement.Row, error) {
 func (b *bench) instructions() ([]float64, error) {
 	var all []float64
 	for range b.runs() {
-		text, err := exec.CommandContext(b.ctx, filepath.Join(b.build, "test", "cuda", "cost")).Output()
+		text, err := exec.CommandContext(b.Context(), filepath.Join(b.build, "test", "cuda", "cost")).Output()
 		if err != nil {
 			return nil, fmt.Errorf("count what a launch costs: %w", err)
 		}
@@ -86,11 +86,11 @@ func (b *bench) wholeCall() ([]float64, error) {
 	for range b.runs() {
 		var each [2]float64
 		for i, flags := range [][]string{nil, unbinding} {
-			t, err := b.start(flags, b.gpubench, "cost", "--count", "400000", "--bytes", "4096", "--live", "1")
+			t, err := b.Start(flags, b.Gpubench, "cost", "--count", "400000", "--bytes", "4096", "--live", "1")
 			if err != nil {
 				return nil, err
 			}
-			lines, err := t.wait(b)
+			lines, err := t.Wait(b.Context())
 			if err != nil {
 				return nil, err
 			}
@@ -104,18 +104,18 @@ func (b *bench) wholeCall() ([]float64, error) {
 
 // lost is the part of the kernels' GPU time that is missing in a share.
 func (b *bench) lost(k kernels) (float64, error) {
-	t, err := b.start(unbinding, append([]string{b.gpubench}, k.load()...)...)
+	t, err := b.Start(unbinding, append([]string{b.Gpubench}, k.load()...)...)
 	if err != nil {
 		return 0, err
 	}
-	defer t.end()
-	pids, since, err := t.working(1)
+	defer t.End()
+	pids, since, err := t.Working(1)
 	if err != nil {
 		return 0, err
 	}
 	from := since + uint64(settle)
-	inside, err := b.percent(pids, from, from+uint64(k.window))
-	t.end()
+	inside, err := b.Percent(pids, from, from+uint64(k.window))
+	t.End()
 	var native float64
 	if err == nil {
 		native, err = b.native(k)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/bench/simulated"
 )
 
 // online serves requests alone and beside an offline tenant that never rests, with the same arrivals.
@@ -17,16 +18,16 @@ func online(b *bench) ([]measurement.Row, error) {
 		if err != nil {
 			return nil, err
 		}
-		offline, err := b.start([]string{"--class", "offline"}, b.gpubench, "load", "--ns", "200000")
+		offline, err := b.Start([]string{"--class", "offline"}, b.Gpubench, "load", "--ns", "200000")
 		if err != nil {
 			return nil, err
 		}
 		beside, err := b.serve(seed, offline)
-		offline.end()
+		offline.End()
 		if err != nil {
 			return nil, err
 		}
-		if err := b.alone(); err != nil {
+		if err := b.Alone(); err != nil {
 			return nil, err
 		}
 		fmt.Printf("  p99 alone %.2f ms, beside %.2f ms; harvest %.1f %%; yield p50 %.2f p99 %.2f ms, %d bursts\n",
@@ -49,68 +50,68 @@ type service struct {
 	yields       []float64
 }
 
-func (b *bench) serve(seed string, neighbour *tenant) (service, error) {
+func (b *bench) serve(seed string, neighbour *simulated.Tenant) (service, error) {
 	seconds := 60
 	if b.quick {
 		seconds = 10
 	}
-	t, err := b.start([]string{"--class", "online"}, b.gpubench, "serve", "--rate", "25", "--kernels", "20",
+	t, err := b.Start([]string{"--class", "online"}, b.Gpubench, "serve", "--rate", "25", "--kernels", "20",
 		"--ns", "1000000", "--seconds", fmt.Sprint(seconds), "--seed", seed)
 	if err != nil {
 		return service{}, err
 	}
-	defer t.end()
-	pids, begin, err := t.working(1)
+	defer t.End()
+	pids, begin, err := t.Working(1)
 	if err != nil {
 		return service{}, err
 	}
 	var other []int
-	var stretches []segment
+	var stretches []simulated.Segment
 	if neighbour != nil {
-		if other, _, err = neighbour.working(1); err == nil {
+		if other, _, err = neighbour.Working(1); err == nil {
 			stretches, err = b.stretches(other[0], t)
 		}
 		if err != nil {
 			return service{}, err
 		}
 	}
-	lines, err := t.wait(b)
+	lines, err := t.Wait(b.Context())
 	if err != nil || neighbour == nil {
 		return service{p99: lines[len(lines)-1].P99}, err
 	}
 	// The last moments are left out: the online process is gone from the record when it has ended.
-	first, last, err := b.oracle.between(b.ctx, begin, begin+uint64(seconds-1)*uint64(time.Second))
+	first, last, err := b.Oracle.Between(b.Context(), begin, begin+uint64(seconds-1)*uint64(time.Second))
 	if err != nil {
 		return service{}, err
 	}
-	idle := last.At - first.At - (last.sum(pids) - first.sum(pids))
+	idle := last.At - first.At - (last.Sum(pids) - first.Sum(pids))
 	return service{
 		p99:     lines[len(lines)-1].P99,
-		harvest: 100 * float64(last.sum(other)-first.sum(other)) / float64(idle),
+		harvest: 100 * float64(last.Sum(other)-first.Sum(other)) / float64(idle),
 		yields:  yields(bursts(lines), stretches),
 	}, nil
 }
 
 // stretches collects when a process had the GPU until a tenant ends: the driver keeps the latest only.
-func (b *bench) stretches(pid int, until *tenant) ([]segment, error) {
-	var all []segment
+func (b *bench) stretches(pid int, until *simulated.Tenant) ([]simulated.Segment, error) {
+	var all []simulated.Segment
 	for {
 		ended := false
 		select {
-		case <-until.ended:
+		case <-until.Ended():
 			ended = true
-		case <-b.ctx.Done():
-			return nil, b.ctx.Err()
+		case <-b.Context().Done():
+			return nil, b.Context().Err()
 		case <-time.After(250 * time.Millisecond):
 		}
-		latest, err := b.oracle.segments(pid)
+		latest, err := b.Oracle.Segments(pid)
 		if err != nil {
 			return nil, err
 		}
 		// The last one known may have grown since.
 		if len(all) > 0 {
 			last := all[len(all)-1].Begin
-			latest = slices.DeleteFunc(latest, func(s segment) bool { return s.Begin < last })
+			latest = slices.DeleteFunc(latest, func(s simulated.Segment) bool { return s.Begin < last })
 			all = all[:len(all)-1]
 		}
 		all = append(all, latest...)
@@ -121,8 +122,8 @@ func (b *bench) stretches(pid int, until *tenant) ([]segment, error) {
 }
 
 // bursts are the requests that came when nothing was to do, each with the end of what came behind it.
-func bursts(lines []line) []line {
-	var all []line
+func bursts(lines []simulated.Line) []simulated.Line {
+	var all []simulated.Line
 	for _, l := range lines {
 		if l.First {
 			all = append(all, l)
@@ -134,7 +135,7 @@ func bursts(lines []line) []line {
 }
 
 // yields is the neighbour's GPU time, in ms, from the first launch of each burst to its last answer.
-func yields(bursts []line, neighbour []segment) []float64 {
+func yields(bursts []simulated.Line, neighbour []simulated.Segment) []float64 {
 	var all []float64
 	next := 0
 	for _, burst := range bursts {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/bench/simulated"
 )
 
 // pairs lets two tenants with the same kernels and fixed shares contend.
@@ -17,7 +18,7 @@ func pairs(b *bench) ([]measurement.Row, error) {
 		}
 		rows = append(rows, row("time.pair_error_points", k.name, "points", 1.5, measurement.Lower, errs),
 			row("time.pair_sum_percent", k.name, "%", 97, measurement.Higher, sums))
-		if err := b.alone(); err != nil {
+		if err := b.Alone(); err != nil {
 			return nil, err
 		}
 	}
@@ -48,8 +49,8 @@ func (b *bench) pair(k kernels, cores ...int) (errs, sums []float64, err error) 
 		if err != nil {
 			return nil, nil, err
 		}
-		defer t.end()
-		own, begun, err := t.working(1)
+		defer t.End()
+		own, begun, err := t.Working(1)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -70,8 +71,8 @@ func (b *bench) pair(k kernels, cores ...int) (errs, sums []float64, err error) 
 }
 
 // fixed starts a tenant under a cap.
-func (b *bench) fixed(k kernels, cores int) (*tenant, error) {
-	return b.start([]string{"--cores", fmt.Sprint(cores), "--policy", "fixed"}, append([]string{b.gpubench}, k.load()...)...)
+func (b *bench) fixed(k kernels, cores int) (*simulated.Tenant, error) {
+	return b.Start([]string{"--cores", fmt.Sprint(cores), "--policy", "fixed"}, append([]string{b.Gpubench}, k.load()...)...)
 }
 
 // beside is what kernels get without a share beside a tenant under a cap.
@@ -80,14 +81,14 @@ func (b *bench) beside(k kernels, cores int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer neighbour.end()
-	if _, _, err := neighbour.working(1); err != nil {
+	defer neighbour.End()
+	if _, _, err := neighbour.Working(1); err != nil {
 		return 0, err
 	}
 	part, err := b.native(k)
-	neighbour.end()
+	neighbour.End()
 	if err == nil {
-		err = b.alone()
+		err = b.Alone()
 	}
 	return part, err
 }

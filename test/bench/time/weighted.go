@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/bench/simulated"
 )
 
 // The heaviest tenant works and pauses in turn; a change counts from the moment at which it really did.
@@ -30,7 +31,7 @@ func weights(b *bench) ([]measurement.Row, error) {
 		}
 		rows = append(rows, row("time.weighted_error_points", k.name+", one goes idle", "points", 2, measurement.Lower, idle),
 			row("time.weighted_error_points", k.name+", and comes back", "points", 2, measurement.Lower, back))
-		if err := b.alone(); err != nil {
+		if err := b.Alone(); err != nil {
 			return nil, err
 		}
 	}
@@ -44,18 +45,18 @@ func (b *bench) weighted(k kernels) (idle, back []float64, err error) {
 		return nil, nil, err
 	}
 	parts := []float64{1, 2, 4}
-	var tenants []*tenant
+	var tenants []*simulated.Tenant
 	for i, part := range parts {
-		load := append([]string{b.gpubench}, k.load()...)
+		load := append([]string{b.Gpubench}, k.load()...)
 		if i == len(parts)-1 {
 			load = append(load, "--work", fmt.Sprint(workMs), "--pause", fmt.Sprint(pauseMs))
 		}
-		t, err := b.start([]string{"--weight", fmt.Sprint(part)}, load...)
+		t, err := b.Start([]string{"--weight", fmt.Sprint(part)}, load...)
 		if err != nil {
 			return nil, nil, err
 		}
-		defer t.end()
-		if _, _, err := t.working(1); err != nil {
+		defer t.End()
+		if _, _, err := t.Working(1); err != nil {
 			return nil, nil, err
 		}
 		tenants = append(tenants, t)
@@ -81,10 +82,10 @@ func (b *bench) weighted(k kernels) (idle, back []float64, err error) {
 }
 
 // change waits for the tenant's nth change of phase, the first of which is its beginning.
-func (b *bench) change(t *tenant, n int) (line, error) {
+func (b *bench) change(t *simulated.Tenant, n int) (simulated.Line, error) {
 	for {
 		phase, seen := "", 0
-		for _, l := range t.all() {
+		for _, l := range t.All() {
 			if l.Phase == "" || l.Phase == phase {
 				continue
 			}
@@ -93,15 +94,15 @@ func (b *bench) change(t *tenant, n int) (line, error) {
 			}
 			seen++
 		}
-		if err := b.pause(10 * time.Millisecond); err != nil {
-			return line{}, err
+		if err := b.Pause(10 * time.Millisecond); err != nil {
+			return simulated.Line{}, err
 		}
 	}
 }
 
 // wrong compares with the weights what the tenants get from a moment after the change on; what a tenant cannot use
 // alone is not its due.
-func (b *bench) wrong(k kernels, change line, tenants []*tenant, parts []float64, pausing bool, uncapped float64) (float64, error) {
+func (b *bench) wrong(k kernels, change simulated.Line, tenants []*simulated.Tenant, parts []float64, pausing bool, uncapped float64) (float64, error) {
 	sum, worst := 0.0, 0.0
 	active := len(parts)
 	if pausing {
@@ -113,11 +114,11 @@ func (b *bench) wrong(k kernels, change line, tenants []*tenant, parts []float64
 	var got []float64
 	from := change.At + uint64(adapt)
 	for i := range active {
-		pids, _, err := tenants[i].working(1)
+		pids, _, err := tenants[i].Working(1)
 		if err != nil {
 			return 0, err
 		}
-		percent, err := b.percent(pids, from, from+uint64(after))
+		percent, err := b.Percent(pids, from, from+uint64(after))
 		if err != nil {
 			return 0, err
 		}

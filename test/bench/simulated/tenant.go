@@ -1,7 +1,8 @@
-package main
+package simulated
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 // longest bounds every wait for something that takes milliseconds.
 const longest = 20 * time.Second
 
-// line is one line of gpubench; each command fills a part. Times are ns of CLOCK_MONOTONIC.
-type line struct {
+// Line is one line of gpubench; each command fills a part. Times are ns of CLOCK_MONOTONIC.
+type Line struct {
 	Command  string  `json:"command"`
 	Result   string  `json:"result"`
 	PID      int     `json:"pid"`
@@ -36,26 +37,26 @@ type line struct {
 	Launch   float64 `json:"launch_ns"` // for each launch, from gpubench cost
 }
 
-// tenant is a program on the simulated GPU, in a share or without one, with what its gpubenches said.
-type tenant struct {
+// Tenant is a program on the simulated GPU, in a share or without one, with what its gpubenches said.
+type Tenant struct {
 	command *exec.Cmd
 	said    strings.Builder // on standard error
 
 	mutex sync.Mutex
-	lines []line
+	lines []Line
 	ended chan struct{}
 	err   error // of reading, valid when ended
 	once  sync.Once
 	exit  error // of the program, valid after collect
 }
 
-// start starts a program. Without a share the flags are nil.
-func (b *bench) start(flags []string, program ...string) (*tenant, error) {
-	argv := append([]string{"simgpu", "exec", machine, "--"}, program...)
+// Start starts a program. Without a share the flags are nil.
+func (m *Machine) Start(flags []string, program ...string) (*Tenant, error) {
+	argv := append([]string{"simgpu", "exec", m.name, "--"}, program...)
 	if flags != nil {
-		argv = slices.Concat([]string{"run", "--simgpu", machine, "--memory", "2Gi"}, flags, []string{"--"}, program)
+		argv = slices.Concat([]string{"run", "--simgpu", m.name, "--memory", "2Gi"}, flags, []string{"--"}, program)
 	}
-	t := &tenant{command: exec.Command(b.divvy, argv...), ended: make(chan struct{})}
+	t := &Tenant{command: exec.Command(m.Divvy, argv...), ended: make(chan struct{})}
 	// A group of its own, so that everything in a share can be ended at once.
 	t.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	t.command.Stderr = &t.said
@@ -70,11 +71,11 @@ func (b *bench) start(flags []string, program ...string) (*tenant, error) {
 	return t, nil
 }
 
-func (t *tenant) read(out io.Reader) {
+func (t *Tenant) read(out io.Reader) {
 	defer close(t.ended)
 	scanner := bufio.NewScanner(out)
 	for scanner.Scan() {
-		var l line
+		var l Line
 		if err := json.Unmarshal(scanner.Bytes(), &l); err != nil {
 			t.err = fmt.Errorf("read what gpubench said: %w: %q", err, scanner.Text())
 			return
@@ -86,20 +87,20 @@ func (t *tenant) read(out io.Reader) {
 	t.err = scanner.Err()
 }
 
-// all returns the lines so far.
-func (t *tenant) all() []line {
+// All returns the lines so far.
+func (t *Tenant) All() []Line {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	return slices.Clone(t.lines)
 }
 
-// working waits until that many processes of the tenant work, and returns their ids and the moment since which
+// Working waits until that many processes of the tenant work, and returns their ids and the moment since which
 // the last of them does.
-func (t *tenant) working(processes int) (pids []int, since uint64, err error) {
+func (t *Tenant) Working(processes int) (pids []int, since uint64, err error) {
 	deadline := time.After(longest)
 	for {
 		pids, since = nil, 0
-		for _, l := range t.all() {
+		for _, l := range t.All() {
 			if l.Result != "" && l.Result != "CUDA_SUCCESS" {
 				return nil, 0, fmt.Errorf("gpubench said %s", l.Result)
 			}
@@ -121,62 +122,65 @@ func (t *tenant) working(processes int) (pids []int, since uint64, err error) {
 	}
 }
 
-// wait waits for the tenant's own end and returns all lines.
-func (t *tenant) wait(b *bench) ([]line, error) {
+// Wait waits for the tenant's own end and returns all lines.
+func (t *Tenant) Wait(ctx context.Context) ([]Line, error) {
 	select {
 	case <-t.ended:
-	case <-b.ctx.Done():
-		return nil, b.ctx.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	if err := errors.Join(t.err, t.collect()); err != nil {
 		return nil, fmt.Errorf("a tenant failed: %w: %s", err, t.said.String())
 	}
-	return t.all(), nil
+	return t.All(), nil
 }
 
+// Ended is closed when the tenant writes no more.
+func (t *Tenant) Ended() <-chan struct{} { return t.ended }
+
 // collect waits for the program, whose output has ended.
-func (t *tenant) collect() error {
+func (t *Tenant) collect() error {
 	t.once.Do(func() { t.exit = t.command.Wait() })
 	return t.exit
 }
 
-// signal sends a signal to everything of the tenant.
-func (t *tenant) signal(number syscall.Signal) error {
+// Signal sends a signal to everything of the tenant.
+func (t *Tenant) Signal(number syscall.Signal) error {
 	return syscall.Kill(-t.command.Process.Pid, number)
 }
 
-// end kills everything of the tenant and waits until it is gone.
-func (t *tenant) end() {
+// End kills everything of the tenant and waits until it is gone.
+func (t *Tenant) End() {
 	select {
 	case <-t.ended:
 	default:
-		_ = t.signal(syscall.SIGKILL)
+		_ = t.Signal(syscall.SIGKILL)
 		<-t.ended
 	}
 	_ = t.collect()
 }
 
-// alone waits until no share is left, so that the next measurement begins with none.
-func (b *bench) alone() error {
+// Alone waits until no share is left, so that the next measurement begins with none.
+func (m *Machine) Alone() error {
 	deadline := time.Now().Add(longest)
 	for time.Now().Before(deadline) {
-		entries, err := os.ReadDir(filepath.Join(b.rundir, "tenants"))
+		entries, err := os.ReadDir(filepath.Join(m.rundir, "tenants"))
 		if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
 			return nil
 		}
-		if err := b.pause(5 * time.Millisecond); err != nil {
+		if err := m.Pause(5 * time.Millisecond); err != nil {
 			return err
 		}
 	}
 	return errors.New("a share does not end with its last process")
 }
 
-// pause lets time pass, unless the measurement is broken off.
-func (b *bench) pause(d time.Duration) error {
+// Pause lets time pass, unless the measurement is broken off.
+func (m *Machine) Pause(d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
-	case <-b.ctx.Done():
-		return b.ctx.Err()
+	case <-m.ctx.Done():
+		return m.ctx.Err()
 	}
 }
