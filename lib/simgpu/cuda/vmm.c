@@ -1,25 +1,13 @@
 /* Virtual memory management: physical allocations, addresses, and mapping allocations at addresses.
  * Physical memory lives while a handle, a mapping, an importer or a descriptor of it does. */
-#include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/vmm.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-struct physical {
-    struct handle handle;
-    struct device *device;
-    CUmemAllocationProp prop;
-    uint64_t size;
-    uint32_t count;
-    uint32_t *blocks;
-    int64_t object;  /* -1 while private */
-    unsigned refs;   /* handles: created, imported, retained */
-    uint64_t mapped; /* pages */
-};
-
 /* Handles of refs 0 are still told by their mark while something is mapped: cuMemRetain brings them
  * back. */
-static struct physical *physical_of(CUmemGenericAllocationHandle handle) {
+struct physical *physical_of(CUmemGenericAllocationHandle handle) {
     struct physical *p = (struct physical *)(uintptr_t)handle;
 
     return handle_is(p, HANDLE_PHYSICAL) && p->refs ? p : NULL;
@@ -188,7 +176,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     return result;
 }
 
-/* ---- mapping; all but the last four functions hold the memory lock ---- */
+/* ---- mapping; all but the functions of the driver hold the memory lock ---- */
 
 static bool aligned(CUdeviceptr address, uint64_t size) {
     return size && address % SG_BLOCK_BYTES == 0 && size % SG_BLOCK_BYTES == 0 &&
@@ -323,72 +311,4 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     }
     sg_memory_unlock();
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
-                                      CUmemAllocationHandleType type, unsigned long long flags) {
-    uint64_t key;
-    int fd = -1;
-
-    SG_READY();
-    SG_REQUIRE(out && flags == 0 && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-               CUDA_ERROR_INVALID_VALUE);
-    sg_memory_lock();
-    struct physical *p = physical_of(handle);
-    CUresult result =
-        p && (p->prop.requestedHandleTypes & type) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        result = blocks_share(p->device, p->count, p->blocks, &p->object, &key);
-    }
-    if (result == CUDA_SUCCESS) {
-        fd = sg_export(&sg_driver.instance, (uint32_t)p->object);
-    }
-    sg_memory_unlock();
-    if (result == CUDA_SUCCESS && fd < 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    if (result == CUDA_SUCCESS) {
-        *(int *)out = fd;
-    }
-    return result;
-}
-
-static CUresult import(int fd, struct physical *p) {
-    uint32_t object, gpu;
-    uint64_t key;
-
-    SG_REQUIRE(sg_exported(&sg_driver.instance, fd, &object, &key) == 0, CUDA_ERROR_INVALID_VALUE);
-    SG_TRY(object_hold(object, key, &gpu, &p->size, &p->count, &p->blocks));
-    p->object = object;
-    p->device = sg_device_of_gpu(gpu);
-    if (p->device) {
-        return CUDA_SUCCESS;
-    }
-    object_drop(object);
-    free(p->blocks);
-    return CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
-                                        CUmemAllocationHandleType type) {
-    SG_READY();
-    SG_REQUIRE(out && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
-    struct physical *p = handle_new(HANDLE_PHYSICAL, sizeof *p);
-    if (!p) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    sg_memory_lock();
-    CUresult result = import((int)(intptr_t)os_handle, p);
-    if (result == CUDA_SUCCESS) {
-        p->refs = 1;
-        p->prop =
-            (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .requestedHandleTypes = type,
-                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, p->device->ordinal}};
-        *out = (uintptr_t)p;
-    } else {
-        handle_end(p, HANDLE_PHYSICAL);
-    }
-    sg_memory_unlock();
-    return result;
 }

@@ -216,6 +216,13 @@ static bool created_by(const struct sg_state *st, const struct sg_object *o, uin
     return o->creator == client && o->creator_generation == st->clients[client].generation;
 }
 
+/* Which figure of a client counts an object that it holds. What no client holds, such as memory
+ * that descriptors alone keep, is in no client's figures, but in its tag's. */
+static uint64_t *counted_in(struct sg_state *st, const struct sg_object *o, uint32_t client) {
+    return created_by(st, o, client) ? &st->clients[client].bytes[o->gpu][o->category]
+                                     : &st->clients[client].imported[o->gpu];
+}
+
 int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32_t *numbers,
                    uint32_t capacity) {
     struct sg_state *st = in->state;
@@ -227,9 +234,7 @@ int sg_object_hold(struct sg_instance *in, uint32_t object, uint64_t key, uint32
     struct sg_object *o = &st->objects[object];
     if (!(o->holders[in->id / 64] & bit(in->id))) {
         o->holders[in->id / 64] |= bit(in->id);
-        if (!created_by(st, o, in->id)) {
-            st->clients[in->id].imported[o->gpu] += o->blocks * SG_BLOCK_BYTES;
-        }
+        *counted_in(st, o, in->id) += o->blocks * SG_BLOCK_BYTES;
     }
     list_blocks(in, object, numbers, capacity);
     return 0;
@@ -248,9 +253,6 @@ static void free_object(struct sg_instance *in, uint32_t object) {
         }
     }
     in->state->tags[o->tag].bytes[o->gpu] -= o->blocks * SG_BLOCK_BYTES;
-    if (created_by(in->state, o, o->creator)) {
-        in->state->clients[o->creator].bytes[o->gpu][o->category] -= o->blocks * SG_BLOCK_BYTES;
-    }
     o->key = 0;
     __atomic_store_n(&o->in_use, 0, __ATOMIC_RELEASE);
 }
@@ -262,9 +264,7 @@ void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client
         return;
     }
     o->holders[client / 64] &= ~bit(client);
-    if (!created_by(in->state, o, client)) {
-        in->state->clients[client].imported[o->gpu] -= o->blocks * SG_BLOCK_BYTES;
-    }
+    *counted_in(in->state, o, client) -= o->blocks * SG_BLOCK_BYTES;
     sg_object_settle(in, object);
 }
 

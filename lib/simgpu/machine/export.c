@@ -29,21 +29,27 @@ static off_t position_of(uint32_t object, uint64_t key) {
     return (off_t)((uint64_t)object << KEY_BITS | (key & ((1u << KEY_BITS) - 1)));
 }
 
-int sg_export(struct sg_instance *in, uint32_t object) {
+int sg_export_more(struct sg_instance *in, uint32_t object, int fd) {
     struct flock lock = lock_of(object, F_RDLCK);
+
+    in->state->objects[object].descriptors = 1;
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
+}
+
+int sg_export(struct sg_instance *in, uint32_t object) {
     int fd = open_exports(in);
 
     if (fd < 0) {
         return fd;
     }
-    in->state->objects[object].descriptors = 1;
-    if (fcntl(fd, F_OFD_SETLK, &lock) == 0 &&
-        lseek(fd, position_of(object, sg_object_key(in, object)), SEEK_SET) >= 0) {
-        return fd;
+    int result = sg_export_more(in, object, fd);
+    if (result == 0 && lseek(fd, position_of(object, sg_object_key(in, object)), SEEK_SET) < 0) {
+        result = -errno;
     }
-    int result = -errno;
-    close(fd);
-    return result;
+    if (result != 0) {
+        close(fd);
+    }
+    return result != 0 ? result : fd;
 }
 
 int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key) {

@@ -5,10 +5,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-static bool used(const struct sg_state *st, uint32_t client) {
-    return __atomic_load_n(&st->clients_used[client / 64], __ATOMIC_ACQUIRE) >> (client % 64) & 1;
-}
-
 uint32_t sg_next_client(const struct sg_instance *in, uint32_t from) {
     while (from < SG_CLIENTS_MAX) {
         uint64_t word =
@@ -55,6 +51,10 @@ static void free_run(struct sg_instance *in, uint32_t gpu, uint32_t from, uint32
     }
 }
 
+static bool holds(const struct sg_object *o, uint32_t client) {
+    return (o->holders[client / 64] >> (client % 64) & 1) != 0;
+}
+
 /* How many private blocks the client has: its bytes less what is an object by now. */
 static uint32_t count_private(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
     const struct sg_state *st = in->state;
@@ -62,7 +62,7 @@ static uint32_t count_private(const struct sg_instance *in, uint32_t gpu, uint32
 
     for (uint32_t i = 0; i < st->objects_end; i++) {
         const struct sg_object *o = &st->objects[i];
-        if (o->in_use && o->gpu == gpu && o->creator == client &&
+        if (o->in_use && o->gpu == gpu && o->creator == client && holds(o, client) &&
             o->creator_generation == st->clients[client].generation) {
             count -= o->blocks;
         }
@@ -201,12 +201,13 @@ static void count_object(struct sg_state *st, struct sg_object *o, uint32_t bloc
     uint64_t bytes = blocks * SG_BLOCK_BYTES;
 
     st->tags[o->tag].bytes[o->gpu] += bytes;
-    if (st->clients[o->creator].generation == o->creator_generation && used(st, o->creator)) {
-        st->clients[o->creator].bytes[o->gpu][o->category] += bytes;
-    }
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
-        if ((o->holders[i / 64] >> (i % 64) & 1) &&
-            !(i == o->creator && st->clients[i].generation == o->creator_generation)) {
+        if (!holds(o, i)) {
+            continue;
+        }
+        if (i == o->creator && st->clients[i].generation == o->creator_generation) {
+            st->clients[i].bytes[o->gpu][o->category] += bytes;
+        } else {
             st->clients[i].imported[o->gpu] += bytes;
         }
     }

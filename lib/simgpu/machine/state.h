@@ -108,7 +108,7 @@ struct sg_client {
     uint64_t started;  /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
     uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
-    uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and still lives */
+    uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and holds */
     uint64_t imported[SG_GPUS_MAX]; /* derived; others' objects it holds, not in bytes */
 };
 
@@ -356,6 +356,8 @@ void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client
 /* export.c */
 /* A descriptor that stands for the object and keeps it alive while it is open anywhere. */
 int sg_export(struct sg_instance *in, uint32_t object);
+/* Lets such a descriptor keep one more object alive. */
+int sg_export_more(struct sg_instance *in, uint32_t object, int fd);
 /* Which object a descriptor stands for. -EINVAL none of this machine, -ENOENT it is gone. */
 int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key);
 bool sg_export_open(struct sg_instance *in, uint32_t object);
