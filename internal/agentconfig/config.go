@@ -1,0 +1,196 @@
+package agentconfig
+
+import (
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// Kind is the kind that a file must name; its apiVersion is [v1alpha1.APIVersion].
+const Kind = "AgentConfig"
+
+// Outside is what is done about processes that use a GPU otherwise than a share
+// allows: those of a share that takes more than it was granted, and those of a listed
+// user who has no share. Every answer also reports.
+type Outside string
+
+// The answers.
+const (
+	OutsideReport Outside = "report"
+	OutsideStop   Outside = "stop" // SIGSTOP to the processes on the GPU
+	OutsideKill   Outside = "kill" // SIGKILL to them
+)
+
+// IdleAction is what is done about a share that uses no GPU for long.
+type IdleAction string
+
+// The actions.
+const (
+	IdleReport IdleAction = "report"
+	IdleEnd    IdleAction = "end" // as `divvy stop` ends a share
+)
+
+// Idle says when a share is idle. After is 0 where nothing is done about that.
+type Idle struct {
+	After  time.Duration
+	Action IdleAction
+}
+
+// Limits are the most that a user may have at once. 0 is no limit.
+type Limits struct {
+	// Memory is the sum of the user's shares, in bytes.
+	Memory uint64
+	// GPUs is on how many GPUs the user may have shares.
+	GPUs int
+	// Cores is the sum of guaranteed cores, in percent of one GPU's time.
+	Cores int
+	// Time is how long a share may run.
+	Time time.Duration
+	// Weight is the most of one share.
+	Weight int
+}
+
+// Accounts is what the configuration asks about the users of the machine.
+type Accounts interface {
+	// User returns the id of a user, given by name or number, and an error if there is
+	// no such user.
+	User(name string) (uid int, err error)
+	// Group does the same for a group.
+	Group(name string) (gid int, err error)
+	// Groups are the groups of a user, who may have none.
+	Groups(uid int) []int
+}
+
+// Config is a configuration that was read. The zero value and nil are those of a
+// machine without a file: no limits, and only root may overcommit.
+type Config struct {
+	file string
+	// outside is empty for report.
+	outside       Outside
+	defaultMemory v1alpha1.Memory
+	idle          Idle
+	overcommit    members
+	users, groups map[int]entry
+	others        *entry
+	accounts      Accounts
+	// places are the lines of the fields that [Config.Check] compares with the machine.
+	places map[string]int
+}
+
+// members are users and groups by id.
+type members struct{ users, groups []int }
+
+// entry is what the file says of one user or group. Field is its path in the file.
+type entry struct {
+	field  string
+	limits Limits
+}
+
+// Outside is what is done about use of a GPU outside shares.
+func (c *Config) Outside() Outside {
+	if c == nil || c.outside == "" {
+		return OutsideReport
+	}
+	return c.outside
+}
+
+// Idle is what is done about idle shares.
+func (c *Config) Idle() Idle {
+	if c == nil {
+		return Idle{}
+	}
+	return c.idle
+}
+
+// DefaultMemory is what who names no amount gets of each GPU; a zero amount means all
+// of it.
+func (c *Config) DefaultMemory() v1alpha1.Memory {
+	if c == nil {
+		return v1alpha1.Memory{}
+	}
+	return c.defaultMemory
+}
+
+// Limits are those of a user. Root has none. An entry of the user's own counts alone;
+// without one the most generous value of the user's groups counts, field by field;
+// without these what the file says of others.
+func (c *Config) Limits(uid int) Limits {
+	if c == nil || uid == 0 {
+		return Limits{}
+	}
+	if own, ok := c.users[uid]; ok {
+		return own.limits
+	}
+	if of := c.groupsOf(uid); len(of) > 0 {
+		widest := of[0].limits
+		for _, g := range of[1:] {
+			widest = widest.or(g.limits)
+		}
+		return widest
+	}
+	if c.others != nil {
+		return c.others.limits
+	}
+	return Limits{}
+}
+
+// groupsOf are the entries of the groups of a user.
+func (c *Config) groupsOf(uid int) []entry {
+	if len(c.groups) == 0 {
+		return nil
+	}
+	var found []entry
+	for _, gid := range c.accounts.Groups(uid) {
+		if g, ok := c.groups[gid]; ok {
+			found = append(found, g)
+		}
+	}
+	return found
+}
+
+// or is the more generous of two limits, field by field.
+func (l Limits) or(o Limits) Limits {
+	return Limits{
+		Memory: wider(l.Memory, o.Memory), GPUs: wider(l.GPUs, o.GPUs), Cores: wider(l.Cores, o.Cores),
+		Time: wider(l.Time, o.Time), Weight: wider(l.Weight, o.Weight),
+	}
+}
+
+func wider[N int | uint64 | time.Duration](a, b N) N {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
+// MayOvercommit reports whether a user may let the shares of a GPU add up to more
+// than it has.
+func (c *Config) MayOvercommit(uid int) bool {
+	switch {
+	case uid == 0:
+		return true
+	case c == nil:
+		return false
+	case slices.Contains(c.overcommit.users, uid):
+		return true
+	case len(c.overcommit.groups) == 0:
+		return false
+	}
+	return slices.ContainsFunc(c.accounts.Groups(uid), func(gid int) bool { return slices.Contains(c.overcommit.groups, gid) })
+}
+
+// Named reports whether a user has an entry of their own.
+func (c *Config) Named(uid int) bool {
+	if c == nil {
+		return false
+	}
+	_, ok := c.users[uid]
+	return ok
+}
+
+// Listed reports whether the file has an entry for a user or for one of the user's
+// groups. Root is never listed.
+func (c *Config) Listed(uid int) bool {
+	return c != nil && uid != 0 && (c.Named(uid) || len(c.groupsOf(uid)) > 0)
+}

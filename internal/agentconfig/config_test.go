@@ -1,0 +1,247 @@
+package agentconfig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// lab stands for the accounts of a machine: ada and eve are students, eve is also an
+// operator, bob is in no group, and nobody is known as kim.
+type lab struct{}
+
+var (
+	labUsers  = map[string]int{"root": 0, "ada": 1001, "1001": 1001, "eve": 1002, "bob": 1003, "daemon": 2}
+	labGroups = map[string]int{"students": 2001, "operators": 2002}
+)
+
+func (lab) User(name string) (int, error)  { return lookUp(labUsers, "user", name) }
+func (lab) Group(name string) (int, error) { return lookUp(labGroups, "group", name) }
+func (lab) Groups(uid int) []int {
+	return map[int][]int{1001: {100, 2001}, 1002: {2001, 2002}}[uid]
+}
+
+func lookUp(of map[string]int, what, name string) (int, error) {
+	id, ok := of[name]
+	if !ok {
+		return 0, fmt.Errorf("there is no %s %q", what, name)
+	}
+	return id, nil
+}
+
+const head = "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\n"
+
+func parse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("agent.yaml", []byte(head+text), lab{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWithoutAFile(t *testing.T) {
+	for _, c := range []*Config{nil, parse(t, "")} {
+		if c.Outside() != OutsideReport || c.Idle() != (Idle{}) && c.Idle().After != 0 || !c.DefaultMemory().IsZero() {
+			t.Errorf("%v %v %v", c.Outside(), c.Idle(), c.DefaultMemory())
+		}
+		if c.Limits(1001) != (Limits{}) || c.MayOvercommit(1001) || !c.MayOvercommit(0) || c.Listed(1001) || c.Named(1001) {
+			t.Error("a file that says nothing says something of a user")
+		}
+		if err := c.Check(Machine{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWhatIsSaid(t *testing.T) {
+	c := parse(t, `
+outside: kill
+defaultMemory: 25%
+idle: {after: 90m, action: end}
+overcommit: {users: [bob], groups: [operators]}
+`)
+	if c.Outside() != OutsideKill || c.Idle() != (Idle{90 * time.Minute, IdleEnd}) || c.DefaultMemory() != v1alpha1.Percent(25) {
+		t.Errorf("%v %v %v", c.Outside(), c.Idle(), c.DefaultMemory())
+	}
+	for uid, may := range map[int]bool{0: true, 1001: false, 1002: true, 1003: true, 4711: false} {
+		if c.MayOvercommit(uid) != may {
+			t.Errorf("user %d may overcommit: %v", uid, !may)
+		}
+	}
+	if c := parse(t, "idle: {after: 1h}"); c.Idle() != (Idle{time.Hour, IdleReport}) {
+		t.Errorf("%v", c.Idle())
+	}
+}
+
+// A user's own entry counts alone, then the most generous group, then the others.
+func TestWhoseLimitsCount(t *testing.T) {
+	c := parse(t, `
+users:
+  bob: {memory: 1Gi}
+groups:
+  students: {memory: 24Gi, gpus: 1, cores: 50, time: 8h, weight: 1}
+  operators: {memory: 16Gi, gpus: 4, time: 4h, weight: 5}
+others: {gpus: 1}
+`)
+	students := Limits{Memory: 24 << 30, GPUs: 1, Cores: 50, Time: 8 * time.Hour, Weight: 1}
+	both := Limits{Memory: 24 << 30, GPUs: 4, Time: 8 * time.Hour, Weight: 5}
+	for uid, want := range map[int]Limits{0: {}, 1001: students, 1002: both, 1003: {Memory: 1 << 30}, 4711: {GPUs: 1}} {
+		if got := c.Limits(uid); got != want {
+			t.Errorf("user %d: %+v, want %+v", uid, got, want)
+		}
+	}
+	for uid, listed := range map[int]bool{0: false, 1001: true, 1002: true, 1003: true, 4711: false} {
+		if c.Listed(uid) != listed || c.Named(uid) != (uid == 1003) {
+			t.Errorf("user %d: listed %v, named %v", uid, c.Listed(uid), c.Named(uid))
+		}
+	}
+	own := parse(t, "users: {ada: {}}\ngroups: {students: {gpus: 1}}")
+	if own.Limits(1001) != (Limits{}) || !own.Named(1001) {
+		t.Errorf("an empty entry of one's own counts alone: %+v", own.Limits(1001))
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"", "agent.yaml: the file is empty"},
+		{"[]", "agent.yaml:1: a configuration is a mapping of fields"},
+		{"a: [", "agent.yaml:1: did not find expected node content"},
+		{"a: 1\n", "agent.yaml:1: apiVersion: missing: write divvy.dev/v1alpha1\nagent.yaml:1: kind: missing: write AgentConfig"},
+		{"apiVersion: divvy.dev/v1\nkind: AgentConfig\nshares: 3", `agent.yaml:1: apiVersion: "divvy.dev/v1" is not what this version of Divvy reads, which is divvy.dev/v1alpha1`},
+		{"apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\n", `agent.yaml:2: kind: "WebhookConfig" is not what this version of Divvy reads, which is AgentConfig`},
+		{head + "---\n" + head, "agent.yaml: more than one document: a file holds one configuration"},
+		{head + "limits: {}", "agent.yaml:3: limits: unknown field; known here: apiVersion, defaultMemory, groups, idle, kind, others, outside, overcommit, users"},
+		{head + "outside: kill\noutside: stop", "agent.yaml:4: outside: given twice"},
+		{head + "outside: punish", `agent.yaml:3: outside: "punish" is not one of report, stop, kill`},
+		{head + "outside: [kill]", `agent.yaml:3: outside: "" is not one of report, stop, kill`},
+		{head + "defaultMemory: 0", `agent.yaml:3: defaultMemory: invalid amount of memory "0": it must be greater than zero`},
+		{head + "defaultMemory: -4Gi", `agent.yaml:3: defaultMemory: invalid amount of memory "-4Gi": it must be greater than zero`},
+		{head + "defaultMemory:", "agent.yaml:3: defaultMemory: must be an amount of memory such as 48Gi; for no limit leave the field out"},
+		{head + "idle: {}", "agent.yaml:3: idle.after: missing: say after how long a share is idle, such as 12h"},
+		{head + "idle: {after: 5s}", `agent.yaml:3: idle.after: "5s" is too short: give at least 1m0s`},
+		{head + "idle: {after: 1h, action: kill}", `agent.yaml:3: idle.action: "kill" is not one of report, end`},
+		{head + "idle: true", "agent.yaml:3: idle: must be a mapping of fields"},
+		{head + "users:\n  kim: {gpus: 1}", `agent.yaml:4: users.kim: there is no user "kim"`},
+		{head + "users:\n  root: {gpus: 1}", "agent.yaml:4: users.root: root has no limits: leave it out"},
+		{head + "users:\n  ada: {}\n  \"1001\": {}", "agent.yaml:5: users.1001: names the same user as users.ada"},
+		{head + "users:\n  ada: {}\n  ada: {}", "agent.yaml:5: users.ada: given twice"},
+		{head + "users:\n  ada:", "agent.yaml:4: users.ada: must be a mapping of fields"},
+		{head + "users: [ada]", "agent.yaml:3: users: must be a mapping of fields"},
+		{head + "users:\n  [ada]: {}", "agent.yaml:4: users: a field's name is one word"},
+		{head + "users:\n  ada:\n    memory: 50%", `agent.yaml:5: users.ada.memory: "50%": give an amount such as 48Gi: this is the sum of shares that may be on several GPUs`},
+		{head + "users:\n  ada:\n    gpus: -1", `agent.yaml:5: users.ada.gpus: "-1" is not a whole number from 1 on`},
+		{head + "users:\n  ada:\n    gpus: 0", `agent.yaml:5: users.ada.gpus: "0" is not a whole number from 1 on`},
+		{head + "users:\n  ada:\n    cores: 1.5", `agent.yaml:5: users.ada.cores: "1.5" is not a whole number from 1 on`},
+		{head + "users:\n  ada:\n    cores: 99999999999999999999", `agent.yaml:5: users.ada.cores: "99999999999999999999" is not a whole number from 1 on`},
+		{head + "users:\n  ada:\n    weight: 1001", `agent.yaml:5: users.ada.weight: "1001" is not a whole number from 1 to 1000`},
+		{head + "users:\n  ada:\n    time: 3 days", `agent.yaml:5: users.ada.time: "3 days" is not a duration such as 90m or 72h`},
+		{head + "users:\n  ada:\n    time: -8h", `agent.yaml:5: users.ada.time: "-8h" is too short: give at least 1m0s`},
+		{head + "users:\n  ada:\n    weigth: 1", "agent.yaml:5: users.ada.weigth: unknown field; known here: cores, gpus, memory, time, weight"},
+		{head + "groups:\n  staff: {gpus: 1}", `agent.yaml:4: groups.staff: there is no group "staff"`},
+		{head + "others: {gpus: many}", `agent.yaml:3: others.gpus: "many" is not a whole number from 1 on`},
+		{head + "overcommit: [ada]", "agent.yaml:3: overcommit: must be a mapping of fields"},
+		{head + "overcommit:\n  users: ada", "agent.yaml:4: overcommit.users: must be a list of users"},
+		{head + "overcommit:\n  users: [ada, kim]", `agent.yaml:4: overcommit.users[1]: there is no user "kim"`},
+		{head + "overcommit:\n  groups: [operators, operators]", "agent.yaml:4: overcommit.groups[1]: names the same group twice"},
+		{head + "overcommit:\n  users: [[]]", "agent.yaml:4: overcommit.users[0]: must be the name of a user"},
+		{head + "users: &x {ada: {}}\ngroups: *x", "agent.yaml:4: groups: YAML aliases are not read: write the value"},
+		{head + "outside: never\nidle: {after: soon}", "agent.yaml:3: outside: \"never\" is not one of report, stop, kill\nagent.yaml:4: idle.after: \"soon\" is not a duration such as 90m or 72h"},
+	} {
+		_, err := Parse("agent.yaml", []byte(test.text), lab{})
+		if err == nil || err.Error() != test.want {
+			t.Errorf("%q:\n got %v\nwant %s", test.text, err, test.want)
+		}
+		if !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v is no ErrConfig", test.text, err)
+		}
+	}
+	if _, err := Parse("big", []byte(head+strings.Repeat("#", maxBytes)), lab{}); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a large file: %v", err)
+	}
+}
+
+func TestLimitsAboveTheMachine(t *testing.T) {
+	machine := Machine{GPUs: 2, Memory: 160 << 30, Largest: 79 << 30}
+	if err := parse(t, "defaultMemory: 79Gi\nothers: {memory: 160Gi, gpus: 2, cores: 200}").Check(machine); err != nil {
+		t.Errorf("what the machine just has: %v", err)
+	}
+	c := parse(t, `
+defaultMemory: 80Gi
+users:
+  ada: {memory: 161Gi}
+groups:
+  students:
+    gpus: 3
+    cores: 201
+others:
+  memory: 1Ti
+`)
+	want := `agent.yaml:4: defaultMemory: 80Gi is more than a GPU of this machine has for tenants, 79Gi
+agent.yaml:6: users.ada.memory: 161Gi is more than the GPUs of this machine have together, 160Gi
+agent.yaml:9: groups.students.gpus: 3 is more than this machine has, 2
+agent.yaml:10: groups.students.cores: 201 is more than the GPUs of this machine have together, 200
+agent.yaml:12: others.memory: 1Ti is more than the GPUs of this machine have together, 160Gi`
+	if err := c.Check(machine); err == nil || err.Error() != want || !errors.Is(err, ErrConfig) {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// The example that the documents show is a valid file.
+func TestExample(t *testing.T) {
+	text, err := os.ReadFile("../../examples/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse("agent.yaml", text, anybody{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of the machine for which it is written: eight GPUs of 80 GiB.
+	if err := c.Check(Machine{GPUs: 8, Memory: 640 << 30, Largest: 79 << 30}); err != nil {
+		t.Error(err)
+	}
+	if c.Outside() != OutsideReport || c.Idle().After == 0 || c.DefaultMemory().IsZero() || len(c.users) == 0 || len(c.groups) == 0 || c.others == nil {
+		t.Errorf("the example leaves something out: %+v", c)
+	}
+}
+
+// anybody has every user and every group.
+type anybody struct{}
+
+func (anybody) User(name string) (int, error)  { return 1000 + len(name), nil }
+func (anybody) Group(name string) (int, error) { return 1000 + len(name), nil }
+func (anybody) Groups(int) []int               { return nil }
+
+// Whatever a file says, reading it ends, and what was read has no impossible limits.
+func FuzzParse(f *testing.F) {
+	f.Add(head + "users:\n  ada: {memory: 24Gi, gpus: 1, cores: 50, time: 8h, weight: 1}\n")
+	f.Add(head + "others: {memory: 50%}\noutside: kill\nidle: {after: 1h, action: end}\n")
+	f.Add(head + "overcommit: {users: [bob], groups: [operators]}\ndefaultMemory: 25%\n")
+	f.Add("&a [*a, *a]")
+	f.Add("? {a: b}\n: c")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse("f", []byte(text), lab{})
+		if (c == nil) == (err == nil) || err != nil && !errors.Is(err, ErrConfig) {
+			t.Fatalf("%v and %v", c, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, e := range c.entries() {
+			l := e.limits
+			if l.GPUs < 0 || l.Cores < 0 || l.Weight < 0 || l.Weight > v1alpha1.MaxWeight || l.Time != 0 && l.Time < leastTime {
+				t.Errorf("%+v", l)
+			}
+		}
+		if idle := c.Idle(); idle.After != 0 && idle.After < leastIdle || c.Limits(0) != (Limits{}) {
+			t.Errorf("%+v", idle)
+		}
+		_ = c.Check(Machine{GPUs: 8, Memory: 640 << 30, Largest: 80 << 30})
+	})
+}
