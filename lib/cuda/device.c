@@ -146,7 +146,7 @@ static CUresult initialise(unsigned flags) {
 }
 
 CUresult cuInit(unsigned flags) {
-    if (dv_depth > 0 || __atomic_load_n(&initialised, __ATOMIC_ACQUIRE)) {
+    if (DV_INNER() || __atomic_load_n(&initialised, __ATOMIC_ACQUIRE)) {
         return DV_REAL(cuInit)(flags);
     }
     CUresult result = attach_share();
@@ -166,15 +166,15 @@ CUresult cuInit(unsigned flags) {
 
 CUresult cuDeviceGetCount(int *count) {
     CUresult result = DV_REAL(cuDeviceGetCount)(count);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         *count = devices_known() ? (int)shown_count : 0;
     }
     return result;
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-    if (dv_depth > 0 || device == NULL || !devices_known()) {
-        return DV_REAL(cuDeviceGet)(device, dv_depth > 0 ? ordinal : -1);
+    if (DV_INNER() || device == NULL || !devices_known()) {
+        return DV_REAL(cuDeviceGet)(device, DV_INNER() ? ordinal : -1);
     }
     if (ordinal < 0 || (unsigned)ordinal >= shown_count) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -185,7 +185,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus) {
     CUdevice got = CU_DEVICE_INVALID;
-    if (dv_depth > 0 || device == NULL) {
+    if (DV_INNER() || device == NULL) {
         return DV_REAL(cuDeviceGetByPCIBusId)(device, bus);
     }
     CUresult result = DV_CALL(cuDeviceGetByPCIBusId, &got, bus);

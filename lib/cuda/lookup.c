@@ -138,7 +138,7 @@ static void replace(const char *base, void **answer, int version, cuuint64_t fla
 
 CUresult cuGetProcAddress(const char *base, void **answer, int version, cuuint64_t flags) {
     CUresult result = DV_CALL(cuGetProcAddress, base, answer, version, flags);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && base != NULL && answer != NULL &&
+    if (result == CUDA_SUCCESS && !DV_INNER() && base != NULL && answer != NULL &&
         *answer != NULL) {
         replace(base, answer, version, flags);
     }
@@ -148,7 +148,7 @@ CUresult cuGetProcAddress(const char *base, void **answer, int version, cuuint64
 CUresult cuGetProcAddress_v2(const char *base, void **answer, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
     CUresult result = DV_CALL(cuGetProcAddress_v2, base, answer, version, flags, status);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && base != NULL && answer != NULL &&
+    if (result == CUDA_SUCCESS && !DV_INNER() && base != NULL && answer != NULL &&
         *answer != NULL) {
         replace(base, answer, version, flags);
     }

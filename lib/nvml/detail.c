@@ -53,7 +53,7 @@ static nvmlReturn_t describe_compute(nvmlDevice_t device, void **entries, unsign
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t *list) {
-    if (dv_depth || list == NULL) {
+    if (DV_INNER() || list == NULL) {
         return DV_CALL(nvmlDeviceGetRunningProcessDetailList, device, list);
     }
     struct detail_request request = {.version = list->version, .mode = list->mode};
@@ -102,7 +102,7 @@ static nvmlReturn_t check_owner(nvmlDevice_t device, unsigned int pid) {
 nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
                                           nvmlAccountingStats_t *stats) {
     nvmlAccountingStats_t found;
-    if (dv_depth || stats == NULL) {
+    if (DV_INNER() || stats == NULL) {
         return DV_CALL(nvmlDeviceGetAccountingStats, device, pid, stats);
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetAccountingStats, device, pid, &found);
@@ -116,7 +116,7 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats) {
-    if (dv_depth || stats == NULL) {
+    if (DV_INNER() || stats == NULL) {
         return DV_CALL(nvmlDeviceGetAccountingStats_v2, device, stats);
     }
     nvmlReturn_t result = check_owner(device, stats->pid);

@@ -18,12 +18,12 @@ static nvmlReturn_t count_gpus(nvmlReturn_t driver, unsigned int *count) {
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) {
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetCount, count);
-    return dv_depth ? driver : count_gpus(driver, count);
+    return DV_INNER() ? driver : count_gpus(driver, count);
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetCount_v2, count);
-    return dv_depth ? driver : count_gpus(driver, count);
+    return DV_INNER() ? driver : count_gpus(driver, count);
 }
 
 static nvmlReturn_t handle_by_index(unsigned int index, nvmlDevice_t *handle) {
@@ -36,12 +36,12 @@ static nvmlReturn_t handle_by_index(unsigned int index, nvmlDevice_t *handle) {
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *handle) {
-    return dv_depth ? DV_CALL(nvmlDeviceGetHandleByIndex, index, handle)
+    return DV_INNER() ? DV_CALL(nvmlDeviceGetHandleByIndex, index, handle)
                     : handle_by_index(index, handle);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *handle) {
-    return dv_depth ? DV_CALL(nvmlDeviceGetHandleByIndex_v2, index, handle)
+    return DV_INNER() ? DV_CALL(nvmlDeviceGetHandleByIndex_v2, index, handle)
                     : handle_by_index(index, handle);
 }
 
@@ -62,7 +62,7 @@ static nvmlReturn_t hand_on(nvmlReturn_t driver, nvmlDevice_t found, nvmlDevice_
 #define LOOKUP(fn, key_type)                                                                       \
     nvmlReturn_t fn(key_type key, nvmlDevice_t *handle) {                                          \
         nvmlDevice_t found;                                                                        \
-        if (dv_depth || handle == NULL) {                                                          \
+        if (DV_INNER() || handle == NULL) {                                                          \
             return DV_CALL(fn, key, handle);                                                       \
         }                                                                                          \
         nvmlReturn_t driver = DV_CALL(fn, key, &found);                                            \
@@ -79,7 +79,7 @@ LOOKUP(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice_t)
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
                                                  nvmlDevice_t *handle) {
     nvmlDevice_t found;
-    if (dv_depth || handle == NULL) {
+    if (DV_INNER() || handle == NULL) {
         return DV_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, handle);
     }
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, &found);
@@ -89,7 +89,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     unsigned int driver_index;
     struct gpu gpu;
-    if (dv_depth || index == NULL) {
+    if (DV_INNER() || index == NULL) {
         return DV_CALL(nvmlDeviceGetIndex, device, index);
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetIndex, device, &driver_index);
@@ -110,13 +110,13 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
 /* Excluded GPUs are outside the share. */
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count) {
     nvmlReturn_t driver = DV_CALL(nvmlGetExcludedDeviceCount, count);
-    if (driver == NVML_SUCCESS && !dv_depth) {
+    if (driver == NVML_SUCCESS && !DV_INNER()) {
         *count = 0;
     }
     return driver;
 }
 
 nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info) {
-    return dv_depth ? DV_CALL(nvmlGetExcludedDeviceInfoByIndex, index, info)
+    return DV_INNER() ? DV_CALL(nvmlGetExcludedDeviceInfoByIndex, index, info)
                     : NVML_ERROR_INVALID_ARGUMENT;
 }

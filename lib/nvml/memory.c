@@ -48,7 +48,7 @@ static nvmlReturn_t show_memory(nvmlDevice_t device, nvmlMemory_t *found, nvmlMe
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     nvmlMemory_t found;
-    if (dv_depth || memory == NULL) {
+    if (DV_INNER() || memory == NULL) {
         return DV_CALL(nvmlDeviceGetMemoryInfo, device, memory);
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetMemoryInfo, device, &found);
@@ -58,7 +58,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
                                                           nvmlMemory_t *memory) {
     nvmlMemory_t found;
-    if (dv_depth || memory == NULL) {
+    if (DV_INNER() || memory == NULL) {
         return DV_CALL(nvmlDeviceGetConfComputeProtectedMemoryUsage, device, memory);
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetConfComputeProtectedMemoryUsage, device, &found);
@@ -67,7 +67,7 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     struct gpu gpu;
-    if (dv_depth || memory == NULL) {
+    if (DV_INNER() || memory == NULL) {
         return DV_CALL(nvmlDeviceGetMemoryInfo_v2, device, memory);
     }
     /* The caller's version goes to the driver, which refuses one that it does not know. A driver
@@ -101,7 +101,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
     nvmlBAR1Memory_t found;
     struct gpu gpu;
-    if (dv_depth || memory == NULL) {
+    if (DV_INNER() || memory == NULL) {
         return DV_CALL(nvmlDeviceGetBAR1MemoryInfo, device, memory);
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetBAR1MemoryInfo, device, &found);

@@ -13,7 +13,7 @@ static bool in_share(nvmlDevice_t device) {
 #define PAIR(fn, answer_type)                                                                      \
     nvmlReturn_t fn(nvmlDevice_t one, nvmlDevice_t other, answer_type *answer) {                   \
         answer_type found;                                                                         \
-        if (dv_depth || answer == NULL) {                                                          \
+        if (DV_INNER() || answer == NULL) {                                                          \
             return DV_CALL(fn, one, other, answer);                                                \
         }                                                                                          \
         nvmlReturn_t result = DV_CALL(fn, one, other, &found);                                     \
@@ -32,7 +32,7 @@ PAIR(nvmlDeviceOnSameBoard, int)
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other,
                                     nvmlGpuP2PCapsIndex_t capability, nvmlGpuP2PStatus_t *status) {
     nvmlGpuP2PStatus_t found;
-    if (dv_depth || status == NULL) {
+    if (DV_INNER() || status == NULL) {
         return DV_CALL(nvmlDeviceGetP2PStatus, one, other, capability, status);
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetP2PStatus, one, other, capability, &found);
@@ -79,7 +79,7 @@ static nvmlReturn_t give_devices(const nvmlDevice_t *list, unsigned int number, 
 
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
                                               unsigned int *count, nvmlDevice_t *devices) {
-    if (dv_depth || count == NULL) {
+    if (DV_INNER() || count == NULL) {
         return DV_CALL(nvmlDeviceGetTopologyNearestGpus, device, level, count, devices);
     }
     nvmlDevice_t list[MACHINE_GPUS];
@@ -96,7 +96,7 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
 
 nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
                                          nvmlDevice_t *devices) {
-    if (dv_depth || count == NULL) {
+    if (DV_INNER() || count == NULL) {
         return DV_CALL(nvmlSystemGetTopologyGpuSet, cpu, count, devices);
     }
     nvmlDevice_t list[MACHINE_GPUS];
@@ -110,7 +110,7 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
 
 /* An S-class unit's GPUs; unlike the topology lists, too little room is an error here. */
 nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *count, nvmlDevice_t *devices) {
-    if (dv_depth || count == NULL) {
+    if (DV_INNER() || count == NULL) {
         return DV_CALL(nvmlUnitGetDevices, unit, count, devices);
     }
     nvmlDevice_t list[MACHINE_GPUS];

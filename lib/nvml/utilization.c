@@ -89,16 +89,18 @@ static nvmlReturn_t read_load(nvmlDevice_t device, struct load *load) {
     return NVML_SUCCESS;
 }
 
-/* Reads the tenant's load after the driver has answered for the whole GPU with `driver`. */
-static nvmlReturn_t after_driver(nvmlReturn_t driver, nvmlDevice_t device, struct load *load) {
+/* Reads the tenant's load after the driver has answered for the whole GPU with `driver`, unless the
+ * driver itself has asked. */
+static nvmlReturn_t after_driver(nvmlReturn_t driver, bool inner, nvmlDevice_t device,
+                                 struct load *load) {
     load->known = false;
-    return driver == NVML_SUCCESS && !dv_depth ? read_load(device, load) : driver;
+    return driver == NVML_SUCCESS && !inner ? read_load(device, load) : driver;
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     struct load load;
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetUtilizationRates, device, rates);
-    nvmlReturn_t result = after_driver(driver, device, &load);
+    nvmlReturn_t result = after_driver(driver, DV_INNER(), device, &load);
     if (load.known) {
         *rates = (nvmlUtilization_t){.gpu = load.sm, .memory = load.memory};
     }
@@ -109,7 +111,7 @@ nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *
                                              unsigned int *period_us) {
     struct load load;
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetEncoderUtilization, device, percent, period_us);
-    nvmlReturn_t result = after_driver(driver, device, &load);
+    nvmlReturn_t result = after_driver(driver, DV_INNER(), device, &load);
     if (load.known) {
         *percent = load.encoder;
     }
@@ -120,7 +122,7 @@ nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *
                                              unsigned int *period_us) {
     struct load load;
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetDecoderUtilization, device, percent, period_us);
-    nvmlReturn_t result = after_driver(driver, device, &load);
+    nvmlReturn_t result = after_driver(driver, DV_INNER(), device, &load);
     if (load.known) {
         *percent = load.decoder;
     }
@@ -132,7 +134,7 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
                                              nvmlGpuDynamicPstatesInfo_t *info) {
     struct load load;
     nvmlReturn_t driver = DV_CALL(nvmlDeviceGetDynamicPstatesInfo, device, info);
-    nvmlReturn_t result = after_driver(driver, device, &load);
+    nvmlReturn_t result = after_driver(driver, DV_INNER(), device, &load);
     if (load.known) {
         info->utilization[0].percentage = load.sm;
         info->utilization[1].percentage = load.memory;
@@ -168,7 +170,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     if (part == NULL || samples == NULL) {
         return driver;
     }
-    nvmlReturn_t result = after_driver(driver, device, &load);
+    nvmlReturn_t result = after_driver(driver, DV_INNER(), device, &load);
     for (unsigned int at = 0; load.known && at < *count; at++) {
         samples[at].sampleValue.uiVal = *part;
     }
@@ -182,7 +184,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              unsigned int *count, unsigned long long since) {
     void *own;
     unsigned int number;
-    if (dv_depth || count == NULL) {
+    if (DV_INNER() || count == NULL) {
         return DV_CALL(nvmlDeviceGetProcessUtilization, device, samples, count, since);
     }
     nvmlReturn_t result = read_samples(device, since, &own, &number);
@@ -209,7 +211,7 @@ static nvmlReturn_t query_infos(nvmlDevice_t device, unsigned int *count, void *
 
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_t *request) {
-    if (dv_depth || request == NULL) {
+    if (DV_INNER() || request == NULL) {
         return DV_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, request);
     }
     if (request->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1)) {

@@ -19,6 +19,9 @@ _Thread_local unsigned dv_depth;
 
 static char directory[PATH_MAX];
 
+/* Bounds of the driver's image. */
+static const char *driver_begin, *driver_end;
+
 /* A driver library that depends on a library of our name would give us our own function, and the
  * jump would lead to itself. */
 static bool is_ours(const void *address) {
@@ -26,11 +29,40 @@ static bool is_ours(const void *address) {
     return at >= __ehdr_start && at < _end;
 }
 
-static void remember_directory(void *library) {
+bool dv_is_drivers(const void *address) {
+    const char *at = address;
+    return (at >= driver_begin && at < driver_end) || is_ours(address);
+}
+
+/* Notes the bounds if this image is the one whose description stands at `dynamic`. */
+static int remember_bounds(struct dl_phdr_info *image, size_t size, void *dynamic) {
+    const char *base = (const char *)image->dlpi_addr; /* NOLINT(performance-no-int-to-ptr) */
+    const char *begin = NULL, *end = NULL, *described = NULL;
+    (void)size;
+    for (unsigned i = 0; i < image->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &image->dlpi_phdr[i];
+        const char *at = base + part->p_vaddr;
+        if (part->p_type == PT_DYNAMIC) {
+            described = at;
+        } else if (part->p_type == PT_LOAD) {
+            begin = begin == NULL || at < begin ? at : begin;
+            end = at + part->p_memsz > end ? at + part->p_memsz : end;
+        }
+    }
+    if (described != dynamic) {
+        return 0;
+    }
+    driver_begin = begin;
+    driver_end = end;
+    return 1;
+}
+
+static void remember_place(void *library) {
     struct link_map *map;
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) {
         return;
     }
+    dl_iterate_phdr(remember_bounds, map->l_ld);
     const char *slash = strrchr(map->l_name, '/');
     size_t length = slash ? (size_t)(slash - map->l_name) : 0;
     if (length > 0 && length < sizeof directory) {
@@ -46,7 +78,7 @@ bool dv_substitute(const char *soname) {
     if (library == NULL) {
         return false;
     }
-    remember_directory(library);
+    remember_place(library);
     for (struct dv_forward *forward = __start_dv_forwards; forward < __stop_dv_forwards;
          forward++) {
         void *address = dlsym(library, forward->name);

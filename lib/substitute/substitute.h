@@ -41,11 +41,23 @@ DV_HIDDEN const char *dv_substitute_directory(void);
 /* Stands for a function that the driver lacks. Returns the error code of this library for that. */
 DV_HIDDEN int dv_missing(void);
 
-/* How many driver calls of our own functions this thread is inside. The driver may call its public
- * functions through the dynamic linker and so call us. A function of ours that finds this above
- * zero must pass the call on unchanged. With the initial-exec model an access is one instruction
- * and never allocates. */
+/* How many driver calls of our own functions this thread has begun and not ended. A call that the
+ * program left by a jump out of a signal handler counts for ever, so this alone decides nothing.
+ * With the initial-exec model an access is one instruction and never allocates. */
 DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initial-exec")));
+
+/* Whether the code at this address is the driver's or ours. */
+DV_HIDDEN bool dv_is_drivers(const void *address);
+
+/* Whether a call of ours was made by the driver, inside a call that a function of ours has made.
+ * The driver may call its public functions through the dynamic linker and so call us; such a call
+ * must be passed on unchanged. What the program calls inside a driver call, in a signal handler or
+ * a callback, is the program's own. The return address tells the two apart. It is ours when the
+ * driver's function has ended with a jump to the other one.
+ *
+ * Stands in an exported function: a function below one of ours would see our own address. */
+#define DV_INNER()                                                                                 \
+    (__builtin_expect(dv_depth > 0, 0) && dv_is_drivers(__builtin_return_address(0)))
 
 /* The driver's function of this name, with the type of the declared one. */
 #define DV_REAL(fn)                                                                                \

@@ -46,7 +46,7 @@ static CUresult made(struct reservation *reservation, CUresult result, CUarray g
     CUresult fn(CUarray *array, const type *what) {                                                \
         struct reservation reservation;                                                            \
         CUarray got = NULL;                                                                        \
-        if (dv_depth > 0 || array == NULL || what == NULL) {                                       \
+        if (DV_INNER() || array == NULL || what == NULL) {                                       \
             return DV_REAL(fn)(array, what);                                                       \
         }                                                                                          \
         CUDA_ARRAY3D_DESCRIPTOR full = as3d;                                                       \
@@ -80,7 +80,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
                                 unsigned levels) {
     struct reservation reservation;
     CUmipmappedArray got = NULL;
-    if (dv_depth > 0 || array == NULL || what == NULL) {
+    if (DV_INNER() || array == NULL || what == NULL) {
         return DV_REAL(cuMipmappedArrayCreate)(array, what, levels);
     }
     CUresult result = reservation_open(&reservation, array_bytes(what, levels));
@@ -105,7 +105,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
 #define DESTROYS_ARRAY(fn, type)                                                                   \
     CUresult fn(type array) {                                                                      \
         struct entry note;                                                                         \
-        if (dv_depth > 0 || array == NULL ||                                                       \
+        if (DV_INNER() || array == NULL ||                                                       \
             !table_take(&arrays, (uint64_t)(uintptr_t)array, &note)) {                             \
             return DV_REAL(fn)(array);                                                             \
         }                                                                                          \

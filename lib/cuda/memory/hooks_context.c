@@ -18,7 +18,7 @@ static CUresult made(struct reservation *reservation, CUresult result, const CUc
 #define MAKES_CONTEXT(fn, parameters, ...)                                                         \
     CUresult fn parameters {                                                                       \
         struct reservation reservation;                                                            \
-        if (dv_depth > 0) {                                                                        \
+        if (DV_INNER()) {                                                                        \
             return DV_REAL(fn)(__VA_ARGS__);                                                       \
         }                                                                                          \
         CUresult result = overhead_open(&reservation, device);                                     \
@@ -63,7 +63,7 @@ static CUresult given_up(CUcontext context, struct entry note, bool last, CUresu
 
 CUresult cuCtxDestroy(CUcontext context) {
     struct entry note;
-    if (dv_depth > 0 || !context_take(context, &note)) {
+    if (DV_INNER() || !context_take(context, &note)) {
         return DV_REAL(cuCtxDestroy)(context);
     }
     return given_up(context, note, true, DV_CALL(cuCtxDestroy, context));
@@ -71,7 +71,7 @@ CUresult cuCtxDestroy(CUcontext context) {
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
     struct entry note;
-    if (dv_depth > 0 || !context_take(context, &note)) {
+    if (DV_INNER() || !context_take(context, &note)) {
         return DV_REAL(cuCtxDestroy_v2)(context);
     }
     return given_up(context, note, true, DV_CALL(cuCtxDestroy_v2, context));
@@ -79,7 +79,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 
 CUresult cuCtxDetach(CUcontext context) {
     struct entry note;
-    if (dv_depth > 0 || !context_take(context, &note)) {
+    if (DV_INNER() || !context_take(context, &note)) {
         return DV_REAL(cuCtxDetach)(context);
     }
     return given_up(context, note, note.amount <= 1, DV_CALL(cuCtxDetach, context));
@@ -88,7 +88,7 @@ CUresult cuCtxDetach(CUcontext context) {
 CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
     struct entry note;
     CUresult result = DV_CALL(cuCtxAttach, context, flags);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && context_take(*context, &note)) {
+    if (result == CUDA_SUCCESS && !DV_INNER() && context_take(*context, &note)) {
         note.amount++;
         context_put_back(*context, note);
     }
@@ -99,7 +99,7 @@ CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     struct home home;
     CUresult result = DV_CALL(cuCtxSetLimit, limit, value);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&home) == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !DV_INNER() && context_current(&home) == CUDA_SUCCESS) {
         overhead_measure(home.device);
     }
     return result;

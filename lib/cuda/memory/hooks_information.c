@@ -21,7 +21,7 @@ static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     struct home home;
     CUresult result = DV_CALL(cuMemGetInfo_v2, free, total);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && free != NULL && total != NULL &&
+    if (result == CUDA_SUCCESS && !DV_INNER() && free != NULL && total != NULL &&
         context_current(&home) == CUDA_SUCCESS) {
         show_share(home.device, free, total);
     }
@@ -32,7 +32,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
     struct home home;
     CUresult result = DV_CALL(cuMemGetInfo, free, total);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && free != NULL && total != NULL &&
+    if (result == CUDA_SUCCESS && !DV_INNER() && free != NULL && total != NULL &&
         context_current(&home) == CUDA_SUCCESS) {
         uint64_t wide_free = *free, wide_total = *total;
         show_share(home.device, &wide_free, &wide_total);
@@ -44,13 +44,13 @@ CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
 
 /* The share's limit on a device; UINT64_MAX if there is none. */
 static uint64_t limit_of(CUdevice device) {
-    int number = dv_depth == 0 ? device_number(device) : -1;
+    int number = device_number(device);
     return number < 0 ? UINT64_MAX : dv_share_limit(attached_share(), (unsigned)number);
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     CUresult result = DV_REAL(cuDeviceTotalMem_v2)(bytes, device);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         *bytes = least(*bytes, limit_of(device));
     }
     return result;
@@ -58,7 +58,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 
 CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
     CUresult result = DV_REAL(cuDeviceTotalMem)(bytes, device);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         *bytes = (unsigned)least(*bytes, limit_of(device));
     }
     return result;

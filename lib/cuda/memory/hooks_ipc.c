@@ -106,7 +106,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     CUipcMemHandle got;
     CUdeviceptr base = address;
     size_t bytes = 0;
-    if (dv_depth > 0 || handle == NULL) {
+    if (DV_INNER() || handle == NULL) {
         return DV_REAL(cuIpcGetMemHandle)(handle, address);
     }
     CUresult result = DV_CALL(cuIpcGetMemHandle, &got, address);
@@ -230,20 +230,20 @@ static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
-    return dv_depth > 0 || address == NULL
+    return DV_INNER() || address == NULL
                ? DV_REAL(cuIpcOpenMemHandle)(address, handle, flags)
                : open_handle(address, handle, flags, DV_REAL(cuIpcOpenMemHandle));
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags) {
-    return dv_depth > 0 || address == NULL
+    return DV_INNER() || address == NULL
                ? DV_REAL(cuIpcOpenMemHandle_v2)(address, handle, flags)
                : open_handle(address, handle, flags, DV_REAL(cuIpcOpenMemHandle_v2));
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     CUresult result = DV_CALL(cuIpcCloseMemHandle, address);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         lock_take(&guard);
         struct opened *open = find_open(NULL, address);
         lock_give(&guard);

@@ -26,7 +26,7 @@ static CUresult kept(struct reservation *reservation, CUresult result, CUdevicep
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     struct reservation reservation;
     CUdeviceptr got = 0;
-    if (dv_depth > 0 || address == NULL || bytes == 0) {
+    if (DV_INNER() || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAlloc_v2)(address, bytes);
     }
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
@@ -41,7 +41,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
     struct reservation reservation;
     CUdeviceptr_v1 got = 0;
     CUdeviceptr wide = 0;
-    if (dv_depth > 0 || address == NULL || bytes == 0) {
+    if (DV_INNER() || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAlloc)(address, bytes);
     }
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
@@ -72,7 +72,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     struct reservation reservation;
     CUdeviceptr got = 0;
     size_t got_pitch = 0;
-    if (dv_depth > 0 || address == NULL || pitch == NULL || width == 0 || height == 0) {
+    if (DV_INNER() || address == NULL || pitch == NULL || width == 0 || height == 0) {
         return DV_REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
     }
     CUresult result = reservation_open(&reservation, worst_pitched(width, height));
@@ -93,7 +93,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned widt
     CUdeviceptr_v1 got = 0;
     CUdeviceptr wide = 0;
     unsigned got_pitch = 0;
-    if (dv_depth > 0 || address == NULL || pitch == NULL || width == 0 || height == 0) {
+    if (DV_INNER() || address == NULL || pitch == NULL || width == 0 || height == 0) {
         return DV_REAL(cuMemAllocPitch)(address, pitch, width, height, element);
     }
     CUresult result = reservation_open(&reservation, worst_pitched(width, height));
@@ -114,7 +114,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned widt
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     struct reservation reservation;
     CUdeviceptr got = 0;
-    if (dv_depth > 0 || address == NULL || bytes == 0) {
+    if (DV_INNER() || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAllocManaged)(address, bytes, flags);
     }
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
@@ -151,17 +151,17 @@ static CUresult freed_to_pool(CUresult result, CUdeviceptr address, struct entry
 CUresult cuMemFree_v2(CUdeviceptr address) {
     struct freeing freeing;
     struct entry note;
-    if (dv_depth == 0 && linear_is_counted(address) && !pools_have_pointers()) {
+    if (!DV_INNER() && linear_is_counted(address) && !pools_have_pointers()) {
         CUresult result = DV_CALL(cuMemFree_v2, address);
         if (result == CUDA_SUCCESS) {
             linear_counted_freed(address);
         }
         return result;
     }
-    if (dv_depth == 0 && linear_take(address, &freeing)) {
+    if (!DV_INNER() && linear_take(address, &freeing)) {
         return freed(DV_CALL(cuMemFree_v2, address), &freeing);
     }
-    if (dv_depth == 0 && pool_take(address, &note)) {
+    if (!DV_INNER() && pool_take(address, &note)) {
         return freed_to_pool(DV_CALL(cuMemFree_v2, address), address, note);
     }
     return DV_REAL(cuMemFree_v2)(address);
@@ -169,7 +169,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemFree(CUdeviceptr_v1 address) {
     struct freeing freeing;
-    if (dv_depth == 0 && linear_take(address, &freeing)) {
+    if (!DV_INNER() && linear_take(address, &freeing)) {
         return freed(DV_CALL(cuMemFree, address), &freeing);
     }
     return DV_REAL(cuMemFree)(address);

@@ -6,47 +6,51 @@
 
 static CUresult measured(CUresult result) {
     struct home home;
-    if (result == CUDA_SUCCESS && dv_depth == 0 && context_current(&home) == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && context_current(&home) == CUDA_SUCCESS) {
         overhead_measure(home.device);
     }
     return result;
 }
 
+/* Calls the driver, and measures after a call of the program. */
+#define MEASURED(fn, ...)                                                                          \
+    (DV_INNER() ? DV_REAL(fn)(__VA_ARGS__) : measured(DV_CALL(fn, __VA_ARGS__)))
+
 CUresult cuModuleLoad(CUmodule *module, const char *file) {
-    return measured(DV_CALL(cuModuleLoad, module, file));
+    return MEASURED(cuModuleLoad, module, file);
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    return measured(DV_CALL(cuModuleLoadData, module, image));
+    return MEASURED(cuModuleLoadData, module, image);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                             CUjit_option *options, void **values) {
-    return measured(DV_CALL(cuModuleLoadDataEx, module, image, count, options, values));
+    return MEASURED(cuModuleLoadDataEx, module, image, count, options, values);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
-    return measured(DV_CALL(cuModuleLoadFatBinary, module, image));
+    return MEASURED(cuModuleLoadFatBinary, module, image);
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-    return measured(DV_CALL(cuModuleUnload, module));
+    return MEASURED(cuModuleUnload, module);
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit,
                            void **jit_values, unsigned jits, CUlibraryOption *options,
                            void **values, unsigned count) {
-    return measured(
-        DV_CALL(cuLibraryLoadData, library, code, jit, jit_values, jits, options, values, count));
+    return MEASURED(cuLibraryLoadData, library, code, jit, jit_values, jits, options, values,
+                    count);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, CUjit_option *jit,
                                void **jit_values, unsigned jits, CUlibraryOption *options,
                                void **values, unsigned count) {
-    return measured(DV_CALL(cuLibraryLoadFromFile, library, file, jit, jit_values, jits, options,
-                            values, count));
+    return MEASURED(cuLibraryLoadFromFile, library, file, jit, jit_values, jits, options, values,
+                    count);
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-    return measured(DV_CALL(cuLibraryUnload, library));
+    return MEASURED(cuLibraryUnload, library);
 }

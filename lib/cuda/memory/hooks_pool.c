@@ -97,7 +97,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
         struct reservation reservation;                                                            \
         struct pool *pool;                                                                         \
         CUdeviceptr got = 0;                                                                       \
-        if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+        if (DV_INNER() || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocAsync##suffix)(address, bytes, stream);                       \
         }                                                                                          \
@@ -114,7 +114,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
         struct reservation reservation;                                                            \
         struct pool *pool;                                                                         \
         CUdeviceptr got = 0;                                                                       \
-        if (dv_depth > 0 || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+        if (DV_INNER() || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocFromPoolAsync##suffix)(address, bytes, handle, stream);       \
         }                                                                                          \
@@ -128,7 +128,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
                                                                                                    \
     CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
         struct entry note;                                                                         \
-        if (dv_depth > 0 || stream_captured##suffix(stream)) {                                     \
+        if (DV_INNER() || stream_captured##suffix(stream)) {                                     \
             return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
         }                                                                                          \
         if (pool_take(address, &note)) {                                                           \
@@ -159,7 +159,7 @@ static int pool_device(const CUmemPoolProps *props) {
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     CUresult result = DV_CALL(cuMemPoolCreate, pool, props);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && attach_share() == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !DV_INNER() && attach_share() == CUDA_SUCCESS) {
         int number = pool_device(props);
         pool_note(*pool, number >= 0 ? (unsigned)number : 0, number >= 0);
     }
@@ -167,7 +167,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
-    struct pool *pool = dv_depth == 0 ? pool_ending(handle) : NULL;
+    struct pool *pool = !DV_INNER() ? pool_ending(handle) : NULL;
     CUresult result = DV_CALL(cuMemPoolDestroy, handle);
     if (pool != NULL) {
         pool_ended(pool, handle, result == CUDA_SUCCESS);
@@ -177,7 +177,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     CUresult result = DV_CALL(cuMemPoolTrimTo, handle, keep);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         pool_reread(handle);
     }
     return result;
@@ -189,7 +189,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
                                             CUmemAllocationHandleType type,
                                             unsigned long long flags) {
     CUresult result = DV_CALL(cuMemPoolImportFromShareableHandle, pool, handle, type, flags);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         pool_note(*pool, 0, false);
     }
     return result;
@@ -201,7 +201,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
     CUdevice device = 0;
     CUdeviceptr got = 0, base = 0;
     size_t bytes = 0;
-    if (dv_depth > 0 || address == NULL || attach_share() != CUDA_SUCCESS) {
+    if (DV_INNER() || address == NULL || attach_share() != CUDA_SUCCESS) {
         return DV_REAL(cuMemPoolImportPointer)(address, pool, data);
     }
     CUresult result = DV_CALL(cuMemPoolImportPointer, &got, pool, data);

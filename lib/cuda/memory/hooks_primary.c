@@ -96,7 +96,7 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     struct reservation reservation;
     bool reserved;
-    if (dv_depth > 0) {
+    if (DV_INNER()) {
         return DV_REAL(cuDevicePrimaryCtxRetain)(context, device);
     }
     CUresult result = before_use(&reservation, device, &reserved);
@@ -111,7 +111,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
                           unsigned flags) {
     struct reservation reservation;
     bool reserved;
-    if (dv_depth > 0) {
+    if (DV_INNER()) {
         return DV_REAL(cuGreenCtxCreate)(green, resources, device, flags);
     }
     CUresult result = before_use(&reservation, device, &reserved);
@@ -140,7 +140,7 @@ bool green_known(CUgreenCtx green, struct home *home) {
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     struct home home;
     CUresult result = DV_CALL(cuCtxFromGreenCtx, context, green);
-    if (result == CUDA_SUCCESS && dv_depth == 0 && green_known(green, &home)) {
+    if (result == CUDA_SUCCESS && !DV_INNER() && green_known(green, &home)) {
         context_note(*context, home);
     }
     return result;
@@ -149,7 +149,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     struct entry note;
     CUdevice device;
-    if (dv_depth > 0 || green == NULL || !table_take(&greens, (uint64_t)(uintptr_t)green, &note)) {
+    if (DV_INNER() || green == NULL || !table_take(&greens, (uint64_t)(uintptr_t)green, &note)) {
         return DV_REAL(cuGreenCtxDestroy)(green);
     }
     CUresult result = DV_CALL(cuGreenCtxDestroy, green);
@@ -165,7 +165,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 /* A function that releases or resets the primary context of `device`. */
 #define RELEASES_PRIMARY(fn, reset)                                                                \
     CUresult fn(CUdevice device) {                                                                 \
-        if (dv_depth > 0) {                                                                        \
+        if (DV_INNER()) {                                                                        \
             return DV_REAL(fn)(device);                                                            \
         }                                                                                          \
         CUresult result = DV_CALL(fn, device);                                                     \

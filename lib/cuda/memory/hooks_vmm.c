@@ -39,7 +39,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *prop, unsigned long long flags) {
     struct reservation reservation;
     CUmemGenericAllocationHandle got = 0;
-    if (dv_depth > 0 || handle == NULL || prop == NULL || bytes == 0 ||
+    if (DV_INNER() || handle == NULL || prop == NULL || bytes == 0 ||
         (is_on_host(&prop->location) && prop->type != CU_MEM_ALLOCATION_TYPE_MANAGED)) {
         return DV_REAL(cuMemCreate)(handle, bytes, prop, flags);
     }
@@ -62,7 +62,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct object_use use;
     struct ended ended = {{0}};
-    if (dv_depth > 0 || !object_release(&use, handle)) {
+    if (DV_INNER() || !object_release(&use, handle)) {
         return DV_REAL(cuMemRelease)(handle);
     }
     CUresult result = DV_CALL(cuMemRelease, handle);
@@ -76,7 +76,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     struct object_use use;
     struct reservation reservation;
     struct ended ended = {{0}};
-    if (dv_depth > 0 || bytes > SIZE_MAX - offset || !object_map(&use, handle, offset + bytes)) {
+    if (DV_INNER() || bytes > SIZE_MAX - offset || !object_map(&use, handle, offset + bytes)) {
         return DV_REAL(cuMemMap)(address, bytes, offset, handle, flags);
     }
     CUresult result = reservation_open_number(&reservation, use.device, use.more);
@@ -98,7 +98,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     struct ended ended = {{0}};
-    if (dv_depth > 0 || bytes > SIZE_MAX - address) {
+    if (DV_INNER() || bytes > SIZE_MAX - address) {
         return DV_REAL(cuMemUnmap)(address, bytes);
     }
     object_unmap(address, bytes);
@@ -110,7 +110,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     CUresult result = DV_CALL(cuMemRetainAllocationHandle, handle, address);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         object_retained(*handle, (uint64_t)(uintptr_t)address);
     }
     return result;
@@ -119,7 +119,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     CUresult result = DV_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
-    if (result == CUDA_SUCCESS && dv_depth == 0 &&
+    if (result == CUDA_SUCCESS && !DV_INNER() &&
         type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         object_exported(handle, *(const int *)shareable);
     }
@@ -130,7 +130,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
                                         CUmemAllocationHandleType type) {
     CUmemAllocationProp prop;
     CUmemGenericAllocationHandle got = 0;
-    if (dv_depth > 0 || handle == NULL || attach_share() != CUDA_SUCCESS) {
+    if (DV_INNER() || handle == NULL || attach_share() != CUDA_SUCCESS) {
         return DV_REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
     }
     CUresult result = DV_CALL(cuMemImportFromShareableHandle, &got, shareable, type);
@@ -179,7 +179,7 @@ static void bind(const CUarrayMapInfo *list, unsigned count) {
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned count, CUstream stream) {
     CUresult result = DV_CALL(cuMemMapArrayAsync, list, count, stream);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         bind(list, count);
     }
     return result;
@@ -187,7 +187,7 @@ CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned count, CUstream strea
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUstream stream) {
     CUresult result = DV_CALL(cuMemMapArrayAsync_ptsz, list, count, stream);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         bind(list, count);
     }
     return result;

@@ -179,6 +179,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                             unsigned element) {
     (void)element;
+    if (fake_driver.during_pitch != NULL) {
+        fake_driver.during_pitch();
+    }
     *pitch = (width + 511) & ~(size_t)511;
     return cuMemAlloc_v2(address, *pitch * height);
 }
@@ -270,6 +273,9 @@ LOOKED_UP(cuMemAlloc_v9, (CUdeviceptr * a, size_t n), 906)
 
 /* One function under two names. */
 CUresult cuStreamSynchronize(CUstream stream) {
+    if (fake_driver.during_sync != NULL) {
+        fake_driver.during_sync();
+    }
     return stream == NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 EXPORT CUresult cuStreamQuery(CUstream) __attribute__((alias("cuStreamSynchronize")));

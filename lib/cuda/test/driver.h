@@ -18,6 +18,8 @@ struct fake_driver {
     int ignore_visible;         /* show all GPUs, whatever CUDA_VISIBLE_DEVICES says */
     void (*during_init)(void);  /* called inside cuInit */
     void (*during_alloc)(void); /* called inside cuMemAlloc_v2 */
+    void (*during_pitch)(void); /* called inside cuMemAllocPitch_v2, before it allocates */
+    void (*during_sync)(void);  /* called inside cuStreamSynchronize */
 
     /* What happened. */
     char visible[2048];     /* CUDA_VISIBLE_DEVICES in cuInit, "(none)" if not set */

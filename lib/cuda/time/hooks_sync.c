@@ -28,7 +28,7 @@ static CUstream limbo_legacy(CUstream stream) {
 #define CUDA_HOOK_WAITS(fn, which, stream, in_order, what, parameters, arguments)                  \
     CUresult fn parameters {                                                                       \
         struct wait wait;                                                                          \
-        if (dv_depth > 0) {                                                                        \
+        if (DV_INNER()) {                                                                        \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         if (!launch_watched()) {                                                                   \
@@ -66,7 +66,7 @@ static void context_done(CUresult result, const struct home *home, bool watched)
 
 CUresult cuCtxSynchronize(void) {
     struct home home;
-    if (dv_depth > 0) {
+    if (DV_INNER()) {
         return DV_REAL(cuCtxSynchronize)();
     }
     bool watched = launch_watched() && context_current(&home) == CUDA_SUCCESS;
@@ -84,7 +84,7 @@ CUresult cuCtxSynchronize(void) {
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
     struct home home;
-    if (dv_depth > 0) {
+    if (DV_INNER()) {
         return DV_REAL(cuCtxSynchronize_v2)(context);
     }
     bool known = context_known(context, &home), watched = known && launch_watched();
@@ -100,7 +100,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
 
 CUresult cuEventSynchronize(CUevent event) {
     CUresult result = DV_CALL(cuEventSynchronize, event);
-    if (result == CUDA_SUCCESS && dv_depth == 0) {
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
         if (launch_watched()) {
             launch_looked();
         }
@@ -120,7 +120,7 @@ CUresult cuEventQuery(CUevent event) {
 /* A function that destroys `stream`. */
 #define CUDA_HOOK_DESTROYS(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
-        if (dv_depth == 0) {                                                                       \
+        if (!DV_INNER()) {                                                                       \
             limbo_stream_destroyed(stream);                                                        \
             flights_stream_ending(stream);                                                         \
         }                                                                                          \

@@ -34,9 +34,7 @@ static inline bool launch_watched(void) {
 }
 
 /* The same, but false in a call that the driver made and not the program. */
-static inline bool launch_counts(void) {
-    return launch_watched() && dv_depth == 0;
-}
+#define launch_counts() (launch_watched() && !DV_INNER())
 
 /* The stream that NULL means: the legacy one, or in the per-thread variants of the interface the
  * thread's own. */
