@@ -172,6 +172,7 @@ func (a *Agent) Run(ctx context.Context) {
 			close(a.stopped)
 			a.notices.Close()
 			a.running.Wait()
+			a.keepAll(context.WithoutCancel(ctx))
 			return
 		case <-ticker.C:
 			a.patrol(ctx)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,15 +36,17 @@ const (
 type pages struct {
 	*tenantdir.Tenants
 	dir     string
-	fail    error // of Apply
+	fail    error  // of Apply
+	lost    string // UUID of a GPU that does not answer
 	applied atomic.Int32
 }
 
 func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
-	return []backend.GPU{
+	gpus := []backend.GPU{
 		{Index: 0, UUID: firstID, Total: 81 * gib, Reserved: gib, ContextBytes: gib / 2, Unit: page.Unit},
 		{Index: 1, UUID: otherID, Total: 24 * gib, ContextBytes: gib / 2, Unit: page.Unit},
-	}, nil
+	}
+	return slices.DeleteFunc(gpus, func(g backend.GPU) bool { return g.UUID == b.lost }), nil
 }
 
 func (b *pages) Plan(t backend.Tenant) (*backend.Plan, error) {
@@ -71,7 +74,7 @@ func (s pageStep) Apply() error {
 	if err != nil {
 		return err
 	}
-	return s.dir.Make(&c, tenantdir.AccessOwner, -1)
+	return s.dir.Make(&c, s.tenant.Record, tenantdir.AccessOwner, -1)
 }
 
 func (s pageStep) Undo() error { return s.dir.Remove() }

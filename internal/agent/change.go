@@ -26,7 +26,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile
 	defer t.look.Unlock()
-	wanted, err := a.enter(t, p)
+	wanted, err := a.enter(ctx, t, p)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 
 // enter puts a change into the ledger and the checkpoint before it is made. If the
 // agent dies in between, the next one makes it.
-func (a *Agent) enter(t *tenant, p control.SetParams) (backend.Tenant, error) {
+func (a *Agent) enter(ctx context.Context, t *tenant, p control.SetParams) (backend.Tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.ended || !t.ready {
@@ -55,6 +55,7 @@ func (a *Agent) enter(t *tenant, p control.SetParams) (backend.Tenant, error) {
 		t.record = before
 		return backend.Tenant{}, err
 	}
+	a.keep(ctx, t)
 	a.announce()
 	return a.tenantOf(&t.record), nil
 }

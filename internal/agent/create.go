@@ -127,7 +127,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) error {
 	wanted := a.tenantOf(&t.record)
 	wanted.LibraryPath = libraryPath
-	plan, err := a.config.Backend.Plan(wanted)
+	plan, err := a.planWithRecord(wanted, &t.record)
 	if err != nil {
 		return err
 	}

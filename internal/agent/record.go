@@ -27,7 +27,8 @@ type record struct {
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// Unmade is true until the backend has made the tenancy.
 	Unmade bool `json:"unmade,omitempty"`
-	// Rebuilt is true if the backend found the tenant after the checkpoint was lost.
+	// Rebuilt is true if the checkpoint and the record were lost, and only what was
+	// granted was found.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 }
 

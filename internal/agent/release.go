@@ -101,4 +101,5 @@ func (a *Agent) Adopt(ctx context.Context, key string) {
 	if err := a.save(); err != nil {
 		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
 	}
+	a.keep(ctx, t)
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,10 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
-	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -125,102 +121,6 @@ func TestStartFromEveryCheckpoint(t *testing.T) {
 				t.Errorf("then saved: %d tenants, %v", len(state.Tenants), err)
 			}
 		})
-	}
-}
-
-// damage makes the checkpoint unreadable.
-func (n *node) damage() {
-	n.t.Helper()
-	path := filepath.Join(n.dir, "tenants.json")
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = os.WriteFile(path, data[:len(data)/2], 0o600)
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-func TestDamagedCheckpointForgetsNobody(t *testing.T) {
-	n := newNode(t)
-	r := n.start()
-	created := n.grant(r, n.asker(os.Getuid()), askOn(firstID, 8*gib))
-	n.enter(created.Tenant.Dir, 0, os.Getpid(), gib)
-	wanted := claimed("a", 4*gib+700, 30)
-	dir := n.prepared(r, wanted)
-	n.prepared(r, wholeGPU("b", otherID))
-	r.stopAgent()
-	n.damage()
-
-	r = n.start()
-	r.sweep(t.Context())
-	l := n.list(r)
-	if len(l.Tenants) != 3 || l.GPUs[0].Granted != 12*gib+512 || l.GPUs[0].Cores != 30 || l.GPUs[1].Granted != 24*gib {
-		t.Fatalf("found %+v", l)
-	}
-	for _, v := range l.Tenants {
-		if !v.Rebuilt {
-			t.Errorf("%s is not marked", v.Name)
-		}
-	}
-	if !slices.ContainsFunc(l.Events, func(e control.Event) bool { return strings.Contains(e.Text, "3 tenants of the last agent were found") }) {
-		t.Errorf("events %+v", l.Events)
-	}
-	if _, err := r.Prepare(t.Context(), claimed("c", 69*gib, 0)); err == nil {
-		t.Error("what they hold was granted again")
-	}
-	if _, err := r.Prepare(t.Context(), claimed("a", 5*gib, 30)); !errors.Is(err, ErrChanged) {
-		t.Errorf("other shares under one key: %v", err)
-	}
-	if got := n.prepared(r, wanted); got != dir {
-		t.Errorf("%s became %s", dir, got)
-	}
-	if err := r.Release(t.Context(), "b"); err != nil {
-		t.Error(err)
-	}
-	r.stopAgent() // and all of it is saved
-	if all := n.start().Tenancies(); len(all) != 1 || all[0].Key != "a" {
-		t.Errorf("then left: %+v", all)
-	}
-}
-
-// All of a share survives the loss of the checkpoint: its pages tell it.
-func TestDamagedCheckpointKeepsMaxCores(t *testing.T) {
-	n := newNode(t)
-	r := n.start()
-	p := onFirst(30)
-	p.Request.Policy, p.Request.MaxCores = v1alpha1.PolicyBurst, 60
-	created := n.grant(r, n.asker(os.Getuid()), p)
-	n.enter(created.Tenant.Dir, 0, os.Getpid(), gib)
-	r.stopAgent()
-	n.damage()
-	l := n.list(n.start())
-	if len(l.Tenants) != 1 || !l.Tenants[0].Rebuilt {
-		t.Fatalf("found %+v", l)
-	}
-	if s := l.Tenants[0].Shares[0]; s.Policy != v1alpha1.PolicyBurst || s.Cores != 30 || s.MaxCores != 60 {
-		t.Errorf("found %+v, want policy burst, 30 cores, 60 max cores", s)
-	}
-}
-
-// Tenants of another machine's agent lie in the same place.
-func TestRebuildLeavesForeignTenants(t *testing.T) {
-	n := newNode(t)
-	foreign := record{ID: "feedbeef", Name: "theirs", Shares: []share{{UUID: "GPU-00000000-0000-4000-8000-00000000dead", Limit: gib}}}
-	n.furnish(foreign)
-	if err := os.Mkdir(filepath.Join(n.backend.dir, "empty"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(n.dir, "tenants.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := n.start()
-	r.sweep(t.Context())
-	if l := n.list(r); len(l.Tenants) != 0 || len(l.Events) != 2 {
-		t.Errorf("found %+v", l)
-	}
-	if _, err := page.ReadConfig(tenantdir.Of(n.backend.dir, "feedbeef").Config()); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -74,7 +74,7 @@ func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error
 	if t == nil {
 		t, err = a.enterTenancy(wanted)
 	} else {
-		err = a.renewTenancy(t, wanted)
+		err = a.renewTenancy(ctx, t, wanted)
 	}
 	if err != nil {
 		return edits.Edits{}, fmt.Errorf("prepare %s: %w", wanted.Name, err)
@@ -118,7 +118,7 @@ func (t Tenancy) normal() (Tenancy, error) {
 }
 
 // renewTenancy updates what is known of a tenancy whose shares are the same.
-func (a *Agent) renewTenancy(t *tenant, wanted Tenancy) error {
+func (a *Agent) renewTenancy(ctx context.Context, t *tenant, wanted Tenancy) error {
 	t.look.Lock() // nobody reads the record meanwhile
 	defer t.look.Unlock()
 	a.mu.Lock()
@@ -135,6 +135,9 @@ func (a *Agent) renewTenancy(t *tenant, wanted Tenancy) error {
 	if err := a.save(); err != nil {
 		t.record = before
 		return err
+	}
+	if !t.Unmade {
+		a.keep(ctx, t)
 	}
 	return nil
 }
@@ -154,7 +157,7 @@ func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
 	if t.UID == 0 {
 		t.UID = process.Nobody
 	}
-	t.plan, err = a.config.Backend.Plan(a.tenantOf(&t.record))
+	t.plan, err = a.planWithRecord(a.tenantOf(&t.record), &t.record)
 	if errors.Is(err, backend.ErrTenant) {
 		return nil, fmt.Errorf("%w: %w", ErrTenancy, err)
 	}
@@ -249,6 +252,7 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 		t.Unmade = true
 		return edits.Edits{}, err
 	}
+	a.keep(ctx, t)
 	return plan.Edits, nil
 }
 
@@ -274,12 +278,12 @@ func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan,
 // answer.
 func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
 	a.mu.Lock()
-	plan, wanted := t.plan, a.tenantOf(&t.record)
+	plan, r := t.plan, t.record
 	a.mu.Unlock()
 	if plan != nil {
 		return plan, nil
 	}
-	plan, err := a.config.Backend.Plan(wanted)
+	plan, err := a.planWithRecord(a.tenantOf(&r), &r)
 	if err != nil {
 		return nil, err
 	}

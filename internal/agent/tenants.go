@@ -82,39 +82,50 @@ func (a *Agent) save() error {
 }
 
 // restore takes up the tenants that an earlier agent left. A damaged checkpoint is
-// set aside, and the backend finds its tenants. A checkpoint that exists and cannot
-// be read now is an error: an agent that started without it would overwrite it and
-// grant again what its tenants have.
+// set aside, and the backend finds its tenants, as it does those of a checkpoint that is
+// missing. A checkpoint that exists and cannot be read now is an error: an agent that
+// started without it would overwrite it and grant again what its tenants have.
 func (a *Agent) restore(ctx context.Context) error {
 	state, err := a.checkpoint.Load()
-	if errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrVersion) {
-		state.Tenants = a.rebuild(ctx)
-		aside, asideErr := a.checkpoint.SetAside()
-		a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", errors.Join(err, asideErr), "kept", aside, "rebuilt", len(state.Tenants))
-		a.events.add(control.Event{
-			Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found by what was made for them: %v", len(state.Tenants), err),
-		})
-	} else if err != nil {
+	damaged := errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrVersion)
+	if err != nil && !damaged {
 		return fmt.Errorf("find the last agent's tenants: %w", err)
 	}
+	lost := len(state.Tenants) == 0 // no agent leaves a checkpoint without tenants
+	if lost {
+		state.Tenants = a.rebuild(ctx, !damaged)
+	}
+	if damaged || lost && len(state.Tenants) > 0 {
+		a.tellLoss(ctx, len(state.Tenants), err)
+	}
 	for _, r := range state.Tenants {
-		a.takeUp(ctx, r, err == nil)
+		a.takeUp(ctx, r)
 	}
-	if err == nil || len(state.Tenants) == 0 {
-		return nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.save(); err != nil {
-		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
-	}
+	a.keepAll(ctx) // an older agent may not have
 	return nil
 }
 
+// tellLoss says that tenants were found without a checkpoint, and sets one aside that
+// cannot be read.
+func (a *Agent) tellLoss(ctx context.Context, found int, err error) {
+	aside := ""
+	if err == nil {
+		err = errors.New("there is no checkpoint")
+	} else {
+		var asideErr error
+		aside, asideErr = a.checkpoint.SetAside()
+		err = errors.Join(err, asideErr)
+	}
+	a.config.Log.ErrorContext(ctx, "cannot read what the last agent left", "error", err, "kept", aside, "rebuilt", found)
+	a.events.add(control.Event{
+		Kind: control.EventFault, Text: fmt.Sprintf("%d tenants of the last agent were found by what was made for them: %v", found, err),
+	})
+}
+
 // takeUp continues with a tenant of an earlier agent. A change is written to the
-// checkpoint before it is made, so a tenant that was saved is changed once more to
-// agree with its record.
-func (a *Agent) takeUp(ctx context.Context, r record, saved bool) {
+// record before it is made, so a tenant whose record was read is changed once more to
+// agree with it.
+func (a *Agent) takeUp(ctx context.Context, r record) {
 	for i := range r.Shares {
 		r.Shares[i].Default(r.Shares[i].Cores) // an older agent did not save all of it
 	}
@@ -123,13 +134,13 @@ func (a *Agent) takeUp(ctx context.Context, r record, saved bool) {
 	if r.Unmade {
 		return // whoever asked for it asks again, or releases it
 	}
-	if saved {
+	if !r.Rebuilt {
 		a.resync(ctx, t)
 	}
 	a.follow(ctx, t)
 }
 
-// resync makes a tenant's shares agree with the checkpoint, which is written first.
+// resync makes a tenant's shares agree with its record, which is written first.
 func (a *Agent) resync(ctx context.Context, t *tenant) {
 	changer, ok := a.config.Backend.(backend.Changer)
 	if !ok {
@@ -137,7 +148,7 @@ func (a *Agent) resync(ctx context.Context, t *tenant) {
 	}
 	if err := changer.Change(ctx, a.tenantOf(&t.record)); err != nil {
 		// The next look finds out what is left of the tenant.
-		a.config.Log.WarnContext(ctx, "cannot make a tenant's shares agree with the checkpoint", "tenant", t.Name, "error", err)
+		a.config.Log.WarnContext(ctx, "cannot make a tenant's shares agree with its record", "tenant", t.Name, "error", err)
 	}
 }
 
@@ -188,7 +199,7 @@ func (a *Agent) wanted(t *tenant) backend.Tenant {
 }
 
 // tenantOf is a record as the backend wants it, but for the LibraryPath, which is
-// not kept.
+// not kept, and the record itself.
 func (a *Agent) tenantOf(r *record) backend.Tenant {
 	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
 	for _, s := range r.Shares {

@@ -87,6 +87,15 @@ type Changer interface {
 	Change(ctx context.Context, t Tenant) error
 }
 
+// Keeper is a backend that keeps the agent's own record of a tenant with what it made
+// for it, so that an agent that lost its checkpoint finds every term again. Apply
+// stores the record of the plan unless there is one already.
+type Keeper interface {
+	// Keep replaces the record of a tenant that was made. It does not run beside Apply
+	// and Undo of the same tenant.
+	Keep(t Tenant) error
+}
+
 // Notifier is a backend that notices at once what its tenants do. The tenants of
 // any other backend are looked at from time to time.
 type Notifier interface {
@@ -155,7 +164,7 @@ func (g GPU) Capacity() uint64 {
 }
 
 // Tenant is whom shares are for. Backends are given all of it, but for the
-// LibraryPath.
+// LibraryPath and the Record.
 type Tenant struct {
 	ID   string
 	Name string
@@ -169,6 +178,9 @@ type Tenant struct {
 	LibraryPath []string
 	Overcommit  bool
 	Shares      []Share
+	// Record is what the agent keeps of the tenant, for [Keeper]. Only Plan and Keep are
+	// given it.
+	Record []byte
 }
 
 // Share is what the tenant gets of one GPU.

@@ -67,7 +67,11 @@ type Found struct {
 	Created time.Time
 	// NameCut reports that the end of the name may be missing.
 	NameCut bool
-	// Err is why the tenant cannot be taken up; then only Tenant.ID and
-	// Tenant.Dir are known.
+	// Record is what a [Keeper] was given last, nil if there is none or, with the error
+	// RecordErr, if it cannot be read. Whoever owns the place of the tenants may have
+	// written it.
+	Record    []byte
+	RecordErr error
+	// Err is why nothing else is known but Tenant.ID, Tenant.Dir and the Record.
 	Err error
 }

@@ -75,10 +75,11 @@ func (f *File[T]) Load() (T, error) {
 	if err != nil {
 		return state, fmt.Errorf("read checkpoint: %w", err)
 	}
-	return f.decode(data)
+	return f.Decode(data)
 }
 
-func (f *File[T]) decode(data []byte) (T, error) {
+// Decode reads what Encode wrote, for a state that lies elsewhere than in the file.
+func (f *File[T]) Decode(data []byte) (T, error) {
 	var zero T
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -133,9 +134,9 @@ func Strict[T any](data []byte) (T, error) {
 // of the process and of the machine's file system cache; after an error the old
 // one is still there.
 func (f *File[T]) Save(state T) error {
-	data, err := f.encode(state)
+	data, err := f.Encode(state)
 	if err != nil {
-		return fmt.Errorf("encode checkpoint: %w", err)
+		return err
 	}
 	if err := f.replace(data); errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("save checkpoint: %w: make room in %s", err, filepath.Dir(f.path))
@@ -145,18 +146,19 @@ func (f *File[T]) Save(state T) error {
 	return nil
 }
 
-func (f *File[T]) encode(state T) ([]byte, error) {
+// Encode is the content of the file with that state.
+func (f *File[T]) Encode(state T) ([]byte, error) {
 	// HTML escaping would let Compact and Marshal disagree.
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(state); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
 	compact := bytes.TrimSpace(body.Bytes())
 	head, err := json.Marshal(header{Kind: f.kind, Version: f.version, SHA256: checksum(compact)})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
 	// The state is inserted as it is. Encoding it inside an envelope would parse it again.
 	return slices.Concat(bytes.TrimSuffix(head, []byte("}")), []byte(`,"state":`), compact, []byte("}\n")), nil

@@ -57,7 +57,7 @@ func TestIndentedFileIsRead(t *testing.T) {
 	if err := json.Indent(&pretty, data, "", "  "); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.decode(pretty.Bytes()); err != nil {
+	if _, err := f.Decode(pretty.Bytes()); err != nil {
 		t.Error(err)
 	}
 }
@@ -65,19 +65,19 @@ func TestIndentedFileIsRead(t *testing.T) {
 // Every truncation and every changed byte of the state is noticed.
 func TestDamageIsNoticed(t *testing.T) {
 	f := file(t)
-	data, err := f.encode(state{Names: []string{"abc"}, Limits: map[string]uint64{"x": 123}})
+	data, err := f.Encode(state{Names: []string{"abc"}, Limits: map[string]uint64{"x": 123}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range len(data) - 1 { // the last byte is the line's end
-		if _, err := f.decode(data[:n]); err == nil {
+		if _, err := f.Decode(data[:n]); err == nil {
 			t.Errorf("%d of %d bytes were accepted", n, len(data))
 		}
 	}
 	for i := bytes.Index(data, []byte(`"state"`)) + 8; i < len(data)-2; i++ {
 		changed := bytes.Clone(data)
 		changed[i] ^= 1
-		if _, err := f.decode(changed); err == nil {
+		if _, err := f.Decode(changed); err == nil {
 			t.Errorf("a change of byte %d was accepted: %s", i, changed)
 		}
 	}
@@ -129,22 +129,22 @@ func TestFailedSaveKeepsTheOldState(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	c := NewFile[state]("state.json", "test", 2)
-	good, err := c.encode(state{Names: []string{"a"}})
+	good, err := c.Encode(state{Names: []string{"a"}})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good)
 	f.Add([]byte(`{"kind":"test","version":2,"sha256":"","state":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := c.decode(data)
+		got, err := c.Decode(data)
 		if err != nil {
 			return
 		}
-		written, err := c.encode(got)
+		written, err := c.Encode(got)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := c.decode(written); err != nil || !reflect.DeepEqual(again, got) {
+		if again, err := c.Decode(written); err != nil || !reflect.DeepEqual(again, got) {
 			t.Fatalf("%+v came back as %+v, %v", got, again, err)
 		}
 	})

@@ -44,12 +44,28 @@ func ReadConfig(path string) (Config, error) {
 		return Config{}, err
 	}
 	defer file.Close()
-	var c Config
-	if err := readAt(file, 0, SizeOfConfig, &c); err != nil {
+	c, err := readConfig(file)
+	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
+	return c, nil
+}
+
+// ReadOpenConfig is [ReadConfig] of a file that the caller opened.
+func ReadOpenConfig(file *os.File) (Config, error) {
+	if err := check(file, ConfigMagic, SizeOfConfig); err != nil {
+		return Config{}, err
+	}
+	return readConfig(file)
+}
+
+func readConfig(file *os.File) (Config, error) {
+	var c Config
+	if err := readAt(file, 0, SizeOfConfig, &c); err != nil {
+		return Config{}, err
+	}
 	if c.DeviceCount < 1 || c.DeviceCount > Devices {
-		return Config{}, fmt.Errorf("%s: %w: %d GPUs, not 1 to %d", path, ErrCorrupt, c.DeviceCount, Devices)
+		return Config{}, fmt.Errorf("%w: %d GPUs, not 1 to %d", ErrCorrupt, c.DeviceCount, Devices)
 	}
 	return c, nil
 }

@@ -22,15 +22,27 @@ func Of(tenants, id string) Dir {
 // enter it: a container's processes run as any user, so any user may write what
 // the container shares.
 func Containers(tenants string) string {
-	return filepath.Join(tenants, "containers")
+	return filepath.Join(tenants, containersName)
 }
+
+// Names that are in tenants' places and directories.
+const (
+	containersName = "containers"
+	configName     = "config"
+	stateName      = "state"
+	recordName     = "record"
+)
 
 // Config is the page in which the agent tells the tenant's processes what they
 // may use. The tenant reads it and never writes it.
-func (d Dir) Config() string { return filepath.Join(string(d), "config") }
+func (d Dir) Config() string { return filepath.Join(string(d), configName) }
 
 // State is the page in which the tenant's processes tell what they use.
-func (d Dir) State() string { return filepath.Join(string(d), "state") }
+func (d Dir) State() string { return filepath.Join(string(d), stateName) }
+
+// Record is where the agent keeps its own record of the tenant, beside the pages, for
+// an agent that lost its checkpoint. Only the agent's user reads it.
+func (d Dir) Record() string { return filepath.Join(string(d), recordName) }
 
 // Pulse is the page in which the tenant tells when it has work on its GPU of
 // that number.

@@ -31,16 +31,23 @@ func (a Access) modes() (dir, config os.FileMode) {
 	return 0o755, 0o644
 }
 
-// Make makes the directory and the pages that c describes. Pages that exist and
-// are sound stay: a config page may have been changed since it was made. The
-// state page belongs to uid unless access is AccessContainer.
-func (d Dir) Make(c *page.Config, access Access, uid int) error {
+// Make makes the directory with the agent's record, if that is not nil, and the pages
+// that c describes. A record that exists stays, and so do pages that exist and are
+// sound: they may have been changed since they were made. The record comes first, so
+// that whatever else is found has one. The state page belongs to uid unless access is
+// AccessContainer.
+func (d Dir) Make(c *page.Config, record []byte, access Access, uid int) error {
 	mode, configMode := access.modes()
 	if err := os.MkdirAll(string(d), mode); err != nil {
 		return fmt.Errorf("make tenant directory: %w", err)
 	}
 	if err := os.Chmod(string(d), mode); err != nil { // whatever the umask
 		return fmt.Errorf("make tenant directory: %w", err)
+	}
+	if _, err := os.Lstat(d.Record()); err != nil && record != nil {
+		if err := d.keep(record); err != nil {
+			return err
+		}
 	}
 	if _, err := page.ReadConfig(d.Config()); err != nil {
 		if err := page.WriteConfig(d.Config(), *c, configMode); err != nil {

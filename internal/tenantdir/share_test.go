@@ -100,7 +100,7 @@ func TestUpdateWritesAllThatWasGranted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Make(&c, AccessOwner, -1); err != nil {
+	if err := d.Make(&c, nil, AccessOwner, -1); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
@@ -259,7 +259,7 @@ func TestMakeSetsModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := d.Make(&page, c.access, -1); err != nil {
+			if err := d.Make(&page, nil, c.access, -1); err != nil {
 				t.Fatal(err)
 			}
 		}

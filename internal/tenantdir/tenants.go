@@ -32,6 +32,7 @@ var (
 	_ backend.Observer  = (*Tenants)(nil)
 	_ backend.Processes = (*Tenants)(nil)
 	_ backend.Changer   = (*Tenants)(nil)
+	_ backend.Keeper    = (*Tenants)(nil)
 	_ backend.Notifier  = (*Tenants)(nil)
 )
 
@@ -51,6 +52,11 @@ func (ts *Tenants) Dir(t backend.Tenant) Dir {
 // Change implements [backend.Changer].
 func (ts *Tenants) Change(_ context.Context, t backend.Tenant) error {
 	return Dir(t.Dir).Update(t)
+}
+
+// Keep implements [backend.Keeper].
+func (ts *Tenants) Keep(t backend.Tenant) error {
+	return Dir(t.Dir).keep(t.Record)
 }
 
 // Complete implements [backend.Observer].

@@ -96,8 +96,8 @@ type Tenant struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Claim     string   `json:"claim,omitempty"`
 	Pods      []string `json:"pods,omitempty"`
-	// Rebuilt is true for a tenant that was found by its pages after the
-	// agent's checkpoint was lost.
+	// Rebuilt is true for a tenant of which only its pages told, after the
+	// agent's checkpoint and its record were lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 	// Held is true while the process that asked for the tenant, or its
 	// connection, lives, and until a cluster releases a tenant of its own.

@@ -75,7 +75,7 @@ func (s pageStep) Apply() error {
 	if err != nil {
 		return err
 	}
-	return s.dir.Make(&c, tenantdir.AccessOwner, -1)
+	return s.dir.Make(&c, s.tenant.Record, tenantdir.AccessOwner, -1)
 }
 
 func (s pageStep) Undo() error { return s.dir.Remove() }

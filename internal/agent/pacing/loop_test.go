@@ -71,7 +71,7 @@ func (d *division) add(id string, shares ...backend.Share) Member {
 	for i := range shares {
 		c.Device[i].Budget = page.NewBudget(uint32(shares[i].Cores*page.Whole/100), 1, 1)
 	}
-	if err := tenantdir.Dir(m.Dir).Make(&c, tenantdir.AccessOwner, -1); err != nil {
+	if err := tenantdir.Dir(m.Dir).Make(&c, nil, tenantdir.AccessOwner, -1); err != nil {
 		d.t.Fatal(err)
 	}
 	d.all = append(d.all, m)

@@ -23,6 +23,7 @@ type makeTenant struct {
 	// Shares is the part of the config page that people read in a printed plan.
 	Shares []shownShare `json:"shares"`
 	config page.Config
+	record []byte
 }
 
 type shownShare struct {
@@ -37,7 +38,7 @@ type shownShare struct {
 }
 
 func (s makeTenant) Apply() error {
-	return s.Dir.Make(&s.config, s.Access, s.UID)
+	return s.Dir.Make(&s.config, s.record, s.Access, s.UID)
 }
 
 func (s makeTenant) Undo() error {
