@@ -7,7 +7,7 @@
 // saved, and never during a call of the backend that makes or looks at a tenant.
 // Each tenant has a lock that orders the looks at it. The order is preparing,
 // sweeping, a tenant's look, Agent.mu, the pacer's lock; the pacer takes none of
-// the others while it holds its own. Handlers of the control protocol may wait;
+// the others while it holds its own, and whoever holds that of members takes no other. Handlers of the control protocol may wait;
 // loops may not.
 package agent
 
@@ -43,9 +43,14 @@ type Config struct {
 	// Checkpoint is the path of the file in which tenants are remembered.
 	Checkpoint string
 	Log        *slog.Logger
-	Misuse     pacing.Misuse // what is done about misuse of GPU time
-	Interval   time.Duration // between looks at every tenant and at the driver
-	Now        func() time.Time
+	// Misuse is what is done about shares that take more of a GPU than they may, and
+	// about processes without a share of the users that Listed names.
+	Misuse pacing.Misuse
+	// Listed reports whether processes of a user that are on a GPU without a share are
+	// answered as Misuse says; nil lists nobody. System users are never answered.
+	Listed   func(uid int) bool
+	Interval time.Duration // between looks at every tenant and at the driver
+	Now      func() time.Time
 	// Step is called after each step of Prepare and Release, so that a test can
 	// end the agent there; it may be nil.
 	Step func(name string)
@@ -60,7 +65,8 @@ type Agent struct {
 	notices backend.Notices
 	events  events
 	// pacer divides GPU time.
-	pacer *pacing.Pacer
+	pacer   *pacing.Pacer
+	members members
 
 	preparing sync.Mutex // orders Prepare and Release
 	sweeping  sync.Mutex // orders sweeps

@@ -191,7 +191,15 @@ func (n *node) start() *running {
 
 func (n *node) startWith(b backend.Backend) *running {
 	n.t.Helper()
-	a := n.idleWith(b)
+	return n.startAs(n.settings(b))
+}
+
+func (n *node) startAs(c Config) *running {
+	n.t.Helper()
+	a, err := New(context.Background(), c)
+	if err != nil {
+		n.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Agent: a, cancel: cancel, done: make(chan struct{})}
 	go func() {
@@ -222,7 +230,10 @@ func (n *node) asker(uid int) *asker {
 
 func (n *node) askerOf(uid int, cmd *exec.Cmd) *asker {
 	n.t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its children end with it
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true // so that its children end with it
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}

@@ -162,6 +162,7 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 func (a *Agent) forget(t *tenant) error {
 	t.ended = true
 	delete(a.tenants, t.ID)
+	a.members.forget(t.ID)
 	a.announce()
 	return a.save()
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 )
@@ -20,6 +22,11 @@ func (l ledger) Name(tenant string) (string, bool) {
 		return "", false
 	}
 	return t.Name, true // which a tenancy that is prepared again may change
+}
+
+// Answer implements [pacing.Ledger].
+func (l ledger) Answer(ctx context.Context, tenant, uuid string) {
+	l.agent.answerShare(ctx, tenant, uuid)
 }
 
 // Tell implements [pacing.Ledger].

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -38,7 +37,8 @@ func (a *Agent) onGPUs(ctx context.Context) []onGPU {
 	return found
 }
 
-// findOutside reports processes on a GPU that have no share of it.
+// findOutside reports processes on a GPU that have no share of it, and has those of
+// listed users answered.
 func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	var outside []control.Outside
 	var confirmed []onGPU
@@ -53,7 +53,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || !p.id.Alive() {
 			continue
 		}
-		outside = append(outside, control.Outside{PID: p.id.PID, UUID: p.uuid, Used: p.used, Tenant: a.familyOf(p.id.PID)})
+		outside = append(outside, control.Outside{PID: p.id.PID, UUID: p.uuid, Used: p.used, Tenant: a.nameOf(a.memberOf(p.id))})
 	}
 	a.mu.Lock()
 	before := a.outside
@@ -70,6 +70,11 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		}
 		a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
 		a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, UUID: o.UUID, PID: o.PID, Text: text})
+	}
+	for _, gpu := range a.gpus {
+		if a.config.Listed != nil && slices.ContainsFunc(outside, func(o control.Outside) bool { return o.UUID == gpu.UUID && o.Tenant == "" }) {
+			a.answerOutside(ctx, gpu.UUID)
+		}
 	}
 }
 
@@ -99,56 +104,4 @@ func (a *Agent) accounted(p onGPU) bool {
 	}
 	a.mu.Unlock()
 	return slices.ContainsFunc(asked, func(t backend.Tenant) bool { return a.config.Backend.Counts(t, p.id) })
-}
-
-// familyOf names the tenant in whose container a process runs, or from whose
-// processes it descends.
-func (a *Agent) familyOf(pid int) string {
-	family := append([]int{pid}, process.Ancestors(pid)...)
-	container := a.config.Backend.Container(pid)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if t := a.tenants[container]; t != nil {
-		return t.Name
-	}
-	for _, t := range a.tenants {
-		if t.process && slices.Contains(family, t.Holder.PID) {
-			return t.Name
-		}
-		for _, seen := range t.seen.Processes {
-			if seen.Live && slices.Contains(family, seen.PID) {
-				return t.Name
-			}
-		}
-	}
-	return ""
-}
-
-// ownerOf is the id of the tenant to which a process belongs, as the kernel
-// tells, "" if none.
-func (a *Agent) ownerOf(pid int) string {
-	family := append([]int{pid}, process.Ancestors(pid)...)
-	container := a.config.Backend.Container(pid)
-	a.mu.Lock()
-	if t := a.tenants[container]; t != nil {
-		a.mu.Unlock()
-		return t.ID
-	}
-	var asked []backend.Tenant
-	for _, t := range a.tenants {
-		if t.process && slices.Contains(family, t.Holder.PID) {
-			a.mu.Unlock()
-			return t.ID
-		}
-		if t.Layer != backend.LayerContainer {
-			asked = append(asked, a.tenantOf(&t.record))
-		}
-	}
-	a.mu.Unlock()
-	for _, t := range asked {
-		if pid != os.Getpid() && a.config.Backend.Has(t, pid) {
-			return t.ID
-		}
-	}
-	return ""
 }

@@ -95,21 +95,21 @@ type Mount struct {
 	Root string
 }
 
-// MountAt returns the topmost mount at target in a process's mount namespace; target is
-// an absolute path below the process's own root.
-func MountAt(pid int, target string) (Mount, bool) {
+// MountsAt returns what is mounted at target in a process's mount namespace, also what
+// a later mount hides, in the order of /proc/PID/mountinfo; target is an absolute path
+// below the process's own root.
+func MountsAt(pid int, target string) []Mount {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/mountinfo")
 	if err != nil {
-		return Mount{}, false
+		return nil
 	}
-	var found Mount
-	ok := false
+	var found []Mount
 	for line := range bytes.Lines(data) {
 		if m, at, valid := parseMount(line); valid && at == target {
-			found, ok = m, true // the last one hides those before
+			found = append(found, m)
 		}
 	}
-	return found, ok
+	return found
 }
 
 // parseMount reads a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)): id,

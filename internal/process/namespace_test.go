@@ -77,7 +77,7 @@ func TestOuterFindsProcessesOfOtherNamespaces(t *testing.T) {
 	}
 }
 
-func TestMountAt(t *testing.T) {
+func TestMountsAt(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "a b")
 	if err := os.Mkdir(source, 0o755); err != nil {
 		t.Fatal(err)
@@ -88,14 +88,17 @@ func TestMountAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mount, ok := MountAt(cmd.Process.Pid, target)
-	if !ok || filepath.Base(mount.Root) != "a b" || mount.Major != directory.Major || mount.Minor != directory.Minor {
-		t.Errorf("%+v, %v; want %+v", mount, ok, directory)
+	mounts := MountsAt(cmd.Process.Pid, target)
+	if len(mounts) != 2 {
+		t.Fatalf("%+v, want the mount and the one that it hides", mounts)
 	}
-	if mount, ok := MountAt(os.Getpid(), target); ok {
-		t.Errorf("it is mounted in our namespace: %+v", mount)
+	if mount := mounts[1]; filepath.Base(mount.Root) != "a b" || mount.Major != directory.Major || mount.Minor != directory.Minor {
+		t.Errorf("%+v; want %+v", mount, directory)
 	}
-	if _, ok := MountAt(1<<30, "/"); ok {
+	if mounts := MountsAt(os.Getpid(), target); len(mounts) != 0 {
+		t.Errorf("it is mounted in our namespace: %+v", mounts)
+	}
+	if mounts := MountsAt(1<<30, "/"); len(mounts) != 0 {
 		t.Error("a process that does not exist has a root")
 	}
 }
@@ -144,6 +147,19 @@ func TestInnermost(t *testing.T) {
 		if got := innermost([]byte(status)); got != want {
 			t.Errorf("%q: %d, want %d", status, got, want)
 		}
+	}
+}
+
+func TestEffectiveUser(t *testing.T) {
+	for status, want := range map[string]int{
+		"Name:\tUid:\nUid:\t1\t2\t3\t4\n": 2, "Uid:\t1\n": -1, "Uid:\tx\ty\n": -1, "": -1, "Uid:\t0\t4294967295\n": 4294967295,
+	} {
+		if got := effectiveUser([]byte(status)); got != want {
+			t.Errorf("%q: %d, want %d", status, got, want)
+		}
+	}
+	if got := Owner(os.Getpid()); got != os.Geteuid() {
+		t.Errorf("we are %d, want %d", got, os.Geteuid())
 	}
 }
 

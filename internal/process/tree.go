@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"syscall"
@@ -48,15 +49,28 @@ func (id ID) Signal(signal syscall.Signal) error {
 	return unix.PidfdSendSignal(fd, signal, nil, 0)
 }
 
-// Owner returns the user of a process, -1 if there is no such process.
+// Owner returns the effective user of a process, -1 if there is no such process. The
+// owner of its folder in /proc is another one where the process forbids core dumps.
 func Owner(pid int) int {
-	info, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return -1
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return -1
+	return effectiveUser(status)
+}
+
+// effectiveUser is the second number in the line Uid of /proc/PID/status
+// (proc_pid_status(5)), -1 where there is none.
+func effectiveUser(status []byte) int {
+	for line := range bytes.Lines(status) {
+		numbers, ok := bytes.CutPrefix(line, []byte("Uid:"))
+		fields := bytes.Fields(numbers)
+		if !ok || len(fields) < 2 {
+			continue
+		}
+		if uid, err := strconv.ParseUint(string(fields[1]), 10, 32); err == nil {
+			return int(uid)
+		}
 	}
-	return int(stat.Uid)
+	return -1
 }

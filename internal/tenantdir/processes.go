@@ -17,27 +17,27 @@ import (
 
 // Container implements [backend.Processes]: a process belongs to the tenant whose
 // directory is mounted at edits.ShareDir, where only the runtime can mount
-// something from the host.
+// something from the host. What a container mounts over it changes nothing.
 func (ts *Tenants) Container(pid int) string {
-	mount, ok := process.MountAt(pid, edits.ShareDir)
-	if !ok {
-		return ""
+	for _, mount := range process.MountsAt(pid, edits.ShareDir) {
+		id := filepath.Base(mount.Root)
+		dir, err := process.FileAt(string(Of(Containers(ts.config.Root), id)))
+		if err == nil && dir.Major == mount.Major && dir.Minor == mount.Minor {
+			return id
+		}
 	}
-	id := filepath.Base(mount.Root)
-	dir, err := process.FileAt(string(Of(Containers(ts.config.Root), id)))
-	if err != nil || dir.Major != mount.Major || dir.Minor != mount.Minor {
-		return ""
-	}
-	return id
+	return ""
 }
 
 // Has implements [backend.Processes]. A tenant that is no container has the
-// processes of its user that have its pages mapped.
+// processes of its user that have its pages mapped, or in whose mount namespace its
+// directory is mounted: processes that it starts inherit that, also in namespaces of
+// their own, where they cannot undo it.
 func (ts *Tenants) Has(t backend.Tenant, pid int) bool {
 	if t.Layer == backend.LayerContainer {
 		return ts.Container(pid) == t.ID
 	}
-	return process.Owner(pid) == t.UID && uses(t, pid)
+	return process.Owner(pid) == t.UID && (uses(t, pid) || mounts(strconv.Itoa(pid), t))
 }
 
 // Counts implements [backend.Processes]: a process that has the tenant's pages
@@ -80,10 +80,7 @@ func (ts *Tenants) Holder(t backend.Tenant) process.ID {
 // startedWith reports whether a process was started with the tenant's directory.
 // It is false of a process that ended meanwhile or is not ours to read.
 func startedWith(pid string, t backend.Tenant) bool {
-	// What is mounted is told by its path below the root of its file system.
-	id := "/" + filepath.Base(t.Dir)
-	mounts, _ := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
-	if bytes.Contains(mounts, []byte(id+"/")) || bytes.Contains(mounts, []byte(id+" ")) {
+	if mounts(pid, t) {
 		return true
 	}
 	if t.Layer == backend.LayerContainer {
@@ -91,6 +88,14 @@ func startedWith(pid string, t backend.Tenant) bool {
 	}
 	environment, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
 	return bytes.Contains(environment, []byte(t.Dir))
+}
+
+// mounts reports whether something of the tenant's directory is mounted for a process.
+func mounts(pid string, t backend.Tenant) bool {
+	// What is mounted is told by its path below the root of its file system.
+	id := "/" + filepath.Base(t.Dir)
+	mounts, _ := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
+	return bytes.Contains(mounts, []byte(id+"/")) || bytes.Contains(mounts, []byte(id+" "))
 }
 
 // hostPID is a process's pid as the agent sees it, 0 where it cannot be known.

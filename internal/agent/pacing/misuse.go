@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
-	"github.com/divvy-gpu/divvy/internal/backend"
-	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // Misuse is what is done about a tenant that uses more GPU time than its share.
@@ -183,8 +178,8 @@ func describeMisuse(s *shareTime, answer Misuse) string {
 	return what
 }
 
-// answerMisuse reports shares that misuse GPU time, and signals their processes if
-// the configuration says so.
+// answerMisuse reports shares that misuse GPU time, and has them answered if the
+// configuration says so.
 func (p *Pacer) answerMisuse(ctx context.Context) {
 	for _, c := range p.accuse(p.config.Misuse) {
 		name, ok := p.config.Ledger.Name(c.tenant)
@@ -196,30 +191,7 @@ func (p *Pacer) answerMisuse(ctx context.Context) {
 			p.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, Tenant: name, UUID: c.uuid, Text: c.text})
 		}
 		if c.act {
-			p.punish(c.tenant, c.uuid)
-		}
-	}
-}
-
-// punish signals a tenant's processes on a GPU. The driver lists the processes, and
-// the kernel tells which of them are the tenant's.
-func (p *Pacer) punish(tenant, uuid string) {
-	signal := unix.SIGSTOP
-	if p.config.Misuse == MisuseKill {
-		signal = unix.SIGKILL
-	}
-	i := slices.IndexFunc(p.config.GPUs, func(g backend.GPU) bool { return g.UUID == uuid })
-	if i < 0 {
-		return
-	}
-	listed, err := p.config.Driver.Processes(p.config.GPUs[i].Index)
-	if err != nil {
-		return // the next round asks again
-	}
-	for _, found := range listed {
-		id, err := process.Find(found.PID)
-		if err == nil && p.config.Ledger.Owner(found.PID) == tenant {
-			_ = id.Signal(signal) // it may have ended by itself
+			p.config.Ledger.Answer(ctx, c.tenant, c.uuid)
 		}
 	}
 }

@@ -1,10 +1,9 @@
 package pacing
 
 import (
+	"context"
 	"log/slog"
-	"os"
-	"os/exec"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,37 +15,21 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// court is a ledger and a driver: it knows whose processes use the GPU.
+// court is a ledger and a driver that remembers what it was told.
 type court struct {
-	owners map[int]string // tenant by pid
-	told   []control.Event
+	told     []control.Event
+	answered []string // tenants, with the GPU
 }
 
-func (c *court) Owner(pid int) string          { return c.owners[pid] }
+func (c *court) Owner(int) string              { return "" }
 func (c *court) Name(id string) (string, bool) { return id, id != "ended" }
 func (c *court) Tell(e control.Event)          { c.told = append(c.told, e) }
-func (c *court) Processes(int) ([]nvml.Process, error) {
-	var all []nvml.Process
-	for pid := range c.owners {
-		all = append(all, nvml.Process{PID: pid})
-	}
-	return all, nil
+func (c *court) Answer(_ context.Context, tenant, uuid string) {
+	c.answered = append(c.answered, tenant+" on "+uuid)
 }
 
 func (c *court) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
 	return nil, nvml.ErrNotSupported
-}
-
-// process is one that a tenant runs on the GPU.
-func (c *court) process(t *testing.T, tenant string) int {
-	t.Helper()
-	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	c.owners[cmd.Process.Pid] = tenant
-	return cmd.Process.Pid
 }
 
 // judged is a pacer of tenants of pages alone.
@@ -73,35 +56,19 @@ func (d *division) convict(id string, verdict arbiter.Verdict) {
 	m.verdict, m.busy = verdict, 0.83
 }
 
-// processState is the letter of proc_pid_stat(5), 0 for a process that is gone.
-func processState(pid int) byte {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	return data[strings.LastIndexByte(string(data), ')')+2]
-}
-
 func TestMisuseIsAnswered(t *testing.T) {
-	for misuse, want := range map[Misuse]string{MisuseReport: "SR", MisuseStop: "T", MisuseKill: "Z\x00"} {
+	for _, misuse := range []Misuse{MisuseReport, MisuseStop, MisuseKill} {
 		t.Run(string(misuse), func(t *testing.T) {
-			c := &court{owners: map[int]string{}}
-			guilty, innocent, stranger := c.process(t, "guilty"), c.process(t, "innocent"), c.process(t, "")
+			c := &court{}
 			d, p := c.judged(t, misuse, "guilty", "innocent")
 			d.convict("guilty", arbiter.Understates)
 			p.answerMisuse(t.Context())
-			deadline := time.After(time.Minute)
-			for strings.IndexByte(want, processState(guilty)) < 0 {
-				select {
-				case <-deadline:
-					t.Fatalf("the guilty one is in state %c", processState(guilty))
-				case <-time.After(2 * time.Millisecond):
-				}
+			var want []string
+			if misuse != MisuseReport {
+				want = []string{"guilty on " + firstID}
 			}
-			for _, pid := range []int{innocent, stranger} {
-				if got := processState(pid); strings.IndexByte("SR", got) < 0 {
-					t.Errorf("an innocent process is in state %c", got)
-				}
+			if !slices.Equal(c.answered, want) {
+				t.Errorf("answered %q, want %q", c.answered, want)
 			}
 			if len(c.told) != 1 || c.told[0].Kind != control.EventMisuse || c.told[0].Tenant != "guilty" || !strings.Contains(c.told[0].Text, "83%") {
 				t.Errorf("told %+v", c.told)
@@ -111,6 +78,9 @@ func TestMisuseIsAnswered(t *testing.T) {
 			}
 			d.convict("guilty", arbiter.Honest)
 			p.answerMisuse(t.Context())
+			if !slices.Equal(c.answered, want) {
+				t.Errorf("answered %q although it is honest", c.answered)
+			}
 			// A share whose processes were stopped stays shown: they still are.
 			if text := p.Times("guilty")[0].Fault; (text == "") != (misuse == MisuseReport) {
 				t.Errorf("afterwards shown as %q", text)
@@ -119,14 +89,13 @@ func TestMisuseIsAnswered(t *testing.T) {
 	}
 }
 
-// A tenant that ended meanwhile is neither told of nor punished.
+// A tenant that ended meanwhile is neither told of nor answered.
 func TestMisuseOfAnEndedTenant(t *testing.T) {
-	c := &court{owners: map[int]string{}}
-	pid := c.process(t, "ended")
+	c := &court{}
 	d, p := c.judged(t, MisuseKill, "ended")
 	d.convict("ended", arbiter.Exceeds)
 	p.answerMisuse(t.Context())
-	if got := processState(pid); strings.IndexByte("SR", got) < 0 || len(c.told) != 0 {
-		t.Errorf("state %c, told %+v", got, c.told)
+	if len(c.answered) != 0 || len(c.told) != 0 {
+		t.Errorf("answered %q, told %+v", c.answered, c.told)
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 // Driver is the part of NVML that the watch asks.
 type Driver interface {
-	Processes(gpu int) ([]nvml.Process, error)
 	Utilisation(gpu int, since time.Time) ([]nvml.Utilisation, error)
 }
 
@@ -27,6 +26,8 @@ type Ledger interface {
 	Owner(pid int) string
 	// Name is what users call a tenant; ok is false when it has ended.
 	Name(tenant string) (name string, ok bool)
+	// Answer does to a tenant's processes on a GPU what the configuration says.
+	Answer(ctx context.Context, tenant, uuid string)
 	// Tell shows an event to people.
 	Tell(e control.Event)
 }

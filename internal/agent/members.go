@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// members remembers to which tenants processes belong, as the kernel told. A process
+// stays a tenant's until it ends, and what descends from it is the tenant's too: no
+// later fork, session or namespace leads out. The zero value is ready.
+type members struct {
+	mu    sync.Mutex // held for a moment, alone
+	known map[process.ID]membership
+	// full is how many entries known may have before the dead are taken out.
+	full int
+}
+
+// membership is what is known of one process.
+type membership struct {
+	tenant string // the tenant's id, "" for nobody's
+	asked  time.Time
+}
+
+const (
+	// reconsidered is after how long a process that was nobody's is asked about again:
+	// it may have mapped a tenant's pages since.
+	reconsidered = 2 * time.Second
+	// leastMembers are remembered before the first dead are taken out.
+	leastMembers = 64
+)
+
+// recall returns the tenant of a process, ok if that need not be asked again.
+func (m *members) recall(id process.ID, now time.Time) (tenant string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k, found := m.known[id]
+	return k.tenant, found && (k.tenant != "" || now.Sub(k.asked) < reconsidered)
+}
+
+func (m *members) remember(id process.ID, tenant string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known = map[process.ID]membership{}
+	}
+	if len(m.known) >= max(m.full, leastMembers) {
+		maps.DeleteFunc(m.known, func(id process.ID, _ membership) bool { return !id.Alive() })
+		m.full = 2 * len(m.known)
+	}
+	m.known[id] = membership{tenant, now}
+}
+
+// forget drops the processes of a tenant that has ended.
+func (m *members) forget(tenant string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.known, func(_ process.ID, k membership) bool { return k.tenant == tenant })
+}
+
+// ownerOf is the id of the tenant to which the process with a pid belongs, as the
+// kernel tells, "" if none.
+func (a *Agent) ownerOf(pid int) string {
+	id, err := process.Find(pid)
+	if err != nil {
+		return ""
+	}
+	return a.memberOf(id)
+}
+
+// memberOf is ownerOf for a process that was found before.
+func (a *Agent) memberOf(id process.ID) string {
+	now := time.Now()
+	if tenant, ok := a.members.recall(id, now); ok {
+		return tenant
+	}
+	tenant := a.askMember(id)
+	a.members.remember(id, tenant, now)
+	return tenant
+}
+
+// askMember asks the kernel whose a process is: the tenant's in whose container it or
+// one of its ancestors runs, or from whose processes it descends, or that the backend
+// finds.
+func (a *Agent) askMember(id process.ID) string {
+	family := append([]int{id.PID}, process.Ancestors(id.PID)...)
+	for _, pid := range family {
+		if tenant := a.config.Backend.Container(pid); tenant != "" && a.hasTenant(tenant) {
+			return tenant
+		}
+	}
+	for _, pid := range family[1:] {
+		if parent, err := process.Find(pid); err == nil {
+			if tenant, _ := a.members.recall(parent, time.Time{}); tenant != "" {
+				return tenant
+			}
+		}
+	}
+	a.mu.Lock()
+	var asked []backend.Tenant
+	for _, t := range a.sorted() {
+		if t.process && slices.Contains(family, t.Holder.PID) {
+			a.mu.Unlock()
+			return t.ID
+		}
+		if t.Layer != backend.LayerContainer {
+			asked = append(asked, a.tenantOf(&t.record))
+		}
+	}
+	a.mu.Unlock()
+	for _, t := range asked {
+		if id.PID != os.Getpid() && a.config.Backend.Has(t, id.PID) {
+			return t.ID
+		}
+	}
+	return ""
+}
+
+func (a *Agent) hasTenant(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tenants[id] != nil
+}
+
+// nameOf is what users call a tenant, "" for one that is not there.
+func (a *Agent) nameOf(id string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.tenants[id]; t != nil {
+		return t.Name
+	}
+	return ""
+}
