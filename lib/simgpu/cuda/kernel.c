@@ -1,8 +1,10 @@
 /* The kernels that are carried out, known by their names:
  *   divvy_busy_ns(u64 ns)                                 takes that much GPU time
+ *   divvy_await(u32 *p, u32 value)                        runs until *p is the value
  *   divvy_vecadd(float *a, float *b, float *c, u32 n)     c = a + b
  *   divvy_fill(u32 *p, u32 value, u64 n)                  n words of value
- * Any other kernel only costs what the machine's description says. */
+ * and the same with an underscore and a number behind the name. Any other kernel only costs what the
+ * machine's description says. */
 #include "simgpu/cuda/driver.h"
 
 #include <string.h>
@@ -14,14 +16,21 @@ static const struct {
     size_t sizes[4];
 } kernels[] = {
     {"divvy_busy_ns", KERNEL_BUSY, 1, {8}},
+    {"divvy_await", KERNEL_AWAIT, 2, {8, 4}},
     {"divvy_vecadd", KERNEL_VECADD, 4, {8, 8, 8, 4}},
     {"divvy_fill", KERNEL_FILL, 3, {8, 4, 8}},
 };
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
+static bool is_numbered(const char *rest) {
+    return rest[0] == '_' && rest[1] && strspn(rest + 1, "0123456789") == strlen(rest + 1);
+}
+
 enum known_kernel kernel_known(const char *name) {
     for (size_t i = 0; i < KERNELS; i++) {
-        if (strcmp(kernels[i].name, name) == 0) {
+        size_t length = strlen(kernels[i].name);
+        if (strncmp(kernels[i].name, name, length) == 0 &&
+            (name[length] == '\0' || is_numbered(name + length))) {
             return kernels[i].known;
         }
     }
@@ -123,6 +132,24 @@ static uint64_t fill(const struct launch *launch, struct device *device) {
     return sg_driver.machine->kernel_ns;
 }
 
+bool kernel_awaits(const struct launch *launch) {
+    uint32_t word = 0;
+
+    if (launch->function->known != KERNEL_AWAIT) {
+        return false;
+    }
+    CUdeviceptr from = param(launch, 0);
+    if (!sg_mapped(from, sizeof word)) {
+        return false;
+    }
+    sg_copy_out(&word, from, sizeof word);
+    return word != (uint32_t)param(launch, 1);
+}
+
+static uint64_t await(const struct launch *launch, struct device *device) {
+    return reaches(param(launch, 0), 4, device) ? sg_driver.machine->kernel_ns : fault(launch);
+}
+
 uint64_t kernel_run(const struct launch *launch, struct device *device) {
     switch (launch->function->known) {
     case KERNEL_BUSY:
@@ -131,6 +158,8 @@ uint64_t kernel_run(const struct launch *launch, struct device *device) {
         return vecadd(launch, device);
     case KERNEL_FILL:
         return fill(launch, device);
+    case KERNEL_AWAIT:
+        return await(launch, device);
     case KERNEL_OTHER:
         break;
     }

@@ -188,6 +188,8 @@ static bool blocking(CUstream stream, const struct stream_op *op) {
     switch (op->kind) {
     case OP_HOST:
         return true;
+    case OP_KERNEL:
+        return kernel_awaits(&op->launch);
     case OP_VALUES:
         return !queue_values_hold(&op->values);
     case OP_WAIT:
@@ -249,7 +251,7 @@ CUresult sg_enqueue(CUstream stream, const struct stream_op *op) {
     /* While nothing waits in the context, an operation that cannot block is issued without the
      * lock: only the calling thread could observe the order. */
     if (__atomic_load_n(&stream->ctx->deferred, __ATOMIC_ACQUIRE) == 0 && op->kind <= OP_FILL &&
-        op->kind != OP_EMPTY) {
+        op->kind != OP_EMPTY && !(op->kind == OP_KERNEL && kernel_awaits(&op->launch))) {
         struct sg_work work = op_perform(op, device);
         if (work.ns == 0) {
             queue_follow(stream);

@@ -158,6 +158,18 @@ bool queue_wait_over(CUstream stream, const struct mark *mark, uint64_t *left) {
     return queue_reached(mark->device, now.position, left);
 }
 
+/* A kernel that waits for a word computes meanwhile. Nobody knows for how long, so it is given
+ * that work piece by piece. */
+static void await(CUstream stream, const struct stream_op *op, uint64_t *left) {
+    if (queue_reached(stream->ctx->device, stream->tail, left)) {
+        struct sg_work piece = op_work(op, stream->ctx->device, QUEUE_POLL_NS);
+        queue_follow(stream);
+        queue_spend(stream, &piece);
+        queue_announce(stream);
+        *left = QUEUE_POLL_NS;
+    }
+}
+
 bool stream_passed(CUstream stream, unsigned long long id, uint64_t ticket) {
     return !handle_is(stream, HANDLE_STREAM) || stream->id != id || stream->passed >= ticket;
 }
@@ -175,6 +187,12 @@ bool queue_issuable(CUstream stream, const struct stream_op *op, uint64_t *left)
     case OP_VALUES:
         *left = QUEUE_POLL_NS;
         return queue_values_hold(&op->values);
+    case OP_KERNEL:
+        if (!kernel_awaits(&op->launch)) {
+            return true;
+        }
+        await(stream, op, left);
+        return false;
     case OP_HOST:
         return queue_reached(stream->ctx->device, stream->tail, left);
     default:

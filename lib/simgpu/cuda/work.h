@@ -165,7 +165,7 @@ CUresult capture_record(CUstream stream, CUevent event);
 CUresult capture_wait(CUstream stream, CUevent event);
 
 /* module.c, kernel.c */
-enum known_kernel { KERNEL_OTHER, KERNEL_BUSY, KERNEL_VECADD, KERNEL_FILL };
+enum known_kernel { KERNEL_OTHER, KERNEL_BUSY, KERNEL_AWAIT, KERNEL_VECADD, KERNEL_FILL };
 /* Also what a CUkernel points to: the interfaces take one for the other. */
 struct CUfunc_st {
     struct handle handle;
@@ -202,6 +202,8 @@ void modules_end_context(CUcontext ctx);
 enum known_kernel kernel_known(const char *name);
 /* Runs a known kernel and returns its GPU time. */
 uint64_t kernel_run(const struct launch *launch, struct device *device);
+/* Whether it goes on running because the word that it waits for has another value. */
+bool kernel_awaits(const struct launch *launch);
 /* Bytes of the parameters of a known kernel; 0 for others. */
 size_t kernel_param_count(enum known_kernel known, const size_t **sizes);
 
