@@ -2,9 +2,19 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 struct driver driver;
+
+#define HEADER ".version 6.0\n.target sm_50\n.address_size 64\n"
+#define BUSY                                                                                       \
+    "(.param .u64 ns) {\n"                                                                         \
+    ".reg .u64 %t<5>; .reg .pred %p;\n"                                                            \
+    "ld.param.u64 %t1, [ns]; mov.u64 %t2, %globaltimer;\n"                                         \
+    "again: mov.u64 %t3, %globaltimer; sub.u64 %t4, %t3, %t2;\n"                                   \
+    "setp.lt.u64 %p, %t4, %t1; @%p bra again; ret; }\n"
 
 /*
  * PTX text for a real GPU, which compiles it when the module is loaded; the simulated driver knows
@@ -12,12 +22,12 @@ struct driver driver;
  * is what keeps the compiler from leaving an empty loop out.
  */
 static const char kernel_text[] =
-    ".version 6.0\n.target sm_50\n.address_size 64\n"
-    ".visible .entry divvy_busy_ns(.param .u64 ns) {\n"
-    ".reg .u64 %t<5>; .reg .pred %p;\n"
-    "ld.param.u64 %t1, [ns]; mov.u64 %t2, %globaltimer;\n"
-    "again: mov.u64 %t3, %globaltimer; sub.u64 %t4, %t3, %t2;\n"
-    "setp.lt.u64 %p, %t4, %t1; @%p bra again; ret; }\n"
+    HEADER ".visible .entry divvy_busy_ns" BUSY
+    ".visible .entry divvy_await(.param .u64 p, .param .u32 value) {\n"
+    ".reg .u64 %d<2>; .reg .u32 %r<3>; .reg .pred %p;\n"
+    "ld.param.u64 %d1, [p]; ld.param.u32 %r1, [value];\n"
+    "again: ld.volatile.global.u32 %r2, [%d1];\n"
+    "setp.ne.u32 %p, %r2, %r1; @%p bra again; ret; }\n"
     ".visible .entry divvy_loop(.param .u64 turns) {\n"
     ".reg .u64 %t<2>; .reg .u32 %r<2>; .reg .pred %p;\n"
     "ld.param.u64 %t1, [turns];\n"
@@ -100,6 +110,46 @@ CUresult kernels_load(struct kernels *kernels) {
     if (result == CUDA_SUCCESS) {
         result = driver.cuModuleGetFunction(&kernels->fill, module, "divvy_fill");
     }
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuModuleGetFunction(&kernels->await, module, "divvy_await");
+    }
+    return result;
+}
+
+/* The text of so many kernels, in memory of its own; NULL if there is none. */
+static char *different_text(unsigned count) {
+    size_t each = sizeof ".visible .entry divvy_busy_ns_4294967295" BUSY, used = sizeof HEADER - 1;
+    char *text = malloc(sizeof HEADER + each * count);
+    if (text != NULL) {
+        memcpy(text, HEADER, sizeof HEADER);
+        for (unsigned i = 0; i < count; i++) {
+            used += (size_t)sprintf(text + used, ".visible .entry divvy_busy_ns_%u%s", i, BUSY);
+        }
+    }
+    return text;
+}
+
+CUresult kernels_different(CUfunction *kernels, unsigned count, int lazily) {
+    CUmodule module = NULL;
+    CUlibrary library = NULL;
+    char *text = different_text(count), name[32];
+    if (text == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result =
+        lazily ? driver.cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0)
+               : driver.cuModuleLoadData(&module, text);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        CUkernel kernel = NULL;
+        snprintf(name, sizeof name, "divvy_busy_ns_%u", i);
+        if (lazily) {
+            result = driver.cuLibraryGetKernel(&kernel, library, name);
+            kernels[i] = (CUfunction)kernel;
+        } else {
+            result = driver.cuModuleGetFunction(&kernels[i], module, name);
+        }
+    }
+    free(text);
     return result;
 }
 

@@ -39,6 +39,9 @@
     X(cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t))                                         \
     X(cuModuleLoadData, (CUmodule *, const void *))                                                \
     X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                 \
+    X(cuLibraryLoadData, (CUlibrary *, const void *, CUjit_option *, void **, unsigned,            \
+                          CUlibraryOption *, void **, unsigned))                                   \
+    X(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))                                   \
     X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,     \
                        unsigned, CUstream, void **, void **))                                      \
     X(cuStreamCreate, (CUstream *, unsigned))                                                      \
@@ -75,11 +78,15 @@ CUresult driver_start(int ordinal);
 /* Kernels that gpubench launches. Each block of `busy` runs for a number of nanoseconds, which on a
  * real GPU also pass while other processes have it. Each block of `loop` runs for a number of
  * turns, so it does a fixed amount of work; on simgpu the machine file says how long a turn takes.
- */
+ * `await` runs until a word of memory has a value. */
 struct kernels {
-    CUfunction busy, loop, vecadd, fill;
+    CUfunction busy, loop, vecadd, fill, await;
 };
 CUresult kernels_load(struct kernels *kernels);
+
+/* So many kernels that do the same as `busy` and differ in their names, from a module, or from a
+ * library of which the driver loads each kernel when it is first launched. */
+CUresult kernels_different(CUfunction *kernels, unsigned count, int lazily);
 
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t now_ns(void);

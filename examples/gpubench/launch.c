@@ -12,6 +12,12 @@ CUresult launch_busy(const struct options *options, const struct kernels *kernel
                                  1, 0, stream, parameters, NULL);
 }
 
+CUresult launch_one(const struct options *options, CUfunction kernel, CUstream stream) {
+    uint64_t amount = options->ns;
+    void *parameters[] = {&amount};
+    return driver.cuLaunchKernel(kernel, options->grid, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
 static int report(const char *command, CUresult result, const struct options *options,
                   uint64_t wall_ns, float event_ms) {
     printf("{\"command\":\"%s\",\"result\":\"%s\",\"launches\":%llu,\"kernel_ns\":%llu,"

@@ -2,16 +2,23 @@
 #include "launch.h"
 #include "stop.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define BEAT_NS 100000000u
 
+/* What one thread does. */
 struct load {
     const struct options *options;
     struct kernels kernels;
+    CUfunction *different;
     CUstream *streams;
+    pthread_t thread;
+    CUresult result;
+    bool tells; /* of its progress */
     CUgraphExec executable;
     uint64_t launches; /* given to the driver: kernels or graphs */
     uint64_t finished; /* of these, known to have ended */
@@ -20,10 +27,9 @@ struct load {
 
 static CUresult prepare(struct load *load) {
     const struct options *options = load->options;
-    CUresult result = driver_start(options->device);
-    if (result == CUDA_SUCCESS) {
-        result = kernels_load(&load->kernels);
-    }
+    load->streams = calloc(options->streams, sizeof(CUstream));
+    CUresult result =
+        load->streams != NULL ? driver_start(options->device) : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < options->streams && result == CUDA_SUCCESS; i++) {
         result = driver.cuStreamCreate(&load->streams[i], CU_STREAM_NON_BLOCKING);
     }
@@ -47,10 +53,13 @@ static CUresult finish(struct load *load) {
 
 /* Prints a line of progress. For a change of phase, `now` is a moment after the change. */
 static void tell(struct load *load, const char *what, uint64_t now) {
+    load->beat = now + BEAT_NS;
+    if (!load->tells) {
+        return;
+    }
     printf("{\"at_ns\":%llu,\"pid\":%d,\"phase\":\"%s\",\"launches\":%llu,\"finished\":%llu}\n",
            (unsigned long long)now, (int)getpid(), what, (unsigned long long)load->launches,
            (unsigned long long)load->finished);
-    load->beat = now + BEAT_NS;
 }
 
 /* Pauses when it is time, after the GPU has finished all launches. */
@@ -72,8 +81,10 @@ static CUresult phase(struct load *load, uint64_t now) {
 static CUresult launch(struct load *load) {
     const struct options *options = load->options;
     CUstream stream = load->streams[load->launches % options->streams];
-    CUresult result = load->executable != NULL ? driver.cuGraphLaunch(load->executable, stream)
-                                               : launch_busy(options, &load->kernels, stream);
+    CUfunction kernel = load->different[load->launches % options->different];
+    CUresult result = load->executable != NULL    ? driver.cuGraphLaunch(load->executable, stream)
+                      : options->different > 1    ? launch_one(options, kernel, stream)
+                                                  : launch_busy(options, &load->kernels, stream);
     if (result == CUDA_SUCCESS) {
         load->launches++;
         if (options->sync_every != 0 && load->launches % options->sync_every == 0) {
@@ -103,20 +114,61 @@ static CUresult work(struct load *load) {
     return result;
 }
 
+static void *run(void *arg) {
+    struct load *load = arg;
+    load->result = prepare(load);
+    if (load->result == CUDA_SUCCESS) {
+        load->result = work(load);
+    }
+    return NULL;
+}
+
+/* Runs all threads, the first of which is this one; sums up in the first. */
+static void run_all(struct load *loads, unsigned threads) {
+    for (unsigned i = 1; i < threads; i++) {
+        loads[i] = loads[0];
+        loads[i].tells = false;
+        if (pthread_create(&loads[i].thread, NULL, run, &loads[i]) != 0) {
+            loads[0].result = CUDA_ERROR_OUT_OF_MEMORY;
+            return;
+        }
+    }
+    run(&loads[0]);
+    for (unsigned i = 1; i < threads; i++) {
+        pthread_join(loads[i].thread, NULL);
+        loads[0].launches += loads[i].launches;
+        loads[0].finished += loads[i].finished;
+        if (loads[0].result == CUDA_SUCCESS) {
+            loads[0].result = loads[i].result;
+        }
+    }
+}
+
 /* Does not wait at the end for launches that the GPU has not finished, which may take minutes. */
 int command_load(const struct options *options) {
-    struct load load = {.options = options, .streams = calloc(options->streams, sizeof(CUstream))};
+    struct load *loads = calloc(options->threads, sizeof *loads), load = {.options = options};
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     stop_on_signals();
-    CUresult result = load.streams == NULL ? CUDA_ERROR_OUT_OF_MEMORY : prepare(&load);
-    if (result == CUDA_SUCCESS) {
-        result = work(&load);
+    load.different = calloc(options->different, sizeof *load.different);
+    load.tells = true;
+    load.result = loads == NULL || load.different == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                                          : driver_start(options->device);
+    if (load.result == CUDA_SUCCESS) {
+        load.result = kernels_load(&load.kernels);
+    }
+    if (load.result == CUDA_SUCCESS && options->different > 1) {
+        load.result = kernels_different(load.different, options->different, 0);
+    }
+    if (load.result == CUDA_SUCCESS) {
+        loads[0] = load;
+        run_all(loads, options->threads);
+        load = loads[0];
     }
     printf("{\"command\":\"load\",\"result\":\"%s\",\"pid\":%d,\"launches\":%llu,\"finished\":%llu,"
            "\"kernel_ns\":%llu,\"graph\":%u,\"begin_ns\":%llu,\"end_ns\":%llu}\n",
-           result_name(result), (int)getpid(), (unsigned long long)load.launches,
+           result_name(load.result), (int)getpid(), (unsigned long long)load.launches,
            (unsigned long long)load.finished, (unsigned long long)options->ns, options->graph,
            (unsigned long long)load.begin, (unsigned long long)now_ns());
     fflush(stdout);
-    _exit(result == CUDA_SUCCESS ? 0 : 1);
+    _exit(load.result == CUDA_SUCCESS ? 0 : 1);
 }

@@ -24,7 +24,12 @@ static const struct {
     {"graph", command_graph, "the same as a CUDA graph of --count kernels"},
     {"load", command_load,
      "launch kernels of --ns and --grid, or graphs of --graph such kernels, on --streams in\n"
-     "         turn, with --sync, until SIGTERM or --seconds; --work and --pause (ms) alternate"},
+     "         turn, with --sync, until SIGTERM or --seconds; --work and --pause (ms) alternate;\n"
+     "         --threads do so at once; --different kernels"},
+    {"rounds", command_rounds,
+     "launch each of --different kernels of --ns once, --count times over; time of each round"},
+    {"await", command_await,
+     "a kernel that waits for another stream's kernel, --count times; time of each pair"},
     {"serve", command_serve,
      "requests of --kernels of --ns at random moments, --rate a second, the same for the\n"
      "         same --seed; latency from the moment a request comes"},
@@ -37,7 +42,7 @@ static void usage(FILE *out) {
           "                [--processes N] [--seed N] [--seconds N] [--sync N] [--limit BYTES] "
           "[--live N]\n"
           "                [--grid N] [--graph N] [--streams N] [--work MS] [--pause MS]\n"
-          "                [--rate N] [--kernels N] [--loops N]\n"
+          "                [--rate N] [--kernels N] [--loops N] [--threads N] [--different N]\n"
           "kinds: linear async managed pitch vmm array\n\ncommands:\n",
           out);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -54,6 +59,8 @@ int main(int argc, char **argv) {
                               .kind = "linear",
                               .grid = 1,
                               .streams = 1,
+                              .threads = 1,
+                              .different = 1,
                               .rate = 25,
                               .kernels = 20};
     int operands = parse_options(argc, argv, &options);

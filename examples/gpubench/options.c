@@ -38,6 +38,8 @@ static const struct {
     {"grid", POSITIVE, offsetof(struct options, grid)},
     {"graph", SMALL, offsetof(struct options, graph)},
     {"streams", POSITIVE, offsetof(struct options, streams)},
+    {"threads", POSITIVE, offsetof(struct options, threads)},
+    {"different", POSITIVE, offsetof(struct options, different)},
     {"work", NUMBER, offsetof(struct options, work_ms)},
     {"pause", NUMBER, offsetof(struct options, pause_ms)},
     {"rate", POSITIVE, offsetof(struct options, rate)},

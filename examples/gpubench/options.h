@@ -20,7 +20,9 @@ struct options {
     int device;          /* ordinal as the driver shows it */
     unsigned grid;       /* blocks of one kernel */
     unsigned graph;      /* `load`: kernels of a graph that is launched in their place; 0 none */
-    unsigned streams;    /* `load`: streams that take the launches in turn */
+    unsigned streams;    /* `load`, `rounds`: streams that take the launches in turn */
+    unsigned threads;    /* `load`: threads that do the same, each with streams of its own */
+    unsigned different;  /* `load`, `rounds`: kernels of different names that are launched in turn */
     unsigned rate;       /* `serve`: requests per second */
     unsigned kernels;    /* `serve`: kernels of one request */
     const char *kind;    /* linear, async, managed, pitch, vmm, array */
@@ -41,6 +43,8 @@ int command_copy(const struct options *options);
 int command_spin(const struct options *options);
 int command_graph(const struct options *options);
 int command_load(const struct options *options);
+int command_rounds(const struct options *options);
+int command_await(const struct options *options);
 int command_serve(const struct options *options);
 int command_storm(const struct options *options);
 int command_cost(const struct options *options);
