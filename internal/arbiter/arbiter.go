@@ -53,6 +53,7 @@ type Budget struct {
 	Limited bool   // launches are charged and wait
 	Beat    bool   // the share tells of its work in its pulse page, because another share yields to it
 	Yield   bool   // the share gives way to the pulses of every online share of this GPU
+	Capped  bool   // launches of unknown cost go one at a time, because nothing else would hold them to the rate
 	Rate    uint32 // parts per million of real time that the bucket gains
 	Base    uint32 // the same while no arbiter lives
 	Burst   uint64 // ns, the most that the bucket holds

@@ -211,6 +211,7 @@ func budgets(shares []Share, rates, bases []float64) []Budget {
 		g.Limited = len(shares) > 1 || !uncapped
 		g.Beat = !s.Offline && offline > 0
 		g.Yield = s.Offline && online > 0
+		g.Capped = !uncapped || g.Yield
 		g.Rate, g.Base = ppm(rates[i]), ppm(bases[i])
 		g.Burst = max(burstLeast, uint64(burstTime*min(rates[i], 1)))
 		g.Depth = depthOnline

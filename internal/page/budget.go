@@ -18,6 +18,9 @@ func NewBudget(rate uint32, burst, depth uint64) Budget {
 	if rate > 0 {
 		b.Flags = BudgetLimited
 	}
+	if rate > 0 && rate < Whole {
+		b.Flags |= BudgetCapped
+	}
 	return b
 }
 

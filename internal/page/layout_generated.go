@@ -12,7 +12,7 @@ const StateMagic = 0x3154415359565644
 const PulseMagic = 0x31534c5059565644
 
 // Version: Version of this layout; a reader refuses any other.
-const Version = 3
+const Version = 4
 
 // Devices: Most GPUs of one tenant.
 const Devices = 16
@@ -95,6 +95,9 @@ const BudgetBeat = 2
 // BudgetYield: This share gives way while a pulse page of budget.pulses beats.
 const BudgetYield = 4
 
+// BudgetCapped: Kernels of this share whose cost nobody knows are launched one at a time, by bucket.turn.
+const BudgetCapped = 8
+
 // StaleNs: Age of budget.tick from which the arbiter counts as dead, and base stands for rate.
 const StaleNs = 100_000_000
 
@@ -118,6 +121,12 @@ const GenerationShift = 16
 
 // OwnerTaking: Bit of a worker's owner, set until the new owner has written the other fields. Computed: 1 << (generation_shift - 1).
 const OwnerTaking = 32_768
+
+// Costs: Learned costs of launches that a share keeps of one GPU, a power of two.
+const Costs = 4096
+
+// CostTagBits: High bits of a learned cost that repeat those of its key.
+const CostTagBits = 16
 
 // Pulses: Most pulse pages that one share gives way to.
 const Pulses = 16
@@ -144,7 +153,7 @@ const (
 type Budget struct {
 	// CLOCK_MONOTONIC ns of the arbiter's last decision, or until when it holds at least; 0 before the first.
 	Tick uint64
-	// budget_limited, budget_beat, budget_yield.
+	// budget_limited, budget_beat, budget_yield, budget_capped.
 	Flags uint32
 	// What the bucket gains, in parts per million of real time.
 	Rate uint32
@@ -405,11 +414,17 @@ type Bucket struct {
 	Wanted uint64
 	// ns that launches have waited, all threads together.
 	Waited uint64
-	// Launches admitted on debt because they had waited for the longest time.
+	// Launches admitted on debt, or beside one of unknown cost, because they had waited for the longest time.
 	Overdrawn uint64
 	// CLOCK_MONOTONIC ns at which something was last charged, to a millisecond.
 	Used uint64
-	_    [56]byte
+	// CLOCK_MONOTONIC ns at which a launch was last admitted on debt.
+	Escaped uint64
+	// Whose launch of unknown cost is under way: slot + 1 and generation as in worker.owner; 0: nobody's. Changed only together with since, as one 16-byte word.
+	Turn uint64
+	// CLOCK_MONOTONIC ns at which that turn began.
+	Since uint64
+	_     [32]byte
 }
 
 // Size and offsets of Bucket in bytes.
@@ -424,6 +439,9 @@ const (
 	OffsetOfBucketWaited    = 48
 	OffsetOfBucketOverdrawn = 56
 	OffsetOfBucketUsed      = 64
+	OffsetOfBucketEscaped   = 72
+	OffsetOfBucketTurn      = 80
+	OffsetOfBucketSince     = 88
 )
 
 // Interval: A stretch in which a process had measured work on the GPU without a gap.
@@ -485,6 +503,21 @@ const (
 	OffsetOfGateWaiters = 4
 )
 
+// Cost: What a launch took, for processes that come later. Whoever learned something overwrites it; a reader takes no value whose tag is another key's.
+type Cost struct {
+	// Digest of what was launched, the same in every process; 0 while unused.
+	Key uint64
+	// High cost_tag_bits: the same of key; below them the ns, after budget.stretch was left out.
+	Value uint64
+}
+
+// Size and offsets of Cost in bytes.
+const (
+	SizeOfCost        = 16
+	OffsetOfCostKey   = 0
+	OffsetOfCostValue = 8
+)
+
 // GPU: The ledger of one GPU, and how its processes wait for each other.
 type GPU struct {
 	// Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word.
@@ -509,11 +542,12 @@ type GPU struct {
 	Gate    [Slots]Gate
 	Journal [Slots]Journal
 	Worker  [Workers]Worker
+	Cost    [Costs]Cost
 }
 
 // Size and offsets of GPU in bytes.
 const (
-	SizeOfGPU            = 135424
+	SizeOfGPU            = 200960
 	OffsetOfGPUAmounts   = 0
 	OffsetOfGPUTag       = 8
 	OffsetOfGPUWake      = 64
@@ -526,4 +560,5 @@ const (
 	OffsetOfGPUGate      = 8448
 	OffsetOfGPUJournal   = 16640
 	OffsetOfGPUWorker    = 82176
+	OffsetOfGPUCost      = 135424
 )

@@ -93,6 +93,9 @@ func TestLayout(t *testing.T) {
 		{"Bucket.Waited", unsafe.Offsetof(Bucket{}.Waited), OffsetOfBucketWaited},
 		{"Bucket.Overdrawn", unsafe.Offsetof(Bucket{}.Overdrawn), OffsetOfBucketOverdrawn},
 		{"Bucket.Used", unsafe.Offsetof(Bucket{}.Used), OffsetOfBucketUsed},
+		{"Bucket.Escaped", unsafe.Offsetof(Bucket{}.Escaped), OffsetOfBucketEscaped},
+		{"Bucket.Turn", unsafe.Offsetof(Bucket{}.Turn), OffsetOfBucketTurn},
+		{"Bucket.Since", unsafe.Offsetof(Bucket{}.Since), OffsetOfBucketSince},
 		{"Interval", unsafe.Sizeof(Interval{}), SizeOfInterval},
 		{"Interval.Begin", unsafe.Offsetof(Interval{}.Begin), OffsetOfIntervalBegin},
 		{"Interval.End", unsafe.Offsetof(Interval{}.End), OffsetOfIntervalEnd},
@@ -107,6 +110,9 @@ func TestLayout(t *testing.T) {
 		{"Gate", unsafe.Sizeof(Gate{}), SizeOfGate},
 		{"Gate.Lock", unsafe.Offsetof(Gate{}.Lock), OffsetOfGateLock},
 		{"Gate.Waiters", unsafe.Offsetof(Gate{}.Waiters), OffsetOfGateWaiters},
+		{"Cost", unsafe.Sizeof(Cost{}), SizeOfCost},
+		{"Cost.Key", unsafe.Offsetof(Cost{}.Key), OffsetOfCostKey},
+		{"Cost.Value", unsafe.Offsetof(Cost{}.Value), OffsetOfCostValue},
 		{"GPU", unsafe.Sizeof(GPU{}), SizeOfGPU},
 		{"GPU.Amounts", unsafe.Offsetof(GPU{}.Amounts), OffsetOfGPUAmounts},
 		{"GPU.Tag", unsafe.Offsetof(GPU{}.Tag), OffsetOfGPUTag},
@@ -120,6 +126,7 @@ func TestLayout(t *testing.T) {
 		{"GPU.Gate", unsafe.Offsetof(GPU{}.Gate), OffsetOfGPUGate},
 		{"GPU.Journal", unsafe.Offsetof(GPU{}.Journal), OffsetOfGPUJournal},
 		{"GPU.Worker", unsafe.Offsetof(GPU{}.Worker), OffsetOfGPUWorker},
+		{"GPU.Cost", unsafe.Offsetof(GPU{}.Cost), OffsetOfGPUCost},
 	} {
 		if c.have != c.want {
 			t.Errorf("%s: have %d, want %d", c.what, c.have, c.want)

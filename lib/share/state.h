@@ -76,6 +76,8 @@ struct dv_share {
     void *pin;                /* mapping through which the slot's lock lives */
     bool pin_inheritable;     /* a fork at this moment would copy it */
     dv_own_worker worker[DV_PAGE_DEVICES];
+    uint64_t turn_looked[DV_PAGE_DEVICES]; /* CLOCK_MONOTONIC ns at which the owner of a turn was
+                                              last seen alive; atomic */
     dv_page_pulse *pulse[DV_PAGE_DEVICES]; /* our own, mapped when first needed; atomic */
     uint64_t pulse_retry[DV_PAGE_DEVICES]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
     dv_beats beats[DV_PAGE_DEVICES];
@@ -189,6 +191,12 @@ DV_HERE bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *stran
 DV_HERE bool slot_vacant(dv_share *share, unsigned slot);
 DV_HERE bool reap_one(dv_share *share, unsigned slot);
 DV_HERE dv_sweep reap_all(dv_share *share, dv_reaper *reaper);
+
+/* worker.c: how a page names a process, by slot and generation. */
+DV_HERE unsigned owner_slot(uint32_t owner);
+DV_HERE uint32_t name_owner(const dv_share *share, unsigned slot);
+/* True if the page alone tells that the owner is gone or was never valid. */
+DV_HERE bool abandoned(const dv_share *share, uint32_t owner);
 
 /* export.c: slot is the process in whose name the table is changed. */
 DV_HERE bool lock_exports(dv_share *share, unsigned slot, bool dead);

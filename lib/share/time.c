@@ -18,8 +18,10 @@
 #define SWAP_TRIES 4096u
 /* A swap for less time would only move a cache line and round too often. */
 #define REFILL_MIN_NS 4096
-/* More than any debt needs at any rate that counts, and small enough to be multiplied by a rate. */
-#define SPAN_MAX_NS (1ll << 42)
+/* A longer span is counted in millions of ns first. */
+#define SPAN_EXACT_NS (1ull << 42)
+/* A year, more than any debt needs at any rate that counts. */
+#define SPAN_MAX_NS (1ull << 55)
 /* A refill further in the future than this is damage. A refill less far in the future may be a
  * neighbour's, made while we were stopped after reading the clock. Going back to our clock would
  * add that span again. */
@@ -32,7 +34,9 @@
 #define NAP_MAX_NS 1000000000u
 #define USED_STEP_NS 1000000u
 
-_Static_assert(SPAN_MAX_NS <= INT64_MAX / RATE_MAX - 1, "what a span gains fits into 64 bits");
+_Static_assert(SPAN_EXACT_NS <= INT64_MAX / RATE_MAX - 1 &&
+                   SPAN_MAX_NS / DV_PAGE_WHOLE <= INT64_MAX / RATE_MAX / 2,
+               "what a span gains fits into 64 bits");
 _Static_assert(offsetof(dv_page_bucket, balance) % 16 == 0, "the pair is aligned to its size");
 _Static_assert(offsetof(dv_page_bucket, refilled) == offsetof(dv_page_bucket, balance) + 8,
                "refilled is the high half");
@@ -91,8 +95,10 @@ HOT int64_t clip(int64_t value, int64_t least, int64_t most) {
 /* What is gained in a span, rounded to the nearest ns, so that many short spans gain as much as a
  * long one. */
 HOT int64_t gain_of(int64_t rate, uint64_t span) {
-    int64_t bounded = span < SPAN_MAX_NS ? (int64_t)span : SPAN_MAX_NS;
-    return (bounded * rate + DV_PAGE_WHOLE / 2) / DV_PAGE_WHOLE;
+    if (__builtin_expect(span >= SPAN_EXACT_NS, 0)) {
+        return (int64_t)(span < SPAN_MAX_NS ? span : SPAN_MAX_NS) / DV_PAGE_WHOLE * rate;
+    }
+    return ((int64_t)span * rate + DV_PAGE_WHOLE / 2) / DV_PAGE_WHOLE;
 }
 
 /* What the rate adds, up to what the bucket can hold. If the bucket holds more than that, charged
@@ -129,6 +135,23 @@ HOT int64_t take(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t 
     }
     return __atomic_sub_fetch(&bucket->balance, ns,
                               __ATOMIC_SEQ_CST); /* the next refill limits it */
+}
+
+/* Refills, and takes ns unless that finds a debt. */
+HOT bool take_credit(dv_page_bucket *bucket, const dv_page_budget *budget, uint64_t now,
+                     int64_t ns) {
+    terms with = read_terms(budget, now);
+    for (unsigned i = 0; i < SWAP_TRIES; i++) {
+        level old = load_level(bucket), new = refill(old, with, now);
+        if (new.balance < 0) {
+            return false;
+        }
+        new.balance = clip(new.balance - ns, -DV_TIME_DEBT_NS, DV_TIME_BURST_NS);
+        if (swap_level(bucket, old, new)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The process that replaces the old count of corrections adds the difference. done is read before
@@ -197,6 +220,15 @@ static void note_time(const dv_share *share, uint64_t *word, uint64_t now) {
     }
 }
 
+static void note_charge(const dv_share *share, dv_page_bucket *bucket, uint64_t now, uint64_t ns,
+                        uint32_t launches) {
+    __atomic_fetch_add(&bucket->charged, ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&bucket->launches, launches, __ATOMIC_RELAXED);
+    if (now - load64(&bucket->used) + USED_STEP_NS > 2ull * USED_STEP_NS) {
+        note_time(share, &bucket->used, now);
+    }
+}
+
 int64_t dv_time_charge(dv_share *share, unsigned device, uint64_t now, uint64_t ns,
                        uint32_t launches) {
     if (__builtin_expect(device >= share->device_count, 0)) {
@@ -206,12 +238,24 @@ int64_t dv_time_charge(dv_share *share, unsigned device, uint64_t now, uint64_t 
     const dv_page_budget *budget = budget_of(share, device);
     keep_corrected(bucket, budget, now);
     int64_t left = take(bucket, budget, now, bounded_ns(ns));
-    __atomic_fetch_add(&bucket->charged, ns, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&bucket->launches, launches, __ATOMIC_RELAXED);
-    if (now - load64(&bucket->used) + USED_STEP_NS > 2ull * USED_STEP_NS) {
-        note_time(share, &bucket->used, now);
-    }
+    note_charge(share, bucket, now, ns, launches);
     return left;
+}
+
+bool dv_time_admit(dv_share *share, unsigned device, uint64_t now, uint64_t ns) {
+    if (!limited(share, device)) {
+        dv_time_charge(share, device, now, ns, 1);
+        return true;
+    }
+    if (dv_time_job_balance(share, device, now) < 0) {
+        return false;
+    }
+    dv_page_bucket *bucket = &share->gpu[device].bucket;
+    if (!take_credit(bucket, budget_of(share, device), now, bounded_ns(ns))) {
+        return false;
+    }
+    note_charge(share, bucket, now, ns, 1);
+    return true;
 }
 
 int64_t dv_time_return(dv_share *share, unsigned device, uint64_t ns, uint32_t launches) {
@@ -287,12 +331,6 @@ void dv_time_wanted(dv_share *share, unsigned device, uint64_t now) {
 void dv_time_waited(dv_share *share, unsigned device, uint64_t ns) {
     if (device < share->device_count) {
         __atomic_fetch_add(&share->gpu[device].bucket.waited, ns, __ATOMIC_RELAXED);
-    }
-}
-
-void dv_time_overdrawn(dv_share *share, unsigned device) {
-    if (device < share->device_count) {
-        __atomic_fetch_add(&share->gpu[device].bucket.overdrawn, 1, __ATOMIC_RELAXED);
     }
 }
 

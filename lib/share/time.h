@@ -11,9 +11,11 @@
  *
  *     if ((load of *dv_time_flags_word(s, dev) & DV_PAGE_BUDGET_LIMITED) == 0)
  *         launch;                                  // and nothing else
- *     while (dv_time_job_balance(s, dev, now) < 0) // at most DV_TIME_WAIT_NS in all
+ *     while (!dv_time_admit(s, dev, now, ns)) {    // ns = estimate * dv_time_stretch / DV_PAGE_WHOLE
+ *         if (waited for DV_TIME_WAIT_NS && dv_time_escape(s, dev, now))
+ *             { dv_time_charge(s, dev, now, ns, 1); break; }
  *         dv_time_wanted(s, dev, now), dv_time_nap(dv_time_job_deficit_ns(s, dev, now));
- *     dv_time_charge(s, dev, now, ns, 1);          // ns = estimate * dv_time_stretch / DV_PAGE_WHOLE
+ *     }
  *
  * A process may charge a portion in advance, spend it without atomics, and give back the rest.
  *
@@ -32,11 +34,11 @@
 #include "share/share.h"
 
 #define DV_TIME_BURST_NS 1000000000   /* most that a bucket can hold */
-#define DV_TIME_DEBT_NS 10000000000   /* debt beyond this is forgotten */
+#define DV_TIME_DEBT_NS 3600000000000 /* debt beyond an hour is forgotten: the page is damaged */
 #define DV_TIME_START_NS 2000000      /* what a new bucket holds, if its burst is not less */
 #define DV_TIME_USED_NS 100000000u    /* a GPU belongs to the job for so long after a charge */
 #define DV_TIME_NAP_NS 5000000u       /* longest sleep before the budget is read again */
-#define DV_TIME_WAIT_NS 5000000000u   /* longest wait of a launch; then it is admitted on debt */
+#define DV_TIME_WAIT_NS 5000000000u   /* then one launch of the share is admitted on debt */
 #define DV_TIME_DEPTH_NS 10000000000u /* most estimated work that a process may have under way */
 
 /* Where the flags of device dev stand, for as long as the process lives; never NULL. One relaxed
@@ -73,11 +75,26 @@ uint64_t dv_time_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
 int64_t dv_time_job_balance(dv_share *share, unsigned dev, uint64_t now);
 uint64_t dv_time_job_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
 
+/* Charges ns for one launch, unless the job is in debt (dv_time_job_balance); then false. Of all
+ * threads and processes that try at once only one gets what is left. */
+bool dv_time_admit(dv_share *share, unsigned dev, uint64_t now, uint64_t ns);
+
+/* Whether a launch that has waited for DV_TIME_WAIT_NS may go although the share is in debt. That is
+ * granted once in DV_TIME_WAIT_NS to all of the share, and not while debt is all that it waits for:
+ * without work under way a debt only shrinks. Work under way may wait for this launch. */
+bool dv_time_escape(dv_share *share, unsigned dev, uint64_t now);
+
+/* Launches of unknown cost take turns, one of the whole share at a time, because they are charged
+ * next to nothing until they are measured. dv_time_turn returns a number for dv_time_turn_end, or 0
+ * while somebody has the turn. A turn passes on after DV_TIME_WAIT_NS, whatever became of its owner,
+ * and at once when its process died; what that process's launch took until now is then charged. */
+uint64_t dv_time_turn(dv_share *share, unsigned dev, uint64_t now);
+void dv_time_turn_end(dv_share *share, unsigned dev, uint64_t turn);
+
 /* Counters for the arbiter and for people: a launch has to wait, at now; a launch has waited for
- * ns; a launch was admitted on debt after DV_TIME_WAIT_NS. */
+ * ns. */
 void dv_time_wanted(dv_share *share, unsigned dev, uint64_t now);
 void dv_time_waited(dv_share *share, unsigned dev, uint64_t ns);
-void dv_time_overdrawn(dv_share *share, unsigned dev);
 
 /* The number of the worker (struct dv_page_worker) in which this process tells the arbiter of its
  * work on device dev, 0 to DV_PAGE_WORKERS - 1. The first call takes one, and a slot if the process
@@ -99,6 +116,9 @@ void dv_time_open(dv_share *share, unsigned dev, uint64_t since, uint64_t until)
  * again what is still open. */
 void dv_time_interval(dv_share *share, unsigned dev, uint64_t begin, uint64_t end,
                       uint64_t charged);
+
+/* Whether any living process of the tenant told of work, on any of its GPUs, that is not finished. */
+bool dv_time_under_way(const dv_share *share);
 
 /* Adds ns charged for launches that no interval will cover. */
 void dv_time_unmeasured(dv_share *share, unsigned dev, uint64_t ns);

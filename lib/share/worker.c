@@ -12,17 +12,16 @@
 
 #define RETRY_NS 1000000000u
 
-static unsigned owner_slot(uint32_t owner) {
+unsigned owner_slot(uint32_t owner) {
     return (owner & ((1u << DV_PAGE_OWNER_BITS) - 1)) - 1;
 }
 
-static uint32_t name_owner(const dv_share *share, unsigned slot) {
+uint32_t name_owner(const dv_share *share, unsigned slot) {
     return (uint32_t)load64(&share->state->slot[slot].generation) << DV_PAGE_GENERATION_SHIFT |
            (slot + 1);
 }
 
-/* True if the page alone tells that the owner is gone or was never valid. */
-static bool abandoned(const dv_share *share, uint32_t owner) {
+bool abandoned(const dv_share *share, uint32_t owner) {
     unsigned slot = owner_slot(owner);
     return slot >= DV_PAGE_SLOTS || load32(&share->state->slot[slot].pid) == 0 ||
            (name_owner(share, slot) ^ owner) >> DV_PAGE_GENERATION_SHIFT != 0;
@@ -131,4 +130,16 @@ void dv_time_unmeasured(dv_share *share, unsigned device, uint64_t ns) {
     if (worker != NULL) {
         store64(&worker->unmeasured, load64(&worker->unmeasured) + ns);
     }
+}
+
+bool dv_time_under_way(const dv_share *share) {
+    for (unsigned device = 0; device < share->device_count; device++) {
+        for (unsigned i = 0; i < DV_PAGE_WORKERS; i++) {
+            const dv_page_worker *worker = &share->gpu[device].worker[i];
+            if (load64(&worker->open_since) != 0 && !abandoned(share, load32(&worker->owner))) {
+                return true;
+            }
+        }
+    }
+    return false;
 }

@@ -190,7 +190,10 @@ func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 	for _, f := range []struct {
 		on   bool
 		flag uint32
-	}{{decided.Limited, page.BudgetLimited}, {decided.Beat, page.BudgetBeat}, {decided.Yield, page.BudgetYield}} {
+	}{
+		{decided.Limited, page.BudgetLimited}, {decided.Beat, page.BudgetBeat}, {decided.Yield, page.BudgetYield},
+		{decided.Capped, page.BudgetCapped},
+	} {
 		if f.on {
 			b.Flags |= f.flag
 		}

@@ -15,7 +15,7 @@
 #define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
 
 /* Version of this layout; a reader refuses any other. */
-#define DV_PAGE_VERSION UINT32_C(3)
+#define DV_PAGE_VERSION UINT32_C(4)
 
 /* Most GPUs of one tenant. */
 #define DV_PAGE_DEVICES UINT32_C(16)
@@ -98,6 +98,9 @@
 /* This share gives way while a pulse page of budget.pulses beats. */
 #define DV_PAGE_BUDGET_YIELD UINT32_C(4)
 
+/* Kernels of this share whose cost nobody knows are launched one at a time, by bucket.turn. */
+#define DV_PAGE_BUDGET_CAPPED UINT32_C(8)
+
 /* Age of budget.tick from which the arbiter counts as dead, and base stands for rate. */
 #define DV_PAGE_STALE_NS UINT64_C(100000000)
 
@@ -122,6 +125,12 @@
 /* Bit of a worker's owner, set until the new owner has written the other fields. Computed: 1 << (generation_shift - 1). */
 #define DV_PAGE_OWNER_TAKING UINT32_C(32768)
 
+/* Learned costs of launches that a share keeps of one GPU, a power of two. */
+#define DV_PAGE_COSTS UINT32_C(4096)
+
+/* High bits of a learned cost that repeat those of its key. */
+#define DV_PAGE_COST_TAG_BITS UINT32_C(16)
+
 /* Most pulse pages that one share gives way to. */
 #define DV_PAGE_PULSES UINT32_C(16)
 
@@ -144,7 +153,7 @@ _Static_assert(offsetof(dv_page_header, size) == 12, "dv_page_header.size");
 typedef struct dv_page_budget {
     /* CLOCK_MONOTONIC ns of the arbiter's last decision, or until when it holds at least; 0 before the first. */
     _Alignas(64) uint64_t tick;
-    /* budget_limited, budget_beat, budget_yield. */
+    /* budget_limited, budget_beat, budget_yield, budget_capped. */
     uint32_t flags;
     /* What the bucket gains, in parts per million of real time. */
     uint32_t rate;
@@ -378,11 +387,17 @@ typedef struct dv_page_bucket {
     uint64_t wanted;
     /* ns that launches have waited, all threads together. */
     uint64_t waited;
-    /* Launches admitted on debt because they had waited for the longest time. */
+    /* Launches admitted on debt, or beside one of unknown cost, because they had waited for the longest time. */
     uint64_t overdrawn;
     /* CLOCK_MONOTONIC ns at which something was last charged, to a millisecond. */
     uint64_t used;
-    uint8_t pad_72[56];
+    /* CLOCK_MONOTONIC ns at which a launch was last admitted on debt. */
+    uint64_t escaped;
+    /* Whose launch of unknown cost is under way: slot + 1 and generation as in worker.owner; 0: nobody's. Changed only together with since, as one 16-byte word. */
+    uint64_t turn;
+    /* CLOCK_MONOTONIC ns at which that turn began. */
+    uint64_t since;
+    uint8_t pad_96[32];
 } dv_page_bucket;
 _Static_assert(sizeof(dv_page_bucket) == 128, "dv_page_bucket");
 _Static_assert(_Alignof(dv_page_bucket) == 64, "dv_page_bucket");
@@ -395,6 +410,9 @@ _Static_assert(offsetof(dv_page_bucket, wanted) == 40, "dv_page_bucket.wanted");
 _Static_assert(offsetof(dv_page_bucket, waited) == 48, "dv_page_bucket.waited");
 _Static_assert(offsetof(dv_page_bucket, overdrawn) == 56, "dv_page_bucket.overdrawn");
 _Static_assert(offsetof(dv_page_bucket, used) == 64, "dv_page_bucket.used");
+_Static_assert(offsetof(dv_page_bucket, escaped) == 72, "dv_page_bucket.escaped");
+_Static_assert(offsetof(dv_page_bucket, turn) == 80, "dv_page_bucket.turn");
+_Static_assert(offsetof(dv_page_bucket, since) == 88, "dv_page_bucket.since");
 
 /* A stretch in which a process had measured work on the GPU without a gap. */
 typedef struct dv_page_interval {
@@ -446,6 +464,18 @@ _Static_assert(_Alignof(dv_page_gate) == 4, "dv_page_gate");
 _Static_assert(offsetof(dv_page_gate, lock) == 0, "dv_page_gate.lock");
 _Static_assert(offsetof(dv_page_gate, waiters) == 4, "dv_page_gate.waiters");
 
+/* What a launch took, for processes that come later. Whoever learned something overwrites it; a reader takes no value whose tag is another key's. */
+typedef struct dv_page_cost {
+    /* Digest of what was launched, the same in every process; 0 while unused. */
+    uint64_t key;
+    /* High cost_tag_bits: the same of key; below them the ns, after budget.stretch was left out. */
+    uint64_t value;
+} dv_page_cost;
+_Static_assert(sizeof(dv_page_cost) == 16, "dv_page_cost");
+_Static_assert(_Alignof(dv_page_cost) == 8, "dv_page_cost");
+_Static_assert(offsetof(dv_page_cost, key) == 0, "dv_page_cost.key");
+_Static_assert(offsetof(dv_page_cost, value) == 8, "dv_page_cost.value");
+
 /* The ledger of one GPU, and how its processes wait for each other. */
 typedef struct dv_page_gpu {
     /* Units used (low 32 bits) and pending; changed only together with tag, as one 16-byte word. */
@@ -470,8 +500,9 @@ typedef struct dv_page_gpu {
     dv_page_gate gate[DV_PAGE_SLOTS];
     dv_page_journal journal[DV_PAGE_SLOTS];
     dv_page_worker worker[DV_PAGE_WORKERS];
+    dv_page_cost cost[DV_PAGE_COSTS];
 } dv_page_gpu;
-_Static_assert(sizeof(dv_page_gpu) == 135424, "dv_page_gpu");
+_Static_assert(sizeof(dv_page_gpu) == 200960, "dv_page_gpu");
 _Static_assert(_Alignof(dv_page_gpu) == 64, "dv_page_gpu");
 _Static_assert(offsetof(dv_page_gpu, amounts) == 0, "dv_page_gpu.amounts");
 _Static_assert(offsetof(dv_page_gpu, tag) == 8, "dv_page_gpu.tag");
@@ -485,5 +516,6 @@ _Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
 _Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");
 _Static_assert(offsetof(dv_page_gpu, journal) == 16640, "dv_page_gpu.journal");
 _Static_assert(offsetof(dv_page_gpu, worker) == 82176, "dv_page_gpu.worker");
+_Static_assert(offsetof(dv_page_gpu, cost) == 135424, "dv_page_gpu.cost");
 
 #endif

@@ -1,6 +1,7 @@
 /* Decides which launches of a flight are measured together, and what is charged for each. */
 #include "cuda/time/capture.h"
 #include "cuda/time/flight.h"
+#include "cuda/time/gate.h"
 
 #include <string.h>
 
@@ -46,7 +47,8 @@ static CUevent spoil(struct flight *flight) {
 /* The stream has finished its work by now. What follows comes after a gap, and an open batch would
  * contain that gap. */
 static CUevent run_dry(struct flight *flight) {
-    CUevent begin = flight->is_open ? spoil(flight) : NULL;
+    /* What was launched in its turn is measured in any case. */
+    CUevent begin = flight->is_open && flight->open.turn == 0 ? spoil(flight) : NULL;
     flight->adjoins = false;
     if (flight->count == 0) {
         put(&flight->done, flight->given);
@@ -71,7 +73,7 @@ static enum way choose(struct flight *flight, const struct launch *launch) {
     if (flight->count + 1 >= FLIGHT_BATCHES || flight->stamps->dead) {
         return flight->is_open ? JOIN : PLAIN;
     }
-    if (fresh && cost_try(launch->cost)) {
+    if (launch->turn != 0 || (fresh && cost_try(launch->cost))) {
         return ALONE;
     }
     if (flight->is_open) {
@@ -185,6 +187,8 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
         batch->begin_after = after;
         batch->launch_after = begin != NULL ? now_ns() : 0;
         batch->alone = alone;
+        batch->turn = launch->turn;
+        launch->turn = 0;
         batch->number = ++flight->batches;
         batch->neighbours =
             dv_time_stretch(flight->gpu->share, flight->gpu->number) < DV_PAGE_WHOLE;
@@ -259,6 +263,9 @@ void flight_given(struct flight *flight, struct launch *launch, CUresult result)
                 flights_read(flight->stamps);
             }
         }
+    }
+    if (launch->turn != 0) {
+        gate_turned(flight->gpu, launch->turn); /* no batch measures it */
     }
 }
 

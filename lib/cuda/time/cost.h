@@ -49,12 +49,6 @@ static inline bool cost_try(struct cost *cost) {
     return true;
 }
 
-/* Whether launches were tried and none of them is known to have ended. */
-static inline bool cost_awaited(const struct cost *cost) {
-    return __atomic_load_n(&cost->samples, __ATOMIC_RELAXED) == 0 &&
-           __atomic_load_n(&cost->tries, __ATOMIC_RELAXED) >= COST_TRIES;
-}
-
 static inline uint64_t cost_ns(const struct cost *cost) {
     return __atomic_load_n(&cost->ns, __ATOMIC_RELAXED);
 }

@@ -222,6 +222,17 @@ void flights_read(const struct stamps *stamps) {
     }
 }
 
+void flights_read_all(const struct gpu *gpu) {
+    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
+        const struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE);
+        if (stamps != NULL && __atomic_load_n(&flight->gpu, __ATOMIC_RELAXED) == gpu &&
+            __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && hold(flight, stamps)) {
+            flight_read(flight, 0);
+            unpin(flight);
+        }
+    }
+}
+
 static struct stamps *owned(uint32_t owner) {
     lock_take(&streams);
     struct stamps *stamps = contexts;

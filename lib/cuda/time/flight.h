@@ -42,6 +42,7 @@ struct batch {
     uint64_t ns, charged; /* the estimate, and the estimate times the stretch */
     uint32_t launches;
     uint32_t number;
+    uint64_t turn;   /* the share's turn that its launch took, until it is measured; 0: none */
     bool alone;      /* ends with its first launch */
     bool neighbours; /* other tenants had work on the GPU */
     struct part parts[FLIGHT_PARTS];
@@ -86,10 +87,12 @@ struct launch {
     struct cost *cost;
     uint64_t ns, charge;
     uint64_t now;
+    uint64_t turn;  /* taken for it, because its cost is unknown, until a batch has it; 0: none */
     uint32_t batch; /* number of the batch that it is in, 0: none measures it */
     bool ends_batch;
     bool taken;  /* its charge is in the bucket already */
     bool waited; /* it had to wait, so others will follow it at once */
+    bool unknown; /* nobody knows its cost, not even about */
 };
 
 /* The flight of a stream; NULL stands for CU_STREAM_LEGACY. flight_of makes one if there is none,
@@ -132,6 +135,8 @@ DV_HIDDEN void flight_owe(struct flight *flight, int64_t ns);
  * that are done. */
 DV_HIDDEN void flights_break(const struct stamps *stamps, const struct flight *but);
 DV_HIDDEN void flights_read(const struct stamps *stamps);
+/* The same for all contexts of a GPU. */
+DV_HIDDEN void flights_read_all(const struct gpu *gpu);
 /* Something else than work follows in all streams of a context. */
 DV_HIDDEN void flights_follow(uint32_t owner);
 /* flights_note remembers what the streams of a context have been given. After a successful wait for

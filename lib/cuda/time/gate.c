@@ -35,7 +35,8 @@ void gate_charge(struct flight *flight, uint64_t ns, uint64_t now) {
     if (owed > 0) {
         dv_time_charge(gpu->share, gpu->number, now, (uint64_t)owed, count);
     } else if (owed < 0) {
-        dv_time_return(gpu->share, gpu->number, (uint64_t)-owed, 0);
+        uint32_t refused = launches < 0 ? (uint32_t)-launches : 0;
+        dv_time_return(gpu->share, gpu->number, (uint64_t)-owed, refused);
     }
 }
 
@@ -63,31 +64,61 @@ static uint64_t too_deep(struct flight *flight, uint64_t began, uint64_t now) {
     return work - depth;
 }
 
-/* Launches of an unknown kernel are charged next to nothing and could pile up seconds of work. So
- * only the first few go ahead, and the others wait until one of those is done. */
-static bool is_awaited(const struct launch *launch) {
-    struct flight *flight = launch->flight;
-    if (!cost_awaited(launch->cost)) {
-        return false;
-    }
-    flight_read(flight, 0);
-    return cost_awaited(launch->cost) && __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0;
+static uint64_t debt_nap(const struct gpu *gpu, uint64_t now) {
+    uint64_t debt = dv_time_job_deficit_ns(gpu->share, gpu->number, now);
+    return clip(debt + SAVE_NS, SHORTEST_NS, NAP_NS);
 }
 
-/* How long the launch has to wait at least; 0: it may go. It has waited since `began`. */
-static uint64_t must_wait(const struct launch *launch, uint64_t began) {
+/* Takes the share's turn, after a look at what is done of this process. */
+static bool take_turn(struct launch *launch) {
+    struct gpu *gpu = launch->flight->gpu;
+    launch->turn = dv_time_turn(gpu->share, gpu->number, launch->now);
+    if (launch->turn == 0) {
+        flights_read_all(gpu);
+        if (cost_samples(launch->cost) > 0) {
+            return false; /* it was the same work that was measured */
+        }
+        launch->turn = dv_time_turn(gpu->share, gpu->number, launch->now);
+    }
+    return launch->turn != 0;
+}
+
+void gate_turned(const struct gpu *gpu, uint64_t turn) {
+    dv_time_turn_end(gpu->share, gpu->number, turn);
+}
+
+/* Charges the launch, unless it has to wait for the bucket or its turn. Returns for how long, 0 if
+ * it is charged. */
+static uint64_t admit(struct launch *launch, uint32_t flags) {
+    struct gpu *gpu = launch->flight->gpu;
+    uint64_t now = launch->now;
+    bool turns = launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
+    if (!turns) {
+        return dv_time_admit(gpu->share, gpu->number, now, launch->charge) ? 0 : debt_nap(gpu, now);
+    }
+    if (dv_time_job_balance(gpu->share, gpu->number, now) < 0) {
+        return debt_nap(gpu, now);
+    }
+    if (!take_turn(launch)) {
+        return AWAIT_NS;
+    }
+    /* The last turn may have ended since, and been charged. */
+    if (!dv_time_admit(gpu->share, gpu->number, now, launch->charge)) {
+        gate_turned(gpu, launch->turn);
+        launch->turn = 0;
+        return debt_nap(gpu, now);
+    }
+    return 0;
+}
+
+/* How long the launch has to wait at least; 0: it may go, and is charged. It has waited since
+ * `began`. */
+static uint64_t must_wait(struct launch *launch, uint64_t began) {
     uint64_t now = launch->now;
     struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
     if (flags & DV_PAGE_BUDGET_LIMITED) {
-        if (is_awaited(launch)) {
-            return AWAIT_NS;
-        }
-        if (dv_time_job_balance(gpu->share, gpu->number, now) < 0) {
-            uint64_t debt = dv_time_job_deficit_ns(gpu->share, gpu->number, now);
-            return clip(debt + SAVE_NS, SHORTEST_NS, NAP_NS);
-        }
         uint64_t beyond = too_deep(flight, began, now);
         if (beyond > 0) {
             return clip(beyond, SHORTEST_NS, NAP_NS);
@@ -99,7 +130,23 @@ static uint64_t must_wait(const struct launch *launch, uint64_t began) {
             return clip(until - now, SHORTEST_NS, YIELD_NS);
         }
     }
-    return 0;
+    if (now != began) { /* it may have become known, or its price another */
+        launch_price(launch, flags);
+        launch->unknown = launch->unknown && cost_samples(launch->cost) == 0;
+    }
+    return (flags & DV_PAGE_BUDGET_LIMITED) != 0 ? admit(launch, flags) : 0;
+}
+
+/* Work under way may wait for this launch, so it goes although it should wait. */
+static void escape(struct launch *launch) {
+    const struct gpu *gpu = launch->flight->gpu;
+    uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
+    if (launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0) {
+        launch->turn = dv_time_turn(gpu->share, gpu->number, launch->now);
+    }
+    if (launch->charge > 0) {
+        gate_charge(launch->flight, launch->charge, launch->now);
+    }
 }
 
 static void wait(struct launch *launch, uint64_t first) {
@@ -110,11 +157,9 @@ static void wait(struct launch *launch, uint64_t first) {
     flight_break(flight);
     while (nap > 0) {
         dv_time_wanted(gpu->share, gpu->number, launch->now);
-        if (launch->now - began >= DV_TIME_WAIT_NS) {
-            dv_time_overdrawn(gpu->share, gpu->number);
-            if (cost_awaited(launch->cost)) {
-                cost_learn(launch->cost, launch->ns, false);
-            }
+        if (launch->now - began >= DV_TIME_WAIT_NS &&
+            dv_time_escape(gpu->share, gpu->number, launch->now)) {
+            escape(launch);
             break;
         }
         dv_time_nap(nap);
@@ -131,9 +176,6 @@ void gate_wait(struct launch *launch) {
     uint64_t nap = must_wait(launch, launch->now);
     if (nap > 0) {
         wait(launch, nap);
-    }
-    if (launch->charge > 0) {
-        gate_charge(launch->flight, launch->charge, launch->now);
     }
     __atomic_store_n(&launch->flight->unseen, 0, __ATOMIC_RELAXED);
     launch->taken = true;

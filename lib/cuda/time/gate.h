@@ -2,9 +2,11 @@
  * Admission of launches to the GPU by the share's budget.
  *
  * A launch waits while the share's bucket is in debt, while this process has more unfinished work
- * on the GPU than it may have, and while a neighbour to which the share gives way has work. After
- * DV_TIME_WAIT_NS it is admitted on debt, so a share cannot block a program for good. Each stream
- * spends up to GATE_PORTION_NS before it looks at the bucket.
+ * on the GPU than it may have, and while a neighbour to which the share gives way has work. A launch
+ * of unknown cost also waits for the turn of the whole share, if that is capped or gives way, and
+ * has it until it is measured. After DV_TIME_WAIT_NS one launch of the share is admitted although
+ * it should wait, because what is under way may wait for it. Each stream spends up to
+ * GATE_PORTION_NS before it looks at the bucket.
  */
 #ifndef DIVVY_CUDA_TIME_GATE_H
 #define DIVVY_CUDA_TIME_GATE_H
@@ -15,6 +17,9 @@
 
 /* Waits as long as the launch has to wait. Charges the launch and what its flight owes. */
 DV_HIDDEN void gate_wait(struct launch *launch);
+
+/* What was launched in a turn is measured, or never will be. */
+DV_HIDDEN void gate_turned(const struct gpu *gpu, uint64_t turn);
 
 /* Charges what a flight owes, and ns for one more launch unless ns is 0. */
 DV_HIDDEN void gate_charge(struct flight *flight, uint64_t ns, uint64_t now);

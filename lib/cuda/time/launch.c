@@ -18,13 +18,14 @@ static void launch_attached(const dv_share *share) {
 }
 ON(attached, launch_attached);
 
-/* Whether to look at the budget: after each portion of work, and for a kernel whose cost is not
- * known. */
+/* Whether to look at the budget: after each portion of work, and for a launch whose cost is not
+ * known if the share is capped. */
 static bool must_look(const struct launch *launch, uint32_t flags) {
     uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
     uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
     return (flags & (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_YIELD)) != 0 &&
-           (unseen + more > GATE_PORTION_NS || cost_awaited(launch->cost));
+           (unseen + more > GATE_PORTION_NS ||
+            (launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0));
 }
 
 void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior) {
@@ -40,14 +41,12 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
     }
     launch->flight = flight;
     launch->cost = cost_find(key, prior);
-    launch->ns = cost_ns(launch->cost);
-    launch->charge = 0;
+    launch->turn = 0;
+    launch->unknown = prior == COST_PRIOR_NS && cost_samples(launch->cost) == 0;
     launch->taken = launch->waited = false;
     launch->now = now_about(notes_here);
     notes_here->last_stream = stream;
-    if (flags & DV_PAGE_BUDGET_LIMITED) {
-        launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_PAGE_WHOLE;
-    }
+    launch_price(launch, flags);
     if (must_look(launch, flags)) {
         gate_wait(launch);
     }
@@ -55,6 +54,7 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
         gate_beat(launch);
     }
     flight_give(flight, launch);
+    launch->ends_batch = launch->ends_batch || launch->turn != 0;
 }
 
 void launch_end(struct launch *launch, CUresult result) {

@@ -45,6 +45,16 @@ static inline CUstream launch_own(CUstream stream) {
     return stream != NULL ? stream : CU_STREAM_PER_THREAD;
 }
 
+/* What the launch costs, as known by now. */
+static inline void launch_price(struct launch *launch, uint32_t flags) {
+    const struct gpu *gpu = launch->flight->gpu;
+    launch->ns = cost_ns(launch->cost);
+    launch->charge = 0;
+    if (flags & DV_PAGE_BUDGET_LIMITED) {
+        launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_PAGE_WHOLE;
+    }
+}
+
 DV_HIDDEN void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior);
 DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 

@@ -166,6 +166,10 @@ static bool read_one(struct flight *flight, uint64_t finished) {
             settle_price(flight, &copy, took);
         }
     }
+    if (copy.turn != 0) {
+        gate_charge(flight, 0, now_ns()); /* before the next one has its turn */
+        gate_turned(flight->gpu, copy.turn);
+    }
     pop(flight, &copy, &result);
     if (result.known) {
         struct piece piece = {.begin = stamps_monotonic(flight->stamps, result.begin),

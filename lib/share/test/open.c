@@ -55,7 +55,7 @@ struct damage {
 
 static const struct damage damages[] = {
     {"config", 0, 0, 8, DV_CORRUPT, "not a page"},
-    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 3; stop the share and start it"},
+    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 4; stop the share and start it"},
     {"config", 8, 1, 4, DV_OLD_PAGE, "version 1"},
     {"config", 8, 0, 4, DV_OLD_PAGE, "version 0"},
     {"config", 12, 64, 4, DV_CORRUPT, "bytes"},
