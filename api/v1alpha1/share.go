@@ -73,10 +73,12 @@ type ShareRequest struct {
 	// Name is what lists show and what set and stop accept; left out, the
 	// agent makes one.
 	Name string `json:"name,omitempty"`
-	// GPUs is how many different GPUs, 1 to MaxGPUs; left out it is 1.
+	// GPUs is how many different GPUs, 1 to MaxGPUs; left out it is all of Among,
+	// or 1.
 	GPUs int `json:"gpus,omitempty"`
-	// GPU asks for one particular GPU by UUID or by the driver's index.
-	GPU string `json:"gpu,omitempty"`
+	// Among names the GPUs that may serve, each by UUID, by the beginning of one, or
+	// by NVML's index; left out, every GPU may.
+	Among []string `json:"among,omitempty"`
 	// Memory left out is all that a GPU has for tenants.
 	Memory Memory `json:"memory,omitzero"`
 	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none.
@@ -91,7 +93,7 @@ type ShareRequest struct {
 // Default fills in what was left out.
 func (r *ShareRequest) Default() {
 	if r.GPUs == 0 {
-		r.GPUs = 1
+		r.GPUs = max(1, len(r.Among))
 	}
 	if r.Memory.IsZero() {
 		r.Memory = Percent(100)
@@ -135,12 +137,7 @@ func (r *ShareRequest) Validate() error {
 	if r.GPUs < 1 || r.GPUs > MaxGPUs {
 		fault("%d GPUs: ask for 1 to %d", r.GPUs, MaxGPUs)
 	}
-	if r.GPU != "" && r.GPUs > 1 {
-		fault("%d GPUs and the particular GPU %q exclude each other", r.GPUs, r.GPU)
-	}
-	if r.GPU != "" && !validGPU(r.GPU) {
-		fault("GPU %q is neither an index nor a UUID such as GPU-6e5f…: `divvy ls` lists them", r.GPU)
-	}
+	r.validateAmong(fault)
 	if r.Memory.IsZero() {
 		fault("memory must be greater than zero")
 	}
@@ -151,6 +148,30 @@ func (r *ShareRequest) Validate() error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// validateAmong tells of faults in the names of GPUs.
+func (r *ShareRequest) validateAmong(fault func(format string, args ...any)) {
+	if len(r.Among) > MaxGPUs {
+		fault("%d GPUs are named: name at most %d", len(r.Among), MaxGPUs)
+		return
+	}
+	if len(r.Among) > 0 && r.GPUs > len(r.Among) {
+		fault("%d GPUs are asked for and only %d named (%s): name more, or leave out the number or the names",
+			r.GPUs, len(r.Among), strings.Join(r.Among, ", "))
+	}
+	named := map[string]bool{}
+	for _, name := range r.Among {
+		switch {
+		case strings.HasPrefix(strings.ToUpper(name), "MIG-"):
+			fault("GPU %q is a MIG instance, of which no share can be made: name a whole GPU that is not in MIG mode", name)
+		case !validGPU(name):
+			fault("GPU %q is neither an index nor a UUID such as GPU-6e5f…: `divvy ls` lists them", name)
+		case named[strings.ToLower(name)]:
+			fault("GPU %s is named twice", name)
+		}
+		named[strings.ToLower(name)] = true
+	}
 }
 
 // Guaranteed returns the percentage of GPU time that a share with this config
@@ -223,12 +244,11 @@ func ParseCores(s string) (int, error) {
 
 var (
 	validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-	validUUID = regexp.MustCompile(`^GPU-[0-9a-fA-F-]{4,36}$`)
+	validUUID = regexp.MustCompile(`^(?i:gpu)-[0-9a-fA-F-]{1,36}$`)
+	// validIndex has no leading zero, so that one GPU has one name.
+	validIndex = regexp.MustCompile(`^(0|[1-9][0-9]{0,3})$`)
 )
 
 func validGPU(s string) bool {
-	if n, err := strconv.Atoi(s); err == nil {
-		return n >= 0 && n < 4096
-	}
-	return validUUID.MatchString(s)
+	return validIndex.MatchString(s) || validUUID.MatchString(s)
 }

@@ -74,7 +74,7 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 		}
 		before, wanted := t.Shares[i].Guaranteed(t.Shares[i].Cores), s.Guaranteed(s.Cores)
 		_, err := a.search(t, alloc.Request{
-			Count: 1, GPU: s.UUID, Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Overcommit: r.Overcommit,
+			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Overcommit: r.Overcommit,
 			// That memory was overcommitted once does not allow to overcommit time.
 			OvercommitCores: p.Overcommit || wanted <= before,
 		})

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/visible"
 )
 
 // ticket is a request that waits for its turn.
@@ -31,6 +33,10 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	p.Request.Default()
 	if err := p.Request.Validate(); err != nil {
 		return nil, &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	}
+	var err error
+	if p.Request.Among, err = a.resolve(p.Request.Among); err != nil {
+		return nil, err
 	}
 	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
 		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
@@ -101,11 +107,12 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 	}
 	r := p.Request
 	grants, err := a.search(nil, alloc.Request{
-		Count: r.GPUs, GPU: r.GPU, Memory: r.Memory, Cores: r.Guaranteed(r.Cores), Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
+		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores), Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
 	})
 	if err != nil {
 		return nil, err
 	}
+	inOrder(grants, r.Among)
 	t := &tenant{record: record{
 		ID: newID(), Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
 		Created: a.config.Now(), Overcommit: r.Overcommit,
@@ -120,6 +127,29 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 	a.tenants[t.ID] = t
 	a.announce()
 	return t, nil
+}
+
+// resolve returns the UUIDs of the GPUs that a request names.
+func (a *Agent) resolve(names []string) ([]string, error) {
+	gpus := make([]visible.GPU, 0, len(a.gpus))
+	for _, gpu := range a.gpus {
+		gpus = append(gpus, visible.GPU{Index: gpu.Index, UUID: gpu.UUID})
+	}
+	uuids, err := visible.Resolve(gpus, names)
+	switch {
+	case errors.Is(err, visible.ErrUnknown):
+		return nil, &control.Error{Code: control.CodeNotFound, Message: err.Error()}
+	case err != nil:
+		return nil, &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	}
+	return uuids, nil
+}
+
+// inOrder sorts grants as their GPUs were named: the tenant numbers its GPUs so.
+func inOrder(grants []alloc.Share, named []string) {
+	slices.SortStableFunc(grants, func(x, y alloc.Share) int {
+		return cmp.Compare(slices.Index(named, x.UUID), slices.Index(named, y.UUID))
+	})
 }
 
 // prepare has the backend make the tenant. The checkpoint is written before, so

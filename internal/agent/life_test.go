@@ -330,7 +330,7 @@ func TestCheckpointThatCannotBeReadIsKept(t *testing.T) {
 
 func askOn(gpu string, memory uint64) control.CreateParams {
 	p := ask(memory)
-	p.Request.GPU = gpu
+	p.Request.Among = []string{gpu}
 	return p
 }
 

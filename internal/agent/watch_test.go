@@ -13,7 +13,7 @@ import (
 // onFirst asks for a fixed share of the first GPU.
 func onFirst(cores int) control.CreateParams {
 	p := ask(gib)
-	p.Request.GPU, p.Request.Cores = firstID, cores
+	p.Request.Among, p.Request.Cores = []string{firstID}, cores
 	return p
 }
 

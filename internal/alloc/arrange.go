@@ -80,7 +80,7 @@ func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
 // fits is check, and beside it what only some requests ask for: a GPU by name and an adapter.
 func (c *shape) fits(n *Node, at int, need *need, shares int) Cause {
 	g, r := &n.GPUs[at], &c.request
-	if r.GPU != "" && r.GPU != g.UUID && r.GPU != index10(g.Index) || r.AvoidGPUs.Has(g.UUID) {
+	if !r.names(g) || r.AvoidGPUs.Has(g.UUID) {
 		return CauseNamed
 	}
 	if why := r.check(g, need, shares); why != CauseNone {

@@ -59,7 +59,7 @@ func gpusOf(a Assignment) (uuids []string) {
 
 func TestNearGPUs(t *testing.T) {
 	inventory := newInventory(t, []Node{eight()}, "bestfit")
-	if err := inventory.Reserve(search(t, inventory, Request{Count: 1, GPU: "g0", Whole: true})); err != nil {
+	if err := inventory.Reserve(search(t, inventory, Request{Count: 1, Among: "g0", Whole: true})); err != nil {
 		t.Fatal(err)
 	}
 	a := search(t, inventory, Request{Count: 2, Whole: true, Near: RelationSwitch})
@@ -155,7 +155,7 @@ func TestRefusalOfACluster(t *testing.T) {
 		{Request{Count: 1, Memory: bytes(5 * gib)}, ReasonFull, "at most 4Gi left on a GPU"},
 		{Request{Count: 1, Memory: bytes(gib), CPU: 9000}, ReasonNever, "3: host too small"},
 		{Request{Count: 1, Memory: bytes(gib), Models: "H100"}, ReasonNever, "3: another model"},
-		{Request{Count: 1, GPU: "nobody"}, ReasonUnknown, "GPU nobody does not exist"},
+		{Request{Count: 1, Among: "nobody"}, ReasonUnknown, "GPU nobody does not exist"},
 		{Request{Count: 2, Whole: true}, ReasonNever, "4: too few GPUs"},
 	} {
 		_, err := Search(inventory, test.request)

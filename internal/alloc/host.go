@@ -8,14 +8,16 @@ func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 	_, cause := inv.arrange(c, 0)
 	var candidates []int
 	for i := range n.GPUs {
-		if r.GPU == "" || r.GPU == n.GPUs[i].UUID || r.GPU == index10(n.GPUs[i].Index) {
+		if r.names(&n.GPUs[i]) {
 			candidates = append(candidates, i)
 		}
 	}
 	switch {
-	case len(candidates) == 0 && r.GPU != "":
+	case len(candidates) == 0 && r.Among != "":
 		return refuse(ReasonUnknown, "GPU %s does not exist: this machine has GPUs 0 to %d; `divvy ls` shows their UUIDs",
-			r.GPU, len(n.GPUs)-1)
+			r.Among, len(n.GPUs)-1)
+	case r.Among != "" && r.Count > len(candidates) && !r.Same:
+		return refuse(ReasonNever, "the request needs %d GPUs and may choose among %d", r.Count, len(candidates))
 	case r.Count > len(candidates) && !r.Same || len(candidates) == 0:
 		return refuse(ReasonNever, "the request needs %d GPUs and this machine has %d", r.Count, len(candidates))
 	case cause == CauseHost, cause == CauseHostCPU, cause == CauseHostMemory, cause == CauseNear:

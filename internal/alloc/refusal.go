@@ -42,7 +42,7 @@ func (r *Refusal) Error() string {
 		return r.Text
 	}
 	if r.Reason == ReasonUnknown {
-		return fmt.Sprintf("GPU %s does not exist on any node", r.request.GPU)
+		return fmt.Sprintf("GPU %s does not exist on any node", r.request.Among)
 	}
 	var parts []string
 	all := 0
@@ -112,7 +112,7 @@ func (inv *Inventory) refusal(c *shape) *Refusal {
 		return inv.hostRefusal(c)
 	}
 	r := &Refusal{request: c.request, Reason: ReasonNever}
-	named, at := c.request.GPU == "", 0
+	named, at := c.request.Among == "", 0
 	most := uint32(0)
 	for node := range inv.entries {
 		cause := inv.cause(c, node)

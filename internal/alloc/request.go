@@ -3,6 +3,7 @@ package alloc
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -30,8 +31,8 @@ func (n Names) Has(name string) bool {
 type Request struct {
 	// Count is the number of shares; 0 asks for the host alone.
 	Count int
-	// GPU names one GPU by UUID or index; empty leaves the choice open.
-	GPU string
+	// Among names the GPUs that may serve by UUID or index; empty lets all.
+	Among Names
 	// AvoidGPUs are UUIDs, Models and AvoidModels names of models.
 	AvoidGPUs, Models, AvoidModels Names
 	// Memory is the limit of each share.
@@ -82,10 +83,15 @@ func (r *Request) Validate() error {
 	return errors.Join(faults...)
 }
 
+// names reports whether the request leaves a GPU to choose.
+func (r *Request) names(g *GPU) bool {
+	return r.Among == "" || r.Among.Has(g.UUID) || r.Among.Has(strconv.Itoa(g.Index))
+}
+
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.GPU == "" && r.AvoidGPUs == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
+	return r.Among == "" && r.AvoidGPUs == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
 }
 
 // group sorts requests as the clustering baseline does.

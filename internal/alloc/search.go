@@ -1,9 +1,6 @@
 package alloc
 
-import (
-	"errors"
-	"strconv"
-)
+import "errors"
 
 // Search returns an assignment for a request. The error is a *Refusal when the
 // request fits on no node, and [ErrRequest] when it contradicts itself. Nothing is
@@ -125,5 +122,3 @@ func Waits(err error) bool {
 	var refusal *Refusal
 	return errors.As(err, &refusal) && refusal.Reason == ReasonFull
 }
-
-func index10(i int) string { return strconv.Itoa(i) }

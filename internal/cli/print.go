@@ -64,9 +64,9 @@ func printListings(w *strings.Builder, all []listing) {
 func printListing(w *strings.Builder, l listing) {
 	w.WriteString(heading(l) + "\n")
 	gpus := table{}
-	gpus.row("GPU", "MODEL", "MEMORY", "GRANTED", "USED", "CORES")
+	gpus.row("GPU", "MODEL", "MEMORY", "GRANTED", "USED", "CORES", "UUID")
 	for _, g := range l.GPUs {
-		gpus.row(strconv.Itoa(g.Index), g.Name, size(g.Capacity), size(g.Granted), size(g.Used), percent(g.Cores))
+		gpus.row(strconv.Itoa(g.Index), g.Name, size(g.Capacity), size(g.Granted), size(g.Used), percent(g.Cores), g.UUID)
 	}
 	gpus.print(w)
 	w.WriteByte('\n')

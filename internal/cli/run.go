@@ -20,8 +20,7 @@ import (
 // runOptions are the flags of `divvy run`.
 type runOptions struct {
 	share  shareFlags
-	gpus   positive
-	gpu    string
+	choice choiceFlags
 	name   string
 	simgpu string
 	wait   bool
@@ -43,6 +42,14 @@ command's own. Exit status 125 means an error of Divvy's, 126 a command that
 cannot be executed, 127 a command that is not found. The share ends with its last
 process.
 
+The GPUs are those that --gpu names, else those of CUDA_VISIBLE_DEVICES, which
+Slurm sets, else any. --gpu counts as "divvy ls" and nvidia-smi do.
+CUDA_VISIBLE_DEVICES counts as CUDA does here: only GPUs that this process may
+open. All that are named serve, unless --gpus asks for fewer. Of several, the
+fullest on which the share fits is taken, so that emptier ones stay free for
+larger shares. Inside, the share's GPUs are numbered from 0, and
+CUDA_VISIBLE_DEVICES, if set, is rewritten so.
+
 If no agent runs, Divvy starts one, which ends with its last share.`,
 		Example: `  # A quarter of a GPU's memory and 30 percent of its time.
   divvy run --memory 25% --cores 30 -- python train.py
@@ -53,6 +60,9 @@ If no agent runs, Divvy starts one, which ends with its last share.`,
 
   # 8 GiB on each of two GPUs; wait until there is room.
   divvy run --gpus 2 --memory 8Gi --wait -- torchrun --nproc-per-node 2 train.py
+
+  # 8 GiB on each of these two GPUs.
+  divvy run --gpu 0,2 --memory 8Gi -- torchrun --nproc-per-node 2 train.py
 
   # No GPU at hand: the same on a simulated A100.
   divvy run --simgpu a100-80g --memory 8Gi -- ./program`,
@@ -67,8 +77,7 @@ If no agent runs, Divvy starts one, which ends with its last share.`,
 		"memory": "all that a GPU has", "cores": "none guaranteed", "policy": "fixed with --cores, else weighted",
 		"max-cores": "100", "weight": "1", "class": "online",
 	})
-	flags.Var(&o.gpus, "gpus", "number of different GPUs (default: 1)")
-	flags.Var(&word{"UUID|INDEX", &o.gpu}, "gpu", "the GPU to use")
+	o.choice.add(flags)
 	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
@@ -80,8 +89,8 @@ If no agent runs, Divvy starts one, which ends with its last share.`,
 func (o *runOptions) request() v1alpha1.ShareRequest {
 	return v1alpha1.ShareRequest{
 		Name:       o.name,
-		GPUs:       int(o.gpus),
-		GPU:        o.gpu,
+		GPUs:       o.choice.count.n,
+		Among:      o.choice.names.list,
 		Memory:     o.share.memory,
 		Cores:      int(o.share.cores),
 		Overcommit: o.share.overcommit,
@@ -102,6 +111,9 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err := checked.Validate(); err != nil {
 		return usage(err)
 	}
+	if err := o.choice.wish().Validate(); err != nil {
+		return usage(err)
+	}
 	instance := ""
 	if o.simgpu != "" {
 		simulated, err := a.simulated(ctx, o.simgpu)
@@ -111,7 +123,8 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 		instance = simulated.Dir
 	}
 	libraryPath := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
-	if _, err := (driver.Finder{LibraryPath: libraryPath, Instance: instance}).Find(); err != nil {
+	finder := driver.Finder{LibraryPath: libraryPath, Instance: instance}
+	if _, err := finder.Find(); err != nil {
 		return err
 	}
 	enter := launch.Enter(a.tree.Program("divvy-enter"))
@@ -121,6 +134,9 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	}
 	client, err := control.Ensure(ctx, a.endpoint(instance), control.Starter{})
 	if err != nil {
+		return err
+	}
+	if err := a.choose(ctx, &o.choice, &request, finder, client); err != nil {
 		return err
 	}
 	stop := a.sayWhenWaiting(o.wait)
@@ -138,7 +154,8 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	// such as SIGINT after a shell's "&". Signals that this process catches would
 	// have their default effect after exec.
 	signal.Reset()
-	return enter.Plan(created.Edits, os.Environ(), command).Exec()
+	env := shareEnvironment(os.Environ(), len(created.Tenant.Shares))
+	return enter.Plan(created.Edits, env, command).Exec()
 }
 
 // chooseLayer returns the strongest layer that this machine allows. It tells the

@@ -89,6 +89,9 @@ func (m *Machine) imageGPU(place int, id identity) SimGPU {
 		Ecc:             flag(model.ECC),
 		MIG:             flag(model.MIG),
 	}
+	if at.Multiprocessors > 0 {
+		gpu.Multiprocessors = at.Multiprocessors
+	}
 	copy(gpu.Name[:], model.Name)
 	copy(gpu.Serial[:], id.serial)
 	return gpu

@@ -145,6 +145,8 @@ type GPU struct {
 	Switch     string `yaml:"switch"`
 	HostBridge string `yaml:"hostBridge"`
 	NUMANode   uint32 `yaml:"numaNode"`
+	// Multiprocessors makes this GPU faster or slower than the model; 0 leaves it.
+	Multiprocessors uint32 `yaml:"multiprocessors"`
 }
 
 // NIC is one network card's place; see [GPU].

@@ -41,7 +41,9 @@ func (m *Machine) validatePlaces(f *faults) {
 		m.validatePlace(f, fmt.Sprintf("switches[%d]", i), s.PCI, GPU{HostBridge: s.HostBridge, NUMANode: s.NUMANode}, seen)
 	}
 	for i, g := range m.GPUs {
-		m.validatePlace(f, fmt.Sprintf("gpus[%d]", i), g.PCI, g, seen)
+		field := fmt.Sprintf("gpus[%d]", i)
+		m.validatePlace(f, field, g.PCI, g, seen)
+		f.between(field+".multiprocessors", uint64(g.Multiprocessors), 0, 1024)
 	}
 	for i, n := range m.NICs {
 		field := fmt.Sprintf("nics[%d]", i)

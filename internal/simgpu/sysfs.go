@@ -111,6 +111,25 @@ func (s *sysfs) add(folder, address, class, id, subsystem string, node uint32) s
 	return folder
 }
 
+// makeDevices makes the stand-ins of the device nodes. As on a machine with a driver,
+// everybody may open them; what a job may not use is taken from it by a mount, which
+// holds for root as a cgroup does, or by the files' modes.
+func (m *Machine) makeDevices(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("make simulated devices: %w", err)
+	}
+	for minor := range m.GPUs {
+		path := filepath.Join(dir, fmt.Sprintf("nvidia%d", minor))
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return fmt.Errorf("make simulated devices: %w", err)
+		}
+		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask is
+			return fmt.Errorf("make simulated devices: %w", err)
+		}
+	}
+	return nil
+}
+
 // linkSpeeds are what the kernel prints of a link's generation.
 var linkSpeeds = map[uint32]string{
 	3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe",

@@ -1,4 +1,11 @@
-/* divvy-probe CUDA NVML UUID: measures what the first context of a process takes on a GPU.
+/* divvy-probe --order CUDA: lists the GPUs that CUDA shows to a process like this one, in CUDA's
+ * order, as one JSON object,
+ *
+ *     {"uuids": ["GPU-6e5f0d1c-3b5e-4a8e-9f7a-2d1c0b9a8f7e"]}
+ *
+ * with an empty list where CUDA shows none.
+ *
+ * divvy-probe CUDA NVML UUID: measures what the first context of a process takes on a GPU.
  *
  * CUDA and NVML are the driver's libraries, by path, UUID is as NVML prints it. Prints one JSON
  * object,
@@ -9,7 +16,7 @@
  * the whole GPU's use where the driver hides the figures of processes, as in some sandboxes; that
  * is right only if nobody else allocated meanwhile.
  *
- * Exit status: 0 measured, 1 the driver refused (standard error says why), 2 wrong usage.
+ * Exit status: 0 measured or listed, 1 the driver refused (standard error says why), 2 wrong usage.
  * It is a program of its own because a process that has used CUDA keeps some memory until it ends.
  */
 #include <dlfcn.h>
@@ -23,6 +30,7 @@
 #include "abi/cuda/types.h"
 #include "abi/nvml/types.h"
 
+#define UUID_BYTES 48u /* "GPU-", 32 digits, 4 dashes and a zero, and more */
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
 
 /* What is used of the driver, under names that all drivers since 450 have. */
@@ -66,19 +74,38 @@ static void require(void *from, const char *name, void *function) {
     }
 }
 
-static void load_all(const char *cuda_path, const char *nvml_path) {
-    void *from = load(nvml_path);
+static void load_nvml(const char *path) {
+    void *from = load(path);
     require(from, "nvmlInit_v2", &nvml.init);
     require(from, "nvmlDeviceGetHandleByUUID", &nvml.find);
     require(from, "nvmlDeviceGetMemoryInfo", &nvml.memory);
     if (!symbol(from, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes)) {
         (void)symbol(from, "nvmlDeviceGetComputeRunningProcesses_v2", &nvml.processes);
     }
-    from = load(cuda_path);
+}
+
+static void load_cuda(const char *path) {
+    void *from = load(path);
     require(from, "cuInit", &cuda.init);
     require(from, "cuDeviceGetCount", &cuda.count);
     require(from, "cuDeviceGetUuid", &cuda.uuid);
     require(from, "cuDevicePrimaryCtxRetain", &cuda.retain);
+}
+
+/* A device's UUID as NVML prints it. */
+static CUresult name_device(CUdevice device, char text[UUID_BYTES]) {
+    CUuuid uuid;
+    CUresult result = cuda.uuid(&uuid, device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    size_t length = (size_t)snprintf(text, UUID_BYTES, "GPU-");
+    for (unsigned i = 0; i < sizeof uuid.bytes; i++) {
+        const char *dash = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+        length += (size_t)snprintf(text + length, UUID_BYTES - length, "%s%02x", dash,
+                                   (unsigned char)uuid.bytes[i]);
+    }
+    return CUDA_SUCCESS;
 }
 
 /* CUDA numbers GPUs in another order than NVML, and shows them by the same UUIDs. */
@@ -86,20 +113,35 @@ static CUdevice find_device(const char *wanted) {
     int count = 0;
     CUresult result = cuda.count(&count);
     for (CUdevice device = 0; result == CUDA_SUCCESS && device < count; device++) {
-        CUuuid uuid;
-        char text[48] = "GPU-";
-        result = cuda.uuid(&uuid, device);
-        size_t length = strlen(text);
-        for (unsigned i = 0; i < sizeof uuid.bytes; i++) {
-            const char *dash = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
-            length += (size_t)snprintf(text + length, sizeof text - length, "%s%02x", dash,
-                                       (unsigned char)uuid.bytes[i]);
-        }
+        char text[UUID_BYTES];
+        result = name_device(device, text);
         if (result == CUDA_SUCCESS && strcmp(text, wanted) == 0) {
             return device;
         }
     }
     give_up("find the GPU in CUDA", (int)result);
+}
+
+static int list_devices(const char *cuda_path) {
+    int count = 0;
+    load_cuda(cuda_path);
+    CUresult result = cuda.init(0);
+    if (result == CUDA_SUCCESS) {
+        result = cuda.count(&count);
+    }
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NO_DEVICE) {
+        give_up("initialise CUDA", (int)result);
+    }
+    printf("{\"uuids\": [");
+    for (CUdevice device = 0; device < count; device++) {
+        char text[UUID_BYTES];
+        if ((result = name_device(device, text)) != CUDA_SUCCESS) {
+            give_up("name a GPU", (int)result);
+        }
+        printf("%s\"%s\"", device > 0 ? ", " : "", text);
+    }
+    printf("]}\n");
+    return 0;
 }
 
 static uint64_t used_of_device(nvmlDevice_t gpu) {
@@ -127,13 +169,18 @@ static uint64_t used_of_process(nvmlDevice_t gpu) {
 }
 
 int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--order") == 0) {
+        return list_devices(argv[2]);
+    }
     if (argc != 4 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: divvy-probe CUDA-LIBRARY NVML-LIBRARY GPU-UUID\n");
+        fprintf(stderr, "usage: divvy-probe CUDA-LIBRARY NVML-LIBRARY GPU-UUID\n"
+                        "       divvy-probe --order CUDA-LIBRARY\n");
         return 2;
     }
     nvmlDevice_t gpu;
     CUcontext context;
-    load_all(argv[1], argv[2]);
+    load_nvml(argv[2]);
+    load_cuda(argv[1]);
     nvmlReturn_t found = nvml.init();
     if (found != NVML_SUCCESS || (found = nvml.find(argv[3], &gpu)) != NVML_SUCCESS) {
         give_up("find the GPU in NVML", (int)found);

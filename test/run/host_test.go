@@ -40,6 +40,12 @@ type host struct {
 // started ends first, then the machine. Tests with their own hosts run in parallel.
 func newHost(t *testing.T) *host {
 	t.Helper()
+	return newHostOf(t, "a100-80g")
+}
+
+// newHostOf is newHost on another machine, by name or by the path of its file.
+func newHostOf(t *testing.T, machine string) *host {
+	t.Helper()
 	t.Parallel()
 	tree := installtest.Tree(t)
 	rundir, err := os.MkdirTemp("/dev/shm", "divvy-test-")
@@ -48,7 +54,7 @@ func newHost(t *testing.T) *host {
 	}
 	h := &host{t: t, tree: tree, rundir: rundir, instance: filepath.Join(rundir, "simgpu", "m")}
 	t.Cleanup(h.close)
-	h.ok("simgpu", "start", "a100-80g", "--name", "m")
+	h.ok("simgpu", "start", machine, "--name", "m")
 	return h
 }
 
@@ -86,9 +92,14 @@ func (h *host) command(program string, args ...string) *exec.Cmd {
 // divvy runs the built program to its end.
 func (h *host) divvy(args ...string) outcome {
 	h.t.Helper()
+	return h.ended(h.command(filepath.Join(string(h.tree), "bin", "divvy"), args...))
+}
+
+// ended runs a command to its end.
+func (h *host) ended(cmd *exec.Cmd) outcome {
+	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), longest)
 	defer cancel()
-	cmd := h.command(filepath.Join(string(h.tree), "bin", "divvy"), args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Start(); err != nil {
@@ -97,7 +108,7 @@ func (h *host) divvy(args ...string) outcome {
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait() // the status says it
 	if !stop() {
-		h.t.Fatalf("divvy %s does not end: %s", strings.Join(args, " "), errOut.String())
+		h.t.Fatalf("%s does not end: %s", strings.Join(cmd.Args, " "), errOut.String())
 	}
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	o := outcome{status.ExitStatus(), strings.TrimSpace(out.String()), strings.TrimSpace(errOut.String())}

@@ -9,7 +9,7 @@ import (
 )
 
 // ProtocolVersion is raised when an older peer would misunderstand a newer one.
-const ProtocolVersion = 1
+const ProtocolVersion = 2
 
 // Layer names what stands between a tenant and the driver (docs/design/request.md).
 type Layer = backend.Layer

@@ -81,17 +81,12 @@ func (c *contexts) run(ctx context.Context, uuid string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	libraries := []string{d.Chosen[driver.CUDA], d.Chosen[driver.NVML]}
-	if c.options.Instance != "" {
-		// By the names under which they find the machine's state beside them.
-		for i, library := range driver.Libraries {
-			libraries[i] = filepath.Join(c.options.Instance, string(library))
-		}
-	}
+	finder := c.options.Finder
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	var out, said bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.options.Tree.Program("divvy-probe"), libraries[0], libraries[1], uuid)
+	cmd := exec.CommandContext(ctx, c.options.Tree.Program("divvy-probe"),
+		finder.Loadable(d, driver.CUDA), finder.Loadable(d, driver.NVML), uuid)
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		return 0, fmt.Errorf("run divvy-probe: %w: %s", err, bytes.TrimSpace(said.Bytes()))

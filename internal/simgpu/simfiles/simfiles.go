@@ -37,6 +37,10 @@ func Library(prefix, soname string) string {
 // PCI devices, RDMA adapters and NUMA nodes, which the real /sys does not have.
 func Sysfs(instance string) string { return filepath.Join(instance, "sys") }
 
+// Devices is an instance's stand-in for /dev: a file nvidia<minor> for each GPU. A process
+// that may not read and write that file is not shown the GPU by CUDA.
+func Devices(instance string) string { return filepath.Join(instance, "dev") }
+
 // Shared lists the files of an instance that the driver's processes share, in
 // the order of their names within each kind. They are all that a container
 // needs. An instance that lacks one cannot be used any more.

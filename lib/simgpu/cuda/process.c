@@ -30,10 +30,12 @@ __attribute__((destructor)) static void unloaded(void) {
                                 __ATOMIC_RELAXED);
 }
 
-static CUresult start_devices(void) {
+static CUresult start_devices(const char *dir) {
     uint32_t gpus[SG_GPUS_MAX];
-    unsigned n = sg_visible(sg_driver.machine, getenv("CUDA_VISIBLE_DEVICES"),
-                            getenv("CUDA_DEVICE_ORDER"), gpus);
+    struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
+                             .order = getenv("CUDA_DEVICE_ORDER"),
+                             .hidden = sg_hidden(sg_driver.machine, dir)};
+    unsigned n = sg_visible(sg_driver.machine, &sight, gpus);
 
     for (unsigned i = 0; i < n; i++) {
         struct device *device = &sg_driver.devices[i];
@@ -58,7 +60,7 @@ static CUresult start(void) {
     if (bytes == sizeof *sg_driver.machine && sg_driver.machine->magic == SIM_MAGIC &&
         sg_driver.machine->version == SIM_VERSION &&
         sg_driver.machine->gpu_count == sg_driver.instance.state->gpu_count) {
-        result = pages_start() ? start_devices() : CUDA_ERROR_OUT_OF_MEMORY;
+        result = pages_start() ? start_devices(dir) : CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
         sg_close(&sg_driver.instance);

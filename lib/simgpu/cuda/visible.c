@@ -1,13 +1,18 @@
 /* CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the CUDA programming guide documents them: the list
- * is read up to the first entry that names no device. */
+ * is read up to the first entry that names no device. GPUs whose device nodes the process may not
+ * open do not count: indexes count those that are left, as in a container or a job whose cgroup
+ * denies the others. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define NO_GPU SG_GPUS_MAX
 
@@ -15,10 +20,24 @@ static uint64_t speed(const sim_gpu *gpu) {
     return (uint64_t)gpu->multiprocessors * gpu->graphics_mhz;
 }
 
+/* The GPUs that indexes count. */
+struct order {
+    const sim_machine *machine;
+    unsigned count;
+    uint32_t gpus[SG_GPUS_MAX];
+};
+
 /* FASTEST_FIRST, the default, or the machine's own order, which is that of PCI addresses. */
-static void sort(const sim_machine *machine, const char *order, uint32_t *gpus) {
+static void sort(struct order *sorted, const char *order, uint32_t hidden) {
+    const sim_machine *machine = sorted->machine;
+    uint32_t *gpus = sorted->gpus;
+
+    sorted->count = 0;
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
-        uint32_t at = i;
+        if (hidden >> i & 1) {
+            continue;
+        }
+        uint32_t at = sorted->count++;
         if (!order || strcmp(order, "PCI_BUS_ID") != 0) {
             while (at > 0 && speed(&machine->gpus[gpus[at - 1]]) < speed(&machine->gpus[i])) {
                 gpus[at] = gpus[at - 1];
@@ -38,34 +57,33 @@ static void uuid_text(const sim_gpu *gpu, char out[48]) {
 }
 
 /* The one GPU whose UUID begins so. MIG names match nothing, because MIG is always off. */
-static uint32_t by_uuid(const sim_machine *machine, const char *text, size_t length) {
+static uint32_t by_uuid(const struct order *order, const char *text, size_t length) {
     uint32_t found = NO_GPU;
     char name[48];
 
-    for (uint32_t i = 0; i < machine->gpu_count; i++) {
-        uuid_text(&machine->gpus[i], name);
+    for (unsigned i = 0; i < order->count; i++) {
+        uuid_text(&order->machine->gpus[order->gpus[i]], name);
         if (length <= strlen(name) && strncasecmp(name, text, length) == 0) {
             if (found != NO_GPU) {
                 return NO_GPU;
             }
-            found = i;
+            found = order->gpus[i];
         }
     }
     return found;
 }
 
-static uint32_t by_entry(const sim_machine *machine, const uint32_t *ordered, const char *text,
-                         size_t length) {
+static uint32_t by_entry(const struct order *order, const char *text, size_t length) {
     char *end;
 
     if (length > 4 && strncasecmp(text, "GPU-", 4) == 0) {
-        return by_uuid(machine, text, length);
+        return by_uuid(order, text, length);
     }
     if (length == 0 || !isdigit((unsigned char)text[0])) {
         return NO_GPU;
     }
     unsigned long index = strtoul(text, &end, 10);
-    return end == text + length && index < machine->gpu_count ? ordered[index] : NO_GPU;
+    return end == text + length && index < order->count ? order->gpus[index] : NO_GPU;
 }
 
 static bool has(const uint32_t *gpus, unsigned n, uint32_t gpu) {
@@ -77,24 +95,39 @@ static bool has(const uint32_t *gpus, unsigned n, uint32_t gpu) {
     return false;
 }
 
-unsigned sg_visible(const sim_machine *machine, const char *visible, const char *order,
+uint32_t sg_hidden(const sim_machine *machine, const char *dir) {
+    uint32_t hidden = 0;
+    char node[SG_PATH_BYTES + 32];
+
+    for (uint32_t i = 0; i < machine->gpu_count; i++) {
+        int length =
+            snprintf(node, sizeof node, "%s/dev/nvidia%u", dir, machine->gpus[i].minor);
+        if (length < (int)sizeof node && faccessat(AT_FDCWD, node, R_OK | W_OK, AT_EACCESS) != 0 &&
+            errno != ENOENT) {
+            hidden |= 1u << i;
+        }
+    }
+    return hidden;
+}
+
+unsigned sg_visible(const sim_machine *machine, const struct sg_sight *sight,
                     uint32_t gpus[SG_GPUS_MAX]) {
-    uint32_t ordered[SG_GPUS_MAX];
+    struct order order = {.machine = machine};
     unsigned n = 0;
 
-    sort(machine, order, ordered);
-    if (!visible) {
-        memcpy(gpus, ordered, machine->gpu_count * sizeof *gpus);
-        return machine->gpu_count;
+    sort(&order, sight->order, sight->hidden);
+    if (!sight->visible) {
+        memcpy(gpus, order.gpus, order.count * sizeof *gpus);
+        return order.count;
     }
-    for (const char *at = visible; n < SG_GPUS_MAX;) {
+    for (const char *at = sight->visible; n < SG_GPUS_MAX;) {
         at += strspn(at, " \t");
         size_t length = strcspn(at, ",");
         const char *next = at + length;
         while (length && isspace((unsigned char)at[length - 1])) {
             length--;
         }
-        uint32_t gpu = by_entry(machine, ordered, at, length);
+        uint32_t gpu = by_entry(&order, at, length);
         if (gpu == NO_GPU) {
             break;
         }

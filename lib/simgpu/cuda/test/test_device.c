@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check_list(const sim_machine *machine, const char *list, const char *order,
-                       const char *want) {
+static void check_sight(const sim_machine *machine, const char *list, const char *order,
+                        uint32_t hidden, const char *want) {
     uint32_t gpus[SG_GPUS_MAX];
     char got[SG_GPUS_MAX + 1] = "";
-    unsigned n = sg_visible(machine, list, order, gpus);
+    struct sg_sight sight = {.visible = list, .order = order, .hidden = hidden};
+    unsigned n = sg_visible(machine, &sight, gpus);
 
     for (unsigned i = 0; i < n; i++) {
         got[i] = (char)('0' + gpus[i]);
@@ -18,6 +19,11 @@ static void check_list(const sim_machine *machine, const char *list, const char 
                 want);
     }
     CHECK(strcmp(got, want) == 0);
+}
+
+static void check_list(const sim_machine *machine, const char *list, const char *order,
+                       const char *want) {
+    check_sight(machine, list, order, 0, want);
 }
 
 static void check_visible(void) {
@@ -43,6 +49,13 @@ static void check_visible(void) {
     check_list(&machine, "GPU-ff,0", NULL, "");
     check_list(&machine, "MIG-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1,0", NULL, "");
     check_list(&machine, "3,2,1,0,3", "PCI_BUS_ID", "");
+    check_sight(&machine, NULL, NULL, 1u << 2, "013");
+    check_sight(&machine, NULL, "PCI_BUS_ID", 1u << 0 | 1u << 2, "13");
+    check_sight(&machine, "0", "PCI_BUS_ID", 1u << 0 | 1u << 2, "1");
+    check_sight(&machine, "2", "PCI_BUS_ID", 1u << 0 | 1u << 2, "");
+    check_sight(&machine, "GPU-a0,1", "PCI_BUS_ID", 1u << 0, "");
+    check_sight(&machine, "GPU-a", "PCI_BUS_ID", 1u << 0 | 1u << 1 | 1u << 2, "3");
+    check_sight(&machine, NULL, NULL, 15, "");
 }
 
 static void check_facts(void) {
