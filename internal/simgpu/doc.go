@@ -8,6 +8,7 @@
 //	name: lab                      # lower case letters, digits and dashes
 //	description: two small GPUs
 //	clock: real                    # or virtual: time passes on command alone
+//	deadHandles: end               # or count, reuse: what happens to who passes one that has ended
 //	driver: {version: 550.90.07, cuda: "12.4"}
 //	gpu:                           # every GPU of the machine is of this model
 //	  model: NVIDIA T4

@@ -32,6 +32,7 @@ func (m *Machine) image(seed string) []byte {
 		SampleWindowNs: uint64(m.Sampling.Window),
 		SampleLagNs:    uint64(m.Sampling.Lag),
 		VirtualClock:   uint64(flag(m.Clock == clockVirtual)),
+		DeadHandles:    uint64(deadHandles[m.DeadHandles]),
 	}
 	copy(image.Name[:], m.Name)
 	copy(image.DriverVersion[:], m.Driver.Version)

@@ -6,7 +6,7 @@ package simgpu
 const SimMagic = 0x4843414d49534744
 
 // SimVersion: changes with every change of this description
-const SimVersion = 2
+const SimVersion = 3
 
 const SimGpusMax = 16
 
@@ -33,6 +33,15 @@ const SimRemoteGPU = 1
 
 // SimRemoteSwitch: an NVLink to an NVSwitch
 const SimRemoteSwitch = 2
+
+// SimDeadEnd: a program that passes a handle that has ended is ended
+const SimDeadEnd = 0
+
+// SimDeadCount: such a call answers the documented error
+const SimDeadCount = 1
+
+// SimDeadReuse: so it does, and the next handle of the kind has the number
+const SimDeadReuse = 2
 
 // SimPCI: A PCI address and where it hangs.
 type SimPCI struct {
@@ -209,15 +218,17 @@ type SimMachine struct {
 	SampleLagNs uint64
 	// 1 where time passes on command alone
 	VirtualClock uint64
-	Switches     [SimSwitchesMax]SimPCI
-	Nodes        [SimNodesMax]SimNode
-	Nics         [SimNicsMax]SimNIC
-	Gpus         [SimGpusMax]SimGPU
+	// one of the dead constants
+	DeadHandles uint64
+	Switches    [SimSwitchesMax]SimPCI
+	Nodes       [SimNodesMax]SimNode
+	Nics        [SimNicsMax]SimNIC
+	Gpus        [SimGpusMax]SimGPU
 }
 
 // Size and offsets of SimMachine in bytes.
 const (
-	SizeOfSimMachine                 = 13168
+	SizeOfSimMachine                 = 13176
 	OffsetOfSimMachineMagic          = 0
 	OffsetOfSimMachineVersion        = 8
 	OffsetOfSimMachineSize           = 12
@@ -238,8 +249,9 @@ const (
 	OffsetOfSimMachineSampleWindowNs = 216
 	OffsetOfSimMachineSampleLagNs    = 224
 	OffsetOfSimMachineVirtualClock   = 232
-	OffsetOfSimMachineSwitches       = 240
-	OffsetOfSimMachineNodes          = 1776
-	OffsetOfSimMachineNics           = 3824
-	OffsetOfSimMachineGpus           = 6000
+	OffsetOfSimMachineDeadHandles    = 240
+	OffsetOfSimMachineSwitches       = 248
+	OffsetOfSimMachineNodes          = 1784
+	OffsetOfSimMachineNics           = 3832
+	OffsetOfSimMachineGpus           = 6008
 )

@@ -78,6 +78,7 @@ func TestLayout(t *testing.T) {
 		{"SimMachine.SampleWindowNs", unsafe.Offsetof(SimMachine{}.SampleWindowNs), OffsetOfSimMachineSampleWindowNs},
 		{"SimMachine.SampleLagNs", unsafe.Offsetof(SimMachine{}.SampleLagNs), OffsetOfSimMachineSampleLagNs},
 		{"SimMachine.VirtualClock", unsafe.Offsetof(SimMachine{}.VirtualClock), OffsetOfSimMachineVirtualClock},
+		{"SimMachine.DeadHandles", unsafe.Offsetof(SimMachine{}.DeadHandles), OffsetOfSimMachineDeadHandles},
 		{"SimMachine.Switches", unsafe.Offsetof(SimMachine{}.Switches), OffsetOfSimMachineSwitches},
 		{"SimMachine.Nodes", unsafe.Offsetof(SimMachine{}.Nodes), OffsetOfSimMachineNodes},
 		{"SimMachine.Nics", unsafe.Offsetof(SimMachine{}.Nics), OffsetOfSimMachineNics},

@@ -39,12 +39,14 @@ func (b Bytes) String() string {
 }
 
 // Machine is a machine file's content. Clock is real or virtual; real when empty.
+// DeadHandles is end, count or reuse; end when empty.
 type Machine struct {
 	APIVersion  string     `yaml:"apiVersion"`
 	Kind        string     `yaml:"kind"`
 	Name        string     `yaml:"name"`
 	Description string     `yaml:"description"`
 	Clock       string     `yaml:"clock"`
+	DeadHandles string     `yaml:"deadHandles"`
 	Driver      Driver     `yaml:"driver"`
 	GPU         Model      `yaml:"gpu"`
 	Costs       Costs      `yaml:"costs"`

@@ -20,6 +20,8 @@ type Report struct {
 	// Tenants sums processes, dead ones too, by the tenant directory from
 	// which they loaded the driver; its name is empty for all others.
 	Tenants []TenantReport `json:"tenants"`
+	// DeadHandles counts handles that programs passed after they had ended.
+	DeadHandles int `json:"deadHandles"`
 	// Visitors is the number of other openings, such as of NVML's library.
 	Visitors int `json:"visitors"`
 }

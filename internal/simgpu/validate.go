@@ -29,6 +29,10 @@ const (
 	clockVirtual = "virtual"
 )
 
+// What a machine's driver does with a handle that has ended: it ends the program, answers an error, or answers an error
+// and gives the number to the next handle at once. The empty name is none of them: its number 0 ends the program.
+var deadHandles = map[string]uint32{"end": SimDeadEnd, "count": SimDeadCount, "reuse": SimDeadReuse}
+
 // maxDuration bounds every cost: longer is a slip of the unit.
 const maxDuration = time.Minute
 
@@ -90,6 +94,9 @@ func (m *Machine) Validate() []*Fault {
 	f.match("name", m.Name, nameForm, "lower case letters, digits and dashes, at most 42")
 	if m.Clock != "" {
 		f.oneOf("clock", m.Clock, []string{clockReal, clockVirtual})
+	}
+	if m.DeadHandles != "" {
+		f.oneOf("deadHandles", m.DeadHandles, keysOf(deadHandles))
 	}
 	f.match("driver.version", m.Driver.Version, driverForm, "550.90.07")
 	f.match("driver.cuda", m.Driver.CUDA, versionForm, "12.4")

@@ -37,12 +37,12 @@ static nvmlReturn_t handle_by_index(unsigned int index, nvmlDevice_t *handle) {
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *handle) {
     return DV_INNER() ? DV_CALL(nvmlDeviceGetHandleByIndex, index, handle)
-                    : handle_by_index(index, handle);
+                      : handle_by_index(index, handle);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *handle) {
     return DV_INNER() ? DV_CALL(nvmlDeviceGetHandleByIndex_v2, index, handle)
-                    : handle_by_index(index, handle);
+                      : handle_by_index(index, handle);
 }
 
 /* Gives the caller a handle that the driver found, if it belongs to the share. */
@@ -62,7 +62,7 @@ static nvmlReturn_t hand_on(nvmlReturn_t driver, nvmlDevice_t found, nvmlDevice_
 #define LOOKUP(fn, key_type)                                                                       \
     nvmlReturn_t fn(key_type key, nvmlDevice_t *handle) {                                          \
         nvmlDevice_t found;                                                                        \
-        if (DV_INNER() || handle == NULL) {                                                          \
+        if (DV_INNER() || handle == NULL) {                                                        \
             return DV_CALL(fn, key, handle);                                                       \
         }                                                                                          \
         nvmlReturn_t driver = DV_CALL(fn, key, &found);                                            \
@@ -118,5 +118,5 @@ nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count) {
 
 nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info) {
     return DV_INNER() ? DV_CALL(nvmlGetExcludedDeviceInfoByIndex, index, info)
-                    : NVML_ERROR_INVALID_ARGUMENT;
+                      : NVML_ERROR_INVALID_ARGUMENT;
 }

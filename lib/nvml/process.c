@@ -91,7 +91,7 @@ static nvmlReturn_t give_compute_v1(nvmlReturn_t driver, nvmlDevice_t device, un
 #define COMPUTE(fn, type, give)                                                                    \
     nvmlReturn_t fn(nvmlDevice_t device, unsigned int *count, type *infos) {                       \
         unsigned int none = 0;                                                                     \
-        if (DV_INNER() || count == NULL) {                                                           \
+        if (DV_INNER() || count == NULL) {                                                         \
             return DV_CALL(fn, device, count, infos);                                              \
         }                                                                                          \
         nvmlReturn_t driver = DV_CALL(fn, device, &none, NULL);                                    \
@@ -126,7 +126,7 @@ static nvmlReturn_t give_own(const struct list *list, nvmlDevice_t device, unsig
                                          .stride = sizeof(type),                                   \
                                          .pid = pid_offset,                                        \
                                          .memory = memory_offset};                                 \
-        if (DV_INNER() || count == NULL) {                                                           \
+        if (DV_INNER() || count == NULL) {                                                         \
             return DV_CALL(fn, device, count, entries);                                            \
         }                                                                                          \
         return give_own(&list, device, count, entries);                                            \

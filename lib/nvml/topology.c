@@ -13,7 +13,7 @@ static bool in_share(nvmlDevice_t device) {
 #define PAIR(fn, answer_type)                                                                      \
     nvmlReturn_t fn(nvmlDevice_t one, nvmlDevice_t other, answer_type *answer) {                   \
         answer_type found;                                                                         \
-        if (DV_INNER() || answer == NULL) {                                                          \
+        if (DV_INNER() || answer == NULL) {                                                        \
             return DV_CALL(fn, one, other, answer);                                                \
         }                                                                                          \
         nvmlReturn_t result = DV_CALL(fn, one, other, &found);                                     \

@@ -24,6 +24,10 @@ $(SIMGPU_OBJ)/%.o: lib/simgpu/%.c
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+# dead.c finds the exported function on the stack: each keeps its frame, and tests export theirs.
+$(call SIMGPU_OBJECTS,cuda): CFLAGS += -fno-optimize-sibling-calls
+$(call SIMGPU_TESTS,cuda): LDFLAGS += -rdynamic
+
 $(SIMGPU_CUDA): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda.map
 $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,nvml) $(SIMGPU_OBJ)/nvml.map
 $(SIMGPU_CUDA) $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,machine)

@@ -56,8 +56,7 @@ DV_HIDDEN bool dv_is_drivers(const void *address);
  * driver's function has ended with a jump to the other one.
  *
  * Stands in an exported function: a function below one of ours would see our own address. */
-#define DV_INNER()                                                                                 \
-    (__builtin_expect(dv_depth > 0, 0) && dv_is_drivers(__builtin_return_address(0)))
+#define DV_INNER() (__builtin_expect(dv_depth > 0, 0) && dv_is_drivers(__builtin_return_address(0)))
 
 /* The driver's function of this name, with the type of the declared one. */
 #define DV_REAL(fn)                                                                                \

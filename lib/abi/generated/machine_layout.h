@@ -9,7 +9,7 @@
 #define SIM_MAGIC UINT64_C(0x4843414d49534744)
 
 /* changes with every change of this description */
-#define SIM_VERSION UINT32_C(2)
+#define SIM_VERSION UINT32_C(3)
 
 #define SIM_GPUS_MAX UINT32_C(16)
 
@@ -36,6 +36,15 @@
 
 /* an NVLink to an NVSwitch */
 #define SIM_REMOTE_SWITCH UINT32_C(2)
+
+/* a program that passes a handle that has ended is ended */
+#define SIM_DEAD_END UINT32_C(0)
+
+/* such a call answers the documented error */
+#define SIM_DEAD_COUNT UINT32_C(1)
+
+/* so it does, and the next handle of the kind has the number */
+#define SIM_DEAD_REUSE UINT32_C(2)
 
 /* A PCI address and where it hangs. */
 typedef struct sim_pci {
@@ -197,12 +206,14 @@ typedef struct sim_machine {
     uint64_t sample_lag_ns;
     /* 1 where time passes on command alone */
     uint64_t virtual_clock;
+    /* one of the dead constants */
+    uint64_t dead_handles;
     sim_pci switches[SIM_SWITCHES_MAX];
     sim_node nodes[SIM_NODES_MAX];
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 13168, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 13176, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");
@@ -224,9 +235,10 @@ _Static_assert(offsetof(sim_machine, queue_depth) == 208, "sim_machine.queue_dep
 _Static_assert(offsetof(sim_machine, sample_window_ns) == 216, "sim_machine.sample_window_ns");
 _Static_assert(offsetof(sim_machine, sample_lag_ns) == 224, "sim_machine.sample_lag_ns");
 _Static_assert(offsetof(sim_machine, virtual_clock) == 232, "sim_machine.virtual_clock");
-_Static_assert(offsetof(sim_machine, switches) == 240, "sim_machine.switches");
-_Static_assert(offsetof(sim_machine, nodes) == 1776, "sim_machine.nodes");
-_Static_assert(offsetof(sim_machine, nics) == 3824, "sim_machine.nics");
-_Static_assert(offsetof(sim_machine, gpus) == 6000, "sim_machine.gpus");
+_Static_assert(offsetof(sim_machine, dead_handles) == 240, "sim_machine.dead_handles");
+_Static_assert(offsetof(sim_machine, switches) == 248, "sim_machine.switches");
+_Static_assert(offsetof(sim_machine, nodes) == 1784, "sim_machine.nodes");
+_Static_assert(offsetof(sim_machine, nics) == 3832, "sim_machine.nics");
+_Static_assert(offsetof(sim_machine, gpus) == 6008, "sim_machine.gpus");
 
 #endif

@@ -46,7 +46,7 @@ static CUresult made(struct reservation *reservation, CUresult result, CUarray g
     CUresult fn(CUarray *array, const type *what) {                                                \
         struct reservation reservation;                                                            \
         CUarray got = NULL;                                                                        \
-        if (DV_INNER() || array == NULL || what == NULL) {                                       \
+        if (DV_INNER() || array == NULL || what == NULL) {                                         \
             return DV_REAL(fn)(array, what);                                                       \
         }                                                                                          \
         CUDA_ARRAY3D_DESCRIPTOR full = as3d;                                                       \
@@ -105,7 +105,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
 #define DESTROYS_ARRAY(fn, type)                                                                   \
     CUresult fn(type array) {                                                                      \
         struct entry note;                                                                         \
-        if (DV_INNER() || array == NULL ||                                                       \
+        if (DV_INNER() || array == NULL ||                                                         \
             !table_take(&arrays, (uint64_t)(uintptr_t)array, &note)) {                             \
             return DV_REAL(fn)(array);                                                             \
         }                                                                                          \

@@ -18,7 +18,7 @@ static CUresult made(struct reservation *reservation, CUresult result, const CUc
 #define MAKES_CONTEXT(fn, parameters, ...)                                                         \
     CUresult fn parameters {                                                                       \
         struct reservation reservation;                                                            \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn)(__VA_ARGS__);                                                       \
         }                                                                                          \
         CUresult result = overhead_open(&reservation, device);                                     \

@@ -97,7 +97,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
         struct reservation reservation;                                                            \
         struct pool *pool;                                                                         \
         CUdeviceptr got = 0;                                                                       \
-        if (DV_INNER() || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+        if (DV_INNER() || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {      \
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocAsync##suffix)(address, bytes, stream);                       \
         }                                                                                          \
@@ -114,7 +114,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
         struct reservation reservation;                                                            \
         struct pool *pool;                                                                         \
         CUdeviceptr got = 0;                                                                       \
-        if (DV_INNER() || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {    \
+        if (DV_INNER() || address == NULL || bytes == 0 || stream_captured##suffix(stream)) {      \
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocFromPoolAsync##suffix)(address, bytes, handle, stream);       \
         }                                                                                          \
@@ -128,7 +128,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
                                                                                                    \
     CUresult cuMemFreeAsync##suffix(CUdeviceptr address, CUstream stream) {                        \
         struct entry note;                                                                         \
-        if (DV_INNER() || stream_captured##suffix(stream)) {                                     \
+        if (DV_INNER() || stream_captured##suffix(stream)) {                                       \
             return DV_REAL(cuMemFreeAsync##suffix)(address, stream);                               \
         }                                                                                          \
         if (pool_take(address, &note)) {                                                           \

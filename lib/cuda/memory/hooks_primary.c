@@ -165,7 +165,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 /* A function that releases or resets the primary context of `device`. */
 #define RELEASES_PRIMARY(fn, reset)                                                                \
     CUresult fn(CUdevice device) {                                                                 \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn)(device);                                                            \
         }                                                                                          \
         CUresult result = DV_CALL(fn, device);                                                     \

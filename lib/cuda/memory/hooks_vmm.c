@@ -119,8 +119,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     CUresult result = DV_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
-    if (result == CUDA_SUCCESS && !DV_INNER() &&
-        type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    if (result == CUDA_SUCCESS && !DV_INNER() && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         object_exported(handle, *(const int *)shareable);
     }
     return result;

@@ -14,6 +14,8 @@
 #error "SIM_DRIVER, SIM_NVML, OUR_NVML and SIM_CTL name the products that the test puts together"
 #endif
 
+uint64_t sim_dead_handles = SIM_DEAD_END;
+
 static char machine_directory[64];
 static pid_t owner;
 
@@ -42,6 +44,7 @@ static void describe(sim_machine *machine) {
     machine->gpu_count = SIM_GPUS;
     machine->node_count = 1;
     machine->event_ns = 500;
+    machine->dead_handles = sim_dead_handles;
     machine->slice_ns = 1000000;
     machine->queue_depth = 1024;
     machine->sample_window_ns = 166666667;

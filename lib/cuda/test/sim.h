@@ -11,6 +11,9 @@
 #define SIM_TOTAL ((uint64_t)16 << 30)
 #define SIM_CONTEXT (4 * MIB)
 
+/* What the next machine does with handles that have ended, SIM_DEAD_END unless a test sets it. */
+extern uint64_t sim_dead_handles;
+
 /* Makes a machine of SIM_GPUS GPUs and a share of `limit` bytes on each of the first so many, and
  * opens the library. GPU i has sixteen times i + 1 as its UUID. All goes when the test ends. */
 void sim_make(struct setting *setting, unsigned gpus, uint64_t limit);

@@ -56,7 +56,7 @@ static bool is_capturing(CUstream stream) {
 
 #define CUDA_HOOK_CAPTURES(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         begin(launch_##null(stream));                                                              \
@@ -64,7 +64,7 @@ static bool is_capturing(CUstream stream) {
     }
 #define CUDA_HOOK_ENDS(fn, null, stream, in_order, what, parameters, arguments)                    \
     CUresult fn parameters {                                                                       \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         bool was = is_capturing(launch_##null(stream));                                            \

@@ -38,7 +38,7 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 #define CUDA_HOOK_INSTANTIATES(fn, null, stream, in_order, what, parameters, arguments)            \
     CUresult fn parameters {                                                                       \
         struct graph_reservation reservation;                                                      \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         CUresult result = graph_instantiate(&reservation, a1);                                     \
@@ -72,7 +72,7 @@ static uint64_t key_of(CUgraphExec exec) {
 #define LAUNCHES(fn, stream_of)                                                                    \
     CUresult fn(CUgraphExec exec, CUstream stream) {                                               \
         struct launch launch;                                                                      \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn)(exec, stream);                                                      \
         }                                                                                          \
         if (!launch_watched()) {                                                                   \
@@ -89,7 +89,7 @@ LAUNCHES(cuGraphLaunch_ptsz, launch_own)
 /* An upload is not work, but later work of the stream waits for it. */
 #define UPLOADS(fn, stream_of)                                                                     \
     CUresult fn(CUgraphExec exec, CUstream stream) {                                               \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn)(exec, stream);                                                      \
         }                                                                                          \
         if (launch_watched()) {                                                                    \
@@ -123,7 +123,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 #define CUDA_HOOK_CHANGES(fn, null, stream, in_order, what, parameters, arguments)                 \
     CUresult fn parameters {                                                                       \
         CUresult result = DV_CALL(fn, ARGUMENTS arguments);                                        \
-        if (result == CUDA_SUCCESS && !DV_INNER()) {                                             \
+        if (result == CUDA_SUCCESS && !DV_INNER()) {                                               \
             cost_relearn(key_of(a0));                                                              \
         }                                                                                          \
         return result;                                                                             \

@@ -28,7 +28,7 @@ static CUstream limbo_legacy(CUstream stream) {
 #define CUDA_HOOK_WAITS(fn, which, stream, in_order, what, parameters, arguments)                  \
     CUresult fn parameters {                                                                       \
         struct wait wait;                                                                          \
-        if (DV_INNER()) {                                                                        \
+        if (DV_INNER()) {                                                                          \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
         if (!launch_watched()) {                                                                   \
@@ -120,7 +120,7 @@ CUresult cuEventQuery(CUevent event) {
 /* A function that destroys `stream`. */
 #define CUDA_HOOK_DESTROYS(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
-        if (!DV_INNER()) {                                                                       \
+        if (!DV_INNER()) {                                                                         \
             limbo_stream_destroyed(stream);                                                        \
             flights_stream_ending(stream);                                                         \
         }                                                                                          \

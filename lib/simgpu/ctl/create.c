@@ -27,9 +27,10 @@ static bool gpu_fits(const sim_machine *m, const sim_gpu *gpu) {
 /* The simulated driver indexes its tables by these figures without checking them again. */
 static bool machine_fits(const sim_machine *m) {
     if (m->magic != SIM_MAGIC || m->version != SIM_VERSION || m->size != sizeof *m ||
-        m->event_ns == 0 || m->gpu_count == 0 || m->gpu_count > SIM_GPUS_MAX ||
-        m->nic_count > SIM_NICS_MAX || m->switch_count > SIM_SWITCHES_MAX ||
-        m->node_count > SIM_NODES_MAX || !text_ends(m->name, sizeof m->name) ||
+        m->event_ns == 0 || m->dead_handles > SIM_DEAD_REUSE || m->gpu_count == 0 ||
+        m->gpu_count > SIM_GPUS_MAX || m->nic_count > SIM_NICS_MAX ||
+        m->switch_count > SIM_SWITCHES_MAX || m->node_count > SIM_NODES_MAX ||
+        !text_ends(m->name, sizeof m->name) ||
         !text_ends(m->driver_version, sizeof m->driver_version)) {
         return false;
     }

@@ -138,7 +138,7 @@ static void print_report(FILE *out, struct sg_instance *in, const sim_machine *m
     print_processes(out, in, pids);
     fputs("],\n \"tenants\": [", out);
     print_tenants(out, in);
-    fputs("],\n \"visitors\": ", out);
+    fprintf(out, "],\n \"deadHandles\": %u, \"visitors\": ", in->state->dead_handles);
 }
 
 int ctl_report(const char *dir) {

@@ -117,7 +117,7 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *what) {
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     *what = array->what;
     return CUDA_SUCCESS;
 }
@@ -125,7 +125,7 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array)
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *what, CUarray array) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     *what = (CUDA_ARRAY_DESCRIPTOR){array->what.Width, array->what.Height, array->what.Format,
                                     array->what.NumChannels};
     return CUDA_SUCCESS;
@@ -141,7 +141,7 @@ static void end_array(CUarray array) {
 
 CUresult cuArrayDestroy(CUarray array) {
     SG_READY();
-    SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     /* A level belongs to its mipmapped array. */
     SG_REQUIRE(!array->parent, CUDA_ERROR_ARRAY_IS_MAPPED);
     if (__atomic_load_n(&array->ctx->deferred, __ATOMIC_RELAXED)) {
@@ -243,7 +243,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
     SG_READY();
-    SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     if (__atomic_load_n(&mipmap->ctx->deferred, __ATOMIC_RELAXED)) {
         SG_TRY(sg_drain_context(mipmap->ctx));
     }
@@ -255,7 +255,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
 
 CUresult cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray mipmap, unsigned int number) {
     SG_READY();
-    SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(level && number < mipmap->level_count, CUDA_ERROR_INVALID_VALUE);
     *level = mipmap->levels[number];
     return CUDA_SUCCESS;
@@ -285,13 +285,13 @@ static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, unsigned flags
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array,
                                       CUdevice device) {
     SG_READY();
-    SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     return requirements(out, array->what.Flags, array->bytes, device);
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out,
                                                CUmipmappedArray mipmap, CUdevice device) {
     SG_READY();
-    SG_REQUIRE(handle_is(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     return requirements(out, mipmap->what.Flags, mipmap->bytes, device);
 }

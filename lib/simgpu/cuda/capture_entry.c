@@ -26,7 +26,8 @@ BOTH(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode),
 static CUresult begin_to_graph(CUstream handle, CUgraph graph, const CUgraphNode *before,
                                size_t count, CUstreamCaptureMode mode, bool ptds) {
     SG_STREAM(stream, handle, ptds);
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (before || count == 0), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && (before || count == 0),
+               CUDA_ERROR_INVALID_VALUE);
     return capture_begin(stream, mode, graph, before, count);
 }
 
@@ -109,7 +110,7 @@ static CUresult change(CUstream handle, const CUgraphNode *nodes, size_t count, 
     pthread_mutex_lock(&graph_lock);
     struct capture *arm = stream->capture;
     for (size_t i = 0; arm && i < count; i++) {
-        if (!handle_is(nodes[i], HANDLE_NODE) || nodes[i]->graph != arm->recording->graph) {
+        if (!handle_given(nodes[i], HANDLE_NODE) || nodes[i]->graph != arm->recording->graph) {
             result = CUDA_ERROR_INVALID_VALUE;
         }
     }

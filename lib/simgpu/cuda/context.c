@@ -71,6 +71,7 @@ CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
     ctx->heap = heap_new(SG_GRANULE);
     link_init(&ctx->ranges);
     link_init(&ctx->streams);
+    link_init(&ctx->events);
     link_init(&ctx->modules);
     link_init(&ctx->arrays);
     link_init(&ctx->mipmaps);
@@ -88,6 +89,7 @@ void context_finish(CUcontext ctx) {
 
     sg_drain_context(ctx);
     streams_end_context(ctx);
+    events_end_context(ctx);
     modules_end_context(ctx);
     sg_memory_lock();
     ctx->active = false;
@@ -154,7 +156,7 @@ CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int 
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
     SG_READY();
-    SG_REQUIRE(sg_context_usable(ctx) && !ctx->is_primary, CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_given(ctx) && !ctx->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     context_finish(ctx);
     current_leave(ctx);
     handle_end(ctx, HANDLE_CONTEXT);
@@ -175,7 +177,7 @@ CUresult cuCtxAttach(CUcontext *out, unsigned int flags) {
 
 CUresult cuCtxDetach(CUcontext ctx) {
     SG_READY();
-    SG_REQUIRE(sg_context_usable(ctx) && ctx == sg_current(), CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_given(ctx) && ctx == sg_current(), CUDA_ERROR_INVALID_CONTEXT);
     if (ctx->is_primary || --ctx->attach_count > 0) {
         return CUDA_SUCCESS;
     }

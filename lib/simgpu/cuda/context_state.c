@@ -12,7 +12,8 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 static CUresult named(CUcontext ctx, CUcontext *out) {
     SG_READY();
     *out = ctx ? ctx : sg_current();
-    return sg_context_usable(*out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return (ctx ? sg_context_given(ctx) : sg_context_usable(*out)) ? CUDA_SUCCESS
+                                                                   : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
@@ -137,7 +138,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(sg_context_usable(peer) && peer != ctx, CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_given(peer) && peer != ctx, CUDA_ERROR_INVALID_CONTEXT);
     SG_REQUIRE(peer->device != ctx->device && sg_can_access(ctx->device->gpu, peer->device->gpu),
                CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     uint64_t bit = UINT64_C(1) << peer->device->ordinal;
@@ -148,7 +149,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    SG_REQUIRE(sg_context_usable(peer), CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_given(peer), CUDA_ERROR_INVALID_CONTEXT);
     uint64_t bit = UINT64_C(1) << peer->device->ordinal;
     SG_REQUIRE(ctx->peers & bit, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     ctx->peers &= ~bit;

@@ -77,8 +77,7 @@ SYNC(cuMemcpyAtoA_v2, (CUarray to, size_t at, CUarray from, size_t there, size_t
 static CUresult peer(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
                      size_t n, CUstream stream, enum copy_way way, const char *name) {
     SG_READY();
-    SG_REQUIRE(sg_context_usable(to_ctx) && sg_context_usable(from_ctx),
-               CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_given(to_ctx) && sg_context_given(from_ctx), CUDA_ERROR_INVALID_CONTEXT);
     return copy_row(place_device(to), place_device(from), n, stream, way, name);
 }
 

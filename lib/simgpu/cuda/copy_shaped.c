@@ -71,7 +71,7 @@ static CUresult give_peer(const CUDA_MEMCPY3D_PEER *w, CUstream stream, enum cop
                           const char *name) {
     SG_READY();
     SG_REQUIRE(w, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(sg_context_usable(w->srcContext) && sg_context_usable(w->dstContext),
+    SG_REQUIRE(sg_context_given(w->srcContext) && sg_context_given(w->dstContext),
                CUDA_ERROR_INVALID_CONTEXT);
     CUDA_MEMCPY3D plain = {.srcXInBytes = w->srcXInBytes,
                            .srcY = w->srcY,

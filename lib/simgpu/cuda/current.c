@@ -18,6 +18,10 @@ bool sg_context_usable(CUcontext ctx) {
     return handle_is(ctx, HANDLE_CONTEXT) && ctx->active;
 }
 
+bool sg_context_given(CUcontext ctx) {
+    return handle_given(ctx, HANDLE_CONTEXT) && (ctx->active || handle_dead(ctx, HANDLE_CONTEXT));
+}
+
 CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
     CUresult result = sg_ready();
 
@@ -54,7 +58,7 @@ void current_leave(CUcontext ctx) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
     SG_READY();
-    SG_REQUIRE(sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(sg_context_given(ctx), CUDA_ERROR_INVALID_CONTEXT);
     return current_push(ctx);
 }
 
@@ -79,7 +83,7 @@ CUresult cuCtxPopCurrent(CUcontext *ctx) {
 /* Replaces the top of the stack; NULL removes it. */
 CUresult cuCtxSetCurrent(CUcontext ctx) {
     SG_READY();
-    SG_REQUIRE(!ctx || sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);
+    SG_REQUIRE(!ctx || sg_context_given(ctx), CUDA_ERROR_INVALID_CONTEXT);
     if (thread.depth) {
         thread.depth--;
     }

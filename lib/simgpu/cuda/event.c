@@ -5,29 +5,53 @@
 
 #define KNOWN_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
+CUevent event_new(CUcontext ctx, unsigned flags) {
+    CUevent event = handle_new(HANDLE_EVENT, sizeof *event);
+
+    if (!event) {
+        return NULL;
+    }
+    event->ctx = ctx;
+    event->flags = flags;
+    sg_work_lock();
+    link_add(&ctx->events, &event->of_context);
+    sg_work_unlock();
+    return event;
+}
+
+static void end(CUevent event) {
+    capture_forget_event(event);
+    sg_work_lock();
+    link_remove(&event->of_context);
+    event_unshare(event);
+    handle_end(event, HANDLE_EVENT);
+    sg_work_unlock();
+}
+
+/* The caller of a context's end sees to it that no other call uses what is the context's. */
+void events_end_context(CUcontext ctx) {
+    while (ctx->events.next != &ctx->events) {
+        end(CONTAINER(ctx->events.next, struct CUevent_st, of_context));
+    }
+}
+
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(event && !(flags & ~(unsigned)KNOWN_FLAGS), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING),
                CUDA_ERROR_INVALID_VALUE);
-    CUevent made = handle_new(HANDLE_EVENT, sizeof *made);
+    CUevent made = event_new(ctx, flags);
     if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    made->ctx = ctx;
-    made->flags = flags;
     *event = made;
     return CUDA_SUCCESS;
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
     SG_READY();
-    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
-    capture_forget_event(event);
-    sg_work_lock();
-    event_unshare(event);
-    handle_end(event, HANDLE_EVENT);
-    sg_work_unlock();
+    SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    end(event);
     return CUDA_SUCCESS;
 }
 
@@ -66,7 +90,7 @@ static bool over(CUevent event) {
 
 static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds) {
     SG_STREAM(stream, handle, ptds);
-    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(event->ctx->device == stream->ctx->device, CUDA_ERROR_INVALID_HANDLE);
     if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL) {
@@ -94,7 +118,7 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned in
 
 static CUresult usable(CUevent event) {
     SG_READY();
-    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(__atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED));
     SG_REQUIRE(!event->capture, CUDA_ERROR_CAPTURED_EVENT);
     return CUDA_SUCCESS;
@@ -157,7 +181,7 @@ CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end) {
 
 static CUresult wait(CUstream handle, CUevent event, unsigned flags, bool ptds) {
     SG_STREAM(stream, handle, ptds);
-    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     if (flags != CU_EVENT_WAIT_EXTERNAL && (event->capture || stream->capture)) {
         return capture_wait(stream, event);

@@ -89,9 +89,10 @@ static void end_node(CUgraphNode node) {
 
 CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t count,
                    const struct stream_op *op, CUgraphNode *out) {
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (before || count == 0), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && (before || count == 0),
+               CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
-        SG_REQUIRE(handle_is(before[i], HANDLE_NODE) && before[i]->graph == graph,
+        SG_REQUIRE(handle_given(before[i], HANDLE_NODE) && before[i]->graph == graph,
                    CUDA_ERROR_INVALID_VALUE);
     }
     CUgraphNode node = handle_new(HANDLE_NODE, sizeof *node);
@@ -185,14 +186,14 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
 
 CUresult cuGraphDestroy(CUgraph graph) {
     SG_READY();
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && !graph->is_child, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && !graph->is_child, CUDA_ERROR_INVALID_VALUE);
     WITH_GRAPHS(graph_end(graph));
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode node) {
     SG_READY();
-    SG_REQUIRE(handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     /* Memory nodes cannot be removed, as documented. */
     SG_REQUIRE(node->op->kind != OP_ALLOC && node->op->kind != OP_FREE, CUDA_ERROR_NOT_SUPPORTED);
     CUgraphNode other;
@@ -207,7 +208,7 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
 
 CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     SG_READY();
-    SG_REQUIRE(clone && handle_is(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(clone && handle_given(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
     CUgraph made;
     WITH_GRAPHS(made = graph_clone(graph));
     if (!made) {
@@ -219,7 +220,7 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode node, CUgraph clone) {
     SG_READY();
-    SG_REQUIRE(found && handle_is(node, HANDLE_NODE) && handle_is(clone, HANDLE_GRAPH),
+    SG_REQUIRE(found && handle_given(node, HANDLE_NODE) && handle_given(clone, HANDLE_GRAPH),
                CUDA_ERROR_INVALID_VALUE);
     CUgraphNode copy;
     WITH_GRAPHS(copy = copy_of(clone, node));
@@ -230,21 +231,21 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode node, CUgraph cl
 
 CUresult cuGraphGetId(CUgraph graph, unsigned int *id) {
     SG_READY();
-    SG_REQUIRE(id && handle_is(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(id && handle_given(graph, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
     *id = graph->id;
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphNodeGetContainingGraph(CUgraphNode node, CUgraph *graph) {
     SG_READY();
-    SG_REQUIRE(graph && handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(graph && handle_given(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     *graph = node->graph;
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphNodeGetLocalId(CUgraphNode node, unsigned int *id) {
     SG_READY();
-    SG_REQUIRE(id && handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(id && handle_given(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     *id = node->number;
     return CUDA_SUCCESS;
 }
@@ -252,10 +253,10 @@ CUresult cuGraphNodeGetLocalId(CUgraphNode node, unsigned int *id) {
 static CUresult change_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                     size_t count, bool add) {
     SG_READY();
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && (count == 0 || (from && to)),
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && (count == 0 || (from && to)),
                CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
-        SG_REQUIRE(handle_is(from[i], HANDLE_NODE) && handle_is(to[i], HANDLE_NODE) &&
+        SG_REQUIRE(handle_given(from[i], HANDLE_NODE) && handle_given(to[i], HANDLE_NODE) &&
                        from[i]->graph == graph && to[i]->graph == graph && from[i] != to[i] &&
                        node_depends(to[i], from[i]) != add,
                    CUDA_ERROR_INVALID_VALUE);

@@ -136,7 +136,7 @@ static void end_exec(CUgraphExec exec) {
 
 static CUresult instantiate(CUgraphExec *out, CUgraph graph, cuuint64_t flags) {
     SG_READY();
-    SG_REQUIRE(out && handle_is(graph, HANDLE_GRAPH) && !(flags & ~(cuuint64_t)15),
+    SG_REQUIRE(out && handle_given(graph, HANDLE_GRAPH) && !(flags & ~(cuuint64_t)15),
                CUDA_ERROR_INVALID_VALUE);
     CUgraphExec exec = handle_new(HANDLE_EXEC, sizeof *exec);
     if (!exec) {
@@ -194,7 +194,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
     end_exec(exec);
     pthread_mutex_unlock(&graph_lock);
@@ -203,14 +203,14 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 
 CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && flags, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && flags, CUDA_ERROR_INVALID_VALUE);
     *flags = exec->flags;
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphExecGetId(CUgraphExec exec, unsigned int *id) {
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && id, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && id, CUDA_ERROR_INVALID_VALUE);
     *id = exec->id;
     return CUDA_SUCCESS;
 }
@@ -229,7 +229,7 @@ static struct step *step_of(CUgraphExec exec, CUgraphNode node) {
 /* Only kernels, copies and fills can be switched off. */
 CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     struct step *step = step_of(exec, node);
     SG_REQUIRE(step && step->op->kind >= OP_KERNEL && step->op->kind <= OP_FILL,
                CUDA_ERROR_INVALID_VALUE);
@@ -239,7 +239,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled) {
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && enabled, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && enabled, CUDA_ERROR_INVALID_VALUE);
     struct step *step = step_of(exec, node);
     SG_REQUIRE(step, CUDA_ERROR_INVALID_VALUE);
     *enabled = step->enabled;
@@ -281,7 +281,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     CUgraphExec from;
     CUgraphNode wrong;
 
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && info, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && info, CUDA_ERROR_INVALID_VALUE);
     memset(info, 0, sizeof *info);
     SG_TRY(instantiate(&from, graph, exec->flags));
     pthread_mutex_lock(&graph_lock);

@@ -176,7 +176,7 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool ptds) {
     uint64_t before = 0;
 
     SG_STREAM(stream, handle, ptds);
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (sg_driver.machine->launch_ns) {
         sg_burn(sg_driver.machine->launch_ns);
@@ -208,7 +208,7 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
 /* On real hardware an upload does early what the first launch would do. Here it takes no memory. */
 static CUresult upload(CUgraphExec exec, CUstream handle, bool ptds) {
     SG_STREAM(stream, handle, ptds);
-    return handle_is(exec, HANDLE_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return handle_given(exec, HANDLE_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {

@@ -32,7 +32,7 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     CUgraphNode node;
 
     SG_READY();
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && count, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
     EACH_NODE (node, graph) {
         list_add(&list, node);
@@ -44,7 +44,7 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     CUgraphNode node;
 
     SG_READY();
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && count, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
     EACH_NODE (node, graph) {
         if (node->before_count == 0) {
@@ -56,7 +56,7 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
     SG_READY();
-    SG_REQUIRE(handle_is(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
     for (size_t i = 0; i < node->before_count; i++) {
         list_add(&list, node->before[i]);
@@ -68,7 +68,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size
     CUgraphNode other;
 
     SG_READY();
-    SG_REQUIRE(handle_is(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(node, HANDLE_NODE) && count, CUDA_ERROR_INVALID_VALUE);
     struct list list = {nodes, *count, 0};
     EACH_NODE (other, node->graph) {
         if (node_depends(other, node)) {
@@ -82,7 +82,8 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size
     CUgraphNode node;
 
     SG_READY();
-    SG_REQUIRE(handle_is(graph, HANDLE_GRAPH) && count && !from == !to, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && count && !from == !to,
+               CUDA_ERROR_INVALID_VALUE);
     struct list starts = {from, *count, 0}, ends = {to, *count, 0};
     EACH_NODE (node, graph) {
         for (size_t i = 0; i < node->before_count; i++) {

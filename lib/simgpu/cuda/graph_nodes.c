@@ -57,7 +57,7 @@ CUresult op_of_host(const CUDA_HOST_NODE_PARAMS *p, struct stream_op *op) {
 }
 
 CUresult op_of_event(enum op_kind kind, CUevent event, struct stream_op *op) {
-    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_VALUE);
     *op = (struct stream_op){.kind = kind, .event = event};
     return CUDA_SUCCESS;
 }
@@ -89,7 +89,7 @@ CUresult op_of_free(CUdeviceptr address, struct stream_op *op) {
 }
 
 CUresult op_of_child(CUgraph child, struct stream_op *op) {
-    SG_REQUIRE(handle_is(child, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(child, HANDLE_GRAPH), CUDA_ERROR_INVALID_VALUE);
     *op = (struct stream_op){.kind = OP_CHILD, .child = child};
     return CUDA_SUCCESS;
 }
@@ -142,7 +142,7 @@ CUresult op_of_params(CUgraphNodeParams *p, struct stream_op *op) {
     CUresult name(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,       \
                   PARAMETER, CUcontext ctx) {                                                      \
         struct stream_op op;                                                                       \
-        SG_REQUIRE(!ctx || sg_context_usable(ctx), CUDA_ERROR_INVALID_CONTEXT);                    \
+        SG_REQUIRE(!ctx || sg_context_given(ctx), CUDA_ERROR_INVALID_CONTEXT);                     \
         SG_TRY(make);                                                                              \
         return add(node, graph, before, count, &op);                                               \
     }

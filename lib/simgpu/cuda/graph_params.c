@@ -14,7 +14,7 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
     };
 
     SG_READY();
-    SG_REQUIRE(type && handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(type && handle_given(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     *type = types[node->op->kind];
     return CUDA_SUCCESS;
 }
@@ -23,7 +23,7 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
 static CUresult of_kind(CUgraphNode node, enum op_kind kind, const void *out,
                         const struct stream_op **op) {
     SG_READY();
-    SG_REQUIRE(out && handle_is(node, HANDLE_NODE) && node->op->kind == kind,
+    SG_REQUIRE(out && handle_given(node, HANDLE_NODE) && node->op->kind == kind,
                CUDA_ERROR_INVALID_VALUE);
     *op = node->op;
     return CUDA_SUCCESS;
@@ -181,7 +181,7 @@ static CUresult replace(struct stream_op **at, const struct stream_op *op) {
 
 static CUresult set(CUgraphNode node, const struct stream_op *op) {
     SG_READY();
-    SG_REQUIRE(handle_is(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(node, HANDLE_NODE), CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
     CUresult result = replace(&node->op, op);
     pthread_mutex_unlock(&graph_lock);
@@ -192,7 +192,7 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct stream
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
     SG_READY();
-    SG_REQUIRE(handle_is(exec, HANDLE_EXEC) && handle_is(node, HANDLE_NODE),
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && handle_given(node, HANDLE_NODE),
                CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&graph_lock);
     pthread_mutex_lock(&exec->lock);

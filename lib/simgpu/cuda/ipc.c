@@ -151,7 +151,7 @@ CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool,
                                           CUmemAllocationHandleType type,
                                           unsigned long long flags) {
     SG_READY();
-    SG_REQUIRE(out && flags == 0 && handle_is(pool, HANDLE_POOL) &&
+    SG_REQUIRE(out && flags == 0 && handle_given(pool, HANDLE_POOL) &&
                    type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
                    pool->props.handleTypes == type && !pool->imported,
                CUDA_ERROR_INVALID_VALUE);
@@ -215,7 +215,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPt
     struct range *range;
 
     SG_READY();
-    SG_REQUIRE(out && data && handle_is(pool, HANDLE_POOL) && pool->imported,
+    SG_REQUIRE(out && data && handle_given(pool, HANDLE_POOL) && pool->imported,
                CUDA_ERROR_INVALID_VALUE);
     memcpy(&token, data->reserved, sizeof token);
     sg_memory_lock();

@@ -124,7 +124,7 @@ static bool share(CUevent event) {
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
     SG_READY();
-    SG_REQUIRE(handle_is(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(handle && (event->flags & CU_EVENT_INTERPROCESS) && !event->imported,
                CUDA_ERROR_INVALID_VALUE);
     sg_work_lock();
@@ -155,12 +155,10 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
     sg_state_unlock(in);
     SG_REQUIRE(known, CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(!own, CUDA_ERROR_INVALID_CONTEXT);
-    CUevent event = handle_new(HANDLE_EVENT, sizeof *event);
+    CUevent event = event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
     if (!event) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    event->ctx = ctx;
-    event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
     event->shared = token.number + 1;
     event->imported = true;
     *out = event;

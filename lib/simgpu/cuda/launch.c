@@ -160,7 +160,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned
 
 static CUresult usable(CUfunction function) {
     SG_READY();
-    return handle_is(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return handle_given(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z) {

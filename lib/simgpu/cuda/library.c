@@ -45,7 +45,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
 
 CUresult cuLibraryUnload(CUlibrary library) {
     SG_READY();
-    SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     pthread_mutex_lock(&libraries);
     image_end(&library->image);
     handle_end(library, HANDLE_LIBRARY);
@@ -55,7 +55,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
 
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     SG_READY();
-    SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(kernel && name && *name, CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&libraries);
     CUfunction found = image_function(&library->image, name, HANDLE_KERNEL);
@@ -71,7 +71,7 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
     size_t length;
 
     SG_READY();
-    SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(count, CUDA_ERROR_INVALID_VALUE);
     *count = 0;
     for (const char *at = NULL; (at = image_next(&library->image, at, &length)) != NULL;) {
@@ -83,7 +83,7 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
 CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
                             const char *name) {
     SG_READY();
-    SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name && (address || bytes), CUDA_ERROR_INVALID_VALUE);
     return CUDA_ERROR_NOT_FOUND;
 }
@@ -91,7 +91,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary libra
 /* The function in the current context; here the same in all of them. */
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    SG_REQUIRE(handle_is(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(function, CUDA_ERROR_INVALID_VALUE);
     *function = (CUfunction)kernel;
     return CUDA_SUCCESS;
@@ -99,7 +99,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
 
 CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
     SG_READY();
-    SG_REQUIRE(handle_is(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(library, CUDA_ERROR_INVALID_VALUE);
     *library = ((CUfunction)kernel)->library;
     return CUDA_SUCCESS;
@@ -107,7 +107,7 @@ CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
 
 CUresult cuKernelGetName(const char **name, CUkernel kernel) {
     SG_READY();
-    SG_REQUIRE(handle_is(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
     *name = ((CUfunction)kernel)->name;
     return CUDA_SUCCESS;
@@ -135,7 +135,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibr
     size_t length;
 
     SG_READY();
-    SG_REQUIRE(handle_is(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(library, HANDLE_LIBRARY), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(kernels, CUDA_ERROR_INVALID_VALUE);
     for (const char *at = NULL;
          count > 0 && (at = image_next(&library->image, at, &length)) != NULL; count--) {

@@ -17,7 +17,7 @@ struct CUlinkState_st {
 
 static CUresult usable(CUlinkState state) {
     SG_READY();
-    return handle_is(state, HANDLE_LINK) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return handle_given(state, HANDLE_LINK) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values,

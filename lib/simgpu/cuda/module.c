@@ -69,7 +69,7 @@ static void end(CUmodule module) {
 
 CUresult cuModuleUnload(CUmodule module) {
     SG_READY();
-    SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(sg_drain_context(module->ctx));
     pthread_mutex_lock(&modules);
     end(module);
@@ -87,7 +87,7 @@ void modules_end_context(CUcontext ctx) {
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     SG_READY();
-    SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(function && name && *name, CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&modules);
     CUfunction found = image_function(&module->image, name, HANDLE_FUNCTION);
@@ -104,7 +104,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
                               const char *name) {
     SG_READY();
-    SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(name && (address || bytes), CUDA_ERROR_INVALID_VALUE);
     return CUDA_ERROR_NOT_FOUND;
 }
@@ -120,7 +120,7 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
     size_t length;
 
     SG_READY();
-    SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(count, CUDA_ERROR_INVALID_VALUE);
     *count = 0;
     for (const char *at = NULL; (at = image_next(&module->image, at, &length)) != NULL;) {
@@ -134,7 +134,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, C
     size_t length;
 
     SG_READY();
-    SG_REQUIRE(handle_is(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(module, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(functions, CUDA_ERROR_INVALID_VALUE);
     for (const char *at = NULL;
          count > 0 && (at = image_next(&module->image, at, &length)) != NULL;) {

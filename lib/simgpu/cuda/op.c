@@ -22,7 +22,7 @@ static bool reaches(CUdeviceptr address, uint64_t bytes, bool later) {
 static CUresult check_place(const struct placement *place, const struct copy *copy, bool later) {
     if (place->type == CU_MEMORYTYPE_ARRAY) {
         const struct CUarray_st *array = place->array;
-        SG_REQUIRE(handle_is(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
+        SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
         size_t height = array->what.Height ? array->what.Height : 1;
         size_t depth = array->what.Depth ? array->what.Depth : 1;
         SG_REQUIRE(array->base && place->x + copy->width <= array->row &&

@@ -202,7 +202,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props) {
  * pool that outlives its handle is no longer a handle, so it is replaced. */
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     SG_READY();
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL) && !pool->is_default, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL) && !pool->is_default, CUDA_ERROR_INVALID_VALUE);
     CUmemoryPool rest = malloc(sizeof *rest);
     if (!rest) {
         return CUDA_ERROR_OUT_OF_MEMORY;

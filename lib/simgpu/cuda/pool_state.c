@@ -5,7 +5,7 @@
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     SG_READY();
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL), CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     pool_trim(pool, keep);
     sg_memory_unlock();
@@ -44,7 +44,7 @@ static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     SG_READY();
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL) && value, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL) && value, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     CUresult result = set_attribute(pool, attribute, value);
     sg_memory_unlock();
@@ -111,7 +111,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     int narrow = 0;
 
     SG_READY();
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL) && value, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL) && value, CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     bool is_wide = wide_attribute(pool, attribute, &wide);
     if (!is_wide) {
@@ -128,7 +128,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) {
     SG_READY();
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL) && (list || count == 0), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL) && (list || count == 0), CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         SG_REQUIRE(list[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
         struct device *device = sg_device(list[i].location.id);
@@ -145,7 +145,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
     SG_READY();
-    SG_REQUIRE(flags && handle_is(pool, HANDLE_POOL) && location &&
+    SG_REQUIRE(flags && handle_given(pool, HANDLE_POOL) && location &&
                    location->type == CU_MEM_LOCATION_TYPE_DEVICE,
                CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(sg_device(location->id), CUDA_ERROR_INVALID_DEVICE);
@@ -174,7 +174,7 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool) {
     SG_READY();
     struct device *device = sg_device(ordinal);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL) && pool->device == device && !pool->imported,
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL) && pool->device == device && !pool->imported,
                CUDA_ERROR_INVALID_VALUE);
     device->current_pool = pool;
     return CUDA_SUCCESS;
@@ -212,7 +212,7 @@ static CUresult alloc(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstrea
     if (!pool) {
         pool = stream->ctx->device->current_pool;
     }
-    SG_REQUIRE(handle_is(pool, HANDLE_POOL), CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(pool, HANDLE_POOL), CUDA_ERROR_INVALID_VALUE);
     if (stream->capture) {
         return capture_alloc(stream, pool->device, bytes, out);
     }

@@ -5,7 +5,8 @@
  * function holds none of them.
  *
  * Handles are pointers to structures that are recycled within their kind and never given back to
- * malloc, so that a stale handle can be told by its mark without touching freed memory.
+ * malloc, so that one that has ended can be told by its mark without touching freed memory. It can
+ * be told as long as its structure is not used again; the machine says how soon that happens.
  */
 #ifndef SIMGPU_CUDA_PROCESS_H
 #define SIMGPU_CUDA_PROCESS_H
@@ -44,8 +45,8 @@ enum handle_kind {
 };
 
 struct handle {
-    uint32_t mark; /* the kind while it lives */
-    uint32_t pad;
+    uint32_t mark; /* the kind while it lives, its complement when it has ended */
+    uint32_t size;
     struct handle *recycled;
 };
 
@@ -55,6 +56,16 @@ void handle_end(void *h, enum handle_kind kind);
 static inline bool handle_is(const void *h, enum handle_kind kind) {
     return h &&
            __atomic_load_n(&((const struct handle *)h)->mark, __ATOMIC_RELAXED) == (uint32_t)kind;
+}
+
+/* The program has passed a handle that has ended: counts it, and ends the program if the machine
+ * says so. Returns false. */
+bool handle_dead(const void *h, enum handle_kind kind);
+/* The same if it is one that has ended. */
+bool handle_refuse(const void *h);
+/* For a handle that the program has passed. */
+static inline bool handle_given(const void *h, enum handle_kind kind) {
+    return handle_is(h, kind) || handle_refuse(h);
 }
 
 /* A doubly linked list whose head is one of its own links. */
@@ -104,6 +115,7 @@ struct CUctx_st {
     struct heap *heap;   /* small allocations */
     struct link ranges;  /* struct range.of_context */
     struct link streams; /* CUstream_st.of_context; the work lock */
+    struct link events;  /* CUevent_st.of_context; the work lock */
     struct link modules;
     struct link arrays, mipmaps;
     CUstream legacy;        /* the default stream */
@@ -167,6 +179,7 @@ CUcontext sg_current(void); /* NULL when there is none */
 CUresult current_push(CUcontext ctx);
 void current_leave(CUcontext ctx); /* pops it if it is the current one */
 bool sg_context_usable(CUcontext ctx);
+bool sg_context_given(CUcontext ctx); /* the same for one that the program has passed */
 bool sg_can_access(uint32_t gpu, uint32_t peer);
 void sg_burn(uint64_t ns); /* uses CPU time, as the machine says the driver does */
 

@@ -81,7 +81,7 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out) 
 
     if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
         SG_TRY(sg_ready());
-        SG_REQUIRE(handle_is(handle, HANDLE_STREAM), CUDA_ERROR_INVALID_HANDLE);
+        SG_REQUIRE(handle_given(handle, HANDLE_STREAM), CUDA_ERROR_INVALID_HANDLE);
         *out = handle;
         SG_TRY(__atomic_load_n(&handle->ctx->fault, __ATOMIC_RELAXED));
         return (CUresult)sg_fault_answer(&sg_driver.instance, handle->ctx->device->gpu,
@@ -114,7 +114,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
     SG_READY();
-    SG_REQUIRE(handle_is(stream, HANDLE_STREAM) && !stream->is_legacy && !stream->per_thread,
+    SG_REQUIRE(handle_given(stream, HANDLE_STREAM) && !stream->is_legacy && !stream->per_thread,
                CUDA_ERROR_INVALID_HANDLE);
     /* Work continues after the handle is destroyed; waits only for what is not issued yet. */
     sg_work_lock();

@@ -21,7 +21,7 @@ static CUresult destroy(unsigned long long number, enum handle_kind kind) {
     struct object *object = (struct object *)(uintptr_t)number;
 
     SG_READY();
-    SG_REQUIRE(handle_is(object, kind), CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(handle_given(object, kind), CUDA_ERROR_INVALID_HANDLE);
     handle_end(object, kind);
     return CUDA_SUCCESS;
 }

@@ -10,7 +10,10 @@
 struct physical *physical_of(CUmemGenericAllocationHandle handle) {
     struct physical *p = (struct physical *)(uintptr_t)handle;
 
-    return handle_is(p, HANDLE_PHYSICAL) && p->refs ? p : NULL;
+    if (handle_given(p, HANDLE_PHYSICAL) && (p->refs || handle_dead(p, HANDLE_PHYSICAL))) {
+        return p;
+    }
+    return NULL;
 }
 
 static void release_unused(struct physical *p) {

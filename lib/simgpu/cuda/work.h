@@ -49,6 +49,7 @@ struct CUevent_st {
     uint32_t shared; /* number + 1 in the state's table; 0 while only this process knows it */
     bool imported;
     struct capture *capture; /* recorded in a capture: the nodes it stands for */
+    struct link of_context;
 };
 
 enum op_kind {
@@ -148,6 +149,9 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out);
     SG_TRY(sg_stream(handle, ptds, __func__, &stream))
 CUresult streams_start(CUcontext ctx);
 void streams_end_context(CUcontext ctx);
+/* event.c: a new event of the context; NULL without memory. */
+CUevent event_new(CUcontext ctx, unsigned flags);
+void events_end_context(CUcontext ctx);
 
 /* capture.c */
 CUresult capture_add(CUstream stream, const struct stream_op *op);
@@ -194,7 +198,7 @@ CUfunction image_function(struct image *image, const char *name, enum handle_kin
 const char *image_next(const struct image *image, const char *after, size_t *length);
 void image_end(struct image *image);
 static inline bool function_is(CUfunction f) {
-    return handle_is(f, HANDLE_FUNCTION) || handle_is(f, HANDLE_KERNEL);
+    return handle_is(f, HANDLE_FUNCTION) || handle_given(f, HANDLE_KERNEL);
 }
 /* launch.c: checks a launch and reads its extra list. */
 CUresult launch_check(struct launch *l, void **extra);

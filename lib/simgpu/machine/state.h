@@ -221,8 +221,8 @@ struct sg_state {
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
     uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: the last store when one is taken */
     struct sg_hand_over hand_over;
-    uint32_t objects_end; /* no object was ever made at or above this number */
-    uint32_t pad;
+    uint32_t objects_end;  /* no object was ever made at or above this number */
+    uint32_t dead_handles; /* passed by programs after they had ended */
     uint64_t machine_bytes;
     unsigned char machine[SG_MACHINE_BYTES];
     struct sg_gpu gpus[SG_GPUS_MAX];

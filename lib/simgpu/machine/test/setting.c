@@ -71,6 +71,7 @@ void setting_describe(sim_machine *machine) {
     machine->slice_ns = 1000000;
     machine->queue_depth = 1024;
     machine->event_ns = 500;
+    machine->dead_handles = SIM_DEAD_COUNT; /* tests look at the errors that calls answer */
     machine->sample_window_ns = SG_SAMPLE_NS;
     machine->nodes[0].cpus[0] = 0x0f;
     machine->nodes[1].cpus[0] = 0xf0;
