@@ -21,7 +21,7 @@ const Devices = 16
 const Slots = 1024
 
 // Exports: Most exported allocations of one tenant.
-const Exports = 512
+const Exports = 2048
 
 // HolderWords: Words of 64 holder bits, one bit per slot. Computed: (slots + 63) / 64.
 const HolderWords = 16
@@ -71,14 +71,32 @@ const ExportFree = 0
 // ExportLive: Exported memory that has holders.
 const ExportLive = 1
 
+// DescriptorsNone: No file descriptor of the memory was made.
+const DescriptorsNone = 0
+
+// DescriptorsMarked: Every one made bears export.mark, in the file export.inode.
+const DescriptorsMarked = 1
+
+// DescriptorsScattered: Every one made bears export.mark, in several files.
+const DescriptorsScattered = 2
+
+// DescriptorsUnmarked: One could not be marked, so nobody can tell whether it is still open.
+const DescriptorsUnmarked = 3
+
+// MarkBase: Marks are mark_base plus a random number below mark_base.
+const MarkBase = 0x2000000000000000
+
 // ActionNone: The operation concerns no export.
 const ActionNone = 0
 
 // ActionPublish: Makes export (action >> action_bits) - 1 live, held by the slot alone.
 const ActionPublish = 1
 
+// ActionGrow: Gives export (action >> action_bits) - 1 its grown units.
+const ActionGrow = 2
+
 // ActionFree: Makes export (action >> action_bits) - 1 free.
-const ActionFree = 2
+const ActionFree = 3
 
 // ActionBits: Low bits of an intent's action that hold the kind.
 const ActionBits = 2
@@ -313,26 +331,44 @@ const (
 	OffsetOfSlotReaping      = 40
 )
 
-// Export: Exported memory, which belongs to the share until no process holds it.
+// Export: Exported memory, which belongs to the share until no process holds it and no file descriptor of it is open anywhere. Imported memory of others has an entry too, so that the share is charged for it once.
 type Export struct {
 	// export_free or export_live; the rest counts only when live.
 	State  uint32
 	Device uint32
 	Units  uint32
-	_      [52]byte
-	Key    [ExportKeyBytes]uint8
+	// Units from the next action_grow on.
+	Grown uint32
+	// See descriptors_none.
+	Descriptors uint32
+	// Counts holds, of all processes.
+	Begun uint32
+	// Byte on which every descriptor of the memory holds a read lock (F_OFD_SETLK), 0 before the first one.
+	Mark uint64
+	// Of the descriptors' file.
+	Inode uint64
+	// Its device number.
+	Filesystem uint64
+	_          [16]byte
+	Key        [ExportKeyBytes]uint8
 	// Bit s is set while the process in slot s holds the memory.
 	Holders [HolderWords]uint64
 }
 
 // Size and offsets of Export in bytes.
 const (
-	SizeOfExport          = 256
-	OffsetOfExportState   = 0
-	OffsetOfExportDevice  = 4
-	OffsetOfExportUnits   = 8
-	OffsetOfExportKey     = 64
-	OffsetOfExportHolders = 128
+	SizeOfExport              = 256
+	OffsetOfExportState       = 0
+	OffsetOfExportDevice      = 4
+	OffsetOfExportUnits       = 8
+	OffsetOfExportGrown       = 12
+	OffsetOfExportDescriptors = 16
+	OffsetOfExportBegun       = 20
+	OffsetOfExportMark        = 24
+	OffsetOfExportInode       = 32
+	OffsetOfExportFilesystem  = 40
+	OffsetOfExportKey         = 64
+	OffsetOfExportHolders     = 128
 )
 
 // State: The state page up to its GPUs.
@@ -342,7 +378,9 @@ type State struct {
 	DeviceCount uint32
 	// Slots from here on were never used.
 	SlotCount uint32
-	_         [40]byte
+	// Exports from here on were never used.
+	ExportCount uint32
+	_           [36]byte
 	// 0 or slot + 1 of the process that changes the export table.
 	ExportLock uint32
 	// Set by who waits for export_lock.
@@ -356,10 +394,11 @@ type State struct {
 
 // Size and offsets of State in bytes.
 const (
-	SizeOfState                = 196736
+	SizeOfState                = 589952
 	OffsetOfStateHeader        = 0
 	OffsetOfStateDeviceCount   = 16
 	OffsetOfStateSlotCount     = 20
+	OffsetOfStateExportCount   = 24
 	OffsetOfStateExportLock    = 64
 	OffsetOfStateExportWaiters = 68
 	OffsetOfStateReaps         = 72

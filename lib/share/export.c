@@ -1,4 +1,5 @@
-/* Exported memory. It is charged to the share as long as a process of the share holds it.
+/* Exported memory. It is charged to the share as long as a process of the share holds it or a file
+ * descriptor of it is open anywhere (outside.c).
  *
  * One process at a time changes the table, under a lock that names its slot. If that process dies,
  * the next process that wants the lock reaps it and takes over the lock in its name. Bytes move
@@ -56,7 +57,7 @@ static bool is_holder(const dv_page_export *export, unsigned slot) {
     return (load64(&export->holders[slot / 64]) >> slot % 64 & 1) != 0;
 }
 
-static bool has_holders(const dv_page_export *export) {
+bool export_has_holders(const dv_page_export *export) {
     uint64_t any = 0;
     for (unsigned i = 0; i < DV_PAGE_HOLDER_WORDS; i++) {
         any |= load64(&export->holders[i]);
@@ -79,6 +80,9 @@ void export_replay(dv_share *share, unsigned slot, uint32_t action) {
         }
         set_holder(export, slot, true);
         store32(&export->state, DV_PAGE_EXPORT_LIVE);
+        break;
+    case DV_PAGE_ACTION_GROW:
+        store32(&export->units, load32(&export->grown));
         break;
     case DV_PAGE_ACTION_FREE:
         store32(&export->state, DV_PAGE_EXPORT_FREE);
@@ -106,15 +110,21 @@ static ledger_result commit_action(dv_share *share, unsigned slot, int lane, dv_
     return result;
 }
 
-static ledger_result free_export(dv_share *share, unsigned slot, int lane, dv_page_export *export) {
+ledger_result export_end(dv_share *share, unsigned slot, int lane, dv_page_export *export) {
     ledger_change change = {.shared = -(int64_t)load32(&export->units), .overhead = KEPT};
     return commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_FREE);
 }
 
-/* Ends all holds of a dead process. False if the ledger refused the change. */
+/* Whether nothing keeps the memory that a look at its descriptors could show to be gone. */
+static bool is_unheld(const dv_page_export *export) {
+    return !export_has_holders(export) && load32(&export->descriptors) == DV_PAGE_DESCRIPTORS_NONE;
+}
+
+/* Ends all holds of a dead process. What a descriptor may keep stays until somebody looks for it.
+ * False if the ledger refused the change. */
 bool export_leave(dv_share *share, unsigned slot) {
     bool clean = true;
-    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+    for (unsigned i = 0; i < export_count(share); i++) {
         dv_page_export *export = &share->state->export[i];
         if (load32(&export->state) != DV_PAGE_EXPORT_LIVE) {
             continue;
@@ -124,15 +134,15 @@ bool export_leave(dv_share *share, unsigned slot) {
         }
         if (load32(&export->device) >= share->device_count) {
             store32(&export->state, DV_PAGE_EXPORT_FREE);
-        } else if (!has_holders(export)) {
-            clean = free_export(share, slot, LANE_GATED, export) == LEDGER_DONE && clean;
+        } else if (is_unheld(export)) {
+            clean = export_end(share, slot, LANE_GATED, export) == LEDGER_DONE && clean;
         }
     }
     return clean;
 }
 
-static dv_page_export *find_export(dv_share *share, const void *key) {
-    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
+dv_page_export *export_find(dv_share *share, const void *key) {
+    for (unsigned i = 0; i < export_count(share); i++) {
         dv_page_export *export = &share->state->export[i];
         if (load32(&export->state) == DV_PAGE_EXPORT_LIVE &&
             memcmp(export->key, key, sizeof export->key) == 0) {
@@ -142,20 +152,34 @@ static dv_page_export *find_export(dv_share *share, const void *key) {
     return NULL;
 }
 
-static dv_page_export *find_free(dv_share *share) {
-    for (unsigned i = 0; i < DV_PAGE_EXPORTS; i++) {
-        if (load32(&share->state->export[i].state) == DV_PAGE_EXPORT_FREE) {
-            return &share->state->export[i];
-        }
+/* An entry for the memory under a key, which becomes one only when it is published. */
+static dv_page_export *new_export(dv_share *share, unsigned device, const void *key) {
+    unsigned i = 0, count = export_count(share);
+    while (i < count && load32(&share->state->export[i].state) != DV_PAGE_EXPORT_FREE) {
+        i++;
     }
-    return NULL;
+    if (i == DV_PAGE_EXPORTS) {
+        return NULL;
+    }
+    if (i == count) {
+        store32(&share->state->export_count, i + 1);
+    }
+    dv_page_export *export = &share->state->export[i];
+    store32(&export->device, device);
+    store32(&export->units, 0);
+    store32(&export->descriptors, DV_PAGE_DESCRIPTORS_NONE);
+    store64(&export->mark, 0);
+    memcpy(export->key, key, sizeof export->key);
+    return export;
 }
 
-/* Another thread may release at the same time. So if the exact move is not possible, what the
+/* Moves units that are charged to the process to an entry, a new one or with GROW one that exists.
+ * Another thread may release at the same time. So if the exact move is not possible, what the
  * process has is read again. */
 static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_export *export,
-                                   unsigned device, uint64_t units) {
-    dv_page_gpu *gpu = &share->gpu[device];
+                                   uint64_t units, uint32_t kind) {
+    dv_page_gpu *gpu = &share->gpu[export->device];
+    uint32_t present = kind == DV_PAGE_ACTION_GROW ? load32(&export->units) : 0;
     int lane = lane_enter(share, gpu, slot);
     ledger_result result = lane < 0 ? LEDGER_BROKEN : LEDGER_FULL;
     for (unsigned i = 0; i < MOVE_TRIES && result == LEDGER_FULL; i++) {
@@ -163,8 +187,8 @@ static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_expor
         uint32_t moved = units < charged ? (uint32_t)units : charged;
         ledger_change change = {
             .charged = -(int64_t)moved, .shared = moved, .overhead = KEPT, .exact = true};
-        store32(&export->units, moved);
-        result = commit_action(share, slot, lane, export, change, DV_PAGE_ACTION_PUBLISH);
+        store32(kind == DV_PAGE_ACTION_GROW ? &export->grown : &export->units, present + moved);
+        result = commit_action(share, slot, lane, export, change, kind);
     }
     if (lane >= 0) {
         lane_leave(gpu, slot, lane);
@@ -172,28 +196,58 @@ static ledger_result move_to_table(dv_share *share, unsigned slot, dv_page_expor
     return result;
 }
 
+/* Counts one more hold of this process, among all its threads. */
+static void count_hold(dv_share *share, dv_page_export *export) {
+    store32(&export->begun, load32(&export->begun) + 1);
+    share->holds[export - share->state->export]++;
+}
+
 static dv_status publish(dv_share *share, unsigned slot, unsigned device, const void *key,
                          uint64_t units) {
-    dv_page_export *export = find_export(share, key);
+    dv_page_export *export = export_find(share, key);
     if (export != NULL) {
         return is_holder(export, slot) ? DV_OK : DV_CORRUPT;
     }
-    export = find_free(share);
+    export = new_export(share, device, key);
     if (export == NULL) {
         return DV_NO_SLOT;
     }
-    store32(&export->device, device);
-    memcpy(export->key, key, sizeof export->key);
-    return move_to_table(share, slot, export, device, units) == LEDGER_DONE ? DV_OK : DV_BUSY;
+    share->holds[export - share->state->export] = 0;
+    if (move_to_table(share, slot, export, units, DV_PAGE_ACTION_PUBLISH) != LEDGER_DONE) {
+        return DV_BUSY;
+    }
+    count_hold(share, export);
+    return DV_OK;
 }
 
-static dv_status drop(dv_share *share, unsigned slot, const void *key) {
-    dv_page_export *export = find_export(share, key);
+static dv_status hold(dv_share *share, unsigned slot, const void *key) {
+    dv_page_export *export = export_find(share, key);
+    if (export == NULL) {
+        return DV_NO_EXPORT;
+    }
+    if (!is_holder(export, slot)) {
+        set_holder(export, slot, true);
+        share->holds[export - share->state->export] = 0;
+    }
+    count_hold(share, export);
+    return DV_OK;
+}
+
+/* *outside becomes the place of the entry + 1 if descriptors alone may keep it from now on. */
+static dv_status drop(dv_share *share, unsigned slot, const void *key, unsigned *outside) {
+    dv_page_export *export = export_find(share, key);
     if (export == NULL || !is_holder(export, slot)) {
         return DV_NO_EXPORT;
     }
+    uint16_t *holds = &share->holds[export - share->state->export];
+    if (*holds > 1) {
+        *holds -= 1;
+        return DV_OK;
+    }
+    *holds = 0;
     set_holder(export, slot, false);
-    if (has_holders(export)) {
+    if (!is_unheld(export)) {
+        *outside = (unsigned)(export - share->state->export) + 1;
         return DV_OK;
     }
     if (load32(&export->device) >= share->device_count) {
@@ -204,14 +258,14 @@ static dv_status drop(dv_share *share, unsigned slot, const void *key) {
     if (lane < 0) {
         return DV_BUSY;
     }
-    ledger_result result = free_export(share, slot, lane, export);
+    ledger_result result = export_end(share, slot, lane, export);
     lane_leave(gpu, slot, lane);
     return result == LEDGER_DONE ? DV_OK : DV_BUSY;
 }
 
 /* Makes sure that the process has a slot and takes the lock of the table; returns why if either
  * fails. */
-static dv_status enter_table(dv_share *share) {
+dv_status export_enter(dv_share *share) {
     if (own_slot(share) == SLOT_NONE) {
         dv_status status = ensure_slot(share);
         if (status != DV_OK) {
@@ -225,7 +279,7 @@ dv_status dv_export_publish(dv_share *share, unsigned device, const void *key, u
     if (device >= share->device_count) {
         return DV_NO_DEVICE;
     }
-    dv_status status = enter_table(share);
+    dv_status status = export_enter(share);
     if (status == DV_OK) {
         status = publish(share, (unsigned)own_slot(share), device, key, units_of(bytes));
         unlock_exports(share);
@@ -234,26 +288,71 @@ dv_status dv_export_publish(dv_share *share, unsigned device, const void *key, u
 }
 
 dv_status dv_export_hold(dv_share *share, const void *key) {
-    dv_status status = enter_table(share);
+    dv_status status = export_enter(share);
     if (status == DV_OK) {
-        dv_page_export *export = find_export(share, key);
-        if (export != NULL) {
-            set_holder(export, (unsigned)own_slot(share), true);
-        }
+        status = hold(share, (unsigned)own_slot(share), key);
         unlock_exports(share);
-        status = export != NULL ? DV_OK : DV_NO_EXPORT;
     }
     return status;
 }
 
+dv_status dv_export_join(dv_share *share, unsigned device, const void *key) {
+    if (device >= share->device_count) {
+        return DV_NO_DEVICE;
+    }
+    dv_status status = export_enter(share);
+    if (status == DV_OK) {
+        unsigned slot = (unsigned)own_slot(share);
+        status = hold(share, slot, key);
+        status = status == DV_NO_EXPORT ? publish(share, slot, device, key, 0) : status;
+        unlock_exports(share);
+    }
+    return status;
+}
+
+uint64_t dv_export_lacks(dv_share *share, const void *key, uint64_t bytes) {
+    uint64_t units = units_of(bytes), lacks = 0;
+    if (export_enter(share) == DV_OK) {
+        const dv_page_export *export = export_find(share, key);
+        uint64_t present = export != NULL ? load32(&export->units) : 0;
+        lacks = units > present ? units - present : 0;
+        unlock_exports(share);
+    }
+    return lacks * DV_PAGE_UNIT;
+}
+
+void dv_export_grow(dv_share *share, unsigned device, const void *key, uint64_t bytes,
+                    uint64_t charged) {
+    uint64_t units = units_of(bytes), most = units_of(charged), more = most;
+    if (charged == 0 || device >= share->device_count || export_enter(share) != DV_OK) {
+        return;
+    }
+    unsigned slot = (unsigned)own_slot(share);
+    dv_page_export *export = export_find(share, key);
+    if (export != NULL && is_holder(export, slot) && load32(&export->device) == device) {
+        more = units > load32(&export->units) ? units - load32(&export->units) : 0;
+        more = more < most ? more : most;
+        if (more > 0 &&
+            move_to_table(share, slot, export, more, DV_PAGE_ACTION_GROW) != LEDGER_DONE) {
+            more = most; /* all stays with the process */
+        }
+    }
+    unlock_exports(share);
+    dv_release(share, device, (most - more) * DV_PAGE_UNIT);
+}
+
 dv_status dv_export_drop(dv_share *share, const void *key) {
+    unsigned outside = 0;
     if (own_slot(share) == SLOT_NONE) {
         return DV_NO_EXPORT;
     }
     dv_status status = lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
     if (status == DV_OK) {
-        status = drop(share, (unsigned)own_slot(share), key);
+        status = drop(share, (unsigned)own_slot(share), key, &outside);
         unlock_exports(share);
+    }
+    if (outside != 0) {
+        exports_settle(share, outside - 1, outside);
     }
     return status;
 }

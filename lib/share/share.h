@@ -145,8 +145,8 @@ void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void
  * open and a system call per slot in use; dv_reserve does it by itself before it refuses. */
 unsigned dv_reap(dv_share *share);
 
-/* Memory that other processes of the share can open by a handle belongs to the share, not to the
- * process that made it. The key is the 64-byte IPC handle, or an own name padded with zeros.
+/* Memory that other processes can open by a handle or a descriptor belongs to the share, not to the
+ * process that made it. The key is the 64-byte IPC handle, or that of a mark (dv_mark_key).
  *
  * dv_export_publish moves bytes already charged to this process on device dev to the share and
  * makes this process its first holder; publishing a key again is DV_OK and changes nothing. From
@@ -154,10 +154,35 @@ unsigned dv_reap(dv_share *share);
  * (DV_NO_SLOT, DV_BUSY, DV_CORRUPT) the charge stays with the process as before.
  * dv_export_hold makes this process a holder; DV_OK means the import is free of charge, any other
  * status that the importer has to be charged like for an allocation of its own.
- * dv_export_drop ends this process's hold. Holding is not counted: one hold, one drop per process,
- * count opens yourself. The charge ends with the last holder's drop or death. */
+ * dv_export_drop ends a hold. Holds are counted: one drop for each hold, and one for the first
+ * publish. The charge ends when no process holds the memory and no descriptor of it is open. */
 dv_status dv_export_publish(dv_share *share, unsigned dev, const void *key, uint64_t bytes);
 dv_status dv_export_hold(dv_share *share, const void *key);
 dv_status dv_export_drop(dv_share *share, const void *key);
+
+/* Imported memory of others, whose size only mappings tell. dv_export_join makes this process a
+ * holder, of an entry of 0 bytes if there was none. dv_export_lacks tells how many bytes have to be
+ * reserved so that the share is charged for `bytes`; dv_export_grow, after they were settled as
+ * charged to this process, moves them to the share, and releases what it has been charged for
+ * meanwhile. */
+dv_status dv_export_join(dv_share *share, unsigned dev, const void *key);
+uint64_t dv_export_lacks(dv_share *share, const void *key, uint64_t bytes);
+void dv_export_grow(dv_share *share, unsigned dev, const void *key, uint64_t bytes,
+                    uint64_t charged);
+
+/* File descriptors of exported memory, see mark.h. A mark is a number that every descriptor of the
+ * memory bears; 0 is none.
+ *
+ * dv_export_carry marks a new descriptor of memory that this process holds, before anybody else can
+ * have it. On any status but DV_OK close it. One that cannot be marked keeps the charge until the
+ * share ends.
+ * dv_export_settle looks for memory that no process holds and whose descriptors are closed, frees
+ * its charge, and returns the bytes. Costs nothing while descriptors keep nothing. */
+dv_status dv_export_carry(dv_share *share, const void *key, int fd);
+uint64_t dv_export_settle(dv_share *share);
+uint64_t dv_mark_new(void);
+uint64_t dv_mark_of(int fd);
+bool dv_mark_put(int fd, uint64_t mark);
+void dv_mark_key(uint64_t mark, uint8_t key[DV_PAGE_EXPORT_KEY_BYTES]);
 
 #endif

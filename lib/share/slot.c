@@ -186,7 +186,20 @@ void dv_share_forked(dv_share *share) {
     share->owner = NULL;
     share->taking = share->waiting = 0;
     memset(share->worker, 0, sizeof share->worker);
+    memset(share->holds, 0, sizeof share->holds);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         share->beats[device].looking = 0;
     }
+}
+
+/* Nothing may be charged to the slot. */
+void leave_slot(dv_share *share) {
+    int slot = own_slot(share);
+    if (slot == SLOT_NONE) {
+        return;
+    }
+    store32(&share->state->slot[slot].pid, 0);
+    __atomic_store_n(&share->slot, SLOT_NONE, __ATOMIC_RELEASE);
+    munmap(share->pin, (size_t)sysconf(_SC_PAGESIZE));
+    share->pin = NULL;
 }

@@ -21,6 +21,7 @@
 #define DIVVY_SHARE_STATE_H
 
 #include "abi/generated/page_layout.h"
+#include "share/mark.h"
 #include "share/os.h"
 #include "share/share.h"
 #include "share/word.h"
@@ -81,6 +82,8 @@ struct dv_share {
     dv_page_pulse *pulse[DV_PAGE_DEVICES]; /* our own, mapped when first needed; atomic */
     uint64_t pulse_retry[DV_PAGE_DEVICES]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
     dv_beats beats[DV_PAGE_DEVICES];
+    struct mark_file mark_file[MARK_FILES]; /* taking protects it */
+    uint16_t holds[DV_PAGE_EXPORTS]; /* of this process, where it is a holder; the export lock */
     char path[4096];
     dv_page_device device[DV_PAGE_DEVICES];
 };
@@ -181,6 +184,7 @@ DV_HERE dv_status open_share(const char *dir, bool writable, dv_share **out, dv_
 /* slot.c and reap.c */
 DV_HERE int open_state(const dv_share *share, int flags);
 DV_HERE dv_status ensure_slot(dv_share *share);
+DV_HERE void leave_slot(dv_share *share);
 enum found { FOUND_LIVE, FOUND_EMPTY, FOUND_DEAD, FOUND_REAPING };
 DV_HERE enum found look_at(const dv_share *share, int file, unsigned slot);
 DV_HERE void look_at_strangers(const dv_share *share, int file, dv_strangers *strangers);
@@ -198,10 +202,26 @@ DV_HERE uint32_t name_owner(const dv_share *share, unsigned slot);
 /* True if the page alone tells that the owner is gone or was never valid. */
 DV_HERE bool abandoned(const dv_share *share, uint32_t owner);
 
+/* How many exports may be in use, whatever the page says. */
+static inline unsigned export_count(const dv_share *share) {
+    uint32_t count = load32(&share->state->export_count);
+    return count < DV_PAGE_EXPORTS ? count : DV_PAGE_EXPORTS;
+}
+
 /* export.c: slot is the process in whose name the table is changed. */
 DV_HERE bool lock_exports(dv_share *share, unsigned slot, bool dead);
 DV_HERE void unlock_exports(dv_share *share);
 DV_HERE void export_replay(dv_share *share, unsigned slot, uint32_t action);
 DV_HERE bool export_leave(dv_share *share, unsigned slot);
+/* With the lock; export_enter takes it, and a slot, or returns why it cannot. */
+DV_HERE dv_status export_enter(dv_share *share);
+DV_HERE dv_page_export *export_find(dv_share *share, const void *key);
+DV_HERE bool export_has_holders(const dv_page_export *export);
+DV_HERE ledger_result export_end(dv_share *share, unsigned slot, int lane, dv_page_export *export);
+
+/* outside.c: dv_export_settle of the entries from `from` up to `end`. */
+DV_HERE uint64_t exports_settle(dv_share *share, unsigned from, unsigned end);
+/* Whether dv_export_settle would free something. Changes nothing. */
+DV_HERE bool exports_gone(dv_share *share);
 
 #endif

@@ -24,7 +24,7 @@
 #define DV_PAGE_SLOTS UINT32_C(1024)
 
 /* Most exported allocations of one tenant. */
-#define DV_PAGE_EXPORTS UINT32_C(512)
+#define DV_PAGE_EXPORTS UINT32_C(2048)
 
 /* Words of 64 holder bits, one bit per slot. Computed: (slots + 63) / 64. */
 #define DV_PAGE_HOLDER_WORDS UINT32_C(16)
@@ -74,14 +74,32 @@
 /* Exported memory that has holders. */
 #define DV_PAGE_EXPORT_LIVE UINT32_C(1)
 
+/* No file descriptor of the memory was made. */
+#define DV_PAGE_DESCRIPTORS_NONE UINT32_C(0)
+
+/* Every one made bears export.mark, in the file export.inode. */
+#define DV_PAGE_DESCRIPTORS_MARKED UINT32_C(1)
+
+/* Every one made bears export.mark, in several files. */
+#define DV_PAGE_DESCRIPTORS_SCATTERED UINT32_C(2)
+
+/* One could not be marked, so nobody can tell whether it is still open. */
+#define DV_PAGE_DESCRIPTORS_UNMARKED UINT32_C(3)
+
+/* Marks are mark_base plus a random number below mark_base. */
+#define DV_PAGE_MARK_BASE UINT64_C(0x2000000000000000)
+
 /* The operation concerns no export. */
 #define DV_PAGE_ACTION_NONE UINT32_C(0)
 
 /* Makes export (action >> action_bits) - 1 live, held by the slot alone. */
 #define DV_PAGE_ACTION_PUBLISH UINT32_C(1)
 
+/* Gives export (action >> action_bits) - 1 its grown units. */
+#define DV_PAGE_ACTION_GROW UINT32_C(2)
+
 /* Makes export (action >> action_bits) - 1 free. */
-#define DV_PAGE_ACTION_FREE UINT32_C(2)
+#define DV_PAGE_ACTION_FREE UINT32_C(3)
 
 /* Low bits of an intent's action that hold the kind. */
 #define DV_PAGE_ACTION_BITS UINT32_C(2)
@@ -298,13 +316,25 @@ _Static_assert(offsetof(dv_page_slot, generation) == 24, "dv_page_slot.generatio
 _Static_assert(offsetof(dv_page_slot, image) == 32, "dv_page_slot.image");
 _Static_assert(offsetof(dv_page_slot, reaping) == 40, "dv_page_slot.reaping");
 
-/* Exported memory, which belongs to the share until no process holds it. */
+/* Exported memory, which belongs to the share until no process holds it and no file descriptor of it is open anywhere. Imported memory of others has an entry too, so that the share is charged for it once. */
 typedef struct dv_page_export {
     /* export_free or export_live; the rest counts only when live. */
     _Alignas(64) uint32_t state;
     uint32_t device;
     uint32_t units;
-    uint8_t pad_12[52];
+    /* Units from the next action_grow on. */
+    uint32_t grown;
+    /* See descriptors_none. */
+    uint32_t descriptors;
+    /* Counts holds, of all processes. */
+    uint32_t begun;
+    /* Byte on which every descriptor of the memory holds a read lock (F_OFD_SETLK), 0 before the first one. */
+    uint64_t mark;
+    /* Of the descriptors' file. */
+    uint64_t inode;
+    /* Its device number. */
+    uint64_t filesystem;
+    uint8_t pad_48[16];
     _Alignas(64) uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     /* Bit s is set while the process in slot s holds the memory. */
     uint64_t holders[DV_PAGE_HOLDER_WORDS];
@@ -314,6 +344,12 @@ _Static_assert(_Alignof(dv_page_export) == 64, "dv_page_export");
 _Static_assert(offsetof(dv_page_export, state) == 0, "dv_page_export.state");
 _Static_assert(offsetof(dv_page_export, device) == 4, "dv_page_export.device");
 _Static_assert(offsetof(dv_page_export, units) == 8, "dv_page_export.units");
+_Static_assert(offsetof(dv_page_export, grown) == 12, "dv_page_export.grown");
+_Static_assert(offsetof(dv_page_export, descriptors) == 16, "dv_page_export.descriptors");
+_Static_assert(offsetof(dv_page_export, begun) == 20, "dv_page_export.begun");
+_Static_assert(offsetof(dv_page_export, mark) == 24, "dv_page_export.mark");
+_Static_assert(offsetof(dv_page_export, inode) == 32, "dv_page_export.inode");
+_Static_assert(offsetof(dv_page_export, filesystem) == 40, "dv_page_export.filesystem");
 _Static_assert(offsetof(dv_page_export, key) == 64, "dv_page_export.key");
 _Static_assert(offsetof(dv_page_export, holders) == 128, "dv_page_export.holders");
 
@@ -324,7 +360,9 @@ typedef struct dv_page_state {
     uint32_t device_count;
     /* Slots from here on were never used. */
     uint32_t slot_count;
-    uint8_t pad_24[40];
+    /* Exports from here on were never used. */
+    uint32_t export_count;
+    uint8_t pad_28[36];
     /* 0 or slot + 1 of the process that changes the export table. */
     _Alignas(64) uint32_t export_lock;
     /* Set by who waits for export_lock. */
@@ -335,11 +373,12 @@ typedef struct dv_page_state {
     dv_page_slot slot[DV_PAGE_SLOTS];
     dv_page_export export[DV_PAGE_EXPORTS];
 } dv_page_state;
-_Static_assert(sizeof(dv_page_state) == 196736, "dv_page_state");
+_Static_assert(sizeof(dv_page_state) == 589952, "dv_page_state");
 _Static_assert(_Alignof(dv_page_state) == 64, "dv_page_state");
 _Static_assert(offsetof(dv_page_state, header) == 0, "dv_page_state.header");
 _Static_assert(offsetof(dv_page_state, device_count) == 16, "dv_page_state.device_count");
 _Static_assert(offsetof(dv_page_state, slot_count) == 20, "dv_page_state.slot_count");
+_Static_assert(offsetof(dv_page_state, export_count) == 24, "dv_page_state.export_count");
 _Static_assert(offsetof(dv_page_state, export_lock) == 64, "dv_page_state.export_lock");
 _Static_assert(offsetof(dv_page_state, export_waiters) == 68, "dv_page_state.export_waiters");
 _Static_assert(offsetof(dv_page_state, reaps) == 72, "dv_page_state.reaps");

@@ -11,6 +11,7 @@ static uint64_t least(uint64_t a, uint64_t b) {
  * than the GPU has. */
 static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
     dv_usage_t usage;
+    dv_export_settle(attached_share());
     if (dv_usage(attached_share(), device, &usage)) {
         uint64_t left = usage.limit > usage.used ? usage.limit - usage.used : 0;
         *free = least(*free, left);

@@ -9,7 +9,7 @@
 #include "cuda/memory/overhead.h"
 #include "share/share.h"
 
-#define EXPORTS_MAX 1024u /* of one process; a share has fewer */
+#define EXPORTS_MAX DV_PAGE_EXPORTS /* of one process; a share has no more */
 
 /* Memory of this process for which a handle was made. */
 struct exported {
@@ -74,7 +74,7 @@ ON(export_freed, ipc_freed);
 
 /* Moves the charge of an allocation to the share, under the handle's key. A block that it has in
  * common with other allocations stays charged here for them and is charged to the share as well. */
-static CUresult publish(uint64_t address, const struct entry *note, const CUipcMemHandle *handle) {
+static CUresult publish(uint64_t address, const struct entry *note, const void *key) {
     struct reservation reservation;
     struct span span = span_of(address, entry_bytes(*note));
     uint64_t common = span.edge_count * BLOCK_BYTES;
@@ -82,7 +82,7 @@ static CUresult publish(uint64_t address, const struct entry *note, const CUipcM
                               .bytes = span.whole + common,
                               .device = note->device,
                               .owner = note->owner};
-    memcpy(export.key, handle->reserved, sizeof export.key);
+    memcpy(export.key, key, sizeof export.key);
     CUresult result = reservation_open_number(&reservation, note->device, common);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -115,7 +115,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     }
     if (DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address) == CUDA_SUCCESS &&
         linear_mark_exported(base, bytes, &note)) {
-        result = publish(base, &note, &got);
+        result = publish(base, &note, got.reserved);
         if (result != CUDA_SUCCESS) {
             linear_unmark_exported(base);
             return result;
@@ -123,6 +123,42 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     }
     *handle = got;
     return CUDA_SUCCESS;
+}
+
+/* The key under which an allocation was exported already. */
+static bool exported_key(uint64_t address, uint8_t key[DV_PAGE_EXPORT_KEY_BYTES]) {
+    bool found = false;
+    lock_take(&guard);
+    for (unsigned i = 0; i < EXPORTS_MAX && !found; i++) {
+        found = exports[i].address == address;
+        if (found) {
+            memcpy(key, exports[i].key, sizeof exports[i].key);
+        }
+    }
+    lock_give(&guard);
+    return found;
+}
+
+CUresult ipc_share(uint64_t address, uint8_t key[DV_PAGE_EXPORT_KEY_BYTES], bool *known) {
+    struct entry note;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    *known = false;
+    if (DV_CALL(cuMemGetAddressRange_v2, &base, &bytes, address) != CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    *known = exported_key(base, key);
+    if (*known || !linear_mark_exported(base, bytes, &note)) {
+        return CUDA_SUCCESS;
+    }
+    uint64_t mark = dv_mark_new();
+    dv_mark_key(mark, key);
+    CUresult result = mark != 0 ? publish(base, &note, key) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        linear_unmark_exported(base);
+    }
+    *known = result == CUDA_SUCCESS;
+    return result;
 }
 
 static struct opened *find_open(const void *key, uint64_t address) {

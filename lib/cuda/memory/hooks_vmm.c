@@ -2,23 +2,28 @@
  * Virtual memory management. Memory is charged when it is made (cuMemCreate), on the GPU that the
  * call names, whatever context is current. Reserving addresses costs nothing.
  *
- * Memory imported from a descriptor is charged to the process that imports it, with the first
- * mapping, which tells its size. Nobody can tell whether the process that made it is still charged.
+ * Memory imported from a descriptor (hooks_descriptor.c) costs nothing if the share has exported
+ * it. Other memory is charged with its first mapping, which tells its size.
  */
 #include "cuda/attach.h"
 #include "cuda/device.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/object.h"
+#include "cuda/memory/overhead.h"
 #include "cuda/memory/reservation.h"
 #include "cuda/memory/vmm.h"
 
-static bool give_back(const struct ended *ended) {
-    bool any = false;
+void vmm_give_back(struct ended *ended) {
+    struct shared_end end;
+    uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         reservation_release(device, ended->bytes[device]);
-        any = any || ended->bytes[device] != 0;
     }
-    return any;
+    while (object_next_shared(ended, &end)) {
+        dv_mark_key(end.mark, key);
+        dv_export_drop(attached_share(), key);
+        overhead_moved(end.device, -(int64_t)end.made);
+    }
 }
 
 static bool is_on_host(const CUmemLocation *location) {
@@ -48,7 +53,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
         return result;
     }
     result = DV_CALL(cuMemCreate, &got, bytes, prop, flags);
-    if (result == CUDA_SUCCESS && !object_create(got, reservation.home.device, reservation.bytes)) {
+    if (result == CUDA_SUCCESS &&
+        !object_create(got, reservation.home.device, reservation.bytes, 0)) {
         DV_CALL(cuMemRelease, got);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -61,24 +67,42 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct object_use use;
-    struct ended ended = {{0}};
+    struct ended ended = {.shared = 0};
     if (DV_INNER() || !object_release(&use, handle)) {
         return DV_REAL(cuMemRelease)(handle);
     }
     CUresult result = DV_CALL(cuMemRelease, handle);
     object_released(&use, result == CUDA_SUCCESS, &ended);
-    give_back(&ended);
+    vmm_give_back(&ended);
     return result;
+}
+
+/* How many bytes the share has to be charged more for an import that is mapped up to `end`. */
+static void find_more(struct object_use *use, uint64_t end) {
+    uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
+    if (use->imported && use->mark != 0) {
+        dv_mark_key(use->mark, key);
+        use->more = dv_export_lacks(attached_share(), key, blocks_worst(end));
+    }
+}
+
+static void charge_more(const struct object_use *use, uint64_t end) {
+    uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
+    if (use->imported && use->mark != 0) {
+        dv_mark_key(use->mark, key);
+        dv_export_grow(attached_share(), use->device, key, blocks_worst(end), use->more);
+    }
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
     struct object_use use;
     struct reservation reservation;
-    struct ended ended = {{0}};
+    struct ended ended = {.shared = 0};
     if (DV_INNER() || bytes > SIZE_MAX - offset || !object_map(&use, handle, offset + bytes)) {
         return DV_REAL(cuMemMap)(address, bytes, offset, handle, flags);
     }
+    find_more(&use, offset + bytes);
     CUresult result = reservation_open_number(&reservation, use.device, use.more);
     bool reserved = result == CUDA_SUCCESS;
     if (reserved) {
@@ -92,19 +116,22 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     if (reserved) {
         reservation_settle(&reservation, result == CUDA_SUCCESS ? use.more : 0);
     }
-    give_back(&ended);
+    if (result == CUDA_SUCCESS) {
+        charge_more(&use, offset + bytes);
+    }
+    vmm_give_back(&ended);
     return result;
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
-    struct ended ended = {{0}};
+    struct ended ended = {.shared = 0};
     if (DV_INNER() || bytes > SIZE_MAX - address) {
         return DV_REAL(cuMemUnmap)(address, bytes);
     }
     object_unmap(address, bytes);
     CUresult result = DV_CALL(cuMemUnmap, address, bytes);
     object_unmapped(address, bytes, result == CUDA_SUCCESS, &ended);
-    give_back(&ended);
+    vmm_give_back(&ended);
     return result;
 }
 
@@ -114,38 +141,6 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
         object_retained(*handle, (uint64_t)(uintptr_t)address);
     }
     return result;
-}
-
-CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
-                                      CUmemAllocationHandleType type, unsigned long long flags) {
-    CUresult result = DV_CALL(cuMemExportToShareableHandle, shareable, handle, type, flags);
-    if (result == CUDA_SUCCESS && !DV_INNER() && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        object_exported(handle, *(const int *)shareable);
-    }
-    return result;
-}
-
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
-                                        CUmemAllocationHandleType type) {
-    CUmemAllocationProp prop;
-    CUmemGenericAllocationHandle got = 0;
-    if (DV_INNER() || handle == NULL || attach_share() != CUDA_SUCCESS) {
-        return DV_REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
-    }
-    CUresult result = DV_CALL(cuMemImportFromShareableHandle, &got, shareable, type);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (DV_CALL(cuMemGetAllocationPropertiesFromHandle, &prop, got) == CUDA_SUCCESS &&
-        !is_on_host(&prop.location)) {
-        int number = device_number(prop.location.id);
-        if (number >= 0 && !object_create(got, (unsigned)number, 0)) {
-            DV_CALL(cuMemRelease, got);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    *handle = got;
-    return CUDA_SUCCESS;
 }
 
 /* What cuMemMapArrayAsync takes: CUarrayMapInfo of the driver API documentation, with the fields
@@ -193,16 +188,7 @@ CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUstream 
 }
 
 void vmm_array_destroyed(const void *array) {
-    struct ended ended = {{0}};
+    struct ended ended = {.shared = 0};
     object_array_ended((uint64_t)(uintptr_t)array, &ended);
-    give_back(&ended);
+    vmm_give_back(&ended);
 }
-
-/* Gives back what was exported and whose descriptors are closed by now. */
-static void vmm_reread(unsigned device, bool *less) {
-    struct ended ended = {{0}};
-    (void)device;
-    objects_reread(&ended);
-    *less = give_back(&ended) || *less;
-}
-ON(memory_short, vmm_reread);

@@ -9,8 +9,14 @@
 #define DIVVY_CUDA_MEMORY_IPC_H
 
 #include "cuda/memory/reservation.h"
+#include "share/share.h"
 
 /* A context has ended, with what it had exported and what it had opened. */
 DV_HIDDEN void ipc_context_ended(uint32_t owner);
+
+/* Memory of cuMemAlloc at an address, which is about to leave as a descriptor: moves its charge to
+ * the share, under a key of its own or that of its handle if it has one. *known tells whether there
+ * is such memory. */
+DV_HIDDEN CUresult ipc_share(uint64_t address, uint8_t key[DV_PAGE_EXPORT_KEY_BYTES], bool *known);
 
 #endif

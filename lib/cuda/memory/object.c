@@ -3,7 +3,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "cuda/fork.h"
 #include "cuda/memory/blocks.h"
@@ -11,26 +10,18 @@
 
 #define CHUNK 1024u     /* objects mapped at once */
 #define CHUNKS_MAX 512u /* 1 TiB in pieces of 2 MiB */
-#define EXPORTS_MAX 256u
 
 struct object {
-    uint64_t bytes;   /* charged */
+    uint64_t bytes;   /* charged, and to whom mark tells */
+    uint64_t mark;    /* on its descriptors, 0 before the first export and without one */
     uint32_t handles; /* number of handles held */
     uint32_t maps;    /* mappings, and calls under way that may add a mapping or end a hold */
     uint64_t array;   /* sparse array that it is mapped into, 0 if none */
     uint16_t device;
     bool used;
     bool imported;
-    uint32_t next; /* of the unused, index + 1 */
-};
-
-/* A file descriptor to which an object was exported. We do not see it being closed, so the identity
- * of the file tells whether the number still means the export. */
-struct export {
-    uint32_t object; /* index + 1; 0: unused */
-    int fd;
-    dev_t device;
-    ino_t inode;
+    bool shared;   /* charged to the share, of which this process is a holder */
+    uint32_t next; /* of the unused or of a struct ended, index + 1 */
 };
 
 /* guard protects all of this. The tables are used only under it, so their own locks are free. */
@@ -40,7 +31,6 @@ static uint32_t made;   /* objects ever made, used or not */
 static uint32_t unused; /* index + 1 of the first, 0 if none */
 static table handles;   /* amount: holds; owner: index of the object */
 static table mappings;  /* by address; amount: size; owner: index; flags: UNMAPPING */
-static struct export exports[EXPORTS_MAX];
 
 #define UNMAPPING 1u /* a driver call that unmaps it is under way */
 
@@ -67,36 +57,40 @@ static uint32_t take_unused(void) {
     return index + 1;
 }
 
-static bool is_open(const struct export *export) {
-    struct stat now;
-    return fstat(export->fd, &now) == 0 && now.st_dev == export->device &&
-           now.st_ino == export->inode;
-}
-
-static bool has_open_export(uint32_t index) {
-    bool open = false;
-    for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
-        if (e->object == index + 1) {
-            if (is_open(e)) {
-                open = true;
-            } else {
-                e->object = 0;
-            }
-        }
-    }
-    return open;
+static void put_unused(uint32_t index) {
+    at(index)->next = unused;
+    unused = index + 1;
 }
 
 static void end_if_unheld(uint32_t index, struct ended *ended) {
     struct object *object = at(index);
-    if (!object->used || object->handles != 0 || object->maps != 0 || object->array != 0 ||
-        has_open_export(index)) {
+    if (!object->used || object->handles != 0 || object->maps != 0 || object->array != 0) {
         return;
     }
-    ended->bytes[object->device] += object->bytes;
     object->used = false;
-    object->next = unused;
-    unused = index + 1;
+    if (object->shared) {
+        object->next = ended->shared;
+        ended->shared = index + 1;
+    } else {
+        ended->bytes[object->device] += object->bytes;
+        put_unused(index);
+    }
+}
+
+bool object_next_shared(struct ended *ended, struct shared_end *end) {
+    if (ended->shared == 0) {
+        return false;
+    }
+    uint32_t index = ended->shared - 1;
+    lock_take(&guard);
+    const struct object *object = at(index);
+    *end = (struct shared_end){.mark = object->mark,
+                               .device = object->device,
+                               .made = object->imported ? 0 : object->bytes};
+    ended->shared = object->next;
+    put_unused(index);
+    lock_give(&guard);
+    return true;
 }
 
 /* Adds a hold of a handle to an object. */
@@ -108,7 +102,7 @@ static bool hold(object_handle handle, uint32_t index) {
     return true;
 }
 
-bool object_create(object_handle handle, unsigned device, uint64_t bytes) {
+bool object_create(object_handle handle, unsigned device, uint64_t bytes, uint64_t mark) {
     lock_take(&guard);
     uint32_t index = take_unused();
     bool done = index != 0 && hold(handle, index - 1);
@@ -117,7 +111,9 @@ bool object_create(object_handle handle, unsigned device, uint64_t bytes) {
         object->device = (uint16_t)device;
         object->bytes = bytes;
         object->imported = bytes == 0;
-        struct ended none = {{0}};
+        object->mark = mark;
+        object->shared = done && mark != 0;
+        struct ended none = {.shared = 0};
         if (!done) {
             object->bytes = 0;
             end_if_unheld(index - 1, &none);
@@ -127,6 +123,15 @@ bool object_create(object_handle handle, unsigned device, uint64_t bytes) {
     return done;
 }
 
+/* Keeps an object from ending. */
+static void use_object(struct object_use *use, struct object *object) {
+    object->maps++;
+    use->device = object->device;
+    use->mark = object->shared ? object->mark : 0;
+    use->bytes = object->bytes;
+    use->imported = object->imported;
+}
+
 /* Finds a handle's object and keeps it from ending. */
 static struct object *begin_use(struct object_use *use, object_handle handle) {
     struct entry note;
@@ -134,8 +139,8 @@ static struct object *begin_use(struct object_use *use, object_handle handle) {
         return NULL;
     }
     struct object *object = at(note.owner);
-    *use = (struct object_use){.handle = handle, .object = note.owner, .device = object->device};
-    object->maps++;
+    *use = (struct object_use){.handle = handle, .object = note.owner};
+    use_object(use, object);
     return object;
 }
 
@@ -163,7 +168,7 @@ bool object_map(struct object_use *use, object_handle handle, uint64_t end) {
     lock_take(&guard);
     struct object *object = begin_use(use, handle);
     uint64_t size = blocks_worst(end);
-    if (object != NULL && object->imported && size > object->bytes) {
+    if (object != NULL && object->imported && !object->shared && size > object->bytes) {
         use->more = size - object->bytes;
         object->bytes = size;
     }
@@ -202,6 +207,21 @@ static bool next_mapping(uint64_t *address, uint64_t end, struct entry *note) {
     return false;
 }
 
+struct search {
+    uint64_t address;
+    uint32_t object; /* index + 1; 0: not found */
+    uint64_t begin;  /* of the mapping */
+};
+
+static bool covers(uint64_t address, struct entry *note, void *arg) {
+    struct search *search = arg;
+    if (search->address - address < entry_bytes(*note)) {
+        search->object = note->owner + 1;
+        search->begin = address;
+    }
+    return false;
+}
+
 void object_unmap(uint64_t address, uint64_t bytes) {
     struct entry note;
     uint64_t end = address + bytes;
@@ -233,19 +253,6 @@ void object_unmapped(uint64_t address, uint64_t bytes, bool done, struct ended *
     lock_give(&guard);
 }
 
-struct search {
-    uint64_t address;
-    uint32_t object; /* index + 1; 0: not found */
-};
-
-static bool covers(uint64_t address, struct entry *note, void *arg) {
-    struct search *search = arg;
-    if (search->address - address < entry_bytes(*note)) {
-        search->object = note->owner + 1;
-    }
-    return false;
-}
-
 void object_retained(object_handle handle, uint64_t address) {
     struct entry note;
     struct search search = {.address = address};
@@ -261,26 +268,55 @@ void object_retained(object_handle handle, uint64_t address) {
     lock_give(&guard);
 }
 
-static void note_export(uint32_t index, int fd) {
-    struct stat file;
-    if (fstat(fd, &file) != 0) {
-        return;
-    }
-    for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
-        if (e->object == 0 || !is_open(e)) {
-            *e = (struct export){index + 1, fd, file.st_dev, file.st_ino};
-            return;
-        }
-    }
-    at(index)->array = UINT64_MAX; /* too many exports to follow: the object stays charged */
+static void use_mark(struct object_use *use, uint64_t mark) {
+    struct object *object = at(use->object);
+    object->mark = object->mark != 0 ? object->mark : mark;
+    use->mark = object->mark;
 }
 
-void object_exported(object_handle handle, int fd) {
-    struct entry note;
+bool object_export(struct object_use *use, object_handle handle, uint64_t mark) {
     lock_take(&guard);
-    if (table_get(&handles, handle, &note)) {
-        note_export(note.owner, fd);
+    bool known = begin_use(use, handle) != NULL;
+    if (known) {
+        use_mark(use, mark);
     }
+    lock_give(&guard);
+    return known;
+}
+
+bool object_export_mapped(struct object_use *use, uint64_t *address, uint64_t end, uint64_t mark) {
+    struct entry note;
+    struct search search = {.address = *address};
+    lock_take(&guard);
+    *address -= *address % BLOCK_BYTES;
+    bool found = table_get(&mappings, *address, &note);
+    if (!found) {
+        table_sweep(&mappings, covers, &search);
+        *address = search.object != 0 ? search.begin : *address;
+        found = next_mapping(address, end, &note);
+    }
+    if (found) {
+        *use = (struct object_use){.object = note.owner};
+        use_object(use, at(note.owner));
+        use_mark(use, mark);
+        *address += entry_bytes(note);
+    }
+    lock_give(&guard);
+    return found;
+}
+
+bool object_shared(const struct object_use *use) {
+    lock_take(&guard);
+    bool first = !at(use->object)->shared;
+    at(use->object)->shared = true;
+    lock_give(&guard);
+    return first;
+}
+
+void object_export_done(const struct object_use *use, struct ended *ended) {
+    lock_take(&guard);
+    at(use->object)->maps--;
+    end_if_unheld(use->object, ended);
     lock_give(&guard);
 }
 
@@ -305,20 +341,9 @@ void object_array_ended(uint64_t array, struct ended *ended) {
     lock_give(&guard);
 }
 
-void objects_reread(struct ended *ended) {
-    lock_take(&guard);
-    for (struct export *e = exports; e < exports + EXPORTS_MAX; e++) {
-        if (e->object != 0) {
-            end_if_unheld(e->object - 1, ended);
-        }
-    }
-    lock_give(&guard);
-}
-
 static void objects_forked(void) {
     guard = (lock){0};
     memset(chunks, 0, sizeof chunks);
-    memset(exports, 0, sizeof exports);
     made = 0;
     unused = 0;
     table_forget(&handles);

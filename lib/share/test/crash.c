@@ -134,6 +134,7 @@ static void find_out(void *arg) {
     const struct scenario *scenario = arg;
     dv_share *share = tenant_open(&tenant);
     dv_reap(share);
+    dv_export_settle(share);
     finding->used = used_bytes(share, 0);
     finding->pending = pending_bytes(share, 0);
     uint64_t free_bytes = CRASH_LIMIT - scenario->left;

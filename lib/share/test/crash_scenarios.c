@@ -1,5 +1,6 @@
 #include "share/test/crash.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -158,6 +159,50 @@ static void neighbour_of_locker(const struct tenant *tenant, dv_share *share) {
     wait_killed(spawn(die_with_lock, (void *)(uintptr_t)tenant));
 }
 
+static void prepare_joined(dv_share *share) {
+    charge_some(share);
+    CHECK(dv_export_join(share, 0, own_key) == DV_OK);
+}
+
+static void grow(dv_share *share) {
+    charge(share, 2 * MIB);
+    dv_export_grow(share, 0, own_key, MIB, 2 * MIB);
+}
+
+/* The page itself serves as the file of descriptors. */
+static int descriptor;
+
+static void prepare_carry(dv_share *share) {
+    prepare_published(share);
+    descriptor = open(share->path, O_RDWR | O_CLOEXEC);
+    mark_learn(share->mark_file, descriptor);
+}
+
+static void carry(dv_share *share) {
+    CHECK(dv_export_carry(share, own_key, descriptor) == DV_OK);
+}
+
+/* Memory that nothing keeps any more, which nobody has noticed yet. */
+static void neighbour_closes(const struct tenant *tenant, dv_share *share) {
+    neighbour_publishes(tenant, share);
+    int fd = open(share->path, O_RDWR | O_CLOEXEC);
+    CHECK(dv_export_carry(share, shared_key, fd) == DV_OK);
+    CHECK(dv_export_drop(share, shared_key) == DV_OK);
+    CHECK_EQUAL(used_bytes(share, 0), CRASH_NEIGHBOUR + 2 * MIB);
+    close(fd);
+}
+
+static void prepare_settle_exports(dv_share *share) {
+    charge_some(share);
+    int fd = open(share->path, O_RDWR | O_CLOEXEC);
+    mark_learn(share->mark_file, fd);
+    close(fd);
+}
+
+static void settle_exports(dv_share *share) {
+    CHECK_EQUAL(dv_export_settle(share), 2 * MIB);
+}
+
 #define ALONE .left = CRASH_NEIGHBOUR
 #define BESIDE .left = CRASH_NEIGHBOUR + 2 * MIB
 
@@ -186,6 +231,13 @@ const struct scenario scenarios[] = {
      .act = hold_shared,
      BESIDE,
      .restore = drop_shared},
+    {.name = "grow", .prepare = prepare_joined, .act = grow, ALONE},
+    {.name = "carry", .prepare = prepare_carry, .act = carry, ALONE},
+    {.name = "settle exports",
+     .neighbour = neighbour_closes,
+     .prepare = prepare_settle_exports,
+     .act = settle_exports,
+     ALONE},
     {.name = "reap", .neighbour = neighbour_of_dead, .act = reap, BESIDE, .restore = drop_shared},
     {.name = "reserve by reaping",
      .neighbour = neighbour_of_dead,

@@ -76,24 +76,51 @@ static void reaps_the_dead_alone(void) {
     char expected[160];
     tenant_make(&tenant, 1, 16 * MIB);
     dv_share *share = tenant_open(&tenant);
-    expect(0, "{\"reaped\": [], \"live\": 0, \"unfinished\": 0}\n");
+    expect(0, "{\"reaped\": [], \"live\": 0, \"unfinished\": 0, \"settled\": 0}\n");
     pid_t living = spawn(stop, NULL);
     wait_stopped(living);
     pid_t dead = spawn(die, NULL);
     wait_killed(dead);
     snprintf(expected, sizeof expected,
              "{\"reaped\": [{\"slot\": 1, \"pid\": %d, \"bytes\": %llu}], \"live\": 1, "
-             "\"unfinished\": 0}\n",
+             "\"unfinished\": 0, \"settled\": 0}\n",
              (int)dead, (unsigned long long)MIB);
     expect(0, expected);
     CHECK_EQUAL(used_bytes(share, 0), MIB);
     int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     CHECK(inotify_add_watch(watch, tenant_path(&tenant, "state"), IN_CLOSE_WRITE) >= 0);
-    expect(0, "{\"reaped\": [], \"live\": 1, \"unfinished\": 0}\n");
+    expect(0, "{\"reaped\": [], \"live\": 1, \"unfinished\": 0, \"settled\": 0}\n");
     CHECK(!noticed(watch));
     CHECK(kill(living, SIGKILL) == 0);
     wait_killed(living);
     CHECK(noticed(watch));
+    close(watch);
+    tenant_remove(&tenant);
+}
+
+/* Memory that a descriptor kept: looking alone must not look like a death here either. */
+static void settles_what_descriptors_kept(void) {
+    uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
+    tenant_make(&tenant, 1, 16 * MIB);
+    dv_share *share = tenant_open(&tenant);
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    CHECK_EQUAL(dv_reserve(share, 0, MIB), DV_OK);
+    dv_settle(share, 0, MIB, MIB);
+    dv_mark_key(dv_mark_new(), key);
+    CHECK_EQUAL(dv_export_publish(share, 0, key, MIB), DV_OK);
+    CHECK_EQUAL(dv_export_carry(share, key, fd), DV_OK);
+    CHECK_EQUAL(dv_export_drop(share, key), DV_OK);
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    CHECK(inotify_add_watch(watch, tenant_path(&tenant, "state"), IN_CLOSE_WRITE) >= 0);
+    expect(0, "{\"reaped\": [], \"live\": 1, \"unfinished\": 0, \"settled\": 0}\n");
+    CHECK(!noticed(watch));
+    CHECK_EQUAL(used_bytes(share, 0), MIB);
+    close(fd);
+    expect(0, "{\"reaped\": [], \"live\": 1, \"unfinished\": 0, \"settled\": 1048576}\n");
+    CHECK_EQUAL(used_bytes(share, 0), 0);
+    expect(0,
+           "{\"reaped\": [], \"live\": 1, \"unfinished\": 0, \"settled\": 0}\n"); /* no slot left */
+    check_sums(share);
     close(watch);
     tenant_remove(&tenant);
 }
@@ -192,13 +219,13 @@ static void waits_for_strangers(void) {
     dv_share *share = tenant_open(&tenant);
     wait_killed(spawn(die, NULL));
     write_slot(stranger);
-    expect(3, "{\"reaped\": [], \"live\": 0, \"unfinished\": 1}\n");
+    expect(3, "{\"reaped\": [], \"live\": 0, \"unfinished\": 1, \"settled\": 0}\n");
     CHECK_EQUAL(used_bytes(share, 0), MIB);
     store32(&stranger->over, 1);
     os_futex_wake(&stranger->over);
     wait_exited(child);
     expect(0, "{\"reaped\": [{\"slot\": 0, \"pid\": 1, \"bytes\": 1048576}], \"live\": 0, "
-              "\"unfinished\": 0}\n");
+              "\"unfinished\": 0, \"settled\": 0}\n");
     CHECK_EQUAL(used_bytes(share, 0), 0);
     tenant_remove(&tenant);
 }
@@ -206,6 +233,7 @@ static void waits_for_strangers(void) {
 int main(void) {
     reaps_the_dead_alone();
     waits_for_strangers();
+    settles_what_descriptors_kept();
     says_why_it_cannot();
     ends_with_garbage();
     return 0;
