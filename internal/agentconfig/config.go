@@ -58,8 +58,9 @@ type Accounts interface {
 	User(name string) (uid int, err error)
 	// Group does the same for a group.
 	Group(name string) (gid int, err error)
-	// Groups are the groups of a user, who may have none.
-	Groups(uid int) []int
+	// Groups are the groups of a user. Of a user who is not known they are none; the
+	// error says that they could not be asked for.
+	Groups(uid int) ([]int, error)
 }
 
 // Config is a configuration that was read. The zero value and nil are those of a
@@ -114,7 +115,8 @@ func (c *Config) DefaultMemory() v1alpha1.Memory {
 
 // Limits are those of a user. Root has none. An entry of the user's own counts alone;
 // without one the most generous value of the user's groups counts, field by field;
-// without these what the file says of others.
+// without these what the file says of others. While the user's groups cannot be asked
+// for, the strictest value of all groups and others counts.
 func (c *Config) Limits(uid int) Limits {
 	if c == nil || uid == 0 {
 		return Limits{}
@@ -122,7 +124,11 @@ func (c *Config) Limits(uid int) Limits {
 	if own, ok := c.users[uid]; ok {
 		return own.limits
 	}
-	if of := c.groupsOf(uid); len(of) > 0 {
+	of, err := c.groupsOf(uid)
+	if err != nil {
+		return c.strictest()
+	}
+	if len(of) > 0 {
 		widest := of[0].limits
 		for _, g := range of[1:] {
 			widest = widest.or(g.limits)
@@ -136,17 +142,32 @@ func (c *Config) Limits(uid int) Limits {
 }
 
 // groupsOf are the entries of the groups of a user.
-func (c *Config) groupsOf(uid int) []entry {
+func (c *Config) groupsOf(uid int) ([]entry, error) {
 	if len(c.groups) == 0 {
-		return nil
+		return nil, nil
+	}
+	gids, err := c.accounts.Groups(uid)
+	if err != nil {
+		return nil, err
 	}
 	var found []entry
-	for _, gid := range c.accounts.Groups(uid) {
+	for _, gid := range gids {
 		if g, ok := c.groups[gid]; ok {
 			found = append(found, g)
 		}
 	}
-	return found
+	return found, nil
+}
+
+// strictest is the least of what any user without an entry of their own may have.
+func (c *Config) strictest() (l Limits) {
+	for _, g := range c.groups {
+		l = l.and(g.limits)
+	}
+	if c.others != nil {
+		l = l.and(c.others.limits)
+	}
+	return l
 }
 
 // or is the more generous of two limits, field by field.
@@ -164,6 +185,21 @@ func wider[N int | uint64 | time.Duration](a, b N) N {
 	return max(a, b)
 }
 
+// and is the stricter of two limits, field by field.
+func (l Limits) and(o Limits) Limits {
+	return Limits{
+		Memory: narrower(l.Memory, o.Memory), GPUs: narrower(l.GPUs, o.GPUs), Cores: narrower(l.Cores, o.Cores),
+		Time: narrower(l.Time, o.Time), Weight: narrower(l.Weight, o.Weight),
+	}
+}
+
+func narrower[N int | uint64 | time.Duration](a, b N) N {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 // MayOvercommit reports whether a user may let the shares of a GPU add up to more
 // than it has.
 func (c *Config) MayOvercommit(uid int) bool {
@@ -177,7 +213,8 @@ func (c *Config) MayOvercommit(uid int) bool {
 	case len(c.overcommit.groups) == 0:
 		return false
 	}
-	return slices.ContainsFunc(c.accounts.Groups(uid), func(gid int) bool { return slices.Contains(c.overcommit.groups, gid) })
+	gids, err := c.accounts.Groups(uid)
+	return err == nil && slices.ContainsFunc(gids, func(gid int) bool { return slices.Contains(c.overcommit.groups, gid) })
 }
 
 // Named reports whether a user has an entry of their own.
@@ -190,7 +227,11 @@ func (c *Config) Named(uid int) bool {
 }
 
 // Listed reports whether the file has an entry for a user or for one of the user's
-// groups. Root is never listed.
+// groups. Root is never listed, nor is a user whose groups cannot be asked for.
 func (c *Config) Listed(uid int) bool {
-	return c != nil && uid != 0 && (c.Named(uid) || len(c.groupsOf(uid)) > 0)
+	if c == nil || uid == 0 {
+		return false
+	}
+	of, err := c.groupsOf(uid)
+	return c.Named(uid) || err == nil && len(of) > 0
 }

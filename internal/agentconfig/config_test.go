@@ -22,9 +22,15 @@ var (
 
 func (lab) User(name string) (int, error)  { return lookUp(labUsers, "user", name) }
 func (lab) Group(name string) (int, error) { return lookUp(labGroups, "group", name) }
-func (lab) Groups(uid int) []int {
-	return map[int][]int{1001: {100, 2001}, 1002: {2001, 2002}}[uid]
+func (lab) Groups(uid int) ([]int, error) {
+	if uid == unreachable {
+		return nil, errors.New("the directory does not answer")
+	}
+	return map[int][]int{1001: {100, 2001}, 1002: {2001, 2002}}[uid], nil
 }
+
+// unreachable is a user whose groups nobody can tell.
+const unreachable = 1999
 
 func lookUp(of map[string]int, what, name string) (int, error) {
 	id, ok := of[name]
@@ -69,7 +75,7 @@ overcommit: {users: [bob], groups: [operators]}
 	if c.Outside() != OutsideKill || c.Idle() != (Idle{90 * time.Minute, IdleEnd}) || c.DefaultMemory() != v1alpha1.Percent(25) {
 		t.Errorf("%v %v %v", c.Outside(), c.Idle(), c.DefaultMemory())
 	}
-	for uid, may := range map[int]bool{0: true, 1001: false, 1002: true, 1003: true, 4711: false} {
+	for uid, may := range map[int]bool{0: true, 1001: false, 1002: true, 1003: true, 4711: false, unreachable: false} {
 		if c.MayOvercommit(uid) != may {
 			t.Errorf("user %d may overcommit: %v", uid, !may)
 		}
@@ -95,6 +101,10 @@ others: {gpus: 1}
 		if got := c.Limits(uid); got != want {
 			t.Errorf("user %d: %+v, want %+v", uid, got, want)
 		}
+	}
+	strictest := Limits{Memory: 16 << 30, GPUs: 1, Cores: 50, Time: 4 * time.Hour, Weight: 1}
+	if got := c.Limits(unreachable); got != strictest || c.Listed(unreachable) {
+		t.Errorf("a user whose groups cannot be asked for: %+v, listed %v", got, c.Listed(unreachable))
 	}
 	for uid, listed := range map[int]bool{0: false, 1001: true, 1002: true, 1003: true, 4711: false} {
 		if c.Listed(uid) != listed || c.Named(uid) != (uid == 1003) {
@@ -216,7 +226,7 @@ type anybody struct{}
 
 func (anybody) User(name string) (int, error)  { return 1000 + len(name), nil }
 func (anybody) Group(name string) (int, error) { return 1000 + len(name), nil }
-func (anybody) Groups(int) []int               { return nil }
+func (anybody) Groups(int) ([]int, error)      { return nil, nil }
 
 // Whatever a file says, reading it ends, and what was read has no impossible limits.
 func FuzzParse(f *testing.F) {

@@ -10,13 +10,11 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 )
 
 func newAgent(a *app) *cobra.Command {
-	var instance, driver string
+	var instance, driver, config string
 	var ephemeral, kubernetes bool
-	misuse := pacing.MisuseReport
 	command := &cobra.Command{
 		Use:   "agent",
 		Short: "Serve this machine's GPUs to every user, or to a Kubernetes cluster",
@@ -27,12 +25,16 @@ agents never serve one GPU. SIGTERM ends the agent, and shares continue.
 
 The agent compares what each share reports with the driver's figures. A share
 that uses more of a GPU's time than it may, or than it reports, is shown by
-'divvy ls' within two seconds. With --misuse, the agent also stops (SIGSTOP) or
-kills its processes on the GPU.
+'divvy ls' within two seconds.
+
+/etc/divvy/agent.yaml says how much each user may have, who may overcommit, and
+whether the agent also stops (SIGSTOP) or kills processes on a GPU that take more
+than their share. The agent reads it when it starts, and does not start with a
+faulty one. An own agent has no configuration.
 
 With --kubernetes the agent also serves the kubelet of a cluster's node, and has
 more flags: 'divvy agent --kubernetes --help' lists them.`,
-		Example: "  sudo divvy agent\n  sudo divvy agent --misuse stop\n  divvy agent --kubernetes --driver-root /host",
+		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return daemon.Serve(cmd.Context(), daemon.Options{
@@ -40,14 +42,14 @@ more flags: 'divvy agent --kubernetes --help' lists them.`,
 				Tree:       a.tree,
 				DriverRoot: driver,
 				Ephemeral:  ephemeral,
-				Misuse:     misuse,
+				Config:     config,
 				Ready:      starter(ephemeral),
 				Log:        slog.New(slog.NewTextHandler(a.err, nil)),
 			})
 		},
 	}
 	flags := command.Flags()
-	flags.Var(&misuse, "misuse", "what to do about misuse of GPU time: report, stop or kill")
+	flags.StringVar(&config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
 	flags.StringVar(&driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	flags.BoolVar(&kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")

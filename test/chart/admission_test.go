@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 	"github.com/divvy-gpu/divvy/test/chart/render"
@@ -359,13 +360,35 @@ func bare(selector *metav1.LabelSelector, hook *admissionregistrationv1.Mutating
 
 func translatorOf(t *testing.T, documents []render.Document) *dialect.Translator {
 	t.Helper()
-	for _, config := range find[*corev1.ConfigMap](t, documents) {
-		translator, err := dialect.NewTranslator([]byte(config.Data["webhook.yaml"]))
-		if err != nil {
-			t.Fatalf("%v\n%s", err, config.Data["webhook.yaml"])
-		}
-		return translator
+	text := configured(t, documents, "webhook.yaml")
+	translator, err := dialect.NewTranslator([]byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
 	}
-	t.Fatal("no configuration")
-	return nil
+	return translator
+}
+
+// configured is the configuration of that name that the chart makes.
+func configured(t *testing.T, documents []render.Document, name string) string {
+	t.Helper()
+	for _, config := range find[*corev1.ConfigMap](t, documents) {
+		if text, ok := config.Data[name]; ok {
+			return text
+		}
+	}
+	t.Fatalf("no configuration %s", name)
+	return ""
+}
+
+// What the chart says to the agent is what the agent reads.
+func TestAgentConfigurationIsRead(t *testing.T) {
+	for value, want := range map[string]agentconfig.Outside{
+		"": agentconfig.OutsideReport, "agent: {outside: stop}": agentconfig.OutsideStop, "agent: {outside: kill}": agentconfig.OutsideKill,
+	} {
+		text := configured(t, rendered(t, newest, value), "agent.yaml")
+		config, err := agentconfig.Parse("agent.yaml", []byte(text), nil)
+		if err != nil || config.Outside() != want {
+			t.Errorf("%q: %v, %v\n%s", value, config.Outside(), err, text)
+		}
+	}
 }

@@ -194,7 +194,7 @@ func TestValuesRefused(t *testing.T) {
 	for _, values := range []string{
 		"agents: {}",
 		"agent: {nodeselector: {a: b}}",
-		"agent: {misuse: punish}",
+		"agent: {outside: punish}",
 		"agent: {defaultPolicy: fair}",
 		"agent: {defaultPolicy: fixed}",
 		"agent: {defaultPolicy: burst, defaultCores: 0}",

@@ -78,6 +78,12 @@ dialects:
 {{- toYaml .Values.dialects | nindent 2 }}
 {{- end -}}
 
+{{- define "divvy.agentConfig" -}}
+apiVersion: divvy.dev/v1alpha1
+kind: AgentConfig
+outside: {{ .Values.agent.outside }}
+{{- end -}}
+
 {{- /* The names that the dialects read decide which pods the webhook sees. */ -}}
 {{- define "divvy.asks" -}}
 {{- $file := .Files.Get "files/dialects.yaml" | fromYaml -}}

@@ -34,8 +34,9 @@ type Options struct {
 	Tree     install.Tree
 	// Ephemeral makes the agent end with its last share.
 	Ephemeral bool
-	// Misuse is the response to misuse of GPU time; empty means report.
-	Misuse pacing.Misuse
+	// Config is the path of the agent's configuration; empty means [DefaultConfig] if
+	// that exists and the agent serves every user.
+	Config string
 	// DriverRoot is where an agent in a container finds the files of its host; it is
 	// empty for an agent on the host.
 	DriverRoot string
@@ -109,6 +110,10 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 			s = nil
 		}
 	}()
+	rules, err := o.readRules()
+	if err != nil {
+		return s, err
+	}
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
@@ -154,9 +159,12 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	s.agent, err = agent.New(ctx, agent.Config{
 		Info: o.info(library.Version()), Backend: made, Driver: library,
 		Checkpoint: o.Endpoint.Checkpoint(),
-		Log:        o.Log, Misuse: o.Misuse, Interval: interval, Now: time.Now, Step: o.Step,
+		Log:        o.Log, Misuse: pacing.Misuse(rules.Outside()), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 	})
 	if err != nil {
+		return s, err
+	}
+	if err := checkRules(rules, s.agent.GPUs()); err != nil {
 		return s, err
 	}
 	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.GPUs(), Log: o.Log, Now: time.Now})

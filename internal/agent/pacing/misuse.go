@@ -2,7 +2,6 @@ package pacing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -19,22 +18,6 @@ const (
 	MisuseStop   Misuse = "stop" // SIGSTOP to its processes on the GPU
 	MisuseKill   Misuse = "kill" // SIGKILL
 )
-
-// Set reads an answer to misuse; with Type and String it makes *Misuse a flag.
-func (m *Misuse) Set(text string) error {
-	switch Misuse(text) {
-	case MisuseReport, MisuseStop, MisuseKill:
-		*m = Misuse(text)
-		return nil
-	}
-	return errors.New("use report, stop or kill")
-}
-
-// Type names what a flag takes.
-func (*Misuse) Type() string { return "ANSWER" }
-
-// String is the answer as it is written.
-func (m *Misuse) String() string { return string(*m) }
 
 // misuse compares what the driver says of a share with what the share says.
 type misuse struct {

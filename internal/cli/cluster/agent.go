@@ -14,7 +14,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/kube"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/version"
@@ -24,7 +23,7 @@ import (
 type agentOptions struct {
 	instance string
 	driver   string
-	misuse   pacing.Misuse
+	config   string
 	cluster  connection
 	mode     modeFlag
 	kube     kube.Options
@@ -32,7 +31,7 @@ type agentOptions struct {
 
 func newAgent(a *app) *cobra.Command {
 	// A pod is prepared by a few questions at once, and 200 pods may come together.
-	o := agentOptions{misuse: pacing.MisuseReport, mode: modeFlag(kube.ModeAuto), cluster: connection{qps: 100, burst: 200}}
+	o := agentOptions{mode: modeFlag(kube.ModeAuto), cluster: connection{qps: 100, burst: 200}}
 	command := &cobra.Command{
 		Use:   "agent --kubernetes",
 		Short: "Serve the node of a Kubernetes cluster",
@@ -53,7 +52,7 @@ replace both flags of these names if the node has either.`,
 
 func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.Bool("kubernetes", true, "serve the node of a Kubernetes cluster")
-	flags.Var(&o.misuse, "misuse", "what to do about misuse of GPU time: report, stop or kill")
+	flags.StringVar(&o.config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
 	flags.StringVar(&o.driver, "driver-root", "", "where the host's files are seen, for an agent in a container")
 	o.cluster.flags(flags)
 	flags.StringVar(&o.kube.Node, "node-name", os.Getenv("NODE_NAME"), "the node's name in the cluster (default: $NODE_NAME)")
@@ -82,7 +81,7 @@ func (o *agentOptions) run(ctx context.Context, a *app) error {
 		Endpoint:   control.Endpoint{Rundir: rundir.Path(), Simgpu: o.instance},
 		Tree:       a.tree,
 		DriverRoot: o.driver,
-		Misuse:     o.misuse,
+		Config:     o.config,
 		Face:       o.kube.Face,
 		Step:       a.step,
 		Log:        log,

@@ -21,7 +21,7 @@ const (
 )
 
 // Install installs Divvy's chart, or upgrades to it, with one replica of each
-// part and further values, such as "agent.misuse=stop", and waits until all of
+// part and further values, such as "agent.outside=stop", and waits until all of
 // it is ready. Nodes need the image and the label divvy.dev/node.
 func (c *Cluster) Install(ctx context.Context, values ...string) error {
 	args := []string{

@@ -183,7 +183,7 @@ func TestChartThroughItsLife(t *testing.T) {
 	l.limited(tenant)
 
 	before := l.agent(tenant.Spec.NodeName)
-	l.change("agent.misuse=stop", "dialects.hami.memoryFactor=1")
+	l.change("agent.outside=stop", "dialects.hami.memoryFactor=1")
 	l.trusted()
 	if after := l.agent(tenant.Spec.NodeName); after.UID == before.UID {
 		t.Error("the upgrade left the agent as it was")
@@ -192,7 +192,7 @@ func TestChartThroughItsLife(t *testing.T) {
 	_, err = l.helm("rollback", "--wait", "--timeout", "3m")
 	l.must(err)
 	l.trusted()
-	if after := l.agent(tenant.Spec.NodeName); strings.Contains(strings.Join(after.Spec.Containers[0].Args, " "), "stop") {
+	if after := l.agent(tenant.Spec.NodeName); after.Annotations["divvy.dev/config"] != before.Annotations["divvy.dev/config"] {
 		t.Error("the rollback left the agent as it was")
 	}
 	l.limited(tenant)
