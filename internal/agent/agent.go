@@ -102,6 +102,7 @@ type tenant struct {
 	ended      bool
 	connection bool // the asking connection is open
 	process    bool // the asking process lives
+	stopping   bool // somebody asked for its end, whatever descriptors keep
 	fault      string
 	unreaped   bool            // somebody was dead and not reaped at the last look
 	noticed    chan struct{}   // wakes who follows notices up

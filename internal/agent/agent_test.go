@@ -117,6 +117,7 @@ type node struct {
 	driver  *lister
 	reaps   atomic.Int32
 	closing atomic.Bool // the dead have not closed the driver's files yet
+	closed  atomic.Bool // no descriptor of exported memory is left
 	// interval of the agents to come; an hour leaves notices alone.
 	interval time.Duration
 	step     func(string) // of the agents to come
@@ -151,6 +152,10 @@ func (n *node) reap(_ context.Context, dir tenantdir.Dir, _ int) error {
 		if !p.Live {
 			writeSlot(file, p.Slot, 0, 0)
 		}
+	}
+	if n.closed.Load() && snapshot.ByDescriptor() {
+		writeExport(file, 0)
+		writeSlot(file, 0, 0, 0)
 	}
 	return nil
 }
@@ -314,6 +319,25 @@ func (n *node) enter(dir string, at, pid int, bytes uint64) *slot {
 	s := &slot{file: file, at: at}
 	n.t.Cleanup(s.die)
 	return s
+}
+
+// export makes all that the process holds exported memory, of which a descriptor is
+// open elsewhere.
+func (s *slot) export(bytes uint64) {
+	writeExport(s.file, uint32(bytes/page.Unit))
+	writeSlot(s.file, s.at, 0, uint32(bytes/page.Unit))
+}
+
+func writeExport(file *os.File, units uint32) {
+	data := binary.LittleEndian.AppendUint32(nil, page.ExportLive)
+	data = binary.LittleEndian.AppendUint32(data, 0) // device
+	data = binary.LittleEndian.AppendUint32(data, units)
+	if _, err := file.WriteAt(data, page.OffsetOfStateExport); err != nil {
+		panic(err)
+	}
+	if _, err := file.WriteAt([]byte{1, 0, 0, 0}, page.OffsetOfStateExportCount); err != nil {
+		panic(err)
+	}
 }
 
 // die is what the kernel does when the process ends.

@@ -62,6 +62,55 @@ func TestShareEndsWithItsLastProcess(t *testing.T) {
 	}
 }
 
+// Memory that a descriptor keeps is not free although its share has no process: the
+// share stays, and says why, until the descriptor is closed.
+func TestShareStaysWhileADescriptorKeepsItsMemory(t *testing.T) {
+	n := newNode(t)
+	n.interval = 5 * time.Millisecond
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(4*gib))
+	process := n.enter(created.Tenant.Dir, 0, 4711, gib)
+	process.export(gib)
+	process.die()
+	a.hangUp()
+	a.kill()
+	eventually(t, "the asker is missed", func() bool { return !n.list(r).Tenants[0].Held })
+	for range 3 {
+		l := n.list(r)
+		if len(l.Tenants) != 1 || l.GPUs[1].Granted != 4*gib {
+			t.Fatalf("the share ended although its memory is held: %+v", l)
+		}
+		if s := l.Tenants[0].Shares[0]; s.Used != gib || s.ByDescriptor != gib || len(s.Process) > 0 {
+			t.Fatalf("%+v", s)
+		}
+	}
+	n.closed.Store(true)
+	eventually(t, "the tenant ends", n.gone(r, created))
+}
+
+// Whoever asks for its end need not find the descriptor's holder first, but is told.
+func TestStopEndsAShareThatADescriptorKeeps(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(4*gib))
+	process := n.enter(created.Tenant.Dir, 0, 4711, gib)
+	process.export(gib)
+	process.die()
+	a.hangUp()
+	if _, err := r.stop(t.Context(), a.peer, control.StopParams{Tenant: created.Tenant.ID, Grace: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if !n.gone(r, created)() {
+		t.Fatal("stop answered before the tenant had ended")
+	}
+	events := n.list(r).Events
+	if last := events[len(events)-1]; last.Kind != control.EventEnded || !strings.Contains(last.Text, "still keep 1024 MiB of GPU 1") {
+		t.Errorf("%+v", last)
+	}
+}
+
 // A program that becomes another keeps its tenant although its connection ends.
 func TestProcessHoldsWithoutConnection(t *testing.T) {
 	n := newNode(t)

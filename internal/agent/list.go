@@ -92,6 +92,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 		if i < len(t.seen.Usage) {
 			u := t.seen.Usage[i]
 			one.Used, one.Pending, one.Overhead, one.Time = u.Used, u.Pending, u.Overhead, describeTime(u.Time)
+			one.ByDescriptor = u.ByDescriptor
 		}
 		for _, p := range t.seen.Processes {
 			if !p.Live {

@@ -92,7 +92,7 @@ func (a *Agent) followUp(ctx context.Context, t *tenant, wait time.Duration) (fi
 }
 
 // lookAt asks the backend what became of a tenant, and ends the tenant when no
-// process and no hold is left. It reports whether processes had died and what they
+// process, no hold and no descriptor of its memory is left. It reports whether processes had died and what they
 // held was freed.
 func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	t.look.Lock()
@@ -107,12 +107,18 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	found, unfit := fitting(found, len(wanted.Shares))
 	a.note(ctx, t, found, errors.Join(err, unfit))
 	a.mu.Lock()
-	over = !t.held() && !found.Live
+	over = !t.held() && !found.Live && (t.stopping || !byDescriptor(found))
 	a.mu.Unlock()
 	if over {
 		a.end(ctx, t)
 	}
 	return found.Reaped
+}
+
+// byDescriptor reports whether file descriptors keep memory of a tenant. Then the
+// tenant stays, also when its last process is gone: its memory is not free.
+func byDescriptor(found backend.Figures) bool {
+	return slices.ContainsFunc(found.Usage, func(u backend.Usage) bool { return u.ByDescriptor > 0 })
 }
 
 // fitting returns the figures without those lists that do not have one entry for each
@@ -191,5 +197,11 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 	if err := a.forget(t); err != nil {
 		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
 	}
-	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: "its last process is gone"})
+	text := "its last process is gone"
+	for i, u := range t.seen.Usage {
+		if u.ByDescriptor > 0 && i < len(t.Shares) {
+			text += fmt.Sprintf("; file descriptors in other processes still keep %d MiB of GPU %d", u.ByDescriptor>>20, a.gpu(t.Shares[i].UUID).Index)
+		}
+	}
+	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: text})
 }

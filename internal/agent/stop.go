@@ -38,6 +38,9 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
 	}
+	a.mu.Lock()
+	t.stopping = true
+	a.mu.Unlock()
 	known := map[process.ID]bool{}
 	if p.Grace > 0 {
 		err = a.signalUntilEnded(ctx, t, known, unix.SIGTERM, p.Grace)

@@ -33,6 +33,9 @@ type Usage struct {
 	Pending uint64
 	// Overhead is the part of Used that the driver took on its own, such as contexts.
 	Overhead uint64
+	// ByDescriptor is the part of Used that no process of the tenant holds: exported
+	// memory that file descriptors keep, in whatever process.
+	ByDescriptor uint64
 	// Time is the GPU time that the share took, nil for a backend whose GPU time
 	// the arbiter divides, which knows it.
 	Time *Time

@@ -80,6 +80,8 @@ func example() []listing {
 	lying := share(0, 17*gib, 16*gib, 50, v1alpha1.PolicyBurst, 1, 2, 3, 4, 5, 6)
 	lying.MaxCores = 80
 	lying.Time = &control.Time{Limited: true, Percent: new(95.0), Fault: "it uses 95% of the GPU's time and says less"}
+	kept := share(0, 6*gib, 8*gib, 0, v1alpha1.PolicyWeighted)
+	kept.ByDescriptor = 6 * gib
 	return []listing{
 		{Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 700, UID: 0, User: "root", Driver: "550.54.15", CUDA: 12040},
@@ -98,6 +100,7 @@ func example() []listing {
 				tenant("many", false, control.LayerEnv, lying),
 				broken,
 				tenant("gone", false, control.LayerNamespace, share(0, 0, 512<<20, 0, v1alpha1.PolicyWeighted)),
+				tenant("passed", false, control.LayerNamespace, kept),
 			},
 			Waiting: []control.Waiting{{
 				Request: v1alpha1.ShareRequest{GPUs: 2, Memory: v1alpha1.Bytes(72 * gib)},

@@ -163,6 +163,8 @@ func state(t control.Tenant, s control.Share) string {
 		return "active"
 	case t.Held:
 		return "idle"
+	case s.ByDescriptor > 0:
+		return "kept"
 	}
 	return "ending"
 }
@@ -214,6 +216,10 @@ func faultsOf(t control.Tenant) []string {
 	for _, s := range t.Shares {
 		if s.Time != nil && s.Time.Fault != "" {
 			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: %s", t.Name, s.Index, s.Time.Fault))
+		}
+		if s.ByDescriptor > 0 {
+			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: none of its processes holds %s of its memory; file descriptors keep it until all are closed",
+				t.Name, s.Index, size(s.ByDescriptor)))
 		}
 	}
 	return faults

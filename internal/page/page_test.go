@@ -158,6 +158,55 @@ func TestReadState(t *testing.T) {
 	}
 }
 
+// Exported memory without a holder is what descriptors keep, as far as the page is
+// believed: no more than is charged.
+func TestMemoryByDescriptor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	entry := func(data []byte, at int, state, device, units uint32) []byte {
+		e := data[OffsetOfStateExport+at*SizeOfExport:]
+		order.PutUint32(e[OffsetOfExportState:], state)
+		order.PutUint32(e[OffsetOfExportDevice:], device)
+		order.PutUint32(e[OffsetOfExportUnits:], units)
+		return e
+	}
+	read := func(count uint32, units uint32) []Usage {
+		t.Helper()
+		writeState(t, path, func(data []byte) {
+			clear(data[OffsetOfStateExport : OffsetOfStateExport+SizeOfExport])
+			order.PutUint32(data[OffsetOfStateExportCount:], count)
+			entry(data, 0, ExportLive, 1, units)
+		})
+		s, err := ReadState(path, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.ByDescriptor() != (s.Usage[1].ByDescriptor > 0) {
+			t.Errorf("by descriptor: %t, %+v", s.ByDescriptor(), s.Usage)
+		}
+		return s.Usage
+	}
+	for _, c := range []struct {
+		count, units uint32
+		want         uint64
+	}{{0, 3, 0}, {1, 3, 3}, {1, 0, 0}, {1, 1 << 31, 6}} {
+		if usage := read(c.count, c.units); usage[1].ByDescriptor != c.want*Unit || usage[0].ByDescriptor != 0 {
+			t.Errorf("%d entries of %d units: %+v, want %d", c.count, c.units, usage, c.want)
+		}
+	}
+	if Exports == 1 {
+		return
+	}
+	writeState(t, path, func(data []byte) {
+		order.PutUint32(data[OffsetOfStateExportCount:], 2)
+		held := entry(data, 0, ExportLive, 1, 3)
+		held[OffsetOfExportHolders+8*HolderWords-1] = 0x80
+		entry(data, 1, ExportFree, 1, 3)
+	})
+	if s, err := ReadState(path, 2); err != nil || s.ByDescriptor() {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestLockKeepsASlotAlive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	writeState(t, path, nil)
@@ -206,6 +255,7 @@ func TestDamagedPagesAreErrors(t *testing.T) {
 		"version":     {func(d []byte) { d[OffsetOfHeaderVersion]++ }, ErrVersion},
 		"size":        {func(d []byte) { d[OffsetOfHeaderSize]++ }, ErrCorrupt},
 		"GPUs":        {func(d []byte) { d[OffsetOfStateDeviceCount] = 3 }, ErrCorrupt},
+		"exports":     {func(d []byte) { order.PutUint32(d[OffsetOfStateExportCount:], Exports+1) }, ErrCorrupt},
 		"slots":       {func(d []byte) { d[OffsetOfStateSlotCount+3] = 0xff }, ErrCorrupt},
 		"all ones":    {func(d []byte) { fill(d, 0xff) }, ErrCorrupt},
 		"all nothing": {func(d []byte) { fill(d, 0) }, ErrCorrupt},

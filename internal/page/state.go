@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,6 +13,9 @@ import (
 // written by the tenant.
 type Usage struct {
 	Used, Pending, Overhead uint64
+	// ByDescriptor is the part of Used that no process of the tenant holds: exported
+	// memory that file descriptors elsewhere keep, or kept until a moment ago.
+	ByDescriptor uint64
 	// Refused counts reservations that did not fit.
 	Refused uint32
 }
@@ -54,6 +58,11 @@ func (s *Snapshot) Live() bool {
 		}
 	}
 	return false
+}
+
+// ByDescriptor reports whether some memory is charged that no process of the tenant holds.
+func (s *Snapshot) ByDescriptor() bool {
+	return slices.ContainsFunc(s.Usage, func(u Usage) bool { return u.ByDescriptor > 0 })
 }
 
 func stateSize(devices int) int64 {
@@ -143,6 +152,10 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 			Used:      make([]uint64, devices),
 		})
 	}
+	exports, err := readExports(file, head)
+	if err != nil {
+		return nil, err
+	}
 	for device := range devices {
 		base := SizeOfState + device*SizeOfGPU
 		ledger, err := readRegion(file, base, OffsetOfGPUApplied+8*slots)
@@ -156,8 +169,33 @@ func read(file *os.File, devices int) (*Snapshot, error) {
 			}
 		}
 		s.add(device, ledger, journals)
+		s.Usage[device].ByDescriptor = min(byDescriptor(exports, device), s.Usage[device].Used)
 	}
 	return s, nil
+}
+
+// readExports reads the entries of the export table that were ever used.
+func readExports(file *os.File, head region) (region, error) {
+	count := int(head.u32(OffsetOfStateExportCount))
+	if count > Exports {
+		return nil, fmt.Errorf("%w: %d exports, at most %d", ErrCorrupt, count, Exports)
+	}
+	if count == 0 {
+		return nil, nil
+	}
+	return readRegion(file, OffsetOfStateExport, count*SizeOfExport)
+}
+
+// byDescriptor adds up the bytes of one GPU of which no process is a holder.
+func byDescriptor(exports region, device int) (bytes uint64) {
+	for ; len(exports) > 0; exports = exports[SizeOfExport:] {
+		holders := exports[OffsetOfExportHolders : OffsetOfExportHolders+8*HolderWords]
+		if exports.u32(OffsetOfExportState) == ExportLive && int(exports.u32(OffsetOfExportDevice)) == device &&
+			!slices.ContainsFunc(holders, func(b byte) bool { return b != 0 }) {
+			bytes += uint64(exports.u32(OffsetOfExportUnits)) * Unit
+		}
+	}
+	return bytes
 }
 
 // readRegion reads size bytes at an offset of a page.

@@ -20,12 +20,13 @@ func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures,
 	d := Dir(t.Dir)
 	figures := backend.Figures{Excess: ts.cut(ctx, t)}
 	now, live, err := d.read(len(t.Shares))
-	if err == nil && now.Dead() {
-		before := now.Usage
+	// Nobody is told when the last descriptor of exported memory is closed.
+	if err == nil && (now.Dead() || now.ByDescriptor()) {
+		before, dead := now.Usage, now.Dead()
 		if err = ts.config.Reap(ctx, d, reaperUID(t)); err == nil {
 			now, live, err = d.read(len(t.Shares))
 		}
-		if err == nil { // some may be reaped although others are not yet
+		if err == nil && dead { // some may be reaped although others are not yet
 			figures.Reaped, figures.Freed = !now.Dead(), freed(before, now.Usage)
 		}
 	}
@@ -65,7 +66,7 @@ func exhausted(err error) bool {
 
 func (ts *Tenants) fill(f *backend.Figures, now *page.Snapshot) {
 	for _, u := range now.Usage {
-		f.Usage = append(f.Usage, backend.Usage{Used: u.Used, Pending: u.Pending, Overhead: u.Overhead})
+		f.Usage = append(f.Usage, backend.Usage{Used: u.Used, Pending: u.Pending, Overhead: u.Overhead, ByDescriptor: u.ByDescriptor})
 	}
 	for _, p := range now.Processes {
 		f.Processes = append(f.Processes, backend.Process{PID: ts.hostPID(p), Live: p.Live, Used: p.Used})

@@ -1,5 +1,5 @@
 /* Exported memory. It is charged to the share as long as a process of the share holds it or a file
- * descriptor of it is open anywhere (outside.c).
+ * descriptor of it is open anywhere (descriptor.c).
  *
  * One process at a time changes the table, under a lock that names its slot. If that process dies,
  * the next process that wants the lock reaps it and takes over the lock in its name. Bytes move
@@ -233,8 +233,8 @@ static dv_status hold(dv_share *share, unsigned slot, const void *key) {
     return DV_OK;
 }
 
-/* *outside becomes the place of the entry + 1 if descriptors alone may keep it from now on. */
-static dv_status drop(dv_share *share, unsigned slot, const void *key, unsigned *outside) {
+/* *place becomes the place of the entry + 1 if descriptors alone may keep it from now on. */
+static dv_status drop(dv_share *share, unsigned slot, const void *key, unsigned *place) {
     dv_page_export *export = export_find(share, key);
     if (export == NULL || !is_holder(export, slot)) {
         return DV_NO_EXPORT;
@@ -247,7 +247,7 @@ static dv_status drop(dv_share *share, unsigned slot, const void *key, unsigned 
     *holds = 0;
     set_holder(export, slot, false);
     if (!is_unheld(export)) {
-        *outside = (unsigned)(export - share->state->export) + 1;
+        *place = (unsigned)(export - share->state->export) + 1;
         return DV_OK;
     }
     if (load32(&export->device) >= share->device_count) {
@@ -342,17 +342,17 @@ void dv_export_grow(dv_share *share, unsigned device, const void *key, uint64_t 
 }
 
 dv_status dv_export_drop(dv_share *share, const void *key) {
-    unsigned outside = 0;
+    unsigned place = 0;
     if (own_slot(share) == SLOT_NONE) {
         return DV_NO_EXPORT;
     }
     dv_status status = lock_exports(share, (unsigned)own_slot(share), false) ? DV_OK : DV_BUSY;
     if (status == DV_OK) {
-        status = drop(share, (unsigned)own_slot(share), key, &outside);
+        status = drop(share, (unsigned)own_slot(share), key, &place);
         unlock_exports(share);
     }
-    if (outside != 0) {
-        exports_settle(share, outside - 1, outside);
+    if (place != 0) {
+        exports_settle(share, place - 1, place);
     }
     return status;
 }

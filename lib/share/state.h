@@ -219,7 +219,7 @@ DV_HERE dv_page_export *export_find(dv_share *share, const void *key);
 DV_HERE bool export_has_holders(const dv_page_export *export);
 DV_HERE ledger_result export_end(dv_share *share, unsigned slot, int lane, dv_page_export *export);
 
-/* outside.c: dv_export_settle of the entries from `from` up to `end`. */
+/* descriptor.c: dv_export_settle of the entries from `from` up to `end`. */
 DV_HERE uint64_t exports_settle(dv_share *share, unsigned from, unsigned end);
 /* Whether dv_export_settle would free something. Changes nothing. */
 DV_HERE bool exports_gone(dv_share *share);

@@ -129,6 +129,9 @@ type Share struct {
 	Process []Process `json:"processes,omitempty"`
 	// Time is the share's GPU time; nil where nobody divides it.
 	Time *Time `json:"time,omitempty"`
+	// ByDescriptor is the part of Used that no process of the tenant holds: file
+	// descriptors of exported memory keep it, in whatever process.
+	ByDescriptor uint64 `json:"byDescriptor,omitempty"`
 }
 
 // Time is what is known of a share's GPU time. Totals are since the share began

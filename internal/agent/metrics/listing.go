@@ -44,6 +44,7 @@ var (
 
 	shareLimit     = share("memory_limit_bytes", "Memory limit of the share.")
 	shareUsed      = share("memory_used_bytes", "Memory charged to the share.")
+	shareKept      = share("memory_by_descriptor_bytes", "Memory charged to the share that none of its processes holds: file descriptors keep it.")
 	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share.")
 	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee.")
 	shareProcesses = share("processes", "Processes that use the share.")
@@ -58,7 +59,7 @@ var (
 var descriptions = []*prometheus.Desc{
 	success, claims, tenants, waiting,
 	gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuCores, gpuTenants, gpuOutside,
-	shareLimit, shareUsed, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
+	shareLimit, shareUsed, shareKept, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
 // listTimeout bounds a listing, which takes some milliseconds.
@@ -172,6 +173,7 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 		}
 		gauge(out, shareLimit, float64(s.Limit), labels...)
 		gauge(out, shareUsed, float64(s.Used), labels...)
+		gauge(out, shareKept, float64(s.ByDescriptor), labels...)
 		gauge(out, sharePeak, float64(s.Peak), labels...)
 		gauge(out, shareCores, float64(s.Cores), labels...)
 		gauge(out, shareProcesses, float64(len(s.Process)), labels...)

@@ -78,7 +78,7 @@ dv_status dv_export_carry(dv_share *share, const void *key, int fd) {
 }
 
 /* What descriptors alone may keep. Read without the lock: end_gone looks again. */
-static bool is_outside(const dv_page_export *export) {
+static bool is_unheld(const dv_page_export *export) {
     uint32_t descriptors = load32(&export->descriptors);
     return load32(&export->state) == DV_PAGE_EXPORT_LIVE &&
            (descriptors == DV_PAGE_DESCRIPTORS_MARKED ||
@@ -93,7 +93,7 @@ static struct mark_search search_for(const dv_page_export *export) {
                                 .filesystem = load64(&export->filesystem)};
 }
 
-struct outside {
+struct unheld {
     unsigned count;
     unsigned place[MARKS_AT_ONCE];
     uint32_t begun[MARKS_AT_ONCE];
@@ -102,11 +102,11 @@ struct outside {
 
 /* Looks for the next entries below `end` that descriptors alone may keep, from entry `from` on.
  * Returns where to go on. */
-static unsigned look_outside(dv_share *share, unsigned from, unsigned end, struct outside *found) {
+static unsigned look_at_unheld(dv_share *share, unsigned from, unsigned end, struct unheld *found) {
     struct mark_file files[MARK_FILES] = {{0}};
     for (found->count = 0; from < end && found->count < MARKS_AT_ONCE; from++) {
         uint32_t begun = load32(&share->state->export[from].begun);
-        if (is_outside(&share->state->export[from])) {
+        if (is_unheld(&share->state->export[from])) {
             found->begun[found->count] = begun;
             found->place[found->count] = from;
             found->search[found->count++] = search_for(&share->state->export[from]);
@@ -122,13 +122,13 @@ static unsigned look_outside(dv_share *share, unsigned from, unsigned end, struc
 
 /* Frees what had no holder, then no descriptor, and for which no hold began since: nobody can get at
  * it any more. Returns the units. */
-static uint64_t end_gone(dv_share *share, const struct outside *found) {
+static uint64_t end_gone(dv_share *share, const struct unheld *found) {
     unsigned slot = (unsigned)own_slot(share);
     uint64_t units = 0;
     for (unsigned i = 0; i < found->count; i++) {
         dv_page_export *export = &share->state->export[found->place[i]];
         uint32_t device = load32(&export->device), of_export = load32(&export->units);
-        if (found->search[i].held || !is_outside(export) || device >= share->device_count ||
+        if (found->search[i].held || !is_unheld(export) || device >= share->device_count ||
             load64(&export->mark) != found->search[i].mark ||
             load32(&export->begun) != found->begun[i]) {
             continue;
@@ -142,7 +142,7 @@ static uint64_t end_gone(dv_share *share, const struct outside *found) {
     return units;
 }
 
-static bool any_gone(const struct outside *found) {
+static bool any_gone(const struct unheld *found) {
     for (unsigned i = 0; i < found->count; i++) {
         if (!found->search[i].held) {
             return true;
@@ -152,10 +152,10 @@ static bool any_gone(const struct outside *found) {
 }
 
 uint64_t exports_settle(dv_share *share, unsigned from, unsigned end) {
-    struct outside found;
+    struct unheld found;
     uint64_t units = 0;
     while (from < end) {
-        from = look_outside(share, from, end, &found);
+        from = look_at_unheld(share, from, end, &found);
         if (any_gone(&found) && export_enter(share) == DV_OK) {
             units += end_gone(share, &found);
             unlock_exports(share);
@@ -169,10 +169,10 @@ uint64_t dv_export_settle(dv_share *share) {
 }
 
 bool exports_gone(dv_share *share) {
-    struct outside found;
+    struct unheld found;
     unsigned from = 0, end = export_count(share);
     while (from < end) {
-        from = look_outside(share, from, end, &found);
+        from = look_at_unheld(share, from, end, &found);
         if (any_gone(&found)) {
             return true;
         }
