@@ -25,6 +25,7 @@ func (m *Machine) image(seed string) []byte {
 
 		AllocNs:        uint64(m.Costs.Alloc),
 		LaunchNs:       uint64(m.Costs.Launch),
+		LoadNs:         uint64(m.Costs.Load),
 		KernelNs:       uint64(m.Costs.Kernel),
 		EventNs:        uint64(m.Costs.Event),
 		SliceNs:        uint64(m.Costs.TimeSlice),

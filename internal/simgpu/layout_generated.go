@@ -204,6 +204,8 @@ type SimMachine struct {
 	AllocNs uint64
 	// CPU time of each launch
 	LaunchNs uint64
+	// time in which the code of one kernel is loaded
+	LoadNs uint64
 	// GPU time of each kernel that is not known by name
 	KernelNs uint64
 	// GPU time of an event's record
@@ -228,7 +230,7 @@ type SimMachine struct {
 
 // Size and offsets of SimMachine in bytes.
 const (
-	SizeOfSimMachine                 = 13176
+	SizeOfSimMachine                 = 13184
 	OffsetOfSimMachineMagic          = 0
 	OffsetOfSimMachineVersion        = 8
 	OffsetOfSimMachineSize           = 12
@@ -242,16 +244,17 @@ const (
 	OffsetOfSimMachineNvswitchCount  = 164
 	OffsetOfSimMachineAllocNs        = 168
 	OffsetOfSimMachineLaunchNs       = 176
-	OffsetOfSimMachineKernelNs       = 184
-	OffsetOfSimMachineEventNs        = 192
-	OffsetOfSimMachineSliceNs        = 200
-	OffsetOfSimMachineQueueDepth     = 208
-	OffsetOfSimMachineSampleWindowNs = 216
-	OffsetOfSimMachineSampleLagNs    = 224
-	OffsetOfSimMachineVirtualClock   = 232
-	OffsetOfSimMachineDeadHandles    = 240
-	OffsetOfSimMachineSwitches       = 248
-	OffsetOfSimMachineNodes          = 1784
-	OffsetOfSimMachineNics           = 3832
-	OffsetOfSimMachineGpus           = 6008
+	OffsetOfSimMachineLoadNs         = 184
+	OffsetOfSimMachineKernelNs       = 192
+	OffsetOfSimMachineEventNs        = 200
+	OffsetOfSimMachineSliceNs        = 208
+	OffsetOfSimMachineQueueDepth     = 216
+	OffsetOfSimMachineSampleWindowNs = 224
+	OffsetOfSimMachineSampleLagNs    = 232
+	OffsetOfSimMachineVirtualClock   = 240
+	OffsetOfSimMachineDeadHandles    = 248
+	OffsetOfSimMachineSwitches       = 256
+	OffsetOfSimMachineNodes          = 1792
+	OffsetOfSimMachineNics           = 3840
+	OffsetOfSimMachineGpus           = 6016
 )

@@ -71,6 +71,7 @@ func TestLayout(t *testing.T) {
 		{"SimMachine.NvswitchCount", unsafe.Offsetof(SimMachine{}.NvswitchCount), OffsetOfSimMachineNvswitchCount},
 		{"SimMachine.AllocNs", unsafe.Offsetof(SimMachine{}.AllocNs), OffsetOfSimMachineAllocNs},
 		{"SimMachine.LaunchNs", unsafe.Offsetof(SimMachine{}.LaunchNs), OffsetOfSimMachineLaunchNs},
+		{"SimMachine.LoadNs", unsafe.Offsetof(SimMachine{}.LoadNs), OffsetOfSimMachineLoadNs},
 		{"SimMachine.KernelNs", unsafe.Offsetof(SimMachine{}.KernelNs), OffsetOfSimMachineKernelNs},
 		{"SimMachine.EventNs", unsafe.Offsetof(SimMachine{}.EventNs), OffsetOfSimMachineEventNs},
 		{"SimMachine.SliceNs", unsafe.Offsetof(SimMachine{}.SliceNs), OffsetOfSimMachineSliceNs},

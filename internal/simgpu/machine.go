@@ -112,6 +112,9 @@ type Bandwidth struct {
 type Costs struct {
 	Alloc  time.Duration `yaml:"alloc"`
 	Launch time.Duration `yaml:"launch"`
+	// Load is the time in which the code of one kernel is loaded, in the call that
+	// first needs it.
+	Load   time.Duration `yaml:"load"`
 	Kernel time.Duration `yaml:"kernel"`
 	// Event is the GPU time of an event's record.
 	Event     time.Duration `yaml:"event"`

@@ -140,6 +140,7 @@ func (g *Model) validate(f *faults) {
 
 func (c *Costs) validate(f *faults) {
 	f.duration("costs.alloc", c.Alloc, 0, maxDuration)
+	f.duration("costs.load", c.Load, 0, maxDuration)
 	f.duration("costs.launch", c.Launch, 0, maxDuration)
 	f.duration("costs.kernel", c.Kernel, 0, maxDuration)
 	f.duration("costs.event", c.Event, time.Nanosecond, maxDuration)

@@ -192,6 +192,8 @@ typedef struct sim_machine {
     uint64_t alloc_ns;
     /* CPU time of each launch */
     uint64_t launch_ns;
+    /* time in which the code of one kernel is loaded */
+    uint64_t load_ns;
     /* GPU time of each kernel that is not known by name */
     uint64_t kernel_ns;
     /* GPU time of an event's record */
@@ -213,7 +215,7 @@ typedef struct sim_machine {
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 13176, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 13184, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");
@@ -228,17 +230,18 @@ _Static_assert(offsetof(sim_machine, node_count) == 160, "sim_machine.node_count
 _Static_assert(offsetof(sim_machine, nvswitch_count) == 164, "sim_machine.nvswitch_count");
 _Static_assert(offsetof(sim_machine, alloc_ns) == 168, "sim_machine.alloc_ns");
 _Static_assert(offsetof(sim_machine, launch_ns) == 176, "sim_machine.launch_ns");
-_Static_assert(offsetof(sim_machine, kernel_ns) == 184, "sim_machine.kernel_ns");
-_Static_assert(offsetof(sim_machine, event_ns) == 192, "sim_machine.event_ns");
-_Static_assert(offsetof(sim_machine, slice_ns) == 200, "sim_machine.slice_ns");
-_Static_assert(offsetof(sim_machine, queue_depth) == 208, "sim_machine.queue_depth");
-_Static_assert(offsetof(sim_machine, sample_window_ns) == 216, "sim_machine.sample_window_ns");
-_Static_assert(offsetof(sim_machine, sample_lag_ns) == 224, "sim_machine.sample_lag_ns");
-_Static_assert(offsetof(sim_machine, virtual_clock) == 232, "sim_machine.virtual_clock");
-_Static_assert(offsetof(sim_machine, dead_handles) == 240, "sim_machine.dead_handles");
-_Static_assert(offsetof(sim_machine, switches) == 248, "sim_machine.switches");
-_Static_assert(offsetof(sim_machine, nodes) == 1784, "sim_machine.nodes");
-_Static_assert(offsetof(sim_machine, nics) == 3832, "sim_machine.nics");
-_Static_assert(offsetof(sim_machine, gpus) == 6008, "sim_machine.gpus");
+_Static_assert(offsetof(sim_machine, load_ns) == 184, "sim_machine.load_ns");
+_Static_assert(offsetof(sim_machine, kernel_ns) == 192, "sim_machine.kernel_ns");
+_Static_assert(offsetof(sim_machine, event_ns) == 200, "sim_machine.event_ns");
+_Static_assert(offsetof(sim_machine, slice_ns) == 208, "sim_machine.slice_ns");
+_Static_assert(offsetof(sim_machine, queue_depth) == 216, "sim_machine.queue_depth");
+_Static_assert(offsetof(sim_machine, sample_window_ns) == 224, "sim_machine.sample_window_ns");
+_Static_assert(offsetof(sim_machine, sample_lag_ns) == 232, "sim_machine.sample_lag_ns");
+_Static_assert(offsetof(sim_machine, virtual_clock) == 240, "sim_machine.virtual_clock");
+_Static_assert(offsetof(sim_machine, dead_handles) == 248, "sim_machine.dead_handles");
+_Static_assert(offsetof(sim_machine, switches) == 256, "sim_machine.switches");
+_Static_assert(offsetof(sim_machine, nodes) == 1792, "sim_machine.nodes");
+_Static_assert(offsetof(sim_machine, nics) == 3840, "sim_machine.nics");
+_Static_assert(offsetof(sim_machine, gpus) == 6016, "sim_machine.gpus");
 
 #endif

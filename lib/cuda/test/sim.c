@@ -15,7 +15,7 @@
 #endif
 
 uint64_t sim_dead_handles = SIM_DEAD_END;
-
+uint64_t sim_load_ns;
 static char machine_directory[64];
 static pid_t owner;
 
@@ -45,6 +45,7 @@ static void describe(sim_machine *machine) {
     machine->node_count = 1;
     machine->event_ns = 500;
     machine->dead_handles = sim_dead_handles;
+    machine->load_ns = sim_load_ns;
     machine->slice_ns = 1000000;
     machine->queue_depth = 1024;
     machine->sample_window_ns = 166666667;

@@ -18,6 +18,9 @@ extern uint64_t sim_dead_handles;
  * opens the library. GPU i has sixteen times i + 1 as its UUID. All goes when the test ends. */
 void sim_make(struct setting *setting, unsigned gpus, uint64_t limit);
 
+/* The time in which the driver of machines made from now on loads the code of a kernel; 0. */
+extern uint64_t sim_load_ns;
+
 /* The same without opening it. */
 void sim_make_closed(struct setting *setting, unsigned gpus, uint64_t limit);
 

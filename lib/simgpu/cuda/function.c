@@ -1,6 +1,8 @@
 /* Attributes of functions, and how many of their blocks fit on a multiprocessor. */
 #include "simgpu/cuda/driver.h"
 
+#include <time.h>
+
 #define THREADS_MAX 1024
 
 static CUresult usable(CUfunction function) {
@@ -64,14 +66,28 @@ CUresult cuFuncGetName(const char **name, CUfunction function) {
     return CUDA_SUCCESS;
 }
 
+void function_load(CUfunction function) {
+    uint64_t ns = sg_driver.machine->load_ns;
+    const struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+    if (!__atomic_exchange_n(&function->loaded, true, __ATOMIC_RELAXED) && ns &&
+        !sg_driver.instance.state->is_virtual) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 CUresult cuFuncLoad(CUfunction function) {
-    return usable(function);
+    SG_TRY(usable(function));
+    function_load(function);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
     SG_TRY(usable(function));
     SG_REQUIRE(state, CUDA_ERROR_INVALID_VALUE);
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state = __atomic_load_n(&function->loaded, __ATOMIC_RELAXED)
+                 ? CU_FUNCTION_LOADING_STATE_LOADED
+                 : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 

@@ -63,6 +63,9 @@ static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
     if (sg_driver.machine->launch_ns) {
         sg_burn(sg_driver.machine->launch_ns);
     }
+    if (!__atomic_load_n(&function->loaded, __ATOMIC_RELAXED)) {
+        function_load(function);
+    }
     /* A kernel of a library belongs to the context that it is launched in. */
     if (function->library) {
         __atomic_store_n(&function->ctx, stream->ctx, __ATOMIC_RELAXED);

@@ -94,6 +94,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     SG_REQUIRE(handle_given(kernel, HANDLE_KERNEL), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(function, CUDA_ERROR_INVALID_VALUE);
     *function = (CUfunction)kernel;
+    function_load(*function);
     return CUDA_SUCCESS;
 }
 

@@ -97,6 +97,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
         *function = found;
     }
     pthread_mutex_unlock(&modules);
+    if (found) {
+        function_load(found);
+    }
     return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -182,6 +182,7 @@ struct CUfunc_st {
     unsigned block[3], shared; /* of the interface before CUDA 4 */
     unsigned char params[4096];
     unsigned params_size;
+    bool loaded; /* its code is on the GPU; atomic */
     struct CUfunc_st *next;
 };
 /* The code that a module or library was loaded from: which kernels it has. */
@@ -197,6 +198,8 @@ CUfunction image_function(struct image *image, const char *name, enum handle_kin
 /* Names of the kernels in PTX, one after another; returns NULL after the last. */
 const char *image_next(const struct image *image, const char *after, size_t *length);
 void image_end(struct image *image);
+/* function.c: loads the code, which takes time the first time. */
+void function_load(CUfunction function);
 static inline bool function_is(CUfunction f) {
     return handle_is(f, HANDLE_FUNCTION) || handle_given(f, HANDLE_KERNEL);
 }
