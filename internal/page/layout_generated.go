@@ -546,7 +546,7 @@ const (
 type Cost struct {
 	// Digest of what was launched, the same in every process; 0 while unused.
 	Key uint64
-	// High cost_tag_bits: the same of key; below them the ns, after budget.stretch was left out.
+	// High cost_tag_bits: the same of key; below them the ns between the stamps around it.
 	Value uint64
 }
 

@@ -91,6 +91,11 @@ bool dv_time_escape(dv_share *share, unsigned dev, uint64_t now);
 uint64_t dv_time_turn(dv_share *share, unsigned dev, uint64_t now);
 void dv_time_turn_end(dv_share *share, unsigned dev, uint64_t turn);
 
+/* What a launch took as some process of the share learned it, in ns between the stamps around it; 0
+ * if nobody did. The key is a digest that is the same in every process. */
+uint64_t dv_time_learned(const dv_share *share, unsigned dev, uint64_t key);
+void dv_time_learn(dv_share *share, unsigned dev, uint64_t key, uint64_t ns);
+
 /* Counters for the arbiter and for people: a launch has to wait, at now; a launch has waited for
  * ns. */
 void dv_time_wanted(dv_share *share, unsigned dev, uint64_t now);

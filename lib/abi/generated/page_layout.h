@@ -507,7 +507,7 @@ _Static_assert(offsetof(dv_page_gate, waiters) == 4, "dv_page_gate.waiters");
 typedef struct dv_page_cost {
     /* Digest of what was launched, the same in every process; 0 while unused. */
     uint64_t key;
-    /* High cost_tag_bits: the same of key; below them the ns, after budget.stretch was left out. */
+    /* High cost_tag_bits: the same of key; below them the ns between the stamps around it. */
     uint64_t value;
 } dv_page_cost;
 _Static_assert(sizeof(dv_page_cost) == 16, "dv_page_cost");

@@ -12,6 +12,7 @@
 #define QUEUE_NS 150000u    /* with so much work ahead a stream will not run dry soon */
 #define ALONE_NS                                                                                   \
     1600000u /* one launch is measured alone in so much work, because its events cost 10 us */
+#define LOAD_NS 200000u /* a driver's launch takes some us, unless it loads something */
 #define ALONE_MOST 100u /* at least one launch of so many is measured alone */
 
 static uint64_t later(uint64_t a, uint64_t b) {
@@ -66,14 +67,14 @@ enum way { JOIN, PLAIN, ALONE, BATCH };
 
 /* Decides how the launch is measured; the caller holds the flight's lock. */
 static enum way choose(struct flight *flight, const struct launch *launch) {
-    bool fresh = cost_samples(launch->cost) == 0;
+    bool fresh = launch->loads || cost_samples(launch->cost) == 0;
     if (flight->is_open && !fresh) {
         return JOIN;
     }
     if (flight->count + 1 >= FLIGHT_BATCHES || flight->stamps->dead) {
         return flight->is_open ? JOIN : PLAIN;
     }
-    if (launch->turn != 0 || (fresh && cost_try(launch->cost))) {
+    if (launch->turn != 0 || launch->loads || (fresh && cost_try(launch->cost))) {
         return ALONE;
     }
     if (flight->is_open) {
@@ -168,7 +169,7 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
     CUevent begin = NULL;
     close_open(flight);
     lock_take(&flight->lock);
-    bool adjoins = flight->adjoins;
+    bool adjoins = flight->adjoins && !launch->loads; /* while it loads, the stream may run dry */
     lock_give(&flight->lock);
     if (!adjoins) {
         begin = stamps_record(flight->stamps, flight->stream, &after);
@@ -251,7 +252,23 @@ static bool has_room(struct flight *flight) {
     return __atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 < FLIGHT_BATCHES;
 }
 
+/* A call that took long has loaded code first and then given the launch. */
+static void note_load(struct flight *flight, const struct launch *launch) {
+    uint64_t now = now_ns();
+    lock_take(&flight->lock);
+    struct batch *batch = &flight->open;
+    if (flight->is_open && batch->number == launch->batch && batch->begin != NULL &&
+        now - batch->launch_after > LOAD_NS) {
+        batch->launch_after = now;
+        batch->loaded = true;
+    }
+    lock_give(&flight->lock);
+}
+
 void flight_given(struct flight *flight, struct launch *launch, CUresult result) {
+    if (launch->loads) {
+        note_load(flight, launch);
+    }
     if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
         take_back(flight, launch);
     }

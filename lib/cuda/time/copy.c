@@ -23,8 +23,8 @@ void copy_begin(struct copy *copy, CUstream stream, struct move move, bool block
     copy->crosses = move.kind == 0;
     copy->blocks = blocks;
     if (!copy->crosses) {
-        uint64_t key = cost_other(move.kind, cost_bytes(move.bytes));
-        launch_begin(&copy->launch, stream, key, OVERHEAD_NS + move.bytes / BYTES_PER_NS);
+        struct work work = cost_moved(move.kind, cost_bytes(move.bytes));
+        launch_begin(&copy->launch, stream, work, OVERHEAD_NS + move.bytes / BYTES_PER_NS);
     } else if (blocks) {
         launch_waits(&copy->wait, stream);
     } else {

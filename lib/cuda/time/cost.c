@@ -29,6 +29,7 @@ static __attribute__((noinline, cold)) struct cost *make(uint64_t key, uint64_t 
         uint64_t none = 0;
         if (__atomic_compare_exchange_n(&cost->key, &none, key, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {
+            __atomic_store_n(&cost->digest, 0, __ATOMIC_RELAXED);
             set(cost, prior, 0);
             return cost;
         }
@@ -37,6 +38,7 @@ static __attribute__((noinline, cold)) struct cost *make(uint64_t key, uint64_t 
         }
     }
     struct cost *home = &table[key & (ENTRIES - 1)];
+    __atomic_store_n(&home->digest, 0, __ATOMIC_RELAXED);
     set(home, prior, 0);
     __atomic_store_n(&home->key, key, __ATOMIC_RELEASE);
     return home;
@@ -66,6 +68,10 @@ void cost_relearn(uint64_t key) {
     if (cost != NULL) {
         set(cost, cost_ns(cost), 0);
     }
+}
+
+void cost_adopt(struct cost *cost, uint64_t ns) {
+    set(cost, ns, 1);
 }
 
 bool cost_learn(struct cost *cost, uint64_t ns, bool doubtful) {

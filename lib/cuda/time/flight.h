@@ -37,13 +37,14 @@ struct batch {
     CUevent echo; /* right after the end, to learn what an event costs; mostly NULL */
     uint64_t begin_after, end_after; /* when the calls that recorded them began */
     uint64_t
-        launch_after; /* when the call of the first launch began; 0: it follows the batch before */
+        launch_after; /* when the first launch was given, at the earliest; 0: it follows the batch before */
     uint64_t given;   /* the flight's given when the batch ended */
     uint64_t ns, charged; /* the estimate, and the estimate times the stretch */
     uint32_t launches;
     uint32_t number;
     uint64_t turn;   /* the share's turn that its launch took, until it is measured; 0: none */
     bool alone;      /* ends with its first launch */
+    bool loaded;     /* code was loaded in the call of that launch, so launch_after is its end */
     bool neighbours; /* other tenants had work on the GPU */
     struct part parts[FLIGHT_PARTS];
 };
@@ -93,6 +94,7 @@ struct launch {
     bool taken;  /* its charge is in the bucket already */
     bool waited; /* it had to wait, so others will follow it at once */
     bool unknown; /* nobody knows its cost, not even about */
+    bool loads;   /* its code may be loaded inside the driver's call */
 };
 
 /* The flight of a stream; NULL stands for CU_STREAM_LEGACY. flight_of makes one if there is none,

@@ -66,7 +66,7 @@ RESERVED(cuGraphUpload, )
 RESERVED(cuGraphUpload, _ptsz)
 
 static uint64_t key_of(CUgraphExec exec) {
-    return cost_other(COST_GRAPH, (uint64_t)(uintptr_t)exec);
+    return cost_key(cost_graph(exec));
 }
 
 #define LAUNCHES(fn, stream_of)                                                                    \
@@ -78,7 +78,7 @@ static uint64_t key_of(CUgraphExec exec) {
         if (!launch_watched()) {                                                                   \
             return fn##_reserved(exec, stream);                                                    \
         }                                                                                          \
-        launch_begin(&launch, stream_of(stream), key_of(exec), COST_PRIOR_NS);                     \
+        launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);                     \
         CUresult result = fn##_reserved(exec, stream);                                             \
         launch_end(&launch, result);                                                               \
         return result;                                                                             \

@@ -1,13 +1,13 @@
 /* Launches of kernels, in every form that the driver has. */
 #include "cuda/time/launch.h"
 
-/* A launch in `stream`; after the key, the arguments for the driver. */
-#define COUNTED(fn, stream, key, prior, ...)                                                       \
+/* A launch of `work` in `stream`; after the prior, the arguments for the driver. */
+#define COUNTED(fn, stream, work, prior, ...)                                                       \
     struct launch launch;                                                                          \
     if (!launch_counts()) {                                                                        \
         return DV_REAL(fn)(__VA_ARGS__);                                                           \
     }                                                                                              \
-    launch_begin(&launch, stream, key, prior);                                                     \
+    launch_begin(&launch, stream, work, prior);                                                    \
     CUresult result = DV_CALL(fn, __VA_ARGS__);                                                    \
     launch_end(&launch, result);                                                                   \
     return result;
@@ -18,7 +18,7 @@
     }
 #include "abi/generated/cuda_hooks.inc"
 
-static uint64_t key_of(const CUlaunchConfig *config, CUfunction function) {
+static struct work work_of(const CUlaunchConfig *config, CUfunction function) {
     return cost_kernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
                        config->blockDimX, config->blockDimY, config->blockDimZ,
                        config->sharedMemBytes);
@@ -30,25 +30,25 @@ static uint64_t key_of(const CUlaunchConfig *config, CUfunction function) {
         if (config == NULL) {                                                                      \
             return DV_REAL(fn)(config, function, parameters, extra);                               \
         }                                                                                          \
-        COUNTED(fn, stream_of(config->hStream), key_of(config, function), COST_PRIOR_NS, config,   \
+        COUNTED(fn, stream_of(config->hStream), work_of(config, function), COST_PRIOR_NS, config,   \
                 function, parameters, extra)                                                       \
     }
 CONFIGURED(cuLaunchKernelEx, launch_legacy)
 CONFIGURED(cuLaunchKernelEx_ptsz, launch_own)
 
 /* The interface before CUDA 4, in which the function holds the shape of a block. */
-#define GRID_KEY(function, width, height)                                                          \
+#define GRID_WORK(function, width, height)                                                          \
     cost_kernel(function, (unsigned)(width), (unsigned)(height), 1, 0, 0, 0, 0)
 
 CUresult cuLaunch(CUfunction function){
-    COUNTED(cuLaunch, CU_STREAM_LEGACY, GRID_KEY(function, 1, 1), COST_PRIOR_NS, function)}
+    COUNTED(cuLaunch, CU_STREAM_LEGACY, GRID_WORK(function, 1, 1), COST_PRIOR_NS, function)}
 
 CUresult cuLaunchGrid(CUfunction function, int width, int height){
-    COUNTED(cuLaunchGrid, CU_STREAM_LEGACY, GRID_KEY(function, width, height), COST_PRIOR_NS,
+    COUNTED(cuLaunchGrid, CU_STREAM_LEGACY, GRID_WORK(function, width, height), COST_PRIOR_NS,
             function, width, height)}
 
 CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream){
-    COUNTED(cuLaunchGridAsync, launch_legacy(stream), GRID_KEY(function, width, height),
+    COUNTED(cuLaunchGridAsync, launch_legacy(stream), GRID_WORK(function, width, height),
             COST_PRIOR_NS, function, width, height, stream)}
 
 /* Launches one kernel on several GPUs at once, each in a stream of its own. The driver refuses more
@@ -61,10 +61,10 @@ CUresult
     }
     for (unsigned i = 0; i < count; i++) {
         const CUDA_LAUNCH_PARAMS *one = &list[i];
-        uint64_t key =
+        struct work work =
             cost_kernel(one->function, one->gridDimX, one->gridDimY, one->gridDimZ, one->blockDimX,
                         one->blockDimY, one->blockDimZ, one->sharedMemBytes);
-        launch_begin(&launches[i], launch_legacy(one->hStream), key, COST_PRIOR_NS);
+        launch_begin(&launches[i], launch_legacy(one->hStream), work, COST_PRIOR_NS);
     }
     CUresult result = DV_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
     for (unsigned i = 0; i < count; i++) {

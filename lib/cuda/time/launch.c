@@ -3,6 +3,7 @@
 #include "cuda/attach.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/gate.h"
+#include "cuda/time/kernel.h"
 #include "cuda/time/now.h"
 
 static const uint32_t no_flags;
@@ -28,7 +29,25 @@ static bool must_look(const struct launch *launch, uint32_t flags) {
             (launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0));
 }
 
-void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior) {
+/* The first launch of this work by the process: loads its code, and asks what others learned. */
+static __attribute__((noinline, cold)) void introduce(struct launch *launch, struct work work) {
+    const struct gpu *gpu = launch->flight->gpu;
+    struct kernel kernel = {.loaded = true};
+    uint64_t digest = cost_digest(0, work.shape);
+    if (work.of != NULL) {
+        kernel = kernel_load(work.of);
+        digest = kernel.digest != 0 ? cost_digest(kernel.digest, work.shape) : COST_NAMELESS;
+    }
+    __atomic_store_n(&launch->cost->digest, digest, __ATOMIC_RELAXED);
+    launch->loads = !kernel.loaded;
+    uint64_t learned =
+        digest != COST_NAMELESS ? dv_time_learned(gpu->share, gpu->number, digest) : 0;
+    if (learned > 0) {
+        cost_adopt(launch->cost, learned);
+    }
+}
+
+void launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
     struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
     launch->flight = NULL;
     if (flight == NULL) {
@@ -40,10 +59,15 @@ void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t
         return;
     }
     launch->flight = flight;
-    launch->cost = cost_find(key, prior);
+    launch->cost = cost_find(cost_key(work), prior);
+    launch->taken = launch->waited = launch->loads = launch->unknown = false;
     launch->turn = 0;
-    launch->unknown = prior == COST_PRIOR_NS && cost_samples(launch->cost) == 0;
-    launch->taken = launch->waited = false;
+    if (__builtin_expect(cost_samples(launch->cost) == 0, 0)) {
+        if (__atomic_load_n(&launch->cost->digest, __ATOMIC_RELAXED) == 0) {
+            introduce(launch, work);
+        }
+        launch->unknown = work.of != NULL && cost_samples(launch->cost) == 0;
+    }
     launch->now = now_about(notes_here);
     notes_here->last_stream = stream;
     launch_price(launch, flags);

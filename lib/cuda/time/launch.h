@@ -55,7 +55,8 @@ static inline void launch_price(struct launch *launch, uint32_t flags) {
     }
 }
 
-DV_HIDDEN void launch_begin(struct launch *launch, CUstream stream, uint64_t key, uint64_t prior);
+DV_HIDDEN void launch_begin(struct launch *launch, CUstream stream, struct work work,
+                            uint64_t prior);
 DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 
 /* Before something that is not a launch is given to the stream. */

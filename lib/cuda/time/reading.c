@@ -6,6 +6,8 @@
 
 #include "cuda/time/now.h"
 
+#define KEEP_EVERY 64u         /* samples after which the share is told again, a power of two */
+#define LOADED_LEAST_NS 10000u /* shorter work beside a load is not told from none */
 #define PLAIN_NS 100000u /* so much unmeasured charge is kept before the arbiter is told */
 
 static void put(uint64_t *word, uint64_t value) {
@@ -26,9 +28,19 @@ static bool may_contain_pause(const struct batch *batch) {
     return batch->launches <= 1 && batch->begin != NULL;
 }
 
+/* Keeps for other processes what is learned, at first and then now and then. */
+static void remember(const struct gpu *gpu, const struct cost *cost) {
+    uint64_t digest = __atomic_load_n(&cost->digest, __ATOMIC_RELAXED);
+    uint32_t samples = cost_samples(cost), every = samples < COST_LEARNED ? samples : KEEP_EVERY;
+    if (digest > COST_NAMELESS && (samples & (every - 1)) == 0) {
+        dv_time_learn(gpu->share, gpu->number, digest, cost_ns(cost));
+    }
+}
+
 /* Spreads the time of a batch over its launches. If some had no known cost (their estimates sum up
  * to `fresh`), they get the time that the others leave. Returns whether the time was believed. */
-static bool learn(const struct batch *batch, uint64_t fresh, uint64_t took) {
+static bool learn(const struct gpu *gpu, const struct batch *batch, uint64_t fresh,
+                  uint64_t took) {
     uint64_t known = batch->ns > fresh ? batch->ns - fresh : 0;
     uint64_t left = took > known ? took - known : took / 4;
     bool doubtful = batch->neighbours || may_contain_pause(batch), believed = true;
@@ -40,6 +52,7 @@ static bool learn(const struct batch *batch, uint64_t fresh, uint64_t took) {
         double of = fresh > 0 ? (double)left / (double)fresh : (double)took / (double)batch->ns;
         double each = (double)part->ns * of / part->count;
         believed = cost_learn(part->cost, (uint64_t)each, doubtful) && believed;
+        remember(gpu, part->cost);
     }
     return believed || !may_contain_pause(batch);
 }
@@ -161,8 +174,10 @@ static bool read_one(struct flight *flight, uint64_t finished) {
     if (result.known && copy.ns > 0) {
         uint64_t took = stamps_between(flight->stamps, result.begin, result.end);
         uint64_t fresh = fresh_part(&copy);
-        result.known = learn(&copy, fresh, took);
-        if (fresh > 0) {
+        /* A kernel that ended before the call that loaded it says nothing. */
+        result.known = !(copy.loaded && took < LOADED_LEAST_NS) &&
+                       learn(flight->gpu, &copy, fresh, took);
+        if (fresh > 0 && result.known) {
             settle_price(flight, &copy, took);
         }
     }

@@ -1,0 +1,99 @@
+#include "cuda/time/kernel.h"
+
+#include <string.h>
+
+#include "cuda/fork.h"
+#include "cuda/table.h"
+#include "cuda/time/capture.h"
+#include "cuda/time/cost.h"
+
+#define CONTEXTLESS 1u /* flag of an entry: the handle is a CUkernel */
+
+static table kernels; /* by handle; the amount is a digest of the name */
+
+static uint32_t digest_name(const char *name) {
+    uint64_t digest = 0xcbf29ce484222325u;
+    for (; *name != '\0'; name++) {
+        digest = (digest ^ (unsigned char)*name) * 0x100000001b3u;
+    }
+    return (uint32_t)(digest ^ digest >> 32);
+}
+
+static void note(const void *handle, uint32_t amount, uint16_t flags) {
+    struct entry entry = {.amount = amount, .flags = flags};
+    if (handle != NULL) {
+        table_put(&kernels, (uint64_t)(uintptr_t)handle, entry, NULL, NULL);
+    }
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    CUresult result = DV_CALL(cuModuleGetFunction, function, module, name);
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
+        note(*function, digest_name(name), 0);
+    }
+    return result;
+}
+
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
+    CUresult result = DV_CALL(cuLibraryGetKernel, kernel, library, name);
+    if (result == CUDA_SUCCESS && !DV_INNER()) {
+        note(*kernel, digest_name(name), CONTEXTLESS);
+    }
+    return result;
+}
+
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+    struct entry entry;
+    CUresult result = DV_CALL(cuKernelGetFunction, function, kernel);
+    /* Both names may stand for one handle. */
+    if (result == CUDA_SUCCESS && !DV_INNER() &&
+        (uintptr_t)*function != (uintptr_t)kernel &&
+        table_get(&kernels, (uint64_t)(uintptr_t)kernel, &entry)) {
+        note(*function, entry.amount, 0);
+    }
+    return result;
+}
+
+/* What the compiler made of the kernel. Kernels of one name can differ in it. */
+static uint64_t digest(uint32_t name, CUfunction function) {
+    static const CUfunction_attribute attributes[] = {
+        CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+        CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES};
+    uint64_t sum = name;
+    for (unsigned i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+        int value = 0;
+        DV_CALL(cuFuncGetAttribute, &value, attributes[i], function);
+        sum = cost_digest(sum, cost_shape((unsigned)value, i, 0));
+    }
+    return sum;
+}
+
+struct kernel kernel_load(const void *function) {
+    struct kernel kernel = {0};
+    struct entry entry;
+    if (!table_get(&kernels, (uint64_t)(uintptr_t)function, &entry)) {
+        return kernel;
+    }
+    union {
+        const void *handle;
+        CUfunction function;
+        CUkernel kernel;
+    } as = {.handle = function};
+    CUfunction here = as.function;
+    CUresult found = CUDA_SUCCESS;
+    CUstreamCaptureMode mode = capture_relax();
+    if (entry.flags & CONTEXTLESS) {
+        found = DV_CALL(cuKernelGetFunction, &here, as.kernel);
+    }
+    if (found == CUDA_SUCCESS) {
+        kernel.loaded = DV_CALL(cuFuncLoad, here) == CUDA_SUCCESS;
+        kernel.digest = digest(entry.amount, here);
+    }
+    capture_restore(mode);
+    return kernel;
+}
+
+static void kernels_forked(void) {
+    table_forget(&kernels);
+}
+ON(forked, kernels_forked);
