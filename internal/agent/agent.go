@@ -51,6 +51,11 @@ type Config struct {
 	Listed   func(uid int) bool
 	Interval time.Duration // between looks at every tenant and at the driver
 	Now      func() time.Time
+	// Locks hold the GPUs on which there are shares; nil for an agent that holds all of
+	// them while it runs.
+	Locks Locks
+	// Permit returns why the agent must not grant anything now; nil always permits.
+	Permit func() error
 	// Step is called after each step of Prepare and Release, so that a test can
 	// end the agent there; it may be nil.
 	Step func(name string)
@@ -81,6 +86,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// untold is why the driver does not answer a question about a GPU now.
 	untold map[untold]string
+	// leaving is true for an agent that grants nothing any more.
+	leaving bool
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
 
@@ -141,6 +148,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.holdTaken(ctx)
 	a.publish()
 	return a, nil
 }
@@ -183,6 +191,8 @@ func (a *Agent) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			a.patrol(ctx)
+			a.retryHeld()
+			a.dropUnclaimed(ctx)
 		}
 	}
 }

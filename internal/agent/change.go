@@ -45,6 +45,9 @@ func (a *Agent) enter(ctx context.Context, t *tenant, p control.SetParams) (back
 	if t.ended || !t.ready {
 		return backend.Tenant{}, control.Errorf(control.CodeNotFound, "%s has ended", t.Name)
 	}
+	if err := a.permit(); err != nil {
+		return backend.Tenant{}, err
+	}
 	before := t.record
 	changed, err := a.revise(t, p)
 	if err != nil {

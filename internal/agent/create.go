@@ -6,28 +6,17 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/visible"
 )
-
-// ticket is a request that waits for its turn.
-type ticket struct {
-	request v1alpha1.ShareRequest
-	user    string
-	since   time.Time
-	reason  string
-}
 
 func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.CreateParams) (*control.Created, error) {
 	p.Request.Default()
@@ -57,45 +46,6 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
 }
 
-// admit enters a tenant into the ledger when its request fits. Waiting requests
-// are served in the order in which they came: otherwise small ones could overtake
-// a large one for ever.
-func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateParams) (*tenant, error) {
-	var mine *ticket
-	defer func() { a.leaveQueue(mine) }()
-	for {
-		a.mu.Lock()
-		t, err := a.tryAdmit(peer, p, mine)
-		if err == nil || !p.Wait || !alloc.Waits(err) {
-			a.mu.Unlock()
-			return t, coded(err)
-		}
-		if mine == nil {
-			mine = &ticket{request: p.Request, user: process.UserName(peer.UID), since: a.config.Now()}
-			a.queue = append(a.queue, mine)
-			a.announce()
-		}
-		mine.reason = err.Error()
-		changed := a.changed
-		a.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("give up waiting: %w", ctx.Err())
-		}
-	}
-}
-
-func (a *Agent) leaveQueue(mine *ticket) {
-	if mine == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue = slices.DeleteFunc(a.queue, func(t *ticket) bool { return t == mine })
-	a.announce()
-}
-
 // tryAdmit enters a tenant or returns why it does not fit. Agent.mu is held.
 func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticket) (*tenant, error) {
 	if p.Wait && len(a.queue) > 0 && a.queue[0] != mine {
@@ -106,7 +56,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 		return nil, err
 	}
 	r := p.Request
-	grants, err := a.search(nil, alloc.Request{
+	grants, err := a.place(alloc.Request{
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores), Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
 	})
 	if err != nil {
@@ -114,7 +64,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticke
 	}
 	inOrder(grants, r.Among)
 	t := &tenant{record: record{
-		ID: newID(), Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
+		ID: newID(), Ticket: mine.id(), Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
 		Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	if peer.PID != 0 {
@@ -176,7 +126,7 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 	a.mu.Lock()
 	t.ready, t.connection = true, true
 	a.follow(ctx, t)
-	a.publish()
+	a.announce()
 	a.mu.Unlock()
 	life := context.WithoutCancel(ctx)
 	a.running.Go(func() {
@@ -193,6 +143,7 @@ func (a *Agent) forget(t *tenant) error {
 	t.ended = true
 	delete(a.tenants, t.ID)
 	a.members.forget(t.ID)
+	a.giveGPUs()
 	a.announce()
 	return a.save()
 }

@@ -23,7 +23,7 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	defer a.mu.Unlock()
 	l.Outside = slices.Clone(a.outside)
 	for _, t := range a.queue {
-		l.Waiting = append(l.Waiting, control.Waiting{Request: t.request, User: t.user, Since: t.since, Reason: t.reason})
+		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason})
 	}
 	return l, nil
 }
@@ -78,7 +78,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	defer a.mu.Unlock()
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
-		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Fault: t.fault,
+		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: t.fault,
 	}
 	if t.Tenancy != nil {
 		v.Namespace, v.Claim, v.Pods = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods

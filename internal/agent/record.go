@@ -27,6 +27,13 @@ type record struct {
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// Unmade is true until the backend has made the tenancy.
 	Unmade bool `json:"unmade,omitempty"`
+	// Ticket is that with which the request waited, empty if it did not.
+	Ticket string `json:"ticket,omitempty"`
+	// Origin is the directory in which a user's own agent made the tenant, empty for any
+	// other.
+	Origin string `json:"origin,omitempty"`
+	// Cooperative is true for a tenant whose processes read what its user can write.
+	Cooperative bool `json:"cooperative,omitempty"`
 	// Rebuilt is true if the checkpoint and the record were lost, and only what was
 	// granted was found.
 	Rebuilt bool `json:"rebuilt,omitempty"`
@@ -48,6 +55,8 @@ type share struct {
 // saved is the agent's checkpoint.
 type saved struct {
 	Tenants []record `json:"tenants"`
+	// Queue are the requests that wait, in order.
+	Queue []waiting `json:"queue,omitempty"`
 }
 
 // newCheckpoint names the agent's checkpoint.

@@ -39,6 +39,9 @@ func (a *Agent) granted(except *tenant) []alloc.GPU {
 	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes, Fault: a.faults[gpu.UUID]}
+		if held := a.elsewhere(gpu.UUID); held != "" {
+			g.Fault = held
+		}
 		for _, t := range a.tenants {
 			for _, s := range t.Shares {
 				if t == except || s.UUID != gpu.UUID {
@@ -71,10 +74,13 @@ func (a *Agent) gpu(uuid string) backend.GPU {
 
 // save writes the tenants through to the checkpoint. Agent.mu is held.
 func (a *Agent) save() error {
-	if len(a.tenants) == 0 {
+	if len(a.tenants) == 0 && len(a.queue) == 0 {
 		return a.checkpoint.Remove()
 	}
 	var state saved
+	for _, t := range a.queue {
+		state.Queue = append(state.Queue, t.waiting)
+	}
 	for _, t := range a.sorted() {
 		state.Tenants = append(state.Tenants, t.record)
 	}
@@ -91,7 +97,7 @@ func (a *Agent) restore(ctx context.Context) error {
 	if err != nil && !damaged {
 		return fmt.Errorf("find the last agent's tenants: %w", err)
 	}
-	lost := len(state.Tenants) == 0 // no agent leaves a checkpoint without tenants
+	lost := len(state.Tenants) == 0 // then there is no checkpoint, or it has nothing but a queue
 	if lost {
 		state.Tenants = a.rebuild(ctx, !damaged)
 	}
@@ -101,6 +107,7 @@ func (a *Agent) restore(ctx context.Context) error {
 	for _, r := range state.Tenants {
 		a.takeUp(ctx, r)
 	}
+	a.restoreQueue(state.Queue)
 	a.keepAll(ctx) // an older agent may not have
 	return nil
 }

@@ -96,6 +96,23 @@ type Keeper interface {
 	Keep(t Tenant) error
 }
 
+// Adopter is a backend that can take over tenants which another user's agent made.
+type Adopter interface {
+	// Strangers finds the tenants that an agent of that user made below a place. What is
+	// found is that user's word. Live says which have processes, and is the kernel's.
+	Strangers(ctx context.Context, place string, uid int) ([]Stranger, error)
+	// Adopt makes the tenant the agent's own: what its shares say then lies where only
+	// the agent writes, in t.Dir, and is told to the processes as far as they listen.
+	// from is the directory in which it was found. To adopt it again changes nothing.
+	Adopt(ctx context.Context, from string, t Tenant) error
+}
+
+// Stranger is a tenant that was made by another user's agent.
+type Stranger struct {
+	Found
+	Live bool
+}
+
 // Notifier is a backend that notices at once what its tenants do. The tenants of
 // any other backend are looked at from time to time.
 type Notifier interface {

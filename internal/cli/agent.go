@@ -20,8 +20,15 @@ func newAgent(a *app) *cobra.Command {
 		Short: "Serve this machine's GPUs to every user, or to a Kubernetes cluster",
 		Long: `Serve this machine's GPUs: grant shares, free the memory of processes that died,
 and report processes on a GPU that are in no share. As root, the agent serves
-every user. Where no agent runs, 'divvy run' starts one for its user alone. Two
-agents never serve one GPU. SIGTERM ends the agent, and shares continue.
+every user, and takes over the GPUs and shares of users' own agents. Where no agent
+runs and none is configured, 'divvy run' starts one for its user alone, which holds
+only the GPUs on which it has shares. Two agents never serve one GPU. SIGTERM ends
+the agent, and shares continue.
+
+Once the agent has run as root nobody starts an own agent until the machine starts
+again: 'divvy run' waits for the system agent. Remove /run/divvy/system-agent to
+allow it. A configuration in /etc/divvy/agent.yaml, or an enabled unit
+divvy-agent.service, has the same effect for good.
 
 The agent compares what each share reports with the driver's figures. A share
 that uses more of a GPU's time than it may, or than it reports, is shown by
@@ -37,8 +44,12 @@ more flags: 'divvy agent --kubernetes --help' lists them.`,
 		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			endpoint := a.endpoint(instance)
+			if !ephemeral {
+				endpoint.Rundir = a.rundir // root's is the system agent's
+			}
 			return daemon.Serve(cmd.Context(), daemon.Options{
-				Endpoint:   a.endpoint(instance),
+				Endpoint:   endpoint,
 				Tree:       a.tree,
 				DriverRoot: driver,
 				Ephemeral:  ephemeral,

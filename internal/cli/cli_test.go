@@ -14,7 +14,9 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -128,12 +130,41 @@ func TestListingsAsTable(t *testing.T) {
 	w.Reset()
 	printListings(&w, nil)
 	golden(t, "ls-none.table", w.String())
+	w.Reset()
+	printSurvey(&w, survey{
+		agents: example()[:1],
+		away:   []absence{{Reason: "the agent is away", Yours: new(3), Others: new(5)}, {Machine: "m", Reason: "the agent is away"}},
+		held:   []gpulock.Holder{{UUID: "GPU-00", UID: 1001, PID: 762, User: "u2"}},
+	})
+	golden(t, "ls-away.table", w.String())
+}
+
+// While a system agent is away nobody says that there are no shares.
+func TestSystemAgentAway(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(rundir.Variable, dir)
+	tenants := filepath.Join(dir, "tenants", "t7")
+	if err := os.MkdirAll(tenants, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	gone := process.ID{PID: 1, Start: 1 << 60}
+	if err := rundir.WriteMark(dir, rundir.Mark{Agent: gone, Tenants: filepath.Dir(tenants)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"ls"}, {"ls", "-o", "json"}, {"stop", "train"}, {"set", "train", "--memory", "1Gi"}, {"doctor"}} {
+		var out, errOut bytes.Buffer
+		status := Main(args, &out, &errOut)
+		said := out.String() + errOut.String()
+		if status != 1 || !strings.Contains(said, "system agent is away since") || strings.Contains(said, "No shares") || strings.Contains(said, "none runs;") {
+			t.Errorf("%v: status %d, %s", args, status, said)
+		}
+	}
 }
 
 func TestListingsAsDocuments(t *testing.T) {
 	for _, f := range []format{"json", "yaml"} {
 		var w bytes.Buffer
-		if err := f.print(&w, agents{example()[1:]}, nil); err != nil {
+		if err := f.print(&w, agents{Agents: example()[1:]}, nil); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "ls."+string(f), w.String())

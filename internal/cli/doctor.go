@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 )
@@ -56,7 +57,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	for _, machine := range sortedKeys(endpoints) {
 		checks = append(checks, agentCheck(ctx, machine, endpoints[machine]))
 	}
-	return checks
+	return append(checks, holderChecks(ctx, a.endpoint(""))...)
 }
 
 // agentCheck says which agent serves a machine.
@@ -65,6 +66,7 @@ func agentCheck(ctx context.Context, machine string, endpoint control.Endpoint) 
 	if machine != "" {
 		c.Name = "agent of simulated machine " + machine
 	}
+	var away *control.AwayError
 	err := ask(ctx, endpoint, func(client *control.Client) error {
 		info := client.Info()
 		c.Found = fmt.Sprintf("pid %d of %s serves, driver %s", info.PID, info.User, info.Driver)
@@ -78,15 +80,56 @@ func agentCheck(ctx context.Context, machine string, endpoint control.Endpoint) 
 				c.Found += fmt.Sprintf("; GPU %d: %s", g.Index, g.Unwatched)
 			}
 		}
+		if n := len(found.Waiting); n > 0 {
+			c.Found += fmt.Sprintf("; %d requests wait, the first since %s: %s", n, found.Waiting[0].Since.Local().Format("15:04:05"), found.Waiting[0].Reason)
+		}
+		if by, configured := endpoint.Configured(); info.Ephemeral && configured {
+			return &control.AwayError{System: by}
+		}
 		return nil
 	})
 	switch {
 	case errors.Is(err, control.ErrNoAgent):
 		c.Found = "none runs; `divvy run` starts one"
+	case errors.As(err, &away):
+		if c.Found != "" {
+			c.Found = "an own agent (" + c.Found + ") serves its shares and grants no more; "
+		}
+		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimPrefix(absent("", away).text(), "! "), away.Remedy()
 	case err != nil:
 		c.Status, c.Found = doctor.Fail, err.Error()
 	}
+	c.Found = strings.TrimSpace(c.Found)
 	return c
+}
+
+// holderChecks tell of agents that hold GPUs beside the one that serves this user.
+func holderChecks(ctx context.Context, endpoint control.Endpoint) []doctor.Check {
+	all, err := gpulock.Real.All(ctx)
+	if err != nil {
+		return []doctor.Check{{Name: "GPUs held", Status: doctor.Warn, Found: err.Error()}}
+	}
+	serving := 0
+	if client, err := control.Find(ctx, endpoint); err == nil {
+		serving = client.Info().PID
+		client.Close()
+	}
+	_, wanted := endpoint.Configured()
+	var checks []doctor.Check
+	for _, h := range all {
+		if h.PID == serving && serving != 0 {
+			continue
+		}
+		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}
+		if wanted {
+			c.Next = "the system agent takes it over when it starts"
+			if serving != 0 {
+				c.Status, c.Next = doctor.Fail, "end that process, or find out what it is: it is not the agent that serves this machine"
+			}
+		}
+		checks = append(checks, c)
+	}
+	return checks
 }
 
 func printChecks(w *strings.Builder, checks []doctor.Check) {

@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
 )
 
 // format is how a list is printed.
@@ -64,6 +67,10 @@ func sortedKeys[V any](m map[string]V) []string {
 // agents is the document that `divvy ls -o json` prints.
 type agents struct {
 	Agents []listing `json:"agents"`
+	// Away are system agents that should run and do not.
+	Away []absence `json:"away,omitempty"`
+	// Held are GPUs that other users' own agents hold.
+	Held []gpulock.Holder `json:"held,omitempty"`
 }
 
 func newList(a *app) *cobra.Command {
@@ -74,7 +81,9 @@ func newList(a *app) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List GPUs, shares and what they use",
 		Long: `List GPUs, their shares and what these use, as the agents report it: the system's
-agent or your own, and those of your simulated machines.
+agent or your own, and those of your simulated machines. While a system agent is
+away, that is said, and the exit status is 1: its shares go on. GPUs that other
+users' own agents hold are named with their holder.
 
 OVERHEAD is the part of USED that the driver takes for itself: contexts and
 modules. TIME is the part of the GPU's time that the share had in the last
@@ -86,11 +95,15 @@ stands between the tenant and the driver: "namespace" covers the driver's files,
   divvy ls -o json | jq '.agents[].tenants[].name'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := a.listings(cmd.Context(), machine)
+			all, err := a.survey(cmd.Context(), machine)
 			if err != nil {
 				return err
 			}
-			return output.print(a.out, agents{all}, func(w *strings.Builder) { printListings(w, all) })
+			err = output.print(a.out, agents{all.agents, all.away, all.held}, func(w *strings.Builder) { printSurvey(w, all) })
+			if err == nil && len(all.away) > 0 {
+				err = program.ErrReported
+			}
+			return err
 		},
 	}
 	addMachine(command, &machine)
@@ -130,7 +143,7 @@ func (a *app) top(ctx context.Context, machine string, interval time.Duration, c
 	defer ticker.Stop()
 	clear := isTerminal(a.out)
 	for n := 1; ; n++ {
-		all, err := a.listings(ctx, machine)
+		all, err := a.survey(ctx, machine)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -141,7 +154,7 @@ func (a *app) top(ctx context.Context, machine string, interval time.Duration, c
 		if clear {
 			text.WriteString(clearScreen)
 		}
-		printListings(&text, all)
+		printSurvey(&text, all)
 		if _, err := io.WriteString(a.out, text.String()); err != nil {
 			return fmt.Errorf("show shares: %w", err)
 		}

@@ -6,13 +6,19 @@ import (
 	"fmt"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // endpoint is the agent of the real machine, or of the simulated one whose
 // directory is given.
 func (a *app) endpoint(instance string) control.Endpoint {
-	return control.Endpoint{Rundir: a.rundir, Simgpu: instance}
+	dir := a.rundir
+	if instance == "" && dir == rundir.System {
+		dir = rundir.Own()
+	}
+	return control.Endpoint{Rundir: dir, Simgpu: instance}
 }
 
 func (a *app) simgpus() simgpu.Store {
@@ -75,13 +81,22 @@ func ask(ctx context.Context, endpoint control.Endpoint, f func(*control.Client)
 	return errors.Join(err, client.Close())
 }
 
-// listings asks every agent that runs, the real machine's first.
-func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
+// survey is what the agents report, and what can be seen of those that do not run.
+type survey struct {
+	agents []listing
+	// away are the system agents that should run and do not.
+	away []absence
+	// held are GPUs of this machine that other users' own agents hold.
+	held []gpulock.Holder
+}
+
+// survey asks every agent that runs, the real machine's first.
+func (a *app) survey(ctx context.Context, machine string) (survey, error) {
+	found := survey{agents: []listing{}} // a list in JSON even when empty
 	endpoints, err := a.endpoints(machine)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	all := []listing{} // a list in JSON even when empty
 	for _, name := range sortedKeys(endpoints) {
 		one := listing{Machine: name, endpoint: endpoints[name]}
 		err := ask(ctx, endpoints[name], func(c *control.Client) error {
@@ -91,15 +106,21 @@ func (a *app) listings(ctx context.Context, machine string) ([]listing, error) {
 			}
 			return err
 		})
-		if errors.Is(err, control.ErrNoAgent) {
-			continue
+		var away *control.AwayError
+		switch {
+		case err == nil:
+			found.agents = append(found.agents, one)
+			found.noteOwn(name, one)
+		case errors.As(err, &away):
+			found.away = append(found.away, absent(name, away))
+		case !errors.Is(err, control.ErrNoAgent):
+			return found, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
 	}
-	return all, nil
+	if machine == "" {
+		found.held, err = heldByOthers(ctx, found.agents)
+	}
+	return found, err
 }
 
 // errNoShare is returned where no share has the name.
@@ -107,24 +128,26 @@ var errNoShare = errors.New("no such share")
 
 // holder finds the agent that holds the share of that name or id.
 func (a *app) holder(ctx context.Context, machine, share string) (control.Endpoint, error) {
-	all, err := a.listings(ctx, machine)
+	all, err := a.survey(ctx, machine)
 	if err != nil {
 		return control.Endpoint{}, err
 	}
 	var found []listing
-	for _, l := range all {
+	for _, l := range all.agents {
 		for _, tenant := range l.Tenants {
 			if tenant.Name == share || tenant.ID == share {
 				found = append(found, l)
 			}
 		}
 	}
-	switch len(found) {
-	case 0:
-		return control.Endpoint{}, fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, share)
-	case 1:
+	switch {
+	case len(found) == 1:
 		return found[0].endpoint, nil
+	case len(found) > 1:
+		return control.Endpoint{}, fmt.Errorf("%d shares are named %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
+			len(found), share)
+	case len(all.away) > 0:
+		return control.Endpoint{}, fmt.Errorf("whether there is a share %q cannot be told: %s", share, all.away[0].Reason)
 	}
-	return control.Endpoint{}, fmt.Errorf("%d shares are named %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
-		len(found), share)
+	return control.Endpoint{}, fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, share)
 }

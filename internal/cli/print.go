@@ -159,6 +159,8 @@ func state(t control.Tenant, s control.Share) string {
 		return "over"
 	case s.Time != nil && s.Time.HeldBack:
 		return "held back"
+	case len(s.Process) > 0 && t.Cooperative, t.Held && t.Cooperative:
+		return "co-operative"
 	case len(s.Process) > 0:
 		return "active"
 	case t.Held:

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +49,8 @@ fullest on which the share fits is taken, so that emptier ones stay free for
 larger shares. Inside, the share's GPUs are numbered from 0, and
 CUDA_VISIBLE_DEVICES, if set, is rewritten so.
 
-If no agent runs, Divvy starts one, which ends with its last share.`,
+If no agent runs, Divvy starts one, which ends with its last share. Where a system
+agent is configured Divvy starts none, and waits up to 30 seconds for that one.`,
 		Example: `  # A quarter of a GPU's memory and 30 percent of its time.
   divvy run --memory 25% --cores 30 -- python train.py
 
@@ -132,18 +132,10 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := control.Ensure(ctx, a.endpoint(instance), control.Starter{})
-	if err != nil {
-		return err
-	}
-	if err := a.choose(ctx, &o.choice, &request, finder, client); err != nil {
-		return err
-	}
-	stop := a.sayWhenWaiting(o.wait)
-	created, err := client.Create(ctx, control.CreateParams{
-		Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait,
+	params := control.CreateParams{Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait}
+	client, created, err := a.obtain(ctx, a.endpoint(instance), params, func(client *control.Client, r *v1alpha1.ShareRequest) error {
+		return a.choose(ctx, &o.choice, r, finder, client)
 	})
-	stop()
 	if err != nil {
 		return err
 	}
@@ -177,16 +169,4 @@ func (a *app) chooseLayer(ctx context.Context, wanted control.Layer, enter launc
 		return "", fmt.Errorf("%w: `divvy doctor` says how to allow them; --layer auto works without", err)
 	}
 	return "", err
-}
-
-// sayWhenWaiting tells the user after one second that the request waits. The
-// returned function cancels that.
-func (a *app) sayWhenWaiting(wait bool) (stop func()) {
-	if !wait {
-		return func() {}
-	}
-	timer := time.AfterFunc(time.Second, func() {
-		say(a.err, "divvy: waiting for room on a GPU; `divvy ls` shows why, Ctrl-C gives up")
-	})
-	return func() { timer.Stop() }
 }

@@ -55,7 +55,8 @@ type Host struct {
 func (h Host) Run(ctx context.Context) []Check {
 	checks := []Check{h.installation()}
 	checks = append(checks, h.driver()...)
-	return append(checks, h.namespaces(ctx), h.sharedMemory(), h.rundir())
+	checks = append(checks, h.namespaces(ctx), h.sharedMemory())
+	return append(checks, h.rundirs()...)
 }
 
 func (h Host) installation() Check {

@@ -1,10 +1,13 @@
 package doctor
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/rundir"
 
 	"github.com/divvy-gpu/divvy/internal/install"
 )
@@ -41,7 +44,8 @@ func TestBareMachine(t *testing.T) {
 	want(t, h.driver()[0], Warn, "no NVIDIA driver", "--simgpu")
 	want(t, h.namespaces(t.Context()), Warn, "divvy-enter", "--layer env")
 	want(t, h.sharedMemory(), Fail, "/dev/shm", "tmpfs")
-	want(t, h.rundir(), OK, "made when needed", "")
+	want(t, runDirectory(h.Rundir), OK, "made when needed", "")
+	want(t, h.system(), OK, "a system agent makes it", "")
 }
 
 func TestModuleAndLibraryOfOneRelease(t *testing.T) {
@@ -75,14 +79,50 @@ func TestNamespaceAdviceNamesTheSetting(t *testing.T) {
 
 func TestRundirOfSomebodyElse(t *testing.T) {
 	h := machine(t, map[string]string{"run": ""})
-	want(t, h.rundir(), Fail, "not your directory", "remove")
+	want(t, runDirectory(h.Rundir), Fail, "not a directory", "")
 	h = machine(t, nil)
 	if err := os.Mkdir(h.Rundir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	want(t, h.rundir(), OK, h.Rundir, "")
+	want(t, runDirectory(h.Rundir), OK, h.Rundir, "")
 	if err := os.Chmod(h.Rundir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	want(t, h.rundir(), Fail, "others can write", "chmod go-w")
+	want(t, runDirectory(h.Rundir), Fail, "chmod go-w", "")
+	if os.Getuid() != 0 {
+		return
+	}
+	if err := errors.Join(os.Chmod(h.Rundir, 0o700), os.Chown(h.Rundir, 4321, 4321)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, runDirectory(h.Rundir), Fail, "belongs to user 4321: remove it", "")
+}
+
+// Whatever keeps users from the system agent is found, by root and by them.
+func TestSystemRundir(t *testing.T) {
+	h := machine(t, nil)
+	dir := filepath.Join(h.Root, rundir.System)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() != 0 {
+		want(t, h.system(), Fail, "belongs to user", "remove it")
+		return
+	}
+	want(t, h.system(), OK, dir, "")
+	for _, c := range []struct {
+		spoil       func() error
+		status      Status
+		found, next string
+	}{
+		{func() error { return os.Chmod(dir, 0o700) }, Warn, "closed to users", "chmod 755"},
+		{func() error { return os.Chmod(dir, 0o777) }, Fail, "others can write", "chmod go-w"},
+		{func() error { return os.Chown(dir, 4321, -1) }, Fail, "belongs to user 4321", "remove it"},
+		{func() error { return errors.Join(os.Remove(dir), os.Symlink("/tmp", dir)) }, Fail, "not a directory", "remove it"},
+	} {
+		if err := c.spoil(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, h.system(), c.status, c.found, c.next)
+	}
 }

@@ -240,6 +240,11 @@ func AnyLive(path string) (bool, error) {
 		return false, fmt.Errorf("open page: %w", err)
 	}
 	defer file.Close()
+	return AnyLiveIn(file)
+}
+
+// AnyLiveIn is [AnyLive] of an open page.
+func AnyLiveIn(file *os.File) (bool, error) {
 	return locked(file, LockBase, Slots)
 }
 

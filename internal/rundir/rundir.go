@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // Variable names the environment variable that moves the run directory, for
@@ -24,45 +26,113 @@ const System = "/run/divvy"
 // ErrOwner marks a run directory that another user owns or can write to.
 var ErrOwner = errors.New("unsafe run directory")
 
-// Path is the run directory of this user. It makes nothing.
+// Path is the run directory of this user. It makes nothing. Root's is that of the
+// system agent.
 func Path() string {
 	if dir := os.Getenv(Variable); dir != "" {
 		return filepath.Clean(dir)
 	}
-	if uid := os.Getuid(); uid != 0 {
-		return "/dev/shm/divvy-" + strconv.Itoa(uid)
+	if os.Getuid() == 0 {
+		return System
 	}
-	return System
+	return of(os.Getuid())
 }
+
+// Own is the run directory of the agent that this user has for themselves. Root's is
+// another than the system agent's, so that neither stands in the other's way.
+func Own() string {
+	if dir := os.Getenv(Variable); dir != "" {
+		return filepath.Clean(dir)
+	}
+	return of(os.Getuid())
+}
+
+// owns begins the names of the users' own run directories.
+const owns = "/dev/shm/divvy-"
+
+func of(uid int) string { return owns + strconv.Itoa(uid) }
 
 // Tenants is where tenant directories lie: in memory, whatever the run
 // directory is on.
 func Tenants() string {
-	if dir := os.Getenv(Variable); dir != "" {
-		return filepath.Join(filepath.Clean(dir), "tenants")
-	}
-	return filepath.Join("/dev/shm/divvy-"+strconv.Itoa(os.Getuid()), "tenants")
+	return filepath.Join(Own(), "tenants")
 }
 
-// Make creates dir with the given mode unless it exists. In either case it checks
-// that the directory is this user's and that nobody else can write to it: every user
-// may write to /dev/shm, so another one may have made it first.
+// TenantsOf lists where a user's own agent keeps its tenants' directories, the usual
+// place first; the others are for a machine where nothing may be executed there.
+func TenantsOf(uid int) []string {
+	id := strconv.Itoa(uid)
+	return []string{filepath.Join(of(uid), "tenants"), "/run/user/" + id + "/divvy/tenants", "/var/tmp/divvy-" + id + "/tenants"}
+}
+
+// Mode is the mode of a run directory of this user. Root's is open to all, because
+// the system agent's socket lies in it; what others may not read has a mode of its own.
+func Mode() os.FileMode {
+	if os.Getuid() == 0 {
+		return 0o755
+	}
+	return 0o700
+}
+
+// Make creates dir unless it exists, and lets everybody have what mode gives them: an
+// earlier program may have made it with less. It checks that the directory is this
+// user's and that nobody else can write to it: every user may write to /dev/shm, so
+// another one may have made it first.
 func Make(dir string, mode os.FileMode) error {
-	if err := os.MkdirAll(dir, mode); err != nil {
+	if err := os.MkdirAll(dir, mode); errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("create run directory: %w: mount a writable file system there", err)
+	} else if err != nil && !errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("create run directory: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return fmt.Errorf("check run directory: %w", err)
 	}
+	if fault := Fault(dir, info); fault != nil {
+		return fault
+	}
+	if info.Mode().Perm()&mode == mode {
+		return nil
+	}
+	if err := os.Chmod(dir, info.Mode().Perm()|mode); err != nil {
+		return fmt.Errorf("open run directory: %w", err)
+	}
+	return nil
+}
+
+// Fault says why a directory cannot be a run directory of this user, with what to do
+// about it, or nil.
+func Fault(dir string, info os.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("%w: %s is not a directory: remove it", ErrOwner, dir)
-	case !ok || int(stat.Uid) != os.Getuid():
-		return fmt.Errorf("%w: %s belongs to another user: ask its owner or root to remove it", ErrOwner, dir)
+	case !ok:
+		return fmt.Errorf("%w: the system does not tell who owns %s", ErrOwner, dir)
+	case int(stat.Uid) != os.Getuid():
+		remedy := "ask them or an administrator to remove it"
+		if os.Getuid() == 0 {
+			remedy = "remove it"
+		}
+		return fmt.Errorf("%w: %s belongs to user %s: %s", ErrOwner, dir, process.UserName(int(stat.Uid)), remedy)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%w: others can write to %s: run chmod go-w %s", ErrOwner, dir, dir)
 	}
 	return nil
+}
+
+// Others lists the run directories that users of this machine have for their own
+// agents, by user, as their names say. Nobody has looked whose they are.
+func Others() map[int]string {
+	found, err := filepath.Glob(owns + "*")
+	if err != nil {
+		return nil
+	}
+	dirs := map[int]string{}
+	for _, dir := range found {
+		if uid, err := strconv.ParseUint(dir[len(owns):], 10, 31); err == nil && of(int(uid)) == dir {
+			dirs[int(uid)] = dir
+		}
+	}
+	return dirs
 }

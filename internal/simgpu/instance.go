@@ -115,7 +115,8 @@ func (m *Machine) digest() string {
 // create builds the instance beside its place and renames it there, so that
 // nobody ever sees half of one.
 func (s Store) create(ctx context.Context, name string, machine *Machine, info Info) error {
-	if err := rundir.Make(s.Root, 0o700); err != nil {
+	// Above it lies the run directory, which others may have to enter.
+	if err := errors.Join(rundir.Make(filepath.Dir(s.Root), rundir.Mode()), rundir.Make(s.Root, 0o700)); err != nil {
 		return err
 	}
 	draft, err := os.MkdirTemp(s.Root, ".new-")

@@ -31,6 +31,8 @@ const (
 	configName     = "config"
 	stateName      = "state"
 	recordName     = "record"
+	theirsName     = "theirs"
+	originName     = "origin"
 )
 
 // Config is the page in which the agent tells the tenant's processes what they
@@ -43,6 +45,14 @@ func (d Dir) State() string { return filepath.Join(string(d), stateName) }
 // Record is where the agent keeps its own record of the tenant, beside the pages, for
 // an agent that lost its checkpoint. Only the agent's user reads it.
 func (d Dir) Record() string { return filepath.Join(string(d), recordName) }
+
+// Theirs is a link to the config page of a tenant that was adopted: the one that its
+// processes read. Its user can write to it, so the agent believes [Dir.Config] alone.
+func (d Dir) Theirs() string { return filepath.Join(string(d), theirsName) }
+
+// Origin is a symbolic link to the directory in which an adopted tenant was made. It
+// is read and not followed.
+func (d Dir) Origin() string { return filepath.Join(string(d), originName) }
 
 // Pulse is the page in which the tenant tells when it has work on its GPU of
 // that number.

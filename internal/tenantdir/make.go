@@ -67,9 +67,10 @@ func (d Dir) Make(c *page.Config, record []byte, access Access, uid int) error {
 	return errors.Join(faults...)
 }
 
-// Remove removes the directory and all that is in it.
+// Remove removes the directory and all that is in it, and the directory in which an
+// adopted tenant was made.
 func (d Dir) Remove() error {
-	return os.RemoveAll(string(d))
+	return errors.Join(d.removeOrigin(), os.RemoveAll(string(d)))
 }
 
 // Complete reports whether the pages that Make made are still there.

@@ -46,10 +46,10 @@ func (ts *Tenants) Counts(t backend.Tenant, id process.ID) bool {
 	return ts.strangers.uses(id, t)
 }
 
-// uses reports whether a process has the tenant's pages mapped. A container knows
-// them by paths of its own.
+// uses reports whether a process has the tenant's pages mapped. Containers and adopted
+// tenants know them by other paths.
 func uses(t backend.Tenant, pid int) bool {
-	if t.Layer != backend.LayerContainer {
+	if t.Layer != backend.LayerContainer && !Dir(t.Dir).Adopted() {
 		return process.MapsBelow(pid, t.Dir)
 	}
 	state, err := process.FileAt(Dir(t.Dir).State())
@@ -87,13 +87,21 @@ func startedWith(pid string, t backend.Tenant) bool {
 		return false
 	}
 	environment, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
-	return bytes.Contains(environment, []byte(t.Dir))
+	return bytes.Contains(environment, []byte(origin(t)))
+}
+
+// origin is the directory that the tenant was made in, which its processes know.
+func origin(t backend.Tenant) string {
+	if from, err := os.Readlink(Dir(t.Dir).Origin()); err == nil {
+		return from
+	}
+	return t.Dir
 }
 
 // mounts reports whether something of the tenant's directory is mounted for a process.
 func mounts(pid string, t backend.Tenant) bool {
 	// What is mounted is told by its path below the root of its file system.
-	id := "/" + filepath.Base(t.Dir)
+	id := "/" + filepath.Base(origin(t))
 	mounts, _ := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
 	return bytes.Contains(mounts, []byte(id+"/")) || bytes.Contains(mounts, []byte(id+" "))
 }

@@ -162,14 +162,18 @@ func (d Dir) Update(t backend.Tenant) error {
 	if err != nil {
 		return err
 	}
-	return page.UpdateConfig(d.Config(), func(c *page.Config) {
+	change := func(c *page.Config) {
 		c.Flags = wanted.Flags
 		for i := range min(c.DeviceCount, wanted.DeviceCount) {
 			from, to := &wanted.Device[i], &c.Device[i]
 			to.Limit, to.Cores, to.MaxCores = from.Limit, from.Cores, from.MaxCores
 			to.Policy, to.Weight, to.Class = from.Policy, from.Weight, from.Class
 		}
-	})
+	}
+	if err := page.UpdateConfig(d.Config(), change); err != nil || !d.Adopted() {
+		return err
+	}
+	return page.UpdateConfig(d.Theirs(), change)
 }
 
 // firstBudget is what a share may do until the arbiter decides, milliseconds

@@ -43,8 +43,8 @@ func Survey(base, place string, owner int) ([]backend.Found, error) {
 	}
 	var found []backend.Found
 	for _, name := range names {
-		if name == containersName {
-			continue // it holds tenants of its own
+		if name == containersName || strings.HasSuffix(name, unfinished) {
+			continue // it holds tenants of its own, or none yet
 		}
 		f := survey(root, name, owner)
 		f.Tenant.ID, f.Tenant.Dir = name, filepath.Join(base, place, name)

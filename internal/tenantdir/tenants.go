@@ -34,6 +34,7 @@ var (
 	_ backend.Changer   = (*Tenants)(nil)
 	_ backend.Keeper    = (*Tenants)(nil)
 	_ backend.Notifier  = (*Tenants)(nil)
+	_ backend.Adopter   = (*Tenants)(nil)
 )
 
 // NewTenants knows no tenant; all that it tells, it reads when it is asked.

@@ -14,12 +14,19 @@ type Time struct {
 	Dir     Dir
 	Budgets *page.Budgets
 	Times   *page.TimeReader
+	// Adopted is true for a tenant whose processes know another directory: pulse pages
+	// that are put into this one are seen by nobody.
+	Adopted bool
 }
 
 // OpenTime opens the pages of a tenant for the arbiter.
 func (*Tenants) OpenTime(t backend.Tenant) (*Time, error) {
 	d := Dir(t.Dir)
-	budgets, err := page.OpenBudgets(d.Config())
+	config, adopted := d.Config(), d.Adopted()
+	if adopted {
+		config = d.Theirs()
+	}
+	budgets, err := page.OpenBudgets(config)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +37,7 @@ func (*Tenants) OpenTime(t backend.Tenant) (*Time, error) {
 	if err != nil {
 		return nil, errors.Join(err, budgets.Close())
 	}
-	return &Time{Dir: d, Budgets: budgets, Times: times}, nil
+	return &Time{Dir: d, Budgets: budgets, Times: times, Adopted: adopted}, nil
 }
 
 // Close closes the pages.

@@ -83,7 +83,7 @@ func newBareServer(t *testing.T) *server {
 		installtest.Missing(t, "users", errors.New("only root makes users"))
 	}
 	tree := installtest.Tree(t)
-	cmd := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
+	cmd := exec.Command("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
 		"sh", "-c", setup, "server", string(tree))
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -151,7 +151,7 @@ func (s *server) write(path, text string) {
 // command is a program that a user starts on the server, in their home directory.
 // Its process is nsenter's child: see program.pid.
 func (s *server) command(user string, args ...string) *exec.Cmd {
-	enter := []string{"--mount", "--pid", "--target", strconv.Itoa(s.pid), "--"}
+	enter := []string{"--mount", "--pid", "--net", "--target", strconv.Itoa(s.pid), "--"}
 	home, rundir := "/home/"+user, ""
 	if user == "root" {
 		home = "/root"

@@ -25,9 +25,16 @@ type Client struct {
 
 	mu      sync.Mutex // guards what follows; never held over a read or write
 	nextID  uint64
-	pending map[uint64]chan response
+	pending map[uint64]call
 
 	done chan struct{} // closed when nothing more will be read
+}
+
+// call is a request under way.
+type call struct {
+	answer chan response
+	// told is given what comes before the answer; it may be nil.
+	told func(progress json.RawMessage)
 }
 
 // Dial connects to the agent at a socket and greets it.
@@ -37,7 +44,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent: %w", err)
 	}
-	c := &Client{conn: conn, pending: map[uint64]chan response{}, done: make(chan struct{})}
+	c := &Client{conn: conn, pending: map[uint64]call{}, done: make(chan struct{})}
 	go c.read()
 	if err := c.greet(ctx); err != nil {
 		_ = c.Close()
@@ -97,11 +104,18 @@ func (c *Client) Close() error {
 
 // Create asks for a tenant that this process holds until it ends, whatever
 // programs it becomes. The request may have fields left out. With Wait it
-// returns when the request fits or ctx is done.
-func (c *Client) Create(ctx context.Context, p CreateParams) (*Created, error) {
+// returns when the request fits or ctx is done; told, which may be nil, is called when
+// the request begins to wait and whenever its place or its reason changes.
+func (c *Client) Create(ctx context.Context, p CreateParams, told func(Queued)) (*Created, error) {
 	var created Created
 	p.Command = ShortCommand(p.Command)
-	if err := c.call(ctx, MethodCreate, p, &created); err != nil {
+	progress := func(data json.RawMessage) {
+		var q Queued
+		if err := json.Unmarshal(data, &q); err == nil && told != nil {
+			told(q)
+		}
+	}
+	if err := c.callTold(ctx, MethodCreate, p, &created, progress); err != nil {
 		return nil, err
 	}
 	return &created, nil
@@ -132,6 +146,11 @@ func (c *Client) Stop(ctx context.Context, p StopParams) error {
 
 // call sends a request and decodes the answer into result, unless that is nil.
 func (c *Client) call(ctx context.Context, method Method, params, result any) error {
+	return c.callTold(ctx, method, params, result, nil)
+}
+
+// callTold is call for a request that may be told of before its answer.
+func (c *Client) callTold(ctx context.Context, method Method, params, result any, told func(json.RawMessage)) error {
 	req := request{Method: method}
 	if params != nil {
 		data, err := json.Marshal(params)
@@ -144,7 +163,7 @@ func (c *Client) call(ctx context.Context, method Method, params, result any) er
 	c.mu.Lock()
 	c.nextID++
 	req.ID = c.nextID
-	c.pending[req.ID] = answer
+	c.pending[req.ID] = call{answer, told}
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
@@ -212,11 +231,16 @@ func (c *Client) read() {
 			return
 		}
 		c.mu.Lock()
-		answer := c.pending[resp.ID]
-		delete(c.pending, resp.ID)
+		asked := c.pending[resp.ID]
+		if resp.Progress == nil {
+			delete(c.pending, resp.ID)
+		}
 		c.mu.Unlock()
-		if answer != nil {
-			answer <- resp
+		switch {
+		case resp.Progress != nil && asked.told != nil:
+			asked.told(resp.Progress)
+		case resp.Progress == nil && asked.answer != nil:
+			asked.answer <- resp
 		}
 	}
 }
@@ -225,4 +249,27 @@ func (c *Client) read() {
 // listing, in bytes.
 func (g GPU) Limit(m v1alpha1.Memory) uint64 {
 	return m.Of(g.Capacity)
+}
+
+// HandOver asks a user's own agent to leave its shares to this one. It ends when the
+// client is closed.
+func (c *Client) HandOver(ctx context.Context) (*Heritage, error) {
+	var h Heritage
+	if err := c.call(ctx, MethodHandOver, nil, &h); err != nil {
+		return nil, err
+	}
+	return &h, nil
+}
+
+// Peer is the user and the process at the other end, as the kernel tells.
+func (c *Client) Peer() (uid, pid int, err error) {
+	conn, ok := c.conn.(*net.UnixConn)
+	if !ok {
+		return 0, 0, errors.New("ask for the peer: it is not a unix socket")
+	}
+	cred, err := PeerCredentials(conn)
+	if err != nil {
+		return 0, 0, err
+	}
+	return int(cred.Uid), int(cred.Pid), nil
 }

@@ -29,7 +29,7 @@ func TestTheLongestCommandCanBeAskedFor(t *testing.T) {
 		}),
 	})
 	command := slices.Repeat([]string{strings.Repeat("<", 128<<10)}, 16)
-	if _, err := dial(t, socket).Create(t.Context(), CreateParams{Command: command}); err != nil {
+	if _, err := dial(t, socket).Create(t.Context(), CreateParams{Command: command}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(got.Command) != 1 || !strings.HasPrefix(got.Command[0], "<<<") {

@@ -81,7 +81,7 @@ func TestCallsAndErrors(t *testing.T) {
 	if c.Info().PID != os.Getpid() {
 		t.Errorf("info %+v", c.Info())
 	}
-	created, err := c.Create(t.Context(), CreateParams{Request: v1alpha1.ShareRequest{Memory: v1alpha1.Bytes(4 << 30)}})
+	created, err := c.Create(t.Context(), CreateParams{Request: v1alpha1.ShareRequest{Memory: v1alpha1.Bytes(4 << 30)}}, nil)
 	if err != nil || created.Tenant.ID != "x" {
 		t.Errorf("%+v, %v", created, err)
 	}
@@ -133,7 +133,7 @@ func TestCancelReachesTheHandler(t *testing.T) {
 		<-entered
 		cancel()
 	}()
-	if _, err := c.Create(ctx, CreateParams{}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Create(ctx, CreateParams{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want context.Canceled", err)
 	}
 	<-left
@@ -158,7 +158,7 @@ func TestEndOfConnectionReachesTheHandler(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		_, err := c.Create(context.Background(), CreateParams{})
+		_, err := c.Create(context.Background(), CreateParams{}, nil)
 		answered <- err
 	}()
 	<-entered

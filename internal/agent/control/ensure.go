@@ -1,12 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
@@ -39,17 +41,17 @@ func (e Endpoint) Checkpoint() string {
 	return filepath.Join(e.Dir(), "tenants.json")
 }
 
-// Keep notes that somebody starts the endpoint's agent again whenever it ends, so
-// that [Reach] does not.
-func (e Endpoint) Keep() error {
-	if err := os.WriteFile(e.kept(), nil, 0o600); err != nil {
-		return fmt.Errorf("note who starts the agent: %w", err)
+// System is the endpoint of the system agent for the same GPUs.
+func (e Endpoint) System() Endpoint {
+	if e.Simgpu != "" || os.Getenv(rundir.Variable) != "" {
+		return e
 	}
-	return nil
+	return Endpoint{Rundir: rundir.System}
 }
 
-func (e Endpoint) kept() string {
-	return filepath.Join(e.Dir(), "agent.kept")
+// Configured reports whether a system agent is configured for the endpoint's GPUs.
+func (e Endpoint) Configured() (rundir.Configured, bool) {
+	return rundir.ConfiguredSystem(e.System().Dir())
 }
 
 func (e Endpoint) log() string {
@@ -63,34 +65,65 @@ const maxStarts = 8
 // ErrNoAgent is returned by Find when no agent runs and none is needed.
 var ErrNoAgent = errors.New("no agent runs: `divvy run` starts one")
 
+// AwayError is returned where a system agent is configured and does not run. Nobody
+// starts another agent then, because it would grant again what is granted.
+type AwayError struct {
+	System rundir.Configured
+}
+
+// Error implements error. What it advises the reader can do.
+func (e *AwayError) Error() string {
+	return fmt.Sprintf("the system agent is away%s (%s says that there is one): %s", e.Since(), e.System.By, e.Remedy())
+}
+
+// Remedy is what the reader can do about it.
+func (e *AwayError) Remedy() string {
+	if os.Getuid() == 0 {
+		return fmt.Sprintf("start it: `divvy agent`; or, if none is wanted, remove %s", e.System.By)
+	}
+	return "ask an administrator to start it (`divvy agent` as root)"
+}
+
+// Since says since when the agent is away, as far as that is known.
+func (e *AwayError) Since() string {
+	switch m := e.System.Mark; {
+	case m == nil:
+		return ", and has not run since this machine started"
+	case m.Agent.Alive():
+		return fmt.Sprintf(": process %d runs and does not serve yet", m.Agent.PID)
+	default:
+		return " since about " + m.Seen.Format("15:04:05 on 2 January")
+	}
+}
+
 // Find connects to the agent that serves this user: the system's where it runs
-// and the machine is real, else the user's own. It starts none; ErrNoAgent
-// says that there is none.
+// and the machine is real, else the user's own. It starts none: ErrNoAgent
+// says that there is none, and AwayError that the system's should run.
 func Find(ctx context.Context, e Endpoint) (*Client, error) {
 	for _, socket := range e.sockets() {
 		c, err := Dial(ctx, socket)
 		if err == nil {
 			return c, nil
 		}
-		// An agent that root has for itself closes its run directory to others.
+		// A run directory that is closed to others has no system agent's socket in it.
 		private := socket != e.Socket() && errors.Is(err, fs.ErrPermission)
 		if !private && !nobodyThere(err) {
 			return nil, err
 		}
+	}
+	if system, configured := e.Configured(); configured {
+		return nil, &AwayError{system}
 	}
 	return nil, ErrNoAgent
 }
 
 // Reach connects as Find does. Where an agent of the user's own was killed and
 // left shares behind it starts the next one, which takes them up. The system's
-// agent and a kept one are not replaced: who installed it starts it.
+// agent is not replaced: who installed it starts it.
 func Reach(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 	c, err := Find(ctx, e)
-	if !errors.Is(err, ErrNoAgent) || e.Dir() == rundir.System {
+	if !errors.Is(err, ErrNoAgent) {
 		return c, err
-	}
-	if _, statErr := os.Stat(e.kept()); statErr == nil {
-		return nil, err
 	}
 	if _, statErr := os.Stat(e.Checkpoint()); statErr != nil {
 		return nil, err
@@ -98,28 +131,46 @@ func Reach(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 	return Ensure(ctx, e, s)
 }
 
-// sockets lists the sockets to try, the system's first: two agents never serve
-// one GPU, so where it runs the user's own cannot.
+// sockets lists the sockets to try, the system's first: where it runs the user's
+// own does not.
 func (e Endpoint) sockets() []string {
-	if e.Simgpu != "" || os.Getenv(rundir.Variable) != "" {
-		return []string{e.Socket()}
+	if system := e.System(); system != e {
+		return []string{system.Socket(), e.Socket()}
 	}
-	system := Endpoint{Rundir: rundir.System}
-	return []string{system.Socket(), e.Socket()}
+	return []string{e.Socket()}
 }
 
 // Starter is how Ensure starts an agent: see [Ensure].
 type Starter struct {
 	// Executable is the divvy program; empty means the running one.
 	Executable string
+	// Patience is how long a system agent that is away is waited for; 0 means
+	// [Patience], and a negative one for ever.
+	Patience time.Duration
+	// Say tells the user that this takes time; it may be nil.
+	Say func(text string)
 }
+
+// Patience is how long `divvy run` waits for a system agent that is away: longer than
+// it takes to start one again.
+const Patience = 30 * time.Second
+
+// awaitPause is between two looks for a system agent.
+const awaitPause = 100 * time.Millisecond
 
 // Ensure connects to the agent as Find does, and starts the user's own when
 // none runs: `divvy agent --ephemeral`, in a session of its own. Callers that
-// race start one agent between them.
+// race start one agent between them. Where a system agent is configured none is
+// started, and Ensure waits for it.
 func Ensure(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 	for range maxStarts {
+		if _, configured := e.Configured(); configured {
+			return s.await(ctx, e.System())
+		}
 		c, err := Find(ctx, e)
+		if away := (*AwayError)(nil); errors.As(err, &away) {
+			continue // configured just now
+		}
 		if err == nil || !errors.Is(err, ErrNoAgent) && !errors.Is(err, ErrGone) {
 			return c, err
 		}
@@ -127,9 +178,42 @@ func Ensure(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
 		// An agent that was ending closed the door on us: start the next.
-		if err := s.start(ctx, e); err != nil {
+		if err := s.start(ctx, e); err != nil && CodeOf(err) != CodeMoved {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
 	}
 	return nil, fmt.Errorf("start the agent: it ended %d times as soon as it served: see %s", maxStarts, e.log())
+}
+
+// await connects to the system agent, also if that has to start first.
+func (s Starter) await(ctx context.Context, system Endpoint) (*Client, error) {
+	over := make(<-chan time.Time)
+	if s.Patience >= 0 {
+		over = time.After(cmp.Or(s.Patience, Patience))
+	}
+	ticker := time.NewTicker(awaitPause)
+	defer ticker.Stop()
+	said := false
+	for {
+		c, err := Dial(ctx, system.Socket())
+		if err == nil || !nobodyThere(err) && !errors.Is(err, fs.ErrPermission) {
+			return c, err
+		}
+		configured, ok := system.Configured()
+		if !ok {
+			return nil, fmt.Errorf("%w: the system agent is no longer configured: try again", ErrNoAgent)
+		}
+		away := &AwayError{configured}
+		if !said && s.Say != nil {
+			s.Say(fmt.Sprintf("the system agent is away%s: waiting for it", away.Since()))
+			said = true
+		}
+		select {
+		case <-ticker.C:
+		case <-over:
+			return nil, away
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the system agent: %w", ctx.Err())
+		}
+	}
 }

@@ -192,16 +192,80 @@ func TestReachReplacesAKilledAgent(t *testing.T) {
 	c.Close()
 }
 
-func TestReachLeavesAKeptAgent(t *testing.T) {
+// marked is an endpoint at which a system agent is configured.
+func marked(t *testing.T) (Endpoint, Starter) {
+	t.Helper()
 	p, s := endpoint(t, "serve")
 	if err := os.WriteFile(p.Checkpoint(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Keep(); err != nil {
+	if err := rundir.WriteMark(p.Dir(), rundir.Mark{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Reach(deadline(t), p, s); !errors.Is(err, ErrNoAgent) {
-		t.Errorf("%v, want ErrNoAgent: whoever keeps the agent starts it", err)
+	return p, s
+}
+
+// While a system agent is configured nobody starts another, and who needs one waits.
+func TestNobodyReplacesASystemAgent(t *testing.T) {
+	p, s := marked(t)
+	var away *AwayError
+	if _, err := Reach(deadline(t), p, s); !errors.As(err, &away) {
+		t.Errorf("reach: %v, want AwayError", err)
+	}
+	var said []string
+	s.Patience, s.Say = time.Millisecond, func(text string) { said = append(said, text) }
+	if _, err := Ensure(deadline(t), p, s); !errors.As(err, &away) || !strings.Contains(err.Error(), "system-agent") {
+		t.Errorf("ensure: %v, want AwayError that names the mark", err)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "waiting") {
+		t.Errorf("told %q", said)
+	}
+	if _, err := os.Stat(p.Socket()); err == nil {
+		t.Error("an agent was started")
+	}
+}
+
+func TestEnsureAwaitsTheSystemAgent(t *testing.T) {
+	p, s := marked(t)
+	s.Patience = -1
+	told := make(chan struct{})
+	s.Say = func(string) { close(told) }
+	done := make(chan error, 1)
+	go func() {
+		c, err := Ensure(deadline(t), p, s)
+		if err == nil {
+			err = c.Close()
+		}
+		done <- err
+	}()
+	<-told
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	server := Server{
+		Handlers: map[Method]Handler{MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {
+			return Info{Protocol: ProtocolVersion}, nil
+		})},
+		Log: slog.New(slog.DiscardHandler), Connections: func(int) {},
+	}
+	go func() { _ = server.Serve(t.Context(), l) }()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// When the mark goes while somebody waits, they are told and may start an own agent.
+func TestAwaitEndsWithTheMark(t *testing.T) {
+	p, s := marked(t)
+	s.Patience, s.Say = -1, func(string) {
+		if err := rundir.RemoveMark(p.Dir()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Ensure(deadline(t), p, s); !errors.Is(err, ErrNoAgent) {
+		t.Errorf("%v, want ErrNoAgent", err)
 	}
 }
 

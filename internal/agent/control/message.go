@@ -19,7 +19,9 @@ const (
 	MethodList   Method = "list"   // nothing → Listing
 	MethodSet    Method = "set"    // SetParams → Tenant
 	MethodStop   Method = "stop"   // StopParams → nothing, when the tenant has ended
-	methodCancel Method = "cancel"
+	// MethodHandOver is what a system agent asks a user's own, which then ends.
+	MethodHandOver Method = "hand-over" // nothing → Heritage
+	methodCancel   Method = "cancel"
 )
 
 // Code tells programs what went wrong; the message tells people.
@@ -35,6 +37,8 @@ const (
 	CodeNotFound Code = "not-found"
 	// CodeDenied is something only the tenant's owner or root may do.
 	CodeDenied Code = "denied"
+	// CodeMoved is an agent that grants nothing because another takes over.
+	CodeMoved Code = "moved"
 	// CodeInternal is the agent's own trouble.
 	CodeInternal Code = "internal"
 )
@@ -80,9 +84,11 @@ type request struct {
 }
 
 type response struct {
-	ID     uint64          `json:"id"`
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  *Error          `json:"error,omitempty"`
+	ID uint64 `json:"id"`
+	// Progress comes any number of times before the answer, which has the other fields.
+	Progress json.RawMessage `json:"progress,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
 }
 
 // lines reads messages from one peer.

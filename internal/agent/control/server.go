@@ -217,9 +217,37 @@ func (c *session) handle(ctx context.Context, req request) {
 		delete(c.cancels, req.ID)
 		c.mu.Unlock()
 	}()
-	if err := c.answer(c.respond(ctx, req)); err != nil {
+	if err := c.answer(c.respond(c.telling(ctx, req.ID), req)); err != nil {
 		c.conn.Close()
 	}
+}
+
+// teller is the key under which a handler's context has the way to tell its asker.
+type teller struct{}
+
+// Tell tells the asker of a request how it is with it, before the answer. Where nobody
+// can be told it does nothing.
+func Tell(ctx context.Context, progress any) {
+	if tell, ok := ctx.Value(teller{}).(func(any)); ok {
+		tell(progress)
+	}
+}
+
+// Telling is a context with which a handler can tell its asker.
+func Telling(ctx context.Context, tell func(progress any)) context.Context {
+	return context.WithValue(ctx, teller{}, tell)
+}
+
+func (c *session) telling(ctx context.Context, id uint64) context.Context {
+	return Telling(ctx, func(progress any) {
+		data, err := json.Marshal(progress)
+		if err == nil {
+			err = c.answer(response{ID: id, Progress: data})
+		}
+		if err != nil {
+			c.conn.Close()
+		}
+	})
 }
 
 func (c *session) respond(ctx context.Context, req request) response {

@@ -49,7 +49,7 @@ func Report(w io.WriteCloser, err error) error {
 // it serves. The lock is held from before the last look at the socket until the
 // agent serves, so that of several starters one starts and the others find.
 func (s Starter) start(ctx context.Context, e Endpoint) error {
-	if err := rundir.Make(e.Dir(), 0o700); err != nil {
+	if err := rundir.Make(e.Dir(), rundir.Mode()); err != nil {
 		return err
 	}
 	lock, err := acquire(ctx, filepath.Join(e.Dir(), "start.lock"))

@@ -72,6 +72,19 @@ type CreateParams struct {
 	LibraryPath []string `json:"libraryPath,omitempty"`
 	// Wait queues the request until it fits instead of refusing it.
 	Wait bool `json:"wait,omitempty"`
+	// Ticket is what the asker was told when it began to wait for an agent that ended
+	// since. It gives the request its place back; one that is not known gives nothing.
+	Ticket string `json:"ticket,omitempty"`
+}
+
+// Queued tells who waits their place, before the answer.
+type Queued struct {
+	// Ticket is for the next agent, should this one end. Nobody else knows it.
+	Ticket string `json:"ticket"`
+	// Place is 1 for the request that is served next, of so many.
+	Place  int    `json:"place"`
+	Of     int    `json:"of"`
+	Reason string `json:"reason"`
 }
 
 // Created is a tenant that is ready to start.
@@ -99,6 +112,9 @@ type Tenant struct {
 	// Rebuilt is true for a tenant of which only its pages told, after the
 	// agent's checkpoint and its record were lost.
 	Rebuilt bool `json:"rebuilt,omitempty"`
+	// Cooperative is true for a tenant that was taken over from its user's own agent:
+	// its processes read their limits from a page that the user can write to.
+	Cooperative bool `json:"cooperative,omitempty"`
 	// Held is true while the process that asked for the tenant, or its
 	// connection, lives, and until a cluster releases a tenant of its own.
 	Held   bool    `json:"held"`
@@ -237,6 +253,12 @@ type SetParams struct {
 	// Overcommit allows the memory and the guaranteed cores of all shares on a
 	// GPU to exceed it.
 	Overcommit bool `json:"overcommit,omitempty"`
+}
+
+// Heritage is where an agent that hands over keeps what it has granted.
+type Heritage struct {
+	// Tenants is the directory of its tenants' directories.
+	Tenants string `json:"tenants"`
 }
 
 // StopParams ends a tenant: SIGTERM to its processes, SIGKILL after Grace.

@@ -12,35 +12,115 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
-// ErrServed is returned where another agent serves a GPU.
-var ErrServed = errors.New("another agent serves this GPU")
+// ErrServed is returned where another system agent serves the GPUs.
+var ErrServed = errors.New("another system agent serves these GPUs")
 
-// lock locks the run directory, so that one agent serves it.
+// lock locks the run directory, so that one agent serves it, and leaves the mark of a
+// system agent there. The mark comes before anything is looked at: from then on no
+// other agent grants anything, see [service.permit].
 func (s *service) lock(ctx context.Context) error {
-	dir, mode := s.options.Endpoint.Dir(), os.FileMode(0o700)
-	if s.options.shared() {
-		mode = 0o755
-	}
-	if err := rundir.Make(dir, mode); err != nil {
+	dir := s.options.Endpoint.Dir()
+	if err := rundir.Make(dir, rundir.Mode()); err != nil {
 		return err
 	}
+	if err := s.lockDir(ctx, dir); err != nil {
+		return err
+	}
+	if !s.options.shared() {
+		return s.permit()
+	}
+	// A run directory that was moved makes no second system agent of this machine.
+	if s.options.Endpoint.Simgpu == "" && dir != rundir.System {
+		if err := errors.Join(rundir.Make(rundir.System, rundir.Mode()), s.lockDir(ctx, rundir.System)); err != nil {
+			return err
+		}
+	}
+	return s.mark("")
+}
+
+// lockDir holds a lock in a directory that only this agent's user can write to.
+func (s *service) lockDir(ctx context.Context, dir string) error {
 	file, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("lock run directory: %w: mount %s writable", err, dir)
+	}
 	if err != nil {
 		return fmt.Errorf("lock run directory: %w", err)
 	}
 	s.closers = append(s.closers, file.Close)
 	err = outlast(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if err != nil {
-		return fmt.Errorf("an agent already runs in %s: `divvy ls` shows its shares", dir)
-	}
-	if s.options.Face != nil {
-		return s.options.Endpoint.Keep()
+		return fmt.Errorf("an agent already runs in %s%s: `divvy ls` shows its shares", dir, processOf(dir))
 	}
 	return nil
+}
+
+// processOf names the process of the system agent in a run directory.
+func processOf(dir string) string {
+	c, _ := rundir.ConfiguredSystem(dir)
+	if c.Mark == nil || !c.Mark.Agent.Alive() {
+		return ""
+	}
+	return fmt.Sprintf(" (process %d)", c.Mark.Agent.PID)
+}
+
+// mark leaves a system agent's mark. It stays when the agent ends, and goes only if the
+// agent that made it could not start.
+func (s *service) mark(tenants string) error {
+	dir := s.options.Endpoint.Dir()
+	before, marked := rundir.ConfiguredSystem(dir)
+	if !marked || before.Mark == nil {
+		s.closers = append(s.closers, func() error {
+			select {
+			case <-s.opened:
+				return nil
+			default:
+				return rundir.RemoveMark(dir)
+			}
+		})
+	}
+	self, err := process.Find(os.Getpid())
+	if err != nil {
+		return fmt.Errorf("mark system agent: %w", err)
+	}
+	return rundir.WriteMark(dir, rundir.Mark{Agent: self, Tenants: tenants})
+}
+
+// keepMark renews the mark of a system agent until ctx is done.
+func (s *service) keepMark(ctx context.Context) {
+	ticker := time.NewTicker(rundir.MarkInterval)
+	defer ticker.Stop()
+	for {
+		if err := rundir.RenewMark(s.options.Endpoint.Dir(), time.Now()); err != nil {
+			s.options.Log.WarnContext(ctx, "cannot say that this agent lives", "error", err)
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// permit returns why a user's own agent grants nothing: a system agent is configured.
+// The agent asks after it has taken a GPU, and a system agent leaves its mark before it
+// looks who has taken one, so that one of the two sees the other.
+func (s *service) permit() error {
+	c, configured := s.options.Endpoint.Configured()
+	if !configured && s.options.Endpoint.Simgpu == "" {
+		// Nobody gets round the machine's system agent by moving the run directory.
+		c, configured = rundir.ConfiguredSystem(rundir.System)
+	}
+	if !configured {
+		return nil
+	}
+	return &control.Error{Code: control.CodeMoved, Message: fmt.Sprintf("a system agent is configured (%s) and serves all users: ask it", c.By)}
 }
 
 // deathTime bounds how long what a killed agent held may stay held: by the kernel, which
@@ -65,78 +145,32 @@ func outlast(ctx context.Context, held error, try func() error) error {
 	}
 }
 
-// gpuLocks keep other agents of the host from serving the same GPUs: an abstract
-// unix socket (unix(7)) for each. Every user can see it, no directory must be
-// writable for it, and it is gone with the process, however that ends.
-type gpuLocks []*net.UnixListener
+// ownLocks are what a user's own agent holds.
+type ownLocks struct{ *gpulock.Set }
 
-// lockGPUs locks every GPU or none.
-func lockGPUs(ctx context.Context, uuids []string) (gpuLocks, error) {
-	var all gpuLocks
-	for _, uuid := range uuids {
-		listener, err := lockGPU(ctx, uuid)
-		if err != nil {
-			all.unlock()
-			return nil, err
+// Elsewhere implements [agent.Locks].
+func (l ownLocks) Elsewhere(ctx context.Context, uuid string) string {
+	h, held := l.Kind.Of(ctx, uuid)
+	if !held {
+		return ""
+	}
+	return fmt.Sprintf("it is held by %s: %s", h, h.Remedy(os.Getuid()))
+}
+
+// serveLock answers whoever asks the holder of a GPU.
+func (s *service) serveLock(ctx context.Context) func(*net.UnixListener) {
+	handlers := map[control.Method]control.Handler{
+		control.MethodHello: control.Handle(func(context.Context, *control.Peer, struct{}) (control.Info, error) {
+			return s.options.info(s.library.Version()), nil
+		}),
+	}
+	if !s.options.shared() {
+		handlers[control.MethodHandOver] = control.Handle(s.handOver)
+	}
+	server := control.Server{Handlers: handlers, Log: s.options.Log, Connections: func(int) {}}
+	return func(l *net.UnixListener) {
+		if err := server.Serve(ctx, l); err != nil {
+			s.options.Log.WarnContext(ctx, "cannot answer who asks for the holder of a GPU", "error", err)
 		}
-		all = append(all, listener)
-	}
-	return all, nil
-}
-
-func lockGPU(ctx context.Context, uuid string) (*net.UnixListener, error) {
-	address := &net.UnixAddr{Name: "@divvy/gpu/" + uuid, Net: "unix"}
-	listener, err := net.ListenUnix("unix", address)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: %s %s", ErrServed, uuid, holderOf(ctx, address.Name))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock GPU %s: %w", uuid, err)
-	}
-	go answer(listener)
-	return listener, nil
-}
-
-// answer closes each connection at once: the kernel has told the peer by then which
-// process holds the lock.
-func answer(listener *net.UnixListener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		conn.Close()
-	}
-}
-
-// holderOf describes who holds a lock and what can be done about it.
-func holderOf(ctx context.Context, address string) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", address)
-	if err != nil {
-		return "is served by a process that does not answer; try again"
-	}
-	defer conn.Close()
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		return "is served by another process"
-	}
-	cred, err := control.PeerCredentials(unixConn)
-	switch {
-	case err != nil:
-		return "is served by a process that cannot be identified"
-	case int(cred.Uid) == os.Getuid():
-		return fmt.Sprintf("is served by an agent of yours with another run directory, process %d: use that one, or end it", cred.Pid)
-	default:
-		return fmt.Sprintf("is served by the agent of user %s, process %d: wait until their shares have ended, or have the administrator run one agent for all users (`divvy agent` as root)",
-			process.UserName(int(cred.Uid)), cred.Pid)
-	}
-}
-
-func (l gpuLocks) unlock() {
-	for _, listener := range l {
-		listener.Close()
 	}
 }

@@ -2,31 +2,63 @@ package daemon
 
 import (
 	"errors"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
-func TestTwoAgentsNeverServeOneGPU(t *testing.T) {
+// An own agent says who else holds a GPU, and what can be done.
+func TestElsewhere(t *testing.T) {
 	uuid := "GPU-" + t.Name() + "-" + filepath.Base(t.TempDir()) + time.Now().Format("150405.000000000")
-	locks, err := lockGPUs(t.Context(), []string{uuid})
-	if err != nil {
+	serve := func(l *net.UnixListener) {
+		for {
+			if _, err := l.Accept(); err != nil {
+				return
+			}
+		}
+	}
+	one, two := gpulock.Set{Kind: gpulock.Simulated, Serve: serve}, gpulock.Set{Kind: gpulock.Simulated, Serve: serve}
+	if err := one.Take(t.Context(), uuid); err != nil {
 		t.Fatal(err)
 	}
-	_, err = lockGPUs(t.Context(), []string{uuid + "-free", uuid})
-	if !errors.Is(err, ErrServed) || !strings.Contains(err.Error(), "another run directory") {
-		t.Errorf("%v, want ErrServed and who it is", err)
+	defer one.Close()
+	if got := (ownLocks{&two}).Elsewhere(t.Context(), uuid); !strings.Contains(got, "process ") || !strings.Contains(got, "another run directory") {
+		t.Errorf("%q names neither the holder nor the way on", got)
 	}
-	free, err := lockGPUs(t.Context(), []string{uuid + "-free"})
-	if err != nil {
-		t.Errorf("a failed attempt keeps a GPU: %v", err)
+	one.Give(uuid)
+	if got := (ownLocks{&two}).Elsewhere(t.Context(), uuid); got != "" {
+		t.Errorf("nobody holds it: %q", got)
 	}
-	free.unlock()
-	locks.unlock()
-	again, err := lockGPUs(t.Context(), []string{uuid})
-	if err != nil {
+}
+
+// Once a system agent is configured an own one grants nothing more.
+func TestOwnAgentAsksForTheMark(t *testing.T) {
+	dir := t.TempDir()
+	s := &service{options: Options{Endpoint: control.Endpoint{Rundir: t.TempDir(), Simgpu: dir}, Ephemeral: true}}
+	s.options.Endpoint.Rundir = filepath.Dir(dir)
+	place := s.options.Endpoint.Dir()
+	if err := rundir.Make(place, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	again.unlock()
+	if err := s.permit(); err != nil {
+		t.Errorf("nothing is configured: %v", err)
+	}
+	if err := rundir.WriteMark(place, rundir.Mark{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.permit(); control.CodeOf(err) != control.CodeMoved {
+		t.Errorf("%v, want one that sends to the system agent", err)
+	}
+	if err := s.lock(t.Context()); control.CodeOf(err) != control.CodeMoved {
+		t.Errorf("an own agent starts beside a system agent: %v", err)
+	}
+	if err := errors.Join(s.close(), rundir.RemoveMark(place)); err != nil {
+		t.Error(err)
+	}
 }

@@ -18,14 +18,16 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
-	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // Options are what `divvy agent` is told.
@@ -91,6 +93,13 @@ type service struct {
 	library  *nvml.Library
 	listener *net.UnixListener
 	closers  []func() error // in the order of opening
+	locks    gpulock.Set
+	missed   []string // GPUs whose names somebody else keeps
+	limits   func(uid int) agentconfig.Limits
+	tenants  string // the directory of the tenants' directories
+	// opened is closed when the agent serves; end, which is set before, ends it.
+	opened chan struct{}
+	end    context.CancelFunc
 }
 
 func (s *service) close() error {
@@ -103,7 +112,7 @@ func (s *service) close() error {
 
 // open opens everything that the agent needs, and closes all of it on failure.
 func (o Options) open(ctx context.Context) (s *service, err error) {
-	s = &service{options: o}
+	s = &service{options: o, opened: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -114,6 +123,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err != nil {
 		return s, err
 	}
+	s.limits = rules.Limits
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
@@ -137,38 +147,45 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	for _, gpu := range gpus {
 		uuids = append(uuids, gpu.UUID)
 	}
-	var locks gpuLocks
-	if err := outlast(ctx, ErrServed, func() error {
-		locks, err = lockGPUs(ctx, uuids)
-		return err
-	}); err != nil {
-		return s, err
-	}
-	s.closers = append(s.closers, func() error { locks.unlock(); return nil })
-	tenants, err := tenantsDir(o.shared())
+	heritages, err := s.holdGPUs(ctx, uuids)
 	if err != nil {
 		return s, err
 	}
+	if s.tenants, err = s.tenantsDir(); err != nil {
+		return s, err
+	}
 	made := slice.New(slice.Options{
-		Tenants: tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.Endpoint.Simgpu, Shared: o.shared(),
+		Tenants: s.tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.Endpoint.Simgpu, Shared: o.shared(),
 		Inventory: library, Finder: finder, Reap: NewReaper(o.Tree), Log: o.Log,
 	})
 	if err := made.Health(ctx); err != nil {
 		return s, err
 	}
-	s.agent, err = agent.New(ctx, agent.Config{
-		Info: o.info(library.Version()), Backend: made, Driver: library,
-		Checkpoint: o.Endpoint.Checkpoint(),
-		Log:        o.Log, Misuse: pacing.Misuse(rules.Outside()), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
-	})
-	if err != nil {
+	if err := s.openAgent(ctx, rules, made); err != nil {
 		return s, err
 	}
-	if err := checkRules(rules, s.agent.GPUs()); err != nil {
+	if err := s.agent.Inherit(ctx, heritages, s.limits); err != nil {
 		return s, err
 	}
 	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.GPUs(), Log: o.Log, Now: time.Now})
 	return s, s.listen()
+}
+
+// openAgent opens the ledger, with the tenants that an earlier agent left.
+func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made backend.Backend) (err error) {
+	o := s.options
+	config := agent.Config{
+		Info: o.info(s.library.Version()), Backend: made, Driver: s.library,
+		Checkpoint: o.Endpoint.Checkpoint(),
+		Log:        o.Log, Misuse: pacing.Misuse(rules.Outside()), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
+	}
+	if !o.shared() {
+		config.Locks, config.Permit = ownLocks{&s.locks}, s.permit
+	}
+	if s.agent, err = agent.New(ctx, config); err != nil {
+		return err
+	}
+	return checkRules(rules, s.agent.GPUs())
 }
 
 // openNVML opens the driver's library. That of a simulated machine is opened in the
@@ -223,6 +240,8 @@ func (s *service) listen() error {
 func (s *service) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.end = cancel
+	close(s.opened)
 	idle := newIdle()
 	server := control.Server{Handlers: s.agent.Handlers(), Log: s.options.Log, Connections: idle.connections}
 	served := make(chan error, 1)
@@ -238,6 +257,10 @@ func (s *service) run(ctx context.Context) error {
 		}()
 	}
 	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Endpoint.Socket(), "gpus", len(s.agent.GPUs()))
+	if s.options.shared() {
+		go s.keepMark(ctx)
+		go s.reclaimMissed(ctx)
+	}
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)
 	err := s.listener.Close() // and with it the socket's file
@@ -276,32 +299,4 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 		running.Wait()
 		return fault
 	}
-}
-
-// tenantsDir makes the directory of the tenants' directories: in /dev/shm or, where
-// nothing there may be executed, elsewhere.
-func tenantsDir(shared bool) (string, error) {
-	candidates := []string{rundir.Tenants()}
-	if os.Getenv(rundir.Variable) == "" {
-		candidates = append(candidates, filepath.Join(rundir.Path(), "tenants"),
-			fmt.Sprintf("/run/user/%d/divvy/tenants", os.Getuid()), fmt.Sprintf("/var/tmp/divvy-%d/tenants", os.Getuid()))
-	}
-	mode := os.FileMode(0o700)
-	if shared {
-		mode = 0o755
-	}
-	var made []string
-	var faults []error
-	for _, dir := range candidates {
-		if err := errors.Join(rundir.Make(filepath.Dir(dir), mode), rundir.Make(dir, mode)); err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		made = append(made, dir)
-	}
-	dir, err := slice.ChoosePlace(made)
-	if err != nil {
-		return "", errors.Join(append(faults, err)...)
-	}
-	return filepath.EvalSymlinks(dir)
 }

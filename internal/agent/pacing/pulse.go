@@ -13,9 +13,11 @@ func (g *gpuTime) linkPulses() error {
 	online := map[string]*shareTime{}
 	offline := false
 	for _, s := range g.shares {
-		if s.terms.Offline {
+		switch {
+		case s.tenant.time.Adopted:
+		case s.terms.Offline:
 			offline = true
-		} else {
+		default:
 			online[s.key] = s
 		}
 	}
@@ -30,7 +32,7 @@ func (g *gpuTime) linkPulses() error {
 	}
 	for _, s := range g.shares {
 		wanted := online
-		if !s.terms.Offline {
+		if !s.terms.Offline || s.tenant.time.Adopted {
 			wanted = nil
 		}
 		faults = append(faults, s.link(wanted))

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// tenantsDir makes the directory of the tenants' directories: in /dev/shm or, where
+// nothing there may be executed, elsewhere. A system agent's mark names it.
+func (s *service) tenantsDir() (string, error) {
+	candidates := []string{rundir.Tenants()}
+	if os.Getenv(rundir.Variable) == "" {
+		candidates = append(candidates, filepath.Join(rundir.Path(), "tenants"))
+		candidates = append(candidates, rundir.TenantsOf(os.Getuid())[1:]...)
+	}
+	var made []string
+	var faults []error
+	for _, dir := range candidates {
+		if err := errors.Join(rundir.Make(filepath.Dir(dir), rundir.Mode()), rundir.Make(dir, rundir.Mode())); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		made = append(made, dir)
+	}
+	dir, err := slice.ChoosePlace(made)
+	if err != nil {
+		return "", errors.Join(append(faults, err)...)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil || !s.options.shared() {
+		return dir, err
+	}
+	return dir, s.mark(dir)
+}

@@ -1,0 +1,197 @@
+// Package gpulock keeps two agents from serving one GPU. An agent that serves a GPU
+// listens at an abstract unix socket (unix(7)) that is named by the GPU's UUID.
+//
+// Every user can see such a socket, no directory must be writable for it, none is left
+// behind, and the kernel tells who listens. What it cannot do is keep a process that is
+// no agent from taking the name. Such a process keeps users' own agents away from the
+// GPU, as an own agent could, and is named to them. A system agent does not depend on
+// the name: it has a lock in root's own directory, and serves the GPU all the same.
+package gpulock
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Kind begins the names of the sockets. In Go "@" stands for the zero byte of an
+// abstract name.
+type Kind string
+
+// The kinds of GPUs. Those of simulated machines are their users' own affair, and are
+// in no list.
+const (
+	Real      Kind = "@divvy/gpu/"
+	Simulated Kind = "@divvy/simgpu/"
+)
+
+// askTime bounds a connection to a holder: the kernel makes it without the holder,
+// unless very many wait there already.
+const askTime = time.Second
+
+// Address is the socket of a GPU.
+func (k Kind) Address(uuid string) string { return string(k) + uuid }
+
+// Holder is who holds a GPU, as the kernel tells.
+type Holder struct {
+	UUID string `json:"uuid"`
+	// UID is -1 and PID is 0 where the kernel does not tell.
+	UID int `json:"uid"`
+	PID int `json:"pid"`
+	// User is the name of the user.
+	User string `json:"user"`
+}
+
+// String names the holder.
+func (h Holder) String() string {
+	switch {
+	case h.UID < 0:
+		return "a process that does not answer"
+	case h.PID == 0:
+		return "the agent of user " + h.User
+	}
+	return fmt.Sprintf("the agent of user %s, process %d", h.User, h.PID)
+}
+
+// HeldError says who holds a GPU.
+type HeldError struct{ Holder Holder }
+
+// Error implements error. What it advises the reader can do.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("GPU %s is held by %s: %s", e.Holder.UUID, e.Holder, e.Holder.Remedy(os.Getuid()))
+}
+
+// Remedy is what a user can do to use a GPU that is held.
+func (h Holder) Remedy(reader int) string {
+	switch {
+	case h.UID == reader:
+		return "that agent has another run directory: use that one, or end it"
+	case reader == 0:
+		return "choose another GPU, or start the agent for all users, which takes it over: `divvy agent`"
+	}
+	return "choose another GPU, wait until their shares there have ended, or ask an administrator to start the agent for all users (`divvy agent` as root)"
+}
+
+// Of returns who holds a GPU; ok is false if nobody does.
+func (k Kind) Of(ctx context.Context, uuid string) (h Holder, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	h = Holder{UUID: uuid, UID: -1}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", k.Address(uuid))
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return h, false
+	}
+	if err != nil {
+		return h, true
+	}
+	defer conn.Close()
+	if c, is := conn.(*net.UnixConn); is {
+		if cred, err := control.PeerCredentials(c); err == nil {
+			h.UID, h.PID, h.User = int(cred.Uid), int(cred.Pid), process.UserName(int(cred.Uid))
+		}
+	}
+	return h, true
+}
+
+// All lists the GPUs of the machine that are held, by UUID.
+func (k Kind) All(ctx context.Context) ([]Holder, error) {
+	file, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("look for agents: %w", err)
+	}
+	defer file.Close()
+	uuids := map[string]bool{}
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if _, uuid, found := strings.Cut(lines.Text(), " "+string(k)); found {
+			uuids[uuid] = true
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("look for agents: %w", err)
+	}
+	var all []Holder
+	for uuid := range uuids {
+		if h, ok := k.Of(ctx, uuid); ok { // not only somebody's end of a connection
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(x, y Holder) int { return cmp.Compare(x.UUID, y.UUID) })
+	return all, nil
+}
+
+// Set is what one agent holds.
+type Set struct {
+	Kind Kind
+	// Serve is called with each listener, and returns when that is closed. What it
+	// answers is the agent's.
+	Serve func(l *net.UnixListener)
+
+	mu   sync.Mutex
+	held map[string]*net.UnixListener
+}
+
+// Take holds a GPU, which may be held by this set already. It returns a *[HeldError]
+// if somebody else holds it.
+func (s *Set) Take(ctx context.Context, uuid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[uuid] != nil {
+		return nil
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.Kind.Address(uuid), Net: "unix"})
+	if errors.Is(err, unix.EADDRINUSE) {
+		h, _ := s.Kind.Of(ctx, uuid)
+		return &HeldError{h}
+	}
+	if err != nil {
+		return fmt.Errorf("hold GPU %s: %w", uuid, err)
+	}
+	if s.held == nil {
+		s.held = map[string]*net.UnixListener{}
+	}
+	s.held[uuid] = listener
+	go s.Serve(listener)
+	return nil
+}
+
+// Has reports whether the set holds a GPU.
+func (s *Set) Has(uuid string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[uuid] != nil
+}
+
+// Give lets go of a GPU. That it is not held is no error.
+func (s *Set) Give(uuid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if listener := s.held[uuid]; listener != nil {
+		listener.Close()
+		delete(s.held, uuid)
+	}
+}
+
+// Close lets go of all GPUs.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, listener := range s.held {
+		listener.Close()
+	}
+	s.held = nil
+}

@@ -1,0 +1,84 @@
+package gpulock
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// closing answers nobody, as a holder that is stuck.
+func closing(l *net.UnixListener) {
+	for {
+		if _, err := l.Accept(); err != nil {
+			return
+		}
+	}
+}
+
+func names(t *testing.T) (Kind, string) {
+	t.Helper()
+	unique := filepath.Base(t.TempDir()) + time.Now().Format("150405.000000000")
+	return Kind("@divvy/test/" + t.Name() + unique + "/"), "GPU-1"
+}
+
+func TestOneHolder(t *testing.T) {
+	kind, uuid := names(t)
+	one, two := &Set{Kind: kind, Serve: closing}, &Set{Kind: kind, Serve: closing}
+	defer one.Close()
+	defer two.Close()
+	for range 2 {
+		if err := one.Take(t.Context(), uuid); err != nil || !one.Has(uuid) {
+			t.Fatal(err)
+		}
+	}
+	var held *HeldError
+	if err := two.Take(t.Context(), uuid); !errors.As(err, &held) || held.Holder.PID != os.Getpid() || held.Holder.UID != os.Getuid() || two.Has(uuid) {
+		t.Errorf("%v, want who holds it", err)
+	}
+	if err := two.Take(t.Context(), "GPU-2"); err != nil {
+		t.Errorf("another GPU: %v", err)
+	}
+	all, err := kind.All(t.Context())
+	if want := []string{uuid, "GPU-2"}; err != nil || len(all) != 2 || all[0].UUID != want[0] || all[1].UUID != want[1] {
+		t.Errorf("held are %v, %v", all, err)
+	}
+	one.Give(uuid)
+	one.Give(uuid)
+	if _, ok := kind.Of(t.Context(), uuid); ok {
+		t.Error("nobody holds it any more")
+	}
+	if err := two.Take(t.Context(), uuid); err != nil {
+		t.Error(err)
+	}
+	two.Close()
+	if all, err := kind.All(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("after the end %v, %v are held", all, err)
+	}
+}
+
+// Each reader is advised what that reader can do.
+func TestRemedies(t *testing.T) {
+	h := Holder{UUID: "GPU-1", UID: 1001, PID: 7, User: "u1"}
+	for reader, says := range map[int]string{0: "start the agent for all users", 1001: "another run directory", 1002: "ask an administrator"} {
+		if got := h.Remedy(reader); !strings.Contains(got, says) {
+			t.Errorf("user %d is told %q", reader, got)
+		}
+	}
+	text := (&HeldError{h}).Error()
+	for _, part := range []string{"GPU-1", "user u1", "process 7"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q does not name %s", text, part)
+		}
+	}
+	texts := []string{Holder{UID: -1}.String(), Holder{UID: os.Getuid(), User: process.UserName(os.Getuid())}.String()}
+	if slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, "process 0") }) {
+		t.Errorf("%q", texts)
+	}
+}

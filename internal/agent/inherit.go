@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// Heritage is where a user's own agent keeps the directories of its tenants.
+type Heritage struct {
+	UID     int
+	Tenants string
+}
+
+// errForeign marks what a user's own agent left and no agent would have granted.
+var errForeign = errors.New("it is not as an agent makes it")
+
+// Inherit takes over the tenants that users' own agents left. All that is found is the
+// word of its user. It counts while the kernel sees a process that lives by it, and
+// never for more than the machine has and than limits says of the user. Taking over
+// again, after an agent died at it, changes nothing.
+func (a *Agent) Inherit(ctx context.Context, from []Heritage, limits func(uid int) agentconfig.Limits) error {
+	adopter, ok := a.config.Backend.(backend.Adopter)
+	if !ok {
+		return nil
+	}
+	for _, h := range from {
+		found, err := adopter.Strangers(ctx, h.Tenants, h.UID)
+		if err != nil {
+			a.tellStranger(ctx, h.UID, h.Tenants, err)
+		}
+		slices.SortFunc(found, func(x, y backend.Stranger) int { return x.Created.Compare(y.Created) })
+		for _, f := range found {
+			if err := a.inherit(ctx, adopter, h.UID, f, limits(h.UID)); err != nil {
+				a.tellStranger(ctx, h.UID, f.Tenant.Dir, err)
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.save(); err != nil {
+		return fmt.Errorf("take over from users' own agents: %w", err)
+	}
+	a.step("inherit-saved")
+	a.publish()
+	return nil
+}
+
+func (a *Agent) tellStranger(ctx context.Context, uid int, dir string, err error) {
+	a.config.Log.WarnContext(ctx, "cannot take over what a user's own agent left", "user", process.UserName(uid), "dir", dir, "error", err)
+	a.events.add(control.Event{Kind: control.EventFault, Text: fmt.Sprintf("%s of user %s is not taken over: %v", dir, process.UserName(uid), err)})
+}
+
+// inherit takes one tenant over. One that was taken over already, that nobody lives by,
+// or that has shares of other machines' GPUs is left alone.
+func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f backend.Stranger, most agentconfig.Limits) error {
+	if f.Err != nil {
+		return f.Err
+	}
+	r, err := a.strangerRecord(uid, f)
+	if r == nil || err != nil {
+		return err
+	}
+	a.mu.Lock()
+	for _, t := range a.tenants {
+		if t.Origin == r.Origin || t.Dir == r.Origin {
+			a.mu.Unlock()
+			return nil
+		}
+	}
+	a.bound(r, most)
+	r.ID, r.Name = a.freeID(r), a.freeName(r.Name)
+	wanted := a.tenantOf(r)
+	a.mu.Unlock()
+	plan, err := a.planWithRecord(wanted, r)
+	if err != nil {
+		return err
+	}
+	r.Dir, wanted.Dir = plan.Dir, plan.Dir
+	if wanted.Record, err = a.keptOf(r); err != nil {
+		return err
+	}
+	a.step("inherit-begun")
+	fault := adopter.Adopt(ctx, r.Origin, wanted)
+	if fault == nil && !a.config.Backend.Complete(wanted) { // it stays where root's own agent made it
+		r.Dir, r.Origin, r.Cooperative = r.Origin, "", false
+	}
+	a.step("inherit-adopted")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := &tenant{record: *r, ready: true}
+	a.tenants[t.ID] = t
+	a.keep(ctx, t)
+	a.follow(ctx, t)
+	a.config.Log.InfoContext(ctx, "took a share over", "tenant", t.Name, "user", t.User, "from", r.Origin)
+	if fault != nil {
+		return fmt.Errorf("it is counted while its first process lives, and cannot be changed: %w", fault)
+	}
+	return nil
+}
+
+// strangerID is an id as agents make them.
+var strangerID = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// strangerRecord makes a record of what was found. It returns nil for a tenant that is
+// none of this agent's business.
+func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
+	said := &record{}
+	if k, err := keptFile.Decode(f.Record); err == nil {
+		if k.Agent == a.config.Checkpoint {
+			return nil, nil // found beside those of root's own agent
+		}
+		said = &k.Tenant
+	}
+	r := &record{
+		ID: f.Tenant.ID, Name: cmp.Or(said.Name, f.Tenant.Name), UID: uid, User: process.UserName(uid), Layer: f.Tenant.Layer,
+		Command: control.ShortCommand(said.Command), Created: f.Created, Origin: f.Tenant.Dir, Cooperative: true,
+	}
+	for _, s := range f.Tenant.Shares {
+		if a.gpu(s.GPU.UUID).Index < 0 {
+			return nil, nil // of a simulated machine of the user's own
+		}
+		if slices.ContainsFunc(r.Shares, func(o share) bool { return o.UUID == s.GPU.UUID }) {
+			return nil, fmt.Errorf("%w: it has two shares of GPU %s", errForeign, s.GPU.UUID)
+		}
+		one := share{
+			UUID: s.GPU.UUID, Limit: s.Limit, Cores: s.Cores,
+			ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class},
+		}
+		one.Default(one.Cores)
+		if err := one.ShareConfig.Validate(one.Cores); err != nil || one.Cores < 0 || one.Cores > v1alpha1.MaxCores {
+			one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{}
+			one.Default(0)
+		}
+		r.Shares = append(r.Shares, one)
+	}
+	r.Holder = a.strangerHolder(uid, said.Holder, f.Tenant)
+	if !f.Live && r.Holder == (process.ID{}) {
+		return nil, nil
+	}
+	return r, nil
+}
+
+// strangerHolder is the process that keeps a tenant, if it lives and is the user's.
+func (a *Agent) strangerHolder(uid int, said process.ID, t backend.Tenant) process.ID {
+	for _, id := range []process.ID{said, a.config.Backend.Holder(t)} {
+		if id.PID > 1 && process.Owner(id.PID) == uid && id.Alive() {
+			return id
+		}
+	}
+	return process.ID{}
+}
+
+// bound lowers what a user granted themselves to what the machine has and the
+// administrator allows, together with what the user has already. Agent.mu is held.
+func (a *Agent) bound(r *record, most agentconfig.Limits) {
+	memory, cores := most.Memory, most.Cores
+	for _, t := range a.tenants {
+		for _, s := range t.Shares {
+			if t.UID == r.UID {
+				memory -= min(memory, s.Limit)
+				cores -= min(cores, s.Guaranteed(s.Cores))
+			}
+		}
+	}
+	for i := range r.Shares {
+		s := &r.Shares[i]
+		gpu := a.gpu(s.UUID)
+		s.Limit = min(s.Limit, gpu.Capacity())
+		if most.Memory > 0 {
+			// One context is the least that a share can be: it runs already.
+			s.Limit = min(s.Limit, max(memory, gpu.ContextBytes+gpu.Unit))
+			memory -= min(memory, s.Limit)
+		}
+		if most.Weight > 0 {
+			s.Weight = min(s.Weight, most.Weight)
+		}
+		if guaranteed := s.Guaranteed(s.Cores); most.Cores > 0 && guaranteed > cores {
+			s.Cores, s.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class}
+			s.Default(0)
+		} else if most.Cores > 0 {
+			cores -= guaranteed
+		}
+	}
+}
+
+// freeID is the id that was found, or another where that is none or is in use: always
+// the same one, so that an agent that takes over again finds what was made. Agent.mu is
+// held.
+func (a *Agent) freeID(r *record) string {
+	id := r.ID
+	for n := 0; a.tenants[id] != nil || !strangerID.MatchString(id); n++ {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.Origin, n))
+		id = hex.EncodeToString(sum[:4])
+	}
+	return id
+}
+
+// freeName is a name that no tenant has, made of the given one. Agent.mu is held.
+func (a *Agent) freeName(name string) string {
+	base := unfit.ReplaceAllString(name, "-")
+	base = cmp.Or(base[:min(len(base), 40)], "share")
+	name = base
+	for n := 2; slices.ContainsFunc(a.sorted(), func(t *tenant) bool { return t.Name == name || t.ID == name }); n++ {
+		name = base + "-" + strconv.Itoa(n)
+	}
+	return name
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
+)
+
+// absence is a system agent that should run and does not, and what can be seen without
+// it: shares keep their limits and go on.
+type absence struct {
+	// Machine is the simulated machine's name, empty for the real one.
+	Machine string `json:"machine,omitempty"`
+	// Reason says that the agent is away, since when, and what to do.
+	Reason string `json:"reason"`
+	// Since is when it was last seen; nil where that is not known.
+	Since *time.Time `json:"since,omitempty"`
+	// Yours counts the user's own shares whose processes use a GPU, Others what is there
+	// of others' shares; nil where they cannot be seen.
+	Yours  *int `json:"yours,omitempty"`
+	Others *int `json:"others,omitempty"`
+}
+
+// absent describes a system agent that is away.
+func absent(machine string, away *control.AwayError) absence {
+	a := absence{Machine: machine, Reason: away.Error()}
+	mark := away.System.Mark
+	if mark == nil {
+		return a
+	}
+	a.Since = &mark.Seen
+	owners, err := tenantdir.Running(mark.Tenants)
+	if err != nil {
+		return a
+	}
+	a.Yours, a.Others = new(int), new(int)
+	for _, uid := range owners {
+		if uid == os.Getuid() {
+			*a.Yours++
+		} else {
+			*a.Others++
+		}
+	}
+	return a
+}
+
+// noteOwn notes that a user's own agent answers where a system agent should.
+func (s *survey) noteOwn(machine string, l listing) {
+	if !l.Info.Ephemeral {
+		return
+	}
+	if c, configured := l.endpoint.Configured(); configured {
+		s.away = append(s.away, absent(machine, &control.AwayError{System: c}))
+	}
+}
+
+// heldByOthers lists the GPUs of this machine that own agents of other users hold. A
+// system agent, where one answers, holds all of them itself.
+func heldByOthers(ctx context.Context, agents []listing) ([]gpulock.Holder, error) {
+	if slices.ContainsFunc(agents, func(l listing) bool { return l.Machine == "" && !l.Info.Ephemeral && l.Info.UID == 0 }) {
+		return nil, nil
+	}
+	all, err := gpulock.Real.All(ctx)
+	return slices.DeleteFunc(all, func(h gpulock.Holder) bool { return h.UID == os.Getuid() }), err
+}
+
+// text is the absence for people, in lines.
+func (a absence) text() string {
+	where := ""
+	if a.Machine != "" {
+		where = "Simulated machine " + a.Machine + ": "
+	}
+	text := fmt.Sprintf("! %s%s\n", where, a.Reason)
+	switch {
+	case a.Yours == nil:
+		return text + "  Shares that run keep their limits; which these are only the agent can tell.\n"
+	case *a.Yours+*a.Others == 0:
+		return text + "  No share is seen to use a GPU.\n"
+	}
+	return text + fmt.Sprintf("  Shares go on and keep their limits: %d of yours use a GPU, others have %d.\n", *a.Yours, *a.Others)
+}
+
+// printSurvey writes what is missing, then one block for each agent.
+func printSurvey(w *strings.Builder, s survey) {
+	for _, a := range s.away {
+		w.WriteString(a.text())
+	}
+	for _, h := range s.held {
+		fmt.Fprintf(w, "! GPU %s is held by %s.\n", h.UUID, h)
+	}
+	switch {
+	case len(s.agents) > 0 && len(s.away)+len(s.held) > 0:
+		w.WriteByte('\n')
+	case len(s.agents) == 0 && len(s.away) > 0:
+		return // nobody knows what shares there are
+	}
+	printListings(w, s.agents)
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+// obtain asks for a share until it is granted or refused. An agent that hands over to
+// the system agent grants nothing, and the system agent is asked then. Who waits tells
+// the next agent the ticket of the one that ended, and keeps their place. choose completes
+// the request by what an agent says of the GPUs.
+func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params control.CreateParams,
+	choose func(*control.Client, *v1alpha1.ShareRequest) error,
+) (*control.Client, *control.Created, error) {
+	request := params.Request
+	starter := control.Starter{Say: a.tell}
+	for {
+		client, err := control.Ensure(ctx, endpoint, starter)
+		if err != nil {
+			return nil, nil, err
+		}
+		params.Request = request
+		if err := choose(client, &params.Request); errors.Is(err, control.ErrGone) && params.Ticket != "" {
+			continue
+		} else if err != nil {
+			return nil, nil, errors.Join(err, client.Close())
+		}
+		created, err := client.Create(ctx, params, func(q control.Queued) {
+			params.Ticket = q.Ticket
+			a.tell(fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason))
+		})
+		if err == nil {
+			return client, created, nil
+		}
+		err = errors.Join(err, client.Close())
+		switch {
+		case control.CodeOf(err) == control.CodeMoved:
+		case errors.Is(err, control.ErrGone) && params.Ticket != "":
+			starter.Patience = -1 // who waits for room waits for the agent too
+		default:
+			return nil, nil, err
+		}
+		select {
+		case <-time.After(againPause):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// againPause leaves an agent that ends time to do so.
+const againPause = 50 * time.Millisecond
+
+// tell tells the user what a command waits for.
+func (a *app) tell(text string) { say(a.err, "divvy: %s", text) }

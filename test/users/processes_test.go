@@ -1,0 +1,64 @@
+package users
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ownAgent is the pid, as the test sees it, of the agent that a user has for themselves.
+func (s *server) ownAgent(user string) int {
+	s.t.Helper()
+	uid := firstUID + int(user[1]-'1')
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, path := range found {
+		line, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(line), "agent\x00--ephemeral") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if owner(pid) == uid && s.has(pid) {
+			return pid
+		}
+	}
+	s.t.Fatalf("%s has no agent", user)
+	return 0
+}
+
+// has reports whether a process is one of the server's.
+func (s *server) has(pid int) bool {
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	ours, ownErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", s.pid))
+	return err == nil && ownErr == nil && theirs == ours
+}
+
+func owner(pid int) int {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return -1
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+func (s *server) signal(pid int, signal syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(pid, signal); err != nil {
+		s.t.Fatalf("signal %d: %v", pid, err)
+	}
+}
+
+// alive reports whether a process runs; a zombie does not.
+func (s *server) alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, found := strings.Cut(string(text), ") ")
+	return err == nil && found && rest[0] != 'Z'
+}
