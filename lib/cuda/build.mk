@@ -53,6 +53,8 @@ $(B)/obj/cuda/test/sim.o: CFLAGS += -DSIM_DRIVER='"$(abspath $(B))/lib/simgpu/li
 	-DSIM_CTL='"$(abspath $(B))/libexec/divvy/simgpuctl"'
 $(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o $(B)/obj/cuda/test/busy.o | $(SIM_DRIVER_FILES)
 
+$(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
+
 CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
 $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'
 $(B)/test/cuda/overhead: | $(CUDA_TEST_NVML)

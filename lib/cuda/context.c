@@ -72,12 +72,8 @@ static CUresult ask_device(CUcontext context, CUdevice *device) {
     return result;
 }
 
-static CUresult meet(CUcontext context, struct home *home) {
-    CUdevice device;
-    CUresult result = ask_device(context, &device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+/* Notes a context that was made without us, on this device. */
+static CUresult meet(CUcontext context, CUdevice device, struct home *home) {
     int number = device_number(device);
     if (number < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -94,31 +90,60 @@ static CUresult meet(CUcontext context, struct home *home) {
     return CUDA_SUCCESS;
 }
 
-CUresult context_find(CUcontext context, struct home *home) {
-    uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
-    if (last.context == context && last.change == now) {
+/* The calling thread's last answer, if it is about this context and still right. */
+static bool recall(CUcontext context, uint32_t now, struct home *home) {
+    bool same = last.context == context && last.change == now;
+    if (same) {
         *home = last.home;
-        return CUDA_SUCCESS;
     }
-    if (!context_known(context, home)) {
-        CUresult result = meet(context, home);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-    }
-    last.context = context;
-    last.change = now;
-    last.home = *home;
-    return CUDA_SUCCESS;
+    return same;
 }
 
+static CUresult remember(CUcontext context, uint32_t now, CUresult result,
+                         const struct home *home) {
+    if (result == CUDA_SUCCESS) {
+        last.context = context;
+        last.change = now;
+        last.home = *home;
+    }
+    return result;
+}
+
+CUresult context_find(CUcontext context, struct home *home) {
+    CUdevice device;
+    uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
+    if (recall(context, now, home)) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = CUDA_SUCCESS;
+    if (!context_known(context, home)) {
+        result = ask_device(context, &device);
+        result = result == CUDA_SUCCESS ? meet(context, device, home) : result;
+    }
+    return remember(context, now, result, home);
+}
+
+/* The current context may be one that another thread has destroyed, so the driver is not given it
+ * but asked about the thread. */
 CUresult context_current(struct home *home) {
     CUcontext context = NULL;
+    CUdevice device;
     CUresult result = DV_CALL(cuCtxGetCurrent, &context);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return context != NULL ? context_find(context, home) : CUDA_ERROR_INVALID_CONTEXT;
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
+    if (recall(context, now, home)) {
+        return CUDA_SUCCESS;
+    }
+    if (!context_known(context, home)) {
+        result = DV_CALL(cuCtxGetDevice, &device);
+        result = result == CUDA_SUCCESS ? meet(context, device, home) : result;
+    }
+    return remember(context, now, result, home);
 }
 
 static void context_forked(void) {

@@ -38,6 +38,13 @@ DV_HIDDEN bool context_known(CUcontext context, struct home *home);
 /* A context was met that was made without us, on this device of the share. */
 EVENT(context_met, (unsigned device));
 
+/* The driver is about to be called in a way that may end a context, with its streams and events.
+ * From here on nobody asks the driver about them. One of the next two follows. */
+EVENT(context_ending, (struct home home));
+
+/* The context lives on. */
+EVENT(context_spared, (struct home home));
+
 /* The memory of a context is gone: the context has ended, or its device was reset. */
 EVENT(context_emptied, (struct home home));
 

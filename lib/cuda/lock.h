@@ -2,7 +2,8 @@
  * A lock among the threads of one process, for sections of some tens of nanoseconds.
  *
  * Lock order in this library: the lock of the memory objects (object.c), then a table's shard; the
- * others are taken alone. None is ever held across a call into the driver or the share's ledger.
+ * others are taken alone. None is ever held across a call into the driver or the share's ledger,
+ * except the turns of hooks_primary.c, which come before all others.
  * Not for signal handlers. A fork child starts with every lock free (fork.h).
  */
 #ifndef DIVVY_CUDA_LOCK_H

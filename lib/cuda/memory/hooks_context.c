@@ -52,38 +52,36 @@ MAKES_CONTEXT(cuVDPAUCtxCreate_v2,
 
 /* The driver has answered a call that gives up one use of a context, or its last one. */
 static CUresult given_up(CUcontext context, struct entry note, bool last, CUresult result) {
+    struct home home = {.device = note.device, .owner = note.owner};
     if (result == CUDA_SUCCESS && last) {
-        context_ended((struct home){.device = note.device, .owner = note.owner});
+        context_ended(home);
         return result;
     }
     note.amount -= result == CUDA_SUCCESS;
     context_put_back(context, note);
+    if (last) {
+        TELL(context_spared, (home));
+    }
     return result;
 }
 
-CUresult cuCtxDestroy(CUcontext context) {
-    struct entry note;
-    if (DV_INNER() || !context_take(context, &note)) {
-        return DV_REAL(cuCtxDestroy)(context);
+/* A function that gives up one use of a context, or the last one if so it is. */
+#define GIVES_UP(fn, is_last)                                                                      \
+    CUresult fn(CUcontext context) {                                                               \
+        struct entry note;                                                                         \
+        if (DV_INNER() || !context_take(context, &note)) {                                         \
+            return DV_REAL(fn)(context);                                                           \
+        }                                                                                          \
+        bool last = is_last;                                                                       \
+        if (last) {                                                                                \
+            TELL(context_ending, ((struct home){.device = note.device, .owner = note.owner}));     \
+        }                                                                                          \
+        return given_up(context, note, last, DV_CALL(fn, context));                                \
     }
-    return given_up(context, note, true, DV_CALL(cuCtxDestroy, context));
-}
 
-CUresult cuCtxDestroy_v2(CUcontext context) {
-    struct entry note;
-    if (DV_INNER() || !context_take(context, &note)) {
-        return DV_REAL(cuCtxDestroy_v2)(context);
-    }
-    return given_up(context, note, true, DV_CALL(cuCtxDestroy_v2, context));
-}
-
-CUresult cuCtxDetach(CUcontext context) {
-    struct entry note;
-    if (DV_INNER() || !context_take(context, &note)) {
-        return DV_REAL(cuCtxDetach)(context);
-    }
-    return given_up(context, note, note.amount <= 1, DV_CALL(cuCtxDetach, context));
-}
+GIVES_UP(cuCtxDestroy, true)
+GIVES_UP(cuCtxDestroy_v2, true)
+GIVES_UP(cuCtxDetach, note.amount <= 1)
 
 CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
     struct entry note;

@@ -24,7 +24,6 @@ static CUresult open_pool(struct pool *pool, struct reservation *reservation, si
 static CUresult open_current_pool(CUstream stream, struct pool **pool,
                                   struct reservation *reservation, size_t bytes) {
     struct home home;
-    CUmemoryPool handle = NULL;
     CUdevice device = 0;
     if (attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
@@ -34,13 +33,9 @@ static CUresult open_current_pool(CUstream stream, struct pool **pool,
         result = CUDA_ERROR_INVALID_DEVICE;
     }
     if (result == CUDA_SUCCESS) {
-        result = DV_CALL(cuDeviceGetMemPool, &handle, device);
+        result = pool_current(pool, device, home.device);
     }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    *pool = pool_note(handle, home.device, true);
-    return open_pool(*pool, reservation, bytes);
+    return result == CUDA_SUCCESS ? open_pool(*pool, reservation, bytes) : result;
 }
 
 static CUresult open_given_pool(CUmemoryPool handle, struct pool **pool,

@@ -16,6 +16,15 @@
 /* Owner of the primary context's memory, 0 while there is none. */
 static uint32_t primary[DV_PAGE_DEVICES];
 
+/* Its uses that we have seen begin and not end. There may be more. */
+static uint32_t uses[DV_PAGE_DEVICES];
+
+/* Calls that begin or end a use take turns. Otherwise nobody could tell whether a context that is
+ * there after a release is the old one or a new one under the same handle, and so whose memory and
+ * events are gone. The driver does not answer two such calls at once either. This is the only lock
+ * that is held during driver calls. The driver's own calls do not come here. */
+static lock turns[DV_PAGE_DEVICES];
+
 /* By handle: the GPU of a green context. */
 static table greens;
 
@@ -36,35 +45,76 @@ static bool is_alive(CUdevice device) {
     return DV_CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* After a driver call that may have ended the primary context, or all its memory. */
-static void after_release(CUdevice device, bool reset) {
-    int number = device_number(device);
-    if (number < 0) {
+/* A driver call that may end the primary context, or all its memory. */
+struct release {
+    int number; /* of the device, -1 for one outside the share */
+    bool reset;
+    bool ends; /* it was told that the context may end */
+    struct home home;
+};
+
+static struct release before_release(CUdevice device, bool reset) {
+    struct release release = {.number = device_number(device), .reset = reset};
+    if (release.number < 0) {
+        return release;
+    }
+    unsigned number = (unsigned)release.number;
+    lock_take(&turns[number]);
+    release.home = (struct home){.device = number, .owner = owner_of(number)};
+    release.ends = release.home.owner != 0 && (reset || uses[number] <= 1);
+    if (release.ends) {
+        TELL(context_ending, (release.home));
+    }
+    return release;
+}
+
+/* The driver has carried the call out. */
+static void released(const struct release *release, bool alive) {
+    struct home home = release->home;
+    uint32_t *left = &uses[home.device];
+    *left = release->reset || *left == 0 ? 0 : *left - 1;
+    if (home.owner == 0) {
         return;
     }
-    bool alive = is_alive(device);
-    uint32_t owner = owner_of((unsigned)number);
-    struct home home = {.device = (unsigned)number, .owner = owner};
-    if (owner == 0 || (alive && !reset)) {
-        return;
-    }
-    if (alive) {
-        context_memory_ended(home);
-        return;
-    }
-    if (__atomic_compare_exchange_n(&primary[number], &owner, 0, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE)) {
+    if (!alive) {
+        __atomic_store_n(&primary[home.device], 0, __ATOMIC_RELEASE);
         context_forget_owner(home.owner);
         context_ended(home);
+    } else if (release->reset) {
+        context_memory_ended(home);
+    } else if (release->ends) {
+        TELL(context_spared, (home));
     }
+}
+
+static CUresult after_release(const struct release *release, CUdevice device, CUresult result) {
+    if (release->number < 0) {
+        return result;
+    }
+    if (result == CUDA_SUCCESS) {
+        released(release, is_alive(device));
+    } else if (release->ends) {
+        TELL(context_spared, (release->home));
+    }
+    lock_give(&turns[release->number]);
+    return result;
 }
 
 /* Before a driver call that uses the primary context. Reserves only if there is none yet. */
 static CUresult before_use(struct reservation *reservation, CUdevice device, bool *reserved) {
-    int number = attach_share() == CUDA_SUCCESS ? device_number(device) : -1;
-    *reserved = number < 0 || owner_of((unsigned)number) == 0;
+    CUresult attached = attach_share();
+    int number = attached == CUDA_SUCCESS ? device_number(device) : -1;
+    if (number < 0) {
+        return attached != CUDA_SUCCESS ? attached : CUDA_ERROR_INVALID_DEVICE;
+    }
+    lock_take(&turns[number]);
+    *reserved = owner_of((unsigned)number) == 0;
     reservation->home = (struct home){.device = (unsigned)number};
-    return *reserved ? overhead_open(reservation, device) : CUDA_SUCCESS;
+    CUresult result = *reserved ? overhead_open(reservation, device) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        lock_give(&turns[number]);
+    }
+    return result;
 }
 
 static void after_use(struct reservation *reservation, bool reserved, CUresult result,
@@ -73,6 +123,7 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
     struct home known;
     bool fresh = false;
     if (result == CUDA_SUCCESS) {
+        uses[device]++;
         /* The context was met before, without us seeing it made: its overhead is charged, its owner
          * stays. */
         if (context != NULL && context_known(context, &known)) {
@@ -91,6 +142,7 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
     } else if (fresh) {
         overhead_appeared(device);
     }
+    lock_give(&turns[device]);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -146,17 +198,19 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     return result;
 }
 
+/* The streams of a green context stay handles when it is destroyed. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     struct entry note;
     CUdevice device;
-    if (DV_INNER() || green == NULL || !table_take(&greens, (uint64_t)(uintptr_t)green, &note)) {
+    if (DV_INNER() || green == NULL || !table_take(&greens, (uint64_t)(uintptr_t)green, &note) ||
+        !device_of_number(note.device, &device)) {
         return DV_REAL(cuGreenCtxDestroy)(green);
     }
-    CUresult result = DV_CALL(cuGreenCtxDestroy, green);
+    struct release release = before_release(device, false);
+    CUresult result = after_release(&release, device, DV_CALL(cuGreenCtxDestroy, green));
     if (result != CUDA_SUCCESS) {
         table_put(&greens, (uint64_t)(uintptr_t)green, note, NULL, NULL);
-    } else if (device_of_number(note.device, &device)) {
-        after_release(device, false);
+    } else {
         overhead_measure(note.device);
     }
     return result;
@@ -168,11 +222,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
         if (DV_INNER()) {                                                                          \
             return DV_REAL(fn)(device);                                                            \
         }                                                                                          \
-        CUresult result = DV_CALL(fn, device);                                                     \
-        if (result == CUDA_SUCCESS) {                                                              \
-            after_release(device, reset);                                                          \
-        }                                                                                          \
-        return result;                                                                             \
+        struct release release = before_release(device, reset);                                    \
+        return after_release(&release, device, DV_CALL(fn, device));                               \
     }
 
 RELEASES_PRIMARY(cuDevicePrimaryCtxRelease, false)
@@ -183,7 +234,8 @@ RELEASES_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 static void primary_forked(void) {
     table_forget(&greens);
     for (unsigned i = 0; i < DV_PAGE_DEVICES; i++) {
-        primary[i] = 0;
+        primary[i] = uses[i] = 0;
+        turns[i] = (lock){0};
     }
 }
 ON(forked, primary_forked);

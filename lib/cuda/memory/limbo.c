@@ -26,6 +26,7 @@ static uint64_t to_handle(struct entry entry) {
 
 void limbo_enter(uint64_t address, struct entry note, CUstream stream) {
     uint64_t handle = handle_of(stream);
+    stream_remember(stream);
     if (handle != 0) {
         table_put(&in_streams, address, of_handle(handle), NULL, NULL);
     }
@@ -114,12 +115,14 @@ static bool forget_stream(uint64_t address, struct entry *entry, void *handle) {
     return to_handle(*entry) == *(const uint64_t *)handle;
 }
 
-void limbo_stream_destroyed(CUstream stream) {
+/* From here on only the end of work in its whole context shows that the frees are done. */
+static void limbo_stream_ending(CUstream stream) {
     uint64_t handle = handle_of(stream);
     if (!is_empty()) {
         table_sweep(&in_streams, forget_stream, &handle);
     }
 }
+ON(stream_ending, limbo_stream_ending);
 
 struct streams {
     unsigned size;
@@ -154,10 +157,15 @@ static void limbo_reread(unsigned device, bool *less) {
     DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
     for (unsigned i = 0; i < streams.size; i++) {
         CUstream stream = (CUstream)(uintptr_t)streams.handles[i]; /* NOLINT */
-        if (!stream_captured(stream) && DV_CALL(cuStreamQuery, stream) == CUDA_SUCCESS) {
-            limbo_stream_done(stream);
-            *less = true;
+        if (!stream_hold(stream)) {
+            continue;
         }
+        bool done = !stream_captured(stream) && DV_CALL(cuStreamQuery, stream) == CUDA_SUCCESS;
+        if (done) {
+            limbo_stream_done(stream);
+        }
+        *less = *less || done;
+        stream_release(stream);
     }
     DV_CALL(cuThreadExchangeStreamCaptureMode, &mode);
 }

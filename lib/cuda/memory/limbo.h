@@ -14,8 +14,4 @@ DV_HIDDEN void limbo_enter(uint64_t address, struct entry note, CUstream stream)
 DV_HIDDEN void limbo_stream_done(CUstream stream);
 DV_HIDDEN void limbo_context_done(uint32_t owner);
 
-/* The stream is destroyed, so its handle may soon name another one. From then on only the end of
- * work in its whole context shows that the frees are done. */
-DV_HIDDEN void limbo_stream_destroyed(CUstream stream);
-
 #endif

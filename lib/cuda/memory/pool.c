@@ -1,5 +1,6 @@
 #include "cuda/memory/pool.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "cuda/attach.h"
@@ -15,6 +16,7 @@
 
 struct pool {
     CUmemoryPool handle; /* NULL while and after it is destroyed */
+    unsigned askers;     /* threads that ask the driver about it, which wait for nobody */
     unsigned device;     /* number in the share */
     bool used;
     bool destroyed;
@@ -27,6 +29,8 @@ struct pool {
 static lock guard;
 static struct pool pools[POOLS_MAX];
 static unsigned pools_end; /* no pool is used from here on */
+static uint32_t ending;    /* pools that the driver is being told to destroy */
+static uint32_t ended;     /* pools of which that was true */
 static table by_handle;    /* owner: index in pools */
 static table pointers;     /* by address: owner is the pool's index */
 static uint32_t pointer_count;
@@ -36,16 +40,25 @@ static struct pool *known(CUmemoryPool handle) {
     return table_get(&by_handle, (uint64_t)(uintptr_t)handle, &note) ? &pools[note.owner] : NULL;
 }
 
-static CUmemoryPool handle_of(struct pool *pool) {
+/* The program may destroy a pool in any thread while we ask about it, so its end waits until
+ * asked. NULL if the pool ends or has ended. */
+static CUmemoryPool ask(struct pool *pool) {
     lock_take(&guard);
     CUmemoryPool handle = pool->handle;
+    pool->askers += handle != NULL;
     lock_give(&guard);
     return handle;
 }
 
-static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
-    struct pool *pool = NULL;
+static void asked(struct pool *pool) {
     lock_take(&guard);
+    pool->askers--;
+    lock_give(&guard);
+}
+
+/* The caller holds the guard. */
+static struct pool *add_guarded(CUmemoryPool handle, unsigned device, bool charged) {
+    struct pool *pool = NULL;
     for (unsigned i = 0; i < POOLS_MAX && pool == NULL; i++) {
         pool = pools[i].used ? NULL : &pools[i];
     }
@@ -60,6 +73,12 @@ static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
         pool->used = table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
         pool = pool->used ? pool : NULL;
     }
+    return pool;
+}
+
+static struct pool *add(CUmemoryPool handle, unsigned device, bool charged) {
+    lock_take(&guard);
+    struct pool *pool = add_guarded(handle, device, charged);
     lock_give(&guard);
     return pool;
 }
@@ -98,13 +117,40 @@ static bool read_kept(void *handle, uint64_t *bytes) {
 
 /* Reads what the pool holds. Returns the difference, which the caller charges. */
 static int64_t follow(struct pool *pool) {
-    CUmemoryPool handle = handle_of(pool);
-    return handle != NULL ? meter_follow(&pool->kept, read_kept, handle) : 0;
+    CUmemoryPool handle = ask(pool);
+    if (handle == NULL) {
+        return 0;
+    }
+    int64_t more = meter_follow(&pool->kept, read_kept, handle);
+    asked(pool);
+    return more;
 }
 
 struct pool *pool_note(CUmemoryPool handle, unsigned device, bool charged) {
     struct pool *pool = known(handle);
     return pool != NULL ? pool : add(handle, device, charged);
+}
+
+/* Another thread may destroy the pool between the driver's answer and ours, after which the driver
+ * has another current pool. */
+CUresult pool_current(struct pool **pool, CUdevice device, unsigned number) {
+    CUmemoryPool handle = NULL;
+    for (*pool = NULL; *pool == NULL; sched_yield()) {
+        uint32_t before = __atomic_load_n(&ended, __ATOMIC_ACQUIRE);
+        CUresult result = DV_CALL(cuDeviceGetMemPool, &handle, device);
+        *pool = result == CUDA_SUCCESS ? known(handle) : NULL;
+        if (result != CUDA_SUCCESS || *pool != NULL) {
+            return result;
+        }
+        lock_take(&guard);
+        bool is_current = ending == 0 && ended == before;
+        *pool = is_current ? add_guarded(handle, number, true) : NULL;
+        lock_give(&guard);
+        if (is_current) {
+            break;
+        }
+    }
+    return CUDA_SUCCESS;
 }
 
 struct pool *pool_find(CUmemoryPool handle) {
@@ -127,10 +173,14 @@ static uint64_t step_of(const struct pool *pool) {
 /* Whether the pool holds so many bytes that nothing uses. */
 static bool has_spare(struct pool *pool, uint64_t bytes) {
     uint64_t kept, in_use;
-    CUmemoryPool handle = handle_of(pool);
-    return attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &kept) &&
-           attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &in_use) && kept > in_use &&
-           kept - in_use >= bytes;
+    CUmemoryPool handle = ask(pool);
+    if (handle == NULL) {
+        return false;
+    }
+    bool told = attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &kept) &&
+                attribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &in_use);
+    asked(pool);
+    return told && kept > in_use && kept - in_use >= bytes;
 }
 
 CUresult pool_open(struct pool *pool, struct reservation *reservation, size_t bytes) {
@@ -249,14 +299,24 @@ bool pool_reread(CUmemoryPool handle) {
 }
 
 struct pool *pool_ending(CUmemoryPool handle) {
-    struct entry note;
-    if (!table_take(&by_handle, (uint64_t)(uintptr_t)handle, &note)) {
+    struct pool *pool = known(handle);
+    unsigned askers;
+    if (pool == NULL) {
         return NULL;
     }
-    struct pool *pool = &pools[note.owner];
     lock_take(&guard);
-    pool->handle = NULL;
+    ending++;
     lock_give(&guard);
+    do {
+        lock_take(&guard);
+        pool->handle = NULL;
+        askers = pool->askers;
+        lock_give(&guard);
+        if (askers > 0) {
+            sched_yield();
+        }
+    } while (askers > 0);
+    table_take(&by_handle, (uint64_t)(uintptr_t)handle, NULL);
     return pool;
 }
 
@@ -264,6 +324,8 @@ void pool_ended(struct pool *pool, CUmemoryPool handle, bool destroyed) {
     lock_take(&guard);
     pool->destroyed = destroyed;
     pool->handle = destroyed ? NULL : handle;
+    ending--;
+    __atomic_store_n(&ended, ended + 1, __ATOMIC_RELEASE);
     lock_give(&guard);
     if (destroyed) {
         end_if_unused(pool);
@@ -298,7 +360,7 @@ void pools_synchronised(void) {
 static void pools_forked(void) {
     guard = (lock){0};
     memset(pools, 0, sizeof pools);
-    pools_end = 0;
+    pools_end = ending = 0;
     table_forget(&by_handle);
     table_forget(&pointers);
     pointer_count = 0;

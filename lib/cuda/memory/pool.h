@@ -23,6 +23,10 @@ struct pool;
  * another process, whose allocations are charged one by one when they are imported. */
 DV_HIDDEN struct pool *pool_note(CUmemoryPool handle, unsigned device, bool charged);
 
+/* The current pool of a device, whose number in the share is given too. NULL, and still success, if
+ * there is no room to note it. */
+DV_HIDDEN CUresult pool_current(struct pool **pool, CUdevice device, unsigned number);
+
 /* The pool with this handle; one that this library did not see made is noted. NULL if the driver
  * does not know it, there is no room to note it, or it is on a GPU outside the share. */
 DV_HIDDEN struct pool *pool_find(CUmemoryPool handle);

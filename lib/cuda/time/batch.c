@@ -71,7 +71,7 @@ static enum way choose(struct flight *flight, const struct launch *launch) {
     if (flight->is_open && !fresh) {
         return JOIN;
     }
-    if (flight->count + 1 >= FLIGHT_BATCHES || flight->stamps->dead) {
+    if (flight->count + 1 >= FLIGHT_BATCHES || stamps_state(flight->stamps) != STAMPS_LIVE) {
         return flight->is_open ? JOIN : PLAIN;
     }
     if (launch->turn != 0 || launch->loads || (fresh && cost_try(launch->cost))) {

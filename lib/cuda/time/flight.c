@@ -16,9 +16,10 @@
 
 static lock streams; /* protects the chains and what identifies a flight */
 static struct flight *chains[CHAINS];
-static struct flight *flights; /* all that were ever made */
+struct flight *flights_made;
 static struct flight *unused;
 static struct stamps *contexts;
+static struct stamps nobody = {.state = STAMPS_ENDED}; /* of flights that have no stream */
 static uint32_t
     change; /* raised when the handle of a stream may name a different stream than before */
 
@@ -43,30 +44,49 @@ static void *pages(size_t bytes) {
 static void add_slab(struct flight *slab) {
     for (unsigned i = 0; i < SLAB; i++) {
         slab[i].oldest = UINT64_MAX;
+        slab[i].stamps = &nobody;
+        slab[i].gone = 1;
         slab[i].chain = unused;
         unused = &slab[i];
-        slab[i].next = flights;
-        __atomic_store_n(&flights, &slab[i], __ATOMIC_RELEASE);
+        slab[i].next = flights_made;
+        __atomic_store_n(&flights_made, &slab[i], __ATOMIC_RELEASE);
     }
 }
 
-/* Finds or makes the context's stamps; the caller holds the lock. NULL if there is no memory. */
-static struct stamps *stamps_of(struct home home) {
+/* The stamps of a context in this state; the caller holds the lock. NULL if there are none. */
+static struct stamps *stamps_in(uint32_t owner, uint32_t state) {
     struct stamps *found = contexts;
-    while (found != NULL && (found->owner != home.owner || found->dead)) {
+    while (found != NULL && (found->owner != owner || stamps_state(found) != state)) {
         found = found->next;
-    }
-    if (found == NULL && (found = pages(sizeof *found)) != NULL) {
-        found->owner = home.owner;
-        found->device = home.device;
-        found->next = contexts;
-        contexts = found;
     }
     return found;
 }
 
+/* Stamps for a new context; those of one that has ended are used again, empty. */
+static struct stamps *stamps_new(struct home home) {
+    struct stamps *made = contexts;
+    while (made != NULL && stamps_state(made) != STAMPS_ENDED) {
+        made = made->next;
+    }
+    if (made == NULL && (made = pages(sizeof *made)) != NULL) {
+        made->next = contexts;
+        contexts = made;
+    }
+    if (made != NULL) {
+        stamps_begin_life(made, home.owner, home.device);
+    }
+    return made;
+}
+
+/* Finds or makes the context's stamps; the caller holds the lock. NULL if there is no memory. */
+static struct stamps *stamps_of(struct home home) {
+    struct stamps *found = stamps_in(home.owner, STAMPS_LIVE);
+    return found != NULL ? found : stamps_new(home);
+}
+
 static bool is(const struct flight *flight, CUstream stream, uint32_t owner) {
-    return flight->stream == stream && flight->stamps->owner == owner && !flight->stamps->dead &&
+    return flight->stream == stream && flight->stamps->owner == owner &&
+           stamps_state(flight->stamps) == STAMPS_LIVE &&
            (stream != CU_STREAM_PER_THREAD || flight->thread == this_thread());
 }
 
@@ -115,8 +135,7 @@ static struct flight *look_up(struct notes *notes, CUstream stream, CUcontext co
                               bool making) {
     struct home home;
     uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
-    CUresult result = context != NULL ? context_find(context, &home) : stream_home(stream, &home);
-    if (result != CUDA_SUCCESS) {
+    if (stream_home(stream, &home) != CUDA_SUCCESS) {
         return NULL;
     }
     struct flight *flight = search(stream, home.owner);
@@ -158,19 +177,10 @@ struct flight *flight_of(CUstream stream) {
 }
 
 struct flight *flight_find(CUstream stream) {
-    return __atomic_load_n(&flights, __ATOMIC_ACQUIRE) != NULL ? at(stream, false) : NULL;
+    return __atomic_load_n(&flights_made, __ATOMIC_ACQUIRE) != NULL ? at(stream, false) : NULL;
 }
 
-static struct flight *all(void) {
-    return __atomic_load_n(&flights, __ATOMIC_ACQUIRE);
-}
-
-static bool belongs(const struct flight *flight, const struct stamps *stamps) {
-    return __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE) == stamps;
-}
-
-/* Keeps the stream from being destroyed. False if it is being destroyed already. */
-static bool pin(struct flight *flight) {
+bool flight_pin(struct flight *flight) {
     __atomic_add_fetch(&flight->pins, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&flight->gone, __ATOMIC_SEQ_CST) == 0) {
         return true;
@@ -179,133 +189,26 @@ static bool pin(struct flight *flight) {
     return false;
 }
 
-static void unpin(struct flight *flight) {
+void flight_unpin(struct flight *flight) {
     __atomic_sub_fetch(&flight->pins, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Pins a flight of this context; false if it is none. */
-static bool hold(struct flight *flight, const struct stamps *stamps) {
-    if (!belongs(flight, stamps) || !pin(flight)) {
+bool flight_hold(struct flight *flight, const struct stamps *stamps) {
+    if (!flight_belongs(flight, stamps) || !flight_pin(flight)) {
         return false;
     }
-    if (belongs(flight, stamps)) {
+    if (flight_belongs(flight, stamps)) {
         return true;
     }
-    unpin(flight);
+    flight_unpin(flight);
     return false;
 }
 
-/* A thread cannot name the per-thread default stream of another thread. */
-static bool is_reachable(const struct flight *flight) {
-    return flight->stream != CU_STREAM_PER_THREAD || flight->thread == this_thread();
-}
-
-void flights_break(const struct stamps *stamps, const struct flight *but) {
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (flight == but || !__atomic_load_n(&flight->is_open, __ATOMIC_RELAXED) ||
-            !hold(flight, stamps)) {
-            continue;
-        }
-        if (is_reachable(flight)) {
-            flight_break(flight);
-        }
-        unpin(flight);
-    }
-}
-
-void flights_read(const struct stamps *stamps) {
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && hold(flight, stamps)) {
-            flight_read(flight, 0);
-            unpin(flight);
-        }
-    }
-}
-
-void flights_read_all(const struct gpu *gpu) {
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        const struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE);
-        if (stamps != NULL && __atomic_load_n(&flight->gpu, __ATOMIC_RELAXED) == gpu &&
-            __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && hold(flight, stamps)) {
-            flight_read(flight, 0);
-            unpin(flight);
-        }
-    }
-}
-
-static struct stamps *owned(uint32_t owner) {
+struct stamps *flights_owned(uint32_t owner) {
     lock_take(&streams);
-    struct stamps *stamps = contexts;
-    while (stamps != NULL && (stamps->owner != owner || stamps->dead)) {
-        stamps = stamps->next;
-    }
+    struct stamps *stamps = stamps_in(owner, STAMPS_LIVE);
     lock_give(&streams);
     return stamps;
-}
-
-void flights_follow(uint32_t owner) {
-    const struct stamps *stamps = owned(owner);
-    if (stamps != NULL) {
-        flights_break(stamps, NULL);
-    }
-}
-
-void flights_note(uint32_t owner) {
-    const struct stamps *stamps = owned(owner);
-    if (stamps == NULL) {
-        return;
-    }
-    flights_break(stamps, NULL);
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (belongs(flight, stamps)) {
-            __atomic_store_n(&flight->noted, flight_given_so_far(flight), __ATOMIC_RELAXED);
-        }
-    }
-}
-
-void flights_finish(uint32_t owner) {
-    const struct stamps *stamps = owned(owner);
-    for (struct flight *flight = all(); stamps != NULL && flight != NULL; flight = flight->next) {
-        if (hold(flight, stamps)) {
-            flight_finish(flight, __atomic_load_n(&flight->noted, __ATOMIC_RELAXED));
-            unpin(flight);
-        }
-    }
-}
-
-/* The end of an open batch is not recorded yet, so its work counts as done once the estimated time
- * has passed. */
-static uint64_t unfinished(const struct flight *flight, uint64_t now) {
-    uint64_t given = flight_given_so_far(flight);
-    uint64_t done = __atomic_load_n(&flight->done, __ATOMIC_RELAXED);
-    uint64_t rest = given > done ? given - done : 0;
-    if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) == 0 &&
-        now > __atomic_load_n(&flight->expected, __ATOMIC_RELAXED) + rest) {
-        return 0;
-    }
-    return rest;
-}
-
-uint64_t flights_unfinished(const struct gpu *gpu, uint64_t now) {
-    uint64_t sum = 0;
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (__atomic_load_n(&flight->gpu, __ATOMIC_RELAXED) == gpu) {
-            sum += unfinished(flight, now);
-        }
-    }
-    return sum;
-}
-
-void flights_tell(struct gpu *gpu) {
-    uint64_t horizon = UINT64_MAX, now = now_ns(), until = now;
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (__atomic_load_n(&flight->gpu, __ATOMIC_RELAXED) == gpu) {
-            uint64_t oldest = __atomic_load_n(&flight->oldest, __ATOMIC_RELAXED);
-            horizon = oldest < horizon ? oldest : horizon;
-            until += unfinished(flight, now);
-        }
-    }
-    gpu_tell(gpu, horizon, horizon != UINT64_MAX, until);
 }
 
 /* Removes a flight from its chain when its stream is gone, and frees it. The caller holds the
@@ -325,9 +228,12 @@ static struct flight **link_to(struct flight *flight) {
     return link;
 }
 
-/* Waits until nobody else reads or records in the flight, and frees it for another stream. */
+/* Waits until nobody else reads or records in the flight, and frees it for another stream. Does
+ * nothing if another thread does so. */
 static void end(struct flight *flight, struct stamps *stamps) {
-    __atomic_store_n(&flight->gone, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_exchange_n(&flight->gone, 1, __ATOMIC_SEQ_CST) != 0) {
+        return;
+    }
     while (__atomic_load_n(&flight->pins, __ATOMIC_SEQ_CST) > 0) {
         sched_yield();
     }
@@ -337,48 +243,92 @@ static void end(struct flight *flight, struct stamps *stamps) {
     lock_take(&streams);
     struct flight **link = link_to(flight);
     if (*link == flight) {
-        __atomic_store_n(&flight->stamps, NULL, __ATOMIC_RELEASE);
+        __atomic_store_n(&flight->stamps, &nobody, __ATOMIC_RELEASE);
         retire(link);
     }
     lock_give(&streams);
 }
 
 void flights_forget(void) {
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
+    for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {
         struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE);
-        if (stamps != NULL && hold(flight, stamps)) {
+        if (flight_hold(flight, stamps)) {
             stamps_await(stamps);
             flight_drop(flight);
             stamps_restart(stamps);
             stamps_end(stamps);
-            unpin(flight);
+            flight_unpin(flight);
         }
     }
 }
 
-void flights_stream_ending(CUstream stream) {
-    struct flight *flight = flight_find(stream);
-    if (flight == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
-        return;
+/* The flight of a stream that the program has made, whatever its context. Asks nobody. */
+static struct flight *flight_named(CUstream stream) {
+    lock_take(&streams);
+    struct flight *flight = *chain_of(stream);
+    while (flight != NULL && flight->stream != stream) {
+        flight = flight->chain;
     }
-    flight_break(flight);
-    flight_read(flight, 0);
-    end(flight, flight->stamps);
-    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+    lock_give(&streams);
+    return flight;
 }
 
-static void flights_emptied(struct home home) {
-    struct stamps *stamps = owned(home.owner);
-    if (stamps == NULL) {
-        return;
+static void flights_stream_ending(CUstream stream) {
+    struct flight *flight = flight_named(stream);
+    if (flight != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) {
+        flight_break(flight);
+        flight_read(flight, 0);
+        end(flight, flight->stamps);
+        __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
     }
-    __atomic_store_n(&stamps->dead, 1, __ATOMIC_RELEASE);
-    for (struct flight *flight = all(); flight != NULL; flight = flight->next) {
-        if (belongs(flight, stamps)) {
+}
+ON(stream_ending, flights_stream_ending);
+
+static void end_all(struct stamps *stamps) {
+    for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {
+        if (flight_belongs(flight, stamps)) {
             end(flight, stamps);
         }
     }
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+}
+
+/* When this returns no thread reads or records an event of the context any more. */
+static void flights_ending(struct home home) {
+    struct stamps *stamps = flights_owned(home.owner);
+    if (stamps != NULL) {
+        end_all(stamps);
+        stamps_await(stamps);
+        __atomic_store_n(&stamps->state, STAMPS_ENDING, __ATOMIC_RELEASE);
+        stamps_end(stamps);
+    }
+}
+ON(context_ending, flights_ending);
+
+/* The context is as it was, or its events are gone with it. */
+static void settle(struct home home, bool live) {
+    lock_take(&streams);
+    struct stamps *stamps = stamps_in(home.owner, STAMPS_ENDING);
+    if (stamps != NULL) {
+        live = live && stamps_in(home.owner, STAMPS_LIVE) == NULL;
+        __atomic_store_n(&stamps->state, live ? STAMPS_LIVE : STAMPS_ENDED, __ATOMIC_RELEASE);
+    }
+    lock_give(&streams);
+}
+
+static void flights_spared(struct home home) {
+    settle(home, true);
+}
+ON(context_spared, flights_spared);
+
+/* A context that ended unexpectedly, by a call that we did not see, is still live here. */
+static void flights_emptied(struct home home) {
+    struct stamps *stamps = flights_owned(home.owner);
+    if (stamps != NULL) {
+        __atomic_store_n(&stamps->state, STAMPS_LOST, __ATOMIC_RELEASE);
+        end_all(stamps);
+    }
+    settle(home, false);
 }
 ON(context_emptied, flights_emptied);
 
@@ -387,7 +337,7 @@ ON(context_emptied, flights_emptied);
 static void flights_forked(void) {
     streams = (lock){0};
     memset(chains, 0, sizeof chains);
-    flights = unused = NULL;
+    flights_made = unused = NULL;
     contexts = NULL;
     change++;
 }

@@ -50,7 +50,7 @@ struct batch {
 };
 
 struct flight {
-    /* Set while it has a stream. */
+    /* Valid while it has a stream. */
     CUstream stream;
     const void *thread; /* whose per-thread default stream it is */
     struct stamps *stamps;
@@ -58,7 +58,7 @@ struct flight {
     struct flight *chain; /* next flight with the same hash */
     struct flight *next;  /* next of all flights */
     uint32_t pins;        /* threads that use the flight during a call about another stream */
-    uint32_t gone;        /* the stream is being destroyed */
+    uint32_t gone;        /* the stream is being destroyed, or there is none */
     uint64_t noted;       /* what was given when a thread began to wait for the whole context */
 
     lock lock; /* protects what follows; words that are read without it are stored atomically */
@@ -91,8 +91,8 @@ struct launch {
     uint64_t turn;  /* taken for it, because its cost is unknown, until a batch has it; 0: none */
     uint32_t batch; /* number of the batch that it is in, 0: none measures it */
     bool ends_batch;
-    bool taken;  /* its charge is in the bucket already */
-    bool waited; /* it had to wait, so others will follow it at once */
+    bool taken;   /* its charge is in the bucket already */
+    bool waited;  /* it had to wait, so others will follow it at once */
     bool unknown; /* nobody knows its cost, not even about */
     bool loads;   /* its code may be loaded inside the driver's call */
 };
@@ -101,6 +101,26 @@ struct launch {
  * flight_find does not. Both return NULL if the context or its GPU is not known. */
 DV_HIDDEN struct flight *flight_of(CUstream stream);
 DV_HIDDEN struct flight *flight_find(CUstream stream);
+
+/* All flights that were ever made. */
+DV_HIDDEN extern struct flight *flights_made;
+static inline struct flight *flights_all(void) {
+    return __atomic_load_n(&flights_made, __ATOMIC_ACQUIRE);
+}
+
+static inline bool flight_belongs(const struct flight *flight, const struct stamps *stamps) {
+    return __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE) == stamps;
+}
+
+/* For a call that is not about this stream: keeps the stream and its context from ending, until
+ * flight_unpin. False if they end or have ended. flight_hold is for a flight of a context,
+ * flight_pin for any. */
+DV_HIDDEN bool flight_hold(struct flight *flight, const struct stamps *stamps);
+DV_HIDDEN bool flight_pin(struct flight *flight);
+DV_HIDDEN void flight_unpin(struct flight *flight);
+
+/* The stamps of a context; NULL if nothing was given to it. */
+DV_HIDDEN struct stamps *flights_owned(uint32_t owner);
 
 /* Before and after the driver's launch. */
 DV_HIDDEN void flight_give(struct flight *flight, struct launch *launch);
@@ -152,6 +172,4 @@ DV_HIDDEN void flights_tell(struct gpu *gpu);
 /* Does in all streams what flight_drop does in one. */
 DV_HIDDEN void flights_forget(void);
 
-/* Before a stream is destroyed. */
-DV_HIDDEN void flights_stream_ending(CUstream stream);
 #endif

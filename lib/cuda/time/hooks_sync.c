@@ -5,6 +5,7 @@
  */
 #include "cuda/memory/limbo.h"
 #include "cuda/memory/pool.h"
+#include "cuda/stream.h"
 #include "cuda/time/launch.h"
 
 static CUresult stream_done(CUresult result, CUstream stream) {
@@ -121,8 +122,7 @@ CUresult cuEventQuery(CUevent event) {
 #define CUDA_HOOK_DESTROYS(fn, null, stream, in_order, what, parameters, arguments)                \
     CUresult fn parameters {                                                                       \
         if (!DV_INNER()) {                                                                         \
-            limbo_stream_destroyed(stream);                                                        \
-            flights_stream_ending(stream);                                                         \
+            stream_ends(stream);                                                                   \
         }                                                                                          \
         return DV_REAL(fn) arguments;                                                              \
     }

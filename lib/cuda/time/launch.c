@@ -69,7 +69,7 @@ void launch_begin(struct launch *launch, CUstream stream, struct work work, uint
         launch->unknown = work.of != NULL && cost_samples(launch->cost) == 0;
     }
     launch->now = now_about(notes_here);
-    notes_here->last_stream = stream;
+    notes_here->last = flight;
     launch_price(launch, flags);
     if (must_look(launch, flags)) {
         gate_wait(launch);
@@ -110,12 +110,13 @@ void launch_waited(const struct wait *wait, CUresult result) {
     }
 }
 
+/* The program may have destroyed that stream, and its flight may be of another one by now: reading
+ * that is no loss. */
 void launch_looked(void) {
-    const struct notes *notes = notes_here;
-    bool has = notes != NULL && notes->last_stream != NULL;
-    struct flight *flight = has ? flight_find(notes->last_stream) : NULL;
-    if (flight != NULL) {
+    struct flight *flight = notes_here != NULL ? notes_here->last : NULL;
+    if (flight != NULL && flight_pin(flight)) {
         flight_read(flight, 0);
         gate_rest(flight->gpu);
+        flight_unpin(flight);
     }
 }

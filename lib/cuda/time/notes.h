@@ -24,8 +24,8 @@ struct notes {
      * ns per tick times 2^24. */
     uint32_t span, scale;
     uint64_t ticks, ns;
-    CUstream last_stream;
-    struct notes *next; /* in the list of unused notes */
+    struct flight *last; /* of the stream into which the thread launched last */
+    struct notes *next;  /* in the list of unused notes */
 };
 
 DV_HIDDEN extern _Thread_local struct notes *notes_here __attribute__((tls_model("initial-exec")));

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "cuda/context.h"
 #include "cuda/time/now.h"
 
 #define ORIGIN_NS 1000000000 /* an older origin is replaced */
@@ -10,6 +11,18 @@
     60000 /* typical upper bound from the end of work until a waiting thread notices it */
 #define DRIFT_NS 30000 /* at most so far two clocks drift apart while one origin is used */
 
+/* An event belongs to the context that is current when it is made, and ends with that. A thread can
+ * name streams of other contexts than its current one. */
+static CUevent make(const struct stamps *stamps) {
+    CUevent event = NULL;
+    struct home home;
+    if (context_current(&home) != CUDA_SUCCESS || home.owner != stamps->owner ||
+        DV_CALL(cuEventCreate, &event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    return event;
+}
+
 static CUevent take(struct stamps *stamps) {
     CUevent event = NULL;
     lock_take(&stamps->lock);
@@ -17,20 +30,28 @@ static CUevent take(struct stamps *stamps) {
         event = stamps->free[--stamps->free_count];
     }
     lock_give(&stamps->lock);
-    if (event == NULL && DV_CALL(cuEventCreate, &event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
-        return NULL;
-    }
-    return event;
+    return event != NULL ? event : make(stamps);
+}
+
+void stamps_begin_life(struct stamps *stamps, uint32_t owner, uint32_t device) {
+    stamps->owner = owner;
+    stamps->device = device;
+    stamps->free_count = 0;
+    stamps->origin = NULL;
+    stamps->echoes = 0;
+    stamps->event_ns = 0;
+    __atomic_store_n(&stamps->state, STAMPS_LIVE, __ATOMIC_RELEASE);
 }
 
 CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after) {
-    CUevent event = __atomic_load_n(&stamps->dead, __ATOMIC_RELAXED) ? NULL : take(stamps);
+    CUevent event = stamps_state(stamps) == STAMPS_LIVE ? take(stamps) : NULL;
     if (event == NULL) {
         return NULL;
     }
     *after = now_ns();
     if (DV_CALL(cuEventRecord, event, stream) != CUDA_SUCCESS) {
-        DV_CALL(cuEventDestroy_v2, event); /* the event may belong to another context */
+        DV_CALL(cuEventDestroy_v2,
+                event); /* a green context's stream refuses the primary's event */
         return NULL;
     }
     return event;
@@ -60,7 +81,7 @@ uint64_t stamps_between(const struct stamps *stamps, int64_t begin, int64_t end)
 }
 
 void stamps_give(struct stamps *stamps, CUevent event) {
-    if (event == NULL || __atomic_load_n(&stamps->dead, __ATOMIC_RELAXED)) {
+    if (event == NULL || stamps_state(stamps) != STAMPS_LIVE) {
         return;
     }
     lock_take(&stamps->lock);
@@ -75,7 +96,7 @@ void stamps_give(struct stamps *stamps, CUevent event) {
 }
 
 bool stamps_begin(struct stamps *stamps) {
-    return !__atomic_load_n(&stamps->dead, __ATOMIC_RELAXED) &&
+    return stamps_state(stamps) == STAMPS_LIVE &&
            !__atomic_exchange_n(&stamps->reading, 1, __ATOMIC_ACQUIRE);
 }
 

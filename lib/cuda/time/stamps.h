@@ -18,10 +18,15 @@
 #define STAMPS_FREE 64u
 #define STAMPS_ECHOES 12u
 
+/* Events are recorded and read while the context lives, which ends before the driver is asked to end
+ * it. Events end with their context. Stamps that have ended serve another context, except those
+ * whose context was lost without warning: a thread may be at work with them. */
+enum stamps_state { STAMPS_LIVE, STAMPS_ENDING, STAMPS_ENDED, STAMPS_LOST };
+
 struct stamps {
     uint32_t owner;  /* the context's life */
     uint32_t device; /* its number in the share */
-    uint32_t dead;   /* the context has ended, and its events with it */
+    uint32_t state;
     uint32_t reading;
     lock lock; /* of the free events */
     CUevent free[STAMPS_FREE];
@@ -35,8 +40,15 @@ struct stamps {
     struct stamps *next;
 };
 
-/* An event recorded in the stream and when that call began, or NULL if the driver refused. The
- * stream's context is current, and the stream is not being captured. */
+static inline uint32_t stamps_state(const struct stamps *stamps) {
+    return __atomic_load_n(&stamps->state, __ATOMIC_ACQUIRE);
+}
+
+/* Stamps without any event, of a new context. */
+DV_HIDDEN void stamps_begin_life(struct stamps *stamps, uint32_t owner, uint32_t device);
+
+/* An event recorded in the stream and when that call began. NULL if the driver refused, or a new
+ * event is needed and the stream's context is not current. The stream is not being captured. */
 DV_HIDDEN CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after);
 
 /* Records a second event right after another one, to learn what an event costs. Only the first few

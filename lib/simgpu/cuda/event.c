@@ -92,7 +92,7 @@ static CUresult record(CUevent event, CUstream handle, unsigned flags, bool ptds
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
-    SG_REQUIRE(event->ctx->device == stream->ctx->device, CUDA_ERROR_INVALID_HANDLE);
+    SG_REQUIRE(event->ctx == stream->ctx, CUDA_ERROR_INVALID_HANDLE); /* as documented */
     if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL) {
         return capture_record(stream, event);
     }
