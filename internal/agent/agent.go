@@ -25,6 +25,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // Driver is the part of NVML that the agent asks.
@@ -78,6 +79,12 @@ type Agent struct {
 	// rounds counts the calls of patrol, patrols those that looked at tenants.
 	// sweeping guards both.
 	rounds, patrols int
+	// suspicious are the GPUs on which another reading of the driver's figures decides,
+	// and strange the pids that the last one named and nobody has, by GPU. sweeping
+	// guards both. initial is whether the agent is in the machine's first pid namespace.
+	suspicious []string
+	strange    map[string][]int
+	initial    bool
 
 	mu      sync.Mutex // see the package comment
 	tenants map[string]*tenant
@@ -88,6 +95,8 @@ type Agent struct {
 	untold map[untold]string
 	// leaving is true for an agent that grants nothing any more.
 	leaving bool
+	// wholes is what is known of each GPU as a whole, by UUID.
+	wholes map[string]*whole
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
 
@@ -114,7 +123,10 @@ type tenant struct {
 	unreaped   bool            // somebody was dead and not reaped at the last look
 	noticed    chan struct{}   // wakes who follows notices up
 	seen       backend.Figures // by the last look that could tell; fitting
-	plan       *backend.Plan
+	seenAt     time.Time       // when that was
+	// on is what the driver tells of it, by UUID of the GPU.
+	on   map[string]*watched
+	plan *backend.Plan
 }
 
 // held reports whether something besides processes on the GPU keeps the tenant.
@@ -129,7 +141,10 @@ func (t *tenant) isTenancy() bool {
 
 // New finds the GPUs and the tenants that an earlier agent left.
 func New(ctx context.Context, c Config) (*Agent, error) {
-	a := &Agent{config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{}}
+	a := &Agent{
+		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{},
+		strange: map[string][]int{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
+	}
 	gpus, err := c.Backend.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
@@ -183,6 +198,8 @@ func (a *Agent) Run(ctx context.Context) {
 	a.sweep(ctx) // nobody gave notice of deaths while no agent ran
 	for {
 		select {
+		case <-a.soon():
+			a.recheck(ctx)
 		case <-ctx.Done():
 			close(a.stopped)
 			a.notices.Close()
@@ -201,11 +218,12 @@ func (a *Agent) Run(ctx context.Context) {
 func (a *Agent) sweep(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
-	present := a.onGPUs(ctx)
+	views := a.views(ctx)
 	for _, t := range a.all() {
 		a.lookAt(ctx, t)
 	}
-	a.findOutside(ctx, present)
+	a.findOutside(ctx, on(views))
+	a.compare(ctx, views)
 }
 
 const (
@@ -220,17 +238,20 @@ const (
 
 // patrol is a sweep that looks at only some of many tenants. That is enough,
 // because deaths give notice and every listing sweeps. When a process is on a GPU
-// that no tenant accounts for, patrol looks at all.
+// that no tenant accounts for, patrol looks at all. What the driver tells is compared
+// for all of them.
 func (a *Agent) patrol(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
 	all := a.all()
 	a.retry(ctx)
+	views := a.views(ctx)
 	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.pacer.Rests() {
+		a.compare(ctx, views)
 		return
 	}
 	a.patrols++
-	present := a.onGPUs(ctx)
+	present := on(views)
 	spare := len(all) > few && !slices.ContainsFunc(present, func(p onGPU) bool { return !a.accounted(p) })
 	for i, t := range all {
 		if !spare || (i+a.patrols)%part == 0 {
@@ -238,6 +259,7 @@ func (a *Agent) patrol(ctx context.Context) {
 		}
 	}
 	a.findOutside(ctx, present)
+	a.compare(ctx, views)
 }
 
 // retry looks again at tenants with dead processes that could not be reaped yet. Each

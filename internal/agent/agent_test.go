@@ -85,10 +85,17 @@ type lister struct {
 	// busy is the part of the first GPU's time by pid; without it the driver
 	// does not tell.
 	busy atomic.Pointer[map[int]float64]
+	// used is what it says that the first GPU has in use.
+	used atomic.Uint64
 }
 
-func (l *lister) Version() nvml.Version    { return nvml.Version{Driver: "550.1"} }
-func (l *lister) Used(int) (uint64, error) { return 0, nil }
+func (l *lister) Version() nvml.Version { return nvml.Version{Driver: "550.1"} }
+func (l *lister) Used(gpu int) (uint64, error) {
+	if gpu != 0 {
+		return 0, nil
+	}
+	return l.used.Load(), nil
+}
 func (l *lister) Utilisation(gpu int, _ time.Time) (samples []nvml.Utilisation, err error) {
 	busy := l.busy.Load()
 	if busy == nil {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
-	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/excess"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -23,34 +22,51 @@ func (a *Agent) answerShare(ctx context.Context, tenant, uuid string) []process.
 	if tenant == "" {
 		return nil
 	}
-	return a.answer(ctx, tenant, uuid)
+	return a.answer(ctx, tenant, a.present(ctx, uuid))
 }
 
 func (a *Agent) answerOutside(ctx context.Context, uuid string) []process.ID {
-	return a.answer(ctx, "", uuid)
+	return a.answer(ctx, "", a.present(ctx, uuid))
 }
 
-// answer is answerShare, and answerOutside where tenant is empty.
-func (a *Agent) answer(ctx context.Context, tenant, uuid string) (signalled []process.ID) {
-	signal, ok := signals[a.config.Misuse]
-	i := slices.IndexFunc(a.gpus, func(g backend.GPU) bool { return g.UUID == uuid })
-	if !ok || i < 0 {
+// answerExcess is answerShare for a tenant whose processes have more than a number of
+// bytes, if they still do.
+func (a *Agent) answerExcess(ctx context.Context, tenant, uuid string, bytes uint64) []process.ID {
+	present := slices.DeleteFunc(a.present(ctx, uuid), func(p onGPU) bool { return !p.id.Alive() || a.memberOf(p.id) != tenant })
+	if sum := sumOf(present); tenant == "" || sum == nil || *sum <= bytes {
 		return nil
 	}
-	listed, err := a.config.Driver.Processes(a.gpus[i].Index)
-	if err != nil {
-		return nil // the next round asks again
+	return a.answer(ctx, tenant, present)
+}
+
+// present reads the driver's list of a GPU again; it is empty if nobody is to be
+// signalled.
+func (a *Agent) present(ctx context.Context, uuid string) []onGPU {
+	if signals[a.config.Misuse] == 0 {
+		return nil
 	}
+	a.mu.Lock()
+	w := a.wholes[uuid]
+	foreign := w != nil && w.unseen == foreignText
+	a.mu.Unlock()
+	if foreign {
+		return nil
+	}
+	return on(a.views(ctx, uuid))
+}
+
+// answer signals those of the processes present that are a tenant's or, where tenant
+// is empty, a listed user's without a share.
+func (a *Agent) answer(ctx context.Context, tenant string, present []onGPU) (signalled []process.ID) {
 	agent := append([]int{os.Getpid()}, process.Ancestors(os.Getpid())...)
-	for _, p := range listed {
-		id, err := process.Find(p.PID)
-		if err != nil || !a.candidate(id, agent).MayBeSignalled(tenant) {
+	for _, p := range present {
+		if !a.candidate(p.id, agent).MayBeSignalled(tenant) {
 			continue
 		}
-		if err := id.Signal(signal); err == nil {
-			signalled = append(signalled, id)
-		} else if id.Alive() {
-			a.config.Log.WarnContext(ctx, "cannot signal a process", "pid", id.PID, "tenant", tenant, "error", err)
+		if err := p.id.Signal(signals[a.config.Misuse]); err == nil {
+			signalled = append(signalled, p.id)
+		} else if p.id.Alive() {
+			a.config.Log.WarnContext(ctx, "cannot signal a process", "pid", p.id.PID, "tenant", tenant, "error", err)
 		}
 	}
 	return signalled

@@ -138,3 +138,16 @@ func TestMembershipOutlivesDescent(t *testing.T) {
 		t.Errorf("the orphan is of %q, which has ended", got)
 	}
 }
+
+// sleepers are the processes below one that have become what they are to be.
+func sleepers(pid int) (found []int) {
+	for _, id := range process.Descendants(pid) {
+		name, _ := os.ReadFile("/proc/" + strconv.Itoa(id.PID) + "/comm")
+		if strings.TrimSpace(string(name)) == "sleep" {
+			found = append(found, id.PID)
+		}
+	}
+	return found
+}
+
+func kill(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }

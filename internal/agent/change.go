@@ -84,7 +84,12 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 		if err != nil {
 			return record{}, coded(err)
 		}
-		if used := t.used(i); s.Limit < used && s.Limit < t.Shares[i].Limit && !p.BelowUsed {
+		used := t.used(i)
+		s.Before = 0
+		if s.Limit < used {
+			s.Before = max(t.Shares[i].Limit, t.Shares[i].Before)
+		}
+		if s.Limit < used && s.Limit < t.Shares[i].Limit && !p.BelowUsed {
 			return record{}, control.Errorf(control.CodeRefused,
 				"%s uses %d MiB of GPU %d, more than the new limit of %d MiB: free some of it first, or add --below-used, after which nothing can be allocated until enough is freed",
 				t.Name, used>>20, gpu.Index, s.Limit>>20)

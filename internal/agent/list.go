@@ -29,18 +29,25 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 }
 
 func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
-	used := make([]uint64, len(a.gpus))
+	used := make([]*uint64, len(a.gpus))
 	for i, gpu := range a.gpus {
-		var err error
-		used[i], err = a.config.Driver.Used(gpu.Index)
+		told, err := a.config.Driver.Used(gpu.Index)
 		a.complain(ctx, "cannot read a GPU's memory", gpu.Index, err)
+		if err == nil {
+			used[i] = &told
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	granted := a.granted(nil)
 	gpus := make([]control.GPU, 0, len(a.gpus))
 	for i, gpu := range a.gpus {
+		all := a.wholes[gpu.UUID]
+		if all == nil {
+			all = &whole{}
+		}
 		gpus = append(gpus, control.GPU{
+			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: used[i], Cores: granted[i].Cores,
 			ContextBytes: gpu.ContextBytes, Unwatched: a.pacer.Unwatched(gpu.Index),
@@ -94,11 +101,16 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 			one.Used, one.Pending, one.Overhead, one.Time = u.Used, u.Pending, u.Overhead, describeTime(u.Time)
 			one.ByDescriptor = u.ByDescriptor
 		}
+		on := t.watched(s.UUID)
+		one.Observed, one.Excess = on.observed, on.text
 		for _, p := range t.seen.Processes {
 			if !p.Live {
 				continue
 			}
 			of := control.Process{PID: p.PID}
+			if told, ok := on.by[p.PID]; ok && p.PID != 0 {
+				of.Observed = &told
+			}
 			if p.Used != nil {
 				of.Used = p.Used[i]
 			}

@@ -180,7 +180,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 	if found.Usage == nil {
 		found.Usage = t.seen.Usage // the last that is known
 	}
-	t.seen = found
+	t.seen, t.seenAt = found, time.Now()
 	t.unreaped = slices.ContainsFunc(found.Processes, func(p backend.Process) bool { return !p.Live })
 }
 

@@ -14,25 +14,69 @@ import (
 type onGPU struct {
 	id   process.ID
 	uuid string
-	used uint64
+	used *uint64 // nil where the driver does not tell
 }
 
-// onGPUs asks the driver who uses the GPUs. It is called before the looks at
-// tenants: a process enters its tenant's account before it touches the GPU, so a
-// look that comes after finds it there.
-func (a *Agent) onGPUs(ctx context.Context) []onGPU {
-	var found []onGPU
+// view is what the driver tells of one GPU at one moment.
+type view struct {
+	gpu backend.GPU
+	// listed is whether it told who is on the GPU.
+	listed    bool
+	processes []onGPU
+	// sum is what all processes have, also those of which the agent sees nothing.
+	sum uint64
+	// hidden is whether the driver keeps what some process has to itself.
+	hidden bool
+	// strange are pids that no process has here, and foreign is whether they all may be
+	// of another pid namespace.
+	strange []int
+	foreign bool
+	// used is all that is in use; nil where the driver does not tell.
+	used *uint64
+}
+
+// views asks the driver who uses the GPUs. It is called before the looks at tenants: a
+// process enters its tenant's account before it touches the GPU, so a look that comes
+// after finds it there. Without uuids it asks about all GPUs.
+func (a *Agent) views(ctx context.Context, uuids ...string) []view {
+	views := make([]view, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
-		processes, err := a.config.Driver.Processes(gpu.Index)
-		a.complain(ctx, "cannot list a GPU's processes", gpu.Index, err)
-		if err != nil {
+		if len(uuids) > 0 && !slices.Contains(uuids, gpu.UUID) {
 			continue
 		}
+		v := view{gpu: gpu}
+		processes, err := a.config.Driver.Processes(gpu.Index)
+		a.complain(ctx, "cannot list a GPU's processes", gpu.Index, err)
+		v.listed = err == nil
 		for _, p := range processes {
-			if id, err := process.Find(p.PID); err == nil {
-				found = append(found, onGPU{id: id, uuid: gpu.UUID, used: p.Used})
+			v.sum += p.Used
+			v.hidden = v.hidden || p.Hidden
+			id, err := process.Find(p.PID)
+			if err != nil {
+				v.strange = append(v.strange, p.PID)
+				continue
 			}
+			found := onGPU{id: id, uuid: gpu.UUID}
+			if !p.Hidden {
+				found.used = new(p.Used)
+			}
+			v.processes = append(v.processes, found)
 		}
+		used, err := a.config.Driver.Used(gpu.Index)
+		a.complain(ctx, "cannot read a GPU's memory", gpu.Index, err)
+		if err == nil {
+			v.used = &used
+		}
+		views = append(views, v)
+	}
+	return views
+}
+
+// on are the processes on GPUs.
+func on(views []view) []onGPU {
+	var found []onGPU
+	for _, v := range views {
+		found = append(found, v.processes...)
 	}
 	return found
 }
@@ -48,7 +92,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		}
 		// A process that ended while we looked, and was reaped, did nothing wrong.
 		if confirmed == nil {
-			confirmed = a.onGPUs(ctx)
+			confirmed = on(a.views(ctx))
 		}
 		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || !p.id.Alive() {
 			continue

@@ -43,7 +43,10 @@ type record struct {
 type share struct {
 	UUID  string `json:"uuid"`
 	Limit uint64 `json:"limit"`
-	Cores int    `json:"cores,omitempty"`
+	// Before is what the limit was before it was lowered below what was in use, 0 where
+	// it was not.
+	Before uint64 `json:"before,omitempty"`
+	Cores  int    `json:"cores,omitempty"`
 	// Peak is the largest use that was ever seen.
 	Peak uint64 `json:"peak,omitempty"`
 	// Whole excludes every other tenant from the GPU.

@@ -80,20 +80,21 @@ func example() []listing {
 		Limited: true, Percent: &part, HeldBack: true, Used: 71_000_000_123, Charged: 80_000_000_456, Waited: 5_000, Launches: 123_456,
 	}
 	lying := share(0, 17*gib, 16*gib, 50, v1alpha1.PolicyBurst, 1, 2, 3, 4, 5, 6)
-	lying.MaxCores = 80
+	own.Observed, own.Process[0].Observed = new(uint64(3*gib)), new(uint64(3*gib))
+	lying.MaxCores, lying.Observed, lying.Excess = 80, new(uint64(17*gib)), "its processes have 17Gi by the driver's figures, and it was granted 16Gi"
 	lying.Time = &control.Time{Limited: true, Percent: new(95.0), Fault: "it uses 95% of the GPU's time and says less"}
 	kept := share(0, 6*gib, 8*gib, 0, v1alpha1.PolicyWeighted)
 	kept.ByDescriptor = 6 * gib
 	return []listing{
 		{Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 700, UID: 0, User: "root", Driver: "550.54.15", CUDA: 12040},
-			GPUs: []control.GPU{{Index: 0, UUID: "GPU-00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2}},
+			GPUs: []control.GPU{{Index: 0, UUID: "GPU-00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2, Used: new(uint64(0))}},
 		}},
 		{Machine: "a100-80g", Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 4000, UID: 1000, User: "alice", Ephemeral: true, Driver: "550.54.15", CUDA: 12040},
 			GPUs: []control.GPU{
-				{Index: 0, UUID: "GPU-00", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 24 * gib, Used: 11 * gib, Cores: 80},
-				{Index: 1, UUID: "GPU-01", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 10 * gib, Unwatched: "the driver does not tell"},
+				{Index: 0, UUID: "GPU-00", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 24 * gib, Used: new(uint64(11 * gib)), Cores: 80},
+				{Index: 1, UUID: "GPU-01", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 10 * gib, Unwatched: "the driver does not tell", Hidden: "the driver does not tell what each process has", Excess: "6Gi of its memory belong to no process"},
 			},
 			Tenants: []control.Tenant{
 				tenant("train", true, control.LayerNamespace,
@@ -109,8 +110,8 @@ func example() []listing {
 				User:    "bob", Since: at, Reason: "GPU 0 has 56Gi left",
 			}},
 			Outside: []control.Outside{
-				{PID: 4300, UUID: "GPU-01", Used: gib},
-				{PID: 4301, UUID: "GPU-00", Used: 900 << 20, Tenant: "many"},
+				{PID: 4300, UUID: "GPU-01", Used: new(uint64(gib))},
+				{PID: 4301, UUID: "GPU-00", Used: new(uint64(900 << 20)), Tenant: "many"},
 			},
 			Events: []control.Event{
 				{Time: at, Kind: control.EventReaped, Text: "first"},

@@ -85,7 +85,9 @@ agent or your own, and those of your simulated machines. While a system agent is
 away, that is said, and the exit status is 1: its shares go on. GPUs that other
 users' own agents hold are named with their holder.
 
-OVERHEAD is the part of USED that the driver takes for itself: contexts and
+USED is what the share's processes have by the driver's figures; where the driver
+does not tell, it is what they say themselves, marked with a star. OVERHEAD, which
+they say themselves, is the part of USED that the driver takes for itself: contexts and
 modules. TIME is the part of the GPU's time that the share had in the last
 second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately. LAYER is what

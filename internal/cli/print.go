@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -41,6 +42,29 @@ func size(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
+// told is an amount that the driver tells, or that it does not.
+func told(n *uint64) string {
+	if n == nil {
+		return "?"
+	}
+	return size(*n)
+}
+
+// used is what a share's processes have, as the driver tells. Where it does not, and of
+// memory that only descriptors keep, the share itself tells, which is marked.
+func used(s control.Share) string {
+	switch {
+	case s.Observed == nil:
+		return size(s.Used) + byItself
+	case s.ByDescriptor > 0:
+		return size(*s.Observed+s.ByDescriptor) + byItself
+	}
+	return size(*s.Observed)
+}
+
+// byItself marks what only a share tells.
+const byItself = "*"
+
 func percent(n int) string {
 	if n == 0 {
 		return "-"
@@ -66,7 +90,7 @@ func printListing(w *strings.Builder, l listing) {
 	gpus := table{}
 	gpus.row("GPU", "MODEL", "MEMORY", "GRANTED", "USED", "CORES", "UUID")
 	for _, g := range l.GPUs {
-		gpus.row(strconv.Itoa(g.Index), g.Name, size(g.Capacity), size(g.Granted), size(g.Used), percent(g.Cores), g.UUID)
+		gpus.row(strconv.Itoa(g.Index), g.Name, size(g.Capacity), size(g.Granted), told(g.Used), percent(g.Cores), g.UUID)
 	}
 	gpus.print(w)
 	w.WriteByte('\n')
@@ -94,7 +118,7 @@ func printTenants(w *strings.Builder, tenants []control.Tenant) {
 	shares.row("SHARE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
-			shares.row(tenant.Name, strconv.Itoa(s.Index), size(s.Used), size(s.Limit), size(s.Overhead),
+			shares.row(tenant.Name, strconv.Itoa(s.Index), used(s), size(s.Limit), size(s.Overhead),
 				spent(s.Time), coresOf(s), string(s.Policy), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
 		}
 	}
@@ -155,7 +179,7 @@ func state(t control.Tenant, s control.Share) string {
 	switch {
 	case t.Fault != "", s.Time != nil && s.Time.Fault != "":
 		return "fault"
-	case s.Used > s.Limit:
+	case s.Excess != "", s.Used > s.Limit, s.Observed != nil && *s.Observed > s.Limit:
 		return "over"
 	case s.Time != nil && s.Time.HeldBack:
 		return "held back"
@@ -184,12 +208,23 @@ func printNotes(w *strings.Builder, l listing) {
 			note("GPU %d: %s", g.Index, g.Unwatched)
 		}
 	}
+	for _, g := range l.GPUs {
+		if g.Hidden != "" && len(l.Tenants) > 0 {
+			note("GPU %d: %s", g.Index, g.Hidden)
+		}
+		if g.Excess != "" {
+			note("! GPU %d: %s", g.Index, g.Excess)
+		}
+	}
+	if slices.ContainsFunc(l.Tenants, isByItself) {
+		note("%s as the share itself tells: the driver does not tell what its processes have", byItself)
+	}
 	for _, o := range l.Outside {
 		whose := "is in no share"
 		if o.Tenant != "" {
 			whose = fmt.Sprintf("was started in share %s but has left it", o.Tenant)
 		}
-		note("! process %d uses %s of GPU %d and %s", o.PID, size(o.Used), index[o.UUID], whose)
+		note("! process %d uses %s of GPU %d and %s", o.PID, told(o.Used), index[o.UUID], whose)
 	}
 	for _, t := range l.Tenants {
 		notes = append(notes, faultsOf(t)...)
@@ -209,6 +244,11 @@ func printNotes(w *strings.Builder, l listing) {
 	}
 }
 
+// isByItself reports whether a share of the tenant shows what only the share tells.
+func isByItself(t control.Tenant) bool {
+	return slices.ContainsFunc(t.Shares, func(s control.Share) bool { return s.Observed == nil || s.ByDescriptor > 0 })
+}
+
 // faultsOf returns lines about what is wrong with a tenant.
 func faultsOf(t control.Tenant) []string {
 	var faults []string
@@ -216,6 +256,9 @@ func faultsOf(t control.Tenant) []string {
 		faults = append(faults, fmt.Sprintf("! share %s: %s", t.Name, t.Fault))
 	}
 	for _, s := range t.Shares {
+		if s.Excess != "" {
+			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: %s", t.Name, s.Index, s.Excess))
+		}
 		if s.Time != nil && s.Time.Fault != "" {
 			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: %s", t.Name, s.Index, s.Time.Fault))
 		}

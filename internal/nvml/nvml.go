@@ -40,8 +40,10 @@ type GPU struct {
 type Process struct {
 	// PID is in the driver's pid namespace: the host's.
 	PID int
-	// Used is its memory in bytes, 0 where the driver does not report it.
+	// Used is its memory in bytes.
 	Used uint64
+	// Hidden is true where the driver does not report Used, as in some sandboxes.
+	Hidden bool
 }
 
 // Version is a driver's version and the CUDA version that it serves.
@@ -310,9 +312,9 @@ func (l *Library) Processes(index int) ([]Process, error) {
 			continue
 		}
 		seen[info.Pid] = true
-		p := Process{PID: int(info.Pid)}
-		if info.UsedGpuMemory != notAvailable {
-			p.Used = info.UsedGpuMemory
+		p := Process{PID: int(info.Pid), Used: info.UsedGpuMemory, Hidden: info.UsedGpuMemory == notAvailable}
+		if p.Hidden {
+			p.Used = 0
 		}
 		processes = append(processes, p)
 	}

@@ -153,7 +153,7 @@ func TestWholeDriver(t *testing.T) {
 			{Index: 1, UUID: "GPU-1", Name: "Double 1", PCI: "00000000:3C:00.0", Total: 1000, Reserved: 100},
 		},
 		Used:      300,
-		Processes: []Process{{PID: 11, Used: 5000}, {PID: 12}, {PID: 13, Used: 7}},
+		Processes: []Process{{PID: 11, Used: 5000}, {PID: 12, Hidden: true}, {PID: 13, Used: 7}},
 		Busy:      map[int]float64{11: 0.4, 12: 1}, At: map[int]int64{11: 5, 12: 6},
 		Health: []string{
 			"[31 79] 0 false false false ", broken, well, broken, well, broken, well + "vanished",

@@ -48,6 +48,17 @@ func Outer(own uint64) map[Inner]ID {
 	return found
 }
 
+// firstNamespace is the inode of the machine's first pid namespace, the same on every
+// machine (PROC_PID_INIT_INO of Linux).
+const firstNamespace = 0xEFFFFFFC
+
+// InFirstNamespace reports whether this process is in the machine's first pid
+// namespace, whose pids a driver tells.
+func InFirstNamespace() bool {
+	var stat unix.Stat_t
+	return unix.Stat("/proc/self/ns/pid", &stat) == nil && stat.Ino == firstNamespace
+}
+
 // innermost is the last number in the line NSpid of /proc/PID/status
 // (proc_pid_status(5)), 0 where there is none.
 func innermost(status []byte) int {

@@ -201,7 +201,7 @@ func TestLeavingAContainersShareIsReported(t *testing.T) {
 	}
 	eventually(t, "it is reported", func() bool {
 		return slices.ContainsFunc(h.listing(t).Outside, func(o control.Outside) bool {
-			return o.PID == r.init() && o.Tenant == "box/"+t.Name() && o.Used >= 2*gib
+			return o.PID == r.init() && o.Tenant == "box/"+t.Name() && o.Used != nil && *o.Used >= 2*gib
 		})
 	})
 }

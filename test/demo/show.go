@@ -141,7 +141,9 @@ func (s *show) death(ctx context.Context, victim *tenant) error {
 func used(list control.Listing) uint64 {
 	var sum uint64
 	for _, g := range list.GPUs {
-		sum += g.Used
+		if g.Used != nil {
+			sum += *g.Used
+		}
 	}
 	return sum
 }

@@ -40,7 +40,7 @@ func (m *machine) writePages(t *testing.T, dir string, limit uint64, gpus []int)
 	}
 	config, err := tenantdir.Encode(tenant, 0)
 	must(t, err)
-	must(t, tenantdir.Dir(dir).Make(&config, tenantdir.AccessOwner, -1))
+	must(t, tenantdir.Dir(dir).Make(&config, nil, tenantdir.AccessOwner, -1))
 }
 
 // placeLibrary copies one of our libraries, with the directory as its search

@@ -76,7 +76,7 @@ func TestLeavingTheEnvLayerIsReported(t *testing.T) {
 	}
 	h.eventually("the process outside its share is reported", func() bool {
 		for _, o := range h.list().Outside {
-			if o.PID == s.cmd.Process.Pid && o.Used >= 2*gib {
+			if o.PID == s.cmd.Process.Pid && o.Used != nil && *o.Used >= 2*gib {
 				return o.Tenant == "leaver"
 			}
 		}

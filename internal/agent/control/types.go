@@ -46,12 +46,17 @@ type GPU struct {
 	Capacity uint64 `json:"capacity"`
 	// Granted is the sum of the shares' limits.
 	Granted uint64 `json:"granted"`
-	// Used is what the driver says is in use, by anybody.
-	Used uint64 `json:"used"`
+	// Used is what the driver says is in use, by anybody; nil where it does not tell.
+	Used *uint64 `json:"used,omitempty"`
 	// Cores is the sum of guaranteed cores, in percent.
 	Cores int `json:"cores"`
 	// ContextBytes is what one process's context takes, measured once.
 	ContextBytes uint64 `json:"contextBytes"`
+	// Hidden says why nobody compares what the processes of a share hold with its
+	// grant, empty where that is compared.
+	Hidden string `json:"hidden,omitempty"`
+	// Excess says what is in use beyond what anybody may hold, else empty.
+	Excess string `json:"excess,omitempty"`
 	// Unwatched says why nobody notices who takes more of the GPU's time than
 	// its share, empty where that is noticed.
 	Unwatched string `json:"unwatched,omitempty"`
@@ -123,12 +128,14 @@ type Tenant struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// Share is what a tenant is granted of one GPU. Amounts are bytes; Used,
-// Pending and Overhead come from the tenant's own page.
+// Share is what a tenant is granted of one GPU. Amounts are bytes; Used, Pending,
+// Overhead and Peak come from the tenant's own page and are only its word.
 type Share struct {
-	UUID     string          `json:"uuid"`
-	Index    int             `json:"index"`
-	Limit    uint64          `json:"limit"`
+	UUID  string `json:"uuid"`
+	Index int    `json:"index"`
+	Limit uint64 `json:"limit"`
+	// Observed is what its processes have as the driver tells; nil where it does not.
+	Observed *uint64         `json:"observed,omitempty"`
 	Used     uint64          `json:"used"`
 	Pending  uint64          `json:"pending"`
 	Overhead uint64          `json:"overhead"`
@@ -143,6 +150,8 @@ type Share struct {
 	// Whole is true where no other tenant may be on the GPU.
 	Whole   bool      `json:"whole,omitempty"`
 	Process []Process `json:"processes,omitempty"`
+	// Excess says that it holds more than it may or tells, else empty.
+	Excess string `json:"excess,omitempty"`
 	// Time is the share's GPU time; nil where nobody divides it.
 	Time *Time `json:"time,omitempty"`
 	// ByDescriptor is the part of Used that no process of the tenant holds: file
@@ -174,8 +183,10 @@ type Time struct {
 type Process struct {
 	// PID is in the agent's pid namespace, 0 where it is not known.
 	PID int `json:"pid"`
-	// Used is 0 also where it is not known.
+	// Used is the tenant's word. It is 0 also where it is not known.
 	Used uint64 `json:"used"`
+	// Observed is what it has as the driver tells; nil where it does not.
+	Observed *uint64 `json:"observed,omitempty"`
 }
 
 // Event is something that people should know.
@@ -201,6 +212,8 @@ const (
 	EventReaped EventKind = "reaped"
 	// EventMisuse is a share that uses GPU time otherwise than it may or says.
 	EventMisuse EventKind = "misuse"
+	// EventExcess is memory in use beyond what was granted or is accounted for.
+	EventExcess EventKind = "excess"
 	// EventEnded is a tenant whose last process is gone.
 	EventEnded EventKind = "ended"
 )
@@ -231,7 +244,8 @@ type Waiting struct {
 type Outside struct {
 	PID  int    `json:"pid"`
 	UUID string `json:"uuid"`
-	Used uint64 `json:"used"`
+	// Used is what the driver says that it holds; nil where it does not tell.
+	Used *uint64 `json:"used,omitempty"`
 	// Tenant is the one whose process tree it belongs to, where that is known.
 	Tenant string `json:"tenant,omitempty"`
 }

@@ -38,14 +38,17 @@ var (
 	gpuCapacity = gpu("memory_capacity_bytes", "Memory available to tenants.")
 	gpuGranted  = gpu("memory_granted_bytes", "Sum of the memory limits of the GPU's shares.")
 	gpuUsed     = gpu("memory_used_bytes", "Memory in use by all processes, as reported by the driver.")
+	gpuExcess   = gpu("memory_excess", "1 if more of the GPU's memory is in use than anybody accounts for, else 0.")
 	gpuCores    = gpu("granted_cores", "Sum of the guaranteed cores of the GPU's shares; 100 is all of its time.")
 	gpuTenants  = gpu("tenants", "Tenants with a share of the GPU.")
 	gpuOutside  = gpu("outside_processes", "Processes that use the GPU without a share.")
 
 	shareLimit     = share("memory_limit_bytes", "Memory limit of the share.")
-	shareUsed      = share("memory_used_bytes", "Memory charged to the share.")
+	shareUsed      = share("memory_used_bytes", "Memory that the share's processes have, as reported by the driver; absent where it does not report it.")
+	shareBooked    = share("memory_charged_bytes", "Memory charged to the share: the word of its own processes.")
 	shareKept      = share("memory_by_descriptor_bytes", "Memory charged to the share that none of its processes holds: file descriptors keep it.")
-	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share.")
+	shareExcess    = share("memory_excess", "1 if the share has more memory than it was granted or than it tells, else 0.")
+	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share: the word of its own processes.")
 	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee.")
 	shareProcesses = share("processes", "Processes that use the share.")
 	shareBack      = share("held_back", "1 if a launch had to wait in the last second, else 0.")
@@ -58,8 +61,8 @@ var (
 
 var descriptions = []*prometheus.Desc{
 	success, claims, tenants, waiting,
-	gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuCores, gpuTenants, gpuOutside,
-	shareLimit, shareUsed, shareKept, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
+	gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
+	shareLimit, shareUsed, shareBooked, shareKept, shareExcess, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
 // listTimeout bounds a listing, which takes some milliseconds.
@@ -153,7 +156,10 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 		}
 		gauge(out, gpuCapacity, float64(g.Capacity), g.UUID, index)
 		gauge(out, gpuGranted, float64(g.Granted), g.UUID, index)
-		gauge(out, gpuUsed, float64(g.Used), g.UUID, index)
+		if g.Used != nil {
+			gauge(out, gpuUsed, float64(*g.Used), g.UUID, index)
+		}
+		gauge(out, gpuExcess, truth(g.Excess != ""), g.UUID, index)
 		gauge(out, gpuCores, float64(g.Cores), g.UUID, index)
 		gauge(out, gpuTenants, float64(shares[g.UUID]), g.UUID, index)
 		gauge(out, gpuOutside, float64(outside[g.UUID]), g.UUID, index)
@@ -172,7 +178,11 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 			s.UUID, strconv.Itoa(s.Index), t.Namespace, podOf(t), t.Claim, t.Name, t.ID, string(s.Policy), string(s.Class),
 		}
 		gauge(out, shareLimit, float64(s.Limit), labels...)
-		gauge(out, shareUsed, float64(s.Used), labels...)
+		gauge(out, shareBooked, float64(s.Used), labels...)
+		if s.Observed != nil {
+			gauge(out, shareUsed, float64(*s.Observed), labels...)
+		}
+		gauge(out, shareExcess, truth(s.Excess != ""), labels...)
 		gauge(out, shareKept, float64(s.ByDescriptor), labels...)
 		gauge(out, sharePeak, float64(s.Peak), labels...)
 		gauge(out, shareCores, float64(s.Cores), labels...)

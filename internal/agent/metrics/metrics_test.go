@@ -39,14 +39,14 @@ func (t *teller) Listing(context.Context) (*control.Listing, error) {
 func sample() control.Listing {
 	return control.Listing{
 		GPUs: []control.GPU{
-			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: 3 << 30, Cores: 30},
+			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30},
 			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30},
 		},
 		Tenants: []control.Tenant{
 			{
 				ID: "c-1", Name: "team-a/train", Namespace: "team-a", Claim: "train-gpu-x7", Pods: []string{"train"},
 				Shares: []control.Share{{
-					UUID: "GPU-0", Limit: 4 << 30, Used: 1 << 30, Peak: 2 << 30, Cores: 30, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
+					UUID: "GPU-0", Limit: 4 << 30, Used: 1 << 30, Observed: new(uint64(5 << 30)), Excess: "it has more", Peak: 2 << 30, Cores: 30, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
 					Process: []control.Process{{PID: 7}},
 					Time:    &control.Time{HeldBack: true, Used: 1_500_000_000, Charged: 1_600_000_000, Waited: 20_000_000, Launches: 42, Overdrawn: 1},
 				}},
