@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -26,15 +27,40 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile
 	defer t.look.Unlock()
+	if err := a.lower(ctx, changer, t, p); err != nil {
+		return nil, err
+	}
 	wanted, err := a.enter(ctx, t, p)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, changer.Change(ctx, a.wanted(t)))
 	}
 	if err := changer.Change(ctx, wanted); err != nil {
 		return nil, err
 	}
 	changed := a.describe(t)
 	return &changed, nil
+}
+
+// lower makes the tenant hold less before the ledger says so: what the ledger has free is
+// granted at once to whoever waits for it. If the agent dies in between, the next one
+// makes the tenant agree with the ledger again.
+func (a *Agent) lower(ctx context.Context, changer backend.Changer, t *tenant, p control.SetParams) error {
+	a.mu.Lock()
+	changed, err := a.revise(t, p)
+	lowered := t.record
+	lowered.Shares = slices.Clone(t.Shares)
+	less := false
+	for i := range changed.Shares {
+		if limit := changed.Shares[i].Limit; limit < lowered.Shares[i].Limit {
+			lowered.Shares[i].Limit, less = limit, true
+		}
+	}
+	wanted := a.tenantOf(&lowered)
+	a.mu.Unlock()
+	if err != nil || !less {
+		return err
+	}
+	return changer.Change(ctx, wanted)
 }
 
 // enter puts a change into the ledger and the checkpoint before it is made. If the

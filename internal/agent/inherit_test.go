@@ -11,8 +11,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -263,5 +265,46 @@ func TestWaitingForAnotherAgentsGPU(t *testing.T) {
 	}
 	if got := fmt.Sprint(held.mine()); got != otherID {
 		t.Errorf("holds %s", got)
+	}
+}
+
+// changing is a backend that tells of each change before it makes it.
+type changing struct {
+	*pages
+	before func(backend.Tenant)
+}
+
+func (c *changing) Change(ctx context.Context, t backend.Tenant) error {
+	c.before(t)
+	return c.pages.Change(ctx, t)
+}
+
+// A share that becomes smaller does so before the ledger has room for others, and one
+// that becomes larger after.
+func TestLedgerNeverHasMoreRoomThanPages(t *testing.T) {
+	n := newNode(t)
+	b := &changing{pages: n.backend, before: func(backend.Tenant) {}}
+	r := n.startWith(b)
+	created := n.grant(r, n.asker(os.Getuid()), askOn(firstID, 40*gib))
+	changes := 0
+	b.before = func(wanted backend.Tenant) {
+		changes++
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if granted := r.granted(nil)[0].Granted; granted < wanted.Shares[0].Limit || granted < n.config(created).Device[0].Limit {
+			t.Errorf("the ledger counts %d, the page says %d and becomes %d", granted, n.config(created).Device[0].Limit, wanted.Shares[0].Limit)
+		}
+	}
+	for _, limit := range []uint64{10 * gib, 60 * gib, 5 * gib} {
+		memory := v1alpha1.Bytes(limit)
+		if _, err := r.set(t.Context(), control.NewPeer(0, 0, nil), control.SetParams{Tenant: created.Tenant.ID, Memory: &memory}); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.config(created).Device[0].Limit; got != limit {
+			t.Errorf("the page says %d, want %d", got, limit)
+		}
+	}
+	if changes < 5 {
+		t.Errorf("%d changes were seen", changes)
 	}
 }
