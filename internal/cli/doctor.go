@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/doctor"
@@ -57,6 +59,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	for _, machine := range sortedKeys(endpoints) {
 		checks = append(checks, agentCheck(ctx, machine, endpoints[machine]))
 	}
+	checks = append(checks, configurationChecks(daemon.DefaultConfig)...)
 	return append(checks, holderChecks(ctx, a.endpoint(""))...)
 }
 
@@ -101,6 +104,20 @@ func agentCheck(ctx context.Context, machine string, endpoint control.Endpoint) 
 	}
 	c.Found = strings.TrimSpace(c.Found)
 	return c
+}
+
+// configurationChecks check the system agent's configuration, if there is one.
+func configurationChecks(path string) []doctor.Check {
+	c := doctor.Check{Name: "agent configuration", Status: doctor.OK, Found: path}
+	switch err := daemon.CheckConfig(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		c.Found += " (only root can read it)"
+	case err != nil:
+		c.Status, c.Found, c.Next = doctor.Fail, err.Error(), "correct it: a system agent does not start with it"
+	}
+	return []doctor.Check{c}
 }
 
 // holderChecks tell of agents that hold GPUs beside the one that serves this user.

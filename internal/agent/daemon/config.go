@@ -39,6 +39,13 @@ func (o Options) readRules() (*agentconfig.Config, error) {
 	return rules, nil
 }
 
+// CheckConfig returns why a system agent would refuse a configuration, as far as that can
+// be told without the machine's GPUs.
+func CheckConfig(path string) error {
+	_, err := Options{Config: path}.readRules()
+	return err
+}
+
 // checkRules compares the configuration with the machine's GPUs.
 func checkRules(rules *agentconfig.Config, gpus []backend.GPU) error {
 	machine := agentconfig.Machine{GPUs: len(gpus)}
