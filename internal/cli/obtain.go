@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 )
 
 // obtain asks for a share until it is granted or refused. An agent that hands over to
@@ -51,6 +52,22 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 			return nil, nil, ctx.Err()
 		}
 	}
+}
+
+// leaveSigns leaves the signs of shares that a user's own agent granted.
+func leaveSigns(agent control.Info, t *control.Tenant) error {
+	if agent.UID == 0 && !agent.Ephemeral {
+		return nil
+	}
+	kind := gpulock.Real
+	if agent.Simgpu != "" {
+		kind = gpulock.Simulated
+	}
+	var faults []error
+	for _, s := range t.Shares {
+		faults = append(faults, kind.Sign(s.UUID, t.ID))
+	}
+	return errors.Join(faults...)
 }
 
 // againPause leaves an agent that ends time to do so.

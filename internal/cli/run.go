@@ -139,7 +139,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err != nil {
 		return err
 	}
-	if err := client.Bequeath(); err != nil {
+	if err := errors.Join(client.Bequeath(), leaveSigns(client.Info(), &created.Tenant)); err != nil {
 		return err
 	}
 	// The command must ignore the signals that this process was started to ignore,

@@ -61,6 +61,9 @@ func TestSystemAgentStaysAway(t *testing.T) {
 			t.Errorf("exit status %d, %q does not say %q", o.status, o.err, words)
 		}
 	}
+	if o := s.run("u1", "divvy", "doctor"); !strings.Contains(o.out, "fail  agent configuration: ") || !strings.Contains(o.out, "fail  agent: the system agent is away") {
+		t.Errorf("doctor says\n%s", o.out)
+	}
 }
 
 // What root did before keeps nobody out, and a system agent mends what an older Divvy
@@ -131,6 +134,18 @@ func TestOwnAgentsBesideEachOther(t *testing.T) {
 	}
 	second.end()
 	s.eventually("nobody holds a GPU", func() bool { return !strings.Contains(s.run("u3", "divvy", "ls").out, "held by") })
+}
+
+// When a user's own agent is killed, nobody else's grants what its shares have.
+func TestKilledOwnAgentKeepsItsGPU(t *testing.T) {
+	s := newServer(t)
+	held := s.hold("u1", "1Gi", "--gpu", "7", "--memory", "20Gi", "--name", "train")
+	s.signal(s.ownAgent("u1"), syscall.SIGKILL)
+	s.refused("u2", []string{"GPU 7 ", "shares of user u1 whose agent has ended"}, "divvy", "run", "--gpu", "7", "--memory", "20Gi", "--", "true")
+	s.ok("u2", "divvy", "run", "--memory", "20Gi", "--", "true")
+	s.refused("u1", []string{"GPU 7 has"}, "divvy", "run", "--gpu", "7", "--memory", "20Gi", "--", "true") // their next agent knows it
+	held.end()
+	s.ok("u2", "divvy", "run", "--wait", "--gpu", "7", "--memory", "20Gi", "--", "true")
 }
 
 // A system agent takes over what users' own agents granted, whether these live, were

@@ -152,6 +152,9 @@ type ownLocks struct{ *gpulock.Set }
 func (l ownLocks) Elsewhere(ctx context.Context, uuid string) string {
 	h, held := l.Kind.Of(ctx, uuid)
 	if !held {
+		h, held = l.Kind.LeftBy(uuid, os.Getuid())
+	}
+	if !held {
 		return ""
 	}
 	return fmt.Sprintf("it is held by %s: %s", h, h.Remedy(os.Getuid()))

@@ -53,11 +53,16 @@ type Holder struct {
 	PID int `json:"pid"`
 	// User is the name of the user.
 	User string `json:"user"`
+	// Left is true where no agent holds the GPU, and shares of an agent that was killed go
+	// on there, as they say of themselves.
+	Left bool `json:"left,omitempty"`
 }
 
 // String names the holder.
 func (h Holder) String() string {
 	switch {
+	case h.Left:
+		return "shares of user " + h.User + " whose agent has ended"
 	case h.UID < 0:
 		return "a process that does not answer"
 	case h.PID == 0:
@@ -77,6 +82,8 @@ func (e *HeldError) Error() string {
 // Remedy is what a user can do to use a GPU that is held.
 func (h Holder) Remedy(reader int) string {
 	switch {
+	case h.Left && reader != 0:
+		return "choose another GPU, or wait until these have ended"
 	case h.UID == reader:
 		return "that agent has another run directory: use that one, or end it"
 	case reader == 0:
@@ -115,10 +122,14 @@ func (k Kind) All(ctx context.Context) ([]Holder, error) {
 	}
 	defer file.Close()
 	uuids := map[string]bool{}
+	left := map[string]Holder{}
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		if _, uuid, found := strings.Cut(lines.Text(), " "+string(k)); found {
 			uuids[uuid] = true
+		}
+		if h, found := k.parseSign(lines.Text()); found {
+			left[h.UUID] = h
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -128,7 +139,11 @@ func (k Kind) All(ctx context.Context) ([]Holder, error) {
 	for uuid := range uuids {
 		if h, ok := k.Of(ctx, uuid); ok { // not only somebody's end of a connection
 			all = append(all, h)
+			delete(left, uuid)
 		}
+	}
+	for _, h := range left {
+		all = append(all, h)
 	}
 	slices.SortFunc(all, func(x, y Holder) int { return cmp.Compare(x.UUID, y.UUID) })
 	return all, nil

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +62,54 @@ func TestOneHolder(t *testing.T) {
 	two.Close()
 	if all, err := kind.All(t.Context()); err != nil || len(all) > 0 {
 		t.Errorf("after the end %v, %v are held", all, err)
+	}
+}
+
+// The sign of a share outlives its agent, in the program that the process becomes.
+func TestSign(t *testing.T) {
+	kind, uuid := names(t)
+	if os.Getenv("GPULOCK_TEST_SIGN") != "" {
+		kind = Kind(os.Getenv("GPULOCK_TEST_SIGN"))
+		if err := kind.Sign(uuid, "t1"); err != nil {
+			t.Fatal(err)
+		}
+		t.Fatal(syscall.Exec("/bin/cat", []string{"cat"}, nil))
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSign$")
+	cmd.Env = append(os.Environ(), "GPULOCK_TEST_SIGN="+string(kind))
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := input.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := output.Read(make([]byte, 1)); err != nil { // it is cat by now
+		t.Fatal(err)
+	}
+	h, ok := kind.LeftBy(uuid, os.Getuid()+1)
+	if !ok || !h.Left || h.UID != os.Getuid() {
+		t.Errorf("found %+v, %v", h, ok)
+	}
+	if _, ok := kind.LeftBy(uuid, os.Getuid()); ok {
+		t.Error("the user's own shares keep them away")
+	}
+	if all, err := kind.All(t.Context()); err != nil || len(all) != 1 || !all[0].Left {
+		t.Errorf("held are %+v, %v", all, err)
+	}
+	input.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := kind.LeftBy(uuid, -1); ok {
+		t.Error("the sign outlives the share")
 	}
 }
 
