@@ -52,6 +52,10 @@ type figure struct {
 func figures() []figure {
 	return []figure{
 		{grantedID, granted},
+		{"promise.cap_cold_points", capCold},
+		{"promise.dependent_s", dependent},
+		{"promise.cold_ratio", coldRatio},
+		{"promise.lazy_ratio", lazyRatio},
 	}
 }
 

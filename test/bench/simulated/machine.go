@@ -53,7 +53,8 @@ func Open(ctx context.Context, build, name string) (m *Machine, err error) {
 	if err := Execute(m.Divvy, "simgpu", "start", name); err != nil {
 		return m, err
 	}
-	m.Instance = filepath.Join(dir, "simgpu", strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
+	m.name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
+	m.Instance = filepath.Join(dir, "simgpu", m.name)
 	m.Oracle, err = watch(m.Simgpuctl, m.Instance)
 	return m, err
 }

@@ -12,12 +12,15 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Sample is what each process had truly used of the GPU up to a moment: CLOCK_MONOTONIC and GPU time, in ns.
 type Sample struct {
-	At  uint64         `json:"t"`
-	Own map[int]uint64 `json:"pids"`
+	At   uint64         `json:"t"`
+	Busy uint64         `json:"busy"` // of all processes, also of those that have ended
+	Own  map[int]uint64 `json:"pids"`
 }
 
 // Segment is a stretch in which the GPU executed work of one process.
@@ -96,6 +99,17 @@ func (o *Oracle) Between(ctx context.Context, from, to uint64) (first, last Samp
 			return Sample{}, Sample{}, ctx.Err()
 		}
 	}
+}
+
+// Now is the record at this moment.
+func (o *Oracle) Now(ctx context.Context) (Sample, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return Sample{}, fmt.Errorf("read the clock: %w", err)
+	}
+	moment := uint64(now.Nano())
+	_, last, err := o.Between(ctx, moment, moment)
+	return last, err
 }
 
 func at(samples []Sample, moment uint64) int {

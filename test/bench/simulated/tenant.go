@@ -34,6 +34,7 @@ type Line struct {
 	Done     uint64  `json:"done_ns"`
 	First    bool    `json:"first"`
 	P99      float64 `json:"p99_ms"`
+	Wall     uint64  `json:"wall_ns"`   // of one round, from gpubench rounds, or one pair, from gpubench await
 	Launch   float64 `json:"launch_ns"` // for each launch, from gpubench cost
 }
 
