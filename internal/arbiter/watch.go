@@ -10,7 +10,7 @@ const (
 	Honest      Verdict = iota
 	Suspect             // tells too little, but not for long enough to act upon; Replay.Assume(share, true)
 	Understates         // has used clearly more than it told for most of a second or longer
-	Exceeds             // has used clearly more than its budget for most of a second or longer
+	Exceeds             // has used clearly more than its budget for most of a second or longer, and not for one launch
 )
 
 const (
@@ -28,6 +28,13 @@ const (
 	shiftBack  = 200 * ms
 	shiftAhead = 200 * ms
 	shiftStep  = 25 * ms
+
+	// A launch that is under way for claimFrom is told before it ends, because its end is what its process tells of.
+	claimFrom = 200 * ms
+	// claimMost is the most that launches may use beyond the budget, all together, before idle time has paid it back.
+	// A launch cannot be cut, but its share stays idle afterwards. Who says all the time that one is under way is
+	// believed for so long.
+	claimMost = 10_000 * ms
 
 	// What was told is kept for historyLength steps of historyStep, which is longer than the driver's lag.
 	historyLength = 128
@@ -48,14 +55,16 @@ const (
 // nvmlDeviceGetProcessUtilization, samples between 1/6 s and 1 s). So no single sample is held against a share. Watch
 // compares a sample with the most that the share told, or that its budget allowed, in any window of the sample's length
 // near the sample. It adds up what the share used beyond that and subtracts what it stayed below, and only a sum that
-// stays is a verdict. A share with a small rate whose launches take most of a second each looks like one that exceeds
-// its budget.
+// stays is a verdict. What one long launch uses is added up apart: an honest share pays it back, because it launches
+// nothing more until its bucket is out of debt.
 type Watch struct {
 	shares map[string]*watched
 }
 
 type watched struct {
 	own, budgeted float64 // ns since the beginning
+	claimed       float64 // ns of long launches that are, or were, under way
+	claimedTo     uint64  // claims are counted up to here
 	told          uint64
 	history       []point // a ring of the last historyLength
 	next          int
@@ -63,15 +72,16 @@ type watched struct {
 
 	under, over           float64 // ns used beyond what was told and beyond the budget
 	underSince, overSince uint64
+	lent                  float64 // ns used by long launches beyond the budget, and not paid back
 	driver, said          float64 // ns, fading
 	biasSince             uint64
 	bias                  float64
 }
 
-// point is what had been told and budgeted by some time.
+// point is what had been told, budgeted and claimed by some time.
 type point struct {
-	at            uint64
-	own, budgeted float64
+	at                     uint64
+	own, budgeted, claimed float64
 }
 
 func (w *Watch) of(share string) *watched {
@@ -87,16 +97,20 @@ func (w *Watch) of(share string) *watched {
 }
 
 // Tell notes what a share told and was budgeted since the last call for it: own GPU time (Usage.Told, not corrected by
-// Bias) and the rate of its budget in parts per million, which is Whole for an unlimited share. The caller calls it in
-// every round, with own 0 if there is none.
-func (w *Watch) Tell(now uint64, share string, own uint64, rate uint32) {
+// Bias), the rate of its budget in parts per million, which is Whole for an unlimited share, and since when the oldest
+// work is under way that it tells of, 0 without any. The caller calls it in every round, with own 0 if there is none.
+func (w *Watch) Tell(now uint64, share string, own uint64, rate uint32, open uint64) {
 	s := w.of(share)
 	if s.told != 0 && now > s.told {
 		s.budgeted += float64(now-s.told) * float64(min(rate, Whole)) / Whole
 	}
 	s.told = max(s.told, now)
 	s.own += float64(own)
-	here := point{at: s.told, own: s.own, budgeted: s.budgeted}
+	if open != 0 && open+claimFrom <= s.told {
+		s.claimed += float64(s.told - min(max(open, s.claimedTo), s.told))
+		s.claimedTo = s.told
+	}
+	here := point{at: s.told, own: s.own, budgeted: s.budgeted, claimed: s.claimed}
 	switch n := len(s.history); {
 	case n > 1 && s.told-s.back(2).at < historyStep:
 		*s.back(1) = here
@@ -107,6 +121,17 @@ func (w *Watch) Tell(now uint64, share string, own uint64, rate uint32) {
 		s.history[s.next] = here
 	}
 	s.next = (s.next + 1) % historyLength
+}
+
+// OldestOpen is since when the oldest work is under way that a share tells of, 0 without any.
+func OldestOpen(share string, works []Work) (oldest uint64) {
+	for i := range works {
+		since := works[i].OpenSince
+		if works[i].Share == share && since != 0 && (oldest == 0 || since < oldest) {
+			oldest = since
+		}
+	}
+	return oldest
 }
 
 // back is the point that lies by points before the next one.
@@ -126,14 +151,15 @@ func (s *watched) before(at uint64) point {
 	return *s.back(n)
 }
 
-// most is the most that was told and budgeted, in ns, in any window of the given length that ends near at.
-func (s *watched) most(at, length uint64) (said, budgeted float64) {
+// most is the most that was told, budgeted and claimed, in ns, in any window of the given length that ends near at.
+func (s *watched) most(at, length uint64) (said, budgeted, claimed float64) {
 	for end := at - min(at, shiftBack); end <= at+shiftAhead; end += shiftStep {
 		from, to := s.before(end-min(end, length)), s.before(end)
 		said = max(said, to.own-from.own)
 		budgeted = max(budgeted, to.budgeted-from.budgeted)
+		claimed = max(claimed, min(to.claimed-from.claimed, float64(length)))
 	}
-	return said, budgeted
+	return said, budgeted, claimed
 }
 
 // Observe judges one sample of the driver: busy is the part, 0 to 1, of the GPU's time that the share's processes had
@@ -151,14 +177,17 @@ func (w *Watch) Observe(at uint64, share string, busy float64) Verdict {
 		return s.verdict()
 	}
 	used := min(max(busy, 0), 1) * float64(length)
-	if used == 0 && s.under == 0 && s.over == 0 {
+	if used == 0 && s.under == 0 && s.over == 0 && s.lent == 0 {
 		s.compare(at, length, 0) // nothing could be held against it
 		return Honest
 	}
-	said, budgeted := s.most(at, length)
+	said, budgeted, claimed := s.most(at, length)
 	allowed := used*(1-tolerancePart) - toleranceFixed*float64(length)
-	s.under, s.underSince = drift(s.under, s.underSince, allowed-said, at)
-	s.over, s.overSince = drift(s.over, s.overSince, allowed-budgeted, at)
+	excess := allowed - budgeted
+	excused := min(max(excess, 0), claimed)
+	s.lent = max(s.lent+excused+min(excess, 0), 0)
+	s.under, s.underSince = drift(s.under, s.underSince, allowed-max(said, claimed), at)
+	s.over, s.overSince = drift(s.over, s.overSince, excess-excused, at)
 	s.compare(at, length, used)
 	return s.verdict()
 }
@@ -179,7 +208,7 @@ func (s *watched) verdict() Verdict {
 	switch {
 	case s.under >= clearTime && s.sampled-s.underSince >= sustained:
 		return Understates
-	case s.over >= clearTime && s.sampled-s.overSince >= sustained:
+	case s.over >= clearTime && s.sampled-s.overSince >= sustained, s.lent >= claimMost:
 		return Exceeds
 	case s.under >= suspectTime:
 		return Suspect

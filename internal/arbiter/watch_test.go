@@ -13,7 +13,7 @@ func watched(seconds, driver, said, budgeted float64) (arbiter.Verdict, float64)
 	verdict := arbiter.Honest
 	sample := sec + sec/6
 	for now := sec; now < sec+uint64(seconds*float64(sec)); now += 5 * ms {
-		w.Tell(now, "a", uint64(said*float64(5*ms)), uint32(budgeted*arbiter.Whole))
+		w.Tell(now, "a", uint64(said*float64(5*ms)), uint32(budgeted*arbiter.Whole), 0)
 		if now > sample+300*ms {
 			verdict = w.Observe(sample, "a", driver)
 			sample += sec / 6
@@ -38,6 +38,74 @@ func TestVerdicts(t *testing.T) {
 	} {
 		if got, _ := watched(2, test.driver, test.said, test.budgeted); got != test.want {
 			t.Errorf("%s: verdict %v after 2 s, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// launching is the worst verdict on a share of 10 % that tells what it does, while busy says whether it runs and since
+// when one launch is under way. A launch is told when it ends.
+func launching(seconds uint64, busy func(now uint64) (bool, uint64)) (worst arbiter.Verdict, at uint64) {
+	var w arbiter.Watch
+	sample, used, ran, since := sec+sec/6, 0.0, uint64(0), uint64(0)
+	var samples []float64
+	for now := uint64(sec); now < seconds*sec; now += 5 * ms {
+		runs, open := busy(now)
+		own := uint64(0)
+		switch {
+		case runs && open == 0:
+			own = 5 * ms
+		case runs:
+			ran, since = ran+5*ms, open
+		}
+		if ran > 0 && (!runs || open != since) {
+			own, ran = own+ran, 0
+		}
+		w.Tell(now, "a", own, arbiter.Whole/10, open)
+		if runs {
+			used += float64(5 * ms)
+		}
+		if now >= sample {
+			samples = append(samples, used/float64(sec/6))
+			used, sample = 0, sample+sec/6
+		}
+		if late := len(samples) - 2; late >= 0 && now >= sample-sec/6 && now < sample-sec/6+5*ms {
+			verdict := w.Observe(sample-3*(sec/6), "a", min(samples[late], 1))
+			if verdict > worst && verdict >= arbiter.Understates {
+				worst, at = verdict, now
+			}
+		}
+	}
+	return worst, at
+}
+
+// A launch that cannot be cut is no misuse, if the share pays it back.
+func TestDebtPaidBackIsHonest(t *testing.T) {
+	for _, length := range []uint64{100 * ms, 190 * ms, 210 * ms, 500 * ms, 2 * sec, 8 * sec} {
+		every := 10 * length // at 10 %
+		verdict, at := launching(60, func(now uint64) (bool, uint64) {
+			begun := now - now%every
+			return now-begun < length, begun + 1
+		})
+		if verdict != arbiter.Honest {
+			t.Errorf("launches of %d ms: verdict %v after %d ms", length/ms, verdict, at/ms)
+		}
+	}
+}
+
+// Who goes on is found, by what it tells of ends, and at last also if it tells of none.
+func TestDebtNotPaidBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		busy   func(now uint64) (bool, uint64)
+		within uint64
+	}{
+		"short launches":                    {func(uint64) (bool, uint64) { return true, 0 }, 3 * sec},
+		"short launches, one after another": {func(now uint64) (bool, uint64) { return true, now - 50*ms }, 3 * sec},
+		"one for ever":                      {func(uint64) (bool, uint64) { return true, sec / 2 }, 16 * sec},
+		"long ones without a pause":         {func(now uint64) (bool, uint64) { return true, now - now%sec + 1 }, 16 * sec},
+	} {
+		verdict, at := launching(30, test.busy)
+		if verdict < arbiter.Understates || at > test.within {
+			t.Errorf("%s: verdict %v at %d ms", name, verdict, at/ms)
 		}
 	}
 }

@@ -34,11 +34,12 @@ func (g *governor) round() {
 		g.law, g.replay, g.watch = arbiter.Law{}, arbiter.Replay{}, arbiter.Watch{}
 	}
 	g.replay.Slice = m.Slice
-	usage := g.replay.Advance(m.now, m.works())
+	works := m.works()
+	usage := g.replay.Advance(m.now, works)
 	shares := make([]arbiter.Share, len(m.tenants))
 	for i, t := range m.tenants {
 		shares[i] = arbiter.Share{Key: t.Key, Terms: t.Terms, Report: g.report(t, usage[t.Key])}
-		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.given.Rate, arbiter.Whole))
+		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.given.Rate, arbiter.Whole), arbiter.OldestOpen(t.Key, works))
 	}
 	for i, budget := range g.law.Divide(m.now, shares) {
 		t := m.tenants[i]

@@ -107,7 +107,7 @@ func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 	if s.misuse.limited == 0 {
 		s.misuse.limited = now
 	}
-	w.Tell(now, s.key, used.Told, s.budget.Rate)
+	w.Tell(now, s.key, used.Told, s.budget.Rate, arbiter.OldestOpen(s.key, s.works))
 }
 
 // accused is a share whose misuse is to be reported or answered.
