@@ -12,7 +12,7 @@
  *     if ((load of *dv_time_flags_word(s, dev) & DV_PAGE_BUDGET_LIMITED) == 0)
  *         launch;                                  // and nothing else
  *     while (!dv_time_admit(s, dev, now, ns)) {    // ns = estimate * dv_time_stretch / DV_PAGE_WHOLE
- *         if (waited for DV_TIME_WAIT_NS && dv_time_escape(s, dev, now))
+ *         if (dv_time_escape(s, dev, now, began, false))
  *             { dv_time_charge(s, dev, now, ns, 1); break; }
  *         dv_time_wanted(s, dev, now), dv_time_nap(dv_time_job_deficit_ns(s, dev, now));
  *     }
@@ -79,10 +79,12 @@ uint64_t dv_time_job_deficit_ns(dv_share *share, unsigned dev, uint64_t now);
  * threads and processes that try at once only one gets what is left. */
 bool dv_time_admit(dv_share *share, unsigned dev, uint64_t now, uint64_t ns);
 
-/* Whether a launch that has waited for DV_TIME_WAIT_NS may go although the share is in debt. That is
- * granted once in DV_TIME_WAIT_NS to all of the share, and not while debt is all that it waits for:
- * without work under way a debt only shrinks. Work under way may wait for this launch. */
-bool dv_time_escape(dv_share *share, unsigned dev, uint64_t now);
+/* Whether a launch that has waited since `began` may go although it should wait, because work under
+ * way may wait for it. That is granted once in DV_TIME_WAIT_NS to all of the share, if something has
+ * been under way for as long (`stuck`: the caller knows of some), or after a much longer wait if
+ * anything is: the page may tell the begin of old work wrong. Without work under way a debt only
+ * shrinks. */
+bool dv_time_escape(dv_share *share, unsigned dev, uint64_t now, uint64_t began, bool stuck);
 
 /* Launches of unknown cost take turns, one of the whole share at a time, because they are charged
  * next to nothing until they are measured. dv_time_turn returns a number for dv_time_turn_end, or 0
@@ -122,8 +124,9 @@ void dv_time_open(dv_share *share, unsigned dev, uint64_t since, uint64_t until)
 void dv_time_interval(dv_share *share, unsigned dev, uint64_t begin, uint64_t end,
                       uint64_t charged);
 
-/* Whether any living process of the tenant told of work, on any of its GPUs, that is not finished. */
-bool dv_time_under_way(const dv_share *share);
+/* Whether any living process of the tenant told of work, on any of its GPUs, that began by `since`
+ * and is not finished. */
+bool dv_time_under_way(const dv_share *share, uint64_t since);
 
 /* Adds ns charged for launches that no interval will cover. */
 void dv_time_unmeasured(dv_share *share, unsigned dev, uint64_t ns);

@@ -14,6 +14,8 @@
 #define LOOK_NS 2000000u
 /* The owner of a turn whose process has no slot. Only time ends it. */
 #define NOBODY_KNOWN ((1u << DV_PAGE_OWNER_BITS) - 1)
+/* After so many times the longest wait any work under way counts. */
+#define LONG_WAITS 6u
 /* A moment so far in the future was not written by this machine's clock. */
 #define FUTURE_NS 1000000000u
 
@@ -88,7 +90,17 @@ void dv_time_turn_end(dv_share *share, unsigned device, uint64_t turn) {
     }
 }
 
-bool dv_time_escape(dv_share *share, unsigned device, uint64_t now) {
+/* Whether what is under way may wait for a launch. */
+static bool is_stuck(const dv_share *share, uint64_t now, uint64_t waited) {
+    return dv_time_under_way(share, now - DV_TIME_WAIT_NS) ||
+           (waited >= LONG_WAITS * DV_TIME_WAIT_NS && dv_time_under_way(share, now));
+}
+
+bool dv_time_escape(dv_share *share, unsigned device, uint64_t now, uint64_t began, bool stuck) {
+    uint64_t waited = now > began ? now - began : 0;
+    if (waited < DV_TIME_WAIT_NS) {
+        return false;
+    }
     if (device >= share->device_count) {
         return true;
     }
@@ -96,8 +108,8 @@ bool dv_time_escape(dv_share *share, unsigned device, uint64_t now) {
     dv_page_bucket *bucket = &share->gpu[device].bucket;
     uint64_t escaped = load64(&bucket->escaped);
     bool shrinks = (load32(&budget->flags) & DV_PAGE_BUDGET_YIELD) == 0 &&
-                   load32(&budget->rate) != 0 && !dv_time_under_way(share);
-    if (shrinks || !is_over(escaped, now) || !swap64(&bucket->escaped, escaped, now)) {
+                   load32(&budget->rate) != 0;
+    if ((shrinks && !stuck && !is_stuck(share, now, waited)) || !is_over(escaped, now) || !swap64(&bucket->escaped, escaped, now)) {
         return false;
     }
     __atomic_fetch_add(&bucket->overdrawn, 1, __ATOMIC_RELAXED);

@@ -132,11 +132,12 @@ void dv_time_unmeasured(dv_share *share, unsigned device, uint64_t ns) {
     }
 }
 
-bool dv_time_under_way(const dv_share *share) {
+bool dv_time_under_way(const dv_share *share, uint64_t since) {
     for (unsigned device = 0; device < share->device_count; device++) {
         for (unsigned i = 0; i < DV_PAGE_WORKERS; i++) {
             const dv_page_worker *worker = &share->gpu[device].worker[i];
-            if (load64(&worker->open_since) != 0 && !abandoned(share, load32(&worker->owner))) {
+            uint64_t open = load64(&worker->open_since);
+            if (open != 0 && open <= since && !abandoned(share, load32(&worker->owner))) {
                 return true;
             }
         }

@@ -89,6 +89,8 @@ static void unknown_kernels_keep_to_the_cap(void) {
     allow(20, DV_PAGE_BUDGET_CAPPED);
     check_cap((struct work){.shape = 10, .shapes = 1, .ns = 30 * MS}, 1000 * (uint64_t)MS);
     check_cap((struct work){.shape = 100, .shapes = 50, .ns = 5 * MS}, 1000 * (uint64_t)MS);
+    check_cap((struct work){.shape = 500, .shapes = 2, .ns = 20 * MS, .destroys = true},
+              1000 * (uint64_t)MS);
     /* They are known by now. */
     check_cap((struct work){.shape = 10, .shapes = 1, .ns = 30 * MS}, 1000 * (uint64_t)MS);
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "cuda/time/notes.h"
 #include "cuda/time/now.h"
 
 #define BATCH_NS 1000000u   /* a batch ends after so much estimated work */
@@ -104,6 +105,7 @@ static void owe(struct flight *flight, int64_t ns, int32_t launches) {
 
 /* Charges the launch to the flight; the caller holds the flight's lock. */
 static void account(struct flight *flight, struct launch *launch) {
+    __atomic_store_n(&notes_here->launching, flight, __ATOMIC_RELAXED);
     put(&flight->given, flight->given + launch->ns);
     put(&flight->expected, later(flight->expected, launch->now) + launch->ns);
     if (!launch->taken) {
@@ -124,10 +126,12 @@ static void account(struct flight *flight, struct launch *launch) {
     launch->ends_batch = batch->alone || batch->ns >= BATCH_NS || batch->launches >= BATCH_LAUNCHES;
 }
 
-/* Takes the open batch out of the flight, so that its end can be recorded. */
+/* Takes the open batch out of the flight, so that its end can be recorded. Not while a thread gives
+ * the driver what the batch counts: the end would come before that work, which would be taken for
+ * none. That thread ends the batch itself, or whoever comes next. */
 static bool take_open(struct flight *flight, struct batch *batch) {
     lock_take(&flight->lock);
-    bool was = flight->is_open;
+    bool was = flight->is_open && !notes_launching(flight);
     if (was) {
         *batch = flight->open;
         batch->given = flight->given;

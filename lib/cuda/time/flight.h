@@ -133,6 +133,9 @@ DV_HIDDEN void flight_break(struct flight *flight);
 /* Reads the batches that are done. The caller knows that all work up to `finished` is. */
 DV_HIDDEN void flight_read(struct flight *flight, uint64_t finished);
 
+/* Waits until the launch that has the share's turn is measured, DV_TIME_WAIT_NS at most. */
+DV_HIDDEN void flight_await_turn(struct flight *flight);
+
 /* All work up to `finished` is known to be done. */
 DV_HIDDEN void flight_finish(struct flight *flight, uint64_t finished);
 
@@ -142,6 +145,9 @@ static inline uint64_t flight_given_so_far(const struct flight *flight) {
 
 /* Work that was given to this GPU and is not known to be done. */
 DV_HIDDEN uint64_t flights_unfinished(const struct gpu *gpu, uint64_t now);
+
+/* When the oldest work of this process began that is not known to be done; UINT64_MAX: none. */
+DV_HIDDEN uint64_t flights_oldest(void);
 
 /* Gives up measuring all that is under way, and charges what is owed for it. The caller is the
  * reader of its stamps. */

@@ -96,6 +96,15 @@ uint64_t flights_unfinished(const struct gpu *gpu, uint64_t now) {
     return sum;
 }
 
+uint64_t flights_oldest(void) {
+    uint64_t oldest = UINT64_MAX;
+    for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {
+        uint64_t begun = __atomic_load_n(&flight->oldest, __ATOMIC_RELAXED);
+        oldest = begun < oldest ? begun : oldest;
+    }
+    return oldest;
+}
+
 void flights_tell(struct gpu *gpu) {
     uint64_t horizon = UINT64_MAX, now = now_ns(), until = now;
     for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {

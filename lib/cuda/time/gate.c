@@ -158,7 +158,8 @@ static void wait(struct launch *launch, uint64_t first) {
     while (nap > 0) {
         dv_time_wanted(gpu->share, gpu->number, launch->now);
         if (launch->now - began >= DV_TIME_WAIT_NS &&
-            dv_time_escape(gpu->share, gpu->number, launch->now)) {
+            dv_time_escape(gpu->share, gpu->number, launch->now, began,
+                           flights_oldest() <= launch->now - DV_TIME_WAIT_NS)) {
             escape(launch);
             break;
         }

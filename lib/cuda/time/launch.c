@@ -83,6 +83,7 @@ void launch_begin(struct launch *launch, CUstream stream, struct work work, uint
 
 void launch_end(struct launch *launch, CUresult result) {
     if (launch->flight != NULL) {
+        __atomic_store_n(&notes_here->launching, NULL, __ATOMIC_RELEASE);
         if (__builtin_expect(result != CUDA_SUCCESS || launch->ends_batch, 0)) {
             flight_given(launch->flight, launch, result);
         }

@@ -2,6 +2,7 @@
 #include "cuda/time/notes.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -14,6 +15,7 @@ _Thread_local struct notes *notes_here __attribute__((tls_model("initial-exec"))
 
 static lock keeping;
 static struct notes *unused;
+static struct notes *made; /* all that were ever */
 static pthread_key_t key;
 static bool has_key;
 
@@ -21,7 +23,7 @@ static bool has_key;
 static void give_back(void *notes) {
     struct notes *back = notes;
     notes_here = NULL;
-    memset(back, 0, sizeof *back);
+    memset(back, 0, offsetof(struct notes, made)); /* who looks through all may stand here */
     lock_take(&keeping);
     back->next = unused;
     unused = back;
@@ -51,6 +53,8 @@ static void add_slab(void) {
     for (unsigned i = 0; i < SLAB; i++) {
         slab[i].next = unused;
         unused = &slab[i];
+        slab[i].made = made;
+        __atomic_store_n(&made, &slab[i], __ATOMIC_RELEASE);
     }
     lock_give(&keeping);
 }
@@ -69,8 +73,17 @@ struct notes *notes_make(void) {
     return mine;
 }
 
+bool notes_launching(const struct flight *flight) {
+    for (struct notes *at = __atomic_load_n(&made, __ATOMIC_ACQUIRE); at != NULL; at = at->made) {
+        if (__atomic_load_n(&at->launching, __ATOMIC_ACQUIRE) == flight) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void notes_forked(void) {
     keeping = (lock){0};
-    unused = NULL;
+    unused = made = NULL;
 }
 ON(forked, notes_forked);

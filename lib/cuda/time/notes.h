@@ -8,6 +8,8 @@
 #ifndef DIVVY_CUDA_TIME_NOTES_H
 #define DIVVY_CUDA_TIME_NOTES_H
 
+#include <stdbool.h>
+
 #include "abi/cuda/types.h"
 #include "substitute/substitute.h"
 
@@ -25,12 +27,20 @@ struct notes {
     uint32_t span, scale;
     uint64_t ticks, ns;
     struct flight *last; /* of the stream into which the thread launched last */
-    struct notes *next;  /* in the list of unused notes */
+    /* Into which it launches just now. A batch that counts this launch must not end before the
+     * driver has it. */
+    const struct flight *launching;
+    struct notes *next; /* in the list of unused notes */
+    struct notes *made; /* in the list of all */
 };
 
 DV_HIDDEN extern _Thread_local struct notes *notes_here __attribute__((tls_model("initial-exec")));
 
 DV_HIDDEN struct notes *notes_make(void);
+
+/* Whether any thread is between the two halves of a launch into the flight. The caller holds the
+ * flight's lock. */
+DV_HIDDEN bool notes_launching(const struct flight *flight);
 
 /* The calling thread's; NULL if there is no memory. */
 static inline struct notes *notes_own(void) {

@@ -8,6 +8,7 @@
 
 #define KEEP_EVERY 64u         /* samples after which the share is told again, a power of two */
 #define LOADED_LEAST_NS 10000u /* shorter work beside a load is not told from none */
+#define TURN_NAP_NS 100000u    /* between looks at a launch that is to be measured */
 #define PLAIN_NS 100000u /* so much unmeasured charge is kept before the arbiter is told */
 
 static void put(uint64_t *word, uint64_t value) {
@@ -154,6 +155,21 @@ static void pop(struct flight *flight, const struct batch *batch, const struct r
     lock_give(&flight->lock);
 }
 
+/* Charges and learns what a batch took. Returns whether that was believed. */
+static bool settle(struct flight *flight, struct batch *batch, uint64_t took) {
+    uint64_t fresh = fresh_part(batch);
+    if (batch->loaded && took < LOADED_LEAST_NS) {
+        return false; /* it ended before the call that loaded it, which says nothing */
+    }
+    if (fresh > 0) {
+        settle_price(flight, batch, took);
+    }
+    if (batch->turn != 0) {
+        gate_charge(flight, 0, now_ns()); /* before the same work is known and goes on credit */
+    }
+    return learn(flight->gpu, batch, fresh, took);
+}
+
 /* Reads the oldest batch if it is done. */
 static bool read_one(struct flight *flight, uint64_t finished) {
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) == 0) {
@@ -172,17 +188,9 @@ static bool read_one(struct flight *flight, uint64_t finished) {
     struct batch copy = *batch;
     struct result result = result_of(flight, &copy, now_ns());
     if (result.known && copy.ns > 0) {
-        uint64_t took = stamps_between(flight->stamps, result.begin, result.end);
-        uint64_t fresh = fresh_part(&copy);
-        /* A kernel that ended before the call that loaded it says nothing. */
-        result.known = !(copy.loaded && took < LOADED_LEAST_NS) &&
-                       learn(flight->gpu, &copy, fresh, took);
-        if (fresh > 0 && result.known) {
-            settle_price(flight, &copy, took);
-        }
+        result.known = settle(flight, &copy, stamps_between(flight->stamps, result.begin, result.end));
     }
     if (copy.turn != 0) {
-        gate_charge(flight, 0, now_ns()); /* before the next one has its turn */
         gate_turned(flight->gpu, copy.turn);
     }
     pop(flight, &copy, &result);
@@ -243,10 +251,41 @@ void flight_finish(struct flight *flight, uint64_t finished) {
     gate_rest(flight->gpu);
 }
 
+/* The turn of the launch that is not measured yet; 0: there is none. The caller holds the lock. */
+static uint64_t held_turn(const struct flight *flight) {
+    uint64_t turn = flight->is_open ? flight->open.turn : 0;
+    for (uint32_t i = 0; i < flight->count && turn == 0; i++) {
+        turn = flight->ring[(flight->first + i) % FLIGHT_BATCHES].turn;
+    }
+    return turn;
+}
+
+void flight_await_turn(struct flight *flight) {
+    uint64_t turn;
+    do {
+        flight_read(flight, 0);
+        lock_take(&flight->lock);
+        turn = held_turn(flight);
+        lock_give(&flight->lock);
+        if (turn != 0) {
+            dv_time_nap(TURN_NAP_NS);
+        }
+    } while (turn != 0 && now_ns() < turn + DV_TIME_WAIT_NS);
+}
+
+/* Nobody will measure what was launched in a turn. It took no longer than until now. */
+static void drop_turn(struct flight *flight, uint64_t turn) {
+    uint64_t now = now_ns(), took = now > turn ? now - turn : 0;
+    took = took < DV_TIME_WAIT_NS ? took : DV_TIME_WAIT_NS;
+    gate_charge(flight, took, now);
+    gate_turned(flight->gpu, turn);
+}
+
 void flight_drop(struct flight *flight) {
     CUevent events[3 * FLIGHT_BATCHES + 1];
     unsigned count = 0;
     lock_take(&flight->lock);
+    uint64_t turn = held_turn(flight);
     for (uint32_t i = 0; i < flight->count; i++) {
         const struct batch *batch = &flight->ring[(flight->first + i) % FLIGHT_BATCHES];
         put(&flight->plain, flight->plain + batch->charged);
@@ -271,5 +310,8 @@ void flight_drop(struct flight *flight) {
     }
     tell_plain(flight);
     gate_charge(flight, 0, now_ns());
+    if (turn != 0) {
+        drop_turn(flight, turn);
+    }
     flights_tell(flight->gpu);
 }

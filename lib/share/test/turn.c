@@ -82,7 +82,7 @@ static void test_last_credit_is_one_launchs(void) {
 }
 
 static unsigned escape_one(dv_share *share, unsigned round) {
-    return dv_time_escape(share, 0, LATER + round * DV_TIME_WAIT_NS / 4);
+    return dv_time_escape(share, 0, LATER + round * DV_TIME_WAIT_NS / 4, NOW, false);
 }
 
 static void test_one_escapes(void) {
@@ -92,18 +92,38 @@ static void test_one_escapes(void) {
     CHECK_EQUAL(share->gpu[0].bucket.overdrawn, ROUNDS / 4);
 }
 
+static bool escapes(dv_share *share) {
+    return dv_time_escape(share, 0, LATER, NOW, false);
+}
+
 static void test_debt_alone_is_waited_for(void) {
     dv_share *share = capped(-1);
-    CHECK(!dv_time_escape(share, 0, LATER));
+    CHECK(!escapes(share));
+    dv_time_open(share, 0, NOW + 1, NOW + 2);
+    CHECK(!escapes(share)); /* what began later may still end by itself */
+    CHECK(!dv_time_escape(share, 0, LATER - 1, NOW, true));
     dv_time_open(share, 0, NOW, NOW + 1);
-    CHECK(dv_time_escape(share, 0, LATER));
+    CHECK(escapes(share));
+    share = capped(-1);
+    CHECK(dv_time_escape(share, 0, LATER, NOW, true)); /* the caller knows better than the page */
     share = with_budget(DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_YIELD, 100000, -1);
-    CHECK(dv_time_escape(share, 0, LATER)); /* a neighbour may work for ever */
+    CHECK(escapes(share)); /* a neighbour may work for ever */
     share = with_budget(DV_PAGE_BUDGET_LIMITED, 0, -1);
-    CHECK(dv_time_escape(share, 0, LATER)); /* this debt never shrinks */
+    CHECK(escapes(share)); /* this debt never shrinks */
     share->gpu[0].bucket.escaped = UINT64_MAX;
-    CHECK(dv_time_escape(share, 0, LATER));
-    CHECK(dv_time_escape(share, DV_PAGE_DEVICES, LATER));
+    CHECK(escapes(share));
+    CHECK(dv_time_escape(share, DV_PAGE_DEVICES, LATER, NOW, false));
+}
+
+/* Whatever the page says of when it began, work under way is not waited for without end. */
+static void test_work_without_a_begin(void) {
+    dv_share *share = capped(-1);
+    uint64_t now = NOW;
+    for (dv_time_open(share, 0, now, now + 1); !dv_time_escape(share, 0, now, NOW, false);
+         now += DV_TIME_WAIT_NS / 2) {
+        dv_time_open(share, 0, now, now + 1);
+        CHECK(now - NOW < 10 * DV_TIME_WAIT_NS);
+    }
 }
 
 /* Work of another GPU of the tenant may be what waits. */
@@ -111,10 +131,10 @@ static void test_work_elsewhere_counts(void) {
     dv_share *share = capped(-1);
     CHECK(dv_time_worker(share, 1) >= 0);
     dv_time_open(share, 1, NOW, NOW + 1);
-    CHECK(dv_time_under_way(share));
-    CHECK(dv_time_escape(share, 0, LATER));
+    CHECK(dv_time_under_way(share, NOW));
+    CHECK(escapes(share));
     dv_time_open(share, 1, 0, 0);
-    CHECK(!dv_time_under_way(share));
+    CHECK(!dv_time_under_way(share, UINT64_MAX));
 }
 
 static unsigned hold_turn(dv_share *share, unsigned round) {
@@ -228,6 +248,7 @@ int main(void) {
     test_last_credit_is_one_launchs();
     test_one_escapes();
     test_debt_alone_is_waited_for();
+    test_work_without_a_begin();
     test_work_elsewhere_counts();
     test_turns();
     test_owner_stops_and_dies();
