@@ -74,6 +74,7 @@ type watched struct {
 	underSince, overSince uint64
 	lent                  float64 // ns used by long launches beyond the budget, and not paid back
 	driver, said          float64 // ns, fading
+	changed               uint64  // when its processes last came or went
 	biasSince             uint64
 	bias                  float64
 }
@@ -122,6 +123,10 @@ func (w *Watch) Tell(now uint64, share string, own uint64, rate uint32, open uin
 	}
 	s.next = (s.next + 1) % historyLength
 }
+
+// Changed notes that processes of a share came or went. The driver tells nothing of processes that have ended, so for a
+// while its figure may be too low.
+func (w *Watch) Changed(now uint64, share string) { w.of(share).changed = max(now, 1) }
 
 // OldestOpen is since when the oldest work is under way that a share tells of, 0 without any.
 func OldestOpen(share string, works []Work) (oldest uint64) {
@@ -222,7 +227,8 @@ func (s *watched) compare(at, length uint64, used float64) {
 	s.driver = s.driver*fade + used
 	s.said = s.said*fade + s.before(at).own - s.before(at-min(at, length)).own
 	enough := biasLeast * biasTime
-	if s.driver < enough || s.said < enough || math.Abs(s.driver/s.said-1) < biasFrom {
+	unseen := s.driver < s.said && s.changed != 0 && at < s.changed+biasTime
+	if s.driver < enough || s.said < enough || unseen || math.Abs(s.driver/s.said-1) < biasFrom {
 		s.biasSince, s.bias = 0, 1
 		return
 	}

@@ -110,6 +110,31 @@ func TestDebtNotPaidBack(t *testing.T) {
 	}
 }
 
+// The driver tells nothing of processes that have ended, so its lower figure for a job that is started again and again
+// is no reason to count less of what the job tells.
+func TestBiasOfChangingProcesses(t *testing.T) {
+	for name, test := range map[string]struct{ every, driver, want float64 }{
+		"always the same": {1e9, 0.24, 0.8}, "another every second": {1, 0.24, 1}, "uses more than it tells": {1, 0.36, 1.2},
+	} {
+		var w arbiter.Watch
+		sample, changed := sec+sec/6, 0.0
+		for now := uint64(sec); now < 12*sec; now += 5 * ms {
+			if at := float64(now) / float64(sec); at > changed+test.every {
+				w.Changed(now, "a")
+				changed = at
+			}
+			w.Tell(now, "a", 3*5*ms/10, arbiter.Whole, 0)
+			if now > sample+300*ms {
+				w.Observe(sample, "a", test.driver)
+				sample += sec / 6
+			}
+		}
+		if got := w.Bias("a"); math.Abs(got-test.want) > 0.02 {
+			t.Errorf("%s: bias %.3f, want %.2f", name, got, test.want)
+		}
+	}
+}
+
 func TestBias(t *testing.T) {
 	for _, test := range []struct{ seconds, driver, said, want float64 }{
 		{10, 0.5, 0.5, 1}, {10, 0.52, 0.5, 1}, {10, 0.56, 0.5, 1.12}, {10, 0.9, 0.5, 1.25}, {10, 0.3, 0.5, 0.8}, {1.5, 0.6, 0.5, 1}, {10, 0.04, 0.02, 1},

@@ -26,6 +26,7 @@ type misuse struct {
 	told    uint64  // when it was told
 	counted uint64  // own time is known up to here
 	limited uint64  // since when it has a limit, 0 without
+	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
 	// uncounted is until when the GPU may still work on what was launched while
 	// nothing was counted; 1 stands for a share that has no limit now.
@@ -106,6 +107,10 @@ func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 	}
 	if s.misuse.limited == 0 {
 		s.misuse.limited = now
+	}
+	if s.owners != s.misuse.owners {
+		w.Changed(now, s.key)
+		s.misuse.owners = s.owners
 	}
 	w.Tell(now, s.key, used.Told, s.budget.Rate, arbiter.OldestOpen(s.key, s.works))
 }

@@ -32,6 +32,7 @@ type shareTime struct {
 	keys      [page.Workers]workerKey
 	works     []arbiter.Work     // as last read
 	intervals []arbiter.Interval // behind works
+	owners    uint64             // a sum of the workers' owners: another one when processes came or went
 	stretch   arbiter.Stretch
 	usage     usageLog
 	fault     error // of reading or writing the pages
@@ -97,9 +98,10 @@ func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
 	}
 	s.bucket, s.seen = times.Bucket, true
 	s.active = s.grown.launches || s.grown.wanted
-	s.works = s.works[:0]
+	s.works, s.owners = s.works[:0], 0
 	for i := range times.Workers {
 		w := &times.Workers[i]
+		s.owners = s.owners*31 + uint64(w.Owner)
 		s.active = s.active || w.OpenSince != 0 && now < w.OpenUntil+uint64(openOverdue)
 		s.works = append(s.works, arbiter.Work{
 			Key: s.workerKey(w), Share: s.key, Count: w.Count, Intervals: s.copied(w),
