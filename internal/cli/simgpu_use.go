@@ -165,11 +165,13 @@ func newSimgpuInject(a *app) *cobra.Command {
 		Long: `Make calls of a simulated machine fail or take longer, until --clear. --call names
 an exported function, or a group of them: "alloc" allocates device memory, "work"
 launches, copies and synchronises, "nvml" asks about a device. --return is the
-result of the call, a number of CUresult or nvmlReturn_t. --xid reports a critical
+result of the call, a number of CUresult or nvmlReturn_t. "silent" lets no NVML call
+about the GPU return until --clear, and "silent-init" no nvmlInit either. --xid reports a critical
 error to programs that wait for NVML events.`,
 		Example: `  divvy simgpu inject --call nvmlDeviceGetMemoryInfo --return 999
   divvy simgpu inject --call cuMemAlloc_v2 --return 2 --count 3
   divvy simgpu inject --gpu 1 --call nvml --delay 200ms
+  divvy simgpu inject --gpu 1 --call silent
   divvy simgpu inject --xid 79
   divvy simgpu inject --clear`,
 		Args: instanceArg,
@@ -196,7 +198,7 @@ error to programs that wait for NVML events.`,
 	}
 	flags := command.Flags()
 	flags.IntVar(&o.gpu, "gpu", 0, "`INDEX` of the GPU, in NVML's order")
-	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work or nvml")
+	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work, nvml, silent or silent-init")
 	flags.Uint32Var(&o.result, "return", 0, "`RESULT` of the call (default: the true one)")
 	flags.DurationVar(&o.delay, "delay", 0, "additional time that the call takes")
 	flags.Uint64Var(&o.count, "count", 0, "number of calls to change (default: all)")

@@ -80,6 +80,10 @@ var CallClasses = []string{"alloc", "work", "nvml"}
 // those who wait for NVML events are told of at once.
 const CallXid = "xid"
 
+// CallsSilence are no calls either: they let NVML not answer about a GPU until the
+// injections are cleared; the second keeps nvmlInit from returning as well.
+var CallsSilence = []string{"silent", "silent-init"}
+
 // maxCall is the length of the longest name that the shared state holds.
 const maxCall = 63
 
@@ -87,7 +91,12 @@ const maxCall = 63
 func (in Injection) Validate() error {
 	class := slices.Contains(CallClasses, in.Call)
 	named := strings.HasPrefix(in.Call, "cu") || strings.HasPrefix(in.Call, "nvml")
+	silence := slices.Contains(CallsSilence, in.Call)
 	switch {
+	case silence && in != (Injection{Call: in.Call}):
+		return fmt.Errorf("%s goes with no result, delay or count", in.Call)
+	case silence:
+		return nil
 	case !class && !named || len(in.Call) > maxCall:
 		return fmt.Errorf("%q is neither a function of CUDA or NVML nor one of %s", in.Call, strings.Join(CallClasses, ", "))
 	case in.Result == 0 && in.Delay == 0:

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "simgpu/machine/fault.h"
+
 /* A class has one word; a delay or a count of its own it cannot have. */
 static bool inject_class(struct sg_faults *faults, const struct ctl_injection *what) {
     uint32_t *word = NULL;
@@ -27,6 +29,19 @@ static bool inject_class(struct sg_faults *faults, const struct ctl_injection *w
         __atomic_store_n(&faults->call_delay_us, what->delay_us, __ATOMIC_RELAXED);
     }
     return true;
+}
+
+/* NVML does not answer any more; "silent-init" also keeps nvmlInit from returning. */
+static bool inject_silence(struct sg_faults *faults, const struct ctl_injection *what) {
+    uint32_t silence = 0;
+
+    if (strcmp(what->call, "silent") == 0) {
+        silence = SG_SILENT_DEVICE;
+    } else if (strcmp(what->call, "silent-init") == 0) {
+        silence = SG_SILENT_DEVICE | SG_SILENT_INIT;
+    }
+    __atomic_fetch_or(&faults->silence, silence, __ATOMIC_RELEASE);
+    return silence != 0;
 }
 
 /* Replaces the fault of that name, or uses a free entry; false when there is none. */
@@ -92,7 +107,8 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what) 
     sg_state_lock(&in); /* one writer at a time */
     if (strcmp(what->call, "xid") == 0) {
         inject_xid(faults, what->result);
-    } else if (inject_class(faults, what) || inject_call(faults, what)) {
+    } else if (inject_silence(faults, what) || inject_class(faults, what) ||
+               inject_call(faults, what)) {
         __atomic_store_n(&faults->armed, 1, __ATOMIC_RELEASE);
     } else {
         fprintf(stderr,

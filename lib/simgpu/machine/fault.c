@@ -11,6 +11,10 @@ static void delay(uint32_t us) {
         ;
 }
 
+bool sg_fault_silent(struct sg_instance *in, uint32_t gpu, enum sg_silence part) {
+    return __atomic_load_n(&in->state->gpus[gpu].faults.silence, __ATOMIC_ACQUIRE) & part;
+}
+
 /* Uses one of the injection's remaining calls; false when none is left. */
 static bool use(struct sg_call_fault *fault) {
     uint64_t left = __atomic_load_n(&fault->left, __ATOMIC_RELAXED);

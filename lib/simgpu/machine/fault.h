@@ -12,6 +12,15 @@ enum sg_fault_class {
     SG_FAULT_OTHER, /* can only be named */
 };
 
+/* What does not answer on a GPU, until simgpuctl clears it. */
+enum sg_silence {
+    SG_SILENT_DEVICE = 1, /* every NVML call about the device, and finding its handle */
+    SG_SILENT_INIT = 2,   /* nvmlInit */
+};
+
+/* Whether that part of a GPU is silent. */
+bool sg_fault_silent(struct sg_instance *in, uint32_t gpu, enum sg_silence part);
+
 /* What the exported function `name` must answer instead of doing its work on that GPU: 0 when
  * nothing was injected. Takes no lock; sleeps first where a delay was injected. */
 uint32_t sg_fault_answer(struct sg_instance *in, uint32_t gpu, enum sg_fault_class class,

@@ -162,8 +162,8 @@ struct sg_faults {
     uint32_t alloc_result;  /* every allocation of device memory answers it */
     uint32_t nvml_result;   /* every NVML device query answers it */
     uint32_t call_delay_us; /* added to every call that enters the driver */
-    uint32_t pad;
-    uint64_t xid; /* last injected Xid; information for event readers */
+    uint32_t silence;       /* which NVML calls never return while it stands: enum sg_silence */
+    uint64_t xid;           /* last injected Xid; information for event readers */
     struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 

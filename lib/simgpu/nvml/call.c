@@ -6,8 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "simgpu/machine/fault.h"
-
 struct nvmlDevice_st {
     unsigned char unused;
 };
@@ -56,6 +54,8 @@ static nvmlReturn_t open_instance(void) {
     return NVML_SUCCESS;
 }
 
+static nvmlReturn_t await_driver(void);
+
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
     nvmlReturn_t result;
 
@@ -66,7 +66,7 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
         library.users++;
     }
     pthread_rwlock_unlock(&library.lock);
-    return result;
+    return result == NVML_SUCCESS ? await_driver() : result;
 }
 
 nvmlReturn_t nvmlInit_v2(void) {
@@ -124,6 +124,33 @@ nvmlReturn_t nvml_enter(struct nvml_call *call) {
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvml_await(struct nvml_call *call, uint32_t gpu, enum sg_silence part) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    while (sg_fault_silent(call->in, gpu, part)) {
+        nvml_leave(call);
+        *call = (struct nvml_call){0};
+        nanosleep(&pause, NULL);
+        nvmlReturn_t result = nvml_enter(call);
+        if (result != NVML_SUCCESS) {
+            return result;
+        }
+    }
+    return NVML_SUCCESS;
+}
+
+/* Waits while the driver does not answer those who begin to use it. */
+static nvmlReturn_t await_driver(void) {
+    NVML_SYSTEM(call)
+    for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
+        nvmlReturn_t result = nvml_await(&call, i, SG_SILENT_INIT);
+        if (result != NVML_SUCCESS) {
+            return result;
+        }
+    }
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name) {
     nvmlReturn_t result = nvml_enter(call);
 
@@ -134,7 +161,13 @@ nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, cons
     if (call->index >= call->machine->gpu_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    call->gpu = &call->machine->gpus[call->index];
+    uint32_t index = call->index;
+    result = nvml_await(call, index, SG_SILENT_DEVICE);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    call->index = index;
+    call->gpu = &call->machine->gpus[index];
     return (nvmlReturn_t)sg_fault_answer(call->in, call->index, SG_FAULT_NVML, name);
 }
 

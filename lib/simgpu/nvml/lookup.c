@@ -18,11 +18,20 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) {
     return nvmlDeviceGetCount_v2(count);
 }
 
+/* The handle of a GPU. The driver initialises the GPU for it, so a silent one is waited for. */
+static nvmlReturn_t reach(struct nvml_call *call, uint32_t index, nvmlDevice_t *device) {
+    nvmlReturn_t result = nvml_await(call, index, SG_SILENT_DEVICE);
+
+    if (result == NVML_SUCCESS) {
+        *device = nvml_handle(index);
+    }
+    return result;
+}
+
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(device && index < call.machine->gpu_count);
-    *device = nvml_handle(index);
-    return NVML_SUCCESS;
+    return reach(&call, index, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
@@ -45,9 +54,14 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(uuid && device);
     for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
+        nvmlDevice_t searched; /* the driver reaches every GPU on its way */
+        nvmlReturn_t result = reach(&call, i, &searched);
+        if (result != NVML_SUCCESS) {
+            return result;
+        }
         uuid_text(call.machine->gpus[i].uuid, text);
         if (strcasecmp(uuid, text) == 0) {
-            *device = nvml_handle(i);
+            *device = searched;
             return NVML_SUCCESS;
         }
     }
@@ -78,8 +92,13 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
     NVML_SYSTEM(call)
     NVML_REQUIRE(serial && device);
     for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
+        nvmlDevice_t searched;
+        nvmlReturn_t result = reach(&call, i, &searched);
+        if (result != NVML_SUCCESS) {
+            return result;
+        }
         if (strcmp(serial, call.machine->gpus[i].serial) == 0) {
-            *device = nvml_handle(i);
+            *device = searched;
             return NVML_SUCCESS;
         }
     }
@@ -117,8 +136,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *address, nvmlDevice_t 
         const sim_pci *pci = &call.machine->gpus[i].pci;
         if (pci->domain == at[0] && pci->bus == at[1] && pci->device == at[2] &&
             pci->function == at[3]) {
-            *device = nvml_handle(i);
-            return NVML_SUCCESS;
+            return reach(&call, i, device);
         }
     }
     return NVML_ERROR_NOT_FOUND;

@@ -1,4 +1,7 @@
 /* Faults on demand: by name, by class, counted, slow; and events. */
+#include <pthread.h>
+#include <unistd.h>
+
 #include "abi/generated/nvml_functions.h"
 #include "simgpu/ctl/ctl.h"
 #include "simgpu/machine/test/setting.h"
@@ -52,6 +55,54 @@ static void check_delay(void) {
     CHECK_EQUAL(ask_index(0), NVML_SUCCESS);
     CHECK(sg_now() - begin >= 30000000u);
     CHECK_EQUAL(ctl_clear(directory, 0), 0);
+}
+
+/* What two threads ask of the silent GPU, in a call about it and for its handle. */
+static uint32_t answered;
+
+static void *ask_silent(void *argument) {
+    nvmlDevice_t device;
+
+    if (argument) {
+        CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(0, &device), NVML_SUCCESS);
+    } else {
+        CHECK_EQUAL(ask_memory(0), NVML_SUCCESS);
+    }
+    __atomic_fetch_add(&answered, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void *init_silent(void *argument) {
+    (void)argument;
+    CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
+    __atomic_fetch_add(&answered, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Until it is told otherwise a silent GPU answers nobody, and the others answer everybody. */
+static void check_silence(void) {
+    pthread_t askers[3];
+    nvmlDevice_t device;
+
+    inject("silent", 0, 0, 0);
+    pthread_create(&askers[0], NULL, ask_silent, NULL);
+    pthread_create(&askers[1], NULL, ask_silent, &answered);
+    for (int i = 0; i < 1000; i++) {
+        CHECK_EQUAL(ask_memory(1), NVML_SUCCESS);
+        CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(1, &device), NVML_SUCCESS);
+    }
+    CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
+    inject("silent-init", 0, 0, 0);
+    pthread_create(&askers[2], NULL, init_silent, NULL);
+    usleep(20000); /* long enough to find an asker that does not wait */
+    CHECK_EQUAL(__atomic_load_n(&answered, __ATOMIC_ACQUIRE), 0);
+    CHECK_EQUAL(ctl_clear(directory, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(askers[i], NULL);
+    }
+    CHECK_EQUAL(answered, 3);
+    CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
 }
 
 static void check_limits(void) {
@@ -109,6 +160,7 @@ int main(void) {
     check_class();
     check_delay();
     check_limits();
+    check_silence();
     check_events();
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
     return 0;
