@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
@@ -29,12 +32,15 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 }
 
 func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
-	used := make([]*uint64, len(a.gpus))
+	used, silent := make([]*uint64, len(a.gpus)), make([]string, len(a.gpus))
 	for i, gpu := range a.gpus {
-		told, err := a.config.Driver.Used(gpu.Index)
+		n, err := a.config.Driver.Used(gpu.Index)
 		a.complain(ctx, "cannot read a GPU's memory", gpu.Index, err)
-		if err == nil {
-			used[i] = &told
+		switch {
+		case err == nil:
+			used[i] = &n
+		case errors.Is(err, nvml.ErrSilent):
+			silent[i] = err.Error()
 		}
 	}
 	a.mu.Lock()
@@ -50,7 +56,7 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
 			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: used[i], Cores: granted[i].Cores,
-			ContextBytes: gpu.ContextBytes, Unwatched: a.pacer.Unwatched(gpu.Index),
+			ContextBytes: gpu.ContextBytes, Fault: cmp.Or(a.faults[gpu.UUID], silent[i]), Unwatched: a.pacer.Unwatched(gpu.Index),
 		})
 	}
 	return gpus

@@ -39,6 +39,9 @@ func (a *Agent) granted(except *tenant) []alloc.GPU {
 	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes, Fault: a.faults[gpu.UUID]}
+		if except != nil && except.has(gpu.UUID) {
+			g.Fault = "" // which keeps new shares away, and no share that is there from being changed
+		}
 		if held := a.elsewhere(gpu.UUID); held != "" {
 			g.Fault = held
 		}
@@ -222,13 +225,29 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 func (a *Agent) NoteFaults(faults map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !maps.Equal(a.faults, faults) {
-		a.faults = faults
-		a.announce()
+	if maps.Equal(a.faults, faults) {
+		return
 	}
+	for _, gpu := range a.gpus {
+		was, is := a.faults[gpu.UUID], faults[gpu.UUID]
+		switch {
+		case is == was:
+		case is == "":
+			a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: fmt.Sprintf("GPU %d is healthy again and takes new shares", gpu.Index)})
+		default:
+			a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: fmt.Sprintf("GPU %d takes no new shares: %s", gpu.Index, is)})
+		}
+	}
+	a.faults = faults
+	a.announce()
 }
 
 // GPUs are those that the agent serves.
 func (a *Agent) GPUs() []backend.GPU {
 	return slices.Clone(a.gpus)
+}
+
+// has reports whether the tenant has a share of a GPU.
+func (t *tenant) has(uuid string) bool {
+	return slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == uuid })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 )
 
 func newAgent(a *app) *cobra.Command {
@@ -82,4 +83,15 @@ func starter(ephemeral bool) io.WriteCloser {
 	}
 	unix.CloseOnExec(control.ReadyFD)
 	return os.NewFile(control.ReadyFD, "ready")
+}
+
+// newHelper is the process in which an agent asks the driver. People do not run it.
+func newHelper() *cobra.Command {
+	return &cobra.Command{
+		Use:    daemon.HelperCommand,
+		Short:  "Ask the driver for an agent",
+		Args:   noArgs,
+		Hidden: true,
+		RunE:   func(*cobra.Command, []string) error { return helper.Main() },
+	}
 }

@@ -88,7 +88,9 @@ func example() []listing {
 	return []listing{
 		{Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 700, UID: 0, User: "root", Driver: "550.54.15", CUDA: 12040},
-			GPUs: []control.GPU{{Index: 0, UUID: "GPU-00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2, Used: new(uint64(0))}},
+			GPUs: []control.GPU{{
+				Index: 0, UUID: "GPU-00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2, Fault: "the driver does not answer",
+			}},
 		}},
 		{Machine: "a100-80g", Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 4000, UID: 1000, User: "alice", Ephemeral: true, Driver: "550.54.15", CUDA: 12040},

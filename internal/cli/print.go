@@ -204,7 +204,10 @@ func printNotes(w *strings.Builder, l listing) {
 		index[g.UUID] = g.Index
 	}
 	for _, g := range l.GPUs {
-		if g.Unwatched != "" && len(l.Tenants) > 0 {
+		if g.Fault != "" {
+			note("! GPU %d takes no new shares: %s", g.Index, g.Fault)
+		}
+		if g.Unwatched != "" && g.Fault == "" && len(l.Tenants) > 0 {
 			note("GPU %d: %s", g.Index, g.Unwatched)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Variable names the environment variable that overrides where Divvy is
@@ -52,4 +53,26 @@ func (t Tree) Library(soname string) string {
 // Program returns the path of a helper program such as divvy-enter.
 func (t Tree) Program(name string) string {
 	return filepath.Join(string(t), "libexec", "divvy", name)
+}
+
+// Divvy returns the path of divvy for a program of the same build that wants to run it:
+// the running program itself, if it is divvy, also where another one lies at its path by
+// now.
+func (t Tree) Divvy() (string, error) {
+	const itself = "/proc/self/exe"
+	self, err := os.Readlink(itself)
+	if err != nil {
+		return "", fmt.Errorf("find the running program: %w", err)
+	}
+	if filepath.Base(strings.TrimSuffix(self, " (deleted)")) != "divvy" {
+		return filepath.Join(string(t), "bin", "divvy"), nil
+	}
+	running, err := os.Stat(itself)
+	if err != nil {
+		return "", fmt.Errorf("find the running program: %w", err)
+	}
+	if there, err := os.Stat(self); err != nil || !os.SameFile(running, there) {
+		return itself, nil
+	}
+	return self, nil
 }

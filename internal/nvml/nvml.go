@@ -1,6 +1,9 @@
 // Package nvml is the part of NVIDIA's management library that Divvy needs, with
 // plain Go types. No other package calls NVML.
 //
+// A call may never return, if the driver waits for its GPU. The agent therefore asks
+// through the processes of package helper.
+//
 // A process can have only one library open at a time: go-nvml resolves its calls
 // in the process's global scope, where the first definition wins.
 //
@@ -34,6 +37,9 @@ type GPU struct {
 	// Total is all memory; Reserved is what the driver keeps for itself, in
 	// bytes.
 	Total, Reserved uint64
+	// Silent tells that the driver does not answer about the GPU now, and that the
+	// rest is what it said before.
+	Silent bool `json:",omitempty"`
 }
 
 // Process is a process that has a context on a GPU.
@@ -68,6 +74,7 @@ type Library struct {
 	// initialised anew, and those of this package must not. guard protects uuids and the fields below.
 	guard    sync.Mutex
 	uuids    map[int]string
+	places   map[int]string // PCI addresses
 	reopened bool
 	events   map[int]gonvml.EventSet
 }
@@ -98,7 +105,7 @@ func Open(path string) (*Library, error) {
 	if ret := api.Init(); ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: open %s: %s: is the kernel module loaded? `nvidia-smi` tells more", ErrDriver, path, reason(ret))
 	}
-	l := &Library{api: api, uuids: map[int]string{}, events: map[int]gonvml.EventSet{}}
+	l := &Library{api: api, uuids: map[int]string{}, places: map[int]string{}, events: map[int]gonvml.EventSet{}}
 	if err := l.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrDriver, path, err), l.Close())
 	}
@@ -197,8 +204,9 @@ func (l *Library) remember(gpus []GPU) {
 	l.guard.Lock()
 	defer l.guard.Unlock()
 	clear(l.uuids)
+	clear(l.places)
 	for _, gpu := range gpus {
-		l.uuids[gpu.Index] = gpu.UUID
+		l.uuids[gpu.Index], l.places[gpu.Index] = gpu.UUID, gpu.PCI
 	}
 	l.reopened = false
 }
@@ -207,10 +215,10 @@ func (l *Library) remember(gpus []GPU) {
 func (l *Library) device(index int) (gonvml.Device, gonvml.Return) {
 	l.guard.Lock()
 	uuid, known := l.uuids[index]
-	byUUID := known && l.reopened
+	place, again := l.places[index], known && l.reopened
 	l.guard.Unlock()
-	if byUUID && l.has("nvmlDeviceGetHandleByUUID") {
-		return l.api.DeviceGetHandleByUUID(uuid)
+	if again && l.has("nvmlDeviceGetHandleByUUID") {
+		return l.known(uuid, place)
 	}
 	return l.api.DeviceGetHandleByIndex(index)
 }

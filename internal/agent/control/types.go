@@ -57,6 +57,9 @@ type GPU struct {
 	Hidden string `json:"hidden,omitempty"`
 	// Excess says what is in use beyond what anybody may hold, else empty.
 	Excess string `json:"excess,omitempty"`
+	// Fault says why the GPU takes no new shares, as because the driver is silent about
+	// it, empty while it does.
+	Fault string `json:"fault,omitempty"`
 	// Unwatched says why nobody notices who takes more of the GPU's time than
 	// its share, empty where that is noticed.
 	Unwatched string `json:"unwatched,omitempty"`
@@ -208,6 +211,8 @@ const (
 	EventOutside EventKind = "outside"
 	// EventFault is a tenant's state page that cannot be read.
 	EventFault EventKind = "fault"
+	// EventGPU is a GPU that takes no new shares, or takes them again.
+	EventGPU EventKind = "gpu"
 	// EventReaped is memory taken back from a process that died.
 	EventReaped EventKind = "reaped"
 	// EventMisuse is a share that uses GPU time otherwise than it may or says.

@@ -25,8 +25,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -60,10 +62,17 @@ type Face func(ctx context.Context, n Node) error
 type Node struct {
 	Agent   *agent.Agent
 	Health  *health.Monitor
-	Library *nvml.Library
+	Library Library
 	// Step is [Options.Step].
 	Step func(name string)
 	Log  *slog.Logger
+}
+
+// Library is what a face asks of the driver's library.
+type Library interface {
+	hostfile.Driver
+	Version() nvml.Version
+	Architecture(gpu int) string
 }
 
 // interval is the time between looks at all tenants and GPUs. Deaths give notice and
@@ -90,7 +99,7 @@ type service struct {
 	options  Options
 	agent    *agent.Agent
 	health   *health.Monitor
-	library  *nvml.Library
+	library  *helper.Driver
 	listener *net.UnixListener
 	closers  []func() error // in the order of opening
 	locks    gpulock.Set
@@ -188,20 +197,30 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 	return checkRules(rules, s.agent.GPUs())
 }
 
-// openNVML opens the driver's library. That of a simulated machine is opened in the
-// machine's directory, where it finds the machine's state beside itself.
-func (s *service) openNVML(found *driver.Driver) (*nvml.Library, error) {
+// openNVML lets helpers open the driver's library. That of a simulated machine is opened in
+// the machine's directory, where it finds the machine's state beside itself.
+func (s *service) openNVML(found *driver.Driver) (*helper.Driver, error) {
 	path := found.Chosen[driver.NVML]
 	if s.options.Endpoint.Simgpu != "" {
 		path = filepath.Join(s.options.Endpoint.Simgpu, string(driver.NVML))
 	}
-	library, err := nvml.Open(path)
+	program, err := s.options.Tree.Divvy()
+	if err != nil {
+		return nil, err
+	}
+	library, err := helper.Open(helper.Config{
+		Start: helper.Start(program, HelperCommand), Library: path, Memory: filepath.Join(s.options.Endpoint.Dir(), "gpus.json"),
+		Limits: helper.Usual, Log: s.options.Log, Now: time.Now,
+	})
 	if err != nil {
 		return nil, err
 	}
 	s.closers, s.library = append(s.closers, library.Close), library
 	return library, nil
 }
+
+// HelperCommand is the argument with which divvy becomes a helper, see package helper.
+const HelperCommand = "nvml-helper"
 
 // shared reports whether the agent serves every user.
 func (o Options) shared() bool {

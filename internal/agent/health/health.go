@@ -4,6 +4,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -123,7 +124,7 @@ func (m *Monitor) Look(ctx context.Context) {
 	away := m.absent > 0
 	for _, p := range m.watched {
 		condition, err := m.config.Driver.Condition(p.gpu.Index)
-		away = away || err != nil
+		away = away || err != nil && !errors.Is(err, nvml.ErrSilent) // whoever asks it finds the GPU anew by itself
 		before := p.fault
 		p.look(m.config.Now(), condition, err)
 		m.tell(ctx, p, before)

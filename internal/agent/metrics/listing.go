@@ -37,11 +37,11 @@ var (
 	gpuFault    = gpu("fault", "Why the GPU is faulty; always 1, and absent for a healthy GPU.", "reason")
 	gpuCapacity = gpu("memory_capacity_bytes", "Memory available to tenants.")
 	gpuGranted  = gpu("memory_granted_bytes", "Sum of the memory limits of the GPU's shares.")
-	gpuUsed     = gpu("memory_used_bytes", "Memory in use by all processes, as reported by the driver.")
+	gpuUsed     = gpu("memory_used_bytes", "Memory in use by all processes, as reported by the driver; absent while it does not answer.")
 	gpuExcess   = gpu("memory_excess", "1 if more of the GPU's memory is in use than anybody accounts for, else 0.")
 	gpuCores    = gpu("granted_cores", "Sum of the guaranteed cores of the GPU's shares; 100 is all of its time.")
 	gpuTenants  = gpu("tenants", "Tenants with a share of the GPU.")
-	gpuOutside  = gpu("outside_processes", "Processes that use the GPU without a share.")
+	gpuOutside  = gpu("outside_processes", "Processes that use the GPU without a share; absent while the driver does not answer.")
 
 	shareLimit     = share("memory_limit_bytes", "Memory limit of the share.")
 	shareUsed      = share("memory_used_bytes", "Memory that the share's processes have, as reported by the driver; absent where it does not report it.")
@@ -156,13 +156,13 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 		}
 		gauge(out, gpuCapacity, float64(g.Capacity), g.UUID, index)
 		gauge(out, gpuGranted, float64(g.Granted), g.UUID, index)
-		if g.Used != nil {
+		if g.Used != nil { // a figure that is not known is absent
 			gauge(out, gpuUsed, float64(*g.Used), g.UUID, index)
+			gauge(out, gpuOutside, float64(outside[g.UUID]), g.UUID, index)
 		}
 		gauge(out, gpuExcess, truth(g.Excess != ""), g.UUID, index)
 		gauge(out, gpuCores, float64(g.Cores), g.UUID, index)
 		gauge(out, gpuTenants, float64(shares[g.UUID]), g.UUID, index)
-		gauge(out, gpuOutside, float64(outside[g.UUID]), g.UUID, index)
 	}
 }
 

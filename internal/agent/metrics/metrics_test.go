@@ -40,7 +40,8 @@ func sample() control.Listing {
 	return control.Listing{
 		GPUs: []control.GPU{
 			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30},
-			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30},
+			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30, Used: new(uint64)},
+			{Index: 2, UUID: "GPU-2", Name: "NVIDIA A100", Capacity: 80 << 30, Fault: "it does not answer"},
 		},
 		Tenants: []control.Tenant{
 			{

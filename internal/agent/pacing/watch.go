@@ -72,13 +72,20 @@ func (w *watcher) round(ctx context.Context) {
 		w.asked = time.Now()
 	}
 	for _, gpu := range w.pacer.config.GPUs {
-		if every := w.pacer.watched(gpu.UUID); every == 0 || w.rounds%every != 0 {
+		every := w.pacer.watched(gpu.UUID)
+		if every == 0 {
+			w.pacer.noteWatch(ctx, gpu.Index, nil) // what was said of it is said no more
+		}
+		if every == 0 || w.rounds%every != 0 {
 			continue
 		}
 		samples, err := w.pacer.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
 		w.pacer.noteWatch(ctx, gpu.Index, err)
-		if err == nil {
+		switch {
+		case err == nil:
 			w.judge(gpu.Index, gpu.UUID, samples)
+		case !errors.Is(err, nvml.ErrNotSupported):
+			w.pacer.unknow(gpu.UUID)
 		}
 	}
 	w.pacer.answerMisuse(ctx)
@@ -195,6 +202,23 @@ func (l *loop) observe(uuid string, now, at uint64, busy map[string]float64) {
 		m.verdict = g.watch.Observe(at, s.key, m.busy)
 		m.assumed = m.verdict == arbiter.Understates
 		g.replay.Assume(s.key, m.assumed)
+	}
+}
+
+// unknow forgets what the driver said of a GPU's shares, because it does not say it any
+// more: nobody is judged by old figures, nor by a comparison with a gap.
+func (l *loop) unknow(uuid string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.gpus[uuid]
+	if g == nil {
+		return
+	}
+	for _, s := range g.shares {
+		m := &s.misuse
+		m.verdict, m.busy, m.told, m.assumed = arbiter.Honest, 0, 0, false
+		g.watch.Forget(s.key)
+		g.replay.Assume(s.key, false)
 	}
 }
 

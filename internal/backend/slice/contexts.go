@@ -25,6 +25,9 @@ const fallbackContext = 512 << 20
 // in persistence mode takes seconds.
 const probeTime = 30 * time.Second
 
+// killTime is how long a measurement may take to end that is killed.
+const killTime = time.Second
+
 // contexts knows what one process's context takes on each model of GPU: it
 // depends on the driver and on the number of multiprocessors, so GPUs of one
 // model are alike.
@@ -60,6 +63,9 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 	if n, ok := c.known[key]; ok {
 		return n
 	}
+	if gpu.Silent {
+		return fallbackContext // to measure it would not end either
+	}
 	n, err := c.probe(ctx, gpu.UUID)
 	if err != nil {
 		c.options.Log.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
@@ -88,7 +94,22 @@ func (c *contexts) run(ctx context.Context, uuid string) (uint64, error) {
 	cmd := exec.CommandContext(ctx, c.options.Tree.Program("divvy-probe"),
 		finder.Loadable(d, driver.CUDA), finder.Loadable(d, driver.NVML), uuid)
 	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("run divvy-probe: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		// A process that sleeps in the driver does not end when it is killed, and is left to itself.
+		select {
+		case err = <-ended:
+		case <-time.After(killTime):
+			return 0, errors.New("run divvy-probe: the driver does not answer")
+		}
+	}
+	if err != nil {
 		return 0, fmt.Errorf("run divvy-probe: %w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	var answer struct {

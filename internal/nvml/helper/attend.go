@@ -1,0 +1,120 @@
+package helper
+
+import (
+	"errors"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// attend waits until a silent seat answers: its helper after all or, when that has ended, another one. h is nil where
+// there is none yet.
+func (d *Driver) attend(s *seat, h *helper) {
+	pause := d.config.Limits.Pause
+	for {
+		if h != nil {
+			a, answered := d.outlast(h)
+			if answered && (a.Fault == nil || h.opened) { // that the GPU is lost is an answer too
+				d.restore(s, h.recovered(), a)
+				return
+			}
+			if !d.end(h) {
+				return
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-d.closed:
+			return
+		}
+		pause = min(2*pause, d.config.Limits.LongestPause)
+		if h = d.beginAgain(s); h == nil {
+			continue
+		}
+		a, err := d.try(s, h)
+		if err == nil {
+			d.restore(s, h, a)
+			return
+		}
+		if !errors.Is(err, errSilent) {
+			if !d.end(h) {
+				return
+			}
+			h = nil
+		}
+	}
+}
+
+// outlast waits for a helper that did not answer, as long as the call may still return.
+// answered is false when the helper has ended, or has to.
+func (d *Driver) outlast(h *helper) (a answer, answered bool) {
+	select {
+	case a, answered = <-h.answers:
+		return a, answered
+	case <-h.process.Ended():
+	case <-d.closed:
+	case <-time.After(d.config.Limits.Patience):
+	}
+	return answer{}, false
+}
+
+// end ends a helper and waits until it has. A process that sleeps in the kernel may take for ever; it is false when the
+// driver was closed first.
+func (d *Driver) end(h *helper) bool {
+	h.process.Close()
+	h.process.Kill()
+	select {
+	case <-h.process.Ended():
+		return true
+	case <-d.closed:
+		return false
+	}
+}
+
+// beginAgain starts the next helper of a silent seat, nil if that fails.
+func (d *Driver) beginAgain(s *seat) *helper {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isClosed() {
+		return nil
+	}
+	h, err := d.begin(s)
+	if err != nil {
+		d.config.Log.Warn("cannot start a process to ask the driver", "gpu", s.whose(), "error", err)
+		return nil
+	}
+	return h
+}
+
+// try asks the next helper of a silent seat what the last one was asked about. An error that the driver answers about
+// the GPU is an answer.
+func (d *Driver) try(s *seat, h *helper) (answer, error) {
+	d.mu.Lock()
+	q := d.opening()
+	d.mu.Unlock()
+	a, err := h.exchange(q, d.config.Limits.Open)
+	if err == nil {
+		err = a.Fault.err()
+	}
+	if h.opened = err == nil; err == nil && s.gpu != nil {
+		a, err = h.exchange(question{Kind: askIdentify, Index: s.gpu.index}, d.config.Limits.First)
+	}
+	if err == nil {
+		h.turn <- struct{}{}
+	}
+	return a, err
+}
+
+// restore lets a seat serve again.
+func (d *Driver) restore(s *seat, h *helper, a answer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.helper, s.since, s.good = h, time.Time{}, 0
+	if s.gpu != nil && !s.gpu.known && a.Facts.UUID != "" {
+		s.gpu.facts, s.gpu.known = a.Facts, true
+	}
+	if a.Version != (nvml.Version{}) {
+		d.version = a.Version
+	}
+	d.config.Log.Info("the driver answers again", "gpu", s.whose())
+}

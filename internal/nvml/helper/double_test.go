@@ -1,0 +1,225 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// double is a machine whose driver can be silent, and whose helpers are goroutines.
+type double struct {
+	t *testing.T
+
+	mu sync.Mutex
+	// silent are closed when the driver answers again: by GPU, and initKey for opening.
+	silent map[int]chan struct{}
+	// asleep: who is in a call that does not return cannot be killed.
+	asleep  bool
+	faults  map[int]error
+	gpus    int
+	refused error // of opening
+	uuid    func(index int) string
+
+	living, started int
+	hanging         map[int]int
+	worst           int // most processes that hung in calls about one GPU
+	current         []*fake
+}
+
+const initKey = -1
+
+func newDouble(t *testing.T, gpus int) *double {
+	t.Helper()
+	return &double{
+		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, hanging: map[int]int{},
+		uuid: func(i int) string { return fmt.Sprintf("GPU-%d", i) },
+	}
+}
+
+func (m *double) hush(keys ...int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range keys {
+		m.silent[key] = make(chan struct{})
+	}
+}
+
+func (m *double) speak(keys ...int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range keys {
+		close(m.silent[key])
+		delete(m.silent, key)
+	}
+}
+
+func (m *double) counts() (living, started, worst int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.living, m.started, m.worst
+}
+
+// fake is a helper process.
+type fake struct {
+	net.Conn
+	machine *double
+	ended   chan struct{}
+	dying   chan struct{} // killed, or its connection is closed
+	once    sync.Once
+	calls   sync.WaitGroup
+}
+
+func (m *double) start() (Process, error) {
+	ours, theirs := net.Pipe()
+	f := &fake{Conn: ours, machine: m, ended: make(chan struct{}), dying: make(chan struct{})}
+	m.mu.Lock()
+	m.living++
+	m.started++
+	m.current = append(m.current, f)
+	m.mu.Unlock()
+	go func() {
+		_ = serve(theirs, func(string) (library, error) {
+			if err := f.call(initKey); err != nil {
+				return nil, err
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return (*fakeLibrary)(f), m.refused
+		}, f.Kill)
+		f.Kill()
+	}()
+	go func() {
+		<-f.dying
+		m.mu.Lock()
+		asleep := m.asleep
+		m.mu.Unlock()
+		if asleep {
+			f.calls.Wait()
+		}
+		theirs.Close()
+		m.mu.Lock()
+		m.living--
+		m.mu.Unlock()
+		close(f.ended)
+	}()
+	return f, nil
+}
+
+func (f *fake) Kill()                  { f.once.Do(func() { close(f.dying) }) }
+func (f *fake) Ended() <-chan struct{} { return f.ended }
+
+// call returns when the driver answers.
+func (f *fake) call(key int) error {
+	m := f.machine
+	m.mu.Lock()
+	wait, fault := m.silent[key], m.faults[key]
+	if wait == nil {
+		m.mu.Unlock()
+		return fault
+	}
+	m.hanging[key]++
+	m.worst = max(m.worst, m.hanging[key])
+	asleep := m.asleep
+	f.calls.Add(1)
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.hanging[key]--
+		m.mu.Unlock()
+		f.calls.Done()
+	}()
+	if asleep {
+		<-wait
+		return nil
+	}
+	select {
+	case <-wait:
+		return nil
+	case <-f.dying:
+		return io.ErrUnexpectedEOF // nobody reads it
+	}
+}
+
+// fakeLibrary is the library in a helper.
+type fakeLibrary fake
+
+func (l *fakeLibrary) call(index int) error { return (*fake)(l).call(index) }
+
+func (l *fakeLibrary) Version() nvml.Version { return nvml.Version{Driver: "550.1", CUDA: 12040} }
+func (l *fakeLibrary) Know([]nvml.GPU)       {}
+func (l *fakeLibrary) Count() (int, error)   { return l.machine.gpus, nil }
+
+func (l *fakeLibrary) Identify(index int) (nvml.Facts, error) {
+	if err := l.call(index); err != nil {
+		return nvml.Facts{}, err
+	}
+	return nvml.Facts{GPU: nvml.GPU{Index: index, UUID: l.machine.uuid(index), Total: 1 << 30}, Architecture: "hopper"}, nil
+}
+
+func (l *fakeLibrary) Condition(index int) (nvml.Condition, error) {
+	return nvml.Condition{XIDs: []uint64{31}}, l.call(index)
+}
+
+func (l *fakeLibrary) Processes(index int) ([]nvml.Process, error) {
+	return []nvml.Process{{PID: 100 + index, Used: 5}}, l.call(index)
+}
+
+func (l *fakeLibrary) Used(index int) (uint64, error) {
+	return uint64(index) << 20, l.call(index)
+}
+
+func (l *fakeLibrary) Utilisation(index int, since time.Time) ([]nvml.Utilisation, error) {
+	if index == 3 {
+		return nil, fmt.Errorf("%w: of GPU 3", nvml.ErrNotSupported)
+	}
+	return []nvml.Utilisation{{PID: 100 + index, At: since.Add(time.Second), Busy: 0.5}}, l.call(index)
+}
+
+// open opens the machine's driver; limits are the usual ones.
+func (m *double) open(memory string) (*Driver, error) {
+	return Open(Config{Start: m.start, Library: "lib", Memory: memory, Limits: Usual, Log: slog.New(slog.DiscardHandler)})
+}
+
+func (m *double) mustOpen(memory string) *Driver {
+	m.t.Helper()
+	d, err := m.open(memory)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return d
+}
+
+// close ends the driver and finds that no process is left.
+func (m *double) close(d *Driver) {
+	m.t.Helper()
+	if err := d.Close(); err != nil {
+		m.t.Error(err)
+	}
+	if living, _, worst := m.counts(); living != 0 || worst > 1 {
+		m.t.Errorf("%d processes are left, %d hung about one GPU at once", living, worst)
+	}
+}
+
+// answers says which of the GPUs are answered about, and that nobody waits for the others.
+func (m *double) answers(d *Driver) (answering []int) {
+	m.t.Helper()
+	for i := range m.gpus {
+		used, err := d.Used(i)
+		switch {
+		case err == nil && used == uint64(i)<<20:
+			answering = append(answering, i)
+		case err == nil:
+			m.t.Errorf("GPU %d uses %d bytes", i, used)
+		case !errors.Is(err, nvml.ErrSilent) || !errors.Is(err, nvml.ErrDriver):
+			m.t.Errorf("GPU %d: %v", i, err)
+		}
+	}
+	return answering
+}

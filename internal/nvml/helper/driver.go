@@ -1,0 +1,231 @@
+// Package helper asks NVIDIA's management library in processes of their own, because a call may never return: it then
+// holds up its process and not the agent, and the GPU is said to be silent until the driver answers again.
+//
+// One helper asks about all GPUs while all is well. When it does not answer a question about a GPU in time, it becomes
+// that GPU's own and is left where it is; a new one serves the other GPUs. A helper that sleeps in the kernel cannot be
+// killed, so it is not replaced before it has ended: no GPU ever has more than one.
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// Limits are how long the driver may take.
+type Limits struct {
+	// Open is for opening the library, First for the first question about a GPU, which may have to wake it, and Answer
+	// for any other.
+	Open, First, Answer time.Duration
+	// Start bounds all of [Open]: GPUs that were not asked about by then count as silent.
+	Start time.Duration
+	// Patience is how long a question that was not answered in time is left with its helper before that is killed.
+	Patience time.Duration
+	// Pause and LongestPause are the least and the greatest time between two helpers for one purpose.
+	Pause, LongestPause time.Duration
+}
+
+// Usual are limits for real drivers: without persistence mode, waking a GPU takes seconds.
+var Usual = Limits{
+	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Start: 20 * time.Second,
+	Patience: 30 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
+}
+
+// Config is what a [Driver] works with.
+type Config struct {
+	// Start starts a helper, see the function of that name.
+	Start func() (Process, error)
+	// Library is the path of NVML.
+	Library string
+	// Memory is the path of the file in which the facts of GPUs are kept, for GPUs that are silent when the next agent
+	// starts; empty is none.
+	Memory string
+	Limits Limits
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// Driver asks NVML through helpers. Its questions about a GPU that is silent are answered at once with
+// [nvml.ErrSilent]. Several goroutines may ask at once.
+type Driver struct {
+	config Config
+	memory *checkpoint.File[memory]
+	closed chan struct{}
+
+	running sync.WaitGroup // what waits for silent helpers
+
+	mu      sync.Mutex
+	version nvml.Version
+	count   int
+	common  *seat
+	gpus    map[int]*gpu // by index
+}
+
+// gpu is what is known of one GPU.
+type gpu struct {
+	index int
+	seat  *seat
+	// facts are valid if known; listed tells that it is one of GPUs.
+	facts         nvml.Facts
+	known, listed bool
+}
+
+// seat is the place of one helper, shared by the GPUs that it serves.
+type seat struct {
+	gpu    *gpu // whose it is, nil for the common one
+	helper *helper
+	// since is when it fell silent, zero while it answers.
+	since time.Time
+	// fault is why it cannot be opened, and until is how long that is believed; pause is how long the next time.
+	fault error
+	until time.Time
+	pause time.Duration
+	// good counts the answers since it was silent.
+	good int
+}
+
+// silent is the error of a question that nobody is asked.
+type silent struct {
+	index int
+	since time.Time
+}
+
+func (e silent) Error() string {
+	return fmt.Sprintf("%v about GPU %d since %s", nvml.ErrSilent, e.index, e.since.Format("2 Jan 15:04:05"))
+}
+
+func (e silent) Unwrap() error { return nvml.ErrSilent }
+
+// Version is the driver's, or the last that is known while the driver is silent.
+func (d *Driver) Version() nvml.Version {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.version
+}
+
+// GPUs lists the GPUs that were there when the driver was opened, by index. Of a GPU that was silent then it tells what
+// was known of it before.
+func (d *Driver) GPUs() ([]nvml.GPU, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []nvml.GPU
+	for i := range d.count {
+		if g := d.gpus[i]; g != nil && g.listed {
+			one := g.facts.GPU
+			one.Silent = !g.seat.since.IsZero()
+			all = append(all, one)
+		}
+	}
+	return all, nil
+}
+
+// Architecture is [nvml.Library.Architecture].
+func (d *Driver) Architecture(index int) string {
+	return d.facts(index).Architecture
+}
+
+// NVLinks is [nvml.Library.NVLinks].
+func (d *Driver) NVLinks(index int) ([]nvml.NVLink, string) {
+	f := d.facts(index)
+	return f.Links, f.Clique
+}
+
+func (d *Driver) facts(index int) nvml.Facts {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g := d.gpus[index]; g != nil {
+		return g.facts
+	}
+	return nvml.Facts{}
+}
+
+// Condition is [nvml.Library.Condition].
+func (d *Driver) Condition(index int) (nvml.Condition, error) {
+	a, err := d.ask(question{Kind: askCondition, Index: index})
+	return a.Condition, err
+}
+
+// Processes is [nvml.Library.Processes].
+func (d *Driver) Processes(index int) ([]nvml.Process, error) {
+	a, err := d.ask(question{Kind: askProcesses, Index: index})
+	return a.Processes, err
+}
+
+// Used is [nvml.Library.Used].
+func (d *Driver) Used(index int) (uint64, error) {
+	a, err := d.ask(question{Kind: askUsed, Index: index})
+	return a.Used, err
+}
+
+// Utilisation is [nvml.Library.Utilisation].
+func (d *Driver) Utilisation(index int, since time.Time) ([]nvml.Utilisation, error) {
+	a, err := d.ask(question{Kind: askUtilisation, Index: index, Since: since})
+	return a.Utilisation, err
+}
+
+// Answering is [nvml.Library.Answering]; a silent GPU is not asked.
+func (d *Driver) Answering() (uuids []string, silent int) {
+	d.mu.Lock()
+	count := d.count
+	d.mu.Unlock()
+	for i := range count {
+		a, err := d.ask(question{Kind: askIdentify, Index: i})
+		if err != nil {
+			silent++
+			continue
+		}
+		uuids = append(uuids, a.Facts.UUID)
+	}
+	return uuids, silent
+}
+
+// Reopen ends the helpers that answer, so that the next questions find GPUs anew that were reset or replugged. A helper
+// that is in a call that has not returned ends by itself or not at all, and finds the GPUs anew then.
+func (d *Driver) Reopen() error {
+	d.mu.Lock()
+	seats := map[*seat]bool{d.common: true}
+	for _, g := range d.gpus {
+		seats[g.seat] = true
+	}
+	var answering []*seat
+	for s := range seats {
+		if s.since.IsZero() && s.helper != nil {
+			answering = append(answering, s)
+		}
+	}
+	d.mu.Unlock()
+	for _, s := range answering {
+		d.retire(s, func() {})
+	}
+	return nil
+}
+
+// ask asks about a GPU, whichever helper serves it.
+func (d *Driver) ask(q question) (answer, error) {
+	for range mostTries {
+		s, h, err := d.route(q.Index)
+		if err != nil {
+			return answer{}, err
+		}
+		begun := d.config.Now()
+		a, err := h.ask(q, d.config.Limits)
+		switch {
+		case err == nil:
+			d.answered(s)
+			return a, a.Fault.err()
+		case errors.Is(err, errSilent):
+			return answer{}, d.blame(s, h, q.Index, begun)
+		case errors.Is(err, errEnded):
+			d.lose(s, h)
+		}
+	}
+	return answer{}, fmt.Errorf("ask about GPU %d: %w", q.Index, errEnded)
+}
+
+// mostTries bounds how many helpers are asked one question: all GPUs may fall silent one after the other.
+const mostTries = 64

@@ -1,0 +1,318 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
+)
+
+// While all is well one helper answers everything as the library would.
+func TestOneHelperForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 4)
+		d := m.mustOpen("")
+		defer m.close(d)
+		gpus, err := d.GPUs()
+		if err != nil || len(gpus) != 4 || gpus[2].UUID != "GPU-2" || gpus[2].Silent || d.Architecture(1) != "hopper" || d.Version().Driver != "550.1" {
+			t.Errorf("found %+v, %v", gpus, err)
+		}
+		var asking sync.WaitGroup
+		for i := range 3 {
+			asking.Go(func() {
+				if p, err := d.Processes(i); err != nil || !reflect.DeepEqual(p, []nvml.Process{{PID: 100 + i, Used: 5}}) {
+					t.Errorf("processes of %d: %+v, %v", i, p, err)
+				}
+				if u, err := d.Utilisation(i, time.Unix(5, 0)); err != nil || len(u) != 1 || !u[0].At.Equal(time.Unix(6, 0)) || u[0].Busy != 0.5 {
+					t.Errorf("utilisation of %d: %+v, %v", i, u, err)
+				}
+				if c, err := d.Condition(i); err != nil || !slices.Equal(c.XIDs, []uint64{31}) {
+					t.Errorf("condition of %d: %+v, %v", i, c, err)
+				}
+			})
+		}
+		asking.Wait()
+		if _, err := d.Utilisation(3, time.Time{}); !errors.Is(err, nvml.ErrNotSupported) || errors.Is(err, nvml.ErrDriver) {
+			t.Errorf("not supported: %v", err)
+		}
+		m.mu.Lock()
+		m.faults[1] = fmt.Errorf("read GPU 1: %w", nvml.ErrLost)
+		m.mu.Unlock()
+		if c, err := d.Condition(1); !errors.Is(err, nvml.ErrLost) || !errors.Is(err, nvml.ErrDriver) || err.Error() != "read GPU 1: "+nvml.ErrLost.Error() || len(c.XIDs) != 1 {
+			t.Errorf("lost: %+v, %v", c, err)
+		}
+		if living, started, _ := m.counts(); living != 1 || started != 1 {
+			t.Errorf("%d helpers of %d", living, started)
+		}
+	})
+}
+
+// While one GPU is silent nobody waits for it but who asked first, the others are answered about, and it has one
+// helper, however long that hangs and whether or not it can be killed.
+func TestSilentGPU(t *testing.T) {
+	for _, asleep := range []bool{false, true} {
+		t.Run(fmt.Sprint("asleep ", asleep), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newDouble(t, 3)
+				m.asleep = asleep
+				d := m.mustOpen("")
+				defer m.close(d)
+				m.hush(1)
+				begun := time.Now()
+				var asking sync.WaitGroup
+				for i := range 6 {
+					asking.Go(func() {
+						_, err := d.Condition(i % 3)
+						if want := i%3 == 1; errors.Is(err, nvml.ErrSilent) != want || (err == nil) == want {
+							t.Errorf("GPU %d: %v", i%3, err)
+						}
+					})
+				}
+				asking.Wait()
+				if waited := time.Since(begun); waited > Usual.Answer+time.Second {
+					t.Errorf("waited %s", waited)
+				}
+				for range 10 {
+					begun := time.Now()
+					if got := m.answers(d); !slices.Equal(got, []int{0, 2}) || time.Since(begun) != 0 {
+						t.Errorf("answered about %v after %s", got, time.Since(begun))
+					}
+					if uuids, silent := d.Answering(); len(uuids) != 2 || silent != 1 {
+						t.Errorf("answering are %v, silent %d", uuids, silent)
+					}
+					time.Sleep(time.Minute)
+				}
+				gpus, err := d.GPUs()
+				if err != nil || len(gpus) != 3 || !gpus[1].Silent || gpus[0].Silent {
+					t.Errorf("listed %+v, %v", gpus, err)
+				}
+				if living, _, worst := m.counts(); living > 2 || worst != 1 {
+					t.Errorf("%d helpers, %d at once about one GPU", living, worst)
+				}
+				m.speak(1)
+				time.Sleep(Usual.LongestPause + time.Second)
+				for range steady + 1 {
+					if got := m.answers(d); !slices.Equal(got, []int{0, 1, 2}) {
+						t.Fatalf("answered about %v", got)
+					}
+				}
+				time.Sleep(time.Second)
+				if living, _, _ := m.counts(); living != 1 {
+					t.Errorf("%d helpers when all is well again", living)
+				}
+			})
+		})
+	}
+}
+
+// A driver that is only slow is asked no second time: its answer ends the silence.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 2)
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.hush(0)
+		m.answers(d)
+		m.speak(0)
+		synctest.Wait()
+		if got := m.answers(d); !slices.Equal(got, []int{0, 1}) {
+			t.Errorf("answered about %v", got)
+		}
+		if _, started, _ := m.counts(); started != 2 {
+			t.Errorf("%d helpers were started", started)
+		}
+	})
+}
+
+// A driver that is silent about everything, also to those who begin to use it, makes one helper wait for each GPU at
+// most.
+func TestSilentDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 8)
+		m.asleep = true
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.hush(0, 1, 2, 3, 4, 5, 6, 7, initKey)
+		for range 20 {
+			if got := m.answers(d); len(got) != 0 {
+				t.Errorf("answered about %v", got)
+			}
+			time.Sleep(time.Minute)
+		}
+		if living, _, worst := m.counts(); living > 8 || worst > 1 {
+			t.Errorf("%d helpers, %d at once about one GPU", living, worst)
+		}
+		begun := time.Now()
+		if err := d.Reopen(); err != nil || time.Since(begun) != 0 {
+			t.Errorf("opened again after %s: %v", time.Since(begun), err)
+		}
+		m.speak(0, 1, 2, 3, 4, 5, 6, 7, initKey)
+		time.Sleep(2 * Usual.LongestPause)
+		if got := m.answers(d); len(got) != 8 {
+			t.Errorf("answered about %v", got)
+		}
+	})
+}
+
+// An agent that starts while a GPU is silent serves the others, and the silent one by what was known of it.
+func TestStartWithSilentGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "gpus.json")
+		m := newDouble(t, 3)
+		m.close(m.mustOpen(path))
+		m.hush(2)
+		begun := time.Now()
+		d := m.mustOpen(path)
+		if waited := time.Since(begun); waited > Usual.Start {
+			t.Errorf("the start took %s", waited)
+		}
+		gpus, err := d.GPUs()
+		if err != nil || len(gpus) != 3 || gpus[2].UUID != "GPU-2" || !gpus[2].Silent || d.Architecture(2) != "hopper" {
+			t.Errorf("found %+v, %v", gpus, err)
+		}
+		m.close(d)
+
+		d = m.mustOpen("") // without a memory
+		if gpus, err := d.GPUs(); err != nil || len(gpus) != 2 {
+			t.Errorf("found %+v, %v", gpus, err)
+		}
+		m.speak(2)
+		time.Sleep(Usual.LongestPause + time.Second)
+		if uuids, silent := d.Answering(); len(uuids) != 3 || silent != 0 {
+			t.Errorf("answering are %v, silent %d", uuids, silent)
+		}
+		m.close(d)
+	})
+}
+
+// A start under a driver that is silent altogether is bounded; with a memory it serves what was known.
+func TestStartWithSilentDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "gpus.json")
+		m := newDouble(t, 8)
+		m.close(m.mustOpen(path))
+		for _, keys := range [][]int{{initKey}, {0, 1, 2, 3, 4, 5, 6, 7}} {
+			m.hush(keys...)
+			begun := time.Now()
+			if d, err := m.open(""); keys[0] == initKey && !errors.Is(err, nvml.ErrSilent) {
+				t.Errorf("without a memory: %v", err)
+			} else if err == nil {
+				m.close(d)
+			}
+			d := m.mustOpen(path)
+			if waited := time.Since(begun); waited > 2*(Usual.Start+Usual.First+leaving) {
+				t.Errorf("two starts took %s", waited)
+			}
+			if gpus, err := d.GPUs(); err != nil || len(gpus) != 8 || !gpus[7].Silent || d.Version().Driver != "550.1" {
+				t.Errorf("found %+v, %v", gpus, err)
+			}
+			m.speak(keys...)
+			time.Sleep(2 * Usual.LongestPause)
+			if got := m.answers(d); len(got) != 8 {
+				t.Errorf("answered about %v", got)
+			}
+			m.close(d)
+		}
+	})
+}
+
+// What the driver refuses is told at once and tried again later.
+func TestDriverThatCannotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 2)
+		m.refused = fmt.Errorf("%w: not loaded", nvml.ErrDriver)
+		if d, err := m.open(""); d != nil || !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
+			t.Errorf("opened: %v", err)
+		}
+		m.refused = nil
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.mu.Lock()
+		m.refused = fmt.Errorf("%w: not loaded", nvml.ErrDriver)
+		m.mu.Unlock()
+		if err := d.Reopen(); err != nil {
+			t.Error(err)
+		}
+		_, before, _ := m.counts()
+		for range 100 {
+			if _, err := d.Used(0); !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
+				t.Errorf("asked: %v", err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, started, _ := m.counts(); started > before+3 {
+			t.Errorf("%d helpers were started in a second", started-before)
+		}
+		m.mu.Lock()
+		m.refused = nil
+		m.mu.Unlock()
+		time.Sleep(Usual.LongestPause)
+		if got := m.answers(d); len(got) != 2 {
+			t.Errorf("answered about %v", got)
+		}
+	})
+}
+
+// A helper that somebody kills is replaced.
+func TestKilledHelper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 2)
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.mu.Lock()
+		victim := m.current[0]
+		m.mu.Unlock()
+		victim.Kill()
+		synctest.Wait()
+		if _, err := d.Used(0); !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
+			t.Errorf("asked: %v", err)
+		}
+		time.Sleep(2 * Usual.Pause)
+		if got := m.answers(d); len(got) != 2 {
+			t.Errorf("answered about %v", got)
+		}
+	})
+}
+
+// Opening again finds a GPU anew, also one that was silent while it was reset, and never beside a helper that has not
+// ended.
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 2)
+		m.asleep = true
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.hush(0)
+		m.answers(d)
+		if err := d.Reopen(); err != nil {
+			t.Error(err)
+		}
+		if got := m.answers(d); !slices.Equal(got, []int{1}) {
+			t.Errorf("answered about %v", got)
+		}
+		m.mu.Lock()
+		m.faults[0] = nvml.ErrLost // the sleeper woke to this
+		m.mu.Unlock()
+		m.speak(0)
+		time.Sleep(Usual.LongestPause + time.Second)
+		if _, err := d.Condition(0); !errors.Is(err, nvml.ErrLost) {
+			t.Errorf("condition: %v", err)
+		}
+		m.mu.Lock()
+		delete(m.faults, 0)
+		m.mu.Unlock()
+		if err := d.Reopen(); err != nil {
+			t.Error(err)
+		}
+		if got := m.answers(d); len(got) != 2 {
+			t.Errorf("answered about %v", got)
+		}
+	})
+}
