@@ -143,6 +143,9 @@ func (r *Replay) takeUnmeasured(p *process, now uint64, w *Work) float64 {
 		return 0
 	}
 	amount, passed := w.Unmeasured-p.unmeasured, now-r.read
+	if amount == 0 {
+		return 0
+	}
 	p.unmeasured = w.Unmeasured
 	if amount > passed+openSlack {
 		r.fault(p.share, FaultExcess)

@@ -66,7 +66,7 @@ func (b *Budgets) Close() error {
 
 // Read returns the budget of a device, 0 to Devices - 1, word by word.
 func (b *Budgets) Read(device int) (budget Budget, err error) {
-	err = b.guard(func() {
+	err = guard("read the budget", func() {
 		words := b.words(device)
 		budget = Budget{
 			Tick: words.Tick, Flags: words.Flags, Rate: words.Rate, Base: words.Base, Stretch: words.Stretch,
@@ -80,7 +80,7 @@ func (b *Budgets) Read(device int) (budget Budget, err error) {
 // Write changes the budget of a device, 0 to Devices - 1. Each word is stored
 // on its own and tick last, so that a tick is never newer than what it says.
 func (b *Budgets) Write(device int, to Budget) error {
-	return b.guard(func() {
+	return guard("change the budget", func() {
 		words := b.words(device)
 		put(&words.Base, to.Base)
 		put(&words.Rate, to.Rate)
@@ -99,13 +99,14 @@ func (b *Budgets) words(device int) *Budget {
 	return (*Budget)(unsafe.Pointer(&b.memory[OffsetOfConfigDevice+device*SizeOfDevice+OffsetOfDeviceBudget]))
 }
 
-// guard runs access to the mapping: under a user's own agent the tenant owns
-// the file too and may truncate it, and the fault is then an error.
-func (b *Budgets) guard(access func()) (err error) {
+// guard runs access to a mapping of a file that a tenant may truncate: state pages are
+// the tenant's, and under a user's own agent config pages are too. The fault is then an
+// error.
+func guard(what string, access func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			err = fmt.Errorf("read or change the budget: %w: %v", ErrCorrupt, fault)
+			err = fmt.Errorf("%s: %w: %v", what, ErrCorrupt, fault)
 		}
 	}()
 	access()

@@ -328,3 +328,63 @@ func FuzzReadState(f *testing.F) {
 		}
 	})
 }
+
+// A tenant owns its state page and may cut it short at any moment. The arbiter, which has
+// it mapped, gets an error and goes on.
+func TestTimesOfAPageThatIsCutShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	if err := CreateState(path, 1, -1); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenTimes(path, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Read(0); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{0, 100, SizeOfState + OffsetOfGPUWorker} {
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		r.devices[0].reads = 0 // look at all workers
+		if _, err := r.Read(0); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("cut to %d bytes: %v, want ErrCorrupt", size, err)
+		}
+		if err := os.Truncate(path, stateSize(1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(0); err != nil {
+			t.Errorf("long again after %d bytes: %v", size, err)
+		}
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			for _, size := range []int64{0, stateSize(1)} {
+				if err := os.Truncate(path, size); err != nil {
+					t.Error(err)
+				}
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	cut := 0
+	for range 20000 {
+		r.devices[0].reads = 0
+		if _, err := r.Read(0); errors.Is(err, ErrCorrupt) {
+			cut++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-ended
+	t.Logf("cut short in %d of 20000 readings", cut)
+}

@@ -1,11 +1,12 @@
 package page
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Times is what a tenant's page says of GPU time on one GPU. All of it was
@@ -27,11 +28,11 @@ type WorkerTimes struct {
 	Intervals                        []Interval
 }
 
-// TimeReader reads the times in one state page again and again. It keeps the
-// page open, reads it with pread(2) as [ReadState] does, and looks only at the
-// workers that were in use lately. Methods are not safe for concurrent use.
+// TimeReader reads the times in one state page again and again. It keeps the page
+// mapped: the arbiter looks at every page some hundred times a second, and system calls
+// would be most of what that costs. Methods are not safe for concurrent use.
 type TimeReader struct {
-	file    *os.File
+	memory  []byte
 	devices []timeReader
 }
 
@@ -39,132 +40,126 @@ type TimeReader struct {
 type timeReader struct {
 	reads int
 	// known workers are read every time, the others once in a while.
-	known  int
-	counts [Workers]uint32
-	times  Times
-	// intervals is the memory behind times.Workers. Only workers that were ever in
-	// use have some, because shares are many and use few workers.
-	intervals [Workers]*[Intervals]Interval
+	known int
+	times Times
+	// rings are what was read of workers. Only workers that were ever in use have
+	// one, because shares are many and use few workers.
+	rings [Workers]*ring
 }
 
-// readings are the memory for one reading, shared by all readers.
-var readings = sync.Pool{New: func() any { return new([Workers * SizeOfWorker]byte) }}
+// ring is the intervals of one worker as last read.
+type ring struct {
+	owner, count uint32
+	valid        int
+	intervals    [Intervals]Interval
+}
 
 const (
 	// spare is how many workers beyond the last in use are read each time, so that
 	// a new process is seen at once.
 	spare = 2
 	// fullEvery is the number of reads of which one looks at all workers.
-	fullEvery = 32
+	fullEvery = 16
 )
 
-// OpenTimes opens the state page of a tenant with that many GPUs.
+// OpenTimes maps the state page of a tenant with that many GPUs.
 func OpenTimes(path string, devices int) (*TimeReader, error) {
 	file, err := open(path, os.O_RDONLY, StateMagic, stateSize(devices))
 	if err != nil {
 		return nil, err
 	}
-	return &TimeReader{file: file, devices: make([]timeReader, devices)}, nil
+	defer file.Close()
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(stateSize(devices)), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map state page: %w", err)
+	}
+	return &TimeReader{memory: memory, devices: make([]timeReader, devices)}, nil
 }
 
-// Close closes the page.
-func (r *TimeReader) Close() error { return r.file.Close() }
+// Close unmaps the page.
+func (r *TimeReader) Close() error {
+	if err := unix.Munmap(r.memory); err != nil {
+		return fmt.Errorf("unmap state page: %w", err)
+	}
+	return nil
+}
 
 // Read reads one GPU's times, 0 to devices - 1. The answer is valid until the
-// next call. Whatever the page holds, it returns soon, with times or an error,
-// and reads nothing beyond the page.
-func (r *TimeReader) Read(device int) (*Times, error) {
+// next call. Whatever the page holds, and also if the tenant has cut it short, it
+// returns soon, with times or an error, and reads nothing beyond the page.
+func (r *TimeReader) Read(device int) (times *Times, err error) {
 	d := &r.devices[device]
-	bucket, err := r.Bucket(device)
-	if err != nil {
-		return nil, err
-	}
-	d.times.Bucket = bucket
-	base := int64(SizeOfState + device*SizeOfGPU)
-	reading, _ := readings.Get().(*[Workers * SizeOfWorker]byte) // nothing else is put there
-	defer readings.Put(reading)
+	from := SizeOfState + device*SizeOfGPU
+	gpu := region(r.memory[from : from+SizeOfGPU])
+	err = guard("read GPU times", func() { d.read(gpu) })
+	return &d.times, err
+}
+
+func (d *timeReader) read(gpu region) {
+	d.times.Bucket = gpu[OffsetOfGPUBucket:].bucket()
+	d.times.Workers = d.times.Workers[:0]
 	look := min(Workers, d.known+spare)
 	if d.reads%fullEvery == 0 {
 		look = Workers
 	}
 	d.reads++
-	if err := r.at(base+OffsetOfGPUWorker, reading[:look*SizeOfWorker]); err != nil {
-		return nil, err
-	}
-	d.times.Workers = d.times.Workers[:0]
 	used := 0
 	for number := range look {
-		v := region(reading[number*SizeOfWorker:])
-		if v.u32(OffsetOfWorkerOwner) == 0 {
-			continue
-		}
-		used = number + 1
-		if err := r.add(d, number, base, v); err != nil {
-			return nil, err
+		worker := gpu[OffsetOfGPUWorker+number*SizeOfWorker:][:SizeOfWorker]
+		if worker.u32(OffsetOfWorkerOwner) != 0 {
+			used = number + 1
+			d.add(number, worker)
 		}
 	}
 	if look == Workers || used > d.known {
 		d.known = used
 	}
-	return &d.times, nil
 }
 
-// Bucket reads one GPU's bucket alone, which changes whenever one of its processes
-// launches or waits.
-func (r *TimeReader) Bucket(device int) (Bucket, error) {
-	var data [SizeOfBucket]byte
-	if err := r.at(int64(SizeOfState+device*SizeOfGPU+OffsetOfGPUBucket), data[:]); err != nil {
-		return Bucket{}, err
+// add decodes one worker.
+func (d *timeReader) add(number int, worker region) {
+	have := d.rings[number]
+	if have == nil {
+		have = &ring{}
+		d.rings[number] = have
 	}
-	return region(data[:]).bucket(), nil
-}
-
-// add decodes one worker. Its process may have written while the page was read, so
-// it reads owner and count again and drops the intervals that may have been
-// overwritten meanwhile.
-func (r *TimeReader) add(d *timeReader, number int, base int64, v region) error {
 	w := WorkerTimes{
-		Number: number, Owner: v.u32(OffsetOfWorkerOwner), Count: v.u32(OffsetOfWorkerCount),
-		OpenSince: v.u64(OffsetOfWorkerOpenSince), OpenUntil: v.u64(OffsetOfWorkerOpenUntil),
-		Unmeasured: v.u64(OffsetOfWorkerUnmeasured),
+		Number: number, Owner: worker.now32(OffsetOfWorkerOwner), Count: worker.now32(OffsetOfWorkerCount),
+		OpenSince: worker.u64(OffsetOfWorkerOpenSince), OpenUntil: worker.u64(OffsetOfWorkerOpenUntil),
+		Unmeasured: worker.u64(OffsetOfWorkerUnmeasured),
 	}
-	valid := min(w.Count, Intervals-1) // the oldest may be half overwritten
-	if d.counts[number] != w.Count {
-		var again [SizeOfInterval]byte
-		if err := r.at(base+OffsetOfGPUWorker+int64(number)*SizeOfWorker, again[:8]); err != nil {
-			return err
-		}
-		owner, count := region(again[:]).u32(OffsetOfWorkerOwner), region(again[:]).u32(OffsetOfWorkerCount)
-		newer := min(count-w.Count, Intervals-1)
-		valid = min(valid, Intervals-1-newer)
-		if owner != w.Owner {
-			valid = 0
-		}
+	if have.owner != w.Owner || have.count != w.Count {
+		have.read(&w, worker)
 	}
-	d.counts[number] = w.Count
-	if d.intervals[number] == nil {
-		d.intervals[number] = new([Intervals]Interval)
-	}
-	w.Intervals = d.intervals[number][:0]
-	for i := w.Count - valid; i != w.Count; i++ {
-		at := v[OffsetOfWorkerInterval+int(i%Intervals)*SizeOfInterval:]
-		w.Intervals = append(w.Intervals, Interval{
-			Begin: at.u64(OffsetOfIntervalBegin), End: at.u64(OffsetOfIntervalEnd), Charged: at.u64(OffsetOfIntervalCharged),
-		})
-	}
+	w.Intervals = have.intervals[:have.valid]
 	d.times.Workers = append(d.times.Workers, w)
-	return nil
 }
 
-func (r *TimeReader) at(offset int64, into []byte) error {
-	n, err := r.file.ReadAt(into, offset)
-	if errors.Is(err, io.EOF) || err == nil && n < len(into) {
-		return fmt.Errorf("%w: %d of %d bytes can be read", ErrCorrupt, n, len(into))
+// read copies a worker's intervals. Its process may write meanwhile, so it reads owner
+// and count again and drops the intervals that may have been overwritten.
+func (h *ring) read(w *WorkerTimes, worker region) {
+	var copied [SizeOfWorker]byte
+	copy(copied[:], worker)
+	owner, count := worker.now32(OffsetOfWorkerOwner), worker.now32(OffsetOfWorkerCount)
+	newer := min(count-w.Count, Intervals-1)
+	valid := min(w.Count, Intervals-1, Intervals-1-newer) // the oldest may be half overwritten
+	if owner != w.Owner {
+		valid = 0
 	}
-	if err != nil {
-		return fmt.Errorf("read state page: %w", err)
+	h.owner, h.count, h.valid = w.Owner, w.Count, 0
+	for i := w.Count - valid; i != w.Count; i++ {
+		at := region(copied[OffsetOfWorkerInterval+int(i%Intervals)*SizeOfInterval:])
+		h.intervals[h.valid] = Interval{
+			Begin: at.u64(OffsetOfIntervalBegin), End: at.u64(OffsetOfIntervalEnd), Charged: at.u64(OffsetOfIntervalCharged),
+		}
+		h.valid++
 	}
-	return nil
+}
+
+// now32 reads a word of memory that others write. Nothing that stands after it in the
+// program is read before it.
+func (r region) now32(at int) uint32 {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&r[at])))
 }
 
 func (v region) bucket() Bucket {

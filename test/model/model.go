@@ -24,7 +24,7 @@ type Options struct {
 	Slice uint64 // time slice, 1024 us if 0
 	// Unlimited leaves out the arbiter and all limits, to show what tenants get from the hardware alone.
 	Unlimited bool
-	// Tick is the time between the arbiter's rounds, 5 ms if 0; each comes late by up to TickLate, and once in 50
+	// Tick is the time between the arbiter's rounds, 10 ms if 0, as the agent's; each comes late by up to TickLate, and once in 50
 	// by up to 50 ms if TickLate is not 0.
 	Tick, TickLate uint64
 	// StampError is how far a process's clock of event stamps may be off; single stamps are off by a twentieth.
@@ -58,7 +58,7 @@ func New(o Options) *Model {
 		o.Slice = 1024 * Microsecond
 	}
 	if o.Tick == 0 {
-		o.Tick = 5 * Millisecond
+		o.Tick = 10 * Millisecond
 	}
 	m := &Model{Options: o, now: Second, random: rand.New(rand.NewPCG(o.Seed, 0x6469767679))}
 	m.gpu = &gpu{m: m}

@@ -20,8 +20,15 @@ import (
 )
 
 const (
-	// busyTick is between two decisions while somebody on the GPU is active.
-	busyTick = 5 * time.Millisecond
+	// busyTick is between two looks at the pages while somebody on the GPU is active,
+	// and yieldTick the same where offline shares give way to online ones: their rates
+	// follow what the online ones leave. Nearly all that the arbiter costs is looks.
+	busyTick  = 10 * time.Millisecond
+	yieldTick = 5 * time.Millisecond
+	// steady is how long a decision holds while somebody is active and no page changes
+	// in a way that matters. Then only time passes: work under way is counted further,
+	// and who waits goes on waiting. The decision then comes with the next look.
+	steady = 15 * time.Millisecond
 	// slowTick is the longest time between them when deciding takes long. It is
 	// below page.StaleNs.
 	slowTick = 50 * time.Millisecond
@@ -77,12 +84,10 @@ type gpuTime struct {
 	unlinked bool
 	works    []arbiter.Work
 	list     []arbiter.Share
-	// next is when to decide next, lively when somebody was active last.
-	next, lively uint64
-	rounds       int // of decisions
-	resting      bool
-	// stirred is whether somebody ended a silence since the last decision.
-	stirred bool
+	// next is when to look next, last when it was decided last, lively when somebody
+	// was active last.
+	next, last, lively uint64
+	resting            bool
 	// decided is whether the budgets are those of the present shares.
 	decided bool
 }
@@ -97,14 +102,20 @@ func newLoop(log *slog.Logger) (*loop, error) {
 	}, nil
 }
 
-// monotonic is the clock of the pages, in ns.
-func monotonic() uint64 {
+// started is one moment by both clocks. Package time reads CLOCK_MONOTONIC too, but
+// without a system call, and tells differences only.
+var started, startedAt = time.Now(), monotonicNow()
+
+func monotonicNow() uint64 {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return 0
 	}
 	return uint64(now.Nano())
 }
+
+// monotonic is the clock of the pages, in ns.
+func monotonic() uint64 { return startedAt + uint64(time.Since(started)) }
 
 // Publish says who has shares now.
 func (l *loop) Publish(members []Member) {
@@ -140,7 +151,7 @@ func (l *loop) unrest() {
 		}
 		for _, s := range t.shares {
 			if g := l.gpus[s.uuid]; g != nil && g.resting {
-				g.next, g.stirred = 0, true
+				g.next = 0
 			}
 		}
 	}
@@ -194,7 +205,7 @@ func (l *loop) round(ctx context.Context) (next uint64) {
 	next = l.clock() + uint64(nothing)
 	for _, g := range l.gpus {
 		if now := l.clock(); g.next <= now {
-			g.decide(now)
+			g.look(now)
 			g.schedule(now, l.clock())
 		}
 		next = min(next, g.next)
@@ -202,19 +213,24 @@ func (l *loop) round(ctx context.Context) (next uint64) {
 	return next
 }
 
-// decide reads what the shares did, divides, and writes their budgets.
+// look reads what the shares did, and decides if that has changed or time has passed.
+func (g *gpuTime) look(now uint64) {
+	news := !g.decided || now-g.last >= uint64(steady)
+	for _, s := range g.shares {
+		news = s.read(now) || news
+	}
+	if news {
+		g.last = now
+		g.decide(now)
+	}
+}
+
+// decide divides by what was read, and writes the budgets.
 func (g *gpuTime) decide(now uint64) {
 	g.works = g.works[:0]
-	quiet := g.decided && now-g.lively >= uint64(calm)
-	g.rounds++
-	for i, s := range g.shares {
-		if quiet {
-			g.works = s.skim(now, g.rounds+i, g.stirred, g.works) // not all at once
-		} else {
-			g.works = s.read(now, g.works)
-		}
+	for _, s := range g.shares {
+		g.works = append(g.works, s.works...)
 	}
-	g.stirred = false
 	usage := g.replay.Advance(now, g.works)
 	g.list = g.list[:0]
 	for _, s := range g.shares {
@@ -250,9 +266,16 @@ func (g *gpuTime) schedule(now, ended uint64) {
 	case !slices.ContainsFunc(g.shares, (*shareTime).limited):
 		g.next = now + uint64(nothing)
 	case now-g.lively < uint64(calm):
-		g.next = now + min(max(uint64(busyTick), sparing*(ended-now)), uint64(slowTick))
+		// All GPUs are due at the same moments: the loop wakes once for them.
+		tick := uint64(busyTick)
+		if slices.ContainsFunc(g.shares, (*shareTime).yields) {
+			tick = uint64(yieldTick)
+		}
+		g.next = (now/tick + 1) * tick
+		if long := min(sparing*(ended-now), uint64(slowTick)); long > tick {
+			g.next = now + long
+		}
 	default:
-		// All resting GPUs are due at the same moments: the loop wakes once for them.
 		g.resting, g.next = true, (now/uint64(restTick)+1)*uint64(restTick)
 	}
 }

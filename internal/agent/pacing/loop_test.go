@@ -98,7 +98,7 @@ func (d *division) remove(id string) {
 // pass lets some rounds of 5 ms happen, before each of which work is called.
 func (d *division) pass(rounds int, work func()) {
 	for range rounds {
-		d.now += uint64(busyTick)
+		d.now += uint64(yieldTick)
 		if work != nil {
 			work()
 		}
@@ -218,10 +218,10 @@ func TestBudgetsFollowPolicies(t *testing.T) {
 			}
 			d.pass(60, func() {
 				for i, b := range tenants {
-					own := uint64(busyTick) * uint64(shares[i].rate) / 100
-					begin := d.now - uint64(busyTick)
+					own := uint64(yieldTick) * uint64(shares[i].rate) / 100
+					begin := d.now - uint64(yieldTick)
 					for _, earlier := range shares[:i] {
-						begin += uint64(busyTick) * uint64(earlier.rate) / 100
+						begin += uint64(yieldTick) * uint64(earlier.rate) / 100
 					}
 					b.interval(begin, begin+own, own)
 				}
@@ -285,7 +285,7 @@ func TestCorrectionOutlivesTheAgent(t *testing.T) {
 	}
 	before := d.budget(m, 0)
 	// Work that nobody divided stays as it was charged.
-	d.now += uint64(busyTick)
+	d.now += uint64(yieldTick)
 	work()
 	d.now += uint64(time.Second)
 	d.restart()
@@ -339,5 +339,61 @@ func TestOvercommittedGuarantees(t *testing.T) {
 	d.pass(1, nil)
 	if a, b := d.budget(members[0], 0).Base, d.budget(members[1], 0).Base; a+b > page.Whole || a < 300_000 || b < 600_000 {
 		t.Errorf("bases %d and %d", a, b)
+	}
+}
+
+// A page that stays as it is needs no decision for a while; a launch that waits for the
+// first time, and work that ends, are seen with the next look.
+func TestNewsAreDecidedAtOnce(t *testing.T) {
+	d := newDivision(t)
+	a := d.add("a", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
+	d.add("b", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
+	d.pass(1, nil)
+	pen, work := d.pen(a), &busy{pen: d.pen(a)}
+	for name, change := range map[string]func(){
+		"a launch":     func() { d.launched(a, d.now) },
+		"a first wait": func() { pen.u64(bucketWord(0, page.OffsetOfBucketWanted), d.now) },
+		"an interval":  func() { work.interval(d.now-uint64(time.Millisecond), d.now, uint64(time.Millisecond)) },
+		"open work": func() {
+			pen.u32(workerWord(0, 1, page.OffsetOfWorkerOwner), 2)
+			pen.u64(workerWord(0, 1, page.OffsetOfWorkerOpenSince), d.now)
+		},
+		"work of another process": func() { pen.u32(workerWord(0, 1, page.OffsetOfWorkerOwner), uint32(d.now)) },
+	} {
+		d.pass(40, nil) // whatever the last change began is over
+		change()
+		changed := d.now
+		d.pass(int(busyTick/yieldTick), nil)
+		if tick := d.budget(a, 0).Tick; tick <= changed || tick > changed+uint64(busyTick) {
+			t.Errorf("%s at %d: decided at %d", name, changed, tick)
+		}
+	}
+	decisions, last := 0, uint64(0)
+	d.pass(40, func() {
+		if tick := d.budget(a, 0).Tick; tick != last {
+			decisions, last = decisions+1, tick
+		}
+	})
+	if most := 40*int(yieldTick)/int(steady) + 1; decisions > most {
+		t.Errorf("%d decisions without news in %s, want at most %d", decisions, 40*yieldTick, most)
+	}
+	if age := d.now - last; age > page.StaleNs/2 {
+		t.Errorf("the last decision is %d ns old", age)
+	}
+}
+
+// Offline shares follow online ones with every look, and these come more often.
+func TestLooksAreOftenerWhereSharesYield(t *testing.T) {
+	d := newDivision(t)
+	d.add("a", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.add("b", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.now += uint64(yieldTick)
+	if next := d.loop.round(t.Context()) - d.now; next > uint64(busyTick) {
+		t.Errorf("the next look is %d ns later", next)
+	}
+	d.add("c", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOffline))
+	d.now += uint64(yieldTick)
+	if next := d.loop.round(t.Context()) - d.now; next > uint64(yieldTick) {
+		t.Errorf("beside an offline share the next look is %d ns later", next)
 	}
 }

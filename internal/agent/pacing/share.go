@@ -26,16 +26,17 @@ type shareTime struct {
 	// budget is as it stands in the page.
 	budget    page.Budget
 	bucket    page.Bucket // as last read, the tenant's word
+	decided   page.Bucket // as it was for the last decision
 	seen      bool        // bucket was read once
+	wanted    bool        // a launch waited, by the last decision
 	active    bool
-	grown     bucketGrowth
-	keys      [page.Workers]workerKey
-	works     []arbiter.Work     // as last read
-	intervals []arbiter.Interval // behind works
-	owners    uint64             // a sum of the workers' owners: another one when processes came or went
+	workers   [page.Workers]*worker
+	works     []arbiter.Work // as last read
+	owners    uint64         // a sum of the workers' owners: another one when processes came or went
 	stretch   arbiter.Stretch
 	usage     usageLog
 	fault     error // of reading or writing the pages
+	unwritten error // the part of it that writing had last
 	faults    arbiter.Fault
 	faulted   uint64 // when faults was last added to
 	// faultCount is how many rounds had a fault, each less than faultShown after the
@@ -44,18 +45,6 @@ type shareTime struct {
 	misuse     misuse
 	// beats are the keys of the shares whose pulses are linked, by number.
 	beats [page.Pulses]string
-}
-
-// bucketGrowth is what changed in a bucket since the last round.
-type bucketGrowth struct {
-	launches bool
-	wanted   bool
-}
-
-// workerKey keeps the name of a worker, so that it is not made in every round.
-type workerKey struct {
-	owner uint32
-	key   string
 }
 
 func openTenant(m *Member) (*tenantTime, error) {
@@ -79,79 +68,83 @@ func (t *tenantTime) close() {
 	_ = t.time.Close() // nothing was written that closing could lose
 }
 
-// read appends what the share's processes tell of their work.
-func (s *shareTime) read(now uint64, works []arbiter.Work) []arbiter.Work {
-	s.active, s.grown, s.intervals = false, bucketGrowth{}, s.intervals[:0]
+// read takes up what the share's processes tell of their work, and reports whether a
+// decision should not wait: something was launched, measured or ended, or a launch waits
+// while none did before the last decision.
+func (s *shareTime) read(now uint64) (news bool) {
+	s.active = false
 	times, err := s.tenant.time.Times.Read(s.device)
 	if err != nil {
-		s.fault = err
-		return works
+		news = s.fault == nil
+		s.fault, s.works = err, s.works[:0]
+		return news
 	}
-	s.fault = nil
-	if s.seen {
-		s.grown = bucketGrowth{
-			launches: times.Bucket.Launches != s.bucket.Launches || times.Bucket.Charged != s.bucket.Charged,
-			wanted:   times.Bucket.Wanted != s.bucket.Wanted,
-		}
-	} else {
+	s.fault = s.unwritten
+	if !s.seen {
 		s.usage.start(&times.Bucket, s.budget.Correction)
+		s.seen, s.bucket, s.decided = true, times.Bucket, times.Bucket
+		news = true
 	}
-	s.bucket, s.seen = times.Bucket, true
-	s.active = s.grown.launches || s.grown.wanted
+	s.bucket = times.Bucket
+	launches := s.bucket.Launches != s.decided.Launches || s.bucket.Charged != s.decided.Charged
+	wanted := s.bucket.Wanted != s.decided.Wanted
+	s.active = launches || wanted
+	news = news || launches || wanted && !s.wanted
+	told := len(s.works)
 	s.works, s.owners = s.works[:0], 0
 	for i := range times.Workers {
 		w := &times.Workers[i]
 		s.owners = s.owners*31 + uint64(w.Owner)
 		s.active = s.active || w.OpenSince != 0 && now < w.OpenUntil+uint64(openOverdue)
-		s.works = append(s.works, arbiter.Work{
-			Key: s.workerKey(w), Share: s.key, Count: w.Count, Intervals: s.copied(w),
-			OpenSince: w.OpenSince, OpenUntil: w.OpenUntil, Unmeasured: w.Unmeasured,
-		})
+		// The work of this place in the list as it was told before.
+		var before arbiter.Work
+		if i < told {
+			before = s.works[:told][i]
+		}
+		work := s.workOf(w)
+		news = news || i >= told || work.Key != before.Key || work.Count != before.Count ||
+			work.OpenSince != before.OpenSince || work.OpenUntil != before.OpenUntil || work.Unmeasured != before.Unmeasured
+		s.works = append(s.works, work)
 	}
-	return append(works, s.works...)
+	return news || told != len(s.works)
 }
 
-// thorough is every how many rounds of a resting GPU all is read. The other rounds
-// miss what was measured late, because that changes no bucket, and shares whose
-// processes never launched anything.
-const thorough = 2
-
-// skim is read for a share of a GPU that rests. While the bucket of a share stays
-// as it is, nothing else of it changes. If a share stirred, every bucket is read.
-func (s *shareTime) skim(now uint64, round int, stirred bool, works []arbiter.Work) []arbiter.Work {
-	if !s.seen || round%thorough == 0 {
-		return s.read(now, works)
-	}
-	if len(s.works) == 0 && !stirred {
-		s.active, s.grown = false, bucketGrowth{}
-		return works
-	}
-	bucket, err := s.tenant.time.Times.Bucket(s.device)
-	if err != nil || bucket != s.bucket {
-		return s.read(now, works)
-	}
-	s.active, s.grown = false, bucketGrowth{}
-	for i := range s.works {
-		s.active = s.active || s.works[i].OpenSince != 0 && now < s.works[i].OpenUntil+uint64(openOverdue)
-	}
-	return append(works, s.works...)
+// grown says whether launches wait or waited since the last decision, and begins anew.
+func (s *shareTime) grown() (wanted bool) {
+	s.wanted = s.bucket.Wanted != s.decided.Wanted
+	s.decided = s.bucket
+	return s.wanted
 }
 
-func (s *shareTime) workerKey(w *page.WorkerTimes) string {
-	k := &s.keys[w.Number]
-	if k.key == "" || k.owner != w.Owner {
-		*k = workerKey{w.Owner, s.key + "." + strconv.Itoa(w.Number) + "." + strconv.FormatUint(uint64(w.Owner), 10)}
-	}
-	return k.key
+// worker is what is kept of one process's work from one round to the next.
+type worker struct {
+	owner, count uint32
+	key          string
+	intervals    []arbiter.Interval
 }
 
-// copied are a worker's intervals in the replay's words.
-func (s *shareTime) copied(w *page.WorkerTimes) []arbiter.Interval {
-	from := len(s.intervals)
-	for _, i := range w.Intervals {
-		s.intervals = append(s.intervals, arbiter.Interval(i))
+// workOf is a worker's work in the replay's words.
+func (s *shareTime) workOf(w *page.WorkerTimes) arbiter.Work {
+	k := s.workers[w.Number]
+	if k == nil {
+		k = &worker{}
+		s.workers[w.Number] = k
 	}
-	return s.intervals[from:len(s.intervals):len(s.intervals)]
+	fresh := k.owner != w.Owner
+	if fresh {
+		k.owner = w.Owner
+		k.key = s.key + "." + strconv.Itoa(w.Number) + "." + strconv.FormatUint(uint64(w.Owner), 10)
+	}
+	if fresh || k.count != w.Count {
+		k.count, k.intervals = w.Count, k.intervals[:0]
+		for _, i := range w.Intervals {
+			k.intervals = append(k.intervals, arbiter.Interval(i))
+		}
+	}
+	return arbiter.Work{
+		Key: k.key, Share: s.key, Count: w.Count, Intervals: k.intervals,
+		OpenSince: w.OpenSince, OpenUntil: w.OpenUntil, Unmeasured: w.Unmeasured,
+	}
 }
 
 // account books what the replay found and reports it to the law.
@@ -171,7 +164,7 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	s.active = s.active || own > 0
 	s.usage.add(now, own)
 	return arbiter.Report{
-		Own: own, Busy: used.Busy, Wanted: s.grown.wanted, Active: s.active,
+		Own: own, Busy: used.Busy, Wanted: s.grown(), Active: s.active,
 	}
 }
 
@@ -205,9 +198,12 @@ func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 }
 
 func (s *shareTime) write() {
-	if err := s.tenant.time.Budgets.Write(s.device, s.budget); err != nil && s.fault == nil {
-		s.fault = err
+	s.unwritten = s.tenant.time.Budgets.Write(s.device, s.budget)
+	if s.fault == nil {
+		s.fault = s.unwritten
 	}
 }
+
+func (s *shareTime) yields() bool { return s.budget.Flags&page.BudgetYield != 0 }
 
 func (s *shareTime) limited() bool { return s.budget.Flags&page.BudgetLimited != 0 }

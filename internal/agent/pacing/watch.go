@@ -20,6 +20,9 @@ const (
 	unhurried = 5
 	// lazy is the same for a GPU that rests.
 	lazy = 2
+	// pidsKept is for how many rounds it is believed that a pid is the same process. A
+	// process that is taken for another so long is not yet a verdict.
+	pidsKept = 4
 	// lag is how late the driver's figures may be. That nobody was busy is believed
 	// only after it.
 	lag = time.Second
@@ -43,7 +46,7 @@ const (
 func (p *Pacer) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	w := watcher{pacer: p, owners: map[process.ID]string{}, since: map[int]time.Time{}}
+	w := watcher{pacer: p, owners: map[process.ID]string{}, pids: map[int]string{}, since: map[int]time.Time{}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,6 +62,7 @@ type watcher struct {
 	pacer  *Pacer
 	owners map[process.ID]string // tenant id by process, "" for nobody's
 	asked  time.Time             // when owners was last begun anew
+	pids   map[int]string        // the same by pid, for pidsKept rounds
 	rounds int
 	since  map[int]time.Time // the newest sample, by GPU index
 }
@@ -70,6 +74,9 @@ func (w *watcher) round(ctx context.Context) {
 		// What was nobody's may have taken a slot since.
 		clear(w.owners)
 		w.asked = time.Now()
+	}
+	if w.rounds%pidsKept == 0 {
+		clear(w.pids)
 	}
 	for _, gpu := range w.pacer.config.GPUs {
 		every := w.pacer.watched(gpu.UUID)
@@ -136,6 +143,9 @@ func busyByProcess(samples []nvml.Utilisation, since time.Time) (newest time.Tim
 // owner finds the tenant of a process on a GPU: the one in whose slot it is,
 // confirmed by the kernel, or from whose processes it descends.
 func (w *watcher) owner(pid int) string {
+	if tenant, known := w.pids[pid]; known {
+		return tenant
+	}
 	id, err := process.Find(pid)
 	if err != nil {
 		return ""
@@ -145,6 +155,7 @@ func (w *watcher) owner(pid int) string {
 		tenant = w.pacer.config.Ledger.Owner(pid)
 		w.owners[id] = tenant
 	}
+	w.pids[pid] = tenant
 	return tenant
 }
 

@@ -50,8 +50,8 @@ func TestDriversFigureCounts(t *testing.T) {
 			guilty = round
 		}
 	}
-	if guilty < 0 || time.Duration(guilty)*busyTick > 2*time.Second {
-		t.Fatalf("seen after %v", time.Duration(guilty)*busyTick)
+	if guilty < 0 || time.Duration(guilty)*yieldTick > 2*time.Second {
+		t.Fatalf("seen after %v", time.Duration(guilty)*yieldTick)
 	}
 	if got := *d.loop.Times("liar")[0].Percent; got < 55 || got > 65 {
 		t.Errorf("the liar has %.1f %%", got)
@@ -92,7 +92,7 @@ func TestBacklogIsNoMisuse(t *testing.T) {
 	if verdict := judge(15, nil); verdict != arbiter.Honest {
 		t.Errorf("3 s of backlog: verdict %d", verdict)
 	}
-	own := 9 * uint64(busyTick) / 10
+	own := 9 * uint64(yieldTick) / 10
 	if verdict := judge(10, func() { work.interval(d.now-own, d.now, own) }); verdict != arbiter.Honest {
 		t.Errorf("told work: verdict %d", verdict)
 	}
