@@ -56,6 +56,7 @@ func figures() []figure {
 		{"promise.dependent_s", dependent},
 		{"promise.cold_ratio", coldRatio},
 		{"promise.lazy_ratio", lazyRatio},
+		{agentCost, measureAgentCost},
 	}
 }
 
