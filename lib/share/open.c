@@ -1,4 +1,5 @@
 /* Opens a share. Checks both pages before it uses anything in them. */
+#define _GNU_SOURCE /* statx */
 #include "share/state.h"
 
 #include <errno.h>
@@ -77,6 +78,31 @@ static dv_status check_header(const dv_page_header *header, uint64_t magic, size
     return DV_OK;
 }
 
+/* Whether an open page is the file that lies in the share's directory. It is not where a function
+ * before libc's returned another file, which the inode tells, or where a file is mounted over it in
+ * a mount namespace of the program's own, which the mount tells. Nothing is known, and the page is
+ * taken, where the kernel does not tell mounts (before 5.8) or may not be asked. */
+static bool lies_in_directory(int file, const char *path) {
+    char directory[4096];
+    struct statx opened, named, around;
+    size_t length = (size_t)(strrchr(path, '/') - path);
+    if (length >= sizeof directory) {
+        return false;
+    }
+    memcpy(directory, path, length);
+    directory[length] = '\0';
+    unsigned mask = STATX_INO | STATX_MNT_ID;
+    if (statx(file, "", AT_EMPTY_PATH, mask, &opened) != 0 ||
+        statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, mask, &named) != 0 ||
+        statx(AT_FDCWD, directory, 0, mask, &around) != 0) {
+        return true;
+    }
+    bool same = opened.stx_ino == named.stx_ino && opened.stx_dev_major == named.stx_dev_major &&
+                opened.stx_dev_minor == named.stx_dev_minor;
+    bool told = (named.stx_mask & around.stx_mask & STATX_MNT_ID) != 0;
+    return same && (!told || named.stx_mnt_id == around.stx_mnt_id);
+}
+
 /* Maps a whole page, or returns NULL. Checks the size before the first access, because an access
  * behind the end of the file raises SIGBUS. */
 static void *map_page(const char *path, const char *page, bool writable, size_t at_least,
@@ -95,6 +121,11 @@ static void *map_page(const char *path, const char *page, bool writable, size_t 
             because(reason, DV_CORRUPT,
                     "the %s page is truncated to %lld bytes; stop the share and start it again",
                     page, (long long)status->st_size);
+    } else if (strcmp(page, "config") == 0 && !lies_in_directory(file, path)) {
+        *result = because(reason, DV_NO_SHARE,
+                          "another file stands for the %s page of the share's directory; start the "
+                          "program with divvy run, and mount nothing over that directory's files",
+                          page);
     } else {
         int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
         map = mmap(NULL, (size_t)status->st_size, access, MAP_SHARED, file, 0);

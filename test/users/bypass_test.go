@@ -1,0 +1,149 @@
+package users
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/excess"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// ways past a share's memory limit, and whether the library prevents them.
+var ways = []struct {
+	name      string
+	prevented bool
+}{
+	{name: "name"},                     // loads the driver under its other name
+	{name: "zero"},                     // zeroes the ledger in its page
+	{name: "loop"},                     // does so without end
+	{name: "open", prevented: true},    // a preloaded open returns another config page
+	{name: "mount", prevented: true},   // another config page is mounted over the share's
+	{name: "longjmp", prevented: true}, // leaves a waiting call of the driver
+	{name: "handler", prevented: true}, // allocates in a signal handler meanwhile
+	{name: "dup", prevented: true},     // releases memory whose descriptor was duplicated
+	{name: "pass", prevented: true},    // passes the descriptor to a process without CUDA
+}
+
+const (
+	// shareOf is the limit of the shares, and wantedBy what they try to have.
+	shareOf  = 2 * gib
+	wantedBy = 8 * gib
+)
+
+// buildBypass puts the program that tries the ways on the server.
+func (s *server) buildBypass() string {
+	s.t.Helper()
+	for name, flags := range map[string][]string{"bypass": {"-ldl", "-lpthread"}, "bypass.so": {"-shared", "-fPIC", "-DPRELOAD"}} {
+		built := filepath.Join(s.t.TempDir(), name)
+		args := append([]string{"-o", built, "testdata/bypass.c"}, flags...)
+		if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+			s.t.Fatalf("cc: %v: %s", err, out)
+		}
+		data, err := os.ReadFile(built)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.root, "opt", name), data, 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return "/opt/bypass"
+}
+
+// truth is what all shares really hold, as the simulated driver knows.
+func (s *server) truth() (bytes uint64) {
+	s.t.Helper()
+	var report simgpu.Report
+	text := s.ok("root", "env", "DIVVY_RUNDIR=/opt/gpus", "divvy", "simgpu", "report", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, g := range report.GPUs {
+		bytes += g.Used
+	}
+	return bytes
+}
+
+// bypass starts a share that tries a way, and returns when it has tried.
+func (s *server) bypass(program, way string) *program {
+	s.t.Helper()
+	return s.start("u1", true, "divvy", "run", "--memory", "2Gi", "--name", way, "--", program, way,
+		fmt.Sprint(shareOf+excess.LateCode), fmt.Sprint(uint64(wantedBy)),
+		strconv.Itoa(page.SizeOfState+page.OffsetOfGPUAmounts), strconv.Itoa(page.OffsetOfConfigDevice+page.OffsetOfDeviceLimit))
+}
+
+// told is the agent's event about a share that has too much, nil if there is none.
+func told(list control.Listing, name string) *control.Event {
+	for i, e := range list.Events {
+		if e.Kind == control.EventExcess && (e.Tenant == name || e.Tenant == "u1/"+name) {
+			return &list.Events[i]
+		}
+	}
+	return nil
+}
+
+// Every way past the memory limit is prevented, or noticed by the driver's figures and
+// answered as the configuration says.
+func TestWaysPastTheMemoryLimit(t *testing.T) {
+	for _, answer := range []string{"report", "stop", "kill"} {
+		t.Run(answer, func(t *testing.T) {
+			s := newServer(t)
+			s.write("/etc/divvy/agent.yaml", head+"outside: "+answer+"\n")
+			s.agent()
+			built := s.buildBypass()
+			honest := s.hold("u2", "1Gi", "--memory", "2Gi", "--name", "honest")
+			before := s.truth()
+			for _, way := range ways {
+				p := s.bypass(built, way.name)
+				pid := p.pid()
+				if way.prevented {
+					if held := s.truth() - before; held > shareOf {
+						t.Errorf("%s: %d bytes are held: %s", way.name, held, p.first)
+					}
+					p.end()
+					continue
+				}
+				s.eventually(way.name+" is told", func() bool { return told(s.list(), way.name) != nil })
+				switch answer {
+				case "report":
+					if held := s.truth() - before; held < wantedBy || stateOf(pid) == "T" {
+						t.Errorf("%s: %d bytes are held in state %s: %s", way.name, held, stateOf(pid), p.first)
+					}
+					p.end()
+				case "stop":
+					s.eventually(way.name+" is stopped", func() bool { return stateOf(pid) == "T" })
+					s.ok("u1", "divvy", "stop", "--grace", "0s", way.name)
+					_ = p.cmd.Process.Signal(syscall.SIGCONT) // nsenter stops with its child
+					p.wait()
+				case "kill":
+					if status := p.wait(); status != 137 {
+						t.Errorf("%s: exit status %d", way.name, status)
+					}
+				}
+				s.eventually(way.name+" has nothing left", func() bool { return s.truth() == before })
+			}
+			if text := told(s.list(), "honest"); text != nil || stateOf(honest.pid()) == "T" {
+				t.Errorf("the honest one: %+v", text)
+			}
+			honest.end()
+		})
+	}
+}
+
+// stateOf is the letter of proc_pid_stat(5) of a process.
+func stateOf(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	return string(data[strings.LastIndexByte(string(data), ')')+2])
+}
