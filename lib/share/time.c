@@ -29,8 +29,6 @@
 /* Twice what a GPU has, so that a share from which nobody has to be protected never waits for its
  * own charges. */
 #define RATE_MAX (2 * DV_PAGE_WHOLE)
-#define STRETCH_MIN 10000u
-#define STRETCH_MAX 100000000u
 #define NAP_MAX_NS 1000000000u
 #define USED_STEP_NS 1000000u
 
@@ -190,11 +188,7 @@ uint32_t dv_time_stretch(const dv_share *share, unsigned device) {
     if (device >= share->device_count) {
         return DV_PAGE_WHOLE;
     }
-    uint32_t stretch = load32(&budget_of(share, device)->stretch);
-    if (stretch == 0) {
-        return DV_PAGE_WHOLE;
-    }
-    return stretch < STRETCH_MIN ? STRETCH_MIN : stretch > STRETCH_MAX ? STRETCH_MAX : stretch;
+    return dv_time_stretch_of(load32(&budget_of(share, device)->stretch));
 }
 
 uint64_t dv_time_depth(const dv_share *share, unsigned device) {

@@ -49,6 +49,12 @@ const uint32_t *dv_time_flags_word(const dv_share *share, unsigned dev);
 /* What to multiply estimates by, in parts per million: 10000 to 100000000. */
 uint32_t dv_time_stretch(const dv_share *share, unsigned dev);
 
+/* The same from the budget's own word, for who has that at hand. */
+static inline uint32_t dv_time_stretch_of(uint32_t word) {
+    uint32_t most = word < 100000000 ? word : 100000000;
+    return word == 0 ? DV_PAGE_WHOLE : most > 10000 ? most : 10000;
+}
+
 /* ns of estimated work that this process may have on the GPU and not finished, 0 to
  * DV_TIME_DEPTH_NS; one launch is always allowed. */
 uint64_t dv_time_depth(const dv_share *share, unsigned dev);

@@ -66,16 +66,25 @@ static bool is_due(struct flight *flight, const struct launch *launch) {
 
 enum way { JOIN, PLAIN, ALONE, BATCH };
 
+/* No batch measures the launch. */
+static void give_up_turn(const struct flight *flight, struct launch *launch) {
+    if (launch->turn != 0) {
+        gate_turned(flight->gpu, launch->turn);
+        launch->turn = 0;
+    }
+}
+
 /* Decides how the launch is measured; the caller holds the flight's lock. */
-static enum way choose(struct flight *flight, const struct launch *launch) {
-    bool fresh = launch->loads || cost_samples(launch->cost) == 0;
+static enum way choose(struct flight *flight, struct launch *launch) {
+    bool fresh = launch->alone || cost_samples(launch->cost) == 0;
     if (flight->is_open && !fresh) {
         return JOIN;
     }
     if (flight->count + 1 >= FLIGHT_BATCHES || stamps_state(flight->stamps) != STAMPS_LIVE) {
+        give_up_turn(flight, launch);
         return flight->is_open ? JOIN : PLAIN;
     }
-    if (launch->turn != 0 || launch->loads || (fresh && cost_try(launch->cost))) {
+    if (launch->alone || (fresh && cost_try(launch->cost))) {
         return ALONE;
     }
     if (flight->is_open) {
@@ -105,7 +114,6 @@ static void owe(struct flight *flight, int64_t ns, int32_t launches) {
 
 /* Charges the launch to the flight; the caller holds the flight's lock. */
 static void account(struct flight *flight, struct launch *launch) {
-    __atomic_store_n(&notes_here->launching, flight, __ATOMIC_RELAXED);
     put(&flight->given, flight->given + launch->ns);
     put(&flight->expected, later(flight->expected, launch->now) + launch->ns);
     if (!launch->taken) {
@@ -173,7 +181,8 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
     CUevent begin = NULL;
     close_open(flight);
     lock_take(&flight->lock);
-    bool adjoins = flight->adjoins && !launch->loads; /* while it loads, the stream may run dry */
+    bool loads = launch->alone && launch->loads;
+    bool adjoins = flight->adjoins && !loads; /* while it loads, the stream may run dry */
     lock_give(&flight->lock);
     if (!adjoins) {
         begin = stamps_record(flight->stamps, flight->stream, &after);
@@ -225,6 +234,7 @@ void flight_give(struct flight *flight, struct launch *launch) {
     }
     if (way == ALONE || way == BATCH) {
         open_batch(flight, launch, way == ALONE);
+        give_up_turn(flight, launch);
         if (__atomic_load_n(&flight->gpu->open_since, __ATOMIC_RELAXED) == 0) {
             flights_tell(flight->gpu);
         }
@@ -270,7 +280,7 @@ static void note_load(struct flight *flight, const struct launch *launch) {
 }
 
 void flight_given(struct flight *flight, struct launch *launch, CUresult result) {
-    if (launch->loads) {
+    if (launch->alone && launch->loads) {
         note_load(flight, launch);
     }
     if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
@@ -284,9 +294,6 @@ void flight_given(struct flight *flight, struct launch *launch, CUresult result)
                 flights_read(flight->stamps);
             }
         }
-    }
-    if (launch->turn != 0) {
-        gate_turned(flight->gpu, launch->turn); /* no batch measures it */
     }
 }
 

@@ -94,6 +94,7 @@ struct launch {
     bool taken;   /* its charge is in the bucket already */
     bool waited;  /* it had to wait, so others will follow it at once */
     bool unknown; /* nobody knows its cost, not even about */
+    bool alone;   /* has to be measured alone; only then also: */
     bool loads;   /* its code may be loaded inside the driver's call */
 };
 

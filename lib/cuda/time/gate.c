@@ -80,6 +80,7 @@ static bool take_turn(struct launch *launch) {
         }
         launch->turn = dv_time_turn(gpu->share, gpu->number, launch->now);
     }
+    launch->alone = launch->alone || launch->turn != 0;
     return launch->turn != 0;
 }
 
@@ -143,6 +144,7 @@ static void escape(struct launch *launch) {
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
     if (launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0) {
         launch->turn = dv_time_turn(gpu->share, gpu->number, launch->now);
+        launch->alone = launch->alone || launch->turn != 0;
     }
     if (launch->charge > 0) {
         gate_charge(launch->flight, launch->charge, launch->now);

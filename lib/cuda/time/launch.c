@@ -19,18 +19,16 @@ static void launch_attached(const dv_share *share) {
 }
 ON(attached, launch_attached);
 
-/* Whether to look at the budget: after each portion of work, and for a launch whose cost is not
- * known if the share is capped. */
+/* Whether to look at the budget, which is after each portion of work. */
 static bool must_look(const struct launch *launch, uint32_t flags) {
     uint64_t unseen = __atomic_load_n(&launch->flight->unseen, __ATOMIC_RELAXED);
     uint64_t more = launch->ns > launch->charge ? launch->ns : launch->charge;
     return (flags & (DV_PAGE_BUDGET_LIMITED | DV_PAGE_BUDGET_YIELD)) != 0 &&
-           (unseen + more > GATE_PORTION_NS ||
-            (launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0));
+           unseen + more > GATE_PORTION_NS;
 }
 
 /* The first launch of this work by the process: loads its code, and asks what others learned. */
-static __attribute__((noinline, cold)) void introduce(struct launch *launch, struct work work) {
+static void introduce(struct launch *launch, struct work work) {
     const struct gpu *gpu = launch->flight->gpu;
     struct kernel kernel = {.loaded = true};
     uint64_t digest = cost_digest(0, work.shape);
@@ -39,12 +37,24 @@ static __attribute__((noinline, cold)) void introduce(struct launch *launch, str
         digest = kernel.digest != 0 ? cost_digest(kernel.digest, work.shape) : COST_NAMELESS;
     }
     __atomic_store_n(&launch->cost->digest, digest, __ATOMIC_RELAXED);
-    launch->loads = !kernel.loaded;
+    launch->alone = launch->loads = !kernel.loaded;
     uint64_t learned =
         digest != COST_NAMELESS ? dv_time_learned(gpu->share, gpu->number, digest) : 0;
     if (learned > 0) {
         cost_adopt(launch->cost, learned);
     }
+}
+
+/* Nothing was measured of this work yet. Returns whether the launch has to look at the budget,
+ * because the share is capped and nobody knows the cost. */
+static __attribute__((noinline, cold)) bool is_unknown(struct launch *launch, struct work work,
+                                                       uint32_t flags) {
+    launch->loads = false;
+    if (__atomic_load_n(&launch->cost->digest, __ATOMIC_RELAXED) == 0) {
+        introduce(launch, work);
+    }
+    launch->unknown = work.of != NULL && cost_samples(launch->cost) == 0;
+    return launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
 }
 
 void launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
@@ -60,25 +70,22 @@ void launch_begin(struct launch *launch, CUstream stream, struct work work, uint
     }
     launch->flight = flight;
     launch->cost = cost_find(cost_key(work), prior);
-    launch->taken = launch->waited = launch->loads = launch->unknown = false;
+    launch->taken = launch->waited = launch->unknown = launch->alone = false;
     launch->turn = 0;
-    if (__builtin_expect(cost_samples(launch->cost) == 0, 0)) {
-        if (__atomic_load_n(&launch->cost->digest, __ATOMIC_RELAXED) == 0) {
-            introduce(launch, work);
-        }
-        launch->unknown = work.of != NULL && cost_samples(launch->cost) == 0;
-    }
-    launch->now = now_about(notes_here);
-    notes_here->last = flight;
+    bool unknown = __builtin_expect(cost_samples(launch->cost) == 0, 0) &&
+                   is_unknown(launch, work, flags);
+    struct notes *notes = notes_here;
+    launch->now = now_about(notes);
+    notes->last = flight;
     launch_price(launch, flags);
-    if (must_look(launch, flags)) {
+    if (unknown || must_look(launch, flags)) {
         gate_wait(launch);
     }
     if (flags & DV_PAGE_BUDGET_BEAT) {
         gate_beat(launch);
     }
+    __atomic_store_n(&notes->launching, flight, __ATOMIC_RELAXED);
     flight_give(flight, launch);
-    launch->ends_batch = launch->ends_batch || launch->turn != 0;
 }
 
 void launch_end(struct launch *launch, CUresult result) {

@@ -16,6 +16,9 @@
 #ifndef DIVVY_CUDA_TIME_LAUNCH_H
 #define DIVVY_CUDA_TIME_LAUNCH_H
 
+#include <stddef.h>
+
+#include "abi/generated/page_layout.h"
 #include "cuda/time/flight.h"
 
 /* For each GPU of the share, where the flags of its budget stand; and the number of GPUs. Until the
@@ -45,13 +48,21 @@ static inline CUstream launch_own(CUstream stream) {
     return stream != NULL ? stream : CU_STREAM_PER_THREAD;
 }
 
+#define LAUNCH_STRETCH                                                                             \
+    ((offsetof(dv_page_budget, stretch) - offsetof(dv_page_budget, flags)) / sizeof(uint32_t))
+
 /* What the launch costs, as known by now. */
 static inline void launch_price(struct launch *launch, uint32_t flags) {
-    const struct gpu *gpu = launch->flight->gpu;
     launch->ns = cost_ns(launch->cost);
     launch->charge = 0;
     if (flags & DV_PAGE_BUDGET_LIMITED) {
-        launch->charge = launch->ns * dv_time_stretch(gpu->share, gpu->number) / DV_PAGE_WHOLE;
+        /* The flags stand in the budget, which tells the stretch too. */
+        const uint32_t *word = launch_flags[launch->flight->gpu->number] + LAUNCH_STRETCH;
+        uint32_t stretch = __atomic_load_n(word, __ATOMIC_RELAXED);
+        launch->charge = launch->ns;
+        if (stretch != DV_PAGE_WHOLE) {
+            launch->charge = launch->ns * dv_time_stretch_of(stretch) / DV_PAGE_WHOLE;
+        }
     }
 }
 

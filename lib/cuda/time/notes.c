@@ -53,8 +53,17 @@ static void add_slab(void) {
     for (unsigned i = 0; i < SLAB; i++) {
         slab[i].next = unused;
         unused = &slab[i];
-        slab[i].made = made;
-        __atomic_store_n(&made, &slab[i], __ATOMIC_RELEASE);
+    }
+    lock_give(&keeping);
+}
+
+/* Lets others find the notes, once for ever. */
+static void list(struct notes *mine) {
+    lock_take(&keeping);
+    if (!mine->listed) {
+        mine->listed = true;
+        mine->made = made;
+        __atomic_store_n(&made, mine, __ATOMIC_RELEASE);
     }
     lock_give(&keeping);
 }
@@ -67,6 +76,7 @@ struct notes *notes_make(void) {
     }
     if (mine != NULL) {
         mine->next = NULL;
+        list(mine);
         pthread_setspecific(key, mine);
         notes_here = mine;
     }
@@ -75,7 +85,7 @@ struct notes *notes_make(void) {
 
 bool notes_launching(const struct flight *flight) {
     for (struct notes *at = __atomic_load_n(&made, __ATOMIC_ACQUIRE); at != NULL; at = at->made) {
-        if (__atomic_load_n(&at->launching, __ATOMIC_ACQUIRE) == flight) {
+        if (at != notes_here && __atomic_load_n(&at->launching, __ATOMIC_ACQUIRE) == flight) {
             return true;
         }
     }

@@ -31,14 +31,15 @@ struct notes {
      * driver has it. */
     const struct flight *launching;
     struct notes *next; /* in the list of unused notes */
-    struct notes *made; /* in the list of all */
+    struct notes *made; /* in the list of all that were ever used; stays when the thread ends */
+    bool listed;
 };
 
 DV_HIDDEN extern _Thread_local struct notes *notes_here __attribute__((tls_model("initial-exec")));
 
 DV_HIDDEN struct notes *notes_make(void);
 
-/* Whether any thread is between the two halves of a launch into the flight. The caller holds the
+/* Whether any other thread is between the two halves of a launch into the flight. The caller holds the
  * flight's lock. */
 DV_HIDDEN bool notes_launching(const struct flight *flight);
 
