@@ -65,12 +65,6 @@ static void spell_uuid(const dv_page_device *device, char text[UUID_TEXT]) {
              u[15]);
 }
 
-static nvmlReturn_t device_handle(dv_share *share, unsigned device, nvmlDevice_t *handle) {
-    char text[UUID_TEXT];
-    spell_uuid(dv_share_device(share, device), text);
-    return DV_CALL(nvmlDeviceGetHandleByUUID, text, handle);
-}
-
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') {
         return c - '0';
@@ -106,6 +100,20 @@ static int find_handle(dv_share *share, nvmlDevice_t handle) {
         return -1;
     }
     return dv_share_find(share, uuid);
+}
+
+/* Finds a device by its PCI address, and only if it is not there by its UUID: to search for a UUID
+ * the driver may touch every GPU, also one that never answers. */
+static nvmlReturn_t device_handle(dv_share *share, unsigned device, nvmlDevice_t *handle) {
+    const dv_page_device *wanted = dv_share_device(share, device);
+    char text[UUID_TEXT];
+    if (wanted->pci_bus_id[0] != '\0' && !DV_LACKS(nvmlDeviceGetHandleByPciBusId_v2) &&
+        DV_CALL(nvmlDeviceGetHandleByPciBusId_v2, wanted->pci_bus_id, handle) == NVML_SUCCESS &&
+        find_handle(share, *handle) == (int)device) {
+        return NVML_SUCCESS;
+    }
+    spell_uuid(wanted, text);
+    return DV_CALL(nvmlDeviceGetHandleByUUID, text, handle);
 }
 
 enum gpu_relation gpu_find(nvmlDevice_t handle, struct gpu *gpu) {

@@ -12,7 +12,8 @@
 
 /* The functions of NVML that are used here, under the names that all drivers since 450 have. */
 struct nvml {
-    nvmlReturn_t (*find)(const char *, nvmlDevice_t *);
+    nvmlReturn_t (*find)(const char *, nvmlDevice_t *);  /* by UUID */
+    nvmlReturn_t (*reach)(const char *, nvmlDevice_t *); /* by PCI address; may be NULL */
     nvmlReturn_t (*processes)(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *);
 };
 
@@ -41,6 +42,7 @@ static void load(void) {
     if (from != NULL) {
         symbol(from, "nvmlInit_v2", &init);
         symbol(from, "nvmlDeviceGetHandleByUUID", &found.find);
+        symbol(from, "nvmlDeviceGetHandleByPciBusId_v2", &found.reach);
         symbol(from, "nvmlDeviceGetComputeRunningProcesses_v3", &found.processes);
         if (found.processes == NULL) {
             symbol(from, "nvmlDeviceGetComputeRunningProcesses_v2", &found.processes);
@@ -51,13 +53,21 @@ static void load(void) {
         init != NULL && found.find != NULL && found.processes != NULL && init() == NVML_SUCCESS;
     if (ready) {
         __atomic_store_n(&nvml.find, found.find, __ATOMIC_RELAXED);
+        __atomic_store_n(&nvml.reach, found.reach, __ATOMIC_RELAXED);
         __atomic_store_n(&nvml.processes, found.processes, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&state, ready ? READY : ABSENT, __ATOMIC_RELEASE);
 }
 
-static bool find_gpu(const uint8_t u[16], nvmlDevice_t *gpu) {
+/* To search for a UUID the driver may touch every GPU, also one that never answers. */
+static bool find_gpu(const char *place, const uint8_t u[16], nvmlDevice_t *gpu) {
     char text[48];
+    if (place[0] != '\0' && nvml.reach != NULL) {
+        nvmlReturn_t result = nvml.reach(place, gpu);
+        if (result != NVML_ERROR_NOT_FOUND && result != NVML_ERROR_INVALID_ARGUMENT) {
+            return result == NVML_SUCCESS;
+        }
+    }
     snprintf(text, sizeof text,
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
              u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
@@ -65,14 +75,14 @@ static bool find_gpu(const uint8_t u[16], nvmlDevice_t *gpu) {
     return nvml.find(text, gpu) == NVML_SUCCESS;
 }
 
-bool measure_process(const uint8_t uuid[16], uint64_t *bytes) {
+bool measure_process(const char *place, const uint8_t uuid[16], uint64_t *bytes) {
     nvmlDevice_t gpu;
     nvmlProcessInfo_t list[PROCESSES_MAX];
     unsigned count = PROCESSES_MAX;
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == UNTRIED) {
         load();
     }
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != READY || !find_gpu(uuid, &gpu) ||
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != READY || !find_gpu(place, uuid, &gpu) ||
         nvml.processes(gpu, &count, list) != NVML_SUCCESS) {
         return false;
     }

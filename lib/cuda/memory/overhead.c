@@ -28,11 +28,11 @@ static dv_own_t own_figures(unsigned device) {
 }
 
 static bool measure(unsigned device, uint64_t *overhead) {
-    const uint8_t *uuid = dv_share_device(attached_share(), device)->uuid;
+    const dv_page_device *gpu = dv_share_device(attached_share(), device);
     for (int i = 0; i < MEASUREMENTS_MAX; i++) {
         dv_own_t before = own_figures(device);
         uint64_t held;
-        if (!measure_process(uuid, &held)) {
+        if (!measure_process(gpu->pci_bus_id, gpu->uuid, &held)) {
             return false;
         }
         dv_own_t after = own_figures(device);
