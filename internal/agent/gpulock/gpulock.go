@@ -103,6 +103,10 @@ func (k Kind) Of(ctx context.Context, uuid string) (h Holder, ok bool) {
 		return h, false
 	}
 	if err != nil {
+		if pid, found := listener(k.Address(uuid)); found {
+			h.PID, h.UID = pid, process.Owner(pid)
+			h.User = process.UserName(h.UID)
+		}
 		return h, true
 	}
 	defer conn.Close()

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -62,6 +64,24 @@ func TestOneHolder(t *testing.T) {
 	two.Close()
 	if all, err := kind.All(t.Context()); err != nil || len(all) > 0 {
 		t.Errorf("after the end %v, %v are held", all, err)
+	}
+}
+
+// A holder that takes no connection is found by its files.
+func TestSilentHolder(t *testing.T) {
+	kind, uuid := names(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: kind.Address(uuid)}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if h, ok := kind.Of(t.Context(), uuid); !ok || h.PID != os.Getpid() || h.UID != os.Getuid() {
+			t.Errorf("found %+v, %v", h, ok)
+		}
 	}
 }
 
