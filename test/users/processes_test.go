@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // ownAgent is the pid, as the test sees it, of the agent that a user has for themselves.
@@ -61,4 +63,18 @@ func (s *server) alive(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, found := strings.Cut(string(text), ") ")
 	return err == nil && found && rest[0] != 'Z'
+}
+
+// uuids are those of the server's GPUs, in their order.
+func (s *server) uuids() []string {
+	s.t.Helper()
+	report, err := simgpu.ParseReport([]byte(s.ok("root", "/opt/divvy/libexec/divvy/simgpuctl", "report", "/opt/gpus/simgpu/gpus")))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var all []string
+	for _, g := range report.GPUs {
+		all = append(all, g.UUID)
+	}
+	return all
 }
