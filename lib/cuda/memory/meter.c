@@ -21,7 +21,7 @@ int64_t meter_follow(struct meter *meter, bool (*read)(void *arg, uint64_t *byte
             bytes = meter->held;
         }
         int64_t more = (int64_t)(bytes - meter->held);
-        meter->held = bytes;
+        __atomic_store_n(&meter->held, bytes, __ATOMIC_RELAXED);
         __atomic_store_n(&meter->readings, meter->readings + 1, __ATOMIC_RELEASE);
         lock_give(&meter->lock);
         return more;
@@ -31,7 +31,7 @@ int64_t meter_follow(struct meter *meter, bool (*read)(void *arg, uint64_t *byte
 uint64_t meter_end(struct meter *meter) {
     lock_take(&meter->lock);
     uint64_t held = meter->held;
-    meter->held = 0;
+    __atomic_store_n(&meter->held, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&meter->readings, meter->readings + 1, __ATOMIC_RELEASE);
     lock_give(&meter->lock);
     return held;

@@ -40,6 +40,11 @@ static struct pool *known(CUmemoryPool handle) {
     return table_get(&by_handle, (uint64_t)(uintptr_t)handle, &note) ? &pools[note.owner] : NULL;
 }
 
+/* Read without the guard too. */
+static unsigned device_of(const struct pool *pool) {
+    return __atomic_load_n(&pool->device, __ATOMIC_RELAXED);
+}
+
 /* The program may destroy a pool in any thread while we ask about it, so its end waits until
  * asked. NULL if the pool ends or has ended. */
 static CUmemoryPool ask(struct pool *pool) {
@@ -64,11 +69,13 @@ static struct pool *add_guarded(CUmemoryPool handle, unsigned device, bool charg
     }
     if (pool != NULL) {
         pool->handle = handle;
-        pool->device = device;
+        __atomic_store_n(&pool->device, device, __ATOMIC_RELAXED);
         pool->charged = charged;
         pool->used = true;
         unsigned index = (unsigned)(pool - pools);
-        pools_end = index >= pools_end ? index + 1 : pools_end;
+        if (index >= pools_end) {
+            __atomic_store_n(&pools_end, index + 1, __ATOMIC_RELAXED);
+        }
         struct entry note = entry_make(0, index, device);
         pool->used = table_put(&by_handle, (uint64_t)(uintptr_t)handle, note, NULL, NULL);
         pool = pool->used ? pool : NULL;
@@ -166,7 +173,7 @@ struct pool *pool_find(CUmemoryPool handle) {
 }
 
 static uint64_t step_of(const struct pool *pool) {
-    uint64_t step = dv_share_device(attached_share(), pool->device)->pool_chunk;
+    uint64_t step = dv_share_device(attached_share(), device_of(pool))->pool_chunk;
     return step != 0 ? step : STEP_BYTES;
 }
 
@@ -186,16 +193,16 @@ static bool has_spare(struct pool *pool, uint64_t bytes) {
 CUresult pool_open(struct pool *pool, struct reservation *reservation, size_t bytes) {
     uint64_t step = step_of(pool);
     if (!pool->charged) {
-        return reservation_open_number(reservation, pool->device, 0);
+        return reservation_open_number(reservation, device_of(pool), 0);
     }
     uint64_t worst = bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
-    CUresult result = reservation_open_number(reservation, pool->device, worst);
+    CUresult result = reservation_open_number(reservation, device_of(pool), worst);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes >= step) {
         /* For a request larger than a step the driver may add just what is missing. */
-        result = reservation_open_number(reservation, pool->device, blocks_worst(bytes));
+        result = reservation_open_number(reservation, device_of(pool), blocks_worst(bytes));
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && has_spare(pool, bytes)) {
-        result = reservation_open_number(reservation, pool->device, 0);
+        result = reservation_open_number(reservation, device_of(pool), 0);
     }
     return result;
 }
@@ -249,7 +256,7 @@ CUresult pool_keep(struct pool *pool, struct reservation *reservation, CUdevicep
     bool fit = more <= 0 || fits(reservation, (uint64_t)more);
     reservation_settle(reservation, more > 0 ? (uint64_t)more : 0);
     if (more < 0) {
-        reservation_release(pool->device, (uint64_t)-more);
+        reservation_release(device_of(pool), (uint64_t)-more);
     }
     if (!fit) {
         pool_take(address, &note);
@@ -265,7 +272,7 @@ CUresult pool_keep(struct pool *pool, struct reservation *reservation, CUdevicep
 static void end_if_unused(struct pool *pool) {
     uint64_t held = 0;
     lock_take(&guard);
-    unsigned device = pool->device;
+    unsigned device = device_of(pool);
     if (pool->destroyed && pool->in_use == 0) {
         held = meter_end(&pool->kept);
         pool->used = false;
@@ -286,9 +293,9 @@ void pool_freed(struct entry note) {
 static bool charge_difference(struct pool *pool) {
     int64_t more = follow(pool);
     if (more > 0) {
-        dv_settle(attached_share(), pool->device, 0, (uint64_t)more);
+        dv_settle(attached_share(), device_of(pool), 0, (uint64_t)more);
     } else {
-        reservation_release(pool->device, (uint64_t)-more);
+        reservation_release(device_of(pool), (uint64_t)-more);
     }
     return more < 0;
 }

@@ -123,8 +123,8 @@ static struct flight *make(CUstream stream, struct home home) {
     flight->stream = stream;
     flight->thread = this_thread();
     __atomic_store_n(&flight->gpu, gpu, __ATOMIC_RELAXED);
-    __atomic_store_n(&flight->gone, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&flight->stamps, stamps, __ATOMIC_RELEASE);
+    __atomic_store_n(&flight->gone, 0, __ATOMIC_RELEASE);
     flight->chain = *chain_of(stream);
     *chain_of(stream) = flight;
     lock_give(&streams);
