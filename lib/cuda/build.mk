@@ -80,6 +80,16 @@ $(B)/test/cuda/cost: $(B)/obj/cuda/test/cost.o $(CUDA_SETTING) | $(CUDA_LIBRARY)
 	$(call step,LINK)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
 
+# For the bench: what one call costs, and random operations in a share. Not run by make test.
+$(B)/test/cuda/calls: $(B)/obj/cuda/test/calls.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^
+$(B)/test/cuda/handles: $(B)/obj/cuda/test/handles_main.o $(B)/obj/cuda/test/handles.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^ -ldl
+
 # A program that is linked against the driver's name.
 CUDA_CLIENT := $(B)/test/cuda/client
 $(B)/obj/cuda/test/test_sim_process.o: CFLAGS += -DCLIENT='"$(abspath $(CUDA_CLIENT))"'

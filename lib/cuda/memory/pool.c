@@ -348,7 +348,7 @@ static bool reread_where(bool any, unsigned device) {
     for (unsigned i = 0; i < count; i++) {
         struct pool *pool = &pools[i];
         bool holds = __atomic_load_n(&pool->kept.held, __ATOMIC_RELAXED) != 0;
-        if (holds && (any || pool->device == device)) {
+        if (holds && (any || device_of(pool) == device)) {
             less = charge_difference(pool) || less;
         }
     }

@@ -52,6 +52,10 @@ struct world {
 };
 static struct world *worlds[WORLDS];
 
+/* A context that has ended may be current in other threads, and calls of theirs are answered. Only
+ * at the very moment of its end they must not call. */
+static pthread_rwlock_t ending = PTHREAD_RWLOCK_INITIALIZER;
+
 /* The primary context: used by many at once, and reset by one alone. */
 static pthread_rwlock_t primary = PTHREAD_RWLOCK_INITIALIZER;
 
@@ -192,7 +196,9 @@ static void worlds_pass_on(struct thread *t) {
     OK(cuEventRecord, world->event, world->stream);
     look(t, world->event);
     if (below(t, 4) == 0 || !put(t, worlds, WORLDS, world)) {
+        pthread_rwlock_wrlock(&ending);
         OK(cuCtxDestroy_v2, world->context);
+        pthread_rwlock_unlock(&ending);
         free(world);
     }
 }
@@ -201,10 +207,12 @@ static void worlds_pass_on(struct thread *t) {
 static void use_what_is_current(struct thread *t) {
     CUdeviceptr address;
     (void)t;
+    pthread_rwlock_rdlock(&ending);
     if (CALL(cuMemAlloc_v2, &address, BYTES) == CUDA_SUCCESS) {
         CALL(cuMemFree_v2, address);
     }
     CALL(cuStreamSynchronize, NULL);
+    pthread_rwlock_unlock(&ending);
 }
 
 static void use_primary(struct thread *t) {

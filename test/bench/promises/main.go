@@ -57,6 +57,7 @@ func figures() []figure {
 		{"promise.cold_ratio", coldRatio},
 		{"promise.lazy_ratio", lazyRatio},
 		{agentCost, measureAgentCost},
+		{deadHandles, measureHandles},
 	}
 }
 
