@@ -172,6 +172,9 @@ static void close_open(struct flight *flight) {
         stamps_give(flight->stamps, batch.begin);
         stamps_give(flight->stamps, batch.end);
         stamps_give(flight->stamps, batch.echo);
+        if (batch.turn != 0) {
+            flight_drop_turn(flight, batch.turn);
+        }
     }
 }
 

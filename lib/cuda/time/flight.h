@@ -137,6 +137,9 @@ DV_HIDDEN void flight_read(struct flight *flight, uint64_t finished);
 /* Waits until the launch that has the share's turn is measured, DV_TIME_WAIT_NS at most. */
 DV_HIDDEN void flight_await_turn(struct flight *flight);
 
+/* Nobody will measure what was launched in this turn. It took no longer than until now. */
+DV_HIDDEN void flight_drop_turn(struct flight *flight, uint64_t turn);
+
 /* All work up to `finished` is known to be done. */
 DV_HIDDEN void flight_finish(struct flight *flight, uint64_t finished);
 

@@ -273,8 +273,7 @@ void flight_await_turn(struct flight *flight) {
     } while (turn != 0 && now_ns() < turn + DV_TIME_WAIT_NS);
 }
 
-/* Nobody will measure what was launched in a turn. It took no longer than until now. */
-static void drop_turn(struct flight *flight, uint64_t turn) {
+void flight_drop_turn(struct flight *flight, uint64_t turn) {
     uint64_t now = now_ns(), took = now > turn ? now - turn : 0;
     took = took < DV_TIME_WAIT_NS ? took : DV_TIME_WAIT_NS;
     gate_charge(flight, took, now);
@@ -311,7 +310,7 @@ void flight_drop(struct flight *flight) {
     tell_plain(flight);
     gate_charge(flight, 0, now_ns());
     if (turn != 0) {
-        drop_turn(flight, turn);
+        flight_drop_turn(flight, turn);
     }
     flights_tell(flight->gpu);
 }
