@@ -51,6 +51,8 @@ type figure struct {
 // figures has one line for each promise. Each is measured in a file of its own.
 func figures() []figure {
 	return []figure{
+		{bypassID, measureBypass},
+		{falseID, measureFalse},
 		{grantedID, granted},
 		{"promise.cap_cold_points", capCold},
 		{"promise.dependent_s", dependent},

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/excess"
+	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+const (
+	bypassID = "promise.bypass_s"
+	// bypassProgram tries the ways; test/users says what each is.
+	bypassProgram = "test/users/testdata/bypass.c"
+	// shareLimit is the limit of the shares, and bypassWanted what they try to have.
+	shareLimit, bypassWanted = 2 << 30, 8 << 30
+	// never is taken where nothing happens for so long, in seconds.
+	never = 30.0
+)
+
+var bypassWays = []string{"name", "zero", "loop", "open", "mount", "longjmp", "handler", "dup", "pass"}
+
+// measureBypass tries the ways past the memory limit under report and kill. A figure is
+// the time from the moment at which the program passed its limit and the tolerance until
+// the agent's report, or until the program could not run any more; 0 where the simulated
+// driver's record shows that it never passed the limit.
+func measureBypass(ctx context.Context, o options) ([]measurement.Row, error) {
+	reported, ended := map[string][]float64{}, map[string][]float64{}
+	for range o.runs() {
+		for _, answer := range []string{"report", "kill"} {
+			if err := tryWays(ctx, o, answer, reported, ended); err != nil {
+				return nil, fmt.Errorf("under %s: %w", answer, err)
+			}
+		}
+	}
+	var rows []measurement.Row
+	for _, way := range bypassWays {
+		rows = append(rows, row(bypassID, way+": until reported", "s", 2, reported[way]), row(bypassID, way+": until ended", "s", 3, ended[way]))
+	}
+	return rows, nil
+}
+
+// guarded is a server with an agent that answers as told.
+func guarded(ctx context.Context, o options, answer string) (s *server, err error) {
+	if s, err = openServer(ctx, o.build); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.root, "etc/divvy")
+	text := "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\noutside: " + answer + "\n"
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(text), 0o644)); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	if err := s.command(ctx, "root", "divvy", "agent").Start(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	for range 1000 {
+		if _, err = s.listing(ctx); err == nil {
+			return s, nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil, errors.Join(err, s.close())
+}
+
+// listing is what the server's agent says.
+func (s *server) listing(ctx context.Context) (*control.Listing, error) {
+	client, err := control.Dial(ctx, filepath.Join(s.root, "run/divvy/agent.sock"))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.List(ctx)
+}
+
+func tryWays(ctx context.Context, o options, answer string, reported, ended map[string][]float64) (err error) {
+	s, err := guarded(ctx, o, answer)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	for name, flags := range map[string][]string{"bypass": {"-ldl", "-lpthread"}, "bypass.so": {"-shared", "-fPIC", "-DPRELOAD"}} {
+		args := append([]string{"-o", filepath.Join(s.root, "opt", name), bypassProgram}, flags...)
+		if text, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", bypassProgram, err, text)
+		}
+	}
+	for _, way := range bypassWays {
+		a, err := s.attack(ctx, way)
+		if err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+		seconds := 0.0
+		switch {
+		case a.passed == 0:
+			held, err := s.held(ctx)
+			if err != nil || held > shareLimit+excess.LateCode {
+				return errors.Join(fmt.Errorf("%s: it holds %d bytes and passed nothing", way, held), err)
+			}
+		case answer == "report":
+			seconds = s.untilReported(ctx, way, a.passed)
+		default:
+			seconds = a.untilEnded()
+		}
+		if err := a.end(); err != nil {
+			return err
+		}
+		if answer == "report" {
+			reported[way] = append(reported[way], seconds)
+		} else {
+			ended[way] = append(ended[way], seconds)
+		}
+	}
+	return nil
+}
+
+// held is what is in use on the server, as the simulated driver knows.
+func (s *server) held(ctx context.Context) (bytes uint64, err error) {
+	report, err := s.report(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range report.GPUs {
+		bytes += g.Used
+	}
+	return bytes, nil
+}
+
+// attack is a program that has tried one way and waits.
+type attack struct {
+	cmd    *exec.Cmd
+	input  io.Closer
+	pid    int
+	passed int64 // when it passed its limit, ns of the wall clock; 0 if it did not
+}
+
+func (s *server) attack(ctx context.Context, way string) (*attack, error) {
+	a := &attack{cmd: s.command(ctx, "u1", "divvy", "run", "--memory", "2Gi", "--name", way, "--", "/opt/bypass", way,
+		fmt.Sprint(uint64(shareLimit+excess.LateCode)), fmt.Sprint(uint64(bypassWanted)),
+		strconv.Itoa(page.SizeOfState+page.OffsetOfGPUAmounts), strconv.Itoa(page.OffsetOfConfigDevice+page.OffsetOfDeviceLimit))}
+	a.cmd.Stderr = io.Discard
+	input, err := a.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := a.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	a.input = input
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	_, passed, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if err == nil {
+		a.passed, err = strconv.ParseInt(passed, 10, 64)
+	}
+	if err == nil {
+		a.pid, err = child(a.cmd.Process.Pid)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read what it did: %w: %q", err, line), a.end())
+	}
+	return a, nil
+}
+
+func (a *attack) end() error {
+	err := a.input.Close()
+	_ = a.cmd.Wait() // it may have been killed
+	return err
+}
+
+// untilReported is the time from a moment until the agent told of a share. A listing
+// makes the agent look, so none is asked for while the agent should find it by itself.
+func (s *server) untilReported(ctx context.Context, name string, since int64) float64 {
+	const alone = 2500 * time.Millisecond
+	time.Sleep(alone)
+	for begin := time.Now(); time.Since(begin).Seconds() < never && ctx.Err() == nil; time.Sleep(alone) {
+		list, err := s.listing(ctx)
+		if err != nil {
+			continue
+		}
+		i := slices.IndexFunc(list.Events, func(e control.Event) bool { return e.Kind == control.EventExcess && strings.HasSuffix(e.Tenant, name) })
+		if i >= 0 {
+			return max(list.Events[i].Time.Sub(time.Unix(0, since)).Seconds(), 0)
+		}
+	}
+	return never
+}
+
+// untilEnded is the time from the moment at which the program passed its limit until its
+// process ended, as its pidfd tells.
+func (a *attack) untilEnded() float64 {
+	fd, err := unix.PidfdOpen(a.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return time.Since(time.Unix(0, a.passed)).Seconds()
+	}
+	if err != nil {
+		return never
+	}
+	defer unix.Close(fd)
+	for begin := time.Now(); time.Since(begin).Seconds() < never; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
+		if n == 1 {
+			return time.Since(time.Unix(0, a.passed)).Seconds()
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	return never
+}
