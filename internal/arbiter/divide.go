@@ -1,5 +1,7 @@
 package arbiter
 
+import "slices"
+
 // demand is what a share may get of a GPU's time and how much it wants, as parts of 1.
 type demand struct {
 	offline bool
@@ -30,9 +32,10 @@ func percent(p int) float64 { return float64(min(max(p, 0), 100)) / 100 }
 // divide gives each demand its part of the time: online ones first, then offline ones what the online ones do not
 // use. Within a class each demand first gets its cores, or its wish if that is less, all scaled alike if they exceed
 // 1 together. Then weighted demands share the rest by weight, and bursting ones share what the weighted ones do not
-// wish.
-func divide(demands []demand) []float64 {
-	got := make([]float64, len(demands))
+// wish. It uses the memory of got.
+func divide(demands []demand, got []float64) []float64 {
+	got = slices.Grow(got[:0], len(demands))[:len(demands)]
+	clear(got)
 	divideClass(demands, false, 1, got)
 	left, offline := 1.0, 0
 	for i := range demands {
@@ -42,7 +45,10 @@ func divide(demands []demand) []float64 {
 			left -= demands[i].use
 		}
 	}
-	if offline == 1 {
+	switch offline {
+	case 0:
+		return got
+	case 1:
 		// No other offline share competes with it, and it gives way by pulses, without a rate.
 		left = 1
 	}
@@ -50,7 +56,7 @@ func divide(demands []demand) []float64 {
 	return got
 }
 
-func divideClass(demands []demand, offline bool, room float64, got []float64) float64 {
+func divideClass(demands []demand, offline bool, room float64, got []float64) {
 	room = fill(room, demands, got, func(c *demand) (weight, limit float64) {
 		if c.offline != offline {
 			return 0, 0
@@ -65,16 +71,35 @@ func divideClass(demands []demand, offline bool, room float64, got []float64) fl
 			return c.weight, min(c.wish, c.most)
 		})
 	}
-	return room
 }
 
-// divideIfHungry is what demand i would get if it wished for all of the time.
-func divideIfHungry(demands []demand, i int) float64 {
-	kept := demands[i]
-	demands[i].wish, demands[i].use = 1, 1
-	got := divide(demands)[i]
-	demands[i] = kept
-	return got
+// ifHungry tells what demands would get if they wished for all of the time.
+type ifHungry struct {
+	demands []demand
+	promise float64 // the sum of online shares' cores
+	got     []float64
+}
+
+func newIfHungry(demands []demand, got []float64) ifHungry {
+	h := ifHungry{demands: demands, got: got}
+	for i := range demands {
+		if !demands[i].offline {
+			h.promise += demands[i].cores
+		}
+	}
+	return h
+}
+
+func (h *ifHungry) gets(i int) float64 {
+	one := &h.demands[i]
+	if !one.offline && one.most <= one.cores && h.promise <= 1 {
+		return one.most // its guarantee fits and is all that it may have
+	}
+	kept := *one
+	one.wish, one.use = 1, 1
+	h.got = divide(h.demands, h.got)
+	*one = kept
+	return h.got[i]
 }
 
 // fill raises what demands got, in proportion to their weights, until each is at its limit or the room is used up, and
@@ -123,5 +148,5 @@ func bases(demands []demand) []float64 {
 		// Online and offline shares are divided among alike: offline ones still give way by pulses.
 		idle[i].offline = false
 	}
-	return divide(idle)
+	return divide(idle, nil)
 }

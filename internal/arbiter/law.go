@@ -28,6 +28,14 @@ type Law struct {
 	observed map[string]*observation
 	last     uint64
 	idle     float64 // part of the time, smoothed over idleTime
+
+	// terms are those for which bases were worked out.
+	terms []Terms
+	bases []float64
+	// What follows is memory that every division uses anew.
+	present      []*observation
+	demands      []demand
+	given, tried []float64
 }
 
 const (
@@ -122,21 +130,38 @@ func (d *observation) wish() float64 {
 func (l *Law) Divide(now uint64, shares []Share) []Budget {
 	observed := l.note(now, shares)
 	l.lend(now, shares, observed)
-	demands := make([]demand, len(shares))
+	l.demands = l.demands[:0]
 	for i, d := range observed {
-		demands[i] = demandOf(&shares[i].Terms)
-		demands[i].wish, demands[i].use = d.wish(), d.use
+		one := demandOf(&shares[i].Terms)
+		one.wish, one.use = d.wish(), d.use
+		l.demands = append(l.demands, one)
 	}
-	given := divide(demands)
-	rates := make([]float64, len(shares))
+	l.given = divide(l.demands, l.given)
+	hungry := newIfHungry(l.demands, l.tried)
 	for i, d := range observed {
-		rates[i] = given[i]
 		if !d.hungry {
-			rates[i] = divideIfHungry(demands, i)
+			l.given[i] = hungry.gets(i)
 		}
-		d.rate = rates[i]
+		d.rate = l.given[i]
 	}
-	return budgets(shares, rates, bases(demands))
+	l.tried = hungry.got
+	return budgets(shares, l.given, l.basesOf(shares))
+}
+
+// basesOf are the bases of shares, which change with their terms alone.
+func (l *Law) basesOf(shares []Share) []float64 {
+	same := len(l.terms) == len(shares)
+	for i := 0; same && i < len(shares); i++ {
+		same = l.terms[i] == shares[i].Terms
+	}
+	if !same {
+		l.terms = l.terms[:0]
+		for i := range shares {
+			l.terms = append(l.terms, shares[i].Terms)
+		}
+		l.bases = bases(l.demands)
+	}
+	return l.bases
 }
 
 // note updates the observations by the reports and forgets shares that are gone.
@@ -144,7 +169,7 @@ func (l *Law) note(now uint64, shares []Share) []*observation {
 	if l.observed == nil {
 		l.observed = map[string]*observation{}
 	}
-	all := make([]*observation, len(shares))
+	all := l.present[:0]
 	for i := range shares {
 		d := l.observed[shares[i].Key]
 		if d == nil {
@@ -153,8 +178,9 @@ func (l *Law) note(now uint64, shares []Share) []*observation {
 		}
 		d.note(max(now, d.told), &shares[i].Report)
 		d.round = now
-		all[i] = d
+		all = append(all, d)
 	}
+	l.present = all
 	for key, d := range l.observed {
 		if d.round != now {
 			delete(l.observed, key)
