@@ -127,7 +127,7 @@ func watchCrowd(ctx context.Context, m *simulated.Machine, list *control.Listing
 	if err != nil {
 		return r, err
 	}
-	spent, err := processorTime(list.Info.PID)
+	spent, err := agentTime(list.Info.PID)
 	if err != nil {
 		return r, err
 	}
@@ -141,7 +141,7 @@ func watchCrowd(ctx context.Context, m *simulated.Machine, list *control.Listing
 		}
 	}
 	passed := time.Since(begin)
-	now, err := processorTime(list.Info.PID)
+	now, err := agentTime(list.Info.PID)
 	if err != nil {
 		return r, err
 	}
@@ -182,6 +182,39 @@ func usedNow(ctx context.Context, m *simulated.Machine) (map[int]gpuUse, error) 
 		all[one.GPU] = one
 	}
 	return all, nil
+}
+
+// agentTime is what an agent and the helpers that ask the driver for it have used.
+func agentTime(pid int) (time.Duration, error) {
+	sum, err := processorTime(pid)
+	if err != nil {
+		return 0, err
+	}
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return 0, fmt.Errorf("look for the agent's helpers: %w", err)
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a thread that ended meanwhile has no children
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look for the agent's helpers: %w", err)
+		}
+		for _, child := range strings.Fields(string(text)) {
+			number, err := strconv.Atoi(child)
+			if err != nil {
+				return 0, fmt.Errorf("look for the agent's helpers: %w", err)
+			}
+			one, err := processorTime(number)
+			if err != nil {
+				return 0, err
+			}
+			sum += one
+		}
+	}
+	return sum, nil
 }
 
 // processorTime is what a process has used in user and kernel mode.
