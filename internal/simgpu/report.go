@@ -82,7 +82,11 @@ type TenantGPU struct {
 	Index int    `json:"index"`
 	Used  uint64 `json:"used"`
 	Peak  uint64 `json:"peak"`
-	GPUNs uint64 `json:"gpuNs"`
+	// Imported is memory of other tenants that its processes hold. Abroad is the part
+	// of Used that only processes of other tenants hold.
+	Imported uint64 `json:"imported"`
+	Abroad   uint64 `json:"abroad"`
+	GPUNs    uint64 `json:"gpuNs"`
 }
 
 // ParseReport reads what simgpuctl prints.

@@ -55,6 +55,8 @@ $(CUDA_SIM_TESTS): $(B)/obj/cuda/test/sim.o $(B)/obj/cuda/test/busy.o | $(SIM_DR
 
 $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 
+$(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
+
 CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
 $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'
 $(B)/test/cuda/overhead: | $(CUDA_TEST_NVML)

@@ -202,6 +202,14 @@ static void count_hold(dv_share *share, dv_page_export *export) {
     share->holds[export - share->state->export]++;
 }
 
+/* Notes how much of an entry this process has made, for as long as it is a holder. */
+static void note_made(dv_share *share, const dv_page_export *export, uint32_t units) {
+    unsigned place = (unsigned)(export - share->state->export);
+    uint64_t *exported = &share->exported[load32(&export->device) % DV_PAGE_DEVICES];
+    store64(exported, load64(exported) + units - share->made[place]);
+    share->made[place] = units;
+}
+
 static dv_status publish(dv_share *share, unsigned slot, unsigned device, const void *key,
                          uint64_t units) {
     dv_page_export *export = export_find(share, key);
@@ -216,6 +224,7 @@ static dv_status publish(dv_share *share, unsigned slot, unsigned device, const 
     if (move_to_table(share, slot, export, units, DV_PAGE_ACTION_PUBLISH) != LEDGER_DONE) {
         return DV_BUSY;
     }
+    note_made(share, export, load32(&export->units));
     count_hold(share, export);
     return DV_OK;
 }
@@ -245,6 +254,7 @@ static dv_status drop(dv_share *share, unsigned slot, const void *key, unsigned 
         return DV_OK;
     }
     *holds = 0;
+    note_made(share, export, 0);
     set_holder(export, slot, false);
     if (!is_unheld(export)) {
         *place = (unsigned)(export - share->state->export) + 1;

@@ -4,16 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "abi/generated/page_layout.h"
-
-#define READINGS 4u
-#define LINE_BYTES 160u
+#include "share/locks.h"
 
 uint64_t mark_new(void) {
     uint64_t random;
@@ -29,39 +26,6 @@ bool mark_put(int fd, uint64_t mark) {
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* Calls visit with the first byte of each lock of an open file description that a text of the
- * kernel lists. The kernel writes a line for each, that of fdinfo with a word more in front:
- *
- *     lock:   1: OFDLCK ADVISORY  READ -1 00:06:4 2305843009213706297 2305843009213706297 */
-static bool read_locks(const char *path, void (*visit)(uint64_t mark, void *arg), void *arg) {
-    char text[4096 + LINE_BYTES];
-    size_t kept = 0;
-    ssize_t got;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) {
-        return false;
-    }
-    while ((got = read(file, text + kept, sizeof text - 1 - kept)) > 0) {
-        char *line = text, *end;
-        text[kept + (size_t)got] = '\0';
-        while ((end = strchr(line, '\n')) != NULL) {
-            unsigned long long first;
-            *end = '\0';
-            const char *words = strstr(line, "OFDLCK");
-            if (words != NULL &&
-                sscanf(words, "OFDLCK %*s %*s %*s %*s %llu", &first) == 1) { /* NOLINT */
-                visit(first, arg);
-            }
-            line = end + 1;
-        }
-        kept = strlen(line);
-        kept = kept < LINE_BYTES ? kept : 0; /* no line of locks is so long */
-        memmove(text, line, kept);
-    }
-    close(file);
-    return got == 0;
-}
-
 static void keep_least(uint64_t mark, void *arg) {
     uint64_t *least = arg;
     if (mark >= DV_PAGE_MARK_BASE && mark < 2 * DV_PAGE_MARK_BASE &&
@@ -73,9 +37,7 @@ static void keep_least(uint64_t mark, void *arg) {
 uint64_t mark_of(int fd) {
     int saved = errno;
     uint64_t least = 0;
-    char path[40];
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
-    read_locks(path, keep_least, &least);
+    locks_of_descriptor(fd, keep_least, &least);
     errno = saved;
     return least;
 }
@@ -180,14 +142,10 @@ void marks_look(const struct mark_file files[MARK_FILES], struct mark_search *li
                 unsigned count) {
     int saved = errno;
     bool asked[MARKS_AT_ONCE];
-    unsigned others = ask_files(files, list, count, asked);
     struct reading reading = {list, count};
-    for (unsigned i = 0; i < READINGS && others > 0; i++) {
-        if (!read_locks("/proc/locks", note_held, &reading)) {
-            for (unsigned k = 0; k < count; k++) {
-                list[k].held = list[k].held || !asked[k];
-            }
-            break;
+    if (ask_files(files, list, count, asked) > 0 && !locks_of_all(note_held, &reading)) {
+        for (unsigned i = 0; i < count; i++) {
+            list[i].held = list[i].held || !asked[i];
         }
     }
     errno = saved;

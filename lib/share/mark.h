@@ -44,10 +44,9 @@ struct mark_search {
     bool held; /* the answer: a descriptor with it is open somewhere, or nobody can tell */
 };
 
-/* Looks for marks, MARKS_AT_ONCE at most. In a file that was learnt another opening of it asks the kernel. For all others
- * /proc/locks is read, in which a lock that is there can be missing once (it is read in pieces, and
- * the list changes in between), so several readings have to agree that it is gone. Takes some
- * microseconds, or with /proc/locks some milliseconds. */
+/* Looks for marks, MARKS_AT_ONCE at most. In a file that was learnt another opening of it asks the
+ * kernel. All others are looked for in the kernel's list of all locks. Takes some microseconds, with
+ * the list some milliseconds. */
 void marks_look(const struct mark_file files[MARK_FILES], struct mark_search *list, unsigned count);
 
 #endif

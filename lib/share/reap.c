@@ -169,6 +169,7 @@ bool dv_own(dv_share *share, unsigned device, dv_own_t *own) {
         own->charged = (uint64_t)amounts_used(held.amounts) * DV_PAGE_UNIT;
         own->pending = (uint64_t)amounts_pending(held.amounts) * DV_PAGE_UNIT;
         own->overhead = (uint64_t)(uint32_t)held.rest * DV_PAGE_UNIT;
+        own->exported = load64(&share->exported[device]) * DV_PAGE_UNIT;
     }
     return true;
 }

@@ -69,7 +69,8 @@ typedef struct dv_process {
 
 /* What the ledger has for the calling process on one device, in bytes. */
 typedef struct dv_own_t {
-    uint64_t charged; /* without overhead */
+    uint64_t charged;  /* without overhead */
+    uint64_t exported; /* made by this copy of the library, charged to the share, and held here */
     uint64_t pending;
     uint64_t overhead;
 } dv_own_t;

@@ -187,6 +187,8 @@ void dv_share_forked(dv_share *share) {
     share->taking = share->waiting = 0;
     memset(share->worker, 0, sizeof share->worker);
     memset(share->holds, 0, sizeof share->holds);
+    memset(share->made, 0, sizeof share->made);
+    memset(share->exported, 0, sizeof share->exported);
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         share->beats[device].looking = 0;
     }

@@ -83,7 +83,11 @@ struct dv_share {
     uint64_t pulse_retry[DV_PAGE_DEVICES]; /* CLOCK_MONOTONIC ns of the next attempt to map it */
     dv_beats beats[DV_PAGE_DEVICES];
     struct mark_file mark_file[MARK_FILES]; /* taking protects it */
-    uint16_t holds[DV_PAGE_EXPORTS]; /* of this process, where it is a holder; the export lock */
+    /* Of this process, where it is a holder; the export lock protects them. exported is the sum of
+     * made, in units; atomic. */
+    uint16_t holds[DV_PAGE_EXPORTS];
+    uint32_t made[DV_PAGE_EXPORTS];
+    uint64_t exported[DV_PAGE_DEVICES];
     char path[4096];
     dv_page_device device[DV_PAGE_DEVICES];
 };

@@ -15,7 +15,6 @@
 #include "cuda/device.h"
 #include "cuda/memory/ipc.h"
 #include "cuda/memory/object.h"
-#include "cuda/memory/overhead.h"
 #include "cuda/memory/vmm.h"
 
 /* Moves the charge of memory to the share. */
@@ -26,9 +25,7 @@ static CUresult share_object(const struct object_use *use) {
         dv_export_publish(attached_share(), use->device, key, use->bytes) != DV_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (object_shared(use)) {
-        overhead_moved(use->device, use->imported ? 0 : (int64_t)use->bytes);
-    }
+    object_shared(use);
     return CUDA_SUCCESS;
 }
 

@@ -6,7 +6,6 @@
 #include "cuda/fork.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/linear.h"
-#include "cuda/memory/overhead.h"
 #include "share/share.h"
 
 #define EXPORTS_MAX DV_PAGE_EXPORTS /* of one process; a share has no more */
@@ -15,7 +14,6 @@
 struct exported {
     uint64_t address; /* 0: unused */
     uint64_t bytes;   /* charged to the share */
-    unsigned device;
     uint32_t owner;
     char key[DV_PAGE_EXPORT_KEY_BYTES];
 };
@@ -67,7 +65,6 @@ static void ipc_freed(uint64_t address) {
     struct exported export;
     if (take_export(address, &export)) {
         dv_export_drop(attached_share(), export.key);
-        overhead_moved(export.device, -(int64_t)export.bytes);
     }
 }
 ON(export_freed, ipc_freed);
@@ -80,7 +77,6 @@ static CUresult publish(uint64_t address, const struct entry *note, const void *
     uint64_t common = span.edge_count * BLOCK_BYTES;
     struct exported export = {.address = address,
                               .bytes = span.whole + common,
-                              .device = note->device,
                               .owner = note->owner};
     memcpy(export.key, key, sizeof export.key);
     CUresult result = reservation_open_number(&reservation, note->device, common);
@@ -97,7 +93,6 @@ static CUresult publish(uint64_t address, const struct entry *note, const void *
         reservation_release(note->device, common);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    overhead_moved(note->device, (int64_t)export.bytes);
     return CUDA_SUCCESS;
 }
 

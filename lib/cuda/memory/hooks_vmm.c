@@ -9,20 +9,18 @@
 #include "cuda/device.h"
 #include "cuda/memory/blocks.h"
 #include "cuda/memory/object.h"
-#include "cuda/memory/overhead.h"
 #include "cuda/memory/reservation.h"
 #include "cuda/memory/vmm.h"
 
 void vmm_give_back(struct ended *ended) {
-    struct shared_end end;
+    uint64_t mark;
     uint8_t key[DV_PAGE_EXPORT_KEY_BYTES];
     for (unsigned device = 0; device < DV_PAGE_DEVICES; device++) {
         reservation_release(device, ended->bytes[device]);
     }
-    while (object_next_shared(ended, &end)) {
-        dv_mark_key(end.mark, key);
+    while (object_next_shared(ended, &mark)) {
+        dv_mark_key(mark, key);
         dv_export_drop(attached_share(), key);
-        overhead_moved(end.device, -(int64_t)end.made);
     }
 }
 

@@ -77,16 +77,14 @@ static void end_if_unheld(uint32_t index, struct ended *ended) {
     }
 }
 
-bool object_next_shared(struct ended *ended, struct shared_end *end) {
+bool object_next_shared(struct ended *ended, uint64_t *mark) {
     if (ended->shared == 0) {
         return false;
     }
     uint32_t index = ended->shared - 1;
     lock_take(&guard);
     const struct object *object = at(index);
-    *end = (struct shared_end){.mark = object->mark,
-                               .device = object->device,
-                               .made = object->imported ? 0 : object->bytes};
+    *mark = object->mark;
     ended->shared = object->next;
     put_unused(index);
     lock_give(&guard);
@@ -305,12 +303,10 @@ bool object_export_mapped(struct object_use *use, uint64_t *address, uint64_t en
     return found;
 }
 
-bool object_shared(const struct object_use *use) {
+void object_shared(const struct object_use *use) {
     lock_take(&guard);
-    bool first = !at(use->object)->shared;
     at(use->object)->shared = true;
     lock_give(&guard);
-    return first;
 }
 
 void object_export_done(const struct object_use *use, struct ended *ended) {

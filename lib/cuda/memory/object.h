@@ -26,12 +26,7 @@ struct ended {
     uint64_t bytes[DV_PAGE_DEVICES];
     uint32_t shared; /* index + 1 of the first object */
 };
-struct shared_end {
-    uint64_t mark;
-    unsigned device;
-    uint64_t made; /* bytes that this process had made */
-};
-DV_HIDDEN bool object_next_shared(struct ended *ended, struct shared_end *end);
+DV_HIDDEN bool object_next_shared(struct ended *ended, uint64_t *mark);
 
 /* Notes the memory of a new handle, for which so many bytes are charged (0 for an import, whose
  * size is not known yet), to the share if there is a mark. False if there is no memory for the
@@ -66,10 +61,9 @@ DV_HIDDEN void object_unmapped(uint64_t address, uint64_t bytes, bool done, stru
 DV_HIDDEN void object_retained(object_handle handle, uint64_t address);
 
 /* The same for an export, after which the share may be charged. `mark` is for memory that has none
- * yet; use->mark is what it has now. object_shared tells that the share is charged, and returns
- * whether this thread is the first to say so. */
+ * yet; use->mark is what it has now. object_shared tells that the share is charged. */
 DV_HIDDEN bool object_export(struct object_use *use, object_handle handle, uint64_t mark);
-DV_HIDDEN bool object_shared(const struct object_use *use);
+DV_HIDDEN void object_shared(const struct object_use *use);
 DV_HIDDEN void object_export_done(const struct object_use *use, struct ended *ended);
 
 /* The same for the memory of the first mapping in a range of addresses; *address becomes the end of

@@ -13,17 +13,14 @@
 static struct {
     lock lock;
     unsigned contexts; /* alive, of this copy of the library */
-    int64_t moved;     /* bytes charged to the share as exports */
 } figures[DV_PAGE_DEVICES];
 
-/* Bytes that were charged for allocations of this process, and bytes that are reserved for calls
- * under way. */
+/* Bytes that are charged for allocations of this process, to itself or to the share, and bytes that
+ * are reserved for calls under way. */
 static dv_own_t own_figures(unsigned device) {
     dv_own_t own;
     dv_own(attached_share(), device, &own);
-    lock_take(&figures[device].lock);
-    own.charged += (uint64_t)figures[device].moved;
-    lock_give(&figures[device].lock);
+    own.charged += own.exported;
     return own;
 }
 
@@ -107,12 +104,6 @@ void overhead_measure(unsigned device) {
     if (measure(device, &bytes)) {
         dv_overhead(attached_share(), device, bytes);
     }
-}
-
-void overhead_moved(unsigned device, int64_t bytes) {
-    lock_take(&figures[device].lock);
-    figures[device].moved += bytes;
-    lock_give(&figures[device].lock);
 }
 
 static void overhead_forked(void) {

@@ -24,8 +24,4 @@ DV_HIDDEN void overhead_ended(unsigned device);
  * cannot be measured. */
 DV_HIDDEN void overhead_measure(unsigned device);
 
-/* The charge of exported memory moved to the share (bytes > 0), or such memory was freed (bytes <
- * 0). The driver counts it as memory of this process, so measuring has to know. */
-DV_HIDDEN void overhead_moved(unsigned device, int64_t bytes);
-
 #endif

@@ -110,16 +110,20 @@ void sim_make(struct setting *setting, unsigned gpus, uint64_t limit) {
     setting_open(setting);
 }
 
-/* A figure of the tenant on a GPU, out of the report's list of tenants. */
-static uint64_t figure(const struct setting *setting, unsigned gpu, const char *name) {
-    static char report[1 << 20];
-    char command[256], key[128];
+static char report[1 << 20];
+
+void sim_look(void) {
+    char command[256];
     snprintf(command, sizeof command, "%s report %s", SIM_CTL, machine_directory);
     FILE *out = popen(command, "r");
     CHECK(out != NULL);
     size_t size = fread(report, 1, sizeof report - 1, out);
     CHECK_EQUAL(pclose(out), 0);
     report[size] = '\0';
+}
+
+uint64_t sim_seen(const struct setting *setting, unsigned gpu, const char *name) {
+    char key[128];
     const char *at = strstr(report, "\"tenants\":");
     CHECK(at != NULL);
     snprintf(key, sizeof key, "\"tenant\": \"%s\"", strrchr(setting->tenant.directory, '/') + 1);
@@ -134,6 +138,12 @@ static uint64_t figure(const struct setting *setting, unsigned gpu, const char *
     at = strstr(at, key);
     CHECK(at != NULL);
     return strtoull(at + strlen(key), NULL, 10);
+}
+
+/* A figure of now. */
+static uint64_t figure(const struct setting *setting, unsigned gpu, const char *name) {
+    sim_look();
+    return sim_seen(setting, gpu, name);
 }
 
 uint64_t sim_time(const struct setting *setting, unsigned gpu) {

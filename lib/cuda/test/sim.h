@@ -31,6 +31,10 @@ void sim_make_neighbour(struct setting *setting, unsigned gpus, uint64_t limit);
 uint64_t sim_used(const struct setting *setting, unsigned gpu);
 uint64_t sim_peak(const struct setting *setting, unsigned gpu);
 
+/* Reads the simulator's report, and a tenant's figure in the report that was read last. */
+void sim_look(void);
+uint64_t sim_seen(const struct setting *setting, unsigned gpu, const char *name);
+
 /* GPU time that the tenant truly had, in ns. */
 uint64_t sim_time(const struct setting *setting, unsigned gpu);
 

@@ -98,6 +98,36 @@ static uint64_t tenant_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu) {
     return sum;
 }
 
+/* Whether a process of the tenant, or with `others` one of another tenant, holds the object. */
+static bool is_held(const struct sg_instance *in, const struct sg_object *o, uint32_t tag,
+                    bool others) {
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
+        if ((o->holders[i / 64] >> (i % 64) & 1) && (in->state->clients[i].tag == tag) != others) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Memory of others that a tenant's processes hold, and memory of its own that only others' do. */
+static void count_objects(struct sg_instance *in, uint32_t tag, uint32_t gpu, uint64_t *imported,
+                          uint64_t *abroad) {
+    *imported = *abroad = 0;
+    for (uint32_t i = 0; i < in->state->objects_end; i++) {
+        const struct sg_object *o = &in->state->objects[i];
+        if (!o->in_use || o->gpu != gpu) {
+            continue;
+        }
+        bool held = is_held(in, o, tag, false);
+        if (o->tag != tag && held) {
+            *imported += o->blocks * SG_BLOCK_BYTES;
+        } else if (o->tag == tag && !held && is_held(in, o, tag, true) &&
+                   !(o->descriptors && sg_export_open(in, i))) {
+            *abroad += o->blocks * SG_BLOCK_BYTES;
+        }
+    }
+}
+
 static void print_tenants(FILE *out, struct sg_instance *in) {
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         const struct sg_tag *tag = &in->state->tags[i];
@@ -109,9 +139,13 @@ static void print_tenants(FILE *out, struct sg_instance *in) {
         ctl_print_string(out, tag->name, sizeof tag->name);
         fputs(", \"gpus\": [", out);
         for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
-            fprintf(out, "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"gpuNs\": %llu}",
-                    gpu ? ", " : "", gpu, (ull)tag->bytes[gpu], (ull)tag->peak[gpu],
-                    (ull)tenant_ns(in, i, gpu));
+            uint64_t imported, abroad;
+            count_objects(in, i, gpu, &imported, &abroad);
+            fprintf(out,
+                    "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"imported\": %llu, "
+                    "\"abroad\": %llu, \"gpuNs\": %llu}",
+                    gpu ? ", " : "", gpu, (ull)tag->bytes[gpu], (ull)tag->peak[gpu], (ull)imported,
+                    (ull)abroad, (ull)tenant_ns(in, i, gpu));
         }
         fputs("]}", out);
     }

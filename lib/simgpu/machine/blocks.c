@@ -265,6 +265,9 @@ void sg_object_drop_for(struct sg_instance *in, uint32_t object, uint32_t client
     }
     o->holders[client / 64] &= ~bit(client);
     *counted_in(in->state, o, client) -= o->blocks * SG_BLOCK_BYTES;
+    if (created_by(in->state, o, client)) {
+        o->creator_generation = 0; /* should it come back, it is one importer among others */
+    }
     sg_object_settle(in, object);
 }
 

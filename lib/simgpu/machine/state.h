@@ -128,7 +128,7 @@ struct sg_object {
     uint32_t category;
     uint32_t blocks;
     uint32_t creator; /* client slot, meaningful while creator_generation matches */
-    uint32_t creator_generation;
+    uint32_t creator_generation; /* 0 once the creator has let go */
     uint32_t tag;         /* who is charged, also after the creator's death */
     uint32_t descriptors; /* whether a descriptor was ever made that may keep it alive */
     uint64_t bytes;

@@ -60,6 +60,7 @@ func figures() []figure {
 		{"promise.lazy_ratio", lazyRatio},
 		{agentCost, measureAgentCost},
 		{deadHandles, measureHandles},
+		{"promise.fd_bytes", descriptors},
 	}
 }
 
