@@ -22,6 +22,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -44,6 +45,9 @@ type Config struct {
 	// Checkpoint is the path of the file in which tenants are remembered.
 	Checkpoint string
 	Log        *slog.Logger
+	// Rules are what users may have and do; nil are those of a machine without a
+	// configuration.
+	Rules *agentconfig.Config
 	// Misuse is what is done about shares that take more of a GPU than they may, and
 	// about processes without a share of the users that Listed names.
 	Misuse pacing.Misuse
@@ -112,6 +116,8 @@ type tenant struct {
 	notices atomic.Int32 // of deaths that no look has followed yet
 	// followUps bounds how often notices are followed by looks.
 	followUps pace
+
+	expiry
 
 	// What follows is guarded by Agent.mu.
 	ready      bool // all that the backend makes for it is there
@@ -193,6 +199,7 @@ func (a *Agent) Run(ctx context.Context) {
 		})
 	})
 	a.running.Go(func() { a.pacer.Run(ctx) })
+	a.running.Go(func() { a.expire(ctx) })
 	ticker := time.NewTicker(a.config.Interval)
 	defer ticker.Stop()
 	a.sweep(ctx) // nobody gave notice of deaths while no agent ran

@@ -280,12 +280,15 @@ func (n *node) grant(r *running, a *asker, p control.CreateParams) *control.Crea
 
 func (n *node) list(r *running) *control.Listing {
 	n.t.Helper()
-	l, err := r.list(n.t.Context(), nil, struct{}{})
+	l, err := r.list(n.t.Context(), root, struct{}{})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return l
 }
+
+// root is a peer that owns no process.
+var root = control.NewPeer(0, 0, nil)
 
 // slot is a process of a tenant, played by the test: it holds the slot's lock.
 type slot struct {

@@ -21,16 +21,20 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 	if err != nil {
 		return nil, err
 	}
+	who := a.requester(peer.UID, false)
+	if err := who.denied(p.Overcommit); err != nil {
+		return nil, err
+	}
 	if t.isTenancy() && (p.Memory != nil || p.Cores != nil) {
 		return nil, control.Errorf(control.CodeInvalid, "the cluster decides the memory and cores of %s: make its pod again with another request", p.Tenant)
 	}
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile
 	defer t.look.Unlock()
-	if err := a.lower(ctx, changer, t, p); err != nil {
+	if err := a.lower(ctx, who, changer, t, p); err != nil {
 		return nil, err
 	}
-	wanted, err := a.enter(ctx, t, p)
+	wanted, err := a.enter(ctx, who, t, p)
 	if err != nil {
 		return nil, errors.Join(err, changer.Change(ctx, a.wanted(t)))
 	}
@@ -44,9 +48,9 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 // lower makes the tenant hold less before the ledger says so: what the ledger has free is
 // granted at once to whoever waits for it. If the agent dies in between, the next one
 // makes the tenant agree with the ledger again.
-func (a *Agent) lower(ctx context.Context, changer backend.Changer, t *tenant, p control.SetParams) error {
+func (a *Agent) lower(ctx context.Context, who requester, changer backend.Changer, t *tenant, p control.SetParams) error {
 	a.mu.Lock()
-	changed, err := a.revise(t, p)
+	changed, err := a.revise(who, t, p)
 	lowered := t.record
 	lowered.Shares = slices.Clone(t.Shares)
 	less := false
@@ -65,7 +69,7 @@ func (a *Agent) lower(ctx context.Context, changer backend.Changer, t *tenant, p
 
 // enter puts a change into the ledger and the checkpoint before it is made. If the
 // agent dies in between, the next one makes it.
-func (a *Agent) enter(ctx context.Context, t *tenant, p control.SetParams) (backend.Tenant, error) {
+func (a *Agent) enter(ctx context.Context, who requester, t *tenant, p control.SetParams) (backend.Tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.ended || !t.ready {
@@ -75,7 +79,7 @@ func (a *Agent) enter(ctx context.Context, t *tenant, p control.SetParams) (back
 		return backend.Tenant{}, err
 	}
 	before := t.record
-	changed, err := a.revise(t, p)
+	changed, err := a.revise(who, t, p)
 	if err != nil {
 		return backend.Tenant{}, err
 	}
@@ -91,7 +95,7 @@ func (a *Agent) enter(ctx context.Context, t *tenant, p control.SetParams) (back
 
 // revise returns the tenant's record with the change, or why it cannot be made.
 // Agent.mu is held.
-func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
+func (a *Agent) revise(who requester, t *tenant, p control.SetParams) (record, error) {
 	r := t.record
 	r.Shares = slices.Clone(t.Shares)
 	r.Overcommit = r.Overcommit || p.Overcommit
@@ -102,13 +106,13 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 			return record{}, err
 		}
 		before, wanted := t.Shares[i].Guaranteed(t.Shares[i].Cores), s.Guaranteed(s.Cores)
-		_, err := a.search(t, alloc.Request{
-			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(s.Limit), Cores: wanted, Overcommit: r.Overcommit,
-			// That memory was overcommitted once does not allow to overcommit time.
-			OvercommitCores: p.Overcommit || wanted <= before,
-		})
-		if err != nil {
-			return record{}, coded(err)
+		who.except, who.request = t, alloc.Request{
+			Count: 1, Among: alloc.Names(s.UUID), Memory: v1alpha1.Bytes(s.Limit), Cores: wanted,
+			// What was overcommitted once may stay, and not grow.
+			Overcommit: p.Overcommit || s.Limit <= t.Shares[i].Limit, OvercommitCores: p.Overcommit || wanted <= before,
+		}
+		if _, err := a.search(t, who.request); err != nil {
+			return record{}, a.refused(err, who)
 		}
 		used := t.used(i)
 		s.Before = 0
@@ -120,6 +124,9 @@ func (a *Agent) revise(t *tenant, p control.SetParams) (record, error) {
 				"%s uses %d MiB of GPU %d, more than the new limit of %d MiB: free some of it first, or add --below-used, after which nothing can be allocated until enough is freed",
 				t.Name, used>>20, gpu.Index, s.Limit>>20)
 		}
+	}
+	if err := a.grown(who, t, r); err != nil {
+		return record{}, a.refused(err, who)
 	}
 	return r, nil
 }
@@ -176,20 +183,4 @@ func (s *share) requested(p control.SetParams) v1alpha1.ShareRequest {
 		request.Policy = "" // as in a request, the default policy follows from the cores
 	}
 	return request
-}
-
-// find returns the tenant with a name or id that the peer may act on.
-func (a *Agent) find(peer *control.Peer, name string) (*tenant, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, t := range a.tenants {
-		if t.Name != name && t.ID != name {
-			continue
-		}
-		if peer.UID != 0 && peer.UID != t.UID {
-			return nil, control.Errorf(control.CodeDenied, "%s belongs to %s: only they and root can change or stop it", name, t.User)
-		}
-		return t, nil
-	}
-	return nil, control.Errorf(control.CodeNotFound, "there is no share %q: `divvy ls` lists them", name)
 }

@@ -6,10 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -19,6 +16,13 @@ import (
 )
 
 func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.CreateParams) (*control.Created, error) {
+	who := a.requester(peer.UID, !p.Wait)
+	if err := who.denied(p.Request.Overcommit); err != nil {
+		return nil, err
+	}
+	if p.Request.Memory.IsZero() {
+		p.Request.Memory = a.memoryFor(who, p.Request)
+	}
 	p.Request.Default()
 	if err := p.Request.Validate(); err != nil {
 		return nil, &control.Error{Code: control.CodeInvalid, Message: err.Error()}
@@ -27,13 +31,21 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if p.Request.Among, err = a.resolve(p.Request.Among); err != nil {
 		return nil, err
 	}
+	if err := a.never(who, p.Request); err != nil {
+		return nil, err
+	}
 	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
 		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
 	}
 	if err := a.config.Backend.Health(ctx); err != nil {
 		return nil, err
 	}
-	t, err := a.admit(ctx, peer, p)
+	r := p.Request
+	who.request = alloc.Request{
+		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
+		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
+	}
+	t, err := a.admit(ctx, peer, who, p)
 	if err != nil {
 		return nil, err
 	}
@@ -47,18 +59,16 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 }
 
 // tryAdmit enters a tenant or returns why it does not fit. Agent.mu is held.
-func (a *Agent) tryAdmit(peer *control.Peer, p control.CreateParams, mine *ticket) (*tenant, error) {
-	if p.Wait && len(a.queue) > 0 && a.queue[0] != mine {
+func (a *Agent) tryAdmit(peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, error) {
+	if p.Wait && !a.isTurn(mine) {
 		return nil, &alloc.Refusal{Reason: alloc.ReasonFull, Text: "other requests have waited longer"}
 	}
-	name, err := a.name(p)
+	name, err := a.name(peer.UID, p)
 	if err != nil {
 		return nil, err
 	}
 	r := p.Request
-	grants, err := a.place(alloc.Request{
-		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores), Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
-	})
+	grants, err := a.placeFor(who, who.request)
 	if err != nil {
 		return nil, err
 	}
@@ -148,58 +158,8 @@ func (a *Agent) forget(t *tenant) error {
 	return a.save()
 }
 
-var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
-
-// name is the name asked for, or one made of the command's, with a number
-// where several run. Agent.mu is held.
-func (a *Agent) name(p control.CreateParams) (string, error) {
-	taken := func(name string) bool {
-		for _, t := range a.tenants {
-			if t.Name == name || t.ID == name {
-				return true
-			}
-		}
-		return false
-	}
-	if p.Request.Name != "" {
-		if taken(p.Request.Name) {
-			return "", control.Errorf(control.CodeInvalid, "the name %q is in use: choose another, or `divvy stop %s`", p.Request.Name, p.Request.Name)
-		}
-		return p.Request.Name, nil
-	}
-	base := "share"
-	if len(p.Command) > 0 {
-		base = unfit.ReplaceAllString(strings.ToLower(filepath.Base(p.Command[0])), "-")
-		base = strings.Trim(base[:min(len(base), 40)], "-._")
-	}
-	if base == "" {
-		base = "share"
-	}
-	for n := 1; ; n++ {
-		name := base
-		if n > 1 {
-			name += "-" + strconv.Itoa(n)
-		}
-		if !taken(name) {
-			return name, nil
-		}
-	}
-}
-
 func newID() string {
 	var id [4]byte
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	return hex.EncodeToString(id[:])
-}
-
-// coded gives an error of the allocator its code in the control protocol.
-func coded(err error) error {
-	var refusal *alloc.Refusal
-	if !errors.As(err, &refusal) {
-		return err
-	}
-	code := map[alloc.Reason]control.Code{
-		alloc.ReasonNever: control.CodeInvalid, alloc.ReasonUnknown: control.CodeNotFound, alloc.ReasonFull: control.CodeRefused,
-	}[refusal.Reason]
-	return &control.Error{Code: code, Message: refusal.Text}
 }

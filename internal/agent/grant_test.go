@@ -203,7 +203,8 @@ func TestSet(t *testing.T) {
 		{"percent", memory(v1alpha1.Percent(25)), "", 6 * gib},
 		{"below what is used", memory(v1alpha1.Bytes(gib)), control.CodeRefused, 6 * gib},
 		{"below by name", below, "", gib},
-		{"overcommit by name", over, "", 16 * gib},
+		{"overcommit", over, control.CodeDenied, gib},
+		{"overcommit by root", over, "", 16 * gib},
 		{"back", memory(v1alpha1.Bytes(4 * gib)), "", 4 * gib},
 		{"cores", cores(40), "", 4 * gib},
 		{"too many cores", cores(41), control.CodeRefused, 4 * gib},
@@ -211,7 +212,11 @@ func TestSet(t *testing.T) {
 		{"weight of a fixed share", control.SetParams{Tenant: "train", Weight: &weight}, control.CodeInvalid, 4 * gib},
 		{"unknown", control.SetParams{Tenant: "nobody"}, control.CodeNotFound, 4 * gib},
 	} {
-		_, err := r.set(t.Context(), owner.peer, c.params)
+		peer := owner.peer
+		if strings.HasSuffix(c.what, "by root") {
+			peer = root
+		}
+		_, err := r.set(t.Context(), peer, c.params)
 		if (c.code == "") != (err == nil) || err != nil && control.CodeOf(err) != c.code {
 			t.Errorf("%s: %v (%s), want %q", c.what, err, control.CodeOf(err), c.code)
 		}

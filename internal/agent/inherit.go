@@ -81,7 +81,7 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 		}
 	}
 	a.bound(r, most)
-	r.ID, r.Name = a.freeID(r), a.freeName(r.Name)
+	r.ID, r.Name = a.freeID(r), a.freeName(uid, r.Name)
 	wanted := a.tenantOf(r)
 	a.mu.Unlock()
 	plan, err := a.planWithRecord(wanted, r)
@@ -208,12 +208,12 @@ func (a *Agent) freeID(r *record) string {
 	return id
 }
 
-// freeName is a name that no tenant has, made of the given one. Agent.mu is held.
-func (a *Agent) freeName(name string) string {
+// freeName is a name that no tenant of a user has, made of the given one. Agent.mu is held.
+func (a *Agent) freeName(uid int, name string) string {
 	base := unfit.ReplaceAllString(name, "-")
 	base = cmp.Or(base[:min(len(base), 40)], "share")
 	name = base
-	for n := 2; slices.ContainsFunc(a.sorted(), func(t *tenant) bool { return t.Name == name || t.ID == name }); n++ {
+	for n := 2; a.taken(uid, name); n++ {
 		name = base + "-" + strconv.Itoa(n)
 	}
 	return name

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -11,14 +12,25 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-func (a *Agent) list(ctx context.Context, _ *control.Peer, _ struct{}) (*control.Listing, error) {
-	return a.Listing(ctx)
+// list is the listing for a peer. Command lines may hold secrets: of another user's
+// share only the name of the program is shown, but to root.
+func (a *Agent) list(ctx context.Context, peer *control.Peer, _ struct{}) (*control.Listing, error) {
+	l, err := a.Listing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Tenants {
+		if t := &l.Tenants[i]; peer.UID != 0 && peer.UID != t.UID && len(t.Command) > 0 {
+			t.Command = []string{filepath.Base(t.Command[0])}
+		}
+	}
+	return l, nil
 }
 
 // Listing looks at all tenants and GPUs and lists what it found.
 func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	a.sweep(ctx)
-	l := &control.Listing{Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
+	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.describe(t))
 	}
@@ -92,6 +104,12 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
 		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: t.fault,
+	}
+	if until := t.until; !until.IsZero() {
+		v.Until = &until
+	}
+	if idle := t.expiry.idle; !idle.IsZero() {
+		v.Idle = &idle
 	}
 	if t.Tenancy != nil {
 		v.Namespace, v.Claim, v.Pods = t.Tenancy.Namespace, t.Tenancy.Claim, t.Tenancy.Pods

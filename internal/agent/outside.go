@@ -97,7 +97,10 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || !p.id.Alive() {
 			continue
 		}
-		outside = append(outside, control.Outside{PID: p.id.PID, UUID: p.uuid, Used: p.used, Tenant: a.nameOf(a.memberOf(p.id))})
+		outside = append(outside, control.Outside{
+			PID: p.id.PID, User: userOf(p.id.PID), Command: process.Command(p.id.PID),
+			UUID: p.uuid, Used: p.used, Tenant: a.nameOf(a.memberOf(p.id)),
+		})
 	}
 	a.mu.Lock()
 	before := a.outside
@@ -108,7 +111,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		if known {
 			continue
 		}
-		text := fmt.Sprintf("process %d uses a GPU without a share", o.PID)
+		text := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User)
 		if o.Tenant != "" {
 			text = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant)
 		}
@@ -120,6 +123,14 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 			a.answerOutside(ctx, gpu.UUID)
 		}
 	}
+}
+
+// userOf is the name of a process's user, "" for a process that has ended.
+func userOf(pid int) string {
+	if uid := process.Owner(pid); uid >= 0 {
+		return process.UserName(uid)
+	}
+	return ""
 }
 
 // accounted reports whether what a process uses is in the figures of a tenant with

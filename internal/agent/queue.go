@@ -28,6 +28,8 @@ type waiting struct {
 type ticket struct {
 	waiting
 	reason string
+	// limited is true while only its user's own limits keep it waiting.
+	limited bool
 	// due is until when an asker must come back who waited for an earlier agent, zero
 	// once they are here.
 	due time.Time
@@ -50,18 +52,19 @@ const reasonUnclaimed = "who asked has not come back yet since the agent started
 // admit enters a tenant into the ledger when its request fits. Waiting requests
 // are served in the order in which they came: otherwise small ones could overtake
 // a large one for ever.
-func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateParams) (*tenant, error) {
+func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams) (*tenant, error) {
 	mine := a.claim(ctx, peer, p.Ticket)
 	defer func() { a.leaveQueue(ctx, mine) }()
 	var told control.Queued
 	for {
 		a.mu.Lock()
-		t, err := a.tryAdmit(peer, p, mine)
+		t, err := a.tryAdmit(peer, who, p, mine)
 		if err == nil || !p.Wait || !alloc.Waits(err) {
+			err = a.refused(err, who)
 			a.mu.Unlock()
-			return t, coded(err)
+			return t, err
 		}
-		reason := err.Error()
+		reason := a.facts(err, nil)
 		if mine == nil {
 			mine = &ticket{waiting: waiting{
 				Ticket: rand.Text(), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: a.config.Now(),
@@ -73,7 +76,7 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateP
 			}
 			a.announce()
 		}
-		mine.reason = reason
+		mine.reason, mine.limited = reason, isLimited(err)
 		now := control.Queued{Ticket: mine.Ticket, Place: slices.Index(a.queue, mine) + 1, Of: len(a.queue), Reason: reason}
 		changed := a.changed
 		a.mu.Unlock()
@@ -87,6 +90,20 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, p control.CreateP
 			return nil, fmt.Errorf("give up waiting: %w", ctx.Err())
 		}
 	}
+}
+
+// isTurn reports whether no request waits longer for room; mine is nil for a new one.
+// Those that only their user's limits keep waiting hold nobody else up. Agent.mu is held.
+func (a *Agent) isTurn(mine *ticket) bool {
+	for _, t := range a.queue {
+		if t == mine {
+			return true
+		}
+		if !t.limited {
+			return false
+		}
+	}
+	return true
 }
 
 // claim gives who waited for an earlier agent their place again. A ticket that is

@@ -38,22 +38,28 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
 	}
+	return none, a.stopTenant(ctx, t, p.Grace)
+}
+
+// stopTenant ends a tenant's processes: by SIGTERM and, if they still run after the
+// grace time, by SIGKILL. It returns when the tenant has ended.
+func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration) error {
 	a.mu.Lock()
 	t.stopping = true
 	a.mu.Unlock()
 	known := map[process.ID]bool{}
-	if p.Grace > 0 {
-		err = a.signalUntilEnded(ctx, t, known, unix.SIGTERM, p.Grace)
+	if grace > 0 {
+		err := a.signalUntilEnded(ctx, t, known, unix.SIGTERM, grace)
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return none, err
+			return err
 		}
 	}
-	err = a.signalUntilEnded(ctx, t, known, unix.SIGKILL, killTime)
+	err := a.signalUntilEnded(ctx, t, known, unix.SIGKILL, killTime)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return none, control.Errorf(control.CodeInternal,
+		return control.Errorf(control.CodeInternal,
 			"%s has processes that do not end,%s: they may be inside a driver call; try again later", t.Name, describe(a.processesOf(t)))
 	}
-	return none, err
+	return err
 }
 
 // signalUntilEnded signals every process of a tenant once, including those that

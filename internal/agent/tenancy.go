@@ -209,7 +209,7 @@ func (a *Agent) fit(wanted Tenancy) ([]share, error) {
 		if a.gpu(s.UUID).Index < 0 {
 			return nil, &alloc.Refusal{Reason: alloc.ReasonUnknown, Text: fmt.Sprintf("GPU %s is not on this machine", s.UUID)}
 		}
-		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Placed: true, Whole: s.Whole}
+		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.Whole}
 		if !s.Whole {
 			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
 		}

@@ -129,7 +129,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"more than the GPU has":      {nil, claimed("b", 81*gib, 0), alloc.ReasonNever, "more than GPU 0 has"},
 		"less than a context":        {nil, claimed("b", gib/2, 0), alloc.ReasonNever, "leaves nothing to allocate"},
 		"a GPU that is not here":     {nil, wholeGPU("b", "GPU-00000000-0000-4000-8000-00000000dead"), alloc.ReasonUnknown, "is not on this machine"},
-		"whole beside a share":       {[]Tenancy{claimed("a", gib, 0)}, wholeGPU("b", firstID), alloc.ReasonFull, "has 1 tenants and the request needs a whole GPU"},
+		"whole beside a share":       {[]Tenancy{claimed("a", gib, 0)}, wholeGPU("b", firstID), alloc.ReasonFull, "GPU 0 has tenants and the request needs a whole GPU"},
 		"a share beside whole":       {[]Tenancy{wholeGPU("a", firstID)}, claimed("b", gib, 0), alloc.ReasonFull, "team/a has the whole GPU"},
 		"whole beside whole":         {[]Tenancy{wholeGPU("a", firstID)}, wholeGPU("b", firstID), alloc.ReasonFull, "team/a has the whole GPU"},
 		"the second of two does not fit": {[]Tenancy{wholeGPU("a", otherID)}, Tenancy{

@@ -1,6 +1,12 @@
 package alloc
 
-import "slices"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // hostRefusal explains a refusal on one host, GPU by GPU.
 func (inv *Inventory) hostRefusal(c *shape) *Refusal {
@@ -27,66 +33,125 @@ func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 		}
 		return refuse(reason, "this machine has %s", cause)
 	}
-	var refusals []*Refusal
+	var misses []Miss
 	shares := 1
 	if r.Same {
 		shares = max(1, r.Count)
 	}
 	for _, i := range candidates {
 		if why := c.fits(n, i, &c.needs[0][i], shares); why != CauseNone {
-			refusals = append(refusals, r.explain(&n.GPUs[i], why))
+			misses = append(misses, r.miss(&n.GPUs[i], why))
 		}
 	}
-	return summarise(refusals, len(candidates)-len(refusals), r)
+	return summarise(misses, len(candidates)-len(misses), r)
 }
 
-// explain says why a share does not fit on a GPU.
-func (r *Request) explain(g *GPU, cause Cause) *Refusal {
-	limit := r.Memory.Of(g.Capacity)
-	less, fewer := ": ask for less, or add --wait or --overcommit", ": ask for fewer, or add --wait or --overcommit"
-	if r.Placed {
-		less, fewer = "", ""
-	}
+// miss says why a share does not fit on a GPU.
+func (r *Request) miss(g *GPU, cause Cause) Miss {
+	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Fault: g.Fault}
 	switch cause {
-	case CauseCapacity:
-		return refuse(ReasonNever, "memory %s is more than GPU %d has for tenants: ask for at most %s",
-			amount(limit), g.Index, amount(g.Capacity))
-	case CauseContext:
-		return refuse(ReasonNever, "memory %s leaves nothing to allocate: the context of one process takes %s of GPU %d; ask for more",
-			amount(limit), amount(g.ContextBytes), g.Index)
-	case CauseMemory:
-		return refuse(ReasonFull, "GPU %d has %s of %s free and the share needs %s%s",
-			g.Index, amount(g.FreeMemory()), amount(g.Capacity), amount(limit), less)
 	case CauseCores:
-		return refuse(ReasonFull, "GPU %d has %d of 100 cores left to guarantee and the share needs %d%s",
-			g.Index, g.FreeCores(), r.Cores, fewer)
-	case CauseBusy:
-		return refuse(ReasonFull, "GPU %d has %d tenants and the request needs a whole GPU", g.Index, g.Tenants)
-	case CauseFault:
-		return refuse(ReasonFull, "GPU %d takes no new shares: %s", g.Index, g.Fault)
+		m.Need, m.Free, m.All = uint64(r.Cores), uint64(g.FreeCores()), 100
+	case CauseContext:
+		m.Need, m.Free, m.All = r.Memory.Of(g.Capacity), g.ContextBytes, g.Capacity
+	default:
+		m.Need, m.Free, m.All = r.Memory.Of(g.Capacity), g.FreeMemory(), g.Capacity
 	}
-	if cause.never() {
-		return refuse(ReasonNever, "GPU %d: %s", g.Index, cause)
-	}
-	return refuse(ReasonFull, "GPU %d: %s", g.Index, cause)
+	return m
 }
 
 // summarise explains a refusal by the GPUs that are the nearest miss: those that
 // others keep full, unless too few GPUs could ever serve.
-func summarise(refusals []*Refusal, fitting int, r *Request) *Refusal {
-	full := slices.DeleteFunc(slices.Clone(refusals), func(f *Refusal) bool { return f.Reason != ReasonFull })
-	if never := slices.IndexFunc(refusals, func(f *Refusal) bool { return f.Reason == ReasonNever }); never >= 0 && fitting+len(full) < r.Count {
-		return refusals[never]
+func summarise(misses []Miss, fitting int, r *Request) *Refusal {
+	full := slices.DeleteFunc(slices.Clone(misses), func(m Miss) bool { return m.Cause.never() })
+	if never := slices.IndexFunc(misses, func(m Miss) bool { return m.Cause.never() }); never >= 0 && fitting+len(full) < r.Count {
+		return &Refusal{Reason: ReasonNever, Text: describe(misses[never : never+1]), Misses: misses[never : never+1]}
 	}
-	if r.Count == 1 && len(full) == 1 {
-		return full[0]
+	text := describe(full)
+	if r.Count > 1 {
+		text = fmt.Sprintf("the request needs %d GPUs and %d %s room; %s", r.Count, fitting, plural(fitting, "has", "have"), text)
 	}
-	text := ""
-	for i, f := range full {
-		if i > 0 {
-			text += "\n"
+	return &Refusal{Reason: ReasonFull, Text: text, Misses: full, Short: r.Count - fitting}
+}
+
+// describe writes one sentence for each cause among the misses.
+func describe(misses []Miss) string {
+	var texts []string
+	for len(misses) > 0 {
+		same := func(m Miss) bool {
+			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Need == misses[0].Need
 		}
-		text += f.Text
+		var group []Miss
+		for _, m := range misses {
+			if same(m) {
+				group = append(group, m)
+			}
+		}
+		texts = append(texts, sentence(group))
+		misses = slices.DeleteFunc(slices.Clone(misses), same)
 	}
-	return refuse(ReasonFull, "%d of %d GPUs have room:\n%s", fitting, r.Count, text)
+	return strings.Join(texts, "; ")
+}
+
+// sentence describes GPUs that miss for one cause.
+func sentence(group []Miss) string {
+	most := slices.MaxFunc(group, func(x, y Miss) int { return cmp.Compare(x.Free, y.Free) })
+	gpus, has, at := describeGPUs(group), "has", ""
+	switch {
+	case len(group) == 1:
+	case !slices.ContainsFunc(group, func(m Miss) bool { return m.Free != most.Free }):
+		gpus = "each of " + gpus
+	default:
+		has, at = "have at most", fmt.Sprintf(" (GPU %d)", most.Index)
+	}
+	switch most.Cause {
+	case CauseCapacity:
+		return fmt.Sprintf("memory %s is more than GPU %d has for tenants: ask for at most %s", amount(most.Need), most.Index, amount(most.All))
+	case CauseContext:
+		return fmt.Sprintf("memory %s leaves nothing to allocate: the context of one process takes %s of GPU %d; ask for more",
+			amount(most.Need), amount(most.Free), most.Index)
+	case CauseMemory:
+		return fmt.Sprintf("%s %s %s of %s free%s and the share needs %s", gpus, has, amount(most.Free), amount(most.All), at, amount(most.Need))
+	case CauseCores:
+		return fmt.Sprintf("%s %s %d of %d cores left to guarantee%s and the share needs %d", gpus, has, most.Free, most.All, at, most.Need)
+	case CauseBusy:
+		return fmt.Sprintf("%s %s tenants and the request needs a whole GPU", describeGPUs(group), plural(len(group), "has", "have"))
+	case CauseFault:
+		return fmt.Sprintf("%s %s no new shares: %s", describeGPUs(group), plural(len(group), "takes", "take"), most.Fault)
+	}
+	return fmt.Sprintf("%s: %s", describeGPUs(group), most.Cause)
+}
+
+// describeGPUs names GPUs by their indexes: "GPU 3", "GPUs 0, 2 and 5", "GPUs 0 to 7".
+func describeGPUs(group []Miss) string {
+	var indexes []int
+	for _, m := range group {
+		indexes = append(indexes, m.Index)
+	}
+	slices.Sort(indexes)
+	last := len(indexes) - 1
+	if last == 0 {
+		return fmt.Sprintf("GPU %d", indexes[0])
+	}
+	if last > 1 && indexes[last]-indexes[0] == last {
+		return fmt.Sprintf("GPUs %d to %d", indexes[0], indexes[last])
+	}
+	text := "GPUs "
+	for i, index := range indexes {
+		switch {
+		case i == last:
+			text += " and "
+		case i > 0:
+			text += ", "
+		}
+		text += strconv.Itoa(index)
+	}
+	return text
+}
+
+func plural(n int, one, several string) string {
+	if n == 1 {
+		return one
+	}
+	return several
 }

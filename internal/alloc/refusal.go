@@ -20,12 +20,17 @@ const (
 	ReasonFull
 )
 
-// Refusal says why a request does not fit, and what would.
+// Refusal says why a request does not fit. What the asker can do about it depends on
+// the asker, and is for whoever knows them to say.
 type Refusal struct {
 	Reason Reason
 	// Text is the message of a refusal on one host. On a cluster it is empty, and
 	// Error makes the message from the fields below.
 	Text string
+	// Misses are the GPUs of one host that the text speaks of, and Short is on how many
+	// of them the request would have to fit.
+	Misses []Miss
+	Short  int
 	// Nodes counts nodes by cause.
 	Nodes [causes]int
 	// Nearest is the cause of the nearest miss. Best is the most that a node with
@@ -34,6 +39,20 @@ type Refusal struct {
 	Best    uint64
 
 	request Request
+}
+
+// Miss is a GPU of one host on which a share does not fit.
+type Miss struct {
+	Index int
+	UUID  string
+	Cause Cause
+	// Need is what the share needs and Free what is left of All: bytes or, of cores,
+	// percent. Of CauseContext, Free is what the context takes.
+	Need, Free, All uint64
+	// Tenants is how many shares the GPU has.
+	Tenants int
+	// Fault says why the GPU takes no shares.
+	Fault string
 }
 
 // Error implements error.

@@ -56,9 +56,6 @@ type Request struct {
 	Overcommit bool
 	// OvercommitCores lets the sum of guaranteed cores exceed 100.
 	OvercommitCores bool
-	// Placed tells that a cluster's scheduler chose the GPU, so that a refusal
-	// gives no advice for the command line.
-	Placed bool
 }
 
 // ErrRequest marks requests that contradict themselves.

@@ -93,6 +93,7 @@ func example() []listing {
 			}},
 		}},
 		{Machine: "a100-80g", Listing: control.Listing{
+			Time: at.Add(3 * time.Hour),
 			Info: control.Info{Protocol: 1, PID: 4000, UID: 1000, User: "alice", Ephemeral: true, Driver: "550.54.15", CUDA: 12040},
 			GPUs: []control.GPU{
 				{Index: 0, UUID: "GPU-00", Name: "NVIDIA A100-SXM4-80GB", Capacity: 80 * gib, Granted: 24 * gib, Used: new(uint64(11 * gib)), Cores: 80},
@@ -112,7 +113,7 @@ func example() []listing {
 				User:    "bob", Since: at, Reason: "GPU 0 has 56Gi left",
 			}},
 			Outside: []control.Outside{
-				{PID: 4300, UUID: "GPU-01", Used: new(uint64(gib))},
+				{PID: 4300, User: "bob", Command: "python3.11", UUID: "GPU-01", Used: new(uint64(gib))},
 				{PID: 4301, UUID: "GPU-00", Used: new(uint64(900 << 20)), Tenant: "many"},
 			},
 			Events: []control.Event{

@@ -37,7 +37,7 @@ func (f *shareFlags) add(flags *pflag.FlagSet, leftOut map[string]string) {
 	flags.Var(&word{"POLICY", &f.policy}, "policy", text("policy", "fixed, weighted or burst"))
 	flags.Var(&f.weight, "weight", text("weight", fmt.Sprintf("part of the time among weighted shares, 1 to %d", v1alpha1.MaxWeight)))
 	flags.Var(&word{"CLASS", &f.class}, "class", text("class", "online, or offline: yields to online shares at once and has nothing guaranteed"))
-	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory or guaranteed time than it has")
+	flags.BoolVar(&f.overcommit, "overcommit", false, "allow the shares of a GPU to add up to more memory or guaranteed time than it has, if you may")
 }
 
 // word is a text flag; kind stands for its value in help.

@@ -92,7 +92,8 @@ modules. TIME is the part of the GPU's time that the share had in the last
 second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately. LAYER is what
 stands between the tenant and the driver: "namespace" covers the driver's files,
-"env" relies on LD_LIBRARY_PATH.`,
+"env" relies on LD_LIBRARY_PATH. POLICY, WEIGHT, CLASS and LAYER are left out where
+all shares have the usual one.`,
 		Example: `  divvy ls
   divvy ls -o json | jq '.agents[].tenants[].name'`,
 		Args: noArgs,

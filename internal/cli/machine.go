@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
@@ -123,6 +125,16 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	return found, err
 }
 
+// having are the listings that have a tenant of which is holds.
+func having(all []listing, is func(control.Tenant) bool) (found []listing) {
+	for _, l := range all {
+		if slices.ContainsFunc(l.Tenants, is) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
 // errNoShare is returned where no share has the name.
 var errNoShare = errors.New("no such share")
 
@@ -132,19 +144,15 @@ func (a *app) holder(ctx context.Context, machine, share string) (control.Endpoi
 	if err != nil {
 		return control.Endpoint{}, err
 	}
-	var found []listing
-	for _, l := range all.agents {
-		for _, tenant := range l.Tenants {
-			if tenant.Name == share || tenant.ID == share {
-				found = append(found, l)
-			}
-		}
+	found := having(all.agents, func(t control.Tenant) bool { return t.Called(share) })
+	if own := having(found, func(t control.Tenant) bool { return t.Called(share) && t.UID == os.Getuid() }); len(own) > 0 {
+		found = own
 	}
 	switch {
 	case len(found) == 1:
 		return found[0].endpoint, nil
 	case len(found) > 1:
-		return control.Endpoint{}, fmt.Errorf("%d shares are named %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
+		return control.Endpoint{}, fmt.Errorf("%d machines have a share %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
 			len(found), share)
 	case len(all.away) > 0:
 		return control.Endpoint{}, fmt.Errorf("whether there is a share %q cannot be told: %s", share, all.away[0].Reason)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -15,19 +14,6 @@ import (
 
 // eventsShown bounds the events of a table; JSON has all that the agent keeps.
 const eventsShown = 3
-
-// table collects rows and aligns their columns.
-type table struct{ rows [][]string }
-
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
-
-func (t *table) print(w *strings.Builder) {
-	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, cells := range t.rows {
-		_, _ = aligned.Write([]byte(strings.Join(cells, "\t") + "\n"))
-	}
-	_ = aligned.Flush() // a builder takes everything
-}
 
 // size writes an amount of memory with about three digits.
 func size(n uint64) string {
@@ -97,7 +83,7 @@ func printListing(w *strings.Builder, l listing) {
 	if len(l.Tenants) == 0 {
 		w.WriteString("No shares.\n")
 	} else {
-		printTenants(w, l.Tenants)
+		printTenants(w, l.Tenants, l.Time)
 	}
 	printNotes(w, l)
 }
@@ -111,18 +97,6 @@ func heading(l listing) string {
 		return fmt.Sprintf("%s, system agent (pid %d)", machine, l.Info.PID)
 	}
 	return fmt.Sprintf("%s, agent of %s (pid %d): shares guard against accident, not intent", machine, l.Info.User, l.Info.PID)
-}
-
-func printTenants(w *strings.Builder, tenants []control.Tenant) {
-	shares := table{}
-	shares.row("SHARE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
-	for _, tenant := range tenants {
-		for _, s := range tenant.Shares {
-			shares.row(tenant.Name, strconv.Itoa(s.Index), used(s), size(s.Limit), size(s.Overhead),
-				spent(s.Time), coresOf(s), string(s.Policy), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
-		}
-	}
-	shares.print(w)
 }
 
 // spent returns the part of the GPU's time that a share had in the last second.
@@ -227,7 +201,7 @@ func printNotes(w *strings.Builder, l listing) {
 		if o.Tenant != "" {
 			whose = fmt.Sprintf("was started in share %s but has left it", o.Tenant)
 		}
-		note("! process %d uses %s of GPU %d and %s", o.PID, told(o.Used), index[o.UUID], whose)
+		note("! %s uses %s of GPU %d and %s", processOf(o), told(o.Used), index[o.UUID], whose)
 	}
 	for _, t := range l.Tenants {
 		notes = append(notes, faultsOf(t)...)

@@ -27,7 +27,7 @@ policy, weight and class take effect within milliseconds.`,
 		Example: `  divvy set train --memory 12Gi
   divvy set train --cores 30 --policy burst --max-cores 80
   divvy set batch --class offline --policy weighted --weight 1`,
-		Args: argsOf(1, 1, "one share, by the name that `divvy ls` shows"),
+		Args: argsOf(1, 1, "one share, by the name that `divvy ls` shows; another user's as USER/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !anyChanged(cmd, "memory", "cores", "max-cores", "policy", "weight", "class") {
 				return usage(fmt.Errorf("say what to change: --memory, --cores, --max-cores, --policy, --weight or --class"))
@@ -80,7 +80,7 @@ func (a *app) set(ctx context.Context, machine string, params control.SetParams)
 			return err
 		}
 		var text strings.Builder
-		printTenants(&text, []control.Tenant{*tenant})
+		printTenants(&text, []control.Tenant{*tenant}, time.Now())
 		_, err = io.WriteString(a.out, text.String())
 		return err
 	})
@@ -96,7 +96,7 @@ func newStop(a *app) *cobra.Command {
 time, SIGKILL. Returns when the memory is back.`,
 		Example: `  divvy stop train
   divvy stop train batch --grace 1m`,
-		Args: argsOf(1, -1, "one or more shares, by the names that `divvy ls` shows"),
+		Args: argsOf(1, -1, "one or more shares, by the names that `divvy ls` shows; another user's as USER/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace < 0 {
 				return usage(fmt.Errorf("--grace %s: give a time of 0 or more", grace))

@@ -1,14 +1,18 @@
 package run
 
 import (
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // A request that cannot be kept is answered in one line with what can, and with a pointer to the help.
 func TestImpossiblePromises(t *testing.T) {
 	h := newHost(t)
 	h.hold([]string{"--memory", "1Gi", "--name", "seventy", "--policy", "fixed", "--cores", "70"}, "sh", "-c", "echo; read x")
+	holder := process.UserName(os.Getuid()) + "/seventy"
 	const cores = `: invalid request: cores "%": give a whole number from 1 to 100, the percentage of the GPU's time`
 	for args, says := range map[string]string{
 		"run --cores 0":      `invalid argument "0" for "--cores" flag` + strings.Replace(cores, "%", "0", 1),
@@ -24,7 +28,7 @@ func TestImpossiblePromises(t *testing.T) {
 		"run --policy burst --cores 30 --max-cores 9": "invalid request: max cores 9: give the share's cores, 30, to 100 percent of the GPU's time",
 		"run --max-cores 50":                          "invalid request: max cores 50 need policy burst, not weighted",
 		"run --cores 30 --weight 5":                   "invalid request: weight 5 needs policy weighted, not fixed",
-		"run --memory 1Gi --cores 31":                 "GPU 0 has 30 of 100 cores left to guarantee and the share needs 31: ask for fewer, or add --wait or --overcommit",
+		"run --memory 1Gi --cores 31":                 "GPU 0 has 30 of 100 cores left to guarantee and the share needs 31; " + holder + " holds 70 cores: ask for at most 30, add --wait to queue or add --overcommit",
 		"set seventy --cores 101":                     `invalid argument "101" for "--cores" flag` + strings.Replace(cores, "%", "101", 1),
 		"set seventy --weight 2":                      "invalid request: weight 2 needs policy weighted, not fixed",
 		"set seventy --class best":                    `invalid request: class "best": use online or offline`,

@@ -113,6 +113,10 @@ type Tenant struct {
 	Layer   Layer     `json:"layer"`
 	Command []string  `json:"command,omitempty"`
 	Created time.Time `json:"created"`
+	// Until is when its user's time limit ends it, and Idle since when it has used no
+	// GPU, if that is long.
+	Until *time.Time `json:"until,omitempty"`
+	Idle  *time.Time `json:"idle,omitempty"`
 	// Namespace, Claim and Pods are those of a tenant in a cluster, empty otherwise.
 	Namespace string   `json:"namespace,omitempty"`
 	Claim     string   `json:"claim,omitempty"`
@@ -197,9 +201,11 @@ type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   EventKind `json:"kind"`
 	Tenant string    `json:"tenant,omitempty"`
-	UUID   string    `json:"uuid,omitempty"`
-	PID    int       `json:"pid,omitempty"`
-	Text   string    `json:"text"`
+	// User is the tenant's, where names alone do not tell tenants apart.
+	User string `json:"user,omitempty"`
+	UUID string `json:"uuid,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+	Text string `json:"text"`
 }
 
 // EventKind groups events.
@@ -219,15 +225,27 @@ const (
 	EventMisuse EventKind = "misuse"
 	// EventExcess is memory in use beyond what was granted or is accounted for.
 	EventExcess EventKind = "excess"
+	// EventLimit is a share that is ended because of its user's limits.
+	EventLimit EventKind = "limit"
+	// EventIdle is a share that has used no GPU for long.
+	EventIdle EventKind = "idle"
 	// EventEnded is a tenant whose last process is gone.
 	EventEnded EventKind = "ended"
 )
 
+// Called reports whether a name or id is the tenant's, or its user's name and its name
+// with a slash between them.
+func (t *Tenant) Called(name string) bool {
+	return t.ID == name || t.Name == name || t.User+"/"+t.Name == name
+}
+
 // Listing is the answer to list.
 type Listing struct {
-	Info    Info     `json:"info"`
-	GPUs    []GPU    `json:"gpus"`
-	Tenants []Tenant `json:"tenants"`
+	// Time is when it was made.
+	Time    time.Time `json:"time"`
+	Info    Info      `json:"info"`
+	GPUs    []GPU     `json:"gpus"`
+	Tenants []Tenant  `json:"tenants"`
 	// Waiting are queued requests, oldest first.
 	Waiting []Waiting `json:"waiting,omitempty"`
 	// Outside are processes on the GPUs that are in no share.
@@ -247,8 +265,12 @@ type Waiting struct {
 
 // Outside is a process that uses a GPU without a share.
 type Outside struct {
-	PID  int    `json:"pid"`
-	UUID string `json:"uuid"`
+	PID int `json:"pid"`
+	// User and Command are whose process it is and the name of its program, empty where
+	// the kernel does not tell.
+	User    string `json:"user,omitempty"`
+	Command string `json:"command,omitempty"`
+	UUID    string `json:"uuid"`
 	// Used is what the driver says that it holds; nil where it does not tell.
 	Used *uint64 `json:"used,omitempty"`
 	// Tenant is the one whose process tree it belongs to, where that is known.
@@ -257,7 +279,7 @@ type Outside struct {
 
 // SetParams changes a tenant's shares while it runs; what is nil stays.
 type SetParams struct {
-	// Tenant is a name or an id.
+	// Tenant is an id, a name of one of the asker's shares, or USER/NAME.
 	Tenant string           `json:"tenant"`
 	Memory *v1alpha1.Memory `json:"memory,omitempty"`
 	Cores  *int             `json:"cores,omitempty"`
@@ -282,7 +304,7 @@ type Heritage struct {
 
 // StopParams ends a tenant: SIGTERM to its processes, SIGKILL after Grace.
 type StopParams struct {
-	// Tenant is a name or an id.
+	// Tenant is an id, a name of one of the asker's shares, or USER/NAME.
 	Tenant string `json:"tenant"`
 	// Grace is how long processes may take to end, in nanoseconds.
 	Grace time.Duration `json:"grace"`

@@ -186,7 +186,7 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 	config := agent.Config{
 		Info: o.info(s.library.Version()), Backend: made, Driver: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
-		Log:        o.Log, Misuse: pacing.Misuse(rules.Outside()), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
+		Log:        o.Log, Rules: rules, Misuse: pacing.Misuse(rules.Outside()), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 	}
 	if !o.shared() {
 		config.Locks, config.Permit = ownLocks{&s.locks}, s.permit

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
+
+// name is the name that a user asks for, or one made of the command's, with a number
+// where several run. Names are a user's own: another user may have the same ones.
+// Agent.mu is held.
+func (a *Agent) name(uid int, p control.CreateParams) (string, error) {
+	if p.Request.Name != "" {
+		if a.taken(uid, p.Request.Name) {
+			return "", control.Errorf(control.CodeInvalid, "you have a share named %q: choose another name, or `divvy stop %s`", p.Request.Name, p.Request.Name)
+		}
+		return p.Request.Name, nil
+	}
+	base := "share"
+	if len(p.Command) > 0 {
+		base = unfit.ReplaceAllString(strings.ToLower(filepath.Base(p.Command[0])), "-")
+		base = strings.Trim(base[:min(len(base), 40)], "-._")
+	}
+	if base == "" {
+		base = "share"
+	}
+	for n := 1; ; n++ {
+		name := base
+		if n > 1 {
+			name += "-" + strconv.Itoa(n)
+		}
+		if !a.taken(uid, name) {
+			return name, nil
+		}
+	}
+}
+
+// taken reports whether a user has a share of that name, or somebody one of that id.
+// Agent.mu is held.
+func (a *Agent) taken(uid int, name string) bool {
+	for _, t := range a.tenants {
+		if t.UID == uid && t.Name == name || t.ID == name {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns the tenant that the peer means and may act on: by its id, by the name
+// of one of the peer's own, or by USER/NAME. Root may leave the user out where one
+// share alone has the name.
+func (a *Agent) find(peer *control.Peer, name string) (*tenant, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.tenants[name]; t != nil {
+		return allowed(peer, t)
+	}
+	var named []*tenant
+	for _, t := range a.sorted() {
+		switch {
+		case t.UID == peer.UID && t.Name == name && !t.isTenancy():
+			return t, nil
+		case t.Name == name || t.fullName() == name:
+			named = append(named, t)
+		}
+	}
+	switch {
+	case len(named) == 0:
+		return nil, control.Errorf(control.CodeNotFound, "there is no share %q: `divvy ls` lists them", name)
+	case len(named) > 1 && peer.UID == 0:
+		var names []string
+		for _, t := range named {
+			names = append(names, t.fullName())
+		}
+		return nil, control.Errorf(control.CodeInvalid, "%d users have a share %s: say which: %s", len(named), name, joined(slices.Compact(names), "or"))
+	}
+	return allowed(peer, named[0])
+}
+
+// allowed returns the tenant if the peer may act on it.
+func allowed(peer *control.Peer, t *tenant) (*tenant, error) {
+	if peer.UID != 0 && peer.UID != t.UID {
+		return nil, control.Errorf(control.CodeDenied, "%s belongs to %s: only they and root can change or stop it", t.fullName(), t.User)
+	}
+	return t, nil
+}

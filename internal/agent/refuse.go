@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+)
+
+// holdersShown bounds the shares that a refusal names.
+const holdersShown = 4
+
+// refused is a refusal as the requester reads it: what is so, who holds what is missing,
+// and what the requester can do, of which each way works. Another error stays as it is.
+// Agent.mu is held.
+func (a *Agent) refused(err error, who requester) error {
+	var refusal *alloc.Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	code := map[alloc.Reason]control.Code{
+		alloc.ReasonNever: control.CodeInvalid, alloc.ReasonUnknown: control.CodeNotFound, alloc.ReasonFull: control.CodeRefused,
+	}[refusal.Reason]
+	text := a.facts(err, who.except)
+	if refusal.Reason == alloc.ReasonFull {
+		if ways := a.remedies(err, refusal, who); len(ways) > 0 {
+			text += ": " + joined(ways, "or")
+		}
+	}
+	return &control.Error{Code: code, Message: text}
+}
+
+// facts is a refusal without advice: what is so, and who but except holds what is
+// missing.
+// Agent.mu is held.
+func (a *Agent) facts(err error, except *tenant) string {
+	var refusal *alloc.Refusal
+	if !errors.As(err, &refusal) {
+		return err.Error()
+	}
+	text := refusal.Error()
+	if holders := a.holders(refusal.Misses, except); holders != "" {
+		text += "; " + holders
+	}
+	return text
+}
+
+// holder is a share that holds what GPUs lack.
+type holder struct {
+	name   string
+	memory uint64
+	cores  int
+}
+
+// what says what it holds.
+func (h holder) what() string {
+	if h.memory == 0 {
+		return fmt.Sprintf("%s holds %d cores", h.name, h.cores)
+	}
+	return h.name + " holds " + amount(h.memory)
+}
+
+// holders names who but except holds the memory or cores that GPUs lack. Agent.mu is
+// held.
+func (a *Agent) holders(misses []alloc.Miss, except *tenant) string {
+	lacks := map[string]alloc.Cause{}
+	for _, m := range misses {
+		lacks[m.UUID] = m.Cause
+	}
+	var all []holder
+	for _, t := range a.sorted() {
+		h := holder{name: t.fullName()}
+		for _, s := range t.Shares {
+			switch lacks[s.UUID] {
+			case alloc.CauseMemory, alloc.CauseBusy:
+				h.memory += s.Limit
+			case alloc.CauseCores:
+				h.cores += s.Guaranteed(s.Cores)
+			}
+		}
+		if t != except && (h.memory > 0 || h.cores > 0) {
+			all = append(all, h)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y holder) int { return cmp.Or(cmp.Compare(y.memory, x.memory), y.cores-x.cores) })
+	var texts []string
+	for _, h := range all[:min(len(all), holdersShown)] {
+		texts = append(texts, h.what())
+	}
+	switch more := len(all) - len(texts); {
+	case more == 1:
+		texts = append(texts, "another share the rest")
+	case more > 1:
+		texts = append(texts, fmt.Sprintf("%d other shares the rest", more))
+	}
+	return joined(texts, "and")
+}
+
+// fullName is a tenant's name with that of its user.
+func (t *tenant) fullName() string {
+	if t.isTenancy() {
+		return t.Name // its namespace is in it
+	}
+	return t.User + "/" + t.Name
+}
+
+// remedies are what the requester of a request can do that fits later. Agent.mu is held.
+func (a *Agent) remedies(err error, refusal *alloc.Refusal, who requester) (ways []string) {
+	had := a.heldBy(who.uid, who.except)
+	if isLimited(err) {
+		if len(had.names) > 0 {
+			ways = append(ways, fmt.Sprintf("end one of your shares (`divvy stop %s`)", had.names[0]))
+		}
+	} else if less := a.less(refusal, who, had); less != "" {
+		ways = append(ways, less)
+	}
+	if who.waits {
+		ways = append(ways, "add --wait to queue")
+	}
+	over := who.request
+	over.Overcommit, over.OvercommitCores = true, true
+	if who.overcommit && !who.request.Overcommit && a.fits(who, over) {
+		ways = append(ways, "add --overcommit")
+	}
+	return ways
+}
+
+// less is the most memory or cores for which the request would fit, as advice, "" if
+// none helps. Agent.mu is held.
+func (a *Agent) less(refusal *alloc.Refusal, who requester, had held) string {
+	memory, cores := most(refusal, alloc.CauseMemory), most(refusal, alloc.CauseCores)
+	fewer := who.request
+	if memory > 0 {
+		if l := who.limits.Memory; l > 0 {
+			memory = min(memory, (l-min(had.memory, l))/uint64(max(1, who.request.Count)))
+		}
+		fewer.Memory = v1alpha1.Bytes(max(memory, 1))
+		if a.fits(who, fewer) {
+			return "ask for at most " + amount(memory)
+		}
+	}
+	fewer = who.request
+	if fewer.Cores = int(cores); cores > 0 && a.fits(who, fewer) {
+		return fmt.Sprintf("ask for at most %d", cores)
+	}
+	return ""
+}
+
+// most is what is free of memory or cores on enough GPUs that miss for that cause.
+func most(refusal *alloc.Refusal, cause alloc.Cause) uint64 {
+	var free []uint64
+	for _, m := range refusal.Misses {
+		if m.Cause == cause {
+			free = append(free, m.Free)
+		}
+	}
+	if refusal.Short < 1 || len(free) < refusal.Short {
+		return 0
+	}
+	slices.Sort(free)
+	return free[len(free)-refusal.Short]
+}
+
+// fits reports whether a request would be granted now. Agent.mu is held.
+func (a *Agent) fits(who requester, r alloc.Request) bool {
+	_, err := a.search(who.except, r)
+	return err == nil
+}
+
+// joined writes a list with a word before its last entry.
+func joined(texts []string, word string) string {
+	if len(texts) < 2 {
+		return strings.Join(texts, "")
+	}
+	last := len(texts) - 1
+	return strings.Join(texts[:last], ", ") + " " + word + " " + texts[last]
+}

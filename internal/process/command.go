@@ -1,0 +1,42 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// maxCommand is more than the names of programs have.
+const maxCommand = 32
+
+// Command is the name of the program that a process runs, without its folder and
+// arguments: that of its file or, where it may not be read, the one that the kernel
+// shows (proc_pid_comm(5)). It is empty for a process that has ended.
+func Command(pid int) string {
+	dir := "/proc/" + strconv.Itoa(pid)
+	name, err := os.Readlink(dir + "/exe")
+	if err != nil {
+		text, err := os.ReadFile(dir + "/comm")
+		if err != nil {
+			return ""
+		}
+		name = strings.TrimSuffix(string(text), "\n")
+	}
+	return plain(filepath.Base(strings.TrimSuffix(name, " (deleted)")))
+}
+
+// plain makes a name that another user chose fit for a terminal.
+func plain(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(name, "?"))
+	if cut := []rune(name); len(cut) > maxCommand {
+		name = string(cut[:maxCommand]) + "…"
+	}
+	return name
+}
