@@ -279,6 +279,7 @@ func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan,
 func (a *Agent) planTenancy(t *tenant) (*backend.Plan, error) {
 	a.mu.Lock()
 	plan, r := t.plan, t.record
+	r.Shares = slices.Clone(t.Shares) // looks write to the tenant's own
 	a.mu.Unlock()
 	if plan != nil {
 		return plan, nil
