@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
 // said is all that a program prints.
@@ -355,4 +356,30 @@ func TestLiar(t *testing.T) {
 	}
 	victim.end()
 	s.eventually("the share has ended", func() bool { return len(s.list().Tenants) == 0 })
+}
+
+// The user of a share that was taken over can change what its programs read, and is
+// reported when these have more than the system agent's record says.
+func TestCooperativeShareIsJudgedByTheRecord(t *testing.T) {
+	s := newServer(t)
+	p := s.start("u1", true, "divvy", "run", "--gpu", "0", "--memory", "4Gi", "--name", "train", "--",
+		"sh", "-c", "echo; read x; exec gpubench hold --bytes 12Gi")
+	s.agent()
+	pages, err := filepath.Glob(s.root + "/dev/shm/divvy-2001/tenants/*/config")
+	if err != nil || len(pages) != 1 {
+		t.Fatalf("%v, %v", pages, err)
+	}
+	if err := page.UpdateConfig(pages[0], func(c *page.Config) { c.Device[0].Limit = 20 * gib }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.input.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is reported", func() bool {
+		tenant, ok := find(s.list(), "u1", "train")
+		if !ok || tenant.Shares[0].Limit != 4*gib {
+			t.Fatalf("the record says %+v", tenant)
+		}
+		return strings.Contains(s.run("u1", "divvy", "ls").out, "by the driver's figures, and it was granted 4Gi")
+	})
 }
