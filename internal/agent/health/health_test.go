@@ -178,6 +178,30 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// A driver that does not return from the question is no busy one: the GPU takes no new tenants at once, whoever runs there
+// stays, and the library, which is open in other processes, is not opened again for it.
+func TestDriverThatNeverAnswers(t *testing.T) {
+	w, h := newWard(2)
+	w.looks(h, 1)
+	w.faults[1] = fmt.Errorf("%w about GPU 1", nvml.ErrSilent)
+	if got := w.looks(h, 1); got != " silent" {
+		t.Errorf("after one look: %q", got)
+	}
+	faults, _ := h.Faults()
+	for uuid, fault := range faults {
+		if fault.Lost || !strings.Contains(fault.Text, "does not answer about GPU 1") {
+			t.Errorf("the fault of %s: %+v", uuid, fault)
+		}
+	}
+	if w.looks(h, 3*firstReopen); w.reopened != 0 {
+		t.Errorf("opened again %d times", w.reopened)
+	}
+	w.faults[1] = nil
+	if got := w.looks(h, recovery); got != " " {
+		t.Errorf("when it answers: %q", got)
+	}
+}
+
 // A GPU that fails again and again is offered more and more seldom, and one that was well for long as if it were new.
 func TestRelapses(t *testing.T) {
 	w, h := newWard(1)

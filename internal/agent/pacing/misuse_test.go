@@ -13,12 +13,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // court is a ledger and a driver that remembers what it was told.
 type court struct {
 	told     []control.Event
 	answered []string // tenants, with the GPU
+	silence  error    // what the driver answers; nil is that it does not support the question
 }
 
 func (c *court) Owner(int) string              { return "" }
@@ -29,6 +31,9 @@ func (c *court) Answer(_ context.Context, tenant, uuid string) {
 }
 
 func (c *court) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
+	if c.silence != nil {
+		return nil, c.silence
+	}
 	return nil, nvml.ErrNotSupported
 }
 
@@ -97,5 +102,23 @@ func TestMisuseOfAnEndedTenant(t *testing.T) {
 	p.answerMisuse(t.Context())
 	if len(c.answered) != 0 || len(c.told) != 0 {
 		t.Errorf("answered %q, told %+v", c.answered, c.told)
+	}
+}
+
+// When the driver falls silent, what it said before is held against nobody, nor is what comes after a gap.
+func TestNobodyIsJudgedBySilence(t *testing.T) {
+	c := &court{silence: nvml.ErrSilent}
+	d, p := c.judged(t, MisuseKill, "guilty")
+	d.convict("guilty", arbiter.Understates)
+	d.loop.tenants["guilty"].shares[0].misuse.told = d.loop.clock()
+	w := watcher{pacer: p, owners: map[process.ID]string{}, since: map[int]time.Time{}}
+	w.rounds = unhurried*lazy - 1 // however seldom the GPU is asked about
+	w.round(t.Context())
+	m := d.loop.tenants["guilty"].shares[0].misuse
+	if len(c.answered) != 0 || m.verdict != arbiter.Honest || m.told != 0 || m.busy != 0 {
+		t.Errorf("answered %q, known is %+v", c.answered, m)
+	}
+	if text := p.Unwatched(0); !strings.Contains(text, "does not answer") {
+		t.Errorf("shown as %q", text)
 	}
 }
