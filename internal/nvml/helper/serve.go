@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -32,6 +33,9 @@ const socketFD = 3
 // the agent's process group are the agent's to follow.
 func Main() error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// It does one thing at a time, dozens of times a second: waking a second thread for it costs more than the thing. A
+	// call that does not return is taken off the processor all the same.
+	runtime.GOMAXPROCS(1)
 	syscall.CloseOnExec(socketFD)
 	socket := os.NewFile(socketFD, "agent")
 	return serve(socket, func(path string) (library, error) {
