@@ -3,6 +3,7 @@ package run
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -204,4 +205,51 @@ func TestFastestFirst(t *testing.T) {
 	if _, gpus := h.shown(index, "", nil, "--gpu", "0"); !slices.Equal(gpus, []int{0}) {
 		t.Errorf("--gpu 0: CUDA shows %v", gpus)
 	}
+}
+
+// Where CUDA cannot be asked what it shows, indexes are refused and UUIDs work.
+func TestChoiceWithoutCUDA(t *testing.T) {
+	h := newHostOf(t, "a800x8")
+	index := h.indexes()
+	third := uuidOf(index, 3)
+	blind := "DIVVY_PREFIX=" + h.without("divvy-probe")
+	for _, flags := range [][]string{nil, {"--gpu", "3"}} {
+		o := h.called("", []string{blind, "CUDA_VISIBLE_DEVICES=3"}, append(flags, "--memory", "1Gi", "--", "true")...)
+		if o.status != 125 || !strings.Contains(o.err, "CUDA could not be asked") || !strings.Contains(o.err, "give UUIDs") {
+			t.Errorf("%v: exit status %d, %s", flags, o.status, o.err)
+		}
+	}
+	o := h.called("", []string{blind, "CUDA_VISIBLE_DEVICES=" + third}, "--memory", "1Gi", "--",
+		h.tree.Program("divvy-probe"), "--order", "libcuda.so.1")
+	if o.status != 0 || o.out != fmt.Sprintf(`{"uuids": [%q]}`, third) {
+		t.Errorf("a UUID: exit status %d, %s%s", o.status, o.out, o.err)
+	}
+}
+
+// without makes an installation in which one program always fails.
+func (h *host) without(program string) string {
+	h.t.Helper()
+	prefix := h.t.TempDir()
+	link := func(from, to string) {
+		if err := os.Symlink(from, filepath.Join(prefix, to)); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(prefix, "libexec", "divvy"), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	for _, name := range []string{"bin", "lib"} {
+		link(filepath.Join(string(h.tree), name), name)
+	}
+	programs, err := filepath.Glob(filepath.Join(string(h.tree), "libexec", "divvy", "*"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, path := range programs {
+		if name := filepath.Base(path); name != program {
+			link(path, filepath.Join("libexec", "divvy", name))
+		}
+	}
+	link("/bin/false", filepath.Join("libexec", "divvy", program))
+	return prefix
 }
