@@ -40,7 +40,7 @@ type Wish struct {
 	Variable *string
 }
 
-// Sight is what is known of the machine and of the caller's view of it.
+// Sight is what is known of the machine and of what the caller sees of it.
 type Sight struct {
 	// Served are the GPUs that the agent knows.
 	Served []GPU
