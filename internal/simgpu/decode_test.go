@@ -44,6 +44,8 @@ func TestFaultsSayWhereAndWhat(t *testing.T) {
 		{"kind: SimulatedMachine", "kind: Machine", `lab.yaml:2: kind: "Machine" is none of SimulatedMachine`},
 		{"v1alpha1", "v2", `lab.yaml:1: apiVersion: "divvy.dev/v2" is none of divvy.dev/v1alpha1`},
 		{"name: t4", "name: T4", `lab.yaml:3: name: "T4" is not of the form`},
+		{"lag: 300ms", "lag: 300ms, processes: secret", `sampling.processes: "secret" is none of foreign, hidden, told`},
+		{"lag: 300ms", "lag: 300ms, processLag: 9s", `sampling.processLag`},
 		{"name: t4", "name: t4\ndeadHandles: forgive", `lab.yaml:4: deadHandles: "forgive" is none of count, end, reuse`},
 		{"  memory: 15Gi", "  memory: 15GiB", `lab.yaml:11: invalid amount of memory`},
 		{"  memory: 15Gi", "  memory: 150%", `lab.yaml:11: invalid amount of memory`},

@@ -36,6 +36,7 @@
 //	  timeSlice: 1024us            # one process's turn on a contended GPU
 //	  queue: 1024                  # launches of one stream before one more waits
 //	sampling: {window: 167ms, lag: 300ms}       # NVML's utilisation
+//	                               # processes: hidden, foreign; processLag: 1s; see docs/simgpu.md
 //	numaNodes: [{cpus: 0-15}]
 //	switches: [{pci: "0000:10:00.0", hostBridge: "pci0000:0f", numaNode: 0}]
 //	gpus:

@@ -34,6 +34,8 @@ func (m *Machine) image(seed string) []byte {
 		SampleLagNs:    uint64(m.Sampling.Lag),
 		VirtualClock:   uint64(flag(m.Clock == clockVirtual)),
 		DeadHandles:    uint64(deadHandles[m.DeadHandles]),
+		Figures:        uint64(figures[m.Sampling.Processes]),
+		FiguresLagNs:   uint64(m.Sampling.ProcessLag),
 	}
 	copy(image.Name[:], m.Name)
 	copy(image.DriverVersion[:], m.Driver.Version)

@@ -6,7 +6,7 @@ package simgpu
 const SimMagic = 0x4843414d49534744
 
 // SimVersion: changes with every change of this description
-const SimVersion = 3
+const SimVersion = 4
 
 const SimGpusMax = 16
 
@@ -39,6 +39,15 @@ const SimDeadEnd = 0
 
 // SimDeadCount: such a call answers the documented error
 const SimDeadCount = 1
+
+// SimFiguresTold: NVML tells what each process has
+const SimFiguresTold = 0
+
+// SimFiguresHidden: it names the processes and hides what they have
+const SimFiguresHidden = 1
+
+// SimFiguresForeign: it names them by pids of another namespace
+const SimFiguresForeign = 2
 
 // SimDeadReuse: so it does, and the next handle of the kind has the number
 const SimDeadReuse = 2
@@ -222,15 +231,19 @@ type SimMachine struct {
 	VirtualClock uint64
 	// one of the dead constants
 	DeadHandles uint64
-	Switches    [SimSwitchesMax]SimPCI
-	Nodes       [SimNodesMax]SimNode
-	Nics        [SimNicsMax]SimNIC
-	Gpus        [SimGpusMax]SimGPU
+	// one of the figures constants
+	Figures uint64
+	// for how long the figures of processes stay as they are
+	FiguresLagNs uint64
+	Switches     [SimSwitchesMax]SimPCI
+	Nodes        [SimNodesMax]SimNode
+	Nics         [SimNicsMax]SimNIC
+	Gpus         [SimGpusMax]SimGPU
 }
 
 // Size and offsets of SimMachine in bytes.
 const (
-	SizeOfSimMachine                 = 13184
+	SizeOfSimMachine                 = 13200
 	OffsetOfSimMachineMagic          = 0
 	OffsetOfSimMachineVersion        = 8
 	OffsetOfSimMachineSize           = 12
@@ -253,8 +266,10 @@ const (
 	OffsetOfSimMachineSampleLagNs    = 232
 	OffsetOfSimMachineVirtualClock   = 240
 	OffsetOfSimMachineDeadHandles    = 248
-	OffsetOfSimMachineSwitches       = 256
-	OffsetOfSimMachineNodes          = 1792
-	OffsetOfSimMachineNics           = 3840
-	OffsetOfSimMachineGpus           = 6016
+	OffsetOfSimMachineFigures        = 256
+	OffsetOfSimMachineFiguresLagNs   = 264
+	OffsetOfSimMachineSwitches       = 272
+	OffsetOfSimMachineNodes          = 1808
+	OffsetOfSimMachineNics           = 3856
+	OffsetOfSimMachineGpus           = 6032
 )

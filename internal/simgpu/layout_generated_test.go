@@ -80,6 +80,8 @@ func TestLayout(t *testing.T) {
 		{"SimMachine.SampleLagNs", unsafe.Offsetof(SimMachine{}.SampleLagNs), OffsetOfSimMachineSampleLagNs},
 		{"SimMachine.VirtualClock", unsafe.Offsetof(SimMachine{}.VirtualClock), OffsetOfSimMachineVirtualClock},
 		{"SimMachine.DeadHandles", unsafe.Offsetof(SimMachine{}.DeadHandles), OffsetOfSimMachineDeadHandles},
+		{"SimMachine.Figures", unsafe.Offsetof(SimMachine{}.Figures), OffsetOfSimMachineFigures},
+		{"SimMachine.FiguresLagNs", unsafe.Offsetof(SimMachine{}.FiguresLagNs), OffsetOfSimMachineFiguresLagNs},
 		{"SimMachine.Switches", unsafe.Offsetof(SimMachine{}.Switches), OffsetOfSimMachineSwitches},
 		{"SimMachine.Nodes", unsafe.Offsetof(SimMachine{}.Nodes), OffsetOfSimMachineNodes},
 		{"SimMachine.Nics", unsafe.Offsetof(SimMachine{}.Nics), OffsetOfSimMachineNics},

@@ -124,10 +124,13 @@ type Costs struct {
 }
 
 // Sampling is how NVML measures utilisation: the busy part of a window of this
-// length, told this much later.
+// length, told this much later. Processes is what it tells of the memory of processes:
+// told, hidden or foreign; told when empty. These figures stay for ProcessLag as they are.
 type Sampling struct {
-	Window time.Duration `yaml:"window"`
-	Lag    time.Duration `yaml:"lag"`
+	Window     time.Duration `yaml:"window"`
+	Lag        time.Duration `yaml:"lag"`
+	Processes  string        `yaml:"processes"`
+	ProcessLag time.Duration `yaml:"processLag"`
 }
 
 // NUMANode is a node of the host; its number is its place in the list.

@@ -33,6 +33,9 @@ const (
 // and gives the number to the next handle at once. The empty name is none of them: its number 0 ends the program.
 var deadHandles = map[string]uint32{"end": SimDeadEnd, "count": SimDeadCount, "reuse": SimDeadReuse}
 
+// What a machine's NVML tells of the memory of processes. The empty name is none of them: its number 0 tells all.
+var figures = map[string]uint32{"told": SimFiguresTold, "hidden": SimFiguresHidden, "foreign": SimFiguresForeign}
+
 // maxDuration bounds every cost: longer is a slip of the unit.
 const maxDuration = time.Minute
 
@@ -104,6 +107,10 @@ func (m *Machine) Validate() []*Fault {
 	m.Costs.validate(&f)
 	f.duration("sampling.window", m.Sampling.Window, time.Millisecond, maxSampling)
 	f.duration("sampling.lag", m.Sampling.Lag, 0, maxSampling)
+	f.duration("sampling.processLag", m.Sampling.ProcessLag, 0, maxSampling)
+	if m.Sampling.Processes != "" {
+		f.oneOf("sampling.processes", m.Sampling.Processes, keysOf(figures))
+	}
 	m.validatePlaces(&f)
 	m.validateNVLink(&f)
 	return f

@@ -139,6 +139,79 @@ func TestWaysPastTheMemoryLimit(t *testing.T) {
 	}
 }
 
+// guarded is a server with an agent that kills, on a machine with fields set as given.
+func guarded(t *testing.T, set ...string) *server {
+	t.Helper()
+	s := newServer(t, set...)
+	s.write("/etc/divvy/agent.yaml", head+"outside: kill\n")
+	s.agent()
+	return s
+}
+
+// Where the driver hides what processes have, the shares of a GPU are compared together,
+// and nobody is ended for it.
+func TestWaysPastTheLimitWhereFiguresAreHidden(t *testing.T) {
+	s := guarded(t, "sampling.processes=hidden")
+	p := s.bypass(s.buildBypass(), "name")
+	s.eventually("the GPU is told", func() bool {
+		for _, g := range s.list().GPUs {
+			if strings.Contains(g.Excess, "granted together") && strings.Contains(g.Hidden, "does not tell") {
+				return true
+			}
+		}
+		return false
+	})
+	if tenant, ok := find(s.list(), "u1", "name"); !ok || tenant.Shares[0].Observed != nil || stateOf(p.pid()) == "" {
+		t.Errorf("shown %+v", tenant)
+	}
+	if out := s.ok("u1", "divvy", "ls"); !strings.Contains(out, "*") || !strings.Contains(out, "does not tell what each process has") {
+		t.Errorf("the list does not say so:\n%s", out)
+	}
+	if status := p.end(); status != 0 {
+		t.Errorf("it ended with status %d", status)
+	}
+}
+
+// Pids of another namespace accuse nobody.
+func TestFiguresOfForeignProcesses(t *testing.T) {
+	s := guarded(t, "sampling.processes=foreign")
+	p := s.bypass(s.buildBypass(), "name")
+	s.eventually("it is said", func() bool {
+		for _, g := range s.list().GPUs {
+			if strings.Contains(g.Hidden, "another pid namespace") {
+				return true
+			}
+		}
+		return false
+	})
+	if list := s.list(); told(list, "name") != nil {
+		t.Errorf("told %+v", list.Events)
+	}
+	if status := p.end(); status != 0 {
+		t.Errorf("it ended with status %d", status)
+	}
+}
+
+// Late figures come too late for nobody: who has too much is killed, and who takes and
+// gives back within the limit is not.
+func TestLateFigures(t *testing.T) {
+	s := guarded(t, "sampling.processLag=1500ms")
+	built := s.buildBypass()
+	script := "for i in 1 2 3 4 5 6; do gpubench alloc --bytes 1500Mi --count 1 && gpubench storm --processes 3 --count 100; done"
+	honest := s.start("u2", false, "divvy", "run", "--memory", "2Gi", "--name", "honest", "--", "sh", "-c", script)
+	p := s.bypass(built, "name")
+	if status := p.wait(); status != 137 {
+		t.Errorf("exit status %d", status)
+	}
+	if status := honest.wait(); status != 0 {
+		t.Errorf("the honest one: exit status %d, %s", status, honest.said.String())
+	}
+	list := s.list()
+	if told(list, "name") == nil || told(list, "honest") != nil {
+		t.Errorf("told %+v", list.Events)
+	}
+}
+
 // stateOf is the letter of proc_pid_stat(5) of a process.
 func stateOf(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

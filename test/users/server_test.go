@@ -63,12 +63,17 @@ cat <&3 >/dev/null &
 wait
 `
 
-// newServer makes a server without an agent. Servers of tests run in parallel.
-func newServer(t *testing.T) *server {
+// newServer makes a server without an agent, whose machine has fields of the machine
+// file set as given. Servers of tests run in parallel.
+func newServer(t *testing.T, set ...string) *server {
 	t.Helper()
 	s := newBareServer(t)
 	// The machine's state is where every user may write to it, as to a device node.
-	s.asRoot("divvy", "simgpu", "start", "a800x8", "--name", "gpus", "--memory", "24Gi")
+	args := []string{"divvy", "simgpu", "start", "a800x8", "--name", "gpus", "--memory", "24Gi"}
+	for _, field := range set {
+		args = append(args, "--set", field)
+	}
+	s.asRoot(args...)
 	s.asRoot("sh", "-c", `chmod 755 /opt/gpus /opt/gpus/simgpu $DIVVY_SIMGPU
 find $DIVVY_SIMGPU -maxdepth 1 -type f -exec chmod a+rw {} +
 echo $DIVVY_SIMGPU > /etc/ld.so.conf.d/000-gpus.conf && ldconfig`)

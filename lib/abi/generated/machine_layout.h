@@ -9,7 +9,7 @@
 #define SIM_MAGIC UINT64_C(0x4843414d49534744)
 
 /* changes with every change of this description */
-#define SIM_VERSION UINT32_C(3)
+#define SIM_VERSION UINT32_C(4)
 
 #define SIM_GPUS_MAX UINT32_C(16)
 
@@ -42,6 +42,15 @@
 
 /* such a call answers the documented error */
 #define SIM_DEAD_COUNT UINT32_C(1)
+
+/* NVML tells what each process has */
+#define SIM_FIGURES_TOLD UINT32_C(0)
+
+/* it names the processes and hides what they have */
+#define SIM_FIGURES_HIDDEN UINT32_C(1)
+
+/* it names them by pids of another namespace */
+#define SIM_FIGURES_FOREIGN UINT32_C(2)
 
 /* so it does, and the next handle of the kind has the number */
 #define SIM_DEAD_REUSE UINT32_C(2)
@@ -210,12 +219,16 @@ typedef struct sim_machine {
     uint64_t virtual_clock;
     /* one of the dead constants */
     uint64_t dead_handles;
+    /* one of the figures constants */
+    uint64_t figures;
+    /* for how long the figures of processes stay as they are */
+    uint64_t figures_lag_ns;
     sim_pci switches[SIM_SWITCHES_MAX];
     sim_node nodes[SIM_NODES_MAX];
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 13184, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 13200, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");
@@ -239,9 +252,11 @@ _Static_assert(offsetof(sim_machine, sample_window_ns) == 224, "sim_machine.samp
 _Static_assert(offsetof(sim_machine, sample_lag_ns) == 232, "sim_machine.sample_lag_ns");
 _Static_assert(offsetof(sim_machine, virtual_clock) == 240, "sim_machine.virtual_clock");
 _Static_assert(offsetof(sim_machine, dead_handles) == 248, "sim_machine.dead_handles");
-_Static_assert(offsetof(sim_machine, switches) == 256, "sim_machine.switches");
-_Static_assert(offsetof(sim_machine, nodes) == 1792, "sim_machine.nodes");
-_Static_assert(offsetof(sim_machine, nics) == 3840, "sim_machine.nics");
-_Static_assert(offsetof(sim_machine, gpus) == 6016, "sim_machine.gpus");
+_Static_assert(offsetof(sim_machine, figures) == 256, "sim_machine.figures");
+_Static_assert(offsetof(sim_machine, figures_lag_ns) == 264, "sim_machine.figures_lag_ns");
+_Static_assert(offsetof(sim_machine, switches) == 272, "sim_machine.switches");
+_Static_assert(offsetof(sim_machine, nodes) == 1808, "sim_machine.nodes");
+_Static_assert(offsetof(sim_machine, nics) == 3856, "sim_machine.nics");
+_Static_assert(offsetof(sim_machine, gpus) == 6032, "sim_machine.gpus");
 
 #endif

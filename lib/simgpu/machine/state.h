@@ -29,7 +29,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 4u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 5u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
 #define SG_CLIENTS_MAX 1024u  /* processes with device state */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
@@ -110,6 +110,7 @@ struct sg_client {
     uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
     uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and holds */
     uint64_t imported[SG_GPUS_MAX]; /* derived; others' objects it holds, not in bytes */
+    uint64_t told[SG_GPUS_MAX];     /* what NVML tells of it, where that is late */
 };
 
 /* The processes of one tenant directory. bytes includes objects that outlive their creator. */
@@ -187,6 +188,7 @@ struct sg_gpu {
     uint64_t peak_bytes;    /* most bytes ever used by clients at once */
     uint64_t blocks_offset; /* of this GPU's sg_block table in the file */
     struct sg_lock schedule_lock;
+    uint64_t told_at;    /* when NVML last took what processes have, where that is late */
     uint64_t clock;      /* the schedule is decided up to here */
     uint64_t slice_left; /* of the current channel */
     uint64_t checked;    /* when the runnable clients were last seen alive */

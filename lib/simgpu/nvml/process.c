@@ -23,23 +23,43 @@ static unsigned int name_users(struct user users[], unsigned int n) {
     return seen;
 }
 
+/* What NVML tells of processes stays as it is for the machine's lag. The state is locked. */
+static void take_figures(struct nvml_call *call) {
+    struct sg_gpu *gpu = &call->in->state->gpus[call->index];
+    uint64_t now = sg_time(call->in);
+
+    if (call->machine->figures_lag_ns == 0 || now - gpu->told_at < call->machine->figures_lag_ns) {
+        return;
+    }
+    gpu->told_at = now;
+    for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
+        call->in->state->clients[i].told[call->index] = sg_client_used(call->in, i, call->index);
+    }
+}
+
+/* A pid that no process can have here: above every kernel's largest. */
+#define FOREIGN_PID 0x40000000u
+
 /* Lists the processes with a context on the device; returns their number. */
 static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS_MAX]) {
     unsigned int n = 0;
 
     nvml_lock_state(call);
+    take_figures(call);
     for (uint32_t i = 0; (i = sg_next_client(call->in, i)) < SG_CLIENTS_MAX; i++) {
         const struct sg_client *client = &call->in->state->clients[i];
-        uint64_t used = sg_client_used(call->in, i, call->index);
+        bool late = call->machine->figures_lag_ns != 0;
+        uint64_t used = late ? client->told[call->index] : sg_client_used(call->in, i, call->index);
 
-        if (client->contexts[call->index] == 0 && used == 0) {
+        if ((late || client->contexts[call->index] == 0) && used == 0) {
             continue;
         }
         users[n].who = client->who;
-        users[n++].used = used;
+        users[n].pid = FOREIGN_PID + i;
+        users[n++].used = call->machine->figures == SIM_FIGURES_HIDDEN ? UINT64_MAX : used;
     }
     sg_state_unlock(call->in);
-    return name_users(users, n);
+    return call->machine->figures == SIM_FIGURES_FOREIGN ? n : name_users(users, n);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
