@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -14,7 +16,7 @@ import (
 )
 
 func newAgent(a *app) *cobra.Command {
-	var instance, driver, config string
+	var instance, machine, driver, config string
 	var ephemeral, kubernetes bool
 	command := &cobra.Command{
 		Use:   "agent",
@@ -40,17 +42,25 @@ whether the agent also stops (SIGSTOP) or kills processes on a GPU that take mor
 than their share. The agent reads it when it starts, and does not start with a
 faulty one. An own agent has no configuration.
 
+With --simgpu a simulated machine stands in for this machine's GPUs, and every
+user's 'divvy run' gets a share of it.
+
 With --kubernetes the agent also serves the kubelet of a cluster's node, and has
 more flags: 'divvy agent --kubernetes --help' lists them.`,
-		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  divvy agent --kubernetes --driver-root /host",
+		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  sudo divvy agent --simgpu a800x8\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			endpoint := a.endpoint(instance)
 			if !ephemeral {
 				endpoint.Rundir = a.rundir // root's is the system agent's
 			}
+			simulated, err := a.published(cmd.Context(), machine)
+			if err != nil {
+				return err
+			}
 			return daemon.Serve(cmd.Context(), daemon.Options{
 				Endpoint:   endpoint,
+				Simgpu:     simulated,
 				Tree:       a.tree,
 				DriverRoot: driver,
 				Ephemeral:  ephemeral,
@@ -62,6 +72,7 @@ more flags: 'divvy agent --kubernetes --help' lists them.`,
 	}
 	flags := command.Flags()
 	flags.StringVar(&config, "config", "", "the configuration, a `FILE` (default: "+daemon.DefaultConfig+" if it exists)")
+	flags.StringVar(&machine, "simgpu", "", "serve every user the simulated `MACHINE`, started if needed, in place of this machine's GPUs")
 	flags.StringVar(&driver, "driver-root", "", "`DIR` where the host's files are mounted, for an agent in a container")
 	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
 	flags.BoolVar(&kubernetes, "kubernetes", false, "serve the node of a Kubernetes cluster")
@@ -72,6 +83,22 @@ more flags: 'divvy agent --kubernetes --help' lists them.`,
 		flags.Lookup(name).Hidden = true
 	}
 	return command
+}
+
+// published is the directory of a simulated machine that every user can reach, "" for
+// no machine.
+func (a *app) published(ctx context.Context, machine string) (string, error) {
+	if machine == "" {
+		return "", nil
+	}
+	if os.Getuid() != 0 {
+		return "", usage(fmt.Errorf("--simgpu serves every user, which only root can: `divvy run --simgpu %s` serves you", machine))
+	}
+	instance, err := a.simulated(ctx, machine)
+	if err != nil {
+		return "", err
+	}
+	return instance.Dir, a.simgpus().Publish(instance)
 }
 
 // starter returns the pipe to the program that started an ephemeral agent, or nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,9 @@ func heading(l listing) string {
 	machine := "This machine"
 	if l.Machine != "" {
 		machine = "Simulated machine " + l.Machine
+	}
+	if l.Info.Simgpu != "" && l.Machine == "" {
+		machine = "Simulated machine " + filepath.Base(l.Info.Simgpu)
 	}
 	if l.Info.UID == 0 && l.Machine == "" && !l.Info.Ephemeral {
 		return fmt.Sprintf("%s, system agent (pid %d)", machine, l.Info.PID)

@@ -124,7 +124,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	}
 	libraryPath := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
 	finder := driver.Finder{LibraryPath: libraryPath, Instance: instance}
-	if _, err := finder.Find(); err != nil {
+	if err := a.findDriver(ctx, &finder); err != nil {
 		return err
 	}
 	enter := launch.Enter(a.tree.Program("divvy-enter"))
@@ -148,6 +148,25 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	signal.Reset()
 	env := shareEnvironment(os.Environ(), len(created.Tenant.Shares))
 	return enter.Plan(created.Edits, env, command).Exec()
+}
+
+// findDriver looks for the driver, and takes that of the simulated machine that a
+// system agent serves in place of this machine's GPUs.
+func (a *app) findDriver(ctx context.Context, finder *driver.Finder) error {
+	_, missing := finder.Find()
+	if missing == nil || finder.Instance != "" {
+		return missing
+	}
+	client, err := control.Find(ctx, a.endpoint(""))
+	if err != nil {
+		return missing
+	}
+	finder.Instance = client.Info().Simgpu
+	if err := client.Close(); err != nil || finder.Instance == "" {
+		return errors.Join(missing, err)
+	}
+	_, err = finder.Find()
+	return err
 }
 
 // chooseLayer returns the strongest layer that this machine allows. It tells the

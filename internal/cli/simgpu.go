@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -190,7 +191,14 @@ var errWhich = errors.New("name one of the simulated machines")
 // one that runs.
 func (a *app) instance(name string) (*simgpu.Instance, error) {
 	if name != "" {
-		return a.simgpus().Open(name)
+		instance, err := a.simgpus().Open(name)
+		if errors.Is(err, simgpu.ErrNoInstance) {
+			// One that the system agent serves to everybody.
+			if shared, sharedErr := simgpu.NewStore(rundir.System, a.tree).Open(name); sharedErr == nil {
+				return shared, nil
+			}
+		}
+		return instance, err
 	}
 	list, err := a.simgpus().List()
 	if err != nil {

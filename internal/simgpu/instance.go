@@ -146,6 +146,20 @@ func (s Store) create(ctx context.Context, name string, machine *Machine, info I
 	return os.Rename(draft, filepath.Join(s.Root, name))
 }
 
+// Publish lets every user of this machine reach an instance. Its files are open to
+// all already where root made it, as device nodes are.
+func (s Store) Publish(instance *Instance) error {
+	for _, dir := range []string{filepath.Dir(s.Root), s.Root, instance.Dir} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return fmt.Errorf("open %s to users: %w", instance.Name, err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(instance.Dir, infoFile), 0o644); err != nil {
+		return fmt.Errorf("open %s to users: %w", instance.Name, err)
+	}
+	return nil
+}
+
 // Open finds an instance.
 func (s Store) Open(name string) (*Instance, error) {
 	if !nameForm.MatchString(name) {

@@ -73,6 +73,11 @@ func TestNamesAndCommandsArePerUser(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
+	// Nor from a file of the agent's.
+	s.ok("root", "sh", "-c", "grep -rq secret123 /run/divvy /dev/shm")
+	if o := s.run("u3", "sh", "-c", "grep -rl secret123 /run/divvy /dev/shm 2>/dev/null"); o.out != "" {
+		t.Errorf("u3 reads u2's command in %s", o.out)
+	}
 	if out := s.ok("u3", "divvy", "ls"); !strings.Contains(out, "SHARE  USER  AGE") || !strings.Contains(out, "train  u1") || !strings.Contains(out, "train  u2") {
 		t.Errorf("the table:\n%s", out)
 	}

@@ -4,6 +4,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,10 @@ import (
 // Options are what `divvy agent` is told.
 type Options struct {
 	Endpoint control.Endpoint
-	Tree     install.Tree
+	// Simgpu is the directory of a simulated machine that stands for the real one; empty
+	// means the endpoint's.
+	Simgpu string
+	Tree   install.Tree
 	// Ephemeral makes the agent end with its last share.
 	Ephemeral bool
 	// Config is the path of the agent's configuration; empty means [DefaultConfig] if
@@ -136,7 +140,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
-	finder := driver.Finder{Root: o.DriverRoot, Instance: o.Endpoint.Simgpu}
+	finder := driver.Finder{Root: o.DriverRoot, Instance: o.simgpu()}
 	if o.DriverRoot == "" {
 		finder.LibraryPath = strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")
 	}
@@ -164,7 +168,7 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 		return s, err
 	}
 	made := slice.New(slice.Options{
-		Tenants: s.tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.Endpoint.Simgpu, Shared: o.shared(),
+		Tenants: s.tenants, State: o.Endpoint.Dir(), Tree: o.Tree, Instance: o.simgpu(), Shared: o.shared(),
 		Inventory: library, Finder: finder, Reap: NewReaper(o.Tree), Log: o.Log,
 	})
 	if err := made.Health(ctx); err != nil {
@@ -201,8 +205,8 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 // the machine's directory, where it finds the machine's state beside itself.
 func (s *service) openNVML(found *driver.Driver) (*helper.Driver, error) {
 	path := found.Chosen[driver.NVML]
-	if s.options.Endpoint.Simgpu != "" {
-		path = filepath.Join(s.options.Endpoint.Simgpu, string(driver.NVML))
+	if instance := s.options.simgpu(); instance != "" {
+		path = filepath.Join(instance, string(driver.NVML))
 	}
 	program, err := s.options.Tree.Divvy()
 	if err != nil {
@@ -222,6 +226,10 @@ func (s *service) openNVML(found *driver.Driver) (*helper.Driver, error) {
 // HelperCommand is the argument with which divvy becomes a helper, see package helper.
 const HelperCommand = "nvml-helper"
 
+// simgpu is the directory of the simulated machine that the agent serves, "" for a real
+// one.
+func (o Options) simgpu() string { return cmp.Or(o.Simgpu, o.Endpoint.Simgpu) }
+
 // shared reports whether the agent serves every user.
 func (o Options) shared() bool {
 	return os.Getuid() == 0 && !o.Ephemeral
@@ -230,7 +238,7 @@ func (o Options) shared() bool {
 func (o Options) info(version nvml.Version) control.Info {
 	return control.Info{
 		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: process.UserName(os.Getuid()),
-		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.Endpoint.Simgpu,
+		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.simgpu(),
 	}
 }
 
