@@ -28,7 +28,8 @@ func (l *Library) Count() (int, error) {
 	return n, nil
 }
 
-// Identify reads the facts of the GPU that has an index now.
+// Identify reads the facts of the GPU that has an index with the driver now. If nobody said which GPU is meant by the
+// index, this one is.
 func (l *Library) Identify(index int) (Facts, error) {
 	l.use.RLock()
 	gpu, err := l.gpu(index)
@@ -36,7 +37,12 @@ func (l *Library) Identify(index int) (Facts, error) {
 	if err != nil {
 		return Facts{}, fmt.Errorf("read GPU %d: %w", index, err)
 	}
-	l.Know([]GPU{gpu})
+	l.guard.Lock()
+	_, known := l.uuids[index]
+	l.guard.Unlock()
+	if !known {
+		l.Know([]GPU{gpu})
+	}
 	f := Facts{GPU: gpu, Architecture: l.Architecture(index)}
 	f.Links, f.Clique = l.NVLinks(index)
 	return f, nil

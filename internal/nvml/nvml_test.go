@@ -99,6 +99,9 @@ func health(l *Library) (told []string) {
 	if err := l.Reopen(); err != nil {
 		return append(told, err.Error())
 	}
+	for index := range 2 {
+		_, _ = l.Identify(index) // which changes nobody's index, whatever the driver's are now
+	}
 	tell()
 	_, err := l.Condition(7)
 	return append(told, conditionText(Condition{}, err))

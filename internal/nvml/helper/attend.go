@@ -90,14 +90,20 @@ func (d *Driver) beginAgain(s *seat) *helper {
 // the GPU is an answer.
 func (d *Driver) try(s *seat, h *helper) (answer, error) {
 	d.mu.Lock()
-	q := d.opening()
+	q, then := d.opening(), question{Kind: askIdentify}
+	if s.gpu != nil {
+		then.Index = s.gpu.index
+		if s.gpu.known {
+			then.Kind = askUsed
+		}
+	}
 	d.mu.Unlock()
 	a, err := h.exchange(q, d.config.Limits.Open)
 	if err == nil {
 		err = a.Fault.err()
 	}
 	if h.opened = err == nil; err == nil && s.gpu != nil {
-		a, err = h.exchange(question{Kind: askIdentify, Index: s.gpu.index}, d.config.Limits.First)
+		a, err = h.exchange(then, d.config.Limits.First)
 	}
 	if err == nil {
 		h.turn <- struct{}{}
