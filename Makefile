@@ -120,7 +120,7 @@ bench-place: ## allocator: packing of public traces, decisions per second
 bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost
 	$(call step,BENCH,compute)
 	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
-bench-promises: build $(B)/bin/gpubench $(B)/test/cuda/handles $(B)/test/cuda/sim_storm ## what README and design promise: limits, caps, users, agents that die
+bench-promises: build $(B)/bin/gpubench $(B)/test/cuda/handles $(B)/test/cuda/calls $(B)/test/cuda/sim_storm ## what README and design promise: limits, caps, users, agents that die
 	$(call step,BENCH,promises)
 	$(GO) run ./test/bench/promises -build $(B) -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json

@@ -61,6 +61,7 @@ func figures() []figure {
 		{agentCost, measureAgentCost},
 		{deadHandles, measureHandles},
 		{"promise.fd_bytes", descriptors},
+		{costPercent, measureCost},
 	}
 }
 
