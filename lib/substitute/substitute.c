@@ -11,27 +11,17 @@
 extern struct dv_forward __start_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
 extern struct dv_forward __stop_dv_forwards[] __attribute__((weak)) DV_HIDDEN;
 
-/* Bounds of our own image. */
-extern const char __ehdr_start[] DV_HIDDEN;
-extern const char _end[] DV_HIDDEN;
-
 _Thread_local unsigned dv_depth;
 
 static char directory[PATH_MAX];
 
-/* Bounds of the driver's image. */
-static const char *driver_begin, *driver_end;
+struct dv_image dv_driver_image;
 
 /* A driver library that depends on a library of our name would give us our own function, and the
  * jump would lead to itself. */
 static bool is_ours(const void *address) {
     const char *at = address;
-    return at >= __ehdr_start && at < _end;
-}
-
-bool dv_is_drivers(const void *address) {
-    const char *at = address;
-    return (at >= driver_begin && at < driver_end) || is_ours(address);
+    return at >= dv_own_begin && at < dv_own_end;
 }
 
 /* Notes the bounds if this image is the one whose description stands at `dynamic`. */
@@ -52,8 +42,7 @@ static int remember_bounds(struct dl_phdr_info *image, size_t size, void *dynami
     if (described != dynamic) {
         return 0;
     }
-    driver_begin = begin;
-    driver_end = end;
+    dv_driver_image = (struct dv_image){(uintptr_t)begin, (uintptr_t)(end - begin)};
     return 1;
 }
 

@@ -46,8 +46,21 @@ DV_HIDDEN int dv_missing(void);
  * With the initial-exec model an access is one instruction and never allocates. */
 DV_HIDDEN extern _Thread_local unsigned dv_depth __attribute__((tls_model("initial-exec")));
 
+/* Where the driver's image is; empty until dv_substitute has run. */
+struct dv_image {
+    uintptr_t begin, size;
+};
+DV_HIDDEN extern struct dv_image dv_driver_image;
+
+/* Bounds of our own image, by the linker. */
+DV_HIDDEN extern const char dv_own_begin[] __asm__("__ehdr_start"), dv_own_end[] __asm__("_end");
+
 /* Whether the code at this address is the driver's or ours. */
-DV_HIDDEN bool dv_is_drivers(const void *address);
+static inline bool dv_is_drivers(const void *address) {
+    uintptr_t at = (uintptr_t)address, own = (uintptr_t)dv_own_begin;
+    return at - dv_driver_image.begin < dv_driver_image.size ||
+           at - own < (uintptr_t)dv_own_end - own;
+}
 
 /* Whether a call of ours was made by the driver, inside a call that a function of ours has made.
  * The driver may call its public functions through the dynamic linker and so call us; such a call

@@ -6,9 +6,10 @@
 #include "cuda/time/kernel.h"
 #include "cuda/time/now.h"
 
-static const uint32_t no_flags;
+static const uint32_t no_flags, always = 1;
 const uint32_t *launch_flags[DV_PAGE_DEVICES] = {&no_flags};
 unsigned launch_gpus = 1;
+const uint32_t *launch_watch = &no_flags;
 
 static void launch_attached(const dv_share *share) {
     unsigned count = dv_share_device_count(share);
@@ -16,8 +17,18 @@ static void launch_attached(const dv_share *share) {
         __atomic_store_n(&launch_flags[i], dv_time_flags_word(share, i), __ATOMIC_RELEASE);
     }
     __atomic_store_n(&launch_gpus, count, __ATOMIC_RELEASE);
+    __atomic_store_n(&launch_watch, count == 1 ? launch_flags[0] : &always, __ATOMIC_RELEASE);
 }
 ON(attached, launch_attached);
+
+bool launch_any(void) {
+    uint32_t flags = 0;
+    unsigned gpus = __atomic_load_n(&launch_gpus, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < gpus; i++) {
+        flags |= __atomic_load_n(launch_flags[i], __ATOMIC_RELAXED);
+    }
+    return flags != 0;
+}
 
 /* Whether to look at the budget, which is after each portion of work. */
 static bool must_look(const struct launch *launch, uint32_t flags) {
@@ -72,8 +83,8 @@ void launch_begin(struct launch *launch, CUstream stream, struct work work, uint
     launch->cost = cost_find(cost_key(work), prior);
     launch->taken = launch->waited = launch->unknown = launch->alone = false;
     launch->turn = 0;
-    bool unknown = __builtin_expect(cost_samples(launch->cost) == 0, 0) &&
-                   is_unknown(launch, work, flags);
+    bool unknown =
+        __builtin_expect(cost_samples(launch->cost) == 0, 0) && is_unknown(launch, work, flags);
     struct notes *notes = notes_here;
     launch->now = now_about(notes);
     notes->last = flight;

@@ -26,14 +26,15 @@
 DV_HIDDEN extern const uint32_t *launch_flags[DV_PAGE_DEVICES];
 DV_HIDDEN extern unsigned launch_gpus;
 
+/* A word that is 0 while no GPU's time is divided: the flags of the only GPU. Of several GPUs it is
+ * never 0, and launch_any looks at each. */
+DV_HIDDEN extern const uint32_t *launch_watch;
+DV_HIDDEN bool launch_any(void);
+
 /* Whether the time of any GPU is divided. */
 static inline bool launch_watched(void) {
-    uint32_t flags = __atomic_load_n(launch_flags[0], __ATOMIC_RELAXED);
-    unsigned gpus = __atomic_load_n(&launch_gpus, __ATOMIC_RELAXED);
-    for (unsigned i = 1; __builtin_expect(i < gpus, 0); i++) {
-        flags |= __atomic_load_n(launch_flags[i], __ATOMIC_RELAXED);
-    }
-    return __builtin_expect(flags != 0, 0);
+    return __builtin_expect(__atomic_load_n(launch_watch, __ATOMIC_RELAXED) != 0, 0) &&
+           (__atomic_load_n(&launch_gpus, __ATOMIC_RELAXED) == 1 || launch_any());
 }
 
 /* The same, but false in a call that the driver made and not the program. */
