@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the third-party programs that tests and lint drive. As root it uses the distribution's packages;
+# Installs the third-party programs that tests, lint and benches drive. As root it uses the distribution's packages;
 # otherwise it names what is missing, and the tests that need it say so again.
 set -euo pipefail
 
 declare -A package=(
-    [clang]=clang [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [runc]=runc
+    [clang]=clang [clang-tidy]=clang-tidy [ffmpeg]=ffmpeg [runc]=runc [valgrind]=valgrind
 )
 missing=()
 for program in "${!package[@]}"; do
