@@ -128,6 +128,9 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 		ID: f.Tenant.ID, Name: cmp.Or(said.Name, f.Tenant.Name), UID: uid, User: process.UserName(uid), Layer: f.Tenant.Layer,
 		Command: control.ShortCommand(said.Command), Created: f.Created, Origin: f.Tenant.Dir, Cooperative: true,
 	}
+	if !said.Created.IsZero() && said.Created.Before(r.Created) {
+		r.Created = said.Created // its page changes while it is used
+	}
 	for _, s := range f.Tenant.Shares {
 		if a.gpu(s.GPU.UUID).Index < 0 {
 			return nil, nil // of a simulated machine of the user's own
@@ -208,7 +211,8 @@ func (a *Agent) freeID(r *record) string {
 	return id
 }
 
-// freeName is a name that no tenant of a user has, made of the given one. Agent.mu is held.
+// freeName is a name that no other share of the user has, made of the given one.
+// Agent.mu is held.
 func (a *Agent) freeName(uid int, name string) string {
 	base := unfit.ReplaceAllString(name, "-")
 	base = cmp.Or(base[:min(len(base), 40)], "share")

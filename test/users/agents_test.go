@@ -179,7 +179,7 @@ func TestSystemAgentTakesOver(t *testing.T) {
 			t.Fatalf("%s has %+v", user, found)
 		}
 		share := found[0].Shares[0]
-		if share.Index != i || share.Limit != 20*gib || share.Cores != 30 || share.Used < gib || !found[0].Cooperative || !strings.HasPrefix(found[0].Name, "job") {
+		if share.Index != i || share.Limit != 20*gib || share.Cores != 30 || share.Used < gib || !found[0].Cooperative || found[0].Name != "job" {
 			t.Errorf("%s has %+v", user, found[0])
 		}
 		s.refused("u4", []string{"GPU " + string(rune('0'+i)) + " has"}, "divvy", "run", "--gpu", string(rune('0'+i)), "--memory", "10Gi", "--", "true")
