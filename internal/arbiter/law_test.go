@@ -149,3 +149,29 @@ func TestRatesOfTheHungryFit(t *testing.T) {
 		}
 	})
 }
+
+// Launches of unknown cost go one at a time where a cap or a neighbour must be protected from them, and nowhere else.
+func TestCapped(t *testing.T) {
+	fixed := func(cores int) arbiter.Terms { return arbiter.Terms{Policy: arbiter.Fixed, Cores: cores} }
+	for name, test := range map[string]struct {
+		terms, beside arbiter.Terms
+		want          bool
+	}{
+		"a cap":                        {fixed(30), arbiter.Terms{}, true},
+		"all of the GPU":               {fixed(100), arbiter.Terms{}, false},
+		"by weight":                    {arbiter.Terms{Weight: 2}, fixed(30), false},
+		"a guarantee":                  {arbiter.Terms{Cores: 30}, fixed(30), false},
+		"a burst with an end":          {arbiter.Terms{Policy: arbiter.Burst, Cores: 10, MaxCores: 50}, arbiter.Terms{}, true},
+		"a burst without":              {arbiter.Terms{Policy: arbiter.Burst, Cores: 10}, arbiter.Terms{}, false},
+		"offline beside an online one": {arbiter.Terms{Offline: true}, arbiter.Terms{}, true},
+		"offline beside its like":      {arbiter.Terms{Offline: true}, arbiter.Terms{Offline: true}, false},
+	} {
+		got := settle([]arbiter.Share{share("a", test.terms, 100), share("b", test.beside, 100)})[0].Capped
+		if got != test.want {
+			t.Errorf("%s: capped %v", name, got)
+		}
+	}
+	if alone := settle([]arbiter.Share{share("a", arbiter.Terms{}, 100)})[0]; alone.Limited || alone.Capped {
+		t.Errorf("alone and without a cap: %+v", alone)
+	}
+}
