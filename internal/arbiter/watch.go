@@ -36,6 +36,9 @@ const (
 	// believed for so long.
 	claimMost = 10_000 * ms
 
+	// samplePeriod is the shortest time that a sample of the driver covers.
+	samplePeriod = 1000 * ms / 6
+
 	// What was told is kept for historyLength steps of historyStep, which is longer than the driver's lag.
 	historyLength = 128
 	historyStep   = 15 * ms
@@ -69,6 +72,8 @@ type watched struct {
 	history       []point // a ring of the last historyLength
 	next          int
 	sampled       uint64 // end of the driver's last sample
+	busy          bool   // in that sample it was
+	period        uint64 // what a sample covers: the shortest time between two in which it was busy; 0: not known
 
 	under, over           float64 // ns used beyond what was told and beyond the budget
 	underSince, overSince uint64
@@ -175,6 +180,15 @@ func (w *Watch) Observe(at uint64, share string, busy float64) Verdict {
 	if at <= s.sampled || math.IsNaN(busy) {
 		return s.verdict()
 	}
+	if gap := at - s.sampled; busy > 0 && s.sampled != 0 {
+		if s.busy && gap > samplePeriod*9/10 && (s.period == 0 || gap < s.period) {
+			s.period = gap
+		}
+		if period := max(s.period, samplePeriod); gap > period*3/2 {
+			w.Observe(at-period, share, 0) // the driver tells of no rest
+		}
+	}
+	s.busy = busy > 0
 	length := at - s.sampled
 	first := s.sampled == 0 || length > 2*sustained
 	s.sampled = at

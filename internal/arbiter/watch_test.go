@@ -135,6 +135,31 @@ func TestBiasOfChangingProcesses(t *testing.T) {
 	}
 }
 
+// A share that is busy for a tenth of each second, of which the driver tells at once when it is busy, and a second late
+// when it rests.
+func TestRestsBetweenSamples(t *testing.T) {
+	var w arbiter.Watch
+	for now := uint64(sec); now < 30*sec; now += 5 * ms {
+		own := uint64(0)
+		if now%sec == 300*ms {
+			own = 100 * ms // from 200 to 300 ms, told at its end
+		}
+		w.Tell(now, "a", own, arbiter.Whole/10, 0)
+		verdict := arbiter.Honest
+		switch part := now % sec; {
+		case part == 600*ms: // of the sample from 100 to 267 ms
+			verdict = w.Observe(now-333*ms, "a", 0.4)
+		case part == 800*ms: // and of that to 433 ms
+			verdict = w.Observe(now-366*ms, "a", 0.2)
+		case part%(200*ms) == 0:
+			verdict = w.Observe(now-sec, "a", 0)
+		}
+		if verdict != arbiter.Honest || w.Bias("a") != 1 {
+			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))
+		}
+	}
+}
+
 func TestBias(t *testing.T) {
 	for _, test := range []struct{ seconds, driver, said, want float64 }{
 		{10, 0.5, 0.5, 1}, {10, 0.52, 0.5, 1}, {10, 0.56, 0.5, 1.12}, {10, 0.9, 0.5, 1.25}, {10, 0.3, 0.5, 0.8}, {1.5, 0.6, 0.5, 1}, {10, 0.04, 0.02, 1},

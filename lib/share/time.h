@@ -99,6 +99,10 @@ bool dv_time_escape(dv_share *share, unsigned dev, uint64_t now, uint64_t began,
 uint64_t dv_time_turn(dv_share *share, unsigned dev, uint64_t now);
 void dv_time_turn_end(dv_share *share, unsigned dev, uint64_t turn);
 
+/* Whether somebody has the turn. Launches of known cost wait too then, or they would be taken for a
+ * part of what is measured, and be charged beside it for credit that is spent already. */
+bool dv_time_turn_taken(const dv_share *share, unsigned dev, uint64_t now);
+
 /* What a launch took as some process of the share learned it, in ns between the stamps around it; 0
  * if nobody did. The key is a digest that is the same in every process. */
 uint64_t dv_time_learned(const dv_share *share, unsigned dev, uint64_t key);

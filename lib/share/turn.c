@@ -83,6 +83,14 @@ uint64_t dv_time_turn(dv_share *share, unsigned device, uint64_t now) {
     return now;
 }
 
+bool dv_time_turn_taken(const dv_share *share, unsigned device, uint64_t now) {
+    if (device >= share->device_count) {
+        return false;
+    }
+    const dv_page_bucket *bucket = &share->gpu[device].bucket;
+    return load64(&bucket->turn) != 0 && !is_over(load64(&bucket->since), now);
+}
+
 void dv_time_turn_end(dv_share *share, unsigned device, uint64_t turn) {
     if (device < share->device_count && turn != 0) {
         dv_page_bucket *bucket = &share->gpu[device].bucket;

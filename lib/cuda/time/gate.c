@@ -94,6 +94,10 @@ static uint64_t admit(struct launch *launch, uint32_t flags) {
     struct gpu *gpu = launch->flight->gpu;
     uint64_t now = launch->now;
     bool turns = launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
+    if (!turns && dv_time_turn_taken(gpu->share, gpu->number, now)) {
+        flights_read_all(gpu);
+        return AWAIT_NS;
+    }
     if (!turns) {
         return dv_time_admit(gpu->share, gpu->number, now, launch->charge) ? 0 : debt_nap(gpu, now);
     }

@@ -154,12 +154,14 @@ static void test_turns(void) {
     uint64_t turn = dv_time_turn(share, 0, NOW);
     CHECK(turn != 0);
     CHECK_EQUAL(dv_time_turn(share, 0, LATER - 1), 0);
+    CHECK(dv_time_turn_taken(share, 0, LATER - 1) && !dv_time_turn_taken(share, 0, LATER));
     uint64_t next = dv_time_turn(share, 0, LATER);
     CHECK(next != 0);
     CHECK_EQUAL(share->gpu[0].bucket.overdrawn, 1);
     dv_time_turn_end(share, 0, turn); /* too late: it is another's */
     CHECK_EQUAL(dv_time_turn(share, 0, LATER + 1), 0);
     dv_time_turn_end(share, 0, next);
+    CHECK(!dv_time_turn_taken(share, 0, LATER + 1));
     CHECK(dv_time_turn(share, 0, LATER + 1) != 0);
 }
 
