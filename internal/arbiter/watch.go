@@ -38,6 +38,9 @@ const (
 
 	// samplePeriod is the shortest time that a sample of the driver covers.
 	samplePeriod = 1000 * ms / 6
+	// unsampled is the most time between two samples of a busy share that none of them covers: the driver keeps only
+	// the latest, and is asked so seldom.
+	unsampled = 400 * ms
 
 	// What was told is kept for historyLength steps of historyStep, which is longer than the driver's lag.
 	historyLength = 128
@@ -172,20 +175,20 @@ func (s *watched) most(at, length uint64) (said, budgeted, claimed float64) {
 	return said, budgeted, claimed
 }
 
-// Observe judges one sample of the driver: busy is the part, 0 to 1, of the GPU's time that the share's processes had
-// together in the sample that ended at the time at, which may be some hundred ms ago. It ignores a sample that is not
-// later than the last one.
-func (w *Watch) Observe(at uint64, share string, busy float64) Verdict {
+// Observe judges samples of the driver, mostly one: busy is the part, 0 to 1, of the GPU's time that the share's
+// processes had together in the samples, the last of which ended at the time at, which may be some hundred ms ago. It
+// ignores what is not later than the last one.
+func (w *Watch) Observe(at uint64, share string, busy float64, samples int) Verdict {
 	s := w.of(share)
 	if at <= s.sampled || math.IsNaN(busy) {
 		return s.verdict()
 	}
-	if gap := at - s.sampled; busy > 0 && s.sampled != 0 {
-		if s.busy && gap > samplePeriod*9/10 && (s.period == 0 || gap < s.period) {
-			s.period = gap
+	if gap, count := at-s.sampled, uint64(max(samples, 1)); busy > 0 && s.sampled != 0 {
+		if each := gap / count; s.busy && each > samplePeriod*9/10 && (s.period == 0 || each < s.period) {
+			s.period = each
 		}
-		if period := max(s.period, samplePeriod); gap > period*3/2 {
-			w.Observe(at-period, share, 0) // the driver tells of no rest
+		if covered := count * max(s.period, samplePeriod); gap > covered+unsampled {
+			w.Observe(at-covered, share, 0, 1) // the driver tells of no rest
 		}
 	}
 	s.busy = busy > 0

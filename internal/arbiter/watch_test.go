@@ -15,7 +15,7 @@ func watched(seconds, driver, said, budgeted float64) (arbiter.Verdict, float64)
 	for now := sec; now < sec+uint64(seconds*float64(sec)); now += 5 * ms {
 		w.Tell(now, "a", uint64(said*float64(5*ms)), uint32(budgeted*arbiter.Whole), 0)
 		if now > sample+300*ms {
-			verdict = w.Observe(sample, "a", driver)
+			verdict = w.Observe(sample, "a", driver, 1)
 			sample += sec / 6
 		}
 	}
@@ -69,7 +69,7 @@ func launching(seconds uint64, busy func(now uint64) (bool, uint64)) (worst arbi
 			used, sample = 0, sample+sec/6
 		}
 		if late := len(samples) - 2; late >= 0 && now >= sample-sec/6 && now < sample-sec/6+5*ms {
-			verdict := w.Observe(sample-3*(sec/6), "a", min(samples[late], 1))
+			verdict := w.Observe(sample-3*(sec/6), "a", min(samples[late], 1), 1)
 			if verdict > worst && verdict >= arbiter.Understates {
 				worst, at = verdict, now
 			}
@@ -125,7 +125,7 @@ func TestBiasOfChangingProcesses(t *testing.T) {
 			}
 			w.Tell(now, "a", 3*5*ms/10, arbiter.Whole, 0)
 			if now > sample+300*ms {
-				w.Observe(sample, "a", test.driver)
+				w.Observe(sample, "a", test.driver, 1)
 				sample += sec / 6
 			}
 		}
@@ -148,11 +148,43 @@ func TestRestsBetweenSamples(t *testing.T) {
 		verdict := arbiter.Honest
 		switch part := now % sec; {
 		case part == 600*ms: // of the sample from 100 to 267 ms
-			verdict = w.Observe(now-333*ms, "a", 0.4)
+			verdict = w.Observe(now-333*ms, "a", 0.4, 1)
 		case part == 800*ms: // and of that to 433 ms
-			verdict = w.Observe(now-366*ms, "a", 0.2)
+			verdict = w.Observe(now-366*ms, "a", 0.2, 1)
 		case part%(200*ms) == 0:
-			verdict = w.Observe(now-sec, "a", 0)
+			verdict = w.Observe(now-sec, "a", 0, 1)
+		}
+		if verdict != arbiter.Honest || w.Bias("a") != 1 {
+			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))
+		}
+	}
+}
+
+// The driver keeps the latest sample only, so of a steady share every third or so is never told.
+func TestSamplesThatAreMissed(t *testing.T) {
+	var w arbiter.Watch
+	for now := uint64(sec); now < 12*sec; now += 5 * ms {
+		w.Tell(now, "a", 3*5*ms/10, arbiter.Whole*3/10, 0)
+		verdict := arbiter.Honest
+		if part := (now - sec) % (500 * ms); part == 0 || part == 165*ms {
+			verdict = w.Observe(now-300*ms, "a", 0.3, 1)
+		}
+		if verdict != arbiter.Honest || w.Bias("a") != 1 {
+			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))
+		}
+	}
+}
+
+// Two samples may come at once, and then the share was busy in both.
+func TestSamplesInPairs(t *testing.T) {
+	var w arbiter.Watch
+	for now := uint64(sec); now < 12*sec; now += 5 * ms {
+		w.Tell(now, "a", 3*5*ms/10, arbiter.Whole*3/10, 0)
+		verdict := arbiter.Honest
+		if (now-sec)%(500*ms) == 0 {
+			verdict = w.Observe(now-300*ms, "a", 0.3, 1)
+		} else if (now-sec)%(500*ms) == 335*ms {
+			verdict = w.Observe(now-300*ms, "a", 0.3, 2)
 		}
 		if verdict != arbiter.Honest || w.Bias("a") != 1 {
 			t.Fatalf("at %d ms: verdict %v, bias %.2f", now/ms, verdict, w.Bias("a"))

@@ -115,7 +115,7 @@ func (g *governor) sample() {
 		at := m.now
 		m.after(300*Millisecond, func() {
 			if slices.Contains(m.tenants, t) && t.limited != 0 && at > t.limited+Second/2 {
-				t.verdict = g.watch.Observe(at, t.Key, min(busy, 1))
+				t.verdict = g.watch.Observe(at, t.Key, min(busy, 1), 1)
 				g.replay.Assume(t.Key, t.verdict != arbiter.Honest)
 			}
 		})

@@ -15,6 +15,8 @@ const (
 	// watchInterval is between two questions to the driver, which makes one to
 	// six samples a second.
 	watchInterval = 200 * time.Millisecond
+	// sampleLeast is the shortest time that one of its samples covers.
+	sampleLeast = time.Second / 6
 	// unhurried is every how many rounds the driver is asked about a GPU whose
 	// shares have no limit. Its figures are only shown.
 	unhurried = 5
@@ -102,10 +104,10 @@ func (w *watcher) round(ctx context.Context) {
 func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
 	l := w.pacer.loop
 	now, wall := l.clock(), time.Now()
-	newest, busy := busyByProcess(samples, w.since[index])
+	newest, count, busy := busyByProcess(samples, w.since[index])
 	if newest.IsZero() {
 		// Nobody was busy, as far as the driver can know by now.
-		l.observe(uuid, now, now-min(now, uint64(lag)), nil)
+		l.observe(uuid, now, now-min(now, uint64(lag)), 1, nil)
 		return
 	}
 	w.since[index] = newest
@@ -114,30 +116,40 @@ func (w *watcher) judge(index int, uuid string, samples []nvml.Utilisation) {
 		tenants[w.owner(pid)] += part
 	}
 	age := min(max(wall.Sub(newest), 0), time.Duration(now))
-	l.observe(uuid, now, now-uint64(age), tenants)
+	l.observe(uuid, now, now-uint64(age), count, tenants)
 }
 
-// busyByProcess is the mean of each process's samples after since, and when the
-// newest of them ended, the zero time if there is none.
-func busyByProcess(samples []nvml.Utilisation, since time.Time) (newest time.Time, busy map[int]float64) {
+// busyByProcess is the mean of each process's samples after since, how many
+// samples that is, and when the newest of them ended, the zero time if there is none.
+func busyByProcess(samples []nvml.Utilisation, since time.Time) (newest time.Time, count int, busy map[int]float64) {
 	busy = map[int]float64{}
 	counts := map[int]int{}
-	most := 0
+	var ends []time.Time
 	for _, s := range samples {
 		if !s.At.After(since) {
 			continue
 		}
+		ends = append(ends, s.At)
 		if s.At.After(newest) {
 			newest = s.At
 		}
 		busy[s.PID] += s.Busy
 		counts[s.PID]++
-		most = max(most, counts[s.PID])
+		count = max(count, counts[s.PID])
 	}
+	// Processes that come and go are in different samples.
+	slices.SortFunc(ends, time.Time.Compare)
+	apart := min(len(ends), 1)
+	for i := 1; i < len(ends); i++ {
+		if ends[i].Sub(ends[i-1]) > sampleLeast/2 {
+			apart++
+		}
+	}
+	count = max(count, apart)
 	for pid := range busy {
-		busy[pid] /= float64(most) // in the samples that leave it out it was idle
+		busy[pid] /= float64(count) // in the samples that leave it out it was idle
 	}
-	return newest, busy
+	return newest, count, busy
 }
 
 // owner finds the tenant of a process on a GPU: the one in whose slot it is,
@@ -190,8 +202,8 @@ func (l *loop) Rests() bool {
 }
 
 // observe judges the shares of a GPU by the part of the time, by tenant id, in
-// which the driver saw them busy up to the moment at.
-func (l *loop) observe(uuid string, now, at uint64, busy map[string]float64) {
+// which the driver saw them busy in so many samples up to the moment at.
+func (l *loop) observe(uuid string, now, at uint64, samples int, busy map[string]float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.gpus[uuid]
@@ -210,7 +222,7 @@ func (l *loop) observe(uuid string, now, at uint64, busy map[string]float64) {
 			g.replay.Assume(s.key, m.assumed)
 			continue
 		}
-		m.verdict = g.watch.Observe(at, s.key, m.busy)
+		m.verdict = g.watch.Observe(at, s.key, m.busy, samples)
 		m.assumed = m.verdict == arbiter.Understates
 		g.replay.Assume(s.key, m.assumed)
 	}

@@ -12,16 +12,16 @@ import (
 
 func TestBusyByProcess(t *testing.T) {
 	at := time.Unix(1000, 0)
-	newest, busy := busyByProcess([]nvml.Utilisation{
+	newest, count, busy := busyByProcess([]nvml.Utilisation{
 		{PID: 1, At: at, Busy: 1}, // known
 		{PID: 1, At: at.Add(1), Busy: 0.5},
 		{PID: 1, At: at.Add(3), Busy: 0.1},
 		{PID: 2, At: at.Add(2), Busy: 0.4},
 	}, at)
-	if !newest.Equal(at.Add(3)) || len(busy) != 2 || busy[1] != 0.3 || busy[2] != 0.2 {
+	if !newest.Equal(at.Add(3)) || count != 2 || len(busy) != 2 || busy[1] != 0.3 || busy[2] != 0.2 {
 		t.Errorf("%v, %v", newest, busy)
 	}
-	if newest, busy := busyByProcess(nil, at); !newest.IsZero() || len(busy) != 0 {
+	if newest, count, busy := busyByProcess(nil, at); !newest.IsZero() || count != 0 || len(busy) != 0 {
 		t.Errorf("%v, %v", newest, busy)
 	}
 }
@@ -38,7 +38,7 @@ func TestDriversFigureCounts(t *testing.T) {
 	for round := range 800 { // of 5 ms
 		d.pass(1, func() { work.interval(d.now-2*own, d.now, own) }) // half of it is the liar's
 		if round%40 == 39 {
-			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), map[string]float64{"honest": 0.4, "liar": 0.6})
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"honest": 0.4, "liar": 0.6})
 		}
 		d.loop.mu.Lock()
 		verdict := d.loop.tenants["liar"].shares[0].misuse.verdict
@@ -84,7 +84,7 @@ func TestBacklogIsNoMisuse(t *testing.T) {
 	judge := func(rounds int, work func()) (worst arbiter.Verdict) {
 		for range rounds {
 			d.pass(40, work)
-			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), map[string]float64{"first": 0.9})
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"first": 0.9})
 			worst = max(worst, d.loop.tenants["first"].shares[0].misuse.verdict)
 		}
 		return worst
