@@ -75,6 +75,7 @@ func example() []listing {
 	}
 	broken := tenant("broken", true, control.LayerNamespace, share(1, 0, 2*gib, 0, v1alpha1.PolicyWeighted))
 	broken.Fault = "its state page is truncated: only this share suffers; stop it with `divvy stop broken`"
+	broken.Idle, broken.Until = new(at.Add(-time.Hour)), new(at.Add(24*time.Hour))
 	own, part := share(0, 3*gib+gib/10, 8*gib, 30, v1alpha1.PolicyFixed, 4101), 29.94
 	own.Time = &control.Time{
 		Limited: true, Percent: &part, HeldBack: true, Used: 71_000_000_123, Charged: 80_000_000_456, Waited: 5_000, Launches: 123_456,

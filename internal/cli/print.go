@@ -233,6 +233,12 @@ func isByItself(t control.Tenant) bool {
 // faultsOf returns lines about what is wrong with a tenant.
 func faultsOf(t control.Tenant) []string {
 	var faults []string
+	if t.Idle != nil {
+		faults = append(faults, fmt.Sprintf("! share %s of %s has used no GPU since %s", t.Name, t.User, t.Idle.Local().Format("15:04 on 2 January")))
+	}
+	if t.Until != nil {
+		faults = append(faults, fmt.Sprintf("share %s of %s ends at %s: the administrator limits its time", t.Name, t.User, t.Until.Local().Format("15:04 on 2 January")))
+	}
 	if t.Fault != "" {
 		faults = append(faults, fmt.Sprintf("! share %s: %s", t.Name, t.Fault))
 	}
