@@ -55,8 +55,8 @@ func measureBypass(ctx context.Context, o options) ([]measurement.Row, error) {
 }
 
 // guarded is a server with an agent that answers as told.
-func guarded(ctx context.Context, o options, answer string) (s *server, err error) {
-	if s, err = openServer(ctx, o.build); err != nil {
+func guarded(ctx context.Context, o options, answer string, flags ...string) (s *server, err error) {
+	if s, err = openServer(ctx, o.build, flags...); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(s.root, "etc/divvy")

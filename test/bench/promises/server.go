@@ -29,7 +29,7 @@ type server struct {
 	root string
 }
 
-// makeServer runs inside the namespaces; $1 is the build folder. The server ends with
+// makeServer runs inside the namespaces; $1 is the build folder, $2 flags of the machine. The server ends with
 // its input.
 const makeServer = `set -e
 for dir in /run /dev/shm /home /opt; do mount -t tmpfs -o mode=755 tmpfs $dir; done
@@ -42,7 +42,7 @@ for n in 1 2 3 4 5 6; do
 	echo "u$n:x:200$n:200$n::/home/u$n:/bin/sh" >> /etc/passwd
 	install -d -o 200$n -g 200$n -m 700 /home/u$n
 done
-DIVVY_RUNDIR=/opt/gpus /opt/divvy/bin/divvy simgpu start a800x8 --name gpus --memory 24Gi >&2
+DIVVY_RUNDIR=/opt/gpus /opt/divvy/bin/divvy simgpu start a800x8 --name gpus --memory 24Gi $2 >&2
 chmod 755 /opt/gpus /opt/gpus/simgpu /opt/gpus/simgpu/gpus
 find /opt/gpus/simgpu/gpus -maxdepth 1 -type f -exec chmod a+rw {} +
 echo /opt/gpus/simgpu/gpus > /etc/ld.so.conf.d/000-gpus.conf
@@ -51,14 +51,15 @@ echo made
 exec cat >/dev/null
 `
 
-// openServer makes a server without an agent.
-func openServer(ctx context.Context, build string) (*server, error) {
+// openServer makes a server without an agent, whose machine is started with the flags
+// given.
+func openServer(ctx context.Context, build string, flags ...string) (*server, error) {
 	build, err := filepath.Abs(build)
 	if err != nil {
 		return nil, fmt.Errorf("find the build folder: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
-		"sh", "-c", makeServer, "server", build)
+		"sh", "-c", makeServer, "server", build, strings.Join(flags, " "))
 	cmd.Stderr = os.Stderr
 	input, err := cmd.StdinPipe()
 	if err != nil {
