@@ -101,7 +101,7 @@ struct unheld {
 };
 
 /* Looks for the next entries below `end` that descriptors alone may keep, from entry `from` on.
- * Returns where to go on. */
+ * Returns where to go on, `end` also if nobody can tell now. */
 static unsigned look_at_unheld(dv_share *share, unsigned from, unsigned end, struct unheld *found) {
     struct mark_file files[MARK_FILES] = {{0}};
     for (found->count = 0; from < end && found->count < MARKS_AT_ONCE; from++) {
@@ -116,8 +116,7 @@ static unsigned look_at_unheld(dv_share *share, unsigned from, unsigned end, str
         memcpy(files, share->mark_file, sizeof files);
         os_unlock(&share->taking, &share->waiting);
     }
-    marks_look(files, found->search, found->count);
-    return from;
+    return marks_look(files, found->search, found->count) ? from : end;
 }
 
 /* Frees what had no holder, then no descriptor, and for which no hold began since: nobody can get at

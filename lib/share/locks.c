@@ -18,7 +18,7 @@
 
 #define PIECE_BYTES 4096u /* what a read gives at most where pages are small */
 #define LINE_BYTES 192u   /* longer than any line */
-#define TRIES 16u
+#define TRIES 8u
 #define MOST_BYTES (1u << 20)
 #define MARK_LINE 60u /* a line of a mark is longer: its numbers have 19 digits */
 

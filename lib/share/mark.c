@@ -138,15 +138,15 @@ static unsigned ask_files(const struct mark_file files[MARK_FILES], struct mark_
     return others;
 }
 
-void marks_look(const struct mark_file files[MARK_FILES], struct mark_search *list,
+bool marks_look(const struct mark_file files[MARK_FILES], struct mark_search *list,
                 unsigned count) {
     int saved = errno;
     bool asked[MARKS_AT_ONCE];
     struct reading reading = {list, count};
-    if (ask_files(files, list, count, asked) > 0 && !locks_of_all(note_held, &reading)) {
-        for (unsigned i = 0; i < count; i++) {
-            list[i].held = list[i].held || !asked[i];
-        }
+    bool told = ask_files(files, list, count, asked) == 0 || locks_of_all(note_held, &reading);
+    for (unsigned i = 0; i < count && !told; i++) {
+        list[i].held = list[i].held || !asked[i];
     }
     errno = saved;
+    return told;
 }

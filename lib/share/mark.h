@@ -46,7 +46,7 @@ struct mark_search {
 
 /* Looks for marks, MARKS_AT_ONCE at most. In a file that was learnt another opening of it asks the
  * kernel. All others are looked for in the kernel's list of all locks. Takes some microseconds, with
- * the list some milliseconds. */
-void marks_look(const struct mark_file files[MARK_FILES], struct mark_search *list, unsigned count);
+ * the list some milliseconds. False if the list was not to be had: then it is no use to go on. */
+bool marks_look(const struct mark_file files[MARK_FILES], struct mark_search *list, unsigned count);
 
 #endif

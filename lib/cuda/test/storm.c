@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define MEMORIES 48u
-#define DESCRIPTORS 96u
+#define DESCRIPTORS 32u
 #define CHILDREN 3u
 
 /* What a descriptor stands for; travels beside it. */
@@ -300,11 +300,11 @@ static void pass(void) {
         }
         break;
     case 4:
-    case 5:
         if (d != NULL) {
             post(d);
         }
         break;
+    case 5:
     case 6:
         fetch();
         break;
