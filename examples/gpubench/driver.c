@@ -21,8 +21,8 @@ struct driver driver;
  * all but divvy_loop by name. %globaltimer is the GPU's wall clock in nanoseconds; reading %clock
  * is what keeps the compiler from leaving an empty loop out.
  */
-static const char kernel_text[] =
-    HEADER ".visible .entry divvy_busy_ns" BUSY
+static const char kernel_text[] = HEADER
+    ".visible .entry divvy_busy_ns" BUSY
     ".visible .entry divvy_await(.param .u64 p, .param .u32 value) {\n"
     ".reg .u64 %d<2>; .reg .u32 %r<3>; .reg .pred %p;\n"
     "ld.param.u64 %d1, [p]; ld.param.u32 %r1, [value];\n"
@@ -136,9 +136,9 @@ CUresult kernels_different(CUfunction *kernels, unsigned count, int lazily) {
     if (text == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result =
-        lazily ? driver.cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0)
-               : driver.cuModuleLoadData(&module, text);
+    CUresult result = lazily
+                          ? driver.cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0)
+                          : driver.cuModuleLoadData(&module, text);
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         CUkernel kernel = NULL;
         snprintf(name, sizeof name, "divvy_busy_ns_%u", i);

@@ -82,9 +82,9 @@ static CUresult launch(struct load *load) {
     const struct options *options = load->options;
     CUstream stream = load->streams[load->launches % options->streams];
     CUfunction kernel = load->different[load->launches % options->different];
-    CUresult result = load->executable != NULL    ? driver.cuGraphLaunch(load->executable, stream)
-                      : options->different > 1    ? launch_one(options, kernel, stream)
-                                                  : launch_busy(options, &load->kernels, stream);
+    CUresult result = load->executable != NULL ? driver.cuGraphLaunch(load->executable, stream)
+                      : options->different > 1 ? launch_one(options, kernel, stream)
+                                               : launch_busy(options, &load->kernels, stream);
     if (result == CUDA_SUCCESS) {
         load->launches++;
         if (options->sync_every != 0 && load->launches % options->sync_every == 0) {

@@ -22,10 +22,10 @@ struct options {
     unsigned graph;      /* `load`: kernels of a graph that is launched in their place; 0 none */
     unsigned streams;    /* `load`, `rounds`: streams that take the launches in turn */
     unsigned threads;    /* `load`: threads that do the same, each with streams of its own */
-    unsigned different;  /* `load`, `rounds`: kernels of different names that are launched in turn */
-    unsigned rate;       /* `serve`: requests per second */
-    unsigned kernels;    /* `serve`: kernels of one request */
-    const char *kind;    /* linear, async, managed, pitch, vmm, array */
+    unsigned different; /* `load`, `rounds`: kernels of different names that are launched in turn */
+    unsigned rate;      /* `serve`: requests per second */
+    unsigned kernels;   /* `serve`: kernels of one request */
+    const char *kind;   /* linear, async, managed, pitch, vmm, array */
 };
 
 /* Reads "4096", "512Ki", "8Mi" or "2Gi" into bytes. Returns 0 for another text or an overflow. */

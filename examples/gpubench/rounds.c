@@ -55,11 +55,10 @@ static CUresult pair(const struct kernels *kernels, const CUstream *streams, CUd
                      unsigned value) {
     uint64_t one = 1;
     void *awaits[] = {&word, &value}, *fills[] = {&word, &value, &one};
-    CUresult result = driver.cuLaunchKernel(kernels->await, 1, 1, 1, 1, 1, 1, 0, streams[0],
-                                            awaits, NULL);
+    CUresult result =
+        driver.cuLaunchKernel(kernels->await, 1, 1, 1, 1, 1, 1, 0, streams[0], awaits, NULL);
     if (result == CUDA_SUCCESS) {
-        result =
-            driver.cuLaunchKernel(kernels->fill, 1, 1, 1, 1, 1, 1, 0, streams[1], fills, NULL);
+        result = driver.cuLaunchKernel(kernels->fill, 1, 1, 1, 1, 1, 1, 0, streams[1], fills, NULL);
     }
     for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++) {
         result = driver.cuStreamSynchronize(streams[i]);

@@ -97,8 +97,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// untold is why the driver does not answer a question about a GPU now.
 	untold map[untold]string
-	// leaving is true for an agent that grants nothing any more.
-	leaving bool
+	// handsOver is true for an agent that grants nothing any more.
+	handsOver bool
 	// wholes is what is known of each GPU as a whole, by UUID.
 	wholes map[string]*whole
 	// changed is closed and replaced whenever tenants or queue change.
@@ -225,12 +225,12 @@ func (a *Agent) Run(ctx context.Context) {
 func (a *Agent) sweep(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
-	views := a.views(ctx)
+	snapshots := a.snapshots(ctx)
 	for _, t := range a.all() {
 		a.lookAt(ctx, t)
 	}
-	a.findOutside(ctx, on(views))
-	a.compare(ctx, views)
+	a.findOutside(ctx, on(snapshots))
+	a.compare(ctx, snapshots)
 }
 
 const (
@@ -252,13 +252,13 @@ func (a *Agent) patrol(ctx context.Context) {
 	defer a.sweeping.Unlock()
 	all := a.all()
 	a.retry(ctx)
-	views := a.views(ctx)
+	snapshots := a.snapshots(ctx)
 	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.pacer.Rests() {
-		a.compare(ctx, views)
+		a.compare(ctx, snapshots)
 		return
 	}
 	a.patrols++
-	present := on(views)
+	present := on(snapshots)
 	spare := len(all) > few && !slices.ContainsFunc(present, func(p onGPU) bool { return !a.accounted(p) })
 	for i, t := range all {
 		if !spare || (i+a.patrols)%part == 0 {
@@ -266,7 +266,7 @@ func (a *Agent) patrol(ctx context.Context) {
 		}
 	}
 	a.findOutside(ctx, present)
-	a.compare(ctx, views)
+	a.compare(ctx, snapshots)
 }
 
 // retry looks again at tenants with dead processes that could not be reaped yet. Each

@@ -52,7 +52,7 @@ func (a *Agent) present(ctx context.Context, uuid string) []onGPU {
 	if foreign {
 		return nil
 	}
-	return on(a.views(ctx, uuid))
+	return on(a.snapshots(ctx, uuid))
 }
 
 // answer signals those of the processes present that are a tenant's or, where tenant

@@ -92,7 +92,7 @@ func (a *Agent) elsewhere(uuid string) string {
 
 // permit returns why this agent grants nothing. Agent.mu is held.
 func (a *Agent) permit() error {
-	if a.leaving {
+	if a.handsOver {
 		return errMoved
 	}
 	if a.config.Permit != nil {
@@ -139,7 +139,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	a.mu.Lock()
-	a.leaving = true
+	a.handsOver = true
 	a.announce()
 	a.mu.Unlock()
 	for {

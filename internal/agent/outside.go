@@ -17,8 +17,8 @@ type onGPU struct {
 	used *uint64 // nil where the driver does not tell
 }
 
-// view is what the driver tells of one GPU at one moment.
-type view struct {
+// snapshot is what the driver tells of one GPU at one moment.
+type snapshot struct {
 	gpu backend.GPU
 	// listed is whether it told who is on the GPU.
 	listed    bool
@@ -35,16 +35,16 @@ type view struct {
 	used *uint64
 }
 
-// views asks the driver who uses the GPUs. It is called before the looks at tenants: a
+// snapshots asks the driver who uses the GPUs. It is called before the looks at tenants: a
 // process enters its tenant's account before it touches the GPU, so a look that comes
 // after finds it there. Without uuids it asks about all GPUs.
-func (a *Agent) views(ctx context.Context, uuids ...string) []view {
-	views := make([]view, 0, len(a.gpus))
+func (a *Agent) snapshots(ctx context.Context, uuids ...string) []snapshot {
+	snapshots := make([]snapshot, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		if len(uuids) > 0 && !slices.Contains(uuids, gpu.UUID) {
 			continue
 		}
-		v := view{gpu: gpu}
+		v := snapshot{gpu: gpu}
 		processes, err := a.config.Driver.Processes(gpu.Index)
 		a.complain(ctx, "cannot list a GPU's processes", gpu.Index, err)
 		v.listed = err == nil
@@ -67,15 +67,15 @@ func (a *Agent) views(ctx context.Context, uuids ...string) []view {
 		if err == nil {
 			v.used = &used
 		}
-		views = append(views, v)
+		snapshots = append(snapshots, v)
 	}
-	return views
+	return snapshots
 }
 
 // on are the processes on GPUs.
-func on(views []view) []onGPU {
+func on(snapshots []snapshot) []onGPU {
 	var found []onGPU
-	for _, v := range views {
+	for _, v := range snapshots {
 		found = append(found, v.processes...)
 	}
 	return found
@@ -92,7 +92,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 		}
 		// A process that ended while we looked, and was reaped, did nothing wrong.
 		if confirmed == nil {
-			confirmed = on(a.views(ctx))
+			confirmed = on(a.snapshots(ctx))
 		}
 		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || !p.id.Alive() {
 			continue

@@ -26,7 +26,7 @@ type watched struct {
 	text     string         // for people, empty while all is well
 }
 
-// taken is what the processes of one tenant have on a GPU in one view.
+// taken is what the processes of one tenant have on a GPU in one snapshot.
 type taken struct {
 	tenant    *tenant
 	watched   *watched
@@ -39,7 +39,7 @@ type taken struct {
 	freshly               bool
 }
 
-// fresh is how old what pages tell may be to count as told with a view.
+// fresh is how old what pages tell may be to count as told with a snapshot.
 const fresh = 300 * time.Millisecond
 
 // judgedAgain is how much time must be between two readings of the driver's figures:
@@ -50,10 +50,10 @@ const judgedAgain = excess.Again / 2
 // figures, with what they were granted and with what their pages tell. It is called
 // after the looks at tenants and reads pages only where the figures ask for it.
 // sweeping is held.
-func (a *Agent) compare(ctx context.Context, views []view) {
+func (a *Agent) compare(ctx context.Context, snapshots []snapshot) {
 	a.suspicious = nil
-	for i := range views {
-		v := &views[i]
+	for i := range snapshots {
+		v := &snapshots[i]
 		// An agent in another pid namespace than the driver's knows some pids never.
 		v.foreign = !a.initial && slices.ContainsFunc(v.strange, func(pid int) bool { return slices.Contains(a.strange[v.gpu.UUID], pid) })
 		a.strange[v.gpu.UUID] = v.strange
@@ -67,11 +67,11 @@ func (a *Agent) compare(ctx context.Context, views []view) {
 func (a *Agent) recheck(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
-	a.compare(ctx, a.views(ctx, a.suspicious...))
+	a.compare(ctx, a.snapshots(ctx, a.suspicious...))
 }
 
 // suspect has a GPU looked at again soon. sweeping is held.
-func (a *Agent) suspect(v *view) {
+func (a *Agent) suspect(v *snapshot) {
 	if !slices.Contains(a.suspicious, v.gpu.UUID) {
 		a.suspicious = append(a.suspicious, v.gpu.UUID)
 	}
@@ -88,7 +88,7 @@ func (a *Agent) soon() <-chan time.Time {
 }
 
 // takenOn are the tenants that have a share of the GPU or processes on it.
-func (a *Agent) takenOn(v *view) []taken {
+func (a *Agent) takenOn(v *snapshot) []taken {
 	processes := map[string][]onGPU{}
 	for _, p := range v.processes {
 		if id := a.memberOf(p.id); id != "" {
@@ -166,7 +166,7 @@ func sumOf(processes []onGPU) *uint64 {
 }
 
 // compareShares judges each tenant by what its processes have.
-func (a *Agent) compareShares(ctx context.Context, v *view, tenants []taken) {
+func (a *Agent) compareShares(ctx context.Context, v *snapshot, tenants []taken) {
 	now := time.Now()
 	for i := range tenants {
 		k := &tenants[i]
@@ -205,7 +205,7 @@ func (a *Agent) compareShares(ctx context.Context, v *view, tenants []taken) {
 }
 
 // tellExcess shows what a tenant does, and tells of it once.
-func (a *Agent) tellExcess(ctx context.Context, v *view, k *taken, verdict excess.Verdict) {
+func (a *Agent) tellExcess(ctx context.Context, v *snapshot, k *taken, verdict excess.Verdict) {
 	text := ""
 	switch {
 	case verdict == excess.Fits:
@@ -254,7 +254,7 @@ const (
 // compareWhole judges a GPU by all that it has in use: what no process on the driver's
 // list has, or what its shares have beyond their grants where figures of processes are
 // hidden.
-func (a *Agent) compareWhole(ctx context.Context, v *view, tenants []taken) {
+func (a *Agent) compareWhole(ctx context.Context, v *snapshot, tenants []taken) {
 	w := a.wholes[v.gpu.UUID]
 	if w == nil {
 		w = &whole{}
@@ -299,7 +299,7 @@ func (a *Agent) compareWhole(ctx context.Context, v *view, tenants []taken) {
 }
 
 // accounted is how much of a GPU may be in use; ok is false where that is not known.
-func (v *view) accounted(tenants []taken) (sum uint64, ok bool) {
+func (v *snapshot) accounted(tenants []taken) (sum uint64, ok bool) {
 	sum = v.sum
 	hidden := hiddenOf(v.processes)
 	for i := range tenants {
@@ -340,7 +340,7 @@ func namesOf(tenants []taken) string {
 }
 
 // tellWhole shows what is wrong with a GPU as a whole, and tells of it once.
-func (a *Agent) tellWhole(ctx context.Context, v *view, w *whole, unseen, text string) {
+func (a *Agent) tellWhole(ctx context.Context, v *snapshot, w *whole, unseen, text string) {
 	a.mu.Lock()
 	news := text != "" && w.text == ""
 	newly := unseen != "" && w.unseen == ""

@@ -42,7 +42,7 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 		switch {
 		case control.CodeOf(err) == control.CodeMoved:
 		case errors.Is(err, control.ErrGone) && params.Ticket != "":
-			starter.Patience = -1 // who waits for room waits for the agent too
+			starter.AwayTime = -1 // who waits for room waits for the agent too
 		default:
 			return nil, nil, err
 		}

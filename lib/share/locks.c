@@ -64,7 +64,7 @@ bool locks_of_descriptor(int fd, lock_visitor *visit, void *arg) {
 
 /* How far the list was read. A record is a lock and those who wait for it: lines that begin with the
  * same number. */
-struct place {
+struct reading {
     off_t next;                      /* where the next piece begins */
     unsigned count;                  /* of the lines in it that the last one had too */
     char lines[OVERLAP][LINE_BYTES]; /* those but the first */
@@ -82,19 +82,19 @@ static bool is_same(const char *a, const char *b) {
            (mark != NULL && other != NULL && strlen(mark) > MARK_LINE && strcmp(mark, other) == 0);
 }
 
-static bool continues(const struct place *place, char *const *lines, unsigned count) {
-    bool found = place->next == 0;
+static bool continues(const struct reading *reading, char *const *lines, unsigned count) {
+    bool found = reading->next == 0;
     for (unsigned i = 1; i < count && !found; i++) {
-        for (unsigned k = 0; k < place->count && number_of(lines[i]) != number_of(lines[0]); k++) {
-            found = found || is_same(lines[i], place->lines[k]);
+        for (unsigned k = 0; k < reading->count && number_of(lines[i]) != number_of(lines[0]); k++) {
+            found = found || is_same(lines[i], reading->lines[k]);
         }
     }
     return found;
 }
 
-/* Visits the lines of a piece that was read at place->next, and moves the place on. False if the
+/* Visits the lines of a piece that was read at reading->next, and moves it on. False if the
  * piece does not continue the one before. */
-static bool visit_piece(char *text, struct place *place, lock_visitor *visit, void *arg) {
+static bool visit_piece(char *text, struct reading *reading, lock_visitor *visit, void *arg) {
     char *lines[PIECE_LINES], *end;
     unsigned count = 0;
     for (char *line = text; (end = strchr(line, '\n')) != NULL && count < PIECE_LINES;
@@ -103,31 +103,31 @@ static bool visit_piece(char *text, struct place *place, lock_visitor *visit, vo
         visit_line(line, visit, arg);
         lines[count++] = line;
     }
-    if (count < 2 || end != NULL || !continues(place, lines, count)) {
+    if (count < 2 || end != NULL || !continues(reading, lines, count)) {
         return false;
     }
     unsigned back = count < OVERLAP ? count : OVERLAP;
-    place->next += lines[count - back] - text;
-    place->count = back - 1;
-    for (unsigned i = 0; i < place->count; i++) {
-        strncpy(place->lines[i], lines[count - place->count + i], LINE_BYTES - 1);
+    reading->next += lines[count - back] - text;
+    reading->count = back - 1;
+    for (unsigned i = 0; i < reading->count; i++) {
+        strncpy(reading->lines[i], lines[count - reading->count + i], LINE_BYTES - 1);
     }
     return true;
 }
 
 static bool read_list(int file, lock_visitor *visit, void *arg) {
     char text[PIECE_BYTES + LINE_BYTES];
-    struct place place = {.next = 0};
-    while (place.next < MOST_BYTES) {
-        ssize_t got = pread(file, text, sizeof text - 1, place.next);
-        if (got < 0 || (got == 0 && place.next != 0)) {
+    struct reading reading = {.next = 0};
+    while (reading.next < MOST_BYTES) {
+        ssize_t got = pread(file, text, sizeof text - 1, reading.next);
+        if (got < 0 || (got == 0 && reading.next != 0)) {
             return false;
         }
         text[got] = '\0';
-        bool whole = visit_piece(text, &place, visit, arg);
+        bool whole = visit_piece(text, &reading, visit, arg);
         if ((size_t)got < PIECE_BYTES - LINE_BYTES) {
             /* The kernel had room for more. A list this short needs no second piece. */
-            return whole || place.next == 0;
+            return whole || reading.next == 0;
         }
         if (!whole) {
             return false;

@@ -115,9 +115,10 @@ bool dv_time_escape(dv_share *share, unsigned device, uint64_t now, uint64_t beg
     const dv_page_budget *budget = &share->config->device[device].budget;
     dv_page_bucket *bucket = &share->gpu[device].bucket;
     uint64_t escaped = load64(&bucket->escaped);
-    bool shrinks = (load32(&budget->flags) & DV_PAGE_BUDGET_YIELD) == 0 &&
-                   load32(&budget->rate) != 0;
-    if ((shrinks && !stuck && !is_stuck(share, now, waited)) || !is_over(escaped, now) || !swap64(&bucket->escaped, escaped, now)) {
+    bool shrinks =
+        (load32(&budget->flags) & DV_PAGE_BUDGET_YIELD) == 0 && load32(&budget->rate) != 0;
+    if ((shrinks && !stuck && !is_stuck(share, now, waited)) || !is_over(escaped, now) ||
+        !swap64(&bucket->escaped, escaped, now)) {
         return false;
     }
     __atomic_fetch_add(&bucket->overdrawn, 1, __ATOMIC_RELAXED);

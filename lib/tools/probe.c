@@ -30,7 +30,7 @@
 #include "abi/cuda/types.h"
 #include "abi/nvml/types.h"
 
-#define UUID_BYTES 48u /* "GPU-", 32 digits, 4 dashes and a zero, and more */
+#define UUID_BYTES 48u     /* "GPU-", 32 digits, 4 dashes and a zero, and more */
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
 
 /* What is used of the driver, under names that all drivers since 450 have. */

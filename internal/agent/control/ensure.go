@@ -144,16 +144,16 @@ func (e Endpoint) sockets() []string {
 type Starter struct {
 	// Executable is the divvy program; empty means the running one.
 	Executable string
-	// Patience is how long a system agent that is away is waited for; 0 means
-	// [Patience], and a negative one for ever.
-	Patience time.Duration
+	// AwayTime is how long a system agent that is away is waited for; 0 means
+	// [AwayTime], and a negative one for ever.
+	AwayTime time.Duration
 	// Say tells the user that this takes time; it may be nil.
 	Say func(text string)
 }
 
-// Patience is how long `divvy run` waits for a system agent that is away: longer than
+// AwayTime is how long `divvy run` waits for a system agent that is away: longer than
 // it takes to start one again.
-const Patience = 30 * time.Second
+const AwayTime = 30 * time.Second
 
 // awaitPause is between two looks for a system agent.
 const awaitPause = 100 * time.Millisecond
@@ -188,8 +188,8 @@ func Ensure(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 // await connects to the system agent, also if that has to start first.
 func (s Starter) await(ctx context.Context, system Endpoint) (*Client, error) {
 	over := make(<-chan time.Time)
-	if s.Patience >= 0 {
-		over = time.After(cmp.Or(s.Patience, Patience))
+	if s.AwayTime >= 0 {
+		over = time.After(cmp.Or(s.AwayTime, AwayTime))
 	}
 	ticker := time.NewTicker(awaitPause)
 	defer ticker.Stop()

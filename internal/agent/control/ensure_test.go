@@ -213,7 +213,7 @@ func TestNobodyReplacesASystemAgent(t *testing.T) {
 		t.Errorf("reach: %v, want AwayError", err)
 	}
 	var said []string
-	s.Patience, s.Say = time.Millisecond, func(text string) { said = append(said, text) }
+	s.AwayTime, s.Say = time.Millisecond, func(text string) { said = append(said, text) }
 	if _, err := Ensure(deadline(t), p, s); !errors.As(err, &away) || !strings.Contains(err.Error(), "system-agent") {
 		t.Errorf("ensure: %v, want AwayError that names the mark", err)
 	}
@@ -227,7 +227,7 @@ func TestNobodyReplacesASystemAgent(t *testing.T) {
 
 func TestEnsureAwaitsTheSystemAgent(t *testing.T) {
 	p, s := marked(t)
-	s.Patience = -1
+	s.AwayTime = -1
 	told := make(chan struct{})
 	s.Say = func(string) { close(told) }
 	done := make(chan error, 1)
@@ -259,7 +259,7 @@ func TestEnsureAwaitsTheSystemAgent(t *testing.T) {
 // When the mark goes while somebody waits, they are told and may start an own agent.
 func TestAwaitEndsWithTheMark(t *testing.T) {
 	p, s := marked(t)
-	s.Patience, s.Say = -1, func(string) {
+	s.AwayTime, s.Say = -1, func(string) {
 		if err := rundir.RemoveMark(p.Dir()); err != nil {
 			t.Error(err)
 		}

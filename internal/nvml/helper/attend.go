@@ -53,7 +53,7 @@ func (d *Driver) outlast(h *helper) (a answer, answered bool) {
 		return a, answered
 	case <-h.process.Ended():
 	case <-d.closed:
-	case <-time.After(d.config.Limits.Patience):
+	case <-time.After(d.config.Limits.Abandon):
 	}
 	return answer{}, false
 }

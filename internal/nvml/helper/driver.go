@@ -24,8 +24,8 @@ type Limits struct {
 	Open, First, Answer time.Duration
 	// Start bounds all of [Open]: GPUs that were not asked about by then count as silent.
 	Start time.Duration
-	// Patience is how long a question that was not answered in time is left with its helper before that is killed.
-	Patience time.Duration
+	// Abandon is how long a question that was not answered in time is left with its helper before that is killed.
+	Abandon time.Duration
 	// Pause and LongestPause are the least and the greatest time between two helpers for one purpose.
 	Pause, LongestPause time.Duration
 }
@@ -33,7 +33,7 @@ type Limits struct {
 // Usual are limits for real drivers: without persistence mode, waking a GPU takes seconds.
 var Usual = Limits{
 	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Start: 20 * time.Second,
-	Patience: 30 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
+	Abandon: 30 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
 }
 
 // Config is what a [Driver] works with.

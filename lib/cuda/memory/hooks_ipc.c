@@ -75,9 +75,8 @@ static CUresult publish(uint64_t address, const struct entry *note, const void *
     struct reservation reservation;
     struct span span = span_of(address, entry_bytes(*note));
     uint64_t common = span.edge_count * BLOCK_BYTES;
-    struct exported export = {.address = address,
-                              .bytes = span.whole + common,
-                              .owner = note->owner};
+    struct exported export = {
+        .address = address, .bytes = span.whole + common, .owner = note->owner};
     memcpy(export.key, key, sizeof export.key);
     CUresult result = reservation_open_number(&reservation, note->device, common);
     if (result != CUDA_SUCCESS) {

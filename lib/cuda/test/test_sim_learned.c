@@ -53,8 +53,8 @@ static void get_kernels(CUkernel *kernels, bool unseen) {
 /* A kernel of another length is another shape, so that it costs what it does. */
 static void launch(CUkernel kernel, CUstream stream, uint64_t ns) {
     void *parameters[] = {&ns};
-    CHECK_EQUAL(CUDA(&s, cuLaunchKernel)((CUfunction)kernel, (unsigned)(ns / MS), 1, 1, 1, 1, 1, 0, stream,
-                                         parameters, NULL),
+    CHECK_EQUAL(CUDA(&s, cuLaunchKernel)((CUfunction)kernel, (unsigned)(ns / MS), 1, 1, 1, 1, 1, 0,
+                                         stream, parameters, NULL),
                 CUDA_SUCCESS);
 }
 

@@ -88,9 +88,8 @@ static inline uint64_t cost_key(struct work work) {
 /* A kernel in one shape. */
 static inline struct work cost_kernel(const void *function, unsigned gx, unsigned gy, unsigned gz,
                                       unsigned bx, unsigned by, unsigned bz, unsigned shared) {
-    return (struct work){function,
-                         cost_shape((uint64_t)gy << 32 | gx, (uint64_t)bx << 32 | gz,
-                                    ((uint64_t)shared << 32 | (uint64_t)by << 16) ^ bz)};
+    return (struct work){function, cost_shape((uint64_t)gy << 32 | gx, (uint64_t)bx << 32 | gz,
+                                              ((uint64_t)shared << 32 | (uint64_t)by << 16) ^ bz)};
 }
 
 /* Other work: a graph, or what moves or fills so many bytes. */

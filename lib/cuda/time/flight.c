@@ -277,7 +277,8 @@ static void flights_stream_ending(CUstream stream) {
     struct flight *flight = flight_named(stream);
     if (flight != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) {
         flight_break(flight);
-        flight_await_turn(flight); /* once the stream is gone, it would be unknown again and again */
+        flight_await_turn(
+            flight); /* once the stream is gone, it would be unknown again and again */
         end(flight, flight->stamps);
         __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
     }

@@ -38,7 +38,7 @@ struct batch {
     uint64_t begin_after, end_after; /* when the calls that recorded them began */
     uint64_t
         launch_after; /* when the first launch was given, at the earliest; 0: it follows the batch before */
-    uint64_t given;   /* the flight's given when the batch ended */
+    uint64_t given;       /* the flight's given when the batch ended */
     uint64_t ns, charged; /* the estimate, and the estimate times the stretch */
     uint32_t launches;
     uint32_t number;

@@ -78,7 +78,7 @@ static uint64_t key_of(CUgraphExec exec) {
         if (!launch_watched()) {                                                                   \
             return fn##_reserved(exec, stream);                                                    \
         }                                                                                          \
-        launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);                     \
+        launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);                 \
         CUresult result = fn##_reserved(exec, stream);                                             \
         launch_end(&launch, result);                                                               \
         return result;                                                                             \

@@ -2,7 +2,7 @@
 #include "cuda/time/launch.h"
 
 /* A launch of `work` in `stream`; after the prior, the arguments for the driver. */
-#define COUNTED(fn, stream, work, prior, ...)                                                       \
+#define COUNTED(fn, stream, work, prior, ...)                                                      \
     struct launch launch;                                                                          \
     if (!launch_counts()) {                                                                        \
         return DV_REAL(fn)(__VA_ARGS__);                                                           \
@@ -30,14 +30,14 @@ static struct work work_of(const CUlaunchConfig *config, CUfunction function) {
         if (config == NULL) {                                                                      \
             return DV_REAL(fn)(config, function, parameters, extra);                               \
         }                                                                                          \
-        COUNTED(fn, stream_of(config->hStream), work_of(config, function), COST_PRIOR_NS, config,   \
+        COUNTED(fn, stream_of(config->hStream), work_of(config, function), COST_PRIOR_NS, config,  \
                 function, parameters, extra)                                                       \
     }
 CONFIGURED(cuLaunchKernelEx, launch_legacy)
 CONFIGURED(cuLaunchKernelEx_ptsz, launch_own)
 
 /* The interface before CUDA 4, in which the function holds the shape of a block. */
-#define GRID_WORK(function, width, height)                                                          \
+#define GRID_WORK(function, width, height)                                                         \
     cost_kernel(function, (unsigned)(width), (unsigned)(height), 1, 0, 0, 0, 0)
 
 CUresult cuLaunch(CUfunction function){

@@ -46,8 +46,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     struct entry entry;
     CUresult result = DV_CALL(cuKernelGetFunction, function, kernel);
     /* Both names may stand for one handle. */
-    if (result == CUDA_SUCCESS && !DV_INNER() &&
-        (uintptr_t)*function != (uintptr_t)kernel &&
+    if (result == CUDA_SUCCESS && !DV_INNER() && (uintptr_t)*function != (uintptr_t)kernel &&
         table_get(&kernels, (uint64_t)(uintptr_t)kernel, &entry)) {
         note(*function, entry.amount, 0);
     }

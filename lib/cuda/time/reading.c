@@ -9,7 +9,7 @@
 #define KEEP_EVERY 64u         /* samples after which the share is told again, a power of two */
 #define LOADED_LEAST_NS 10000u /* shorter work beside a load is not told from none */
 #define TURN_NAP_NS 100000u    /* between looks at a launch that is to be measured */
-#define PLAIN_NS 100000u /* so much unmeasured charge is kept before the arbiter is told */
+#define PLAIN_NS 100000u       /* so much unmeasured charge is kept before the arbiter is told */
 
 static void put(uint64_t *word, uint64_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
@@ -40,8 +40,7 @@ static void remember(const struct gpu *gpu, const struct cost *cost) {
 
 /* Spreads the time of a batch over its launches. If some had no known cost (their estimates sum up
  * to `fresh`), they get the time that the others leave. Returns whether the time was believed. */
-static bool learn(const struct gpu *gpu, const struct batch *batch, uint64_t fresh,
-                  uint64_t took) {
+static bool learn(const struct gpu *gpu, const struct batch *batch, uint64_t fresh, uint64_t took) {
     uint64_t known = batch->ns > fresh ? batch->ns - fresh : 0;
     uint64_t left = took > known ? took - known : took / 4;
     bool doubtful = batch->neighbours || may_contain_pause(batch), believed = true;
@@ -188,7 +187,8 @@ static bool read_one(struct flight *flight, uint64_t finished) {
     struct batch copy = *batch;
     struct result result = result_of(flight, &copy, now_ns());
     if (result.known && copy.ns > 0) {
-        result.known = settle(flight, &copy, stamps_between(flight->stamps, result.begin, result.end));
+        result.known =
+            settle(flight, &copy, stamps_between(flight->stamps, result.begin, result.end));
     }
     if (copy.turn != 0) {
         gate_turned(flight->gpu, copy.turn);

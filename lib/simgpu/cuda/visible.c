@@ -100,8 +100,7 @@ uint32_t sg_hidden(const sim_machine *machine, const char *dir) {
     char node[SG_PATH_BYTES + 32];
 
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
-        int length =
-            snprintf(node, sizeof node, "%s/dev/nvidia%u", dir, machine->gpus[i].minor);
+        int length = snprintf(node, sizeof node, "%s/dev/nvidia%u", dir, machine->gpus[i].minor);
         if (length < (int)sizeof node && faccessat(AT_FDCWD, node, R_OK | W_OK, AT_EACCESS) != 0 &&
             errno != ENOENT) {
             hidden |= 1u << i;

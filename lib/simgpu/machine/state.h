@@ -128,10 +128,10 @@ struct sg_object {
     uint32_t gpu;
     uint32_t category;
     uint32_t blocks;
-    uint32_t creator; /* client slot, meaningful while creator_generation matches */
+    uint32_t creator;            /* client slot, meaningful while creator_generation matches */
     uint32_t creator_generation; /* 0 once the creator has let go */
-    uint32_t tag;         /* who is charged, also after the creator's death */
-    uint32_t descriptors; /* whether a descriptor was ever made that may keep it alive */
+    uint32_t tag;                /* who is charged, also after the creator's death */
+    uint32_t descriptors;        /* whether a descriptor was ever made that may keep it alive */
     uint64_t bytes;
     uint64_t key; /* random; a handle must show it */
     uint64_t holders[SG_CLIENTS_MAX / 64];

@@ -67,12 +67,12 @@ func (c *customer) live(ctx context.Context) {
 
 func (c *customer) some() *heldShare { return c.shares[c.random.IntN(len(c.shares))] }
 
-// patience bounds one command: the agent may be away, or the queue long.
-const patience = 2 * time.Second
+// commandTime bounds one command: the agent may be away, or the queue long.
+const commandTime = 2 * time.Second
 
 // run runs one command of divvy to its end; that it is refused is no fault.
 func (c *customer) run(ctx context.Context, args ...string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
 	if c.server.command(ctx, c.user, append([]string{"divvy"}, args...)...).Run() == nil {
 		c.done.Add(1)
@@ -109,7 +109,7 @@ func (c *customer) start(ctx context.Context, wait bool) {
 			c.done.Add(1)
 			return
 		}
-	case <-time.After(patience):
+	case <-time.After(commandTime):
 	case <-ctx.Done():
 	}
 	s.end()

@@ -143,8 +143,8 @@ static void prepare(void) {
     *(void **)&load = dlsym(driver, "cuModuleLoadData");
     *(void **)&get = dlsym(driver, "cuModuleGetFunction");
     *(void **)&launch = dlsym(driver, "cuLaunchKernel");
-    if (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0 || load(&module, image) != 0 ||
-        get(&kernel, module, "divvy_busy_ns") != 0) {
+    if (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0 ||
+        load(&module, image) != 0 || get(&kernel, module, "divvy_busy_ns") != 0) {
         exit(3);
     }
 }
