@@ -85,7 +85,8 @@ static bool is_same(const char *a, const char *b) {
 static bool continues(const struct reading *reading, char *const *lines, unsigned count) {
     bool found = reading->next == 0;
     for (unsigned i = 1; i < count && !found; i++) {
-        for (unsigned k = 0; k < reading->count && number_of(lines[i]) != number_of(lines[0]); k++) {
+        for (unsigned k = 0; k < reading->count && number_of(lines[i]) != number_of(lines[0]);
+             k++) {
             found = found || is_same(lines[i], reading->lines[k]);
         }
     }
