@@ -29,12 +29,12 @@ type circle struct {
 var known = []circle{
 	{
 		folder: "lib/cuda/time",
-		files:  []string{"batch.c", "capture.c", "flight.c", "gate.c", "launch.c", "reading.c"},
+		files:  []string{"batch.c", "capture.c", "flight.c", "flights.c", "gate.c", "kernel.c", "launch.c", "reading.c"},
 		reason: "a launch passes the gate, joins a batch and reads what is done; a read may open the gate again",
 	},
 	{
 		folder: "lib/share",
-		files:  []string{"exiting.c", "export.c", "ledger.c", "reap.c", "room.c", "slot.c"},
+		files:  []string{"descriptor.c", "exiting.c", "export.c", "ledger.c", "reap.c", "room.c", "slot.c"},
 		reason: "a reservation that does not fit reaps dead processes, and reaping changes the ledger as a reservation does",
 	},
 	{

@@ -5,20 +5,6 @@
 
 #define KNOWN_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
-CUevent event_new(CUcontext ctx, unsigned flags) {
-    CUevent event = handle_new(HANDLE_EVENT, sizeof *event);
-
-    if (!event) {
-        return NULL;
-    }
-    event->ctx = ctx;
-    event->flags = flags;
-    sg_work_lock();
-    link_add(&ctx->events, &event->of_context);
-    sg_work_unlock();
-    return event;
-}
-
 static void end(CUevent event) {
     capture_forget_event(event);
     sg_work_lock();

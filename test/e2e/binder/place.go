@@ -141,7 +141,7 @@ func (m *machine) share(ctx context.Context, asked v1alpha1.ShareRequired) (v1al
 	}
 	var last error
 	for _, way := range m.ways(asked) {
-		r := alloc.Request{Count: asked.GPUs, Whole: asked.Whole, Placed: true, AvoidGPUs: m.avoiding(avoid, way)}
+		r := alloc.Request{Count: asked.GPUs, Whole: asked.Whole, AvoidGPUs: m.avoiding(avoid, way)}
 		if !asked.Whole {
 			r.Cores = asked.Config.Guaranteed(asked.Cores)
 			if way.memory > 0 {
