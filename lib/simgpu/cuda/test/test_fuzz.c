@@ -37,10 +37,14 @@ static void try_list(const uint8_t *bytes, size_t size) {
     uint32_t gpus[SG_GPUS_MAX], seen = 0;
 
     memcpy(text, bytes, size);
-    unsigned n = sg_visible(sg_driver.machine, text, NULL, gpus);
+    struct sg_sight sight = {.visible = text, .hidden = size ? bytes[0] & 5 : 0};
+    if (size % 2) {
+        sight.order = "PCI_BUS_ID";
+    }
+    unsigned n = sg_visible(sg_driver.machine, &sight, gpus);
     CHECK(n <= GPU_COUNT);
     for (unsigned i = 0; i < n; i++) {
-        CHECK(gpus[i] < GPU_COUNT && !(seen >> gpus[i] & 1));
+        CHECK(gpus[i] < GPU_COUNT && !(seen >> gpus[i] & 1) && !(sight.hidden >> gpus[i] & 1));
         seen |= 1u << gpus[i];
     }
 }
