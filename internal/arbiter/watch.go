@@ -136,8 +136,12 @@ func (w *Watch) Tell(now uint64, share string, own uint64, rate uint32, open uin
 // while its figure may be too low.
 func (w *Watch) Changed(now uint64, share string) { w.of(share).changed = max(now, 1) }
 
-// OldestOpen is since when the oldest work is under way that a share tells of, 0 without any.
-func OldestOpen(share string, works []Work) (oldest uint64) {
+// OldestOpen is since when the oldest work is under way that a share tells of, 0 without any. A share that also told
+// something impossible is not believed; if that was a slip, the next round makes up for it.
+func OldestOpen(share string, works []Work, wrong Fault) (oldest uint64) {
+	if wrong != 0 {
+		return 0
+	}
 	for i := range works {
 		since := works[i].OpenSince
 		if works[i].Share == share && since != 0 && (oldest == 0 || since < oldest) {

@@ -39,7 +39,8 @@ func (g *governor) round() {
 	shares := make([]arbiter.Share, len(m.tenants))
 	for i, t := range m.tenants {
 		shares[i] = arbiter.Share{Key: t.Key, Terms: t.Terms, Report: g.report(t, usage[t.Key])}
-		g.watch.Tell(m.now, t.Key, usage[t.Key].Told, min(t.budget.given.Rate, arbiter.Whole), arbiter.OldestOpen(t.Key, works))
+		used := usage[t.Key]
+		g.watch.Tell(m.now, t.Key, used.Told, min(t.budget.given.Rate, arbiter.Whole), arbiter.OldestOpen(t.Key, works, used.Fault))
 	}
 	for i, budget := range g.law.Divide(m.now, shares) {
 		t := m.tenants[i]

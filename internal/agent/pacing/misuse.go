@@ -112,7 +112,7 @@ func (s *shareTime) tell(now uint64, w *arbiter.Watch, used arbiter.Usage) {
 		w.Changed(now, s.key)
 		s.misuse.owners = s.owners
 	}
-	w.Tell(now, s.key, used.Told, s.budget.Rate, arbiter.OldestOpen(s.key, s.works))
+	w.Tell(now, s.key, used.Told, s.budget.Rate, arbiter.OldestOpen(s.key, s.works, used.Fault))
 }
 
 // accused is a share whose misuse is to be reported or answered.
