@@ -344,7 +344,11 @@ func TestTimesOfAPageThatIsCutShort(t *testing.T) {
 	if _, err := r.Read(0); err != nil {
 		t.Fatal(err)
 	}
+	end, page := int64(SizeOfState+OffsetOfGPUWorker+Workers*SizeOfWorker), int64(os.Getpagesize())
 	for _, size := range []int64{0, 100, SizeOfState + OffsetOfGPUWorker} {
+		if (size+page-1)/page*page >= end {
+			continue // what lies behind the cut in the same page of memory reads as zeros
+		}
 		if err := os.Truncate(path, size); err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ links() {
     sed "s/^\(CUDA_FN($name, .*, \)[a-z]*)/\1$hooked)/" lib/abi/generated/cuda_names.inc >"$dir/abi/generated/cuda_names.inc"
     grep -q "^CUDA_FN($name, .*, $hooked)" "$dir/abi/generated/cuda_names.inc" || fail "$name is not described"
     $compiler -std=gnu11 -fPIC -fvisibility=hidden "-I$dir" -Ilib -c lib/cuda/names.c -o "$dir/names.o"
-    lib/cuda/link.sh $compiler -shared -Wl,-z,defs -o "$dir/library.so" "$dir/names.o" "$@" >"$dir/said" 2>&1
+    lib/cuda/link.sh $compiler -shared -Wl,-z,defs -Wl,--version-script=lib/cuda/exports.map -o "$dir/library.so" "$dir/names.o" "$@" >"$dir/said" 2>&1
 }
 
 links cuMemAlloc_v2 must "$@" || fail "is not linked as it is described"
