@@ -95,6 +95,8 @@ type Agent struct {
 	queue   []*ticket
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
+	// leftOut are the indexes of GPUs that are not served: see NoteLeftOut.
+	leftOut []int
 	// untold is why the driver does not answer a question about a GPU now.
 	untold map[untold]string
 	// handsOver is true for an agent that grants nothing any more.

@@ -36,7 +36,7 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l.Outside = slices.Clone(a.outside)
+	l.Outside, l.LeftOut = slices.Clone(a.outside), slices.Clone(a.leftOut)
 	for _, t := range a.queue {
 		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason})
 	}

@@ -83,6 +83,10 @@ func agentCheck(ctx context.Context, machine string, endpoint control.Endpoint) 
 				c.Found += fmt.Sprintf("; GPU %d: %s", g.Index, g.Unwatched)
 			}
 		}
+		for _, gpu := range found.LeftOut {
+			c.Status = doctor.Warn
+			c.Found += "; " + awaited(gpu)
+		}
 		if n := len(found.Waiting); n > 0 {
 			c.Found += fmt.Sprintf("; %d requests wait, the first since %s: %s", n, found.Waiting[0].Since.Local().Format("15:04:05"), found.Waiting[0].Reason)
 		}

@@ -101,13 +101,17 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	}
 	for _, name := range sortedKeys(endpoints) {
 		one := listing{Machine: name, endpoint: endpoints[name]}
-		err := ask(ctx, endpoints[name], func(c *control.Client) error {
+		list := func(c *control.Client) error {
 			l, err := c.List(ctx)
 			if err == nil {
 				one.Listing = *l
 			}
 			return err
-		})
+		}
+		err := ask(ctx, one.endpoint, list)
+		if errors.Is(err, control.ErrGone) { // it ended, or started again, just then
+			err = ask(ctx, one.endpoint, list)
+		}
 		var away *control.AwayError
 		switch {
 		case err == nil:

@@ -89,6 +89,11 @@ func printListing(w *strings.Builder, l listing) {
 	printNotes(w, l)
 }
 
+// awaited says why a GPU is not listed.
+func awaited(gpu int) string {
+	return fmt.Sprintf("GPU %d is left out: the driver has not answered about it yet; it is served when it does", gpu)
+}
+
 func heading(l listing) string {
 	machine := "This machine"
 	if l.Machine != "" {
@@ -180,6 +185,9 @@ func printNotes(w *strings.Builder, l listing) {
 	index := map[string]int{}
 	for _, g := range l.GPUs {
 		index[g.UUID] = g.Index
+	}
+	for _, gpu := range l.LeftOut {
+		note("! %s", awaited(gpu))
 	}
 	for _, g := range l.GPUs {
 		if g.Fault != "" {

@@ -155,3 +155,44 @@ func TestStartUnderSilence(t *testing.T) {
 		})
 	}
 }
+
+// A GPU that is silent when the first agent starts is left out, which is said everywhere, and served when the driver
+// answers, without anybody starting the agent again; the shares of the others outlive that.
+func TestSilentFromTheStart(t *testing.T) {
+	h := newHostOf(t, "h100x8")
+	h.silence("--call", "silent")
+	kept := h.holdOn(0, "kept")
+	l := h.list()
+	if len(l.GPUs) != 7 || !slices.Equal(l.LeftOut, []int{1}) {
+		t.Fatalf("listed %+v, left out %v", l.GPUs, l.LeftOut)
+	}
+	told := func(l control.Listing, text string) bool {
+		return slices.ContainsFunc(l.Events, func(e control.Event) bool { return strings.Contains(e.Text, text) })
+	}
+	if !told(l, "GPU 1 is left out") {
+		t.Errorf("events %+v", l.Events)
+	}
+	for _, command := range []string{"ls", "doctor"} {
+		if o := h.divvy(command); !strings.Contains(o.out, "GPU 1 is left out: the driver has not answered about it yet") {
+			t.Errorf("%s: %+v", command, o)
+		}
+	}
+	if o := h.run("--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 125 {
+		t.Errorf("a share of the silent GPU: %+v", o)
+	}
+	pid := l.Info.PID
+
+	h.silence("--clear")
+	h.eventually("the GPU is served", func() bool { return isWell(h.list()) })
+	l = h.list()
+	if l.Info.PID != pid || len(l.LeftOut) != 0 || !told(l, "the driver answers about GPU 1 now") {
+		t.Errorf("agent %d, now %d; left out %v; events %+v", pid, l.Info.PID, l.LeftOut, l.Events)
+	}
+	if s := share(l, "kept"); s == nil || len(s.Process) != 1 || s.Used < gib || s.Limit != 2*gib {
+		t.Errorf("the share that ran: %+v", s)
+	}
+	if o := h.run("--gpu", "1", "--memory", "1Gi", "--", "true"); o.status != 0 {
+		t.Errorf("a share of the GPU that answers now: %+v", o)
+	}
+	kept.end()
+}

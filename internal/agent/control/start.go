@@ -45,6 +45,12 @@ func Report(w io.WriteCloser, err error) error {
 	return errors.Join(err, w.Close())
 }
 
+// HoldStart lets nobody start an agent at the endpoint until the file is closed. An agent
+// that starts again inside its process holds it meanwhile: who looks for it waits.
+func (e Endpoint) HoldStart(ctx context.Context) (*os.File, error) {
+	return acquire(ctx, filepath.Join(e.Dir(), "start.lock"))
+}
+
 // start runs an agent unless another program is just doing so, and returns when
 // it serves. The lock is held from before the last look at the socket until the
 // agent serves, so that of several starters one starts and the others find.
@@ -52,7 +58,7 @@ func (s Starter) start(ctx context.Context, e Endpoint) error {
 	if err := rundir.Make(e.Dir(), rundir.Mode()); err != nil {
 		return err
 	}
-	lock, err := acquire(ctx, filepath.Join(e.Dir(), "start.lock"))
+	lock, err := e.HoldStart(ctx)
 	if err != nil {
 		return err
 	}

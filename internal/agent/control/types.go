@@ -242,10 +242,13 @@ func (t *Tenant) Called(name string) bool {
 // Listing is the answer to list.
 type Listing struct {
 	// Time is when it was made.
-	Time    time.Time `json:"time"`
-	Info    Info      `json:"info"`
-	GPUs    []GPU     `json:"gpus"`
-	Tenants []Tenant  `json:"tenants"`
+	Time time.Time `json:"time"`
+	Info Info      `json:"info"`
+	GPUs []GPU     `json:"gpus"`
+	// LeftOut are the indexes of GPUs that are not served, because the driver has not
+	// answered about them since the agent started.
+	LeftOut []int    `json:"leftOut,omitempty"`
+	Tenants []Tenant `json:"tenants"`
 	// Waiting are queued requests, oldest first.
 	Waiting []Waiting `json:"waiting,omitempty"`
 	// Outside are processes on the GPUs that are in no share.

@@ -46,13 +46,15 @@ func CheckConfig(path string) error {
 	return err
 }
 
-// checkRules compares the configuration with the machine's GPUs.
-func checkRules(rules *agentconfig.Config, gpus []backend.GPU) error {
-	machine := agentconfig.Machine{GPUs: len(gpus)}
+// checkRules compares the configuration with the machine's GPUs. Those of which nothing is
+// known yet count as large as the largest.
+func checkRules(rules *agentconfig.Config, gpus []backend.GPU, unknown int) error {
+	machine := agentconfig.Machine{GPUs: len(gpus) + unknown}
 	for _, gpu := range gpus {
 		machine.Memory += gpu.Total
 		machine.Largest = max(machine.Largest, gpu.Capacity())
 	}
+	machine.Memory += uint64(unknown) * machine.Largest
 	if err := rules.Check(machine); err != nil {
 		return fmt.Errorf("read the agent's configuration: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -86,16 +87,32 @@ const interval = time.Second
 // Serve runs the agent of an endpoint until ctx is done or, if it is ephemeral, its
 // last share has ended. Tenants outlive it.
 func Serve(ctx context.Context, o Options) error {
-	s, err := o.open(ctx)
-	if o.Ready != nil {
-		if reportErr := control.Report(o.Ready, err); reportErr != nil {
-			o.Log.WarnContext(ctx, "cannot report to the program that started the agent", "error", reportErr)
+	var last *again
+	for {
+		s, err := o.open(ctx)
+		if o.Ready != nil {
+			if reportErr := control.Report(o.Ready, err); reportErr != nil {
+				o.Log.WarnContext(ctx, "cannot report to the program that started the agent", "error", reportErr)
+			}
+			o.Ready = nil
+		}
+		found := last.done()
+		if err != nil {
+			return err
+		}
+		s.noteLeftOut(ctx, found)
+		err = s.run(ctx)
+		if last = s.again.Load(); last == nil {
+			return err
+		}
+		if err != nil {
+			o.Log.WarnContext(ctx, "cannot end orderly before the next start", "error", err)
+		}
+		if ctx.Err() != nil {
+			last.done()
+			return err
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return s.run(ctx)
 }
 
 // service is an agent with everything that it keeps open.
@@ -113,6 +130,7 @@ type service struct {
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
+	again  atomic.Pointer[again] // nil unless it starts again
 }
 
 func (s *service) close() error {
@@ -198,7 +216,8 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 	if s.agent, err = agent.New(ctx, config); err != nil {
 		return err
 	}
-	return checkRules(rules, s.agent.GPUs())
+	silent, _ := s.library.LeftOut()
+	return checkRules(rules, s.agent.GPUs(), len(silent))
 }
 
 // openNVML lets helpers open the driver's library. That of a simulated machine is opened in
@@ -284,6 +303,7 @@ func (s *service) run(ctx context.Context) error {
 		}()
 	}
 	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Endpoint.Socket(), "gpus", len(s.agent.GPUs()))
+	go s.takeUp(ctx)
 	if s.options.shared() {
 		go s.keepMark(ctx)
 		go s.reclaimMissed(ctx)

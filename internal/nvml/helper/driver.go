@@ -124,6 +124,23 @@ func (d *Driver) GPUs() ([]nvml.GPU, error) {
 	return all, nil
 }
 
+// LeftOut are the indexes of the GPUs that [Driver.GPUs] leaves out because the driver was silent about them: those of
+// which nothing is known yet, and those about which it has answered since.
+func (d *Driver) LeftOut() (silent, answered []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.count {
+		switch g := d.gpus[i]; {
+		case g == nil || g.listed:
+		case g.known:
+			answered = append(answered, i)
+		case !g.seat.since.IsZero():
+			silent = append(silent, i)
+		}
+	}
+	return silent, answered
+}
+
 // Architecture is [nvml.Library.Architecture].
 func (d *Driver) Architecture(index int) string {
 	return d.facts(index).Architecture

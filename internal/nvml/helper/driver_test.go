@@ -177,14 +177,23 @@ func TestStartWithSilentGPU(t *testing.T) {
 		if err != nil || len(gpus) != 3 || gpus[2].UUID != "GPU-2" || !gpus[2].Silent || d.Architecture(2) != "hopper" {
 			t.Errorf("found %+v, %v", gpus, err)
 		}
+		if silent, answered := d.LeftOut(); len(silent)+len(answered) != 0 {
+			t.Errorf("left out are %v and %v, which are served", silent, answered)
+		}
 		m.close(d)
 
 		d = m.mustOpen("") // without a memory
 		if gpus, err := d.GPUs(); err != nil || len(gpus) != 2 {
 			t.Errorf("found %+v, %v", gpus, err)
 		}
+		if silent, answered := d.LeftOut(); !slices.Equal(silent, []int{2}) || len(answered) != 0 {
+			t.Errorf("left out are %v, answered %v", silent, answered)
+		}
 		m.speak(2)
 		time.Sleep(Usual.LongestPause + time.Second)
+		if silent, answered := d.LeftOut(); len(silent) != 0 || !slices.Equal(answered, []int{2}) {
+			t.Errorf("then left out are %v, answered %v", silent, answered)
+		}
 		if uuids, silent := d.Answering(); len(uuids) != 3 || silent != 0 {
 			t.Errorf("answering are %v, silent %d", uuids, silent)
 		}
