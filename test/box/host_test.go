@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -41,6 +42,7 @@ type host struct {
 	rundir  string
 	store   simgpu.Store
 	machine *simgpu.Instance
+	library *nvml.Library
 	agent   *agent.Agent
 	gpu     string // UUID
 	look    string // the program testdata/look.c
@@ -123,35 +125,63 @@ func startHost(tree install.Tree) (h *host, err error) {
 	if h.machine, err = h.store.Start(ctx, "m", model, ""); err != nil {
 		return nil, err
 	}
-	library, err := nvml.Open(filepath.Join(h.machine.Dir, string(driver.NVML)))
-	if err != nil {
+	if h.library, err = nvml.Open(filepath.Join(h.machine.Dir, string(driver.NVML))); err != nil {
 		return nil, err
 	}
-	tenants := filepath.Join(h.rundir, "tenants")
-	if err := os.MkdirAll(tenants, 0o755); err != nil {
-		return nil, err
-	}
-	log := slog.New(slog.DiscardHandler)
-	made := slice.New(slice.Options{
-		Tenants: tenants, State: h.rundir, Tree: tree, Instance: h.machine.Dir, Shared: true,
-		Inventory: library, Finder: driver.Finder{Instance: h.machine.Dir}, Reap: daemon.NewReaper(tree), Log: log,
-	})
-	h.agent, err = agent.New(ctx, agent.Config{
-		Backend: made, Driver: library, Log: log, Interval: time.Second, Now: time.Now,
-		Checkpoint: filepath.Join(h.rundir, "tenants.json"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	gpus, err := library.GPUs()
+	gpus, err := h.library.GPUs()
 	if err != nil {
 		return nil, err
 	}
 	h.gpu = gpus[0].UUID
+	stop, err := h.serve(h.rundir, pacing.MisuseReport, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, stop)
+	return h, nil
+}
+
+// serve runs an agent whose state is in a directory, and returns what stops it.
+func (h *host) serve(dir string, answer pacing.Misuse, log *slog.Logger) (stop func(), err error) {
+	tenants := filepath.Join(dir, "tenants")
+	if err := os.MkdirAll(tenants, 0o755); err != nil {
+		return nil, err
+	}
+	made := slice.New(slice.Options{
+		Tenants: tenants, State: dir, Tree: h.tree, Instance: h.machine.Dir, Shared: true,
+		Inventory: h.library, Finder: driver.Finder{Instance: h.machine.Dir}, Reap: daemon.NewReaper(h.tree), Log: log,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	h.agent, err = agent.New(ctx, agent.Config{
+		Backend: made, Driver: h.library, Log: log, Interval: time.Second, Now: time.Now,
+		Checkpoint: filepath.Join(dir, "tenants.json"), Misuse: answer,
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
 	var running sync.WaitGroup
 	running.Go(func() { h.agent.Run(ctx) })
-	undo = append(undo, func() { cancel(); running.Wait() })
-	return h, nil
+	return func() { cancel(); running.Wait() }, nil
+}
+
+// withAgent is the host with another agent, which ends with the test.
+func (h *host) withAgent(t *testing.T, answer pacing.Misuse, log *slog.Logger) *host {
+	t.Helper()
+	dir, err := os.MkdirTemp(h.rundir, "agent-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other := *h
+	stop, err := other.serve(dir, answer, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return &other
 }
 
 // prepare makes a tenant that ends with the test and returns what its

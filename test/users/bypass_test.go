@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,51 +11,17 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/excess"
-	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/test/attack"
 )
 
-// ways past a share's memory limit, and whether the library prevents them.
-var ways = []struct {
-	name      string
-	prevented bool
-}{
-	{name: "name"},                     // loads the driver under its other name
-	{name: "zero"},                     // zeroes the ledger in its page
-	{name: "loop"},                     // does so without end
-	{name: "open", prevented: true},    // a preloaded open returns another config page
-	{name: "mount", prevented: true},   // another config page is mounted over the share's
-	{name: "longjmp", prevented: true}, // leaves a waiting call of the driver
-	{name: "handler", prevented: true}, // allocates in a signal handler meanwhile
-	{name: "dup", prevented: true},     // releases memory whose descriptor was duplicated
-	{name: "pass", prevented: true},    // passes the descriptor to a process without CUDA
-}
-
-const (
-	// shareOf is the limit of the shares, and wantedBy what they try to have.
-	shareOf  = 2 * gib
-	wantedBy = 8 * gib
-)
-
-// buildBypass puts the program that tries the ways on the server.
+// buildBypass puts the program that tries the ways on the server, and returns where.
 func (s *server) buildBypass() string {
 	s.t.Helper()
-	for name, flags := range map[string][]string{"bypass": {"-ldl", "-lpthread"}, "bypass.so": {"-shared", "-fPIC", "-DPRELOAD"}} {
-		built := filepath.Join(s.t.TempDir(), name)
-		args := append([]string{"-o", built, "testdata/bypass.c"}, flags...)
-		if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
-			s.t.Fatalf("cc: %v: %s", err, out)
-		}
-		data, err := os.ReadFile(built)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(s.root, "opt", name), data, 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+	if err := attack.Build(s.t.Context(), filepath.Join(s.root, "opt")); err != nil {
+		s.t.Fatal(err)
 	}
-	return "/opt/bypass"
+	return "/opt"
 }
 
 // truth is what all shares really hold, as the simulated driver knows.
@@ -74,11 +39,10 @@ func (s *server) truth() (bytes uint64) {
 }
 
 // bypass starts a share that tries a way, and returns when it has tried.
-func (s *server) bypass(program, way string) *program {
+func (s *server) bypass(dir, way string) *program {
 	s.t.Helper()
-	return s.start("u1", true, "divvy", "run", "--memory", "2Gi", "--name", way, "--", program, way,
-		fmt.Sprint(shareOf+excess.LateCode), fmt.Sprint(uint64(wantedBy)),
-		strconv.Itoa(page.SizeOfState+page.OffsetOfGPUAmounts), strconv.Itoa(page.OffsetOfConfigDevice+page.OffsetOfDeviceLimit))
+	args := []string{"divvy", "run", "--memory", strconv.Itoa(attack.Limit), "--name", way, "--"}
+	return s.start("u1", true, append(args, attack.Command(dir, way)...)...)
 }
 
 // told is the agent's event about a share that has too much, nil if there is none.
@@ -102,34 +66,34 @@ func TestWaysPastTheMemoryLimit(t *testing.T) {
 			built := s.buildBypass()
 			honest := s.hold("u2", "1Gi", "--memory", "2Gi", "--name", "honest")
 			before := s.truth()
-			for _, way := range ways {
-				p := s.bypass(built, way.name)
+			for _, way := range attack.Ways {
+				p := s.bypass(built, way.Name)
 				pid := p.pid()
-				if way.prevented {
-					if held := s.truth() - before; held > shareOf {
-						t.Errorf("%s: %d bytes are held: %s", way.name, held, p.first)
+				if way.Prevented {
+					if held := s.truth() - before; held > attack.Limit {
+						t.Errorf("%s: %d bytes are held: %s", way.Name, held, p.first)
 					}
 					p.end()
 					continue
 				}
-				s.eventually(way.name+" is told", func() bool { return told(s.list(), way.name) != nil })
+				s.eventually(way.Name+" is told", func() bool { return told(s.list(), way.Name) != nil })
 				switch answer {
 				case "report":
-					if held := s.truth() - before; held < wantedBy || stateOf(pid) == "T" {
-						t.Errorf("%s: %d bytes are held in state %s: %s", way.name, held, stateOf(pid), p.first)
+					if held := s.truth() - before; held < attack.Wanted || stateOf(pid) == "T" {
+						t.Errorf("%s: %d bytes are held in state %s: %s", way.Name, held, stateOf(pid), p.first)
 					}
 					p.end()
 				case "stop":
-					s.eventually(way.name+" is stopped", func() bool { return stateOf(pid) == "T" })
-					s.ok("u1", "divvy", "stop", "--grace", "0s", way.name)
+					s.eventually(way.Name+" is stopped", func() bool { return stateOf(pid) == "T" })
+					s.ok("u1", "divvy", "stop", "--grace", "0s", way.Name)
 					_ = p.cmd.Process.Signal(syscall.SIGCONT) // nsenter stops with its child
 					p.wait()
 				case "kill":
 					if status := p.wait(); status != 137 {
-						t.Errorf("%s: exit status %d", way.name, status)
+						t.Errorf("%s: exit status %d", way.Name, status)
 					}
 				}
-				s.eventually(way.name+" has nothing left", func() bool { return s.truth() == before })
+				s.eventually(way.Name+" has nothing left", func() bool { return s.truth() == before })
 			}
 			if text := told(s.list(), "honest"); text != nil || stateOf(honest.pid()) == "T" {
 				t.Errorf("the honest one: %+v", text)

@@ -17,22 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/excess"
-	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/test/attack"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 )
 
 const (
 	bypassID = "promise.bypass_s"
-	// bypassProgram tries the ways; test/users says what each is.
-	bypassProgram = "test/users/testdata/bypass.c"
-	// shareLimit is the limit of the shares, and bypassWanted what they try to have.
-	shareLimit, bypassWanted = 2 << 30, 8 << 30
 	// never is taken where nothing happens for so long, in seconds.
 	never = 30.0
 )
-
-var bypassWays = []string{"name", "zero", "loop", "open", "mount", "longjmp", "handler", "dup", "pass"}
 
 // measureBypass tries the ways past the memory limit under report and kill. A figure is
 // the time from the moment at which the program passed its limit and the tolerance until
@@ -48,8 +41,8 @@ func measureBypass(ctx context.Context, o options) ([]measurement.Row, error) {
 		}
 	}
 	var rows []measurement.Row
-	for _, way := range bypassWays {
-		rows = append(rows, row(bypassID, way+": until reported", "s", 2, reported[way]), row(bypassID, way+": until ended", "s", 3, ended[way]))
+	for _, way := range attack.Ways {
+		rows = append(rows, row(bypassID, way.Name+": until reported", "s", 2, reported[way.Name]), row(bypassID, way.Name+": until ended", "s", 3, ended[way.Name]))
 	}
 	return rows, nil
 }
@@ -92,13 +85,11 @@ func tryWays(ctx context.Context, o options, answer string, reported, ended map[
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	for name, flags := range map[string][]string{"bypass": {"-ldl", "-lpthread"}, "bypass.so": {"-shared", "-fPIC", "-DPRELOAD"}} {
-		args := append([]string{"-o", filepath.Join(s.root, "opt", name), bypassProgram}, flags...)
-		if text, err := exec.CommandContext(ctx, "cc", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w: %s", bypassProgram, err, text)
-		}
+	if err := attack.Build(ctx, filepath.Join(s.root, "opt")); err != nil {
+		return err
 	}
-	for _, way := range bypassWays {
+	for _, w := range attack.Ways {
+		way := w.Name
 		a, err := s.attack(ctx, way)
 		if err != nil {
 			return fmt.Errorf("%s: %w", way, err)
@@ -107,7 +98,7 @@ func tryWays(ctx context.Context, o options, answer string, reported, ended map[
 		switch {
 		case a.passed == 0:
 			held, err := s.held(ctx)
-			if err != nil || held > shareLimit+excess.LateCode {
+			if err != nil || held > attack.Limit+attack.Tolerance {
 				return errors.Join(fmt.Errorf("%s: it holds %d bytes and passed nothing", way, held), err)
 			}
 		case answer == "report":
@@ -139,18 +130,17 @@ func (s *server) held(ctx context.Context) (bytes uint64, err error) {
 	return bytes, nil
 }
 
-// attack is a program that has tried one way and waits.
-type attack struct {
+// attacker is a program that has tried one way and waits.
+type attacker struct {
 	cmd    *exec.Cmd
 	input  io.Closer
 	pid    int
 	passed int64 // when it passed its limit, ns of the wall clock; 0 if it did not
 }
 
-func (s *server) attack(ctx context.Context, way string) (*attack, error) {
-	a := &attack{cmd: s.command(ctx, "u1", "divvy", "run", "--memory", "2Gi", "--name", way, "--", "/opt/bypass", way,
-		fmt.Sprint(uint64(shareLimit+excess.LateCode)), fmt.Sprint(uint64(bypassWanted)),
-		strconv.Itoa(page.SizeOfState+page.OffsetOfGPUAmounts), strconv.Itoa(page.OffsetOfConfigDevice+page.OffsetOfDeviceLimit))}
+func (s *server) attack(ctx context.Context, way string) (*attacker, error) {
+	args := append([]string{"divvy", "run", "--memory", strconv.Itoa(attack.Limit), "--name", way, "--"}, attack.Command("/opt", way)...)
+	a := &attacker{cmd: s.command(ctx, "u1", args...)}
 	a.cmd.Stderr = io.Discard
 	input, err := a.cmd.StdinPipe()
 	if err != nil {
@@ -178,7 +168,7 @@ func (s *server) attack(ctx context.Context, way string) (*attack, error) {
 	return a, nil
 }
 
-func (a *attack) end() error {
+func (a *attacker) end() error {
 	err := a.input.Close()
 	_ = a.cmd.Wait() // it may have been killed
 	return err
@@ -204,7 +194,7 @@ func (s *server) untilReported(ctx context.Context, name string, since int64) fl
 
 // untilEnded is the time from the moment at which the program passed its limit until its
 // process ended, as its pidfd tells.
-func (a *attack) untilEnded() float64 {
+func (a *attacker) untilEnded() float64 {
 	fd, err := unix.PidfdOpen(a.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return time.Since(time.Unix(0, a.passed)).Seconds()

@@ -117,6 +117,14 @@ static void find_directory(void) {
     }
 }
 
+/* The driver's own library by its name, or where no search finds that, by its path. */
+static void *open_real(void) {
+    char path[5000];
+    void *library = dlopen("libcuda-real.so.1", RTLD_NOW);
+    (void)snprintf(path, sizeof path, "%s/libcuda-real.so.1", directory);
+    return library != NULL ? library : dlopen(path, RTLD_NOW);
+}
+
 /* Says how far it came and waits for the end. */
 static void finish(void) {
     char end;
@@ -343,7 +351,7 @@ int main(int argc, char **argv) {
     }
     begin();
     if (strcmp(way, "name") == 0) {
-        find(dlopen("libcuda-real.so.1", RTLD_NOW));
+        find(open_real());
         take();
     } else if (strcmp(way, "zero") == 0) {
         for (unsigned long long before = 1; total != before && total < most;) {

@@ -1,0 +1,76 @@
+// Package attack has the program that tries to hold more GPU memory than its share, and
+// names the ways that it tries: on a server, in containers and on a cluster.
+package attack
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the program's source
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"github.com/divvy-gpu/divvy/internal/excess"
+	"github.com/divvy-gpu/divvy/internal/page"
+)
+
+// Way is one past a share's memory limit.
+type Way struct {
+	Name string
+	// Prevented is whether the library prevents it; the agent notices the others.
+	Prevented bool
+}
+
+// Ways are all that are known.
+var Ways = []Way{
+	{Name: "name"},                     // loads the driver under its other name
+	{Name: "zero"},                     // zeroes the ledger in its page
+	{Name: "loop"},                     // does so without end
+	{Name: "open", Prevented: true},    // a preloaded open returns another config page
+	{Name: "mount", Prevented: true},   // another config page is mounted over the share's
+	{Name: "longjmp", Prevented: true}, // leaves a waiting call of the driver
+	{Name: "handler", Prevented: true}, // allocates in a signal handler meanwhile
+	{Name: "dup", Prevented: true},     // releases memory whose descriptor was duplicated
+	{Name: "pass", Prevented: true},    // passes the descriptor to a process without CUDA
+}
+
+const (
+	// Limit is that of a share in which a way is tried, and Wanted what it tries to hold.
+	Limit  = 2 << 30
+	Wanted = 8 << 30
+	// Tolerance is what a share may hold beyond its limit before it is accused.
+	Tolerance = excess.LateCode
+)
+
+// The files of the program.
+const (
+	Program = "bypass"
+	Preload = Program + ".so"
+)
+
+//go:embed testdata/bypass.c
+var source []byte
+
+// Build compiles the program's files into a directory.
+func Build(ctx context.Context, dir string) error {
+	for name, flags := range map[string][]string{Program: nil, Preload: {"-shared", "-fPIC", "-DPRELOAD"}} {
+		args := append([]string{"-o", filepath.Join(dir, name), "-x", "c", "-"}, flags...)
+		cmd := exec.CommandContext(ctx, "cc", append(args, "-ldl", "-lpthread")...)
+		cmd.Stdin = bytes.NewReader(source)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", name, err, text)
+		}
+	}
+	return nil
+}
+
+// Command is what tries a way with the program that lies in a directory. It prints a
+// line when it has tried, of the bytes that it believes to hold and of when it passed
+// what a share may hold (ns of the wall clock, 0 if never), and ends with its input.
+func Command(dir, way string) []string {
+	return []string{
+		filepath.Join(dir, Program), way, strconv.FormatUint(Limit+Tolerance, 10), strconv.FormatUint(Wanted, 10),
+		strconv.Itoa(page.SizeOfState + page.OffsetOfGPUAmounts), strconv.Itoa(page.OffsetOfConfigDevice + page.OffsetOfDeviceLimit),
+	}
+}

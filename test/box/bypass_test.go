@@ -1,0 +1,167 @@
+package box
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/test/attack"
+)
+
+// Every way past the memory limit that root of a container tries is prevented, or
+// noticed by the driver's figures and answered as the configuration says.
+func TestWaysPastTheMemoryLimit(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer pacing.Misuse
+		user   bool // in a user namespace
+	}{
+		{name: "report", answer: pacing.MisuseReport},
+		{name: "stop", answer: pacing.MisuseStop},
+		{name: "kill", answer: pacing.MisuseKill},
+		{name: "kill in a user namespace", answer: pacing.MisuseKill, user: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGuard(t, c.answer)
+			honest := g.box(t, "honest", c.user).hold("gpubench", "hold", "--bytes", "1Gi")
+			before := g.held(t)
+			for _, way := range attack.Ways {
+				g.try(t, way, c.user)
+				eventually(t, way.Name+" has nothing left", func() bool { return g.held(t) == before })
+			}
+			if g.told("honest") || stateOf(t, honest.init()) == 'T' {
+				t.Errorf("the honest one is accused: %s", g.log.text())
+			}
+			honest.end()
+		})
+	}
+}
+
+// guard is a host whose agent answers shares that take more than they were granted.
+type guard struct {
+	*host
+	answer  pacing.Misuse
+	log     *record
+	program string // the directory of the program that tries the ways
+}
+
+func newGuard(t *testing.T, answer pacing.Misuse) *guard {
+	t.Helper()
+	g := &guard{answer: answer, log: &record{}, program: t.TempDir()}
+	g.host = useHost(t).withAgent(t, answer, slog.New(slog.NewTextHandler(g.log, nil)))
+	if err := attack.Build(t.Context(), g.program); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// box is a container in which the ways can be tried, with a share of its own.
+func (g *guard) box(t *testing.T, name string, user bool) *container {
+	t.Helper()
+	box := g.newContainer(t, g.prepareNamed(t, name, agent.TenancyShare{UUID: g.gpu, Memory: attack.Limit}))
+	for _, file := range []string{attack.Program, attack.Preload} {
+		copyFile(t, filepath.Join(g.program, file), filepath.Join(box.root, "usr/bin", file))
+	}
+	// As containerd gives it: who lacks it cannot be root in a namespace of their own.
+	rights := box.spec.Process.Capabilities
+	rights.Bounding = append(rights.Bounding, "CAP_SETFCAP")
+	rights.Effective, rights.Permitted = rights.Bounding, rights.Bounding
+	if user {
+		box.inUserNamespace()
+	}
+	return box
+}
+
+// try has a container try a way, and checks what comes of it. It asks the agent for
+// nothing: the agent looks by itself.
+func (g *guard) try(t *testing.T, way attack.Way, user bool) {
+	t.Helper()
+	before := g.held(t)
+	r := g.box(t, way.Name, user).hold(attack.Command("/usr/bin", way.Name)...)
+	defer r.remove()
+	if way.Prevented {
+		if held := g.held(t) - before; held > attack.Limit || g.told(way.Name) {
+			t.Errorf("%s: %d bytes are held: %s", way.Name, held, r.first)
+		}
+		r.end()
+		return
+	}
+	switch g.answer {
+	case pacing.MisuseReport:
+		eventually(t, way.Name+" is told", func() bool { return g.told(way.Name) })
+		if held := g.held(t) - before; held < attack.Wanted || stateOf(t, r.init()) == 'T' {
+			t.Errorf("%s: %d bytes are held: %s", way.Name, held, r.first)
+		}
+		r.end()
+	case pacing.MisuseStop:
+		eventually(t, way.Name+" is stopped", func() bool { return stateOf(t, r.init()) == 'T' })
+	case pacing.MisuseKill:
+		_ = r.cmd.Wait() // the status says it
+		if status := r.cmd.ProcessState.ExitCode(); status != 128+int(unix.SIGKILL) {
+			t.Errorf("%s: exit status %d", way.Name, status)
+		}
+	}
+	if !g.told(way.Name) {
+		t.Errorf("%s: nobody is told: %s", way.Name, g.log.text())
+	}
+}
+
+// held is what is in use on the machine, as the simulated driver knows.
+func (g *guard) held(t *testing.T) (bytes uint64) {
+	t.Helper()
+	report, err := g.store.Report(t.Context(), g.machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gpu := range report.GPUs {
+		bytes += gpu.Used
+	}
+	return bytes
+}
+
+// told is whether the agent has said that a share takes too much memory.
+func (g *guard) told(name string) bool {
+	for line := range strings.Lines(g.log.text()) {
+		if strings.Contains(line, "GPU memory is misused") && strings.Contains(line, "tenant=box/"+name+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// record keeps what is written to it.
+type record struct {
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+func (r *record) Write(text []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept.Write(text)
+}
+
+func (r *record) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept.String()
+}
+
+// stateOf is the letter of proc_pid_stat(5) of a process.
+func stateOf(t *testing.T, pid int) byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text[bytes.LastIndexByte(text, ')')+2]
+}
