@@ -50,7 +50,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 // makes the tenant agree with the ledger again.
 func (a *Agent) lower(ctx context.Context, who requester, changer backend.Changer, t *tenant, p control.SetParams) error {
 	a.mu.Lock()
-	changed, err := a.revise(who, t, p)
+	changed, err := a.revise(ctx, who, t, p)
 	lowered := t.record
 	lowered.Shares = slices.Clone(t.Shares)
 	less := false
@@ -79,7 +79,7 @@ func (a *Agent) enter(ctx context.Context, who requester, t *tenant, p control.S
 		return backend.Tenant{}, err
 	}
 	before := t.record
-	changed, err := a.revise(who, t, p)
+	changed, err := a.revise(ctx, who, t, p)
 	if err != nil {
 		return backend.Tenant{}, err
 	}
@@ -95,7 +95,7 @@ func (a *Agent) enter(ctx context.Context, who requester, t *tenant, p control.S
 
 // revise returns the tenant's record with the change, or why it cannot be made.
 // Agent.mu is held.
-func (a *Agent) revise(who requester, t *tenant, p control.SetParams) (record, error) {
+func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.SetParams) (record, error) {
 	r := t.record
 	r.Shares = slices.Clone(t.Shares)
 	r.Overcommit = r.Overcommit || p.Overcommit
@@ -111,8 +111,8 @@ func (a *Agent) revise(who requester, t *tenant, p control.SetParams) (record, e
 			// What was overcommitted once may stay, and not grow.
 			Overcommit: p.Overcommit || s.Limit <= t.Shares[i].Limit, OvercommitCores: p.Overcommit || wanted <= before,
 		}
-		if _, err := a.search(t, who.request); err != nil {
-			return record{}, a.refused(err, who)
+		if _, err := a.search(ctx, t, who.request); err != nil {
+			return record{}, a.refused(ctx, err, who)
 		}
 		used := t.used(i)
 		s.Before = 0
@@ -126,7 +126,7 @@ func (a *Agent) revise(who requester, t *tenant, p control.SetParams) (record, e
 		}
 	}
 	if err := a.grown(who, t, r); err != nil {
-		return record{}, a.refused(err, who)
+		return record{}, a.refused(ctx, err, who)
 	}
 	return r, nil
 }

@@ -59,7 +59,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 }
 
 // tryAdmit enters a tenant or returns why it does not fit. Agent.mu is held.
-func (a *Agent) tryAdmit(peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, error) {
+func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, error) {
 	if p.Wait && !a.isTurn(mine) {
 		return nil, &alloc.Refusal{Reason: alloc.ReasonFull, Text: "other requests have waited longer"}
 	}
@@ -68,7 +68,7 @@ func (a *Agent) tryAdmit(peer *control.Peer, who requester, p control.CreatePara
 		return nil, err
 	}
 	r := p.Request
-	grants, err := a.placeFor(who, who.request)
+	grants, err := a.placeFor(ctx, who, who.request)
 	if err != nil {
 		return nil, err
 	}

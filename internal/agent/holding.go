@@ -28,16 +28,16 @@ type Locks interface {
 var errMoved = control.Errorf(control.CodeMoved, "the system agent takes over: ask it")
 
 // place finds GPUs for a request and holds them for this agent. Agent.mu is held.
-func (a *Agent) place(r alloc.Request) ([]alloc.Share, error) {
+func (a *Agent) place(ctx context.Context, r alloc.Request) ([]alloc.Share, error) {
 	for range len(a.gpus) + 1 {
-		found, err := a.search(nil, r)
+		found, err := a.search(ctx, nil, r)
 		if err != nil {
 			return nil, err
 		}
 		if a.config.Locks == nil {
 			return found, a.permit()
 		}
-		taken, err := a.takeGPUs(found)
+		taken, err := a.takeGPUs(ctx, found)
 		if err == nil {
 			err = a.permit() // not before: see rundir.ConfiguredSystem and daemon's lock
 		}
@@ -54,11 +54,11 @@ func (a *Agent) place(r alloc.Request) ([]alloc.Share, error) {
 }
 
 // takeGPUs reports whether this agent holds all GPUs of an assignment.
-func (a *Agent) takeGPUs(shares []alloc.Share) (bool, error) {
+func (a *Agent) takeGPUs(ctx context.Context, shares []alloc.Share) (bool, error) {
 	for _, s := range shares {
-		if err := a.config.Locks.Take(context.Background(), s.UUID); err == nil {
+		if err := a.config.Locks.Take(ctx, s.UUID); err == nil {
 			continue
-		} else if a.elsewhere(s.UUID) == "" {
+		} else if a.elsewhere(ctx, s.UUID) == "" {
 			return false, fmt.Errorf("hold a GPU: %w", err)
 		}
 		return false, nil
@@ -82,12 +82,13 @@ func (a *Agent) giveGPUs() {
 	}
 }
 
-// elsewhere says which other agent holds a GPU, "" if none.
-func (a *Agent) elsewhere(uuid string) string {
+// elsewhere says which other agent holds a GPU, "" if none. The question goes
+// on when the requester is gone: one that is broken off makes a free GPU look held.
+func (a *Agent) elsewhere(ctx context.Context, uuid string) string {
 	if a.config.Locks == nil || a.config.Locks.Has(uuid) {
 		return ""
 	}
-	return a.config.Locks.Elsewhere(context.Background(), uuid)
+	return a.config.Locks.Elsewhere(context.WithoutCancel(ctx), uuid)
 }
 
 // permit returns why this agent grants nothing. Agent.mu is held.

@@ -291,7 +291,7 @@ func TestLedgerNeverHasMoreRoomThanPages(t *testing.T) {
 		changes++
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if granted := r.granted(nil)[0].Granted; granted < wanted.Shares[0].Limit || granted < n.config(created).Device[0].Limit {
+		if granted := r.granted(t.Context(), nil)[0].Granted; granted < wanted.Shares[0].Limit || granted < n.config(created).Device[0].Limit {
 			t.Errorf("the ledger counts %d, the page says %d and becomes %d", granted, n.config(created).Device[0].Limit, wanted.Shares[0].Limit)
 		}
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -153,12 +154,12 @@ func (w requester) room(had held, memory uint64, cores int) error {
 }
 
 // placeFor finds GPUs for a request within what its user may have. Agent.mu is held.
-func (a *Agent) placeFor(who requester, r alloc.Request) ([]alloc.Share, error) {
+func (a *Agent) placeFor(ctx context.Context, who requester, r alloc.Request) ([]alloc.Share, error) {
 	had := a.heldBy(who.uid, nil)
 	if err := who.room(had, uint64(r.Count)*r.Memory.Of(a.smallest()), r.Count*r.Cores); err != nil {
 		return nil, err
 	}
-	grants, err := a.within(who, had, r)
+	grants, err := a.within(ctx, who, had, r)
 	if err != nil {
 		return nil, err
 	}
@@ -174,15 +175,15 @@ func (a *Agent) placeFor(who requester, r alloc.Request) ([]alloc.Share, error) 
 
 // within finds GPUs such that the user has shares on no more of them than they may.
 // Agent.mu is held.
-func (a *Agent) within(who requester, had held, r alloc.Request) ([]alloc.Share, error) {
+func (a *Agent) within(ctx context.Context, who requester, had held, r alloc.Request) ([]alloc.Share, error) {
 	most := who.limits.GPUs
 	if most == 0 || len(had.gpus)+r.Count <= most {
-		return a.place(r)
+		return a.place(ctx, r)
 	}
 	// As many others as remain are those that would be chosen without the limit.
 	allowed := slices.Clone(had.gpus)
 	if remain := most - len(had.gpus); remain > 0 {
-		grants, err := a.search(nil, r)
+		grants, err := a.search(ctx, nil, r)
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +200,7 @@ func (a *Agent) within(who requester, had held, r alloc.Request) ([]alloc.Share,
 		}
 	}
 	r.AvoidGPUs = alloc.Names(strings.Join(avoid, "|"))
-	grants, err := a.place(r)
+	grants, err := a.place(ctx, r)
 	if err != nil {
 		return nil, limited("you may have shares on %d GPUs and have them on %s, which have no room for this one", most, a.listed(had.gpus))
 	}

@@ -57,7 +57,7 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	granted := a.granted(nil)
+	granted := a.granted(ctx, nil)
 	gpus := make([]control.GPU, 0, len(a.gpus))
 	for i, gpu := range a.gpus {
 		all := a.wholes[gpu.UUID]
@@ -108,7 +108,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	if until := t.until; !until.IsZero() {
 		v.Until = &until
 	}
-	if idle := t.expiry.idle; !idle.IsZero() {
+	if idle := t.idle; !idle.IsZero() {
 		v.Idle = &idle
 	}
 	if t.Tenancy != nil {

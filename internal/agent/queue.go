@@ -58,9 +58,9 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 	var told control.Queued
 	for {
 		a.mu.Lock()
-		t, err := a.tryAdmit(peer, who, p, mine)
+		t, err := a.tryAdmit(ctx, peer, who, p, mine)
 		if err == nil || !p.Wait || !alloc.Waits(err) {
-			err = a.refused(err, who)
+			err = a.refused(ctx, err, who)
 			a.mu.Unlock()
 			return t, err
 		}

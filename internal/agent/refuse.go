@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,7 +19,7 @@ const holdersShown = 4
 // refused is a refusal as the requester reads it: what is so, who holds what is missing,
 // and what the requester can do, of which each way works. Another error stays as it is.
 // Agent.mu is held.
-func (a *Agent) refused(err error, who requester) error {
+func (a *Agent) refused(ctx context.Context, err error, who requester) error {
 	var refusal *alloc.Refusal
 	if !errors.As(err, &refusal) {
 		return err
@@ -28,7 +29,7 @@ func (a *Agent) refused(err error, who requester) error {
 	}[refusal.Reason]
 	text := a.facts(err, who.except)
 	if refusal.Reason == alloc.ReasonFull {
-		if ways := a.remedies(err, refusal, who); len(ways) > 0 {
+		if ways := a.remedies(ctx, err, refusal, who); len(ways) > 0 {
 			text += ": " + joined(ways, "or")
 		}
 	}
@@ -110,13 +111,13 @@ func (t *tenant) fullName() string {
 }
 
 // remedies are what the requester of a request can do that fits later. Agent.mu is held.
-func (a *Agent) remedies(err error, refusal *alloc.Refusal, who requester) (ways []string) {
+func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal, who requester) (ways []string) {
 	had := a.heldBy(who.uid, who.except)
 	if isLimited(err) {
 		if len(had.names) > 0 {
 			ways = append(ways, fmt.Sprintf("end one of your shares (`divvy stop %s`)", had.names[0]))
 		}
-	} else if less := a.less(refusal, who, had); less != "" {
+	} else if less := a.less(ctx, refusal, who, had); less != "" {
 		ways = append(ways, less)
 	}
 	if who.waits {
@@ -124,7 +125,7 @@ func (a *Agent) remedies(err error, refusal *alloc.Refusal, who requester) (ways
 	}
 	over := who.request
 	over.Overcommit, over.OvercommitCores = true, true
-	if who.overcommit && !who.request.Overcommit && a.fits(who, over) {
+	if who.overcommit && !who.request.Overcommit && a.fits(ctx, who, over) {
 		ways = append(ways, "add --overcommit")
 	}
 	return ways
@@ -132,7 +133,7 @@ func (a *Agent) remedies(err error, refusal *alloc.Refusal, who requester) (ways
 
 // less is the most memory or cores for which the request would fit, as advice, "" if
 // none helps. Agent.mu is held.
-func (a *Agent) less(refusal *alloc.Refusal, who requester, had held) string {
+func (a *Agent) less(ctx context.Context, refusal *alloc.Refusal, who requester, had held) string {
 	memory, cores := most(refusal, alloc.CauseMemory), most(refusal, alloc.CauseCores)
 	fewer := who.request
 	if memory > 0 {
@@ -140,12 +141,12 @@ func (a *Agent) less(refusal *alloc.Refusal, who requester, had held) string {
 			memory = min(memory, (l-min(had.memory, l))/uint64(max(1, who.request.Count)))
 		}
 		fewer.Memory = v1alpha1.Bytes(max(memory, 1))
-		if a.fits(who, fewer) {
+		if a.fits(ctx, who, fewer) {
 			return "ask for at most " + amount(memory)
 		}
 	}
 	fewer = who.request
-	if fewer.Cores = int(cores); cores > 0 && a.fits(who, fewer) {
+	if fewer.Cores = int(cores); cores > 0 && a.fits(ctx, who, fewer) {
 		return fmt.Sprintf("ask for at most %d", cores)
 	}
 	return ""
@@ -167,8 +168,8 @@ func most(refusal *alloc.Refusal, cause alloc.Cause) uint64 {
 }
 
 // fits reports whether a request would be granted now. Agent.mu is held.
-func (a *Agent) fits(who requester, r alloc.Request) bool {
-	_, err := a.search(who.except, r)
+func (a *Agent) fits(ctx context.Context, who requester, r alloc.Request) bool {
+	_, err := a.search(ctx, who.except, r)
 	return err == nil
 }
 

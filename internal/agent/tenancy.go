@@ -72,7 +72,7 @@ func (a *Agent) Prepare(ctx context.Context, wanted Tenancy) (edits.Edits, error
 	t := a.tenancy(wanted.Key)
 	a.mu.Unlock()
 	if t == nil {
-		t, err = a.enterTenancy(wanted)
+		t, err = a.enterTenancy(ctx, wanted)
 	} else {
 		err = a.renewTenancy(ctx, t, wanted)
 	}
@@ -143,10 +143,10 @@ func (a *Agent) renewTenancy(ctx context.Context, t *tenant, wanted Tenancy) err
 }
 
 // enterTenancy puts a tenancy into the ledger and the checkpoint.
-func (a *Agent) enterTenancy(wanted Tenancy) (*tenant, error) {
+func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	granted, err := a.fit(wanted)
+	granted, err := a.fit(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (t *tenant) adopt(wanted Tenancy) {
 }
 
 // fit checks the sums on every GPU. Agent.mu is held.
-func (a *Agent) fit(wanted Tenancy) ([]share, error) {
+func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 	var granted []share
 	for _, s := range wanted.Shares {
 		if a.gpu(s.UUID).Index < 0 {
@@ -213,7 +213,7 @@ func (a *Agent) fit(wanted Tenancy) ([]share, error) {
 		if !s.Whole {
 			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
 		}
-		grants, err := a.search(nil, r)
+		grants, err := a.search(ctx, nil, r)
 		if err != nil {
 			return nil, err
 		}

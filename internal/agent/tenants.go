@@ -24,8 +24,8 @@ func (a *Agent) sorted() []*tenant {
 
 // search asks the allocator for a place among all tenants but except. Agent.mu is
 // held.
-func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Share, error) {
-	inventory, err := alloc.Host(a.granted(except))
+func (a *Agent) search(ctx context.Context, except *tenant, r alloc.Request) ([]alloc.Share, error) {
+	inventory, err := alloc.Host(a.granted(ctx, except))
 	if err != nil {
 		return nil, err
 	}
@@ -35,14 +35,14 @@ func (a *Agent) search(except *tenant, r alloc.Request) ([]alloc.Share, error) {
 
 // granted is the host's GPUs with what tenants other than except hold of them.
 // Agent.mu is held.
-func (a *Agent) granted(except *tenant) []alloc.GPU {
+func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
 		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes, Fault: a.faults[gpu.UUID]}
 		if except != nil && except.has(gpu.UUID) {
 			g.Fault = "" // which keeps new shares away, and no share that is there from being changed
 		}
-		if held := a.elsewhere(gpu.UUID); held != "" {
+		if held := a.elsewhere(ctx, gpu.UUID); held != "" {
 			g.Fault = held
 		}
 		for _, t := range a.tenants {
