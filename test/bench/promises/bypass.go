@@ -64,7 +64,9 @@ func guarded(ctx context.Context, o options, answer string, flags ...string) (s 
 		if _, err = s.listing(ctx); err == nil {
 			return s, nil
 		}
-		time.Sleep(10 * time.Millisecond)
+		if !pause(ctx, 10*time.Millisecond) {
+			break
+		}
 	}
 	return nil, errors.Join(err, s.close())
 }
@@ -75,7 +77,7 @@ func (s *server) listing(ctx context.Context) (*control.Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	return client.List(ctx)
 }
 
@@ -178,8 +180,7 @@ func (a *attacker) end() error {
 // makes the agent look, so none is asked for while the agent should find it by itself.
 func (s *server) untilReported(ctx context.Context, name string, since int64) float64 {
 	const alone = 2500 * time.Millisecond
-	time.Sleep(alone)
-	for begin := time.Now(); time.Since(begin).Seconds() < never && ctx.Err() == nil; time.Sleep(alone) {
+	for begin := time.Now(); time.Since(begin).Seconds() < never && pause(ctx, alone); {
 		list, err := s.listing(ctx)
 		if err != nil {
 			continue

@@ -76,7 +76,7 @@ func setups(quick bool) []setup {
 }
 
 // beyond is how much more of the GPU's time than its cap a program got, in points.
-func (s *setup) beyond(m *simulated.Machine, c crowd, percent int) (float64, error) {
+func (s *setup) beyond(ctx context.Context, m *simulated.Machine, c crowd, percent int) (float64, error) {
 	t, err := m.Start(cores(percent), s.program(c.load(m))...)
 	if err != nil {
 		return 0, err
@@ -87,7 +87,7 @@ func (s *setup) beyond(m *simulated.Machine, c crowd, percent int) (float64, err
 		return 0, err
 	}
 	from := since + uint64(s.after)
-	first, last, err := m.Oracle.Between(m.Context(), from, from+uint64(s.window))
+	first, last, err := m.Oracle.Between(ctx, from, from+uint64(s.window))
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func capCold(ctx context.Context, o options) (_ []measurement.Row, err error) {
 		for _, percent := range []int{10, 30} {
 			worst := math.Inf(-1)
 			for _, c := range s.crowds {
-				points, err := s.beyond(m, c, percent)
+				points, err := s.beyond(ctx, m, c, percent)
 				if err != nil {
 					return nil, fmt.Errorf("%s, cap %d, %v: %w", s.name, percent, c, err)
 				}

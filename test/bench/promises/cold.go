@@ -22,13 +22,13 @@ const machine = "a100-80g"
 func cores(percent int) []string { return []string{"--cores", strconv.Itoa(percent)} }
 
 // timed runs a gpubench command that tells the time of what it did, to its end, and returns the first of these times.
-func timed(m *simulated.Machine, flags []string, program ...string) (time.Duration, error) {
+func timed(ctx context.Context, m *simulated.Machine, flags []string, program ...string) (time.Duration, error) {
 	t, err := m.Start(flags, append([]string{m.Gpubench}, program...)...)
 	if err != nil {
 		return 0, err
 	}
 	defer t.End()
-	lines, err := t.Wait(m.Context())
+	lines, err := t.Wait(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -58,11 +58,11 @@ func coldRatio(ctx context.Context, o options) (_ []measurement.Row, err error) 
 		// The best of some, in turn: whatever else the machine does makes a time longer.
 		native, shared := time.Hour, time.Hour
 		for range 5 {
-			without, err := timed(m, nil, round...)
+			without, err := timed(ctx, m, nil, round...)
 			if err != nil {
 				return nil, err
 			}
-			within, err := timed(m, []string{}, round...)
+			within, err := timed(ctx, m, []string{}, round...)
 			if err != nil {
 				return nil, err
 			}
@@ -82,11 +82,11 @@ func dependent(ctx context.Context, o options) (_ []measurement.Row, err error) 
 	defer func() { err = errors.Join(err, m.Close()) }()
 	var late []float64
 	for range o.runs() {
-		native, err := timed(m, nil, "await")
+		native, err := timed(ctx, m, nil, "await")
 		if err != nil {
 			return nil, err
 		}
-		shared, err := timed(m, cores(10), "await")
+		shared, err := timed(ctx, m, cores(10), "await")
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func lazyRatio(ctx context.Context, o options) (_ []measurement.Row, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for a machine file: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	file, err := loading(o.build, dir)
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func lazyRatio(ctx context.Context, o options) (_ []measurement.Row, err error) 
 		var ratios []float64
 		for _, ns := range slices.Repeat([]string{"1000000", "4000000"}, o.runs()) {
 			round := []string{"rounds", "--different", "300", "--ns", ns, "--grid", "1000"}
-			native, err := timed(m, nil, round...)
+			native, err := timed(ctx, m, nil, round...)
 			if err != nil {
 				return nil, err
 			}
@@ -145,7 +145,7 @@ func lazyRatio(ctx context.Context, o options) (_ []measurement.Row, err error) 
 			if err != nil {
 				return nil, err
 			}
-			shared, err := timed(m, cores(percent), round...)
+			shared, err := timed(ctx, m, cores(percent), round...)
 			if err != nil {
 				return nil, err
 			}

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // customer is a user of a server who starts, waits for, changes and stops shares at
@@ -58,7 +59,7 @@ func (c *customer) live(ctx context.Context) {
 			c.sweep()
 		}
 		c.tried.Add(1)
-		time.Sleep(time.Duration(c.random.IntN(50)) * time.Millisecond)
+		pause(ctx, time.Duration(c.random.IntN(50))*time.Millisecond)
 	}
 	for _, s := range c.shares {
 		s.end()
@@ -138,9 +139,9 @@ func (c *customer) sweep() {
 }
 
 func inode(path string) (uint64, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return 0, err
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return 0, fmt.Errorf("look at %s: %w", path, err)
 	}
-	return info.Sys().(*syscall.Stat_t).Ino, nil
+	return stat.Ino, nil
 }

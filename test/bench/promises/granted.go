@@ -124,7 +124,7 @@ func busy(ctx context.Context, all []*customer, commands int64) {
 		if tried >= commands {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		pause(ctx, time.Millisecond)
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *server) startAgent(ctx context.Context) (*systemAgent, error) {
 		if _, childErr := child(a.cmd.Process.Pid); childErr != nil && said.Len() > 0 || ctx.Err() != nil {
 			return nil, errors.Join(fmt.Errorf("start the agent: %w: %s", err, said.String()), ctx.Err())
 		}
-		time.Sleep(5 * time.Millisecond)
+		pause(ctx, 5*time.Millisecond)
 	}
 }
 
@@ -176,7 +176,7 @@ func (j *judge) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	list, err := client.List(ctx)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func newJudge(ctx context.Context, s *server) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	list, err := client.List(ctx)
 	if err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func newJudge(ctx context.Context, s *server) (*judge, error) {
 func (j *judge) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		j.look()
-		time.Sleep(2 * time.Millisecond)
+		pause(ctx, 2*time.Millisecond)
 	}
 }
 

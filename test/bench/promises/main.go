@@ -93,6 +93,16 @@ func run(o options) error {
 	return nil
 }
 
+// pause lets time pass and reports whether all of it did: not if ctx is done before.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // row is a row of one case; its command takes the figure alone.
 func row(id, name, unit string, goal float64, runs []float64) measurement.Row {
 	r := measurement.Of(id, unit, goal, measurement.Lower, "make bench-promises ONLY="+id, runs...)
