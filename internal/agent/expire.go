@@ -79,12 +79,12 @@ func (a *Agent) over(t *tenant, now time.Time, idle time.Duration) string {
 		if rule.Action == agentconfig.IdleEnd {
 			return fmt.Sprintf("it has used no GPU for %s, which the administrator allows for %s", idle.Truncate(time.Second), rule.After)
 		}
-		if t.expiry.idle.IsZero() {
-			t.expiry.idle = t.busy
+		if t.idle.IsZero() {
+			t.idle = t.busy
 			a.events.add(control.Event{Kind: control.EventIdle, Tenant: t.Name, User: t.User, Text: fmt.Sprintf("it has used no GPU for %s", idle.Truncate(time.Second))})
 		}
 	default:
-		t.expiry.idle = time.Time{}
+		t.idle = time.Time{}
 	}
 	return ""
 }

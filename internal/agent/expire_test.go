@@ -80,7 +80,7 @@ func TestIdleShares(t *testing.T) {
 			if why := a.over(known, now, c.idle); (why != "") != c.due {
 				t.Errorf("%s, idle for %s: %q", action, c.idle, why)
 			}
-			if reported := !known.expiry.idle.IsZero(); reported != c.reported {
+			if reported := !known.idle.IsZero(); reported != c.reported {
 				t.Errorf("%s, idle for %s: reported %v", action, c.idle, reported)
 			}
 		}

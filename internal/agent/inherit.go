@@ -143,7 +143,7 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 			ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class},
 		}
 		one.Default(one.Cores)
-		if err := one.ShareConfig.Validate(one.Cores); err != nil || one.Cores < 0 || one.Cores > v1alpha1.MaxCores {
+		if err := one.Validate(one.Cores); err != nil || one.Cores < 0 || one.Cores > v1alpha1.MaxCores {
 			one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{}
 			one.Default(0)
 		}

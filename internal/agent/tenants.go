@@ -230,9 +230,9 @@ func (a *Agent) NoteFaults(faults map[string]string) {
 	}
 	for _, gpu := range a.gpus {
 		was, is := a.faults[gpu.UUID], faults[gpu.UUID]
-		switch {
-		case is == was:
-		case is == "":
+		switch is {
+		case was:
+		case "":
 			a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: fmt.Sprintf("GPU %d is healthy again and takes new shares", gpu.Index)})
 		default:
 			a.events.add(control.Event{Kind: control.EventGPU, UUID: gpu.UUID, Text: fmt.Sprintf("GPU %d takes no new shares: %s", gpu.Index, is)})

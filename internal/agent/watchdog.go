@@ -251,17 +251,24 @@ const (
 	foreignText = "the driver lists processes of another pid namespace than the agent's: nobody notices who takes more memory than granted"
 )
 
+// wholeOf is what is known of a GPU as a whole, which is nothing at first.
+// Agent.sweeping is held.
+func (a *Agent) wholeOf(uuid string) *whole {
+	w := a.wholes[uuid]
+	if w == nil {
+		w = &whole{}
+		a.mu.Lock()
+		a.wholes[uuid] = w
+		a.mu.Unlock()
+	}
+	return w
+}
+
 // compareWhole judges a GPU by all that it has in use: what no process on the driver's
 // list has, or what its shares have beyond their grants where figures of processes are
 // hidden.
 func (a *Agent) compareWhole(ctx context.Context, v *snapshot, tenants []taken) {
-	w := a.wholes[v.gpu.UUID]
-	if w == nil {
-		w = &whole{}
-		a.mu.Lock()
-		a.wholes[v.gpu.UUID] = w
-		a.mu.Unlock()
-	}
+	w := a.wholeOf(v.gpu.UUID)
 	judge, other, unseen := &w.listed, &w.hidden, ""
 	if v.hidden {
 		judge, other, unseen = &w.hidden, &w.listed, hiddenText

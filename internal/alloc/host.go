@@ -11,22 +11,17 @@ import (
 // hostRefusal explains a refusal on one host, GPU by GPU.
 func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 	n, r := &inv.nodes[0], &c.request
-	_, cause := inv.arrange(c, 0)
 	var candidates []int
 	for i := range n.GPUs {
 		if r.names(&n.GPUs[i]) {
 			candidates = append(candidates, i)
 		}
 	}
-	switch {
-	case len(candidates) == 0 && r.Among != "":
-		return refuse(ReasonUnknown, "GPU %s does not exist: this machine has GPUs 0 to %d; `divvy ls` shows their UUIDs",
-			r.Among, len(n.GPUs)-1)
-	case r.Among != "" && r.Count > len(candidates) && !r.Same:
-		return refuse(ReasonNever, "the request needs %d GPUs and may choose among %d", r.Count, len(candidates))
-	case r.Count > len(candidates) && !r.Same || len(candidates) == 0:
-		return refuse(ReasonNever, "the request needs %d GPUs and this machine has %d", r.Count, len(candidates))
-	case cause == CauseHost, cause == CauseHostCPU, cause == CauseHostMemory, cause == CauseNear:
+	if refusal := tooFew(r, len(candidates), len(n.GPUs)); refusal != nil {
+		return refusal
+	}
+	switch _, cause := inv.arrange(c, 0); cause {
+	case CauseHost, CauseHostCPU, CauseHostMemory, CauseNear:
 		reason := ReasonFull
 		if cause.never() {
 			reason = ReasonNever
@@ -44,6 +39,22 @@ func (inv *Inventory) hostRefusal(c *shape) *Refusal {
 		}
 	}
 	return summarise(misses, len(candidates)-len(misses), r)
+}
+
+// tooFew refuses a request that needs more GPUs than it may choose among, also if all are
+// free; it returns nil for others.
+func tooFew(r *Request, candidates, all int) *Refusal {
+	enough := candidates > 0 && (r.Same || r.Count <= candidates)
+	switch {
+	case enough:
+		return nil
+	case candidates == 0 && r.Among != "":
+		return refuse(ReasonUnknown, "GPU %s does not exist: this machine has GPUs 0 to %d; `divvy ls` shows their UUIDs",
+			r.Among, all-1)
+	case r.Among != "":
+		return refuse(ReasonNever, "the request needs %d GPUs and may choose among %d", r.Count, candidates)
+	}
+	return refuse(ReasonNever, "the request needs %d GPUs and this machine has %d", r.Count, candidates)
 }
 
 // miss says why a share does not fit on a GPU.

@@ -1,6 +1,9 @@
 package alloc
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // A refusal on one host has one sentence for each cause, and no advice.
 func TestRefusalOnAHost(t *testing.T) {
@@ -29,10 +32,10 @@ func TestRefusalOnAHost(t *testing.T) {
 		},
 		"several causes": {
 			gpus(5, func(i int, g *GPU) {
-				switch {
-				case i == 2:
+				switch i {
+				case 2:
 					g.Fault = "it fell off the bus"
-				case i == 3:
+				case 3:
 					g.Cores = 90
 				default:
 					g.Granted = capacity
@@ -59,8 +62,8 @@ func TestRefusalOnAHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Search(inventory, c.request)
-		refusal, ok := err.(*Refusal)
-		if !ok || refusal.Error() != c.want || len(refusal.Misses) != c.misses {
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || refusal.Error() != c.want || len(refusal.Misses) != c.misses {
 			t.Errorf("%s: got\n%v\nwant\n%s", name, err, c.want)
 		}
 	}

@@ -187,11 +187,8 @@ func (w *Watch) Observe(at uint64, share string, busy float64, samples int) Verd
 	if at <= s.sampled || math.IsNaN(busy) {
 		return s.verdict()
 	}
-	if gap, count := at-s.sampled, uint64(max(samples, 1)); busy > 0 && s.sampled != 0 {
-		if each := gap / count; s.busy && each > samplePeriod*9/10 && (s.period == 0 || each < s.period) {
-			s.period = each
-		}
-		if covered := count * max(s.period, samplePeriod); gap > covered+unsampled {
+	if busy > 0 && s.sampled != 0 {
+		if covered := s.covered(at, samples); at-s.sampled > covered+unsampled {
 			w.Observe(at-covered, share, 0, 1) // the driver tells of no rest
 		}
 	}
@@ -216,6 +213,16 @@ func (w *Watch) Observe(at uint64, share string, busy float64, samples int) Verd
 	s.over, s.overSince = drift(s.over, s.overSince, excess-excused, at)
 	s.compare(at, length, used)
 	return s.verdict()
+}
+
+// covered is how much of the time since the last sample samples of a busy share cover. It remembers the shortest period
+// of the driver's sampling that was seen.
+func (s *watched) covered(at uint64, samples int) uint64 {
+	count := uint64(max(samples, 1))
+	if each := (at - s.sampled) / count; s.busy && each > samplePeriod*9/10 && (s.period == 0 || each < s.period) {
+		s.period = each
+	}
+	return count * max(s.period, samplePeriod)
 }
 
 // drift adds to a sum that is never below 0 and remembers since when it is above 0.

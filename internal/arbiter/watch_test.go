@@ -181,9 +181,10 @@ func TestSamplesInPairs(t *testing.T) {
 	for now := uint64(sec); now < 12*sec; now += 5 * ms {
 		w.Tell(now, "a", 3*5*ms/10, arbiter.Whole*3/10, 0)
 		verdict := arbiter.Honest
-		if (now-sec)%(500*ms) == 0 {
+		switch (now - sec) % (500 * ms) {
+		case 0:
 			verdict = w.Observe(now-300*ms, "a", 0.3, 1)
-		} else if (now-sec)%(500*ms) == 335*ms {
+		case 335 * ms:
 			verdict = w.Observe(now-300*ms, "a", 0.3, 2)
 		}
 		if verdict != arbiter.Honest || w.Bias("a") != 1 {

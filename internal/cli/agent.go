@@ -15,13 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 )
 
-func newAgent(a *app) *cobra.Command {
-	var instance, machine, driver, config string
-	var ephemeral, kubernetes bool
-	command := &cobra.Command{
-		Use:   "agent",
-		Short: "Serve this machine's GPUs to every user, or to a Kubernetes cluster",
-		Long: `Serve this machine's GPUs: grant shares, free the memory of processes that died,
+const agentHelp = `Serve this machine's GPUs: grant shares, free the memory of processes that died,
 and report processes on a GPU that are in no share. As root, the agent serves
 every user, and takes over the GPUs and shares of users' own agents. Where no agent
 runs and none is configured, 'divvy run' starts one for its user alone, which holds
@@ -46,7 +40,15 @@ With --simgpu a simulated machine stands in for this machine's GPUs, and every
 user's 'divvy run' gets a share of it.
 
 With --kubernetes the agent also serves the kubelet of a cluster's node, and has
-more flags: 'divvy agent --kubernetes --help' lists them.`,
+more flags: 'divvy agent --kubernetes --help' lists them.`
+
+func newAgent(a *app) *cobra.Command {
+	var instance, machine, driver, config string
+	var ephemeral, kubernetes bool
+	command := &cobra.Command{
+		Use:     "agent",
+		Short:   "Serve this machine's GPUs to every user, or to a Kubernetes cluster",
+		Long:    agentHelp,
 		Example: "  sudo divvy agent\n  sudo divvy agent --config ./agent.yaml\n  sudo divvy agent --simgpu a800x8\n  divvy agent --kubernetes --driver-root /host",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

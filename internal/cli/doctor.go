@@ -133,7 +133,7 @@ func holderChecks(ctx context.Context, endpoint control.Endpoint) []doctor.Check
 	serving := 0
 	if client, err := control.Find(ctx, endpoint); err == nil {
 		serving = client.Info().PID
-		client.Close()
+		_ = client.Close() // it has told enough
 	}
 	_, wanted := endpoint.Configured()
 	var checks []doctor.Check

@@ -180,12 +180,34 @@ func state(t control.Tenant, s control.Share) string {
 
 // printNotes writes faults, waiting requests and events below the tables.
 func printNotes(w *strings.Builder, l listing) {
-	var notes []string
+	notes := gpuNotes(l)
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	index := map[string]int{}
-	for _, g := range l.GPUs {
-		index[g.UUID] = g.Index
+	if slices.ContainsFunc(l.Tenants, isByItself) {
+		note("%s as the share itself tells: the driver does not tell what its processes have", byItself)
 	}
+	notes = append(notes, outsideNotes(l)...)
+	for _, t := range l.Tenants {
+		notes = append(notes, faultsOf(t)...)
+	}
+	for _, q := range l.Waiting {
+		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
+	}
+	for _, e := range l.Events[max(0, len(l.Events)-eventsShown):] {
+		whose := ""
+		if e.Tenant != "" {
+			whose = " " + e.Tenant
+		}
+		note("%s %s%s: %s", e.Time.Local().Format("15:04:05"), e.Kind, whose, e.Text)
+	}
+	if len(notes) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
+	}
+}
+
+// gpuNotes are about the GPUs: first which are left out, take no new shares or are not
+// watched, then what is known of the memory of each.
+func gpuNotes(l listing) (notes []string) {
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	for _, gpu := range l.LeftOut {
 		note("! %s", awaited(gpu))
 	}
@@ -205,32 +227,23 @@ func printNotes(w *strings.Builder, l listing) {
 			note("! GPU %d: %s", g.Index, g.Excess)
 		}
 	}
-	if slices.ContainsFunc(l.Tenants, isByItself) {
-		note("%s as the share itself tells: the driver does not tell what its processes have", byItself)
+	return notes
+}
+
+// outsideNotes are about processes on a GPU that are in no share.
+func outsideNotes(l listing) (notes []string) {
+	index := map[string]int{}
+	for _, g := range l.GPUs {
+		index[g.UUID] = g.Index
 	}
 	for _, o := range l.Outside {
 		whose := "is in no share"
 		if o.Tenant != "" {
 			whose = fmt.Sprintf("was started in share %s but has left it", o.Tenant)
 		}
-		note("! %s uses %s of GPU %d and %s", processOf(o), told(o.Used), index[o.UUID], whose)
+		notes = append(notes, fmt.Sprintf("! %s uses %s of GPU %d and %s", processOf(o), told(o.Used), index[o.UUID], whose))
 	}
-	for _, t := range l.Tenants {
-		notes = append(notes, faultsOf(t)...)
-	}
-	for _, q := range l.Waiting {
-		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
-	}
-	for _, e := range l.Events[max(0, len(l.Events)-eventsShown):] {
-		whose := ""
-		if e.Tenant != "" {
-			whose = " " + e.Tenant
-		}
-		note("%s %s%s: %s", e.Time.Local().Format("15:04:05"), e.Kind, whose, e.Text)
-	}
-	if len(notes) > 0 {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
-	}
+	return notes
 }
 
 // isByItself reports whether a share of the tenant shows what only the share tells.

@@ -71,8 +71,8 @@ func (t Tree) Divvy() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the running program: %w", err)
 	}
-	if there, err := os.Stat(self); err != nil || !os.SameFile(running, there) {
-		return itself, nil
+	if there, err := os.Stat(self); err == nil && os.SameFile(running, there) {
+		return self, nil
 	}
-	return self, nil
+	return itself, nil
 }

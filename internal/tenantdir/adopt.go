@@ -27,7 +27,7 @@ func (d Dir) Adopted() bool {
 
 // Strangers implements [backend.Adopter].
 func (*Tenants) Strangers(_ context.Context, place string, uid int) ([]backend.Stranger, error) {
-	base, below, err := trusted(place, uid)
+	base, below, err := trusted(place)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func strangerLives(place, id string, uid int) (bool, error) {
 
 // trusted divides a path in two: what lies above belongs to root, who leads nobody
 // astray, and what lies below is the user's. Of root's own path the last name is below.
-func trusted(path string, uid int) (base, below string, err error) {
+func trusted(path string) (base, below string, err error) {
 	path = filepath.Clean(path)
 	if !filepath.IsAbs(path) {
 		return "", "", fmt.Errorf("%w: %q is not the path of a directory", ErrForeign, path)
@@ -89,7 +89,7 @@ func trusted(path string, uid int) (base, below string, err error) {
 
 // openTrusted opens a directory of that user.
 func openTrusted(path string, uid int) (*os.File, error) {
-	base, below, err := trusted(path, uid)
+	base, below, err := trusted(path)
 	if err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func TestAdoptFollowsNobody(t *testing.T) {
 			other := t.TempDir()
 			return errors.Join(os.RemoveAll(found.Dir), os.Symlink(other, found.Dir))
 		},
-		"link to a page": func(t *testing.T, _ string, found backend.Tenant) error {
+		"link to a page": func(_ *testing.T, _ string, found backend.Tenant) error {
 			state := Dir(found.Dir).State()
 			return errors.Join(os.Rename(state, state+"x"), os.Symlink(state+"x", state))
 		},

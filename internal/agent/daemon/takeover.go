@@ -119,7 +119,7 @@ func (s *service) ask(ctx context.Context, h gpulock.Holder) (agent.Heritage, er
 		}
 		return agent.Heritage{}, err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	uid, pid, err := client.Peer()
 	if err != nil {
 		return agent.Heritage{}, err

@@ -94,6 +94,14 @@ func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 			return &Fault{Reason: "no-answer", Text: "the driver does not answer questions about it: " + err.Error()}
 		}
 		return nil
+	}
+	return reported(c, grown)
+}
+
+// reported returns the gravest fault that the driver's answer tells, besides XIDs; grown says that it counts more
+// memory errors than before.
+func reported(c nvml.Condition, grown bool) *Fault {
+	switch {
 	case c.RemapFailed:
 		return &Fault{Reason: "row-remap-failed", Text: "remapping a faulty memory row failed: the GPU needs service"}
 	case c.Recovery != "":

@@ -90,23 +90,30 @@ func (s *shareTime) read(now uint64) (news bool) {
 	wanted := s.bucket.Wanted != s.decided.Wanted
 	s.active = launches || wanted
 	news = news || launches || wanted && !s.wanted
+	return s.readWorks(times.Workers, now) || news
+}
+
+// readWorks takes up the work of the share's processes, and reports whether it is not the
+// one that was told before.
+func (s *shareTime) readWorks(workers []page.WorkerTimes, now uint64) (news bool) {
 	told := len(s.works)
 	s.works, s.owners = s.works[:0], 0
-	for i := range times.Workers {
-		w := &times.Workers[i]
+	for i := range workers {
+		w := &workers[i]
 		s.owners = s.owners*31 + uint64(w.Owner)
 		s.active = s.active || w.OpenSince != 0 && now < w.OpenUntil+uint64(openOverdue)
-		// The work of this place in the list as it was told before.
-		var before arbiter.Work
-		if i < told {
-			before = s.works[:told][i]
-		}
 		work := s.workOf(w)
-		news = news || i >= told || work.Key != before.Key || work.Count != before.Count ||
-			work.OpenSince != before.OpenSince || work.OpenUntil != before.OpenUntil || work.Unmeasured != before.Unmeasured
+		// What was told before of this place in the list is overwritten next.
+		news = news || i >= told || differs(&work, &s.works[:told][i])
 		s.works = append(s.works, work)
 	}
 	return news || told != len(s.works)
+}
+
+// differs reports whether a process's work is another one than before, or further.
+func differs(work, before *arbiter.Work) bool {
+	return work.Key != before.Key || work.Count != before.Count ||
+		work.OpenSince != before.OpenSince || work.OpenUntil != before.OpenUntil || work.Unmeasured != before.Unmeasured
 }
 
 // grown says whether launches wait or waited since the last decision, and begins anew.
