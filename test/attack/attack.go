@@ -36,8 +36,9 @@ var Ways = []Way{
 }
 
 const (
-	// Limit is that of a share in which a way is tried, and Wanted what it tries to hold.
-	Limit  = 2 << 30
+	// Limit is that of a share in which a way is tried.
+	Limit = 2 << 30
+	// Wanted is what a way tries to hold.
 	Wanted = 8 << 30
 	// Tolerance is what a share may hold beyond its limit before it is accused.
 	Tolerance = excess.LateCode
