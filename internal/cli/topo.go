@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
-	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/topology"
 )
 
@@ -89,7 +92,7 @@ func (a *app) host(recorded string) (*hostfile.Host, error) {
 	return hostfile.Parse(file, recorded)
 }
 
-// linkedGPUs asks the driver. A machine without a driver may still have adapters, so that is no error.
+// linkedGPUs asks the driver, through a process that may hang. A machine without a driver may still have adapters, so that is no error.
 func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
 	found, err := driver.Finder{Root: "/", LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))}.Find()
 	if errors.Is(err, driver.ErrNotFound) {
@@ -99,10 +102,21 @@ func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	library, err := nvml.Open(found.Chosen[driver.NVML])
+	self, err := a.tree.Divvy()
+	if err != nil {
+		return nil, err
+	}
+	library, err := helper.Open(helper.Config{
+		Start: helper.Start(self, daemon.HelperCommand), Library: found.Chosen[driver.NVML],
+		Limits: helper.Usual, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
 	if err != nil {
 		return nil, err
 	}
 	defer library.Close() //nolint:errcheck // the program ends
+	silent, _ := library.LeftOut()
+	for _, gpu := range silent {
+		say(a.err, "divvy: the driver does not answer about GPU %d, so it is not shown", gpu)
+	}
 	return hostfile.Linked(library)
 }

@@ -156,6 +156,37 @@ func TestStartUnderSilence(t *testing.T) {
 	}
 }
 
+// The table of GPUs and adapters does not wait for a GPU about which the driver is silent: it names it and shows the
+// others. A driver that is silent altogether is an error.
+func TestTopoUnderSilence(t *testing.T) {
+	h := newHostOf(t, "h100x8")
+	topo := func() outcome {
+		cmd := h.command(filepath.Join(string(h.tree), "bin", "divvy"), "topo", "--capture")
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+h.instance)
+		return h.ended(cmd)
+	}
+	shown := func(o outcome) (n int) {
+		for line := range strings.Lines(o.out) {
+			if strings.HasPrefix(line, "gpu ") {
+				n++
+			}
+		}
+		return n
+	}
+	if o := topo(); o.status != 0 || shown(o) != 8 || o.err != "" {
+		t.Fatalf("without silence: %+v", o)
+	}
+	h.silence("--call", "silent")
+	if o := topo(); o.status != 0 || shown(o) != 7 || o.err != "divvy: the driver does not answer about GPU 1, so it is not shown" {
+		t.Errorf("one GPU is silent: %+v", o)
+	}
+	h.silence("--call", "silent-init")
+	if o := topo(); o.status != 1 || !strings.Contains(o.err, "does not answer") {
+		t.Errorf("the driver is silent: %+v", o)
+	}
+	h.silence("--clear")
+}
+
 // A GPU that is silent when the first agent starts is left out, which is said everywhere, and served when the driver
 // answers, without anybody starting the agent again; the shares of the others outlive that.
 func TestSilentFromTheStart(t *testing.T) {
