@@ -112,7 +112,7 @@ func (a *Agent) holdTaken(ctx context.Context) {
 		for _, s := range t.Shares {
 			if err := a.config.Locks.Take(ctx, s.UUID); err != nil {
 				a.config.Log.ErrorContext(ctx, "cannot hold the GPU of a tenant", "tenant", t.Name, "error", err)
-				a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, UUID: s.UUID, Text: err.Error()})
+				a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, UUID: s.UUID, Text: err.Error()})
 			}
 		}
 	}

@@ -14,14 +14,14 @@ type ledger struct{ agent *Agent }
 func (l ledger) Owner(pid int) string { return l.agent.ownerOf(pid) }
 
 // Name implements [pacing.Ledger].
-func (l ledger) Name(tenant string) (string, bool) {
+func (l ledger) Name(tenant string) (name, user string, ok bool) {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
 	t := l.agent.tenants[tenant]
 	if t == nil {
-		return "", false
+		return "", "", false
 	}
-	return t.Name, true // which a tenancy that is prepared again may change
+	return t.Name, t.User, true // which a tenancy that is prepared again may change
 }
 
 // Answer implements [pacing.Ledger].

@@ -156,17 +156,17 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 	}
 	if text != t.fault && fault != nil && !errors.Is(fault, context.Canceled) {
 		a.config.Log.WarnContext(ctx, "cannot look at a tenant", "tenant", t.Name, "error", fault)
-		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, Text: text})
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: text})
 	}
 	t.fault = text
 	for _, excess := range found.Excess {
 		a.config.Log.WarnContext(ctx, "a tenant took more than was made for it", "tenant", t.Name, "reason", excess)
-		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, Text: excess})
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, Text: excess})
 	}
 	for i, freed := range found.Freed {
 		if freed > 0 {
 			a.events.add(control.Event{
-				Kind: control.EventReaped, Tenant: t.Name, UUID: t.Shares[i].UUID,
+				Kind: control.EventReaped, Tenant: t.Name, User: t.User, UUID: t.Shares[i].UUID,
 				Text: fmt.Sprintf("%d MiB of a process that died are free again", freed>>20),
 			})
 		}
@@ -203,5 +203,5 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 			text += fmt.Sprintf("; file descriptors in other processes still keep %d MiB of GPU %d", u.ByDescriptor>>20, a.gpu(t.Shares[i].UUID).Index)
 		}
 	}
-	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: text})
+	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: text})
 }

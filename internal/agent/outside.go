@@ -116,7 +116,11 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 			text = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant)
 		}
 		a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
-		a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, UUID: o.UUID, PID: o.PID, Text: text})
+		user := ""
+		if o.Tenant != "" {
+			user = o.User
+		}
+		a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: user, UUID: o.UUID, PID: o.PID, Text: text})
 	}
 	for _, gpu := range a.gpus {
 		if a.config.Listed != nil && slices.ContainsFunc(outside, func(o control.Outside) bool { return o.UUID == gpu.UUID && o.Tenant == "" }) {

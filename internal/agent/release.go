@@ -59,7 +59,7 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 	if err := a.forget(t); err != nil {
 		return fmt.Errorf("release %s: %w", t.Name, err)
 	}
-	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, Text: "it was released"})
+	a.events.add(control.Event{Kind: control.EventEnded, Tenant: t.Name, User: t.User, Text: "it was released"})
 	return nil
 }
 

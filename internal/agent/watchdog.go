@@ -230,7 +230,7 @@ func (a *Agent) tellExcess(ctx context.Context, v *snapshot, k *taken, verdict e
 	a.mu.Unlock()
 	if news {
 		a.config.Log.WarnContext(ctx, "GPU memory is misused", "tenant", name, "gpu", v.gpu.UUID, "reason", text)
-		a.events.add(control.Event{Kind: control.EventExcess, Tenant: name, UUID: v.gpu.UUID, Text: text})
+		a.events.add(control.Event{Kind: control.EventExcess, Tenant: name, User: k.tenant.User, UUID: v.gpu.UUID, Text: text})
 	}
 }
 

@@ -192,9 +192,13 @@ func printNotes(w *strings.Builder, l listing) {
 	for _, q := range l.Waiting {
 		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
 	}
+	several := severalUsers(l)
 	for _, e := range l.Events[max(0, len(l.Events)-eventsShown):] {
 		whose := ""
-		if e.Tenant != "" {
+		switch {
+		case e.Tenant != "" && e.User != "" && several:
+			whose = " " + e.User + "/" + e.Tenant
+		case e.Tenant != "":
 			whose = " " + e.Tenant
 		}
 		note("%s %s%s: %s", e.Time.Local().Format("15:04:05"), e.Kind, whose, e.Text)
@@ -244,6 +248,25 @@ func outsideNotes(l listing) (notes []string) {
 		notes = append(notes, fmt.Sprintf("! %s uses %s of GPU %d and %s", processOf(o), told(o.Used), index[o.UUID], whose))
 	}
 	return notes
+}
+
+// severalUsers reports whether names alone may not tell whose share is meant.
+func severalUsers(l listing) bool {
+	users := map[string]bool{}
+	for _, t := range l.Tenants {
+		users[t.User] = true
+	}
+	for _, e := range l.Events {
+		users[e.User] = users[e.User] || e.Tenant != ""
+	}
+	delete(users, "")
+	n := 0
+	for _, named := range users {
+		if named {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // isByItself reports whether a share of the tenant shows what only the share tells.

@@ -201,7 +201,7 @@ type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   EventKind `json:"kind"`
 	Tenant string    `json:"tenant,omitempty"`
-	// User is the tenant's, where names alone do not tell tenants apart.
+	// User is the tenant's, because names alone do not tell tenants apart.
 	User string `json:"user,omitempty"`
 	UUID string `json:"uuid,omitempty"`
 	PID  int    `json:"pid,omitempty"`

@@ -170,13 +170,13 @@ func describeMisuse(s *shareTime, answer Misuse) string {
 // configuration says so.
 func (p *Pacer) answerMisuse(ctx context.Context) {
 	for _, c := range p.accuse(p.config.Misuse) {
-		name, ok := p.config.Ledger.Name(c.tenant)
+		name, user, ok := p.config.Ledger.Name(c.tenant)
 		if !ok {
 			continue
 		}
 		if c.text != "" {
 			p.config.Log.WarnContext(ctx, "GPU time is misused", "tenant", name, "gpu", c.uuid, "reason", c.text)
-			p.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, Tenant: name, UUID: c.uuid, Text: c.text})
+			p.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, Tenant: name, User: user, UUID: c.uuid, Text: c.text})
 		}
 		if c.act {
 			p.config.Ledger.Answer(ctx, c.tenant, c.uuid)

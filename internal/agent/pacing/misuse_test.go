@@ -23,9 +23,9 @@ type court struct {
 	silence  error    // what the driver answers; nil is that it does not support the question
 }
 
-func (c *court) Owner(int) string              { return "" }
-func (c *court) Name(id string) (string, bool) { return id, id != "ended" }
-func (c *court) Tell(e control.Event)          { c.told = append(c.told, e) }
+func (c *court) Owner(int) string                            { return "" }
+func (c *court) Name(id string) (name, user string, ok bool) { return id, "kim", id != "ended" }
+func (c *court) Tell(e control.Event)                        { c.told = append(c.told, e) }
 func (c *court) Answer(_ context.Context, tenant, uuid string) {
 	c.answered = append(c.answered, tenant+" on "+uuid)
 }

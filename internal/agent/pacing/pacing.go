@@ -25,7 +25,7 @@ type Ledger interface {
 	// Owner is the id of the tenant to which a process belongs, "" if none.
 	Owner(pid int) string
 	// Name is what users call a tenant; ok is false when it has ended.
-	Name(tenant string) (name string, ok bool)
+	Name(tenant string) (name, user string, ok bool)
 	// Answer does to a tenant's processes on a GPU what the configuration says.
 	Answer(ctx context.Context, tenant, uuid string)
 	// Tell shows an event to people.
