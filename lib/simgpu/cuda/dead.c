@@ -11,7 +11,7 @@
 #define FRAMES 64
 
 static const char *const kinds[] = {
-    [HANDLE_CONTEXT - HANDLE_CONTEXT] = "context",
+    [0] = "context", /* the first kind */
     [HANDLE_STREAM - HANDLE_CONTEXT] = "stream",
     [HANDLE_EVENT - HANDLE_CONTEXT] = "event",
     [HANDLE_MODULE - HANDLE_CONTEXT] = "module",

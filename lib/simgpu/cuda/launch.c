@@ -163,7 +163,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned
 
 static CUresult usable(CUfunction function) {
     SG_READY();
-    return handle_given(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    SG_REQUIRE(function && handle_given(function, HANDLE_FUNCTION), CUDA_ERROR_INVALID_HANDLE);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z) {
