@@ -240,9 +240,6 @@ func (g *gpuTime) decide(now uint64) {
 		}
 	}
 	for _, s := range g.shares {
-		if !s.limited() {
-			g.acquit(s)
-		}
 		s.tell(now, &g.watch, usage[s.key])
 	}
 	if g.decided && now-g.lively >= uint64(calm) {
@@ -253,7 +250,11 @@ func (g *gpuTime) decide(now uint64) {
 		return
 	}
 	for i, budget := range g.law.Divide(now, g.list) {
-		g.shares[i].set(now, budget)
+		s := g.shares[i]
+		s.set(now, budget)
+		if !s.limited() {
+			g.acquit(s) // now: where nobody has a limit, nothing is decided for long
+		}
 	}
 	g.decided = true
 }

@@ -100,3 +100,27 @@ func TestBacklogIsNoMisuse(t *testing.T) {
 		t.Errorf("2 s of silence: verdict %d", verdict)
 	}
 }
+
+// A share that loses its limit with its neighbour counts nothing any more, and that is
+// not held against it.
+func TestWhoLosesItsLimitIsNotJudged(t *testing.T) {
+	d := newDivision(t)
+	first := d.add("first", shareOf(v1alpha1.PolicyWeighted, 0, 1, v1alpha1.ClassOnline))
+	d.add("second", shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline))
+	work := &busy{pen: d.pen(first)}
+	own := 9 * uint64(yieldTick) / 10
+	judge := func(rounds int, work func()) arbiter.Verdict {
+		for range rounds {
+			d.pass(40, work)
+			d.loop.observe(firstID, d.now, d.now-uint64(250*time.Millisecond), 1, map[string]float64{"first": 0.9})
+		}
+		return d.loop.tenants["first"].shares[0].misuse.verdict
+	}
+	if verdict := judge(20, func() { work.interval(d.now-own, d.now, own) }); verdict != arbiter.Honest {
+		t.Fatalf("told work: verdict %d", verdict)
+	}
+	d.remove("second")
+	if verdict := judge(20, nil); verdict != arbiter.Honest || d.loop.tenants["first"].shares[0].limited() {
+		t.Errorf("without a limit: verdict %d", verdict)
+	}
+}
