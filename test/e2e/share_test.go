@@ -29,6 +29,7 @@ func TestShares(t *testing.T) {
 	l.scenario("health", health)
 	l.scenario("webhook-away", webhookAway)
 	l.scenario("dialects", allDialects)
+	l.scenario("bypass", bypass)
 }
 
 // only lets the scheduler use one node for the rest of a scenario.
