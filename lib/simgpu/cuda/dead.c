@@ -44,15 +44,20 @@ static struct call find_call(void) {
     void *frames[FRAMES];
     Dl_info own, at;
     int depth = backtrace(frames, FRAMES);
+    bool inside = false; /* a sanitizer that wraps backtrace comes before our frames */
 
     if (!dladdr(kinds, &own)) {
         return call;
     }
     for (int i = 0; i < depth && dladdr((char *)frames[i] - 1, &at); i++) {
-        call.caller = at.dli_fname;
         if (at.dli_fbase != own.dli_fbase) {
+            if (!inside) {
+                continue;
+            }
+            call.caller = at.dli_fname;
             break;
         }
+        inside = true;
         if (at.dli_sname && at.dli_sname[0] == 'c' && at.dli_sname[1] == 'u') {
             call.name = at.dli_sname;
         }

@@ -194,7 +194,10 @@ static void programs_are_ended(void) {
         said[size] = '\0';
         snprintf(call, sizeof call, "simgpu: %s was given the ", cases[i].call);
         snprintf(kind, sizeof kind, " the %s 0x", cases[i].kind);
-        CHECK(strncmp(said, call, strlen(call)) == 0 && strstr(said, kind) != NULL);
+        if (strncmp(said, call, strlen(call)) != 0 || strstr(said, kind) == NULL) {
+            printf("case %u, %s of a %s, said: %s\n", i, cases[i].call, cases[i].kind, said);
+            CHECK(false);
+        }
     }
 }
 
