@@ -138,8 +138,8 @@ func userOf(pid int) string {
 }
 
 // accounted reports whether what a process uses is in the figures of a tenant with
-// a share of that GPU. The backend is asked about a process of a container, and
-// where a tenant has processes of unknown pid.
+// a share of that GPU. The pids in those are the tenant's word, and so is how many there
+// are, so they say only whom to ask about: the kernel tells whether the process is counted.
 func (a *Agent) accounted(p onGPU) bool {
 	a.mu.Lock()
 	var asked []backend.Tenant
@@ -147,20 +147,19 @@ func (a *Agent) accounted(p onGPU) bool {
 		if !slices.ContainsFunc(t.Shares, func(s share) bool { return s.UUID == p.uuid }) {
 			continue
 		}
-		for _, seen := range t.seen.Processes {
-			if !seen.Live {
-				continue
-			}
-			if seen.PID == p.id.PID && t.Layer != backend.LayerContainer {
-				a.mu.Unlock()
-				return true
-			}
-			if seen.PID == p.id.PID || seen.PID == 0 {
-				asked = append(asked, a.tenantOf(&t.record))
-				break
-			}
+		// Of a process in another pid namespace the pid may be unknown.
+		if slices.ContainsFunc(t.seen.Processes, func(seen backend.Process) bool { return seen.Live && (seen.PID == p.id.PID || seen.PID == 0) }) {
+			asked = append(asked, a.tenantOf(&t.record))
 		}
 	}
 	a.mu.Unlock()
-	return slices.ContainsFunc(asked, func(t backend.Tenant) bool { return a.config.Backend.Counts(t, p.id) })
+	return slices.ContainsFunc(asked, func(t backend.Tenant) bool {
+		return a.config.Backend.Counts(t, p.id) && a.mayCount(t, p.id)
+	})
+}
+
+// mayCount reports whether a tenant may count a process: one of its own or of its user.
+// Another user's could be lent the pages.
+func (a *Agent) mayCount(t backend.Tenant, id process.ID) bool {
+	return t.Layer == backend.LayerContainer || a.memberOf(id) == t.ID || process.Owner(id.PID) == t.UID
 }

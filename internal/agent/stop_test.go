@@ -86,8 +86,9 @@ func TestProcessesOutsideAreTold(t *testing.T) {
 	created := n.grant(r, a, askOn("0", gib))
 	eventually(t, "the child runs", func() bool { return len(process.Descendants(a.cmd.Process.Pid)) > 0 })
 	child := process.Descendants(a.cmd.Process.Pid)[0].PID
-	inSlot, stranger := n.asker(os.Getuid()).cmd.Process.Pid, n.asker(os.Getuid()).cmd.Process.Pid
+	inSlot, stranger := n.mapper(tenantdir.Dir(created.Tenant.Dir).State()), n.asker(os.Getuid()).cmd.Process.Pid
 	slot := n.enter(created.Tenant.Dir, 0, inSlot, gib/2)
+	n.enter(created.Tenant.Dir, 1, stranger, gib/2) // a slot may name anybody
 	n.driver.list(nvml.Process{PID: inSlot, Used: 1}, nvml.Process{PID: stranger, Used: 2}, nvml.Process{PID: child, Used: 3}, nvml.Process{PID: 1 << 30})
 	want := map[int]string{stranger: "", child: created.Tenant.Name}
 	eventually(t, "those outside are listed", func() bool { return len(n.list(r).Outside) == len(want) })

@@ -31,30 +31,15 @@ func FileAt(path string) (File, error) {
 // Maps reports whether a process has the file mapped. It returns false for a process
 // whose mappings may not be read.
 func Maps(pid int, file File) bool {
-	return mapped(pid, func(line []byte) bool {
-		f, ok := parseMap(line)
-		return ok && f == file
-	})
-}
-
-// MapsBelow reports whether a process has a file below dir mapped, by the path
-// that it has for the process. It returns false where Maps does.
-func MapsBelow(pid int, dir string) bool {
-	path := []byte(" " + dir + "/")
-	return mapped(pid, func(line []byte) bool { return bytes.Contains(line, path) })
-}
-
-// mapped reports whether is holds for a line of a process's maps.
-func mapped(pid int, is func(line []byte) bool) bool {
-	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	maps, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
 	if err != nil {
 		return false
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
 	lines.Buffer(nil, 1<<16)
 	for lines.Scan() {
-		if is(lines.Bytes()) {
+		if f, ok := parseMap(lines.Bytes()); ok && f == file {
 			return true
 		}
 	}

@@ -46,12 +46,9 @@ func (ts *Tenants) Counts(t backend.Tenant, id process.ID) bool {
 	return ts.strangers.uses(id, t)
 }
 
-// uses reports whether a process has the tenant's pages mapped. Containers and adopted
-// tenants know them by other paths.
+// uses reports whether a process has the tenant's pages mapped. Paths say nothing: a
+// process has other ones in a container, and any it likes in a mount namespace of its own.
 func uses(t backend.Tenant, pid int) bool {
-	if t.Layer != backend.LayerContainer && !Dir(t.Dir).Adopted() {
-		return process.MapsBelow(pid, t.Dir)
-	}
 	state, err := process.FileAt(Dir(t.Dir).State())
 	return err == nil && process.Maps(pid, state)
 }
