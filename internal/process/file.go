@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -95,6 +96,34 @@ func MountsAt(pid int, target string) []Mount {
 		}
 	}
 	return found
+}
+
+// MountOf tells what a bind mount of a directory would mount: the directory's path below
+// the root of its file system. Links in the path are followed.
+func MountOf(dir string) (Mount, error) {
+	path, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return Mount{}, fmt.Errorf("resolve %s: %w", dir, err)
+	}
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return Mount{}, fmt.Errorf("read the mounts: %w", err)
+	}
+	var found Mount
+	longest := -1
+	for line := range bytes.Lines(data) {
+		m, at, valid := parseMount(line)
+		below, err := filepath.Rel(at, path)
+		if !valid || err != nil || !filepath.IsLocal(below) || len(at) < longest {
+			continue // a later mount at the same place hides the earlier one
+		}
+		longest = len(at)
+		found = Mount{Major: m.Major, Minor: m.Minor, Root: filepath.Join(m.Root, below)}
+	}
+	if longest < 0 {
+		return Mount{}, fmt.Errorf("find the mount of %s: there is none", dir)
+	}
+	return found, nil
 }
 
 // parseMount reads a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)): id,

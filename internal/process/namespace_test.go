@@ -95,6 +95,12 @@ func TestMountsAt(t *testing.T) {
 	if mount := mounts[1]; filepath.Base(mount.Root) != "a b" || mount.Major != directory.Major || mount.Minor != directory.Minor {
 		t.Errorf("%+v; want %+v", mount, directory)
 	}
+	if own, err := MountOf(source); err != nil || own != mounts[1] || own == mounts[0] {
+		t.Errorf("a mount of it is %+v, %v; it is mounted as %+v", own, err, mounts)
+	}
+	if own, err := MountOf(filepath.Join(source, "none")); err == nil {
+		t.Errorf("a folder that does not exist is mounted as %+v", own)
+	}
 	if mounts := MountsAt(os.Getpid(), target); len(mounts) != 0 {
 		t.Errorf("it is mounted in our namespace: %+v", mounts)
 	}

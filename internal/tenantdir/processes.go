@@ -17,12 +17,13 @@ import (
 
 // Container implements [backend.Processes]: a process belongs to the tenant whose
 // directory is mounted at edits.ShareDir, where only the runtime can mount
-// something from the host. What a container mounts over it changes nothing.
+// something from the host. What a container mounts over it changes nothing. In a user
+// namespace everybody can mount there what they can reach, so the whole path below the
+// root of the file system counts: only root reaches the directories of containers.
 func (ts *Tenants) Container(pid int) string {
 	for _, mount := range process.MountsAt(pid, edits.ShareDir) {
 		id := filepath.Base(mount.Root)
-		dir, err := process.FileAt(string(Of(Containers(ts.config.Root), id)))
-		if err == nil && dir.Major == mount.Major && dir.Minor == mount.Minor {
+		if own, err := process.MountOf(string(Of(Containers(ts.config.Root), id))); err == nil && own == mount {
 			return id
 		}
 	}
