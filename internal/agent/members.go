@@ -56,6 +56,18 @@ func (m *members) remember(id process.ID, tenant string, now time.Time) {
 	m.known[id] = membership{tenant, now}
 }
 
+// of are the living processes that are remembered as a tenant's.
+func (m *members) of(tenant string) (found []process.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, k := range m.known {
+		if k.tenant == tenant && id.Alive() {
+			found = append(found, id)
+		}
+	}
+	return found
+}
+
 // forget drops the processes of a tenant that has ended.
 func (m *members) forget(tenant string) {
 	m.mu.Lock()

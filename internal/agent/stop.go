@@ -97,8 +97,9 @@ func (a *Agent) signalUntilEnded(ctx context.Context, t *tenant, known map[proce
 }
 
 // processesOf finds the tenant's processes: the one that asked for it, those
-// that use its shares, and their descendants. The pids of the second are the
-// tenant's word, so they count only if the kernel confirms them.
+// that use its shares, those that were found to be its own before, and their
+// descendants. The pids of the second are the tenant's word, so they count only if the
+// kernel confirms them.
 func (a *Agent) processesOf(t *tenant) []process.ID {
 	a.mu.Lock()
 	var roots []process.ID
@@ -112,6 +113,7 @@ func (a *Agent) processesOf(t *tenant) []process.ID {
 			roots = append(roots, id)
 		}
 	}
+	roots = append(roots, a.members.of(t.ID)...)
 	found := roots
 	for _, root := range roots {
 		found = append(found, process.Descendants(root.PID)...)

@@ -111,3 +111,19 @@ func TestProcessesOutsideAreTold(t *testing.T) {
 		t.Errorf("told %d times: %+v", told, n.list(r).Events)
 	}
 }
+
+// Stop ends a process that left its share's page and its parents, once it was seen.
+func TestStopEndsThoseThatLeft(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(gib))
+	left, err := process.Find(n.mapper(tenantdir.Dir(created.Tenant.Dir).State()))
+	if err != nil || r.memberOf(left) != created.Tenant.ID {
+		t.Fatalf("it is of %q, %v", r.memberOf(left), err)
+	}
+	a.hangUp()
+	if _, err := r.stop(t.Context(), a.peer, control.StopParams{Tenant: created.Tenant.ID}); err != nil || left.Alive() {
+		t.Errorf("stop left it: %v", err)
+	}
+}
