@@ -32,9 +32,9 @@ func (a *Agent) Absent() (held map[string]uint64, changed <-chan struct{}) {
 		if t.Tenancy == nil {
 			continue
 		}
-		for _, s := range t.Shares {
+		for i, s := range t.Shares {
 			if a.gpu(s.UUID).Index < 0 {
-				held[s.UUID] += s.Limit
+				held[s.UUID] += t.counted(i)
 			}
 		}
 	}

@@ -116,7 +116,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 		}
 		used := t.used(i)
 		s.Before = 0
-		if s.Limit < used {
+		if s.Limit < t.inUse(i) {
 			s.Before = max(t.Shares[i].Limit, t.Shares[i].Before)
 		}
 		if s.Limit < used && s.Limit < t.Shares[i].Limit && !p.BelowUsed {

@@ -58,8 +58,8 @@ func (a *Agent) heldBy(uid int, except *tenant) (h held) {
 			continue
 		}
 		h.names = append(h.names, t.Name)
-		for _, s := range t.Shares {
-			h.memory += s.Limit
+		for i, s := range t.Shares {
+			h.memory += t.counted(i)
 			h.cores += s.Guaranteed(s.Cores)
 			if index := a.gpu(s.UUID).Index; !slices.Contains(h.gpus, index) {
 				h.gpus = append(h.gpus, index)

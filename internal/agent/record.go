@@ -44,7 +44,7 @@ type share struct {
 	UUID  string `json:"uuid"`
 	Limit uint64 `json:"limit"`
 	// Before is what the limit was before it was lowered below what was in use, 0 where
-	// it was not.
+	// it was not: see counted.
 	Before uint64 `json:"before,omitempty"`
 	Cores  int    `json:"cores,omitempty"`
 	// Peak is the largest use that was ever seen.

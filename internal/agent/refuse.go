@@ -76,10 +76,10 @@ func (a *Agent) holders(misses []alloc.Miss, except *tenant) string {
 	var all []holder
 	for _, t := range a.sorted() {
 		h := holder{name: t.fullName()}
-		for _, s := range t.Shares {
+		for i, s := range t.Shares {
 			switch lacks[s.UUID] {
 			case alloc.CauseMemory, alloc.CauseBusy:
-				h.memory += s.Limit
+				h.memory += t.counted(i)
 			case alloc.CauseCores:
 				h.cores += s.Guaranteed(s.Cores)
 			}

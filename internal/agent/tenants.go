@@ -46,11 +46,11 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 			g.Fault = held
 		}
 		for _, t := range a.tenants {
-			for _, s := range t.Shares {
+			for i, s := range t.Shares {
 				if t == except || s.UUID != gpu.UUID {
 					continue
 				}
-				g.Granted += s.Limit
+				g.Granted += t.counted(i)
 				g.Cores += s.Guaranteed(s.Cores)
 				g.Tenants++
 				if s.Whole {

@@ -109,12 +109,16 @@ func (a *Agent) takenOn(v *snapshot) []taken {
 		}
 		k.tell()
 		k.watched = t.watched(v.gpu.UUID)
+		before := t.countedAll()
 		k.watched.observed, k.watched.by = k.observed, nil
 		if k.observed != nil {
 			k.watched.by = map[int]uint64{}
 			for _, p := range k.processes {
 				k.watched.by[p.id.PID] = *p.used
 			}
+		}
+		if t.countedAll() < before {
+			a.tell() // who waits may have the rest
 		}
 		all = append(all, k)
 	}
