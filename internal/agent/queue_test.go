@@ -30,7 +30,12 @@ func (a *asker) leave() {
 func (n *node) wait(r *running, a *asker, p control.CreateParams) *waiter {
 	n.t.Helper()
 	w := n.asks(r, a, p)
-	w.params.Ticket = (<-w.told).Ticket
+	select {
+	case queued := <-w.told:
+		w.params.Ticket = queued.Ticket
+	case err := <-w.done:
+		n.t.Fatalf("%+v does not wait: %v", p.Request, err)
+	}
 	return w
 }
 
