@@ -107,26 +107,25 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	a.outside = outside
 	a.mu.Unlock()
 	for _, o := range outside {
-		known := slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID })
-		if known {
-			continue
+		if !slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID }) {
+			a.tellOutside(ctx, o)
 		}
-		text := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User)
-		if o.Tenant != "" {
-			text = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant)
-		}
-		a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
-		user := ""
-		if o.Tenant != "" {
-			user = o.User
-		}
-		a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: user, UUID: o.UUID, PID: o.PID, Text: text})
 	}
 	for _, gpu := range a.gpus {
 		if a.config.Listed != nil && slices.ContainsFunc(outside, func(o control.Outside) bool { return o.UUID == gpu.UUID && o.Tenant == "" }) {
 			a.answerOutside(ctx, gpu.UUID)
 		}
 	}
+}
+
+// tellOutside reports a process that was not known to be outside.
+func (a *Agent) tellOutside(ctx context.Context, o control.Outside) {
+	text, user := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User), ""
+	if o.Tenant != "" {
+		text, user = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant), o.User
+	}
+	a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
+	a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: user, UUID: o.UUID, PID: o.PID, Text: text})
 }
 
 // userOf is the name of a process's user, "" for a process that has ended.
