@@ -16,7 +16,6 @@ static void start(void) {
 
 struct offer {
     CUipcMemHandle small, large;
-    CUipcEventHandle event;
     CUmemPoolPtrExportData pooled;
 };
 
@@ -45,13 +44,6 @@ static int exporter(int channel) {
     FAILS(cuIpcGetMemHandle(&offer.large, pooled), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemPoolExportPointer(&offer.pooled, pooled));
     OK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    /* Work of this process that the other waits for. */
-    CUevent event, own_event;
-    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
-    OK(cuda_busy(NULL, 30000000));
-    OK(cuEventRecord(event, NULL));
-    OK(cuIpcGetEventHandle(&offer.event, event));
-    FAILS(cuIpcOpenEventHandle(&own_event, offer.event), CUDA_ERROR_INVALID_CONTEXT);
     /* A process cannot open its own. */
     CUdeviceptr own;
     FAILS(cuIpcOpenMemHandle_v2(&own, offer.small, 1), CUDA_ERROR_INVALID_CONTEXT);
@@ -70,24 +62,6 @@ static char byte_at(CUdeviceptr address) {
 
     OK(cuMemcpyDtoH_v2(&byte, address, 1));
     return byte;
-}
-
-static void check_event(CUipcEventHandle handle) {
-    CUevent event;
-    CUstream s;
-    uint64_t before = sg_now();
-
-    OK(cuIpcOpenEventHandle(&event, handle));
-    FAILS(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(cuStreamWaitEvent(s, event, 0));
-    FAILS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
-    OK(cuStreamSynchronize(s));
-    CHECK(sg_now() - before > 5000000);
-    OK(cuEventQuery(event));
-    OK(cuEventSynchronize(event));
-    OK(cuStreamDestroy_v2(s));
-    OK(cuEventDestroy_v2(event));
 }
 
 static uint64_t used(void) {
@@ -109,7 +83,6 @@ static void check_import(int channel, pid_t other) {
 
     CHECK_EQUAL(read(channel, &offer, sizeof offer), (ssize_t)sizeof offer);
     int fd = cuda_receive_fd(channel);
-    check_event(offer.event);
     OK(cuIpcOpenMemHandle_v2(&small, offer.small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     OK(cuIpcOpenMemHandle_v2(&again, offer.small, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     CHECK_EQUAL(small, again);
