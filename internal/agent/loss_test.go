@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -128,6 +129,36 @@ func TestLostCheckpointCostsNothing(t *testing.T) {
 			r = n.start()
 			if all := r.Tenancies(); len(all) != 1 || all[0].Key != "pod/b/main" || len(n.list(r).Events) != 0 {
 				t.Errorf("then left: %+v", all)
+			}
+		})
+	}
+}
+
+// What stands in the checkpoint's place and is none costs nothing either.
+func TestNoFileForACheckpoint(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a folder": func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link":   func(path string) error { return os.Symlink("/dev/zero", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			r := n.start()
+			n.inhabit(r)
+			before := n.tenants(r)
+			r.stopAgent()
+			n.spoil(damages["missing"])
+			if err := put(filepath.Join(n.dir, "tenants.json")); err != nil {
+				t.Fatal(err)
+			}
+			r = n.start()
+			r.sweep(t.Context())
+			if after := n.tenants(r); after != before {
+				t.Errorf("listed are\n%s\nbefore it was\n%s", after, before)
+			}
+			r.stopAgent() // and all of it is saved
+			if l := n.list(n.start()); len(l.Events) != 0 {
+				t.Errorf("events %+v", l.Events)
 			}
 		})
 	}

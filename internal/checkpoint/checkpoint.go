@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,14 +69,46 @@ type envelope struct {
 // state.
 func (f *File[T]) Load() (T, error) {
 	var state T
-	data, err := os.ReadFile(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := f.read()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return state, nil
-	}
-	if err != nil {
+	case err != nil:
 		return state, fmt.Errorf("read checkpoint: %w", err)
 	}
 	return f.Decode(data)
+}
+
+// largest bounds a checkpoint, in bytes: far more than any daemon has to keep.
+const largest = 256 << 20
+
+// read returns what lies in the file. Anything but a file of this user's is damage: a
+// folder, or a pipe for which nobody writes.
+func (f *File[T]) read() ([]byte, error) {
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		if info, _ := os.Lstat(f.path); info != nil && !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%w: %s is no file", ErrDamaged, f.path)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	stat, told := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%w: %s is no file", ErrDamaged, f.path)
+	case told && int(stat.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("%w: %s belongs to another user", ErrDamaged, f.path)
+	case info.Size() > largest:
+		return nil, fmt.Errorf("%w: %s has %d bytes", ErrDamaged, f.path, info.Size())
+	}
+	return io.ReadAll(io.LimitReader(file, largest))
 }
 
 // Decode reads what Encode wrote, for a state that lies elsewhere than in the file.
@@ -193,10 +226,19 @@ func (f *File[T]) Remove() error {
 	return nil
 }
 
+// asides bounds how many names are tried for what is set aside.
+const asides = 10
+
 // SetAside renames a checkpoint that cannot be read, so that a person can look
 // at it, and returns its new name.
 func (f *File[T]) SetAside() (string, error) {
 	aside := f.path + ".unreadable"
+	for n := 2; n <= asides; n++ {
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		aside = fmt.Sprintf("%s.unreadable.%d", f.path, n)
+	}
 	if err := os.Rename(f.path, aside); err != nil {
 		return "", fmt.Errorf("set checkpoint aside: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 	"testing"
 )
 
@@ -62,24 +63,83 @@ func TestIndentedFileIsRead(t *testing.T) {
 	}
 }
 
-// Every truncation and every changed byte of the state is noticed.
+// Every truncation and every changed byte is noticed, or changes nothing.
 func TestDamageIsNoticed(t *testing.T) {
 	f := file(t)
-	data, err := f.Encode(state{Names: []string{"abc"}, Limits: map[string]uint64{"x": 123}})
+	want := state{Names: []string{"abc"}, Limits: map[string]uint64{"x": 123}}
+	data, err := f.Encode(want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range len(data) - 1 { // the last byte is the line's end
-		if _, err := f.Decode(data[:n]); err == nil {
-			t.Errorf("%d of %d bytes were accepted", n, len(data))
+		if _, err := f.Decode(data[:n]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d of %d bytes: %v", n, len(data), err)
 		}
 	}
-	for i := bytes.Index(data, []byte(`"state"`)) + 8; i < len(data)-2; i++ {
-		changed := bytes.Clone(data)
-		changed[i] ^= 1
-		if _, err := f.Decode(changed); err == nil {
-			t.Errorf("a change of byte %d was accepted: %s", i, changed)
+	for i := range data {
+		for change := range 256 {
+			changed := bytes.Clone(data)
+			changed[i] ^= byte(change)
+			got, err := f.Decode(changed)
+			if err == nil && !reflect.DeepEqual(got, want) || err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) {
+				t.Fatalf("byte %d changed: %+v, %v: %s", i, got, err, changed)
+			}
 		}
+	}
+}
+
+// What stands in a checkpoint's place and is none is damage too: it is neither waited
+// for, nor followed, nor read without end. Setting it aside makes room for the next.
+func TestWhatIsNoCheckpoint(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a folder":            func(path string) error { return os.Mkdir(path, 0o700) },
+		"a folder with files": func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		"a pipe":              func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link":              func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a link to nothing":   func(path string) error { return os.Symlink("nothing", path) },
+		"endless": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
+		},
+		"empty": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := file(t)
+			for range 3 { // what was set aside before is in nobody's way
+				if err := put(f.path); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.Load(); !errors.Is(err, ErrDamaged) {
+					t.Fatalf("loaded: %v", err)
+				}
+				aside, err := f.SetAside()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Lstat(aside); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := f.Save(state{Names: []string{"a"}}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := f.Load(); err != nil || len(got.Names) != 1 {
+				t.Errorf("then loaded %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// Another user's file is not what this program saved.
+func TestForeignCheckpoint(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	f := file(t)
+	if err := errors.Join(f.Save(state{Names: []string{"a"}}), os.Chown(f.path, 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Load(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("loaded: %v", err)
 	}
 }
 
