@@ -45,6 +45,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
 		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
 	}
+	if err := a.neverFits(ctx, who); err != nil {
+		return nil, err
+	}
 	t, err := a.admit(ctx, peer, who, p)
 	if err != nil {
 		return nil, err
@@ -58,10 +61,11 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
 }
 
-// tryAdmit enters a tenant or returns why it does not fit. Agent.mu is held.
-func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, error) {
-	if p.Wait && !a.isTurn(mine) {
-		return nil, &alloc.Refusal{Reason: alloc.ReasonFull, Text: "other requests have waited longer"}
+// tryAdmit enters a tenant or returns why it does not fit on the GPUs that nobody awaits
+// who came before. Agent.mu is held.
+func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, mine *ticket, awaited gpuSet) (*tenant, error) {
+	if awaited &= a.candidates(p.Request); mine != nil && awaited != 0 && awaited == mine.gpus {
+		return nil, a.waitedLonger(awaited) // without a search: many can wait
 	}
 	name, err := a.name(peer.UID, p)
 	if err != nil {
@@ -70,7 +74,7 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 	r := p.Request
 	grants, err := a.placeFor(ctx, who, who.request)
 	if err != nil {
-		return nil, err
+		return nil, a.overtaking(ctx, who.request, awaited, err)
 	}
 	inOrder(grants, r.Among)
 	t := &tenant{record: record{

@@ -127,8 +127,12 @@ func onEach(gpus int) string {
 func amount(n uint64) string { return v1alpha1.FormatBytes(n) }
 
 // errLimited is a request that exceeds what its user may have beside the shares that
-// they have. It fits once one of these ends, so it holds nobody else up.
-type errLimited struct{ *alloc.Refusal }
+// they have. It fits once one of these ends, so it holds nobody else up, but where it may
+// go and only room is missing.
+type errLimited struct {
+	*alloc.Refusal
+	lack gpuSet
+}
 
 // Unwrap makes it a refusal that waits.
 func (e errLimited) Unwrap() error { return e.Refusal }
@@ -139,7 +143,7 @@ func isLimited(err error) bool {
 }
 
 func limited(format string, args ...any) error {
-	return errLimited{&alloc.Refusal{Reason: alloc.ReasonFull, Text: fmt.Sprintf(format, args...)}}
+	return errLimited{Refusal: &alloc.Refusal{Reason: alloc.ReasonFull, Text: fmt.Sprintf(format, args...)}}
 }
 
 // room returns an error if more memory and cores would exceed what a user may have.
@@ -193,18 +197,22 @@ func (a *Agent) within(ctx context.Context, who requester, had held, r alloc.Req
 			}
 		}
 	}
-	var avoid []string
-	for _, gpu := range a.gpus {
-		if !slices.Contains(allowed, gpu.Index) {
-			avoid = append(avoid, gpu.UUID)
+	var avoid, may gpuSet
+	for i, gpu := range a.gpus {
+		if slices.Contains(allowed, gpu.Index) {
+			may |= 1 << i
+		} else {
+			avoid |= 1 << i
 		}
 	}
-	r.AvoidGPUs = alloc.Names(strings.Join(avoid, "|"))
+	r.AvoidGPUs = a.uuidsOf(avoid | a.setOf(strings.Split(string(r.AvoidGPUs), "|")))
 	grants, err := a.place(ctx, r)
-	if err != nil {
-		return nil, limited("you may have shares on %d GPUs and have them on %s, which have no room for this one", most, a.listed(had.gpus))
+	var refusal *alloc.Refusal
+	if errors.As(err, &refusal) {
+		why := fmt.Sprintf("you may have shares on %d GPUs and have them on %s, which have no room for this one", most, a.listed(had.gpus))
+		return nil, errLimited{Refusal: &alloc.Refusal{Reason: alloc.ReasonFull, Text: why}, lack: may}
 	}
-	return grants, nil
+	return grants, err
 }
 
 // listed names GPUs by their indexes.

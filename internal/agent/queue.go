@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,8 +29,9 @@ type waiting struct {
 type ticket struct {
 	waiting
 	reason string
-	// limited is true while only its user's own limits keep it waiting.
-	limited bool
+	// gpus can serve the request, and keeps are those of them on which nobody overtakes
+	// it: none while only its user's own limits keep it waiting.
+	gpus, keeps gpuSet
 	// due is until when an asker must come back who waited for an earlier agent, zero
 	// once they are here.
 	due time.Time
@@ -49,35 +51,24 @@ const claimTime = 10 * time.Second
 
 const reasonUnclaimed = "who asked has not come back yet since the agent started again"
 
-// admit enters a tenant into the ledger when its request fits. Waiting requests
-// are served in the order in which they came: otherwise small ones could overtake
-// a large one for ever.
+// admit enters a tenant into the ledger when its request fits. On each GPU waiting
+// requests are served in the order in which they came, and nobody overtakes them:
+// otherwise small ones could keep a large one waiting for ever. Requests for other GPUs
+// go on.
 func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams) (*tenant, error) {
-	mine := a.claim(ctx, peer, p.Ticket)
+	mine := a.claim(ctx, peer, p)
 	defer func() { a.leaveQueue(ctx, mine) }()
 	var told control.Queued
 	for {
 		a.mu.Lock()
-		t, err := a.tryAdmit(ctx, peer, who, p, mine)
-		if err == nil || !p.Wait || !alloc.Waits(err) {
-			err = a.refused(ctx, err, who)
+		var t *tenant
+		var err error
+		if t, mine, err = a.try(ctx, peer, who, p, mine); t != nil || err != nil {
 			a.mu.Unlock()
 			return t, err
 		}
-		reason := a.facts(err, nil)
-		if mine == nil {
-			mine = &ticket{waiting: waiting{
-				Ticket: rand.Text(), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: a.config.Now(),
-			}}
-			a.queue = append(a.queue, mine)
-			if err := a.save(); err != nil {
-				a.mu.Unlock()
-				return nil, err
-			}
-			a.announce()
-		}
-		mine.reason, mine.limited = reason, isLimited(err)
-		now := control.Queued{Ticket: mine.Ticket, Place: slices.Index(a.queue, mine) + 1, Of: len(a.queue), Reason: reason}
+		now := control.Queued{Ticket: mine.Ticket, Reason: mine.reason}
+		now.Place, now.Of = a.standing(mine)
 		changed := a.changed
 		a.mu.Unlock()
 		if now.Place != told.Place || now.Reason != told.Reason {
@@ -92,56 +83,99 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 	}
 }
 
-// isTurn reports whether no request waits longer for room; mine is nil for a new one.
-// Those that only their user's limits keep waiting hold nobody else up. Agent.mu is held.
-func (a *Agent) isTurn(mine *ticket) bool {
-	for _, t := range a.queue {
-		if t == mine {
-			return true
-		}
-		if !t.limited {
-			return false
+// try admits a request or refuses it. It returns neither a tenant nor an error for one
+// that waits, which is in the queue then. Agent.mu is held.
+func (a *Agent) try(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, *ticket, error) {
+	awaited := a.awaited(mine)
+	who.request.AvoidGPUs = a.uuidsOf(awaited)
+	t, err := a.tryAdmit(ctx, peer, who, p, mine, awaited)
+	if err == nil || !p.Wait || !alloc.Waits(err) {
+		return t, mine, a.refused(ctx, err, who)
+	}
+	if mine == nil {
+		var saveErr error
+		if mine, saveErr = a.queueUp(peer, p); saveErr != nil {
+			return nil, mine, saveErr
 		}
 	}
-	return true
+	a.keepGPUs(mine, err)
+	mine.reason = a.facts(err, nil)
+	return nil, mine, nil
+}
+
+// queueUp enters a request at the end of the queue. Agent.mu is held.
+func (a *Agent) queueUp(peer *control.Peer, p control.CreateParams) (*ticket, error) {
+	mine := &ticket{gpus: a.candidates(p.Request), waiting: waiting{
+		Ticket: rand.Text(), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: a.config.Now(),
+	}}
+	a.queue = append(a.queue, mine)
+	if err := a.save(); err != nil {
+		return mine, err
+	}
+	a.announce()
+	return mine, nil
+}
+
+// keepGPUs notes on which GPUs nobody may overtake a request that was refused. Those
+// behind it look again when that changes. Agent.mu is held.
+func (a *Agent) keepGPUs(t *ticket, refused error) {
+	before := t.keeps
+	t.keeps = t.gpus
+	var byLimit errLimited
+	if errors.As(refused, &byLimit) {
+		t.keeps &= byLimit.lack
+	}
+	if t.keeps != before {
+		a.tell()
+	}
 }
 
 // claim gives who waited for an earlier agent their place again. A ticket that is
-// another user's, that somebody has, or that nobody knows gives nothing. If the earlier
-// agent granted the request and ended before it could say so, what it granted ends, and
-// the request comes first.
-func (a *Agent) claim(ctx context.Context, peer *control.Peer, id string) *ticket {
-	if id == "" {
+// another user's, that somebody has, that nobody knows, or that is of a request for other
+// GPUs gives nothing. If the earlier agent granted the request and ended before it could
+// say so, what it granted ends, and the request comes first.
+func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateParams) *ticket {
+	if p.Ticket == "" {
 		return nil
 	}
 	a.mu.Lock()
+	gpus := a.candidates(p.Request)
 	for _, t := range a.queue {
-		if t.UID == peer.UID && !t.due.IsZero() && subtle.ConstantTimeCompare([]byte(t.Ticket), []byte(id)) == 1 {
-			t.due = time.Time{}
+		if t.UID == peer.UID && !t.due.IsZero() && same(t.Ticket, p.Ticket) && t.gpus.has(gpus) {
+			t.due, t.Request, t.gpus, t.keeps = time.Time{}, p.Request, gpus, gpus
 			a.mu.Unlock()
 			return t
 		}
 	}
 	var granted *tenant
 	for _, t := range a.tenants {
-		if t.UID == peer.UID && t.Holder.PID == peer.PID && !t.connection && t.Ticket != "" && subtle.ConstantTimeCompare([]byte(t.Ticket), []byte(id)) == 1 {
+		if t.UID == peer.UID && t.Holder.PID == peer.PID && !t.connection && t.Ticket != "" && same(t.Ticket, p.Ticket) {
 			granted = t
 		}
 	}
-	a.mu.Unlock()
 	if granted == nil {
+		a.mu.Unlock()
 		return nil
 	}
+	// It is in the queue before what was granted is free, which would else go to another.
+	first := &ticket{gpus: gpus, keeps: gpus, waiting: waiting{
+		Ticket: p.Ticket, Request: p.Request, UID: peer.UID, User: granted.User, Since: granted.Created,
+	}}
+	a.queue = slices.Insert(a.queue, 0, first)
+	a.mu.Unlock()
 	a.dropHold(ctx, granted, func(t *tenant) { t.process = false })
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !granted.ended {
-		return nil // a process lives by it
+	ended := granted.ended
+	a.mu.Unlock()
+	if !ended { // a process lives by it
+		a.leaveQueue(ctx, first)
+		return nil
 	}
-	first := &ticket{waiting: waiting{Ticket: id, UID: peer.UID, User: granted.User, Since: granted.Created}}
-	a.queue = slices.Insert(a.queue, 0, first)
 	return first
 }
+
+// same compares secrets.
+func same(x, y string) bool { return subtle.ConstantTimeCompare([]byte(x), []byte(y)) == 1 }
 
 // leaveQueue takes a request out of the queue that was granted or given up. While the
 // agent ends nobody gives up: the next one keeps their place.
@@ -166,7 +200,8 @@ func (a *Agent) leaveQueue(ctx context.Context, mine *ticket) {
 // restoreQueue keeps the places of those who waited for an earlier agent.
 func (a *Agent) restoreQueue(queue []waiting) {
 	for _, w := range queue {
-		a.queue = append(a.queue, &ticket{waiting: w, reason: reasonUnclaimed, due: a.config.Now().Add(claimTime)})
+		gpus := a.candidates(w.Request)
+		a.queue = append(a.queue, &ticket{waiting: w, reason: reasonUnclaimed, gpus: gpus, keeps: gpus, due: a.config.Now().Add(claimTime)})
 	}
 }
 

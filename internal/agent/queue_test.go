@@ -15,6 +15,7 @@ type waiter struct {
 	asker  *asker
 	params control.CreateParams
 	told   chan control.Queued
+	first  control.Queued
 	done   chan error
 	cancel context.CancelFunc
 	got    *control.Created
@@ -31,8 +32,8 @@ func (n *node) wait(r *running, a *asker, p control.CreateParams) *waiter {
 	n.t.Helper()
 	w := n.asks(r, a, p)
 	select {
-	case queued := <-w.told:
-		w.params.Ticket = queued.Ticket
+	case w.first = <-w.told:
+		w.params.Ticket = w.first.Ticket
 	case err := <-w.done:
 		n.t.Fatalf("%+v does not wait: %v", p.Request, err)
 	}

@@ -89,7 +89,8 @@ type CreateParams struct {
 type Queued struct {
 	// Ticket is for the next agent, should this one end. Nobody else knows it.
 	Ticket string `json:"ticket"`
-	// Place is 1 for the request that is served next, of so many.
+	// Place is 1 for the request that is served next on the GPUs that can serve it, of so
+	// many that wait for any of these.
 	Place  int    `json:"place"`
 	Of     int    `json:"of"`
 	Reason string `json:"reason"`
