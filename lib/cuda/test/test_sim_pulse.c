@@ -72,14 +72,16 @@ static void offline_work_gives_way(void) {
     launch(5 * MS);
     busy_sync(&s, stream);
     CHECK_EQUAL(busy_bucket(&s, 0).waited, 0);
-    uint64_t end = now() + 300 * MS;
-    __atomic_store_n(&beat->until[0], end, __ATOMIC_RELEASE);
-    /* An answer is used again for a moment, and small work is not looked at each time. */
-    while (busy_bucket(&s, 0).wanted == 0 && now() < end) {
+    /* An answer is used again for a moment, and small work is not looked at each time. Whenever a
+     * launch looks, the neighbour is at work. */
+    uint64_t end = 0;
+    while (busy_bucket(&s, 0).wanted == 0) {
+        end = now() + 300 * MS;
+        __atomic_store_n(&beat->until[0], end, __ATOMIC_RELEASE);
         launch(5 * MS);
     }
     CHECK(now() >= end);
-    CHECK(busy_bucket(&s, 0).wanted != 0 && busy_bucket(&s, 0).waited > 0);
+    CHECK(busy_bucket(&s, 0).waited > 0);
     busy_sync(&s, stream);
 }
 

@@ -65,11 +65,14 @@ static void *launch_on(void *arg) {
     return NULL;
 }
 
-/* So many threads launch for so long. They use no more than the cap and one kernel. */
-static void check_cap(struct work work, uint64_t ns) {
+#define TRIES 10
+
+/* So many threads launch for so long. They use no more than the cap and one kernel. Returns whether
+ * they also used half of it. */
+static bool reaches_cap(struct work work, uint64_t ns) {
     pthread_t threads[THREADS];
     struct work works[THREADS];
-    uint64_t begin = now_ns(), before = sim_time(&s, 0);
+    uint64_t outer = now_ns(), before = sim_time(&s, 0), begin = now_ns();
     finish = begin + ns;
     for (unsigned i = 0; i < THREADS; i++) {
         works[i] = work;
@@ -79,10 +82,18 @@ static void check_cap(struct work work, uint64_t ns) {
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
-    uint64_t used = sim_time(&s, 0) - before, passed = now_ns() - begin;
-    uint64_t allowed = passed / DV_PAGE_WHOLE * busy_budget.rate + work.ns + SLACK_NS;
-    CHECK(used <= allowed);
-    CHECK(used + work.ns >= allowed / 2);
+    uint64_t worked = now_ns() - begin, used = sim_time(&s, 0) - before;
+    uint64_t most = (now_ns() - outer) / DV_PAGE_WHOLE * busy_budget.rate + work.ns + SLACK_NS;
+    CHECK(used <= most);
+    return used + work.ns >= worked / DV_PAGE_WHOLE * busy_budget.rate / 2;
+}
+
+/* A busy machine may keep the threads from launching for a while, but not each time. */
+static void check_cap(struct work work, uint64_t ns) {
+    unsigned tries = 1;
+    while (!reaches_cap(work, ns)) {
+        CHECK(tries++ < TRIES);
+    }
 }
 
 static void unknown_kernels_keep_to_the_cap(void) {

@@ -34,8 +34,8 @@ static int compute(int channel, uint64_t work) {
     out.from = sg_now();
     OK(cuEventRecord(start, NULL));
     OK(cuda_busy(NULL, work));
-    out.given = sg_now();
     OK(cuEventRecord(end, NULL));
+    out.given = sg_now();
     OK(cuEventSynchronize(end));
     OK(cuEventElapsedTime(&out.ms, start, end));
     out.to = sg_now();
@@ -71,7 +71,7 @@ static void end(pid_t child, int channel) {
     close(channel);
 }
 
-/* What lay between the record of the start and the launch: the process may have had no CPU. */
+/* What lay between the records of start and end: the process may have had no CPU. */
 static float lag(const struct measured *m) {
     return (float)(m->given - m->from) / (float)MS;
 }

@@ -61,6 +61,8 @@ static void check_stamps(void) {
     OK(cuda_busy(NULL, 1500 * US));
     OK(cuEventRecord(b, NULL));
     FAILS(cuEventQuery(a), CUDA_ERROR_NOT_READY);
+    FAILS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    FAILS(cuEventElapsedTime(&ms, a, b), CUDA_ERROR_NOT_READY);
     move(700 * US);
     FAILS(cuEventQuery(a), CUDA_ERROR_NOT_READY);
     move(EVENT);
@@ -68,7 +70,10 @@ static void check_stamps(void) {
     /* Its slice ends before its kernel does; the rest comes after the neighbour's next slice. */
     move(2 * SLICE + 500 * US - 1);
     FAILS(cuEventQuery(b), CUDA_ERROR_NOT_READY);
+    FAILS(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    FAILS(cuEventElapsedTime(&ms, a, b), CUDA_ERROR_NOT_READY);
     move(EVENT + 1);
+    OK(cuStreamQuery(NULL));
     CHECK_EQUAL(moment(b), t + 3 * SLICE + 500 * US + 2 * EVENT);
     OK(cuEventElapsedTime(&ms, a, b));
     CHECK(ms == 2.5005f);
@@ -269,22 +274,42 @@ static void *wait_for_work(void *stream) {
     return NULL;
 }
 
-/* Who waits for the GPU waits for the clock. */
-static void check_waiting(void) {
-    pthread_t thread;
-    CUstream s;
+static void *launch_once_more(void *stream) {
+    OK(cuda_busy(stream, 10 * US));
+    __atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
 
-    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    settle();
+/* Lets a thread wait until the clock has moved by just so much. */
+static void waits_for(uint64_t ns, void *(*body)(void *), CUstream s) {
+    pthread_t thread;
     uint64_t t = sg_time(in);
-    OK(cuda_busy(s, 10 * US));
-    CHECK_EQUAL(pthread_create(&thread, NULL, wait_for_work, s), 0);
-    move(10 * US - 1);
+
+    ended = 0;
+    CHECK_EQUAL(pthread_create(&thread, NULL, body, s), 0);
+    move(ns - 1);
     setting_pause();
     CHECK(!__atomic_load_n(&ended, __ATOMIC_ACQUIRE));
     move(1);
     CHECK_EQUAL(pthread_join(thread, NULL), 0);
-    CHECK_EQUAL(sg_time(in) - t, 10 * US);
+    CHECK_EQUAL(sg_time(in) - t, ns);
+}
+
+/* Who waits for the GPU waits for the clock: for its work, or for room in the queue, which four
+ * launches fill without waiting. */
+static void check_waiting(void) {
+    CUstream s;
+
+    OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    settle();
+    OK(cuda_busy(s, 10 * US));
+    waits_for(10 * US, wait_for_work, s);
+    for (int i = 0; i < 4; i++) {
+        OK(cuda_busy(s, 10 * US));
+    }
+    FAILS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    waits_for(10 * US, launch_once_more, s);
+    waits_for(40 * US, wait_for_work, s);
     OK(cuStreamDestroy_v2(s));
 }
 
