@@ -71,7 +71,7 @@ func TestLoweredLimitSellsNothingInUse(t *testing.T) {
 			if got := n.list(r).GPUs[0].Granted; got != 7*gib {
 				t.Errorf("granted %d, want 7 GiB", got)
 			}
-			if got, code := n.refusal(r, ada, askOn("0", 2*gib)); code != control.CodeRefused || !strings.Contains(got, "you have 7Gi of the 8Gi") {
+			if got, code := n.refusal(r, ada, askOn("0", 2*gib)); code != control.CodeRefused || !strings.Contains(got, "you have 7Gi of memory, the request needs 2Gi more") {
 				t.Errorf("beyond the user's limit: %q (%s)", got, code)
 			}
 			if got, code := n.refusal(r, bob, askOn("0", 74*gib)); code != control.CodeRefused || !strings.Contains(got, "holds 7Gi") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -79,7 +80,7 @@ func (a *Agent) memoryFor(who requester, r v1alpha1.ShareRequest) v1alpha1.Memor
 	}
 	each := who.limits.Memory / uint64(max(1, r.GPUs, len(r.Among)))
 	if memory.Of(a.smallest()) > each {
-		return v1alpha1.Bytes(max(1, each/v1alpha1.BlockBytes*v1alpha1.BlockBytes))
+		return v1alpha1.Bytes(max(1, blocks(each)))
 	}
 	return memory
 }
@@ -96,25 +97,47 @@ func (a *Agent) smallest() uint64 {
 	return least
 }
 
+// lets begins what an administrator's limit allows.
+const lets = "the administrator lets you have at most"
+
 // never returns an error for a request that exceeds what its user may have even with
 // no other share.
 func (a *Agent) never(who requester, r v1alpha1.ShareRequest) error {
 	l := who.limits
 	refuse := func(format string, args ...any) error {
-		return control.Errorf(control.CodeInvalid, "the administrator's limit for you is %s", fmt.Sprintf(format, args...))
+		return control.Errorf(control.CodeInvalid, "%s %s", lets, fmt.Sprintf(format, args...))
 	}
-	count := uint64(r.GPUs)
 	switch memory := r.Memory.Of(a.smallest()); {
 	case l.Weight > 0 && r.Weight > l.Weight:
-		return refuse("weight %d, and the request has %d: ask for less", l.Weight, r.Weight)
+		return refuse("weight %d, and the request has %d: ask for at most %[1]d", l.Weight, r.Weight)
 	case l.GPUs > 0 && r.GPUs > l.GPUs:
-		return refuse("%d GPUs, and the request needs %d: ask for fewer", l.GPUs, r.GPUs)
-	case l.Memory > 0 && memory > l.Memory/count:
-		return refuse("%s of memory in all, and the request needs %s%s: ask for less", amount(l.Memory), amount(memory), onEach(r.GPUs))
+		return refuse("%s, and the request needs %d: ask for at most %d", gpusOf(l.GPUs), r.GPUs, l.GPUs)
+	case l.Memory > 0 && memory > l.Memory/uint64(r.GPUs):
+		return refuse("%s of memory in all, and the request needs %s%s%s", amount(l.Memory), amount(memory), onEach(r.GPUs),
+			atMost(blocks(l.Memory/uint64(r.GPUs)), amount))
 	case l.Cores > 0 && r.Guaranteed(r.Cores) > l.Cores/r.GPUs:
-		return refuse("%d cores in all, and the request needs %d%s: ask for fewer", l.Cores, r.Guaranteed(r.Cores), onEach(r.GPUs))
+		return refuse("%d cores in all, and the request needs %d%s%s", l.Cores, r.Guaranteed(r.Cores), onEach(r.GPUs),
+			atMost(l.Cores/r.GPUs, strconv.Itoa))
 	}
 	return nil
+}
+
+// atMost is the advice to ask for at most so much, "" for nothing.
+func atMost[N int | uint64](most N, written func(N) string) string {
+	if most == 0 {
+		return ""
+	}
+	return ": ask for at most " + written(most)
+}
+
+// blocks rounds down to what a limit can be.
+func blocks(bytes uint64) uint64 { return bytes / v1alpha1.BlockBytes * v1alpha1.BlockBytes }
+
+func gpusOf(n int) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return fmt.Sprintf("%d GPUs", n)
 }
 
 func onEach(gpus int) string {
@@ -132,6 +155,10 @@ func amount(n uint64) string { return v1alpha1.FormatBytes(n) }
 type errLimited struct {
 	*alloc.Refusal
 	lack gpuSet
+	// memory or cores are what each share may have at most, 0 where less of it does not
+	// help.
+	memory uint64
+	cores  int
 }
 
 // Unwrap makes it a refusal that waits.
@@ -142,25 +169,35 @@ func isLimited(err error) bool {
 	return errors.As(err, &byLimit)
 }
 
-func limited(format string, args ...any) error {
+func limited(format string, args ...any) errLimited {
 	return errLimited{Refusal: &alloc.Refusal{Reason: alloc.ReasonFull, Text: fmt.Sprintf(format, args...)}}
 }
 
-// room returns an error if more memory and cores would exceed what a user may have.
-func (w requester) room(had held, memory uint64, cores int) error {
+// room returns an error if so many shares of so much memory and so many cores would
+// exceed what a user may have beside what they have.
+func (w requester) room(had held, shares int, memory uint64, cores int) error {
 	switch l := w.limits; {
 	case l.Memory > 0 && had.memory+memory > l.Memory:
-		return limited("you have %s of the %s that you may have in all, and the request needs %s", amount(had.memory), amount(l.Memory), amount(memory))
+		e := limited("you have %s of memory, the request needs %s more, and %s %s in all", amount(had.memory), amount(memory), lets, amount(l.Memory))
+		e.memory = w.left(had, shares)
+		return e
 	case l.Cores > 0 && cores > 0 && had.cores+cores > l.Cores:
-		return limited("you have %d of the %d cores that you may have in all, and the request needs %d", had.cores, l.Cores, cores)
+		e := limited("you have %d cores, the request needs %d more, and %s %d in all", had.cores, cores, lets, l.Cores)
+		e.cores = (l.Cores - min(had.cores, l.Cores)) / shares
+		return e
 	}
 	return nil
+}
+
+// left is the memory that each of so many shares can have beside what a user has.
+func (w requester) left(had held, shares int) uint64 {
+	return blocks((w.limits.Memory - min(had.memory, w.limits.Memory)) / uint64(shares))
 }
 
 // placeFor finds GPUs for a request within what its user may have. Agent.mu is held.
 func (a *Agent) placeFor(ctx context.Context, who requester, r alloc.Request) ([]alloc.Share, error) {
 	had := a.heldBy(who.uid, nil)
-	if err := who.room(had, uint64(r.Count)*r.Memory.Of(a.smallest()), r.Count*r.Cores); err != nil {
+	if err := who.room(had, r.Count, uint64(r.Count)*r.Memory.Of(a.smallest()), r.Count*r.Cores); err != nil {
 		return nil, err
 	}
 	grants, err := a.within(ctx, who, had, r)
@@ -171,7 +208,7 @@ func (a *Agent) placeFor(ctx context.Context, who requester, r alloc.Request) ([
 	for _, g := range grants {
 		sum += g.Limit
 	}
-	if err := who.room(had, sum, r.Count*r.Cores); err != nil {
+	if err := who.room(had, r.Count, sum, r.Count*r.Cores); err != nil {
 		return nil, err
 	}
 	return grants, nil
@@ -209,8 +246,9 @@ func (a *Agent) within(ctx context.Context, who requester, had held, r alloc.Req
 	grants, err := a.place(ctx, r)
 	var refusal *alloc.Refusal
 	if errors.As(err, &refusal) {
-		why := fmt.Sprintf("you may have shares on %d GPUs and have them on %s, which have no room for this one", most, a.listed(had.gpus))
-		return nil, errLimited{Refusal: &alloc.Refusal{Reason: alloc.ReasonFull, Text: why}, lack: may}
+		e := limited("you have shares on %s, where there is no room for this one, and %s %s", a.listed(had.gpus), lets, gpusOf(most))
+		e.lack = may
+		return nil, e
 	}
 	return grants, err
 }
@@ -235,16 +273,19 @@ func (a *Agent) grown(who requester, t *tenant, changed record) error {
 		before.cores, after.cores = before.cores+t.Shares[i].Guaranteed(t.Shares[i].Cores), after.cores+s.Guaranteed(s.Cores)
 		weight, weightBefore = max(weight, s.Weight), max(weightBefore, t.Shares[i].Weight)
 	}
-	memory, cores := after.memory, after.cores
-	if memory <= before.memory {
-		memory = 0
-		had.memory = 0
+	l, n := who.limits, len(changed.Shares)
+	switch {
+	case l.Weight > 0 && weight > l.Weight && weight > weightBefore:
+		return control.Errorf(control.CodeInvalid, "the share has weight %d, this change asks for %d, and %s %d: ask for at most %[4]d", weightBefore, weight, lets, l.Weight)
+	case l.Memory > 0 && after.memory > before.memory && had.memory+after.memory > l.Memory:
+		e := limited("you have %s of memory, would have %s with this change, and %s %s in all",
+			amount(had.memory+before.memory), amount(had.memory+after.memory), lets, amount(l.Memory))
+		e.memory = who.left(had, n)
+		return e
+	case l.Cores > 0 && after.cores > before.cores && had.cores+after.cores > l.Cores:
+		e := limited("you have %d cores, would have %d with this change, and %s %d in all", had.cores+before.cores, had.cores+after.cores, lets, l.Cores)
+		e.cores = (l.Cores - min(had.cores, l.Cores)) / n
+		return e
 	}
-	if cores <= before.cores {
-		cores = 0
-	}
-	if l := who.limits; l.Weight > 0 && weight > l.Weight && weight > weightBefore {
-		return control.Errorf(control.CodeInvalid, "the administrator's limit for you is weight %d: ask for less", l.Weight)
-	}
-	return who.room(had, memory, cores)
+	return nil
 }

@@ -99,18 +99,18 @@ func TestLimitsOfAUser(t *testing.T) {
 		code  control.Code
 	}{
 		"within":               {"{memory: 4Gi, gpus: 1, cores: 50, weight: 3}", nil, func(p *control.CreateParams) { p.Request.Memory, p.Request.Weight = v1alpha1.Bytes(4*gib), 3 }, "", ""},
-		"memory never":         {"{memory: 4Gi}", nil, memory(4*gib + 1), "the administrator's limit for you is 4Gi of memory in all, and the request needs 4294967297: ask for less", control.CodeInvalid},
-		"memory of two GPUs":   {"{memory: 4Gi}", nil, func(p *control.CreateParams) { p.Request.GPUs, p.Request.Memory = 2, v1alpha1.Bytes(3*gib) }, "needs 3Gi on each of 2 GPUs", control.CodeInvalid},
+		"memory never":         {"{memory: 4Gi}", nil, memory(4*gib + 1), "the administrator lets you have at most 4Gi of memory in all, and the request needs 4294967297: ask for at most 4Gi", control.CodeInvalid},
+		"memory of two GPUs":   {"{memory: 4Gi}", nil, func(p *control.CreateParams) { p.Request.GPUs, p.Request.Memory = 2, v1alpha1.Bytes(3*gib) }, "needs 3Gi on each of 2 GPUs: ask for at most 2Gi", control.CodeInvalid},
 		"percent never":        {"{memory: 4Gi}", nil, func(p *control.CreateParams) { p.Request.Memory = v1alpha1.Percent(50) }, "4Gi of memory in all, and the request needs 12Gi", control.CodeInvalid},
-		"memory beside others": {"{memory: 8Gi}", []control.CreateParams{ask(6 * gib)}, memory(3 * gib), "you have 6Gi of the 8Gi that you may have in all, and the request needs 3Gi: end one of your shares (`divvy stop train_it`) or add --wait to queue", control.CodeRefused},
+		"memory beside others": {"{memory: 8Gi}", []control.CreateParams{ask(6 * gib)}, memory(3 * gib), "you have 6Gi of memory, the request needs 3Gi more, and the administrator lets you have at most 8Gi in all: ask for at most 2Gi, end one of your shares (`divvy stop train_it`) or add --wait to queue", control.CodeRefused},
 		"memory just fits":     {"{memory: 8Gi}", []control.CreateParams{ask(6 * gib)}, memory(2 * gib), "", ""},
-		"weight":               {"{weight: 3}", nil, func(p *control.CreateParams) { p.Request.Memory, p.Request.Weight = v1alpha1.Bytes(gib), 4 }, "weight 3, and the request has 4: ask for less", control.CodeInvalid},
-		"GPUs never":           {"{gpus: 1}", nil, func(p *control.CreateParams) { p.Request.GPUs, p.Request.Memory = 2, v1alpha1.Bytes(gib) }, "1 GPUs, and the request needs 2: ask for fewer", control.CodeInvalid},
-		"another GPU":          {"{gpus: 1}", []control.CreateParams{askOn("1", gib)}, func(p *control.CreateParams) { p.Request.Among, p.Request.Memory = []string{"0"}, v1alpha1.Bytes(gib) }, "you may have shares on 1 GPUs and have them on GPU 1, which have no room for this one", control.CodeRefused},
+		"weight":               {"{weight: 3}", nil, func(p *control.CreateParams) { p.Request.Memory, p.Request.Weight = v1alpha1.Bytes(gib), 4 }, "the administrator lets you have at most weight 3, and the request has 4: ask for at most 3", control.CodeInvalid},
+		"GPUs never":           {"{gpus: 1}", nil, func(p *control.CreateParams) { p.Request.GPUs, p.Request.Memory = 2, v1alpha1.Bytes(gib) }, "the administrator lets you have at most 1 GPU, and the request needs 2: ask for at most 1", control.CodeInvalid},
+		"another GPU":          {"{gpus: 1}", []control.CreateParams{askOn("1", gib)}, func(p *control.CreateParams) { p.Request.Among, p.Request.Memory = []string{"0"}, v1alpha1.Bytes(gib) }, "you have shares on GPU 1, where there is no room for this one, and the administrator lets you have at most 1 GPU: end one", control.CodeRefused},
 		"the same GPU":         {"{gpus: 1}", []control.CreateParams{askOn("0", gib)}, memory(20 * gib), "", ""},
-		"too much for it":      {"{gpus: 1}", []control.CreateParams{askOn("1", 20*gib)}, memory(20 * gib), "you may have shares on 1 GPUs and have them on GPU 1", control.CodeRefused},
-		"cores never":          {"{cores: 30}", nil, func(p *control.CreateParams) { p.Request.Memory, p.Request.Cores = v1alpha1.Bytes(gib), 31 }, "30 cores in all, and the request needs 31", control.CodeInvalid},
-		"cores beside others":  {"{cores: 50}", []control.CreateParams{cored(30)}, func(p *control.CreateParams) { p.Request.Memory, p.Request.Cores = v1alpha1.Bytes(gib), 21 }, "you have 30 of the 50 cores that you may have in all, and the request needs 21", control.CodeRefused},
+		"too much for it":      {"{gpus: 1}", []control.CreateParams{askOn("1", 20*gib)}, memory(20 * gib), "you have shares on GPU 1, where", control.CodeRefused},
+		"cores never":          {"{cores: 30}", nil, func(p *control.CreateParams) { p.Request.Memory, p.Request.Cores = v1alpha1.Bytes(gib), 31 }, "30 cores in all, and the request needs 31: ask for at most 30", control.CodeInvalid},
+		"cores beside others":  {"{cores: 50}", []control.CreateParams{cored(30)}, func(p *control.CreateParams) { p.Request.Memory, p.Request.Cores = v1alpha1.Bytes(gib), 21 }, "you have 30 cores, the request needs 21 more, and the administrator lets you have at most 50 in all: ask for at most 20, end one", control.CodeRefused},
 		"no cores beside":      {"{cores: 30}", []control.CreateParams{cored(30)}, memory(gib), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestWaitingWithinALimit(t *testing.T) {
 		done <- err
 	}()
 	eventually(t, "she waits", func() bool { return len(n.list(r).Waiting) == 1 })
-	if reason := n.list(r).Waiting[0].Reason; reason != "you have 6Gi of the 8Gi that you may have in all, and the request needs 4Gi" {
+	if reason := n.list(r).Waiting[0].Reason; reason != "you have 6Gi of memory, the request needs 4Gi more, and the administrator lets you have at most 8Gi in all" {
 		t.Errorf("she waits because %q", reason)
 	}
 	other := ask(gib)
@@ -227,16 +227,16 @@ func TestSetWithinLimits(t *testing.T) {
 		want   string
 	}{
 		{peer, memory(6 * gib), ""},
-		{peer, memory(7 * gib), "you have 2Gi of the 8Gi that you may have in all, and the request needs 7Gi: end one of your shares"},
+		{peer, memory(7 * gib), "you have 8Gi of memory, would have 9Gi with this change, and the administrator lets you have at most 8Gi in all: ask for at most 6Gi or end one of your shares"},
 		{peer, over, "--overcommit is the right of root"},
 		{peer, number(weight, 2), ""},
-		{peer, number(weight, 3), "the administrator's limit for you is weight 2"},
+		{peer, number(weight, 3), "the share has weight 2, this change asks for 3, and the administrator lets you have at most 2: ask for at most 2"},
 		{root, memory(20 * gib), ""},
 		{peer, memory(16 * gib), ""}, // less than it has
-		{peer, memory(17 * gib), "you have 2Gi of the 8Gi"},
+		{peer, memory(17 * gib), "you have 18Gi of memory, would have 19Gi"},
 		{root, number(weight, 5), ""},
 		{peer, number(weight, 4), ""},
-		{peer, number(cores, 51), "you have 0 of the 50 cores"},
+		{peer, number(cores, 51), "you have 0 cores, would have 51 with this change, and the administrator lets you have at most 50 in all: ask for at most 50"},
 		{peer, number(cores, 50), ""},
 	} {
 		_, err := r.set(t.Context(), c.peer, c.params)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -113,7 +114,11 @@ func (t *tenant) fullName() string {
 // remedies are what the requester of a request can do that fits later. Agent.mu is held.
 func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal, who requester) (ways []string) {
 	had := a.heldBy(who.uid, who.except)
-	if isLimited(err) {
+	var limit errLimited
+	if errors.As(err, &limit) {
+		if less := a.lessWithin(ctx, limit, who); less != "" {
+			ways = append(ways, less)
+		}
 		if len(had.names) > 0 {
 			ways = append(ways, fmt.Sprintf("end one of your shares (`divvy stop %s`)", had.names[0]))
 		}
@@ -129,6 +134,22 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 		ways = append(ways, "add --overcommit")
 	}
 	return ways
+}
+
+// lessWithin is the most that the requester's limit leaves, as advice, "" if it does not
+// help. Agent.mu is held.
+func (a *Agent) lessWithin(ctx context.Context, limit errLimited, who requester) string {
+	fewer, most := who.request, ""
+	switch {
+	case limit.memory > 0:
+		fewer.Memory, most = v1alpha1.Bytes(limit.memory), amount(limit.memory)
+	case limit.cores > 0:
+		fewer.Cores, most = limit.cores, strconv.Itoa(limit.cores)
+	}
+	if most == "" || !a.fits(ctx, who, fewer) {
+		return ""
+	}
+	return "ask for at most " + most
 }
 
 // less is the most memory or cores for which the request would fit, as advice, "" if

@@ -42,15 +42,15 @@ others: {memory: 4Gi}
 `)
 	s.agent()
 	s.hold("u2", "1Gi", "--memory", "4Gi", "--name", "train") // a student
-	s.refused("u2", []string{"you have 4Gi of the 6Gi that you may have in all, and the request needs 3Gi", "divvy stop train", "--wait"}, "divvy", "run", "--memory", "3Gi", "--", "true")
-	s.refused("u2", []string{"the administrator's limit for you is 6Gi of memory in all"}, "divvy", "run", "--memory", "7Gi", "--wait", "--", "true")
+	s.refused("u2", []string{"you have 4Gi of memory, the request needs 3Gi more, and the administrator lets you have at most 6Gi in all: ask for at most 2Gi", "divvy stop train", "--wait"}, "divvy", "run", "--memory", "3Gi", "--", "true")
+	s.refused("u2", []string{"the administrator lets you have at most 6Gi of memory in all, and the request needs 7Gi: ask for at most 6Gi"}, "divvy", "run", "--memory", "7Gi", "--wait", "--", "true")
 	s.refused("u2", []string{"weight 2"}, "divvy", "run", "--memory", "1Gi", "--weight", "3", "--", "true")
-	s.refused("u2", []string{"you have 0 of the 6Gi that you may have in all, and the request needs 7Gi"}, "divvy", "set", "train", "--memory", "7Gi")
+	s.refused("u2", []string{"you have 4Gi of memory, would have 7Gi with this change, and the administrator lets you have at most 6Gi in all: ask for at most 6Gi"}, "divvy", "set", "train", "--memory", "7Gi")
 	s.ok("u2", "divvy", "set", "train", "--memory", "5Gi")
 	s.ok("root", "divvy", "set", "u2/train", "--memory", "8Gi")
 	s.ok("u1", "divvy", "run", "--memory", "12Gi", "--", "true") // an entry of one's own counts alone
-	s.refused("u1", []string{"1 GPUs, and the request needs 2"}, "divvy", "run", "--gpus", "2", "--memory", "1Gi", "--", "true")
-	s.refused("u4", []string{"limit for you is 4Gi"}, "divvy", "run", "--memory", "5Gi", "--", "true")
+	s.refused("u1", []string{"1 GPU, and the request needs 2: ask for at most 1"}, "divvy", "run", "--gpus", "2", "--memory", "1Gi", "--", "true")
+	s.refused("u4", []string{"the administrator lets you have at most 4Gi"}, "divvy", "run", "--memory", "5Gi", "--", "true")
 	s.hold("u4", "256Mi", "--name", "default")
 	if tenant, _ := find(s.list(), "u4", "default"); tenant.Shares[0].Limit != 2*gib {
 		t.Errorf("who names no memory gets %d bytes", tenant.Shares[0].Limit)
