@@ -91,12 +91,16 @@ type seat struct {
 
 // silent is the error of a question that nobody is asked.
 type silent struct {
-	index int
+	index int // of the GPU, [everyGPU] where the driver answers about none
 	since time.Time
 }
 
 func (e silent) Error() string {
-	return fmt.Sprintf("%v about GPU %d since %s", nvml.ErrSilent, e.index, e.since.Format("2 Jan 15:04:05"))
+	about := fmt.Sprintf("about GPU %d", e.index)
+	if e.index == everyGPU {
+		about = "about any GPU, one of which may hold it up"
+	}
+	return fmt.Sprintf("%v %s since %s", nvml.ErrSilent, about, e.since.Format("15:04:05 on 2 January 2006"))
 }
 
 func (e silent) Unwrap() error { return nvml.ErrSilent }

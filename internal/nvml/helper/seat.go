@@ -28,6 +28,9 @@ func (d *Driver) route(index int) (*seat, *helper, error) {
 	case d.isClosed():
 		return nil, nil, fmt.Errorf("%w: it was closed", nvml.ErrDriver)
 	case !s.since.IsZero():
+		if s.gpu == nil {
+			index = everyGPU // whichever GPU is asked about
+		}
 		return nil, nil, silent{index, s.since}
 	case s.helper != nil:
 		return s, s.helper, nil
@@ -106,9 +109,12 @@ func (d *Driver) open(s *seat, h *helper) (answer, error) {
 	return a, err
 }
 
+// everyGPU is no GPU's index: while the driver does not initialise it answers about none.
+const everyGPU = -1
+
 func (s *seat) index() int {
 	if s.gpu == nil {
-		return 0
+		return everyGPU
 	}
 	return s.gpu.index
 }
