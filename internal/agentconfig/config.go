@@ -1,7 +1,9 @@
 package agentconfig
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -49,6 +51,25 @@ type Limits struct {
 	Time time.Duration
 	// Weight is the most of one share.
 	Weight int
+}
+
+// String says for people what the limits allow.
+func (l Limits) String() string {
+	var most []string
+	add := func(limited bool, format string, args ...any) {
+		if limited {
+			most = append(most, fmt.Sprintf(format, args...))
+		}
+	}
+	add(l.Memory > 0, "%s of memory", v1alpha1.FormatBytes(l.Memory))
+	add(l.GPUs > 0, "%d GPUs", l.GPUs)
+	add(l.Cores > 0, "%d cores", l.Cores)
+	add(l.Time > 0, "%s for a share", l.Time)
+	add(l.Weight > 0, "weight %d", l.Weight)
+	if len(most) == 0 {
+		return "no limits"
+	}
+	return "at most " + strings.Join(most, ", ")
 }
 
 // Accounts is what the configuration asks about the users of the machine.

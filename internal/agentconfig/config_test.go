@@ -134,7 +134,7 @@ func TestFaults(t *testing.T) {
 		{head + "defaultMemory: -4Gi", `agent.yaml:3: defaultMemory: invalid amount of memory "-4Gi": it must be greater than zero`},
 		{head + "defaultMemory:", "agent.yaml:3: defaultMemory: must be an amount of memory such as 48Gi; for no limit leave the field out"},
 		{head + "idle: {}", "agent.yaml:3: idle.after: missing: say after how long a share is idle, such as 12h"},
-		{head + "idle: {after: 5s}", `agent.yaml:3: idle.after: "5s" is too short: give at least 1m0s`},
+		{head + "idle: {after: 4s}", `agent.yaml:3: idle.after: "4s" is too short: give at least 5s`},
 		{head + "idle: {after: 1h, action: kill}", `agent.yaml:3: idle.action: "kill" is not one of report, end`},
 		{head + "idle: true", "agent.yaml:3: idle: must be a mapping of fields"},
 		{head + "users:\n  kim: {gpus: 1}", `agent.yaml:4: users.kim: there is no user "kim"`},
@@ -151,7 +151,22 @@ func TestFaults(t *testing.T) {
 		{head + "users:\n  ada:\n    cores: 99999999999999999999", `agent.yaml:5: users.ada.cores: "99999999999999999999" is not a whole number from 1 on`},
 		{head + "users:\n  ada:\n    weight: 1001", `agent.yaml:5: users.ada.weight: "1001" is not a whole number from 1 to 1000`},
 		{head + "users:\n  ada:\n    time: 3 days", `agent.yaml:5: users.ada.time: "3 days" is not a duration such as 90m or 72h`},
-		{head + "users:\n  ada:\n    time: -8h", `agent.yaml:5: users.ada.time: "-8h" is too short: give at least 1m0s`},
+		{head + "users:\n  ada:\n    time: -8h", `agent.yaml:5: users.ada.time: "-8h" is too short: give at least 1s`},
+		{head + "others: {time: 999ms}", `agent.yaml:3: others.time: "999ms" is too short: give at least 1s`},
+		{head + "users:\n\tada: {}", "agent.yaml:4: a tab in the indentation: YAML takes only spaces there"},
+		{head + "users:\n  ada:\n  \tgpus: 1\n", "agent.yaml:5: a tab in the indentation: YAML takes only spaces there"},
+		{"# nothing\n", "agent.yaml: the file is empty"},
+		{"\n\n", "agent.yaml: the file is empty"},
+		{"---\n", "agent.yaml:2: a configuration is a mapping of fields"},
+		{"null\n", "agent.yaml:1: a configuration is a mapping of fields"},
+		{head + "defaultMemory: 8GB", `agent.yaml:3: defaultMemory: invalid amount of memory "8GB": use a suffix Ki, Mi, Gi, Ti, k, M, G or T, or a percentage such as 50%`},
+		{head + "others: {memory: 8 Gi}", `agent.yaml:3: others.memory: invalid amount of memory "8 Gi": write a number and a suffix, such as 4Gi`},
+		{head + "others: {memory: .inf}", `agent.yaml:3: others.memory: invalid amount of memory ".inf": use a suffix Ki, Mi, Gi, Ti, k, M, G or T, or a percentage such as 50%`},
+		{head + "others: {time: 8}", `agent.yaml:3: others.time: "8" is not a duration such as 90m or 72h`},
+		{head + "others: {time: 1d}", `agent.yaml:3: others.time: "1d" is not a duration such as 90m or 72h`},
+		{head + "others: {weight: 0}", `agent.yaml:3: others.weight: "0" is not a whole number from 1 to 1000`},
+		{head + "others: {cores: 50%}", `agent.yaml:3: others.cores: "50%" is not a whole number from 1 on`},
+		{head + "overcommit: {user: [ada]}", "agent.yaml:3: overcommit.user: unknown field; known here: groups, users"},
 		{head + "users:\n  ada:\n    weigth: 1", "agent.yaml:5: users.ada.weigth: unknown field; known here: cores, gpus, memory, time, weight"},
 		{head + "groups:\n  staff: {gpus: 1}", `agent.yaml:4: groups.staff: there is no group "staff"`},
 		{head + "others: {gpus: many}", `agent.yaml:3: others.gpus: "many" is not a whole number from 1 on`},
@@ -171,7 +186,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%q: %v is no ErrConfig", test.text, err)
 		}
 	}
-	if _, err := Parse("big", []byte(head+strings.Repeat("#", maxBytes)), lab{}); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err := Parse("big", []byte(head+strings.Repeat("#", MaxBytes)), lab{}); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a large file: %v", err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// maxBytes bounds a file: enough for an entry of each of thousands of users.
-const maxBytes = 1 << 20
+// MaxBytes bounds a file: enough for an entry of each of thousands of users.
+const MaxBytes = 1 << 20
 
 // ErrConfig marks every error of a configuration.
 var ErrConfig = errors.New("invalid agent configuration")
@@ -69,15 +69,15 @@ func Parse(file string, content []byte, accounts Accounts) (*Config, error) {
 }
 
 func parseTree(content []byte) (*yaml.Node, *Fault) {
-	if len(content) > maxBytes {
-		return nil, &Fault{Problem: fmt.Sprintf("larger than %d bytes", maxBytes)}
+	if len(content) > MaxBytes {
+		return nil, &Fault{Problem: fmt.Sprintf("larger than %d bytes", MaxBytes)}
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	document := new(yaml.Node)
 	if err := decoder.Decode(document); errors.Is(err, io.EOF) {
 		return nil, &Fault{Problem: "the file is empty"}
 	} else if err != nil {
-		return nil, syntaxFault(err)
+		return nil, syntaxFault(content, err)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, &Fault{Problem: "more than one document: a file holds one configuration"}
@@ -87,14 +87,30 @@ func parseTree(content []byte) (*yaml.Node, *Fault) {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
-// syntaxFault turns the YAML library's "yaml: line 4: …" into a fault at that line.
-func syntaxFault(err error) *Fault {
+// syntaxFault turns the YAML library's "yaml: line 4: …" into a fault at that line. It
+// names a tab, which looks like the spaces that YAML wants.
+func syntaxFault(content []byte, err error) *Fault {
+	if line := tabbed(content); line > 0 {
+		return &Fault{Line: line, Problem: "a tab in the indentation: YAML takes only spaces there"}
+	}
 	match := yamlLine.FindStringSubmatch(err.Error())
 	if match == nil {
 		return &Fault{Problem: strings.TrimPrefix(err.Error(), "yaml: ")}
 	}
 	line, _ := strconv.Atoi(match[1]) // the pattern admits digits alone
 	return &Fault{Line: line, Problem: match[2]}
+}
+
+// tabbed is the first line that is indented by a tab, 0 if none is.
+func tabbed(content []byte) int {
+	n := 0
+	for line := range bytes.Lines(content) {
+		n++
+		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.ContainsRune(indent, '\t') {
+			return n
+		}
+	}
+	return 0
 }
 
 // reader fills a configuration from a tree of YAML and collects faults.
@@ -187,8 +203,9 @@ func (r *reader) overcommit(node *yaml.Node, field string) {
 	})
 }
 
-// leastIdle is longer than the driver's figures are late.
-const leastIdle = time.Minute
+// leastIdle is longer than the driver's figures are late, and than a program pauses that
+// uses a GPU all the time.
+const leastIdle = 5 * time.Second
 
 func (r *reader) idle(node *yaml.Node, field string) {
 	idle := &r.config.idle

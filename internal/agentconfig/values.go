@@ -13,8 +13,8 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// leastTime is the shortest time limit: a share needs some seconds to start and end.
-const leastTime = time.Minute
+// leastTime is the shortest time limit: the agent looks once a second.
+const leastTime = time.Second
 
 // limits reads the limits of one user or group.
 func (r *reader) limits(node *yaml.Node, path string) (l Limits) {

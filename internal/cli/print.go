@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// eventsShown bounds the events of a table; JSON has all that the agent keeps.
+// eventsShown bounds the events of a table, and again those about the reader's shares;
+// JSON has all that the agent keeps.
 const eventsShown = 3
 
 // size writes an amount of memory with about three digits.
@@ -27,6 +30,15 @@ func size(n uint64) string {
 		}
 	}
 	return strconv.FormatUint(n, 10)
+}
+
+// moment writes a time as somebody reads it at another: without its date on the same day.
+func moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if y, m, d := now.Date(); now.IsZero() || t.Before(time.Date(y, m, d, 0, 0, 0, 0, time.Local)) || !t.Before(time.Date(y, m, d+1, 0, 0, 0, 0, time.Local)) {
+		return t.Format("15:04 on 2 January 2006")
+	}
+	return t.Format("15:04:05")
 }
 
 // told is an amount that the driver tells, or that it does not.
@@ -187,13 +199,13 @@ func printNotes(w *strings.Builder, l listing) {
 	}
 	notes = append(notes, outsideNotes(l)...)
 	for _, t := range l.Tenants {
-		notes = append(notes, faultsOf(t)...)
+		notes = append(notes, faultsOf(t, l.Time)...)
 	}
 	for _, q := range l.Waiting {
-		note("waiting since %s: %s asks for %s: %s", q.Since.Local().Format("15:04:05"), q.User, asked(q), q.Reason)
+		note("waiting since %s: %s asks for %s: %s", moment(q.Since, l.Time), q.User, asked(q), q.Reason)
 	}
 	several := severalUsers(l)
-	for _, e := range l.Events[max(0, len(l.Events)-eventsShown):] {
+	for _, e := range shown(l.Events, process.UserName(os.Getuid())) {
 		whose := ""
 		switch {
 		case e.Tenant != "" && e.User != "" && several:
@@ -201,11 +213,29 @@ func printNotes(w *strings.Builder, l listing) {
 		case e.Tenant != "":
 			whose = " " + e.Tenant
 		}
-		note("%s %s%s: %s", e.Time.Local().Format("15:04:05"), e.Kind, whose, e.Text)
+		note("%s %s%s: %s", moment(e.Time, l.Time), e.Kind, whose, e.Text)
 	}
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
 	}
+}
+
+// shown are the last events, and the last that are about shares of the reader's: why a
+// share of theirs has ended must not get lost among what others do.
+func shown(events []control.Event, reader string) (chosen []control.Event) {
+	last, own := eventsShown, eventsShown
+	for _, e := range slices.Backward(events) {
+		mine := e.User == reader && e.Tenant != ""
+		if last > 0 || mine && own > 0 {
+			chosen = append(chosen, e)
+		}
+		last--
+		if mine {
+			own--
+		}
+	}
+	slices.Reverse(chosen)
+	return chosen
 }
 
 // gpuNotes are about the GPUs: first which are left out, take no new shares or are not
@@ -275,13 +305,13 @@ func isByItself(t control.Tenant) bool {
 }
 
 // faultsOf returns lines about what is wrong with a tenant.
-func faultsOf(t control.Tenant) []string {
+func faultsOf(t control.Tenant, now time.Time) []string {
 	var faults []string
 	if t.Idle != nil {
-		faults = append(faults, fmt.Sprintf("! share %s of %s has used no GPU since %s", t.Name, t.User, t.Idle.Local().Format("15:04 on 2 January")))
+		faults = append(faults, fmt.Sprintf("! share %s of %s has used no GPU since %s", t.Name, t.User, moment(*t.Idle, now)))
 	}
 	if t.Until != nil {
-		faults = append(faults, fmt.Sprintf("share %s of %s ends at %s: the administrator limits its time", t.Name, t.User, t.Until.Local().Format("15:04 on 2 January")))
+		faults = append(faults, fmt.Sprintf("share %s of %s ends at %s: the administrator limits its time", t.Name, t.User, moment(*t.Until, now)))
 	}
 	if t.Fault != "" {
 		faults = append(faults, fmt.Sprintf("! share %s: %s", t.Name, t.Fault))

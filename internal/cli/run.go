@@ -124,7 +124,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	}
 	libraryPath := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
 	finder := driver.Finder{LibraryPath: libraryPath, Instance: instance}
-	if err := a.findDriver(ctx, &finder); err != nil {
+	if err := a.expectDriver(ctx, finder); err != nil {
 		return err
 	}
 	enter := launch.Enter(a.tree.Program("divvy-enter"))
@@ -134,7 +134,11 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	}
 	params := control.CreateParams{Request: request, Layer: layer, Command: command, LibraryPath: libraryPath, Wait: o.wait}
 	client, created, err := a.obtain(ctx, a.endpoint(instance), params, func(client *control.Client, r *v1alpha1.ShareRequest) error {
-		return a.choose(ctx, &o.choice, r, finder, client)
+		served, err := driverOf(client.Info(), finder)
+		if err != nil {
+			return err
+		}
+		return a.choose(ctx, &o.choice, r, served, client)
 	})
 	if err != nil {
 		return err
@@ -150,23 +154,33 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	return enter.Plan(created.Edits, env, command).Exec()
 }
 
-// findDriver looks for the driver, and takes that of the simulated machine that a
-// system agent serves in place of this machine's GPUs.
-func (a *app) findDriver(ctx context.Context, finder *driver.Finder) error {
+// expectDriver returns an error if there is no driver and no system agent that may serve
+// a simulated machine in place of this machine's GPUs. One that is away is waited for.
+func (a *app) expectDriver(ctx context.Context, finder driver.Finder) error {
 	_, missing := finder.Find()
-	if missing == nil || finder.Instance != "" {
+	if !errors.Is(missing, driver.ErrNotFound) || finder.Instance != "" {
 		return missing
 	}
 	client, err := control.Find(ctx, a.endpoint(""))
-	if err != nil {
+	var away *control.AwayError
+	switch {
+	case errors.As(err, &away):
+		return nil
+	case errors.Is(err, control.ErrNoAgent):
 		return missing
+	case err != nil:
+		return err
 	}
-	finder.Instance = client.Info().Simgpu
-	if err := client.Close(); err != nil || finder.Instance == "" {
-		return errors.Join(missing, err)
+	return client.Close()
+}
+
+// driverOf finds the driver of the GPUs that an agent serves.
+func driverOf(agent control.Info, finder driver.Finder) (driver.Finder, error) {
+	if agent.Simgpu != "" {
+		finder.Instance = agent.Simgpu
 	}
-	_, err = finder.Find()
-	return err
+	_, err := finder.Find()
+	return finder, err
 }
 
 // chooseLayer returns the strongest layer that this machine allows. It tells the

@@ -48,6 +48,9 @@ type Host struct {
 	Rundir string
 	// LibraryPath is LD_LIBRARY_PATH, split.
 	LibraryPath []string
+	// Simgpu is the directory of the simulated machine that the system agent serves,
+	// empty for the real one.
+	Simgpu string
 }
 
 // Run makes every check of the machine, in the order in which `divvy run` needs
@@ -80,6 +83,9 @@ func (h Host) installation() Check {
 
 // driver checks the driver's libraries, its kernel module and its device nodes.
 func (h Host) driver() []Check {
+	if h.Simgpu != "" {
+		return []Check{h.simulated()}
+	}
 	found, err := driver.Finder{Root: h.Root, LibraryPath: h.LibraryPath}.Find()
 	libraries := Check{Name: "driver libraries", Status: OK}
 	switch {
@@ -97,6 +103,17 @@ func (h Host) driver() []Check {
 	}
 	libraries.Found = strings.Join(files, ", ")
 	return []Check{libraries, h.module(found.Chosen[driver.CUDA]), h.devices()}
+}
+
+// simulated checks the simulated machine that stands in for this machine's GPUs.
+func (h Host) simulated() Check {
+	name := filepath.Base(h.Simgpu)
+	c := Check{Name: "driver libraries", Status: OK, Found: fmt.Sprintf("the system agent serves the simulated machine %s, %s", name, h.Simgpu)}
+	if _, err := (driver.Finder{Root: h.Root, Instance: h.Simgpu}).Find(); err != nil {
+		c.Status, c.Found = Fail, err.Error()
+		c.Next = fmt.Sprintf("as root, start the agent again: `divvy agent --simgpu %s` makes the machine", name)
+	}
+	return c
 }
 
 // module compares the version of the kernel module with that of the library, which

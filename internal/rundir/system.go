@@ -31,6 +31,9 @@ type Mark struct {
 	Agent process.ID `json:"agent"`
 	// Tenants is the directory of its tenants' directories.
 	Tenants string `json:"tenants"`
+	// Simgpu is the directory of the simulated machine that it serves, empty for the
+	// real one.
+	Simgpu string `json:"simgpu,omitempty"`
 	// Seen is when it last said that it lives; it does every [MarkInterval].
 	Seen time.Time `json:"-"`
 }

@@ -38,3 +38,23 @@ func TestSystemAgentOfASimulatedMachine(t *testing.T) {
 	s.eventually("u3 is named", func() bool { return strings.Contains(s.ok("u2", "divvy", "ls"), "of u3 (gpubench) uses") })
 	outside.end()
 }
+
+// While the agent of a simulated machine is away, who asks for a share waits for it as on
+// a real machine, and everybody is told how it was started.
+func TestSystemAgentOfASimulatedMachineIsAway(t *testing.T) {
+	s := newBareServer(t)
+	agent := s.agent("--simgpu", "t4")
+	agent.kill(9)
+	for user, says := range map[string]string{"root": "start it (`divvy agent --simgpu t4`)", "u1": "ask an administrator to start it (`divvy agent --simgpu t4` as root)"} {
+		o := s.run(user, "divvy", "doctor")
+		if o.status != 1 || !strings.Contains(o.out, "fail  agent: the system agent is away since") || !strings.Contains(o.out, says) ||
+			!strings.Contains(o.out, "ok    driver libraries: the system agent serves the simulated machine t4") {
+			t.Errorf("%s: doctor says\n%s", user, o.out)
+		}
+	}
+	waiting := s.start("u1", false, "divvy", "run", "--memory", "1Gi", "--", "gpubench", "info")
+	s.agent("--simgpu", "t4")
+	if status := waiting.wait(); status != 0 {
+		t.Errorf("who asked while the agent was away: exit status %d, %s", status, waiting.said)
+	}
+}

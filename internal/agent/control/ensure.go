@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -78,10 +79,29 @@ func (e *AwayError) Error() string {
 
 // Remedy is what the reader can do about it.
 func (e *AwayError) Remedy() string {
-	if os.Getuid() == 0 {
-		return fmt.Sprintf("start it: `divvy agent`; or, if none is wanted, remove %s", e.System.By)
+	m, root := e.System.Mark, os.Getuid() == 0
+	switch {
+	case e.starting() && root:
+		return fmt.Sprintf("wait for it, or end process %d and look at its log if it stays so", m.Agent.PID)
+	case e.starting():
+		return "wait for it, or tell an administrator if it stays so"
+	case root:
+		return fmt.Sprintf("start it (`%s`) or, if none is wanted, remove %s", e.command(), e.System.By)
 	}
-	return "ask an administrator to start it (`divvy agent` as root)"
+	return fmt.Sprintf("ask an administrator to start it (`%s` as root)", e.command())
+}
+
+// starting reports whether the agent's process lives: it is starting, or hangs.
+func (e *AwayError) starting() bool {
+	return e.System.Mark != nil && e.System.Mark.Agent.Alive()
+}
+
+// command starts the agent as it was started before.
+func (e *AwayError) command() string {
+	if m := e.System.Mark; m != nil && m.Simgpu != "" {
+		return "divvy agent --simgpu " + filepath.Base(m.Simgpu)
+	}
+	return "divvy agent"
 }
 
 // Since says since when the agent is away, as far as that is known.
@@ -89,10 +109,10 @@ func (e *AwayError) Since() string {
 	switch m := e.System.Mark; {
 	case m == nil:
 		return ", and has not run since this machine started"
-	case m.Agent.Alive():
+	case e.starting():
 		return fmt.Sprintf(": process %d runs and does not serve yet", m.Agent.PID)
 	default:
-		return " since about " + m.Seen.Format("15:04:05 on 2 January")
+		return " since about " + m.Seen.Format("15:04:05 on 2 January 2006")
 	}
 }
 
@@ -107,6 +127,9 @@ func Find(ctx context.Context, e Endpoint) (*Client, error) {
 		}
 		// A run directory that is closed to others has no system agent's socket in it.
 		private := socket != e.Socket() && errors.Is(err, fs.ErrPermission)
+		if errors.Is(err, syscall.ENOTDIR) {
+			return nil, noDirectory(filepath.Dir(socket))
+		}
 		if !private && !nobodyThere(err) {
 			return nil, err
 		}
@@ -115,6 +138,15 @@ func Find(ctx context.Context, e Endpoint) (*Client, error) {
 		return nil, &AwayError{system}
 	}
 	return nil, ErrNoAgent
+}
+
+// noDirectory is the error of a run directory that is something else.
+func noDirectory(dir string) error {
+	remedy := "ask an administrator to remove it"
+	if os.Getuid() == 0 || dir != rundir.System {
+		remedy = "remove it"
+	}
+	return fmt.Errorf("%w: %s is not a directory: %s", rundir.ErrOwner, dir, remedy)
 }
 
 // Reach connects as Find does. Where an agent of the user's own was killed and
@@ -196,6 +228,9 @@ func (s Starter) await(ctx context.Context, system Endpoint) (*Client, error) {
 	said := false
 	for {
 		c, err := Dial(ctx, system.Socket())
+		if errors.Is(err, syscall.ENOTDIR) {
+			return nil, noDirectory(system.Dir())
+		}
 		if err == nil || !nobodyThere(err) && !errors.Is(err, fs.ErrPermission) {
 			return c, err
 		}

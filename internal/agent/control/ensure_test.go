@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -302,5 +303,46 @@ func TestEndpoint(t *testing.T) {
 	real, simulated := Endpoint{Rundir: "/r"}, Endpoint{Rundir: "/r", Simgpu: "/r/simgpu/lab"}
 	if real.Socket() != "/r/agent.sock" || simulated.Socket() != filepath.Join("/r/simgpu/lab", "agent.sock") {
 		t.Error(real.Socket(), simulated.Socket())
+	}
+}
+
+// What is advised while the system agent is away fits its state and its reader.
+func TestAdviceWhileAway(t *testing.T) {
+	self, err := process.Find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := time.Date(2025, 12, 31, 23, 59, 0, 0, time.UTC)
+	gone := process.ID{PID: 1, Start: 1 << 60}
+	for _, c := range []struct {
+		mark  *rundir.Mark
+		says  string
+		never string
+	}{
+		{nil, "has not run since this machine started", "since about"},
+		{&rundir.Mark{Agent: gone, Seen: seen}, "since about 23:59:00 on 31 December 2025", "wait for it"},
+		{&rundir.Mark{Agent: gone, Seen: seen, Simgpu: "/run/divvy/simgpu/a800x8"}, "`divvy agent --simgpu a800x8`", "wait for it"},
+		{&rundir.Mark{Agent: self, Seen: seen}, "runs and does not serve yet (/by says that there is one): wait for it", "start it"},
+	} {
+		if said := (&AwayError{rundir.Configured{By: "/by", Mark: c.mark}}).Error(); !strings.Contains(said, c.says) || strings.Contains(said, c.never) {
+			t.Errorf("%+v: %q does not say %q, or says %q", c.mark, said, c.says, c.never)
+		}
+	}
+}
+
+// A run directory that is a plain file is named, with what to do.
+func TestRunDirectoryIsAFile(t *testing.T) {
+	e, s := endpoint(t, "serve")
+	e.Rundir = filepath.Join(e.Rundir, "file")
+	if err := os.WriteFile(e.Rundir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, connect := range []func() (*Client, error){
+		func() (*Client, error) { return Find(t.Context(), e) },
+		func() (*Client, error) { return Ensure(t.Context(), e, s) },
+	} {
+		if _, err := connect(); err == nil || !strings.HasSuffix(err.Error(), e.Rundir+" is not a directory: remove it") {
+			t.Errorf("%v", err)
+		}
 	}
 }

@@ -3,13 +3,18 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/user"
 	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // DefaultConfig is the configuration of an agent that serves every user, if it exists.
@@ -25,7 +30,7 @@ func (o Options) readRules() (*agentconfig.Config, error) {
 		}
 		path = DefaultConfig
 	}
-	text, err := os.ReadFile(path)
+	text, err := readConfig(path)
 	if errors.Is(err, fs.ErrNotExist) && o.Config == "" {
 		return nil, nil
 	}
@@ -39,11 +44,53 @@ func (o Options) readRules() (*agentconfig.Config, error) {
 	return rules, nil
 }
 
-// CheckConfig returns why a system agent would refuse a configuration, as far as that can
-// be told without the machine's GPUs.
-func CheckConfig(path string) error {
-	_, err := Options{Config: path}.readRules()
-	return err
+// readConfig reads a file that only root, or the user who runs this, can change: it says
+// who may have what, and whose processes are ended. A link is followed, because a
+// cluster's configuration is one, and so are those of some distributions; one that leads
+// nowhere is not the same as no file.
+func readConfig(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe holds nobody up
+	if errors.Is(err, fs.ErrNotExist) {
+		if target, linkErr := os.Readlink(path); linkErr == nil {
+			return nil, &agentconfig.Fault{File: path, Problem: fmt.Sprintf("is a link to %s, which does not exist", target)}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if problem := unsafeFile(info); problem != "" {
+		return nil, &agentconfig.Fault{File: path, Problem: problem}
+	}
+	return io.ReadAll(io.LimitReader(file, agentconfig.MaxBytes+1))
+}
+
+// unsafeFile says why a file cannot be a configuration, "" if it can.
+func unsafeFile(info os.FileInfo) string {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case info.IsDir():
+		return "is a directory: a configuration is a file"
+	case !info.Mode().IsRegular():
+		return "is not a regular file"
+	case !ok:
+		return "the system does not tell whose it is"
+	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return fmt.Sprintf("belongs to user %s, who could change it: run chown root", process.UserName(int(stat.Uid)))
+	case info.Mode().Perm()&0o022 != 0:
+		return "others can write to it: run chmod go-w"
+	}
+	return ""
+}
+
+// ReadConfig reads a configuration as a system agent does. The error is why the agent
+// would refuse it, as far as that can be told without the machine's GPUs.
+func ReadConfig(path string) (*agentconfig.Config, error) {
+	return Options{Config: path}.readRules()
 }
 
 // checkRules compares the configuration with the machine's GPUs. Those of which nothing is

@@ -88,7 +88,7 @@ func (s *service) mark(tenants string) error {
 	if err != nil {
 		return fmt.Errorf("mark system agent: %w", err)
 	}
-	return rundir.WriteMark(dir, rundir.Mark{Agent: self, Tenants: tenants})
+	return rundir.WriteMark(dir, rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu})
 }
 
 // keepMark renews the mark of a system agent until ctx is done.

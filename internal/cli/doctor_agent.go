@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// sight is what was found out about the agent of one machine.
+type sight struct {
+	// machine is the simulated machine's name, empty for this machine.
+	machine string
+	// list is what the agent says; it is nil where none answers, and err says why.
+	list *control.Listing
+	err  error
+	// by is why a system agent is configured; it is valid if configured is true.
+	by         rundir.Configured
+	configured bool
+}
+
+func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
+	s := sight{machine: machine}
+	s.err = ask(ctx, endpoint, func(client *control.Client) (err error) {
+		s.list, err = client.List(ctx)
+		return err
+	})
+	s.by, s.configured = endpoint.Configured()
+	return s
+}
+
+// simgpu is the directory of the simulated machine that stands in for this one, as far
+// as that is known.
+func (s sight) simgpu() string {
+	switch {
+	case s.list != nil:
+		return s.list.Info.Simgpu
+	case s.configured && s.by.Mark != nil:
+		return s.by.Mark.Simgpu
+	}
+	return ""
+}
+
+// checks say which agent serves the machine and what is wrong there.
+func (s sight) checks() []doctor.Check {
+	c := doctor.Check{Name: "agent", Status: doctor.OK}
+	if s.machine != "" {
+		c.Name = "agent of simulated machine " + s.machine
+	}
+	away := &control.AwayError{System: s.by}
+	switch {
+	case s.list != nil && s.list.Info.Ephemeral && s.configured:
+		c.Found = fmt.Sprintf("an own agent (%s) serves its shares and grants no more; ", served(s.list.Info))
+		fallthrough
+	case errors.As(s.err, &away):
+		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! ")), away.Remedy()
+	case errors.Is(s.err, control.ErrNoAgent) && s.machine != "":
+		c.Found = fmt.Sprintf("none runs; `divvy run --simgpu %s` starts one", s.machine)
+	case errors.Is(s.err, control.ErrNoAgent):
+		c.Found = "none runs; `divvy run` starts one where there is a driver"
+	case s.err != nil:
+		c.Status, c.Found = doctor.Fail, s.err.Error()
+	default:
+		c.Found = served(s.list.Info)
+		if n := len(s.list.Waiting); n > 0 {
+			first := s.list.Waiting[0]
+			c.Found += fmt.Sprintf("; %d requests wait, the first since %s: %s", n, moment(first.Since, s.list.Time), first.Reason)
+		}
+	}
+	if s.list == nil {
+		return []doctor.Check{c}
+	}
+	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), shareChecks(s.list)...)
+}
+
+func served(info control.Info) string {
+	return fmt.Sprintf("pid %d of %s serves, driver %s", info.PID, info.User, info.Driver)
+}
+
+// gpuChecks tell what is wrong with the GPUs that an agent serves.
+func gpuChecks(l *control.Listing) (checks []doctor.Check) {
+	warn := func(gpu int, next, format string, args ...any) {
+		checks = append(checks, doctor.Check{Name: fmt.Sprintf("GPU %d", gpu), Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
+	}
+	for _, gpu := range l.LeftOut {
+		warn(gpu, "if it stays so, look at the kernel's log (`dmesg`) and reset the GPU", "%s", awaited(gpu))
+	}
+	for _, g := range l.GPUs {
+		if g.Fault != "" {
+			warn(g.Index, "use another GPU; shares there go on; look at the kernel's log (`dmesg`)", "it takes no new shares: %s", g.Fault)
+		}
+		if g.Granted > g.Capacity || g.Cores > 100 {
+			warn(g.Index, "end or lower a share there, unless root or who may overcommit meant it",
+				"its shares add up to more than it has: %s of %s, %d of 100 cores", size(g.Granted), size(g.Capacity), g.Cores)
+		}
+		if g.Excess != "" {
+			warn(g.Index, "`divvy ls` shows who uses it", "%s", g.Excess)
+		}
+		if g.Unwatched != "" && g.Fault == "" {
+			warn(g.Index, "", "%s", g.Unwatched)
+		}
+	}
+	return checks
+}
+
+// shareChecks tell what is wrong with shares.
+func shareChecks(l *control.Listing) (checks []doctor.Check) {
+	warn := func(t control.Tenant, next, found string) {
+		checks = append(checks, doctor.Check{Name: "share " + t.User + "/" + t.Name, Status: doctor.Warn, Found: found, Next: next})
+	}
+	for _, t := range l.Tenants {
+		if t.Cooperative {
+			warn(t, "start its command again to have the limit guarded",
+				"it was taken over from its user's own agent and is co-operative: its limit holds as long as its processes keep to it")
+		}
+		if t.Fault != "" {
+			warn(t, "end it: `divvy stop "+t.User+"/"+t.Name+"`", t.Fault)
+		}
+		for _, s := range t.Shares {
+			if s.Excess != "" {
+				warn(t, "", fmt.Sprintf("on GPU %d: %s", s.Index, s.Excess))
+			}
+		}
+	}
+	return checks
+}
+
+// holderChecks tell of agents that hold GPUs beside the one that serves this user.
+func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
+	for _, h := range held {
+		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 {
+			continue
+		}
+		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}
+		switch {
+		case s.configured && s.list != nil && !s.list.Info.Ephemeral:
+			c.Status, c.Next = doctor.Fail, "end that process, or find out what it is: it is not the agent that serves this machine"
+		case s.configured:
+			c.Next = "the system agent takes it over when it starts"
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
