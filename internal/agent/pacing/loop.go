@@ -186,8 +186,7 @@ func (l *loop) sleep(until uint64) {
 		return
 	}
 	timeout := unix.NsecToTimespec(int64(until - now))
-	fds := []unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}
-	if n, err := unix.Ppoll(fds, &timeout, nil); err == nil && n > 0 {
+	if block(&unix.PollFd{Fd: int32(l.wake), Events: unix.POLLIN}, timeout) {
 		var drained [8]byte
 		_, _ = unix.Read(l.wake, drained[:])
 	}
