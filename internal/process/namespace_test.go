@@ -1,56 +1,22 @@
 package process
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// contained starts a program that prints a line in namespaces of its own and
-// waits until it has; it ends with the test.
-func contained(t *testing.T, script string) (outer *exec.Cmd, said string) {
-	t.Helper()
-	cmd := exec.Command("sh", "-c", script+"; echo ready; exec cat")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); errors.Is(err, syscall.EPERM) {
-		t.Skip("namespaces cannot be made here: ", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = input.Close()
-		_ = cmd.Wait()
-	})
-	one := make([]byte, 1)
-	for !strings.HasSuffix(said, "ready\n") {
-		if _, err := output.Read(one); err != nil {
-			t.Fatalf("it ended after %q: %v", said, err)
-		}
-		said += string(one)
-	}
-	return cmd, said
-}
+	"github.com/divvy-gpu/divvy/internal/process/processtest"
+)
 
 func TestOuterFindsProcessesOfOtherNamespaces(t *testing.T) {
 	// The shell is 1. Its child 2 reads the same input by another descriptor: a shell gives children in the background
 	// an empty standard input.
-	cmd, _ := contained(t, "exec 3<&0; cat <&3 >/dev/null & true")
+	cmd := processtest.Start(t, syscall.CLONE_NEWPID|syscall.CLONE_NEWNS, "exec 3<&0; cat <&3 >/dev/null &")
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/ns/pid", &stat); err != nil {
 		t.Fatal(err)
@@ -83,7 +49,8 @@ func TestMountsAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := t.TempDir()
-	cmd, _ := contained(t, "mount --make-rprivate / && mount --bind /tmp "+target+" && mount --bind '"+source+"' "+target)
+	cmd := processtest.Start(t, syscall.CLONE_NEWPID|syscall.CLONE_NEWNS,
+		`mount --make-rprivate /; mount --bind /tmp "$1"; mount --bind "$2" "$1"`, target, source)
 	directory, err := FileAt(source)
 	if err != nil {
 		t.Fatal(err)
