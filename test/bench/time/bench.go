@@ -58,6 +58,7 @@ func figures() []figure {
 		{"time.group_error_points", groups},
 		{"time.launch_added_ns time.launch_added_percent", launches},
 		{"time.online_p99_ratio time.offline_harvest_percent time.yield_p99_ms", online},
+		{busyID, busy},
 		{virtualIDs, virtual},
 	}
 }
