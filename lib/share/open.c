@@ -80,9 +80,10 @@ static dv_status check_header(const dv_page_header *header, uint64_t magic, size
 
 /* Whether an open page is the file that lies in the share's directory. It is not where a function
  * before libc's returned another file, which the inode tells, or where a file is mounted over it in
- * a mount namespace of the program's own, which the mount tells. Nothing is known, and the page is
- * taken, where the kernel does not tell mounts (before 5.8) or may not be asked. */
-static bool lies_in_directory(int file, const char *path) {
+ * a mount namespace of the program's own, which the mount tells: not that of the state page, which
+ * is mounted by itself in a container, because the rest is read-only there. Nothing is known, and
+ * the page is taken, where the kernel does not tell mounts (before 5.8) or may not be asked. */
+static bool lies_in_directory(int file, const char *path, bool own_mount) {
     char directory[4096];
     struct statx opened, named, around;
     size_t length = (size_t)(strrchr(path, '/') - path);
@@ -99,7 +100,7 @@ static bool lies_in_directory(int file, const char *path) {
     }
     bool same = opened.stx_ino == named.stx_ino && opened.stx_dev_major == named.stx_dev_major &&
                 opened.stx_dev_minor == named.stx_dev_minor;
-    bool told = (named.stx_mask & around.stx_mask & STATX_MNT_ID) != 0;
+    bool told = !own_mount && (named.stx_mask & around.stx_mask & STATX_MNT_ID) != 0;
     return same && (!told || named.stx_mnt_id == around.stx_mnt_id);
 }
 
@@ -121,7 +122,7 @@ static void *map_page(const char *path, const char *page, bool writable, size_t 
             because(reason, DV_CORRUPT,
                     "the %s page is truncated to %lld bytes; stop the share and start it again",
                     page, (long long)status->st_size);
-    } else if (strcmp(page, "config") == 0 && !lies_in_directory(file, path)) {
+    } else if (!lies_in_directory(file, path, strcmp(page, "state") == 0)) {
         *result = because(reason, DV_NO_SHARE,
                           "another file stands for the %s page of the share's directory; start the "
                           "program with divvy run, and mount nothing over that directory's files",

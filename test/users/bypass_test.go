@@ -136,6 +136,30 @@ func TestWaysPastTheLimitWhereFiguresAreHidden(t *testing.T) {
 	}
 }
 
+// Processes of which each counts in an account of its own, mounted over the share's, have
+// more than the share together.
+func TestAnotherAccount(t *testing.T) {
+	s := guarded(t)
+	before := s.truth()
+	s.write("/opt/accounts.sh", `share=$(echo /dev/shm/divvy-0/tenants/*)
+own() {
+	cp "$share/state" "$HOME/$1"
+	exec unshare --user --map-root-user --mount sh -c 'mount --bind "$0" "$1/state" && exec gpubench hold --bytes 1500Mi' "$HOME/$1" "$share"
+}
+exec 3<&0
+for n in 1 2 3; do own $n <&3 & done
+own 4
+`)
+	p := s.start("u1", false, "divvy", "run", "--memory", "2Gi", "--name", "accounts", "--", "sh", "/opt/accounts.sh")
+	if status := p.wait(); status != 137 {
+		t.Errorf("exit status %d: %s", status, p.said)
+	}
+	if told(s.list(), "accounts") == nil {
+		t.Errorf("told %+v", s.list().Events)
+	}
+	s.eventually("nothing is left", func() bool { return s.truth() == before })
+}
+
 // Pids of another namespace accuse nobody.
 func TestFiguresOfForeignProcesses(t *testing.T) {
 	s := guarded(t, "sampling.processes=foreign")

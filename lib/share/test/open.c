@@ -1,10 +1,29 @@
 /* Opening a share: what it tells, and that a damaged page is refused with its cause and next
    step. */
+#define _GNU_SOURCE /* syscall */
 #include "share/test/tenant.h"
 
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/* The file whose opening answers the one at `instead`; NULL for none. */
+static const char *replaced, *instead;
+
+/* Stands before libc's function, as a preloaded one of a program that wants another limit. */
+int open(const char *path, int flags, ...) {
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (replaced != NULL && strcmp(path, replaced) == 0) {
+        path = instead;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
 
 static void expect(const struct tenant *tenant, dv_status status, const char *word) {
     dv_share *share = (dv_share *)(uintptr_t)1;
@@ -108,6 +127,26 @@ static void refuses_truncated_and_missing_pages(void) {
     }
 }
 
+/* A page that lies elsewhere serves nobody, however sound it is. */
+static void refuses_pages_of_elsewhere(void) {
+    static const char *const files[] = {"config", "state"};
+    struct tenant tenant, other;
+    char from[128], to[128];
+    tenant_make(&tenant, 1, 64 * MIB);
+    tenant_make(&other, 1, 128 * MIB);
+    for (size_t file = 0; file < 2; file++) {
+        snprintf(from, sizeof from, "%s", tenant_path(&tenant, files[file]));
+        snprintf(to, sizeof to, "%s", tenant_path(&other, files[file]));
+        replaced = from;
+        instead = to;
+        expect(&tenant, DV_NO_SHARE, files[file]);
+        replaced = NULL;
+    }
+    tenant_open(&tenant);
+    tenant_remove(&other);
+    tenant_remove(&tenant);
+}
+
 /* A few bytes anywhere take any value: an answer, with a reason unless the page is still sound. */
 static void answers_random_damage(void) {
     unsigned seed = 1;
@@ -185,6 +224,7 @@ int main(void) {
     tells_what_is_configured();
     refuses_damaged_pages();
     refuses_truncated_and_missing_pages();
+    refuses_pages_of_elsewhere();
     answers_random_damage();
     refuses_a_long_path();
     follows_the_limit();
