@@ -93,6 +93,7 @@ type Agent struct {
 	mu      sync.Mutex // see the package comment
 	tenants map[string]*tenant
 	queue   []*ticket
+	debts   debts
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// leftOut are the indexes of GPUs that are not served: see NoteLeftOut.
@@ -135,6 +136,8 @@ type tenant struct {
 	// on is what the driver tells of it, by UUID of the GPU.
 	on   map[string]*watched
 	plan *backend.Plan
+	// owes is what its shares owed at its end, nil before.
+	owes []pacing.Debt
 }
 
 // held reports whether something besides processes on the GPU keeps the tenant.

@@ -74,7 +74,10 @@ func (s pageStep) Apply() error {
 	if err != nil {
 		return err
 	}
-	return s.dir.Make(&c, s.tenant.Record, tenantdir.AccessOwner, -1)
+	if err := s.dir.Make(&c, s.tenant.Record, tenantdir.AccessOwner, -1); err != nil {
+		return err
+	}
+	return s.dir.Owe(s.tenant.Shares)
 }
 
 func (s pageStep) Undo() error { return s.dir.Remove() }

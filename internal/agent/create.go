@@ -88,6 +88,7 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 	for _, grant := range grants {
 		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig})
 	}
+	a.takeDebts(t)
 	a.tenants[t.ID] = t
 	a.announce()
 	return t, nil
@@ -155,6 +156,7 @@ func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 // forget takes a tenant out of the ledger. Agent.mu is held.
 func (a *Agent) forget(t *tenant) error {
 	t.ended = true
+	a.leaveDebts(t)
 	delete(a.tenants, t.ID)
 	a.members.forget(t.ID)
 	a.giveGPUs()

@@ -193,6 +193,7 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 // the record, sees that nothing lives, and ends the tenant again. t.look is held.
 func (a *Agent) end(ctx context.Context, t *tenant) {
 	a.notices.Remove(t.ID)
+	a.settle(t)
 	if err := a.config.Backend.Undo(ctx, a.wanted(t)); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot remove what was made for a tenant", "tenant", t.Name, "error", err)
 	}

@@ -47,6 +47,8 @@ type share struct {
 	// it was not: see counted.
 	Before uint64 `json:"before,omitempty"`
 	Cores  int    `json:"cores,omitempty"`
+	// Owed is the GPU time in ns that the share had to pay when it was made.
+	Owed uint64 `json:"owed,omitempty"`
 	// Peak is the largest use that was ever seen.
 	Peak uint64 `json:"peak,omitempty"`
 	// Whole excludes every other tenant from the GPU.
@@ -60,6 +62,8 @@ type saved struct {
 	Tenants []record `json:"tenants"`
 	// Queue are the requests that wait, in order.
 	Queue []waiting `json:"queue,omitempty"`
+	// Debts are what shares that have ended did not pay.
+	Debts []debt `json:"debts,omitempty"`
 }
 
 // newCheckpoint names the agent's checkpoint.

@@ -49,6 +49,7 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 		return nil
 	}
 	a.step("release-begun")
+	a.settle(t)
 	if err := a.config.Backend.Undo(ctx, a.wanted(t)); err != nil {
 		return fmt.Errorf("release %s: %w", t.Name, err) // its deaths still give notice
 	}

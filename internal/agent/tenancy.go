@@ -157,11 +157,13 @@ func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, erro
 	if t.UID == 0 {
 		t.UID = process.Nobody
 	}
+	a.takeDebts(t)
 	t.plan, err = a.planWithRecord(a.tenantOf(&t.record), &t.record)
 	if errors.Is(err, backend.ErrTenant) {
-		return nil, fmt.Errorf("%w: %w", ErrTenancy, err)
+		err = fmt.Errorf("%w: %w", ErrTenancy, err)
 	}
 	if err != nil {
+		a.leaveDebts(t)
 		return nil, err
 	}
 	t.Dir = t.plan.Dir

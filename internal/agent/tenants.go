@@ -77,10 +77,10 @@ func (a *Agent) gpu(uuid string) backend.GPU {
 
 // save writes the tenants through to the checkpoint. Agent.mu is held.
 func (a *Agent) save() error {
-	if len(a.tenants) == 0 && len(a.queue) == 0 {
+	state := saved{Debts: a.debts.left(a.config.Now())}
+	if len(a.tenants) == 0 && len(a.queue) == 0 && len(state.Debts) == 0 {
 		return a.checkpoint.Remove()
 	}
-	var state saved
 	for _, t := range a.queue {
 		state.Queue = append(state.Queue, t.waiting)
 	}
@@ -110,6 +110,7 @@ func (a *Agent) restore(ctx context.Context) error {
 	for _, r := range state.Tenants {
 		a.takeUp(ctx, r)
 	}
+	a.debts = state.Debts
 	a.restoreQueue(state.Queue)
 	a.keepAll(ctx) // an older agent may not have
 	return nil
@@ -214,7 +215,7 @@ func (a *Agent) tenantOf(r *record) backend.Tenant {
 	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
 	for _, s := range r.Shares {
 		t.Shares = append(t.Shares, backend.Share{
-			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class,
+			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class, Owed: s.Owed,
 		})
 	}
 	return t

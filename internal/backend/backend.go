@@ -215,4 +215,7 @@ type Share struct {
 	Weight   int
 	Policy   v1alpha1.Policy
 	Class    v1alpha1.Class
+	// Owed is the GPU time in ns that the share has to pay before its first launch.
+	// Only Plan is given it.
+	Owed uint64
 }

@@ -172,5 +172,7 @@ func (v region) bucket() Bucket {
 		Wanted:    v.u64(OffsetOfBucketWanted),
 		Waited:    v.u64(OffsetOfBucketWaited),
 		Overdrawn: v.u64(OffsetOfBucketOverdrawn),
+		Turn:      v.u64(OffsetOfBucketTurn),
+		Since:     v.u64(OffsetOfBucketSince),
 	}
 }

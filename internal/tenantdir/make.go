@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 )
 
@@ -63,6 +66,21 @@ func (d Dir) Make(c *page.Config, record []byte, access Access, uid int) error {
 		// A running container gets no further mounts, so every pulse page is made
 		// now, even if the tenant never needs it.
 		faults = append(faults, page.CreateOpenPulse(d.Pulse(i)))
+	}
+	return errors.Join(faults...)
+}
+
+// Owe writes what a tenant that was just made has to pay first.
+func (d Dir) Owe(shares []backend.Share) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	var faults []error
+	for i := range shares {
+		if owed := shares[i].Owed; owed > 0 {
+			faults = append(faults, page.Owe(d.State(), len(shares), i, uint64(now.Nano()), owed))
+		}
 	}
 	return errors.Join(faults...)
 }

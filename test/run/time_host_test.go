@@ -38,8 +38,9 @@ func (w worker) kill() {
 
 // truth is what the simulated driver knows: its clock and the GPU time of each process, in ns.
 type truth struct {
-	At  uint64         `json:"t"`
-	Own map[int]uint64 `json:"pids"`
+	At   uint64         `json:"t"`
+	Busy uint64         `json:"busy"` // of all processes, also of those that have ended
+	Own  map[int]uint64 `json:"pids"`
 }
 
 func (h *host) truth() truth {

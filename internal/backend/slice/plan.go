@@ -128,7 +128,9 @@ func (m machine) makeTenant(dir tenantdir.Dir, access tenantdir.Access, t backen
 	if err != nil {
 		return makeTenant{}, err
 	}
-	return makeTenant{Dir: dir, Access: access, UID: t.UID, Flags: config.Flags, Shares: shown(&config), config: config, record: t.Record}, nil
+	return makeTenant{
+		Dir: dir, Access: access, UID: t.UID, Flags: config.Flags, Shares: shown(&config), config: config, shares: t.Shares, record: t.Record,
+	}, nil
 }
 
 func shown(c *page.Config) []shownShare {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/ldcache"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -23,6 +24,7 @@ type makeTenant struct {
 	// Shares is the part of the config page that people read in a printed plan.
 	Shares []shownShare `json:"shares"`
 	config page.Config
+	shares []backend.Share
 	record []byte
 }
 
@@ -38,7 +40,10 @@ type shownShare struct {
 }
 
 func (s makeTenant) Apply() error {
-	return s.Dir.Make(&s.config, s.record, s.Access, s.UID)
+	if err := s.Dir.Make(&s.config, s.record, s.Access, s.UID); err != nil {
+		return err
+	}
+	return s.Dir.Owe(s.shares)
 }
 
 func (s makeTenant) Undo() error {

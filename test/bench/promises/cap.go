@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
@@ -37,21 +36,28 @@ func (c crowd) load(m *simulated.Machine) []string {
 		"--ns", strconv.FormatInt(c.kernel.Nanoseconds(), 10), "--grid", "1000"}
 }
 
-// again is a program that runs another one for a second, again and again.
-func again(argv []string) []string {
-	return []string{"sh", "-c", "while :; do " + strings.Join(argv, " ") + " --seconds 1; done"}
-}
-
 // setup is one way to run crowds.
 type setup struct {
-	name    string
-	crowds  []crowd
-	program func(argv []string) []string
-	after   time.Duration // the window begins so long after the first launch
-	window  time.Duration
+	name   string
+	crowds []crowd
+	start  func(m *simulated.Machine, flags, program []string) (*simulated.Tenant, error)
+	after  time.Duration // the window begins so long after the first launch
+	window time.Duration
 }
 
-func same(argv []string) []string { return argv }
+func once(m *simulated.Machine, flags, program []string) (*simulated.Tenant, error) {
+	return m.Start(flags, program...)
+}
+
+// again starts a program for a second, again and again in one share, and anew each time in
+// a new one.
+func again(m *simulated.Machine, flags, program []string) (*simulated.Tenant, error) {
+	return m.Start(flags, append([]string{"sh", "-c", `while :; do "$@" --seconds 1; done`, "sh"}, program...)...)
+}
+
+func anew(m *simulated.Machine, flags, program []string) (*simulated.Tenant, error) {
+	return m.StartAnew(flags, append(program, "--seconds", "1")...)
+}
 
 func setups(quick bool) []setup {
 	var all []crowd
@@ -65,19 +71,26 @@ func setups(quick bool) []setup {
 		all = few
 	}
 	list := []setup{
-		{"fresh", all, same, 0, coldWindow},
+		{"fresh", all, once, 0, coldWindow},
 		{"restarted every second", few, again, 0, coldWindow},
-		{"learned", few, same, learning, learnedWindow},
+		{"new share each time", few, anew, 0, coldWindow},
+		{"learned", few, once, learning, learnedWindow},
 	}
 	if quick {
-		list[2].window = coldWindow
+		list[3].window = coldWindow
 	}
 	return list
 }
 
-// beyond is how much more of the GPU's time than its cap a program got, in points.
-func (s *setup) beyond(ctx context.Context, m *simulated.Machine, c crowd, percent int) (float64, error) {
-	t, err := m.Start(cores(percent), s.program(c.load(m))...)
+// beyond is how much more of the GPU's time than its cap a program got, in points. Each has a machine of its own,
+// because it would begin with the debts of the one before.
+func (s *setup) beyond(ctx context.Context, o options, c crowd, percent int) (_ float64, err error) {
+	m, err := simulated.Open(ctx, o.build, machine)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	t, err := s.start(m, cores(percent), c.load(m))
 	if err != nil {
 		return 0, err
 	}
@@ -97,27 +110,20 @@ func (s *setup) beyond(ctx context.Context, m *simulated.Machine, c crowd, perce
 	}
 	points := 100*used/passed - float64(percent)
 	fmt.Printf("  %-24s cap %d, %-12v %6.2f points beyond\n", s.name, percent, c, points)
-	return points, nil
+	t.End()
+	return points, m.Alone()
 }
 
 // capCold holds crowds to caps from the first launch on. The value of a case is its worst crowd.
-func capCold(ctx context.Context, o options) (_ []measurement.Row, err error) {
-	m, err := simulated.Open(ctx, o.build, machine)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+func capCold(ctx context.Context, o options) ([]measurement.Row, error) {
 	var rows []measurement.Row
 	for _, s := range setups(o.quick) {
 		for _, percent := range []int{10, 30} {
 			worst := math.Inf(-1)
 			for _, c := range s.crowds {
-				points, err := s.beyond(ctx, m, c, percent)
+				points, err := s.beyond(ctx, o, c, percent)
 				if err != nil {
 					return nil, fmt.Errorf("%s, cap %d, %v: %w", s.name, percent, c, err)
-				}
-				if err := m.Alone(); err != nil {
-					return nil, err
 				}
 				worst = max(worst, points)
 			}

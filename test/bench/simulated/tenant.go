@@ -53,11 +53,24 @@ type Tenant struct {
 
 // Start starts a program. Without a share the flags are nil.
 func (m *Machine) Start(flags []string, program ...string) (*Tenant, error) {
-	argv := append([]string{"simgpu", "exec", m.name, "--"}, program...)
+	argv := slices.Concat([]string{m.Divvy, "simgpu", "exec", m.name, "--"}, program)
 	if flags != nil {
-		argv = slices.Concat([]string{"run", "--simgpu", m.name, "--memory", "2Gi"}, flags, []string{"--"}, program)
+		argv = m.share(flags, program)
 	}
-	t := &Tenant{command: exec.Command(m.Divvy, argv...), ended: make(chan struct{})}
+	return start(argv)
+}
+
+// StartAnew starts a program in a new share whenever it has ended.
+func (m *Machine) StartAnew(flags []string, program ...string) (*Tenant, error) {
+	return start(append([]string{"sh", "-c", `while :; do "$@"; done`, "sh"}, m.share(flags, program)...))
+}
+
+func (m *Machine) share(flags, program []string) []string {
+	return slices.Concat([]string{m.Divvy, "run", "--simgpu", m.name, "--memory", "2Gi"}, flags, []string{"--"}, program)
+}
+
+func start(argv []string) (*Tenant, error) {
+	t := &Tenant{command: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	// A group of its own, so that everything in a share can be ended at once.
 	t.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	t.command.Stderr = &t.said
@@ -66,7 +79,7 @@ func (m *Machine) Start(flags []string, program ...string) (*Tenant, error) {
 		err = t.command.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start divvy %s: %w", strings.Join(argv, " "), err)
+		return nil, fmt.Errorf("start %s: %w", strings.Join(argv, " "), err)
 	}
 	go t.read(out)
 	return t, nil
