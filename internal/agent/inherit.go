@@ -63,9 +63,25 @@ func (a *Agent) tellStranger(ctx context.Context, uid int, dir string, err error
 	a.events.add(control.Event{Kind: control.EventFault, Text: fmt.Sprintf("%s of user %s is not taken over: %v", dir, process.UserName(uid), err)})
 }
 
+// knows reports whether a directory is that of a tenant of this agent: root's own agent
+// and the system's keep theirs in one place. Or it was taken over already.
+func (a *Agent) knows(dir string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.tenants {
+		if t.Dir == dir || t.Origin == dir {
+			return true
+		}
+	}
+	return false
+}
+
 // inherit takes one tenant over. One that was taken over already, that nobody lives by,
 // or that has shares of other machines' GPUs is left alone.
 func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f backend.Stranger, most agentconfig.Limits) error {
+	if a.knows(f.Tenant.Dir) {
+		return nil
+	}
 	if f.Err != nil {
 		return f.Err
 	}
@@ -74,12 +90,6 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 		return err
 	}
 	a.mu.Lock()
-	for _, t := range a.tenants {
-		if t.Origin == r.Origin || t.Dir == r.Origin {
-			a.mu.Unlock()
-			return nil
-		}
-	}
 	a.bound(r, most)
 	r.ID, r.Name = a.freeID(r), a.freeName(uid, r.Name)
 	wanted := a.tenantOf(r)

@@ -50,6 +50,11 @@ func TestSystemAgentAway(t *testing.T) {
 	if status := waiting.wait(); status != 125 || !strings.Contains(waiting.said.String(), "waiting for it") || !strings.Contains(waiting.said.String(), "GPU 0 has") {
 		t.Errorf("who waited for the agent: exit status %d, %s", status, waiting.said)
 	}
+	for _, e := range s.list().Events {
+		if e.Kind == control.EventFault { // its own shares are nobody's to take over
+			t.Errorf("told %+v", e)
+		}
+	}
 	if tenant, ok := find(s.list(), "u1", "u1job"); !ok || tenant.Shares[0].Limit != 20*gib {
 		t.Errorf("the share of before: %+v", tenant)
 	}
