@@ -118,7 +118,7 @@ func serveSystem(t *testing.T, divvy string, endpoint control.Endpoint) {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(5 * time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:

@@ -246,7 +246,7 @@ func certificates(l *lab) {
 	asked := 0
 	for start := time.Now(); asked < 10; {
 		if err := l.ApplyText(l.ctx, pod("trust", fmt.Sprintf("p%d", asked), "divvy.dev/gpu-memory: 1Mi")); err != nil {
-			if time.Since(start) > time.Minute {
+			if time.Since(start) > longest {
 				l.t.Fatal(err)
 			}
 			asked = 0
