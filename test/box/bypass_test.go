@@ -86,7 +86,12 @@ func (g *guard) box(t *testing.T, name string, user bool) *container {
 func (g *guard) try(t *testing.T, way attack.Way, user bool) {
 	t.Helper()
 	before := g.held(t)
-	r := g.box(t, way.Name, user).hold(attack.Command("/usr/bin", way.Name)...)
+	box := g.box(t, way.Name, user)
+	run := box.hold
+	if !way.Prevented && g.answer != pacing.MisuseReport {
+		run = box.begin // it may not come to say that it has tried
+	}
+	r := run(attack.Command("/usr/bin", way.Name)...)
 	defer r.remove()
 	if way.Prevented {
 		if held := g.held(t) - before; held > attack.Limit || g.told(way.Name) {
@@ -103,6 +108,7 @@ func (g *guard) try(t *testing.T, way attack.Way, user bool) {
 		}
 		r.end()
 	case pacing.MisuseStop:
+		eventually(t, way.Name+" is told", func() bool { return g.told(way.Name) })
 		eventually(t, way.Name+" is stopped", func() bool { return stateOf(t, r.init()) == 'T' })
 	case pacing.MisuseKill:
 		_ = r.cmd.Wait() // the status says it

@@ -137,16 +137,31 @@ func (c *container) output(args ...string) string {
 	return text
 }
 
-// running is a program in a container that has printed its first line and ends
-// with its input.
+// running is a program in a container that ends with its input.
 type running struct {
 	*container
-	cmd   *exec.Cmd
-	input io.WriteCloser
-	first string
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output io.Reader
+	said   *bytes.Buffer // its standard error; to be read after its end
+	first  string
 }
 
+// hold begins a program and returns when it has printed its first line.
 func (c *container) hold(args ...string) *running {
+	c.t.Helper()
+	r := c.begin(args...)
+	line, err := bufio.NewReader(r.output).ReadString('\n')
+	if err != nil {
+		_ = r.cmd.Wait()
+		c.t.Fatalf("%s ended: %s", strings.Join(args, " "), r.said.String())
+	}
+	r.first = strings.TrimSpace(line)
+	return r
+}
+
+// begin starts a program.
+func (c *container) begin(args ...string) *running {
 	c.t.Helper()
 	cmd := c.start(args...)
 	input, err := cmd.StdinPipe()
@@ -157,18 +172,12 @@ func (c *container) hold(args ...string) *running {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	r := &running{container: c, cmd: cmd, input: input, output: output, said: &bytes.Buffer{}}
+	cmd.Stderr = r.said
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
-	r := &running{container: c, cmd: cmd, input: input}
 	c.t.Cleanup(r.end)
-	line, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		c.t.Fatalf("%s ended: %s", strings.Join(args, " "), said.String())
-	}
-	r.first = strings.TrimSpace(line)
 	return r
 }
 

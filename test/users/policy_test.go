@@ -115,7 +115,7 @@ func TestListedUsersOutside(t *testing.T) {
 	share := s.hold("u1", "256Mi", "--memory", "1Gi")
 	other := s.start("u4", true, "gpubench", "hold", "--bytes", "256Mi")
 	roots := s.start("root", true, "gpubench", "hold", "--bytes", "256Mi")
-	listed := s.start("u1", true, "gpubench", "hold", "--bytes", "256Mi")
+	listed := s.start("u1", false, "gpubench", "hold", "--bytes", "256Mi")
 	if status := listed.wait(); status != 128+9 {
 		t.Errorf("the listed user's process ended with %d", status)
 	}
