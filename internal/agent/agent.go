@@ -50,7 +50,7 @@ type Config struct {
 	Rules *agentconfig.Config
 	// Misuse is what is done about shares that take more of a GPU than they may, and
 	// about processes without a share of the users that Listed names.
-	Misuse pacing.Misuse
+	Misuse agentconfig.Outside
 	// Listed reports whether processes of a user that are on a GPU without a share are
 	// answered as Misuse says; nil lists nobody. System users are never answered.
 	Listed   func(uid int) bool

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/excess"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -73,7 +73,7 @@ func (a *Agent) answer(ctx context.Context, tenant string, present []onGPU) (sig
 }
 
 // signals are those of the answers that do more than report.
-var signals = map[pacing.Misuse]syscall.Signal{pacing.MisuseStop: unix.SIGSTOP, pacing.MisuseKill: unix.SIGKILL}
+var signals = map[agentconfig.Outside]syscall.Signal{agentconfig.OutsideStop: unix.SIGSTOP, agentconfig.OutsideKill: unix.SIGKILL}
 
 // candidate is a process as the decision about signals wants it; agent are the pids of
 // the agent and its ancestors.

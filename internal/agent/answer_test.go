@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -41,7 +41,7 @@ func (n *node) as(uid int) int {
 }
 
 // answering is an agent with an answer that goes to processes of user 4711 too.
-func (n *node) answering(answer pacing.Misuse) *running {
+func (n *node) answering(answer agentconfig.Outside) *running {
 	c := n.settings(n.backend)
 	c.Misuse, c.Listed = answer, func(uid int) bool { return uid == 4711 || uid == 999 }
 	return n.startAs(c)
@@ -49,7 +49,7 @@ func (n *node) answering(answer pacing.Misuse) *running {
 
 // Only a share's own processes on its GPU are signalled for what it did.
 func TestSharesAreAnswered(t *testing.T) {
-	for answer, want := range map[pacing.Misuse]string{pacing.MisuseReport: "SRD", pacing.MisuseStop: "T", pacing.MisuseKill: "ZX"} {
+	for answer, want := range map[agentconfig.Outside]string{agentconfig.OutsideReport: "SRD", agentconfig.OutsideStop: "T", agentconfig.OutsideKill: "ZX"} {
 		t.Run(string(answer), func(t *testing.T) {
 			n := newNode(t)
 			r := n.answering(answer)
@@ -61,7 +61,7 @@ func TestSharesAreAnswered(t *testing.T) {
 				nvml.Process{PID: os.Getpid()}, nvml.Process{PID: os.Getppid()}, nvml.Process{PID: 1}, nvml.Process{PID: 1 << 30},
 			)
 			signalled := r.answerShare(t.Context(), created.Tenant.ID, firstID)
-			if (len(signalled) == 1) != (answer != pacing.MisuseReport) {
+			if (len(signalled) == 1) != (answer != agentconfig.OutsideReport) {
 				t.Errorf("signalled %v", signalled)
 			}
 			states(t, map[int]string{guilty.cmd.Process.Pid: want, innocent.cmd.Process.Pid: "SRD", stranger.cmd.Process.Pid: "SRD"})
@@ -78,7 +78,7 @@ func TestOutsideIsAnswered(t *testing.T) {
 		t.Skip("only root starts processes of other users")
 	}
 	n := newNode(t)
-	r := n.answering(pacing.MisuseKill)
+	r := n.answering(agentconfig.OutsideKill)
 	sharer := n.asker(os.Getuid())
 	n.grant(r, sharer, onFirst(0))
 	listed, unlisted, system := n.as(4711), n.as(4712), n.as(999)
@@ -93,7 +93,7 @@ func TestOutsideIsAnswered(t *testing.T) {
 func TestNoAnswerWithoutTheDriver(t *testing.T) {
 	n := newNode(t)
 	c := n.settings(n.backend)
-	c.Misuse, c.Driver = pacing.MisuseKill, &mute{err: nvml.ErrDriver}
+	c.Misuse, c.Driver = agentconfig.OutsideKill, &mute{err: nvml.ErrDriver}
 	r := n.startAs(c)
 	guilty := n.asker(os.Getuid())
 	created := n.grant(r, guilty, onFirst(0))

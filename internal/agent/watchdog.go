@@ -9,7 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/excess"
 )
 
@@ -222,9 +222,9 @@ func (a *Agent) tellExcess(ctx context.Context, v *snapshot, k *taken, verdict e
 	}
 	if verdict == excess.Exceeds {
 		switch a.config.Misuse {
-		case pacing.MisuseStop:
+		case agentconfig.OutsideStop:
 			text += ": its processes on the GPU were stopped (SIGSTOP); `divvy stop` ends it"
-		case pacing.MisuseKill:
+		case agentconfig.OutsideKill:
 			text += ": its processes on the GPU were killed"
 		}
 	}

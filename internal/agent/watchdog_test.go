@@ -12,13 +12,13 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/excess"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // watching is an agent that looks often and has an answer.
-func (n *node) watching(answer pacing.Misuse) *running {
+func (n *node) watching(answer agentconfig.Outside) *running {
 	n.interval = 20 * time.Millisecond
 	return n.answering(answer)
 }
@@ -53,7 +53,7 @@ func (n *node) excesses(r *running) (found []control.Event) {
 
 // The driver's figures alone decide: what a page tells protects nobody.
 func TestExcessIsAnswered(t *testing.T) {
-	for answer, want := range map[pacing.Misuse]string{pacing.MisuseReport: "SRD", pacing.MisuseStop: "T", pacing.MisuseKill: "ZX"} {
+	for answer, want := range map[agentconfig.Outside]string{agentconfig.OutsideReport: "SRD", agentconfig.OutsideStop: "T", agentconfig.OutsideKill: "ZX"} {
 		for name, told := range map[string]uint64{"a zeroed ledger": 0, "a forged ledger": 20 * gib} {
 			t.Run(string(answer)+"/"+name, func(t *testing.T) {
 				n := newNode(t)
@@ -78,7 +78,7 @@ func TestExcessIsAnswered(t *testing.T) {
 // Several processes count together, and descendants count wherever they went.
 func TestExcessOfSeveralProcesses(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseStop)
+	r := n.watching(agentconfig.OutsideStop)
 	a := n.askerOf(os.Getuid(), exec.Command("sh", "-c", "setsid sleep 1000 & setsid sleep 1000 & wait"))
 	n.grant(r, a, askOn("0", 2*gib))
 	var children []int
@@ -99,7 +99,7 @@ func TestExcessOfSeveralProcesses(t *testing.T) {
 // A tenant without a share of a GPU may have nothing of it.
 func TestExcessOnAnotherGPU(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseKill)
+	r := n.watching(agentconfig.OutsideKill)
 	a := n.asker(os.Getuid())
 	n.grant(r, a, askOn("1", 20*gib))
 	n.driver.list(nvml.Process{PID: a.cmd.Process.Pid, Used: 2 * gib})
@@ -112,7 +112,7 @@ func TestExcessOnAnotherGPU(t *testing.T) {
 // A page that tells less than the driver is reported and not answered.
 func TestPagesThatTellLess(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseKill)
+	r := n.watching(agentconfig.OutsideKill)
 	a := n.asker(os.Getuid())
 	created := n.grant(r, a, askOn("0", 8*gib))
 	n.enter(created.Tenant.Dir, 0, a.cmd.Process.Pid, gib)
@@ -128,7 +128,7 @@ func TestPagesThatTellLess(t *testing.T) {
 // What was in use when a limit was lowered is no excess, also for the next agent.
 func TestLoweredLimitIsNoExcess(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseKill)
+	r := n.watching(agentconfig.OutsideKill)
 	a := n.asker(os.Getuid())
 	created := n.grant(r, a, askOn("0", 8*gib))
 	n.enter(created.Tenant.Dir, 0, a.cmd.Process.Pid, 7*gib)
@@ -139,7 +139,7 @@ func TestLoweredLimitIsNoExcess(t *testing.T) {
 	}
 	rounds(t, r, firstID)
 	r.stopAgent()
-	r = n.watching(pacing.MisuseKill)
+	r = n.watching(agentconfig.OutsideKill)
 	rounds(t, r, firstID)
 	states(t, map[int]string{a.cmd.Process.Pid: "SRD"})
 	if all := n.excesses(r); len(all) != 0 {
@@ -173,7 +173,7 @@ func TestMissingFiguresAreUnknown(t *testing.T) {
 	n.interval = 20 * time.Millisecond
 	c := n.settings(n.backend)
 	driver := &fickle{lister: n.driver}
-	c.Driver, c.Misuse = driver, pacing.MisuseKill
+	c.Driver, c.Misuse = driver, agentconfig.OutsideKill
 	r := n.startAs(c)
 	a := n.asker(os.Getuid())
 	created := n.grant(r, a, askOn("0", 2*gib))
@@ -200,7 +200,7 @@ func TestMissingFiguresAreUnknown(t *testing.T) {
 // answered.
 func TestHiddenFigures(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseKill)
+	r := n.watching(agentconfig.OutsideKill)
 	a := n.asker(os.Getuid())
 	created := n.grant(r, a, askOn("0", 2*gib))
 	n.enter(created.Tenant.Dir, 0, a.cmd.Process.Pid, gib)
@@ -225,7 +225,7 @@ func TestHiddenFigures(t *testing.T) {
 // Memory that an open descriptor keeps is nobody's on the driver's list.
 func TestMemoryOfNobody(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseKill)
+	r := n.watching(agentconfig.OutsideKill)
 	a := n.asker(os.Getuid())
 	created := n.grant(r, a, askOn("0", 8*gib))
 	pid := a.cmd.Process.Pid
@@ -251,7 +251,7 @@ func TestMemoryOfNobody(t *testing.T) {
 // A driver that names pids of another namespace names nobody.
 func TestForeignPids(t *testing.T) {
 	n := newNode(t)
-	r := n.watching(pacing.MisuseKill)
+	r := n.watching(agentconfig.OutsideKill)
 	r.sweeping.Lock()
 	r.initial = false
 	r.sweeping.Unlock()

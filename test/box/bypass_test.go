@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/test/attack"
 )
 
@@ -22,13 +22,13 @@ import (
 func TestWaysPastTheMemoryLimit(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer pacing.Misuse
+		answer agentconfig.Outside
 		user   bool // in a user namespace
 	}{
-		{name: "report", answer: pacing.MisuseReport},
-		{name: "stop", answer: pacing.MisuseStop},
-		{name: "kill", answer: pacing.MisuseKill},
-		{name: "kill in a user namespace", answer: pacing.MisuseKill, user: true},
+		{name: "report", answer: agentconfig.OutsideReport},
+		{name: "stop", answer: agentconfig.OutsideStop},
+		{name: "kill", answer: agentconfig.OutsideKill},
+		{name: "kill in a user namespace", answer: agentconfig.OutsideKill, user: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGuard(t, c.answer)
@@ -49,12 +49,12 @@ func TestWaysPastTheMemoryLimit(t *testing.T) {
 // guard is a host whose agent answers shares that take more than they were granted.
 type guard struct {
 	*host
-	answer  pacing.Misuse
+	answer  agentconfig.Outside
 	log     *record
 	program string // the directory of the program that tries the ways
 }
 
-func newGuard(t *testing.T, answer pacing.Misuse) *guard {
+func newGuard(t *testing.T, answer agentconfig.Outside) *guard {
 	t.Helper()
 	g := &guard{answer: answer, log: &record{}, program: t.TempDir()}
 	g.host = useHost(t).withAgent(t, answer, slog.New(slog.NewTextHandler(g.log, nil)))
@@ -101,16 +101,16 @@ func (g *guard) try(t *testing.T, way attack.Way, user bool) {
 		return
 	}
 	switch g.answer {
-	case pacing.MisuseReport:
+	case agentconfig.OutsideReport:
 		eventually(t, way.Name+" is told", func() bool { return g.told(way.Name) })
 		if held := g.held(t) - before; held < attack.Wanted || stateOf(t, r.init()) == 'T' {
 			t.Errorf("%s: %d bytes are held: %s", way.Name, held, r.first)
 		}
 		r.end()
-	case pacing.MisuseStop:
+	case agentconfig.OutsideStop:
 		eventually(t, way.Name+" is told", func() bool { return g.told(way.Name) })
 		eventually(t, way.Name+" is stopped", func() bool { return stateOf(t, r.init()) == 'T' })
-	case pacing.MisuseKill:
+	case agentconfig.OutsideKill:
 		_ = r.cmd.Wait() // the status says it
 		if status := r.cmd.ProcessState.ExitCode(); status != 128+int(unix.SIGKILL) {
 			t.Errorf("%s: exit status %d", way.Name, status)

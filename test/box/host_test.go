@@ -16,7 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -133,7 +133,7 @@ func startHost(tree install.Tree) (h *host, err error) {
 		return nil, err
 	}
 	h.gpu = gpus[0].UUID
-	stop, err := h.serve(h.rundir, pacing.MisuseReport, slog.New(slog.DiscardHandler))
+	stop, err := h.serve(h.rundir, agentconfig.OutsideReport, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func startHost(tree install.Tree) (h *host, err error) {
 }
 
 // serve runs an agent whose state is in a directory, and returns what stops it.
-func (h *host) serve(dir string, answer pacing.Misuse, log *slog.Logger) (stop func(), err error) {
+func (h *host) serve(dir string, answer agentconfig.Outside, log *slog.Logger) (stop func(), err error) {
 	tenants := filepath.Join(dir, "tenants")
 	if err := os.MkdirAll(tenants, 0o755); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (h *host) serve(dir string, answer pacing.Misuse, log *slog.Logger) (stop f
 }
 
 // withAgent is the host with another agent, which ends with the test.
-func (h *host) withAgent(t *testing.T, answer pacing.Misuse, log *slog.Logger) *host {
+func (h *host) withAgent(t *testing.T, answer agentconfig.Outside, log *slog.Logger) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp(h.rundir, "agent-")
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
-	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
@@ -208,7 +207,7 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 	config := agent.Config{
 		Info: o.info(s.library.Version()), Backend: made, Driver: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
-		Log:        o.Log, Rules: rules, Misuse: pacing.Misuse(rules.Outside()), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
+		Log:        o.Log, Rules: rules, Misuse: rules.Outside(), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 	}
 	if !o.shared() {
 		config.Locks, config.Permit = ownLocks{&s.locks}, s.permit

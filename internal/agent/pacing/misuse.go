@@ -6,17 +6,8 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
-)
-
-// Misuse is what is done about a tenant that uses more GPU time than its share.
-type Misuse string
-
-// The answers. Each also reports the misuse.
-const (
-	MisuseReport Misuse = "report"
-	MisuseStop   Misuse = "stop" // SIGSTOP to its processes on the GPU
-	MisuseKill   Misuse = "kill" // SIGKILL
 )
 
 // misuse compares what the driver says of a share with what the share says.
@@ -123,7 +114,7 @@ type accused struct {
 
 // accuse collects the shares whose complaint is new, or whose misuse goes on and is
 // to be answered.
-func (l *loop) accuse(answer Misuse) []accused {
+func (l *loop) accuse(answer agentconfig.Outside) []accused {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []accused
@@ -134,11 +125,11 @@ func (l *loop) accuse(answer Misuse) []accused {
 			switch {
 			case guilty && s.misuse.text == "":
 				s.misuse.text = describeMisuse(s, answer)
-			case !guilty && answer == MisuseReport:
+			case !guilty && answer == agentconfig.OutsideReport:
 				s.misuse.text = ""
 			}
 			text := s.complaint(now)
-			act := guilty && answer != MisuseReport
+			act := guilty && answer != agentconfig.OutsideReport
 			if text != s.misuse.shown && text != "" || act {
 				told := text
 				if text == s.misuse.shown {
@@ -152,15 +143,15 @@ func (l *loop) accuse(answer Misuse) []accused {
 	return all
 }
 
-func describeMisuse(s *shareTime, answer Misuse) string {
+func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
 	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
 	if s.misuse.verdict == arbiter.Exceeds {
 		what = fmt.Sprintf("it uses %.0f%% of the GPU's time, more than its share", 100*s.misuse.busy)
 	}
 	switch answer {
-	case MisuseStop:
+	case agentconfig.OutsideStop:
 		what += ": its processes on the GPU were stopped (SIGSTOP); `divvy stop` ends it"
-	case MisuseKill:
+	case agentconfig.OutsideKill:
 		what += ": its processes on the GPU were killed"
 	}
 	return what

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -38,7 +39,7 @@ func (c *court) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
 }
 
 // judged is a pacer of tenants of pages alone.
-func (c *court) judged(t *testing.T, misuse Misuse, tenants ...string) (*division, *Pacer) {
+func (c *court) judged(t *testing.T, misuse agentconfig.Outside, tenants ...string) (*division, *Pacer) {
 	t.Helper()
 	d := newDivision(t)
 	p, err := New(Config{
@@ -62,14 +63,14 @@ func (d *division) convict(id string, verdict arbiter.Verdict) {
 }
 
 func TestMisuseIsAnswered(t *testing.T) {
-	for _, misuse := range []Misuse{MisuseReport, MisuseStop, MisuseKill} {
+	for _, misuse := range []agentconfig.Outside{agentconfig.OutsideReport, agentconfig.OutsideStop, agentconfig.OutsideKill} {
 		t.Run(string(misuse), func(t *testing.T) {
 			c := &court{}
 			d, p := c.judged(t, misuse, "guilty", "innocent")
 			d.convict("guilty", arbiter.Understates)
 			p.answerMisuse(t.Context())
 			var want []string
-			if misuse != MisuseReport {
+			if misuse != agentconfig.OutsideReport {
 				want = []string{"guilty on " + firstID}
 			}
 			if !slices.Equal(c.answered, want) {
@@ -87,7 +88,7 @@ func TestMisuseIsAnswered(t *testing.T) {
 				t.Errorf("answered %q although it is honest", c.answered)
 			}
 			// A share whose processes were stopped stays shown: they still are.
-			if text := p.Times("guilty")[0].Fault; (text == "") != (misuse == MisuseReport) {
+			if text := p.Times("guilty")[0].Fault; (text == "") != (misuse == agentconfig.OutsideReport) {
 				t.Errorf("afterwards shown as %q", text)
 			}
 		})
@@ -97,7 +98,7 @@ func TestMisuseIsAnswered(t *testing.T) {
 // A tenant that ended meanwhile is neither told of nor answered.
 func TestMisuseOfAnEndedTenant(t *testing.T) {
 	c := &court{}
-	d, p := c.judged(t, MisuseKill, "ended")
+	d, p := c.judged(t, agentconfig.OutsideKill, "ended")
 	d.convict("ended", arbiter.Exceeds)
 	p.answerMisuse(t.Context())
 	if len(c.answered) != 0 || len(c.told) != 0 {
@@ -108,7 +109,7 @@ func TestMisuseOfAnEndedTenant(t *testing.T) {
 // When the driver falls silent, what it said before is held against nobody, nor is what comes after a gap.
 func TestNobodyIsJudgedBySilence(t *testing.T) {
 	c := &court{silence: nvml.ErrSilent}
-	d, p := c.judged(t, MisuseKill, "guilty")
+	d, p := c.judged(t, agentconfig.OutsideKill, "guilty")
 	d.convict("guilty", arbiter.Understates)
 	d.loop.tenants["guilty"].shares[0].misuse.told = d.loop.clock()
 	w := watcher{pacer: p, owners: map[process.ID]string{}, since: map[int]time.Time{}}

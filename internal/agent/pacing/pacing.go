@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
@@ -48,7 +49,7 @@ type Config struct {
 	GPUs   []backend.GPU
 	Driver Driver
 	Ledger Ledger
-	Misuse Misuse // what is done about misuse of GPU time; empty means report
+	Misuse agentconfig.Outside // what is done about misuse of GPU time; empty means report
 	Log    *slog.Logger
 }
 
@@ -69,7 +70,7 @@ func New(c Config) (*Pacer, error) {
 		return nil, err
 	}
 	if c.Misuse == "" {
-		c.Misuse = MisuseReport
+		c.Misuse = agentconfig.OutsideReport
 	}
 	return &Pacer{loop: l, config: c, unwatched: map[int]string{}}, nil
 }

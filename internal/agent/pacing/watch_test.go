@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
@@ -59,7 +60,7 @@ func TestDriversFigureCounts(t *testing.T) {
 	if b := d.budget(liar, 0); b.Correction > -int64(time.Second) {
 		t.Errorf("what it owes: %d", b.Correction)
 	}
-	if text := d.loop.accuse(MisuseReport)[0].text; !strings.Contains(text, "60%") {
+	if text := d.loop.accuse(agentconfig.OutsideReport)[0].text; !strings.Contains(text, "60%") {
 		t.Errorf("told as %q", text)
 	}
 	// When it is gone, nobody is beside the honest one any more.
