@@ -56,13 +56,14 @@ func newAgent(a *app) *cobra.Command {
 			if !ephemeral {
 				endpoint.Rundir = a.rundir // root's is the system agent's
 			}
-			simulated, err := a.published(cmd.Context(), machine)
+			simulated, undo, err := a.published(cmd.Context(), machine)
 			if err != nil {
 				return err
 			}
 			return daemon.Serve(cmd.Context(), daemon.Options{
 				Endpoint:   endpoint,
 				Simgpu:     simulated,
+				Unserved:   undo,
 				Tree:       a.tree,
 				DriverRoot: driver,
 				Ephemeral:  ephemeral,
@@ -88,19 +89,23 @@ func newAgent(a *app) *cobra.Command {
 }
 
 // published is the directory of a simulated machine that every user can reach, "" for
-// no machine.
-func (a *app) published(ctx context.Context, machine string) (string, error) {
+// no machine. undo stops a machine that was started for this.
+func (a *app) published(ctx context.Context, machine string) (dir string, undo func() error, err error) {
 	if machine == "" {
-		return "", nil
+		return "", nil, nil
 	}
 	if os.Getuid() != 0 {
-		return "", usage(fmt.Errorf("--simgpu serves every user, which only root can: `divvy run --simgpu %s` serves you", machine))
+		return "", nil, usage(fmt.Errorf("--simgpu serves every user, which only root can: `divvy run --simgpu %s` serves you", machine))
 	}
+	_, openErr := a.simgpus().Open(machine)
 	instance, err := a.simulated(ctx, machine)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return instance.Dir, a.simgpus().Publish(instance)
+	if openErr != nil {
+		undo = func() error { return a.simgpus().Stop(context.WithoutCancel(ctx), instance, false) }
+	}
+	return instance.Dir, undo, a.simgpus().Publish(instance)
 }
 
 // starter returns the pipe to the program that started an ephemeral agent, or nil

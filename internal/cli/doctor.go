@@ -53,7 +53,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
 	}
 	checks := append(host.Run(ctx), seen.checks()...)
-	endpoints, err := a.endpoints("")
+	endpoints, err := a.endpoints(ctx, "")
 	if err != nil {
 		checks = append(checks, doctor.Check{Name: "simulated machines", Status: doctor.Warn, Found: err.Error()})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -53,8 +54,11 @@ type listing struct {
 
 // endpoints are those where an agent of this user may serve: the simulated machine
 // if one is named, else all.
-func (a *app) endpoints(machine string) (map[string]control.Endpoint, error) {
+func (a *app) endpoints(ctx context.Context, machine string) (map[string]control.Endpoint, error) {
 	if machine != "" {
+		if a.servedToAll(ctx, machine) {
+			return map[string]control.Endpoint{"": a.endpoint("")}, nil
+		}
 		instance, err := a.simgpus().Open(machine)
 		if err != nil {
 			return nil, err
@@ -70,6 +74,22 @@ func (a *app) endpoints(machine string) (map[string]control.Endpoint, error) {
 		endpoints[instance.Name] = a.endpoint(instance.Dir)
 	}
 	return endpoints, nil
+}
+
+// servedToAll reports whether the system agent serves the simulated machine of that name
+// to all users, or did when it was last there.
+func (a *app) servedToAll(ctx context.Context, machine string) bool {
+	client, err := control.Find(ctx, a.endpoint(""))
+	var away *control.AwayError
+	switch {
+	case err == nil:
+		served := client.Info().Simgpu
+		_ = client.Close() // it has told enough
+		return filepath.Base(served) == machine
+	case errors.As(err, &away):
+		return away.System.Mark != nil && filepath.Base(away.System.Mark.Simgpu) == machine
+	}
+	return false
 }
 
 // ask calls f with a connection to an agent. It starts an agent only where a
@@ -95,7 +115,7 @@ type survey struct {
 // survey asks every agent that runs, the real machine's first.
 func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	found := survey{agents: []listing{}} // a list in JSON even when empty
-	endpoints, err := a.endpoints(machine)
+	endpoints, err := a.endpoints(ctx, machine)
 	if err != nil {
 		return found, err
 	}

@@ -167,7 +167,8 @@ an exported function, or a group of them: "alloc" allocates device memory, "work
 launches, copies and synchronises, "nvml" asks about a device. --return is the
 result of the call, a number of CUresult or nvmlReturn_t. "silent" lets no NVML call
 about the GPU return until --clear, and "silent-init" no nvmlInit either. --xid reports a critical
-error to programs that wait for NVML events.`,
+error to programs that wait for NVML events. Only root and who started the machine
+may do this.`,
 		Example: `  divvy simgpu inject --call nvmlDeviceGetMemoryInfo --return 999
   divvy simgpu inject --call cuMemAlloc_v2 --return 2 --count 3
   divvy simgpu inject --gpu 1 --call nvml --delay 200ms
@@ -186,7 +187,10 @@ error to programs that wait for NVML events.`,
 			}
 			store := a.simgpus()
 			if o.clear {
-				return store.Clear(cmd.Context(), instance, o.gpu)
+				if cmd.Flags().Changed("gpu") {
+					return store.Clear(cmd.Context(), instance, o.gpu)
+				}
+				return store.Clear(cmd.Context(), instance)
 			}
 			for _, in := range injections {
 				if err := store.Inject(cmd.Context(), instance, o.gpu, in); err != nil {
@@ -203,7 +207,7 @@ error to programs that wait for NVML events.`,
 	flags.DurationVar(&o.delay, "delay", 0, "additional time that the call takes")
 	flags.Uint64Var(&o.count, "count", 0, "number of calls to change (default: all)")
 	flags.Uint32Var(&o.xid, "xid", 0, "report the critical error of that `NUMBER`")
-	flags.BoolVar(&o.clear, "clear", false, "end all injections on the GPU")
+	flags.BoolVar(&o.clear, "clear", false, "end all injections, on all GPUs or on that of --gpu")
 	return command
 }
 

@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
@@ -23,6 +25,7 @@ var (
 	ErrNoInstance = errors.New("no such simulated machine")
 	ErrDifferent  = errors.New("a different machine runs under this name")
 	ErrBusy       = errors.New("the simulated machine is in use")
+	ErrForeign    = errors.New("the simulated machine is another user's")
 )
 
 // infoFile is the part of an instance that only this package reads.
@@ -213,18 +216,52 @@ func (s Store) Report(ctx context.Context, instance *Instance) (*Report, error) 
 	return report, nil
 }
 
+// owned returns an error unless the instance is this user's, or the user is root: what is
+// done to a machine concerns all who use it.
+func (i *Instance) owned() error {
+	info, err := os.Stat(i.Dir)
+	if err != nil {
+		return fmt.Errorf("open simulated machine %s: %w", i.Name, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if uid := os.Geteuid(); uid == 0 || ok && int(stat.Uid) == uid {
+		return nil
+	} else if !ok {
+		return fmt.Errorf("%w: %s: the system does not tell whose", ErrForeign, i.Name)
+	}
+	return fmt.Errorf("%w: %s belongs to %s: only they and root can do this, or start a machine of your own (`divvy simgpu start %s --name mine`)",
+		ErrForeign, i.Name, process.UserName(int(stat.Uid)), i.Machine)
+}
+
 // Inject makes calls on a GPU fail or slow; Clear ends it.
 func (s Store) Inject(ctx context.Context, instance *Instance, gpu int, in Injection) error {
+	if err := instance.owned(); err != nil {
+		return err
+	}
 	if err := s.Control.inject(ctx, instance.Dir, gpu, in); err != nil {
 		return fmt.Errorf("inject into %s: %w", instance.Name, err)
 	}
 	return nil
 }
 
-// Clear ends all injections on a GPU.
-func (s Store) Clear(ctx context.Context, instance *Instance, gpu int) error {
-	if err := s.Control.clear(ctx, instance.Dir, gpu); err != nil {
-		return fmt.Errorf("clear injections of %s: %w", instance.Name, err)
+// Clear ends all injections on the given GPUs, on all without any.
+func (s Store) Clear(ctx context.Context, instance *Instance, gpus ...int) error {
+	if err := instance.owned(); err != nil {
+		return err
+	}
+	if len(gpus) == 0 {
+		report, err := s.Report(ctx, instance)
+		if err != nil {
+			return err
+		}
+		for _, gpu := range report.GPUs {
+			gpus = append(gpus, gpu.Index)
+		}
+	}
+	for _, gpu := range gpus {
+		if err := s.Control.clear(ctx, instance.Dir, gpu); err != nil {
+			return fmt.Errorf("clear injections of %s: %w", instance.Name, err)
+		}
 	}
 	return nil
 }
@@ -232,6 +269,9 @@ func (s Store) Clear(ctx context.Context, instance *Instance, gpu int) error {
 // Stop ends an instance. One in use is left alone with ErrBusy unless force is
 // set; its processes then keep a machine that nobody can find any more.
 func (s Store) Stop(ctx context.Context, instance *Instance, force bool) error {
+	if err := instance.owned(); err != nil {
+		return err
+	}
 	if !force {
 		report, err := s.Report(ctx, instance)
 		if err != nil {

@@ -15,6 +15,9 @@ func (s Store) SetSlice(ctx context.Context, instance *Instance, whose string, s
 	if slice < 0 || slice > maxDuration || slice > 0 && slice < time.Microsecond {
 		return fmt.Errorf("set time slice of %s: %v is neither 0 nor between %v and %v", whose, slice, time.Microsecond, maxDuration)
 	}
+	if err := instance.owned(); err != nil {
+		return err
+	}
 	_, err := s.Control.run(ctx, nil, "slice", instance.Dir, whose, nanoseconds(slice))
 	if err != nil {
 		return fmt.Errorf("set time slice on %s: %w", instance.Name, err)
@@ -26,6 +29,9 @@ func (s Store) SetSlice(ctx context.Context, instance *Instance, whose string, s
 func (s Store) MoveClock(ctx context.Context, instance *Instance, by time.Duration) (time.Duration, error) {
 	if by < 0 {
 		return 0, fmt.Errorf("move the clock of %s: %v: time does not run backwards", instance.Name, by)
+	}
+	if err := instance.owned(); err != nil && by > 0 {
+		return 0, err
 	}
 	text, err := s.Control.run(ctx, nil, "clock", instance.Dir, "+"+nanoseconds(by))
 	if err != nil {

@@ -58,3 +58,51 @@ func TestSystemAgentOfASimulatedMachineIsAway(t *testing.T) {
 		t.Errorf("who asked while the agent was away: exit status %d, %s", status, waiting.said)
 	}
 }
+
+// What is done to a machine that serves all users is done by root alone.
+func TestFaultsOfASharedMachine(t *testing.T) {
+	s := newBareServer(t)
+	s.agent("--simgpu", "a800x8")
+	for _, act := range [][]string{
+		{"inject", "a800x8", "--xid", "79"}, {"inject", "a800x8", "--clear"}, {"stop", "a800x8", "--force"},
+		{"slice", "a800x8", "--of", "1", "--to", "1ms"}, {"clock", "a800x8", "--by", "1ms"},
+	} {
+		s.refused("u1", []string{"a800x8 belongs to root: only they and root can do this"}, append([]string{"divvy", "simgpu"}, act...)...)
+	}
+	names := func() outcome { return s.run("u1", "divvy", "simgpu", "exec", "a800x8", "--", "gpubench", "nvml") }
+	if o := names(); o.status != 0 {
+		t.Fatalf("without a fault: %+v", o)
+	}
+	for _, gpu := range []string{"0", "7"} {
+		s.asRoot("divvy", "simgpu", "inject", "a800x8", "--gpu", gpu, "--call", "nvmlDeviceGetMemoryInfo", "--return", "999")
+	}
+	s.asRoot("divvy", "simgpu", "inject", "a800x8", "--gpu", "0", "--clear")
+	if o := names(); o.status == 0 {
+		t.Errorf("GPU 7 has a fault: %+v", o)
+	}
+	s.asRoot("divvy", "simgpu", "inject", "a800x8", "--clear")
+	if o := names(); o.status != 0 {
+		t.Errorf("after --clear: %+v", o)
+	}
+	for _, user := range []string{"u1", "root"} {
+		if o := s.run(user, "divvy", "ls", "--simgpu", "a800x8"); o.status != 0 || !strings.Contains(o.out, "Simulated machine a800x8, system agent") {
+			t.Errorf("%s, ls --simgpu: %+v", user, o)
+		}
+	}
+}
+
+// An agent that does not come to serve leaves no machine behind that it started, and
+// stops none that was there.
+func TestRefusedAgentLeavesNoMachine(t *testing.T) {
+	s := newBareServer(t)
+	s.write("/etc/divvy/agent.yaml", head+"outside: punish\n")
+	s.refused("root", []string{"outside:"}, "divvy", "agent", "--simgpu", "t4")
+	s.asRoot("sh", "-c", "! ls -d /run/divvy/simgpu/t4")
+	s.asRoot("env", "divvy", "simgpu", "start", "t4") // in root's run directory
+	s.refused("root", []string{"outside:"}, "divvy", "agent", "--simgpu", "t4")
+	s.asRoot("ls", "-d", "/run/divvy/simgpu/t4")
+	s.write("/etc/divvy/agent.yaml", head)
+	s.agent("--simgpu", "t4")
+	s.refused("root", []string{"already runs"}, "divvy", "agent", "--simgpu", "a800x8")
+	s.asRoot("sh", "-c", "! ls -d /run/divvy/simgpu/a800x8")
+}

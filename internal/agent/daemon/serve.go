@@ -45,6 +45,8 @@ type Options struct {
 	// Config is the path of the agent's configuration; empty means [DefaultConfig] if
 	// that exists and the agent serves every user.
 	Config string
+	// Unserved, if not nil, is called if the agent ends before it has served.
+	Unserved func() error
 	// DriverRoot is where an agent in a container finds the files of its host; it is
 	// empty for an agent on the host.
 	DriverRoot string
@@ -96,6 +98,9 @@ func Serve(ctx context.Context, o Options) error {
 			o.Ready = nil
 		}
 		found := last.done()
+		if err != nil && last == nil && o.Unserved != nil {
+			err = errors.Join(err, o.Unserved())
+		}
 		if err != nil {
 			return err
 		}
