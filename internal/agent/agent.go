@@ -294,9 +294,9 @@ func (a *Agent) retry(ctx context.Context) {
 func (a *Agent) Handlers() map[control.Method]control.Handler {
 	return map[control.Method]control.Handler{
 		control.MethodHello:  control.Handle(a.hello),
-		control.MethodCreate: control.Handle(a.create),
+		control.MethodCreate: control.Handle(explained(a, a.create)),
 		control.MethodList:   control.Handle(a.list),
-		control.MethodSet:    control.Handle(a.set),
+		control.MethodSet:    control.Handle(explained(a, a.set)),
 		control.MethodStop:   control.Handle(a.stop),
 	}
 }

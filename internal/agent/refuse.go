@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // holdersShown bounds the shares that a refusal names.
@@ -35,6 +36,19 @@ func (a *Agent) refused(ctx context.Context, err error, who requester) error {
 		}
 	}
 	return &control.Error{Code: code, Message: text}
+}
+
+// explained makes a handler tell the requester who fills a file system on which there was
+// no room for a share.
+func explained[P, R any](a *Agent, handle func(context.Context, *control.Peer, P) (R, error)) func(context.Context, *control.Peer, P) (R, error) {
+	return func(ctx context.Context, peer *control.Peer, params P) (R, error) {
+		result, err := handle(ctx, peer, params)
+		if full, ok := rundir.NoRoom(err); ok {
+			a.config.Log.WarnContext(ctx, "no room for a share", "user", peer.UID, "error", err)
+			err = &control.Error{Code: control.CodeRefused, Message: full.Text(peer.UID)}
+		}
+		return result, err
+	}
 }
 
 // facts is a refusal without advice: what is so, and who but except holds what is

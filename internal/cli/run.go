@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/launch"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // runOptions are the flags of `divvy run`.
@@ -68,7 +69,11 @@ agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
   divvy run --simgpu a100-80g --memory 8Gi -- ./program`,
 		Args: argsOf(1, -1, "the command to run, such as: divvy run --memory 4Gi -- python train.py"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.run(cmd.Context(), o, args)
+			err := a.run(cmd.Context(), o, args)
+			if full, ok := rundir.NoRoom(err); ok {
+				err = errors.New(full.Text(os.Getuid()))
+			}
+			return err
 		},
 	}
 	flags := command.Flags()

@@ -18,6 +18,9 @@ import (
 // its copies of the libraries.
 const leastShared = 64 << 20
 
+// leastFree is less than one tenant needs.
+const leastFree = 1 << 20
+
 func (h Host) sharedMemory() Check {
 	c := Check{Name: "shared memory", Status: OK}
 	dir := filepath.Join(h.Root, "/dev/shm")
@@ -29,10 +32,17 @@ func (h Host) sharedMemory() Check {
 	}
 	free := stat.Bavail * uint64(stat.Bsize)
 	c.Found = fmt.Sprintf("%d MiB free in %s", free>>20, dir)
+	full := free < leastFree || stat.Ffree == 0 && stat.Files > 0
+	if full || free < leastShared {
+		holders := rundir.LookFull(dir)
+		c.Status, c.Next = Warn, holders.Remedy(os.Getuid())
+		if holders.Holders != "" {
+			c.Found += "; " + holders.Holders + " there"
+		}
+	}
 	switch {
-	case free < leastShared:
-		c.Status = Warn
-		c.Next = fmt.Sprintf("make room: at least %d MiB (in a container, --shm-size)", leastShared>>20)
+	case full:
+		c.Status = Fail
 	case stat.Flags&unix.ST_NOEXEC != 0:
 		c.Found += ", noexec: libraries are kept elsewhere"
 	}

@@ -37,7 +37,7 @@ func create(path string, size int64, mode os.FileMode, uid int, fill func(*os.Fi
 	}
 	err = func() error {
 		if err := allocate(file, size); errors.Is(err, unix.ENOSPC) {
-			return fmt.Errorf("%w: the file system of %s is full: delete files there or end a tenant", ErrFull, path)
+			return fmt.Errorf("%w: %w: delete files there or end a tenant", ErrFull, &os.PathError{Op: "allocate", Path: path, Err: err})
 		} else if err != nil {
 			return fmt.Errorf("allocate %s: %w", path, err)
 		}

@@ -163,6 +163,12 @@ func (s Store) Publish(instance *Instance) error {
 	return nil
 }
 
+// absent reports whether a file is not there, also because the run directory is a file:
+// who makes an instance there is told.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
 // Open finds an instance.
 func (s Store) Open(name string) (*Instance, error) {
 	if !nameForm.MatchString(name) {
@@ -170,7 +176,7 @@ func (s Store) Open(name string) (*Instance, error) {
 	}
 	dir := filepath.Join(s.Root, name)
 	text, err := os.ReadFile(filepath.Join(dir, infoFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(err) {
 		return nil, fmt.Errorf("%w: %q: `divvy simgpu ls` lists them, `divvy simgpu start MACHINE --name %s` makes it",
 			ErrNoInstance, name, name)
 	}
@@ -187,7 +193,7 @@ func (s Store) Open(name string) (*Instance, error) {
 // List returns all instances by name.
 func (s Store) List() ([]*Instance, error) {
 	entries, err := os.ReadDir(s.Root)
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/rundir"
+)
+
+// well is a machine on which a system agent serves one GPU and one share.
+func well() sight {
+	return sight{
+		configured: true, by: rundir.Configured{By: "/run/divvy/system-agent"},
+		list: &control.Listing{
+			Info:    control.Info{PID: 7, User: "root", Driver: "550.1"},
+			GPUs:    []control.GPU{{Index: 1, Capacity: 8 << 30, Granted: 8 << 30, Cores: 100}},
+			Tenants: []control.Tenant{{Name: "train", User: "u1", Shares: []control.Share{{Index: 1}}}},
+		},
+	}
+}
+
+func TestDoctorFindsEachFault(t *testing.T) {
+	mark := &rundir.Mark{Seen: time.Now().Add(-time.Minute)}
+	for name, c := range map[string]struct {
+		spoil func(*sight)
+		check doctor.Check // found and next are parts
+	}{
+		"nothing":            {func(*sight) {}, doctor.Check{Name: "agent", Status: doctor.OK, Found: "pid 7 of root serves, driver 550.1"}},
+		"no agent":           {func(s *sight) { s.list, s.err = nil, control.ErrNoAgent }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "none runs; `divvy run` starts one"}},
+		"no simulated agent": {func(s *sight) { s.machine, s.list, s.err = "t4", nil, control.ErrNoAgent }, doctor.Check{Name: "agent of simulated machine t4", Status: doctor.OK, Found: "`divvy run --simgpu t4` starts one"}},
+		"away": {func(s *sight) {
+			s.list, s.err = nil, &control.AwayError{System: rundir.Configured{By: "/by", Mark: mark}}
+		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent is away since", Next: "divvy agent"}},
+		"own agent beside it":  {func(s *sight) { s.list.Info.Ephemeral = true }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "an own agent (pid 7 of root serves, driver 550.1) serves its shares and grants no more; the system agent is away", Next: "divvy agent"}},
+		"unreachable":          {func(s *sight) { s.list, s.err = nil, errors.New("it hangs") }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "it hangs"}},
+		"waiting":              {func(s *sight) { s.list.Waiting = []control.Waiting{{Reason: "it is full"}} }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "1 requests wait, the first since"}},
+		"left out":             {func(s *sight) { s.list.LeftOut = []int{3} }, doctor.Check{Name: "GPU 3", Status: doctor.Warn, Found: "GPU 3 is left out: the driver has not answered", Next: "dmesg"}},
+		"silent":               {func(s *sight) { s.list.GPUs[0].Fault = "its figures are not known" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "it takes no new shares: its figures are not known", Next: "another GPU"}},
+		"unwatched":            {func(s *sight) { s.list.GPUs[0].Unwatched = "the driver does not tell" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "the driver does not tell"}},
+		"memory overcommitted": {func(s *sight) { s.list.GPUs[0].Granted++ }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "its shares add up to more than it has", Next: "end or lower"}},
+		"cores overcommitted":  {func(s *sight) { s.list.GPUs[0].Cores = 101 }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "101 of 100 cores", Next: "end or lower"}},
+		"excess of a GPU":      {func(s *sight) { s.list.GPUs[0].Excess = "6Gi belong to no process" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "6Gi belong to no process", Next: "divvy ls"}},
+		"taken over":           {func(s *sight) { s.list.Tenants[0].Cooperative = true }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "it was taken over", Next: "start its command again"}},
+		"page unreadable":      {func(s *sight) { s.list.Tenants[0].Fault = "its state page is truncated" }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "truncated", Next: "`divvy stop u1/train`"}},
+		"excess of a share":    {func(s *sight) { s.list.Tenants[0].Shares[0].Excess = "it has 9Gi" }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "on GPU 1: it has 9Gi"}},
+	} {
+		s := well()
+		c.spoil(&s)
+		checks := s.checks()
+		if s.list == nil && len(checks) != 1 || name == "nothing" && len(checks) != 1 || len(checks) > 2 {
+			t.Errorf("%s: %+v", name, checks)
+		}
+		last := checks[len(checks)-1]
+		if last.Name != c.check.Name || last.Status != c.check.Status || !strings.Contains(last.Found, c.check.Found) || !strings.Contains(last.Next, c.check.Next) {
+			t.Errorf("%s: %+v, want %+v", name, last, c.check)
+		}
+	}
+}
+
+func TestDoctorFindsWhoHoldsGPUs(t *testing.T) {
+	another := gpulock.Holder{UUID: "GPU-0", UID: 1001, PID: 99, User: "u1"}
+	serving := gpulock.Holder{UUID: "GPU-1", PID: 7, User: "root"}
+	for name, c := range map[string]struct {
+		change func(*sight)
+		status doctor.Status
+		next   string
+	}{
+		"beside a system agent":         {func(*sight) {}, doctor.Fail, "end that process"},
+		"while the system agent starts": {func(s *sight) { s.list = nil }, doctor.Warn, "takes it over when it starts"},
+		"without a system agent":        {func(s *sight) { s.list, s.configured = nil, false }, doctor.Warn, another.Remedy(os.Getuid())},
+	} {
+		s := well()
+		c.change(&s)
+		held := []gpulock.Holder{another}
+		if s.list != nil {
+			held = append(held, serving)
+		}
+		checks := s.holderChecks(held)
+		if len(checks) != 1 || checks[0].Status != c.status || !strings.Contains(checks[0].Found, "GPU-0 by the agent of user u1, process 99") || !strings.Contains(checks[0].Next, c.next) {
+			t.Errorf("%s: %+v", name, checks)
+		}
+	}
+}
+
+func TestDoctorChecksTheConfiguration(t *testing.T) {
+	const head = "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\n"
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if checks := configurationChecks(path); len(checks) != 0 {
+		t.Errorf("without a file: %+v", checks)
+	}
+	for text, want := range map[string]struct {
+		status doctor.Status
+		found  string
+	}{
+		head:                         {doctor.OK, path},
+		head + "outside: punish\n":   {doctor.Fail, path + ":3: outside: "},
+		head + "users:\n\tu1: {}\n":  {doctor.Fail, path + ":4: a tab in the indentation"},
+		"":                           {doctor.Fail, "the file is empty"},
+		head + "limits: {gpus: 1}\n": {doctor.Fail, path + ":3: limits: unknown field"},
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		checks := configurationChecks(path)
+		if checks[0].Status != want.status || !strings.Contains(checks[0].Found, want.found) || (checks[0].Next == "") != (want.status == doctor.OK) {
+			t.Errorf("%q: %+v", text, checks)
+		}
+		if rights := len(checks) == 2 && checks[1].Name == "your rights"; rights != (want.status == doctor.OK) {
+			t.Errorf("%q: %+v", text, checks)
+		}
+	}
+}
