@@ -88,7 +88,7 @@ func (g *guard) try(t *testing.T, way attack.Way, user bool) {
 	before := g.held(t)
 	box := g.box(t, way.Name, user)
 	run := box.hold
-	if !way.Prevented && g.answer != pacing.MisuseReport {
+	if !way.Prevented && g.answer != agentconfig.OutsideReport {
 		run = box.begin // it may not come to say that it has tried
 	}
 	r := run(attack.Command("/usr/bin", way.Name)...)
