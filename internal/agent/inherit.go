@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -64,14 +63,19 @@ func (a *Agent) tellStranger(ctx context.Context, uid int, dir string, err error
 }
 
 // knows reports whether a directory is that of a tenant of this agent: root's own agent
-// and the system's keep theirs in one place. Or it was taken over already.
-func (a *Agent) knows(dir string) bool {
+// and the system's keep theirs in one place. Or it was taken over already; then what
+// another agent changed since becomes its record.
+func (a *Agent) knows(ctx context.Context, dir string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, t := range a.tenants {
-		if t.Dir == dir || t.Origin == dir {
-			return true
+		if t.Dir != dir && t.Origin != dir {
+			continue
 		}
+		if a.hear(t) {
+			a.resync(ctx, t)
+		}
+		return true
 	}
 	return false
 }
@@ -79,7 +83,7 @@ func (a *Agent) knows(dir string) bool {
 // inherit takes one tenant over. One that was taken over already, that nobody lives by,
 // or that has shares of other machines' GPUs is left alone.
 func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f backend.Stranger, most agentconfig.Limits) error {
-	if a.knows(f.Tenant.Dir) {
+	if a.knows(ctx, f.Tenant.Dir) {
 		return nil
 	}
 	if f.Err != nil {
@@ -90,7 +94,7 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 		return err
 	}
 	a.mu.Lock()
-	a.bound(r, most)
+	beyond := a.bound(r, nil, most)
 	r.ID, r.Name = a.freeID(r), a.freeName(uid, r.Name)
 	wanted := a.tenantOf(r)
 	a.mu.Unlock()
@@ -114,6 +118,9 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 	a.tenants[t.ID] = t
 	a.keep(ctx, t)
 	a.follow(ctx, t)
+	if beyond != "" {
+		a.tellBound(r, beyond)
+	}
 	a.config.Log.InfoContext(ctx, "took a share over", "tenant", t.Name, "user", t.User, "from", r.Origin)
 	if fault != nil {
 		return fmt.Errorf("it is counted while its first process lives, and cannot be changed: %w", fault)
@@ -136,10 +143,7 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 	}
 	r := &record{
 		ID: f.Tenant.ID, Name: cmp.Or(said.Name, f.Tenant.Name), UID: uid, User: process.UserName(uid), Layer: f.Tenant.Layer,
-		Command: control.ShortCommand(said.Command), Created: f.Created, Origin: f.Tenant.Dir, Cooperative: true,
-	}
-	if !said.Created.IsZero() && said.Created.Before(r.Created) {
-		r.Created = said.Created // its page changes while it is used
+		Command: control.ShortCommand(said.Command), Created: f.Created, Origin: f.Tenant.Dir, Cooperative: true, Changed: f.Tenant.Changed,
 	}
 	for _, s := range f.Tenant.Shares {
 		if a.gpu(s.GPU.UUID).Index < 0 {
@@ -148,18 +152,10 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 		if slices.ContainsFunc(r.Shares, func(o share) bool { return o.UUID == s.GPU.UUID }) {
 			return nil, fmt.Errorf("%w: it has two shares of GPU %s", errForeign, s.GPU.UUID)
 		}
-		one := share{
-			UUID: s.GPU.UUID, Limit: s.Limit, Cores: s.Cores,
-			ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class},
-		}
-		one.Default(one.Cores)
-		if err := one.Validate(one.Cores); err != nil || one.Cores < 0 || one.Cores > v1alpha1.MaxCores {
-			one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{}
-			one.Default(0)
-		}
-		r.Shares = append(r.Shares, one)
+		r.Shares = append(r.Shares, toldShare(s))
 	}
 	r.Holder = a.strangerHolder(uid, said.Holder, f.Tenant)
+	r.Created = started(r, said.Created, f.Since)
 	if !f.Live && r.Holder == (process.ID{}) {
 		return nil, nil
 	}
@@ -174,39 +170,6 @@ func (a *Agent) strangerHolder(uid int, said process.ID, t backend.Tenant) proce
 		}
 	}
 	return process.ID{}
-}
-
-// bound lowers what a user granted themselves to what the machine has and the
-// administrator allows, together with what the user has already. Agent.mu is held.
-func (a *Agent) bound(r *record, most agentconfig.Limits) {
-	memory, cores := most.Memory, most.Cores
-	for _, t := range a.tenants {
-		for _, s := range t.Shares {
-			if t.UID == r.UID {
-				memory -= min(memory, s.Limit)
-				cores -= min(cores, s.Guaranteed(s.Cores))
-			}
-		}
-	}
-	for i := range r.Shares {
-		s := &r.Shares[i]
-		gpu := a.gpu(s.UUID)
-		s.Limit = min(s.Limit, gpu.Capacity())
-		if most.Memory > 0 {
-			// One context is the least that a share can be: it runs already.
-			s.Limit = min(s.Limit, max(memory, gpu.ContextBytes+gpu.Unit))
-			memory -= min(memory, s.Limit)
-		}
-		if most.Weight > 0 {
-			s.Weight = min(s.Weight, most.Weight)
-		}
-		if guaranteed := s.Guaranteed(s.Cores); most.Cores > 0 && guaranteed > cores {
-			s.Cores, s.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class}
-			s.Default(0)
-		} else if most.Cores > 0 {
-			cores -= guaranteed
-		}
-	}
 }
 
 // freeID is the id that was found, or another where that is none or is in use: always

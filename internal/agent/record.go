@@ -23,6 +23,9 @@ type record struct {
 	// Holder is the process that asked, zero where it cannot be seen.
 	Holder process.ID `json:"holder"`
 	Shares []share    `json:"shares"`
+	// Changed is when an agent changed the shares last, in nanoseconds since 1970: see
+	// hear.
+	Changed uint64 `json:"changed,omitempty"`
 	// Tenancy is what the cluster asked for, nil for a tenant of this machine.
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// Unmade is true until the backend has made the tenancy.

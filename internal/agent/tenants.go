@@ -111,6 +111,7 @@ func (a *Agent) restore(ctx context.Context) error {
 		a.takeUp(ctx, r)
 	}
 	a.debts = state.Debts
+	a.agree(ctx)
 	a.restoreQueue(state.Queue)
 	a.keepAll(ctx) // an older agent may not have
 	return nil
@@ -133,9 +134,7 @@ func (a *Agent) tellLoss(ctx context.Context, found int, err error) {
 	})
 }
 
-// takeUp continues with a tenant of an earlier agent. A change is written to the
-// record before it is made, so a tenant whose record was read is changed once more to
-// agree with it.
+// takeUp continues with a tenant of an earlier agent.
 func (a *Agent) takeUp(ctx context.Context, r record) {
 	for i := range r.Shares {
 		r.Shares[i].Default(r.Shares[i].Cores) // an older agent did not save all of it
@@ -145,10 +144,19 @@ func (a *Agent) takeUp(ctx context.Context, r record) {
 	if r.Unmade {
 		return // whoever asked for it asks again, or releases it
 	}
-	if !r.Rebuilt {
-		a.resync(ctx, t)
-	}
 	a.follow(ctx, t)
+}
+
+// agree makes what tenants are told agree with their records. A change is written to the
+// record before it is made, so they are told it once more; what another agent has told
+// them since becomes the record. Agent.mu is held.
+func (a *Agent) agree(ctx context.Context) {
+	for _, t := range a.sorted() {
+		if t.ready && !t.Rebuilt {
+			a.hear(t)
+			a.resync(ctx, t)
+		}
+	}
 }
 
 // resync makes a tenant's shares agree with its record, which is written first.
@@ -212,7 +220,7 @@ func (a *Agent) wanted(t *tenant) backend.Tenant {
 // tenantOf is a record as the backend wants it, but for the LibraryPath, which is
 // not kept, and the record itself.
 func (a *Agent) tenantOf(r *record) backend.Tenant {
-	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit}
+	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit, Changed: r.Changed}
 	for _, s := range r.Shares {
 		t.Shares = append(t.Shares, backend.Share{
 			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class, Owed: s.Owed,

@@ -5,6 +5,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -105,12 +106,18 @@ type Adopter interface {
 	// the agent writes, in t.Dir, and is told to the processes as far as they listen.
 	// from is the directory in which it was found. To adopt it again changes nothing.
 	Adopt(ctx context.Context, from string, t Tenant) error
+	// Told is what a tenant's processes are told that they were granted. Of a tenant
+	// that was taken over that is its user's word.
+	Told(t Tenant) (Tenant, error)
 }
 
 // Stranger is a tenant that was made by another user's agent.
 type Stranger struct {
 	Found
 	Live bool
+	// Since is when the oldest of its processes started, zero if none is found. It is
+	// the kernel's.
+	Since time.Time
 }
 
 // Notifier is a backend that notices at once what its tenants do. The tenants of
@@ -195,6 +202,9 @@ type Tenant struct {
 	LibraryPath []string
 	Overcommit  bool
 	Shares      []Share
+	// Changed is when an agent changed the shares last, in nanoseconds since 1970. Of two
+	// tellings the later one counts, whoever made it.
+	Changed uint64
 	// Record is what the agent keeps of the tenant, for [Keeper]. Only Plan and Keep are
 	// given it.
 	Record []byte

@@ -282,9 +282,11 @@ type Config struct {
 	// The tenant, ends with a zero byte.
 	ID [64]byte
 	// What users call the tenant, ends with a zero byte.
-	Name   [64]byte
-	_      [24]byte
-	Device [Devices]Device
+	Name [64]byte
+	// When an agent changed the grant last, in nanoseconds since 1970; agents alone read it.
+	Changed uint64
+	_       [16]byte
+	Device  [Devices]Device
 }
 
 // Size and offsets of Config in bytes.
@@ -297,6 +299,7 @@ const (
 	OffsetOfConfigPIDNamespace = 32
 	OffsetOfConfigID           = 40
 	OffsetOfConfigName         = 104
+	OffsetOfConfigChanged      = 168
 	OffsetOfConfigDevice       = 192
 )
 

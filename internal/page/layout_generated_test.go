@@ -52,6 +52,7 @@ func TestLayout(t *testing.T) {
 		{"Config.PIDNamespace", unsafe.Offsetof(Config{}.PIDNamespace), OffsetOfConfigPIDNamespace},
 		{"Config.ID", unsafe.Offsetof(Config{}.ID), OffsetOfConfigID},
 		{"Config.Name", unsafe.Offsetof(Config{}.Name), OffsetOfConfigName},
+		{"Config.Changed", unsafe.Offsetof(Config{}.Changed), OffsetOfConfigChanged},
 		{"Config.Device", unsafe.Offsetof(Config{}.Device), OffsetOfConfigDevice},
 		{"Slot", unsafe.Sizeof(Slot{}), SizeOfSlot},
 		{"Slot.PID", unsafe.Offsetof(Slot{}.PID), OffsetOfSlotPID},

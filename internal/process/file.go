@@ -47,6 +47,25 @@ func Maps(pid int, file File) bool {
 	return false
 }
 
+// Mapped are the files that a process has mapped, none of a process whose mappings may
+// not be read.
+func Mapped(pid int) map[File]bool {
+	files := map[File]bool{}
+	maps, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return files
+	}
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
+	lines.Buffer(nil, 1<<16)
+	for lines.Scan() {
+		if f, ok := parseMap(lines.Bytes()); ok {
+			files[f] = true
+		}
+	}
+	return files
+}
+
 // parseMap reads the file of a line of /proc/PID/maps (proc_pid_maps(5)):
 // address, rights, offset, device, inode, path. Memory without a file has the
 // inode 0.

@@ -45,6 +45,19 @@ func (id ID) Alive() bool {
 	return err == nil && s.start == id.Start && !s.dead
 }
 
+// ticks is how many clock ticks a second has wherever the kernel tells of them (USER_HZ).
+const ticks = 100
+
+// Started is when the process started.
+func (id ID) Started() time.Time {
+	var up unix.Timespec
+	now := time.Now()
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return now
+	}
+	return now.Add(time.Duration(id.Start)*(time.Second/ticks) - time.Duration(up.Nano()))
+}
+
 // Ancestors returns the pids of a process's parents, the nearest first.
 func Ancestors(pid int) []int {
 	var parents []int

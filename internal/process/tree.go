@@ -35,6 +35,25 @@ func Descendants(pid int) []ID {
 	return found
 }
 
+// Of returns the living processes of a user.
+func Of(uid int) []ID {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []ID
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || Owner(pid) != uid {
+			continue
+		}
+		if s, err := read(pid); err == nil && !s.dead {
+			found = append(found, ID{PID: pid, Start: s.start})
+		}
+	}
+	return found
+}
+
 // Signal sends a signal to the process unless it has ended: the descriptor
 // keeps the pid from naming another one in between.
 func (id ID) Signal(signal syscall.Signal) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // unfinished ends the name of a directory that is not complete yet.
@@ -36,12 +37,27 @@ func (*Tenants) Strangers(_ context.Context, place string, uid int) ([]backend.S
 	}
 	found, err := Survey(base, below, uid)
 	strangers := make([]backend.Stranger, 0, len(found))
-	for _, f := range found {
+	at := map[process.File]int{} // whose state page a file is
+	for i, f := range found {
 		s := backend.Stranger{Found: f}
 		if f.Err == nil {
 			s.Live, s.Err = strangerLives(filepath.Join(base, below), f.Tenant.ID, uid)
 		}
+		if state, err := process.FileAt(Dir(f.Tenant.Dir).State()); s.Live && err == nil {
+			at[state] = i
+		}
 		strangers = append(strangers, s)
+	}
+	for _, id := range process.Of(uid) {
+		if len(at) == 0 {
+			break
+		}
+		for file := range process.Mapped(id.PID) {
+			i, ok := at[file]
+			if started := id.Started(); ok && (strangers[i].Since.IsZero() || started.Before(strangers[i].Since)) {
+				strangers[i].Since = started
+			}
+		}
 	}
 	return strangers, err
 }
@@ -140,6 +156,20 @@ func (d Dir) adoptedFrom(dir *os.File) bool {
 	var ours, theirs unix.Stat_t
 	err := errors.Join(unix.Lstat(d.State(), &ours), unix.Fstatat(int(dir.Fd()), stateName, &theirs, unix.AT_SYMLINK_NOFOLLOW))
 	return err == nil && ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
+}
+
+// Told implements [backend.Adopter].
+func (ts *Tenants) Told(t backend.Tenant) (backend.Tenant, error) {
+	d := Dir(t.Dir)
+	path := d.Config()
+	if d.Adopted() {
+		path = d.Theirs()
+	}
+	c, err := page.ReadConfig(path)
+	if err != nil {
+		return backend.Tenant{}, err
+	}
+	return Decode(&c)
 }
 
 // linkOwned makes a link to the file of that name, which must be its user's. It links

@@ -38,6 +38,7 @@ func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 		PIDNamespace: pidNamespace,
 		ID:           page.Text64(t.ID),
 		Name:         page.Text64(t.Name),
+		Changed:      t.Changed,
 	}
 	for i := range t.Shares {
 		if err := encodeShare(&t.Shares[i], &c.Device[i]); err != nil {
@@ -121,6 +122,7 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	t := backend.Tenant{
 		ID: fieldText(c.ID[:]), Name: fieldText(c.Name[:]),
 		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace,
+		Changed: c.Changed,
 	}
 	if c.Flags&page.FlagEnv != 0 {
 		t.Layer = backend.LayerEnv
@@ -163,7 +165,7 @@ func (d Dir) Update(t backend.Tenant) error {
 		return err
 	}
 	change := func(c *page.Config) {
-		c.Flags = wanted.Flags
+		c.Flags, c.Changed = wanted.Flags, wanted.Changed
 		for i := range min(c.DeviceCount, wanted.DeviceCount) {
 			from, to := &wanted.Device[i], &c.Device[i]
 			to.Limit, to.Cores, to.MaxCores = from.Limit, from.Cores, from.MaxCores

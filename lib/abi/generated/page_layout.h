@@ -274,7 +274,9 @@ typedef struct dv_page_config {
     char id[64];
     /* What users call the tenant, ends with a zero byte. */
     char name[64];
-    uint8_t pad_168[24];
+    /* When an agent changed the grant last, in nanoseconds since 1970; agents alone read it. */
+    uint64_t changed;
+    uint8_t pad_176[16];
     dv_page_device device[DV_PAGE_DEVICES];
 } dv_page_config;
 _Static_assert(sizeof(dv_page_config) == 8384, "dv_page_config");
@@ -286,6 +288,7 @@ _Static_assert(offsetof(dv_page_config, flags) == 24, "dv_page_config.flags");
 _Static_assert(offsetof(dv_page_config, pid_namespace) == 32, "dv_page_config.pid_namespace");
 _Static_assert(offsetof(dv_page_config, id) == 40, "dv_page_config.id");
 _Static_assert(offsetof(dv_page_config, name) == 104, "dv_page_config.name");
+_Static_assert(offsetof(dv_page_config, changed) == 168, "dv_page_config.changed");
 _Static_assert(offsetof(dv_page_config, device) == 192, "dv_page_config.device");
 
 /* One process. All but the lock on its byte is information; pid 0 means that nothing is charged here. */

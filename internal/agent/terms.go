@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// stamp notes that the shares are changed now. A clock that was set back does not make
+// the change an old one.
+func (r *record) stamp(now time.Time) {
+	r.Changed = max(r.Changed+1, uint64(max(0, now.UnixNano())))
+}
+
+// hear makes what a tenant's processes are told its record, if another agent told it
+// later than the record was written: a user's own agent and the system agent may serve
+// a tenant in turn, and the latest change counts. It reports whether it did. What a
+// user's agent has told is bounded as it is when the tenant is taken over, and grows
+// into free memory and cores only. Agent.mu is held.
+func (a *Agent) hear(t *tenant) bool {
+	adopter, ok := a.config.Backend.(backend.Adopter)
+	if !ok {
+		return false
+	}
+	told, err := adopter.Told(a.tenantOf(&t.record))
+	if err != nil || told.Changed <= t.Changed {
+		return false // who cannot be asked is told the record
+	}
+	r := t.record
+	r.Shares, r.Changed = slices.Clone(t.Shares), told.Changed
+	for i := range r.Shares {
+		at := slices.IndexFunc(told.Shares, func(s backend.Share) bool { return s.GPU.UUID == r.Shares[i].UUID })
+		if at >= 0 {
+			r.Shares[i] = t.Shares[i].with(toldShare(told.Shares[at]))
+		}
+	}
+	if t.Origin != "" {
+		if text := a.bound(&r, t, a.config.Rules.Limits(r.UID)); text != "" {
+			a.tellBound(&r, text)
+		}
+		a.squeeze(t, &r)
+	}
+	t.record = r
+	return true
+}
+
+// toldShare is a share as a page tells it, of which everything but the memory is left
+// out unless a request could have it.
+func toldShare(s backend.Share) share {
+	one := share{
+		UUID: s.GPU.UUID, Limit: s.Limit, Cores: s.Cores,
+		ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class},
+	}
+	one.Default(one.Cores)
+	if err := one.Validate(one.Cores); err != nil || one.Cores < 0 || one.Cores > v1alpha1.MaxCores {
+		one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{}
+		one.Default(0)
+	}
+	return one
+}
+
+// with is the share with other terms. It counts with what it had as long as it may have
+// more in use than it has now.
+func (s share) with(terms share) share {
+	had := max(s.Limit, s.Before)
+	s.Limit, s.Cores, s.ShareConfig, s.Before = terms.Limit, terms.Cores, terms.ShareConfig, 0
+	if s.Limit < had {
+		s.Before = had
+	}
+	return s
+}
+
+// squeeze takes back what a tenant was given more than there is beside the other tenants.
+// Agent.mu is held.
+func (a *Agent) squeeze(t *tenant, r *record) {
+	for i := range r.Shares {
+		s, was := &r.Shares[i], t.Shares[i]
+		if a.gpu(s.UUID).Index < 0 {
+			continue
+		}
+		room, cores := a.gpu(s.UUID).Capacity(), v1alpha1.MaxCores
+		for _, other := range a.tenants {
+			for j, o := range other.Shares {
+				if other != t && o.UUID == s.UUID {
+					room -= min(room, other.counted(j))
+					cores -= o.Guaranteed(o.Cores)
+				}
+			}
+		}
+		if most := max(room, was.Limit); s.Limit > most {
+			s.Limit = most
+			r.stamp(a.config.Now())
+		}
+		if g := s.Guaranteed(s.Cores); g > max(cores, was.Guaranteed(was.Cores)) {
+			s.Cores, s.ShareConfig = was.Cores, was.ShareConfig
+			r.stamp(a.config.Now())
+		}
+	}
+}
+
+// bound lowers what a user granted themselves to what the machine has and the
+// administrator allows, together with what the user has already beside except. It says what is beyond
+// that, "" if nothing. Agent.mu is held.
+func (a *Agent) bound(r *record, except *tenant, most agentconfig.Limits) (beyond string) {
+	had := a.heldBy(r.UID, except)
+	memory, cores := most.Memory-min(most.Memory, had.memory), most.Cores-min(most.Cores, had.cores)
+	for i := range r.Shares {
+		s := &r.Shares[i]
+		gpu := a.gpu(s.UUID)
+		if gpu.Index < 0 {
+			continue
+		}
+		if s.Limit > gpu.Capacity() {
+			s.Limit = gpu.Capacity()
+			r.stamp(a.config.Now())
+		}
+		terms := *s
+		// One context is the least that a share can be: it runs already.
+		least := gpu.ContextBytes + gpu.Unit
+		if most.Memory > 0 {
+			terms.Limit = min(terms.Limit, max(memory, least))
+		}
+		if !slices.Contains(had.gpus, gpu.Index) {
+			had.gpus = append(had.gpus, gpu.Index)
+		}
+		if at := slices.Index(had.gpus, gpu.Index); most.GPUs > 0 && at >= most.GPUs {
+			terms.Limit = min(terms.Limit, least)
+			terms.Cores, terms.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class}
+			terms.Default(0)
+			beyond = fmt.Sprintf("it has a share of GPU %d, and the administrator allows shares on %d GPUs", gpu.Index, most.GPUs)
+		}
+		memory -= min(memory, terms.Limit)
+		if most.Weight > 0 {
+			terms.Weight = min(terms.Weight, most.Weight)
+		}
+		if guaranteed := terms.Guaranteed(terms.Cores); most.Cores > 0 && guaranteed > cores {
+			terms.Cores, terms.ShareConfig = 0, v1alpha1.ShareConfig{Class: s.Class}
+			terms.Default(0)
+		} else {
+			cores -= min(cores, guaranteed)
+		}
+		if beyond == "" && terms.Limit < s.Limit {
+			beyond = fmt.Sprintf("it has %s of GPU %d, and the administrator's limits leave it %s", amount(s.Limit), gpu.Index, amount(terms.Limit))
+		}
+		if terms != *s {
+			*s = s.with(terms)
+			r.stamp(a.config.Now())
+		}
+	}
+	return beyond
+}
+
+// tellBound says that a share that was taken over is beyond what its user may have.
+func (a *Agent) tellBound(r *record, text string) {
+	a.events.add(control.Event{
+		Kind: control.EventLimit, Tenant: r.Name, User: r.User,
+		Text: text + ": what it has in use beyond that stays until it is freed, and nothing more can be allocated",
+	})
+}
+
+// started is since when a tenant that is taken over has run: what is told by the kernel
+// of its processes counts, and what its user tells only if that is earlier. Starts of
+// processes are coarse, so they say nothing of the order within a second.
+func started(r *record, said, since time.Time) time.Time {
+	first := r.Created
+	if !said.IsZero() && said.Before(first) {
+		first = said
+	}
+	processes := []time.Time{since}
+	if r.Holder != (process.ID{}) {
+		processes = append(processes, r.Holder.Started())
+	}
+	for _, start := range processes {
+		if !start.IsZero() && first.Sub(start) > time.Second {
+			first = start
+		}
+	}
+	return first
+}
