@@ -45,6 +45,7 @@ type server struct {
 const setup = `set -e
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
 mount -t tmpfs -o mode=755 tmpfs /home
 mount -t tmpfs -o mode=755 tmpfs /opt
 mkdir /opt/divvy /opt/etc /opt/work

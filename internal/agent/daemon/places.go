@@ -17,21 +17,27 @@ func (s *service) tenantsDir() (string, error) {
 		candidates = append(candidates, filepath.Join(rundir.Path(), "tenants"))
 		candidates = append(candidates, rundir.TenantsOf(os.Getuid())[1:]...)
 	}
-	var made []string
-	var faults []error
-	for _, dir := range candidates {
-		if err := errors.Join(rundir.Make(filepath.Dir(dir), rundir.Mode()), rundir.Make(dir, rundir.Mode())); err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		made = append(made, dir)
-	}
-	dir, err := slice.ChoosePlace(made)
+	dir, err := firstPlace(candidates)
 	if err != nil {
-		return "", errors.Join(append(faults, err)...)
+		return "", err
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil || !s.options.shared() {
 		return dir, err
 	}
 	return dir, s.mark(dir)
+}
+
+// firstPlace makes the first of the candidates that can serve, and those before it.
+func firstPlace(candidates []string) (string, error) {
+	var faults []error
+	for _, dir := range candidates {
+		err := errors.Join(rundir.Make(filepath.Dir(dir), rundir.Mode()), rundir.Make(dir, rundir.Mode()))
+		if err == nil {
+			if dir, err = slice.ChoosePlace([]string{dir}); err == nil {
+				return dir, nil
+			}
+		}
+		faults = append(faults, err)
+	}
+	return "", errors.Join(faults...)
 }
