@@ -32,9 +32,9 @@ import (
 // Driver is the part of NVML that the agent asks.
 type Driver interface {
 	Version() nvml.Version
-	Processes(gpu int) ([]nvml.Process, error)
-	Used(gpu int) (uint64, error)
-	Utilisation(gpu int, since time.Time) ([]nvml.Utilisation, error)
+	// Holdings has what it tells of who has memory on GPUs, in their order.
+	Holdings(gpus []int) []nvml.Holding
+	pacing.Driver
 }
 
 // Config is what an Agent works with.
@@ -227,7 +227,7 @@ func (a *Agent) Run(ctx context.Context) {
 }
 
 // sweep looks at all tenants and GPUs, and so finds what no notice told of.
-func (a *Agent) sweep(ctx context.Context) {
+func (a *Agent) sweep(ctx context.Context) []snapshot {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
 	snapshots := a.snapshots(ctx)
@@ -236,6 +236,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	}
 	a.findOutside(ctx, on(snapshots))
 	a.compare(ctx, snapshots)
+	return snapshots
 }
 
 const (

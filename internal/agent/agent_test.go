@@ -92,31 +92,44 @@ type lister struct {
 	used atomic.Uint64
 }
 
-func (l *lister) Version() nvml.Version { return nvml.Version{Driver: "550.1"} }
-func (l *lister) Used(gpu int) (uint64, error) {
-	if gpu != 0 {
-		return 0, nil
-	}
-	return l.used.Load(), nil
-}
-func (l *lister) Utilisation(gpu int, _ time.Time) (samples []nvml.Utilisation, err error) {
-	busy := l.busy.Load()
-	if busy == nil {
-		return nil, nvml.ErrNotSupported
-	}
-	for pid, part := range *busy {
+func (l *lister) Version() nvml.Version  { return nvml.Version{Driver: "550.1"} }
+func (l *lister) list(p ...nvml.Process) { l.processes.Store(&p) }
+func (l *lister) Holdings(gpus []int) []nvml.Holding {
+	all := make([]nvml.Holding, len(gpus))
+	for i, gpu := range gpus {
+		if p := l.processes.Load(); p != nil && gpu == 0 {
+			all[i].Processes = *p
+		}
 		if gpu == 0 {
-			samples = append(samples, nvml.Utilisation{PID: pid, At: time.Now(), Busy: part})
+			all[i].Used = l.used.Load()
 		}
 	}
-	return samples, nil
+	return all
 }
-func (l *lister) list(p ...nvml.Process) { l.processes.Store(&p) }
-func (l *lister) Processes(gpu int) ([]nvml.Process, error) {
-	if p := l.processes.Load(); p != nil && gpu == 0 {
-		return *p, nil
+func (l *lister) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
+	all := make([]nvml.Load, len(gpus))
+	for i, gpu := range gpus {
+		busy := l.busy.Load()
+		if busy == nil {
+			all[i].Err = nvml.ErrNotSupported
+			continue
+		}
+		for pid, part := range *busy {
+			if gpu == 0 {
+				all[i].Samples = append(all[i].Samples, nvml.Utilisation{PID: pid, At: time.Now(), Busy: part})
+			}
+		}
 	}
-	return nil, nil
+	return all
+}
+
+// unread is what a driver tells that tells nothing.
+func unread(gpus []int, err error) []nvml.Holding {
+	all := make([]nvml.Holding, len(gpus))
+	for i := range all {
+		all[i] = nvml.Holding{Unlisted: err, Unread: err}
+	}
+	return all
 }
 
 // node is one machine on which agents come and go.

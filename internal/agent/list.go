@@ -3,13 +3,11 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
-	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // list is the listing for a peer. Command lines may hold secrets: of another user's
@@ -29,8 +27,8 @@ func (a *Agent) list(ctx context.Context, peer *control.Peer, _ struct{}) (*cont
 
 // Listing looks at all tenants and GPUs and lists what it found.
 func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
-	a.sweep(ctx)
-	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx), Events: a.events.list(), Tenants: []control.Tenant{}}
+	snapshots := a.sweep(ctx)
+	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx, snapshots), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {
 		l.Tenants = append(l.Tenants, a.describe(t))
 	}
@@ -43,18 +41,8 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	return l, nil
 }
 
-func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
-	used, silent := make([]*uint64, len(a.gpus)), make([]string, len(a.gpus))
-	for i, gpu := range a.gpus {
-		n, err := a.config.Driver.Used(gpu.Index)
-		a.complain(ctx, "cannot read a GPU's memory", gpu.Index, err)
-		switch {
-		case err == nil:
-			used[i] = &n
-		case errors.Is(err, nvml.ErrSilent):
-			silent[i] = err.Error()
-		}
-	}
+// listGPUs lists all GPUs; there is a snapshot of each, in their order.
+func (a *Agent) listGPUs(ctx context.Context, snapshots []snapshot) []control.GPU {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	granted := a.granted(ctx, nil)
@@ -67,8 +55,8 @@ func (a *Agent) listGPUs(ctx context.Context) []control.GPU {
 		gpus = append(gpus, control.GPU{
 			Hidden: all.unseen, Excess: all.text,
 			Index: gpu.Index, UUID: gpu.UUID, Name: gpu.Name, Total: gpu.Total, Reserved: gpu.Reserved,
-			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: used[i], Cores: granted[i].Cores,
-			ContextBytes: gpu.ContextBytes, Fault: cmp.Or(a.faults[gpu.UUID], silent[i]), Unwatched: a.pacer.Unwatched(gpu.Index),
+			Capacity: gpu.Capacity(), Granted: granted[i].Granted, Used: snapshots[i].used, Cores: granted[i].Cores,
+			ContextBytes: gpu.ContextBytes, Fault: cmp.Or(a.faults[gpu.UUID], snapshots[i].silent), Unwatched: a.pacer.Unwatched(gpu.Index),
 		})
 	}
 	return gpus

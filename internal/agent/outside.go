@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -33,22 +35,25 @@ type snapshot struct {
 	foreign bool
 	// used is all that is in use; nil where the driver does not tell.
 	used *uint64
+	// silent says that the driver does not answer about it, empty while it does.
+	silent string
 }
 
 // snapshots asks the driver who uses the GPUs. It is called before the looks at tenants: a
 // process enters its tenant's account before it touches the GPU, so a look that comes
 // after finds it there. Without uuids it asks about all GPUs.
 func (a *Agent) snapshots(ctx context.Context, uuids ...string) []snapshot {
-	snapshots := make([]snapshot, 0, len(a.gpus))
+	snapshots, indexes := make([]snapshot, 0, len(a.gpus)), make([]int, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
-		if len(uuids) > 0 && !slices.Contains(uuids, gpu.UUID) {
-			continue
+		if len(uuids) == 0 || slices.Contains(uuids, gpu.UUID) {
+			snapshots, indexes = append(snapshots, snapshot{gpu: gpu}), append(indexes, gpu.Index)
 		}
-		v := snapshot{gpu: gpu}
-		processes, err := a.config.Driver.Processes(gpu.Index)
-		a.complain(ctx, "cannot list a GPU's processes", gpu.Index, err)
-		v.listed = err == nil
-		for _, p := range processes {
+	}
+	for i, told := range a.config.Driver.Holdings(indexes) {
+		v := &snapshots[i]
+		a.complain(ctx, "cannot list a GPU's processes", v.gpu.Index, told.Unlisted)
+		v.listed = told.Unlisted == nil
+		for _, p := range told.Processes {
 			v.sum += p.Used
 			v.hidden = v.hidden || p.Hidden
 			id, err := process.Find(p.PID)
@@ -56,18 +61,19 @@ func (a *Agent) snapshots(ctx context.Context, uuids ...string) []snapshot {
 				v.strange = append(v.strange, p.PID)
 				continue
 			}
-			found := onGPU{id: id, uuid: gpu.UUID}
+			found := onGPU{id: id, uuid: v.gpu.UUID}
 			if !p.Hidden {
 				found.used = new(p.Used)
 			}
 			v.processes = append(v.processes, found)
 		}
-		used, err := a.config.Driver.Used(gpu.Index)
-		a.complain(ctx, "cannot read a GPU's memory", gpu.Index, err)
-		if err == nil {
-			v.used = &used
+		a.complain(ctx, "cannot read a GPU's memory", v.gpu.Index, told.Unread)
+		switch {
+		case told.Unread == nil:
+			v.used = &told.Used
+		case errors.Is(told.Unread, nvml.ErrSilent):
+			v.silent = told.Unread.Error()
 		}
-		snapshots = append(snapshots, v)
 	}
 	return snapshots
 }

@@ -61,8 +61,7 @@ type mute struct {
 	err error
 }
 
-func (m *mute) Processes(int) ([]nvml.Process, error) { return nil, m.err }
-func (m *mute) Used(int) (uint64, error)              { return 0, m.err }
+func (m *mute) Holdings(gpus []int) []nvml.Holding { return unread(gpus, m.err) }
 
 // What the driver does not tell is said once, and again when the reason is another.
 func TestLostGPUsFillNoLog(t *testing.T) {

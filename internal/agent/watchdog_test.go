@@ -153,18 +153,11 @@ type fickle struct {
 	silent atomic.Bool
 }
 
-func (f *fickle) Processes(gpu int) ([]nvml.Process, error) {
+func (f *fickle) Holdings(gpus []int) []nvml.Holding {
 	if f.silent.Load() {
-		return nil, errors.New("late")
+		return unread(gpus, errors.New("late"))
 	}
-	return f.lister.Processes(gpu)
-}
-
-func (f *fickle) Used(gpu int) (uint64, error) {
-	if f.silent.Load() {
-		return 0, errors.New("late")
-	}
-	return f.lister.Used(gpu)
+	return f.lister.Holdings(gpus)
 }
 
 // A figure that is missing is shown as unknown, and nobody is accused because of it.

@@ -74,3 +74,23 @@ func (l *Library) known(uuid, place string) (gonvml.Device, gonvml.Return) {
 	}
 	return l.api.DeviceGetHandleByUUID(uuid)
 }
+
+// Checkup is what the driver tells of a GPU's health.
+type Checkup struct {
+	Condition
+	Err error
+}
+
+// Holding is what the driver tells of a GPU's memory: by process, and all that is in use. Each has its own error.
+type Holding struct {
+	Processes []Process
+	Unlisted  error
+	Used      uint64
+	Unread    error
+}
+
+// Load is what the driver tells of who kept a GPU busy.
+type Load struct {
+	Samples []Utilisation
+	Err     error
+}

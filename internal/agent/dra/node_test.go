@@ -83,11 +83,14 @@ func (s pageStep) Undo() error { return s.dir.Remove() }
 // quiet is a driver of idle GPUs.
 type quiet struct{}
 
-func (quiet) Version() nvml.Version                 { return nvml.Version{} }
-func (quiet) Processes(int) ([]nvml.Process, error) { return nil, nil }
-func (quiet) Used(int) (uint64, error)              { return 0, nil }
-func (quiet) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
-	return nil, nvml.ErrNotSupported
+func (quiet) Version() nvml.Version              { return nvml.Version{} }
+func (quiet) Holdings(gpus []int) []nvml.Holding { return make([]nvml.Holding, len(gpus)) }
+func (quiet) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
+	all := make([]nvml.Load, len(gpus))
+	for i := range all {
+		all[i].Err = nvml.ErrNotSupported
+	}
+	return all
 }
 func reapNobody(context.Context, tenantdir.Dir, int) error { return nil }
 

@@ -27,8 +27,8 @@ type Fault struct {
 
 // Driver is the part of NVML by which the health of GPUs is known.
 type Driver interface {
-	// Condition is nvml.Library's.
-	Condition(gpu int) (nvml.Condition, error)
+	// Conditions are nvml.Library's, of GPUs in their order.
+	Conditions(gpus []int) []nvml.Checkup
 	// Answering lists the UUIDs of all GPUs that answer, and counts those that do not.
 	Answering() (uuids []string, silent int)
 	// Reopen opens the driver's library again: GPUs that were reset or replugged come back by it alone.
@@ -50,6 +50,7 @@ type Monitor struct {
 	config  Config
 	looking sync.Mutex // orders looks, and guards watched and what follows
 	watched []*watched
+	indexes []int // of watched
 	// away counts the looks since a GPU went away or the library was opened again, which happens when it reaches pause.
 	away, pause int
 	// counted is the number of looks since all GPUs were counted; absent is the number of GPUs that did not answer
@@ -84,7 +85,7 @@ func New(c Config) *Monitor {
 	}
 	m := &Monitor{config: c, pause: firstReopen, changed: make(chan struct{}), found: make(chan struct{}), faults: map[string]Fault{}}
 	for _, gpu := range c.GPUs {
-		m.watched = append(m.watched, &watched{gpu: gpu})
+		m.watched, m.indexes = append(m.watched, &watched{gpu: gpu}), append(m.indexes, gpu.Index)
 	}
 	return m
 }
@@ -122,8 +123,8 @@ func (m *Monitor) Look(ctx context.Context) {
 	m.count(ctx)
 	faults := map[string]Fault{}
 	away := m.absent > 0
-	for _, p := range m.watched {
-		condition, err := m.config.Driver.Condition(p.gpu.Index)
+	for i, found := range m.config.Driver.Conditions(m.indexes) {
+		p, condition, err := m.watched[i], found.Condition, found.Err
 		away = away || err != nil && !errors.Is(err, nvml.ErrSilent) // whoever asks it finds the GPU anew by itself
 		before := p.fault
 		p.look(m.config.Now(), condition, err)

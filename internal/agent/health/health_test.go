@@ -28,12 +28,14 @@ type ward struct {
 	now        time.Time
 }
 
-func (w *ward) Condition(gpu int) (nvml.Condition, error) {
-	c := w.conditions[gpu]
-	told := c
-	c.XIDs = nil // each is told once
-	w.conditions[gpu] = c
-	return told, w.faults[gpu]
+func (w *ward) Conditions(gpus []int) (all []nvml.Checkup) {
+	for _, gpu := range gpus {
+		c := w.conditions[gpu]
+		all = append(all, nvml.Checkup{Condition: c, Err: w.faults[gpu]})
+		c.XIDs = nil // each is told once
+		w.conditions[gpu] = c
+	}
+	return all
 }
 
 func (w *ward) Answering() (uuids []string, silent int) {
@@ -197,8 +199,27 @@ func TestDriverThatNeverAnswers(t *testing.T) {
 		t.Errorf("opened again %d times", w.reopened)
 	}
 	w.faults[1] = nil
-	if got := w.looks(h, recovery); got != " " {
+	if got := w.looks(h, 1); got != " " {
 		t.Errorf("when it answers: %q", got)
+	}
+	// One that falls silent again and again stays away for longer, and nothing untrue is said of it.
+	w.faults[1] = fmt.Errorf("%w about GPU 1", nvml.ErrSilent)
+	w.looks(h, 1)
+	w.faults[1] = nil
+	if got := w.looks(h, 1); got != " silent" {
+		t.Errorf("when it answers once more: %q", got)
+	}
+	faults, _ = h.Faults()
+	for _, fault := range faults {
+		if !strings.Contains(fault.Text, "answers about it again") {
+			t.Errorf("it answers, and this is said: %q", fault.Text)
+		}
+	}
+	if got := w.looks(h, 2*recovery-2); got != " silent" {
+		t.Errorf("before it has answered for long: %q", got)
+	}
+	if got := w.looks(h, 1); got != " " {
+		t.Errorf("when it has answered for long: %q", got)
 	}
 }
 
@@ -312,6 +333,17 @@ func TestFound(t *testing.T) {
 	w.looks(h, 2*countEvery)
 }
 
+// direct asks the library in this process.
+type direct struct{ *nvml.Library }
+
+func (d direct) Conditions(gpus []int) (all []nvml.Checkup) {
+	for _, gpu := range gpus {
+		c, err := d.Condition(gpu)
+		all = append(all, nvml.Checkup{Condition: c, Err: err})
+	}
+	return all
+}
+
 // TestHealthOfSimulatedGPUs asks a real management library, whose GPUs the test makes fail.
 func TestHealthOfSimulatedGPUs(t *testing.T) {
 	tree := installtest.Tree(t)
@@ -343,7 +375,7 @@ func TestHealthOfSimulatedGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Driver: library, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	c := Config{Driver: direct{library}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, gpu := range listed {
 		c.GPUs = append(c.GPUs, backend.GPU{Index: gpu.Index, UUID: gpu.UUID})
 		if got := library.Architecture(gpu.Index); got != "hopper" {

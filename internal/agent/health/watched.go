@@ -14,8 +14,8 @@ import (
 type watched struct {
 	gpu   backend.GPU
 	fault *Fault
-	// clean counts the looks in a row that found nothing; silent those without an answer.
-	clean, silent int
+	// clean counts the looks in a row that found nothing; unanswered those without an answer.
+	clean, unanswered int
 	// relapses counts how often the GPU fell ill again soon after it was well.
 	relapses int
 	wellAt   time.Time
@@ -33,6 +33,8 @@ const (
 	mostDoublings = 6
 	// silentLooks is the number of looks in a row without an answer that count as a fault; a busy driver may miss one.
 	silentLooks = 3
+	// silent is the reason of a GPU about which the driver does not answer at all.
+	silent = "silent"
 	// fellOff is the XID of a GPU that has fallen off the bus.
 	fellOff = 79
 )
@@ -56,10 +58,21 @@ func (p *watched) look(now time.Time, c nvml.Condition, err error) {
 	case err != nil:
 		p.clean = 0
 	case p.fault != nil:
-		if p.clean++; p.clean >= recovery<<p.relapses {
+		if p.clean++; p.clean >= p.probation() {
 			p.fault, p.wellAt = nil, now
+		} else if p.fault.Reason == silent {
+			p.fault = &Fault{Reason: silent, Text: "the driver answers about it again, after it fell silent more than once: it takes new shares when it has answered for a while"}
 		}
 	}
+}
+
+// probation is the number of looks in a row that must find no fault before the fault is over. A driver that answers again
+// after silence has lost nothing, so that is over at once unless the GPU falls silent again and again.
+func (p *watched) probation() int {
+	if p.fault.Reason == silent && p.relapses == 0 {
+		return 1
+	}
+	return recovery << p.relapses
 }
 
 // relapse notes that a fault begins, and whether the GPU had recovered from one a short while ago.
@@ -75,7 +88,7 @@ func (p *watched) relapse(now time.Time) {
 func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 	grown := p.known && c.Uncorrected > p.uncorrected
 	if err == nil {
-		p.uncorrected, p.known, p.silent = c.Uncorrected, true, 0
+		p.uncorrected, p.known, p.unanswered = c.Uncorrected, true, 0
 	}
 	xid, ill := gravest(c.XIDs)
 	switch {
@@ -86,11 +99,11 @@ func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 	case errors.Is(err, nvml.ErrReset):
 		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver requires a reset: `nvidia-smi --gpu-reset`"}
 	case errors.Is(err, nvml.ErrSilent):
-		return &Fault{Reason: "silent", Text: "its figures are not known: " + err.Error()}
+		return &Fault{Reason: silent, Text: "its figures are not known: " + err.Error()}
 	case ill:
 		return &Fault{Reason: fmt.Sprintf("xid-%d", xid), Text: fmt.Sprintf("the driver reported error (XID) %d", xid)}
 	case err != nil:
-		if p.silent++; p.silent >= silentLooks {
+		if p.unanswered++; p.unanswered >= silentLooks {
 			return &Fault{Reason: "no-answer", Text: "the driver does not answer questions about it: " + err.Error()}
 		}
 		return nil

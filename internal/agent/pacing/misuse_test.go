@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -31,11 +32,12 @@ func (c *court) Answer(_ context.Context, tenant, uuid string) {
 	c.answered = append(c.answered, tenant+" on "+uuid)
 }
 
-func (c *court) Utilisation(int, time.Time) ([]nvml.Utilisation, error) {
-	if c.silence != nil {
-		return nil, c.silence
+func (c *court) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
+	all := make([]nvml.Load, len(gpus))
+	for i := range all {
+		all[i].Err = cmp.Or(c.silence, nvml.ErrNotSupported)
 	}
-	return nil, nvml.ErrNotSupported
+	return all
 }
 
 // judged is a pacer of tenants of pages alone.

@@ -18,7 +18,8 @@ import (
 
 // Driver is the part of NVML that the watch asks.
 type Driver interface {
-	Utilisation(gpu int, since time.Time) ([]nvml.Utilisation, error)
+	// Utilisations has what it tells of who kept GPUs busy, each since a moment of its own, in their order.
+	Utilisations(gpus []int, since []time.Time) []nvml.Load
 }
 
 // Ledger is what pacing asks of whoever keeps the tenants, and tells it.

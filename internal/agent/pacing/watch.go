@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -80,21 +81,25 @@ func (w *watcher) round(ctx context.Context) {
 	if w.rounds%pidsKept == 0 {
 		clear(w.pids)
 	}
+	var due []backend.GPU
+	var indexes []int
+	var since []time.Time
 	for _, gpu := range w.pacer.config.GPUs {
 		every := w.pacer.watched(gpu.UUID)
 		if every == 0 {
 			w.pacer.noteWatch(ctx, gpu.Index, nil) // what was said of it is said no more
 		}
-		if every == 0 || w.rounds%every != 0 {
-			continue
+		if every != 0 && w.rounds%every == 0 {
+			due, indexes, since = append(due, gpu), append(indexes, gpu.Index), append(since, w.since[gpu.Index])
 		}
-		samples, err := w.pacer.config.Driver.Utilisation(gpu.Index, w.since[gpu.Index])
-		w.pacer.noteWatch(ctx, gpu.Index, err)
+	}
+	for i, told := range w.pacer.config.Driver.Utilisations(indexes, since) {
+		w.pacer.noteWatch(ctx, due[i].Index, told.Err)
 		switch {
-		case err == nil:
-			w.judge(gpu.Index, gpu.UUID, samples)
-		case !errors.Is(err, nvml.ErrNotSupported):
-			w.pacer.unknow(gpu.UUID)
+		case told.Err == nil:
+			w.judge(due[i].Index, due[i].UUID, told.Samples)
+		case !errors.Is(told.Err, nvml.ErrNotSupported):
+			w.pacer.unknow(due[i].UUID)
 		}
 	}
 	w.pacer.answerMisuse(ctx)

@@ -13,8 +13,8 @@ func (d *Driver) attend(s *seat, h *helper) {
 	pause := d.config.Limits.Pause
 	for {
 		if h != nil {
-			a, answered := d.outlast(h)
-			if answered && (a.Fault == nil || h.opened) { // that the GPU is lost is an answer too
+			a, err := h.outcome(d.config.Limits.Abandon, d.closed)
+			if err == nil && (a.Fault == nil || h.opened) { // that the GPU is lost is an answer too
 				d.restore(s, h.recovered(), a)
 				return
 			}
@@ -43,19 +43,6 @@ func (d *Driver) attend(s *seat, h *helper) {
 			h = nil
 		}
 	}
-}
-
-// outlast waits for a helper that did not answer, as long as the call may still return.
-// answered is false when the helper has ended, or has to.
-func (d *Driver) outlast(h *helper) (a answer, answered bool) {
-	select {
-	case a, answered = <-h.answers:
-		return a, answered
-	case <-h.process.Ended():
-	case <-d.closed:
-	case <-time.After(d.config.Limits.Abandon):
-	}
-	return answer{}, false
 }
 
 // end ends a helper and waits until it has. A process that sleeps in the kernel may take for ever; it is false when the
@@ -90,7 +77,7 @@ func (d *Driver) beginAgain(s *seat) *helper {
 // the GPU is an answer.
 func (d *Driver) try(s *seat, h *helper) (answer, error) {
 	d.mu.Lock()
-	q, then := d.opening(), question{Kind: askIdentify}
+	q, then := d.opening(), item{Kind: askIdentify}
 	if s.gpu != nil {
 		then.Index = s.gpu.index
 		if s.gpu.known {
@@ -103,7 +90,7 @@ func (d *Driver) try(s *seat, h *helper) (answer, error) {
 		err = a.Fault.err()
 	}
 	if h.opened = err == nil; err == nil && s.gpu != nil {
-		a, err = h.exchange(then, d.config.Limits.First)
+		a, err = h.exchange(question{Items: []item{then}}, d.config.Limits.First)
 	}
 	if err == nil {
 		h.turn <- struct{}{}
@@ -116,11 +103,22 @@ func (d *Driver) restore(s *seat, h *helper, a answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.helper, s.since, s.good = h, time.Time{}, 0
-	if s.gpu != nil && !s.gpu.known && a.Facts.UUID != "" {
-		s.gpu.facts, s.gpu.known = a.Facts, true
+	if s.gpu != nil {
+		h.met[s.gpu.index] = true
+	}
+	if facts := factsOf(a); s.gpu != nil && !s.gpu.known && facts.UUID != "" {
+		s.gpu.facts, s.gpu.known = facts, true
 	}
 	if a.Version != (nvml.Version{}) {
 		d.version = a.Version
 	}
 	d.config.Log.Info("the driver answers again", "gpu", s.whose())
+}
+
+// factsOf are what an answer tells of the GPU about which one item was asked.
+func factsOf(a answer) nvml.Facts {
+	if len(a.Results) != 1 || a.Results[0].Facts == nil {
+		return nvml.Facts{}
+	}
+	return *a.Results[0].Facts
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,6 +75,25 @@ type fake struct {
 	dying   chan struct{} // killed, or its connection is closed
 	once    sync.Once
 	calls   sync.WaitGroup
+	// deaf: what it would answer is lost.
+	deaf atomic.Bool
+
+	mu    sync.Mutex
+	asked []int // GPUs, in the order of the calls
+}
+
+// answers is a helper's end of its connection.
+type answers struct {
+	*fake
+	conn net.Conn
+}
+
+func (a answers) Read(p []byte) (int, error) { return a.conn.Read(p) }
+func (a answers) Write(p []byte) (int, error) {
+	if a.deaf.Load() {
+		return len(p), nil
+	}
+	return a.conn.Write(p)
 }
 
 func (m *double) start() (Process, error) {
@@ -85,7 +105,7 @@ func (m *double) start() (Process, error) {
 	m.current = append(m.current, f)
 	m.mu.Unlock()
 	go func() {
-		_ = serve(theirs, func(string) (library, error) {
+		_ = serve(answers{f, theirs}, func(string) (library, error) {
 			if err := f.call(initKey); err != nil {
 				return nil, err
 			}
@@ -150,7 +170,12 @@ func (f *fake) call(key int) error {
 // fakeLibrary is the library in a helper.
 type fakeLibrary fake
 
-func (l *fakeLibrary) call(index int) error { return (*fake)(l).call(index) }
+func (l *fakeLibrary) call(index int) error {
+	l.mu.Lock()
+	l.asked = append(l.asked, index)
+	l.mu.Unlock()
+	return (*fake)(l).call(index)
+}
 
 func (l *fakeLibrary) Version() nvml.Version { return nvml.Version{Driver: "550.1", CUDA: 12040} }
 func (l *fakeLibrary) Know([]nvml.GPU)       {}
@@ -207,19 +232,36 @@ func (m *double) close(d *Driver) {
 	}
 }
 
-// answers says which of the GPUs are answered about, and that nobody waits for the others.
+// all are the machine's GPUs.
+func (m *double) all() (gpus []int) {
+	for i := range m.gpus {
+		gpus = append(gpus, i)
+	}
+	return gpus
+}
+
+// answers says which of the GPUs are answered about, and finds that no other has a figure.
 func (m *double) answers(d *Driver) (answering []int) {
 	m.t.Helper()
-	for i := range m.gpus {
-		used, err := d.Used(i)
+	for i, h := range d.Holdings(m.all()) {
 		switch {
-		case err == nil && used == uint64(i)<<20:
+		case h.Unread == nil && h.Unlisted == nil && h.Used == uint64(i)<<20 && len(h.Processes) == 1 && h.Processes[0].PID == 100+i:
 			answering = append(answering, i)
-		case err == nil:
-			m.t.Errorf("GPU %d uses %d bytes", i, used)
-		case !errors.Is(err, nvml.ErrSilent) || !errors.Is(err, nvml.ErrDriver):
-			m.t.Errorf("GPU %d: %v", i, err)
+		case h.Unread == nil || h.Used != 0:
+			m.t.Errorf("GPU %d uses %d bytes, %v", i, h.Used, h.Unread)
+		case !errors.Is(h.Unread, nvml.ErrDriver) || !errors.Is(h.Unlisted, nvml.ErrDriver):
+			m.t.Errorf("GPU %d: %v, %v", i, h.Unread, h.Unlisted)
 		}
 	}
 	return answering
+}
+
+// silence is which GPUs are said to be silent.
+func (m *double) silence(d *Driver) (gpus []int) {
+	for i, c := range d.Conditions(m.all()) {
+		if errors.Is(c.Err, nvml.ErrSilent) {
+			gpus = append(gpus, i)
+		}
+	}
+	return gpus
 }

@@ -1,13 +1,12 @@
 // Package helper asks NVIDIA's management library in processes of their own, because a call may never return: it then
 // holds up its process and not the agent, and the GPU is said to be silent until the driver answers again.
 //
-// One helper asks about all GPUs while all is well. When it does not answer a question about a GPU in time, it becomes
-// that GPU's own and is left where it is; a new one serves the other GPUs. A helper that sleeps in the kernel cannot be
+// One helper asks about all GPUs while all is well, about all of them in one question. When that takes long, the GPU
+// whose call has not returned gets the helper for its own and is waited for apart; a new one serves the other GPUs. A helper that sleeps in the kernel cannot be
 // killed, so it is not replaced before it has ended: no GPU ever has more than one.
 package helper
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -20,8 +19,10 @@ import (
 // Limits are how long the driver may take.
 type Limits struct {
 	// Open is for opening the library, First for the first question about a GPU, which may have to wake it, and Answer
-	// for any other.
+	// for any other: after that the GPU is silent.
 	Open, First, Answer time.Duration
+	// Patience is how long other GPUs wait for one that was asked about before.
+	Patience time.Duration
 	// Start bounds all of [Open]: GPUs that were not asked about by then count as silent.
 	Start time.Duration
 	// Abandon is how long a question that was not answered in time is left with its helper before that is killed.
@@ -32,7 +33,7 @@ type Limits struct {
 
 // Usual are limits for real drivers: without persistence mode, waking a GPU takes seconds.
 var Usual = Limits{
-	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Start: 20 * time.Second,
+	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Patience: time.Second / 2, Start: 20 * time.Second,
 	Abandon: 30 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
 }
 
@@ -64,6 +65,8 @@ type Driver struct {
 	count   int
 	common  *seat
 	gpus    map[int]*gpu // by index
+	// awake are the GPUs that a helper had open which another one replaces now.
+	awake map[int]bool
 }
 
 // gpu is what is known of one GPU.
@@ -79,8 +82,9 @@ type gpu struct {
 type seat struct {
 	gpu    *gpu // whose it is, nil for the common one
 	helper *helper
-	// since is when it fell silent, zero while it answers.
-	since time.Time
+	// since is when it fell silent, zero while it answers; late is when a call began that has taken long, until it
+	// returns or the seat is silent.
+	since, late time.Time
 	// fault is why it cannot be opened, and until is how long that is believed; pause is how long the next time.
 	fault error
 	until time.Time
@@ -104,6 +108,18 @@ func (e silent) Error() string {
 }
 
 func (e silent) Unwrap() error { return nvml.ErrSilent }
+
+// late is the error of a question that nobody is asked because one before it has not been answered yet.
+type late struct {
+	index int
+	since time.Time
+}
+
+func (e late) Error() string {
+	return fmt.Sprintf("%v: it has not answered about GPU %d since %s", nvml.ErrDriver, e.index, e.since.Format("15:04:05"))
+}
+
+func (e late) Unwrap() error { return nvml.ErrDriver }
 
 // Version is the driver's, or the last that is known while the driver is silent.
 func (d *Driver) Version() nvml.Version {
@@ -165,46 +181,6 @@ func (d *Driver) facts(index int) nvml.Facts {
 	return nvml.Facts{}
 }
 
-// Condition is [nvml.Library.Condition].
-func (d *Driver) Condition(index int) (nvml.Condition, error) {
-	a, err := d.ask(question{Kind: askCondition, Index: index})
-	return a.Condition, err
-}
-
-// Processes is [nvml.Library.Processes].
-func (d *Driver) Processes(index int) ([]nvml.Process, error) {
-	a, err := d.ask(question{Kind: askProcesses, Index: index})
-	return a.Processes, err
-}
-
-// Used is [nvml.Library.Used].
-func (d *Driver) Used(index int) (uint64, error) {
-	a, err := d.ask(question{Kind: askUsed, Index: index})
-	return a.Used, err
-}
-
-// Utilisation is [nvml.Library.Utilisation].
-func (d *Driver) Utilisation(index int, since time.Time) ([]nvml.Utilisation, error) {
-	a, err := d.ask(question{Kind: askUtilisation, Index: index, Since: since})
-	return a.Utilisation, err
-}
-
-// Answering is [nvml.Library.Answering]; a silent GPU is not asked.
-func (d *Driver) Answering() (uuids []string, silent int) {
-	d.mu.Lock()
-	count := d.count
-	d.mu.Unlock()
-	for i := range count {
-		a, err := d.ask(question{Kind: askIdentify, Index: i})
-		if err != nil {
-			silent++
-			continue
-		}
-		uuids = append(uuids, a.Facts.UUID)
-	}
-	return uuids, silent
-}
-
 // Reopen ends the helpers that answer, so that the next questions find GPUs anew that were reset or replugged. A helper
 // that is in a call that has not returned ends by itself or not at all, and finds the GPUs anew then.
 func (d *Driver) Reopen() error {
@@ -215,7 +191,7 @@ func (d *Driver) Reopen() error {
 	}
 	var answering []*seat
 	for s := range seats {
-		if s.since.IsZero() && s.helper != nil {
+		if s.since.IsZero() && s.late.IsZero() && s.helper != nil {
 			answering = append(answering, s)
 		}
 	}
@@ -225,28 +201,3 @@ func (d *Driver) Reopen() error {
 	}
 	return nil
 }
-
-// ask asks about a GPU, whichever helper serves it.
-func (d *Driver) ask(q question) (answer, error) {
-	for range mostTries {
-		s, h, err := d.route(q.Index)
-		if err != nil {
-			return answer{}, err
-		}
-		begun := d.config.Now()
-		a, err := h.ask(q, d.config.Limits)
-		switch {
-		case err == nil:
-			d.answered(s)
-			return a, a.Fault.err()
-		case errors.Is(err, errSilent):
-			return answer{}, d.blame(s, h, q.Index, begun)
-		case errors.Is(err, errEnded):
-			d.lose(s, h)
-		}
-	}
-	return answer{}, fmt.Errorf("ask about GPU %d: %w", q.Index, errEnded)
-}
-
-// mostTries bounds how many helpers are asked one question: all GPUs may fall silent one after the other.
-const mostTries = 64

@@ -26,28 +26,45 @@ func TestOneHelperForAll(t *testing.T) {
 			t.Errorf("found %+v, %v", gpus, err)
 		}
 		var asking sync.WaitGroup
-		for i := range 3 {
+		for range 3 {
 			asking.Go(func() {
-				if p, err := d.Processes(i); err != nil || !reflect.DeepEqual(p, []nvml.Process{{PID: 100 + i, Used: 5}}) {
-					t.Errorf("processes of %d: %+v, %v", i, p, err)
+				holdings, checkups := d.Holdings([]int{0, 1, 2}), d.Conditions([]int{2, 0})
+				for i, h := range holdings {
+					if h.Unlisted != nil || h.Unread != nil || !reflect.DeepEqual(h.Processes, []nvml.Process{{PID: 100 + i, Used: 5}}) || h.Used != uint64(i)<<20 {
+						t.Errorf("memory of %d: %+v", i, h)
+					}
 				}
-				if u, err := d.Utilisation(i, time.Unix(5, 0)); err != nil || len(u) != 1 || !u[0].At.Equal(time.Unix(6, 0)) || u[0].Busy != 0.5 {
-					t.Errorf("utilisation of %d: %+v, %v", i, u, err)
+				for i, c := range checkups {
+					if c.Err != nil || !slices.Equal(c.XIDs, []uint64{31}) {
+						t.Errorf("condition %d: %+v", i, c)
+					}
 				}
-				if c, err := d.Condition(i); err != nil || !slices.Equal(c.XIDs, []uint64{31}) {
-					t.Errorf("condition of %d: %+v, %v", i, c, err)
+				for i, l := range d.Utilisations([]int{2, 3, 0}, []time.Time{time.Unix(5, 0), {}, time.Unix(7, 0)}) {
+					if i == 1 {
+						if !errors.Is(l.Err, nvml.ErrNotSupported) || errors.Is(l.Err, nvml.ErrDriver) {
+							t.Errorf("not supported: %v", l.Err)
+						}
+						continue
+					}
+					if u := l.Samples; l.Err != nil || len(u) != 1 || !u[0].At.Equal(time.Unix(int64(6+i), 0)) || u[0].PID != 102-i || u[0].Busy != 0.5 {
+						t.Errorf("utilisation %d: %+v", i, l)
+					}
 				}
 			})
 		}
 		asking.Wait()
-		if _, err := d.Utilisation(3, time.Time{}); !errors.Is(err, nvml.ErrNotSupported) || errors.Is(err, nvml.ErrDriver) {
-			t.Errorf("not supported: %v", err)
+		if got := d.Holdings(nil); len(got) != 0 {
+			t.Errorf("of no GPU: %+v", got)
 		}
 		m.mu.Lock()
 		m.faults[1] = fmt.Errorf("read GPU 1: %w", nvml.ErrLost)
 		m.mu.Unlock()
-		if c, err := d.Condition(1); !errors.Is(err, nvml.ErrLost) || !errors.Is(err, nvml.ErrDriver) || err.Error() != "read GPU 1: "+nvml.ErrLost.Error() || len(c.XIDs) != 1 {
-			t.Errorf("lost: %+v, %v", c, err)
+		c := d.Conditions([]int{0, 1, 2})
+		if err := c[1].Err; !errors.Is(err, nvml.ErrLost) || !errors.Is(err, nvml.ErrDriver) || err.Error() != "read GPU 1: "+nvml.ErrLost.Error() || len(c[1].XIDs) != 1 {
+			t.Errorf("lost: %+v", c[1])
+		}
+		if c[0].Err != nil || c[2].Err != nil {
+			t.Errorf("beside the lost one: %+v", c)
 		}
 		if living, started, _ := m.counts(); living != 1 || started != 1 {
 			t.Errorf("%d helpers of %d", living, started)
@@ -68,17 +85,24 @@ func TestSilentGPU(t *testing.T) {
 				m.hush(1)
 				begun := time.Now()
 				var asking sync.WaitGroup
-				for i := range 6 {
+				for range 3 {
 					asking.Go(func() {
-						_, err := d.Condition(i % 3)
-						if want := i%3 == 1; errors.Is(err, nvml.ErrSilent) != want || (err == nil) == want {
-							t.Errorf("GPU %d: %v", i%3, err)
+						if got := m.answers(d); !slices.Equal(got, []int{0, 2}) {
+							t.Errorf("at first answered about %v", got)
 						}
 					})
 				}
 				asking.Wait()
-				if waited := time.Since(begun); waited > Usual.Answer+time.Second {
-					t.Errorf("waited %s", waited)
+				if waited := time.Since(begun); waited > Usual.Patience {
+					t.Errorf("waited %s for GPU 1", waited)
+				}
+				if got := m.silence(d); len(got) != 0 || time.Since(begun) > Usual.Patience {
+					t.Errorf("silent are %v after %s", got, time.Since(begun))
+				}
+				time.Sleep(Usual.Answer - Usual.Patience)
+				synctest.Wait()
+				if got := m.silence(d); !slices.Equal(got, []int{1}) {
+					t.Errorf("silent are %v after %s", got, time.Since(begun))
 				}
 				for range 10 {
 					begun := time.Now()
@@ -99,6 +123,9 @@ func TestSilentGPU(t *testing.T) {
 				}
 				m.speak(1)
 				time.Sleep(Usual.LongestPause + time.Second)
+				if got := m.silence(d); len(got) != 0 {
+					t.Errorf("silent are %v when all answer", got)
+				}
 				for range steady + 1 {
 					if got := m.answers(d); !slices.Equal(got, []int{0, 1, 2}) {
 						t.Fatalf("answered about %v", got)
@@ -121,6 +148,11 @@ func TestLateAnswer(t *testing.T) {
 		defer m.close(d)
 		m.hush(0)
 		m.answers(d)
+		time.Sleep(Usual.Answer)
+		synctest.Wait()
+		if got := m.silence(d); !slices.Equal(got, []int{0}) {
+			t.Errorf("silent are %v", got)
+		}
 		m.speak(0)
 		synctest.Wait()
 		if got := m.answers(d); !slices.Equal(got, []int{0, 1}) {
@@ -128,6 +160,54 @@ func TestLateAnswer(t *testing.T) {
 		}
 		if _, started, _ := m.counts(); started != 2 {
 			t.Errorf("%d helpers were started", started)
+		}
+	})
+}
+
+// A GPU that answers later than the others wait is no silent one: it is answered about again as soon as it answers, by
+// one helper, which asks about no other GPU meanwhile.
+func TestSlowGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 3)
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.hush(1)
+		m.answers(d)
+		m.mu.Lock()
+		waiting := m.current[0]
+		m.mu.Unlock()
+		m.speak(1)
+		synctest.Wait()
+		if got := m.answers(d); !slices.Equal(got, []int{0, 1, 2}) || len(m.silence(d)) != 0 {
+			t.Errorf("answered about %v", got)
+		}
+		waiting.mu.Lock()
+		defer waiting.mu.Unlock()
+		// Identify each; then the memory of 0 and, as its own, of 1; then the condition.
+		if want := []int{0, 1, 2, 0, 0, 1, 1, 1, 1}; !slices.Equal(waiting.asked, want) {
+			t.Errorf("the first helper was asked about %v, want %v", waiting.asked, want)
+		}
+		if _, started, _ := m.counts(); started != 2 {
+			t.Errorf("%d helpers were started", started)
+		}
+	})
+}
+
+// A helper that answers nothing at all, not even that its question is given up, is ended, and nobody is blamed.
+func TestHelperThatAnswersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 2)
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.mu.Lock()
+		m.current[0].deaf.Store(true)
+		m.mu.Unlock()
+		if got := m.answers(d); len(got) != 0 {
+			t.Errorf("answered about %v", got)
+		}
+		time.Sleep(2 * Usual.Pause)
+		if got := m.answers(d); len(got) != 2 || len(m.silence(d)) != 0 {
+			t.Errorf("then answered about %v", got)
 		}
 	})
 }
@@ -220,7 +300,7 @@ func TestStartWithSilentDriver(t *testing.T) {
 			if waited := time.Since(begun); waited > 2*(Usual.Start+Usual.First+leaving) {
 				t.Errorf("two starts took %s", waited)
 			}
-			if _, err := d.Used(3); keys[0] == initKey && (err == nil || !strings.Contains(err.Error(), "about any GPU")) {
+			if err := d.Holdings([]int{3})[0].Unread; keys[0] == initKey && (err == nil || !strings.Contains(err.Error(), "about any GPU")) {
 				t.Errorf("a driver that does not initialise: %v", err)
 			}
 			if gpus, err := d.GPUs(); err != nil || len(gpus) != 8 || !gpus[7].Silent || d.Version().Driver != "550.1" {
@@ -255,7 +335,7 @@ func TestDriverThatCannotBeOpened(t *testing.T) {
 		}
 		_, before, _ := m.counts()
 		for range 100 {
-			if _, err := d.Used(0); !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
+			if err := d.Holdings([]int{0})[0].Unread; !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
 				t.Errorf("asked: %v", err)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -284,7 +364,7 @@ func TestKilledHelper(t *testing.T) {
 		m.mu.Unlock()
 		victim.Kill()
 		synctest.Wait()
-		if _, err := d.Used(0); !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
+		if err := d.Holdings([]int{0})[0].Unread; !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
 			t.Errorf("asked: %v", err)
 		}
 		time.Sleep(2 * Usual.Pause)
@@ -315,7 +395,7 @@ func TestReset(t *testing.T) {
 		m.mu.Unlock()
 		m.speak(0)
 		time.Sleep(Usual.LongestPause + time.Second)
-		if _, err := d.Condition(0); !errors.Is(err, nvml.ErrLost) {
+		if err := d.Conditions([]int{0})[0].Err; !errors.Is(err, nvml.ErrLost) {
 			t.Errorf("condition: %v", err)
 		}
 		m.mu.Lock()

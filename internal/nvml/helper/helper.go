@@ -4,6 +4,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -59,8 +60,8 @@ func (h *helper) read() {
 	}
 }
 
-// ask waits for the turn and asks. It keeps the turn if there is no answer.
-func (h *helper) ask(q question, limits Limits) (answer, error) {
+// ask waits for the turn and asks. It keeps the turn if there is no answer, or one that was cut in a call.
+func (h *helper) ask(items []item, limits Limits) (answer, error) {
 	select {
 	case <-h.turn:
 	case <-h.stuck:
@@ -68,16 +69,29 @@ func (h *helper) ask(q question, limits Limits) (answer, error) {
 	case <-h.process.Ended():
 		return answer{}, errEnded
 	}
-	limit := limits.Answer
-	if !h.met[q.Index] {
-		limit = limits.First
+	a, err := h.exchange(question{Items: items}, h.patience(items, limits))
+	if errors.Is(err, errSilent) {
+		a, err = h.exchange(question{Cut: true}, limits.Answer)
 	}
-	a, err := h.exchange(q, limit)
-	if err == nil {
-		h.met[q.Index] = true
+	if err != nil {
+		return answer{}, err
+	}
+	a.Results = a.Results[:min(len(a.Results), len(items))]
+	for i := range a.Results {
+		h.met[items[i].Index] = true
+	}
+	if a.Busy = a.Busy && len(a.Results) < len(items); !a.Busy {
 		h.turn <- struct{}{}
 	}
-	return a, err
+	return a, nil
+}
+
+// patience is how long all of a question may take: longer where a GPU may have to be woken.
+func (h *helper) patience(items []item, limits Limits) time.Duration {
+	if slices.ContainsFunc(items, func(one item) bool { return !h.met[one.Index] }) {
+		return limits.First
+	}
+	return limits.Patience
 }
 
 // exchange asks; the caller has the turn.
@@ -96,6 +110,36 @@ func (h *helper) exchange(q question, limit time.Duration) (answer, error) {
 	case <-timer.C:
 		return answer{}, errSilent
 	}
+}
+
+// outcome waits for the answer to a question that was cut or given up. The cut itself may be answered before.
+func (h *helper) outcome(limit time.Duration, over <-chan struct{}) (answer, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case a, ok := <-h.answers:
+			if !ok {
+				return answer{}, errEnded
+			}
+			if !a.Busy {
+				return a, nil
+			}
+		case <-h.process.Ended():
+			return answer{}, errEnded
+		case <-timer.C:
+			return answer{}, errSilent
+		case <-over:
+			return answer{}, errSilent
+		}
+	}
+}
+
+// taken is the helper for those who know that it is in a call that has not returned: nobody has a turn. Whoever waited
+// for one looks for another helper.
+func (h *helper) taken() *helper {
+	close(h.stuck)
+	return &helper{process: h.process, out: h.out, turn: make(chan struct{}, 1), answers: h.answers, stuck: make(chan struct{}), met: h.met, opened: h.opened}
 }
 
 // recovered is a stuck helper whose answer came after all, for further use.

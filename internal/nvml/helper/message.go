@@ -7,37 +7,58 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// kind is what a question is about.
+// kind is what an item of a question is about.
 type kind int
 
 const (
-	askOpen kind = iota // the driver's version, and how many GPUs there are
-	askIdentify
+	askIdentify kind = iota
 	askCondition
 	askProcesses
 	askUsed
 	askUtilisation
 )
 
-// question is what the agent asks, encoded by encoding/gob. A helper answers one at a time, in order.
-type question struct {
+// item is what is asked about one GPU.
+type item struct {
 	Kind  kind
 	Index int // of the GPU
 	// Since is for askUtilisation.
 	Since time.Time
-	// Path is the library's, and Known are the GPUs that the agent has numbered, for askOpen.
-	Path  string
-	Known []nvml.GPU
 }
 
-// answer has what the question was for, and a fault if that is not all.
-type answer struct {
-	Fault *fault
+// question is what the agent asks, encoded by encoding/gob. A helper answers one at a time, in order, and asks the
+// library about the items one after the other.
+type question struct {
+	// Open asks to open the library at Path, where Known are the GPUs that the agent has numbered: for the driver's
+	// version, and how many GPUs there are.
+	Open  bool
+	Path  string
+	Known []nvml.GPU
 
-	Version     nvml.Version
-	Count       int
-	Facts       nvml.Facts
-	Condition   nvml.Condition
+	Items []item
+	// Cut asks for the answer to the question before now, whatever is missing.
+	Cut bool
+}
+
+// answer is what there is to a question.
+type answer struct {
+	// Fault is why the library could not be opened.
+	Fault   *fault
+	Version nvml.Version
+	Count   int
+
+	// Results are those of the items in their order. Those of the last are missing where the question was cut.
+	Results []result
+	// Busy tells that the question was cut in the call about the first item without a result. Another answer follows when
+	// the call returns, with its result alone, and the helper asks about no further item.
+	Busy bool
+}
+
+// result has what an item was for, and a fault if that is not all.
+type result struct {
+	Fault       *fault
+	Facts       *nvml.Facts
+	Condition   *nvml.Condition
 	Processes   []nvml.Process
 	Used        uint64
 	Utilisation []nvml.Utilisation

@@ -69,8 +69,8 @@ func (d *Driver) find(before memory) error {
 
 // identify lists a GPU unless it is lost or silent.
 func (d *Driver) identify(index int) error {
-	a, err := d.ask(question{Kind: askIdentify, Index: index})
-	switch {
+	told := d.ask([]item{{Kind: askIdentify, Index: index}})[0]
+	switch err := told.err; {
 	case errors.Is(err, nvml.ErrSilent), errors.Is(err, nvml.ErrLost), errors.Is(err, nvml.ErrReset):
 		return nil
 	case err != nil:
@@ -79,7 +79,7 @@ func (d *Driver) identify(index int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := d.gpus[index]
-	g.facts, g.known, g.listed = a.Facts, true, true
+	g.facts, g.known, g.listed = *told.Facts, true, true
 	return nil
 }
 

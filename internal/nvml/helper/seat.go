@@ -3,6 +3,7 @@ package helper
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -32,6 +33,8 @@ func (d *Driver) route(index int) (*seat, *helper, error) {
 			index = everyGPU // whichever GPU is asked about
 		}
 		return nil, nil, silent{index, s.since}
+	case !s.late.IsZero():
+		return nil, nil, late{index, s.late}
 	case s.helper != nil:
 		return s, s.helper, nil
 	case d.config.Now().Before(s.until):
@@ -61,6 +64,9 @@ func (d *Driver) begin(s *seat) (*helper, error) {
 		return nil, fmt.Errorf("%w: %w", nvml.ErrDriver, err)
 	}
 	s.helper = newHelper(p)
+	if s == d.common && d.awake != nil {
+		s.helper.met, d.awake = d.awake, nil
+	}
 	return s.helper, nil
 }
 
@@ -73,7 +79,7 @@ func (d *Driver) postpone(s *seat, err error) error {
 
 // opening is the first question to a helper. mu is held.
 func (d *Driver) opening() question {
-	q := question{Kind: askOpen, Path: d.config.Library}
+	q := question{Open: true, Path: d.config.Library}
 	for _, g := range d.gpus {
 		if g.known {
 			q.Known = append(q.Known, g.facts.GPU)
@@ -88,7 +94,11 @@ func (d *Driver) open(s *seat, h *helper) (answer, error) {
 	q := d.opening()
 	d.mu.Unlock()
 	begun := d.config.Now()
+	slow := time.AfterFunc(d.config.Limits.Answer, func() {
+		d.config.Log.Warn("the driver has not let its library be opened yet", "since", begun.Format(time.DateTime), "patience", d.config.Limits.Open)
+	})
 	a, err := h.exchange(q, d.config.Limits.Open)
+	slow.Stop()
 	if err == nil {
 		err = a.Fault.err()
 	}
@@ -119,20 +129,56 @@ func (s *seat) index() int {
 	return s.gpu.index
 }
 
-// blame makes a helper that has not answered in time the own one of the GPU that it was asked about.
-func (d *Driver) blame(s *seat, h *helper, index int, begun time.Time) error {
+// claim makes a helper that is in a call about a GPU the own one of that GPU, where its answer is waited for. The call
+// began no earlier than begun.
+func (d *Driver) claim(s *seat, h *helper, index int, begun time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g := d.gpus[index]
+	limit := d.config.Limits.Answer
+	if !h.met[index] {
+		limit = d.config.Limits.First
+	}
+	own := h.taken()
 	if s.gpu == nil {
 		if s.helper == h {
-			s.helper = nil
+			// The GPUs that it has open are awake.
+			s.helper, d.awake = nil, maps.Clone(h.met)
 		}
-		s = &seat{gpu: g, helper: h}
+		g := d.gpus[index]
+		s = &seat{gpu: g}
 		g.seat = s
 	}
-	d.silence(s, h, begun)
-	return silent{index, begun}
+	s.helper, s.good = own, 0
+	left := limit - d.config.Now().Sub(begun)
+	if left <= 0 {
+		d.silence(s, own, begun)
+		return silent{index, begun}
+	}
+	s.late = begun
+	d.running.Go(func() { d.await(s, own, left) })
+	return late{index, begun}
+}
+
+// await waits for the answer of a late helper, which may become a silent one.
+func (d *Driver) await(s *seat, h *helper, limit time.Duration) {
+	_, err := h.outcome(limit, d.closed)
+	if d.isClosed() {
+		return
+	}
+	d.mu.Lock()
+	begun := s.late
+	s.late = time.Time{}
+	switch {
+	case err == nil:
+		h.met[s.gpu.index] = true
+		h.turn <- struct{}{}
+	case errors.Is(err, errSilent):
+		d.silence(s, h, begun)
+	}
+	d.mu.Unlock()
+	if errors.Is(err, errEnded) {
+		d.lose(s, h)
+	}
 }
 
 // silence notes that a seat's helper does not answer, and waits for it. mu is held.

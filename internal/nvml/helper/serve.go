@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,7 +34,7 @@ const socketFD = 3
 // the agent's process group are the agent's to follow.
 func Main() error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// It does one thing at a time, dozens of times a second: waking a second thread for it costs more than the thing. A
+	// It does one thing at a time, a few times a second: waking a second thread for it costs more than the thing. A
 	// call that does not return is taken off the processor all the same.
 	runtime.GOMAXPROCS(1)
 	syscall.CloseOnExec(socketFD)
@@ -51,11 +52,18 @@ func Main() error {
 func serve(agent io.ReadWriter, open func(path string) (library, error), hungUp func()) error {
 	questions := make(chan question)
 	failed := make(chan error, 1)
+	d := desk{out: gob.NewEncoder(agent)}
 	go func() {
 		in := gob.NewDecoder(agent)
 		for {
 			var q question
-			if err := in.Decode(&q); err != nil {
+			err := in.Decode(&q)
+			if err == nil && q.Cut {
+				if err = d.cutShort(); err == nil {
+					continue
+				}
+			}
+			if err != nil {
 				if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 					hungUp()
 				}
@@ -65,52 +73,124 @@ func serve(agent io.ReadWriter, open func(path string) (library, error), hungUp 
 			questions <- q
 		}
 	}()
-	var l library
-	out := gob.NewEncoder(agent)
 	for {
-		var q question
 		select {
-		case q = <-questions:
+		case q := <-questions:
+			if err := d.answer(q, open); err != nil {
+				return fmt.Errorf("answer the agent: %w", err)
+			}
 		case err := <-failed:
 			return err
-		}
-		var a answer
-		var err error
-		if q.Kind == askOpen {
-			l, err = open(q.Path)
-		}
-		if err == nil {
-			a, err = reply(l, q)
-		}
-		a.Fault = faultOf(err)
-		if err := out.Encode(a); err != nil {
-			return fmt.Errorf("answer the agent: %w", err)
 		}
 	}
 }
 
-// reply asks the library.
-func reply(l library, q question) (a answer, err error) {
-	if l == nil {
-		return a, fmt.Errorf("%w: it is not open", nvml.ErrDriver)
+// desk is where one question lies.
+type desk struct {
+	library library
+
+	mu      sync.Mutex // held for a moment, and while an answer is sent
+	out     *gob.Encoder
+	results []result
+	// open tells that the question awaits its answer, and busy that a call has not returned.
+	open, busy bool
+}
+
+// answer answers a question to its end, or until it is cut short.
+func (d *desk) answer(q question, open func(path string) (library, error)) error {
+	if q.Open {
+		return d.send(d.opened(q, open))
 	}
-	switch q.Kind {
-	case askOpen:
+	d.mu.Lock()
+	d.results, d.open = nil, true
+	d.mu.Unlock()
+	for _, one := range q.Items {
+		if !d.begin() {
+			return nil
+		}
+		r := consult(d.library, one)
+		if !d.end(r) {
+			return d.send(answer{Results: []result{r}})
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.open {
+		return nil
+	}
+	d.open = false
+	return d.out.Encode(answer{Results: d.results})
+}
+
+func (d *desk) send(a answer) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.out.Encode(a)
+}
+
+// opened opens the library.
+func (d *desk) opened(q question, open func(path string) (library, error)) (a answer) {
+	l, err := open(q.Path)
+	if err == nil {
+		d.library = l
 		l.Know(q.Known)
 		a.Version = l.Version()
 		a.Count, err = l.Count()
-	case askIdentify:
-		a.Facts, err = l.Identify(q.Index)
-	case askCondition:
-		a.Condition, err = l.Condition(q.Index)
-	case askProcesses:
-		a.Processes, err = l.Processes(q.Index)
-	case askUsed:
-		a.Used, err = l.Used(q.Index)
-	case askUtilisation:
-		a.Utilisation, err = l.Utilisation(q.Index, q.Since)
-	default:
-		err = fmt.Errorf("%w: question %d is not known", nvml.ErrDriver, q.Kind)
 	}
-	return a, err
+	a.Fault = faultOf(err)
+	return a
+}
+
+// begin reports whether the next call is still wanted.
+func (d *desk) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = d.open
+	return d.open
+}
+
+// end takes a result, and reports whether it is in time.
+func (d *desk) end(r result) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = false
+	d.results = append(d.results, r)
+	return d.open
+}
+
+// cutShort answers the question that lies there now. Whoever is in a call then begins no other.
+func (d *desk) cutShort() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.open {
+		return nil // its answer is on the way
+	}
+	d.open = false
+	return d.out.Encode(answer{Results: d.results, Busy: d.busy})
+}
+
+// consult asks the library.
+func consult(l library, one item) (r result) {
+	err := fmt.Errorf("%w: it is not open", nvml.ErrDriver)
+	switch {
+	case l == nil:
+	case one.Kind == askIdentify:
+		var facts nvml.Facts
+		facts, err = l.Identify(one.Index)
+		r.Facts = &facts
+	case one.Kind == askCondition:
+		var condition nvml.Condition
+		condition, err = l.Condition(one.Index)
+		r.Condition = &condition
+	case one.Kind == askProcesses:
+		r.Processes, err = l.Processes(one.Index)
+	case one.Kind == askUsed:
+		r.Used, err = l.Used(one.Index)
+	case one.Kind == askUtilisation:
+		r.Utilisation, err = l.Utilisation(one.Index, one.Since)
+	default:
+		err = fmt.Errorf("%w: question %d is not known", nvml.ErrDriver, one.Kind)
+	}
+	r.Fault = faultOf(err)
+	return r
 }
