@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,16 @@
 #define LOAD_NS (15 * (uint64_t)MS)
 #define PERCENT (DV_PAGE_WHOLE / 100)
 
+#define TRIES 10
+
 static struct setting s;
+
+/* A process that is interrupted beside a launch measures too much or too little. So a price need be
+ * right in one of several tries, each with kernels that nobody knows. */
+static struct tries {
+    unsigned now;
+    bool right;
+} *tries;
 
 static const char image[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
                             ".visible .entry divvy_busy_ns_0(.param .u64 a) { ret; }\n"
@@ -50,11 +60,12 @@ static void get_kernels(CUkernel *kernels, bool unseen) {
     }
 }
 
-/* A kernel of another length is another shape, so that it costs what it does. */
+/* A kernel of another length, or in another try, is another shape, so that it costs what it does. */
 static void launch(CUkernel kernel, CUstream stream, uint64_t ns) {
     void *parameters[] = {&ns};
-    CHECK_EQUAL(CUDA(&s, cuLaunchKernel)((CUfunction)kernel, (unsigned)(ns / MS), 1, 1, 1, 1, 1, 0,
-                                         stream, parameters, NULL),
+    unsigned shape = (unsigned)(ns / MS) + 100 * tries->now;
+    CHECK_EQUAL(CUDA(&s, cuLaunchKernel)((CUfunction)kernel, shape, 1, 1, 1, 1, 1, 0, stream,
+                                         parameters, NULL),
                 CUDA_SUCCESS);
 }
 
@@ -79,8 +90,8 @@ static void loading_costs_nothing(void *unseen) {
     charged = busy_bucket(&s, 0).charged - charged;
     uint64_t used = sim_time(&s, 0) - before;
     CHECK_EQUAL(used / MS, KERNELS * 2);
-    CHECK(charged + 4 * (uint64_t)MS > used); /* one launch may not be settled yet */
-    CHECK(charged < used + LOAD_NS);
+    /* One launch may not be settled yet. */
+    tries->right = charged + 4 * (uint64_t)MS > used && charged < used + LOAD_NS;
 }
 
 /* A kernel that runs already when the code of the next one is loaded is counted. */
@@ -98,7 +109,8 @@ static void running_work_is_counted(void *unused) {
     launch(kernels[1], stream, 20 * MS);
     busy_sync(&s, stream);
     launch(kernels[1], stream, 20 * MS); /* what was measured is charged by now */
-    CHECK(busy_bucket(&s, 0).charged - charged >= (uint64_t)(4 * 40 + 20) * MS * 9 / 10);
+    charged = busy_bucket(&s, 0).charged - charged;
+    tries->right = charged >= (uint64_t)(4 * 40 + 20) * MS * 9 / 10;
 }
 
 /* The first process has to take the share's turn. */
@@ -107,11 +119,12 @@ static void nobody_knows(void *unused) {
     CUstream stream = start_process();
     (void)unused;
     get_kernels(kernels, false);
+    uint64_t charged = busy_bucket(&s, 0).charged;
     launch(kernels[0], stream, 30 * MS);
     CHECK(busy_bucket(&s, 0).turn != 0);
     busy_sync(&s, stream);
     CHECK_EQUAL(busy_bucket(&s, 0).turn, 0);
-    CHECK(busy_bucket(&s, 0).charged > 29 * MS);
+    tries->right = busy_bucket(&s, 0).charged - charged > 29 * MS;
 }
 
 /* The next one is charged at once. */
@@ -124,24 +137,33 @@ static void the_share_knows(void *unused) {
     launch(kernels[0], stream, 30 * MS);
     CHECK_EQUAL(busy_bucket(&s, 0).turn, 0);
     charged = busy_bucket(&s, 0).charged - charged;
-    CHECK(charged > 29 * MS && charged < 33 * MS);
+    tries->right = tries->right && charged > 29 * MS && charged < 33 * MS;
     launch(kernels[1], stream, MS); /* another name */
     CHECK(busy_bucket(&s, 0).turn != 0);
     busy_sync(&s, stream);
 }
 
-static void in_a_process(void (*body)(void *), void *arg) {
-    wait_exited(spawn(body, arg));
+/* Each part is a process. */
+static void in_one_of_some_tries(void (*first)(void *), void (*second)(void *), void *arg) {
+    do {
+        CHECK(tries->now++ < TRIES);
+        wait_exited(spawn(first, arg));
+        if (second != NULL) {
+            wait_exited(spawn(second, arg));
+        }
+    } while (!tries->right);
+    tries->now = 0;
 }
 
 int main(void) {
+    tries = mmap(NULL, sizeof *tries, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(tries != MAP_FAILED);
     sim_load_ns = LOAD_NS;
     sim_make_closed(&s, 1, (uint64_t)1 << 30);
     cap();
-    in_a_process(nobody_knows, NULL);
-    in_a_process(the_share_knows, NULL);
-    in_a_process(loading_costs_nothing, NULL);
-    in_a_process(loading_costs_nothing, &s);
-    in_a_process(running_work_is_counted, NULL);
+    in_one_of_some_tries(nobody_knows, the_share_knows, NULL);
+    in_one_of_some_tries(loading_costs_nothing, NULL, NULL);
+    in_one_of_some_tries(loading_costs_nothing, NULL, &s);
+    in_one_of_some_tries(running_work_is_counted, NULL, NULL);
     return 0;
 }
