@@ -214,7 +214,7 @@ func TestTimeTakenBesideAShareIsReported(t *testing.T) {
 	}))
 	box.spec.Process.Env = append(box.spec.Process.Env, "DIVVY_SIMGPU="+h.machine.Dir)
 	box.hold("sh", "-c", `mkdir /tmp/x && ln -s "$0" /tmp/x/libcuda.so.1 && echo &&
-LD_LIBRARY_PATH=/tmp/x exec gpubench load --ns 5000000 --seconds 60`, filepath.Join(edits.ShareDir, driver.CUDA.Real()))
+LD_LIBRARY_PATH=/tmp/x exec gpubench load --ns 5000000 --seconds 3600`, filepath.Join(edits.ShareDir, driver.CUDA.Real()))
 	eventually(t, "it is reported", func() bool {
 		return slices.ContainsFunc(h.listing(t).Events, func(e control.Event) bool {
 			return e.Kind == control.EventMisuse && e.Tenant == "box/"+t.Name()

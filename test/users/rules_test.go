@@ -32,7 +32,7 @@ func (s *server) told(kind control.EventKind, user, share, words string) bool {
 // limit go on, and a share's end is announced.
 func TestTimeLimit(t *testing.T) {
 	s := newServer(t)
-	s.write("/etc/divvy/agent.yaml", head+"users: {u1: {time: 1s}, u2: {time: 2s}, u3: {time: 1000h}}\n")
+	s.write("/etc/divvy/agent.yaml", head+"users: {u1: {time: 1s}, u2: {time: 8s}, u3: {time: 1000h}}\n")
 	s.agent()
 	s.sleeper("root", "train")
 	s.sleeper("u4", "train")
@@ -47,7 +47,7 @@ func TestTimeLimit(t *testing.T) {
 		t.Errorf("the share that ignores SIGTERM ended with %d, %s", status, stubborn.said)
 	}
 	s.eventually("the others are left", func() bool { return len(s.list().Tenants) == 3 })
-	for user, limit := range map[string]string{"u1": "1s", "u2": "2s"} {
+	for user, limit := range map[string]string{"u1": "1s", "u2": "8s"} {
 		if !s.told(control.EventLimit, user, "train", "its time is over: the administrator's limit is "+limit) {
 			t.Errorf("%s is not told why: %+v", user, s.list().Events)
 		}
