@@ -130,6 +130,7 @@ type tenant struct {
 	stopping   bool // somebody asked for its end, whatever descriptors keep
 	fault      string
 	unreaped   bool            // somebody was dead and not reaped at the last look
+	lingers    bool            // it ends when its last process on a GPU does
 	noticed    chan struct{}   // wakes who follows notices up
 	seen       backend.Figures // by the last look that could tell; fitting
 	seenAt     time.Time       // when that was
@@ -275,13 +276,14 @@ func (a *Agent) patrol(ctx context.Context) {
 	a.compare(ctx, snapshots)
 }
 
-// retry looks again at tenants with dead processes that could not be reaped yet. Each
+// retry looks again at tenants with dead processes that could not be reaped yet, and at
+// those that only wait for the end of a process of which nobody gives notice. Each
 // look has its own goroutine, because reaping may take seconds where a tenant wants it.
 func (a *Agent) retry(ctx context.Context) {
 	a.mu.Lock()
 	var ids []string
 	for _, t := range a.tenants {
-		if t.unreaped {
+		if t.unreaped || t.lingers {
 			ids = append(ids, t.ID)
 		}
 	}

@@ -92,8 +92,8 @@ func (a *Agent) followUp(ctx context.Context, t *tenant, wait time.Duration) (fi
 }
 
 // lookAt asks the backend what became of a tenant, and ends the tenant when no
-// process, no hold and no descriptor of its memory is left. It reports whether processes had died and what they
-// held was freed.
+// process, no hold and no descriptor of its memory is left. It reports whether nothing is
+// left to wait for: processes had died, and what they held was freed.
 func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	t.look.Lock()
 	defer t.look.Unlock()
@@ -109,10 +109,29 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	a.mu.Lock()
 	over = !t.held() && !found.Live && (t.stopping || !byDescriptor(found))
 	a.mu.Unlock()
-	if over {
+	lingers := over && a.onGPU(ctx, t)
+	a.mu.Lock()
+	over = !t.held() && over
+	t.lingers = lingers
+	a.mu.Unlock()
+	if over && !lingers {
 		a.end(ctx, t)
 	}
-	return found.Reaped
+	return found.Reaped && !lingers
+}
+
+// onGPU reports whether the driver lists a living process of the tenant. Such a process
+// left the tenant's pages, and the tenant's memory is not free.
+func (a *Agent) onGPU(ctx context.Context, t *tenant) bool {
+	a.mu.Lock()
+	var uuids []string
+	for _, s := range t.Shares {
+		uuids = append(uuids, s.UUID)
+	}
+	a.mu.Unlock()
+	return slices.ContainsFunc(on(a.snapshots(ctx, uuids...)), func(p onGPU) bool {
+		return p.id.Alive() && a.memberOf(p.id) == t.ID
+	})
 }
 
 // byDescriptor reports whether file descriptors keep memory of a tenant. Then the

@@ -115,16 +115,26 @@ func (a *Agent) askMember(id process.ID) string {
 	}
 	a.mu.Lock()
 	var asked []backend.Tenant
+	holders := map[int]*tenant{}
 	for _, t := range a.sorted() {
 		if t.process && slices.Contains(family, t.Holder.PID) {
-			a.mu.Unlock()
-			return t.ID
+			holders[t.Holder.PID] = t
 		}
 		if t.Layer != backend.LayerContainer {
 			asked = append(asked, a.tenantOf(&t.record))
 		}
 	}
 	a.mu.Unlock()
+	for _, pid := range family {
+		t := holders[pid]
+		if t == nil {
+			continue
+		}
+		// Another process may have the number by now.
+		if t.Holder == id || t.Holder.PID != id.PID && t.Holder.Alive() {
+			return t.ID
+		}
+	}
 	for _, t := range asked {
 		if id.PID != os.Getpid() && a.config.Backend.Has(t, id.PID) {
 			return t.ID

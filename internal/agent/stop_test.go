@@ -3,6 +3,8 @@ package agent
 import (
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,5 +127,111 @@ func TestStopEndsThoseThatLeft(t *testing.T) {
 	a.hangUp()
 	if _, err := r.stop(t.Context(), a.peer, control.StopParams{Tenant: created.Tenant.ID}); err != nil || left.Alive() {
 		t.Errorf("stop left it: %v", err)
+	}
+}
+
+// A page that names nobody hides nobody: who has it mapped or locked is ended, and nobody
+// else of the same user.
+func TestStopEndsThoseWhomNoPageNames(t *testing.T) {
+	for _, way := range []string{mapFile, lockFile} {
+		t.Run(way, func(t *testing.T) {
+			n := newNode(t)
+			r := n.start()
+			a := n.asker(os.Getuid())
+			created := n.grant(r, a, ask(gib))
+			other := n.grant(r, n.asker(os.Getuid()), ask(gib))
+			unnamed, err := process.Find(n.user(way, tenantdir.Dir(created.Tenant.Dir).State()))
+			bystander, otherErr := process.Find(n.mapper(tenantdir.Dir(other.Tenant.Dir).State()))
+			if err != nil || otherErr != nil {
+				t.Fatal(err, otherErr)
+			}
+			a.hangUp()
+			if _, err := r.stop(t.Context(), a.peer, control.StopParams{Tenant: created.Tenant.ID}); err != nil || unnamed.Alive() {
+				t.Errorf("stop left it: %v", err)
+			}
+			if !bystander.Alive() {
+				t.Error("stop ended a process of another share")
+			}
+		})
+	}
+}
+
+// A share whose page names nobody goes on while somebody has a slot of it locked, and one
+// that nobody has locked while a process of it is on the GPU.
+func TestAPageThatNamesNobodyEndsNoShare(t *testing.T) {
+	for _, way := range []string{mapFile, lockFile} {
+		t.Run(way, func(t *testing.T) {
+			n := newNode(t)
+			n.interval = 10 * time.Millisecond
+			r := n.start()
+			a := n.asker(os.Getuid())
+			created := n.grant(r, a, onFirst(0))
+			pid := n.user(way, tenantdir.Dir(created.Tenant.Dir).State())
+			if way == mapFile {
+				n.driver.list(nvml.Process{PID: pid, Used: 1})
+				n.list(r)
+			}
+			a.hangUp()
+			a.kill()
+			n.list(r)
+			eventually(t, "its holder is gone", func() bool { return !n.list(r).Tenants[0].Held })
+			if l := n.list(r); len(l.Tenants) != 1 {
+				t.Fatalf("it ended: %+v", l.Events)
+			}
+			if err := kill(pid); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it has ended", n.gone(r, created))
+		})
+	}
+}
+
+// A process with the number of one that has ended is not that one.
+func TestAnotherProcessOfThePidIsNoMember(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, onFirst(0))
+	r.mu.Lock()
+	r.tenants[created.Tenant.ID].Holder.Start++
+	r.mu.Unlock()
+	id, err := process.Find(a.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.memberOf(id); got != "" {
+		t.Errorf("it is of %q", got)
+	}
+}
+
+// Stop says why a share does not end.
+func TestStopNamesWhatRemains(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	a := n.asker(os.Getuid())
+	created := n.grant(r, a, ask(gib))
+	h := &hunt{agent: r.Agent, tenant: r.tenants[created.Tenant.ID], known: map[process.ID]bool{}}
+	if got := h.remains(); !strings.Contains(got, "connection to the agent open") {
+		t.Errorf("with a connection: %q", got)
+	}
+	a.hangUp()
+	eventually(t, "the connection is closed", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !h.tenant.connection
+	})
+	r.mu.Lock()
+	h.tenant.fault = "damaged"
+	r.mu.Unlock()
+	if got := h.remains(); !strings.Contains(got, "whom the agent cannot find") || !strings.HasSuffix(got, "; damaged") {
+		t.Errorf("with a damaged page: %q", got)
+	}
+	id, err := process.Find(a.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.known[id] = true
+	if got, want := h.remains(), "process "+strconv.Itoa(id.PID)+" (sleep) goes on after SIGKILL"; !strings.HasPrefix(got, want) {
+		t.Errorf("with a process: %q, want %q", got, want)
 	}
 }

@@ -66,6 +66,47 @@ func Mapped(pid int) map[File]bool {
 	return files
 }
 
+// Locks reports whether a process has a descriptor open through which the file is locked.
+// It asks for nothing that the file's own file system answers, which may be its user's.
+// It returns false for a process whose descriptors may not be read.
+func Locks(pid int, file File) bool {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fdinfo"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, entry := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			continue // it is closed
+		}
+		for line := range bytes.Lines(text) {
+			if f, ok := parseLock(line); ok && f == file {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// parseLock reads the file of a line "lock:" of /proc/PID/fdinfo/FD: a number, the kind
+// (OFDLCK for those of a description), two words, a pid, the file as major:minor:inode,
+// and the range.
+func parseLock(line []byte) (File, bool) {
+	fields := bytes.Fields(line)
+	if len(fields) < 7 || string(fields[0]) != "lock:" {
+		return File{}, false
+	}
+	at := bytes.LastIndexByte(fields[6], ':')
+	if at < 0 {
+		return File{}, false
+	}
+	file, ok := parseDevice(string(fields[6][:at]), 16)
+	inode, err := strconv.ParseUint(string(fields[6][at+1:]), 10, 64)
+	file.Inode = inode
+	return file, ok && err == nil
+}
+
 // parseMap reads the file of a line of /proc/PID/maps (proc_pid_maps(5)):
 // address, rights, offset, device, inode, path. Memory without a file has the
 // inode 0.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -153,6 +154,52 @@ func FuzzParseMap(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if file, ok := parseMap(line); ok && file.Inode == 0 {
 			t.Fatalf("%+v", file)
+		}
+	})
+}
+
+func TestLocks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page")
+	holder, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	page, err := FileAt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Locks(os.Getpid(), page) {
+		t.Error("it is not locked yet")
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 1 << 40, Len: 1}
+	if err := unix.FcntlFlock(holder.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		t.Fatal(err)
+	}
+	other := page
+	other.Inode++
+	if !Locks(os.Getpid(), page) || Locks(os.Getpid(), other) || Locks(1<<30, page) {
+		t.Error("it is locked by us alone, and no other file is")
+	}
+}
+
+func TestOf(t *testing.T) {
+	cmd := start(t)
+	id, err := Find(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(Of(os.Geteuid()), id) || slices.Contains(Of(4711), id) {
+		t.Errorf("process %d is one of ours and nobody else's", id.PID)
+	}
+}
+
+func FuzzParseLock(f *testing.F) {
+	f.Add([]byte("lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1b:80981 100 100\n"))
+	f.Add([]byte("lock: a b c d e : f"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if _, ok := parseLock(line); ok && !strings.HasPrefix(strings.TrimSpace(string(line)), "lock:") {
+			t.Fatalf("%q", line)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descendants returns the children of a process, their children, and so on.
-func Descendants(pid int) []ID {
+// Descendants returns the children of processes, their children, and so on.
+func Descendants(pids ...int) []ID {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -25,8 +25,11 @@ func Descendants(pid int) []ID {
 			children[s.parent] = append(children[s.parent], ID{PID: child, Start: s.start})
 		}
 	}
-	found := children[pid]
-	delete(children, pid)
+	var found []ID
+	for _, pid := range pids {
+		found = append(found, children[pid]...)
+		delete(children, pid)
+	}
 	for i := 0; i < len(found); i++ {
 		next := found[i].PID
 		found = append(found, children[next]...)

@@ -47,16 +47,17 @@ func (ts *Tenants) Alive(t backend.Tenant) (bool, error) {
 	return live, err
 }
 
-// read returns the state page and whether anybody lives. Damage to a page hides
-// what is charged, not who lives: locks are the kernel's. Where the agent itself
-// lacks the means to ask for them, somebody is assumed to live.
+// read returns the state page and whether anybody lives. Damage to a page hides what
+// is charged, and a page may name nobody; neither hides who lives: locks are the
+// kernel's. Where the agent itself lacks the means to ask for them, somebody is assumed
+// to live.
 func (d Dir) read(devices int) (now *page.Snapshot, live bool, err error) {
 	now, err = page.ReadState(d.State(), devices)
-	if err == nil {
-		return now, now.Live(), nil
+	if err == nil && now.Live() {
+		return now, true, nil
 	}
 	live, lockErr := page.AnyLive(d.State())
-	return nil, live && lockErr == nil || exhausted(lockErr), err
+	return now, live && lockErr == nil || exhausted(lockErr), err
 }
 
 // exhausted reports whether an error is this process's want of files or memory.

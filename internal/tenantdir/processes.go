@@ -31,14 +31,14 @@ func (ts *Tenants) Container(pid int) string {
 }
 
 // Has implements [backend.Processes]. A tenant that is no container has the
-// processes of its user that have its pages mapped, or in whose mount namespace its
-// directory is mounted: processes that it starts inherit that, also in namespaces of
+// processes of its user that have its pages mapped or locked, or in whose mount namespace
+// its directory is mounted: processes that it starts inherit that, also in namespaces of
 // their own, where they cannot undo it.
 func (ts *Tenants) Has(t backend.Tenant, pid int) bool {
 	if t.Layer == backend.LayerContainer {
 		return ts.Container(pid) == t.ID
 	}
-	return process.Owner(pid) == t.UID && (uses(t, pid) || mounts(strconv.Itoa(pid), t))
+	return process.Owner(pid) == t.UID && (mounts(strconv.Itoa(pid), t) || uses(t, pid) || locks(t, pid))
 }
 
 // Counts implements [backend.Processes]: a process that has the tenant's pages
@@ -52,6 +52,13 @@ func (ts *Tenants) Counts(t backend.Tenant, id process.ID) bool {
 func uses(t backend.Tenant, pid int) bool {
 	state, err := process.FileAt(Dir(t.Dir).State())
 	return err == nil && process.Maps(pid, state)
+}
+
+// locks reports whether a process has a lock in the tenant's state, as each has that
+// entered it, also where it has unmapped it.
+func locks(t backend.Tenant, pid int) bool {
+	state, err := process.FileAt(Dir(t.Dir).State())
+	return err == nil && process.Locks(pid, state)
 }
 
 // Holder implements [backend.Processes]: the oldest process that has the tenant's

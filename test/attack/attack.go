@@ -1,5 +1,6 @@
 // Package attack has the program that tries to hold more GPU memory than its share, and
-// names the ways that it tries: on a server, in containers and on a cluster.
+// names the ways that it tries: on a server, in containers and on a cluster. Another
+// program lies about who is in its share.
 package attack
 
 import (
@@ -53,17 +54,46 @@ const (
 //go:embed testdata/bypass.c
 var source []byte
 
+//go:embed testdata/liar.c
+var liar []byte
+
 // Build compiles the program's files into a directory.
 func Build(ctx context.Context, dir string) error {
 	for name, flags := range map[string][]string{Program: nil, Preload: {"-shared", "-fPIC", "-DPRELOAD"}} {
-		args := append([]string{"-o", filepath.Join(dir, name), "-x", "c", "-"}, flags...)
-		cmd := exec.CommandContext(ctx, "cc", append(args, "-ldl", "-lpthread")...)
-		cmd.Stdin = bytes.NewReader(source)
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w: %s", name, err, text)
+		if err := build(ctx, filepath.Join(dir, name), source, flags...); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// BuildLiar compiles the program that lies about who is in its share.
+func BuildLiar(ctx context.Context, dir string) error {
+	return build(ctx, filepath.Join(dir, "liar"), liar)
+}
+
+func build(ctx context.Context, path string, source []byte, flags ...string) error {
+	args := append([]string{"-o", path, "-x", "c", "-"}, flags...)
+	cmd := exec.CommandContext(ctx, "cc", append(args, "-ldl", "-lpthread")...)
+	cmd.Stdin = bytes.NewReader(source)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", filepath.Base(path), err, text)
+	}
+	return nil
+}
+
+// Lie is what takes memory in a share, with the program that [BuildLiar] put into a
+// directory, and lies in one of its ways: "forge", that processes with the given pids
+// are in it, or "vanish" and "damage", that nobody is, after it left its parent. It
+// prints a line when it has the memory, and another when it has read a byte and lied.
+func Lie(dir, way string, bytes uint64, pids ...int) []string {
+	args := []string{filepath.Join(dir, "liar"), way, strconv.FormatUint(bytes, 10)}
+	for _, n := range append([]int{
+		page.OffsetOfStateSlotCount, page.OffsetOfStateSlot, page.SizeOfSlot, page.OffsetOfSlotPID, page.OffsetOfSlotHostPID, page.LockBase,
+	}, pids...) {
+		args = append(args, strconv.Itoa(n))
+	}
+	return args
 }
 
 // Command is what tries a way with the program that lies in a directory. It prints a

@@ -243,8 +243,9 @@ type program struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
 	said  *bytes.Buffer // its standard error; to be read after its end
-	// first is the first line that it printed.
-	first string
+	// first is the first line that it printed; output has what follows.
+	first  string
+	output io.Reader
 }
 
 // start starts a program as a user. With line it returns when the program has printed
@@ -260,7 +261,7 @@ func (s *server) start(user string, line bool, args ...string) *program {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p.input, p.cmd.Stderr, p.cmd.WaitDelay = input, p.said, longest
+	p.input, p.output, p.cmd.Stderr, p.cmd.WaitDelay = input, output, p.said, longest
 	if err := p.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// hunt finds and ends the processes of a tenant. What the tenant's pages say of them is
+// the tenant's word and may be false or nothing, so the driver and the kernel are asked
+// too. One goroutine uses it.
+type hunt struct {
+	agent  *Agent
+	tenant *tenant
+	// known are all that were found: a process whose parent has ended may not be found
+	// again.
+	known map[process.ID]bool
+	due   time.Time // of the next search among all processes
+}
+
+// signalUntilEnded signals every process of the tenant once, including those that
+// appear meanwhile, and waits until the tenant and all of them have ended.
+func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	signalled := map[process.ID]bool{}
+	for {
+		h.search(ctx, false)
+		left := h.signal(signalled, signal)
+		h.agent.lookAt(ctx, h.tenant)
+		if !left && h.ended() {
+			// Who forked meanwhile is found now, or there is nobody.
+			if h.search(ctx, true); !h.signal(signalled, signal) {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(stopPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// signal signals those that were not signalled before, and reports whether any is left.
+func (h *hunt) signal(signalled map[process.ID]bool, signal syscall.Signal) (left bool) {
+	for id := range h.known {
+		if !signalled[id] {
+			signalled[id] = true
+			_ = id.Signal(signal) // it may have ended by itself
+		}
+		left = left || id.Alive()
+	}
+	return left
+}
+
+func (h *hunt) ended() bool {
+	h.agent.mu.Lock()
+	defer h.agent.mu.Unlock()
+	return h.tenant.ended
+}
+
+// search adds the processes that belong to the tenant now: the one that asked for it,
+// those that its pages name and the kernel confirms, those that were found to be its own
+// before, all their descendants and, if that is due or asked for, those that the driver
+// lists and the processes of its user that the backend says are its own. The agent and
+// its ancestors are never among them.
+func (h *hunt) search(ctx context.Context, all bool) {
+	a, t := h.agent, h.tenant
+	a.mu.Lock()
+	var roots []process.ID
+	if t.process && t.Holder.Alive() {
+		roots = append(roots, t.Holder)
+	}
+	seen, wanted := t.seen.Processes, a.tenantOf(&t.record)
+	a.mu.Unlock()
+	for _, p := range seen {
+		if id, err := process.Find(p.PID); err == nil && p.Live && a.config.Backend.Has(wanted, p.PID) {
+			roots = append(roots, id)
+		}
+	}
+	if begun := time.Now(); all || !begun.Before(h.due) {
+		roots = append(roots, a.searchAll(ctx, t, wanted)...)
+		// Where there are very many processes most of the time is left to others.
+		h.due = begun.Add(max(huntPause, 4*time.Since(begun)))
+	}
+	roots = append(roots, a.members.of(t.ID)...)
+	for id := range h.known {
+		roots = append(roots, id)
+	}
+	found := slices.Concat(roots, process.Descendants(pids(roots)...))
+	agent := append([]int{os.Getpid(), 1}, process.Ancestors(os.Getpid())...)
+	for _, id := range found {
+		if id.PID > 0 && !slices.Contains(agent, id.PID) {
+			h.known[id] = true
+		}
+	}
+}
+
+// searchAll finds processes of a tenant of which its pages need not tell.
+func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant) (found []process.ID) {
+	for _, p := range on(a.snapshots(ctx)) {
+		if a.memberOf(p.id) == t.ID {
+			found = append(found, p.id)
+		}
+	}
+	// No reaper of the tenant's runs during the search, which could find it.
+	t.look.Lock()
+	defer t.look.Unlock()
+	for _, id := range process.Of(t.UID) {
+		if id.PID != os.Getpid() && a.config.Backend.Has(wanted, id.PID) {
+			found = append(found, id)
+		}
+	}
+	return found
+}
+
+// remains says why the tenant has not ended.
+func (h *hunt) remains() string {
+	var left []string
+	for id := range h.known {
+		if id.Alive() {
+			left = append(left, strconv.Itoa(id.PID)+" ("+process.Command(id.PID)+")")
+		}
+	}
+	slices.Sort(left)
+	h.agent.mu.Lock()
+	defer h.agent.mu.Unlock()
+	switch t := h.tenant; {
+	case len(left) == 1:
+		return "process " + left[0] + " goes on after SIGKILL: it may be inside a driver call; try again later"
+	case len(left) > 1:
+		return "processes " + strings.Join(left, ", ") + " go on after SIGKILL: they may be inside a driver call; try again later"
+	case t.connection:
+		return "whoever asked for it keeps the connection to the agent open, and no process of it is found"
+	case t.seen.Live || t.fault != "":
+		return fmt.Sprintf("somebody keeps its pages locked whom the agent cannot find, perhaps in another pid namespace%s", suffix(t.fault))
+	}
+	return "what was made for it is still being looked at: try again later" + suffix(h.tenant.fault)
+}
+
+// suffix puts a fault behind a sentence.
+func suffix(fault string) string {
+	if fault == "" {
+		return ""
+	}
+	return "; " + fault
+}
+
+func pids(all []process.ID) []int {
+	var found []int
+	for _, id := range all {
+		found = append(found, id.PID)
+	}
+	return found
+}
