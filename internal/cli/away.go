@@ -88,7 +88,7 @@ func (a absence) text() string {
 }
 
 // printSurvey writes what is missing, then one block for each agent.
-func printSurvey(w *strings.Builder, s survey) {
+func printSurvey(w *strings.Builder, s survey, width int) {
 	for _, a := range s.away {
 		w.WriteString(a.text())
 	}
@@ -101,5 +101,5 @@ func printSurvey(w *strings.Builder, s survey) {
 	case len(s.agents) == 0 && len(s.away) > 0:
 		return // nobody knows what shares there are
 	}
-	printListings(w, s.agents)
+	printListings(w, s.agents, width)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,7 @@ func example() []listing {
 		{Listing: control.Listing{
 			Info: control.Info{Protocol: 1, PID: 700, UID: 0, User: "root", Driver: "550.54.15", CUDA: 12040},
 			GPUs: []control.GPU{{
-				Index: 0, UUID: "GPU-00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2, Fault: "the driver does not answer",
+				Index: 0, UUID: "GPU-7b8aaf23-1b7a-4c55-9d0f-5b6c7d8e9f00", Name: "Tesla T4", Total: 16 * gib, Reserved: gib / 2, Capacity: 16*gib - gib/2, Fault: "the driver does not answer",
 			}},
 		}},
 		{Machine: "a100-80g", Listing: control.Listing{
@@ -130,17 +131,28 @@ func example() []listing {
 func TestListingsAsTable(t *testing.T) {
 	time.Local = time.UTC
 	var w strings.Builder
-	printListings(&w, example())
+	printListings(&w, example(), 0)
 	golden(t, "ls.table", w.String())
+	for _, width := range []int{80, 60} {
+		w.Reset()
+		printListings(&w, example(), width)
+		golden(t, fmt.Sprintf("ls-%d.table", width), w.String())
+		for line := range strings.Lines(w.String()) {
+			// Sentences are the terminal's to break.
+			if columns := strings.TrimSuffix(line, "\n"); strings.Contains(columns, "   ") && len(columns) > width {
+				t.Errorf("%d columns instead of %d: %s", len(columns), width, columns)
+			}
+		}
+	}
 	w.Reset()
-	printListings(&w, nil)
+	printListings(&w, nil, 0)
 	golden(t, "ls-none.table", w.String())
 	w.Reset()
 	printSurvey(&w, survey{
 		agents: example()[:1],
 		away:   []absence{{Reason: "the agent is away", Yours: new(3), Others: new(5)}, {Machine: "m", Reason: "the agent is away"}},
 		held:   []gpulock.Holder{{UUID: "GPU-00", UID: 1001, PID: 762, User: "u2"}},
-	})
+	}, 0)
 	golden(t, "ls-away.table", w.String())
 }
 

@@ -93,7 +93,8 @@ second. CORES is what it is guaranteed; with policy fixed it is also the most it
 gets. A share that is "held back" had to wait for GPU time lately. LAYER is what
 stands between the tenant and the driver: "namespace" covers the driver's files,
 "env" relies on LD_LIBRARY_PATH. POLICY, WEIGHT, CLASS and LAYER are left out where
-all shares have the usual one.`,
+all shares have the usual one, and on a narrow terminal first OVERHEAD, LAYER and PIDS;
+UUIDs are shortened there to what --gpu and CUDA_VISIBLE_DEVICES need.`,
 		Example: `  divvy ls
   divvy ls -o json | jq '.agents[].tenants[].name'`,
 		Args: noArgs,
@@ -102,7 +103,7 @@ all shares have the usual one.`,
 			if err != nil {
 				return err
 			}
-			err = output.print(a.out, agents{all.agents, all.away, all.held}, func(w *strings.Builder) { printSurvey(w, all) })
+			err = output.print(a.out, agents{all.agents, all.away, all.held}, func(w *strings.Builder) { printSurvey(w, all, widthOf(a.out)) })
 			if err == nil && len(all.away) > 0 {
 				err = program.ErrReported
 			}
@@ -157,7 +158,7 @@ func (a *app) top(ctx context.Context, machine string, interval time.Duration, c
 		if clear {
 			text.WriteString(clearScreen)
 		}
-		printSurvey(&text, all)
+		printSurvey(&text, all, widthOf(a.out))
 		if _, err := io.WriteString(a.out, text.String()); err != nil {
 			return fmt.Errorf("show shares: %w", err)
 		}

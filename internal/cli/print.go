@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -72,7 +74,7 @@ func percent(n int) string {
 }
 
 // printListings writes one block for each agent.
-func printListings(w *strings.Builder, all []listing) {
+func printListings(w *strings.Builder, all []listing, width int) {
 	if len(all) == 0 {
 		w.WriteString("No shares. `divvy run --memory 8Gi -- COMMAND` makes one; without a GPU add --simgpu a100-80g.\n")
 	}
@@ -80,25 +82,51 @@ func printListings(w *strings.Builder, all []listing) {
 		if i > 0 {
 			w.WriteByte('\n')
 		}
-		printListing(w, l)
+		printListing(w, l, width)
 	}
 }
 
-func printListing(w *strings.Builder, l listing) {
+func printListing(w *strings.Builder, l listing, width int) {
 	w.WriteString(heading(l) + "\n")
 	gpus := table{}
 	gpus.row("GPU", "MODEL", "MEMORY", "GRANTED", "USED", "CORES", "UUID")
 	for _, g := range l.GPUs {
-		gpus.row(strconv.Itoa(g.Index), g.Name, size(g.Capacity), size(g.Granted), told(g.Used), percent(g.Cores), g.UUID)
+		gpus.row(strconv.Itoa(g.Index), strings.TrimPrefix(g.Name, "NVIDIA "), size(g.Capacity), size(g.Granted), told(g.Used), percent(g.Cores), g.UUID)
 	}
+	if width > 0 && gpus.width() > width {
+		for i, g := range l.GPUs {
+			row := gpus.rows[i+1]
+			row[len(row)-1] = brief(g.UUID, l.GPUs)
+		}
+	}
+	gpus.fit(width, "MODEL")
 	gpus.print(w)
 	w.WriteByte('\n')
 	if len(l.Tenants) == 0 {
 		w.WriteString("No shares.\n")
 	} else {
-		printTenants(w, l.Tenants, l.Time)
+		printTenants(w, l.Tenants, l.Time, width)
 	}
 	printNotes(w, l)
+}
+
+// brief is the beginning of a UUID, if it tells the GPU from the others: CUDA and --gpu
+// take it for the whole.
+func brief(uuid string, among []control.GPU) string {
+	const enough = len("GPU-01234567")
+	if len(uuid) <= enough {
+		return uuid
+	}
+	alike := 0
+	for _, g := range among {
+		if strings.HasPrefix(g.UUID, uuid[:enough]) {
+			alike++
+		}
+	}
+	if alike > 1 {
+		return uuid
+	}
+	return uuid[:enough]
 }
 
 // awaited says why a GPU is not listed.
@@ -145,7 +173,7 @@ func weightOf(s control.Share) string {
 }
 
 // pidsShown bounds the process ids in one cell.
-const pidsShown = 4
+const pidsShown = 2
 
 func pids(processes []control.Process) string {
 	if len(processes) == 0 {
@@ -341,6 +369,19 @@ func asked(q control.Waiting) string {
 		return fmt.Sprintf("%s on each of %d GPUs", memory, q.Request.GPUs)
 	}
 	return memory
+}
+
+// widthOf is that of a terminal in columns, 0 for what is none and has no limit.
+func widthOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // isTerminal reports whether w is a terminal.

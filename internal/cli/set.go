@@ -80,7 +80,7 @@ func (a *app) set(ctx context.Context, machine string, params control.SetParams)
 			return err
 		}
 		var text strings.Builder
-		printTenants(&text, []control.Tenant{*tenant}, time.Now())
+		printTenants(&text, []control.Tenant{*tenant}, time.Now(), widthOf(a.out))
 		_, err = io.WriteString(a.out, text.String())
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
@@ -17,7 +18,7 @@ type table struct{ rows [][]string }
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
 func (t *table) print(w *strings.Builder) {
-	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	aligned := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
 	for _, cells := range t.rows {
 		_, _ = aligned.Write([]byte(strings.Join(cells, "\t") + "\n"))
 	}
@@ -38,12 +39,48 @@ func (t *table) omit(usual map[string][]string) {
 	}
 }
 
+// fit leaves out columns, in the order given, until the table is no wider than that. A
+// width of 0 is no limit.
+func (t *table) fit(width int, spare ...string) {
+	for _, name := range spare {
+		if width == 0 || t.width() <= width {
+			return
+		}
+		column := slices.Index(t.rows[0], name)
+		if column < 0 {
+			continue
+		}
+		for i, row := range t.rows {
+			t.rows[i] = slices.Delete(row, column, column+1)
+		}
+	}
+}
+
+// width is that of the longest line.
+func (t *table) width() int {
+	sum := 0
+	for column := range t.rows[0] {
+		widest := 0
+		for _, row := range t.rows {
+			widest = max(widest, utf8.RuneCountInString(row[column]))
+		}
+		sum += widest + gap
+	}
+	return sum - gap
+}
+
+// gap is the space between two columns.
+const gap = 2
+
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
 var usual = map[string][]string{"POLICY": {"weighted"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}}
 
+// spare are the columns that a narrow terminal misses least; JSON has them.
+var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "AGE", "CLASS", "POLICY"}
+
 // printTenants writes one row for each share of tenants, as they were at a time.
-func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time) {
+func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, width int) {
 	shares := table{}
 	shares.row("SHARE", "USER", "AGE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
 	for _, tenant := range tenants {
@@ -53,6 +90,7 @@ func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time) {
 		}
 	}
 	shares.omit(usual)
+	shares.fit(width, spare...)
 	shares.print(w)
 }
 
