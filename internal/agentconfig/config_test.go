@@ -217,6 +217,24 @@ agent.yaml:12: others.memory: 1Ti is more than the GPUs of this machine have tog
 	}
 }
 
+// A limit that leaves nothing beside a process's context allows nobody anything.
+func TestLimitsBelowAContext(t *testing.T) {
+	machine := Machine{GPUs: 1, Memory: 80 << 30, Largest: 80 << 30, Context: 404 << 20}
+	const text = "defaultMemory: 404Mi\nothers: {memory: 100Mi}\nusers: {ada: {memory: 405Mi}}"
+	want := "agent.yaml:3: defaultMemory: 404Mi leaves nothing to a program: the context of one process takes 404Mi of a GPU\n" +
+		"agent.yaml:4: others.memory: 100Mi leaves nothing to a program: the context of one process takes 404Mi of a GPU"
+	if err := parse(t, text).Check(machine); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	machine.Context = 0 // not known
+	if err := parse(t, text+"\ngroups: {students: {gpus: 1}}").Check(machine); err != nil {
+		t.Error(err)
+	}
+	if err := parse(t, "others: {gpus: 1}").Check(Machine{GPUs: 1, Memory: 80 << 30, Largest: 80 << 30, Context: 404 << 20}); err != nil {
+		t.Errorf("no limit of memory: %v", err)
+	}
+}
+
 // The example that the documents show is a valid file.
 func TestExample(t *testing.T) {
 	text, err := os.ReadFile("../../examples/agent.yaml")

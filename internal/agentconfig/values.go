@@ -120,10 +120,14 @@ type Machine struct {
 	Memory uint64
 	// Largest is the most that one GPU has for tenants.
 	Largest uint64
+	// Context is the least that the context of a process takes of a GPU, 0 where that is
+	// not known. A limit that is no greater allows no share.
+	Context uint64
 }
 
-// Check returns an error for every limit that the machine cannot reach: it would
-// limit nothing, and is a mistake or the file of another machine.
+// Check returns an error for every limit that the machine cannot reach, which would
+// limit nothing, and for every one that leaves no room for a program. Either is a mistake
+// or the file of another machine.
 func (c *Config) Check(m Machine) error {
 	if c == nil {
 		return nil
@@ -135,7 +139,14 @@ func (c *Config) Check(m Machine) error {
 	if c.defaultMemory.InBytes() > m.Largest {
 		fault("defaultMemory", "%s is more than a GPU of this machine has for tenants, %s", c.defaultMemory, v1alpha1.FormatBytes(m.Largest))
 	}
+	const small = "%s leaves nothing to a program: the context of one process takes %s of a GPU"
+	if !c.defaultMemory.IsZero() && c.defaultMemory.Of(m.Largest) <= m.Context {
+		fault("defaultMemory", small, c.defaultMemory, v1alpha1.FormatBytes(m.Context))
+	}
 	for _, e := range c.entries() {
+		if e.limits.Memory > 0 && e.limits.Memory <= m.Context {
+			fault(e.field+".memory", small, v1alpha1.FormatBytes(e.limits.Memory), v1alpha1.FormatBytes(m.Context))
+		}
 		if e.limits.Memory > m.Memory {
 			fault(e.field+".memory", "%s is more than the GPUs of this machine have together, %s",
 				v1alpha1.FormatBytes(e.limits.Memory), v1alpha1.FormatBytes(m.Memory))

@@ -26,6 +26,8 @@ func TestFaultyConfigurationStopsTheAgent(t *testing.T) {
 		"users:\n  u1:\n    gpus: -1":             `/etc/divvy/agent.yaml:5: users.u1.gpus: "-1" is not a whole number from 1 on`,
 		"users:\n  u1:\n    memory: 8GB":          `/etc/divvy/agent.yaml:5: users.u1.memory: invalid amount of memory "8GB"`,
 		"users:\n  u1:\n    time: 3d":             `/etc/divvy/agent.yaml:5: users.u1.time: "3d" is not a duration such as 90m or 72h`,
+		"others: {memory: 100Mi}":                 "/etc/divvy/agent.yaml:3: others.memory: 100Mi leaves nothing to a program: the context of one process takes 404Mi of a GPU",
+		"defaultMemory: 1%":                       "/etc/divvy/agent.yaml:3: defaultMemory: 1% leaves nothing to a program",
 		"others: {time: 500ms}":                   `/etc/divvy/agent.yaml:3: others.time: "500ms" is too short: give at least 1s`,
 		"idle: {after: 1s}":                       `/etc/divvy/agent.yaml:3: idle.after: "1s" is too short: give at least 5s`,
 		"overcommit: {groups: [wheels]}":          `/etc/divvy/agent.yaml:3: overcommit.groups[0]: there is no group "wheels"`,

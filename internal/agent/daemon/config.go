@@ -100,6 +100,9 @@ func checkRules(rules *agentconfig.Config, gpus []backend.GPU, unknown int) erro
 	for _, gpu := range gpus {
 		machine.Memory += gpu.Total
 		machine.Largest = max(machine.Largest, gpu.Capacity())
+		if machine.Context == 0 || gpu.ContextBytes < machine.Context {
+			machine.Context = gpu.ContextBytes
+		}
 	}
 	machine.Memory += uint64(unknown) * machine.Largest
 	if err := rules.Check(machine); err != nil {
