@@ -308,25 +308,43 @@ func (l *Library) Processes(index int) ([]Process, error) {
 	if ret != gonvml.SUCCESS {
 		return nil, fmt.Errorf("%w: list processes of GPU %d: %s", ErrDriver, index, reason(ret))
 	}
+	processes := byProcess(infos)
 	if l.has("nvmlDeviceGetGraphicsRunningProcesses") {
 		if graphics, ret := device.GetGraphicsRunningProcesses(); ret == gonvml.SUCCESS {
-			infos = append(infos, graphics...)
+			// A process with both kinds of context is in both lists with all that it has.
+			for _, p := range byProcess(graphics) {
+				if !slices.ContainsFunc(processes, func(known Process) bool { return known.PID == p.PID }) {
+					processes = append(processes, p)
+				}
+			}
 		}
-	}
-	seen := map[uint32]bool{}
-	var processes []Process
-	for _, info := range infos {
-		if seen[info.Pid] {
-			continue
-		}
-		seen[info.Pid] = true
-		p := Process{PID: int(info.Pid), Used: info.UsedGpuMemory, Hidden: info.UsedGpuMemory == notAvailable}
-		if p.Hidden {
-			p.Used = 0
-		}
-		processes = append(processes, p)
 	}
 	return processes, nil
+}
+
+// byProcess sums up what each process has: a list of a GPU in MIG mode has a process once
+// for each of its instances.
+func byProcess(infos []gonvml.ProcessInfo) (processes []Process) {
+	at := map[uint32]int{}
+	seen := map[[3]uint32]bool{}
+	for _, info := range infos {
+		part := [3]uint32{info.Pid, info.GpuInstanceId, info.ComputeInstanceId}
+		if seen[part] {
+			continue
+		}
+		seen[part] = true
+		if _, listed := at[info.Pid]; !listed {
+			at[info.Pid] = len(processes)
+			processes = append(processes, Process{PID: int(info.Pid)})
+		}
+		p := &processes[at[info.Pid]]
+		if p.Hidden = p.Hidden || info.UsedGpuMemory == notAvailable; p.Hidden {
+			p.Used = 0
+			continue
+		}
+		p.Used += info.UsedGpuMemory
+	}
+	return processes
 }
 
 // Close ends the use of the library.

@@ -202,6 +202,15 @@ func TestOldDriver(t *testing.T) {
 	}
 }
 
+// What a process has of several MIG instances counts together, and is not known if that of
+// one is not.
+func TestProcessesOfSeveralInstances(t *testing.T) {
+	want := []Process{{PID: 11, Used: 5070}, {PID: 12, Hidden: true}}
+	if got := asked(t, "MIG_MODE").Processes; len(got) < 2 || !reflect.DeepEqual(got[:2], want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 func TestUtilisationThatIsNotTold(t *testing.T) {
 	if got := asked(t, "NO_UTILISATION"); got.Error != "" || !got.Untold {
 		t.Errorf("not supported: %+v", got)
