@@ -74,6 +74,8 @@ type Agent struct {
 	// notices are the backend's, of what tenants do.
 	notices backend.Notices
 	events  events
+	// listings orders what is listed; it is before sweeping in the order of locks.
+	listings listings
 	// pacer divides GPU time.
 	pacer   *pacing.Pacer
 	members members
@@ -156,6 +158,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
 		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{},
 		strange: map[string][]int{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
+		listings: listings{turn: make(chan struct{}, 1)},
 	}
 	gpus, err := c.Backend.Discover(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -42,9 +43,12 @@ func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limi
 				return nil
 			}
 		}
+		goOn := control.Pause(ctx)
 		select {
 		case <-time.After(stopPause):
+			goOn()
 		case <-ctx.Done():
+			goOn() // stopTenant goes on where only this limit is over
 			return ctx.Err()
 		}
 	}

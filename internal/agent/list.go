@@ -3,8 +3,11 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -13,20 +16,85 @@ import (
 // list is the listing for a peer. Command lines may hold secrets: of another user's
 // share only the name of the program is shown, but to root.
 func (a *Agent) list(ctx context.Context, peer *control.Peer, _ struct{}) (*control.Listing, error) {
-	l, err := a.Listing(ctx)
+	shared, err := a.Listing(ctx)
 	if err != nil {
 		return nil, err
 	}
+	l := *shared
+	l.Tenants = slices.Clone(l.Tenants)
 	for i := range l.Tenants {
 		if t := &l.Tenants[i]; peer.UID != 0 && peer.UID != t.UID && len(t.Command) > 0 {
 			t.Command = []string{filepath.Base(t.Command[0])}
 		}
 	}
-	return l, nil
+	return &l, nil
 }
 
-// Listing looks at all tenants and GPUs and lists what it found.
+// listings are made one after another, and each is for everybody who asked before it was
+// begun: however many ask, the agent looks at its tenants once at a time.
+type listings struct {
+	turn chan struct{} // holds one entry while a listing is made
+	due  time.Time     // when the next one may begin; who has the turn may use it
+
+	mu   sync.Mutex
+	next *nextListing // the one that is not begun, nil if nobody asks
+}
+
+// nextListing is a listing to come.
+type nextListing struct {
+	made chan struct{} // closed when it is there
+	list *control.Listing
+	// wanted counts those for whom it is.
+	wanted int
+}
+
+// longestRest is the longest pause between two listings. They pause for as long as the
+// last took, so that who asks all the time leaves the agent time.
+const longestRest = 50 * time.Millisecond
+
+// Listing looks at all tenants and GPUs and lists what it found. The look begins after
+// the call. Others may get the same listing: nobody may change it.
 func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
+	s := &a.listings
+	s.mu.Lock()
+	if s.next == nil {
+		s.next = &nextListing{made: make(chan struct{})}
+	}
+	mine := s.next
+	mine.wanted++
+	s.mu.Unlock()
+	select {
+	case <-mine.made:
+		return mine.list, nil
+	case <-ctx.Done():
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	}
+	select {
+	case <-mine.made: // before the turn was taken
+		return mine.list, nil
+	default:
+	}
+	if ctx.Err() == nil { // then the turn is this caller's
+		select {
+		case <-time.After(time.Until(s.due)):
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list shares: %w", err)
+	}
+	s.mu.Lock()
+	s.next = nil // who comes from here on is for the one after it
+	s.mu.Unlock()
+	begun := time.Now()
+	mine.list = a.makeListing(context.WithoutCancel(ctx)) // it is for others too
+	s.due = time.Now().Add(min(time.Since(begun), longestRest))
+	close(mine.made)
+	return mine.list, nil
+}
+
+func (a *Agent) makeListing(ctx context.Context) *control.Listing {
 	snapshots := a.sweep(ctx)
 	l := &control.Listing{Time: a.config.Now(), Info: a.config.Info, GPUs: a.listGPUs(ctx, snapshots), Events: a.events.list(), Tenants: []control.Tenant{}}
 	for _, t := range a.all() {
@@ -38,7 +106,7 @@ func (a *Agent) Listing(ctx context.Context) (*control.Listing, error) {
 	for _, t := range a.queue {
 		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason})
 	}
-	return l, nil
+	return l
 }
 
 // listGPUs lists all GPUs; there is a snapshot of each, in their order.

@@ -75,8 +75,10 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 			control.Tell(ctx, now)
 			told = now
 		}
+		goOn := control.Pause(ctx)
 		select {
 		case <-changed:
+			goOn()
 		case <-ctx.Done():
 			return nil, fmt.Errorf("give up waiting: %w", ctx.Err())
 		}

@@ -26,6 +26,8 @@ type Client struct {
 	mu      sync.Mutex // guards what follows; never held over a read or write
 	nextID  uint64
 	pending map[uint64]call
+	// refused is why the agent ended the connection, nil if it did not say so.
+	refused error
 
 	done chan struct{} // closed when nothing more will be read
 }
@@ -170,7 +172,14 @@ func (c *Client) callTold(ctx context.Context, method Method, params, result any
 		delete(c.pending, req.ID)
 		c.mu.Unlock()
 	}()
-	if err := c.send(req); err != nil {
+	if err := c.send(req); errors.Is(err, ErrGone) {
+		// It may have said why before it closed the connection.
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	} else if err != nil {
 		return err
 	}
 	select {
@@ -185,14 +194,20 @@ func (c *Client) callTold(ctx context.Context, method Method, params, result any
 	}
 }
 
-// lastAnswer prefers an answer that came just before the connection ended.
+// lastAnswer prefers an answer that came just before the connection ended, and what the
+// agent said of its end.
 func (c *Client) lastAnswer(answer <-chan response, result any) error {
 	select {
 	case resp := <-answer:
 		return resp.decode(result)
 	default:
-		return ErrGone
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused != nil {
+		return c.refused
+	}
+	return ErrGone
 }
 
 func (r response) decode(result any) error {
@@ -213,6 +228,9 @@ func (c *Client) send(req request) error {
 	if err != nil {
 		return err
 	}
+	if len(line) > maxLine {
+		return fmt.Errorf("ask the agent: the request has %d KiB and may have %d: shorten LD_LIBRARY_PATH", len(line)>>10, maxLine>>10)
+	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	if _, err := c.conn.Write(line); err != nil {
@@ -227,10 +245,13 @@ func (c *Client) read() {
 	in := newLines(c.conn, maxAnswer)
 	for {
 		var resp response
-		if err := in.next(&resp, json.Unmarshal); err != nil {
+		if _, err := in.next(&resp, json.Unmarshal); err != nil {
 			return
 		}
 		c.mu.Lock()
+		if resp.ID == 0 && resp.Error != nil {
+			c.refused = resp.Error // of no request
+		}
 		asked := c.pending[resp.ID]
 		if resp.Progress == nil {
 			delete(c.pending, resp.ID)

@@ -57,7 +57,7 @@ func FuzzMessages(f *testing.F) {
 				t.Fatalf("%+v was read and cannot be written: %v", first, err)
 			}
 			in := newLines(bytes.NewReader(line), maxAnswer)
-			if err := in.next(second, decodeStrict); err != nil {
+			if _, err := in.next(second, decodeStrict); err != nil {
 				t.Fatalf("%s was written and cannot be read: %v", line, err)
 			}
 			again, err := encodeLine(second)
@@ -67,7 +67,7 @@ func FuzzMessages(f *testing.F) {
 			if p, ok := first.(*CreateParams); ok && !reflect.DeepEqual(p.Request, second.(*CreateParams).Request) {
 				t.Errorf("the request %+v became %+v", p.Request, second.(*CreateParams).Request)
 			}
-			if err := in.next(fresh(), decodeStrict); !errors.Is(err, io.EOF) {
+			if _, err := in.next(fresh(), decodeStrict); !errors.Is(err, io.EOF) {
 				t.Errorf("one message took two lines: %v", err)
 			}
 		}

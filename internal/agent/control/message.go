@@ -1,12 +1,10 @@
 package control
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // Method names what a request asks for.
@@ -39,6 +37,8 @@ const (
 	CodeDenied Code = "denied"
 	// CodeMoved is an agent that grants nothing because another takes over.
 	CodeMoved Code = "moved"
+	// CodeBusy is a user who asks too much at once.
+	CodeBusy Code = "busy"
 	// CodeInternal is the agent's own trouble.
 	CodeInternal Code = "internal"
 )
@@ -69,9 +69,9 @@ func CodeOf(err error) Code {
 }
 
 const (
-	// maxLine bounds a request: above the longest command line, far below what
-	// would trouble the agent's memory.
-	maxLine = 4 << 20
+	// maxLine bounds a request. The longest honest one has a whole LD_LIBRARY_PATH of the
+	// 128 KiB that Linux allows one variable.
+	maxLine = 256 << 10
 	// maxAnswer bounds an answer: far above the largest listing, which grows with
 	// tenants and their processes.
 	maxAnswer = 256 << 20
@@ -91,29 +91,6 @@ type response struct {
 	Error    *Error          `json:"error,omitempty"`
 }
 
-// lines reads messages from one peer.
-type lines struct {
-	scanner *bufio.Scanner
-}
-
-func newLines(r io.Reader, longest int) *lines {
-	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 0, 4096), longest)
-	return &lines{s}
-}
-
-// next decodes the next line into v. It returns io.EOF at the end. Agents
-// decode strictly; clients leave out answers' fields that they do not know.
-func (l *lines) next(v any, decode func([]byte, any) error) error {
-	if !l.scanner.Scan() {
-		if err := l.scanner.Err(); err != nil {
-			return fmt.Errorf("read message: %w", err)
-		}
-		return io.EOF
-	}
-	return decode(l.scanner.Bytes(), v)
-}
-
 // decodeStrict refuses unknown fields and trailing data, so that a misspelt
 // field is an error and not a silently ignored wish.
 func decodeStrict(data []byte, v any) error {
@@ -129,9 +106,11 @@ func decodeStrict(data []byte, v any) error {
 }
 
 func encodeLine(v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
+	var line bytes.Buffer
+	e := json.NewEncoder(&line) // which ends the line
+	e.SetEscapeHTML(false)      // six bytes for one
+	if err := e.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode message: %w", err)
 	}
-	return append(data, '\n'), nil
+	return line.Bytes(), nil
 }

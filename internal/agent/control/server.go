@@ -55,24 +55,29 @@ type Server struct {
 	Log      *slog.Logger
 	// Connections is told the number of open connections whenever it changes.
 	Connections func(n int)
+
+	limits *limits // nil are the usual ones
 }
 
-const (
-	// maxRequests bounds what one connection can have under way.
-	maxRequests = 64
-	// maxConnections bounds those of one user but root, so that nobody takes all
-	// descriptors away from the others: far above the shares of a machine.
-	maxConnections = 4096
-	// acceptPause is between two tries to accept while descriptors or memory are short.
-	acceptPause = 100 * time.Millisecond
-)
+// acceptPause is between two tries to accept while descriptors or memory are short.
+const acceptPause = 100 * time.Millisecond
+
+// writeTime is how long a peer may take to read each part of an answer. Who reads
+// nothing is disconnected, and holds nothing any more.
+var writeTime = 10 * time.Second
+
+// partOfAnswer is how much is written at once.
+const partOfAnswer = 64 << 10
 
 // Serve accepts connections until the listener is closed, then ends the open
 // ones and returns when their handlers have.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	guests := guests{told: s.Connections, byUser: map[int]int{}}
+	if s.limits == nil {
+		s.limits = new(usual())
+	}
+	bounds := newBounds(*s.limits, s.Connections)
 	defer wg.Wait()
 	defer cancel()
 	short := false
@@ -94,17 +99,32 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		}
 		short = false
 		peer, err := PeerCredentials(conn)
-		if err != nil || !guests.enter(int(peer.Uid)) {
+		if err != nil {
 			_ = conn.Close()
 			continue
 		}
+		if err := bounds.enter(int(peer.Uid)); err != nil {
+			turnAway(conn, err)
+			continue
+		}
 		wg.Go(func() {
-			defer guests.leave(int(peer.Uid))
-			if err := s.serve(ctx, conn, peer); err != nil {
-				s.Log.WarnContext(ctx, "connection ended", "error", err)
+			defer bounds.leave(int(peer.Uid))
+			if err := s.serve(ctx, conn, peer, bounds); err != nil {
+				// A peer causes these as often as it likes, and was told.
+				s.Log.DebugContext(ctx, "connection ended", "uid", peer.Uid, "error", err)
 			}
 		})
 	}
+}
+
+// turnAway tells a peer why it is not let in. The few bytes fit into an empty socket, so
+// nobody is waited for.
+func turnAway(conn net.Conn, why error) {
+	if line, err := encodeLine(response{Error: &Error{Code: CodeOf(why), Message: why.Error()}}); err == nil {
+		_ = conn.SetWriteDeadline(time.Now().Add(acceptPause))
+		_, _ = conn.Write(line)
+	}
+	_ = conn.Close()
 }
 
 // passing reports whether an error of accept(2) says nothing of the listener.
@@ -117,43 +137,12 @@ func passing(err error) bool {
 	return false
 }
 
-// guests counts open connections.
-type guests struct {
-	told func(n int)
-
-	mu     sync.Mutex
-	open   int
-	byUser map[int]int
-}
-
-// enter reports whether a user may have another one.
-func (g *guests) enter(uid int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if uid != 0 && g.byUser[uid] >= maxConnections {
-		return false
-	}
-	g.byUser[uid]++
-	g.open++
-	g.told(g.open)
-	return true
-}
-
-func (g *guests) leave(uid int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.byUser[uid]--; g.byUser[uid] == 0 {
-		delete(g.byUser, uid)
-	}
-	g.open--
-	g.told(g.open)
-}
-
 // session is one connection.
 type session struct {
 	server *Server
 	peer   *Peer
 	conn   net.Conn
+	bounds *bounds
 
 	write sync.Mutex // orders answers on the socket
 
@@ -161,10 +150,10 @@ type session struct {
 	cancels map[uint64]context.CancelFunc
 }
 
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred) error {
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred, bounds *bounds) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	c := &session{server: s, conn: conn, cancels: map[uint64]context.CancelFunc{}}
+	c := &session{server: s, conn: conn, bounds: bounds, cancels: map[uint64]context.CancelFunc{}}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer func() { _ = conn.Close() }()
@@ -172,27 +161,33 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred
 	defer stop()
 	c.peer = NewPeer(int(peer.Pid), int(peer.Uid), ctx.Done())
 	in := newLines(conn, maxLine)
-	slots := make(chan struct{}, maxRequests)
+	in.hold = func(size int) error { return bounds.hold(c.peer.UID, size) }
+	defer in.drop()
 	for {
 		var req request
-		switch err := in.next(&req, decodeStrict); {
+		size, err := in.next(&req, decodeStrict)
+		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET):
 			return nil
 		case err != nil:
 			// What follows on this connection cannot be trusted to be a message.
-			return errors.Join(err, c.answer(response{Error: &Error{Code: CodeInvalid, Message: err.Error()}}))
+			refusal := &Error{Code: CodeInvalid, Message: err.Error()}
+			_ = errors.As(err, &refusal)
+			return errors.Join(err, c.answer(response{Error: refusal}))
 		}
 		if req.Method == methodCancel {
 			c.cancel(req.ID)
 			continue
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil
+		if err := bounds.begin(c.peer.UID, size); err != nil {
+			// While it does not read that, nothing more is read from it either.
+			if err := c.answer(response{ID: req.ID, Error: &Error{Code: CodeOf(err), Message: err.Error()}}); err != nil {
+				return err
+			}
+			continue
 		}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer bounds.end(c.peer.UID, size)
 			c.handle(ctx, req)
 		})
 	}
@@ -217,7 +212,20 @@ func (c *session) handle(ctx context.Context, req request) {
 		delete(c.cancels, req.ID)
 		c.mu.Unlock()
 	}()
-	if err := c.answer(c.respond(c.telling(ctx, req.ID), req)); err != nil {
+	turn := c.bounds.turnOf(c.peer.UID)
+	turn.take(ctx)
+	line, err := encodeLine(c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req))
+	turn.give() // before the answer is written, which the peer may not read
+	size := len(line)
+	if tooMuch := c.bounds.hold(c.peer.UID, size); err == nil && tooMuch != nil {
+		size = 0
+		line, err = encodeLine(response{ID: req.ID, Error: &Error{Code: CodeOf(tooMuch), Message: tooMuch.Error()}})
+	}
+	defer func() { _ = c.bounds.hold(c.peer.UID, -size) }()
+	if err == nil {
+		err = c.send(line)
+	}
+	if err != nil {
 		c.conn.Close()
 	}
 }
@@ -272,10 +280,24 @@ func (c *session) answer(resp response) error {
 	if err != nil {
 		return err
 	}
+	return c.send(line)
+}
+
+// send writes a line, as fast as the peer reads it.
+func (c *session) send(line []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	_, err = c.conn.Write(line)
-	return err
+	for len(line) > 0 {
+		part := line[:min(len(line), partOfAnswer)]
+		if err := c.conn.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+			return err
+		}
+		if _, err := c.conn.Write(part); err != nil {
+			return err
+		}
+		line = line[len(part):]
+	}
+	return nil
 }
 
 // PeerCredentials asks the kernel who is at the other end of a connection.
