@@ -16,7 +16,8 @@
  * the whole GPU's use where the driver hides the figures of processes, as in some sandboxes; that
  * is right only if nobody else allocated meanwhile.
  *
- * Exit status: 0 measured or listed, 1 the driver refused (standard error says why), 2 wrong usage.
+ * Exit status: 0 measured or listed, 1 the driver refused (standard error says why), 2 wrong usage,
+ * 3 CUDA does not show the GPU to this process.
  * It is a program of its own because a process that has used CUDA keeps some memory until it ends.
  */
 #include <dlfcn.h>
@@ -118,6 +119,10 @@ static CUdevice find_device(const char *wanted) {
         if (result == CUDA_SUCCESS && strcmp(text, wanted) == 0) {
             return device;
         }
+    }
+    if (result == CUDA_SUCCESS) {
+        fprintf(stderr, "divvy-probe: CUDA does not show the GPU to this process\n");
+        exit(3);
     }
     give_up("find the GPU in CUDA", (int)result);
 }

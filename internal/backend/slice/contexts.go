@@ -28,6 +28,12 @@ const probeTime = 30 * time.Second
 // killTime is how long a measurement may take to end that is killed.
 const killTime = time.Second
 
+// errHidden is returned for a GPU that CUDA does not show to this process, as in a job
+// that may open only some. divvy-probe says so by its exit status.
+var errHidden = errors.New("CUDA does not show the GPU")
+
+const exitHidden = 3
+
 // contexts knows what one process's context takes on each model of GPU: it
 // depends on the driver and on the number of multiprocessors, so GPUs of one
 // model are alike.
@@ -67,6 +73,10 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 		return fallbackContext // to measure it would not end either
 	}
 	n, err := c.probe(ctx, gpu.UUID)
+	if errors.Is(err, errHidden) {
+		// Another of the model may be measured.
+		return fallbackContext
+	}
 	if err != nil {
 		c.options.Log.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
 		c.known[key] = fallbackContext // not saved: the next agent measures again
@@ -108,6 +118,9 @@ func (c *contexts) run(ctx context.Context, uuid string) (uint64, error) {
 		case <-time.After(killTime):
 			return 0, errors.New("run divvy-probe: the driver does not answer")
 		}
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == exitHidden {
+		return 0, errHidden
 	}
 	if err != nil {
 		return 0, fmt.Errorf("run divvy-probe: %w: %s", err, bytes.TrimSpace(said.Bytes()))

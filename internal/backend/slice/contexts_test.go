@@ -100,6 +100,22 @@ func TestContextsThatCannotBeMeasured(t *testing.T) {
 	}
 }
 
+// An agent that was started in a job cannot open all GPUs. One of the same model tells as
+// much.
+func TestContextsBesideAHiddenGPU(t *testing.T) {
+	o, runs := probing(t, `case $3 in GPU-0) exit 3;; esac; echo '{"context_bytes": 42000}'`)
+	gpus, err := New(o).Discover(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gpus[0].ContextBytes != fallbackContext || gpus[1].ContextBytes != 42000 || gpus[2].ContextBytes != 42000 {
+		t.Errorf("GPUs %+v", gpus)
+	}
+	if got := runs(); len(got) != 3 {
+		t.Errorf("runs %q", got)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	o, _ := probing(t, "")
 	o.Tree = tree(t)
