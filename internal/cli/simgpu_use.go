@@ -166,9 +166,10 @@ func newSimgpuInject(a *app) *cobra.Command {
 an exported function, or a group of them: "alloc" allocates device memory, "work"
 launches, copies and synchronises, "nvml" asks about a device. --return is the
 result of the call, a number of CUresult or nvmlReturn_t. "silent" lets no NVML call
-about the GPU return until --clear, and "silent-init" no nvmlInit either. --xid reports a critical
-error to programs that wait for NVML events. Only root and who started the machine
-may do this.`,
+about the GPU return until --clear, and "silent-init" no nvmlInit either. "reset" resets a
+GPU that no process uses: it answers again, and whoever had NVML open must open it anew.
+--xid reports a critical error to programs that wait for NVML events. Only root and who
+started the machine may do this.`,
 		Example: `  divvy simgpu inject --call nvmlDeviceGetMemoryInfo --return 999
   divvy simgpu inject --call cuMemAlloc_v2 --return 2 --count 3
   divvy simgpu inject --gpu 1 --call nvml --delay 200ms
@@ -202,7 +203,7 @@ may do this.`,
 	}
 	flags := command.Flags()
 	flags.IntVar(&o.gpu, "gpu", 0, "`INDEX` of the GPU, in NVML's order")
-	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work, nvml, silent or silent-init")
+	flags.StringVar(&o.call, "call", "", "exported `NAME`, or alloc, work, nvml, silent, silent-init or reset")
 	flags.Uint32Var(&o.result, "return", 0, "`RESULT` of the call (default: the true one)")
 	flags.DurationVar(&o.delay, "delay", 0, "additional time that the call takes")
 	flags.Uint64Var(&o.count, "count", 0, "number of calls to change (default: all)")

@@ -84,6 +84,10 @@ const CallXid = "xid"
 // injections are cleared; the second keeps nvmlInit from returning as well.
 var CallsSilence = []string{"silent", "silent-init"}
 
+// CallReset is no call: it resets a GPU that no process uses, as after it fell off the bus. The GPU answers again, and
+// whoever has NVML open from before must open it anew.
+const CallReset = "reset"
+
 // maxCall is the length of the longest name that the shared state holds.
 const maxCall = 63
 
@@ -91,7 +95,7 @@ const maxCall = 63
 func (in Injection) Validate() error {
 	class := slices.Contains(CallClasses, in.Call)
 	named := strings.HasPrefix(in.Call, "cu") || strings.HasPrefix(in.Call, "nvml")
-	silence := slices.Contains(CallsSilence, in.Call)
+	silence := slices.Contains(CallsSilence, in.Call) || in.Call == CallReset
 	switch {
 	case silence && in != (Injection{Call: in.Call}):
 		return fmt.Errorf("%s goes with no result, delay or count", in.Call)

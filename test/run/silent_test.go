@@ -116,6 +116,46 @@ func TestSilentGPU(t *testing.T) {
 	}
 }
 
+// A GPU that is reset under a silent driver is served again, by true figures: what it held is gone, nothing is granted
+// twice, and nobody is accused or stopped for what was not known meanwhile.
+func TestResetUnderSilence(t *testing.T) {
+	h := newHostOf(t, "h100x8")
+	h.holdOn(0, "other")
+	lost := h.holdOn(1, "lost")
+	h.silence("--call", "silent")
+	h.eventually("GPU 1 is said to be silent", func() bool { return isSilent(h.list()) })
+	if o := h.divvy("simgpu", "inject", "m", "--gpu", "1", "--call", "reset"); o.status == 0 || !strings.Contains(o.err, "in use") {
+		t.Errorf("reset under a process: %+v", o)
+	}
+	if l := h.list(); l.GPUs[1].Granted != 2*gib || !isSilent(l) {
+		t.Errorf("while it is silent: %+v", l.GPUs[1])
+	}
+	if err := lost.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	lost.end()
+	h.eventually("the killed share ends", func() bool { return share(h.list(), "lost") == nil })
+	h.silence("--call", "reset")
+	h.eventually("all is well", func() bool { return isWell(h.list()) })
+	l := h.list()
+	if g := l.GPUs[1]; *g.Used != 0 || g.Granted != 0 || g.Excess != "" || g.Hidden != "" {
+		t.Errorf("after the reset: %+v", g)
+	}
+	if g, s := l.GPUs[0], share(l, "other"); *g.Used < gib || g.Granted != 2*gib || s == nil || s.Used < gib || len(s.Process) != 1 || s.Excess != "" {
+		t.Errorf("the other GPU: %+v, its share: %+v", g, s)
+	}
+	for _, e := range l.Events {
+		if e.Kind == control.EventExcess || e.Kind == control.EventOutside || e.Kind == control.EventMisuse {
+			t.Errorf("told %+v", e)
+		}
+	}
+	next := h.holdOn(1, "next")
+	if l := h.list(); l.GPUs[1].Granted != 2*gib || *l.GPUs[1].Used < gib {
+		t.Errorf("with a share again: %+v", l.GPUs[1])
+	}
+	next.end()
+}
+
 // An agent that is killed while the driver is silent leaves no process that asks, and one that starts then serves the
 // other GPUs, and the silent one's shares as far as that can be.
 func TestStartUnderSilence(t *testing.T) {

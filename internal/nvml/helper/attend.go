@@ -2,6 +2,7 @@ package helper
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -14,7 +15,7 @@ func (d *Driver) attend(s *seat, h *helper) {
 	for {
 		if h != nil {
 			a, err := h.outcome(d.config.Limits.Abandon, d.closed)
-			if err == nil && (a.Fault == nil || h.opened) { // that the GPU is lost is an answer too
+			if err == nil && (a.Fault == nil || h.opened) && !lost(a) {
 				d.restore(s, h.recovered(), a)
 				return
 			}
@@ -113,6 +114,15 @@ func (d *Driver) restore(s *seat, h *helper, a answer) {
 		d.version = a.Version
 	}
 	d.config.Log.Info("the driver answers again", "gpu", s.whose())
+}
+
+// lost reports whether the library says that it has lost the GPU. If that was reset meanwhile, who opens the library anew
+// finds it; if that says the same, it is an answer too.
+func lost(a answer) bool {
+	return slices.ContainsFunc(a.Results, func(r result) bool {
+		err := r.Fault.err()
+		return errors.Is(err, nvml.ErrLost) || errors.Is(err, nvml.ErrReset) || errors.Is(err, nvml.ErrVanished)
+	})
 }
 
 // factsOf are what an answer tells of the GPU about which one item was asked.

@@ -28,6 +28,9 @@ type double struct {
 	refused error // of opening
 	uuid    func(index int) string
 
+	// reset is how many helpers there had been when a GPU was reset: their libraries have lost it.
+	reset map[int]int
+
 	living, started int
 	hanging         map[int]int
 	worst           int // most processes that hung in calls about one GPU
@@ -39,7 +42,7 @@ const initKey = -1
 func newDouble(t *testing.T, gpus int) *double {
 	t.Helper()
 	return &double{
-		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, hanging: map[int]int{},
+		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, reset: map[int]int{}, hanging: map[int]int{},
 		uuid: func(i int) string { return fmt.Sprintf("GPU-%d", i) },
 	}
 }
@@ -75,6 +78,7 @@ type fake struct {
 	dying   chan struct{} // killed, or its connection is closed
 	once    sync.Once
 	calls   sync.WaitGroup
+	number  int // how many were started before
 	// deaf: what it would answer is lost.
 	deaf atomic.Bool
 
@@ -100,6 +104,7 @@ func (m *double) start() (Process, error) {
 	ours, theirs := net.Pipe()
 	f := &fake{Conn: ours, machine: m, ended: make(chan struct{}), dying: make(chan struct{})}
 	m.mu.Lock()
+	f.number = m.started
 	m.living++
 	m.started++
 	m.current = append(m.current, f)
@@ -174,7 +179,13 @@ func (l *fakeLibrary) call(index int) error {
 	l.mu.Lock()
 	l.asked = append(l.asked, index)
 	l.mu.Unlock()
-	return (*fake)(l).call(index)
+	err := (*fake)(l).call(index)
+	l.machine.mu.Lock()
+	defer l.machine.mu.Unlock()
+	if err == nil && l.number < l.machine.reset[index] {
+		return nvml.ErrLost
+	}
+	return err
 }
 
 func (l *fakeLibrary) Version() nvml.Version { return nvml.Version{Driver: "550.1", CUDA: 12040} }

@@ -374,6 +374,31 @@ func TestKilledHelper(t *testing.T) {
 	})
 }
 
+// A GPU that was reset while it was silent is found anew without anybody opening the library again: whoever was in a
+// call has lost it, and is replaced.
+func TestResetUnderSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newDouble(t, 2)
+		d := m.mustOpen("")
+		defer m.close(d)
+		m.hush(1)
+		m.answers(d)
+		time.Sleep(Usual.Answer)
+		synctest.Wait()
+		if got := m.silence(d); !slices.Equal(got, []int{1}) {
+			t.Errorf("silent are %v", got)
+		}
+		m.mu.Lock()
+		m.reset[1] = 1 // the first helper has lost it
+		m.mu.Unlock()
+		m.speak(1)
+		time.Sleep(2 * Usual.Pause)
+		if got := m.answers(d); !slices.Equal(got, []int{0, 1}) || len(m.silence(d)) != 0 {
+			t.Errorf("answered about %v", got)
+		}
+	})
+}
+
 // Opening again finds a GPU anew, also one that was silent while it was reset, and never beside a helper that has not
 // ended.
 func TestReset(t *testing.T) {

@@ -77,6 +77,24 @@ static void inject_xid(struct sg_faults *faults, uint32_t xid) {
     __atomic_store_n(&faults->xid, ((last >> 32) + 1) << 32 | xid, __ATOMIC_RELEASE);
 }
 
+/* Resets the GPU, after which it answers again. Like the driver it refuses that while a process uses
+ * the GPU. The state is locked. */
+static bool reset(struct sg_instance *in, const char *dir, uint32_t gpu) {
+    struct sg_faults *faults = &in->state->gpus[gpu].faults;
+
+    sg_reap_gpu(in, gpu);
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        if (in->state->clients[i].contexts[gpu] != 0 || sg_client_used(in, i, gpu) != 0) {
+            fprintf(stderr, "%s: GPU %u is in use and cannot be reset: end its processes first\n", dir,
+                    gpu);
+            return false;
+        }
+    }
+    __atomic_fetch_add(&faults->resets, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&faults->silence, 0, __ATOMIC_RELEASE);
+    return true;
+}
+
 /* Opens the instance and finds a GPU of it; says why when there is none. */
 static struct sg_faults *open_faults(struct sg_instance *in, const char *dir, uint32_t gpu) {
     if (!ctl_open(in, dir)) {
@@ -105,7 +123,9 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what) 
         return 1;
     }
     sg_state_lock(&in); /* one writer at a time */
-    if (strcmp(what->call, "xid") == 0) {
+    if (strcmp(what->call, "reset") == 0) {
+        status = reset(&in, dir, gpu) ? 0 : 1;
+    } else if (strcmp(what->call, "xid") == 0) {
         inject_xid(faults, what->result);
     } else if (inject_silence(faults, what) || inject_class(faults, what) ||
                inject_call(faults, what)) {
@@ -130,9 +150,11 @@ int ctl_clear(const char *dir, uint32_t gpu) {
     }
     sg_state_lock(&in);
     uint64_t xid = faults->xid; /* a count that started anew would look like an event */
+    uint64_t resets = faults->resets;
     __atomic_store_n(&faults->armed, 0, __ATOMIC_RELEASE);
     memset(faults, 0, sizeof *faults);
     faults->xid = xid;
+    faults->resets = resets;
     sg_state_unlock(&in);
     sg_close(&in);
     return 0;

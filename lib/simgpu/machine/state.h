@@ -29,7 +29,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 5u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 6u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
 #define SG_CLIENTS_MAX 1024u  /* processes with device state */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
@@ -165,6 +165,7 @@ struct sg_faults {
     uint32_t call_delay_us; /* added to every call that enters the driver */
     uint32_t silence;       /* which NVML calls never return while it stands: enum sg_silence */
     uint64_t xid;           /* last injected Xid; information for event readers */
+    uint64_t resets;        /* of the GPU so far: who has NVML open from before lost it */
     struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 
@@ -319,8 +320,7 @@ void sg_reap_repair(struct sg_instance *in);
 void sg_reap_client(struct sg_instance *in, uint32_t client);
 /* Derives all counters anew from block tables, objects and slots. */
 void sg_recount(struct sg_instance *in);
-/* Clients alive now, in slot order: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX;
-   i++) */
+/* The next client: for (i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) */
 uint32_t sg_next_client(const struct sg_instance *in, uint32_t from);
 /* Bytes of GPU gpu used by all clients together and by one. */
 uint64_t sg_gpu_used(const struct sg_instance *in, uint32_t gpu);

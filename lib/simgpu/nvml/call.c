@@ -16,6 +16,7 @@ static struct {
     pthread_rwlock_t lock;
     unsigned int users; /* nvmlInit less nvmlShutdown */
     bool opened;        /* false in a fork child of a user until its first call */
+    uint64_t resets[SG_GPUS_MAX]; /* of each GPU when it was opened */
     struct sg_instance in;
 } library = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
@@ -49,6 +50,10 @@ static nvmlReturn_t open_instance(void) {
         machine->version != SIM_VERSION) {
         sg_close(&library.in);
         return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    }
+    for (uint32_t i = 0; i < machine->gpu_count; i++) {
+        library.resets[i] =
+            __atomic_load_n(&library.in.state->gpus[i].faults.resets, __ATOMIC_ACQUIRE);
     }
     library.opened = true;
     return NVML_SUCCESS;
@@ -135,6 +140,11 @@ nvmlReturn_t nvml_await(struct nvml_call *call, uint32_t gpu, enum sg_silence pa
         if (result != NVML_SUCCESS) {
             return result;
         }
+    }
+    if (part == SG_SILENT_DEVICE &&
+        __atomic_load_n(&call->in->state->gpus[gpu].faults.resets, __ATOMIC_ACQUIRE) !=
+            library.resets[gpu]) {
+        return NVML_ERROR_GPU_IS_LOST;
     }
     return NVML_SUCCESS;
 }

@@ -26,7 +26,8 @@ struct nvml_call {
  * NVML_ERROR_INVALID_ARGUMENT, and answers what was injected for calls of that name. */
 nvmlReturn_t nvml_enter(struct nvml_call *call);
 nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name);
-/* Waits while that part of a GPU is silent, with nothing held; what the call knew is read anew. */
+/* Waits while that part of a GPU is silent, with nothing held; what the call knew is read anew.
+ * NVML_ERROR_GPU_IS_LOST for a GPU that was reset since the library was opened. */
 nvmlReturn_t nvml_await(struct nvml_call *call, uint32_t gpu, enum sg_silence part);
 /* Ends a call; also one that was refused. */
 void nvml_leave(struct nvml_call *call);

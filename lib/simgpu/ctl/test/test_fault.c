@@ -105,6 +105,22 @@ static void check_silence(void) {
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
 }
 
+/* A reset ends the silence. Who had NVML open lost that GPU, and finds it when it opens NVML anew. */
+static void check_reset(void) {
+    nvmlDevice_t device;
+
+    inject("silent", 0, 0, 0);
+    inject("reset", 0, 0, 0);
+    CHECK_EQUAL(ask_memory(0), NVML_ERROR_GPU_IS_LOST);
+    CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(0, &device), NVML_ERROR_GPU_IS_LOST);
+    CHECK_EQUAL(ask_memory(1), NVML_SUCCESS);
+    CHECK_EQUAL(ctl_clear(directory, 0), 0);
+    CHECK_EQUAL(ask_memory(0), NVML_ERROR_GPU_IS_LOST);
+    CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
+    CHECK_EQUAL(ask_memory(0), NVML_SUCCESS);
+}
+
 static void check_limits(void) {
     struct ctl_injection what = {"nvmlDeviceGetIndex", 1, 0, 0};
     char name[] = "nvmlDeviceGetA";
@@ -161,6 +177,7 @@ int main(void) {
     check_delay();
     check_limits();
     check_silence();
+    check_reset();
     check_events();
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
     return 0;
