@@ -90,6 +90,18 @@ func (a *Agent) save() error {
 	return a.checkpoint.Save(state)
 }
 
+// Save writes the checkpoint again, if its directory was removed.
+func (a *Agent) Save() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.save()
+}
+
+// NoteFault tells everybody of a fault of the agent's surroundings.
+func (a *Agent) NoteFault(text string) {
+	a.events.add(control.Event{Kind: control.EventFault, Text: text})
+}
+
 // restore takes up the tenants that an earlier agent left. A damaged checkpoint is
 // set aside, and the backend finds its tenants, as it does those of a checkpoint that is
 // missing. A checkpoint that exists and cannot be read now is an error: an agent that

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -61,6 +62,16 @@ func (s *survey) noteOwn(machine string, l listing) {
 	}
 }
 
+// unreached is a system agent that holds the GPUs of this machine and answers at none
+// of its sockets.
+func unreached(held []gpulock.Holder) (absence, bool) {
+	at := slices.IndexFunc(held, func(h gpulock.Holder) bool { return h.System })
+	if at < 0 {
+		return absence{}, false
+	}
+	return absence{Reason: fmt.Sprintf("%s, does not answer in %s: %s", held[at], rundir.System, held[at].Remedy(os.Getuid()))}, true
+}
+
 // heldByOthers lists the GPUs of this machine that own agents of other users hold. A
 // system agent, where one answers, holds all of them itself.
 func heldByOthers(ctx context.Context, agents []listing) ([]gpulock.Holder, error) {
@@ -68,7 +79,7 @@ func heldByOthers(ctx context.Context, agents []listing) ([]gpulock.Holder, erro
 		return nil, nil
 	}
 	all, err := gpulock.Real.All(ctx)
-	return slices.DeleteFunc(all, func(h gpulock.Holder) bool { return h.UID == os.Getuid() }), err
+	return slices.DeleteFunc(all, func(h gpulock.Holder) bool { return h.UID == os.Getuid() && !h.System }), err
 }
 
 // text is the absence for people, in lines.

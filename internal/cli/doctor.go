@@ -48,6 +48,8 @@ cannot work.`,
 
 func (a *app) checks(ctx context.Context) []doctor.Check {
 	seen := a.lookAtAgent(ctx, "", a.endpoint(""))
+	held, heldErr := gpulock.Real.All(ctx)
+	seen.held = held
 	host := doctor.Host{
 		Root: "/", Tree: a.tree, Rundir: a.rundir,
 		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Simgpu: seen.simgpu(),
@@ -62,9 +64,8 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		checks = append(checks, a.lookAtAgent(ctx, machine, endpoints[machine]).checks()...)
 	}
 	checks = append(checks, configurationChecks(daemon.DefaultConfig)...)
-	held, err := gpulock.Real.All(ctx)
-	if err != nil {
-		return append(checks, doctor.Check{Name: "GPUs held", Status: doctor.Warn, Found: err.Error()})
+	if heldErr != nil {
+		return append(checks, doctor.Check{Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
 	}
 	return append(checks, seen.holderChecks(held)...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -23,6 +24,8 @@ type sight struct {
 	// by is why a system agent is configured; it is valid if configured is true.
 	by         rundir.Configured
 	configured bool
+	// held are the GPUs of this machine that agents hold.
+	held []gpulock.Holder
 }
 
 func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
@@ -60,6 +63,9 @@ func (s sight) checks() []doctor.Check {
 		fallthrough
 	case errors.As(s.err, &away):
 		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! ")), away.Remedy()
+	case errors.Is(s.err, control.ErrNoAgent) && s.hidden() != nil:
+		h := s.hidden()
+		c.Status, c.Found, c.Next = doctor.Fail, fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
 	case errors.Is(s.err, control.ErrNoAgent) && s.machine != "":
 		c.Found = fmt.Sprintf("none runs; `divvy run --simgpu %s` starts one", s.machine)
 	case errors.Is(s.err, control.ErrNoAgent):
@@ -77,6 +83,14 @@ func (s sight) checks() []doctor.Check {
 		return []doctor.Check{c}
 	}
 	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), shareChecks(s.list)...)
+}
+
+// hidden is a system agent that holds the machine's GPUs and could not be asked.
+func (s sight) hidden() *gpulock.Holder {
+	if at := slices.IndexFunc(s.held, func(h gpulock.Holder) bool { return h.System }); at >= 0 {
+		return &s.held[at]
+	}
+	return nil
 }
 
 func served(info control.Info) string {
@@ -134,8 +148,8 @@ func shareChecks(l *control.Listing) (checks []doctor.Check) {
 // holderChecks tell of agents that hold GPUs beside the one that serves this user.
 func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 	for _, h := range held {
-		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 {
-			continue
+		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 || s.list == nil && h.System {
+			continue // by the agent of which the first check tells
 		}
 		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}
 		switch {

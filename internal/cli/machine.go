@@ -145,6 +145,12 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	}
 	if machine == "" {
 		found.held, err = heldByOthers(ctx, found.agents)
+		if hidden, ok := unreached(found.held); ok {
+			found.held = nil // by that agent
+			if len(found.away) == 0 {
+				found.away = append(found.away, hidden)
+			}
+		}
 	}
 	return found, err
 }

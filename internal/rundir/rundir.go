@@ -81,10 +81,10 @@ func Mode() os.FileMode {
 func Make(dir string, mode os.FileMode) error {
 	if err := os.MkdirAll(dir, mode); errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("create run directory: %w: mount a writable file system there", err)
-	} else if err != nil && !errors.Is(err, syscall.ENOTDIR) {
+	} else if _, there := os.Lstat(dir); err != nil && there != nil {
 		return fmt.Errorf("create run directory: %w", err)
 	}
-	info, err := os.Lstat(dir)
+	info, err := os.Lstat(dir) // of what is there, it says what is wrong
 	if err != nil {
 		return fmt.Errorf("check run directory: %w", err)
 	}

@@ -127,7 +127,7 @@ func Find(ctx context.Context, e Endpoint) (*Client, error) {
 		}
 		// A run directory that is closed to others has no system agent's socket in it.
 		private := socket != e.Socket() && errors.Is(err, fs.ErrPermission)
-		if errors.Is(err, syscall.ENOTDIR) {
+		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 			return nil, noDirectory(filepath.Dir(socket))
 		}
 		if !private && !nobodyThere(err) {
@@ -228,7 +228,7 @@ func (s Starter) await(ctx context.Context, system Endpoint) (*Client, error) {
 	said := false
 	for {
 		c, err := Dial(ctx, system.Socket())
-		if errors.Is(err, syscall.ENOTDIR) {
+		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 			return nil, noDirectory(system.Dir())
 		}
 		if err == nil || !nobodyThere(err) && !errors.Is(err, fs.ErrPermission) {

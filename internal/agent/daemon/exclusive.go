@@ -43,21 +43,28 @@ func (s *service) lock(ctx context.Context) error {
 	return s.mark("")
 }
 
+// lockFile is the lock of a run directory.
+const lockFile = "agent.lock"
+
 // lockDir holds a lock in a directory that only this agent's user can write to.
 func (s *service) lockDir(ctx context.Context, dir string) error {
-	file, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("lock run directory: %w: mount %s writable", err, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("lock run directory: %w", err)
 	}
-	s.closers = append(s.closers, file.Close)
 	err = outlast(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if err != nil {
+		_ = file.Close() // it was only looked at
 		return fmt.Errorf("an agent already runs in %s%s: `divvy ls` shows its shares", dir, processOf(dir))
 	}
-	return nil
+	s.closers = append(s.closers, file.Close)
+	if dir == s.options.Endpoint.Dir() {
+		s.locked, err = file.Stat()
+	}
+	return err
 }
 
 // processOf names the process of the system agent in a run directory.
@@ -84,28 +91,15 @@ func (s *service) mark(tenants string) error {
 			}
 		})
 	}
+	return s.writeMark(tenants)
+}
+
+func (s *service) writeMark(tenants string) error {
 	self, err := process.Find(os.Getpid())
 	if err != nil {
 		return fmt.Errorf("mark system agent: %w", err)
 	}
-	return rundir.WriteMark(dir, rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu})
-}
-
-// keepMark renews the mark of a system agent until ctx is done.
-func (s *service) keepMark(ctx context.Context) {
-	ticker := time.NewTicker(rundir.MarkInterval)
-	defer ticker.Stop()
-	for {
-		if err := rundir.RenewMark(s.options.Endpoint.Dir(), time.Now()); err != nil {
-			s.options.Log.WarnContext(ctx, "cannot say that this agent lives", "error", err)
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	return rundir.WriteMark(s.options.Endpoint.Dir(), rundir.Mark{Agent: self, Tenants: tenants, Simgpu: s.options.Simgpu})
 }
 
 // permit returns why a user's own agent grants nothing: a system agent is configured.

@@ -121,16 +121,17 @@ func Serve(ctx context.Context, o Options) error {
 
 // service is an agent with everything that it keeps open.
 type service struct {
-	options  Options
-	agent    *agent.Agent
-	health   *health.Monitor
-	library  *helper.Driver
-	listener *net.UnixListener
-	closers  []func() error // in the order of opening
-	locks    gpulock.Set
-	missed   []string // GPUs whose names somebody else keeps
-	limits   func(uid int) agentconfig.Limits
-	tenants  string // the directory of the tenants' directories
+	options Options
+	agent   *agent.Agent
+	health  *health.Monitor
+	library *helper.Driver
+	doors   doors
+	closers []func() error // in the order of opening
+	locks   gpulock.Set
+	locked  os.FileInfo // the lock's file in the run directory
+	missed  []string    // GPUs whose names somebody else keeps
+	limits  func(uid int) agentconfig.Limits
+	tenants string // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
@@ -276,14 +277,13 @@ func (s *service) listen() error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	s.listener = listener
 	if s.options.shared() {
 		// Every user may connect; the kernel tells which user it is.
 		if err := os.Chmod(path, 0o666); err != nil {
 			return errors.Join(fmt.Errorf("open socket to users: %w", err), listener.Close())
 		}
 	}
-	return nil
+	return s.doors.add(listener, path)
 }
 
 // run serves until ctx is done or, for an ephemeral agent, nobody needs it.
@@ -294,12 +294,11 @@ func (s *service) run(ctx context.Context) error {
 	close(s.opened)
 	idle := newIdle()
 	server := control.Server{Handlers: s.agent.Handlers(), Log: s.options.Log, Connections: idle.connections}
-	served := make(chan error, 1)
-	go func() {
+	s.doors.serve(func(l *net.UnixListener) error {
 		// The server ends after the agent: see agent.Agent.Run.
-		served <- server.Serve(context.WithoutCancel(ctx), s.listener)
-		cancel()
-	}()
+		defer cancel()
+		return server.Serve(context.WithoutCancel(ctx), l)
+	})
 	if s.options.Ephemeral {
 		go func() {
 			idle.wait(ctx, s.agent)
@@ -308,14 +307,16 @@ func (s *service) run(ctx context.Context) error {
 	}
 	s.options.Log.InfoContext(ctx, "serving", "socket", s.options.Endpoint.Socket(), "gpus", len(s.agent.GPUs()))
 	go s.takeUp(ctx)
+	var keeping sync.WaitGroup
 	if s.options.shared() {
-		go s.keepMark(ctx)
+		keeping.Go(func() { s.keepPlace(ctx) })
 		go s.reclaimMissed(ctx)
 	}
 	faced := s.serveOthers(ctx, cancel)
 	s.agent.Run(ctx)
-	err := s.listener.Close() // and with it the socket's file
-	return errors.Join(<-served, faced(), err, s.close())
+	keeping.Wait()
+	err := s.doors.close()
+	return errors.Join(faced(), err, s.close())
 }
 
 // serveOthers watches the GPUs' health and serves the face, if there is one, until

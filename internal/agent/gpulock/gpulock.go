@@ -56,6 +56,8 @@ type Holder struct {
 	// Left is true where no agent holds the GPU, and shares of an agent that was killed go
 	// on there, as they say of themselves.
 	Left bool `json:"left,omitempty"`
+	// System is true for the agent that serves all users.
+	System bool `json:"system,omitempty"`
 }
 
 // String names the holder.
@@ -65,6 +67,8 @@ func (h Holder) String() string {
 		return "shares of user " + h.User + " whose agent has ended"
 	case h.UID < 0:
 		return "a process that does not answer"
+	case h.System:
+		return fmt.Sprintf("the system agent, process %d", h.PID)
 	case h.PID == 0:
 		return "the agent of user " + h.User
 	}
@@ -82,6 +86,10 @@ func (e *HeldError) Error() string {
 // Remedy is what a user can do to use a GPU that is held.
 func (h Holder) Remedy(reader int) string {
 	switch {
+	case h.System && reader == 0:
+		return fmt.Sprintf("it runs, and its directory is missing or is another one: its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)
+	case h.System:
+		return "it runs and cannot be reached: ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"
 	case h.Left && reader != 0:
 		return "choose another GPU, or wait until these have ended"
 	case h.UID == reader:
@@ -113,9 +121,20 @@ func (k Kind) Of(ctx context.Context, uuid string) (h Holder, ok bool) {
 	if c, is := conn.(*net.UnixConn); is {
 		if cred, err := control.PeerCredentials(c); err == nil {
 			h.UID, h.PID, h.User = int(cred.Uid), int(cred.Pid), process.UserName(int(cred.Uid))
+			h.System = h.UID == 0 && k.serves(ctx, uuid)
 		}
 	}
 	return h, true
+}
+
+// serves reports whether root's process that holds a GPU is a system agent.
+func (k Kind) serves(ctx context.Context, uuid string) bool {
+	client, err := control.Dial(ctx, k.Address(uuid))
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	return !client.Info().Ephemeral
 }
 
 // All lists the GPUs of the machine that are held, by UUID.
