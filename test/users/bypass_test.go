@@ -145,19 +145,18 @@ func TestAnotherAccount(t *testing.T) {
 	s.write("/opt/accounts.sh", `share=$(echo /dev/shm/divvy-0/tenants/*)
 own() {
 	cp "$share/state" "$HOME/$1"
-	exec unshare --user --map-root-user --mount sh -c 'mount --bind "$0" "$1/state" && exec gpubench hold --bytes 1500Mi' "$HOME/$1" "$share"
+	exec unshare --user --map-root-user --mount sh -c 'mount --bind "$0" "$1/state" && exec gpubench hold --bytes 1500Mi' "$HOME/$1" "$share" >&2
 }
 exec 3<&0
-for n in 1 2 3; do own $n <&3 & done
-own 4
+for n in 1 2 3 4; do { (own $n); echo $? >> "$HOME/ends"; } <&3 & done
+wait
 `)
 	p := s.start("u1", false, "divvy", "run", "--memory", "2Gi", "--name", "accounts", "--", "sh", "/opt/accounts.sh")
-	if status := p.wait(); status != 137 {
-		t.Errorf("exit status %d: %s", status, p.said)
-	}
+	s.eventually("some are killed", func() bool { return strings.Contains(s.run("u1", "cat", "ends").out, "137") })
 	if told(s.list(), "accounts") == nil {
 		t.Errorf("told %+v", s.list().Events)
 	}
+	p.end() // who came late has no more than the share
 	s.eventually("nothing is left", func() bool { return s.truth() == before })
 }
 
