@@ -77,16 +77,16 @@ static void inject_xid(struct sg_faults *faults, uint32_t xid) {
     __atomic_store_n(&faults->xid, ((last >> 32) + 1) << 32 | xid, __ATOMIC_RELEASE);
 }
 
-/* Resets the GPU, after which it answers again. Like the driver it refuses that while a process uses
- * the GPU. The state is locked. */
+/* Resets the GPU, after which it answers again. Like the driver it refuses that while a process
+ * uses the GPU. The state is locked. */
 static bool reset(struct sg_instance *in, const char *dir, uint32_t gpu) {
     struct sg_faults *faults = &in->state->gpus[gpu].faults;
 
     sg_reap_gpu(in, gpu);
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
         if (in->state->clients[i].contexts[gpu] != 0 || sg_client_used(in, i, gpu) != 0) {
-            fprintf(stderr, "%s: GPU %u is in use and cannot be reset: end its processes first\n", dir,
-                    gpu);
+            fprintf(stderr, "%s: GPU %u is in use and cannot be reset: end its processes first\n",
+                    dir, gpu);
             return false;
         }
     }

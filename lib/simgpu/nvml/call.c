@@ -14,8 +14,8 @@ static struct nvmlDevice_st handles[SG_GPUS_MAX];
 
 static struct {
     pthread_rwlock_t lock;
-    unsigned int users; /* nvmlInit less nvmlShutdown */
-    bool opened;        /* false in a fork child of a user until its first call */
+    unsigned int users;           /* nvmlInit less nvmlShutdown */
+    bool opened;                  /* false in a fork child of a user until its first call */
     uint64_t resets[SG_GPUS_MAX]; /* of each GPU when it was opened */
     struct sg_instance in;
 } library = {.lock = PTHREAD_RWLOCK_INITIALIZER};

@@ -105,7 +105,8 @@ static void check_silence(void) {
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
 }
 
-/* A reset ends the silence. Who had NVML open lost that GPU, and finds it when it opens NVML anew. */
+/* A reset ends the silence. Who had NVML open lost that GPU, and finds it when it opens NVML
+ * anew. */
 static void check_reset(void) {
     nvmlDevice_t device;
 
