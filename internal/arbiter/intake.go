@@ -16,7 +16,8 @@ func openOf(w *Work, now uint64) uint64 {
 
 // take reads what processes tell and returns the unmeasured work of each since the last call.
 func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
-	hidden := map[*process]float64{}
+	var hidden map[*process]float64
+	present := 0
 	for i := range works {
 		w := &works[i]
 		p := r.processes[w.Key]
@@ -31,11 +32,20 @@ func (r *Replay) take(now uint64, works []Work) map[*process]float64 {
 			p.count -= uint32(len(fresh))
 			r.processes[w.Key] = p
 		}
+		if p.read != now {
+			present++
+		}
 		p.read = now
 		if amount := r.takeIntervals(p, now, w) + r.takeUnmeasured(p, now, w); amount > 0 {
+			if hidden == nil {
+				hidden = map[*process]float64{}
+			}
 			hidden[p] += amount
 		}
 		r.takeOpen(p, now, w)
+	}
+	if len(r.processes) == present {
+		return hidden
 	}
 	for key, p := range r.processes {
 		if p.read == now {

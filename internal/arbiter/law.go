@@ -181,6 +181,9 @@ func (l *Law) note(now uint64, shares []Share) []*observation {
 		all = append(all, d)
 	}
 	l.present = all
+	if len(l.observed) == len(all) {
+		return all
+	}
 	for key, d := range l.observed {
 		if d.round != now {
 			delete(l.observed, key)

@@ -5,15 +5,16 @@ import "container/heap"
 // play moves the replay's clock to the horizon, from stamp to stamp.
 func (r *Replay) play(horizon uint64) {
 	r.weigh(horizon)
-	due := make(agenda, 0, len(r.processes))
+	r.due = r.due[:0]
+	due := &r.due
 	for _, p := range r.processes {
 		if at, ok := p.next(); ok && at <= horizon {
-			due = append(due, p)
+			*due = append(*due, p)
 		}
 	}
-	heap.Init(&due)
-	for len(due) > 0 {
-		p := due[0]
+	heap.Init(due)
+	for len(*due) > 0 {
+		p := (*due)[0]
 		at, _ := p.next()
 		r.pass(at)
 		if p.inside {
@@ -22,9 +23,9 @@ func (r *Replay) play(horizon uint64) {
 			r.enter(p)
 		}
 		if at, ok := p.next(); ok && at <= horizon {
-			heap.Fix(&due, 0)
+			heap.Fix(due, 0)
 		} else {
-			heap.Pop(&due)
+			heap.Pop(due)
 		}
 	}
 	r.pass(horizon)

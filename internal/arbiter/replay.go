@@ -91,6 +91,7 @@ type Replay struct {
 	turns     turns
 	rounds    []round
 	usage     map[string]Usage
+	due       agenda
 }
 
 // process is what is known of one process on the GPU.
@@ -133,9 +134,12 @@ func (r *Replay) Assume(share string, busy bool) {
 }
 
 // Advance reads what the processes told and returns, by share, the work that is certain by now. now is the time just
-// before the first of works was read. A share with nothing new has no entry.
+// before the first of works was read. A share with nothing new has no entry. The map is valid until the next call.
 func (r *Replay) Advance(now uint64, works []Work) map[string]Usage {
-	r.usage = map[string]Usage{}
+	if r.usage == nil {
+		r.usage = map[string]Usage{}
+	}
+	clear(r.usage)
 	r.turns.slice = r.Slice
 	if r.turns.slice == 0 {
 		r.turns.slice = sliceDefault
