@@ -61,7 +61,7 @@ type Config struct {
 	Locks Locks
 	// Permit returns why the agent must not grant anything now; nil always permits.
 	Permit func() error
-	// Step is called after each step of Prepare and Release, so that a test can
+	// Step is called after each step of Prepare, Release and creating a share, so that a test can
 	// end the agent there; it may be nil.
 	Step func(name string)
 }

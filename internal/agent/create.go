@@ -52,12 +52,14 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err != nil {
 		return nil, err
 	}
+	a.step("create-admitted")
 	if err := a.prepare(ctx, t, p.LibraryPath); err != nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return nil, errors.Join(err, a.forget(t))
 	}
 	a.hold(ctx, peer, t)
+	a.step("create-held")
 	return &control.Created{Tenant: a.describe(t), Edits: t.plan.Edits}, nil
 }
 
@@ -77,8 +79,12 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 		return nil, a.overtaking(ctx, who.request, awaited, err)
 	}
 	inOrder(grants, r.Among)
+	id := a.unused(p.Ticket)
+	if mine != nil {
+		id = mine.Ticket
+	}
 	t := &tenant{record: record{
-		ID: newID(), Ticket: mine.id(), Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
+		ID: newID(), Ticket: id, Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
 		Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
 	if peer.PID != 0 {
@@ -133,7 +139,12 @@ func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) er
 	if err != nil {
 		return err
 	}
-	return a.config.Backend.Apply(ctx, plan)
+	a.step("create-saved")
+	if err := a.config.Backend.Apply(ctx, plan); err != nil {
+		return err
+	}
+	a.step("create-made")
+	return nil
 }
 
 // hold ties the tenant to the process and the connection that asked for it.

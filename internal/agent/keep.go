@@ -41,7 +41,7 @@ func (a *Agent) planWithRecord(t backend.Tenant, r *record) (*backend.Plan, erro
 // already, so an error is only told. Agent.mu is held.
 func (a *Agent) keep(ctx context.Context, t *tenant) {
 	keeper, ok := a.config.Backend.(backend.Keeper)
-	if !ok || t.ended {
+	if !ok || t.ended || !t.planned() {
 		return
 	}
 	data, err := a.keptOf(&t.record)

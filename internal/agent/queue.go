@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -35,14 +36,6 @@ type ticket struct {
 	// due is until when an asker must come back who waited for an earlier agent, zero
 	// once they are here.
 	due time.Time
-}
-
-// id is the ticket's, empty for a request that does not wait.
-func (t *ticket) id() string {
-	if t == nil {
-		return ""
-	}
-	return t.Ticket
 }
 
 // claimTime is how long a place is kept for who waited for an earlier agent: many times
@@ -108,7 +101,7 @@ func (a *Agent) try(ctx context.Context, peer *control.Peer, who requester, p co
 // queueUp enters a request at the end of the queue. Agent.mu is held.
 func (a *Agent) queueUp(peer *control.Peer, p control.CreateParams) (*ticket, error) {
 	mine := &ticket{gpus: a.candidates(p.Request), waiting: waiting{
-		Ticket: rand.Text(), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: a.config.Now(),
+		Ticket: cmp.Or(a.unused(p.Ticket), rand.Text()), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: a.config.Now(),
 	}}
 	a.queue = append(a.queue, mine)
 	if err := a.save(); err != nil {
@@ -117,6 +110,26 @@ func (a *Agent) queueUp(peer *control.Peer, p control.CreateParams) (*ticket, er
 	a.announce()
 	return mine, nil
 }
+
+// unused is a ticket that an asker made, if it is as long as a secret and nobody has it,
+// else empty. Agent.mu is held.
+func (a *Agent) unused(id string) string {
+	if len(id) < shortestTicket || len(id) > longestTicket || slices.ContainsFunc(a.queue, func(t *ticket) bool { return t.Ticket == id }) {
+		return ""
+	}
+	for _, t := range a.tenants {
+		if t.Ticket == id {
+			return ""
+		}
+	}
+	return id
+}
+
+// The lengths of tickets, in bytes.
+const (
+	shortestTicket = 16
+	longestTicket  = 64
+)
 
 // keepGPUs notes on which GPUs nobody may overtake a request that was refused. Those
 // behind it look again when that changes. Agent.mu is held.
@@ -132,7 +145,7 @@ func (a *Agent) keepGPUs(t *ticket, refused error) {
 	}
 }
 
-// claim gives who waited for an earlier agent their place again. A ticket that is
+// claim gives who asked an earlier agent their place again. A ticket that is
 // another user's, that somebody has, that nobody knows, or that is of a request for other
 // GPUs gives nothing. If the earlier agent granted the request and ended before it could
 // say so, what it granted ends, and the request comes first.

@@ -154,3 +154,60 @@ func TestLostGrantIsAskedForAgain(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 }
+
+// An agent that dies at any step of creating a share, and whose asker asks the next one
+// with the same ticket, leaves nothing that keeps room: there is one share in the end.
+func TestCrashWhileCreating(t *testing.T) {
+	for _, step := range []string{"create-admitted", "create-saved", "create-made", "create-held"} {
+		t.Run(step, func(t *testing.T) {
+			n := newNode(t)
+			asker := n.asker(os.Getuid())
+			p := askOn(firstID, 50*gib)
+			p.Ticket = "a secret of the asker's"
+			if !n.crashing(step, func(r *running) { _, _ = r.create(t.Context(), asker.peer, p) }) {
+				t.Fatal("there is no such step")
+			}
+			if _, err := os.Lstat("record"); err == nil {
+				t.Error("a record was written where no tenant is")
+			}
+			r := n.start()
+			if tenants := n.list(r).Tenants; step == "create-admitted" && len(tenants) > 0 {
+				t.Errorf("nothing was made, but there is %+v", tenants)
+			}
+			created := n.grant(r, asker, p)
+			l := n.list(r)
+			if len(l.Tenants) != 1 || l.Tenants[0].ID != created.Tenant.ID || l.GPUs[0].Granted != 50*gib || len(l.Waiting) > 0 {
+				t.Errorf("%+v", l)
+			}
+			if dirs := n.directories(); len(dirs) != 1 {
+				t.Errorf("directories %v", dirs)
+			}
+			// The ticket is used up: the same process may have another share.
+			other := askOn(otherID, gib)
+			other.Ticket = p.Ticket
+			n.grant(r, asker, other)
+			if tenants := n.list(r).Tenants; len(tenants) != 2 {
+				t.Errorf("%+v", tenants)
+			}
+			asker.leave()
+			eventually(t, "both have ended", func() bool { return len(n.list(r).Tenants) == 0 })
+		})
+	}
+}
+
+// Nobody ends another's share with a ticket, be it their own or guessed.
+func TestTicketsAreTheirAskers(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	asker := n.asker(os.Getuid())
+	p := askOn(firstID, gib)
+	p.Ticket = "a secret of the asker's"
+	n.grant(r, asker, p)
+	r.stopAgent()
+	r = n.start()
+	n.grant(r, n.asker(os.Getuid()), p)
+	n.grant(r, n.asker(4321), p)
+	if tenants := n.list(r).Tenants; len(tenants) != 3 {
+		t.Errorf("%+v", tenants)
+	}
+}

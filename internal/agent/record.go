@@ -30,7 +30,8 @@ type record struct {
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// Unmade is true until the backend has made the tenancy.
 	Unmade bool `json:"unmade,omitempty"`
-	// Ticket is that with which the request waited, empty if it did not.
+	// Ticket is that of the request: its asker knows it, and asks the next agent with it if
+	// this one ends before it answers. It is empty if the asker gave none and did not wait.
 	Ticket string `json:"ticket,omitempty"`
 	// Origin is the directory in which a user's own agent made the tenant, empty for any
 	// other.

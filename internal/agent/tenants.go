@@ -85,7 +85,9 @@ func (a *Agent) save() error {
 		state.Queue = append(state.Queue, t.waiting)
 	}
 	for _, t := range a.sorted() {
-		state.Tenants = append(state.Tenants, t.record)
+		if t.planned() {
+			state.Tenants = append(state.Tenants, t.record)
+		}
 	}
 	return a.checkpoint.Save(state)
 }
@@ -101,6 +103,10 @@ func (a *Agent) Save() error {
 func (a *Agent) NoteFault(text string) {
 	a.events.add(control.Event{Kind: control.EventFault, Text: text})
 }
+
+// planned reports whether something may be there of a tenant: if not, the next agent has
+// nothing to take up.
+func (t *tenant) planned() bool { return t.plan != nil || t.ready || t.isTenancy() }
 
 // restore takes up the tenants that an earlier agent left. A damaged checkpoint is
 // set aside, and the backend finds its tenants, as it does those of a checkpoint that is

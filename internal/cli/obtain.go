@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -12,37 +13,41 @@ import (
 )
 
 // obtain asks for a share until it is granted or refused. An agent that hands over to
-// the system agent grants nothing, and the system agent is asked then. Who waits tells
-// the next agent the ticket of the one that ended, and keeps their place. choose completes
-// the request by what an agent says of the GPUs.
+// the system agent grants nothing, and the system agent is asked then. If an agent ends
+// before it answers, the next one is asked with the same ticket: who waited keeps their
+// place, and what the first one may have granted ends. choose completes the request by
+// what an agent says of the GPUs.
 func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params control.CreateParams,
 	choose func(*control.Client, *v1alpha1.ShareRequest) error,
 ) (*control.Client, *control.Created, error) {
 	request := params.Request
 	starter := control.Starter{Say: a.tell}
-	for {
+	params.Ticket = rand.Text()
+	waits := false
+	for lost := 0; ; {
 		client, err := control.Ensure(ctx, endpoint, starter)
 		if err != nil {
 			return nil, nil, err
 		}
 		params.Request = request
-		if err := choose(client, &params.Request); errors.Is(err, control.ErrGone) && params.Ticket != "" {
-			continue
-		} else if err != nil {
-			return nil, nil, errors.Join(err, client.Close())
+		var created *control.Created
+		if err = choose(client, &params.Request); err == nil {
+			created, err = client.Create(ctx, params, func(q control.Queued) {
+				params.Ticket, waits = q.Ticket, true
+				a.tell(fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason))
+			})
 		}
-		created, err := client.Create(ctx, params, func(q control.Queued) {
-			params.Ticket = q.Ticket
-			a.tell(fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason))
-		})
 		if err == nil {
 			return client, created, nil
 		}
 		err = errors.Join(err, client.Close())
 		switch {
 		case control.CodeOf(err) == control.CodeMoved:
-		case errors.Is(err, control.ErrGone) && params.Ticket != "":
+		case errors.Is(err, control.ErrGone) && waits:
 			starter.AwayTime = -1 // who waits for room waits for the agent too
+		case errors.Is(err, control.ErrGone) && lost < mostLost:
+			lost++
+			a.tell("the agent ended before it answered: asking the next one")
 		default:
 			return nil, nil, err
 		}
@@ -53,6 +58,10 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 		}
 	}
 }
+
+// mostLost is how many agents may end before they answer who does not wait: an agent that
+// each request ends helps nobody.
+const mostLost = 16
 
 // leaveSigns leaves the signs of shares that a user's own agent granted.
 func leaveSigns(agent control.Info, t *control.Tenant) error {

@@ -80,8 +80,10 @@ type CreateParams struct {
 	LibraryPath []string `json:"libraryPath,omitempty"`
 	// Wait queues the request until it fits instead of refusing it.
 	Wait bool `json:"wait,omitempty"`
-	// Ticket is what the asker was told when it began to wait for an agent that ended
-	// since. It gives the request its place back; one that is not known gives nothing.
+	// Ticket is a secret of 16 to 64 bytes that the asker makes for the request, or was told
+	// when it began to wait. An asker that got no answer because the agent ended gives the
+	// next agent the same: that gives the request its place back, and what the first agent
+	// granted for it ends. One that is not known gives nothing.
 	Ticket string `json:"ticket,omitempty"`
 }
 
