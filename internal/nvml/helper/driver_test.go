@@ -164,54 +164,6 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
-// A GPU that answers later than the others wait is no silent one: it is answered about again as soon as it answers, by
-// one helper, which asks about no other GPU meanwhile.
-func TestSlowGPU(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 3)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.hush(1)
-		m.answers(d)
-		m.mu.Lock()
-		waiting := m.current[0]
-		m.mu.Unlock()
-		m.speak(1)
-		synctest.Wait()
-		if got := m.answers(d); !slices.Equal(got, []int{0, 1, 2}) || len(m.silence(d)) != 0 {
-			t.Errorf("answered about %v", got)
-		}
-		waiting.mu.Lock()
-		defer waiting.mu.Unlock()
-		// Identify each; then the memory of 0 and, as its own, of 1; then the condition.
-		if want := []int{0, 1, 2, 0, 0, 1, 1, 1, 1}; !slices.Equal(waiting.asked, want) {
-			t.Errorf("the first helper was asked about %v, want %v", waiting.asked, want)
-		}
-		if _, started, _ := m.counts(); started != 2 {
-			t.Errorf("%d helpers were started", started)
-		}
-	})
-}
-
-// A helper that answers nothing at all, not even that its question is given up, is ended, and nobody is blamed.
-func TestHelperThatAnswersNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.mu.Lock()
-		m.current[0].deaf.Store(true)
-		m.mu.Unlock()
-		if got := m.answers(d); len(got) != 0 {
-			t.Errorf("answered about %v", got)
-		}
-		time.Sleep(2 * Usual.Pause)
-		if got := m.answers(d); len(got) != 2 || len(m.silence(d)) != 0 {
-			t.Errorf("then answered about %v", got)
-		}
-	})
-}
-
 // A driver that is silent about everything, also to those who begin to use it, makes one helper wait for each GPU at
 // most.
 func TestSilentDriver(t *testing.T) {
@@ -369,31 +321,6 @@ func TestKilledHelper(t *testing.T) {
 		}
 		time.Sleep(2 * Usual.Pause)
 		if got := m.answers(d); len(got) != 2 {
-			t.Errorf("answered about %v", got)
-		}
-	})
-}
-
-// A GPU that was reset while it was silent is found anew without anybody opening the library again: whoever was in a
-// call has lost it, and is replaced.
-func TestResetUnderSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.hush(1)
-		m.answers(d)
-		time.Sleep(Usual.Answer)
-		synctest.Wait()
-		if got := m.silence(d); !slices.Equal(got, []int{1}) {
-			t.Errorf("silent are %v", got)
-		}
-		m.mu.Lock()
-		m.reset[1] = 1 // the first helper has lost it
-		m.mu.Unlock()
-		m.speak(1)
-		time.Sleep(2 * Usual.Pause)
-		if got := m.answers(d); !slices.Equal(got, []int{0, 1}) || len(m.silence(d)) != 0 {
 			t.Errorf("answered about %v", got)
 		}
 	})
