@@ -57,6 +57,29 @@ others: {memory: 4Gi}
 	}
 }
 
+// A limit below what is in use, however often it is set, gives nobody memory that is in
+// use: not its user beyond what they may have, and not a neighbour.
+func TestLoweredLimitsSellNothingInUse(t *testing.T) {
+	s := newServer(t)
+	s.write("/etc/divvy/agent.yaml", head+"users:\n  u1: {memory: 20Gi}\n")
+	s.agent()
+	held := s.hold("u1", "12Gi", "--memory", "20Gi", "--gpu", "0", "--name", "job")
+	for _, memory := range []string{"1Gi", "16Gi", "1Gi", "1Gi", "2Gi", "1Gi"} {
+		s.ok("u1", "divvy", "set", "job", "--memory", memory, "--below-used")
+		s.refused("u1", []string{"at most 20Gi in all"}, "divvy", "run", "--memory", "10Gi", "--gpu", "1", "--", "true")
+		s.refused("u2", []string{"GPU 0 has", "u1/job holds 1"}, "divvy", "run", "--memory", "13Gi", "--gpu", "0", "--", "true")
+		if granted := s.list().GPUs[0].Granted; granted < 12*gib || granted > 20*gib {
+			t.Errorf("after %s: %d bytes of GPU 0 are granted", memory, granted)
+		}
+	}
+	waiting := s.start("u2", false, "divvy", "run", "--wait", "--memory", "13Gi", "--gpu", "0", "--", "true")
+	s.eventually("u2 waits", func() bool { return len(s.list().Waiting) == 1 })
+	held.end()
+	if status := waiting.wait(); status != 0 {
+		t.Errorf("who waited for the memory: exit status %d, %s", status, waiting.said)
+	}
+}
+
 // Names are per user, and nobody reads another user's command line.
 func TestNamesAndCommandsArePerUser(t *testing.T) {
 	s := newServer(t)
