@@ -151,7 +151,7 @@ func newNode(t *testing.T) *node {
 	dir := t.TempDir()
 	n := &node{t: t, dir: dir, backend: &pages{dir: filepath.Join(dir, "tenants")}, driver: &lister{}, interval: time.Hour}
 	n.backend.Tenants = tenantdir.NewTenants(tenantdir.Config{
-		Root: n.backend.dir, PIDNamespace: 1, Reap: n.reap, Log: slog.New(slog.DiscardHandler),
+		Root: n.backend.dir, PIDNamespace: 1, Reap: n.reap, Log: slog.New(slog.DiscardHandler), Step: n.at,
 	})
 	return n
 }

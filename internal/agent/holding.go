@@ -85,7 +85,7 @@ func (a *Agent) giveGPUs() {
 // elsewhere says which other agent holds a GPU, "" if none. The question goes
 // on when the requester is gone: one that is broken off makes a free GPU look held.
 func (a *Agent) elsewhere(ctx context.Context, uuid string) string {
-	if a.config.Locks == nil || a.config.Locks.Has(uuid) {
+	if a.config.Locks == nil {
 		return ""
 	}
 	return a.config.Locks.Elsewhere(context.WithoutCancel(ctx), uuid)

@@ -67,11 +67,43 @@ func (n *node) mustHaveInherited(r *running) {
 	}
 }
 
-// An agent that dies at each step of taking over, or takes over again, loses no share
-// and counts none twice.
+// at is a step of the backend.
+func (n *node) at(step string) {
+	if n.step != nil {
+		n.step(step)
+	}
+}
+
+// crashingAt runs an agent until it crashes in f at the step of that number, and returns
+// that step's name, or "" if f has fewer steps.
+func (n *node) crashingAt(number int, f func(*running)) (name string) {
+	n.step = func(step string) {
+		if number--; number < 0 {
+			panic(crash(step))
+		}
+	}
+	r := n.start()
+	defer r.stopAgent()
+	defer func() {
+		n.step = nil
+		if fault := recover(); fault != nil {
+			at, ok := fault.(crash)
+			if !ok {
+				panic(fault)
+			}
+			name = string(at)
+		}
+	}()
+	f(r)
+	return ""
+}
+
+// An agent that dies at each step of taking over, once or twice, or takes over again,
+// loses no share and counts none twice.
 func TestCrashAtEachStepOfTakingOver(t *testing.T) {
-	for _, step := range []string{"", "inherit-begun", "inherit-adopted", "inherit-saved"} {
-		t.Run("at "+step, func(t *testing.T) {
+	seen := map[string]int{}
+	for number, more := 0, true; more; number++ {
+		t.Run(fmt.Sprintf("at step %d", number), func(t *testing.T) {
 			_, left, first := bequest(t)
 			n := newNode(t)
 			inherit := func(r *running) {
@@ -79,9 +111,10 @@ func TestCrashAtEachStepOfTakingOver(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if crashed := n.crashing(step, inherit); crashed != (step != "") {
-				t.Fatal("there is no such step")
-			}
+			name := n.crashingAt(number, inherit)
+			seen[name]++
+			more = name != ""
+			n.crashingAt(number/2, inherit)
 			r := n.start()
 			inherit(r)
 			inherit(r)
@@ -93,6 +126,14 @@ func TestCrashAtEachStepOfTakingOver(t *testing.T) {
 			n.mustHaveInherited(r)
 			first.leave()
 		})
+	}
+	for step, times := range map[string]int{
+		"inherit-begun": 2, "adopt-cleared": 2, "adopt-made": 2, "adopt-linked-theirs": 2, "adopt-linked-state": 2, "adopt-granted": 2,
+		"adopt-linked-origin": 2, "adopt-recorded": 2, "adopt-moved": 2, "inherit-adopted": 2, "inherit-saved": 1,
+	} {
+		if seen[step] != times {
+			t.Errorf("the agent died %d times at %s, want %d", seen[step], step, times)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -42,7 +43,8 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 		if except != nil && except.has(gpu.UUID) {
 			g.Fault = "" // which keeps new shares away, and no share that is there from being changed
 		}
-		if held := a.elsewhere(ctx, gpu.UUID); held != "" {
+		held := a.elsewhere(ctx, gpu.UUID)
+		if held != "" && (except == nil || !except.has(gpu.UUID)) {
 			g.Fault = held
 		}
 		for _, t := range a.tenants {
@@ -59,9 +61,23 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 				}
 			}
 		}
+		if held != "" && except != nil {
+			except.fill(&g)
+		}
 		gpus = append(gpus, g)
 	}
 	return gpus
+}
+
+// fill leaves a GPU room for what the tenant has there and for no more: how much others
+// have is not known.
+func (t *tenant) fill(g *alloc.GPU) {
+	for _, s := range t.Shares {
+		if s.UUID == g.UUID {
+			g.Granted = max(g.Granted, g.Capacity-min(g.Capacity, s.Limit))
+			g.Cores = max(g.Cores, v1alpha1.MaxCores-s.Guaranteed(s.Cores))
+		}
+	}
 }
 
 // gpu returns the GPU with a UUID.

@@ -63,11 +63,9 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 // each request ends helps nobody.
 const mostLost = 16
 
-// leaveSigns leaves the signs of shares that a user's own agent granted.
+// leaveSigns leaves the signs of a share: users' own agents see by them what is granted
+// when its agent is gone for good.
 func leaveSigns(agent control.Info, t *control.Tenant) error {
-	if agent.UID == 0 && !agent.Ephemeral {
-		return nil
-	}
 	kind := gpulock.Real
 	if agent.Simgpu != "" {
 		kind = gpulock.Simulated

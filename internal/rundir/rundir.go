@@ -65,6 +65,24 @@ func TenantsOf(uid int) []string {
 	return []string{filepath.Join(of(uid), "tenants"), "/run/user/" + id + "/divvy/tenants", "/var/tmp/divvy-" + id + "/tenants"}
 }
 
+// LeftBySystem reports whether root's directories have a tenant of that id which a system
+// agent granted. One that it took over from a user's own agent is known to that user's
+// next agent.
+func LeftBySystem(tenant string) bool {
+	for _, place := range append(TenantsOf(0), filepath.Join(System, "tenants")) {
+		dir := filepath.Join(place, filepath.Base(tenant))
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		_, adopted := os.Lstat(filepath.Join(dir, "origin"))
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && adopted != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Mode is the mode of a run directory of this user. Root's is open to all, because
 // the system agent's socket lies in it; what others may not read has a mode of its own.
 func Mode() os.FileMode {

@@ -132,21 +132,28 @@ func (ts *Tenants) Adopt(_ context.Context, from string, t backend.Tenant) error
 		return nil
 	}
 	draft := Dir(t.Dir + unfinished)
-	if err := errors.Join(os.RemoveAll(string(draft)), os.MkdirAll(string(draft), 0o755), os.Chmod(string(draft), 0o755)); err != nil {
-		return fmt.Errorf("adopt a tenant: %w", err)
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"adopt-cleared", func() error { return os.RemoveAll(string(draft)) }},
+		{"adopt-made", func() error {
+			return errors.Join(os.MkdirAll(string(draft), 0o755), os.Chmod(string(draft), 0o755))
+		}},
+		{"adopt-linked-theirs", func() error { return linkOwned(dir, configName, t.UID, draft.Theirs()) }},
+		{"adopt-linked-state", func() error { return linkOwned(dir, stateName, t.UID, draft.State()) }},
+		{"adopt-granted", func() error { return ts.writeGranted(draft, t) }},
+		{"adopt-linked-origin", func() error { return os.Symlink(from, draft.Origin()) }},
+		{"adopt-recorded", func() error { return draft.keepAny(t.Record) }},
+		{"adopt-moved", func() error { return os.Rename(string(draft), string(d)) }},
 	}
-	err = errors.Join(
-		linkOwned(dir, configName, t.UID, draft.Theirs()), linkOwned(dir, stateName, t.UID, draft.State()),
-		ts.writeGranted(draft, t), os.Symlink(from, draft.Origin()),
-	)
-	if err == nil && t.Record != nil {
-		err = draft.keep(t.Record)
-	}
-	if err == nil {
-		err = os.Rename(string(draft), string(d))
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("adopt a tenant: %w", err), os.RemoveAll(string(draft)))
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return errors.Join(fmt.Errorf("adopt a tenant: %w", err), os.RemoveAll(string(draft)))
+		}
+		if ts.config.Step != nil {
+			ts.config.Step(step.name)
+		}
 	}
 	return d.Update(t) // what its processes read
 }

@@ -10,6 +10,14 @@ import (
 // little enough to be read whoever wrote it.
 const mostRecord = 1 << 20
 
+// keepAny is keep of a record that may be nil.
+func (d Dir) keepAny(record []byte) error {
+	if record == nil {
+		return nil
+	}
+	return d.keep(record)
+}
+
 // keep replaces the record as a whole. Nothing is synced: the directory ends with the
 // machine.
 func (d Dir) keep(record []byte) error {

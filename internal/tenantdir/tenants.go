@@ -18,7 +18,10 @@ type Config struct {
 	// PIDNamespace is the inode of the agent's pid namespace.
 	PIDNamespace uint64
 	Reap         Reaper
-	Log          *slog.Logger
+	// Step is called after each step of [Tenants.Adopt], so that a test can end the agent
+	// there; it may be nil.
+	Step func(name string)
+	Log  *slog.Logger
 }
 
 // Tenants are the tenants with directories below one root. They implement what

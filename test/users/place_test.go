@@ -42,6 +42,43 @@ func TestRunDirectoryRemoved(t *testing.T) {
 	held.end()
 }
 
+// Users' own agents that take over where a system agent was grant nothing that its
+// shares have, and what was set last stays, whichever agent set it: own agent, system
+// agent, own agent, system agent.
+func TestAgentsInTurn(t *testing.T) {
+	s := newServer(t)
+	train := s.hold("u1", "1Gi", "--gpu", "0", "--memory", "4Gi", "--name", "train")
+	agent := s.agent()
+	other := s.hold("u2", "1Gi", "--gpu", "0", "--memory", "10Gi", "--name", "other")
+	s.ok("u1", "divvy", "set", "train", "--memory", "12Gi")
+	for turn, memory := range []string{"9Gi", "11Gi"} {
+		before := []uint64{12 * gib, 13 * gib}[turn]
+		agent.kill(syscall.SIGKILL)
+		s.asRoot("rm", "-rf", "/run/divvy/system-agent", "/run/divvy/agent.sock") // an administrator wants none
+		s.refused("u3", []string{"GPU 0 "}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
+		s.refused("u2", []string{"GPU 0 "}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
+		s.refused("u1", []string{"GPU 0 "}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
+		s.refused("u1", nil, "divvy", "set", "train", "--memory", "20Gi")
+		if o := s.ok("u1", "divvy", "ls", "-o", "json"); !strings.Contains(o, fmt.Sprintf(`"limit": %d`, before)) {
+			t.Errorf("u1's own agent does not know what was set, %d:\n%s", before, o)
+		}
+		s.ok("u1", "divvy", "set", "train", "--memory", memory)
+		agent = s.agent()
+		list := s.list()
+		tenant, ok := find(list, "u1", "train")
+		if want := []uint64{9 * gib, 11 * gib}[turn]; !ok || tenant.Shares[0].Limit != want {
+			t.Errorf("the system agent has %+v, want %d", tenant, want)
+		}
+		if list.GPUs[0].Granted > list.GPUs[0].Capacity || len(list.Tenants) != 2 {
+			t.Errorf("%+v of %+v", list.Tenants, list.GPUs[0])
+		}
+		s.ok("u1", "divvy", "set", "train", "--memory", "13Gi")
+		s.refused("u1", []string{"GPU 0 "}, "divvy", "set", "train", "--memory", "14Gi")
+	}
+	train.end()
+	other.end()
+}
+
 // place is what the run directory, the mark and the socket are.
 func (s *server) place() string {
 	modes := []string{}

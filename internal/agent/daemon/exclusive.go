@@ -144,9 +144,15 @@ type ownLocks struct{ *gpulock.Set }
 
 // Elsewhere implements [agent.Locks].
 func (l ownLocks) Elsewhere(ctx context.Context, uuid string) string {
-	h, held := l.Kind.Of(ctx, uuid)
-	if !held {
-		h, held = l.Kind.LeftBy(uuid, os.Getuid())
+	var h gpulock.Holder
+	var held bool
+	if l.Has(uuid) {
+		// Whoever writes the name of another's share takes nothing from who holds the GPU.
+		h, held = l.Kind.LeftBy(uuid, -1, rundir.LeftBySystem)
+	} else if h, held = l.Kind.Of(ctx, uuid); !held {
+		if h, held = l.Kind.LeftBy(uuid, os.Getuid(), nil); !held {
+			h, held = l.Kind.LeftBy(uuid, -1, rundir.LeftBySystem)
+		}
 	}
 	if !held {
 		return ""

@@ -114,11 +114,16 @@ func TestSign(t *testing.T) {
 	if _, err := output.Read(make([]byte, 1)); err != nil { // it is cat by now
 		t.Fatal(err)
 	}
-	h, ok := kind.LeftBy(uuid, os.Getuid()+1)
+	h, ok := kind.LeftBy(uuid, os.Getuid()+1, nil)
 	if !ok || !h.Left || h.UID != os.Getuid() {
 		t.Errorf("found %+v, %v", h, ok)
 	}
-	if _, ok := kind.LeftBy(uuid, os.Getuid()); ok {
+	for tenant, want := range map[string]bool{"t1": true, "t2": false} {
+		if _, ok := kind.LeftBy(uuid, -1, func(t string) bool { return t == tenant }); ok != want {
+			t.Errorf("a sign of %s is found: %v", tenant, ok)
+		}
+	}
+	if _, ok := kind.LeftBy(uuid, os.Getuid(), nil); ok {
 		t.Error("the user's own shares keep them away")
 	}
 	if all, err := kind.All(t.Context()); err != nil || len(all) != 1 || !all[0].Left {
@@ -128,7 +133,7 @@ func TestSign(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if _, ok := kind.LeftBy(uuid, -1); ok {
+	if _, ok := kind.LeftBy(uuid, -1, nil); ok {
 		t.Error("the sign outlives the share")
 	}
 }

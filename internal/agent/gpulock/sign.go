@@ -20,8 +20,7 @@ const signFD = 64
 func (k Kind) signs() string { return strings.TrimSuffix(string(k), "/") + "-share/" }
 
 // Sign leaves a sign in this process, in the program that it becomes by execve(2) and in
-// its children: a share of the GPU lives here that a user's own agent granted. The agent
-// may be killed and its lock be gone while the share goes on. The sign is a socket that
+// its children: a share of the GPU lives here. The agent that granted it may be killed and its lock be gone while the share goes on. The sign is a socket that
 // has a name and does nothing else.
 func (k Kind) Sign(uuid, tenant string) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -54,7 +53,8 @@ func (k Kind) parseSign(line string) (h Holder, ok bool) {
 }
 
 // LeftBy returns whose shares of a GPU go on without their agent, other than a user's.
-func (k Kind) LeftBy(uuid string, except int) (h Holder, ok bool) {
+// Where only is not nil, the tenant of the sign must be one that it accepts.
+func (k Kind) LeftBy(uuid string, except int, only func(tenant string) bool) (h Holder, ok bool) {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {
 		return h, false
@@ -62,7 +62,11 @@ func (k Kind) LeftBy(uuid string, except int) (h Holder, ok bool) {
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		if h, ok := k.parseSign(lines.Text()); ok && h.UUID == uuid && h.UID != except {
+		h, ok := k.parseSign(lines.Text())
+		if !ok || h.UUID != uuid || h.UID == except {
+			continue
+		}
+		if tenant := lines.Text()[strings.LastIndexByte(lines.Text(), '/')+1:]; only == nil || only(tenant) {
 			return h, true
 		}
 	}
