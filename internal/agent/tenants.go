@@ -142,12 +142,20 @@ func (a *Agent) restore(ctx context.Context) error {
 		a.tellLoss(ctx, len(state.Tenants), err)
 	}
 	for _, r := range state.Tenants {
-		a.takeUp(ctx, r)
+		a.takeUp(r)
 	}
 	a.debts = state.Debts
 	a.agree(ctx)
 	a.restoreQueue(state.Queue)
 	a.keepAll(ctx) // an older agent may not have
+	// Only now may tenants end: what is written to one that ends meanwhile stays.
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.sorted() {
+		if t.ready {
+			a.follow(ctx, t)
+		}
+	}
 	return nil
 }
 
@@ -169,16 +177,12 @@ func (a *Agent) tellLoss(ctx context.Context, found int, err error) {
 }
 
 // takeUp continues with a tenant of an earlier agent.
-func (a *Agent) takeUp(ctx context.Context, r record) {
+func (a *Agent) takeUp(r record) {
 	for i := range r.Shares {
 		r.Shares[i].Default(r.Shares[i].Cores) // an older agent did not save all of it
 	}
-	t := &tenant{record: r, ready: !r.Unmade}
-	a.tenants[r.ID] = t
-	if r.Unmade {
-		return // whoever asked for it asks again, or releases it
-	}
-	a.follow(ctx, t)
+	// Who asked for one that is not made asks again, or releases it.
+	a.tenants[r.ID] = &tenant{record: r, ready: !r.Unmade}
 }
 
 // agree makes what tenants are told agree with their records. A change is written to the
