@@ -91,6 +91,9 @@ type Agent struct {
 	suspicious []string
 	strange    map[string][]int
 	initial    bool
+	// answered are the living processes without a share that were signalled for it.
+	// sweeping guards it.
+	answered map[process.ID]bool
 
 	mu      sync.Mutex // see the package comment
 	tenants map[string]*tenant
@@ -157,7 +160,7 @@ func (t *tenant) isTenancy() bool {
 func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
 		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{},
-		strange: map[string][]int{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
+		answered: map[process.ID]bool{}, strange: map[string][]int{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
 		listings: listings{turn: make(chan struct{}, 1)},
 	}
 	gpus, err := c.Backend.Discover(ctx)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -87,6 +89,36 @@ func TestOutsideIsAnswered(t *testing.T) {
 	)
 	n.list(r)
 	states(t, map[int]string{listed: "ZX", unlisted: "SRD", system: "SRD", sharer.cmd.Process.Pid: "SRD"})
+}
+
+// What is done to a process without a share is told once, and listed for root while the
+// process is there.
+func TestAnswerOutsideIsTold(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root starts processes of other users")
+	}
+	n := newNode(t)
+	r := n.answering(agentconfig.OutsideStop)
+	pid := n.as(4711)
+	n.driver.list(nvml.Process{PID: pid, Used: 3 * gib})
+	n.list(r)
+	l := n.list(r)
+	if len(l.Outside) != 1 || l.Outside[0].Answer != "stopped (SIGSTOP)" {
+		t.Errorf("root sees %+v", l.Outside)
+	}
+	others, err := r.list(t.Context(), control.NewPeer(0, 4712, nil), struct{}{})
+	if err != nil || len(others.Outside) != 1 || others.Outside[0].Answer != "" {
+		t.Errorf("others see %+v, %v", others, err)
+	}
+	var told []string
+	for _, e := range l.Events {
+		if strings.Contains(e.Text, "was stopped") && e.PID == pid && e.UUID == firstID && e.User == "4711" {
+			told = append(told, e.Text)
+		}
+	}
+	if want := fmt.Sprintf("process %d (sleep) of 4711 was stopped (SIGSTOP): it had 3Gi of GPU 0 without a share", pid); len(told) != 1 || told[0] != want {
+		t.Errorf("told %q, want %q", told, want)
+	}
 }
 
 // A driver that does not answer gets nobody signalled.

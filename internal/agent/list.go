@@ -27,6 +27,12 @@ func (a *Agent) list(ctx context.Context, peer *control.Peer, _ struct{}) (*cont
 			t.Command = []string{filepath.Base(t.Command[0])}
 		}
 	}
+	l.Outside = slices.Clone(l.Outside)
+	for i := range l.Outside {
+		if peer.UID != 0 {
+			l.Outside[i].Answer = "" // the event tells everybody, once
+		}
+	}
 	return &l, nil
 }
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -119,8 +122,39 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	}
 	for _, gpu := range a.gpus {
 		if a.config.Listed != nil && slices.ContainsFunc(outside, func(o control.Outside) bool { return o.UUID == gpu.UUID && o.Tenant == "" }) {
-			a.answerOutside(ctx, gpu.UUID)
+			a.tellAnswered(ctx, gpu, a.answerOutside(ctx, gpu.UUID))
 		}
+	}
+	maps.DeleteFunc(a.answered, func(id process.ID, _ bool) bool { return !id.Alive() })
+}
+
+// done says what the signal of an answer did to a process.
+var done = map[agentconfig.Outside]string{agentconfig.OutsideStop: "stopped (SIGSTOP)", agentconfig.OutsideKill: "killed"}
+
+// tellAnswered reports processes without a share that got the signal of the
+// configuration, each once, and shows it for as long as they are listed. sweeping is held.
+func (a *Agent) tellAnswered(ctx context.Context, gpu backend.GPU, signalled []process.ID) {
+	for _, id := range signalled {
+		a.mu.Lock()
+		i := slices.IndexFunc(a.outside, func(o control.Outside) bool { return o.PID == id.PID && o.UUID == gpu.UUID })
+		var o control.Outside
+		if i >= 0 {
+			a.outside[i].Answer = done[a.config.Misuse]
+			o = a.outside[i]
+		}
+		a.mu.Unlock()
+		if a.answered[id] || i < 0 {
+			continue
+		}
+		a.answered[id] = true
+		held := "an unknown amount"
+		if o.Used != nil {
+			held = v1alpha1.FormatBytes(*o.Used)
+		}
+		text := fmt.Sprintf("process %d (%s) of %s was %s: it had %s of GPU %d without a share", o.PID, o.Command, o.User, o.Answer, held, gpu.Index)
+		a.config.Log.WarnContext(ctx, "a process without a share is answered", "pid", o.PID, "user", o.User, "command", o.Command,
+			"gpu", gpu.UUID, "held", held, "done", o.Answer)
+		a.events.add(control.Event{Kind: control.EventOutside, User: o.User, UUID: gpu.UUID, PID: o.PID, Text: text})
 	}
 }
 

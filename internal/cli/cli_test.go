@@ -115,7 +115,7 @@ func example() []listing {
 				User:    "bob", Since: at, Reason: "GPU 0 has 56Gi left",
 			}},
 			Outside: []control.Outside{
-				{PID: 4300, User: "bob", Command: "python3.11", UUID: "GPU-01", Used: new(uint64(gib))},
+				{PID: 4300, User: "bob", Command: "python3.11", UUID: "GPU-01", Used: new(uint64(gib)), Answer: "stopped (SIGSTOP)"},
 				{PID: 4301, UUID: "GPU-00", Used: new(uint64(900 << 20)), Tenant: "many"},
 			},
 			Events: []control.Event{

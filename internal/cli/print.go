@@ -303,6 +303,9 @@ func outsideNotes(l listing) (notes []string) {
 		if o.Tenant != "" {
 			whose = fmt.Sprintf("was started in share %s but has left it", o.Tenant)
 		}
+		if o.Answer != "" {
+			whose += "; the agent has it " + o.Answer
+		}
 		notes = append(notes, fmt.Sprintf("! %s uses %s of GPU %d and %s", processOf(o), told(o.Used), index[o.UUID], whose))
 	}
 	return notes

@@ -2,6 +2,7 @@ package users
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +142,11 @@ func TestListedUsersOutside(t *testing.T) {
 	listed := s.start("u1", false, "gpubench", "hold", "--bytes", "256Mi")
 	if status := listed.wait(); status != 128+9 {
 		t.Errorf("the listed user's process ended with %d", status)
+	}
+	if list := s.list(); !slices.ContainsFunc(list.Events, func(e control.Event) bool {
+		return e.Kind == control.EventOutside && e.User == "u1" && strings.Contains(e.Text, "(gpubench) of u1 was killed")
+	}) {
+		t.Errorf("nobody is told: %+v", list.Events)
 	}
 	s.eventually("the others are listed", func() bool {
 		out := s.ok("u5", "divvy", "ls")

@@ -281,6 +281,8 @@ type Outside struct {
 	Used *uint64 `json:"used,omitempty"`
 	// Tenant is the one whose process tree it belongs to, where that is known.
 	Tenant string `json:"tenant,omitempty"`
+	// Answer is what was done to it for being without a share, empty if nothing.
+	Answer string `json:"answer,omitempty"`
 }
 
 // SetParams changes a tenant's shares while it runs; what is nil stays.
