@@ -21,8 +21,8 @@ type Limits struct {
 	// Open is for opening the library, First for the first question about a GPU, which may have to wake it, and Answer
 	// for any other: after that the GPU is silent.
 	Open, First, Answer time.Duration
-	// Patience is how long other GPUs wait for one that was asked about before.
-	Patience time.Duration
+	// Others is how long other GPUs wait for one that was asked about before.
+	Others time.Duration
 	// Start bounds all of [Open]: GPUs that were not asked about by then count as silent.
 	Start time.Duration
 	// Abandon is how long a question that was not answered in time is left with its helper before that is killed.
@@ -33,7 +33,7 @@ type Limits struct {
 
 // Usual are limits for real drivers: without persistence mode, waking a GPU takes seconds.
 var Usual = Limits{
-	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Patience: time.Second / 2, Start: 20 * time.Second,
+	Open: 15 * time.Second, First: 8 * time.Second, Answer: 4 * time.Second, Others: time.Second / 2, Start: 20 * time.Second,
 	Abandon: 30 * time.Second, Pause: time.Second, LongestPause: 30 * time.Second,
 }
 

@@ -93,13 +93,13 @@ func TestSilentGPU(t *testing.T) {
 					})
 				}
 				asking.Wait()
-				if waited := time.Since(begun); waited > Usual.Patience {
+				if waited := time.Since(begun); waited > Usual.Others {
 					t.Errorf("waited %s for GPU 1", waited)
 				}
-				if got := m.silence(d); len(got) != 0 || time.Since(begun) > Usual.Patience {
+				if got := m.silence(d); len(got) != 0 || time.Since(begun) > Usual.Others {
 					t.Errorf("silent are %v after %s", got, time.Since(begun))
 				}
-				time.Sleep(Usual.Answer - Usual.Patience)
+				time.Sleep(Usual.Answer - Usual.Others)
 				synctest.Wait()
 				if got := m.silence(d); !slices.Equal(got, []int{1}) {
 					t.Errorf("silent are %v after %s", got, time.Since(begun))

@@ -69,7 +69,7 @@ func (h *helper) ask(items []item, limits Limits) (answer, error) {
 	case <-h.process.Ended():
 		return answer{}, errEnded
 	}
-	a, err := h.exchange(question{Items: items}, h.patience(items, limits))
+	a, err := h.exchange(question{Items: items}, h.longest(items, limits))
 	if errors.Is(err, errSilent) {
 		a, err = h.exchange(question{Cut: true}, limits.Answer)
 	}
@@ -86,12 +86,12 @@ func (h *helper) ask(items []item, limits Limits) (answer, error) {
 	return a, nil
 }
 
-// patience is how long all of a question may take: longer where a GPU may have to be woken.
-func (h *helper) patience(items []item, limits Limits) time.Duration {
+// longest is how long all of a question may take: longer where a GPU may have to be woken.
+func (h *helper) longest(items []item, limits Limits) time.Duration {
 	if slices.ContainsFunc(items, func(one item) bool { return !h.met[one.Index] }) {
 		return limits.First
 	}
-	return limits.Patience
+	return limits.Others
 }
 
 // exchange asks; the caller has the turn.

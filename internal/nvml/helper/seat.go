@@ -95,7 +95,7 @@ func (d *Driver) open(s *seat, h *helper) (answer, error) {
 	d.mu.Unlock()
 	begun := d.config.Now()
 	slow := time.AfterFunc(d.config.Limits.Answer, func() {
-		d.config.Log.Warn("the driver has not let its library be opened yet", "since", begun.Format(time.DateTime), "patience", d.config.Limits.Open)
+		d.config.Log.Warn("the driver has not let its library be opened yet", "since", begun.Format(time.DateTime), "after", d.config.Limits.Open)
 	})
 	a, err := h.exchange(q, d.config.Limits.Open)
 	slow.Stop()

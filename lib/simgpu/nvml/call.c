@@ -141,9 +141,8 @@ nvmlReturn_t nvml_await(struct nvml_call *call, uint32_t gpu, enum sg_silence pa
             return result;
         }
     }
-    if (part == SG_SILENT_DEVICE &&
-        __atomic_load_n(&call->in->state->gpus[gpu].faults.resets, __ATOMIC_ACQUIRE) !=
-            library.resets[gpu]) {
+    if (part == SG_SILENT_DEVICE && __atomic_load_n(&call->in->state->gpus[gpu].faults.resets,
+                                                    __ATOMIC_ACQUIRE) != library.resets[gpu]) {
         return NVML_ERROR_GPU_IS_LOST;
     }
     return NVML_SUCCESS;
