@@ -33,6 +33,7 @@ func TestRunDirectoryRemoved(t *testing.T) {
 		s.ok("u2", "divvy", "run", "--memory", "2Gi", "--gpu", "0", "--", "gpubench", "info")
 	}
 	s.asRoot("rm", "-rf", "/run/divvy")
+	s.refused("root", nil, "divvy", "agent") // whichever of the two makes the directory
 	s.eventually("the agent is found again", func() bool { return strings.HasSuffix(s.place(), "Srw-rw-rw-") })
 	agent.kill(syscall.SIGKILL)
 	s.agent() // which has the checkpoint that was written again
