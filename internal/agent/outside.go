@@ -95,8 +95,13 @@ func on(snapshots []snapshot) []onGPU {
 func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	var outside []control.Outside
 	var confirmed []onGPU
+	others := map[string]bool{}
+	for _, gpu := range a.gpus {
+		others[gpu.UUID] = a.elsewhere(ctx, gpu.UUID) != ""
+	}
 	for _, p := range present {
-		if a.accounted(p) {
+		// Of a GPU that another user's agent holds that agent knows who has a share.
+		if others[p.uuid] || a.accounted(p) {
 			continue
 		}
 		// A process that ended while we looked, and was reaped, did nothing wrong.

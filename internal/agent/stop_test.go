@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strconv"
@@ -235,3 +236,23 @@ func TestStopNamesWhatRemains(t *testing.T) {
 		t.Errorf("with a process: %q, want %q", got, want)
 	}
 }
+
+// Whose the processes are on a GPU that another user's agent holds, that agent knows.
+func TestProcessesOfAnotherAgentAreNotOutside(t *testing.T) {
+	n := newNode(t)
+	c := n.settings(n.backend)
+	c.Locks = elsewhere{}
+	r := n.startAs(c)
+	n.driver.list(nvml.Process{PID: n.asker(os.Getuid()).cmd.Process.Pid, Used: gib})
+	if l := n.list(r); len(l.Outside) != 0 {
+		t.Errorf("outside are %+v", l.Outside)
+	}
+}
+
+// elsewhere is a machine all GPUs of which another agent holds.
+type elsewhere struct{}
+
+func (elsewhere) Take(context.Context, string) error       { return os.ErrExist }
+func (elsewhere) Give(string)                              {}
+func (elsewhere) Has(string) bool                          { return false }
+func (elsewhere) Elsewhere(context.Context, string) string { return "another user's agent holds it" }
