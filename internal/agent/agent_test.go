@@ -106,6 +106,14 @@ func (l *lister) Holdings(gpus []int) []nvml.Holding {
 	}
 	return all
 }
+func (l *lister) Activities(gpus []int, _ []time.Time) []nvml.Activity {
+	all := make([]nvml.Activity, len(gpus))
+	for i := range all {
+		all[i].Err = nvml.ErrNotSupported
+	}
+	return all
+}
+
 func (l *lister) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
 	all := make([]nvml.Load, len(gpus))
 	for i, gpu := range gpus {

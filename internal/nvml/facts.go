@@ -89,6 +89,12 @@ type Holding struct {
 	Unread    error
 }
 
+// Activity is what the driver tells of how busy a whole GPU was.
+type Activity struct {
+	Samples []Sample
+	Err     error
+}
+
 // Load is what the driver tells of who kept a GPU busy.
 type Load struct {
 	Samples []Utilisation

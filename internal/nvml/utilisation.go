@@ -1,8 +1,10 @@
 package nvml
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -62,5 +64,49 @@ func (l *Library) Utilisation(index int, since time.Time) (samples []Utilisation
 			PID: int(s.Pid), At: time.UnixMicro(int64(s.TimeStamp)), Busy: float64(min(s.SmUtil, 100)) / 100,
 		})
 	}
+	return samples, nil
+}
+
+// Sample is how busy a GPU was.
+type Sample struct {
+	// At is when the sample ended.
+	At time.Time
+	// Busy is the part of the sample's time, 0 to 1, in which anything executed,
+	// whatever process it was of and whether or not that has ended since.
+	Busy float64
+}
+
+// Busy returns the whole GPU's samples that ended after since, in order, of the few
+// seconds that the driver keeps (nvmlDeviceGetSamples). It returns [ErrNotSupported]
+// where the driver keeps none.
+func (l *Library) Busy(index int, since time.Time) ([]Sample, error) {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	if !l.has("nvmlDeviceGetSamples") {
+		return nil, fmt.Errorf("%w: utilisation of GPU %d", ErrNotSupported, index)
+	}
+	device, ret := l.device(index)
+	if ret != gonvml.SUCCESS {
+		return nil, fmt.Errorf("%w: read GPU %d: %s", ErrDriver, index, reason(ret))
+	}
+	kind, told, ret := device.GetSamples(gonvml.GPU_UTILIZATION_SAMPLES, uint64(max(0, since.UnixMicro())))
+	switch {
+	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
+		return nil, nil // there is no newer one, or they grew between counting and reading
+	case ret == gonvml.ERROR_NOT_SUPPORTED, ret == gonvml.ERROR_FUNCTION_NOT_FOUND, ret == gonvml.SUCCESS && kind != gonvml.VALUE_TYPE_UNSIGNED_INT:
+		return nil, fmt.Errorf("%w: utilisation of GPU %d", ErrNotSupported, index)
+	case ret != gonvml.SUCCESS:
+		return nil, fmt.Errorf("%w: read utilisation of GPU %d: %s", ErrDriver, index, reason(ret))
+	}
+	var samples []Sample
+	for _, s := range told {
+		at := time.UnixMicro(int64(s.TimeStamp))
+		if s.TimeStamp == 0 || !at.After(since) { // entries that the driver left empty
+			continue
+		}
+		value := binary.NativeEndian.Uint32(s.SampleValue[:])
+		samples = append(samples, Sample{At: at, Busy: float64(min(value, 100)) / 100})
+	}
+	slices.SortFunc(samples, func(x, y Sample) int { return x.At.Compare(y.At) })
 	return samples, nil
 }

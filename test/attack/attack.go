@@ -1,6 +1,6 @@
 // Package attack has the program that tries to hold more GPU memory than its share, and
 // names the ways that it tries: on a server, in containers and on a cluster. Another
-// program lies about who is in its share.
+// program lies about who is in its share, and a third uses more of a GPU's time.
 package attack
 
 import (

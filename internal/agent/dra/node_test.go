@@ -85,6 +85,14 @@ type quiet struct{}
 
 func (quiet) Version() nvml.Version              { return nvml.Version{} }
 func (quiet) Holdings(gpus []int) []nvml.Holding { return make([]nvml.Holding, len(gpus)) }
+func (quiet) Activities(gpus []int, _ []time.Time) []nvml.Activity {
+	all := make([]nvml.Activity, len(gpus))
+	for i := range all {
+		all[i].Err = nvml.ErrNotSupported
+	}
+	return all
+}
+
 func (quiet) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
 	all := make([]nvml.Load, len(gpus))
 	for i := range all {
@@ -92,6 +100,7 @@ func (quiet) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
 	}
 	return all
 }
+
 func reapNobody(context.Context, tenantdir.Dir, int) error { return nil }
 
 // machine is a node on which agents come and go, in a cluster that stays.

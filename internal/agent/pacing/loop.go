@@ -74,6 +74,7 @@ type gpuTime struct {
 	law    arbiter.Law
 	replay arbiter.Replay
 	watch  arbiter.Watch
+	whole  arbiter.Unseen
 	shares []*shareTime
 	// before are those of the rebuild before, and revised is whether the terms of
 	// one have changed since.
@@ -90,6 +91,8 @@ type gpuTime struct {
 	resting            bool
 	// decided is whether the budgets are those of the present shares.
 	decided bool
+	// wholeTaken is when it was last asked who does what nobody tells of.
+	wholeTaken uint64
 }
 
 func newLoop(log *slog.Logger) (*loop, error) {
@@ -238,6 +241,7 @@ func (g *gpuTime) decide(now uint64) {
 			g.lively = now
 		}
 	}
+	g.tellWhole(now, usage)
 	for _, s := range g.shares {
 		s.tell(now, &g.watch, usage[s.key])
 	}

@@ -19,6 +19,8 @@ type misuse struct {
 	limited uint64  // since when it has a limit, 0 without
 	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
+	fresh   uint64  // when processes of the share last came or went, as far as they tell
+	unseen  float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
 	// uncounted is until when the GPU may still work on what was launched while
 	// nothing was counted; 1 stands for a share that has no limit now.
 	uncounted uint64
@@ -121,7 +123,7 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 	now := l.clock()
 	for _, t := range l.tenants {
 		for _, s := range t.shares {
-			guilty := s.misuse.verdict >= arbiter.Understates
+			guilty := s.misuse.verdict >= arbiter.Understates || s.misuse.unseen > 0
 			switch {
 			case guilty && s.misuse.text == "":
 				s.misuse.text = describeMisuse(s, answer)
@@ -145,7 +147,10 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 
 func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
 	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
-	if s.misuse.verdict == arbiter.Exceeds {
+	switch {
+	case s.misuse.verdict < arbiter.Understates:
+		what = describeUnseen(s.misuse.unseen)
+	case s.misuse.verdict == arbiter.Exceeds:
 		what = fmt.Sprintf("it uses %.0f%% of the GPU's time, more than its share", 100*s.misuse.busy)
 	}
 	switch answer {

@@ -15,7 +15,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
-	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // court is a ledger and a driver that remembers what it was told.
@@ -31,6 +30,16 @@ func (c *court) Tell(e control.Event)                        { c.told = append(c
 func (c *court) Answer(_ context.Context, tenant, uuid string) {
 	c.answered = append(c.answered, tenant+" on "+uuid)
 }
+
+func (c *court) Activities(gpus []int, _ []time.Time) []nvml.Activity {
+	all := make([]nvml.Activity, len(gpus))
+	for i := range all {
+		all[i].Err = nvml.ErrNotSupported
+	}
+	return all
+}
+
+func (c *court) Holdings(gpus []int) []nvml.Holding { return make([]nvml.Holding, len(gpus)) }
 
 func (c *court) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
 	all := make([]nvml.Load, len(gpus))
@@ -114,7 +123,7 @@ func TestNobodyIsJudgedBySilence(t *testing.T) {
 	d, p := c.judged(t, agentconfig.OutsideKill, "guilty")
 	d.convict("guilty", arbiter.Understates)
 	d.loop.tenants["guilty"].shares[0].misuse.told = d.loop.clock()
-	w := watcher{pacer: p, owners: map[process.ID]string{}, since: map[int]time.Time{}}
+	w := newWatcher(p)
 	w.rounds = unhurried*lazy - 1 // however seldom the GPU is asked about
 	w.round(t.Context())
 	m := d.loop.tenants["guilty"].shares[0].misuse

@@ -20,6 +20,10 @@ import (
 type Driver interface {
 	// Utilisations has what it tells of who kept GPUs busy, each since a moment of its own, in their order.
 	Utilisations(gpus []int, since []time.Time) []nvml.Load
+	// Activities has the same of the GPUs as a whole.
+	Activities(gpus []int, since []time.Time) []nvml.Activity
+	// Holdings has who is on GPUs, in their order.
+	Holdings(gpus []int) []nvml.Holding
 }
 
 // Ledger is what pacing asks of whoever keeps the tenants, and tells it.

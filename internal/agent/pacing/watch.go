@@ -3,6 +3,7 @@ package pacing
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -49,7 +50,7 @@ const (
 func (p *Pacer) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	w := watcher{pacer: p, owners: map[process.ID]string{}, pids: map[int]string{}, since: map[int]time.Time{}}
+	w := newWatcher(p)
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,6 +69,22 @@ type watcher struct {
 	pids   map[int]string        // the same by pid, for pidsKept rounds
 	rounds int
 	since  map[int]time.Time // the newest sample, by GPU index
+	// met are processes whose tenant was found while they lived, by pid. The driver may
+	// tell of them when they have ended.
+	met map[int]member
+	// What follows is by GPU index: who was seen on it, the newest sample of all that it
+	// did, whether less was told than that, and whether the driver keeps no such samples.
+	presences  map[int]*presence
+	wholeSince map[int]time.Time
+	suspects   map[int]bool
+	noWhole    map[int]bool
+}
+
+func newWatcher(p *Pacer) *watcher {
+	return &watcher{
+		pacer: p, owners: map[process.ID]string{}, pids: map[int]string{}, since: map[int]time.Time{}, met: map[int]member{},
+		presences: map[int]*presence{}, wholeSince: map[int]time.Time{}, suspects: map[int]bool{}, noWhole: map[int]bool{},
+	}
 }
 
 // round asks the driver about every GPU that has shares.
@@ -80,8 +97,9 @@ func (w *watcher) round(ctx context.Context) {
 	}
 	if w.rounds%pidsKept == 0 {
 		clear(w.pids)
+		maps.DeleteFunc(w.met, func(_ int, m member) bool { return w.rounds-m.round > presentKept })
 	}
-	var due []backend.GPU
+	var due, counted []backend.GPU // those of the second have shares with a limit
 	var indexes []int
 	var since []time.Time
 	for _, gpu := range w.pacer.config.GPUs {
@@ -91,6 +109,9 @@ func (w *watcher) round(ctx context.Context) {
 		}
 		if every != 0 && w.rounds%every == 0 {
 			due, indexes, since = append(due, gpu), append(indexes, gpu.Index), append(since, w.since[gpu.Index])
+			if every < unhurried && !w.noWhole[gpu.Index] {
+				counted = append(counted, gpu)
+			}
 		}
 	}
 	for i, told := range w.pacer.config.Driver.Utilisations(indexes, since) {
@@ -102,6 +123,7 @@ func (w *watcher) round(ctx context.Context) {
 			w.pacer.unknow(due[i].UUID)
 		}
 	}
+	w.wholes(ctx, counted)
 	w.pacer.answerMisuse(ctx)
 }
 
@@ -165,14 +187,14 @@ func (w *watcher) owner(pid int) string {
 	}
 	id, err := process.Find(pid)
 	if err != nil {
-		return ""
+		return w.met[pid].tenant // it has ended
 	}
 	tenant, known := w.owners[id]
 	if !known {
 		tenant = w.pacer.config.Ledger.Owner(pid)
 		w.owners[id] = tenant
 	}
-	w.pids[pid] = tenant
+	w.pids[pid], w.met[pid] = tenant, member{tenant, w.rounds}
 	return tenant
 }
 

@@ -125,3 +125,20 @@ func TestWhoLosesItsLimitIsNotJudged(t *testing.T) {
 		t.Errorf("without a limit: verdict %d", verdict)
 	}
 }
+
+// A sample of a process that has ended belongs to the tenant whose it was while it lived.
+func TestSampleOfAnEndedProcess(t *testing.T) {
+	_, p := (&court{}).judged(t, agentconfig.OutsideReport, "a")
+	w := newWatcher(p)
+	const nobody = 1 << 30 // no process has such a number
+	w.met[nobody] = member{"a", w.rounds}
+	if got := w.owner(nobody); got != "a" {
+		t.Errorf("it is %q's", got)
+	}
+	for range presentKept + pidsKept {
+		w.round(t.Context())
+	}
+	if got := w.owner(nobody); got != "" {
+		t.Errorf("after a while it is %q's", got)
+	}
+}

@@ -34,15 +34,28 @@ func (d *Driver) Holdings(gpus []int) []nvml.Holding {
 
 // Utilisations are [nvml.Library.Utilisation] of GPUs, each since a moment of its own, in their order.
 func (d *Driver) Utilisations(gpus []int, since []time.Time) []nvml.Load {
-	items := itemsOf(gpus, askUtilisation)
-	for i := range items {
-		items[i].Since = since[i]
-	}
 	all := make([]nvml.Load, len(gpus))
-	for i, t := range d.ask(items) {
+	for i, t := range d.ask(itemsSince(gpus, since, askUtilisation)) {
 		all[i] = nvml.Load{Samples: t.Utilisation, Err: t.err}
 	}
 	return all
+}
+
+// Activities are [nvml.Library.Busy] of GPUs, each since a moment of its own, in their order.
+func (d *Driver) Activities(gpus []int, since []time.Time) []nvml.Activity {
+	all := make([]nvml.Activity, len(gpus))
+	for i, t := range d.ask(itemsSince(gpus, since, askBusy)) {
+		all[i] = nvml.Activity{Samples: t.Busy, Err: t.err}
+	}
+	return all
+}
+
+func itemsSince(gpus []int, since []time.Time, about kind) []item {
+	items := itemsOf(gpus, about)
+	for i := range items {
+		items[i].Since = since[i]
+	}
+	return items
 }
 
 // Answering is [nvml.Library.Answering]; a silent GPU is not asked.

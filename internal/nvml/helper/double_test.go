@@ -211,6 +211,10 @@ func (l *fakeLibrary) Used(index int) (uint64, error) {
 	return uint64(index) << 20, l.call(index)
 }
 
+func (l *fakeLibrary) Busy(index int, since time.Time) ([]nvml.Sample, error) {
+	return []nvml.Sample{{At: since.Add(time.Second), Busy: 0.25}}, l.call(index)
+}
+
 func (l *fakeLibrary) Utilisation(index int, since time.Time) ([]nvml.Utilisation, error) {
 	if index == 3 {
 		return nil, fmt.Errorf("%w: of GPU 3", nvml.ErrNotSupported)

@@ -39,6 +39,11 @@ func TestOneHelperForAll(t *testing.T) {
 						t.Errorf("condition %d: %+v", i, c)
 					}
 				}
+				for i, b := range d.Activities([]int{2, 0}, []time.Time{time.Unix(5, 0), time.Unix(6, 0)}) {
+					if b.Err != nil || len(b.Samples) != 1 || !b.Samples[0].At.Equal(time.Unix(int64(6+i), 0)) || b.Samples[0].Busy != 0.25 {
+						t.Errorf("the whole of %d: %+v", i, b)
+					}
+				}
 				for i, l := range d.Utilisations([]int{2, 3, 0}, []time.Time{time.Unix(5, 0), {}, time.Unix(7, 0)}) {
 					if i == 1 {
 						if !errors.Is(l.Err, nvml.ErrNotSupported) || errors.Is(l.Err, nvml.ErrDriver) {

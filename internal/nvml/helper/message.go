@@ -16,13 +16,14 @@ const (
 	askProcesses
 	askUsed
 	askUtilisation
+	askBusy
 )
 
 // item is what is asked about one GPU.
 type item struct {
 	Kind  kind
 	Index int // of the GPU
-	// Since is for askUtilisation.
+	// Since is for askUtilisation and askBusy.
 	Since time.Time
 }
 
@@ -62,6 +63,7 @@ type result struct {
 	Processes   []nvml.Process
 	Used        uint64
 	Utilisation []nvml.Utilisation
+	Busy        []nvml.Sample
 }
 
 // fault is an error on its way from one process to another.

@@ -25,6 +25,7 @@ type library interface {
 	Processes(index int) ([]nvml.Process, error)
 	Used(index int) (uint64, error)
 	Utilisation(index int, since time.Time) ([]nvml.Utilisation, error)
+	Busy(index int, since time.Time) ([]nvml.Sample, error)
 }
 
 // socketFD is a helper's end of the connection to its agent.
@@ -188,6 +189,8 @@ func consult(l library, one item) (r result) {
 		r.Used, err = l.Used(one.Index)
 	case one.Kind == askUtilisation:
 		r.Utilisation, err = l.Utilisation(one.Index, one.Since)
+	case one.Kind == askBusy:
+		r.Busy, err = l.Busy(one.Index, one.Since)
 	default:
 		err = fmt.Errorf("%w: question %d is not known", nvml.ErrDriver, one.Kind)
 	}

@@ -6,6 +6,7 @@
 #include "cuda/fork.h"
 #include "cuda/lock.h"
 #include "cuda/memory/measure.h"
+#include "cuda/time/gate.h"
 #include "share/share.h"
 
 #define MEASUREMENTS_MAX 4 /* tries, until no allocation of another thread disturbs one */
@@ -77,7 +78,11 @@ CUresult overhead_open(struct reservation *reservation, CUdevice device) {
         return result;
     }
     unsigned number = reservation->home.device;
-    return reservation_open_number(reservation, number, has_context(number) ? 0 : estimate(number));
+    if (has_context(number)) {
+        return reservation_open_number(reservation, number, 0);
+    }
+    gate_enter(number);
+    return reservation_open_number(reservation, number, estimate(number));
 }
 
 void overhead_settle(struct reservation *reservation, bool made) {

@@ -1,5 +1,6 @@
 #include "cuda/time/gate.h"
 
+#include "cuda/attach.h"
 #include "cuda/time/launch.h"
 #include "cuda/time/now.h"
 #include "share/pulse.h"
@@ -16,6 +17,9 @@
  * as a write by the host. The limit on unfinished work is then ignored for a while. */
 #define STUCK_NS 1000000000u
 #define STUCK_FOR_NS 10000000000u
+
+#define ENTER_DEBT_NS 1000000000 /* no context is made while more is owed */
+#define ENTER_NAP_NS 5000000u
 
 #define BEAT_NEAR_NS 100000u  /* a pulse that ends within this of the work is prolonged */
 #define BEAT_GRACE_NS 600000u /* a pulse goes on so long after the work */
@@ -186,6 +190,18 @@ void gate_wait(struct launch *launch) {
     }
     __atomic_store_n(&launch->flight->unseen, 0, __ATOMIC_RELAXED);
     launch->taken = true;
+}
+
+void gate_enter(unsigned number) {
+    dv_share *share = attached_share();
+    if (share == NULL || number >= dv_share_device_count(share)) {
+        return;
+    }
+    for (uint64_t now = now_ns(); dv_time_balance(share, number, now) < -ENTER_DEBT_NS;
+         now = now_ns()) {
+        dv_time_wanted(share, number, now);
+        dv_time_nap(ENTER_NAP_NS);
+    }
 }
 
 void gate_beat(const struct launch *launch) {

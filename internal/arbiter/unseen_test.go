@@ -1,0 +1,79 @@
+package arbiter
+
+import (
+	"math"
+	"testing"
+)
+
+// unseenPlay is a GPU whose whole use is sampled six times a second and told late.
+type unseenPlay struct {
+	busy, told float64 // parts of the time
+	late       uint64  // of what is told
+	open       bool    // one launch is under way all the time
+	rate       uint32
+	missing    bool // the driver tells nothing
+}
+
+// run plays for so many ms and returns when it first stood, 0 for never, and all that was taken.
+func (p unseenPlay) run(u *Unseen, from, length uint64) (stood uint64, taken float64) {
+	for now := from; now < from+length; now += 10 * ms {
+		own, open := uint64(0), uint64(0)
+		if p.late == 0 {
+			own = uint64(p.told * 10 * ms)
+		} else if now%p.late < 10*ms {
+			own = uint64(p.told * float64(p.late))
+		}
+		if p.open {
+			open = from
+		}
+		u.Tell(now, own, p.rate, open)
+		if now%(170*ms) < 10*ms && now > from+600*ms && !p.missing {
+			u.Observe(now-300*ms, p.busy)
+		}
+		if u.Stands() && stood == 0 {
+			stood = now - from
+		}
+		taken += float64(u.Take())
+	}
+	return stood, taken
+}
+
+func TestUnseen(t *testing.T) {
+	const start, length = 1000 * ms, 30_000 * ms
+	for name, c := range map[string]struct {
+		play  unseenPlay
+		found bool
+	}{
+		"idle":                      {unseenPlay{}, false},
+		"all is told":               {unseenPlay{busy: 0.9, told: 0.9}, false},
+		"told in pieces":            {unseenPlay{busy: 0.9, told: 0.9, late: 200 * ms}, false},
+		"a little is not told":      {unseenPlay{busy: 1, told: 0.88}, false},
+		"copies beside nothing":     {unseenPlay{busy: 0.05}, false},
+		"one long launch":           {unseenPlay{busy: 1, open: true}, false},
+		"charged and not told":      {unseenPlay{busy: 0.3, rate: Whole / 3}, false},
+		"the driver tells nothing":  {unseenPlay{busy: 1, missing: true}, false},
+		"no number":                 {unseenPlay{busy: math.NaN()}, false},
+		"nothing is told":           {unseenPlay{busy: 0.94}, true},
+		"half is told":              {unseenPlay{busy: 0.9, told: 0.45}, true},
+		"more than fresh ones may":  {unseenPlay{busy: 0.9, rate: Whole / 10}, true},
+		"beside a hundred is twice": {unseenPlay{busy: 7, told: 0.1}, true},
+	} {
+		var u Unseen
+		stood, taken := c.play.run(&u, start, length)
+		if (stood != 0) != c.found || stood > 5000*ms {
+			t.Errorf("%s: found after %d ms", name, stood/ms)
+		}
+		hidden := (min(c.play.busy, 1) - c.play.told) * length
+		if !c.found && taken != 0 || c.found && (taken > hidden || taken < hidden/2) {
+			t.Errorf("%s: %.0f ms were taken of %.0f", name, taken/ms, hidden/ms)
+		}
+		if !c.found {
+			continue
+		}
+		// When it has stopped, it is soon over, and nothing more is taken.
+		_, _ = unseenPlay{}.run(&u, start+length, 1000*ms)
+		if _, more := (unseenPlay{}).run(&u, start+length+1000*ms, 4000*ms); more != 0 || u.Stands() || u.Suspects() {
+			t.Errorf("%s: afterwards %.0f ms are taken", name, more/ms)
+		}
+	}
+}
