@@ -20,8 +20,8 @@ type Locks interface {
 	Give(uuid string)
 	// Has reports whether this agent holds it.
 	Has(uuid string) bool
-	// Elsewhere says who else holds a GPU and what can be done about it, "" if nobody.
-	Elsewhere(ctx context.Context, uuid string) string
+	// Elsewhere says who else holds a GPU, "" if nobody, and what can be done about it.
+	Elsewhere(ctx context.Context, uuid string) (held string, ways []string)
 }
 
 // errMoved is what an agent answers that grants nothing any more.
@@ -56,9 +56,11 @@ func (a *Agent) place(ctx context.Context, r alloc.Request) ([]alloc.Share, erro
 // takeGPUs reports whether this agent holds all GPUs of an assignment.
 func (a *Agent) takeGPUs(ctx context.Context, shares []alloc.Share) (bool, error) {
 	for _, s := range shares {
-		if err := a.config.Locks.Take(ctx, s.UUID); err == nil {
+		err := a.config.Locks.Take(ctx, s.UUID)
+		if err == nil {
 			continue
-		} else if a.elsewhere(ctx, s.UUID) == "" {
+		}
+		if held, _ := a.elsewhere(ctx, s.UUID); held == "" {
 			return false, fmt.Errorf("hold a GPU: %w", err)
 		}
 		return false, nil
@@ -82,11 +84,12 @@ func (a *Agent) giveGPUs() {
 	}
 }
 
-// elsewhere says which other agent holds a GPU, "" if none. The question goes
-// on when the requester is gone: one that is broken off makes a free GPU look held.
-func (a *Agent) elsewhere(ctx context.Context, uuid string) string {
+// elsewhere says which other agent holds a GPU, "" if none, and what can be done about
+// it. The question goes on when the requester is gone: one that is broken off makes a free
+// GPU look held.
+func (a *Agent) elsewhere(ctx context.Context, uuid string) (held string, ways []string) {
 	if a.config.Locks == nil {
-		return ""
+		return "", nil
 	}
 	return a.config.Locks.Elsewhere(context.WithoutCancel(ctx), uuid)
 }

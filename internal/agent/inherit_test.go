@@ -232,10 +232,10 @@ func (h *heldGPUs) Give(uuid string) {
 
 func (h *heldGPUs) Has(uuid string) bool { return h.mine() == uuid }
 
-func (h *heldGPUs) Elsewhere(_ context.Context, uuid string) string {
+func (h *heldGPUs) Elsewhere(_ context.Context, uuid string) (string, []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.by[uuid]
+	return h.by[uuid], []string{"choose another GPU", "end it"}
 }
 
 func (h *heldGPUs) mine() string {

@@ -114,20 +114,35 @@ func (a *Agent) never(who requester, r v1alpha1.ShareRequest) error {
 		return refuse("%s, and the request needs %d: ask for at most %d", gpusOf(l.GPUs), r.GPUs, l.GPUs)
 	case l.Memory > 0 && memory > l.Memory/uint64(r.GPUs):
 		return refuse("%s of memory in all, and the request needs %s%s%s", amount(l.Memory), amount(memory), onEach(r.GPUs),
-			atMost(blocks(l.Memory/uint64(r.GPUs)), amount))
+			a.atMost(who, func(had held) string { return some(who.left(had, r.GPUs), amount) }))
 	case l.Cores > 0 && r.Guaranteed(r.Cores) > l.Cores/r.GPUs:
 		return refuse("%d cores in all, and the request needs %d%s%s", l.Cores, r.Guaranteed(r.Cores), onEach(r.GPUs),
-			atMost(l.Cores/r.GPUs, strconv.Itoa))
+			a.atMost(who, func(had held) string { return some((l.Cores-min(had.cores, l.Cores))/r.GPUs, strconv.Itoa) }))
 	}
 	return nil
 }
 
-// atMost is the advice to ask for at most so much, "" for nothing.
-func atMost[N int | uint64](most N, written func(N) string) string {
-	if most == 0 {
+// atMost is the advice to ask for what is left beside what the requester has, "" for
+// nothing. Agent.mu is not held.
+func (a *Agent) atMost(who requester, left func(had held) string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	had := a.heldBy(who.uid, nil)
+	switch most := left(had); {
+	case most != "":
+		return ": ask for at most " + most
+	case len(had.names) > 0:
+		return fmt.Sprintf(": end one of your shares (`divvy stop %s`) and ask for less", had.names[0])
+	}
+	return ": ask for fewer GPUs"
+}
+
+// some writes an amount, "" for none.
+func some[N int | uint64](n N, written func(N) string) string {
+	if n == 0 {
 		return ""
 	}
-	return ": ask for at most " + written(most)
+	return written(n)
 }
 
 // blocks rounds down to what a limit can be.

@@ -18,7 +18,7 @@ var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
 func (a *Agent) name(uid int, p control.CreateParams) (string, error) {
 	if p.Request.Name != "" {
 		if a.taken(uid, p.Request.Name) {
-			return "", control.Errorf(control.CodeInvalid, "you have a share named %q: choose another name, or `divvy stop %s`", p.Request.Name, p.Request.Name)
+			return "", control.Errorf(control.CodeInvalid, "you have a share named %q: choose another name or end it (`divvy stop %s`)", p.Request.Name, p.Request.Name)
 		}
 		return p.Request.Name, nil
 	}

@@ -97,7 +97,8 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	var confirmed []onGPU
 	others := map[string]bool{}
 	for _, gpu := range a.gpus {
-		others[gpu.UUID] = a.elsewhere(ctx, gpu.UUID) != ""
+		held, _ := a.elsewhere(ctx, gpu.UUID)
+		others[gpu.UUID] = held != ""
 	}
 	for _, p := range present {
 		// Of a GPU that another user's agent holds that agent knows who has a share.

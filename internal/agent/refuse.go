@@ -139,6 +139,14 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 	} else if less := a.less(ctx, refusal, who, had); less != "" {
 		ways = append(ways, less)
 	}
+	for _, m := range refusal.Misses {
+		_, beside := a.elsewhere(ctx, m.UUID)
+		for _, way := range beside {
+			if !slices.Contains(ways, way) {
+				ways = append(ways, way)
+			}
+		}
+	}
 	if who.waits {
 		ways = append(ways, "add --wait to queue")
 	}

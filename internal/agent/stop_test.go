@@ -255,4 +255,6 @@ type elsewhere struct{}
 func (elsewhere) Take(context.Context, string) error       { return os.ErrExist }
 func (elsewhere) Give(string)                              {}
 func (elsewhere) Has(string) bool                          { return false }
-func (elsewhere) Elsewhere(context.Context, string) string { return "another user's agent holds it" }
+func (elsewhere) Elsewhere(context.Context, string) (string, []string) {
+	return "another user's agent holds it", nil
+}

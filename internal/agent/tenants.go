@@ -43,7 +43,7 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 		if except != nil && except.has(gpu.UUID) {
 			g.Fault = "" // which keeps new shares away, and no share that is there from being changed
 		}
-		held := a.elsewhere(ctx, gpu.UUID)
+		held, _ := a.elsewhere(ctx, gpu.UUID)
 		if held != "" && (except == nil || !except.has(gpu.UUID)) {
 			g.Fault = held
 		}

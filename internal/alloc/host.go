@@ -49,7 +49,7 @@ func tooFew(r *Request, candidates, all int) *Refusal {
 	case enough:
 		return nil
 	case candidates == 0 && r.Among != "":
-		return refuse(ReasonUnknown, "GPU %s does not exist: this machine has GPUs 0 to %d; `divvy ls` shows their UUIDs",
+		return refuse(ReasonUnknown, "GPU %s does not exist and this machine has GPUs 0 to %d: `divvy ls` shows their UUIDs",
 			r.Among, all-1)
 	case r.Among != "":
 		return refuse(ReasonNever, "the request needs %d GPUs and may choose among %d", r.Count, candidates)
@@ -119,7 +119,7 @@ func sentence(group []Miss) string {
 	case CauseCapacity:
 		return fmt.Sprintf("memory %s is more than GPU %d has for tenants: ask for at most %s", amount(most.Need), most.Index, amount(most.All))
 	case CauseContext:
-		return fmt.Sprintf("memory %s leaves nothing to allocate: the context of one process takes %s of GPU %d; ask for more",
+		return fmt.Sprintf("memory %s leaves nothing to allocate: the context of one process takes %s of GPU %d: ask for more",
 			amount(most.Need), amount(most.Free), most.Index)
 	case CauseMemory:
 		return fmt.Sprintf("%s %s %s of %s free%s and the share needs %s", gpus, has, amount(most.Free), amount(most.All), at, amount(most.Need))

@@ -123,7 +123,7 @@ func TestOwnAgentsBesideEachOther(t *testing.T) {
 	first := s.hold("u1", "1Gi", "--gpu", "7", "--memory", "8Gi", "--name", "train")
 	second := s.hold("u2", "1Gi", "--gpu", "1", "--memory", "4Gi")
 	s.refused("u3", []string{"GPU 7 ", "user u1, process ", "ask an administrator"}, "divvy", "run", "--gpu", "7", "--memory", "1Gi", "--", "true")
-	s.refused("root", []string{"GPU 7 ", "user u1, process ", "which takes it over: `divvy agent`"}, "divvy", "run", "--gpu", "7", "--memory", "1Gi", "--", "true")
+	s.refused("root", []string{"GPU 7 ", "user u1, process ", "start the agent for all users (`divvy agent`), which takes it over"}, "divvy", "run", "--gpu", "7", "--memory", "1Gi", "--", "true")
 	for _, user := range []string{"u3", "root"} {
 		o := s.run(user, "divvy", "ls")
 		for _, words := range []string{"held by the agent of user u1, process ", "held by the agent of user u2, process "} {

@@ -44,7 +44,7 @@ others: {memory: 4Gi}
 	s.agent()
 	s.hold("u2", "1Gi", "--memory", "4Gi", "--name", "train") // a student
 	s.refused("u2", []string{"you have 4Gi of memory, the request needs 3Gi more, and the administrator lets you have at most 6Gi in all: ask for at most 2Gi", "divvy stop train", "--wait"}, "divvy", "run", "--memory", "3Gi", "--", "true")
-	s.refused("u2", []string{"the administrator lets you have at most 6Gi of memory in all, and the request needs 7Gi: ask for at most 6Gi"}, "divvy", "run", "--memory", "7Gi", "--wait", "--", "true")
+	s.refused("u2", []string{"the administrator lets you have at most 6Gi of memory in all, and the request needs 7Gi: ask for at most 2Gi"}, "divvy", "run", "--memory", "7Gi", "--wait", "--", "true")
 	s.refused("u2", []string{"weight 2"}, "divvy", "run", "--memory", "1Gi", "--weight", "3", "--", "true")
 	s.refused("u2", []string{"you have 4Gi of memory, would have 7Gi with this change, and the administrator lets you have at most 6Gi in all: ask for at most 6Gi"}, "divvy", "set", "train", "--memory", "7Gi")
 	s.ok("u2", "divvy", "set", "train", "--memory", "5Gi")

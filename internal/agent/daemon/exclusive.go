@@ -143,7 +143,7 @@ func outlast(ctx context.Context, held error, try func() error) error {
 type ownLocks struct{ *gpulock.Set }
 
 // Elsewhere implements [agent.Locks].
-func (l ownLocks) Elsewhere(ctx context.Context, uuid string) string {
+func (l ownLocks) Elsewhere(ctx context.Context, uuid string) (by string, ways []string) {
 	var h gpulock.Holder
 	var held bool
 	if l.Has(uuid) {
@@ -155,9 +155,9 @@ func (l ownLocks) Elsewhere(ctx context.Context, uuid string) string {
 		}
 	}
 	if !held {
-		return ""
+		return "", nil
 	}
-	return fmt.Sprintf("it is held by %s: %s", h, h.Remedy(os.Getuid()))
+	return fmt.Sprintf("it is held by %s", h), h.Ways(os.Getuid())
 }
 
 // serveLock answers whoever asks the holder of a GPU.

@@ -85,19 +85,29 @@ func (e *HeldError) Error() string {
 
 // Remedy is what a user can do to use a GPU that is held.
 func (h Holder) Remedy(reader int) string {
+	ways := h.Ways(reader)
+	last := len(ways) - 1
+	if last == 0 {
+		return ways[0]
+	}
+	return strings.Join(ways[:last], ", ") + " or " + ways[last]
+}
+
+// Ways are what a user can do, each of which works.
+func (h Holder) Ways(reader int) []string {
 	switch {
 	case h.System && reader == 0:
 		return fmt.Sprintf("it runs, and its directory is missing or is another one: its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)
 	case h.System:
 		return "it runs and cannot be reached: ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"
 	case h.Left && reader != 0:
-		return "choose another GPU, or wait until these have ended"
+		return []string{"choose another GPU", "wait until these have ended"}
 	case h.UID == reader:
-		return "that agent has another run directory: use that one, or end it"
+		return []string{"use the run directory of that agent", "end it"}
 	case reader == 0:
-		return "choose another GPU, or start the agent for all users, which takes it over: `divvy agent`"
+		return []string{"choose another GPU", "start the agent for all users (`divvy agent`), which takes it over"}
 	}
-	return "choose another GPU, wait until their shares there have ended, or ask an administrator to start the agent for all users (`divvy agent` as root)"
+	return []string{"choose another GPU", "wait until their shares there have ended", "ask an administrator to start the agent for all users (`divvy agent` as root)"}
 }
 
 // Of returns who holds a GPU; ok is false if nobody does.

@@ -141,7 +141,7 @@ func TestSign(t *testing.T) {
 // Each reader is advised what that reader can do.
 func TestRemedies(t *testing.T) {
 	h := Holder{UUID: "GPU-1", UID: 1001, PID: 7, User: "u1"}
-	for reader, says := range map[int]string{0: "start the agent for all users", 1001: "another run directory", 1002: "ask an administrator"} {
+	for reader, says := range map[int]string{0: "start the agent for all users", 1001: "the run directory of that agent", 1002: "ask an administrator"} {
 		if got := h.Remedy(reader); !strings.Contains(got, says) {
 			t.Errorf("user %d is told %q", reader, got)
 		}
