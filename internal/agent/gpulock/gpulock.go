@@ -97,9 +97,9 @@ func (h Holder) Remedy(reader int) string {
 func (h Holder) Ways(reader int) []string {
 	switch {
 	case h.System && reader == 0:
-		return fmt.Sprintf("it runs, and its directory is missing or is another one: its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)
+		return []string{fmt.Sprintf("it runs, its directory is missing or is another one, and its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)}
 	case h.System:
-		return "it runs and cannot be reached: ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"
+		return []string{"it runs and cannot be reached; ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"}
 	case h.Left && reader != 0:
 		return []string{"choose another GPU", "wait until these have ended"}
 	case h.UID == reader:
