@@ -106,6 +106,9 @@ func printSurvey(w *strings.Builder, s survey, width int) {
 	for _, h := range s.held {
 		fmt.Fprintf(w, "! GPU %s is held by %s.\n", h.UUID, h)
 	}
+	if len(s.away) > 0 { // an own agent that is about to end has nothing to say
+		s.agents = slices.DeleteFunc(slices.Clone(s.agents), func(l listing) bool { return l.Info.Ephemeral && len(l.Tenants)+len(l.Waiting) == 0 })
+	}
 	switch {
 	case len(s.agents) > 0 && len(s.away)+len(s.held) > 0:
 		w.WriteByte('\n')

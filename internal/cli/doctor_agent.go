@@ -63,7 +63,7 @@ func (s sight) checks() []doctor.Check {
 		fallthrough
 	case errors.As(s.err, &away):
 		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! ")), away.Remedy()
-	case errors.Is(s.err, control.ErrNoAgent) && s.hidden() != nil:
+	case s.hidden() != nil && (errors.Is(s.err, control.ErrNoAgent) || s.list != nil && s.list.Info.Ephemeral):
 		h := s.hidden()
 		c.Status, c.Found, c.Next = doctor.Fail, fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
 	case errors.Is(s.err, control.ErrNoAgent) && s.machine != "":

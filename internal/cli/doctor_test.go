@@ -38,7 +38,11 @@ func TestDoctorFindsEachFault(t *testing.T) {
 		"away": {func(s *sight) {
 			s.list, s.err = nil, &control.AwayError{System: rundir.Configured{By: "/by", Mark: mark}}
 		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent is away since", Next: "divvy agent"}},
-		"own agent beside it":  {func(s *sight) { s.list.Info.Ephemeral = true }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "an own agent (pid 7 of root serves, driver 550.1) serves its shares and grants no more; the system agent is away", Next: "divvy agent"}},
+		"own agent beside it": {func(s *sight) { s.list.Info.Ephemeral = true }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "an own agent (pid 7 of root serves, driver 550.1) serves its shares and grants no more; the system agent is away", Next: "divvy agent"}},
+		"system agent hidden": {func(s *sight) {
+			s.list.Info.Ephemeral, s.configured = true, false
+			s.held = []gpulock.Holder{{UUID: "GPU-0", PID: 9, System: true}}
+		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent, process 9, does not answer", Next: "it runs"}},
 		"unreachable":          {func(s *sight) { s.list, s.err = nil, errors.New("it hangs") }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "it hangs"}},
 		"waiting":              {func(s *sight) { s.list.Waiting = []control.Waiting{{Reason: "it is full"}} }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "1 requests wait, the first since"}},
 		"left out":             {func(s *sight) { s.list.LeftOut = []int{3} }, doctor.Check{Name: "GPU 3", Status: doctor.Warn, Found: "GPU 3 is left out: the driver has not answered", Next: "dmesg"}},
