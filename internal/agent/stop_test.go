@@ -252,9 +252,9 @@ func TestProcessesOfAnotherAgentAreNotOutside(t *testing.T) {
 // elsewhere is a machine all GPUs of which another agent holds.
 type elsewhere struct{}
 
-func (elsewhere) Take(context.Context, string) error       { return os.ErrExist }
-func (elsewhere) Give(string)                              {}
-func (elsewhere) Has(string) bool                          { return false }
+func (elsewhere) Take(context.Context, string) error { return os.ErrExist }
+func (elsewhere) Give(string)                        {}
+func (elsewhere) Has(string) bool                    { return false }
 func (elsewhere) Elsewhere(context.Context, string) (string, []string) {
 	return "another user's agent holds it", nil
 }
