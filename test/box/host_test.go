@@ -313,3 +313,11 @@ func (d direct) Utilisations(gpus []int, since []time.Time) []nvml.Load {
 	}
 	return all
 }
+
+func (d direct) Activities(gpus []int, since []time.Time) []nvml.Activity {
+	all := make([]nvml.Activity, len(gpus))
+	for i, gpu := range gpus {
+		all[i].Samples, all[i].Err = d.Busy(gpu, since[i])
+	}
+	return all
+}
