@@ -25,24 +25,35 @@ const (
 	bypassID = "promise.bypass_s"
 	// never is taken where nothing happens for so long, in seconds.
 	never = 30.0
+	// attackingUser is who tries the ways, and has no other processes.
+	attackingUser = "u1"
 )
 
-// measureBypass tries the ways past the memory limit under report and kill. A figure is
-// the time from the moment at which the program passed its limit and the tolerance until
-// the agent's report, or until the program could not run any more; 0 where the simulated
-// driver's record shows that it never passed the limit.
+// answers are what the agent is told to do, what a row says of it, and within how many
+// seconds it must be done.
+var answers = []struct {
+	name, until string
+	goal        float64
+}{{"report", "reported", 2}, {"stop", "stopped", 3}, {"kill", "ended", 3}}
+
+// measureBypass tries the ways past the memory limit under each answer. A figure is the
+// time from the moment at which the program passed its limit and the tolerance until the
+// agent's report, until every process of the share was stopped, or until the program had
+// ended; 0 where the simulated driver's record shows that it never passed the limit.
 func measureBypass(ctx context.Context, o options) ([]measurement.Row, error) {
-	reported, ended := map[string][]float64{}, map[string][]float64{}
+	taken := map[string][]float64{}
 	for range o.runs() {
-		for _, answer := range []string{"report", "kill"} {
-			if err := tryWays(ctx, o, answer, reported, ended); err != nil {
-				return nil, fmt.Errorf("under %s: %w", answer, err)
+		for _, answer := range answers {
+			if err := tryWays(ctx, o, answer.name, taken); err != nil {
+				return nil, fmt.Errorf("under %s: %w", answer.name, err)
 			}
 		}
 	}
 	var rows []measurement.Row
 	for _, way := range attack.Ways {
-		rows = append(rows, row(bypassID, way.Name+": until reported", "s", 2, reported[way.Name]), row(bypassID, way.Name+": until ended", "s", 3, ended[way.Name]))
+		for _, answer := range answers {
+			rows = append(rows, row(bypassID, way.Name+": until "+answer.until, "s", answer.goal, taken[way.Name+answer.name]))
+		}
 	}
 	return rows, nil
 }
@@ -81,7 +92,8 @@ func (s *server) listing(ctx context.Context) (*control.Listing, error) {
 	return client.List(ctx)
 }
 
-func tryWays(ctx context.Context, o options, answer string, reported, ended map[string][]float64) (err error) {
+// tryWays tries each way once under an answer, and adds how long each took.
+func tryWays(ctx context.Context, o options, answer string, taken map[string][]float64) (err error) {
 	s, err := guarded(ctx, o, answer)
 	if err != nil {
 		return err
@@ -96,28 +108,31 @@ func tryWays(ctx context.Context, o options, answer string, reported, ended map[
 		if err != nil {
 			return fmt.Errorf("%s: %w", way, err)
 		}
-		seconds := 0.0
-		switch {
-		case a.passed == 0:
-			held, err := s.held(ctx)
-			if err != nil || held > attack.Limit+attack.Tolerance {
-				return errors.Join(fmt.Errorf("%s: it holds %d bytes and passed nothing", way, held), err)
-			}
-		case answer == "report":
-			seconds = s.untilReported(ctx, way, a.passed)
-		default:
-			seconds = a.untilEnded()
-		}
-		if err := a.end(); err != nil {
+		seconds, err := s.until(ctx, answer, way, a)
+		if err := errors.Join(err, a.end()); err != nil {
 			return err
 		}
-		if answer == "report" {
-			reported[way] = append(reported[way], seconds)
-		} else {
-			ended[way] = append(ended[way], seconds)
-		}
+		taken[way+answer] = append(taken[way+answer], seconds)
 	}
 	return nil
+}
+
+// until is how many seconds after it passed its limit a program was answered, 0 if it
+// did not pass it.
+func (s *server) until(ctx context.Context, answer, way string, a *attacker) (float64, error) {
+	switch {
+	case a.passed == 0:
+		held, err := s.held(ctx)
+		if err == nil && held > attack.Limit+attack.Tolerance {
+			err = fmt.Errorf("%s: it holds %d bytes and passed nothing", way, held)
+		}
+		return 0, err
+	case answer == "report":
+		return s.untilReported(ctx, way, a.passed), nil
+	case answer == "stop":
+		return a.untilStopped(ctx, func() []int { return s.processes(attackingUser) }), nil
+	}
+	return a.untilEnded(), nil
 }
 
 // held is what is in use on the server, as the simulated driver knows.
@@ -142,7 +157,7 @@ type attacker struct {
 
 func (s *server) attack(ctx context.Context, way string) (*attacker, error) {
 	args := append([]string{"divvy", "run", "--memory", strconv.Itoa(attack.Limit), "--name", way, "--"}, attack.Command("/opt", way)...)
-	a := &attacker{cmd: s.command(ctx, "u1", args...)}
+	a := &attacker{cmd: s.command(ctx, attackingUser, args...)}
 	a.cmd.Stderr = io.Discard
 	input, err := a.cmd.StdinPipe()
 	if err != nil {
@@ -170,8 +185,13 @@ func (s *server) attack(ctx context.Context, way string) (*attacker, error) {
 	return a, nil
 }
 
+// end ends the program, also a stopped one: nsenter stops with its child.
 func (a *attacker) end() error {
 	err := a.input.Close()
+	if a.pid != 0 && stateOf(a.pid) == stopped {
+		_ = unix.Kill(a.pid, unix.SIGKILL)
+		_ = a.cmd.Process.Signal(unix.SIGCONT)
+	}
 	_ = a.cmd.Wait() // it may have been killed
 	return err
 }

@@ -100,13 +100,18 @@ func (s *server) close() error {
 	return nil
 }
 
+// uidOf is the uid of u1, u2 and so on.
+func uidOf(user string) int {
+	return 2000 + int(user[1]-'0')
+}
+
 // command is a program that a user starts on the server.
 func (s *server) command(ctx context.Context, user string, args ...string) *exec.Cmd {
 	enter := []string{"--mount", "--pid", "--net", "--target", strconv.Itoa(s.pid), "--"}
 	home := "/root"
 	if user != "root" {
 		home = "/home/" + user
-		uid := "200" + user[1:]
+		uid := strconv.Itoa(uidOf(user))
 		enter = append(enter, "setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--")
 	}
 	enter = append(enter, "env", "-i", "-C", home, "HOME="+home, "DIVVY_SIMGPU=/opt/gpus/simgpu/gpus",
