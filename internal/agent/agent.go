@@ -61,6 +61,9 @@ type Config struct {
 	Locks Locks
 	// Permit returns why the agent must not grant anything now; nil always permits.
 	Permit func() error
+	// Tell writes a line to where a user's process writes its errors, as far as that takes
+	// one, and returns soon whether it does or not. It may be nil.
+	Tell func(id process.ID, uid int, line string) error
 	// Step is called after each step of Prepare, Release and creating a share, so that a test can
 	// end the agent there; it may be nil.
 	Step func(name string)

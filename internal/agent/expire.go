@@ -113,7 +113,7 @@ func (a *Agent) endBecause(ctx context.Context, t *tenant, why string) {
 	a.config.Log.WarnContext(ctx, "a share is ended", "tenant", t.Name, "user", t.User, "reason", why)
 	a.events.add(control.Event{Kind: control.EventLimit, Tenant: t.Name, User: t.User, Text: why})
 	a.running.Go(func() {
-		if err := a.stopTenant(ctx, t, expireGrace); err != nil && ctx.Err() == nil {
+		if err := a.stopTenant(ctx, t, expireGrace, why); err != nil && ctx.Err() == nil {
 			a.config.Log.WarnContext(ctx, "cannot end a share", "tenant", t.Name, "user", t.User, "error", err)
 			a.mu.Lock()
 			t.ending = false // the next round tries again

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,15 +37,17 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)
 	}
-	return none, a.stopTenant(ctx, t, p.Grace)
+	return none, a.stopTenant(ctx, t, p.Grace, process.UserName(peer.UID)+" stopped it (divvy stop)")
 }
 
 // stopTenant ends a tenant's processes: by SIGTERM and, if they still run after the
-// grace time, by SIGKILL. It returns when the tenant has ended.
-func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration) error {
+// grace time, by SIGKILL. Before that it tells the tenant's user why. It returns when the
+// tenant has ended.
+func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration, why string) error {
 	a.mu.Lock()
 	t.stopping = true
 	a.mu.Unlock()
+	a.tellUser(ctx, t, why)
 	h := &hunt{agent: a, tenant: t, known: map[process.ID]bool{}}
 	if grace > 0 {
 		err := h.signalUntilEnded(ctx, unix.SIGTERM, grace)
@@ -57,4 +60,18 @@ func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration) 
 		return control.Errorf(control.CodeInternal, "%s does not end: %s", t.Name, h.remains())
 	}
 	return err
+}
+
+// tellUser tells a tenant's user why it is ended, where the process that asked for it
+// writes its errors: `divvy run` has become the command, so nobody else can.
+func (a *Agent) tellUser(ctx context.Context, t *tenant, why string) {
+	a.mu.Lock()
+	holder, there := t.Holder, t.process
+	a.mu.Unlock()
+	if a.config.Tell == nil || !there {
+		return
+	}
+	if err := a.config.Tell(holder, t.UID, fmt.Sprintf("divvy: share %s is ended: %s", t.Name, why)); err != nil {
+		a.config.Log.DebugContext(ctx, "cannot tell a share's user why it is ended", "tenant", t.Name, "user", t.User, "error", err)
+	}
 }

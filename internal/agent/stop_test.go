@@ -2,8 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +36,13 @@ func TestStop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			r := n.start()
+			c := n.settings(n.backend)
+			var told []string
+			c.Tell = func(id process.ID, uid int, line string) error {
+				told = append(told, fmt.Sprintf("%d of %d, alive %v: %s", id.PID, uid, id.Alive(), line))
+				return errors.New("it takes no line")
+			}
+			r := n.startAs(c)
 			a := n.askerOf(os.Getuid(), exec.Command("sh", "-c", script))
 			pid := a.cmd.Process.Pid
 			eventually(t, "the children run", func() bool { return len(process.Descendants(pid)) > 0 })
@@ -56,6 +65,10 @@ func TestStop(t *testing.T) {
 			}
 			if !n.gone(r, created)() {
 				t.Error("stop answered before the tenant had ended")
+			}
+			want := fmt.Sprintf("%d of %d, alive true: divvy: share %s is ended: %s stopped it (divvy stop)", pid, os.Getuid(), created.Tenant.Name, process.UserName(os.Getuid()))
+			if !slices.Equal(told, []string{want}) {
+				t.Errorf("told %q, want %q", told, want)
 			}
 			for _, id := range family {
 				if id.Alive() {

@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
+	"github.com/divvy-gpu/divvy/internal/terminal"
 )
 
 const agentHelp = `Serve this machine's GPUs: grant shares, free the memory of processes that died,
@@ -127,5 +128,17 @@ func newHelper() *cobra.Command {
 		Args:   noArgs,
 		Hidden: true,
 		RunE:   func(*cobra.Command, []string) error { return helper.Main() },
+	}
+}
+
+// newTell is the process that writes a line of an agent's to where a program writes its
+// errors. People do not run it.
+func newTell() *cobra.Command {
+	return &cobra.Command{
+		Use:                terminal.Command,
+		Short:              "Tell a program's user something for an agent",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE:               func(_ *cobra.Command, args []string) error { return terminal.Main(args) },
 	}
 }

@@ -51,6 +51,10 @@ func TestTimeLimit(t *testing.T) {
 		if !s.told(control.EventLimit, user, "train", "its time is over: the administrator's limit is "+limit) {
 			t.Errorf("%s is not told why: %+v", user, s.list().Events)
 		}
+		out, want := map[string]*program{"u1": short, "u2": stubborn}[user].said.String(), "divvy: share train is ended: its time is over: the administrator's limit is "+limit+"\n"
+		if strings.Count(out, want) != 1 {
+			t.Errorf("%s is not told where the program writes: %s", user, out)
+		}
 		if out := s.ok(user, "divvy", "ls"); !strings.Contains(out, "limit "+user+"/train: its time is over") {
 			t.Errorf("%s is not told why:\n%s", user, out)
 		}

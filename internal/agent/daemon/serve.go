@@ -31,6 +31,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/terminal"
 )
 
 // Options are what `divvy agent` is told.
@@ -210,10 +211,15 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 // openAgent opens the ledger, with the tenants that an earlier agent left.
 func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made backend.Backend) (err error) {
 	o := s.options
+	program, err := o.Tree.Divvy()
+	if err != nil {
+		return err
+	}
 	config := agent.Config{
 		Info: o.info(s.library.Version()), Backend: made, Driver: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
 		Log:        o.Log, Rules: rules, Misuse: rules.Outside(), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
+		Tell: terminal.NewWriter(program).Tell,
 	}
 	if !o.shared() {
 		config.Locks, config.Permit = ownLocks{&s.locks}, s.permit

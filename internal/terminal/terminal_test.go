@@ -1,0 +1,256 @@
+package terminal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// The test's own program is the process that writes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Command {
+		if err := Main(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func own(t *testing.T) *Writer {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := NewWriter(self)
+	w.patience = time.Hour
+	return w
+}
+
+// programWith is a program of this user that writes its errors to a file.
+func programWith(t *testing.T, file *os.File) process.ID {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.Stderr = file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	id, err := process.Find(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func pipes(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	return r, w
+}
+
+// pty is a new pseudoterminal.
+func pty(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skip("this machine has no pseudoterminals:", err)
+	}
+	master = os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { _ = master.Close() })
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err := errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	return master, slave
+}
+
+// A program's pipe and terminal get the line, without what a terminal would obey.
+func TestLinesAreWritten(t *testing.T) {
+	w := own(t)
+	r, end := pipes(t)
+	master, slave := pty(t)
+	for _, c := range []struct {
+		to   *os.File
+		from io.Reader
+		want string
+	}{{end, r, "ended: [31m?\n"}, {slave, master, "\r\nended: [31m?\r\n"}} {
+		if err := w.Tell(programWith(t, c.to), 1, "ended: [31m\x1b"); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 100)
+		n, err := c.from.Read(got)
+		if said := strings.ReplaceAll(string(got[:n]), "\r\r", "\r"); err != nil || said != c.want {
+			t.Errorf("%q, %v", got[:n], err)
+		}
+	}
+}
+
+// A file gets nothing, and neither does a pipe that the program only reads.
+func TestFilesGetNothing(t *testing.T) {
+	w := own(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := w.Tell(programWith(t, file), 1, "ended"); err != nil {
+		t.Error(err)
+	}
+	if info, err := file.Stat(); err != nil || info.Size() != 0 {
+		t.Errorf("the file has %d bytes, %v", info.Size(), err)
+	}
+	r, end := pipes(t)
+	if err := w.Tell(programWith(t, r), 1, "ended"); err != nil {
+		t.Error(err)
+	}
+	_ = end.Close()
+	if got, err := io.ReadAll(r); err != nil || len(got) != 0 {
+		t.Errorf("the pipe that is read has %q, %v", got, err)
+	}
+}
+
+// A full pipe and a terminal whose output is held get nothing and stay as they are.
+func TestNoRoom(t *testing.T) {
+	w := own(t)
+	_, end := pipes(t)
+	_, slave := pty(t)
+	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, unix.TCOOFF); err != nil {
+		t.Fatal(err)
+	}
+	fd := int(end.Fd()) // it blocks from here on
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := unix.Write(fd, make([]byte, 4096)); errors.Is(err, unix.EAGAIN) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []*os.File{end, slave} {
+		before, _ := unix.FcntlInt(to.Fd(), unix.F_GETFL, 0)
+		if err := w.Tell(programWith(t, to), 1, "ended"); err != nil {
+			t.Error(err)
+		}
+		if after, err := unix.FcntlInt(to.Fd(), unix.F_GETFL, 0); err != nil || after != before {
+			t.Errorf("its flags were %x and are %x, %v", before, after, err)
+		}
+	}
+}
+
+// Who holds up a line holds up nobody else, and gets no second process before the first has ended.
+func TestAWriterThatHangs(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "hangs")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := NewWriter(script)
+	w.patience = time.Millisecond
+	self, err := process.Find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Tell(self, 1, "ended"); err == nil || !strings.Contains(err.Error(), "takes nothing") {
+		t.Error(err)
+	}
+	<-ended(w, 1) // it is killed
+	if !w.take(1) {
+		t.Error("an ended process still counts")
+	}
+	if err := w.Tell(self, 1, "ended"); err == nil || !strings.Contains(err.Error(), "earlier lines") {
+		t.Error(err)
+	}
+	for uid := 2; uid <= mostWriters; uid++ {
+		if !w.take(uid) {
+			t.Errorf("user %d is held up", uid)
+		}
+	}
+	if w.take(mostWriters + 1) {
+		t.Error("there are more processes than allowed")
+	}
+	w.give(1)
+	if !w.take(mostWriters + 1) {
+		t.Error("an ended process still counts")
+	}
+}
+
+// ended is closed when no process writes for a user.
+func ended(w *Writer, uid int) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy[uid] != nil {
+		return w.busy[uid]
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
+}
+
+// Lines of one user that come together are written one after another.
+func TestLinesOfOneUser(t *testing.T) {
+	w := own(t)
+	r, end := pipes(t)
+	id := programWith(t, end)
+	const lines = 5
+	said := make(chan error)
+	for range lines {
+		go func() { said <- w.Tell(id, 1, "ended") }()
+	}
+	for range lines {
+		if err := <-said; err != nil {
+			t.Error(err)
+		}
+	}
+	got := make([]byte, 1000)
+	if n, err := r.Read(got); err != nil || string(got[:n]) != strings.Repeat("ended\n", lines) {
+		t.Errorf("%q, %v", got[:n], err)
+	}
+}
+
+// Another process of the same pid, one that is gone and strange arguments are refused.
+func TestWhoIsGone(t *testing.T) {
+	self, err := process.Find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self.Start++
+	if err := tell(self, "ended"); !errors.Is(err, process.ErrGone) {
+		t.Error(err)
+	}
+	for _, args := range [][]string{nil, {"1"}, {"x", "1", "ended"}, {"1", "-1", "ended"}} {
+		if Main(args) == nil {
+			t.Errorf("%q is accepted", args)
+		}
+	}
+	if err := NewWriter("/nowhere").Tell(self, 1, "ended"); err == nil {
+		t.Error("no process, and no error")
+	}
+}
