@@ -134,7 +134,7 @@ mount -o remount,size=64m "$DIVVY_RUNDIR/tenants"
 		installtest.Missing(t, "userns", err)
 	}
 	// Nothing is left between the two: the tenant directory was removed.
-	if !strings.Contains(out, "is full: delete files there") || !strings.HasSuffix(out, "status 125\nroom again\n") {
+	if !strings.Contains(out, "is full: delete what is not needed in ") || !strings.HasSuffix(out, "status 125\nroom again\n") {
 		t.Errorf("got:\n%s", out)
 	}
 }

@@ -121,8 +121,7 @@ func (k Kind) Of(ctx context.Context, uuid string) (h Holder, ok bool) {
 		return h, false
 	}
 	if err != nil {
-		if pid, found := listener(k.Address(uuid)); found {
-			h.PID, h.UID = pid, process.Owner(pid)
+		if h.UID, h.PID = listener(k.Address(uuid)); h.UID >= 0 {
 			h.User = process.UserName(h.UID)
 		}
 		return h, true

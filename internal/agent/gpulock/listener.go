@@ -2,18 +2,38 @@ package gpulock
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // listens is the flag in /proc/net/unix of a socket that listens (proc_net(5)).
 const listens = "00010000"
 
-// listener finds the process that listens at a name when it takes no connection. Only
-// root sees the files of other users' processes; anybody else finds nobody.
-func listener(name string) (pid int, ok bool) {
+// listener finds who listens at a name and takes no connection. Only root sees the files
+// of other users' processes: anybody else finds the user and no process. uid is -1 where
+// that is not known either.
+func listener(name string) (uid, pid int) {
+	inode, ok := listening(name)
+	if !ok {
+		return -1, 0
+	}
+	if pid, ok := withSocket(fmt.Sprintf("socket:[%d]", inode)); ok {
+		return process.Owner(pid), pid
+	}
+	uid, err := ownerOf(inode)
+	if err != nil {
+		return -1, 0
+	}
+	return uid, 0
+}
+
+// listening finds the inode of the socket that listens at a name.
+func listening(name string) (inode uint32, ok bool) {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {
 		return 0, false
@@ -23,7 +43,8 @@ func listener(name string) (pid int, ok bool) {
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 8 && fields[7] == name && fields[3] == listens {
-			return withSocket("socket:[" + fields[6] + "]")
+			n, err := strconv.ParseUint(fields[6], 10, 32)
+			return uint32(n), err == nil
 		}
 	}
 	return 0, false
