@@ -133,9 +133,10 @@ type tenant struct {
 	// What follows is guarded by Agent.mu.
 	ready      bool // all that the backend makes for it is there
 	ended      bool
-	connection bool // the asking connection is open
-	process    bool // the asking process lives
-	stopping   bool // somebody asked for its end, whatever descriptors keep
+	connection bool          // the asking connection is open
+	asker      *control.Peer // at its other end
+	process    bool          // the asking process lives
+	stopping   bool          // somebody asked for its end, whatever descriptors keep
 	fault      string
 	unreaped   bool            // somebody was dead and not reaped at the last look
 	lingers    bool            // it ends when its last process on a GPU does

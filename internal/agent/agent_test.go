@@ -256,6 +256,7 @@ type asker struct {
 	cmd    *exec.Cmd
 	peer   *control.Peer
 	hangUp func()
+	left   atomic.Bool // the kernel knows that it hung up, and the agent does not yet
 	killed sync.Once
 }
 
@@ -274,7 +275,8 @@ func (n *node) askerOf(uid int, cmd *exec.Cmd) *asker {
 		n.t.Fatal(err)
 	}
 	done := make(chan struct{})
-	a := &asker{cmd: cmd, peer: control.NewPeer(cmd.Process.Pid, uid, done), hangUp: func() { close(done) }}
+	a := &asker{cmd: cmd, hangUp: func() { close(done) }}
+	a.peer = control.NewPeer(cmd.Process.Pid, uid, done, a.left.Load)
 	n.t.Cleanup(a.kill)
 	return a
 }
@@ -312,7 +314,7 @@ func (n *node) list(r *running) *control.Listing {
 }
 
 // root is a peer that owns no process.
-var root = control.NewPeer(0, 0, nil)
+var root = control.NewPeer(0, 0, nil, nil)
 
 // slot is a process of a tenant, played by the test: it holds the slot's lock.
 type slot struct {

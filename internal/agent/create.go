@@ -48,6 +48,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err := a.neverFits(ctx, who); err != nil {
 		return nil, err
 	}
+	a.catchUp(ctx, peer.UID)
 	t, err := a.admit(ctx, peer, who, p)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) er
 // hold ties the tenant to the process and the connection that asked for it.
 func (a *Agent) hold(ctx context.Context, peer *control.Peer, t *tenant) {
 	a.mu.Lock()
-	t.ready, t.connection = true, true
+	t.ready, t.connection, t.asker = true, true, peer
 	a.follow(ctx, t)
 	a.announce()
 	a.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -136,6 +137,30 @@ func TestDebtOutlivesItsShare(t *testing.T) {
 	r = n.start()
 	if got := begins(os.Getuid(), "fourth"); got != 0 {
 		t.Errorf("after another start of the agent one begins at %d", got)
+	}
+}
+
+// A share that is started before the agent was told of the last one's end takes over its
+// debt all the same, unless that one goes on.
+func TestDebtOfAShareThatEndedJustNow(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	owed := -2000 * int64(time.Second)
+	paid := int64(600 * time.Second) // at a tenth, more than any test takes
+	first := n.asker(os.Getuid())
+	created := n.grant(r, first, capped("first"))
+	balance(t, created.Tenant.Dir, &owed)
+	process := n.enter(created.Tenant.Dir, 0, first.cmd.Process.Pid, gib/2)
+	for _, left := range []bool{false, true} {
+		first.left.Store(left)
+		if got := balance(t, n.grant(r, n.asker(os.Getuid()), capped("beside-"+strconv.FormatBool(left))).Tenant.Dir, nil); got != 0 {
+			t.Errorf("beside one that goes on a share begins at %d", got)
+		}
+	}
+	process.die()
+	first.kill()
+	if got := balance(t, n.grant(r, n.asker(os.Getuid()), capped("next")).Tenant.Dir, nil); got > owed+paid || got < owed {
+		t.Errorf("the next share begins at %d, want about %d", got, owed)
 	}
 }
 

@@ -228,7 +228,7 @@ func TestSet(t *testing.T) {
 	if s := n.list(r).Tenants[0].Shares[0]; s.Cores != 40 || s.Policy != v1alpha1.PolicyFixed {
 		t.Errorf("share %+v", s)
 	}
-	stranger := control.NewPeer(1, os.Getuid()+2, nil)
+	stranger := control.NewPeer(1, os.Getuid()+2, nil, nil)
 	if _, err := r.set(t.Context(), stranger, memory(v1alpha1.Bytes(gib))); control.CodeOf(err) != control.CodeDenied {
 		t.Errorf("somebody else: %v, want denied", err)
 	}

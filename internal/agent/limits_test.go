@@ -207,7 +207,7 @@ func TestSetWithinLimits(t *testing.T) {
 	p.Request.Name = "train"
 	n.grant(r, n.asker(ada), p)
 	n.grant(r, n.asker(ada), ask(2*gib))
-	peer := control.NewPeer(0, ada, nil)
+	peer := control.NewPeer(0, ada, nil, nil)
 	memory := func(amount uint64) control.SetParams {
 		m := v1alpha1.Bytes(amount)
 		return control.SetParams{Tenant: "train", Memory: &m}
@@ -282,7 +282,7 @@ func TestNamesArePerUser(t *testing.T) {
 	if first := n.grant(r, n.asker(eve), ask(gib)).Tenant.Name; first != n.grant(r, n.asker(bob), ask(gib)).Tenant.Name {
 		t.Error("a made name is taken by another user's share")
 	}
-	adaPeer, evePeer := control.NewPeer(0, ada, nil), control.NewPeer(0, eve, nil)
+	adaPeer, evePeer := control.NewPeer(0, ada, nil, nil), control.NewPeer(0, eve, nil, nil)
 	names := []string{adas.Tenant.User + "/train", bobs.Tenant.User + "/train"}
 	for _, c := range []struct {
 		peer *control.Peer
@@ -320,7 +320,7 @@ func TestCommandsArePrivate(t *testing.T) {
 	p.Command = []string{"/usr/bin/env", "TOKEN=secret", "train"}
 	n.grant(r, n.asker(ada), p)
 	for uid, want := range map[int][]string{ada: p.Command, 0: p.Command, bob: {"env"}} {
-		l, err := r.list(t.Context(), control.NewPeer(0, uid, nil), struct{}{})
+		l, err := r.list(t.Context(), control.NewPeer(0, uid, nil, nil), struct{}{})
 		if err != nil || !slices.Equal(l.Tenants[0].Command, want) {
 			t.Errorf("user %d: %q, want %q (%v)", uid, l.Tenants[0].Command, want, err)
 		}

@@ -77,7 +77,7 @@ func TestSharedListsHideCommands(t *testing.T) {
 	for i := range 40 {
 		peer, words := root, 2
 		if i%2 == 0 {
-			peer, words = control.NewPeer(0, bob, nil), 1
+			peer, words = control.NewPeer(0, bob, nil, nil), 1
 		}
 		lists.Go(func() {
 			l, err := r.list(t.Context(), peer, struct{}{})

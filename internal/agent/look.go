@@ -134,6 +134,22 @@ func (a *Agent) onGPU(ctx context.Context, t *tenant) bool {
 	})
 }
 
+// catchUp looks at the tenants of a user who are held by nobody any more as the kernel
+// knows, also if that was not told yet: who starts a share right after another's end
+// takes over what that one owes, and has its room.
+func (a *Agent) catchUp(ctx context.Context, uid int) {
+	for _, t := range a.all() {
+		a.mu.Lock()
+		process, asker := t.process, t.asker
+		skip := t.UID != uid || t.isTenancy() || !t.ready
+		a.mu.Unlock()
+		if skip || process && t.Holder.Alive() || asker != nil && !asker.Left() {
+			continue
+		}
+		a.dropHold(ctx, t, func(t *tenant) { t.process, t.connection = false, false })
+	}
+}
+
 // byDescriptor reports whether file descriptors keep memory of a tenant. Then the
 // tenant stays, also when its last process is gone: its memory is not free.
 func byDescriptor(found backend.Figures) bool {

@@ -58,7 +58,7 @@ func TestRefusalsAreOfOneStyle(t *testing.T) {
 		return func() error {
 			p := control.SetParams{Tenant: name}
 			change(&p)
-			_, err := r.set(t.Context(), control.NewPeer(0, uid, nil), p)
+			_, err := r.set(t.Context(), control.NewPeer(0, uid, nil, nil), p)
 			return err
 		}
 	}

@@ -170,6 +170,43 @@ func TestEndOfConnectionReachesTheHandler(t *testing.T) {
 	}
 }
 
+// That the other end is closed is known before what it sent was read, and not before the
+// last who has it is gone.
+func TestHungUp(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := unix.Dup(fds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fds[1]), "socket")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(other, []byte("unread")); err != nil {
+		t.Fatal(err)
+	}
+	peer := NewPeer(1, 1, nil, func() bool { return hungUp(conn.(*net.UnixConn)) })
+	for _, fd := range []int{fds[0], other} {
+		if peer.Left() {
+			t.Errorf("it has left before %d is closed", fd)
+		}
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !peer.Left() {
+		t.Error("it has not left")
+	}
+	if err := conn.Close(); err != nil || !peer.Left() {
+		t.Errorf("after our own end is closed, %v", err)
+	}
+}
+
 func TestOtherProtocolIsExplained(t *testing.T) {
 	socket := serve(t, map[Method]Handler{
 		MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {

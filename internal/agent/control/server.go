@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,16 +38,43 @@ type Peer struct {
 	PID  int
 	UID  int
 	done <-chan struct{}
+	// left asks the kernel; nil where it is not asked.
+	left func() bool
 }
 
-// NewPeer describes a peer whose connection ends when done is closed.
-func NewPeer(pid, uid int, done <-chan struct{}) *Peer {
-	return &Peer{PID: pid, UID: uid, done: done}
+// NewPeer describes a peer whose connection ends when done is closed. left reports
+// whether the other end is closed, as it is a while before done; it may be nil.
+func NewPeer(pid, uid int, done <-chan struct{}, left func() bool) *Peer {
+	return &Peer{PID: pid, UID: uid, done: done, left: left}
 }
 
 // Done is closed when the connection has ended.
 func (p *Peer) Done() <-chan struct{} {
 	return p.done
+}
+
+// Left reports whether nobody has the other end any more, also if that was not read yet.
+func (p *Peer) Left() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return p.left != nil && p.left()
+	}
+}
+
+// hungUp reports whether the other end of a connection is closed.
+func hungUp(conn syscall.Conn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	fds := []unix.PollFd{{}}
+	err = raw.Control(func(fd uintptr) {
+		fds[0].Fd = int32(fd)
+		_, _ = unix.Poll(fds, 0) // if it fails, it tells nothing
+	})
+	return err != nil || fds[0].Revents&unix.POLLHUP != 0
 }
 
 // Server answers requests by its table of handlers.
@@ -159,7 +187,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred
 	defer func() { _ = conn.Close() }()
 	defer cancel()
 	defer stop()
-	c.peer = NewPeer(int(peer.Pid), int(peer.Uid), ctx.Done())
+	c.peer = NewPeer(int(peer.Pid), int(peer.Uid), ctx.Done(), func() bool { return hungUp(conn) })
 	in := newLines(conn, maxLine)
 	in.hold = func(size int) error { return bounds.hold(c.peer.UID, size) }
 	defer in.drop()
@@ -186,8 +214,10 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred
 			}
 			continue
 		}
+		ctx, forget := c.takenBack(ctx, req.ID) // before another line is read, which may take it back
 		wg.Go(func() {
 			defer bounds.end(c.peer.UID, size)
+			defer forget()
 			c.handle(ctx, req)
 		})
 	}
@@ -201,19 +231,25 @@ func (c *session) cancel(id uint64) {
 	}
 }
 
-func (c *session) handle(ctx context.Context, req request) {
+// takenBack returns a context that ends when the peer takes the request back.
+func (c *session) takenBack(ctx context.Context, id uint64) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	c.mu.Lock()
-	c.cancels[req.ID] = cancel
-	c.mu.Unlock()
-	defer func() {
+	defer c.mu.Unlock()
+	c.cancels[id] = cancel
+	return ctx, func() {
 		c.mu.Lock()
-		delete(c.cancels, req.ID)
-		c.mu.Unlock()
-	}()
+		defer c.mu.Unlock()
+		delete(c.cancels, id)
+		cancel()
+	}
+}
+
+func (c *session) handle(ctx context.Context, req request) {
 	turn := c.bounds.turnOf(c.peer.UID)
-	turn.take(ctx)
+	if turn.take(ctx); !turn.taken {
+		return // taken back, or nobody is there any more
+	}
 	line, err := encodeLine(c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req))
 	turn.give() // before the answer is written, which the peer may not read
 	size := len(line)
