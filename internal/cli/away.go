@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -70,6 +71,18 @@ func unreached(held []gpulock.Holder) (absence, bool) {
 		return absence{}, false
 	}
 	return absence{Reason: fmt.Sprintf("%s, does not answer in %s: %s", held[at], rundir.System, held[at].Remedy(os.Getuid()))}, true
+}
+
+// errHidden marks what is said of a system agent that runs and cannot be found.
+var errHidden = errors.New("no agent of your own is started beside it")
+
+// hidden returns an error if a system agent holds GPUs of this machine.
+func hidden(ctx context.Context) error {
+	held, err := gpulock.Real.All(ctx)
+	if a, found := unreached(held); found && err == nil {
+		return fmt.Errorf("%s (%w)", a.Reason, errHidden)
+	}
+	return nil
 }
 
 // heldByOthers lists the GPUs of this machine that own agents of other users hold. A

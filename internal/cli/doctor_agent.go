@@ -148,7 +148,7 @@ func shareChecks(l *control.Listing) (checks []doctor.Check) {
 // holderChecks tell of agents that hold GPUs beside the one that serves this user.
 func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 	for _, h := range held {
-		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 || s.list == nil && h.System {
+		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 || (s.list == nil || s.list.Info.Ephemeral) && h.System {
 			continue // by the agent of which the first check tells
 		}
 		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}

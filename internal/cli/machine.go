@@ -95,7 +95,7 @@ func (a *app) servedToAll(ctx context.Context, machine string) bool {
 // ask calls f with a connection to an agent. It starts an agent only where a
 // killed one left shares.
 func ask(ctx context.Context, endpoint control.Endpoint, f func(*control.Client) error) error {
-	client, err := control.Reach(ctx, endpoint, control.Starter{})
+	client, err := control.Reach(ctx, endpoint, control.Starter{Hidden: hidden})
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 			found.noteOwn(name, one)
 		case errors.As(err, &away):
 			found.away = append(found.away, absent(name, away))
-		case !errors.Is(err, control.ErrNoAgent):
+		case !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, errHidden):
 			return found, err
 		}
 	}
@@ -147,6 +147,8 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 		found.held, err = heldByOthers(ctx, found.agents)
 		if hidden, ok := unreached(found.held); ok {
 			found.held = nil // by that agent
+			// An own agent that has no share here knows nothing of those that it does not see.
+			found.agents = slices.DeleteFunc(found.agents, func(l listing) bool { return l.Machine == "" && l.Info.Ephemeral && len(l.Tenants) == 0 })
 			if len(found.away) == 0 {
 				found.away = append(found.away, hidden)
 			}

@@ -21,7 +21,7 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 	choose func(*control.Client, *v1alpha1.ShareRequest) error,
 ) (*control.Client, *control.Created, error) {
 	request := params.Request
-	starter := control.Starter{Say: a.tell}
+	starter := control.Starter{Say: a.tell, Hidden: hidden}
 	params.Ticket = rand.Text()
 	waits := false
 	for lost := 0; ; {

@@ -45,6 +45,7 @@ func TestSystemAgentAway(t *testing.T) {
 	if status := moved.wait(); status != 1 || !strings.Contains(moved.said.String(), "a system agent is configured") {
 		t.Errorf("an own agent in another run directory: exit status %d, %s", status, moved.said)
 	}
+	s.refused("u3", []string{"a system agent is configured", "leave out DIVVY_RUNDIR"}, "env", "DIVVY_RUNDIR=/home/u3/run", "divvy", "run", "--memory", "1Gi", "--", "true")
 	s.agent()
 	if status := waiting.wait(); status != 125 || !strings.Contains(waiting.said.String(), "waiting for it") || !strings.Contains(waiting.said.String(), "GPU 0 has") {
 		t.Errorf("who waited for the agent: exit status %d, %s", status, waiting.said)

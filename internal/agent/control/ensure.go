@@ -181,6 +181,9 @@ type Starter struct {
 	AwayTime time.Duration
 	// Say tells the user that this takes time; it may be nil.
 	Say func(text string)
+	// Hidden returns an error if a system agent holds the machine's GPUs, whether it can
+	// be found or not; it may be nil.
+	Hidden func(ctx context.Context) error
 }
 
 // AwayTime is how long `divvy run` waits for a system agent that is away: longer than
@@ -190,10 +193,14 @@ const AwayTime = 30 * time.Second
 // awaitPause is between two looks for a system agent.
 const awaitPause = 100 * time.Millisecond
 
+// mendTime is how long a system agent that cannot be found is waited for: it makes again
+// what was removed of its run directory, and looks for that each second.
+const mendTime = 3 * time.Second
+
 // Ensure connects to the agent as Find does, and starts the user's own when
 // none runs: `divvy agent --ephemeral`, in a session of its own. Callers that
 // race start one agent between them. Where a system agent is configured none is
-// started, and Ensure waits for it.
+// started, and Ensure waits for it; nor is one where a system agent runs that cannot be found.
 func Ensure(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 	for range maxStarts {
 		if _, configured := e.Configured(); configured {
@@ -209,12 +216,50 @@ func Ensure(ctx context.Context, e Endpoint, s Starter) (*Client, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
+		found, err := s.seek(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			continue
+		}
 		// An agent that was ending closed the door on us: start the next.
-		if err := s.start(ctx, e); err != nil && CodeOf(err) != CodeMoved {
+		err = s.start(ctx, e)
+		if _, elsewhere := rundir.ConfiguredSystem(rundir.System); CodeOf(err) == CodeMoved && elsewhere && e.System() == e {
+			return nil, fmt.Errorf("start the agent: %w: leave out %s", err, rundir.Variable)
+		}
+		if err != nil && CodeOf(err) != CodeMoved {
 			return nil, fmt.Errorf("start the agent: %w", err)
 		}
 	}
 	return nil, fmt.Errorf("start the agent: it ended %d times as soon as it served: see %s", maxStarts, e.log())
+}
+
+// seek returns an error if a system agent holds the GPUs and is not found, and whether one
+// is found now that was not before.
+func (s Starter) seek(ctx context.Context, e Endpoint) (found bool, err error) {
+	if s.Hidden == nil || e.Simgpu != "" {
+		return false, nil
+	}
+	over := time.After(mendTime)
+	ticker := time.NewTicker(awaitPause)
+	defer ticker.Stop()
+	for {
+		if err := s.Hidden(ctx); err == nil {
+			return found, nil
+		}
+		found = true
+		if _, configured := e.Configured(); configured {
+			return true, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-over:
+			return true, s.Hidden(ctx)
+		case <-ctx.Done():
+			return true, fmt.Errorf("look for the system agent: %w", ctx.Err())
+		}
+	}
 }
 
 // await connects to the system agent, also if that has to start first.
