@@ -58,7 +58,7 @@ func TestAgentsInTurn(t *testing.T) {
 		s.asRoot("rm", "-rf", "/run/divvy/system-agent", "/run/divvy/agent.sock") // an administrator wants none
 		s.refused("u3", []string{"GPU 0 "}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
 		s.refused("u2", []string{"GPU 0 "}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
-		s.refused("u1", []string{"GPU 0 "}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
+		s.refused("u1", []string{"GPU 0 ", "a system agent granted to user u2, and that agent is gone"}, "divvy", "run", "--gpu", "0", "--memory", "8Gi", "--", "true")
 		s.refused("u1", nil, "divvy", "set", "train", "--memory", "20Gi")
 		if o := s.ok("u1", "divvy", "ls", "-o", "json"); !strings.Contains(o, fmt.Sprintf(`"limit": %d`, before)) {
 			t.Errorf("u1's own agent does not know what was set, %d:\n%s", before, o)

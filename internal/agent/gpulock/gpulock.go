@@ -25,6 +25,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // Kind begins the names of the sockets. In Go "@" stands for the zero byte of an
@@ -56,6 +57,9 @@ type Holder struct {
 	// Left is true where no agent holds the GPU, and shares of an agent that was killed go
 	// on there, as they say of themselves.
 	Left bool `json:"left,omitempty"`
+	// BySystem is true for shares that are left and that a system agent granted.
+	BySystem bool `json:"bySystem,omitempty"`
+	tenant   string
 	// System is true for the agent that serves all users.
 	System bool `json:"system,omitempty"`
 }
@@ -63,6 +67,8 @@ type Holder struct {
 // String names the holder.
 func (h Holder) String() string {
 	switch {
+	case h.Left && h.BySystem:
+		return "shares that a system agent granted to user " + h.User + ", and that agent is gone"
 	case h.Left:
 		return "shares of user " + h.User + " whose agent has ended"
 	case h.UID < 0:
@@ -100,6 +106,10 @@ func (h Holder) Ways(reader int) []string {
 		return []string{fmt.Sprintf("it runs, its directory is missing or is another one, and its log says why; if it does not make the directory again, end process %d and start `divvy agent`", h.PID)}
 	case h.System:
 		return []string{"it runs and cannot be reached; ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"}
+	case h.BySystem && reader == 0:
+		return []string{"start the agent for all users again (`divvy agent`)", "choose another GPU"}
+	case h.BySystem:
+		return []string{"choose another GPU", "wait until these have ended", "ask an administrator to start the agent for all users again (`divvy agent` as root)"}
 	case h.Left && reader != 0:
 		return []string{"choose another GPU", "wait until these have ended"}
 	case h.UID == reader:
@@ -175,6 +185,7 @@ func (k Kind) All(ctx context.Context) ([]Holder, error) {
 		}
 	}
 	for _, h := range left {
+		h.BySystem = rundir.LeftBySystem(h.tenant)
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(x, y Holder) int { return cmp.Compare(x.UUID, y.UUID) })

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
 // signFD is the least file descriptor of a sign: beyond those that scripts number
@@ -49,7 +50,7 @@ func (k Kind) parseSign(line string) (h Holder, ok bool) {
 	if err != nil {
 		return h, false
 	}
-	return Holder{UUID: parts[0], UID: int(uid), User: process.UserName(int(uid)), Left: true}, true
+	return Holder{UUID: parts[0], UID: int(uid), User: process.UserName(int(uid)), Left: true, tenant: parts[2]}, true
 }
 
 // LeftBy returns whose shares of a GPU go on without their agent, other than a user's.
@@ -66,7 +67,8 @@ func (k Kind) LeftBy(uuid string, except int, only func(tenant string) bool) (h 
 		if !ok || h.UUID != uuid || h.UID == except {
 			continue
 		}
-		if tenant := lines.Text()[strings.LastIndexByte(lines.Text(), '/')+1:]; only == nil || only(tenant) {
+		if only == nil || only(h.tenant) {
+			h.BySystem = rundir.LeftBySystem(h.tenant)
 			return h, true
 		}
 	}
