@@ -59,6 +59,9 @@ type Device struct {
 type Hook struct {
 	Path string   `json:"path"`
 	Args []string `json:"args"`
+	// Outside has it run in the runtime's own namespaces instead, when the container's are
+	// made and before anything of it runs (createRuntime).
+	Outside bool `json:"outside,omitempty"`
 }
 
 // Env sets an environment variable.

@@ -33,6 +33,7 @@ const (
 	recordName     = "record"
 	theirsName     = "theirs"
 	originName     = "origin"
+	cgroupsName    = "cgroups"
 )
 
 // Config is the page in which the agent tells the tenant's processes what they
@@ -53,6 +54,10 @@ func (d Dir) Theirs() string { return filepath.Join(string(d), theirsName) }
 // Origin is a symbolic link to the directory in which an adopted tenant was made. It
 // is read and not followed.
 func (d Dir) Origin() string { return filepath.Join(string(d), originName) }
+
+// Cgroups is where divvy-cover writes a line for each container of the tenant: which
+// cgroup is that container's alone. Only root writes it.
+func (d Dir) Cgroups() string { return filepath.Join(string(d), cgroupsName) }
 
 // Pulse is the page in which the tenant tells when it has work on its GPU of
 // that number.

@@ -19,7 +19,8 @@ import (
 // directory is mounted at edits.ShareDir, where only the runtime can mount
 // something from the host. What a container mounts over it changes nothing. In a user
 // namespace everybody can mount there what they can reach, so the whole path below the
-// root of the file system counts: only root reaches the directories of containers.
+// root of the file system counts: only root reaches the directories of containers. A process
+// that has left those mounts for others is still in the cgroup of its container.
 func (ts *Tenants) Container(pid int) string {
 	for _, mount := range process.MountsAt(pid, edits.ShareDir) {
 		id := filepath.Base(mount.Root)
@@ -27,7 +28,7 @@ func (ts *Tenants) Container(pid int) string {
 			return id
 		}
 	}
-	return ""
+	return ts.cgroups.owner(Containers(ts.config.Root), pid)
 }
 
 // Has implements [backend.Processes]. A tenant that is no container has the

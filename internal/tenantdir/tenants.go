@@ -29,6 +29,7 @@ type Config struct {
 type Tenants struct {
 	config    Config
 	strangers strangers
+	cgroups   cgroups
 }
 
 var (

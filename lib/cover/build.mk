@@ -1,10 +1,10 @@
-# The program that hides an image's own driver libraries from a container. It is linked statically,
+# The program that hides an image's own driver libraries from a container, and tells its cgroup. It is linked statically,
 # because it runs on hosts of any kind.
 COVER := $(B)/libexec/divvy/divvy-cover
 
 ALL_C += $(COVER)
 
-$(COVER): $(B)/obj/cover/cover.o $(B)/obj/cover/json.o
+$(COVER): $(B)/obj/cover/cover.o $(B)/obj/cover/cgroup.o $(B)/obj/cover/json.o
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(if $(SAN),,-static) $(LDFLAGS) -o $@ $^
@@ -16,9 +16,14 @@ $(B)/obj/cover/%.o: lib/cover/%.c
 
 -include $(wildcard $(B)/obj/cover/*.d $(B)/obj/cover/test/*.d)
 
-C_TESTS += $(B)/test/cover/json
+C_TESTS += $(B)/test/cover/json $(B)/test/cover/cgroup
 
 $(B)/test/cover/json: $(B)/obj/cover/test/json.o $(B)/obj/cover/json.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^
+
+$(B)/test/cover/cgroup: $(B)/obj/cover/test/cgroup.o $(B)/obj/cover/cgroup.o
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^

@@ -1,13 +1,20 @@
-/* divvy-cover: hides the driver libraries that a container's image contains.
+/* divvy-cover: hides the driver libraries that a container's image contains, and says which cgroup is
+ * the container's.
  *
- * A createContainer hook (OCI runtime specification): it runs in the container's mount namespace,
+ * Without an argument it is a createContainer hook (OCI runtime specification): it runs in the container's mount namespace,
  * before pivot_root, with the container's state on standard input. CUDA's images have a driver
  * library of their own for hosts with older drivers, in a folder "compat" that some put on
  * LD_LIBRARY_PATH. A program that loads it would bypass the share. This program covers the folder
  * with an empty one, and the loader finds ours. It makes no folder that the image lacks.
  *
  * Links in the image are resolved as the container will. Exit status 1: the container must not
- * start; standard error says why. */
+ * start; standard error says why.
+ *
+ * With a file's path it is a createRuntime hook: it runs outside the container, before the
+ * container's program, and adds a line with the container's cgroup to the file. The container's
+ * processes can leave their mounts and namespaces later, and not their cgroup. Where there is no such
+ * cgroup it adds nothing, and the container starts all the same. */
+#include "cover/cgroup.h"
 #include "cover/json.h"
 
 #include <dirent.h>
@@ -121,7 +128,52 @@ static void hide(int root, const char *path) {
     close(fd);
 }
 
-int main(void) {
+/* The cgroups of a process, "self" or a number. */
+static char *read_cgroups(const char *process) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%s/cgroup", process);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        die("open %s:", path);
+    }
+    char *text = read_all(fd, path);
+    close(fd);
+    return text;
+}
+
+/* Adds the container's cgroup to a file. The file lies in the directory of the tenant; where that is
+ * gone there is nobody to tell. */
+static void record(const char *file) {
+    char id[1024], number[32], line[8192];
+    char *state = read_all(STDIN_FILENO, "the container's state");
+    const char *pid = json_member(state, "pid");
+    if (!json_string(json_member(state, "id"), id, sizeof id) || pid == NULL) {
+        die("the container's state names no id or no process");
+    }
+    snprintf(number, sizeof number, "%ld", strtol(pid, NULL, 10));
+    char *container = read_cgroups(number), *runtime = read_cgroups("self");
+    if (cgroup_own(container, runtime, id, line, sizeof line - 1)) {
+        const size_t length = strlen(line);
+        line[length] = '\n';
+        int fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != ENOENT) {
+            die("open %s:", file);
+        }
+        if (fd >= 0 && write(fd, line, length + 1) != (ssize_t)(length + 1)) {
+            die("write %s:", file);
+        }
+        close(fd);
+    }
+    free(runtime);
+    free(container);
+    free(state);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        record(argv[1]);
+        return 0;
+    }
     int root = open_root();
     int folder = open_inside(root, FOLDER, O_RDONLY);
     DIR *entries = folder < 0 ? NULL : fdopendir(folder);

@@ -14,6 +14,9 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/edits"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 	"github.com/divvy-gpu/divvy/test/attack"
 )
 
@@ -44,6 +47,31 @@ func TestWaysPastTheMemoryLimit(t *testing.T) {
 			honest.end()
 		})
 	}
+}
+
+// A process that leaves all mounts of its container before it touches the GPU still
+// belongs to the container, by its cgroup, and is answered.
+func TestLeavingAContainersMounts(t *testing.T) {
+	g := newGuard(t, agentconfig.OutsideKill)
+	box := g.box(t, "leaver", false)
+	box.spec.Process.Env = append(box.spec.Process.Env, "DIVVY_SIMGPU="+g.machine.Dir)
+	files, err := simfiles.Shared(g.machine.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"look", filepath.Join(edits.ShareDir, driver.CUDA.Real()), strconv.Itoa(attack.Wanted)}, files...)
+	r := box.begin(args...)
+	defer r.remove()
+	eventually(t, "it is told or has ended by itself", func() bool { return g.told("leaver") || r.ended() })
+	_ = r.cmd.Wait() // the status says it
+	if status := r.cmd.ProcessState.ExitCode(); status != 128+int(unix.SIGKILL) || !g.told("leaver") {
+		t.Errorf("exit status %d, %s, %s", status, r.said, g.log.text())
+	}
+}
+
+// ended is whether the program has ended.
+func (r *running) ended() bool {
+	return stateOf(r.t, r.cmd.Process.Pid) == 'Z'
 }
 
 // guard is a host whose agent answers shares that take more than they were granted.

@@ -35,7 +35,11 @@ func adjustment(e edits.Edits) (*api.ContainerAdjustment, error) {
 	if len(e.Hooks) > 0 {
 		hooks := &api.Hooks{}
 		for _, h := range e.Hooks {
-			hooks.CreateContainer = append(hooks.CreateContainer, &api.Hook{Path: h.Path, Args: slices.Clone(h.Args)})
+			when := &hooks.CreateContainer
+			if h.Outside {
+				when = &hooks.CreateRuntime
+			}
+			*when = append(*when, &api.Hook{Path: h.Path, Args: slices.Clone(h.Args)})
 		}
 		out.AddHooks(hooks)
 	}

@@ -289,8 +289,11 @@ func TestAdjustmentGolden(t *testing.T) {
 	adjust, err := adjustment(edits.Edits{
 		Mounts:  []edits.Mount{{Source: "/a", Target: "/run/divvy/share", Options: edits.ReadOnly}, {Source: "/a/state", Target: "/run/divvy/share/state", Options: edits.ReadWrite}},
 		Devices: []edits.Device{{Path: "/dev/nvidia0", Source: "/host/dev/nvidia0", Major: 195, Minor: 0}},
-		Hooks:   []edits.Hook{{Path: "/usr/local/libexec/divvy/hook", Args: []string{"hook", "x"}}},
-		Env:     []edits.Env{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}},
+		Hooks: []edits.Hook{
+			{Path: "/usr/local/libexec/divvy/hook", Args: []string{"hook", "x"}},
+			{Path: "/usr/local/libexec/divvy/hook", Args: []string{"hook", "y"}, Outside: true},
+		},
+		Env: []edits.Env{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}},
 	})
 	if err != nil {
 		t.Fatal(err)

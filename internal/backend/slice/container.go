@@ -43,7 +43,10 @@ func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error
 	// namespace alone.
 	cover := filepath.Join(filepath.Dir(m.Tenants), coverProgram)
 	store := filepath.Join(filepath.Dir(m.Tenants), "lib")
-	p.Edits.Hooks = []edits.Hook{{Path: cover, Args: []string{coverProgram}}}
+	p.Edits.Hooks = []edits.Hook{
+		{Path: cover, Args: []string{coverProgram, outside.Cgroups()}, Outside: true},
+		{Path: cover, Args: []string{coverProgram}},
+	}
 	add(installProgram{Source: m.Tree.Program(coverProgram), Path: cover, memory: m.memory},
 		makePlace{Path: place, Mode: 0o700}, directory)
 	mount(dir, edits.ShareDir, edits.ReadOnly)

@@ -19,9 +19,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
 
-// createContainer is when a hook runs: in the container's mount namespace, before
-// its root is changed (OCI runtime specification, "POSIX-platform Hooks").
-const createContainer = "createContainer"
+// When a hook runs (OCI runtime specification, "POSIX-platform Hooks"): in the container's
+// mount namespace before its root is changed, or in the runtime's.
+const (
+	createContainer = "createContainer"
+	createRuntime   = "createRuntime"
+)
 
 // ErrSpec marks edits that no specification can express.
 var ErrSpec = errors.New("cannot be expressed in CDI")
@@ -82,7 +85,11 @@ func render(e edits.Edits) (specs.ContainerEdits, error) {
 		})
 	}
 	for _, h := range e.Hooks {
-		out.Hooks = append(out.Hooks, &specs.Hook{HookName: createContainer, Path: h.Path, Args: slices.Clone(h.Args)})
+		when := createContainer
+		if h.Outside {
+			when = createRuntime
+		}
+		out.Hooks = append(out.Hooks, &specs.Hook{HookName: when, Path: h.Path, Args: slices.Clone(h.Args)})
 	}
 	return out, nil
 }

@@ -29,8 +29,11 @@ func example() map[string]edits.Edits {
 				{Source: "/dev/shm/t/state", Target: edits.ShareDir + "/state", Options: edits.ReadWrite},
 			},
 			Devices: []edits.Device{{Path: "/dev/nvidia0", Source: "/dev/nvidia0", Major: 195}},
-			Hooks:   []edits.Hook{{Path: "/dev/shm/t/cover", Args: []string{"cover", "x"}}},
-			Env:     []edits.Env{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}, {Name: "EMPTY", Value: ""}},
+			Hooks: []edits.Hook{
+				{Path: "/dev/shm/t/cover", Args: []string{"cover", "x"}},
+				{Path: "/dev/shm/t/cover", Args: []string{"cover", "y"}, Outside: true},
+			},
+			Env: []edits.Env{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}, {Name: "EMPTY", Value: ""}},
 		},
 	}
 }

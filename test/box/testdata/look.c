@@ -3,11 +3,21 @@
  *     look             prints what cuMemGetInfo and NVML say is there in all, what comes of
  *                      allocating all of that, and whether both libraries know the process
  *     look PATH BYTES  allocates so much through the driver at PATH, prints the result and stays
- *                      until the end of its input */
+ *                      until the end of its input
+ *     look PATH BYTES FILE...
+ *                      does so after it has left all mounts of the container for new ones, which
+ *                      have only the driver and these files at their places */
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 typedef int (*init_fn)(unsigned);
@@ -80,7 +90,56 @@ static int stay(const char *path, const char *bytes) {
     return 0;
 }
 
+/* A result of 0 is success, as with most system calls. */
+static void must(int result, const char *what) {
+    if (result != 0) {
+        perror(what);
+        exit(5);
+    }
+}
+
+static void write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CREAT, 0644);
+    must(fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text), path);
+    close(fd);
+}
+
+/* Mounts a file below the directory at the path that it has. */
+static void take_along(const char *directory, const char *file) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s%s", directory, file);
+    for (char *at = path + strlen(directory) + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        mkdir(path, 0755); /* it may be there */
+        *at = '/';
+    }
+    write_file(path, "");
+    must(mount(file, path, NULL, MS_BIND, NULL), path);
+}
+
+static void leave(const char *driver, char **files) {
+    static const char new[] = "/tmp/new";
+    must(unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare");
+    write_file("/proc/self/uid_map", "0 0 1");
+    write_file("/proc/self/setgroups", "deny");
+    write_file("/proc/self/gid_map", "0 0 1");
+    must(mkdir(new, 0755), new);
+    must(mount("none", new, "tmpfs", 0, NULL), new);
+    take_along(new, driver);
+    for (; *files != NULL; files++) {
+        take_along(new, *files);
+    }
+    must(mkdir("/tmp/new/old", 0755), "/tmp/new/old");
+    must(chdir(new), new);
+    must((int)syscall(SYS_pivot_root, ".", "old"), "pivot_root");
+    must(chdir("/"), "chdir");
+    must(umount2("/old", MNT_DETACH), "umount");
+}
+
 int main(int argc, char **argv) {
+    if (argc > 3) {
+        leave(argv[1], argv + 3);
+    }
     if (argc > 2) {
         return stay(argv[1], argv[2]);
     }
