@@ -36,13 +36,18 @@ func serve(t testing.TB, handlers map[Method]Handler) string {
 
 func serveWith(t testing.TB, server Server) string {
 	t.Helper()
+	return serveUntil(context.Background(), t, server)
+}
+
+func serveUntil(ctx context.Context, t testing.TB, server Server) string {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(context.Background(), l) }()
+	go func() { served <- server.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		l.Close()
 		if err := <-served; err != nil {
@@ -172,6 +177,45 @@ func TestEndOfConnectionReachesTheHandler(t *testing.T) {
 
 // That the other end is closed is known before what it sent was read, and not before the
 // last who has it is gone.
+// An agent that ends gives no answer to requests that wait: a handler that is interrupted by that has an error, which is
+// none of the request.
+func TestAgentEndsWhileRequestsWait(t *testing.T) {
+	for range 50 {
+		ctx, end := context.WithCancel(t.Context())
+		const waiters = 8
+		waiting := make(chan struct{}, waiters)
+		socket := serveUntil(ctx, t, Server{Log: slog.New(slog.DiscardHandler), Connections: func(int) {}, Handlers: map[Method]Handler{
+			MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {
+				return Info{Protocol: ProtocolVersion, PID: os.Getpid()}, nil
+			}),
+			MethodCreate: Handle(func(ctx context.Context, _ *Peer, _ CreateParams) (*Created, error) {
+				goOn := Pause(ctx)
+				defer goOn()
+				waiting <- struct{}{}
+				<-ctx.Done()
+				return nil, fmt.Errorf("give up waiting: %w", ctx.Err())
+			}),
+		}})
+		answers := make(chan error, waiters)
+		for range waiters {
+			c := dial(t, socket)
+			go func() {
+				_, err := c.Create(t.Context(), CreateParams{}, nil)
+				answers <- err
+			}()
+		}
+		for range waiters {
+			<-waiting
+		}
+		end()
+		for range waiters {
+			if err := <-answers; !errors.Is(err, ErrGone) {
+				t.Fatalf("a request that waited was told: %v", err)
+			}
+		}
+	}
+}
+
 func TestHungUp(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

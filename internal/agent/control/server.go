@@ -171,6 +171,7 @@ type session struct {
 	peer   *Peer
 	conn   net.Conn
 	bounds *bounds
+	ended  <-chan struct{} // closed when the connection is given up
 
 	write sync.Mutex // orders answers on the socket
 
@@ -181,7 +182,7 @@ type session struct {
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred, bounds *bounds) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	c := &session{server: s, conn: conn, bounds: bounds, cancels: map[uint64]context.CancelFunc{}}
+	c := &session{server: s, conn: conn, bounds: bounds, ended: ctx.Done(), cancels: map[uint64]context.CancelFunc{}}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer func() { _ = conn.Close() }()
@@ -250,8 +251,12 @@ func (c *session) handle(ctx context.Context, req request) {
 	if turn.take(ctx); !turn.taken {
 		return // taken back, or nobody is there any more
 	}
-	line, err := encodeLine(c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req))
+	resp := c.respond(context.WithValue(c.telling(ctx, req.ID), turnKey{}, turn), req)
 	turn.give() // before the answer is written, which the peer may not read
+	if resp.Error != nil && c.over() {
+		return // the handler was interrupted; the peer asks the next agent
+	}
+	line, err := encodeLine(resp)
 	size := len(line)
 	if tooMuch := c.bounds.hold(c.peer.UID, size); err == nil && tooMuch != nil {
 		size = 0
@@ -263,6 +268,17 @@ func (c *session) handle(ctx context.Context, req request) {
 	}
 	if err != nil {
 		c.conn.Close()
+	}
+}
+
+// over reports whether the connection is given up, as when the agent ends. An error that
+// comes afterwards says nothing of the request.
+func (c *session) over() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
 	}
 }
 
