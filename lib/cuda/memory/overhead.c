@@ -6,7 +6,6 @@
 #include "cuda/fork.h"
 #include "cuda/lock.h"
 #include "cuda/memory/measure.h"
-#include "cuda/time/gate.h"
 #include "share/share.h"
 
 #define MEASUREMENTS_MAX 4 /* tries, until no allocation of another thread disturbs one */
@@ -81,7 +80,7 @@ CUresult overhead_open(struct reservation *reservation, CUdevice device) {
     if (has_context(number)) {
         return reservation_open_number(reservation, number, 0);
     }
-    gate_enter(number);
+    TELL(context_wanted, (number));
     return reservation_open_number(reservation, number, estimate(number));
 }
 

@@ -9,7 +9,11 @@
 #ifndef DIVVY_CUDA_MEMORY_OVERHEAD_H
 #define DIVVY_CUDA_MEMORY_OVERHEAD_H
 
+#include "cuda/event.h"
 #include "cuda/memory/reservation.h"
+
+/* The first context of this process on a device is about to be made. Listeners may wait. */
+EVENT(context_wanted, (unsigned device));
 
 /* Around a driver call that may make a context: reserves for it, and settles. made tells whether
  * there is a new one. */

@@ -1,6 +1,7 @@
 #include "cuda/time/gate.h"
 
 #include "cuda/attach.h"
+#include "cuda/memory/overhead.h"
 #include "cuda/time/launch.h"
 #include "cuda/time/now.h"
 #include "share/pulse.h"
@@ -192,7 +193,10 @@ void gate_wait(struct launch *launch) {
     launch->taken = true;
 }
 
-void gate_enter(unsigned number) {
+/* Waits, before a context is made on a GPU of the share, while the share's debt is larger than
+ * launches leave it. Then processes use the GPU past this library, which could not wait for the
+ * bucket, and more of them must not begin. */
+static void gate_enter(unsigned number) {
     dv_share *share = attached_share();
     if (share == NULL || number >= dv_share_device_count(share)) {
         return;
@@ -203,6 +207,8 @@ void gate_enter(unsigned number) {
         dv_time_nap(ENTER_NAP_NS);
     }
 }
+
+ON(context_wanted, gate_enter);
 
 void gate_beat(const struct launch *launch) {
     const struct flight *flight = launch->flight;

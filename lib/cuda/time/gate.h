@@ -18,11 +18,6 @@
 /* Waits as long as the launch has to wait. Charges the launch and what its flight owes. */
 DV_HIDDEN void gate_wait(struct launch *launch);
 
-/* Waits, before a context is made on a GPU of the share, while the share's debt is larger than
- * launches leave it. Then processes use the GPU past this library, which could not wait for the
- * bucket, and more of them must not begin. */
-DV_HIDDEN void gate_enter(unsigned number);
-
 /* What was launched in a turn is measured, or never will be. */
 DV_HIDDEN void gate_turned(const struct gpu *gpu, uint64_t turn);
 
