@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 )
@@ -63,18 +64,36 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	for _, machine := range sortedKeys(endpoints) {
 		checks = append(checks, a.lookAtAgent(ctx, machine, endpoints[machine]).checks()...)
 	}
-	checks = append(checks, configurationChecks(daemon.DefaultConfig)...)
+	checks = append(checks, configurationChecks(daemon.DefaultConfig, func() (daemon.Machine, error) { return a.served(seen) })...)
 	if heldErr != nil {
 		return append(checks, doctor.Check{Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
 	}
 	return append(checks, seen.holderChecks(held)...)
 }
 
-// configurationChecks check the system agent's configuration, if there is one, and say
-// what it gives the reader.
-func configurationChecks(path string) []doctor.Check {
+// served are the GPUs that a system agent serves here, or would serve.
+func (a *app) served(seen sight) (daemon.Machine, error) {
+	if seen.list == nil || seen.list.Info.Ephemeral {
+		return daemon.AskMachine(a.endpoint("").System(), a.tree, seen.simgpu())
+	}
+	m := daemon.Machine{Unknown: len(seen.list.LeftOut)}
+	for _, g := range seen.list.GPUs {
+		m.GPUs = append(m.GPUs, backend.GPU{Index: g.Index, UUID: g.UUID, Total: g.Total, Reserved: g.Reserved, ContextBytes: g.ContextBytes})
+	}
+	return m, nil
+}
+
+// configurationChecks check the system agent's configuration, if there is one, also against
+// the machine's GPUs, and say what it gives the reader.
+func configurationChecks(path string, served func() (daemon.Machine, error)) []doctor.Check {
 	c := doctor.Check{Name: "agent configuration", Status: doctor.OK, Found: path}
 	rules, err := daemon.ReadConfig(path)
+	if err == nil {
+		machine, unknown := served()
+		if err = daemon.CheckConfig(rules, machine); unknown != nil {
+			c.Found += " (not compared with the machine's GPUs: " + unknown.Error() + ")"
+		}
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

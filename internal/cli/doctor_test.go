@@ -4,12 +4,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
@@ -93,26 +96,56 @@ func TestDoctorFindsWhoHoldsGPUs(t *testing.T) {
 	}
 }
 
+// eight is a machine of eight GPUs on which a context takes 404 MiB.
+func eight() (daemon.Machine, error) {
+	return daemon.Machine{GPUs: slices.Repeat([]backend.GPU{{Total: 80 << 30, ContextBytes: 404 << 20}}, 8)}, nil
+}
+
+// A file that could not be compared with the machine is said to be so.
+func TestDoctorTellsOfNoComparison(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nothers: {gpus: 9}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checks := configurationChecks(path, func() (daemon.Machine, error) { return daemon.Machine{}, errors.New("no driver") })
+	if checks[0].Status != doctor.OK || !strings.Contains(checks[0].Found, "not compared with the machine's GPUs: no driver") {
+		t.Errorf("%+v", checks)
+	}
+}
+
+// The machine is the one that the system agent serves.
+func TestDoctorTakesTheAgentsMachine(t *testing.T) {
+	s := well()
+	s.list.GPUs[0].Total, s.list.GPUs[0].Reserved, s.list.GPUs[0].ContextBytes, s.list.LeftOut = 9<<30, 1<<30, 5, []int{2, 3}
+	m, err := (&app{}).served(s)
+	if err != nil || m.Unknown != 2 || len(m.GPUs) != 1 || m.GPUs[0].Total != 9<<30 || m.GPUs[0].Capacity() != 8<<30 || m.GPUs[0].ContextBytes != 5 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 func TestDoctorChecksTheConfiguration(t *testing.T) {
 	const head = "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\n"
 	path := filepath.Join(t.TempDir(), "agent.yaml")
-	if checks := configurationChecks(path); len(checks) != 0 {
+	if checks := configurationChecks(path, eight); len(checks) != 0 {
 		t.Errorf("without a file: %+v", checks)
 	}
 	for text, want := range map[string]struct {
 		status doctor.Status
 		found  string
 	}{
-		head:                         {doctor.OK, path},
-		head + "outside: punish\n":   {doctor.Fail, path + ":3: outside: "},
-		head + "users:\n\tu1: {}\n":  {doctor.Fail, path + ":4: a tab in the indentation"},
-		"":                           {doctor.Fail, "the file is empty"},
-		head + "limits: {gpus: 1}\n": {doctor.Fail, path + ":3: limits: unknown field"},
+		head:                               {doctor.OK, path},
+		head + "outside: punish\n":         {doctor.Fail, path + ":3: outside: "},
+		head + "users:\n\tu1: {}\n":        {doctor.Fail, path + ":4: a tab in the indentation"},
+		"":                                 {doctor.Fail, "the file is empty"},
+		head + "limits: {gpus: 1}\n":       {doctor.Fail, path + ":3: limits: unknown field"},
+		head + "others: {gpus: 8}\n":       {doctor.OK, path},
+		head + "others: {gpus: 9}\n":       {doctor.Fail, path + ":3: others.gpus: 9 is more than this machine has, 8"},
+		head + "others: {memory: 404Mi}\n": {doctor.Fail, path + ":3: others.memory: 404Mi leaves nothing to a program"},
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		checks := configurationChecks(path)
+		checks := configurationChecks(path, eight)
 		if checks[0].Status != want.status || !strings.Contains(checks[0].Found, want.found) || (checks[0].Next == "") != (want.status == doctor.OK) {
 			t.Errorf("%q: %+v", text, checks)
 		}

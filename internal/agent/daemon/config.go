@@ -5,15 +5,23 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -91,6 +99,57 @@ func unsafeFile(info os.FileInfo) string {
 // would refuse it, as far as that can be told without the machine's GPUs.
 func ReadConfig(path string) (*agentconfig.Config, error) {
 	return Options{Config: path}.readRules()
+}
+
+// Machine are the GPUs that a system agent serves or would serve, for [CheckConfig].
+type Machine struct {
+	GPUs []backend.GPU
+	// Unknown counts the GPUs of which nothing is known yet.
+	Unknown int
+}
+
+// CheckConfig says why an agent on the machine would refuse a configuration, nil if it
+// would not.
+func CheckConfig(rules *agentconfig.Config, m Machine) error {
+	if len(m.GPUs) == 0 {
+		return nil
+	}
+	return checkRules(rules, m.GPUs, m.Unknown)
+}
+
+// AskMachine asks the driver, that of a simulated machine if one is named, about the GPUs
+// that the agent of an endpoint would serve. It changes nothing: what a context takes is
+// known only where an earlier agent measured it.
+func AskMachine(endpoint control.Endpoint, tree install.Tree, instance string) (m Machine, err error) {
+	finder := driver.Finder{Root: "/", Instance: instance, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))}
+	found, err := finder.Find()
+	if err != nil {
+		return m, err
+	}
+	program, err := tree.Divvy()
+	if err != nil {
+		return m, err
+	}
+	library, err := helper.Open(helper.Config{
+		Start: helper.Start(program, HelperCommand), Library: nvmlOf(found, instance),
+		Limits: helper.Usual, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
+	if err != nil {
+		return m, err
+	}
+	silent, _ := library.LeftOut()
+	m.Unknown = len(silent)
+	m.GPUs, err = slice.Known(endpoint.Dir(), library)
+	return m, errors.Join(err, library.Close())
+}
+
+// nvmlOf is the driver's library by which GPUs are asked. That of a simulated machine is
+// opened in the machine's directory, where it finds the machine's state beside itself.
+func nvmlOf(found *driver.Driver, instance string) string {
+	if instance != "" {
+		return filepath.Join(instance, string(driver.NVML))
+	}
+	return found.Chosen[driver.NVML]
 }
 
 // checkRules compares the configuration with the machine's GPUs. Those of which nothing is

@@ -231,19 +231,14 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 	return checkRules(rules, s.agent.GPUs(), len(silent))
 }
 
-// openNVML lets helpers open the driver's library. That of a simulated machine is opened in
-// the machine's directory, where it finds the machine's state beside itself.
+// openNVML lets helpers open the driver's library.
 func (s *service) openNVML(found *driver.Driver) (*helper.Driver, error) {
-	path := found.Chosen[driver.NVML]
-	if instance := s.options.simgpu(); instance != "" {
-		path = filepath.Join(instance, string(driver.NVML))
-	}
 	program, err := s.options.Tree.Divvy()
 	if err != nil {
 		return nil, err
 	}
 	library, err := helper.Open(helper.Config{
-		Start: helper.Start(program, HelperCommand), Library: path, Memory: filepath.Join(s.options.Endpoint.Dir(), "gpus.json"),
+		Start: helper.Start(program, HelperCommand), Library: nvmlOf(found, s.options.simgpu()), Memory: filepath.Join(s.options.Endpoint.Dir(), "gpus.json"),
 		Limits: helper.Usual, Log: s.options.Log, Now: time.Now,
 	})
 	if err != nil {

@@ -49,10 +49,19 @@ type contexts struct {
 func newContexts(o Options) *contexts {
 	c := &contexts{
 		options: o,
-		file:    checkpoint.NewFile[map[string]uint64](filepath.Join(o.State, "contexts.json"), "contexts", 1),
+		file:    contextsFile(o.State),
 	}
 	c.probe = c.run
 	return c
+}
+
+func contextsFile(state string) *checkpoint.File[map[string]uint64] {
+	return checkpoint.NewFile[map[string]uint64](filepath.Join(state, "contexts.json"), "contexts", 1)
+}
+
+// contextKey is where the file has what a context takes on a GPU.
+func contextKey(gpu nvml.GPU, inventory Inventory) string {
+	return gpu.Name + "/" + inventory.Version().Driver
 }
 
 // of returns what a context takes on a GPU, in bytes.
@@ -65,7 +74,7 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 		}
 		c.known = maps.Clone(c.measured)
 	}
-	key := gpu.Name + "/" + c.options.Inventory.Version().Driver
+	key := contextKey(gpu, c.options.Inventory)
 	if n, ok := c.known[key]; ok {
 		return n
 	}

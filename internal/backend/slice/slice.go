@@ -116,6 +116,24 @@ func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
 	return gpus, nil
 }
 
+// Known are the GPUs of an inventory, with what an agent whose state is in a directory has
+// measured: nothing is measured, and what a context takes is 0 where that is not known.
+func Known(state string, inventory Inventory) ([]backend.GPU, error) {
+	found, err := inventory.GPUs()
+	if err != nil {
+		return nil, fmt.Errorf("list GPUs: %w", err)
+	}
+	measured, _ := contextsFile(state).Load() // what cannot be read is not known
+	gpus := make([]backend.GPU, 0, len(found))
+	for _, g := range found {
+		gpus = append(gpus, backend.GPU{
+			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, Total: g.Total, Reserved: g.Reserved,
+			ContextBytes: measured[contextKey(g, inventory)], Unit: page.Unit,
+		})
+	}
+	return gpus, nil
+}
+
 // Plan implements [backend.Backend]. It looks for the driver's files as the
 // tenant's LD_LIBRARY_PATH would find them, so that those are covered too.
 func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
