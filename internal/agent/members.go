@@ -113,18 +113,7 @@ func (a *Agent) askMember(id process.ID) string {
 			}
 		}
 	}
-	a.mu.Lock()
-	var asked []backend.Tenant
-	holders := map[int]*tenant{}
-	for _, t := range a.sorted() {
-		if t.process && slices.Contains(family, t.Holder.PID) {
-			holders[t.Holder.PID] = t
-		}
-		if t.Layer != backend.LayerContainer {
-			asked = append(asked, a.tenantOf(&t.record))
-		}
-	}
-	a.mu.Unlock()
+	holders, asked := a.askable(family)
 	for _, pid := range family {
 		t := holders[pid]
 		if t == nil {
@@ -141,6 +130,23 @@ func (a *Agent) askMember(id process.ID) string {
 		}
 	}
 	return ""
+}
+
+// askable are the tenants that processes of a family hold, by pid, and those of which the
+// backend tells whether they have a process.
+func (a *Agent) askable(family []int) (holders map[int]*tenant, asked []backend.Tenant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	holders = map[int]*tenant{}
+	for _, t := range a.sorted() {
+		if t.process && slices.Contains(family, t.Holder.PID) {
+			holders[t.Holder.PID] = t
+		}
+		if t.Layer != backend.LayerContainer {
+			asked = append(asked, a.tenantOf(&t.record))
+		}
+	}
+	return holders, asked
 }
 
 func (a *Agent) hasTenant(id string) bool {

@@ -93,7 +93,26 @@ func on(snapshots []snapshot) []onGPU {
 // findOutside reports processes on a GPU that have no share of it, and has those of
 // listed users answered.
 func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
-	var outside []control.Outside
+	outside := a.outsiders(ctx, present)
+	a.mu.Lock()
+	before := a.outside
+	a.outside = outside
+	a.mu.Unlock()
+	for _, o := range outside {
+		if !slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID }) {
+			a.tellOutside(ctx, o)
+		}
+	}
+	for _, gpu := range a.gpus {
+		if a.config.Listed != nil && slices.ContainsFunc(outside, func(o control.Outside) bool { return o.UUID == gpu.UUID && o.Tenant == "" }) {
+			a.tellAnswered(ctx, gpu, a.answerOutside(ctx, gpu.UUID))
+		}
+	}
+	maps.DeleteFunc(a.answered, func(id process.ID, _ bool) bool { return !id.Alive() })
+}
+
+// outsiders are the processes on a GPU that have no share of it.
+func (a *Agent) outsiders(ctx context.Context, present []onGPU) (outside []control.Outside) {
 	var confirmed []onGPU
 	others := map[string]bool{}
 	for _, gpu := range a.gpus {
@@ -117,21 +136,7 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 			UUID: p.uuid, Used: p.used, Tenant: a.nameOf(a.memberOf(p.id)),
 		})
 	}
-	a.mu.Lock()
-	before := a.outside
-	a.outside = outside
-	a.mu.Unlock()
-	for _, o := range outside {
-		if !slices.ContainsFunc(before, func(b control.Outside) bool { return b.PID == o.PID && b.UUID == o.UUID }) {
-			a.tellOutside(ctx, o)
-		}
-	}
-	for _, gpu := range a.gpus {
-		if a.config.Listed != nil && slices.ContainsFunc(outside, func(o control.Outside) bool { return o.UUID == gpu.UUID && o.Tenant == "" }) {
-			a.tellAnswered(ctx, gpu, a.answerOutside(ctx, gpu.UUID))
-		}
-	}
-	maps.DeleteFunc(a.answered, func(id process.ID, _ bool) bool { return !id.Alive() })
+	return outside
 }
 
 // done says what the signal of an answer did to a process.

@@ -152,8 +152,9 @@ func (k Kind) serves(ctx context.Context, uuid string) bool {
 	if err != nil {
 		return false
 	}
-	defer client.Close()
-	return !client.Info().Ephemeral
+	ephemeral := client.Info().Ephemeral
+	_ = client.Close() // it has told enough
+	return !ephemeral
 }
 
 // All lists the GPUs of the machine that are held, by UUID.

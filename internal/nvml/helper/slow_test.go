@@ -95,7 +95,7 @@ func TestSlowOpenIsLogged(t *testing.T) {
 		if got := log.String(); got != "" {
 			t.Errorf("said too early: %s", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "has not let its library be opened yet") {
 			t.Errorf("said %q", got)
