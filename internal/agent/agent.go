@@ -137,6 +137,7 @@ type tenant struct {
 	asker      *control.Peer // at its other end
 	process    bool          // the asking process lives
 	stopping   bool          // somebody asked for its end, whatever descriptors keep
+	why        string        // the agent ended it, empty if it ended by itself
 	fault      string
 	unreaped   bool            // somebody was dead and not reaped at the last look
 	lingers    bool            // it ends when its last process on a GPU does

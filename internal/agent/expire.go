@@ -74,14 +74,14 @@ func (a *Agent) over(t *tenant, now time.Time, idle time.Duration) string {
 	case t.ended || !t.ready || t.ending:
 		return ""
 	case !t.until.IsZero() && !now.Before(t.until):
-		return fmt.Sprintf("its time is over: the administrator's limit is %s", t.until.Sub(t.Created))
+		return fmt.Sprintf("its time is over: the administrator's limit is %s", agentconfig.Duration(t.until.Sub(t.Created)))
 	case rule.After > 0 && idle >= rule.After:
 		if rule.Action == agentconfig.IdleEnd {
-			return fmt.Sprintf("it has used no GPU for %s, which the administrator allows for %s", idle.Truncate(time.Second), rule.After)
+			return fmt.Sprintf("it has used no GPU for %s, which the administrator allows for %s", agentconfig.Duration(idle.Truncate(time.Second)), agentconfig.Duration(rule.After))
 		}
 		if t.idle.IsZero() {
 			t.idle = t.busy
-			a.events.add(control.Event{Kind: control.EventIdle, Tenant: t.Name, User: t.User, Text: fmt.Sprintf("it has used no GPU for %s", idle.Truncate(time.Second))})
+			a.events.add(control.Event{Kind: control.EventIdle, Tenant: t.Name, User: t.User, Text: fmt.Sprintf("it has used no GPU for %s", agentconfig.Duration(idle.Truncate(time.Second)))})
 		}
 	default:
 		t.idle = time.Time{}

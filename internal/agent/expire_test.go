@@ -53,6 +53,11 @@ func TestTimeLimit(t *testing.T) {
 	if !slices.ContainsFunc(n.list(r).Events, func(e control.Event) bool { return e.Kind == control.EventLimit && e.Tenant == hers.Name }) {
 		t.Error("nobody is told")
 	}
+	if !slices.ContainsFunc(n.list(r).Events, func(e control.Event) bool {
+		return e.Kind == control.EventEnded && e.Tenant == hers.Name && e.Text == "its time is over"
+	}) {
+		t.Errorf("its end does not say why: %+v", n.list(r).Events)
+	}
 }
 
 // A share that uses no GPU is reported or ended. Use that cannot be told counts as use.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,7 +238,7 @@ func (a *Agent) end(ctx context.Context, t *tenant) {
 	if err := a.forget(t); err != nil {
 		a.config.Log.ErrorContext(ctx, "cannot save tenants", "error", err)
 	}
-	text := "its last process is gone"
+	text := cmp.Or(t.why, control.LastGone)
 	for i, u := range t.seen.Usage {
 		if u.ByDescriptor > 0 && i < len(t.Shares) {
 			text += fmt.Sprintf("; file descriptors in other processes still keep %d MiB of GPU %d", u.ByDescriptor>>20, a.gpu(t.Shares[i].UUID).Index)

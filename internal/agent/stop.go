@@ -45,7 +45,7 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 // tenant has ended.
 func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration, why string) error {
 	a.mu.Lock()
-	t.stopping = true
+	t.stopping, t.why = true, why
 	a.mu.Unlock()
 	a.tellUser(ctx, t, why)
 	h := &hunt{agent: a, tenant: t, known: map[process.ID]bool{}}

@@ -62,14 +62,27 @@ func (l Limits) String() string {
 		}
 	}
 	add(l.Memory > 0, "%s of memory", v1alpha1.FormatBytes(l.Memory))
-	add(l.GPUs > 0, "%d GPUs", l.GPUs)
-	add(l.Cores > 0, "%d cores", l.Cores)
-	add(l.Time > 0, "%s for a share", l.Time)
+	add(l.GPUs == 1, "1 GPU")
+	add(l.GPUs > 1, "%d GPUs", l.GPUs)
+	add(l.Cores == 1, "1 core")
+	add(l.Cores > 1, "%d cores", l.Cores)
+	add(l.Time > 0, "%s for a share", Duration(l.Time))
 	add(l.Weight > 0, "weight %d", l.Weight)
 	if len(most) == 0 {
 		return "no limits"
 	}
 	return "at most " + strings.Join(most, ", ")
+}
+
+// Duration writes a time as an administrator does: 2h, not 2h0m0s.
+func Duration(d time.Duration) string {
+	text := d.String()
+	for _, unit := range []struct{ after, zero string }{{"m", "0s"}, {"h", "0m"}} {
+		if strings.HasSuffix(text, unit.after+unit.zero) {
+			text = strings.TrimSuffix(text, unit.zero)
+		}
+	}
+	return text
 }
 
 // Accounts is what the configuration asks about the users of the machine.

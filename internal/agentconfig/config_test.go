@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 		{head + "limits: {}", "agent.yaml:3: limits: unknown field; known here: apiVersion, defaultMemory, groups, idle, kind, others, outside, overcommit, users"},
 		{head + "outside: kill\noutside: stop", "agent.yaml:4: outside: given twice"},
 		{head + "outside: punish", `agent.yaml:3: outside: "punish" is not one of report, stop, kill`},
-		{head + "outside: [kill]", `agent.yaml:3: outside: "" is not one of report, stop, kill`},
+		{head + "outside: [kill]", "agent.yaml:3: outside: must be one word of report, stop, kill"},
 		{head + "defaultMemory: 0", `agent.yaml:3: defaultMemory: invalid amount of memory "0": it must be greater than zero`},
 		{head + "defaultMemory: -4Gi", `agent.yaml:3: defaultMemory: invalid amount of memory "-4Gi": it must be greater than zero`},
 		{head + "defaultMemory:", "agent.yaml:3: defaultMemory: must be an amount of memory such as 48Gi; for no limit leave the field out"},
@@ -188,6 +188,19 @@ func TestFaults(t *testing.T) {
 	}
 	if _, err := Parse("big", []byte(head+strings.Repeat("#", MaxBytes)), lab{}); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a large file: %v", err)
+	}
+}
+
+func TestLimitsForPeople(t *testing.T) {
+	for want, l := range map[string]Limits{
+		"no limits": {}, "at most 1 GPU, 1 core": {GPUs: 1, Cores: 1}, "at most 2 GPUs, 50 cores": {GPUs: 2, Cores: 50},
+		"at most 2h for a share": {Time: 2 * time.Hour}, "at most 1h30m for a share": {Time: 90 * time.Minute},
+		"at most 1h0m5s for a share": {Time: time.Hour + 5*time.Second}, "at most 10m for a share": {Time: 10 * time.Minute},
+		"at most 20s for a share": {Time: 20 * time.Second},
+	} {
+		if got := l.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

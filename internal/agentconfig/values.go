@@ -109,6 +109,10 @@ func choice[W ~string](r *reader, node *yaml.Node, field string, words ...W) W {
 	for _, word := range words {
 		names = append(names, string(word))
 	}
+	if node.Kind != yaml.ScalarNode {
+		r.fault(node, field, "must be one word of %s", strings.Join(names, ", "))
+		return ""
+	}
 	r.fault(node, field, "%q is not one of %s", node.Value, strings.Join(names, ", "))
 	return ""
 }

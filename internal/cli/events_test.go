@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
@@ -43,6 +44,56 @@ func TestOwnEventsAreNotLost(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q is shown %s, want %s", reader, got, want)
+		}
+	}
+}
+
+// Why shares were ended comes before what happens every day, and is told once for each.
+func TestReasonsComeBeforeRoutine(t *testing.T) {
+	var events []control.Event
+	add := func(kind control.EventKind, tenant, text string) {
+		events = append(events, control.Event{Kind: kind, User: "u1", Tenant: tenant, Text: text})
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		add(control.EventLimit, name, "its time is over")
+		add(control.EventReaped, name, "1024 MiB of a process that died are free again")
+		add(control.EventEnded, name, "its time is over")
+		add(control.EventEnded, name+"1", control.LastGone)
+	}
+	said := func(reader string) (got string) {
+		for _, e := range shown(events, reader) {
+			got += string(e.Kind) + " " + e.Tenant + ": " + e.Text + "\n"
+		}
+		return got
+	}
+	want := "ended a: its time is over\nended b: its time is over\nended c: its time is over\n"
+	for _, reader := range []string{"u1", "u2"} {
+		if got := said(reader); got != want {
+			t.Errorf("%s is shown\n%swant\n%s", reader, got, want)
+		}
+	}
+	events = events[8:] // one reason alone leaves room
+	if got := said("u1"); got != "reaped c: 1024 MiB of a process that died are free again\nended c: its time is over\nended c1: "+control.LastGone+"\n" {
+		t.Errorf("shown\n%s", got)
+	}
+}
+
+// A share whose time is over is not said to end in the past.
+func TestTimeThatIsOver(t *testing.T) {
+	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
+	tenant := control.Tenant{Name: "train", User: "u1", Until: &until}
+	for after, want := range map[time.Duration]string{-time.Second: "train of u1 ends at 12:00:00", 0: "train of u1 is ending", 5 * time.Second: "train of u1 is ending: its time was over at 12:00:00"} {
+		if got := faultsOf(tenant, until.Add(after)); len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("after %s: %q, want %q", after, got, want)
+		}
+	}
+}
+
+// A share that is over its limit is still said to be co-operative.
+func TestOverAndCooperative(t *testing.T) {
+	for cooperative, want := range map[bool]string{false: "over", true: "over, co-operative"} {
+		if got := state(control.Tenant{Held: true, Cooperative: cooperative}, control.Share{Used: 2, Limit: 1}); got != want {
+			t.Errorf("co-operative %v: %q", cooperative, got)
 		}
 	}
 }

@@ -133,6 +133,9 @@ func newTop(a *app) *cobra.Command {
 			if interval < 100*time.Millisecond {
 				return usage(fmt.Errorf("--interval %s: give at least 100ms", interval))
 			}
+			if count < 0 {
+				return usage(fmt.Errorf("--count %d: give a number of 0 or more; 0 is until Ctrl-C", count))
+			}
 			return a.top(cmd.Context(), machine, interval, count)
 		},
 	}

@@ -17,10 +17,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// eventsShown bounds the events of a table, and again those about the reader's shares;
-// JSON has all that the agent keeps.
-const eventsShown = 3
-
 // size writes an amount of memory with about three digits.
 func size(n uint64) string {
 	for _, unit := range []struct {
@@ -197,12 +193,16 @@ func pid(n int) string {
 	return strconv.Itoa(n)
 }
 
-// state is one word about a share.
+// state is a word about a share, or two: one that is over and co-operative is guarded by
+// nothing.
 func state(t control.Tenant, s control.Share) string {
 	switch {
 	case t.Fault != "", s.Time != nil && s.Time.Fault != "":
 		return "fault"
 	case s.Excess != "", s.Used > s.Limit, s.Observed != nil && *s.Observed > s.Limit:
+		if t.Cooperative {
+			return "over, co-operative"
+		}
 		return "over"
 	case s.Time != nil && s.Time.HeldBack:
 		return "held back"
@@ -246,24 +246,6 @@ func printNotes(w *strings.Builder, l listing) {
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
 	}
-}
-
-// shown are the last events, and the last that are about shares of the reader's: why a
-// share of theirs has ended must not get lost among what others do.
-func shown(events []control.Event, reader string) (chosen []control.Event) {
-	last, own := eventsShown, eventsShown
-	for _, e := range slices.Backward(events) {
-		mine := e.User == reader && e.Tenant != ""
-		if last > 0 || mine && own > 0 {
-			chosen = append(chosen, e)
-		}
-		last--
-		if mine {
-			own--
-		}
-	}
-	slices.Reverse(chosen)
-	return chosen
 }
 
 // gpuNotes are about the GPUs: first which are left out, take no new shares or are not
@@ -341,8 +323,11 @@ func faultsOf(t control.Tenant, now time.Time) []string {
 	if t.Idle != nil {
 		faults = append(faults, fmt.Sprintf("! share %s of %s has used no GPU since %s", t.Name, t.User, moment(*t.Idle, now)))
 	}
-	if t.Until != nil {
+	switch {
+	case t.Until != nil && now.Before(*t.Until):
 		faults = append(faults, fmt.Sprintf("share %s of %s ends at %s: the administrator limits its time", t.Name, t.User, moment(*t.Until, now)))
+	case t.Until != nil:
+		faults = append(faults, fmt.Sprintf("share %s of %s is ending: its time was over at %s", t.Name, t.User, moment(*t.Until, now)))
 	}
 	if t.Fault != "" {
 		faults = append(faults, fmt.Sprintf("! share %s: %s", t.Name, t.Fault))

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -119,7 +120,11 @@ func (a *app) stop(ctx context.Context, machine string, params control.StopParam
 	if err != nil {
 		return err
 	}
-	return ask(ctx, endpoint, func(c *control.Client) error { return c.Stop(ctx, params) })
+	err = ask(ctx, endpoint, func(c *control.Client) error { return c.Stop(ctx, params) })
+	if errors.Is(err, control.ErrGone) {
+		return fmt.Errorf("stop %s: %w, and the next one does not know that it was to end: give the command again", params.Tenant, err)
+	}
+	return err
 }
 
 // addMachine adds the flag that narrows a command to one simulated machine.

@@ -55,7 +55,7 @@ func TestTimeLimit(t *testing.T) {
 		if strings.Count(out, want) != 1 {
 			t.Errorf("%s is not told where the program writes: %s", user, out)
 		}
-		if out := s.ok(user, "divvy", "ls"); !strings.Contains(out, "limit "+user+"/train: its time is over") {
+		if out := s.ok(user, "divvy", "ls"); !strings.Contains(out, "ended "+user+"/train: its time is over") {
 			t.Errorf("%s is not told why:\n%s", user, out)
 		}
 	}

@@ -211,6 +211,15 @@ type Event struct {
 	Text string `json:"text"`
 }
 
+// LastGone is the text of a share's end of which there is nothing more to say.
+const LastGone = "its last process is gone"
+
+// Routine reports whether an event tells only what shares do every day: it must not hide
+// why another was ended.
+func (e Event) Routine() bool {
+	return e.Kind == EventReaped || e.Kind == EventEnded && e.Text == LastGone
+}
+
 // EventKind groups events.
 type EventKind string
 
