@@ -35,6 +35,8 @@ const (
 	silentLooks = 3
 	// silent is the reason of a GPU about which the driver does not answer at all.
 	silent = "silent"
+	// afterReset says what a reset is followed by: see firstReopen and recovery.
+	afterReset = "; after a reset it is served again by itself, within a minute as a rule"
 	// fellOff is the XID of a GPU that has fallen off the bus.
 	fellOff = 79
 )
@@ -93,11 +95,11 @@ func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 	xid, ill := gravest(c.XIDs)
 	switch {
 	case errors.Is(err, nvml.ErrLost), ill && xid == fellOff:
-		return &Fault{Reason: "lost", Lost: true, Text: "the driver lost contact with it: reset it (`nvidia-smi --gpu-reset`) or restart the machine"}
+		return &Fault{Reason: "lost", Lost: true, Text: "the driver lost contact with it: reset it (`nvidia-smi --gpu-reset`) or restart the machine" + afterReset}
 	case errors.Is(err, nvml.ErrVanished):
 		return &Fault{Reason: "vanished", Lost: true, Text: "the driver no longer lists it"}
 	case errors.Is(err, nvml.ErrReset):
-		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver requires a reset: `nvidia-smi --gpu-reset`"}
+		return &Fault{Reason: "reset-required", Lost: true, Text: "the driver requires a reset: `nvidia-smi --gpu-reset`" + afterReset}
 	case errors.Is(err, nvml.ErrSilent):
 		return &Fault{Reason: silent, Text: "its figures are not known: " + err.Error()}
 	case ill:
