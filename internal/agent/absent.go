@@ -21,6 +21,18 @@ func (a *Agent) NoteLeftOut(silent, found []int) {
 	}
 }
 
+// whyUnserved says why a GPU on which there is a share is not served. Agent.mu is held.
+func (a *Agent) whyUnserved() string {
+	if len(a.leftOut) == 0 {
+		return "the driver did not list it when the agent started"
+	}
+	var names []string
+	for _, gpu := range a.leftOut {
+		names = append(names, fmt.Sprintf("GPU %d", gpu))
+	}
+	return "the driver did not answer about " + joined(names, "and") + " when the agent started: try again when `divvy ls` lists it"
+}
+
 // Absent returns the GPUs that tenancies hold and that are not there, with how many
 // bytes of each, and a channel that is closed when that may have changed. They were
 // lost before the agent started, so that nobody watches their health.

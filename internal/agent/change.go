@@ -103,6 +103,9 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 	for i := range r.Shares {
 		s := &r.Shares[i]
 		gpu := a.gpu(s.UUID)
+		if gpu.Index < 0 {
+			return record{}, control.Errorf(control.CodeRefused, "%s has a share of %s, which this agent does not serve: %s", t.Name, s.UUID, a.whyUnserved())
+		}
 		if err := s.change(p, gpu.Capacity()); err != nil {
 			return record{}, err
 		}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
@@ -217,4 +219,27 @@ func mapState(t *testing.T, file *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Munmap(memory) })
+}
+
+// A share on a GPU that the driver was silent about at the start cannot be changed, and
+// nobody is told that the GPU does not exist.
+func TestChangeOnAGPUThatIsLeftOut(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	hers := n.asker(ada)
+	created := n.grant(r, hers, askOn("1", gib))
+	r.mu.Lock()
+	r.gpus = slices.DeleteFunc(slices.Clone(r.gpus), func(g backend.GPU) bool { return g.Index == 1 })
+	r.mu.Unlock()
+	memory := v1alpha1.Bytes(2 * gib)
+	for _, c := range []struct {
+		leftOut []int
+		want    string
+	}{{[]int{1}, "the driver did not answer about GPU 1 when the agent started"}, {nil, "the driver did not list it"}} {
+		r.NoteLeftOut(c.leftOut, nil)
+		_, err := r.set(t.Context(), hers.peer, control.SetParams{Tenant: created.Tenant.ID, Memory: &memory})
+		if control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "exist") {
+			t.Errorf("left out %v: %v, want %q", c.leftOut, err, c.want)
+		}
+	}
 }

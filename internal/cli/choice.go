@@ -105,6 +105,7 @@ func (a *app) look(ctx context.Context, w visible.Wish, finder driver.Finder, cl
 		if err != nil {
 			return s, err
 		}
+		s.LeftOut = list.LeftOut
 		for _, gpu := range list.GPUs {
 			s.Served = append(s.Served, visible.GPU{Index: gpu.Index, UUID: gpu.UUID})
 		}

@@ -62,7 +62,9 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 	}
 	delete(endpoints, "")
 	for _, machine := range sortedKeys(endpoints) {
-		checks = append(checks, a.lookAtAgent(ctx, machine, endpoints[machine]).checks()...)
+		simulated := a.lookAtAgent(ctx, machine, endpoints[machine])
+		simulated.bySystem = filepath.Base(seen.simgpu()) == machine
+		checks = append(checks, simulated.checks()...)
 	}
 	checks = append(checks, configurationChecks(daemon.DefaultConfig, func() (daemon.Machine, error) { return a.served(seen) })...)
 	if heldErr != nil {

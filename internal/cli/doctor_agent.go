@@ -24,6 +24,9 @@ type sight struct {
 	// by is why a system agent is configured; it is valid if configured is true.
 	by         rundir.Configured
 	configured bool
+	// bySystem is true for a simulated machine that the system agent serves, or did when it
+	// was last there.
+	bySystem bool
 	// held are the GPUs of this machine that agents hold.
 	held []gpulock.Holder
 }
@@ -52,37 +55,61 @@ func (s sight) simgpu() string {
 
 // checks say which agent serves the machine and what is wrong there.
 func (s sight) checks() []doctor.Check {
-	c := doctor.Check{Name: "agent", Status: doctor.OK}
+	c := s.agentCheck()
 	if s.machine != "" {
 		c.Name = "agent of simulated machine " + s.machine
-	}
-	away := &control.AwayError{System: s.by}
-	switch {
-	case s.list != nil && s.list.Info.Ephemeral && s.configured:
-		c.Found = fmt.Sprintf("an own agent (%s) serves its shares and grants no more; ", served(s.list.Info))
-		fallthrough
-	case errors.As(s.err, &away):
-		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! ")), away.Remedy()
-	case s.hidden() != nil && (errors.Is(s.err, control.ErrNoAgent) || s.list != nil && s.list.Info.Ephemeral):
-		h := s.hidden()
-		c.Status, c.Found, c.Next = doctor.Fail, fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
-	case errors.Is(s.err, control.ErrNoAgent) && s.machine != "":
-		c.Found = fmt.Sprintf("none runs; `divvy run --simgpu %s` starts one", s.machine)
-	case errors.Is(s.err, control.ErrNoAgent):
-		c.Found = "none runs; `divvy run` starts one where there is a driver"
-	case s.err != nil:
-		c.Status, c.Found = doctor.Fail, s.err.Error()
-	default:
-		c.Found = served(s.list.Info)
-		if n := len(s.list.Waiting); n > 0 {
-			first := s.list.Waiting[0]
-			c.Found += fmt.Sprintf("; %d requests wait, the first since %s: %s", n, moment(first.Since, s.list.Time), first.Reason)
-		}
 	}
 	if s.list == nil {
 		return []doctor.Check{c}
 	}
 	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), shareChecks(s.list)...)
+}
+
+// agentCheck says which agent serves the machine.
+func (s sight) agentCheck() doctor.Check {
+	c := doctor.Check{Name: "agent", Status: doctor.OK}
+	away, h := &control.AwayError{System: s.by}, s.hidden()
+	own := s.list != nil && s.list.Info.Ephemeral
+	switch {
+	case own && s.configured:
+		c.Found = fmt.Sprintf("an own agent (%s) serves its shares and grants no more; ", served(s.list.Info))
+		fallthrough
+	case errors.As(s.err, &away):
+		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! ")), away.Remedy()
+	case h != nil && (own || errors.Is(s.err, control.ErrNoAgent)):
+		c.Status, c.Found, c.Next = doctor.Fail, fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
+	case errors.Is(s.err, control.ErrNoAgent):
+		c.Found = s.none()
+	case s.err != nil:
+		c.Status, c.Found = doctor.Fail, s.err.Error()
+	default:
+		c.Found = served(s.list.Info) + waiting(s.list)
+	}
+	return c
+}
+
+// none says what it means that no agent of this user's own runs.
+func (s sight) none() string {
+	switch {
+	case s.machine == "":
+		return "none runs; `divvy run` starts one where there is a driver"
+	case s.bySystem:
+		return "none of your own runs: the system agent serves the machine of that name"
+	}
+	return fmt.Sprintf("none runs; `divvy run --simgpu %s` starts one", s.machine)
+}
+
+// waiting tells of requests that wait, "" if none does.
+func waiting(l *control.Listing) string {
+	if len(l.Waiting) == 0 {
+		return ""
+	}
+	first := l.Waiting[0]
+	wait := "requests wait"
+	if len(l.Waiting) == 1 {
+		wait = "request waits"
+	}
+	return fmt.Sprintf("; %d %s, the first since %s: %s", len(l.Waiting), wait, moment(first.Since, l.Time), first.Reason)
 }
 
 // hidden is a system agent that holds the machine's GPUs and could not be asked.
@@ -150,6 +177,9 @@ func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 	for _, h := range held {
 		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 || (s.list == nil || s.list.Info.Ephemeral) && h.System {
 			continue // by the agent of which the first check tells
+		}
+		if m := s.by.Mark; s.list == nil && m != nil && h.UID == 0 && h.PID != 0 && h.PID == m.Agent.PID && m.Agent.Alive() {
+			continue // by the system agent, which hangs
 		}
 		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}
 		switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
 )
 
@@ -38,6 +39,9 @@ func TestDoctorFindsEachFault(t *testing.T) {
 		"nothing":            {func(*sight) {}, doctor.Check{Name: "agent", Status: doctor.OK, Found: "pid 7 of root serves, driver 550.1"}},
 		"no agent":           {func(s *sight) { s.list, s.err = nil, control.ErrNoAgent }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "none runs; `divvy run` starts one"}},
 		"no simulated agent": {func(s *sight) { s.machine, s.list, s.err = "t4", nil, control.ErrNoAgent }, doctor.Check{Name: "agent of simulated machine t4", Status: doctor.OK, Found: "`divvy run --simgpu t4` starts one"}},
+		"simulated by the system": {func(s *sight) {
+			s.machine, s.bySystem, s.list, s.err = "t4", true, nil, control.ErrNoAgent
+		}, doctor.Check{Name: "agent of simulated machine t4", Status: doctor.OK, Found: "the system agent serves the machine of that name"}},
 		"away": {func(s *sight) {
 			s.list, s.err = nil, &control.AwayError{System: rundir.Configured{By: "/by", Mark: mark}}
 		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent is away since", Next: "divvy agent"}},
@@ -47,7 +51,7 @@ func TestDoctorFindsEachFault(t *testing.T) {
 			s.held = []gpulock.Holder{{UUID: "GPU-0", PID: 9, System: true}}
 		}, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "the system agent, process 9, does not answer", Next: "it runs"}},
 		"unreachable":          {func(s *sight) { s.list, s.err = nil, errors.New("it hangs") }, doctor.Check{Name: "agent", Status: doctor.Fail, Found: "it hangs"}},
-		"waiting":              {func(s *sight) { s.list.Waiting = []control.Waiting{{Reason: "it is full"}} }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "1 requests wait, the first since"}},
+		"waiting":              {func(s *sight) { s.list.Waiting = []control.Waiting{{Reason: "it is full"}} }, doctor.Check{Name: "agent", Status: doctor.OK, Found: "1 request waits, the first since"}},
 		"left out":             {func(s *sight) { s.list.LeftOut = []int{3} }, doctor.Check{Name: "GPU 3", Status: doctor.Warn, Found: "GPU 3 is left out: the driver has not answered", Next: "dmesg"}},
 		"silent":               {func(s *sight) { s.list.GPUs[0].Fault = "its figures are not known" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "it takes no new shares: its figures are not known", Next: "another GPU"}},
 		"unwatched":            {func(s *sight) { s.list.GPUs[0].Unwatched = "the driver does not tell" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "the driver does not tell"}},
@@ -92,6 +96,21 @@ func TestDoctorFindsWhoHoldsGPUs(t *testing.T) {
 		checks := s.holderChecks(held)
 		if len(checks) != 1 || checks[0].Status != c.status || !strings.Contains(checks[0].Found, "GPU-0 by the agent of user u1, process 99") || !strings.Contains(checks[0].Next, c.next) {
 			t.Errorf("%s: %+v", name, checks)
+		}
+	}
+}
+
+// The GPUs of a system agent that hangs are not said to be somebody else's.
+func TestDoctorKnowsTheHungAgent(t *testing.T) {
+	self, err := process.Find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid, want := range map[int]int{self.PID: 0, self.PID + 1: 1} {
+		s := well()
+		s.list, s.err, s.by.Mark = nil, errors.New("it does not answer"), &rundir.Mark{Agent: self}
+		if checks := s.holderChecks([]gpulock.Holder{{UUID: "GPU-0", PID: pid, User: "root"}}); len(checks) != want {
+			t.Errorf("process %d: %+v", pid, checks)
 		}
 	}
 }

@@ -44,6 +44,9 @@ type Wish struct {
 type Sight struct {
 	// Served are the GPUs that the agent knows.
 	Served []GPU
+	// LeftOut are the indexes of GPUs that the agent does not serve, because the driver did
+	// not answer about them when it started.
+	LeftOut []int
 	// Hidden is true where the caller may not open some GPU's device node.
 	Hidden bool
 	// Shown are the UUIDs of the GPUs that CUDA shows the caller when
@@ -98,7 +101,7 @@ func Choose(w Wish, s Sight) (Choice, error) {
 	if len(w.Named) > 0 {
 		named, err := Resolve(s.Served, w.Named)
 		if err != nil {
-			return Choice{}, err
+			return Choice{}, s.silent(w.Named, err)
 		}
 		if err := s.contains(base, whose, named, w); err != nil {
 			return Choice{}, err
@@ -215,6 +218,17 @@ func resolve(gpus []GPU, name string) (string, error) {
 		return found[0], nil
 	}
 	return "", refuse("%s is the beginning of %d GPUs' UUIDs: give more of it; `divvy ls` shows UUIDs", name, len(found))
+}
+
+// silent says of a GPU that is not known why, if the driver is silent about it.
+func (s Sight) silent(names []string, err error) error {
+	for _, gpu := range s.LeftOut {
+		if errors.Is(err, ErrUnknown) && slices.Contains(names, strconv.Itoa(gpu)) {
+			return fmt.Errorf("%w: GPU %d is left out, because the driver did not answer about it when the agent started: it is served when the driver does; name another",
+				ErrUnknown, gpu)
+		}
+	}
+	return err
 }
 
 func unknown(gpus []GPU, name string) error {
