@@ -103,10 +103,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 	for i := range r.Shares {
 		s := &r.Shares[i]
 		gpu := a.gpu(s.UUID)
-		if gpu.Index < 0 {
-			return record{}, control.Errorf(control.CodeRefused, "%s has a share of %s, which this agent does not serve: %s", t.Name, s.UUID, a.whyUnserved())
-		}
-		if err := s.change(p, gpu.Capacity()); err != nil {
+		if err := a.changeOn(gpu, t.Name, s, p); err != nil {
 			return record{}, err
 		}
 		before, wanted := t.Shares[i].Guaranteed(t.Shares[i].Cores), s.Guaranteed(s.Cores)
@@ -136,6 +133,14 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 		return record{}, a.refused(ctx, err, who)
 	}
 	return r, nil
+}
+
+// changeOn applies a change to a share on a GPU that is served. Agent.mu is held.
+func (a *Agent) changeOn(gpu backend.GPU, name string, s *share, p control.SetParams) error {
+	if gpu.Index < 0 {
+		return control.Errorf(control.CodeRefused, "%s has a share of %s, which this agent does not serve: %s", name, s.UUID, a.whyUnserved())
+	}
+	return s.change(p, gpu.Capacity())
 }
 
 // used is how many bytes of a share the tenant was last seen to use or to be about

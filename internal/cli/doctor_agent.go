@@ -175,11 +175,8 @@ func shareChecks(l *control.Listing) (checks []doctor.Check) {
 // holderChecks tell of agents that hold GPUs beside the one that serves this user.
 func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 	for _, h := range held {
-		if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 || (s.list == nil || s.list.Info.Ephemeral) && h.System {
-			continue // by the agent of which the first check tells
-		}
-		if m := s.by.Mark; s.list == nil && m != nil && h.UID == 0 && h.PID != 0 && h.PID == m.Agent.PID && m.Agent.Alive() {
-			continue // by the system agent, which hangs
+		if s.known(h) {
+			continue
 		}
 		c := doctor.Check{Name: "GPU held", Status: doctor.Warn, Found: fmt.Sprintf("%s by %s", h.UUID, h), Next: h.Remedy(os.Getuid())}
 		switch {
@@ -191,4 +188,17 @@ func (s sight) holderChecks(held []gpulock.Holder) (checks []doctor.Check) {
 		checks = append(checks, c)
 	}
 	return checks
+}
+
+// known reports whether a holder is the agent of which the first check tells: the one that
+// answers, or a system agent that hangs or cannot be found.
+func (s sight) known(h gpulock.Holder) bool {
+	if s.list != nil && h.PID == s.list.Info.PID && h.PID != 0 {
+		return true
+	}
+	if s.list != nil && !s.list.Info.Ephemeral {
+		return false
+	}
+	m := s.by.Mark
+	return h.System || m != nil && h.UID == 0 && h.PID != 0 && h.PID == m.Agent.PID && m.Agent.Alive()
 }
