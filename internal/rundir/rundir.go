@@ -118,6 +118,15 @@ func Make(dir string, mode os.FileMode) error {
 	return nil
 }
 
+// MakeBelow is Make of a directory and, before that, of the run directory that it is in.
+// What is wrong with that is said once.
+func MakeBelow(dir string, mode os.FileMode) error {
+	if err := Make(filepath.Dir(dir), Mode()); err != nil {
+		return err
+	}
+	return Make(dir, mode)
+}
+
 // Fault says why a directory cannot be a run directory of this user, with what to do
 // about it, or nil.
 func Fault(dir string, info os.FileInfo) error {

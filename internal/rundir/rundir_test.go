@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -40,5 +41,25 @@ func TestVariableMovesEverything(t *testing.T) {
 	}
 	if got := Tenants(); got != "/somewhere/tenants" {
 		t.Errorf("Tenants() = %s", got)
+	}
+}
+
+// What is wrong with a run directory is said once, also of a directory in it.
+func TestMakeBelowSaysItOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := MakeBelow(filepath.Join(file, "run", "simgpu"), 0o700); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("said: %v", err)
+	}
+	below := filepath.Join(t.TempDir(), "run", "simgpu")
+	if err := MakeBelow(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{below, filepath.Dir(below)} {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm()&0o022 != 0 {
+			t.Errorf("%s: %v, %v", dir, info, err)
+		}
 	}
 }

@@ -119,7 +119,7 @@ func (m *Machine) digest() string {
 // nobody ever sees half of one.
 func (s Store) create(ctx context.Context, name string, machine *Machine, info Info) error {
 	// Above it lies the run directory, which others may have to enter.
-	if err := errors.Join(rundir.Make(filepath.Dir(s.Root), rundir.Mode()), rundir.Make(s.Root, 0o700)); err != nil {
+	if err := rundir.MakeBelow(s.Root, 0o700); err != nil {
 		return err
 	}
 	draft, err := os.MkdirTemp(s.Root, ".new-")

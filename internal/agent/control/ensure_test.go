@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -344,5 +345,16 @@ func TestRunDirectoryIsAFile(t *testing.T) {
 		if _, err := connect(); err == nil || !strings.HasSuffix(err.Error(), e.Rundir+" is not a directory: remove it") {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// Of a lock on a read-only file system it is said what to do.
+func TestLockOnAReadOnlyFileSystem(t *testing.T) {
+	fault := &os.PathError{Op: "open", Path: "/run/divvy/start.lock", Err: syscall.EROFS}
+	if err := lockFault(fault.Path, fault); !strings.HasSuffix(err.Error(), "read-only file system: mount /run/divvy writable") || !errors.Is(err, syscall.EROFS) {
+		t.Error(err)
+	}
+	if err := lockFault(fault.Path, syscall.EACCES); strings.Contains(err.Error(), "mount") {
+		t.Error(err)
 	}
 }

@@ -158,7 +158,7 @@ func awaitReady(ctx context.Context, report *os.File, logPath string) error {
 func acquire(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open lock: %w", err)
+		return nil, lockFault(path, err)
 	}
 	taken := make(chan error, 1)
 	go func() { taken <- retryInterrupted(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX) }) }()
@@ -177,6 +177,14 @@ func acquire(ctx context.Context, path string) (*os.File, error) {
 		}()
 		return nil, ctx.Err()
 	}
+}
+
+// lockFault says why a lock file cannot be opened, and what to do if that is known.
+func lockFault(path string, err error) error {
+	if errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("open lock: %w: mount %s writable", err, filepath.Dir(path))
+	}
+	return fmt.Errorf("open lock: %w", err)
 }
 
 func retryInterrupted(f func() error) error {

@@ -31,7 +31,7 @@ func (s *service) tenantsDir() (string, error) {
 func firstPlace(candidates []string) (string, error) {
 	var faults []error
 	for _, dir := range candidates {
-		err := errors.Join(rundir.Make(filepath.Dir(dir), rundir.Mode()), rundir.Make(dir, rundir.Mode()))
+		err := rundir.MakeBelow(dir, rundir.Mode())
 		if err == nil {
 			if dir, err = slice.ChoosePlace([]string{dir}); err == nil {
 				return dir, nil
