@@ -21,8 +21,8 @@ type Unseen struct {
 	standing bool
 }
 
-// Tell notes what all shares together told since the last call, as [Watch.Tell]. rate is the sum of the rates of those
-// of which processes have just come or gone: what such a process was charged for and could not tell is paid by its share.
+// Tell notes what all shares together told since the last call, as [Watch.Tell]. rate is what processes that
+// have just come or gone may have been charged for and not told: that is paid by their share.
 func (w *Unseen) Tell(now, own uint64, rate uint32, open uint64) {
 	w.watch.Tell(now, "", own, rate, open)
 }

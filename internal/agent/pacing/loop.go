@@ -91,8 +91,10 @@ type gpuTime struct {
 	resting            bool
 	// decided is whether the budgets are those of the present shares.
 	decided bool
-	// wholeTaken is when it was last asked who does what nobody tells of.
-	wholeTaken uint64
+	// wholeAt is the end of the driver's last sample of the whole GPU, wholeTaken of the last
+	// of which it was asked who did what nobody told of, and excused is when it was last told
+	// what the shares may have been charged for and not told.
+	wholeAt, wholeTaken, excused uint64
 }
 
 func newLoop(log *slog.Logger) (*loop, error) {

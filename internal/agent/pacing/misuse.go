@@ -19,8 +19,10 @@ type misuse struct {
 	limited uint64  // since when it has a limit, 0 without
 	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
-	fresh   uint64  // when processes of the share last came or went, as far as they tell
+	fresh   uint64  // what processes that came or went may still have been charged for and not told, ns
 	unseen  float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
+	// answered is whether its processes were stopped or killed.
+	answered bool
 	// uncounted is until when the GPU may still work on what was launched while
 	// nothing was counted; 1 stands for a share that has no limit now.
 	uncounted uint64
@@ -123,15 +125,18 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 	now := l.clock()
 	for _, t := range l.tenants {
 		for _, s := range t.shares {
-			guilty := s.misuse.verdict >= arbiter.Understates || s.misuse.unseen > 0
+			// For what was concluded from who was seen a share pays, and no process is
+			// stopped or killed: the driver's figures by process convict.
+			convicted := s.misuse.verdict >= arbiter.Understates
+			guilty := convicted || s.misuse.unseen > 0
+			act := convicted && answer != agentconfig.OutsideReport
 			switch {
-			case guilty && s.misuse.text == "":
-				s.misuse.text = describeMisuse(s, answer)
-			case !guilty && answer == agentconfig.OutsideReport:
+			case guilty && s.misuse.text == "", act && !s.misuse.answered:
+				s.misuse.text, s.misuse.answered = describeMisuse(s, answer), act
+			case !guilty && !s.misuse.answered:
 				s.misuse.text = ""
 			}
 			text := s.complaint(now)
-			act := guilty && answer != agentconfig.OutsideReport
 			if text != s.misuse.shown && text != "" || act {
 				told := text
 				if text == s.misuse.shown {
@@ -149,7 +154,7 @@ func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
 	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
 	switch {
 	case s.misuse.verdict < arbiter.Understates:
-		what = describeUnseen(s.misuse.unseen)
+		return describeUnseen(s.misuse.unseen)
 	case s.misuse.verdict == arbiter.Exceeds:
 		what = fmt.Sprintf("it uses %.0f%% of the GPU's time, more than its share", 100*s.misuse.busy)
 	}

@@ -4,27 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
-	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
 const (
 	// wholeEvery is every how many rounds the driver is asked for all that a GPU did. It
 	// keeps such figures for seconds.
 	wholeEvery = 3
-	// endedKept is for how many rounds it counts that a process of a share has ended, and
-	// presentKept for how many it is known whose a process was that has ended.
-	endedKept   = 15
+	// presentKept is for how many rounds it is known whose a process was that has ended.
 	presentKept = 25
-	// freshFor is for how long after its processes came or went a share may have been
-	// charged for what none of them tells.
-	freshFor = uint64(2 * time.Second)
+	// freshEach is the GPU time that a share's process may be charged for and die before it
+	// tells of it, and freshMost is the most that this excuses together before it is used up.
+	freshEach = uint64(50 * time.Millisecond)
+	freshMost = uint64(100 * time.Millisecond)
 )
 
 // member is whose a process was that was seen on a GPU, and when last.
@@ -33,23 +31,15 @@ type member struct {
 	round  int
 }
 
-// presence is who was seen on one GPU.
-type presence struct {
-	there map[int]member // by pid
-	// ended is the round in which the last process of a tenant was missed, "" for nobody's.
-	ended map[string]int
-	// told is what was said of a gap that nobody in particular is blamed for.
-	told string
-}
-
 // tellWhole notes what all shares of the GPU told together. Nothing can be compared while
 // one of them is not counted, or is known to tell too little.
 func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
-	var own, rate, open uint64
+	var own, excused, open uint64
+	passed := max(now-min(max(g.excused, 1), now), 1)
 	for _, s := range g.shares {
 		m := &s.misuse
 		if s.owners != m.owners {
-			m.fresh = now
+			m.fresh = min(m.fresh+freshEach, freshMost)
 		}
 		if !s.limited() || now < m.uncounted || m.verdict >= arbiter.Understates || s.fault != nil {
 			g.forgetWhole()
@@ -57,14 +47,15 @@ func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
 		}
 		used := usage[s.key]
 		own += used.Told
-		if m.fresh != 0 && now-m.fresh < freshFor {
-			rate += uint64(s.budget.Rate)
-		}
+		part := min(m.fresh, min(passed, freshMost)*uint64(s.budget.Rate)/page.Whole)
+		m.fresh -= part
+		excused += part
 		if since := arbiter.OldestOpen(s.key, s.works, used.Fault); since != 0 && (open == 0 || since < open) {
 			open = since
 		}
 	}
-	g.whole.Tell(now, own, uint32(min(rate, arbiter.Whole)), open)
+	g.excused = now
+	g.whole.Tell(now, own, uint32(min(excused*arbiter.Whole/passed, arbiter.Whole)), open)
 }
 
 // forgetWhole begins the comparison anew.
@@ -87,6 +78,7 @@ func (l *loop) observeWhole(uuid string, now uint64, samples []nvml.Sample, wall
 	}
 	for _, s := range samples {
 		age := uint64(max(wall.Sub(s.At), 0))
+		g.wholeAt = max(g.wholeAt, now-min(age, now))
 		g.whole.Observe(now-min(age, now), s.Busy)
 	}
 	if !g.whole.Stands() {
@@ -106,44 +98,50 @@ func (l *loop) unknowWhole(uuid string) {
 	}
 }
 
-// blame has the share pay that alone can have done what nobody told of, and returns what
-// is to be said where that is not known.
-func (l *loop) blame(uuid string, p *presence, round int) (text string) {
+// blame has a share pay for what nobody told of if its processes were seen often enough, and
+// nobody else's. It returns what is to be said of the GPU.
+func (l *loop) blame(uuid string, p *presence) (text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.gpus[uuid]
-	if g == nil || !g.whole.Stands() {
+	if g == nil {
 		return ""
 	}
 	now := l.clock()
-	passed := now - g.wholeTaken
-	missing := g.whole.Take()
+	if !g.whole.Stands() {
+		g.wholeTaken = 0
+		p.begin(now)
+		return ""
+	}
+	missing, before := g.whole.Take(), g.wholeTaken
+	g.wholeTaken = g.wholeAt
 	if missing == 0 {
 		return ""
 	}
-	if g.wholeTaken == 0 || passed > uint64(faultShown) {
-		passed = max(missing, uint64(lag))
-	}
-	g.wholeTaken = now
 	var tenants []string
 	for _, s := range g.shares {
 		tenants = append(tenants, s.tenant.id)
 	}
-	culprit := p.culprit(tenants, round)
-	part := min(float64(missing)/float64(max(passed, 1)), 1)
-	if culprit == "" {
-		return fmt.Sprintf("processes that end within moments use %.0f%% of the GPU's time and tell nothing of it: %s may have started them",
-			100*part, describeShares(tenants))
-	}
-	for _, s := range g.shares {
-		if s.misuse.unseen = 0; s.tenant.id == culprit {
-			s.misuse.unseen = part
-			s.budget.Correction -= int64(missing)
-			s.usage.add(now, missing)
-			s.write()
+	p.miss(missing, before, g.wholeAt)
+	verdict, culprit := p.judge(now, tenants)
+	if verdict {
+		for _, s := range g.shares {
+			if s.misuse.unseen = 0; s.tenant.id == culprit {
+				s.misuse.unseen = p.part()
+				s.charge(now, p.missing)
+			}
 		}
+		p.begin(now)
 	}
-	return ""
+	return fmt.Sprintf("processes that end within moments use %.0f%% of the GPU's time and tell nothing of it: %s may have started them",
+		100*min(float64(missing)/float64(max(g.wholeAt-min(before, g.wholeAt), 1)), 1), describeShares(tenants))
+}
+
+// charge has a share pay for what its processes did and did not tell.
+func (s *shareTime) charge(now, ns uint64) {
+	s.budget.Correction -= int64(ns)
+	s.usage.add(now, ns)
+	s.write()
 }
 
 func describeShares(tenants []string) string {
@@ -151,42 +149,6 @@ func describeShares(tenants []string) string {
 		return "the share on it, or somebody without one,"
 	}
 	return fmt.Sprintf("one of the %d shares on it, or somebody without one,", len(tenants))
-}
-
-// culprit is the one of the tenants with shares of a GPU whose processes came and went,
-// or the only one; "" where others can have been it too.
-func (p *presence) culprit(tenants []string, round int) string {
-	var moving []string
-	for tenant, ended := range p.ended {
-		if round-ended <= endedKept {
-			moving = append(moving, tenant)
-		}
-	}
-	for _, m := range p.there {
-		if !slices.Contains(tenants, m.tenant) {
-			return "" // it has no share here
-		}
-	}
-	switch {
-	case len(moving) == 1 && slices.Contains(tenants, moving[0]):
-		return moving[0]
-	case len(moving) == 0 && len(tenants) == 1:
-		return tenants[0]
-	}
-	return ""
-}
-
-// meet takes up who is on the GPU now. Who is no longer there has ended, or left it.
-func (p *presence) meet(now map[int]string, round int) {
-	for pid, m := range p.there {
-		if tenant, still := now[pid]; !still || tenant != m.tenant {
-			p.ended[m.tenant] = round
-			delete(p.there, pid)
-		}
-	}
-	for pid, tenant := range now {
-		p.there[pid] = member{tenant, round}
-	}
 }
 
 // wholes compares GPUs as a whole with what their shares tell.
@@ -212,7 +174,7 @@ func (w *watcher) wholes(ctx context.Context, gpus []backend.GPU) {
 func (w *watcher) whole(ctx context.Context, index int, uuid string, did *nvml.Activity) {
 	p := w.presences[index]
 	if p == nil {
-		p = &presence{there: map[int]member{}, ended: map[string]int{}}
+		p = newPresence()
 		w.presences[index] = p
 	}
 	l := w.pacer.loop
@@ -228,43 +190,15 @@ func (w *watcher) whole(ctx context.Context, index int, uuid string, did *nvml.A
 		w.suspects[index] = l.observeWhole(uuid, l.clock(), did.Samples, time.Now())
 	}
 	if !w.suspects[index] {
-		clear(p.there)
-		clear(p.ended)
-		p.told = ""
+		*p = *newPresence()
 		return
 	}
-	if !w.meet(p, index) {
-		return // nobody is blamed for what is not known
-	}
-	text := l.blame(uuid, p, w.rounds)
+	text := l.blame(uuid, p)
 	if text != "" && p.told == "" {
 		w.pacer.config.Log.WarnContext(ctx, "GPU time is misused", "gpu", uuid, "reason", text)
 		w.pacer.config.Ledger.Tell(control.Event{Kind: control.EventMisuse, UUID: uuid, Text: text})
 		p.told = text
 	}
-}
-
-// meet looks who is on a GPU, and reports whether the driver tells.
-func (w *watcher) meet(p *presence, index int) bool {
-	listed := w.pacer.config.Driver.Holdings([]int{index})[0]
-	if listed.Unlisted != nil {
-		return false
-	}
-	now := map[int]string{}
-	for _, one := range listed.Processes {
-		id, err := process.Find(one.PID)
-		if err != nil {
-			continue
-		}
-		tenant := w.pacer.config.Ledger.Owner(one.PID)
-		if tenant == "" && !id.Alive() {
-			continue // it ended before it could be told whose it is
-		}
-		now[one.PID] = tenant
-		w.met[one.PID] = member{tenant, w.rounds}
-	}
-	p.meet(now, w.rounds)
-	return true
 }
 
 // describeUnseen is what a share is told of that hides work.

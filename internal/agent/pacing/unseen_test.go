@@ -7,51 +7,106 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
-func TestCulprit(t *testing.T) {
-	const round = 100
+// found is who was met in looks every 100 ms while all of the GPU's time was missing.
+func found(looks int, brief map[string]int, unknown int, seen ...string) *presence {
+	p := newPresence()
+	p.begin(1)
+	p.looks, p.unknown, p.missing = looks, unknown, uint64(looks)*uint64(lookMean)
+	for tenant, n := range brief {
+		p.brief[tenant], p.seen[tenant] = n, true
+	}
+	for _, tenant := range seen {
+		p.seen[tenant] = true
+	}
+	return p
+}
+
+func TestProof(t *testing.T) {
+	type looks = map[string]int
 	for name, c := range map[string]struct {
-		there   map[int]member
-		ended   map[string]int
-		tenants []string
-		want    string
+		p      *presence
+		enough bool
+		want   string
 	}{
-		"the only share":                    {nil, nil, []string{"a"}, "a"},
-		"the only share, and it moves":      {map[int]member{1: {"a", round}}, map[string]int{"a": round}, []string{"a"}, "a"},
-		"somebody without a share is there": {map[int]member{1: {"", round}}, nil, []string{"a"}, ""},
-		"somebody without a share was":      {nil, map[string]int{"": round - 1}, []string{"a"}, ""},
-		"somebody was long ago":             {nil, map[string]int{"": round - endedKept - 1}, []string{"a"}, "a"},
-		"a share of another GPU":            {map[int]member{1: {"b", round}}, nil, []string{"a"}, ""},
-		"two that stay":                     {map[int]member{1: {"a", round}, 2: {"b", round}}, nil, []string{"a", "b"}, ""},
-		"two of which one moves":            {map[int]member{1: {"a", round}}, map[string]int{"b": round - 2}, []string{"a", "b"}, "b"},
-		"two that move":                     {nil, map[string]int{"a": round, "b": round - 2}, []string{"a", "b"}, ""},
-		"a share that is gone moved":        {nil, map[string]int{"c": round}, []string{"a"}, ""},
+		"nobody was met":                 {found(30, nil, 0), true, ""},
+		"the only share stays":           {found(30, nil, 0, "a"), true, ""},
+		"its short processes":            {found(30, looks{"a": 25}, 2), true, "a"},
+		"and another that stays":         {found(30, looks{"a": 25}, 0, "b"), true, "a"},
+		"some short ones, not enough":    {found(30, looks{"a": 10}, 0), true, ""},
+		"not looks enough":               {found(15, looks{"a": 15}, 0), false, ""},
+		"somebody without a share":       {found(30, looks{"a": 25}, 0, ""), true, ""},
+		"the same, at once":              {found(3, nil, 0, ""), true, ""},
+		"a short one without a share":    {found(30, looks{"a": 25, "": 1}, 0), true, ""},
+		"a share of another GPU":         {found(30, looks{"a": 25}, 0, "c"), true, ""},
+		"two with short ones":            {found(30, looks{"a": 20, "b": 20}, 0), true, ""},
+		"another with a few":             {found(30, looks{"a": 20, "b": 8}, 0), true, ""},
+		"many were gone before they had": {found(30, looks{"a": 20}, 8), true, ""},
 	} {
-		p := &presence{there: c.there, ended: c.ended}
-		if got := p.culprit(c.tenants, round); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		if enough, got := c.p.judge(1+uint64(c.p.looks)*uint64(lookMean), []string{"a", "b"}); got != c.want || enough != c.enough {
+			t.Errorf("%s: %v, %q, want %q", name, enough, got, c.want)
 		}
 	}
 }
 
 func TestPresence(t *testing.T) {
-	p := &presence{there: map[int]member{}, ended: map[string]int{}}
-	p.meet(map[int]string{1: "a", 2: "b"}, 1)
-	p.meet(map[int]string{1: "a", 2: "b"}, 2)
-	if len(p.ended) != 0 || len(p.there) != 2 {
+	p := newPresence()
+	p.meet(1, map[int]string{1: "a", 2: "b"}, 0)
+	p.meet(2, map[int]string{1: "a", 2: "b"}, 1)
+	if len(p.brief) != 0 || len(p.there) != 2 || p.looks != 2 || p.unknown != 1 {
 		t.Errorf("%+v", p)
 	}
-	p.meet(map[int]string{1: "b"}, 3) // the number is another process's now
-	if p.ended["a"] != 3 || p.ended["b"] != 3 || len(p.there) != 1 || p.there[1].tenant != "b" {
+	p.meet(3, map[int]string{1: "b"}, 0) // the number is another process's now
+	if p.brief["a"] != 2 || p.brief["b"] != 2 || len(p.there) != 1 || p.there[1].tenant != "b" {
 		t.Errorf("%+v", p)
+	}
+	p.meet(4+briefFor, nil, 0) // it stayed for long
+	if p.brief["b"] != 2 {
+		t.Errorf("%+v", p)
+	}
+	p.miss(10, 2, 3)
+	if p.missing != 10 {
+		t.Errorf("%+v", p)
+	}
+	p.begin(5)
+	if p.miss(10, 4, 6); p.missing != 0 {
+		t.Errorf("what was missing before the looks began counts: %+v", p)
+	}
+}
+
+// A process that knows when the last look was cannot keep out of the next one's way: in
+// whatever time after a look, the next comes in proportion to it.
+func TestLooksComeAtAnyMoment(t *testing.T) {
+	const n = 20000
+	var within, later, alive int
+	for range n {
+		switch after := lookAfter(); {
+		case after < lookMean/2:
+			within++
+		case after < lookMean:
+			later++
+			fallthrough
+		default:
+			alive++
+		}
+	}
+	first, second := float64(within)/n, float64(later)/float64(alive)
+	if first < 0.36 || first > 0.43 || second < 0.36 || second > 0.43 {
+		t.Errorf("within half the mean %.2f, in the next half %.2f; want 0.39 each", first, second)
 	}
 }
 
 // hide has the GPU do what nobody tells of, for so many rounds of 5 ms, and asks who did it.
-func (d *division) hide(busy float64, rounds int, p *presence) (said string) {
+// Who is met in look number n, one every 100 ms, is told by who.
+func (d *division) hide(busy float64, rounds int, who func(n int) map[int]string) (said string) {
+	p := newPresence()
 	for round := range rounds {
 		d.pass(1, nil)
+		if round%20 == 0 {
+			p.meet(d.now, who(round/20), 0)
+		}
 		if round%120 != 119 {
 			continue
 		}
@@ -61,7 +116,7 @@ func (d *division) hide(busy float64, rounds int, p *presence) (said string) {
 			samples = append(samples, nvml.Sample{At: wall.Add(-age * time.Millisecond), Busy: busy})
 		}
 		if d.loop.observeWhole(firstID, d.now, samples, wall) {
-			if text := d.loop.blame(firstID, p, round); text != "" {
+			if text := d.loop.blame(firstID, p); text != "" {
 				said = text
 			}
 		}
@@ -69,46 +124,92 @@ func (d *division) hide(busy float64, rounds int, p *presence) (said string) {
 	return said
 }
 
-// Whose processes hide work pays for it, and a misuse is told once; where several can have
-// done it, that is said, and nobody pays.
+// short is a tenant whose processes are in one look each.
+func short(tenant string) func(int) map[int]string {
+	return func(n int) map[int]string { return map[int]string{1 + n%100: tenant} }
+}
+
+// Whose short processes were met again and again pays for what is missing, and no process
+// is killed for it.
 func TestWhoHidesWorkPays(t *testing.T) {
 	c := &court{}
-	d, p := c.judged(t, agentconfig.OutsideKill, "liar")
-	if said := d.hide(0.9, 1200, &presence{ended: map[string]int{}}); said != "" {
+	d, p := c.judged(t, agentconfig.OutsideKill, "liar", "other")
+	if said := d.hide(0.9, 2400, short("liar")); !strings.Contains(said, "one of the 2 shares") {
 		t.Errorf("said %q", said)
 	}
-	liar := d.all[0]
-	if owed := -d.budget(liar, 0).Correction; owed < int64(3*time.Second) || owed > int64(6*time.Second) {
+	liar, other := d.all[0], d.all[1]
+	if owed := -d.budget(liar, 0).Correction; owed < int64(5*time.Second) || owed > int64(11*time.Second) {
 		t.Errorf("it owes %v", time.Duration(owed))
 	}
+	if owed := -d.budget(other, 0).Correction; owed != 0 {
+		t.Errorf("the other owes %v", time.Duration(owed))
+	}
 	p.answerMisuse(t.Context())
 	p.answerMisuse(t.Context())
-	if len(c.told) != 1 || !strings.Contains(c.told[0].Text, "end within moments") || len(c.answered) != 2 {
+	if len(c.told) != 1 || !strings.Contains(c.told[0].Text, "end within moments") || len(c.answered) != 0 {
 		t.Errorf("told %+v, answered %q", c.told, c.answered)
 	}
-	if text := p.Times("liar")[0].Fault; !strings.Contains(text, "killed") {
+	if text := p.Times("liar")[0].Fault; text == "" || strings.Contains(text, "killed") {
 		t.Errorf("shown as %q", text)
 	}
-	// Figures that are missing accuse nobody.
+	// Figures that are missing accuse nobody, and nothing was done that must be ended.
 	d.loop.unknowWhole(firstID)
 	before := d.budget(liar, 0).Correction
 	d.pass(10, nil)
-	d.loop.blame(firstID, &presence{}, 1)
-	if m := d.loop.tenants["liar"].shares[0].misuse; m.unseen != 0 || d.budget(liar, 0).Correction != before {
+	d.loop.blame(firstID, newPresence())
+	p.answerMisuse(t.Context())
+	if m := d.loop.tenants["liar"].shares[0].misuse; m.unseen != 0 || m.text != "" || d.budget(liar, 0).Correction != before {
 		t.Errorf("known is %+v", m)
 	}
+}
 
-	c = &court{}
-	d, p = c.judged(t, agentconfig.OutsideKill, "one", "other")
-	said := d.hide(0.9, 1200, &presence{ended: map[string]int{}})
-	if !strings.Contains(said, "one of the 2 shares") {
-		t.Errorf("said %q", said)
-	}
-	p.answerMisuse(t.Context())
-	for _, m := range d.all {
-		if owed := d.budget(m, 0).Correction; owed != 0 || len(c.told) != 0 || len(c.answered) != 0 {
-			t.Errorf("%s owes %d; told %+v, answered %q", m.ID, owed, c.told, c.answered)
+// What nobody was seen to do is told of its GPU, and nobody pays: a stranger whose
+// processes keep out of sight, or one who was seen once, is no fault of the only share.
+func TestWhatIsOnlyInferredIsTold(t *testing.T) {
+	for name, who := range map[string]func(int) map[int]string{
+		"nobody was seen":          func(int) map[int]string { return nil },
+		"the share's stays":        func(int) map[int]string { return map[int]string{1: "honest"} },
+		"a few of the share's end": func(n int) map[int]string { return map[int]string{1 + n/30: "honest"} },
+		"a stranger among them": func(n int) map[int]string {
+			if n%10 == 3 {
+				return map[int]string{900: ""}
+			}
+			return short("honest")(n)
+		},
+	} {
+		c := &court{}
+		d, p := c.judged(t, agentconfig.OutsideKill, "honest")
+		if said := d.hide(0.9, 4000, who); !strings.Contains(said, "the share on it, or somebody without one") {
+			t.Errorf("%s: said %q", name, said)
 		}
+		p.answerMisuse(t.Context())
+		if owed := d.budget(d.all[0], 0).Correction; owed != 0 || len(c.told) != 0 || len(c.answered) != 0 {
+			t.Errorf("%s: it owes %d; told %+v, answered %q", name, owed, c.told, c.answered)
+		}
+	}
+}
+
+// A neighbour whose processes come and go excuses so much for each, and not its whole rate.
+func TestComingAndGoingExcusesLittle(t *testing.T) {
+	c := &court{}
+	d, _ := c.judged(t, agentconfig.OutsideReport, "a", "b", "c")
+	accomplice := d.pen(d.all[0])
+	owner := uint32(0)
+	for round := range 2400 { // one comes or goes each second; what it excuses is 50 ms of 300
+		if round%200 == 0 {
+			owner++
+			accomplice.u32(workerWord(0, 0, page.OffsetOfWorkerOwner), owner)
+		}
+		d.pass(1, nil)
+		if round%120 == 119 {
+			wall := time.Now()
+			d.loop.observeWhole(firstID, d.now, []nvml.Sample{
+				{At: wall.Add(-800 * time.Millisecond), Busy: 0.3}, {At: wall.Add(-600 * time.Millisecond), Busy: 0.3}, {At: wall.Add(-400 * time.Millisecond), Busy: 0.3},
+			}, wall)
+		}
+	}
+	if g := d.loop.gpus[firstID]; !g.whole.Stands() {
+		t.Error("a neighbour's processes that come and go hide what others do")
 	}
 }
 
@@ -117,7 +218,7 @@ func TestUncountedWorkHidesNothing(t *testing.T) {
 	d := newDivision(t)
 	d.add("free", shareOf("weighted", 0, 1, "online"))
 	d.pass(1, nil)
-	if said := d.hide(0.9, 1200, &presence{}); said != "" || d.budget(d.all[0], 0).Correction != 0 {
+	if said := d.hide(0.9, 1200, short("free")); said != "" || d.budget(d.all[0], 0).Correction != 0 {
 		t.Errorf("said %q", said)
 	}
 }

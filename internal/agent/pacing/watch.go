@@ -51,12 +51,19 @@ func (p *Pacer) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	w := newWatcher(p)
+	var look <-chan time.Time // nil while there is nobody to look for
 	for {
+		if look == nil && w.suspecting() {
+			look = time.After(lookAfter())
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 			w.round(ctx)
+		case <-look:
+			look = nil
+			w.look()
 		}
 	}
 }
