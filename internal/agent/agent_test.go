@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"os"
@@ -320,71 +319,6 @@ var root = control.NewPeer(0, 0, nil, nil)
 type slot struct {
 	file *os.File
 	at   int
-}
-
-func writeSlot(file *os.File, at int, pid uint32, units uint32) {
-	word := func(offset int64, value uint32) {
-		var data [4]byte
-		binary.LittleEndian.PutUint32(data[:], value)
-		if _, err := file.WriteAt(data[:], offset); err != nil {
-			panic(err)
-		}
-	}
-	word(page.OffsetOfStateSlotCount, 8)
-	slot := int64(page.OffsetOfStateSlot + at*page.SizeOfSlot)
-	word(slot+page.OffsetOfSlotPID, pid)
-	word(slot+page.OffsetOfSlotPIDNamespace, 1)
-	word(slot+page.OffsetOfSlotGeneration, 1)
-	word(page.SizeOfState+page.OffsetOfGPUAmounts, units)
-	journal := int64(page.SizeOfState + page.OffsetOfGPUJournal + at*page.SizeOfJournal)
-	word(journal+page.OffsetOfJournalIntent+page.OffsetOfIntentCharged, units)
-}
-
-// enter makes a process of a tenant use some memory of its first GPU.
-func (n *node) enter(dir string, at, pid int, bytes uint64) *slot {
-	n.t.Helper()
-	file, err := os.OpenFile(tenantdir.Dir(dir).State(), os.O_RDWR, 0)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: page.LockBase + int64(at), Len: 1}
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
-		n.t.Fatal(err)
-	}
-	writeSlot(file, at, uint32(pid), uint32(bytes/page.Unit))
-	s := &slot{file: file, at: at}
-	n.t.Cleanup(s.die)
-	return s
-}
-
-// export makes all that the process holds exported memory, of which a descriptor is
-// open elsewhere.
-func (s *slot) export(bytes uint64) {
-	writeExport(s.file, uint32(bytes/page.Unit))
-	writeSlot(s.file, s.at, 0, uint32(bytes/page.Unit))
-}
-
-func writeExport(file *os.File, units uint32) {
-	data := binary.LittleEndian.AppendUint32(nil, page.ExportLive)
-	data = binary.LittleEndian.AppendUint32(data, 0) // device
-	data = binary.LittleEndian.AppendUint32(data, units)
-	if _, err := file.WriteAt(data, page.OffsetOfStateExport); err != nil {
-		panic(err)
-	}
-	if _, err := file.WriteAt([]byte{1, 0, 0, 0}, page.OffsetOfStateExportCount); err != nil {
-		panic(err)
-	}
-}
-
-// die is what the kernel does when the process ends.
-func (s *slot) die() {
-	s.file.Close()
-}
-
-// leave is what a process does that ends in order.
-func (s *slot) leave() {
-	writeSlot(s.file, s.at, 0, 0)
-	s.file.Close()
 }
 
 // eventually waits for a condition.
