@@ -230,6 +230,28 @@ agent.yaml:12: others.memory: 1Ti is more than the GPUs of this machine have tog
 	}
 }
 
+// Who corrects a file learns of all its faults at once, in its order.
+func TestReviewTellsAllFaults(t *testing.T) {
+	text := head + "users:\n  ada:\n    gpus: 9\n    cores: many\n    memory: 1Ti\n"
+	want := "agent.yaml:5: users.ada.gpus: 9 is more than this machine has, 2\n" +
+		"agent.yaml:6: users.ada.cores: \"many\" is not a whole number from 1 on\n" +
+		"agent.yaml:7: users.ada.memory: 1Ti is more than the GPUs of this machine have together, 160Gi"
+	if _, err := Review("agent.yaml", []byte(text), lab{}, Machine{GPUs: 2, Memory: 160 << 30, Largest: 79 << 30}); err == nil || err.Error() != want || !errors.Is(err, ErrConfig) {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	if _, err := Review("agent.yaml", []byte(text), lab{}, Machine{}); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("of a machine that is not known: %v", err)
+	}
+	if c, err := Review("agent.yaml", []byte(head+"others: {gpus: 2}"), lab{}, Machine{GPUs: 2}); err != nil || c.Limits(1).GPUs != 2 {
+		t.Errorf("a file in order: %v", err)
+	}
+	for _, text := range []string{"", "a: [", "kind: Other\n"} {
+		if c, err := Review("agent.yaml", []byte(text), lab{}, Machine{GPUs: 2}); c != nil || !errors.Is(err, ErrConfig) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // A limit that leaves nothing beside a process's context allows nobody anything.
 func TestLimitsBelowAContext(t *testing.T) {
 	machine := Machine{GPUs: 1, Memory: 80 << 30, Largest: 80 << 30, Context: 404 << 20}

@@ -52,20 +52,39 @@ func (f *Fault) Is(target error) bool { return target == ErrConfig }
 // Parse reads a configuration; file names it in errors. The error joins all faults,
 // each a [*Fault]; a file of another version has that one fault.
 func Parse(file string, content []byte, accounts Accounts) (*Config, error) {
+	c, faults := parseAll(file, content, accounts)
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return c, nil
+}
+
+// Review is Parse and [Config.Check] at once: who corrects a file learns of all its faults.
+// A machine without GPUs is one that is not known.
+func Review(file string, content []byte, accounts Accounts, m Machine) (*Config, error) {
+	c, faults := parseAll(file, content, accounts)
+	if c != nil && m.GPUs > 0 {
+		faults = append(faults, c.compare(m)...)
+	}
+	if len(faults) > 0 {
+		return nil, inOrder(faults)
+	}
+	return c, nil
+}
+
+// parseAll reads what can be read of a file, and its faults.
+func parseAll(file string, content []byte, accounts Accounts) (*Config, []error) {
 	root, fault := parseTree(content)
 	if fault != nil {
 		fault.File = file
-		return nil, fault
+		return nil, []error{fault}
 	}
 	c := &Config{file: file, accounts: accounts, users: map[int]entry{}, groups: map[int]entry{}, places: map[string]int{}}
 	r := &reader{config: c}
 	if r.version(root); len(r.faults) == 0 {
 		r.top(root)
 	}
-	if len(r.faults) > 0 {
-		return nil, errors.Join(r.faults...)
-	}
-	return c, nil
+	return c, r.faults
 }
 
 func parseTree(content []byte) (*yaml.Node, *Fault) {

@@ -136,7 +136,11 @@ func (c *Config) Check(m Machine) error {
 	if c == nil {
 		return nil
 	}
-	var faults []error
+	return inOrder(c.compare(m))
+}
+
+// compare returns the faults of Check.
+func (c *Config) compare(m Machine) (faults []error) {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, &Fault{File: c.file, Line: c.places[field], Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
@@ -162,6 +166,11 @@ func (c *Config) Check(m Machine) error {
 			fault(e.field+".cores", "%d is more than the GPUs of this machine have together, %d", e.limits.Cores, all)
 		}
 	}
+	return faults
+}
+
+// inOrder joins faults in the order of the file.
+func inOrder(faults []error) error {
 	slices.SortStableFunc(faults, func(x, y error) int { return lineOf(x) - lineOf(y) })
 	return errors.Join(faults...)
 }

@@ -89,18 +89,17 @@ func (a *app) served(seen sight) (daemon.Machine, error) {
 // the machine's GPUs, and say what it gives the reader.
 func configurationChecks(path string, served func() (daemon.Machine, error)) []doctor.Check {
 	c := doctor.Check{Name: "agent configuration", Status: doctor.OK, Found: path}
-	rules, err := daemon.ReadConfig(path)
-	if err == nil {
-		machine, unknown := served()
-		if err = daemon.CheckConfig(rules, machine); unknown != nil {
-			c.Found += " (not compared with the machine's GPUs: " + unknown.Error() + ")"
-		}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	machine, unknown := served()
+	rules, err := daemon.ReviewConfig(path, machine)
+	if unknown != nil {
+		c.Found += " (not compared with the machine's GPUs: " + unknown.Error() + ")"
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
 	case errors.Is(err, fs.ErrPermission):
-		c.Found += " (only root can read it)"
+		c.Found = path + " (only root can read it)"
 	case err != nil:
 		c.Status, c.Found, c.Next = doctor.Fail, err.Error(), "as root, correct it: a system agent does not start with it"
 	default:

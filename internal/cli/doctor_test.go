@@ -152,14 +152,15 @@ func TestDoctorChecksTheConfiguration(t *testing.T) {
 		status doctor.Status
 		found  string
 	}{
-		head:                               {doctor.OK, path},
-		head + "outside: punish\n":         {doctor.Fail, path + ":3: outside: "},
-		head + "users:\n\tu1: {}\n":        {doctor.Fail, path + ":4: a tab in the indentation"},
-		"":                                 {doctor.Fail, "the file is empty"},
-		head + "limits: {gpus: 1}\n":       {doctor.Fail, path + ":3: limits: unknown field"},
-		head + "others: {gpus: 8}\n":       {doctor.OK, path},
-		head + "others: {gpus: 9}\n":       {doctor.Fail, path + ":3: others.gpus: 9 is more than this machine has, 8"},
-		head + "others: {memory: 404Mi}\n": {doctor.Fail, path + ":3: others.memory: 404Mi leaves nothing to a program"},
+		head:                         {doctor.OK, path},
+		head + "outside: punish\n":   {doctor.Fail, path + ":3: outside: "},
+		head + "users:\n\tu1: {}\n":  {doctor.Fail, path + ":4: a tab in the indentation"},
+		"":                           {doctor.Fail, "the file is empty"},
+		head + "limits: {gpus: 1}\n": {doctor.Fail, path + ":3: limits: unknown field"},
+		head + "others: {gpus: 8}\n": {doctor.OK, path},
+		head + "others: {gpus: 9}\n": {doctor.Fail, path + ":3: others.gpus: 9 is more than this machine has, 8"},
+		head + "others:\n  gpus: 9\n  cores: many\n": {doctor.Fail, path + ":4: others.gpus: 9 is more than this machine has, 8\n" + path + ":5: others.cores: \"many\""},
+		head + "others: {memory: 404Mi}\n":           {doctor.Fail, path + ":3: others.memory: 404Mi leaves nothing to a program"},
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -95,26 +95,29 @@ func unsafeFile(info os.FileInfo) string {
 	return ""
 }
 
-// ReadConfig reads a configuration as a system agent does. The error is why the agent
-// would refuse it, as far as that can be told without the machine's GPUs.
-func ReadConfig(path string) (*agentconfig.Config, error) {
-	return Options{Config: path}.readRules()
-}
-
-// Machine are the GPUs that a system agent serves or would serve, for [CheckConfig].
+// Machine are the GPUs that a system agent serves or would serve, for [ReviewConfig].
 type Machine struct {
 	GPUs []backend.GPU
 	// Unknown counts the GPUs of which nothing is known yet.
 	Unknown int
 }
 
-// CheckConfig says why an agent on the machine would refuse a configuration, nil if it
-// would not.
-func CheckConfig(rules *agentconfig.Config, m Machine) error {
-	if len(m.GPUs) == 0 {
-		return nil
+// ReviewConfig reads a configuration as a system agent on the machine does. The error has
+// all reasons for which the agent would refuse it; a machine without GPUs is not known.
+func ReviewConfig(path string, m Machine) (*agentconfig.Config, error) {
+	text, err := readConfig(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's configuration: %w", err)
 	}
-	return checkRules(rules, m.GPUs, m.Unknown)
+	var limits agentconfig.Machine
+	if len(m.GPUs) > 0 {
+		limits = machineOf(m.GPUs, m.Unknown)
+	}
+	rules, err := agentconfig.Review(path, text, accounts{}, limits)
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	return rules, nil
 }
 
 // AskMachine asks the driver, that of a simulated machine if one is named, about the GPUs
@@ -152,9 +155,17 @@ func nvmlOf(found *driver.Driver, instance string) string {
 	return found.Chosen[driver.NVML]
 }
 
-// checkRules compares the configuration with the machine's GPUs. Those of which nothing is
-// known yet count as large as the largest.
+// checkRules compares the configuration with the machine's GPUs.
 func checkRules(rules *agentconfig.Config, gpus []backend.GPU, unknown int) error {
+	if err := rules.Check(machineOf(gpus, unknown)); err != nil {
+		return fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	return nil
+}
+
+// machineOf is what limits are compared with. GPUs of which nothing is known yet count as
+// large as the largest.
+func machineOf(gpus []backend.GPU, unknown int) agentconfig.Machine {
 	machine := agentconfig.Machine{GPUs: len(gpus) + unknown}
 	for _, gpu := range gpus {
 		machine.Memory += gpu.Total
@@ -164,10 +175,7 @@ func checkRules(rules *agentconfig.Config, gpus []backend.GPU, unknown int) erro
 		}
 	}
 	machine.Memory += uint64(unknown) * machine.Largest
-	if err := rules.Check(machine); err != nil {
-		return fmt.Errorf("read the agent's configuration: %w", err)
-	}
-	return nil
+	return machine
 }
 
 // accounts are the users and groups of this machine, also those of its directory
