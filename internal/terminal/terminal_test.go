@@ -35,7 +35,7 @@ func own(t *testing.T) *Writer {
 		t.Fatal(err)
 	}
 	w := NewWriter(self)
-	w.patience = time.Hour
+	w.writeTime = time.Hour
 	return w
 }
 
@@ -173,7 +173,7 @@ func TestAWriterThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := NewWriter(script)
-	w.patience = time.Millisecond
+	w.writeTime = time.Millisecond
 	self, err := process.Find(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

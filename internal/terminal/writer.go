@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// patience is how long a process that writes may take, which is some milliseconds.
-	patience = 5 * time.Second
+	// writeTime is how long a process that writes may take, which is some milliseconds.
+	writeTime = 5 * time.Second
 	// mostWriters is how many of them there are at once, whatever their users do.
 	mostWriters = 8
 )
 
 // Writer starts the processes that write.
 type Writer struct {
-	program  string
-	patience time.Duration
+	program   string
+	writeTime time.Duration
 
 	mu sync.Mutex
 	// busy has a channel for each user for whom a process writes, closed when it has ended. One that was killed in vain
@@ -32,7 +32,7 @@ type Writer struct {
 
 // NewWriter makes a Writer; the program with the argument [Command] must call [Main].
 func NewWriter(program string) *Writer {
-	return &Writer{program: program, patience: patience, busy: map[int]chan struct{}{}}
+	return &Writer{program: program, writeTime: writeTime, busy: map[int]chan struct{}{}}
 }
 
 // Tell writes a line to where a user's process writes its errors. It returns soon, whether the line was written or not:
@@ -59,7 +59,7 @@ func (w *Writer) Tell(id process.ID, uid int, line string) error {
 			return fmt.Errorf("tell process %d: %w", id.PID, err)
 		}
 		return nil
-	case <-time.After(w.patience):
+	case <-time.After(w.writeTime):
 		_ = cmd.Process.Kill() // it may have ended just now
 		return fmt.Errorf("tell process %d: what it writes its errors to takes nothing", id.PID)
 	}
@@ -67,7 +67,7 @@ func (w *Writer) Tell(id process.ID, uid int, line string) error {
 
 // take waits until a process may write for a user, and reports whether that was soon.
 func (w *Writer) take(uid int) bool {
-	over := time.After(w.patience)
+	over := time.After(w.writeTime)
 	for {
 		ended := w.tryTake(uid)
 		if ended == nil {
