@@ -20,12 +20,13 @@ type Debt struct {
 const unmeasuredMost = uint64(5 * time.Second)
 
 // Settle returns what the shares of a tenant owe of which no process is left, one entry
-// for each share; nil where its pages cannot be read.
+// for each share; nil where nothing is known of them.
 func (l *loop) Settle(m Member) []Debt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.tenants[m.ID]
+	t, met := l.tenants[m.ID], true
 	if t == nil {
+		met = false
 		var err error
 		if t, err = openTenant(&m); err != nil {
 			return nil
@@ -36,31 +37,111 @@ func (l *loop) Settle(m Member) []Debt {
 	debts := make([]Debt, len(t.shares))
 	for d, s := range t.shares {
 		times, err := t.time.Times.Read(d)
-		if err != nil {
+		switch {
+		case err == nil:
+			debts[d] = debtOf(now, times, &s.budget)
+		case met:
+			debts[d].Rate = s.budget.Base // a tenant that spoils its page owes what was counted
+		default:
 			return nil
 		}
-		debts[d] = debtOf(now, times, &s.budget)
+		switch {
+		case met && s.limited():
+			s.bill.pass(now, &s.budget)
+			debts[d].Owed = max(debts[d].Owed, s.bill.owed())
+		case !met && l.built != nil: // it began and ended since the last look
+			debts[d].Owed = max(debts[d].Owed, min(m.Shares[d].Owed, page.MostOwed))
+		}
 	}
 	return debts
 }
 
-// debtOf is what a share owes whose processes have all ended.
+// debtOf is what a share owes by its page whose processes have all ended.
 func debtOf(now uint64, times *page.Times, budget *page.Budget) Debt {
 	d := Debt{Rate: budget.Base}
 	if budget.Flags&page.BudgetLimited == 0 {
 		return d // nothing was counted, and nothing is owed
 	}
-	b := &times.Bucket
-	level, burst := float64(page.Start), float64(budget.Burst)
-	if b.Refilled != 0 {
-		gained := float64(now-min(b.Refilled, now)) * float64(budget.Rate) / page.Whole
-		level = float64(b.Balance) + float64(budget.Correction) - float64(b.Corrected)
-		level = min(level+gained, max(level, burst))
-	}
-	level -= float64(unmeasured(now, times))
-	d.Owed = uint64(min(max(math.Round(page.Start-level), 0), page.MostOwed))
+	d.Owed = owedAt(levelOf(now, times, budget) - float64(unmeasured(now, times)))
 	return d
 }
+
+// owedAt is what a bucket of a level lacks of a new one.
+func owedAt(level float64) uint64 {
+	return uint64(min(max(math.Round(page.Start-level), 0), page.MostOwed))
+}
+
+// levelOf is what a share's page says that its bucket holds.
+func levelOf(now uint64, times *page.Times, budget *page.Budget) float64 {
+	b := &times.Bucket
+	due := float64(budget.Correction) - float64(b.Corrected)
+	if b.Refilled == 0 {
+		return page.Start + due // no process used it, and what is due is still to come
+	}
+	gained := float64(now-min(b.Refilled, now)) * float64(budget.Rate) / page.Whole
+	level := float64(b.Balance) + due
+	return min(level+gained, max(level, float64(budget.Burst)))
+}
+
+const (
+	// billSlack is how much more a bill may hold than the bucket: the two are never read at
+	// the same moment.
+	billSlack = float64(100 * time.Millisecond)
+	// defiedFrom is what a share must owe by its bill to defy it. Its library lets no process
+	// have a context while it owes twice that, and launch nothing while it owes anything.
+	defiedFrom = float64(500 * time.Millisecond)
+	// defiedLeast is the GPU time used meanwhile that is told and answered.
+	defiedLeast = uint64(200 * time.Millisecond)
+)
+
+// bill is a share's bucket as the agent itself keeps it, by what it counted. The one in the
+// page is the tenant's word.
+type bill struct {
+	level float64 // ns
+	at    uint64  // when it was that, 0 before the share was met
+	// inherited is whether the share still pays for earlier ones of its user, and defied what
+	// it used meanwhile.
+	inherited bool
+	defied    uint64
+}
+
+// begin opens the bill of a share that was just made and takes over so much.
+func (b *bill) begin(now, owed uint64) {
+	*b = bill{level: page.Start - float64(min(owed, page.MostOwed)), at: now}
+	b.inherited = b.level < -defiedFrom
+}
+
+// pass adds what the share may use by now.
+func (b *bill) pass(now uint64, budget *page.Budget) {
+	rate := float64(page.Whole)
+	if budget.Flags&page.BudgetLimited != 0 {
+		rate = float64(min(budget.Rate, page.Whole))
+		if now-min(b.at, now) > page.StaleNs { // by then the library believes the base
+			rate = max(rate, float64(min(budget.Base, page.Whole)))
+		}
+	}
+	gained := float64(now-min(b.at, now)) * rate / page.Whole
+	b.level = min(b.level+gained, max(b.level, page.Start, float64(budget.Burst)+billSlack))
+	b.at = max(b.at, now)
+	if b.level >= -defiedFrom {
+		b.inherited, b.defied = false, 0
+	}
+}
+
+// use takes off what was used, of which the share told a part. counted is whether it had a
+// limit to obey.
+func (b *bill) use(used, told uint64, counted bool) {
+	b.level = max(b.level-float64(used), -page.MostOwed)
+	if b.inherited && counted {
+		b.defied += told
+	}
+}
+
+// owed is what the share owes by the bill.
+func (b *bill) owed() uint64 { return owedAt(b.level) }
+
+// defies reports whether the share uses the GPU as if it owed nothing.
+func (b *bill) defies() bool { return b.defied >= defiedLeast }
 
 // unmeasured is what the launches may have taken whose end nobody told because their
 // process ended before. A launch of unknown cost has its turn since it was made; any

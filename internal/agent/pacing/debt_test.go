@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // What a share owes at its end is what its bucket lacks of a new one, and what its last
@@ -39,6 +41,11 @@ func TestDebtOfAnEndedShare(t *testing.T) {
 			t.Errorf("%s: %+v, want %d", name, got, c.want)
 		}
 	}
+	blamed := limited
+	blamed.Correction = -3 * int64(second)
+	if got := debtOf(now, &page.Times{}, &blamed); got.Owed != 3*second {
+		t.Errorf("without a bucket that was used: %+v", got)
+	}
 	corrected := limited
 	corrected.Correction = 200 * int64(ms) // of which the library added half
 	times := page.Times{Bucket: page.Bucket{Balance: -450 * int64(ms), Corrected: 100 * int64(ms), Refilled: now}}
@@ -69,6 +76,103 @@ func TestSettle(t *testing.T) {
 		}
 		if debts := d.loop.Settle(m); (debts != nil) != met {
 			t.Errorf("met %v, without its directory: %+v", met, debts)
+		}
+	}
+}
+
+// forged is a share of a tenth that takes over a debt, and works so much of each 5 ms while
+// its page says whatever it likes.
+func (d *division) forged(id string, owed uint64, own time.Duration, rounds int, forge func(p *pen)) Member {
+	share := shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline)
+	share.Owed = owed
+	m := d.add(id, share)
+	p := d.pen(m)
+	work := &busy{pen: p}
+	d.pass(1, nil)
+	d.pass(rounds, func() {
+		if own > 0 {
+			work.interval(d.now-uint64(own), d.now, uint64(own))
+		}
+		forge(p)
+	})
+	d.pass(4, nil)
+	return m
+}
+
+// Whatever a tenant writes into its page, it owes what the agent counted.
+func TestForgedPagesOweWhatWasCounted(t *testing.T) {
+	second := uint64(time.Second)
+	for name, forge := range map[string]func(d *division, p *pen){
+		"a full bucket": func(d *division, p *pen) {
+			p.u64(bucketWord(0, page.OffsetOfBucketBalance), page.Start)
+			p.u64(bucketWord(0, page.OffsetOfBucketRefilled), d.now)
+		},
+		"a bucket never used": func(_ *division, p *pen) {
+			p.u64(bucketWord(0, page.OffsetOfBucketRefilled), 0)
+		},
+		"every correction made": func(_ *division, p *pen) {
+			p.u64(bucketWord(0, page.OffsetOfBucketCorrected), 1<<63)
+		},
+	} {
+		d := newDivision(t)
+		d.add("before", shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline))
+		d.pass(1, nil)
+		m := d.forged("liar", 0, 2*time.Millisecond, 200, func(p *pen) { forge(d, p) })
+		// It used 40 % of a second, of which 10 % were its own.
+		if debts := d.loop.Settle(m); len(debts) != 1 || debts[0].Owed < second/4 || debts[0].Owed > second/2 {
+			t.Errorf("%s: %+v", name, debts)
+		}
+		if err := os.Truncate(tenantdir.Dir(m.Dir).State(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if debts := d.loop.Settle(m); len(debts) != 1 || debts[0].Owed < second/4 {
+			t.Errorf("%s and no page: %+v", name, debts)
+		}
+	}
+}
+
+// What a share was charged for work of processes that were seen is owed though it never
+// used its bucket; and a share that was never looked at owes what it took over.
+func TestDebtsWithoutABucket(t *testing.T) {
+	d := newDivision(t)
+	m := d.add("a", shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline))
+	d.pass(1, nil)
+	d.loop.tenants["a"].shares[0].charge(d.now, 5*uint64(time.Second))
+	if debts := d.loop.Settle(m); len(debts) != 1 || debts[0].Owed != 5*uint64(time.Second) {
+		t.Errorf("%+v", debts)
+	}
+	share := shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline)
+	share.Owed = 7 * uint64(time.Second)
+	if debts := d.loop.Settle(d.add("b", share)); len(debts) != 1 || debts[0].Owed != share.Owed {
+		t.Errorf("never looked at: %+v", debts)
+	}
+}
+
+// Who uses the GPU although it took over a debt is told and answered, and who waits is not.
+func TestDefiance(t *testing.T) {
+	for name, c := range map[string]struct {
+		own    time.Duration
+		owed   time.Duration
+		defies bool
+	}{
+		"works although it owes": {2 * time.Millisecond, 3 * time.Second, true},
+		"waits":                  {0, 3 * time.Second, false},
+		"owes little":            {2 * time.Millisecond, 400 * time.Millisecond, false},
+		"owes nothing":           {2 * time.Millisecond, 0, false},
+	} {
+		co := &court{}
+		d, p := co.judged(t, agentconfig.OutsideKill, "before")
+		m := d.forged("liar", uint64(c.owed), c.own, 200, func(p *pen) {
+			p.u64(bucketWord(0, page.OffsetOfBucketBalance), page.Start)
+			p.u64(bucketWord(0, page.OffsetOfBucketRefilled), d.now)
+		})
+		p.answerMisuse(t.Context())
+		if (len(co.answered) == 1) != c.defies || (len(co.told) == 1) != c.defies {
+			t.Errorf("%s: told %+v, answered %q", name, co.told, co.answered)
+		}
+		used := 200 * c.own
+		if debts := d.loop.Settle(m); debts[0].Owed+uint64(time.Second)/8 < uint64(c.owed+used) || debts[0].Owed > uint64(c.owed+used) {
+			t.Errorf("%s: it leaves %v of %v", name, time.Duration(debts[0].Owed), c.owed+used)
 		}
 	}
 }

@@ -305,6 +305,9 @@ func (l *loop) rebuild(ctx context.Context, members []Member) {
 				continue
 			}
 			l.tenants[m.ID] = t
+			if l.built != nil { // else it may be older than this agent
+				t.begin(l.clock(), m)
+			}
 		}
 		for d, s := range t.shares {
 			g := l.gpu(s.uuid)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
@@ -126,8 +127,8 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 	for _, t := range l.tenants {
 		for _, s := range t.shares {
 			// For what was concluded from who was seen a share pays, and no process is
-			// stopped or killed: the driver's figures by process convict.
-			convicted := s.misuse.verdict >= arbiter.Understates
+			// stopped or killed: the driver's figures by process convict, or what it told.
+			convicted := s.misuse.verdict >= arbiter.Understates || s.bill.defies()
 			guilty := convicted || s.misuse.unseen > 0
 			act := convicted && answer != agentconfig.OutsideReport
 			switch {
@@ -153,6 +154,8 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
 	what := fmt.Sprintf("it uses %.0f%% of the GPU's time and says less", 100*s.misuse.busy)
 	switch {
+	case s.misuse.verdict < arbiter.Understates && s.bill.defies():
+		what = fmt.Sprintf("it uses the GPU although its user's earlier shares left it a debt of GPU time, %v by now", time.Duration(s.bill.owed()).Round(10*time.Millisecond))
 	case s.misuse.verdict < arbiter.Understates:
 		return describeUnseen(s.misuse.unseen)
 	case s.misuse.verdict == arbiter.Exceeds:

@@ -35,6 +35,7 @@ type shareTime struct {
 	owners    uint64         // a sum of the workers' owners: another one when processes came or went
 	stretch   arbiter.Stretch
 	usage     usageLog
+	bill      bill
 	fault     error // of reading or writing the pages
 	unwritten error // the part of it that writing had last
 	faults    arbiter.Fault
@@ -64,6 +65,13 @@ func openTenant(m *Member) (*tenantTime, error) {
 	return t, nil
 }
 
+// begin opens the bills of a tenant that was just made.
+func (t *tenantTime) begin(now uint64, m *Member) {
+	for d, s := range t.shares {
+		s.bill.begin(now, m.Shares[d].Owed)
+	}
+}
+
 func (t *tenantTime) close() {
 	_ = t.time.Close() // nothing was written that closing could lose
 }
@@ -82,6 +90,9 @@ func (s *shareTime) read(now uint64) (news bool) {
 	s.fault = s.unwritten
 	if !s.seen {
 		s.usage.start(&times.Bucket, s.budget.Correction)
+		if s.bill.at == 0 { // an earlier agent met it
+			s.bill.level, s.bill.at = min(levelOf(now, times, &s.budget), max(page.Start, float64(s.budget.Burst))), now
+		}
 		s.seen, s.bucket, s.decided = true, times.Bucket, times.Bucket
 		news = true
 	}
@@ -158,7 +169,10 @@ func (s *shareTime) workOf(w *page.WorkerTimes) arbiter.Work {
 func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbiter.Report {
 	own := s.misuse.own(now, uint64(float64(used.Own)*bias))
 	s.stretch.Add(used)
-	s.budget.Correction += int64(used.Charged) - int64(s.misuse.owed(now, own, used.Told))
+	owed := s.misuse.owed(now, own, used.Told)
+	s.budget.Correction += int64(used.Charged) - int64(owed)
+	s.bill.pass(now, &s.budget)
+	s.bill.use(owed, used.Told, s.limited() && now >= s.misuse.uncounted)
 	if used.Fault != 0 {
 		if now-s.faulted >= uint64(faultShown) {
 			s.faults, s.faultCount = 0, 0

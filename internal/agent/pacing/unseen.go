@@ -140,6 +140,7 @@ func (l *loop) blame(uuid string, p *presence) (text string) {
 // charge has a share pay for what its processes did and did not tell.
 func (s *shareTime) charge(now, ns uint64) {
 	s.budget.Correction -= int64(ns)
+	s.bill.use(ns, 0, false)
 	s.usage.add(now, ns)
 	s.write()
 }
