@@ -8,10 +8,17 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
-// maxEvents bounds the events that listings show; the log has all of them.
-const maxEvents = 100
+// Bounds of the events that listings show; the log has all of them.
+const (
+	// mostOfUser are those about one user's shares and processes, and those about nobody's.
+	mostOfUser = 100
+	mostEvents = 500
+	// repeats is for how long the same event again is not another one.
+	repeats = time.Minute
+)
 
-// events are the latest events, for listings.
+// events are the latest events, for listings. What one user's shares do pushes out no
+// event of another's.
 type events struct {
 	now func() time.Time
 
@@ -20,13 +27,37 @@ type events struct {
 }
 
 func (e *events) add(event control.Event) {
-	event.Time = e.now()
+	event.Time, event.Times = e.now(), 1
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.latest = append(e.latest, event)
-	if len(e.latest) > maxEvents {
-		e.latest = slices.Delete(e.latest, 0, len(e.latest)-maxEvents)
+	if i := slices.IndexFunc(e.latest, func(o control.Event) bool { return again(o, event) }); i >= 0 {
+		event.Times += e.latest[i].Times
+		e.latest = slices.Delete(e.latest, i, i+1)
 	}
+	e.latest = append(e.latest, event)
+	if owner, n := e.most(); n > mostOfUser || len(e.latest) > mostEvents {
+		oldest := slices.IndexFunc(e.latest, func(o control.Event) bool { return o.User == owner })
+		e.latest = slices.Delete(e.latest, oldest, oldest+1)
+	}
+}
+
+// again reports whether an event says what another has just said.
+func again(before, event control.Event) bool {
+	soon := event.Time.Sub(before.Time) < repeats
+	before.Time, before.Times = event.Time, event.Times
+	return soon && before == event
+}
+
+// most is who has the most events.
+func (e *events) most() (owner string, most int) {
+	of := map[string]int{}
+	for i := range e.latest {
+		user := e.latest[i].User
+		if of[user]++; of[user] > most {
+			owner, most = user, of[user]
+		}
+	}
+	return owner, most
 }
 
 func (e *events) list() []control.Event {

@@ -171,12 +171,12 @@ func (a *Agent) tellAnswered(ctx context.Context, gpu backend.GPU, signalled []p
 
 // tellOutside reports a process that was not known to be outside.
 func (a *Agent) tellOutside(ctx context.Context, o control.Outside) {
-	text, user := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User), ""
+	text := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User)
 	if o.Tenant != "" {
-		text, user = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant), o.User
+		text = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant)
 	}
 	a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
-	a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: user, UUID: o.UUID, PID: o.PID, Text: text})
+	a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: o.User, UUID: o.UUID, PID: o.PID, Text: text})
 }
 
 // userOf is the name of a process's user, "" for a process that has ended.

@@ -122,7 +122,7 @@ func example() []listing {
 				{Time: at, Kind: control.EventReaped, Text: "first"},
 				{Time: at.Add(time.Second), Kind: control.EventReaped, Text: "2Gi of many: process 4099 died"},
 				{Time: at.Add(2 * time.Second), Kind: control.EventEnded, Text: "old: its last process is gone"},
-				{Time: at.Add(3 * time.Second), Kind: control.EventOutside, Text: "process 4300 uses GPU 1 without a share"},
+				{Time: at.Add(3 * time.Second), Kind: control.EventOutside, Text: "process 4300 uses GPU 1 without a share", Times: 6},
 			},
 		}},
 	}

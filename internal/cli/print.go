@@ -241,7 +241,11 @@ func printNotes(w *strings.Builder, l listing) {
 		case e.Tenant != "":
 			whose = " " + e.Tenant
 		}
-		note("%s %s%s: %s", moment(e.Time, l.Time), e.Kind, whose, e.Text)
+		times := ""
+		if e.Times > 1 {
+			times = fmt.Sprintf(" (%d times)", e.Times)
+		}
+		note("%s %s%s: %s%s", moment(e.Time, l.Time), e.Kind, whose, e.Text, times)
 	}
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))

@@ -204,11 +204,14 @@ type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   EventKind `json:"kind"`
 	Tenant string    `json:"tenant,omitempty"`
-	// User is the tenant's, because names alone do not tell tenants apart.
+	// User is the tenant's, because names alone do not tell tenants apart, or that of the
+	// process.
 	User string `json:"user,omitempty"`
 	UUID string `json:"uuid,omitempty"`
 	PID  int    `json:"pid,omitempty"`
 	Text string `json:"text"`
+	// Times is how often it happened within a minute of the last time, at Time.
+	Times int `json:"times,omitempty"`
 }
 
 // LastGone is the text of a share's end of which there is nothing more to say.
