@@ -114,6 +114,8 @@ type Agent struct {
 	wholes map[string]*whole
 	// changed is closed and replaced whenever tenants or queue change.
 	changed chan struct{}
+	// arranged is changed as it was when it was decided which GPUs waiting requests keep.
+	arranged chan struct{}
 
 	stopped chan struct{} // closed when Run ends: tenants outlive the agent
 	running sync.WaitGroup

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -36,6 +37,7 @@ type pages struct {
 	*tenantdir.Tenants
 	dir     string
 	fail    error  // of Apply
+	more    int    // how many GPUs of 24 GiB there are besides these two
 	lost    string // UUID of a GPU that does not answer
 	applied atomic.Int32
 }
@@ -44,6 +46,11 @@ func (b *pages) Discover(context.Context) ([]backend.GPU, error) {
 	gpus := []backend.GPU{
 		{Index: 0, UUID: firstID, Total: 81 * gib, Reserved: gib, ContextBytes: gib / 2, Unit: page.Unit},
 		{Index: 1, UUID: otherID, Total: 24 * gib, ContextBytes: gib / 2, Unit: page.Unit},
+	}
+	for i := range b.more {
+		gpus = append(gpus, backend.GPU{
+			Index: 2 + i, UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", 3+i), Total: 24 * gib, ContextBytes: gib / 2, Unit: page.Unit,
+		})
 	}
 	return slices.DeleteFunc(gpus, func(g backend.GPU) bool { return g.UUID == b.lost }), nil
 }

@@ -115,7 +115,7 @@ func (a *Agent) revise(ctx context.Context, who requester, t *tenant, p control.
 		if _, err := a.search(ctx, t, who.request); err != nil {
 			return record{}, a.refused(ctx, err, who)
 		}
-		if ahead := a.awaited(nil) & a.setOf([]string{s.UUID}); ahead != 0 && (s.Limit > t.Shares[i].Limit || wanted > before) {
+		if ahead := a.awaited(ctx, nil) & a.setOf([]string{s.UUID}); ahead != 0 && (s.Limit > t.Shares[i].Limit || wanted > before) {
 			return record{}, control.Errorf(control.CodeRefused, "requests wait for %s and came before: a share there cannot grow until they are served", a.namesOf(ahead))
 		}
 		used := t.used(i)

@@ -165,11 +165,9 @@ func onEach(gpus int) string {
 func amount(n uint64) string { return v1alpha1.FormatBytes(n) }
 
 // errLimited is a request that exceeds what its user may have beside the shares that
-// they have. It fits once one of these ends, so it holds nobody else up, but where it may
-// go and only room is missing.
+// they have. It fits once one of these ends.
 type errLimited struct {
 	*alloc.Refusal
-	lack gpuSet
 	// memory or cores are what each share may have at most, 0 where less of it does not
 	// help.
 	memory uint64
@@ -249,11 +247,9 @@ func (a *Agent) within(ctx context.Context, who requester, had held, r alloc.Req
 			}
 		}
 	}
-	var avoid, may gpuSet
+	var avoid gpuSet
 	for i, gpu := range a.gpus {
-		if slices.Contains(allowed, gpu.Index) {
-			may |= 1 << i
-		} else {
+		if !slices.Contains(allowed, gpu.Index) {
 			avoid |= 1 << i
 		}
 	}
@@ -261,9 +257,7 @@ func (a *Agent) within(ctx context.Context, who requester, had held, r alloc.Req
 	grants, err := a.place(ctx, r)
 	var refusal *alloc.Refusal
 	if errors.As(err, &refusal) {
-		e := limited("you have shares on %s, where there is no room for this one, and %s %s", a.listed(had.gpus), lets, gpusOf(most))
-		e.lack = may
-		return nil, e
+		return nil, limited("you have shares on %s, where there is no room for this one, and %s %s", a.listed(had.gpus), lets, gpusOf(most))
 	}
 	return grants, err
 }

@@ -109,8 +109,9 @@ func (a *Agent) makeListing(ctx context.Context) *control.Listing {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l.Outside, l.LeftOut = slices.Clone(a.outside), slices.Clone(a.leftOut)
+	a.arrange(ctx)
 	for _, t := range a.queue {
-		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason})
+		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason, Keeps: a.kept(t)})
 	}
 	return l
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,9 +29,12 @@ type waiting struct {
 type ticket struct {
 	waiting
 	reason string
-	// gpus can serve the request, and keeps are those of them on which nobody overtakes
-	// it: none while only its user's own limits keep it waiting.
-	gpus, keeps gpuSet
+	// gpus can serve the request, may are those of them that can do so now within its
+	// user's limits, and keeps those on which nobody overtakes it: see keeping.
+	gpus, may, keeps gpuSet
+	// lacks is what the GPUs that it keeps, by their places, had too little of when that
+	// was last decided.
+	lacks map[int]lack
 	// due is until when an asker must come back who waited for an earlier agent, zero
 	// once they are here.
 	due time.Time
@@ -44,10 +46,10 @@ const claimTime = 10 * time.Second
 
 const reasonUnclaimed = "who asked has not come back yet since the agent started again"
 
-// admit enters a tenant into the ledger when its request fits. On each GPU waiting
-// requests are served in the order in which they came, and nobody overtakes them:
-// otherwise small ones could keep a large one waiting for ever. Requests for other GPUs
-// go on.
+// admit enters a tenant into the ledger when its request fits. Each waiting request keeps
+// as many GPUs as it asks for, and there nobody overtakes it: otherwise small ones could
+// keep a large one waiting for ever. On the other GPUs that could serve it, it is served
+// before those that came later, and they go on while it has no room there.
 func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams) (*tenant, error) {
 	mine := a.claim(ctx, peer, p)
 	defer func() { a.leaveQueue(ctx, mine) }()
@@ -61,7 +63,7 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 			return t, err
 		}
 		now := control.Queued{Ticket: mine.Ticket, Reason: mine.reason}
-		now.Place, now.Of = a.standing(mine)
+		now.Place, now.Of = a.standing(ctx, mine)
 		changed := a.changed
 		a.mu.Unlock()
 		if now.Place != told.Place || now.Reason != told.Reason {
@@ -78,12 +80,16 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 	}
 }
 
-// try admits a request or refuses it. It returns neither a tenant nor an error for one
-// that waits, which is in the queue then. Agent.mu is held.
+// try admits a request, which leaves the queue then, or refuses it. It returns neither a
+// tenant nor an error for one that waits, which is in the queue. Agent.mu is held.
 func (a *Agent) try(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams, mine *ticket) (*tenant, *ticket, error) {
-	awaited := a.awaited(mine)
+	awaited := a.awaited(ctx, mine)
 	who.request.AvoidGPUs = a.uuidsOf(awaited)
 	t, err := a.tryAdmit(ctx, peer, who, p, mine, awaited)
+	if err == nil && mine != nil { // before anybody looks what it keeps
+		a.queue = slices.DeleteFunc(a.queue, func(o *ticket) bool { return o == mine })
+		return t, nil, nil
+	}
 	if err == nil || !p.Wait || !alloc.Waits(err) {
 		return t, mine, a.refused(ctx, err, who)
 	}
@@ -93,7 +99,6 @@ func (a *Agent) try(ctx context.Context, peer *control.Peer, who requester, p co
 			return nil, mine, saveErr
 		}
 	}
-	a.keepGPUs(mine, err)
 	mine.reason = a.facts(err, nil)
 	return nil, mine, nil
 }
@@ -131,20 +136,6 @@ const (
 	longestTicket  = 64
 )
 
-// keepGPUs notes on which GPUs nobody may overtake a request that was refused. Those
-// behind it look again when that changes. Agent.mu is held.
-func (a *Agent) keepGPUs(t *ticket, refused error) {
-	before := t.keeps
-	t.keeps = t.gpus
-	var byLimit errLimited
-	if errors.As(refused, &byLimit) {
-		t.keeps &= byLimit.lack
-	}
-	if t.keeps != before {
-		a.tell()
-	}
-}
-
 // claim gives who asked an earlier agent their place again. A ticket that is
 // another user's, that somebody has, that nobody knows, or that is of a request for other
 // GPUs gives nothing. If the earlier agent granted the request and ended before it could
@@ -157,7 +148,8 @@ func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateP
 	gpus := a.candidates(p.Request)
 	for _, t := range a.queue {
 		if t.UID == peer.UID && !t.due.IsZero() && same(t.Ticket, p.Ticket) && t.gpus.has(gpus) {
-			t.due, t.Request, t.gpus, t.keeps = time.Time{}, p.Request, gpus, gpus
+			t.due, t.Request, t.gpus = time.Time{}, p.Request, gpus
+			a.tell()
 			a.mu.Unlock()
 			return t
 		}
@@ -173,10 +165,11 @@ func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateP
 		return nil
 	}
 	// It is in the queue before what was granted is free, which would else go to another.
-	first := &ticket{gpus: gpus, keeps: gpus, waiting: waiting{
+	first := &ticket{gpus: gpus, waiting: waiting{
 		Ticket: p.Ticket, Request: p.Request, UID: peer.UID, User: granted.User, Since: granted.Created,
 	}}
 	a.queue = slices.Insert(a.queue, 0, first)
+	a.tell()
 	a.mu.Unlock()
 	a.dropHold(ctx, granted, func(t *tenant) { t.process = false })
 	a.mu.Lock()
@@ -192,7 +185,7 @@ func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateP
 // same compares secrets.
 func same(x, y string) bool { return subtle.ConstantTimeCompare([]byte(x), []byte(y)) == 1 }
 
-// leaveQueue takes a request out of the queue that was granted or given up. While the
+// leaveQueue takes a request out of the queue that was given up or refused. While the
 // agent ends nobody gives up: the next one keeps their place.
 func (a *Agent) leaveQueue(ctx context.Context, mine *ticket) {
 	if mine == nil {
@@ -216,7 +209,7 @@ func (a *Agent) leaveQueue(ctx context.Context, mine *ticket) {
 func (a *Agent) restoreQueue(queue []waiting) {
 	for _, w := range queue {
 		gpus := a.candidates(w.Request)
-		a.queue = append(a.queue, &ticket{waiting: w, reason: reasonUnclaimed, gpus: gpus, keeps: gpus, due: a.config.Now().Add(claimTime)})
+		a.queue = append(a.queue, &ticket{waiting: w, reason: reasonUnclaimed, gpus: gpus, due: a.config.Now().Add(claimTime)})
 	}
 }
 

@@ -78,9 +78,10 @@ func (a *Agent) neverFits(ctx context.Context, who requester) error {
 	return a.refused(ctx, err, who)
 }
 
-// awaited are the GPUs for which requests wait that came before mine; nil is for one that
-// is not in the queue. Agent.mu is held.
-func (a *Agent) awaited(mine *ticket) (set gpuSet) {
+// awaited are the GPUs that requests keep that came before mine; nil is for one that is
+// not in the queue. Agent.mu is held.
+func (a *Agent) awaited(ctx context.Context, mine *ticket) (set gpuSet) {
+	a.arrange(ctx)
 	for _, t := range a.queue {
 		if t == mine {
 			break
@@ -90,9 +91,10 @@ func (a *Agent) awaited(mine *ticket) (set gpuSet) {
 	return set
 }
 
-// standing is where a request stands among those that wait for any of its GPUs. Agent.mu is
-// held.
-func (a *Agent) standing(mine *ticket) (place, of int) {
+// standing is where a request stands among those that wait for any of the GPUs that can
+// serve it: behind those that came before and have a turn there. Agent.mu is held.
+func (a *Agent) standing(ctx context.Context, mine *ticket) (place, of int) {
+	a.arrange(ctx)
 	place = 1
 	before := true
 	for _, t := range a.queue {
@@ -101,7 +103,7 @@ func (a *Agent) standing(mine *ticket) (place, of int) {
 			before = false
 		case t.gpus&mine.gpus == 0:
 			continue
-		case before && t.keeps&mine.gpus != 0:
+		case before && t.may&mine.gpus != 0:
 			place++
 		}
 		of++
@@ -109,8 +111,8 @@ func (a *Agent) standing(mine *ticket) (place, of int) {
 	return place, of
 }
 
-// overtaking is why a request is refused on the GPUs that nobody waits for: that others
-// came before, if it would fit without them. Agent.mu is held.
+// overtaking is why a request is refused on the GPUs that nobody keeps: that others came
+// before, if it would fit without them. Agent.mu is held.
 func (a *Agent) overtaking(ctx context.Context, r alloc.Request, awaited gpuSet, err error) error {
 	var refusal *alloc.Refusal
 	if awaited == 0 || isLimited(err) || !errors.As(err, &refusal) {

@@ -112,7 +112,7 @@ func example() []listing {
 			},
 			Waiting: []control.Waiting{{
 				Request: v1alpha1.ShareRequest{GPUs: 2, Memory: v1alpha1.Bytes(72 * gib)},
-				User:    "bob", Since: at, Reason: "GPU 0 has 56Gi left",
+				User:    "bob", Since: at, Reason: "GPU 0 has 56Gi left", Keeps: []int{0, 1},
 			}},
 			Outside: []control.Outside{
 				{PID: 4300, User: "bob", Command: "python3.11", UUID: "GPU-01", Used: new(uint64(gib)), Answer: "stopped (SIGSTOP)"},

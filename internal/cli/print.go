@@ -230,7 +230,7 @@ func printNotes(w *strings.Builder, l listing) {
 		notes = append(notes, faultsOf(t, l.Time)...)
 	}
 	for _, q := range l.Waiting {
-		note("waiting since %s: %s asks for %s: %s", moment(q.Since, l.Time), q.User, asked(q), q.Reason)
+		note("waiting since %s: %s asks for %s: %s%s", moment(q.Since, l.Time), q.User, asked(q), q.Reason, keptFor(q))
 	}
 	several := severalUsers(l)
 	for _, e := range shown(l.Events, process.UserName(os.Getuid())) {
@@ -361,6 +361,18 @@ func asked(q control.Waiting) string {
 		return fmt.Sprintf("%s on each of %d GPUs", memory, q.Request.GPUs)
 	}
 	return memory
+}
+
+// keptFor says on which GPUs nobody who came later is served before a queued request.
+func keptFor(q control.Waiting) string {
+	var gpus []string
+	for _, gpu := range q.Keeps {
+		gpus = append(gpus, fmt.Sprintf("GPU %d", gpu))
+	}
+	if len(gpus) == 0 {
+		return ""
+	}
+	return "; kept for it: " + strings.Join(gpus, ", ")
 }
 
 // widthOf is that of a terminal in columns, 0 for what is none and has no limit.

@@ -91,7 +91,7 @@ type CreateParams struct {
 type Queued struct {
 	// Ticket is for the next agent, should this one end. Nobody else knows it.
 	Ticket string `json:"ticket"`
-	// Place is 1 for the request that is served next on the GPUs that can serve it, of so
+	// Place is 1 for the request that is tried first on the GPUs that can serve it, of so
 	// many that wait for any of these.
 	Place  int    `json:"place"`
 	Of     int    `json:"of"`
@@ -279,6 +279,9 @@ type Waiting struct {
 	Since   time.Time             `json:"since"`
 	// Reason says what it waits for.
 	Reason string `json:"reason"`
+	// Keeps are the indexes of the GPUs that nobody who came later gets before it, as many
+	// as it asks for; none while its user's own limits keep it waiting.
+	Keeps []int `json:"keeps,omitempty"`
 }
 
 // Outside is a process that uses a GPU without a share.
