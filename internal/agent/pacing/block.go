@@ -22,7 +22,10 @@ func exitsyscall()
 //go:nosplit
 func block(fd *unix.PollFd, timeout unix.Timespec) (ready bool) {
 	entersyscallblock()
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	n, errno := uintptr(0), unix.EINTR
+	for errno == unix.EINTR { // a signal of the runtime's; the call leaves the rest of the time in timeout
+		n, _, errno = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	}
 	exitsyscall()
 	return errno == 0 && n > 0
 }
