@@ -82,6 +82,8 @@ type Agent struct {
 	// pacer divides GPU time.
 	pacer   *pacing.Pacer
 	members members
+	// asking asks the kernel for looks, which may not wait for it.
+	asking asking
 
 	preparing sync.Mutex // orders Prepare and Release
 	sweeping  sync.Mutex // orders sweeps
@@ -279,7 +281,10 @@ func (a *Agent) patrol(ctx context.Context) {
 	}
 	a.patrols++
 	present := on(snapshots)
-	spare := len(all) > few && !slices.ContainsFunc(present, func(p onGPU) bool { return !a.accounted(p) })
+	spare := len(all) > few && !slices.ContainsFunc(present, func(p onGPU) bool {
+		counted, _ := a.accounted(p)
+		return !counted
+	})
 	for i, t := range all {
 		if !spare || (i+a.patrols)%part == 0 {
 			a.lookAt(ctx, t)

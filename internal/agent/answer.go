@@ -32,7 +32,10 @@ func (a *Agent) answerOutside(ctx context.Context, uuid string) []process.ID {
 // answerExcess is answerShare for a tenant whose processes have more than a number of
 // bytes, if they still do.
 func (a *Agent) answerExcess(ctx context.Context, tenant, uuid string, bytes uint64) []process.ID {
-	present := slices.DeleteFunc(a.present(ctx, uuid), func(p onGPU) bool { return !p.id.Alive() || a.memberOf(p.id) != tenant })
+	present := slices.DeleteFunc(a.present(ctx, uuid), func(p onGPU) bool {
+		owner, known := a.member(p.id)
+		return !p.id.Alive() || !known || owner != tenant
+	})
 	if sum := sumOf(present); tenant == "" || sum == nil || *sum <= bytes {
 		return nil
 	}
@@ -78,7 +81,11 @@ var signals = map[agentconfig.Outside]syscall.Signal{agentconfig.OutsideStop: un
 // candidate is a process as the decision about signals wants it; agent are the pids of
 // the agent and its ancestors.
 func (a *Agent) candidate(id process.ID, agent []int) excess.Candidate {
-	c := excess.Candidate{PID: id.PID, UID: process.Owner(id.PID), Agent: slices.Contains(agent, id.PID), Tenant: a.memberOf(id)}
+	owner, known := a.member(id)
+	c := excess.Candidate{PID: id.PID, UID: process.Owner(id.PID), Agent: slices.Contains(agent, id.PID), Tenant: owner}
+	if !known {
+		c.UID = -1 // nobody is signalled before it is known whose it is
+	}
 	c.Listed = a.config.Listed != nil && a.config.Listed(c.UID)
 	a.mu.Lock()
 	defer a.mu.Unlock()

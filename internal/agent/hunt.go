@@ -112,7 +112,7 @@ func (h *hunt) search(ctx context.Context, all bool) {
 // searchAll finds processes of a tenant of which its pages need not tell.
 func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant) (found []process.ID) {
 	for _, p := range on(a.snapshots(ctx)) {
-		if a.memberOf(p.id) == t.ID {
+		if owner, _ := a.member(p.id); owner == t.ID {
 			found = append(found, p.id)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // afterNotice are the times between looks after a process closed its page. The
@@ -131,7 +132,12 @@ func (a *Agent) onGPU(ctx context.Context, t *tenant) bool {
 	}
 	a.mu.Unlock()
 	return slices.ContainsFunc(on(a.snapshots(ctx, uuids...)), func(p onGPU) bool {
-		return p.id.Alive() && a.memberOf(p.id) == t.ID
+		if !p.id.Alive() {
+			return false
+		}
+		owner, known := a.member(p.id)
+		// As long as it is not known the process may be the tenant's.
+		return known && owner == t.ID || !known && (t.isTenancy() || process.Owner(p.id.PID) == t.UID)
 	})
 }
 

@@ -76,40 +76,67 @@ func (m *members) forget(tenant string) {
 }
 
 // ownerOf is the id of the tenant to which the process with a pid belongs, as the
-// kernel tells, "" if none.
+// kernel tells, "" if none or as long as that is not known.
 func (a *Agent) ownerOf(pid int) string {
 	id, err := process.Find(pid)
 	if err != nil {
 		return ""
 	}
-	return a.memberOf(id)
+	tenant, _ := a.member(id)
+	return tenant
 }
 
-// memberOf is ownerOf for a process that was found before.
+// ofOwner is the question whose a process is.
+const ofOwner = "owner"
+
+// member is memberOf for those who cannot wait long; ok is false while it is not known.
+func (a *Agent) member(id process.ID) (tenant string, ok bool) {
+	if tenant, ok := a.members.recall(id, time.Now()); ok {
+		return tenant, true
+	}
+	found, ok := a.asking.ask(question{id, ofOwner}, process.Owner(id.PID), func() answer {
+		tenant, unread := a.findMember(id)
+		return answer{tenant: tenant, unread: unread}
+	})
+	if found.tenant != "" && !a.hasTenant(found.tenant) {
+		return "", ok // it ended since
+	}
+	return found.tenant, ok
+}
+
+// memberOf is ownerOf for a process that was found before. It may take long.
 func (a *Agent) memberOf(id process.ID) string {
-	now := time.Now()
-	if tenant, ok := a.members.recall(id, now); ok {
+	if tenant, ok := a.members.recall(id, time.Now()); ok {
 		return tenant
 	}
-	tenant := a.askMember(id)
-	a.members.remember(id, tenant, now)
+	tenant, _ := a.findMember(id)
 	return tenant
+}
+
+// findMember asks whose a process is and remembers it.
+func (a *Agent) findMember(id process.ID) (tenant string, unread bool) {
+	now := time.Now()
+	if tenant, unread = a.askMember(id); tenant != "" && !a.hasTenant(tenant) {
+		tenant = "" // it ended meanwhile
+	}
+	a.members.remember(id, tenant, now)
+	return tenant, unread
 }
 
 // askMember asks the kernel whose a process is: the tenant's in whose container it or
 // one of its ancestors runs, or from whose processes it descends, or that the backend
-// finds.
-func (a *Agent) askMember(id process.ID) string {
+// finds. unread is true where that cannot be known because the process has too much open.
+func (a *Agent) askMember(id process.ID) (owner string, unread bool) {
 	family := append([]int{id.PID}, process.Ancestors(id.PID)...)
 	for _, pid := range family {
 		if tenant := a.config.Backend.Container(pid); tenant != "" && a.hasTenant(tenant) {
-			return tenant
+			return tenant, false
 		}
 	}
 	for _, pid := range family[1:] {
 		if parent, err := process.Find(pid); err == nil {
 			if tenant, _ := a.members.recall(parent, time.Time{}); tenant != "" {
-				return tenant
+				return tenant, false
 			}
 		}
 	}
@@ -121,15 +148,13 @@ func (a *Agent) askMember(id process.ID) string {
 		}
 		// Another process may have the number by now.
 		if t.Holder == id || t.Holder.PID != id.PID && t.Holder.Alive() {
-			return t.ID
+			return t.ID, false
 		}
 	}
-	for _, t := range asked {
-		if id.PID != os.Getpid() && a.config.Backend.Has(t, id.PID) {
-			return t.ID
-		}
+	if id.PID == os.Getpid() {
+		return "", false
 	}
-	return ""
+	return a.config.Backend.Owner(asked, id.PID)
 }
 
 // askable are the tenants that processes of a family hold, by pid, and those of which the

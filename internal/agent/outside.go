@@ -93,9 +93,11 @@ func on(snapshots []snapshot) []onGPU {
 // findOutside reports processes on a GPU that have no share of it, and has those of
 // listed users answered.
 func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
-	outside := a.outsiders(ctx, present)
 	a.mu.Lock()
 	before := a.outside
+	a.mu.Unlock()
+	outside := a.outsiders(ctx, present, before)
+	a.mu.Lock()
 	a.outside = outside
 	a.mu.Unlock()
 	for _, o := range outside {
@@ -111,8 +113,9 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 	maps.DeleteFunc(a.answered, func(id process.ID, _ bool) bool { return !id.Alive() })
 }
 
-// outsiders are the processes on a GPU that have no share of it.
-func (a *Agent) outsiders(ctx context.Context, present []onGPU) (outside []control.Outside) {
+// outsiders are the processes on a GPU that have no share of it. before are those that were
+// found last.
+func (a *Agent) outsiders(ctx context.Context, present []onGPU, before []control.Outside) (outside []control.Outside) {
 	var confirmed []onGPU
 	others := map[string]bool{}
 	for _, gpu := range a.gpus {
@@ -121,7 +124,16 @@ func (a *Agent) outsiders(ctx context.Context, present []onGPU) (outside []contr
 	}
 	for _, p := range present {
 		// Of a GPU that another user's agent holds that agent knows who has a share.
-		if others[p.uuid] || a.accounted(p) {
+		if others[p.uuid] {
+			continue
+		}
+		counted, known := a.accounted(p)
+		if counted {
+			continue
+		}
+		owner, found := a.member(p.id)
+		if !known || !found { // as long as nothing is known of it, what was said of it stays
+			outside = append(outside, ofProcess(before, p)...)
 			continue
 		}
 		// A process that ended while we looked, and was reaped, did nothing wrong.
@@ -133,10 +145,15 @@ func (a *Agent) outsiders(ctx context.Context, present []onGPU) (outside []contr
 		}
 		outside = append(outside, control.Outside{
 			PID: p.id.PID, User: userOf(p.id.PID), Command: process.Command(p.id.PID),
-			UUID: p.uuid, Used: p.used, Tenant: a.nameOf(a.memberOf(p.id)),
+			UUID: p.uuid, Used: p.used, Tenant: a.nameOf(owner),
 		})
 	}
 	return outside
+}
+
+// ofProcess is what was said of a process.
+func ofProcess(said []control.Outside, p onGPU) []control.Outside {
+	return slices.DeleteFunc(slices.Clone(said), func(o control.Outside) bool { return o.PID != p.id.PID || o.UUID != p.uuid })
 }
 
 // done says what the signal of an answer did to a process.
@@ -174,6 +191,8 @@ func (a *Agent) tellOutside(ctx context.Context, o control.Outside) {
 	text := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User)
 	if o.Tenant != "" {
 		text = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant)
+	} else if id, err := process.Find(o.PID); err == nil && a.asking.unread(id) {
+		text += ", as far as anybody can tell: it has too many open files to be looked at"
 	}
 	a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
 	a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: o.User, UUID: o.UUID, PID: o.PID, Text: text})
@@ -188,9 +207,10 @@ func userOf(pid int) string {
 }
 
 // accounted reports whether what a process uses is in the figures of a tenant with
-// a share of that GPU. The pids in those are the tenant's word, and so is how many there
-// are, so they say only whom to ask about: the kernel tells whether the process is counted.
-func (a *Agent) accounted(p onGPU) bool {
+// a share of that GPU; known is false while the kernel has not told. The pids in those are
+// the tenant's word, and so is how many there are, so they say only whom to ask about: the
+// kernel tells whether the process is counted.
+func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	a.mu.Lock()
 	var asked []backend.Tenant
 	for _, t := range a.tenants {
@@ -203,13 +223,21 @@ func (a *Agent) accounted(p onGPU) bool {
 		}
 	}
 	a.mu.Unlock()
-	return slices.ContainsFunc(asked, func(t backend.Tenant) bool {
-		return a.config.Backend.Counts(t, p.id) && a.mayCount(t, p.id)
+	if len(asked) == 0 {
+		return false, true
+	}
+	found, known := a.asking.ask(question{p.id, p.uuid}, process.Owner(p.id.PID), func() answer {
+		may := slices.DeleteFunc(asked, func(t backend.Tenant) bool { return !a.mayCount(t, p.id) })
+		if len(may) == 0 || !a.config.Backend.Counts(may, p.id) {
+			return answer{}
+		}
+		return answer{counts: true, keeps: reconsidered}
 	})
+	return found.counts, known
 }
 
 // mayCount reports whether a tenant may count a process: one of its own or of its user.
 // Another user's could be lent the pages.
 func (a *Agent) mayCount(t backend.Tenant, id process.ID) bool {
-	return t.Layer == backend.LayerContainer || a.memberOf(id) == t.ID || process.Owner(id.PID) == t.UID
+	return t.Layer == backend.LayerContainer || process.Owner(id.PID) == t.UID || a.memberOf(id) == t.ID
 }

@@ -134,9 +134,24 @@ func (b *instances) Has(t backend.Tenant, pid int) bool {
 	return b.user(t.ID) == pid
 }
 
-func (b *instances) Counts(t backend.Tenant, p process.ID) bool {
-	b.given("Counts", t)
-	return b.user(t.ID) == p.PID
+func (b *instances) Owner(tenants []backend.Tenant, pid int) (tenant string, unread bool) {
+	for _, t := range tenants {
+		b.given("Owner", t)
+		if b.user(t.ID) == pid {
+			return t.ID, false
+		}
+	}
+	return "", false
+}
+
+func (b *instances) Counts(tenants []backend.Tenant, p process.ID) bool {
+	for _, t := range tenants {
+		b.given("Counts", t)
+		if b.user(t.ID) == p.PID {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *instances) Holder(t backend.Tenant) process.ID {
@@ -311,7 +326,7 @@ func TestBackendIsToldTheShares(t *testing.T) {
 	r.stopAgent()
 	n.startWith(b).stopAgent()
 	asked := slices.Sorted(maps.Keys(b.asked))
-	if want := []string{"Add", "Alive", "Change", "Complete", "Counts", "Has", "Holder", "Look"}; !slices.Equal(asked, want) {
+	if want := []string{"Add", "Alive", "Change", "Complete", "Counts", "Holder", "Look", "Owner"}; !slices.Equal(asked, want) {
 		t.Errorf("asked were %q, want %q", asked, want)
 	}
 }

@@ -91,7 +91,10 @@ func (a *Agent) soon() <-chan time.Time {
 func (a *Agent) takenOn(v *snapshot) []taken {
 	processes := map[string][]onGPU{}
 	for _, p := range v.processes {
-		if id := a.memberOf(p.id); id != "" {
+		switch id, known := a.member(p.id); {
+		case !known:
+			a.suspect(v) // it will be known soon
+		case id != "":
 			processes[id] = append(processes[id], p)
 		}
 	}

@@ -71,8 +71,12 @@ type Processes interface {
 	Container(pid int) (tenant string)
 	// Has reports whether a process belongs to a tenant.
 	Has(t Tenant, pid int) bool
-	// Counts reports whether what a process uses is in the figures of a tenant.
-	Counts(t Tenant, id process.ID) bool
+	// Owner is the ID of the one of the tenants, which are no containers', to which a
+	// process belongs, "" if there is none. unread is true where that is not known because
+	// the process has more files open, mapped or mounted than anybody reads.
+	Owner(tenants []Tenant, pid int) (tenant string, unread bool)
+	// Counts reports whether what a process uses is in the figures of one of the tenants.
+	Counts(tenants []Tenant, id process.ID) bool
 	// Holder is the oldest process that was started with what was made for a
 	// tenant, the zero ID if there is none. The tenant may be as Recover found it.
 	Holder(t Tenant) process.ID

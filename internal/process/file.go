@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"os"
@@ -27,66 +26,6 @@ func FileAt(path string) (File, error) {
 		return File{}, fmt.Errorf("look at %s: %w", path, err)
 	}
 	return File{Major: unix.Major(stat.Dev), Minor: unix.Minor(stat.Dev), Inode: stat.Ino}, nil
-}
-
-// Maps reports whether a process has the file mapped. It returns false for a process
-// whose mappings may not be read.
-func Maps(pid int, file File) bool {
-	maps, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
-	if err != nil {
-		return false
-	}
-	defer maps.Close()
-	lines := bufio.NewScanner(maps)
-	lines.Buffer(nil, 1<<16)
-	for lines.Scan() {
-		if f, ok := parseMap(lines.Bytes()); ok && f == file {
-			return true
-		}
-	}
-	return false
-}
-
-// Mapped are the files that a process has mapped, none of a process whose mappings may
-// not be read.
-func Mapped(pid int) map[File]bool {
-	files := map[File]bool{}
-	maps, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
-	if err != nil {
-		return files
-	}
-	defer maps.Close()
-	lines := bufio.NewScanner(maps)
-	lines.Buffer(nil, 1<<16)
-	for lines.Scan() {
-		if f, ok := parseMap(lines.Bytes()); ok {
-			files[f] = true
-		}
-	}
-	return files
-}
-
-// Locks reports whether a process has a descriptor open through which the file is locked.
-// It asks for nothing that the file's own file system answers, which may be its user's.
-// It returns false for a process whose descriptors may not be read.
-func Locks(pid int, file File) bool {
-	dir := "/proc/" + strconv.Itoa(pid) + "/fdinfo"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return false
-	}
-	for _, entry := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-		if err != nil {
-			continue // it is closed
-		}
-		for line := range bytes.Lines(text) {
-			if f, ok := parseLock(line); ok && f == file {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // parseLock reads the file of a line "lock:" of /proc/PID/fdinfo/FD: a number, the kind
@@ -143,12 +82,9 @@ type Mount struct {
 
 // MountsAt returns what is mounted at target in a process's mount namespace, also what
 // a later mount hides, in the order of /proc/PID/mountinfo; target is an absolute path
-// below the process's own root.
+// below the process's own root. Of very many mounts the first are told.
 func MountsAt(pid int, target string) []Mount {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/mountinfo")
-	if err != nil {
-		return nil
-	}
+	data, _ := readMounts("/proc/" + strconv.Itoa(pid))
 	var found []Mount
 	for line := range bytes.Lines(data) {
 		if m, at, valid := parseMount(line); valid && at == target {

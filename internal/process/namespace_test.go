@@ -77,7 +77,7 @@ func TestMountsAt(t *testing.T) {
 	}
 }
 
-func TestMaps(t *testing.T) {
+func TestMapped(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestMaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Maps(os.Getpid(), page) {
+	if UsesOf(os.Getpid()).Mapped()[page] {
 		t.Error("it is not mapped yet")
 	}
 	file, err := os.Open(path)
@@ -103,10 +103,10 @@ func TestMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(mapping)
-	if !Maps(os.Getpid(), page) {
+	if !UsesOf(os.Getpid()).Mapped()[page] {
 		t.Error("it is mapped")
 	}
-	if Maps(os.Getpid(), File{Major: page.Major, Minor: page.Minor, Inode: page.Inode + 1}) || Maps(1<<30, page) {
+	if UsesOf(os.Getpid()).Mapped()[File{Major: page.Major, Minor: page.Minor, Inode: page.Inode + 1}] || UsesOf(1 << 30).Mapped()[page] {
 		t.Error("another file is mapped")
 	}
 	if _, err := FileAt(path + "x"); err == nil {
@@ -158,7 +158,7 @@ func FuzzParseMap(f *testing.F) {
 	})
 }
 
-func TestLocks(t *testing.T) {
+func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page")
 	holder, err := os.Create(path)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Locks(os.Getpid(), page) {
+	if UsesOf(os.Getpid()).Locked()[page] {
 		t.Error("it is not locked yet")
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 1 << 40, Len: 1}
@@ -178,7 +178,7 @@ func TestLocks(t *testing.T) {
 	}
 	other := page
 	other.Inode++
-	if !Locks(os.Getpid(), page) || Locks(os.Getpid(), other) || Locks(1<<30, page) {
+	if !UsesOf(os.Getpid()).Locked()[page] || UsesOf(os.Getpid()).Locked()[other] || UsesOf(1 << 30).Locked()[page] {
 		t.Error("it is locked by us alone, and no other file is")
 	}
 }

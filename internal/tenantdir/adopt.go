@@ -52,7 +52,7 @@ func (*Tenants) Strangers(_ context.Context, place string, uid int) ([]backend.S
 		if len(at) == 0 {
 			break
 		}
-		for file := range process.Mapped(id.PID) {
+		for file := range process.UsesOf(id.PID).Mapped() {
 			i, ok := at[file]
 			if started := id.Started(); ok && (strangers[i].Since.IsZero() || started.Before(strangers[i].Since)) {
 				strangers[i].Since = started

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,35 +32,58 @@ func (ts *Tenants) Container(pid int) string {
 	return ts.cgroups.owner(Containers(ts.config.Root), pid)
 }
 
-// Has implements [backend.Processes]. A tenant that is no container has the
-// processes of its user that have its pages mapped or locked, or in whose mount namespace
-// its directory is mounted: processes that it starts inherit that, also in namespaces of
-// their own, where they cannot undo it.
+// Has implements [backend.Processes].
 func (ts *Tenants) Has(t backend.Tenant, pid int) bool {
 	if t.Layer == backend.LayerContainer {
 		return ts.Container(pid) == t.ID
 	}
-	return process.Owner(pid) == t.UID && (mounts(strconv.Itoa(pid), t) || uses(t, pid) || locks(t, pid))
+	owner, _ := ts.Owner([]backend.Tenant{t}, pid)
+	return owner == t.ID
 }
 
-// Counts implements [backend.Processes]: a process that has the tenant's pages
+// Owner implements [backend.Processes]. A tenant that is no container has the
+// processes of its user that have its pages mapped or locked, or in whose mount namespace
+// its directory is mounted: processes that it starts inherit that, also in namespaces of
+// their own, where they cannot undo it.
+func (ts *Tenants) Owner(tenants []backend.Tenant, pid int) (tenant string, unread bool) {
+	user := process.Owner(pid)
+	tenants = slices.DeleteFunc(slices.Clone(tenants), func(t backend.Tenant) bool { return t.UID != user })
+	if len(tenants) == 0 {
+		return "", false
+	}
+	return ownerBy(process.UsesOf(pid), tenants)
+}
+
+// ownerBy is the tenant to which a process belongs by what it uses. What takes longer to
+// read is asked last.
+func ownerBy(uses *process.Uses, tenants []backend.Tenant) (tenant string, unread bool) {
+	for _, belongs := range []func(backend.Tenant) bool{
+		func(t backend.Tenant) bool { return mounts(uses.Mounts(), t) },
+		func(t backend.Tenant) bool { return uses.Mapped()[stateOf(t)] },
+		func(t backend.Tenant) bool { return uses.Locked()[stateOf(t)] },
+	} {
+		if i := slices.IndexFunc(tenants, belongs); i >= 0 {
+			return tenants[i].ID, false
+		}
+	}
+	return "", uses.Unread()
+}
+
+// stateOf is the tenant's state as a file: paths say nothing. A process has other ones in
+// a container, and any it likes in a mount namespace of its own. It is no file at all if
+// the tenant has none.
+func stateOf(t backend.Tenant) process.File {
+	state, err := process.FileAt(Dir(t.Dir).State())
+	if err != nil {
+		return process.File{}
+	}
+	return state
+}
+
+// Counts implements [backend.Processes]: a process that has a tenant's pages
 // mapped is counted in them.
-func (ts *Tenants) Counts(t backend.Tenant, id process.ID) bool {
-	return ts.strangers.uses(id, t)
-}
-
-// uses reports whether a process has the tenant's pages mapped. Paths say nothing: a
-// process has other ones in a container, and any it likes in a mount namespace of its own.
-func uses(t backend.Tenant, pid int) bool {
-	state, err := process.FileAt(Dir(t.Dir).State())
-	return err == nil && process.Maps(pid, state)
-}
-
-// locks reports whether a process has a lock in the tenant's state, as each has that
-// entered it, also where it has unmapped it.
-func locks(t backend.Tenant, pid int) bool {
-	state, err := process.FileAt(Dir(t.Dir).State())
-	return err == nil && process.Locks(pid, state)
+func (ts *Tenants) Counts(tenants []backend.Tenant, id process.ID) bool {
+	return ts.strangers.uses(id, tenants)
 }
 
 // Holder implements [backend.Processes]: the oldest process that has the tenant's
@@ -86,7 +110,7 @@ func (ts *Tenants) Holder(t backend.Tenant) process.ID {
 // startedWith reports whether a process was started with the tenant's directory.
 // It is false of a process that ended meanwhile or is not ours to read.
 func startedWith(pid string, t backend.Tenant) bool {
-	if mounts(pid, t) {
+	if n, err := strconv.Atoi(pid); err == nil && mounts(process.UsesOf(n).Mounts(), t) {
 		return true
 	}
 	if t.Layer == backend.LayerContainer {
@@ -104,12 +128,11 @@ func origin(t backend.Tenant) string {
 	return t.Dir
 }
 
-// mounts reports whether something of the tenant's directory is mounted for a process.
-func mounts(pid string, t backend.Tenant) bool {
+// mounts reports whether something of the tenant's directory is in a table of mounts.
+func mounts(table []byte, t backend.Tenant) bool {
 	// What is mounted is told by its path below the root of its file system.
 	id := "/" + filepath.Base(origin(t))
-	mounts, _ := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
-	return bytes.Contains(mounts, []byte(id+"/")) || bytes.Contains(mounts, []byte(id+" "))
+	return bytes.Contains(table, []byte(id+"/")) || bytes.Contains(table, []byte(id+" "))
 }
 
 // hostPID is a process's pid as the agent sees it, 0 where it cannot be known.
@@ -168,20 +191,27 @@ func (s *strangers) fill(processes []page.Process, own uint64) bool {
 	return all
 }
 
-// uses is the function of that name, remembered for as long as the process lives.
-func (s *strangers) uses(id process.ID, t backend.Tenant) bool {
+// uses reports whether a process has the pages of one of the tenants mapped, which is
+// remembered for as long as the process lives.
+func (s *strangers) uses(id process.ID, tenants []backend.Tenant) bool {
 	s.mu.Lock()
-	known := s.mapped[id] == t.ID
+	mapped := s.mapped[id]
 	s.mu.Unlock()
-	if known || !uses(t, id.PID) {
-		return known
+	has := func(t backend.Tenant) bool { return t.ID == mapped }
+	if mapped != "" && slices.ContainsFunc(tenants, has) {
+		return true
+	}
+	files := process.UsesOf(id.PID).Mapped()
+	i := slices.IndexFunc(tenants, func(t backend.Tenant) bool { return files[stateOf(t)] })
+	if i < 0 {
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mapped == nil {
 		s.mapped = map[process.ID]string{}
 	}
-	s.mapped[id] = t.ID
+	s.mapped[id] = tenants[i].ID
 	s.forget()
 	return true
 }
