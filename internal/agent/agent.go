@@ -221,8 +221,8 @@ func (a *Agent) Run(ctx context.Context) {
 	})
 	a.running.Go(func() { a.pacer.Run(ctx) })
 	a.running.Go(func() { a.expire(ctx) })
-	ticker := time.NewTicker(a.config.Interval)
-	defer ticker.Stop()
+	patrol := time.NewTimer(moment(a.config.Interval))
+	defer patrol.Stop()
 	a.sweep(ctx) // nobody gave notice of deaths while no agent ran
 	for {
 		select {
@@ -234,7 +234,8 @@ func (a *Agent) Run(ctx context.Context) {
 			a.running.Wait()
 			a.keepAll(context.WithoutCancel(ctx))
 			return
-		case <-ticker.C:
+		case <-patrol.C:
+			patrol.Reset(moment(a.config.Interval))
 			a.patrol(ctx)
 			a.retryHeld()
 			a.dropUnclaimed(ctx)

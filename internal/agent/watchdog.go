@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -84,7 +85,13 @@ func (a *Agent) soon() <-chan time.Time {
 	if len(a.suspicious) == 0 {
 		return nil
 	}
-	return time.After(excess.Again)
+	return time.After(moment(excess.Again))
+}
+
+// moment is a random time from half of the mean to one and a half: who knows when the
+// agent looks gives back until then.
+func moment(mean time.Duration) time.Duration {
+	return mean/2 + rand.N(mean)
 }
 
 // takenOn are the tenants that have a share of the GPU or processes on it.
@@ -172,6 +179,16 @@ func sumOf(processes []onGPU) *uint64 {
 	return &sum
 }
 
+// mostOf is what that process has which has most.
+func mostOf(processes []onGPU) (most uint64) {
+	for _, p := range processes {
+		if p.used != nil {
+			most = max(most, *p.used)
+		}
+	}
+	return most
+}
+
 // compareShares judges each tenant by what its processes have.
 func (a *Agent) compareShares(ctx context.Context, v *snapshot, tenants []taken) {
 	now := time.Now()
@@ -195,7 +212,7 @@ func (a *Agent) compareShares(ctx context.Context, v *snapshot, tenants []taken)
 			a.renew(ctx, k)
 		}
 		reading := excess.Reading{
-			Held: *k.observed, Granted: k.granted, Before: k.before, Processes: len(k.processes), Context: v.gpu.ContextBytes,
+			Held: *k.observed, Most: mostOf(k.processes), Granted: k.granted, Before: k.before, Processes: len(k.processes), Context: v.gpu.ContextBytes,
 		}
 		if k.freshly || k.number < 0 {
 			reading.Told = &k.told
@@ -205,7 +222,11 @@ func (a *Agent) compareShares(ctx context.Context, v *snapshot, tenants []taken)
 			a.suspect(v)
 		}
 		a.tellExcess(ctx, v, k, verdict)
-		if verdict == excess.Exceeds {
+		switch {
+		case verdict != excess.Exceeds || !judge.Beyond():
+		case judge.Again(now):
+			a.answerExcess(ctx, k.tenant.ID, v.gpu.UUID, 0) // it may have given back since
+		default:
 			a.answerExcess(ctx, k.tenant.ID, v.gpu.UUID, judge.Allowed()+tolerance)
 		}
 	}
@@ -218,6 +239,8 @@ func (a *Agent) tellExcess(ctx context.Context, v *snapshot, k *taken, verdict e
 	case verdict == excess.Fits:
 	case k.number < 0:
 		text = fmt.Sprintf("its processes have %s of a GPU of which it has no share", v1alpha1.FormatBytes(*k.observed))
+	case verdict == excess.Exceeds && k.watched.judge.Again(time.Now()):
+		text = fmt.Sprintf("its processes took %s and more again and again by the driver's figures, and it was granted %s", v1alpha1.FormatBytes(k.watched.judge.Most()), v1alpha1.FormatBytes(k.granted))
 	case verdict == excess.Exceeds:
 		text = fmt.Sprintf("its processes have %s by the driver's figures, and it was granted %s", v1alpha1.FormatBytes(*k.observed), v1alpha1.FormatBytes(k.granted))
 	default:

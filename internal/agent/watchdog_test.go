@@ -283,3 +283,57 @@ func TestExcessAmongMany(t *testing.T) {
 		})
 	})
 }
+
+// blinking is a driver that tells of much once and of little from then on.
+type blinking struct {
+	*lister
+	much atomic.Int32 // how often it still tells of much
+	pid  atomic.Int64 // of the process on the GPU, 0 for none
+}
+
+func (b *blinking) Holdings(gpus []int) []nvml.Holding {
+	used := uint64(gib)
+	if b.much.Add(-1) >= 0 {
+		used = 20 * gib
+	}
+	if pid := int(b.pid.Load()); pid != 0 {
+		b.list(nvml.Process{PID: pid, Used: used})
+	}
+	return b.lister.Holdings(gpus)
+}
+
+// Who has given back before anybody looks again is answered when that happens too often.
+func TestFlickeringExcessIsAnswered(t *testing.T) {
+	n := newNode(t)
+	c := n.settings(n.backend)
+	a := n.asker(os.Getuid())
+	driver := &blinking{lister: n.driver}
+	c.Driver, c.Misuse = driver, agentconfig.OutsideKill
+	r := n.startAs(c)
+	n.grant(r, a, askOn("0", 2*gib))
+	driver.pid.Store(int64(a.cmd.Process.Pid))
+	patrol := func() {
+		r.sweeping.Lock()
+		for _, tenant := range r.all() {
+			if on := tenant.on[firstID]; on != nil {
+				on.judged = time.Time{} // long ago
+			}
+		}
+		r.sweeping.Unlock()
+		r.patrol(t.Context())
+	}
+	patrol()
+	for sight := range 3 {
+		if all := n.excesses(r); len(all) != 0 {
+			t.Fatalf("told after %d: %+v", sight, all)
+		}
+		states(t, map[int]string{a.cmd.Process.Pid: "SRD"})
+		patrol()
+		driver.much.Store(1)
+		patrol()
+	}
+	states(t, map[int]string{a.cmd.Process.Pid: "ZX"})
+	if all := n.excesses(r); len(all) != 1 || !strings.Contains(all[0].Text, "again and again") || !strings.Contains(all[0].Text, "20Gi") {
+		t.Errorf("told %+v", all)
+	}
+}

@@ -27,8 +27,15 @@ const (
 	// Lag is how late the driver's figures may be. What was granted or told in that
 	// time still counts.
 	Lag = 2500 * time.Millisecond
-	// Again is after how long a share that seems to hold too much is looked at again.
+	// Again is after how long, in the middle, a share that seems to hold too much is looked
+	// at again.
 	Again = 250 * time.Millisecond
+	// sights is how often a process must be seen to begin to hold more than its share may
+	// before the share is said to exceed, though the readings between found it to fit. A
+	// figure that is wrong once or twice convicts nobody.
+	sights = 3
+	// remembered is for how long one of these counts.
+	remembered = 20 * time.Second
 )
 
 // Tolerance is how much a share may hold beyond what it was granted.
@@ -44,6 +51,9 @@ func Tolerance(granted uint64, processes int, context uint64) uint64 {
 type Reading struct {
 	// Held is what the share's processes hold by the driver's list.
 	Held uint64
+	// Most is what that one of them holds which holds most. Figures of several processes
+	// may be of several moments, and their sum of none.
+	Most uint64
 	// Told is what the share's pages say that it uses or is about to use, nil where
 	// they cannot be read.
 	Told *uint64
@@ -76,6 +86,12 @@ type Judge struct {
 	// the share has not given back yet. fixed is until when it stays.
 	allowed uint64
 	fixed   time.Time
+	// seen are the latest readings in which a process began to hold more than the share
+	// may, and most is the largest of what it held in them. beyond says that it did in the
+	// last reading.
+	seen   [sights]time.Time
+	most   uint64
+	beyond bool
 	// over counts the readings in a row with more than the grant, and differing is the
 	// first of those with more than the pages tell.
 	over      int
@@ -95,9 +111,10 @@ func (j *Judge) Read(now time.Time, r Reading) Verdict {
 	if r.Held <= j.allowed+tolerance {
 		j.over = 0
 	}
+	j.sight(now, r, tolerance)
 	j.compare(now, r, tolerance)
 	switch {
-	case j.over >= looks:
+	case j.over >= looks || j.Again(now):
 		j.verdict = Exceeds
 	case j.differs(now):
 		j.verdict = Differs
@@ -106,6 +123,31 @@ func (j *Judge) Read(now time.Time, r Reading) Verdict {
 	}
 	return j.verdict
 }
+
+// sight notes that a process begins to hold more than the share may.
+func (j *Judge) sight(now time.Time, r Reading, tolerance uint64) {
+	before := j.beyond
+	j.beyond = min(r.Most, r.Held) > j.allowed+tolerance
+	if !j.beyond || before {
+		return
+	}
+	if now.Sub(j.seen[sights-1]) > remembered {
+		j.most = 0
+	}
+	copy(j.seen[:], j.seen[1:])
+	j.seen[sights-1], j.most = now, max(j.most, r.Held)
+}
+
+// Again reports whether the share takes more than it may again and again.
+func (j *Judge) Again(now time.Time) bool {
+	return !j.seen[0].IsZero() && now.Sub(j.seen[0]) <= remembered
+}
+
+// Beyond reports whether the last reading found more than the share may hold.
+func (j *Judge) Beyond() bool { return j.over > 0 }
+
+// Most is the most that the share was seen to hold of late beyond what it may.
+func (j *Judge) Most() uint64 { return j.most }
 
 // compare notes since when the share holds more than its pages told in the time for
 // which the driver's figures may be late.
@@ -140,6 +182,7 @@ func (j *Judge) differs(now time.Time) bool {
 // nobody is accused.
 func (j *Judge) Unknown() {
 	j.over, j.differing, j.verdict = 0, time.Time{}, Fits
+	j.seen, j.most, j.beyond = [sights]time.Time{}, 0, false
 }
 
 // Suspects reports whether another reading would decide.
@@ -171,7 +214,7 @@ type recent struct {
 }
 
 // recents is more than the readings in that time.
-const recents = 16
+const recents = 32
 
 // most adds a figure and returns the largest of late.
 func (r *recent) most(now time.Time, value uint64) uint64 {

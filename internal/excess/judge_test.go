@@ -20,7 +20,7 @@ type player struct {
 
 func (p *player) read(held, told, granted uint64) Verdict {
 	p.now = p.now.Add(p.pace)
-	return p.Read(p.now, Reading{Held: held, Told: &told, Granted: granted, Processes: 1, Context: 400 * mib})
+	return p.Read(p.now, Reading{Held: held, Most: held, Told: &told, Granted: granted, Processes: 1, Context: 400 * mib})
 }
 
 func start() *player { return &player{now: time.Unix(1000, 0), pace: time.Second} }
@@ -49,6 +49,72 @@ func TestOneReadingDecidesNothing(t *testing.T) {
 		}
 		if got := p.read(2*gib, 2*gib, 2*gib); got != Fits {
 			t.Errorf("one that fits: %d", got)
+		}
+	}
+}
+
+// Who takes too much for less than the time between two readings, and gives back before
+// the second, is convicted by the third such reading, at whatever moments the agent looks.
+func TestFlickerIsConvicted(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var j Judge
+		sights, got, fits := 0, Fits, 1+r.IntN(3)
+		now := time.Unix(1000, 0)
+		for sights < 3 {
+			for range fits {
+				now = now.Add(time.Duration(about(r, lasting)) * step)
+				if got = j.Read(now, Reading{Held: gib, Most: gib, Granted: gib, Processes: 1}); got != Fits {
+					t.Fatalf("seed %d: %d after %d sights", seed, got, sights)
+				}
+			}
+			now = now.Add(time.Duration(about(r, lasting)) * step)
+			got = j.Read(now, Reading{Held: 18 * gib, Most: 18 * gib, Granted: gib, Processes: 1})
+			sights++
+			if want := sights == 3; (got == Exceeds) != want || !j.Beyond() || j.Again(now) != want {
+				t.Fatalf("seed %d: %d after %d sights", seed, got, sights)
+			}
+		}
+		if got := j.Read(now.Add(Again), Reading{Held: gib, Most: gib, Granted: gib, Processes: 1}); got != Exceeds || j.Beyond() || j.Most() != 18*gib {
+			t.Errorf("seed %d: just afterwards %d, %d", seed, got, j.Most())
+		}
+		if got := j.Read(now.Add(remembered+lasting), Reading{Held: gib, Most: gib, Granted: gib, Processes: 1}); got != Fits {
+			t.Errorf("seed %d: long afterwards %d", seed, got)
+		}
+	}
+}
+
+// Figures of two processes that come from different moments make a sum that never was; one
+// that is wrong now and then convicts nobody, nor does what is long ago.
+func TestLateFiguresConvictNobody(t *testing.T) {
+	var mixed, seldom, unknown Judge
+	now := time.Unix(1000, 0)
+	for i := range 200 {
+		now = now.Add(lasting)
+		held, most := 4*gib, 4*gib
+		if i%2 == 0 {
+			held = 8 * gib
+		}
+		if got := mixed.Read(now, Reading{Held: uint64(held), Most: uint64(most), Granted: 4 * gib, Processes: 2}); got != Fits {
+			t.Fatalf("reading %d, two moments: %d", i, got)
+		}
+		held = gib
+		if i%int(remembered/lasting/2+1) == 0 {
+			held = 8 * gib
+		}
+		if got := seldom.Read(now, Reading{Held: uint64(held), Most: uint64(held), Granted: 4 * gib, Processes: 1}); got != Fits {
+			t.Fatalf("reading %d, now and then: %d", i, got)
+		}
+		if i%4 == 3 {
+			unknown.Unknown()
+			continue
+		}
+		held = gib
+		if i%2 == 0 {
+			held = 8 * gib
+		}
+		if got := unknown.Read(now, Reading{Held: uint64(held), Most: uint64(held), Granted: 4 * gib, Processes: 1}); got != Fits {
+			t.Fatalf("reading %d, with unknown figures between: %d", i, got)
 		}
 	}
 }
@@ -143,11 +209,17 @@ func (h *honest) step(r *rand.Rand, most uint64) {
 	}
 }
 
+const step = 50 * time.Millisecond
+
+// about is the steps of a random time from half of the mean to one and a half.
+func about(r *rand.Rand, mean time.Duration) int {
+	return int((mean/2 + time.Duration(r.Int64N(int64(mean)))) / step)
+}
+
 // follow has a judge read what an honest share does, at a pace that the agent keeps,
 // from a driver whose figures are late, and returns the worst verdict. The share does
 // something new every so many steps of 50 ms.
 func follow(seed uint64, every int) (worst Verdict) {
-	const step = 50 * time.Millisecond
 	r := rand.New(rand.NewPCG(seed, 1))
 	h := &honest{limit: 1 + r.Uint64N(40*gib)}
 	lag := int(r.Int64N(int64((Lag - lasting) / step)))
@@ -162,13 +234,13 @@ func follow(seed uint64, every int) (worst Verdict) {
 		if i < next {
 			continue
 		}
-		next = i + int(lasting/step)
+		next = i + about(r, lasting)
 		told := h.used
 		worst = max(worst, j.Read(now, Reading{
-			Held: h.past[max(0, i-lag)], Told: &told, Granted: h.limit, Before: h.before, Processes: 1, Context: 400 * mib,
+			Held: h.past[max(0, i-lag)], Most: h.past[max(0, i-lag)], Told: &told, Granted: h.limit, Before: h.before, Processes: 1, Context: 400 * mib,
 		}))
 		if j.Suspects() {
-			next = i + int(Again/step)
+			next = i + about(r, Again)
 		}
 	}
 	return worst
