@@ -159,6 +159,29 @@ func TestWaitingForRoom(t *testing.T) {
 	}
 }
 
+// Who waits for any GPU of eight closes one of them to others.
+func TestWaitingForAnyGPU(t *testing.T) {
+	h := newHostOf(t, "a800x8")
+	first := h.hold([]string{"--gpus", "all", "--memory", "1Gi", "--name", "first"}, "sh", "-c", "echo; read x")
+	done := make(chan outcome, 1)
+	go func() { done <- h.run("--memory", "100%", "--wait", "--", "echo", "started") }()
+	h.eventually("one waits", func() bool { return len(h.list().Waiting) == 1 })
+	keeps := h.list().Waiting[0].Keeps
+	if table := h.ok("ls"); len(keeps) != 1 || !strings.Contains(table, fmt.Sprintf("; kept for it: GPU %d", keeps[0])) {
+		t.Fatalf("GPUs %v are kept:\n%s", keeps, table)
+	}
+	for i := range 8 {
+		o := h.run("--gpu", strconv.Itoa(i), "--memory", "2Gi", "--", "true")
+		if i == keeps[0] && (o.status != 125 || !strings.Contains(o.err, "waited longer")) || i != keeps[0] && o.status != 0 {
+			t.Errorf("on GPU %d, while GPU %d is kept: exit status %d, %s", i, keeps[0], o.status, o.err)
+		}
+	}
+	first.end()
+	if o := <-done; o.status != 0 || o.out != "started" {
+		t.Errorf("after waiting: exit status %d, %s%s", o.status, o.out, o.err)
+	}
+}
+
 func TestSetAndStop(t *testing.T) {
 	h := newHost(t)
 	s := h.hold([]string{"--memory", "2Gi", "--name", "it"}, h.bench(), "hold", "--bytes", "1Gi")
