@@ -1,8 +1,12 @@
 package run
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/page"
 )
 
 // A user who starts a new share again and again gets no more than the shares' cap: each
@@ -33,4 +37,35 @@ func TestNewSharesPayOldDebts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Shares one after the other that fill their buckets themselves owe what they used, and the
+// one that works although it took that over is told.
+func TestForgedBucketsOweTheirDebts(t *testing.T) {
+	h := newHost(t)
+	script := `"$0" spin --count 100000 --ns 2000000 >/dev/null & echo; read x; kill -9 $!; wait`
+	told := func() (text string) {
+		for _, e := range h.list().Events {
+			if e.Kind == control.EventMisuse && e.Tenant == "liar" && strings.Contains(e.Text, "earlier shares") {
+				text = e.Text
+			}
+		}
+		return text
+	}
+	for share := 1; share <= 12; share++ {
+		begin := h.truth()
+		s := h.hold(append(fixed(10), "--memory", "1Gi", "--name", "liar"), "sh", "-c", script, h.bench())
+		tenant, _ := h.tenant("liar")
+		lie(t, tenant.Dir, map[int]int64{page.OffsetOfBucketBalance: int64(10 * time.Millisecond)})
+		h.eventually("the share computes", func() bool {
+			return told() != "" || h.truth().Busy >= begin.Busy+uint64(600*time.Millisecond)
+		})
+		s.end()
+		h.eventually("the agent knows that it has ended", func() bool { return len(h.list().Tenants) == 0 })
+		if text := told(); text != "" {
+			t.Logf("share %d: %s", share, text)
+			return
+		}
+	}
+	t.Error("nothing was told of shares that work although their user owes")
 }
