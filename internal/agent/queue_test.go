@@ -45,9 +45,14 @@ func (n *node) asks(r *running, a *asker, p control.CreateParams) *waiter {
 	p.Wait = true
 	ctx, cancel := context.WithCancel(n.t.Context())
 	w := &waiter{asker: a, params: p, told: make(chan control.Queued, 100), done: make(chan error, 1), cancel: cancel}
-	n.t.Cleanup(cancel)
+	ended := make(chan struct{})
+	n.t.Cleanup(func() { // who waits no more saves that
+		cancel()
+		<-ended
+	})
 	ctx = control.Telling(ctx, func(progress any) { w.told <- progress.(control.Queued) })
 	go func() {
+		defer close(ended)
 		var err error
 		w.got, err = r.create(ctx, a.peer, p)
 		w.done <- err
