@@ -23,6 +23,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -276,13 +277,20 @@ func (n *node) askerOf(uid int, cmd *exec.Cmd) *asker {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
+	if os.Getuid() == 0 && uid != 0 && cmd.SysProcAttr.Credential == nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
+	}
 	cmd.SysProcAttr.Setpgid = true // so that its children end with it
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
+	id, err := process.Find(cmd.Process.Pid)
+	if err != nil {
+		n.t.Fatal(err)
+	}
 	done := make(chan struct{})
 	a := &asker{cmd: cmd, hangUp: func() { close(done) }}
-	a.peer = control.NewPeer(cmd.Process.Pid, uid, done, a.left.Load)
+	a.peer = control.NewPeer(id, uid, done, a.left.Load)
 	n.t.Cleanup(a.kill)
 	return a
 }
@@ -320,7 +328,13 @@ func (n *node) list(r *running) *control.Listing {
 }
 
 // root is a peer that owns no process.
-var root = control.NewPeer(0, 0, nil, nil)
+// self is this process.
+func self() process.ID {
+	id, _ := process.Find(os.Getpid())
+	return id
+}
+
+var root = control.NewPeer(process.ID{}, 0, nil, nil)
 
 // slot is a process of a tenant, played by the test: it holds the slot's lock.
 type slot struct {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"syscall"
@@ -63,12 +64,12 @@ func (a *Agent) present(ctx context.Context, uuid string) []onGPU {
 func (a *Agent) answer(ctx context.Context, tenant string, present []onGPU) (signalled []process.ID) {
 	agent := append([]int{os.Getpid()}, process.Ancestors(os.Getpid())...)
 	for _, p := range present {
-		if !a.candidate(p.id, agent).MayBeSignalled(tenant) {
-			continue
-		}
-		if err := p.id.Signal(signals[a.config.Misuse]); err == nil {
+		err := p.id.SignalIf(signals[a.config.Misuse], func(id process.ID) bool {
+			return a.candidate(id, agent).MayBeSignalled(tenant)
+		})
+		if err == nil {
 			signalled = append(signalled, p.id)
-		} else if p.id.Alive() {
+		} else if !errors.Is(err, process.ErrForeign) && p.id.Alive() {
 			a.config.Log.WarnContext(ctx, "cannot signal a process", "pid", p.id.PID, "tenant", tenant, "error", err)
 		}
 	}
@@ -90,7 +91,7 @@ func (a *Agent) candidate(id process.ID, agent []int) excess.Candidate {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t := a.tenants[c.Tenant]; t != nil {
-		c.TenantUID, c.Contained = t.UID, t.isTenancy()
+		c.Own, c.Contained = id.BelongsTo(t.UID) || t.UID == 0 && id == t.Holder, t.isTenancy()
 	}
 	return c
 }

@@ -106,7 +106,7 @@ func TestAnswerOutsideIsTold(t *testing.T) {
 	if len(l.Outside) != 1 || l.Outside[0].Answer != "stopped (SIGSTOP)" {
 		t.Errorf("root sees %+v", l.Outside)
 	}
-	others, err := r.list(t.Context(), control.NewPeer(0, 4712, nil, nil), struct{}{})
+	others, err := r.list(t.Context(), control.NewPeer(process.ID{}, 4712, nil, nil), struct{}{})
 	if err != nil || len(others.Outside) != 1 || others.Outside[0].Answer != "" {
 		t.Errorf("others see %+v, %v", others, err)
 	}

@@ -16,6 +16,9 @@ import (
 )
 
 func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.CreateParams) (*control.Created, error) {
+	if _, err := peer.Holder(); err != nil {
+		return nil, err
+	}
 	who := a.requester(peer.UID, !p.Wait)
 	if err := who.denied(p.Request.Overcommit); err != nil {
 		return nil, err
@@ -74,6 +77,10 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 	if err != nil {
 		return nil, err
 	}
+	holder, err := peer.Holder() // where it is zero, the connection alone holds the tenant
+	if err != nil {
+		return nil, err
+	}
 	r := p.Request
 	grants, err := a.placeFor(ctx, who, who.request)
 	if err != nil {
@@ -85,13 +92,9 @@ func (a *Agent) tryAdmit(ctx context.Context, peer *control.Peer, who requester,
 		id = mine.Ticket
 	}
 	t := &tenant{record: record{
-		ID: newID(), Ticket: id, Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Command: control.ShortCommand(p.Command),
-		Created: a.config.Now(), Overcommit: r.Overcommit,
+		ID: newID(), Ticket: id, Name: name, UID: peer.UID, User: process.UserName(peer.UID), Layer: p.Layer, Holder: holder,
+		Command: control.ShortCommand(p.Command), Created: a.config.Now(), Overcommit: r.Overcommit,
 	}}
-	if peer.PID != 0 {
-		// If the process cannot be found, the connection alone holds the tenant.
-		t.Holder, _ = process.Find(peer.PID)
-	}
 	for _, grant := range grants {
 		t.Shares = append(t.Shares, share{UUID: grant.UUID, Limit: grant.Limit, Cores: r.Cores, ShareConfig: r.ShareConfig})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 func TestBadRequests(t *testing.T) {
@@ -228,7 +229,7 @@ func TestSet(t *testing.T) {
 	if s := n.list(r).Tenants[0].Shares[0]; s.Cores != 40 || s.Policy != v1alpha1.PolicyFixed {
 		t.Errorf("share %+v", s)
 	}
-	stranger := control.NewPeer(1, os.Getuid()+2, nil, nil)
+	stranger := control.NewPeer(process.ID{}, os.Getuid()+2, nil, nil)
 	if _, err := r.set(t.Context(), stranger, memory(v1alpha1.Bytes(gib))); control.CodeOf(err) != control.CodeDenied {
 		t.Errorf("somebody else: %v, want denied", err)
 	}

@@ -24,7 +24,9 @@ type hunt struct {
 	// known are all that were found: a process whose parent has ended may not be found
 	// again.
 	known map[process.ID]bool
-	due   time.Time // of the next search among all processes
+	// foreign descend from those and belong to other users, who alone may end them.
+	foreign map[process.ID]bool
+	due     time.Time // of the next search among all processes
 }
 
 // signalUntilEnded signals every process of the tenant once, including those that
@@ -59,9 +61,9 @@ func (h *hunt) signal(signalled map[process.ID]bool, signal syscall.Signal) (lef
 	for id := range h.known {
 		if !signalled[id] {
 			signalled[id] = true
-			_ = id.Signal(signal) // it may have ended by itself
+			_ = id.SignalIf(signal, h.owns) // it may have ended by itself
 		}
-		left = left || id.Alive()
+		left = left || id.Alive() && !h.foreign[id]
 	}
 	return left
 }
@@ -76,7 +78,9 @@ func (h *hunt) ended() bool {
 // those that its pages name and the kernel confirms, those that were found to be its own
 // before, all their descendants and, if that is due or asked for, those that the driver
 // lists and the processes of its user that the backend says are its own. The agent and
-// its ancestors are never among them.
+// its ancestors are never among them, nor are processes of other users, whatever they
+// descend from: `divvy stop` ends nothing that the tenant's user could not end, and a
+// share of root's nothing but root's.
 func (h *hunt) search(ctx context.Context, all bool) {
 	a, t := h.agent, h.tenant
 	a.mu.Lock()
@@ -104,9 +108,21 @@ func (h *hunt) search(ctx context.Context, all bool) {
 	agent := append([]int{os.Getpid(), 1}, process.Ancestors(os.Getpid())...)
 	for _, id := range found {
 		if id.PID > 0 && !slices.Contains(agent, id.PID) {
-			h.known[id] = true
+			if h.owns(id) {
+				h.known[id] = true
+				delete(h.foreign, id)
+			} else {
+				h.foreign[id] = true
+			}
 		}
 	}
+}
+
+// owns reports whether a process is its tenant's user's own. The one that root asked with
+// may have become another user since; no user without root's rights makes such a share.
+func (h *hunt) owns(id process.ID) bool {
+	t := h.tenant
+	return id.BelongsTo(t.UID) || t.UID == 0 && id == t.Holder
 }
 
 // searchAll finds processes of a tenant of which its pages need not tell.
@@ -129,13 +145,19 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 
 // remains says why the tenant has not ended.
 func (h *hunt) remains() string {
-	var left []string
+	var left, foreign []string
 	for id := range h.known {
-		if id.Alive() {
+		if id.Alive() && !h.foreign[id] {
 			left = append(left, strconv.Itoa(id.PID)+" ("+process.Command(id.PID)+")")
 		}
 	}
+	for id := range h.foreign {
+		if id.Alive() {
+			foreign = append(foreign, fmt.Sprintf("%d (%s) of %s", id.PID, process.Command(id.PID), userOf(id.PID)))
+		}
+	}
 	slices.Sort(left)
+	slices.Sort(foreign)
 	h.agent.mu.Lock()
 	defer h.agent.mu.Unlock()
 	switch t := h.tenant; {
@@ -143,6 +165,8 @@ func (h *hunt) remains() string {
 		return "process " + left[0] + " goes on after SIGKILL: it may be inside a driver call; try again later"
 	case len(left) > 1:
 		return "processes " + strings.Join(left, ", ") + " go on after SIGKILL: they may be inside a driver call; try again later"
+	case len(foreign) > 0:
+		return "what it started as another user goes on, and divvy signals only its own user's processes: process " + strings.Join(foreign, ", process ")
 	case t.connection:
 		return "whoever asked for it keeps the connection to the agent open, and no process of it is found"
 	case t.seen.Live || t.fault != "":

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
@@ -338,7 +339,7 @@ func TestLedgerNeverHasMoreRoomThanPages(t *testing.T) {
 	}
 	for _, limit := range []uint64{10 * gib, 60 * gib, 5 * gib} {
 		memory := v1alpha1.Bytes(limit)
-		if _, err := r.set(t.Context(), control.NewPeer(0, 0, nil, nil), control.SetParams{Tenant: created.Tenant.ID, Memory: &memory}); err != nil {
+		if _, err := r.set(t.Context(), control.NewPeer(process.ID{}, 0, nil, nil), control.SetParams{Tenant: created.Tenant.ID, Memory: &memory}); err != nil {
 			t.Fatal(err)
 		}
 		if got := n.config(created).Device[0].Limit; got != limit {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // eight is a machine of eight GPUs with 22 GiB free each, of which Ada may have 24 GiB;
@@ -99,7 +100,7 @@ func TestWaitersStayWithTheirChoice(t *testing.T) {
 	if other == 0 {
 		other = 1
 	}
-	if _, err := r.set(t.Context(), control.NewPeer(0, bob, nil, nil), control.SetParams{Tenant: "on-" + strconv.Itoa(other), Memory: &less}); err != nil {
+	if _, err := r.set(t.Context(), control.NewPeer(process.ID{}, bob, nil, nil), control.SetParams{Tenant: "on-" + strconv.Itoa(other), Memory: &less}); err != nil {
 		t.Fatal(err)
 	}
 	if now := keeps(); !slices.Equal(now, first) {

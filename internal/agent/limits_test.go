@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // users of the configurations below. Their names are their numbers.
@@ -207,7 +208,7 @@ func TestSetWithinLimits(t *testing.T) {
 	p.Request.Name = "train"
 	n.grant(r, n.asker(ada), p)
 	n.grant(r, n.asker(ada), ask(2*gib))
-	peer := control.NewPeer(0, ada, nil, nil)
+	peer := control.NewPeer(process.ID{}, ada, nil, nil)
 	memory := func(amount uint64) control.SetParams {
 		m := v1alpha1.Bytes(amount)
 		return control.SetParams{Tenant: "train", Memory: &m}
@@ -282,7 +283,7 @@ func TestNamesArePerUser(t *testing.T) {
 	if first := n.grant(r, n.asker(eve), ask(gib)).Tenant.Name; first != n.grant(r, n.asker(bob), ask(gib)).Tenant.Name {
 		t.Error("a made name is taken by another user's share")
 	}
-	adaPeer, evePeer := control.NewPeer(0, ada, nil, nil), control.NewPeer(0, eve, nil, nil)
+	adaPeer, evePeer := control.NewPeer(process.ID{}, ada, nil, nil), control.NewPeer(process.ID{}, eve, nil, nil)
 	names := []string{adas.Tenant.User + "/train", bobs.Tenant.User + "/train"}
 	for _, c := range []struct {
 		peer *control.Peer
@@ -320,7 +321,7 @@ func TestCommandsArePrivate(t *testing.T) {
 	p.Command = []string{"/usr/bin/env", "TOKEN=secret", "train"}
 	n.grant(r, n.asker(ada), p)
 	for uid, want := range map[int][]string{ada: p.Command, 0: p.Command, bob: {"env"}} {
-		l, err := r.list(t.Context(), control.NewPeer(0, uid, nil, nil), struct{}{})
+		l, err := r.list(t.Context(), control.NewPeer(process.ID{}, uid, nil, nil), struct{}{})
 		if err != nil || !slices.Equal(l.Tenants[0].Command, want) {
 			t.Errorf("user %d: %q, want %q (%v)", uid, l.Tenants[0].Command, want, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // line plays the queue of an agent step by step, in whatever order its waiters wake up,
@@ -164,7 +165,7 @@ func (l *line) wake(s *standing) (served bool) {
 	defer l.agent.mu.Unlock()
 	waited := s.ticket != nil
 	fits, ahead, next := l.fits(s), l.ahead(s), l.next(s)
-	t, mine, err := l.agent.try(context.Background(), control.NewPeer(0, s.who.uid, nil, nil), s.who, s.params, s.ticket)
+	t, mine, err := l.agent.try(context.Background(), control.NewPeer(process.ID{}, s.who.uid, nil, nil), s.who, s.params, s.ticket)
 	if (err == nil && t != nil) != fits {
 		l.t.Fatalf("%+v fits: %t; but %+v, %v", s.params.Request, fits, t, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/nvml"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // gated is a driver that counts how often it is asked for processes, and lets the test
@@ -77,7 +78,7 @@ func TestSharedListsHideCommands(t *testing.T) {
 	for i := range 40 {
 		peer, words := root, 2
 		if i%2 == 0 {
-			peer, words = control.NewPeer(0, bob, nil, nil), 1
+			peer, words = control.NewPeer(process.ID{}, bob, nil, nil), 1
 		}
 		lists.Go(func() {
 			l, err := r.list(t.Context(), peer, struct{}{})

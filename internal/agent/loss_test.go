@@ -64,7 +64,7 @@ func (n *node) inhabit(r *running) {
 		created := n.grant(r, n.asker(os.Getuid()), p)
 		n.enter(created.Tenant.Dir, 0, os.Getpid(), uint64(i+1)*gib/2)
 	}
-	root := control.NewPeer(os.Getpid(), 0, nil, nil)
+	root := control.NewPeer(self(), 0, nil, nil)
 	weight := 9
 	if _, err := r.set(n.t.Context(), root, control.SetParams{Tenant: weighted.Request.Name, Weight: &weight}); err != nil {
 		n.t.Fatal(err)

@@ -135,7 +135,7 @@ func (a *Agent) askMember(id process.ID) (owner string, unread bool) {
 	}
 	for _, pid := range family[1:] {
 		if parent, err := process.Find(pid); err == nil {
-			if tenant, _ := a.members.recall(parent, time.Time{}); tenant != "" {
+			if tenant, _ := a.members.recall(parent, time.Time{}); tenant != "" && a.mayInherit(tenant, id) {
 				return tenant, false
 			}
 		}
@@ -147,7 +147,7 @@ func (a *Agent) askMember(id process.ID) (owner string, unread bool) {
 			continue
 		}
 		// Another process may have the number by now.
-		if t.Holder == id || t.Holder.PID != id.PID && t.Holder.Alive() {
+		if t.Holder == id || t.Holder.PID != id.PID && t.Holder.Alive() && a.mayInherit(t.ID, id) {
 			return t.ID, false
 		}
 	}
@@ -172,6 +172,22 @@ func (a *Agent) askable(family []int) (holders map[int]*tenant, asked []backend.
 		}
 	}
 	return holders, asked
+}
+
+// mayInherit reports whether a process is a tenant's by what it descends from: a
+// container's is, and of another tenant's those of its user. What a program such as sudo
+// or su has started for another user is that user's business, as is a share that they ask
+// for there.
+func (a *Agent) mayInherit(tenant string, id process.ID) bool {
+	a.mu.Lock()
+	t := a.tenants[tenant]
+	own := t != nil && t.Layer == backend.LayerContainer
+	uid := -1
+	if t != nil {
+		uid = t.UID
+	}
+	a.mu.Unlock()
+	return own || uid >= 0 && id.BelongsTo(uid)
 }
 
 func (a *Agent) hasTenant(id string) bool {

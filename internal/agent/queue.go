@@ -156,7 +156,7 @@ func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateP
 	}
 	var granted *tenant
 	for _, t := range a.tenants {
-		if t.UID == peer.UID && t.Holder.PID == peer.PID && !t.connection && t.Ticket != "" && same(t.Ticket, p.Ticket) {
+		if t.UID == peer.UID && t.Holder == peer.Process && !t.connection && t.Ticket != "" && same(t.Ticket, p.Ticket) {
 			granted = t
 		}
 	}

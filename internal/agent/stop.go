@@ -48,7 +48,7 @@ func (a *Agent) stopTenant(ctx context.Context, t *tenant, grace time.Duration, 
 	t.stopping, t.why = true, why
 	a.mu.Unlock()
 	a.tellUser(ctx, t, why)
-	h := &hunt{agent: a, tenant: t, known: map[process.ID]bool{}}
+	h := &hunt{agent: a, tenant: t, known: map[process.ID]bool{}, foreign: map[process.ID]bool{}}
 	if grace > 0 {
 		err := h.signalUntilEnded(ctx, unix.SIGTERM, grace)
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // remedy begins what a reader can do.
@@ -58,7 +59,7 @@ func TestRefusalsAreOfOneStyle(t *testing.T) {
 		return func() error {
 			p := control.SetParams{Tenant: name}
 			change(&p)
-			_, err := r.set(t.Context(), control.NewPeer(0, uid, nil, nil), p)
+			_, err := r.set(t.Context(), control.NewPeer(process.ID{}, uid, nil, nil), p)
 			return err
 		}
 	}

@@ -201,7 +201,7 @@ func TestTenanciesAreTheClusters(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
 	n.prepared(r, claimed("a", 4*gib, 30))
-	root := control.NewPeer(os.Getpid(), 0, nil, nil)
+	root := control.NewPeer(self(), 0, nil, nil)
 	memory, weight := v1alpha1.Bytes(gib), 3
 	if _, err := r.set(t.Context(), root, control.SetParams{Tenant: "team/a", Memory: &memory}); err == nil {
 		t.Error("memory was changed behind the scheduler's back")

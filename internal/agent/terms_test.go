@@ -23,7 +23,7 @@ func (n *node) setTo(r *running, name string, memory uint64, weight int) error {
 	n.t.Helper()
 	bytes, policy := v1alpha1.Bytes(memory), v1alpha1.PolicyWeighted
 	none := 0
-	_, err := r.set(n.t.Context(), control.NewPeer(os.Getpid(), os.Getuid(), nil, nil), control.SetParams{Tenant: name, Memory: &bytes, Policy: &policy, Cores: &none, Weight: &weight})
+	_, err := r.set(n.t.Context(), control.NewPeer(self(), os.Getuid(), nil, nil), control.SetParams{Tenant: name, Memory: &bytes, Policy: &policy, Cores: &none, Weight: &weight})
 	return err
 }
 

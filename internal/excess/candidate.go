@@ -13,8 +13,8 @@ type Candidate struct {
 	// Tenant is the id of the tenant whose process it is, empty for a process without
 	// a share.
 	Tenant string
-	// TenantUID is the tenant's user.
-	TenantUID int
+	// Own marks a process of the tenant's user.
+	Own bool
 	// Contained marks a tenant of a container, whose processes may be of any user.
 	Contained bool
 	// Listed marks a process whose user the configuration lists.
@@ -42,10 +42,8 @@ func (c Candidate) MayBeSignalled(tenant string) bool {
 		return false
 	case tenant == "":
 		return c.Listed && !IsSystemUser(c.UID)
-	case c.Contained || c.UID == c.TenantUID:
-		return true
 	}
-	// A command in a share may have become another user; a daemon that it reached
-	// by a privileged program is no tenant's.
-	return !IsSystemUser(c.UID)
+	// What a command in a share started as another user is no tenant's: the agent may
+	// signal whom that user could not.
+	return c.Contained || c.Own
 }

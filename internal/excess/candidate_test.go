@@ -3,7 +3,7 @@ package excess
 import "testing"
 
 func TestMayBeSignalled(t *testing.T) {
-	share := Candidate{PID: 40, UID: 1000, Tenant: "a", TenantUID: 1000}
+	share := Candidate{PID: 40, UID: 1000, Tenant: "a", Own: true}
 	alone := Candidate{PID: 40, UID: 1000, Listed: true}
 	for name, c := range map[string]struct {
 		change func(*Candidate)
@@ -14,13 +14,14 @@ func TestMayBeSignalled(t *testing.T) {
 		"a share's process":                      {of: share, tenant: "a", want: true},
 		"another share's":                        {of: share, tenant: "b"},
 		"a share's, for those without one":       {of: share, tenant: ""},
-		"a share of root's":                      {func(c *Candidate) { c.UID, c.TenantUID = 0, 0 }, share, "a", true},
-		"root in a container":                    {func(c *Candidate) { c.UID, c.TenantUID, c.Contained = 0, 65534, true }, share, "a", true},
-		"root's, reached from a user's share":    {func(c *Candidate) { c.UID = 0 }, share, "a", false},
-		"a user's, from a share of root's":       {func(c *Candidate) { c.TenantUID = 0 }, share, "a", true},
+		"a share of root's":                      {func(c *Candidate) { c.UID = 0 }, share, "a", true},
+		"root in a container":                    {func(c *Candidate) { c.UID, c.Own, c.Contained = 0, false, true }, share, "a", true},
+		"root's, reached from a user's share":    {func(c *Candidate) { c.UID, c.Own = 0, false }, share, "a", false},
+		"another user's, from a share":           {func(c *Candidate) { c.Own = false }, share, "a", false},
+		"a set-user-ID program of the share's":   {func(c *Candidate) { c.UID = 0 }, share, "a", true},
 		"the agent, started in a share":          {func(c *Candidate) { c.Agent = true }, share, "a", false},
 		"one that ended":                         {func(c *Candidate) { c.UID = -1 }, share, "a", false},
-		"init":                                   {func(c *Candidate) { c.PID, c.UID, c.TenantUID = 1, 0, 0 }, share, "a", false},
+		"init":                                   {func(c *Candidate) { c.PID, c.UID = 1, 0 }, share, "a", false},
 		"a listed user's without a share":        {of: alone, tenant: "", want: true},
 		"a listed user's, for a share":           {of: alone, tenant: "a"},
 		"an unlisted user's":                     {func(c *Candidate) { c.Listed = false }, alone, "", false},
@@ -49,7 +50,7 @@ func TestNeverSignalled(t *testing.T) {
 			for _, of := range []string{"", "a", "b"} {
 				for bits := range 1 << 4 {
 					c := Candidate{
-						PID: pid, UID: uid, Tenant: of, Agent: bits&1 != 0, Contained: bits&2 != 0, Listed: bits&4 != 0, TenantUID: 1000 * (bits >> 3),
+						PID: pid, UID: uid, Tenant: of, Agent: bits&1 != 0, Contained: bits&2 != 0, Listed: bits&4 != 0, Own: bits&8 != 0,
 					}
 					for _, tenant := range []string{"", "a"} {
 						if !c.MayBeSignalled(tenant) {
@@ -57,7 +58,7 @@ func TestNeverSignalled(t *testing.T) {
 						}
 						signalled++
 						outside := tenant == "" && (!c.Listed || IsSystemUser(uid))
-						foreign := tenant != "" && !c.Contained && uid != c.TenantUID && IsSystemUser(uid)
+						foreign := tenant != "" && !c.Contained && !c.Own
 						if c.Agent || pid <= 1 || uid < 0 || of != tenant || outside || foreign {
 							t.Errorf("%+v is signalled for %q", c, tenant)
 						}

@@ -94,6 +94,19 @@ func MountsAt(pid int, target string) []Mount {
 	return found
 }
 
+// Mounts reports whether a table of mounts (/proc/PID/mountinfo) has something mounted
+// that is, or is below, a folder with a name. It counts what is mounted: where it is
+// mounted, and what a file system calls itself, is up to every user who may mount file
+// systems of their own.
+func Mounts(table []byte, folder string) bool {
+	for line := range bytes.Lines(table) {
+		if m, _, valid := parseMount(line); valid && strings.Contains(m.Root+"/", "/"+folder+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // MountOf tells what a bind mount of a directory would mount: the directory's path below
 // the root of its file system. Links in the path are followed.
 func MountOf(dir string) (Mount, error) {

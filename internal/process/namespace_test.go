@@ -52,6 +52,10 @@ func TestMountsAt(t *testing.T) {
 	target := t.TempDir()
 	cmd := processtest.Start(t, syscall.CLONE_NEWPID|syscall.CLONE_NEWNS,
 		`mount --make-rprivate /; mount --bind /tmp "$1"; mount --bind "$2" "$1"`, target, source)
+	table := UsesOf(cmd.Process.Pid).Mounts()
+	if !Mounts(table, "a b") || Mounts(table, "b") || Mounts(table, filepath.Base(target)) || Mounts(UsesOf(os.Getpid()).Mounts(), "a b") {
+		t.Error("a folder counts that is mounted, in whole, and not where it is mounted")
+	}
 	directory, err := FileAt(source)
 	if err != nil {
 		t.Fatal(err)
@@ -124,12 +128,13 @@ func TestInnermost(t *testing.T) {
 	}
 }
 
-func TestEffectiveUser(t *testing.T) {
-	for status, want := range map[string]int{
-		"Name:\tUid:\nUid:\t1\t2\t3\t4\n": 2, "Uid:\t1\n": -1, "Uid:\tx\ty\n": -1, "": -1, "Uid:\t0\t4294967295\n": 4294967295,
+func TestParseUsers(t *testing.T) {
+	for status, want := range map[string][2]int{
+		"Name:\tUid:\nUid:\t1\t2\t3\t4\n": {1, 2}, "Uid:\t1\n": {-1, -1}, "Uid:\tx\t1\n": {-1, -1}, "Uid:\t1\ty\n": {-1, -1}, "": {-1, -1},
+		"Uid:\t0\t4294967295\n": {0, 4294967295},
 	} {
-		if got := effectiveUser([]byte(status)); got != want {
-			t.Errorf("%q: %d, want %d", status, got, want)
+		if real, effective := parseUsers([]byte(status)); real != want[0] || effective != want[1] {
+			t.Errorf("%q: %d and %d, want %v", status, real, effective, want)
 		}
 	}
 	if got := Owner(os.Getpid()); got != os.Geteuid() {

@@ -87,7 +87,8 @@ func (ts *Tenants) Counts(tenants []backend.Tenant, id process.ID) bool {
 }
 
 // Holder implements [backend.Processes]: the oldest process that has the tenant's
-// directory mounted or, unless it is in a container, named in its environment.
+// directory mounted or, unless it is in a container, named in its environment. Only a
+// container's may be another user's.
 func (ts *Tenants) Holder(t backend.Tenant) process.ID {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -96,11 +97,12 @@ func (ts *Tenants) Holder(t backend.Tenant) process.ID {
 	var oldest process.ID
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() || !startedWith(entry.Name(), t) {
+		if err != nil || pid == os.Getpid() || !startedWith(pid, t) {
 			continue
 		}
 		id, err := process.Find(pid)
-		if err == nil && (oldest == process.ID{} || id.Start < oldest.Start) {
+		own := t.Layer == backend.LayerContainer || id.BelongsTo(t.UID)
+		if err == nil && own && (oldest == process.ID{} || id.Start < oldest.Start) {
 			oldest = id
 		}
 	}
@@ -109,14 +111,14 @@ func (ts *Tenants) Holder(t backend.Tenant) process.ID {
 
 // startedWith reports whether a process was started with the tenant's directory.
 // It is false of a process that ended meanwhile or is not ours to read.
-func startedWith(pid string, t backend.Tenant) bool {
-	if n, err := strconv.Atoi(pid); err == nil && mounts(process.UsesOf(n).Mounts(), t) {
+func startedWith(pid int, t backend.Tenant) bool {
+	if mounts(process.UsesOf(pid).Mounts(), t) {
 		return true
 	}
 	if t.Layer == backend.LayerContainer {
 		return false
 	}
-	environment, _ := os.ReadFile(filepath.Join("/proc", pid, "environ"))
+	environment, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	return bytes.Contains(environment, []byte(origin(t)))
 }
 
@@ -130,9 +132,7 @@ func origin(t backend.Tenant) string {
 
 // mounts reports whether something of the tenant's directory is in a table of mounts.
 func mounts(table []byte, t backend.Tenant) bool {
-	// What is mounted is told by its path below the root of its file system.
-	id := "/" + filepath.Base(origin(t))
-	return bytes.Contains(table, []byte(id+"/")) || bytes.Contains(table, []byte(id+" "))
+	return process.Mounts(table, filepath.Base(origin(t)))
 }
 
 // hostPID is a process's pid as the agent sees it, 0 where it cannot be known.

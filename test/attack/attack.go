@@ -1,6 +1,7 @@
 // Package attack has the program that tries to hold more GPU memory than its share, and
 // names the ways that it tries: on a server, in containers and on a cluster. Another
-// program lies about who is in its share, and a third uses more of a GPU's time.
+// program lies about who is in its share, a third uses more of a GPU's time, and a fourth
+// keeps a connection to the agent whose maker has ended.
 package attack
 
 import (
@@ -57,6 +58,9 @@ var source []byte
 //go:embed testdata/liar.c
 var liar []byte
 
+//go:embed testdata/usher.c
+var usher []byte
+
 // Build compiles the program's files into a directory.
 func Build(ctx context.Context, dir string) error {
 	for name, flags := range map[string][]string{Program: nil, Preload: {"-shared", "-fPIC", "-DPRELOAD"}} {
@@ -70,6 +74,11 @@ func Build(ctx context.Context, dir string) error {
 // BuildLiar compiles the program that lies about who is in its share.
 func BuildLiar(ctx context.Context, dir string) error {
 	return build(ctx, filepath.Join(dir, "liar"), liar)
+}
+
+// BuildUsher compiles the program that keeps a connection whose maker has ended.
+func BuildUsher(ctx context.Context, dir string) error {
+	return build(ctx, filepath.Join(dir, "usher"), usher)
 }
 
 func build(ctx context.Context, path string, source []byte, flags ...string) error {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // serve runs a server with these handlers beside hello and returns its socket.
@@ -70,7 +71,7 @@ func dial(t *testing.T, socket string) *Client {
 func TestCallsAndErrors(t *testing.T) {
 	socket := serve(t, map[Method]Handler{
 		MethodCreate: Handle(func(_ context.Context, peer *Peer, p CreateParams) (*Created, error) {
-			if peer.UID != os.Getuid() || peer.PID != os.Getpid() {
+			if peer.UID != os.Getuid() || peer.Process.PID != os.Getpid() || !peer.Process.Alive() {
 				return nil, fmt.Errorf("peer %+v", peer)
 			}
 			if p.Request.Memory != v1alpha1.Bytes(4<<30) {
@@ -234,7 +235,7 @@ func TestHungUp(t *testing.T) {
 	if _, err := unix.Write(other, []byte("unread")); err != nil {
 		t.Fatal(err)
 	}
-	peer := NewPeer(1, 1, nil, func() bool { return hungUp(conn.(*net.UnixConn)) })
+	peer := NewPeer(process.ID{}, 1, nil, func() bool { return hungUp(conn.(*net.UnixConn)) })
 	for _, fd := range []int{fds[0], other} {
 		if peer.Left() {
 			t.Errorf("it has left before %d is closed", fd)

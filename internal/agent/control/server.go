@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,51 +29,6 @@ func Handle[P, R any](f func(context.Context, *Peer, P) (R, error)) Handler {
 		}
 		return f(ctx, peer, p)
 	}
-}
-
-// Peer is the process at the other end, as the kernel names it.
-type Peer struct {
-	// PID is in the agent's pid namespace, 0 where the peer has none there.
-	PID  int
-	UID  int
-	done <-chan struct{}
-	// left asks the kernel; nil where it is not asked.
-	left func() bool
-}
-
-// NewPeer describes a peer whose connection ends when done is closed. left reports
-// whether the other end is closed, as it is a while before done; it may be nil.
-func NewPeer(pid, uid int, done <-chan struct{}, left func() bool) *Peer {
-	return &Peer{PID: pid, UID: uid, done: done, left: left}
-}
-
-// Done is closed when the connection has ended.
-func (p *Peer) Done() <-chan struct{} {
-	return p.done
-}
-
-// Left reports whether nobody has the other end any more, also if that was not read yet.
-func (p *Peer) Left() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return p.left != nil && p.left()
-	}
-}
-
-// hungUp reports whether the other end of a connection is closed.
-func hungUp(conn syscall.Conn) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return true
-	}
-	fds := []unix.PollFd{{}}
-	err = raw.Control(func(fd uintptr) {
-		fds[0].Fd = int32(fd)
-		_, _ = unix.Poll(fds, 0) // if it fails, it tells nothing
-	})
-	return err != nil || fds[0].Revents&unix.POLLHUP != 0
 }
 
 // Server answers requests by its table of handlers.
@@ -135,9 +89,10 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			turnAway(conn, err)
 			continue
 		}
+		who := identify(conn, peer) // now: later another process may have the number
 		wg.Go(func() {
 			defer bounds.leave(int(peer.Uid))
-			if err := s.serve(ctx, conn, peer, bounds); err != nil {
+			if err := s.serve(ctx, conn, who, bounds); err != nil {
 				// A peer causes these as often as it likes, and was told.
 				s.Log.DebugContext(ctx, "connection ended", "uid", peer.Uid, "error", err)
 			}
@@ -179,7 +134,7 @@ type session struct {
 	cancels map[uint64]context.CancelFunc
 }
 
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred, bounds *bounds) error {
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer Peer, bounds *bounds) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c := &session{server: s, conn: conn, bounds: bounds, ended: ctx.Done(), cancels: map[uint64]context.CancelFunc{}}
@@ -188,7 +143,8 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer *unix.Ucred
 	defer func() { _ = conn.Close() }()
 	defer cancel()
 	defer stop()
-	c.peer = NewPeer(int(peer.Pid), int(peer.Uid), ctx.Done(), func() bool { return hungUp(conn) })
+	peer.done, peer.left = ctx.Done(), func() bool { return hungUp(conn) }
+	c.peer = &peer
 	in := newLines(conn, maxLine)
 	in.hold = func(size int) error { return bounds.hold(c.peer.UID, size) }
 	defer in.drop()
@@ -350,23 +306,4 @@ func (c *session) send(line []byte) error {
 		line = line[len(part):]
 	}
 	return nil
-}
-
-// PeerCredentials asks the kernel who is at the other end of a connection.
-func PeerCredentials(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("ask for the peer: %w", err)
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil, fmt.Errorf("ask for the peer: %w", err)
-	}
-	if credErr != nil {
-		return nil, fmt.Errorf("ask for the peer: %w", credErr)
-	}
-	return cred, nil
 }

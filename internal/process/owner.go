@@ -1,0 +1,83 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Owner returns the effective user of a process, -1 if there is no such process. The
+// owner of its folder in /proc is another one where the process forbids core dumps.
+func Owner(pid int) int {
+	_, effective := users(pid)
+	return effective
+}
+
+// BelongsTo reports whether the process is a user's own: one that has the user as its
+// real one, or that runs in a user namespace which the user made. What a set-user-ID
+// program runs as is no matter: the real user is who started it, and the kernel lets that
+// user signal it. A program such as sudo, which has then changed its real user too, is
+// the other user's. In a user namespace of theirs a user has all rights to every process,
+// whatever user it became; of root that says nothing, who makes them for anybody.
+func (id ID) BelongsTo(uid int) bool {
+	real, _ := users(id.PID)
+	return id.Alive() && real >= 0 && (real == uid || uid != 0 && madeNamespace(id.PID, uid)) && id.Alive()
+}
+
+// users are the real and the effective user of a process, -1 if there is no such process.
+func users(pid int) (real, effective int) {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return -1, -1
+	}
+	return parseUsers(status)
+}
+
+// parseUsers reads the first two numbers in the line Uid of /proc/PID/status
+// (proc_pid_status(5)); they are -1 where they are not there.
+func parseUsers(status []byte) (real, effective int) {
+	for line := range bytes.Lines(status) {
+		numbers, ok := bytes.CutPrefix(line, []byte("Uid:"))
+		fields := bytes.Fields(numbers)
+		if !ok || len(fields) < 2 {
+			continue
+		}
+		first, err := strconv.ParseUint(string(fields[0]), 10, 32)
+		second, errSecond := strconv.ParseUint(string(fields[1]), 10, 32)
+		if err == nil && errSecond == nil {
+			return int(first), int(second)
+		}
+	}
+	return -1, -1
+}
+
+// madeNamespace reports whether a user made the user namespace of a process, or one of
+// those around it that are below this process's own.
+func madeNamespace(pid, uid int) bool {
+	var own unix.Stat_t
+	if unix.Stat("/proc/self/ns/user", &own) != nil {
+		return false
+	}
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for err == nil {
+		var stat unix.Stat_t
+		if unix.Fstat(fd, &stat) != nil || stat.Ino == own.Ino {
+			break
+		}
+		if owner, asked := unix.IoctlGetUint32(fd, unix.NS_GET_OWNER_UID); asked == nil && int(owner) == uid {
+			_ = unix.Close(fd)
+			return true
+		}
+		// The kernel tells of no namespace around this process's own.
+		var around int
+		around, err = unix.IoctlRetInt(fd, unix.NS_GET_PARENT)
+		_ = unix.Close(fd)
+		fd = around
+	}
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return false
+}
