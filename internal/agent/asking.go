@@ -55,7 +55,11 @@ type reply struct {
 
 // inquirer asks about one user's processes.
 type inquirer struct {
-	queue []func()
+	// first are the questions that were never answered, which come before those that are
+	// asked again.
+	first, again []func()
+	working      bool
+	wake         chan struct{} // ends a pause
 	// clock is that of the thread which asks, begun what it showed when the question
 	// was begun, and worked the time of processors that those before took.
 	clock         int32
@@ -105,7 +109,7 @@ func (q *asking) ask(key question, uid int, find func() answer) (a answer, ok bo
 	}
 	u := q.users[uid]
 	if u == nil {
-		u = &inquirer{}
+		u = &inquirer{wake: make(chan struct{}, 1)}
 		if q.users == nil {
 			q.users = map[int]*inquirer{}
 		}
@@ -113,15 +117,43 @@ func (q *asking) ask(key question, uid int, find func() answer) (a answer, ok bo
 	}
 	if r.pending == nil {
 		r.pending = make(chan struct{})
-		if u.queue = append(u.queue, func() { q.find(u, r, find) }); len(u.queue) == 1 {
-			go q.work(u)
-		}
+		q.put(u, r, find)
 	}
 	if !q.wait(u, r.pending) {
 		return answer{}, false
 	}
 	r.unseen = time.Time{}
 	return r.answer, true
+}
+
+// put has a question asked. mu is held.
+func (q *asking) put(u *inquirer, r *reply, find func() answer) {
+	next := func() { q.find(u, r, find) }
+	if r.due.IsZero() {
+		u.first = append(u.first, next)
+		select {
+		case u.wake <- struct{}{}:
+		default:
+		}
+	} else {
+		u.again = append(u.again, next)
+	}
+	if !u.working {
+		u.working = true
+		go q.work(u)
+	}
+}
+
+// next takes the next question out, nil if there is none. mu is held.
+func (u *inquirer) next() (ask func()) {
+	from := &u.first
+	if len(*from) == 0 {
+		from = &u.again
+	}
+	if len(*from) > 0 {
+		ask, *from = (*from)[0], (*from)[1:]
+	}
+	return ask
 }
 
 // replyTo is what is known of a question. mu is held.
@@ -188,23 +220,35 @@ func (q *asking) work(u *inquirer) {
 	defer q.mu.Unlock()
 	u.clock = clockOf(unix.Gettid())
 	u.begun = timeOf(u.clock)
-	for len(u.queue) > 0 {
-		next := u.queue[0]
+	for ask := u.next(); ask != nil; ask = u.next() {
 		q.mu.Unlock()
-		next()
+		ask()
 		q.mu.Lock()
 		took := timeOf(u.clock) - u.begun
 		u.worked, u.begun, u.late = u.worked+took, u.begun+took, false
-		if took >= costly {
-			u.late = true // nobody waits for a pause
-			q.mu.Unlock()
-			time.Sleep(pauseFactor * took)
-			q.mu.Lock()
-			u.late = false
+		if took >= costly && len(u.first) == 0 {
+			q.pause(u, pauseFactor*took)
 		}
-		u.queue = u.queue[1:]
 	}
+	u.working = false
 	u.clock = 0
+}
+
+// pause leaves processors to others, until a question comes that was never answered. mu is
+// held, but not meanwhile.
+func (q *asking) pause(u *inquirer, longest time.Duration) {
+	u.late = true // nobody waits for it
+	select {
+	case <-u.wake: // for a question that has been asked since
+	default:
+	}
+	q.mu.Unlock()
+	select {
+	case <-u.wake:
+	case <-time.After(longest):
+	}
+	q.mu.Lock()
+	u.late = false
 }
 
 // find answers a question.

@@ -90,6 +90,35 @@ func TestAskingAgain(t *testing.T) {
 	}
 }
 
+// Questions that were never answered come before those that are asked again.
+func TestNewQuestionsComeFirst(t *testing.T) {
+	var q asking
+	var order []string
+	ask := func(pid int, what string) {
+		q.ask(about(pid), 1, func() answer { order = append(order, what); return answer{} })
+	}
+	eventually(t, "one is answered", func() bool {
+		_, known := q.ask(about(1), 1, func() answer { return answer{} })
+		return known
+	})
+	q.mu.Lock()
+	q.replies[about(1)].unseen = time.Time{}
+	q.mu.Unlock()
+	open := make(chan struct{})
+	q.ask(about(2), 1, func() answer { <-open; return answer{} })
+	ask(1, "again")
+	ask(3, "first")
+	close(open)
+	eventually(t, "both are answered", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.replies[about(1)].pending == nil && q.replies[about(3)].pending == nil
+	})
+	if !slices.Equal(order, []string{"first", "again"}) {
+		t.Errorf("asked in the order %v", order)
+	}
+}
+
 // unanswering is a backend that does not get to an end with one process.
 type unanswering struct {
 	*pages
