@@ -59,17 +59,17 @@ func TestFlickerIsConvicted(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var j Judge
-		sights, got, fits := 0, Fits, 1+r.IntN(3)
+		sights, fits := 0, 1+r.IntN(3)
 		now := time.Unix(1000, 0)
 		for sights < 3 {
 			for range fits {
 				now = now.Add(time.Duration(about(r, lasting)) * step)
-				if got = j.Read(now, Reading{Held: gib, Most: gib, Granted: gib, Processes: 1}); got != Fits {
+				if got := j.Read(now, Reading{Held: gib, Most: gib, Granted: gib, Processes: 1}); got != Fits {
 					t.Fatalf("seed %d: %d after %d sights", seed, got, sights)
 				}
 			}
 			now = now.Add(time.Duration(about(r, lasting)) * step)
-			got = j.Read(now, Reading{Held: 18 * gib, Most: 18 * gib, Granted: gib, Processes: 1})
+			got := j.Read(now, Reading{Held: 18 * gib, Most: 18 * gib, Granted: gib, Processes: 1})
 			sights++
 			if want := sights == 3; (got == Exceeds) != want || !j.Beyond() || j.Again(now) != want {
 				t.Fatalf("seed %d: %d after %d sights", seed, got, sights)

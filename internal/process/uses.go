@@ -102,7 +102,7 @@ func (u *Uses) Locked() map[File]bool {
 // Mounts is the process's /proc/PID/mountinfo.
 func (u *Uses) Mounts() []byte {
 	if u.mounts == nil {
-		whole := true
+		var whole bool
 		u.mounts, whole = readMounts(u.dir)
 		u.unread = u.unread || !whole
 	}
