@@ -23,6 +23,9 @@ import (
 // serves, refuses, or dies.
 const roleVariable = "CONTROL_TEST_ROLE"
 
+// sharesFile is in the run directory while the agent has shares.
+const sharesFile = "shares"
+
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" && len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(play(role))
@@ -48,7 +51,8 @@ func play(role string) int {
 		_ = Report(ready, err)
 		return 1
 	}
-	// Ends when its last connection has: as an ephemeral agent does.
+	// Ends when its last connection has, as an ephemeral agent does that has no shares.
+	shares := filepath.Join(endpoint.Dir(), sharesFile)
 	had := false
 	server := Server{
 		Handlers: map[Method]Handler{MethodHello: Handle(func(context.Context, *Peer, struct{}) (Info, error) {
@@ -57,7 +61,7 @@ func play(role string) int {
 		Log: slog.New(slog.DiscardHandler),
 		Connections: func(n int) {
 			had = had || n > 0
-			if had && n == 0 {
+			if _, err := os.Stat(shares); had && n == 0 && err != nil {
 				l.Close()
 			}
 		},
@@ -103,6 +107,11 @@ func deadline(t *testing.T) context.Context {
 func TestEnsureStartsOneAgent(t *testing.T) {
 	p, s := endpoint(t, "serve")
 	ctx := deadline(t)
+	// Callers come and go before all are there; the agent must not end between two of them.
+	shares := filepath.Join(p.Dir(), sharesFile)
+	if err := os.WriteFile(shares, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var mu sync.Mutex
 	pids := map[int]bool{}
 	var clients []*Client
@@ -123,6 +132,9 @@ func TestEnsureStartsOneAgent(t *testing.T) {
 	wg.Wait()
 	if len(pids) != 1 {
 		t.Errorf("%d agents: %v", len(pids), pids)
+	}
+	if err := os.Remove(shares); err != nil {
+		t.Error(err)
 	}
 	for _, c := range clients {
 		c.Close()
