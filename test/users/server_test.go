@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -175,6 +176,25 @@ func (s *server) command(user string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append(enter, args...)...)
 }
 
+// transcript is what a program has said so far.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (t *transcript) Write(text []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(text)
+}
+
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
 // outcome is how a program ended and what it said.
 type outcome struct {
 	status   int // the exit status, 128 and the signal's number as in a shell
@@ -242,7 +262,7 @@ type program struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	said  *bytes.Buffer // its standard error; to be read after its end
+	said  *transcript // its standard error
 	// first is the first line that it printed; output has what follows.
 	first  string
 	output io.Reader
@@ -252,7 +272,7 @@ type program struct {
 // a line.
 func (s *server) start(user string, line bool, args ...string) *program {
 	s.t.Helper()
-	p := &program{t: s.t, cmd: s.command(user, args...), said: &bytes.Buffer{}}
+	p := &program{t: s.t, cmd: s.command(user, args...), said: &transcript{}}
 	input, err := p.cmd.StdinPipe()
 	if err != nil {
 		s.t.Fatal(err)
