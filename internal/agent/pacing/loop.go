@@ -296,18 +296,11 @@ func (l *loop) rebuild(ctx context.Context, members []Member) {
 	for i := range members {
 		m := &members[i]
 		present[m.ID] = true
-		t := l.tenants[m.ID]
-		if t == nil {
-			var err error
-			if t, err = openTenant(m); err != nil {
-				// The look that every tenant gets tells of its pages.
-				l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", m.ID, "error", err)
-				continue
-			}
-			l.tenants[m.ID] = t
-			if l.built != nil { // else it may be older than this agent
-				t.begin(l.clock(), m)
-			}
+		t, err := l.take(m)
+		if err != nil {
+			// The look that every tenant gets tells of its pages.
+			l.log.WarnContext(ctx, "cannot divide GPU time for a tenant", "tenant", m.ID, "error", err)
+			continue
 		}
 		for d, s := range t.shares {
 			g := l.gpu(s.uuid)
@@ -338,6 +331,22 @@ func (l *loop) rebuild(ctx context.Context, members []Member) {
 			l.log.WarnContext(ctx, "shares give way to others late", "gpu", uuid, "error", err)
 		}
 	}
+}
+
+// take returns a tenant with its pages open.
+func (l *loop) take(m *Member) (*tenantTime, error) {
+	if t := l.tenants[m.ID]; t != nil {
+		return t, nil
+	}
+	t, err := openTenant(m)
+	if err != nil {
+		return nil, err
+	}
+	l.tenants[m.ID] = t
+	if l.built != nil { // else it may be older than this agent
+		t.begin(l.clock(), m)
+	}
+	return t, nil
 }
 
 func (l *loop) gpu(uuid string) *gpuTime {

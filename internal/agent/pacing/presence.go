@@ -169,7 +169,7 @@ func (w *watcher) look() {
 	if len(indexes) == 0 {
 		return
 	}
-	now := w.pacer.loop.clock()
+	now := w.pacer.clock()
 	for i, listed := range w.pacer.config.Driver.Holdings(indexes) {
 		p := w.presences[indexes[i]]
 		if listed.Unlisted != nil {
