@@ -61,6 +61,8 @@ const (
 	ResourceGPU = Domain + "/gpu"
 	// ResourceMemory is memory of each GPU, in bytes.
 	ResourceMemory = Domain + "/gpu-memory"
+	// ResourceMemoryPercent is a percentage of each GPU's memory.
+	ResourceMemoryPercent = ResourceMemory + "-percent"
 	// ResourceCores is a percentage of each GPU's time.
 	ResourceCores = Domain + "/gpu-cores"
 )

@@ -77,16 +77,18 @@ func (o options) checkFactor(memoryFactor uint64) error {
 
 // dialects maps the name of each dialect to the function that makes it from its options. A new dialect adds a row.
 var dialects = map[string]func(options) (Dialect, error){
-	"plain":      plain,
-	"nvidia":     nvidia,
-	"hami":       hami,
-	"4paradigm":  paradigm,
-	"vcuda":      vcuda,
-	"qgpu":       qgpu,
-	"elasticgpu": elasticGPU,
-	"gpushare":   gpushare,
-	"volcano":    volcano,
-	"kai":        newKAI,
+	"plain":        plain,
+	"nvidia":       nvidia,
+	"hami":         hami,
+	"4paradigm":    paradigm,
+	"vcuda":        vcuda,
+	"qgpu":         qgpu,
+	"elasticgpu":   elasticGPU,
+	"gpushare":     gpushare,
+	"volcano":      volcano,
+	"kai":          newKAI,
+	"koordinator":  koordinator,
+	"vgpu-manager": vgpuManager,
 }
 
 // NewTranslator reads a configuration, YAML or JSON. Unknown fields, unknown dialects and two dialects that own one

@@ -78,7 +78,9 @@ var hostilePods = []string{
 	"main a\nlimit elasticgpu.io/gpu-core 200\nmain b\nlimit elasticgpu.com/gpu-memory 1",
 	"main a\nlimit aliyun.com/gpu-mem 8\nlabel aliyun.com/gpu-count 2\nenv ALIYUN_COM_GPU_SCHD_WEIGHT 18446744073709551616",
 	"main a\nlimit volcano.sh/vgpu-number 2\nlimit volcano.sh/vgpu-memory-percentage 100\nmain b\nlimit volcano.sh/gpu-memory 1n",
-	"main a\nmain b\nclaim divvy-b\nnote gpu-fraction 0.NaN\nnote gpu-fraction-container-name b",
+	"main a\nlimit koordinator.sh/gpu.shared 3\nlimit koordinator.sh/gpu-core 150\nrequest koordinator.sh/gpu-memory 9E\nnote scheduling.koordinator.sh/numa-topology-spec {\nscheduler koord-scheduler",
+	"main a\nlimit nvidia.com/vgpu-number 2\nlimit nvidia.com/vgpu-cores 100\nnote nvidia.com/include-gpu-type ,\nnote scheduling.k8s.io/group-name g\nscheduler vgpu-scheduler",
+	"main a\nlimit divvy.dev/gpu-memory-percent 50\nmain b\nclaim divvy-b\nnote gpu-fraction 0.NaN\nnote gpu-fraction-container-name b",
 	"main a\nnote gpu-fraction 0.3333333333333333333333333\nnote gpu-fraction-num-devices 0x2",
 	"note gpu-memory +Inf",
 }
@@ -93,6 +95,9 @@ var hostileWords = struct{ verbs, names, values []string }{
 		"tke.cloud.tencent.com/qgpu-core-greedy", "tke.cloud.tencent.com/qgpu-memory", "tke.cloud.tencent.com/app-class", "elasticgpu.io/gpu-core",
 		"elasticgpu.com/gpu-memory", "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu-count", "ALIYUN_COM_GPU_SCHD_WEIGHT",
 		"volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage", "volcano.sh/gpu-memory",
+		"koordinator.sh/gpu", "koordinator.sh/gpu.shared", "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "kubernetes.io/gpu-memory-ratio", "koordinator.sh/rdma",
+		"nvidia.com/vgpu-number", "nvidia.com/vgpu-memory", "nvidia.com/vgpu-cores", "nvidia.com/vgpu-compute-policy", "nvidia.com/device-topology-mode",
+		v1alpha1.ResourceMemoryPercent, "scheduling.k8s.io/group-name", "GPU_CORE_UTILIZATION_POLICY", "RUNAI_GPU_MEMORY_LIMIT",
 		"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "gpu-fraction-container-name", "kai-scheduler", "hami-scheduler", "divvy-a", "cpu",
 	},
 	values: append([]string{"", "a", "NaN", "+Inf", "0x10", "0.5", "0.999999999", "true", "online", "offline", "A100,V100", "GPU-1234-5", "\"||true||\"", "x\ty", "\u2028"}, quantities...),
@@ -110,7 +115,7 @@ func hostileText(choices []byte) string {
 
 // hostileTranslators have all dialects turned on that can be together.
 func hostileTranslators(t testing.TB) []*Translator {
-	const others = "plain: {}, vcuda: {}, qgpu: {}, elasticgpu: {}, gpushare: {}, volcano: {}, kai: {}"
+	const others = "plain: {}, vcuda: {}, qgpu: {}, elasticgpu: {}, gpushare: {}, volcano: {}, kai: {}, koordinator: {}, vgpu-manager: {}"
 	return []*Translator{
 		newTranslator(t, "{"+others+", nvidia: {replicas: 3}}"),
 		newTranslator(t, "{"+others+", hami: {}}"),

@@ -54,6 +54,9 @@ func gpushare(given options) (Dialect, error) {
 				asked.refuse("%s: %d: give a multiple of 5", gpushareCores, cores)
 			}
 			request := Request{Count: int(count), Cores: int(cores), Memory: unitsOf(asked, gpushareMemory, memory/count, unit)}
+			if unit == gibibyte {
+				request.Unit = "if " + gpushareMemory + " is in MiB on this cluster, set memoryUnit: MiB for the dialect gpushare"
+			}
 			weigh(asked, &request)
 			return request
 		},

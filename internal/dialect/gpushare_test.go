@@ -20,10 +20,18 @@ func TestGPUShare(t *testing.T) {
 		{"steps of 5", limitsOf(t, "aliyun.com/gpu-core.percentage: 12", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-core.percentage: 12: give a multiple of 5`},
 		{"time alone", limitsOf(t, "aliyun.com/gpu-core.percentage: 30"), `container "main": aliyun.com/gpu-mem is missing`},
 		{"the label as a limit", limitsOf(t, "aliyun.com/gpu-count: 2", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-count is a label of the pod, not a limit`},
+		{"MiB on a cluster that counts GiB", limitsOf(t, "aliyun.com/gpu-mem: 16276"), `container "main" asks for 16666624 MiB of one GPU's memory, and no GPU has more than 16384 MiB: if aliyun.com/gpu-mem is in MiB on this cluster, set memoryUnit: MiB for the dialect gpushare`},
+		{"all of the largest GPU", limitsOf(t, "aliyun.com/gpu-mem: 16"), "main: 1 share memory=16Gi weighted"},
+		gpusharePod(t, `aliyun.com/gpu-count: "2"`, "", "aliyun.com/gpu-mem: 32").becomes("all of two", "main: 2 share memory=16Gi weighted"),
 		{"a fraction", limitsOf(t, "aliyun.com/gpu-mem: 5.5"), `container "main": aliyun.com/gpu-mem: 5500m is not a whole number from 0 to what a GPU can have`},
+	})
+	checkExamples(t, newTranslator(t, "{gpushare: {}}"), Inventory{}, []example{
+		{"no GPU is known", limitsOf(t, "aliyun.com/gpu-mem: 80"), "main: 1 share memory=80Gi weighted"},
+		{"no GPU is known, and none can have so much", limitsOf(t, "aliyun.com/gpu-mem: 8138"), `container "main" asks for 8333312 MiB of one GPU's memory, and no GPU has more than 1048576 MiB: if aliyun.com/gpu-mem is in MiB on this cluster, set memoryUnit: MiB for the dialect gpushare`},
 	})
 	checkExamples(t, newTranslator(t, "{gpushare: {memoryUnit: MiB}}"), sixteen, []example{
 		{"MiB by configuration", limitsOf(t, "aliyun.com/gpu-mem: 3000"), "main: 1 share memory=3000Mi weighted"},
+		{"it waits for a larger GPU", limitsOf(t, "aliyun.com/gpu-mem: 30000"), "main: 1 share memory=30000Mi weighted"},
 	})
 }
 

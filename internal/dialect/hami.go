@@ -23,6 +23,7 @@ const (
 	hamiPercent  = "nvidia.com/gpumem-percentage"
 	hamiCores    = "nvidia.com/gpucores"
 	hamiPriority = "nvidia.com/priority"
+	hamiPolicy   = "GPU_CORE_UTILIZATION_POLICY"
 )
 
 // hami is the form of HAMi.
@@ -65,8 +66,8 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 	}, nil
 }
 
-// request reads how much is asked. HAMi gives a GPU named without memory, or with 100 percent of it, and without
-// cores, to one pod alone.
+// request reads how much is asked. Who asks for 100 cores gets a GPU that nobody else is on, and nobody joins it; so
+// does, in HAMi, who names GPUs without cores and without memory, or with 100 percent of it.
 func (o hamiOptions) request(asked *limits, exclusive bool) Request {
 	request := Request{Count: asked.count(hamiGPU)}
 	memory, sized := asked.memory(hamiMemory, hamiPercent, o.MemoryFactor*mebibyte)
@@ -82,7 +83,8 @@ func (o hamiOptions) request(asked *limits, exclusive bool) Request {
 		cores = v1alpha1.MaxCores
 	}
 	request.Cores = int(min(cores, v1alpha1.MaxCores))
-	request.Whole = exclusive && request.Memory.IsAll() && request.Cores == v1alpha1.MaxCores
+	request.Unit = unitHint(hamiMemory, o.MemoryFactor)
+	request.exclusive()
 	return request
 }
 
@@ -98,6 +100,25 @@ func (o hamiOptions) behave(asked *limits, request *Request) {
 		request.Config.Class = v1alpha1.ClassOffline
 	case request.Cores > 0 && !request.Whole:
 		request.Config.Policy = o.CorePolicy
+		o.policyOf(asked, request)
+	}
+}
+
+// hamiPolicies are what HAMi's library makes of its variable: cores are a cap, or lent while nobody else is there, or
+// none.
+var hamiPolicies = map[string]v1alpha1.Policy{"force": v1alpha1.PolicyFixed, "default": v1alpha1.PolicyBurst, "disable": v1alpha1.PolicyWeighted}
+
+// policyOf reads the variable of the container that stands before the cluster's policy for cores.
+func (o hamiOptions) policyOf(asked *limits, request *Request) {
+	for _, variable := range asked.container.Env {
+		if variable.Name != hamiPolicy {
+			continue
+		}
+		policy, known := hamiPolicies[variable.Value]
+		if !known {
+			asked.refuse("variable %s: %q: write default, force or disable", hamiPolicy, variable.Value)
+		}
+		request.Config.Policy = policy
 	}
 }
 

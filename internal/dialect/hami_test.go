@@ -20,6 +20,13 @@ func TestHAMi(t *testing.T) {
 		annotated(t, `hami.io/node-scheduler-policy: spread, hami.io/gpu-scheduler-policy: binpack`, `nvidia.com/gpu: 1`).becomes("specify_scheduling_policy", "main: 1 gpu"),
 		// quirks
 		{"memory alone", limitsOf(t, "nvidia.com/gpumem: 3000"), "main: 1 share memory=3000Mi weighted"},
+		{"all cores are a whole card, whatever memory", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem: 22000", "nvidia.com/gpucores: 100"), `main: 1 gpu [device.capacity["divvy.dev"].memory.compareTo(quantity("23068672000")) >= 0]`},
+		{"all cores and a part of the memory", limitsOf(t, "nvidia.com/gpucores: 100", "nvidia.com/gpumem-percentage: 50"), "main: 1 gpu"},
+		{"all cores that give way", limitsOf(t, "nvidia.com/gpumem: 300", "nvidia.com/gpucores: 100", "nvidia.com/priority: 1"), `container "main": nvidia.com/priority: 1 gives way to others, and a whole GPU has no others`},
+		withEnv(t, "GPU_CORE_UTILIZATION_POLICY", "force", "nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30").becomes("a cap at all times", "main: 1 share memory=3000Mi cores=30 fixed"),
+		withEnv(t, "GPU_CORE_UTILIZATION_POLICY", "default", "nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30").becomes("a cap beside others", "main: 1 share memory=3000Mi cores=30 burst to 100"),
+		withEnv(t, "GPU_CORE_UTILIZATION_POLICY", "disable", "nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30").becomes("no cap", "main: 1 share memory=3000Mi cores=30 weighted"),
+		withEnv(t, "GPU_CORE_UTILIZATION_POLICY", "hard", "nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30").becomes("no such policy", `container "main": variable GPU_CORE_UTILIZATION_POLICY: "hard": write default, force or disable`),
 		{"cores alone take all memory", limitsOf(t, "nvidia.com/gpucores: 30"), "main: 1 share cores=30 fixed"},
 		{"all memory, no cores said", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem-percentage: 100"), "main: 1 gpu"},
 		{"all memory, no cores wanted", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpucores: 0"), "main: 1 share weighted"},
@@ -42,13 +49,21 @@ func TestHAMi(t *testing.T) {
 	})
 	checkExamples(t, newTranslator(t, "{hami: {memoryFactor: 10, defaultMemory: 100, corePolicy: burst}}"), sixteen, []example{
 		{"units of 10 MiB, idle time lent", limitsOf(t, "nvidia.com/gpumem: 300", "nvidia.com/gpucores: 30"), "main: 1 share memory=3000Mi cores=30 burst to 100"},
-		{"default memory is still exclusive time", limitsOf(t, "nvidia.com/gpu: 1"), "main: 1 share memory=1000Mi cores=100 burst to 100"},
+		{"default memory is still an exclusive card", limitsOf(t, "nvidia.com/gpu: 1"), `main: 1 gpu [device.capacity["divvy.dev"].memory.compareTo(quantity("1048576000")) >= 0]`},
+		{"a unit that no GPU has so many of", limitsOf(t, "nvidia.com/gpumem: 3000"), `container "main" asks for 30000 MiB of one GPU's memory, and no GPU has more than 16384 MiB: a unit of nvidia.com/gpumem is 10 MiB here, so if the pod means MiB, set memoryFactor: 1`},
 	})
 }
 
 func TestParadigm(t *testing.T) {
 	checkExamples(t, newTranslator(t, "{4paradigm: {}}"), sixteen, []example{
 		{"README", limitsOf(t, "nvidia.com/gpu: 2", "nvidia.com/gpumem: 3000", "nvidia.com/gpucores: 30"), "main: 2 share memory=3000Mi cores=30 fixed"},
+		{"all cores", limitsOf(t, "nvidia.com/gpu: 1", "nvidia.com/gpumem: 3000", "nvidia.com/gpucores: 100"), `main: 1 gpu [device.capacity["divvy.dev"].memory.compareTo(quantity("3145728000")) >= 0]`},
 		{"nothing said is 5000 MiB", limitsOf(t, "nvidia.com/gpu: 1"), "main: 1 share memory=5000Mi weighted"},
 	})
+}
+
+// withEnv is a pod of one container with these limits and a variable.
+func withEnv(t *testing.T, name, value, limits string) example {
+	t.Helper()
+	return example{pod: readPod(t, `{spec: {containers: [{name: main, env: [{name: `+name+`, value: "`+value+`"}], resources: {limits: {`+limits+`}}}]}}`)}
 }

@@ -15,7 +15,19 @@ type Inventory struct {
 	Sizes []uint64
 }
 
-// InventoryOf reads the inventory off the shared GPUs that the driver published.
+// mostMemory is more than any GPU has, in bytes.
+const mostMemory = 1 << 40
+
+// largest returns the size of the largest GPU, or [mostMemory] where none is known.
+func (i Inventory) largest() uint64 {
+	if len(i.Sizes) == 0 {
+		return mostMemory
+	}
+	return slices.Max(i.Sizes)
+}
+
+// InventoryOf reads the inventory off the shared GPUs that the driver published. A GPU whose tenants are evicted is
+// lost, or about to be reset: what is published of its memory may be what its tenants hold, and it takes no new ones.
 func InventoryOf(published []resourcev1.ResourceSlice) Inventory {
 	var inventory Inventory
 	for i := range published {
@@ -24,7 +36,7 @@ func InventoryOf(published []resourcev1.ResourceSlice) Inventory {
 		}
 		for _, device := range published[i].Spec.Devices {
 			memory, ok := device.Capacity[v1alpha1.CapacityMemory]
-			if !ok || device.AllowMultipleAllocations == nil || !*device.AllowMultipleAllocations {
+			if !ok || device.AllowMultipleAllocations == nil || !*device.AllowMultipleAllocations || lost(device.Taints) {
 				continue
 			}
 			if n, ok := WholeNumber(memory.Value); ok && n > 0 {
@@ -45,4 +57,49 @@ func (i Inventory) sizes() []uint64 {
 		sorted = sorted[1:]
 	}
 	return sorted
+}
+
+func lost(taints []resourcev1.DeviceTaint) bool {
+	return slices.ContainsFunc(taints, func(t resourcev1.DeviceTaint) bool {
+		return t.Key == v1alpha1.UnhealthyTaint && t.Effect == resourcev1.DeviceTaintEffectNoExecute
+	})
+}
+
+// span is a range of sizes, both ends included.
+type span struct{ least, most uint64 }
+
+// loss is how much less the least of the sizes is than the most, as a part of the most.
+func (s span) loss() float64 { return float64(s.most-s.least) / float64(s.most) }
+
+// spans puts the sizes into at most so many ranges, the smallest first, so that the largest loss of any range is as
+// small as it can be. As long as there are enough ranges, each holds one size.
+func (i Inventory) spans(most int) []span {
+	sizes := i.sizes()
+	if len(sizes) <= most {
+		return split(sizes, 0)
+	}
+	// A larger bound never needs more ranges, so the smallest that suffices is found by halving.
+	enough, tooLittle := 1.0, 0.0
+	for range 40 {
+		bound := (enough + tooLittle) / 2
+		if len(split(sizes, bound)) <= most {
+			enough = bound
+		} else {
+			tooLittle = bound
+		}
+	}
+	return split(sizes, enough)
+}
+
+// split puts sorted sizes into as few ranges as a bound on their loss allows.
+func split(sizes []uint64, bound float64) []span {
+	var all []span
+	for _, size := range sizes {
+		if n := len(all); n > 0 && (span{all[n-1].least, size}).loss() <= bound {
+			all[n-1].most = size
+		} else {
+			all = append(all, span{size, size})
+		}
+	}
+	return all
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -15,10 +16,15 @@ const (
 	kaiMemory    = "gpu-memory"
 	kaiDevices   = "gpu-fraction-num-devices"
 	kaiContainer = "gpu-fraction-container-name"
+	runaiLimit   = "RUNAI_GPU_MEMORY_LIMIT"
 )
 
-// kai is the form of the KAI scheduler: annotations of the pod that ask for a part of a GPU's memory, or for MiB of it,
-// for one container. They do not name GPU time.
+// kaiNotOffered are annotations of KAI's later versions, and of builds with HAMi's library, that limit or lend more
+// than a part of the memory.
+var kaiNotOffered = []string{"gpu-fraction.limit", "gpu-memory.limit", "gpu-fraction-limit", "gpu-memory-limit", "gpu-sm-percentage", "gpu-sm-cores"}
+
+// kai is the form of the KAI scheduler and of run:ai, which it is a part of: annotations of the pod that ask for a part
+// of a GPU's memory, or for MiB of it, for one container. They do not name GPU time.
 type kai struct{}
 
 func newKAI(given options) (Dialect, error) {
@@ -32,7 +38,7 @@ func (kai) Name() string { return "kai" }
 func (kai) Owns() Names {
 	return Names{
 		Annotations: []string{kaiFraction, kaiMemory, kaiDevices, kaiContainer},
-		Schedulers:  []string{"kai-scheduler"},
+		Schedulers:  []string{"kai-scheduler", "runai-scheduler"},
 	}
 }
 
@@ -51,6 +57,11 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 		return nil, refuse("annotations %s and %s: give one of them", kaiFraction, kaiMemory)
 	case notes["mps"] == "true":
 		return nil, refuse("annotation mps is not offered: shares are enforced by Divvy's library")
+	}
+	for _, name := range kaiNotOffered {
+		if _, ok := notes[name]; ok {
+			return nil, refuse("annotation %s is not offered: ask for gpu-memory and gpu-cores in the plain form", name)
+		}
 	}
 	for _, ref := range containersOf(pod) {
 		if (Names{Resources: []string{"nvidia.com/*"}}).askedBy(ref.of(pod)) {
@@ -74,8 +85,33 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 		}
 		request.Count = int(n)
 	}
-	request.Container, err = kaiTarget(pod)
-	return []Request{request}, err
+	if request.Container, err = kaiTarget(pod); err != nil {
+		return nil, err
+	}
+	return []Request{request}, kaiLimit(request.Container.of(pod), request.Memory)
+}
+
+// kaiLimit refuses run:ai's variable that lets a container take more memory than it asks for, for as long as nobody
+// else wants it: memory that was given cannot be taken back.
+func kaiLimit(container *corev1.Container, asked v1alpha1.Memory) error {
+	for _, variable := range container.Env {
+		if variable.Name != runaiLimit {
+			continue
+		}
+		var limit v1alpha1.Memory
+		if _, isPart := asked.Part(); isPart {
+			limit, _ = kaiPart(variable.Value)
+		} else if quantity, err := resource.ParseQuantity(variable.Value); err == nil {
+			if bytes, ok := WholeNumber(quantity); ok && bytes > 0 {
+				limit = v1alpha1.Bytes(uint64(bytes))
+			}
+		}
+		if limit != asked {
+			return refuse("container %q: variable %s: %q is not what the pod asks for, and memory beyond that is not lent: leave the variable out, or ask for what it says",
+				container.Name, runaiLimit, variable.Value)
+		}
+	}
+	return nil
 }
 
 // kaiTarget is the container that the annotation names, or the first.

@@ -27,6 +27,13 @@ func TestKAI(t *testing.T) {
 		pod(`gpu-memory: "2Gi"`, one).becomes("bytes", `annotation gpu-memory: "2Gi": give a whole number of MiB`),
 		pod(`gpu-fraction: "0.5", gpu-fraction-num-devices: "1.2"`, one).becomes("a part of a device", `annotation gpu-fraction-num-devices: "1.2": give 1 to 32`),
 		pod(`gpu-fraction: "0.5", gpu-fraction-container-name: other`, one).becomes("no such container", `annotation gpu-fraction-container-name: no container is named "other"`),
+		pod(`gpu-fraction: "0.5"`, `containers: [{name: main, env: [{name: RUNAI_GPU_MEMORY_LIMIT, value: "0.95"}]}]`).becomes("memory that is lent",
+			`container "main": variable RUNAI_GPU_MEMORY_LIMIT: "0.95" is not what the pod asks for, and memory beyond that is not lent: leave the variable out, or ask for what it says`),
+		pod(`gpu-fraction: "0.5"`, `containers: [{name: main, env: [{name: RUNAI_GPU_MEMORY_LIMIT, value: "0.50"}]}]`).becomes("no more than is asked", "main: 1 share memory=8Gi "+of16+" weighted"),
+		pod(`gpu-memory: "2000"`, `containers: [{name: main, env: [{name: RUNAI_GPU_MEMORY_LIMIT, value: "2000Mi"}]}]`).becomes("no more MiB than are asked", "main: 1 share memory=2000Mi weighted"),
+		pod(`gpu-memory: "2000"`, `containers: [{name: main, env: [{name: RUNAI_GPU_MEMORY_LIMIT, value: 4Gi}]}]`).becomes("more MiB",
+			`container "main": variable RUNAI_GPU_MEMORY_LIMIT: "4Gi" is not what the pod asks for, and memory beyond that is not lent: leave the variable out, or ask for what it says`),
+		pod(`gpu-fraction: "0.5", gpu-sm-percentage: "30"`, one).becomes("time in percent", `annotation gpu-sm-percentage is not offered: ask for gpu-memory and gpu-cores in the plain form`),
 		pod(`gpu-fraction: "0.5", mps: "true"`, one).becomes("MPS", `annotation mps is not offered: shares are enforced by Divvy's library`),
 		pod(`gpu-fraction: "0.5"`, `containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]`).becomes("a limit too", `container "main" asks for GPUs by a limit, and the pod's annotations ask for a part of one: use one`),
 		pod(``, `containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]`).becomes("a whole GPU is NVIDIA's form", "main: 1 gpu"),
@@ -35,13 +42,15 @@ func TestKAI(t *testing.T) {
 }
 
 func TestKAILeavesNothingBehind(t *testing.T) {
-	pod := readPod(t, `{metadata: {annotations: {gpu-fraction: "0.5", keep: me}}, spec: {schedulerName: kai-scheduler, containers: [{name: main}]}}`)
-	patch, _, err := translate(newTranslator(t, "{kai: {}}"), pod, sixteen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	patched := apply(t, pod, patch)
-	if len(patched.Annotations) != 1 || patched.Annotations["keep"] != "me" || patched.Spec.SchedulerName != "default-scheduler" {
-		t.Errorf("annotations %v, scheduler %s", patched.Annotations, patched.Spec.SchedulerName)
+	for _, scheduler := range []string{"kai-scheduler", "runai-scheduler"} {
+		pod := readPod(t, `{metadata: {annotations: {gpu-fraction: "0.5", keep: me}}, spec: {schedulerName: `+scheduler+`, containers: [{name: main}]}}`)
+		patch, _, err := translate(newTranslator(t, "{kai: {}}"), pod, sixteen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		patched := apply(t, pod, patch)
+		if len(patched.Annotations) != 1 || patched.Annotations["keep"] != "me" || patched.Spec.SchedulerName != "default-scheduler" {
+			t.Errorf("of %s: annotations %v, scheduler %s", scheduler, patched.Annotations, patched.Spec.SchedulerName)
+		}
 	}
 }

@@ -75,14 +75,6 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
 	return p
 }
 
-// foreign reports whether a scheduler belongs to a dialect that is turned on. Such a scheduler would look for the
-// limits that the translation removed.
-func (t *Translator) foreign(scheduler string) bool {
-	return scheduler != t.scheduler && slices.ContainsFunc(t.dialects, func(d Dialect) bool {
-		return slices.Contains(d.Owns().Schedulers, scheduler)
-	})
-}
-
 func (p *Patch) removeOwned(names Names, list corev1.ResourceList, path []string) {
 	for _, name := range sortedKeys(list) {
 		if names.ownsResource(string(name)) {

@@ -3,10 +3,18 @@ package dialect
 import "testing"
 
 func TestPlain(t *testing.T) {
+	const of16 = `[device.capacity["divvy.dev"].memory.compareTo(quantity("17179869184")) == 0]`
 	checkExamples(t, newTranslator(t, "{plain: {}}"), sixteen, []example{
 		{"the design's", limitsOf(t, "divvy.dev/gpu: 1", "divvy.dev/gpu-memory: 4Gi", "divvy.dev/gpu-cores: 30"), "main: 1 share memory=4Gi cores=30 fixed"},
 		{"memory alone", limitsOf(t, "divvy.dev/gpu-memory: 4Gi"), "main: 1 share memory=4Gi weighted"},
 		{"cores alone", limitsOf(t, "divvy.dev/gpu-cores: 30"), "main: 1 share cores=30 fixed"},
+		{"half of a GPU", limitsOf(t, "divvy.dev/gpu-memory-percent: 50"), "main: 1 share memory=8Gi " + of16 + " weighted"},
+		{"half of each of two", limitsOf(t, "divvy.dev/gpu: 2", "divvy.dev/gpu-memory-percent: 50", "divvy.dev/gpu-cores: 50"), "main: 2 share memory=8Gi cores=50 " + of16 + " fixed"},
+		{"all of the memory is a share", limitsOf(t, "divvy.dev/gpu-memory-percent: 100"), "main: 1 share weighted"},
+		{"more memory than all", limitsOf(t, "divvy.dev/gpu-memory-percent: 101"), `container "main": divvy.dev/gpu-memory-percent: 101 percent is more than one GPU: give 1 to 100`},
+		{"no memory at all", limitsOf(t, "divvy.dev/gpu-memory-percent: 0", "divvy.dev/gpu: 1"), `container "main": divvy.dev/gpu-memory-percent is 0: leave it out, or give a number above 0`},
+		{"an amount and a percentage", limitsOf(t, "divvy.dev/gpu-memory-percent: 50", "divvy.dev/gpu-memory: 4Gi"), `container "main": divvy.dev/gpu-memory and divvy.dev/gpu-memory-percent exclude each other`},
+		{"half a percent", limitsOf(t, "divvy.dev/gpu-memory-percent: 500m"), `container "main": divvy.dev/gpu-memory-percent: 500m is not a whole number from 0 to what a GPU can have`},
 		{"amounts are per GPU", limitsOf(t, "divvy.dev/gpu: 2", "divvy.dev/gpu-memory: 4Gi"), "main: 2 share memory=4Gi weighted"},
 		{"whole", limitsOf(t, "divvy.dev/gpu: 2"), "main: 2 gpu"},
 		{"none", limitsOf(t, "divvy.dev/gpu: 0", "cpu: 1"), ""},

@@ -77,6 +77,40 @@ type Request struct {
 	Selectors []string
 	// SameNUMA wants all GPUs on one NUMA node.
 	SameNUMA bool
+	// Unit says what to set if the memory is more than any GPU has, because the dialect counts it in another unit than
+	// the pod; "" where nothing can be set.
+	Unit string
+}
+
+// checkUnit refuses memory that no GPU has where the dialect's unit is the likely cause. Other requests of this size
+// wait for a larger GPU.
+func (r *Request) checkUnit(pod *corev1.Pod, inventory Inventory) error {
+	if largest := inventory.largest(); r.Unit != "" && r.Memory.InBytes() > largest {
+		return refuse("container %q asks for %d MiB of one GPU's memory, and no GPU has more than %d MiB: %s", r.Container.of(pod).Name,
+			r.Memory.InBytes()/mebibyte, largest/mebibyte, r.Unit)
+	}
+	return nil
+}
+
+// unitHint is the Unit of a request whose memory is counted in units of so many MiB. One MiB is the smallest unit, so
+// that nothing that can be set would make less of the amount.
+func unitHint(name string, factor uint64) string {
+	if factor == 1 {
+		return ""
+	}
+	return fmt.Sprintf("a unit of %s is %d MiB here, so if the pod means MiB, set memoryFactor: 1", name, factor)
+}
+
+// exclusive makes 100 cores a whole GPU, as systems do that let nobody else on such a GPU. It has at least the memory
+// that is asked; more is no loss to anybody.
+func (r *Request) exclusive() {
+	if r.Cores < v1alpha1.MaxCores {
+		return
+	}
+	r.Whole = true
+	if bytes := r.Memory.InBytes(); bytes > 0 {
+		r.Selectors = append(r.Selectors, memoryIs(">=", bytes))
+	}
 }
 
 // settle fills in what was left out and refuses what is out of bounds.
@@ -86,7 +120,7 @@ func (r *Request) settle(pod *corev1.Pod) error {
 		return refuse("container %q asks for %d GPUs: a container can have 1 to %d", name, r.Count, MaxGPUs)
 	}
 	if r.Whole {
-		r.Memory, r.Cores, r.Config = v1alpha1.Memory{}, 0, v1alpha1.ShareConfig{}
+		r.Memory, r.Cores, r.Config, r.Unit = v1alpha1.Memory{}, 0, v1alpha1.ShareConfig{}, ""
 		return nil
 	}
 	if r.Cores < 0 || r.Cores > v1alpha1.MaxCores {

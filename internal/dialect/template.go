@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -108,36 +107,6 @@ func configuration(text []byte) []resourcev1.DeviceClaimConfiguration {
 			Driver: v1alpha1.Driver, Parameters: runtime.RawExtension{Raw: text},
 		}},
 	}}
-}
-
-// perSize asks for a part of a GPU whose memory is not known yet. The request has one alternative for each size in the
-// cluster, the smallest first. Each alternative selects its size, so that no GPU of a later size is taken by mistake.
-func perSize(r Request, inventory Inventory, container string) ([]resourcev1.DeviceSubRequest, error) {
-	sizes := inventory.sizes()
-	switch {
-	case len(sizes) == 0:
-		return nil, refuse("container %q asks for a part of a GPU's memory, and no GPU of the cluster is known: ask for an amount", container)
-	case len(sizes) > resourcev1.FirstAvailableDeviceRequestMaxSize:
-		return nil, refuse("container %q asks for a part of a GPU's memory, and the cluster has GPUs of %d sizes, more than the %d that a claim can tell apart: ask for an amount",
-			container, len(sizes), resourcev1.FirstAvailableDeviceRequestMaxSize)
-	}
-	var ways []resourcev1.DeviceSubRequest
-	for _, size := range sizes {
-		memory := r.Memory.Of(size)
-		if memory == 0 {
-			continue // less than a block of this GPU
-		}
-		bound := fmt.Sprintf(`%s.compareTo(quantity("%d")) == 0`, capacityOf(v1alpha1.CapacityMemory), size)
-		ways = append(ways, resourcev1.DeviceSubRequest{
-			Name: "size-" + strconv.FormatUint(size, 10), DeviceClassName: v1alpha1.ClassShare,
-			AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(r.Count),
-			Selectors: selectors(append([]string{bound}, r.Selectors...)), Capacity: capacity(r, memory),
-		})
-	}
-	if len(ways) == 0 {
-		return nil, refuse("container %q asks for a part of a GPU's memory that is less than %d MiB of any GPU in the cluster", container, v1alpha1.BlockBytes/mebibyte)
-	}
-	return ways, nil
 }
 
 // capacity returns what one share takes. Memory 0 means all of the GPU's memory.

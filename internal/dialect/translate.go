@@ -25,6 +25,8 @@ type Translation struct {
 	Patch Patch
 	// Templates must exist before the pod does, each once.
 	Templates []resourcev1.ResourceClaimTemplate
+	// Warnings are for whoever creates the pod, one line each.
+	Warnings []string
 	// Claims holds the name of the template of each claim that the patch adds; claims of one template repeat it.
 	Claims []string
 }
@@ -39,6 +41,14 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	if pod.Spec.NodeName != "" {
 		return Translation{}, refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
 	}
+	if err := t.checkLeaving(pod); err != nil {
+		return Translation{}, err
+	}
+	for i := range requests {
+		if err := requests[i].checkUnit(pod, inventory); err != nil {
+			return Translation{}, err
+		}
+	}
 	if t.mode == ModeSlots {
 		patch, err := t.slots(pod, spoken, requests)
 		return Translation{Patch: patch}, err
@@ -51,6 +61,9 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	made := Translation{Patch: t.patch(pod, spoken, claims), Templates: templates}
 	for i := range claims {
 		made.Claims = append(made.Claims, claims[i].template)
+		if warning := shortfall(claims[i].request, inventory, claims[i].request.Container.of(pod).Name); warning != "" {
+			made.Warnings = append(made.Warnings, warning)
+		}
 	}
 	return made, nil
 }

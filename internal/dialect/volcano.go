@@ -47,7 +47,7 @@ func volcano(given options) (Dialect, error) {
 			case whole > 0:
 				return Request{Count: asked.count(volcanoWhole), Whole: true}
 			case shared > 0:
-				return Request{Count: 1, Memory: unitsOf(asked, volcanoShared, shared, o.MemoryFactor*mebibyte)}
+				return Request{Count: 1, Memory: unitsOf(asked, volcanoShared, shared, o.MemoryFactor*mebibyte), Unit: unitHint(volcanoShared, o.MemoryFactor)}
 			}
 			request := o.virtual(asked)
 			restrictVolcano(pod, asked, &request)
@@ -56,7 +56,8 @@ func volcano(given options) (Dialect, error) {
 	}, nil
 }
 
-// virtual reads vGPUs. Without a number, memory alone asks for one, and without memory a vGPU has all of it.
+// virtual reads vGPUs. Without a number, memory alone asks for one, and without memory a vGPU has all of it. Who asks
+// for 100 cores gets a GPU that nobody else is on.
 func (o volcanoOptions) virtual(asked *limits) Request {
 	memory, _ := asked.memory(volcanoMemory, volcanoPercent, o.MemoryFactor*mebibyte)
 	_, inUnits := asked.number(volcanoMemory)
@@ -67,7 +68,9 @@ func (o volcanoOptions) virtual(asked *limits) Request {
 	if cores > 100 {
 		asked.refuse("%s: %d percent is more than one GPU: give 1 to 100", volcanoCores, cores)
 	}
-	return Request{Count: asked.count(volcanoNumber), Memory: memory, Cores: int(min(cores, 100))}
+	request := Request{Count: asked.count(volcanoNumber), Memory: memory, Cores: int(min(cores, 100)), Unit: unitHint(volcanoMemory, o.MemoryFactor)}
+	request.exclusive()
+	return request
 }
 
 func restrictVolcano(pod *corev1.Pod, asked *limits, request *Request) {

@@ -19,6 +19,7 @@ func TestVolcano(t *testing.T) {
 		// quirks
 		{"memory alone is one", limitsOf(t, "volcano.sh/vgpu-memory: 1024"), "main: 1 share memory=1Gi weighted"},
 		{"a number alone has all memory", limitsOf(t, "volcano.sh/vgpu-number: 1"), "main: 1 share weighted"},
+		{"all cores are a whole card", limitsOf(t, "volcano.sh/vgpu-number: 1", "volcano.sh/vgpu-memory: 3000", "volcano.sh/vgpu-cores: 100"), `main: 1 gpu [device.capacity["divvy.dev"].memory.compareTo(quantity("3145728000")) >= 0]`},
 		{"cores alone", limitsOf(t, "volcano.sh/vgpu-cores: 30"), `container "main": volcano.sh/vgpu-number is missing`},
 		{"two measures", limitsOf(t, "volcano.sh/vgpu-number: 1", "volcano.sh/vgpu-memory: 1", "volcano.sh/vgpu-memory-percentage: 1"), `container "main": volcano.sh/vgpu-memory and volcano.sh/vgpu-memory-percentage exclude each other`},
 		{"both plugins", limitsOf(t, "volcano.sh/gpu-memory: 1024", "volcano.sh/vgpu-number: 1"), `container "main": volcano.sh/gpu-memory, volcano.sh/gpu-number and volcano.sh/vgpu-* exclude each other`},

@@ -22,19 +22,21 @@ type form struct {
 	percent                string
 	cores                  string
 	hundreds               bool // from 100 cores on, whole GPUs
+	fullTime               bool // 100 cores are a whole GPU
 	spareMemory, spareTime bool // a GPU named alone is whole, or has all memory
 }
 
 var forms = []form{
-	{dialect: "plain", count: v1alpha1.ResourceGPU, memory: v1alpha1.ResourceMemory, unit: 1, cores: v1alpha1.ResourceCores, spareMemory: true, spareTime: true},
+	{dialect: "plain", count: v1alpha1.ResourceGPU, memory: v1alpha1.ResourceMemory, unit: 1, percent: v1alpha1.ResourceMemoryPercent, cores: v1alpha1.ResourceCores, spareMemory: true, spareTime: true},
 	{dialect: "nvidia", count: "nvidia.com/gpu", spareMemory: true, spareTime: true},
-	{dialect: "hami", count: "nvidia.com/gpu", memory: "nvidia.com/gpumem", unit: 1 << 20, percent: "nvidia.com/gpumem-percentage", cores: "nvidia.com/gpucores", spareMemory: true, spareTime: true},
-	{dialect: "4paradigm", options: "defaultMemory: 0", count: "nvidia.com/gpu", memory: "nvidia.com/gpumem", unit: 1 << 20, percent: "nvidia.com/gpumem-percentage", cores: "nvidia.com/gpucores", spareMemory: true},
+	{dialect: "hami", count: "nvidia.com/gpu", memory: "nvidia.com/gpumem", unit: 1 << 20, percent: "nvidia.com/gpumem-percentage", cores: "nvidia.com/gpucores", fullTime: true, spareMemory: true, spareTime: true},
+	{dialect: "4paradigm", options: "defaultMemory: 0", count: "nvidia.com/gpu", memory: "nvidia.com/gpumem", unit: 1 << 20, percent: "nvidia.com/gpumem-percentage", cores: "nvidia.com/gpucores", fullTime: true, spareMemory: true},
 	{dialect: "vcuda", memory: "tencent.com/vcuda-memory", unit: 256 << 20, cores: "tencent.com/vcuda-core", hundreds: true, spareTime: true},
 	{dialect: "qgpu", memory: "tke.cloud.tencent.com/qgpu-memory", unit: 1 << 30, total: true, cores: "tke.cloud.tencent.com/qgpu-core", hundreds: true, spareTime: true},
 	{dialect: "elasticgpu", memory: "elasticgpu.io/gpu-memory", unit: 1 << 20, cores: "elasticgpu.io/gpu-core", hundreds: true, spareTime: true},
 	{dialect: "gpushare", memory: "aliyun.com/gpu-mem", unit: 1 << 30, total: true, cores: "aliyun.com/gpu-core.percentage"},
-	{dialect: "volcano", count: "volcano.sh/vgpu-number", memory: "volcano.sh/vgpu-memory", unit: 1 << 20, percent: "volcano.sh/vgpu-memory-percentage", cores: "volcano.sh/vgpu-cores", spareMemory: true},
+	{dialect: "volcano", count: "volcano.sh/vgpu-number", memory: "volcano.sh/vgpu-memory", unit: 1 << 20, percent: "volcano.sh/vgpu-memory-percentage", cores: "volcano.sh/vgpu-cores", fullTime: true, spareMemory: true},
+	{dialect: "vgpu-manager", count: "nvidia.com/vgpu-number", memory: "nvidia.com/vgpu-memory", unit: 1 << 20, cores: "nvidia.com/vgpu-cores", spareMemory: true, spareTime: true},
 }
 
 var quantities = []string{
@@ -104,7 +106,7 @@ func (f form) wider(asked map[string]resource.Quantity, spec *resourcev1.Resourc
 		whole := e.DeviceClassName == v1alpha1.ClassWhole
 		bare := f.spareTime && memory == 0 && percent%100 == 0 && cores%100 == 0 // 100 percent says what nothing says
 		hundreds := f.hundreds && cores >= 100 && cores%100 == 0
-		if whole && !bare && !hundreds {
+		if whole && !bare && !hundreds && !(f.fullTime && cores == 100) {
 			faults = append(faults, "a whole GPU was granted")
 		}
 		faults = append(faults, f.widerWay(e.Count, e.Capacity, whole, count, memory, cores)...)

@@ -79,6 +79,8 @@ dialects:
   gpushare: {memoryUnit: MiB}
   volcano: {memoryFactor: 10}
   kai: {}
+  koordinator: {}
+  vgpu-manager: {memoryFactor: 10}
 schedulerName: another
 agent:
   simgpu: {dir: /var/lib/divvy/simgpu}

@@ -12,7 +12,7 @@ import (
 )
 
 // dialects can be turned on together; each other dialect uses a name of one of these.
-var dialects = []string{"hami", "vcuda", "qgpu", "elasticgpu", "gpushare", "volcano", "kai"}
+var dialects = []string{"hami", "vcuda", "qgpu", "elasticgpu", "gpushare", "volcano", "kai", "koordinator", "vgpu-manager"}
 
 // install installs the chart with some dialects beside the plain form, or changes
 // what is installed.

@@ -1,0 +1,65 @@
+package dialect
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// withoutClaims are schedulers that cannot allocate claims. No translated pod stays with them, whatever dialects are
+// turned on.
+var withoutClaims = []string{koordScheduler}
+
+// foreign reports whether a scheduler belongs to a dialect that is turned on. Such a scheduler would look for the
+// limits that the translation removed.
+func (t *Translator) foreign(scheduler string) bool {
+	return scheduler != t.scheduler && (slices.Contains(withoutClaims, scheduler) ||
+		slices.ContainsFunc(t.dialects, func(d Dialect) bool { return slices.Contains(d.Owns().Schedulers, scheduler) }))
+}
+
+// checkLeaving refuses to take a pod from a scheduler if something would be lost with it: what only that scheduler
+// gives, or the pod's place in a group. The group's pods without GPUs are not translated. They would stay behind and
+// wait for it.
+func (t *Translator) checkLeaving(pod *corev1.Pod) error {
+	if err := checkKoordinator(pod); err != nil {
+		return err
+	}
+	scheduler := pod.Spec.SchedulerName
+	if !t.foreign(scheduler) {
+		return nil
+	}
+	group, ok := groupOf(pod)
+	if !ok {
+		return nil
+	}
+	return refuse("the pod is one of the group %q of scheduler %s, which would wait for it and run none: name %s as scheduler of the whole workload, which then starts without a group",
+		group, scheduler, t.scheduler)
+}
+
+// Names by which pods say that they start together.
+var (
+	groupAnnotations = []string{"scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "gang.scheduling.koordinator.sh/name", "pod-group-name"}
+	groupLabels      = []string{"scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.sigs.k8s.io/name"}
+	// groupKinds are workloads that these schedulers group by themselves, without a word in the pod.
+	groupKinds = []string{"JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "RayCluster", "TFJob", "XGBoostJob"}
+)
+
+// groupOf returns the name of the group of pods that start together.
+func groupOf(pod *corev1.Pod) (name string, ok bool) {
+	for _, key := range groupAnnotations {
+		if name, ok := pod.Annotations[key]; ok {
+			return name, true
+		}
+	}
+	for _, key := range groupLabels {
+		if name, ok := pod.Labels[key]; ok {
+			return name, true
+		}
+	}
+	for _, owner := range pod.OwnerReferences {
+		if slices.Contains(groupKinds, owner.Kind) {
+			return owner.Name, true
+		}
+	}
+	return "", false
+}
