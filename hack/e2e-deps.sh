@@ -3,6 +3,7 @@
 # distribution (as root), Kubernetes, etcd, containerd and helm from their Go modules into .cache/e2e.
 #
 #   hack/e2e-deps.sh [KUBERNETES...]   minor versions such as v1.36; by default all in test/e2e/components
+#   hack/e2e-deps.sh --kubernetes [KUBERNETES...]   Kubernetes and etcd alone, which need neither root nor packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/e2e
@@ -11,23 +12,25 @@ export CGO_ENABLED=0
 declare -A package=(
     [runc]=runc [iptables]=iptables [ip]=iproute2 [dpkg-deb]=dpkg [sysctl]=procps
 )
-missing=()
-for program in "${!package[@]}"; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${package[$program]}")
-done
-[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
-if [ ${#missing[@]} -gt 0 ]; then
-    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-        echo "missing: ${missing[*]}: install them with your package manager" >&2
-        exit 1
+packages() {
+    local missing=()
+    for program in "${!package[@]}"; do
+        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${package[$program]}")
+    done
+    [ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
+    if [ ${#missing[@]} -gt 0 ]; then
+        if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+            echo "missing: ${missing[*]}: install them with your package manager" >&2
+            exit 1
+        fi
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    elif [ "$(id -u)" -eq 0 ] && [ -z "$(ls "$cache"/packages/*.deb 2>/dev/null)" ]; then
+        # The images' packages are fetched by what the lists say.
+        apt-get update -qq
     fi
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-elif [ "$(id -u)" -eq 0 ] && [ -z "$(ls "$cache"/packages/*.deb 2>/dev/null)" ]; then
-    # The images' packages are fetched by what the lists say.
-    apt-get update -qq
-fi
+}
 
 # current DIR SOURCES...: whether DIR was built from these sources; if not, its stamp is written by `built`.
 stamp() { cat "$@" | sha256sum | cut -d' ' -f1; }
@@ -79,8 +82,13 @@ helm() {
     built "$out" "$source/go.sum"
 }
 
-containerd
-helm
+if [ "${1:-}" = --kubernetes ]; then
+    shift
+else
+    packages
+    containerd
+    helm
+fi
 if [ $# -eq 0 ]; then
     mapfile -t versions < <(ls test/e2e/components | sort -V)
     set -- "${versions[@]}"
