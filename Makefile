@@ -40,7 +40,7 @@ ONLY ?=
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps fuzz \
-	images bench bench-mem bench-place bench-promises bench-time gpu-test measurements FORCE
+	images bench bench-mem bench-place bench-promises bench-sched bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/share/build.mk lib/substitute/build.mk
@@ -123,6 +123,10 @@ bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weight
 bench-promises: build $(B)/bin/gpubench $(B)/test/cuda/handles $(B)/test/cuda/calls $(B)/test/cuda/sim_storm ## what README and design promise: limits, caps, users, agents that die
 	$(call step,BENCH,promises)
 	$(GO) run ./test/bench/promises -build $(B) -only "$(ONLY)"
+bench-sched: $(B)/libexec/divvy/divvy-cluster ## the scheduler of Kubernetes with our slices on 1,000 nodes, and the webhook beside 64,000 claims; no root
+	hack/e2e-deps.sh --kubernetes v1.36
+	$(call step,BENCH,scheduler)
+	$(GO) run ./test/bench/sched -build $(B) -v -only "$(ONLY)"
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements

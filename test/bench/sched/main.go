@@ -1,0 +1,139 @@
+// Command sched measures what Divvy's slices cost the scheduler that comes with Kubernetes, and what a large cluster
+// costs Divvy's webhook, and writes docs/measurements/cluster.json. The control plane is real and runs without root; its
+// nodes are objects alone, with the slices that the agent publishes for a simulated machine of eight GPUs.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+// options are the flags.
+type options struct {
+	root, build, out, only, profile string
+	nodes                           int
+	quick, verbose                  bool
+}
+
+// longest bounds the whole of it, on a busy machine.
+const longest = 40 * time.Minute
+
+func main() {
+	var o options
+	flag.StringVar(&o.root, "root", ".", "the checkout")
+	flag.StringVar(&o.build, "build", "build", "build folder")
+	flag.StringVar(&o.out, "out", "docs/measurements/cluster.json", "file to merge the figures into")
+	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as cluster.stock")
+	flag.StringVar(&o.profile, "profile", "", "file for a profile of the scheduler's processor time while it places pods with claims")
+	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
+	flag.BoolVar(&o.quick, "quick", false, "50 nodes and one short round, to see whether something works; writes nothing")
+	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench sched:", err)
+		os.Exit(1)
+	}
+}
+
+// figure measures the rows of one id, or of several with spaces between them.
+type figure struct {
+	id      string
+	measure func(context.Context, options) ([]measurement.Row, error)
+}
+
+// figures has one line for each id. Each is measured in a file of its own, on a control plane of its own.
+func figures() []figure {
+	return []figure{
+		{stockRate, measureStock},
+		{otherRatio, measureOther},
+		{reviewTime + " " + webhookMemory, measureReviews},
+		{foreignQuota, measureQuota},
+	}
+}
+
+// run ends what it started also when it is interrupted.
+func run(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	for _, f := range figures() {
+		if !measurement.Wanted(f.id, o.only) {
+			continue
+		}
+		begin := time.Now()
+		rows, err := f.measure(ctx, o)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", f.id, err)
+		}
+		for _, row := range rows {
+			fmt.Printf("%-28s %-40s %10.3f %-7s reached %v (worst %.3f of %d) %s\n",
+				row.ID, row.Case, row.Value, row.Unit, row.Reached(), row.Worst, row.Runs, row.Note)
+		}
+		fmt.Printf("took %s\n", time.Since(begin).Round(time.Second))
+		if o.quick || o.nodes > 0 {
+			continue
+		}
+		if err := measurement.Merge(o.out, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodesOr is how many nodes a figure has.
+func (o options) nodesOr(own int) int {
+	switch {
+	case o.nodes > 0:
+		return o.nodes
+	case o.quick:
+		return min(own, 50)
+	}
+	return own
+}
+
+// runs is how often a figure is taken.
+func (o options) runs() int {
+	if o.quick {
+		return 1
+	}
+	return 5
+}
+
+// few is how many pods a round has: fewer where it is only to be seen whether something works.
+func (o options) few(own int) int {
+	if o.quick {
+		return own / 10
+	}
+	return own
+}
+
+func (o options) say(format string, args ...any) {
+	if o.verbose {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+	}
+}
+
+// rowOf is a row of one case, of which more is better. A goal of 0 stands for none.
+func rowOf(id, name, unit string, goal float64, runs []float64, note string) measurement.Row {
+	r := measurement.Of(id, unit, goal, measurement.Higher, "make bench-sched ONLY="+id, runs...)
+	r.Case, r.Note = name, note
+	if goal == 0 {
+		r.Goal = nil
+	}
+	return r
+}
+
+// boundOf is a row of one case, of which less is better.
+func boundOf(id, name, unit string, goal float64, runs []float64, note string) measurement.Row {
+	r := measurement.Of(id, unit, goal, measurement.Lower, "make bench-sched ONLY="+id, runs...)
+	r.Case, r.Note = name, note
+	return r
+}

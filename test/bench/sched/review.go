@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/test/bench/measurement"
+)
+
+const (
+	// reviewTime is how long an honest review takes, and webhookMemory what the webhook's process has in memory.
+	reviewTime, webhookMemory = "cluster.review_ms", "cluster.webhook_mib"
+	// reviewNodes, and the claims on them. One namespace has crowdedClaims of these and a quota, the others have
+	// namespaceClaims each.
+	reviewNodes, allClaims, crowdedClaims, namespaceClaims = 1000, 64000, 10000, 1000
+	// reviewsTaken are the honest reviews of each case.
+	reviewsTaken = 1000
+	// crowded is the namespace with a quota, free one without.
+	crowded, free = "crowded", "claims-01"
+)
+
+// measureReviews asks a webhook that knows 64,000 claims, first alone, then beside a load from somebody who may reach
+// its port.
+func measureReviews(ctx context.Context, o options) (rows []measurement.Row, err error) {
+	limit, err := memoryLimit(o.root)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openIdle(ctx, o, o.nodesOr(reviewNodes))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	claims, err := b.crowd(ctx, o.few(allClaims), o.few(crowdedClaims), o.few(namespaceClaims))
+	if err != nil {
+		return nil, err
+	}
+	w, err := b.startWebhook(ctx, "{plain: {}}")
+	if err != nil {
+		return nil, err
+	}
+	note := fmt.Sprintf("99th percentile of %d reviews of pods with a share, one after the other; %d claims on %d nodes",
+		o.few(reviewsTaken), claims, b.nodes)
+	for _, where := range []struct{ name, namespace string }{{"no quota", free}, {"a quota in a namespace of many claims", crowded}} {
+		took, err := w.review(ctx, where.namespace, o.few(reviewsTaken))
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, percentile(reviewTime, where.name, 3, took, note))
+	}
+	now, _, err := w.Memory()
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, boundOf(webhookMemory, "after these reviews", "MiB", 128, []float64{mebibytes(now)}, fmt.Sprintf("%d claims on %d nodes", claims, b.nodes)))
+	took, err := w.reviewUnderLoad(ctx, free, o.few(reviewsTaken)/10)
+	if err != nil {
+		return nil, err
+	}
+	_, most, err := w.Memory()
+	if err != nil {
+		return nil, err
+	}
+	load := fmt.Sprintf("each review on a connection of its own; %d idle connections, and %d senders of bodies of %d MiB without a pause", idleConnections, bodySenders, bodyBytes>>20)
+	return append(rows,
+		percentile(reviewTime, "under load", 1000, took, load+"; a refused review counts as one that took as long as the API server waits"),
+		boundOf(webhookMemory, "the most, under load", "MiB", mebibytes(limit), []float64{mebibytes(most)}, load+"; the goal is the limit in the chart")), nil
+}
+
+func mebibytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
+
+// percentile is a row of the 99th percentile in ms; its worst is the longest.
+func percentile(id, name string, goal float64, took []time.Duration, note string) measurement.Row {
+	sorted := slices.Sorted(slices.Values(took))
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
+	row := boundOf(id, name, "ms", goal, []float64{ms(sorted[(len(sorted)*99-1)/100])}, note)
+	row.Worst, row.Runs = ms(sorted[len(sorted)-1]), len(sorted)
+	return row
+}
+
+// memoryLimit is the webhook's in the chart, in bytes.
+func memoryLimit(root string) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "chart", "values.yaml"))
+	if err != nil {
+		return 0, fmt.Errorf("read the chart's values: %w", err)
+	}
+	var values struct {
+		Webhook struct {
+			Resources corev1.ResourceRequirements `json:"resources"`
+		} `json:"webhook"`
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		return 0, fmt.Errorf("read the chart's values: %w", err)
+	}
+	limit := values.Webhook.Resources.Limits[corev1.ResourceMemory]
+	if limit.Value() <= 0 {
+		return 0, errors.New("read the chart's values: the webhook has no memory limit")
+	}
+	return uint64(limit.Value()), nil
+}
+
+// crowd publishes all nodes and makes claims that have a share each, evenly over the GPUs. The crowded namespace has a
+// quota that leaves room.
+func (b *bench) crowd(ctx context.Context, all, inCrowded, inEach int) (int, error) {
+	if err := b.publish(ctx); err != nil {
+		return 0, err
+	}
+	of := func(i int) string {
+		if i < inCrowded {
+			return crowded
+		}
+		return fmt.Sprintf("claims-%02d", (i-inCrowded)/inEach)
+	}
+	names := map[string]bool{}
+	for i := range all {
+		if name := of(i); !names[name] {
+			names[name] = true
+			if err := b.makeNamespace(ctx, name); err != nil {
+				return 0, err
+			}
+		}
+	}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{corev1.DefaultResourceRequestsPrefix + v1alpha1.ResourceMemory: resource.MustParse("10Pi")},
+	}}
+	if _, err := b.client.CoreV1().ResourceQuotas(crowded).Create(ctx, quota, metav1.CreateOptions{}); err != nil {
+		return 0, fmt.Errorf("make a quota: %w", err)
+	}
+	shares, err := divvyPods("share", smallShare)
+	if err != nil {
+		return 0, err
+	}
+	err = each(ctx, all, func(ctx context.Context, i int) error { return b.holdShare(ctx, shares, of(i), i) })
+	if err != nil {
+		return 0, fmt.Errorf("make claims: %w", err)
+	}
+	b.say("made %d claims", all)
+	return all, nil
+}
+
+// review sends honest reviews, one after the other on a connection that stays, as the API server's does, and returns how
+// long each took. The first one, which makes the connection and the claim template, does not count.
+func (w *webhook) review(ctx context.Context, namespace string, n int) ([]time.Duration, error) {
+	body, err := podReview(namespace)
+	if err != nil {
+		return nil, err
+	}
+	var took []time.Duration
+	for range n + 1 {
+		begin := time.Now()
+		if err := w.send(ctx, kept, body); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(begin))
+	}
+	return took[1:], nil
+}
+
+// apiWaits is how long the API server waits for an answer.
+const apiWaits = 10 * time.Second
+
+// send sends one review and fails unless it is answered with leave.
+func (w *webhook) send(ctx context.Context, client *http.Client, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, apiWaits)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.reviews+"/mutate-pods?timeout=10s", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("send a review: %w", err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // only read
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return fmt.Errorf("send a review: %w", err)
+	}
+	var review admissionv1.AdmissionReview
+	if answer.StatusCode != http.StatusOK || json.Unmarshal(text, &review) != nil || review.Response == nil || !review.Response.Allowed {
+		return fmt.Errorf("send a review: %s: %s", answer.Status, text)
+	}
+	return nil
+}
+
+// trusting is for servers with certificates of their own, on the loopback interface. A transport changes what it gets.
+func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec // see above
+
+// kept keeps connections, fresh makes one for each request.
+var (
+	kept  = &http.Client{Transport: &http.Transport{TLSClientConfig: trusting(), ForceAttemptHTTP2: true}}
+	fresh = &http.Client{Transport: &http.Transport{TLSClientConfig: trusting(), DisableKeepAlives: true}}
+)
+
+// podReview is the review of a pod with a share, as the API server writes it.
+func podReview(namespace string) ([]byte, error) {
+	pod := podOf(kind{name: "reviewed"}, 0)
+	pod.Namespace = namespace
+	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{}
+	for name, amount := range smallShare {
+		pod.Spec.Containers[0].Resources.Limits[name] = resource.MustParse(amount)
+	}
+	text, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: types.UID("00000000-0000-4000-8000-000000000001"), Operation: admissionv1.Create, Namespace: namespace, Name: pod.Name,
+			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Object:   runtime.RawExtension{Raw: text},
+		},
+	})
+}
