@@ -10,13 +10,14 @@ const (
 	Driver = Domain
 	// ClassShare is the device class of shares.
 	ClassShare = "share." + Domain
-	// ClassWhole is the device class of whole GPUs.
+	// ClassWhole is the device class of whole GPUs: a request of this class takes all of
+	// a GPU and names no amounts.
 	ClassWhole = "gpu." + Domain
 	// ClassMIG is the device class of MIG devices.
 	ClassMIG = "mig." + Domain
 )
 
-// Capacities of a shared device. A whole one has its memory only.
+// Capacities of a device.
 const (
 	// CapacityMemory is in bytes.
 	CapacityMemory = "memory"
@@ -36,6 +37,7 @@ const (
 	AttributeUUID          = "uuid"
 	AttributeIndex         = "index"
 	AttributeForm          = "form"
+	AttributeWhole         = "whole"
 	AttributeModel         = "model"
 	AttributeArchitecture  = "architecture"
 	AttributeDriverVersion = "driverVersion"
@@ -45,15 +47,24 @@ const (
 	AttributeNUMANode      = "numaNode"
 )
 
-// Values of [AttributeForm]: every GPU is published in both forms.
+// Values of [AttributeForm].
 const (
+	// FormShared is the form of every GPU. [AttributeWhole] is true where a request can
+	// take all of the GPU so that nobody else gets any of it. Agents of earlier versions
+	// do not set it, because they publish a second device for that.
 	FormShared = "shared"
-	FormWhole  = "whole"
+	// FormWhole is that second device. It is published for a GPU, and no other device is,
+	// while an allocation of it lives.
+	FormWhole = "whole"
 )
 
 // UnhealthyTaint is the key of the taint on devices of a GPU that is not
 // healthy. Its value is the reason.
 const UnhealthyTaint = Domain + "/unhealthy"
+
+// HeldTaint is the key of the taint on a device of [FormWhole], which is allocated
+// already and not offered any more.
+const HeldTaint = Domain + "/held"
 
 // Resources that a pod names in the plain form.
 const (

@@ -52,3 +52,25 @@ func (a *Agent) Absent() (held map[string]uint64, changed <-chan struct{}) {
 	}
 	return held, a.changed
 }
+
+// Wholes returns the GPUs that tenancies have as a whole, with how many bytes the
+// scheduler counts for each, and a channel that is closed when that may have changed. A
+// device of an earlier version's counts for none.
+func (a *Agent) Wholes() (counted map[string]uint64, changed <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counted = map[string]uint64{}
+	for _, t := range a.tenants {
+		if t.Tenancy == nil {
+			continue
+		}
+		for _, s := range t.Tenancy.Shares {
+			if s.Whole {
+				counted[s.UUID] = 0
+			} else if s.Exclusive {
+				counted[s.UUID] = s.Memory
+			}
+		}
+	}
+	return counted, a.changed
+}

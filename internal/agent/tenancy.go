@@ -46,14 +46,22 @@ type Tenancy struct {
 // TenancyShare is what a tenancy gets of one GPU. Each is of another GPU.
 type TenancyShare struct {
 	UUID string `json:"uuid"`
-	// Memory is in bytes. For a whole GPU it is all that the GPU has for tenants.
+	// Memory is in bytes. A whole GPU has all that there is for tenants.
 	Memory uint64 `json:"memory"`
 	// Cores is in percent, 0 to 100.
 	Cores  int                  `json:"cores,omitempty"`
 	Config v1alpha1.ShareConfig `json:"config"`
-	// Whole excludes every other tenant from the GPU.
+	// Whole excludes every other tenant from the GPU, of which the scheduler counts no
+	// amounts.
 	Whole bool `json:"whole,omitempty"`
+	// Exclusive is Whole for a GPU that the scheduler counts as a share with all of its
+	// memory. It is saved as Whole of what was granted alone: to agents of earlier
+	// versions the claim is such a share, and they compare it with what they saved.
+	Exclusive bool `json:"-"`
 }
+
+// alone reports whether the share excludes every other tenant from its GPU.
+func (s *TenancyShare) alone() bool { return s.Whole || s.Exclusive }
 
 // tenancyPrefix begins the ids of tenancies.
 const tenancyPrefix = "c-"
@@ -123,6 +131,7 @@ func (a *Agent) renewTenancy(ctx context.Context, t *tenant, wanted Tenancy) err
 	defer t.look.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	wanted.Shares = t.asPrepared(wanted.Shares)
 	if !a.same(t, wanted.Shares) {
 		return fmt.Errorf("%w: %s has %s and now requests %s: release it first",
 			ErrChanged, t.Name, describeShares(t.Tenancy.Shares), describeShares(wanted.Shares))
@@ -175,6 +184,21 @@ func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, erro
 	return t, nil
 }
 
+// asPrepared returns shares as they were prepared where an agent of an earlier version
+// took an exclusive one for a share with all memory. It goes on as that.
+func (t *tenant) asPrepared(shares []TenancyShare) []TenancyShare {
+	if t.Rebuilt || len(shares) != len(t.Tenancy.Shares) {
+		return shares
+	}
+	shares = slices.Clone(shares)
+	for i, had := range t.Tenancy.Shares {
+		if w := shares[i]; w.Exclusive && !had.alone() && w.UUID == had.UUID && w.Memory == had.Memory {
+			shares[i] = had
+		}
+	}
+	return shares
+}
+
 // same reports whether a tenant was prepared with these shares.
 func (a *Agent) same(t *tenant, shares []TenancyShare) bool {
 	if !t.Rebuilt {
@@ -182,7 +206,7 @@ func (a *Agent) same(t *tenant, shares []TenancyShare) bool {
 	}
 	// What is known of it is what the backend found, in the backend's units.
 	return slices.EqualFunc(t.Shares, shares, func(s share, w TenancyShare) bool {
-		return s.UUID == w.UUID && s.Cores == w.Cores && (w.Whole || s.Limit == a.rounded(w.UUID, w.Memory))
+		return s.UUID == w.UUID && s.Cores == w.Cores && (w.alone() || s.Limit == a.rounded(w.UUID, w.Memory))
 	})
 }
 
@@ -200,7 +224,7 @@ func (t *tenant) adopt(wanted Tenancy) {
 	}
 	t.Rebuilt, t.Shares = false, slices.Clone(t.Shares)
 	for i, w := range wanted.Shares {
-		t.Shares[i].Whole, t.Shares[i].ShareConfig = w.Whole, w.Config
+		t.Shares[i].Whole, t.Shares[i].ShareConfig = w.alone(), w.Config
 	}
 }
 
@@ -211,15 +235,15 @@ func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 		if a.gpu(s.UUID).Index < 0 {
 			return nil, &alloc.Refusal{Reason: alloc.ReasonUnknown, Text: fmt.Sprintf("GPU %s is not on this machine", s.UUID)}
 		}
-		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.Whole}
-		if !s.Whole {
+		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.alone()}
+		if !r.Whole {
 			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
 		}
 		grants, err := a.search(ctx, nil, r)
 		if err != nil {
 			return nil, err
 		}
-		granted = append(granted, share{UUID: s.UUID, Limit: grants[0].Limit, Cores: s.Cores, Whole: s.Whole, ShareConfig: s.Config})
+		granted = append(granted, share{UUID: s.UUID, Limit: grants[0].Limit, Cores: s.Cores, Whole: r.Whole, ShareConfig: s.Config})
 	}
 	return granted, nil
 }
@@ -330,7 +354,7 @@ func describeShares(shares []TenancyShare) string {
 		if i > 0 {
 			text += " and "
 		}
-		if s.Whole {
+		if s.alone() {
 			text += "all of " + s.UUID
 			continue
 		}

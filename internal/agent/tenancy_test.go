@@ -302,3 +302,32 @@ func TestTenanciesOutliveTheAgent(t *testing.T) {
 		t.Errorf("made %d times", applied)
 	}
 }
+
+// The checkpoint of a whole GPU that the scheduler counts as a share has no field that an
+// earlier version would not know, and its tenancy is the share that this version asks for.
+func TestExclusiveSharesAreSavedForEarlierVersions(t *testing.T) {
+	n := newNode(t)
+	r := n.start()
+	exclusive := claimed("a", 80*gib, 0)
+	exclusive.Shares[0].Exclusive = true
+	n.prepared(r, exclusive)
+	state, err := newCheckpoint(filepath.Join(n.dir, "tenants.json")).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := TenancyShare{UUID: firstID, Memory: 80 * gib}
+	want.Config.Default(0)
+	if got := state.Tenants[0].Tenancy.Shares[0]; got != want || !state.Tenants[0].Shares[0].Whole {
+		t.Errorf("saved is %+v of %+v", got, state.Tenants[0].Shares[0])
+	}
+	r.stopAgent()
+	// Such a version saves it as it read it, and this one finds it again.
+	if err := newCheckpoint(filepath.Join(n.dir, "tenants.json")).Save(state); err != nil {
+		t.Fatal(err)
+	}
+	r = n.start()
+	n.prepared(r, exclusive)
+	if !n.list(r).Tenants[0].Shares[0].Whole {
+		t.Error("others may have a share of it")
+	}
+}

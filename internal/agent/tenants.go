@@ -181,8 +181,20 @@ func (a *Agent) takeUp(r record) {
 	for i := range r.Shares {
 		r.Shares[i].Default(r.Shares[i].Cores) // an older agent did not save all of it
 	}
+	r.markExclusive()
 	// Who asked for one that is not made asks again, or releases it.
 	a.tenants[r.ID] = &tenant{record: r, ready: !r.Unmade}
+}
+
+// markExclusive restores what is not saved of the tenancy's shares.
+func (r *record) markExclusive() {
+	if r.Tenancy == nil || len(r.Tenancy.Shares) != len(r.Shares) {
+		return
+	}
+	for i := range r.Tenancy.Shares {
+		s := &r.Tenancy.Shares[i]
+		s.Exclusive = !s.Whole && s.UUID == r.Shares[i].UUID && r.Shares[i].Whole
+	}
 }
 
 // agree makes what tenants are told agree with their records. A change is written to the

@@ -155,7 +155,7 @@ func (l *survey) now(n need) string {
 		return fmt.Sprintf("no node has %s that satisfy the claim's constraints", wanted(n.ways))
 	case l.most > 0:
 		return fmt.Sprintf("no node has %s: the most is %d, on node %s", wanted(n.ways), l.most, l.mostNode)
-	case l.open == 0 && !l.shares:
+	case w.class == v1alpha1.ClassWhole || l.open == 0 && !l.shares:
 		return fmt.Sprintf("no GPU is free as a whole: %[1]d of %[1]d are in use", l.healthy)
 	case l.open == 0:
 		return fmt.Sprintf("every GPU is in use as a whole: %[1]d of %[1]d", l.healthy)
@@ -183,8 +183,8 @@ func (l *survey) shortage(n need) string {
 type survey struct {
 	selected int // devices of the class that satisfy the selectors
 	large    int // of these, those that could give the amounts if they were free
-	healthy  int // of these, those that may be given out
-	open     int // of these, those that are not taken in another form
+	healthy  int // of these, those that are in use as a whole or may be given out
+	open     int // of these, those that are not in use as a whole
 	shares   bool
 	largest  int64  // bytes, of all that are selected
 	sick     string // the first that is not healthy, and why
@@ -235,6 +235,10 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 		return false
 	}
 	l.large++
+	if !d.open() {
+		l.healthy++
+		return false
+	}
 	if !d.healthy(w.tolerations) {
 		if l.sick == "" {
 			l.sick = d.title() + " of node " + d.node + " (" + d.complaint() + ")"
@@ -242,9 +246,6 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 		return false
 	}
 	l.healthy++
-	if !d.open() {
-		return false
-	}
 	l.open++
 	enough := true
 	for name, n := range consumed {
@@ -311,7 +312,7 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 		}
 	}
 	switch {
-	case len(different) == 0 && name == v1alpha1.CapacityMemory && ways[0].class == v1alpha1.ClassShare:
+	case len(different) == 0 && name == v1alpha1.CapacityMemory && ways[0].class != v1alpha1.ClassWhole:
 		return "all of its memory"
 	case len(different) == 0:
 		return ""

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -20,9 +21,9 @@ var compiled = celCache()
 
 var classes = []*resourcev1.DeviceClass{
 	classOf(v1alpha1.ClassShare, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "shared"`),
-	classOf(v1alpha1.ClassWhole, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "whole"`),
+	classOf(v1alpha1.ClassWhole, `device.driver == "divvy.dev" && (device.attributes["divvy.dev"].form == "whole" || has(device.attributes["divvy.dev"].whole))`),
 	classOf("nic.example.com", `device.driver == "nic.example.com"`),
-	classOf("training.example.com", `device.attributes["divvy.dev"].form == "whole"`),
+	classOf("training.example.com", `device.attributes["divvy.dev"].model == "A100"`),
 }
 
 func classOf(name, expression string) *resourcev1.DeviceClass {
@@ -56,6 +57,31 @@ func nodeOf(t testing.TB, name string, gpus ...pool.GPU) []*resourcev1.ResourceS
 	return published
 }
 
+// earlierNodeOf publishes a node's GPUs as agents of earlier versions did: each as two devices that take one counter.
+func earlierNodeOf(t testing.TB, name string, gpus ...pool.GPU) []*resourcev1.ResourceSlice {
+	t.Helper()
+	published := nodeOf(t, name, gpus...)
+	held := slices.Clone(gpus)
+	for i := range held {
+		held[i].Held = new(uint64)
+	}
+	wholes := nodeOf(t, name, held...)[0].Spec.Devices
+	counters := published[0].DeepCopy()
+	counters.Spec.Devices = nil
+	one := map[string]resourcev1.Counter{"gpu": {Value: resource.MustParse("1")}}
+	devices := &published[0].Spec.Devices
+	for i := range wholes {
+		counters.Spec.SharedCounters = append(counters.Spec.SharedCounters, resourcev1.CounterSet{Name: wholes[i].Name, Counters: one})
+		wholes[i].Taints = nil
+		delete((*devices)[i].Attributes, v1alpha1.AttributeWhole)
+		*devices = append(*devices, wholes[i])
+	}
+	for i := range *devices {
+		(*devices)[i].ConsumesCounters = []resourcev1.DeviceCounterConsumption{{CounterSet: wholes[i%len(wholes)].Name, Counters: one}}
+	}
+	return append(published, counters)
+}
+
 func gib(n uint64) pool.GPU { return pool.GPU{Memory: n << 30} }
 
 func claimOf(t testing.TB, devices string) *resourcev1.ResourceClaim {
@@ -73,7 +99,8 @@ func share(capacity string) string {
 
 const wholeGPU = `requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`
 
-// given is a claim that was allocated: "n1/0 4Gi 30" is a share of GPU 0 of node n1, "n1/0" the whole GPU.
+// given is a claim that was allocated: "n1/0 4Gi 30" is a share of GPU 0 of node n1, "n1/0" the device of an earlier
+// version for the whole GPU.
 func given(t testing.TB, text string) *resourcev1.ResourceClaim {
 	t.Helper()
 	words := strings.Fields(text)
@@ -142,8 +169,9 @@ func TestExplain(t *testing.T) {
 	half := `requests: [{name: gpu, firstAvailable: [` +
 		`{name: small, deviceClassName: share.divvy.dev, selectors: [{cel: {expression: 'device.capacity["divvy.dev"].memory.compareTo(quantity("16Gi")) == 0'}}], capacity: {requests: {memory: 8Gi}}}, ` +
 		`{name: large, deviceClassName: share.divvy.dev, selectors: [{cel: {expression: 'device.capacity["divvy.dev"].memory.compareTo(quantity("40Gi")) == 0'}}], capacity: {requests: {memory: 20Gi}}}]}]`
-	fixed, withheld := gib(16), gib(16)
-	fixed.DefaultCores, withheld.SharesFault = 5, &pool.Fault{Reason: "node-labels"}
+	fixed, withheld, held := gib(16), gib(16), gib(16)
+	fixed.DefaultCores, withheld.Fault, held.Held = 5, &pool.Fault{Reason: "node-labels"}, new(uint64)
+	earlier := earlierNodeOf(t, "n1", gib(16), gib(16))
 	for _, s := range []scene{
 		{"room", one, []string{"n1/0 8Gi 50"}, []string{share("memory: 8Gi, cores: 50")}, "", ""},
 		{"memory", three, []string{"n1/0 12Gi 0", "n2/0 33Gi 0", "n3/0 12Gi 0"}, []string{share("memory: 8Gi")}, "",
@@ -154,16 +182,30 @@ func TestExplain(t *testing.T) {
 			"no GPU has free the 5 percent of its time that a share gets by default: the most is 2 percent on node n1 (GPU 0); 1 node has GPUs"},
 		{"labels that are wrong", nodeOf(t, "n1", withheld), nil, []string{share("memory: 1Gi")}, "",
 			"no GPU that could serve is healthy: GPU 0 of node n1 (node-labels); 1 node has GPUs"},
-		{"labels that are wrong, and a whole GPU", nodeOf(t, "n1", withheld), nil, []string{wholeGPU}, "", ""},
+		{"labels that are wrong, and a whole GPU", nodeOf(t, "n1", withheld), nil, []string{wholeGPU}, "",
+			"no GPU that could serve is healthy: GPU 0 of node n1 (node-labels); 1 node has GPUs"},
 		{"memory here, time there", two, []string{"n1/0 12Gi 0", "n1/1 1Gi 70"}, []string{share("memory: 8Gi, cores: 50")}, "",
 			"no GPU has 8Gi of memory and 50 percent of its time free at once; 1 node has GPUs"},
 		{"all memory", one, []string{"n1/0 1Gi 0"}, []string{share("cores: 50")}, "",
 			"no GPU has all of its memory free: the most is 15Gi on node n1 (GPU 0); 1 node has GPUs"},
 		{"too large for any", three, nil, []string{share("memory: 80Gi")}, "", "no GPU has 80Gi of memory: the largest has 40Gi; 3 nodes have GPUs"},
-		{"whole, beside a share", two, []string{"n1/0 1Gi 0", "n1/1"}, []string{wholeGPU}, "", "no GPU is free as a whole: 2 of 2 are in use; 1 node has GPUs"},
-		{"share, beside whole", two, []string{"n1/0", "n1/1"}, []string{share("memory: 1Gi")}, "", "every GPU is in use as a whole: 2 of 2; 1 node has GPUs"},
-		{"share, beside whole and share", two, []string{"n1/0", "n1/1 12Gi 0"}, []string{share("memory: 8Gi")}, "",
+		{"whole, beside a share", two, []string{"n1/0 1Gi 0", "n1/1 16Gi 0"}, []string{wholeGPU}, "", "no GPU is free as a whole: 2 of 2 are in use; 1 node has GPUs"},
+		{"whole, and room", two, []string{"n1/0 1Gi 0"}, []string{wholeGPU}, "", ""},
+		{"whole, where shares have default cores", nodeOf(t, "n1", fixed), []string{"n1/0 1Gi 98"}, []string{wholeGPU}, "",
+			"no GPU is free as a whole: 1 of 1 are in use; 1 node has GPUs"},
+		{"share, beside whole", two, []string{"n1/0 16Gi 0", "n1/1 16Gi 0"}, []string{share("memory: 1Gi")}, "",
+			"no GPU has 1Gi of memory free: the most is 0 on node n1 (GPU 0); 1 node has GPUs"},
+		{"share, beside whole and share", two, []string{"n1/0 16Gi 0", "n1/1 12Gi 0"}, []string{share("memory: 8Gi")}, "",
 			"no GPU has 8Gi of memory free: the most is 4Gi on node n1 (GPU 1); 1 node has GPUs"},
+		{"whole, beside an earlier version's whole", nodeOf(t, "n1", held), []string{"n1/0"}, []string{wholeGPU}, "",
+			"no GPU is free as a whole: 1 of 1 are in use; 1 node has GPUs"},
+		{"share, beside an earlier version's whole", nodeOf(t, "n1", held, gib(16)), []string{"n1/0", "n1/1 12Gi 0"}, []string{share("memory: 8Gi")}, "",
+			"no GPU has 8Gi of memory free: the most is 4Gi on node n1 (GPU 1); 1 node has GPUs"},
+		{"an earlier agent: whole, beside a share", earlier, []string{"n1/0 1Gi 0", "n1/1"}, []string{wholeGPU}, "",
+			"no GPU is free as a whole: 2 of 2 are in use; 1 node has GPUs"},
+		{"an earlier agent: share, beside whole", earlier, []string{"n1/0", "n1/1"}, []string{share("memory: 1Gi")}, "",
+			"every GPU is in use as a whole: 2 of 2; 1 node has GPUs"},
+		{"an earlier agent: room for a whole one", earlier, []string{"n1/0 1Gi 0"}, []string{wholeGPU}, "", ""},
 		{"several GPUs of one node", slices.Concat(two, nodeOf(t, "n2", gib(16))), nil, []string{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 3}}]`}, "",
 			"no node has 3 GPUs free as a whole: the most is 2, on node n1; 2 nodes have GPUs"},
 		{"several shares", two, []string{"n1/0 12Gi 0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, count: 2, capacity: {requests: {memory: 8Gi, cores: 10}}}}]`}, "",
@@ -174,10 +216,10 @@ func TestExplain(t *testing.T) {
 		{"two claims, each alone would fit", one, []string{"n1/0 4Gi 0"}, []string{share("memory: 8Gi"), share("memory: 8Gi")}, "",
 			"no node has room for all GPU requests of the pod at once, but each fits alone; 1 node has GPUs"},
 		{"two claims on two GPUs", two, []string{"n1/0 4Gi 0"}, []string{share("memory: 12Gi"), share("memory: 16Gi")}, "", ""},
-		{"another driver's claim", one, []string{"n1/0"}, []string{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]`}, "", ""},
-		{"a class of the cluster's own", one, []string{"n1/0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`}, "",
-			"no GPU is free as a whole: 1 of 1 are in use; 1 node has GPUs"},
-		{"allocated already", one, []string{"n1/0"}, nil, "", ""},
+		{"another driver's claim", one, []string{"n1/0 16Gi 0"}, []string{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]`}, "", ""},
+		{"a class of the cluster's own", one, []string{"n1/0 1Gi 0"}, []string{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`}, "",
+			"no GPU has all of its memory free: the most is 15Gi on node n1 (GPU 0); 1 node has GPUs"},
+		{"allocated already", one, []string{"n1/0 16Gi 0"}, nil, "", ""},
 		{"no GPUs", nil, nil, []string{share("memory: 1Gi")}, "", "no node has a GPU that Divvy knows"},
 		{"selectors", one, nil, []string{`requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev, selectors: [{cel: {expression: 'device.attributes["divvy.dev"].model == "H100"'}}]}}]`}, "",
 			"no GPU is what request gpu of class share.divvy.dev selects; 1 node has GPUs"},
@@ -206,12 +248,12 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
-	full := scene{slices: nodeOf(t, "n1", gib(16)), taken: []string{"n1/0"}, asked: []string{share("memory: 1Gi")}}
+	full := scene{slices: nodeOf(t, "n1", gib(16)), taken: []string{"n1/0 16Gi 0"}, asked: []string{share("memory: 1Gi")}}
 	if full.explain(t, named("n1")) == "" {
 		t.Fatal("a full cluster says nothing")
 	}
 	own := []*resourcev1.ResourceClaim{claimOf(t, full.asked[0])}
-	c := newCluster(context.Background(), full.slices, []*resourcev1.ResourceClaim{given(t, "n1/0")}, classes, named("n1"), compiled)
+	c := newCluster(context.Background(), full.slices, []*resourcev1.ResourceClaim{given(t, "n1/0 16Gi 0")}, classes, named("n1"), compiled)
 	for name, change := range map[string]func(*corev1.Pod){
 		"has a node":          func(p *corev1.Pod) { p.Spec.NodeName = "n1" },
 		"was not tried":       func(p *corev1.Pod) { p.Status.Conditions = nil },
@@ -231,7 +273,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 		t.Errorf("a tainted node: %s", got)
 	}
 	full.pod = "tolerations: [{key: reserved, operator: Exists}]"
-	if got := full.explain(t, tainted); !strings.Contains(got, "in use as a whole") {
+	if got := full.explain(t, tainted); !strings.Contains(got, "1Gi of memory free") {
 		t.Errorf("a tolerated taint: %s", got)
 	}
 	missing := newCluster(context.Background(), full.slices, nil, nil, named("n1"), compiled)
@@ -259,7 +301,7 @@ func TestOldGenerations(t *testing.T) {
 		published = append(published, slice)
 	}
 	c := newCluster(context.Background(), published, nil, classes, named("n1"), compiled)
-	if len(c.devices) != 2 {
+	if len(c.devices) != 1 {
 		t.Errorf("%d devices", len(c.devices))
 	}
 }

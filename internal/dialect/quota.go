@@ -79,7 +79,7 @@ func SizesOf(published []resourcev1.ResourceSlice) Sizes {
 // come to with GPUs of these sizes.
 func UseOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 	if allocation != nil {
-		return allocated(allocation, sizes)
+		return allocated(spec, allocation, sizes)
 	}
 	var sum Use
 	for i := range spec.Devices.Requests {
@@ -96,15 +96,17 @@ func UseOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.Allocation
 	return sum
 }
 
-func allocated(allocation *resourcev1.AllocationResult, sizes Sizes) Use {
+func allocated(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.AllocationResult, sizes Sizes) Use {
 	var sum Use
+	asks := requestsOf(spec)
 	for i := range allocation.Devices.Results {
 		r := &allocation.Devices.Results[i]
 		if r.Driver != v1alpha1.Driver || r.AdminAccess != nil && *r.AdminAccess {
 			continue
 		}
 		one := Use{GPUs: 1, Memory: sizes.of[deviceID{r.Pool, r.Device}], Cores: 100}
-		if r.ShareID != nil {
+		whole := slices.ContainsFunc(asks, func(a ask) bool { return a.name == r.Request && a.class == v1alpha1.ClassWhole })
+		if r.ShareID != nil && !whole {
 			one.Cores = amount(r.ConsumedCapacity, v1alpha1.CapacityCores)
 		}
 		if memory := amount(r.ConsumedCapacity, v1alpha1.CapacityMemory); memory > 0 {

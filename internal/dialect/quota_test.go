@@ -52,6 +52,8 @@ func TestUseOf(t *testing.T) {
 		{share(", capacity: {requests: {memory: 1e10000000}}"), "", Use{1, 40 << 30, 0, false, false}},
 		// What was allocated counts, whatever was asked.
 		{share(""), `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 100, false, false}},
+		{`requests: [{name: gpu, firstAvailable: [{name: a, deviceClassName: share.divvy.dev}, {name: b, deviceClassName: gpu.divvy.dev}]}]`, `[{request: gpu/a, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false, false}},
 		{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small}]`, Use{1, 16 << 30, 100, false, false}},
 		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: gpu.example.com, pool: n1, device: other}]`, Use{}},
 		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: vanished}]`, Use{1, 0, 100, false, false}},

@@ -139,7 +139,7 @@ func (l *lab) claimed() (holdings, map[string][]string, error) {
 			if r.Driver != v1alpha1.Driver {
 				continue
 			}
-			a, uuid, err := allotted(&r)
+			a, uuid, err := allotted(c, &r)
 			if err != nil {
 				return nil, nil, fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
 			}
@@ -152,7 +152,7 @@ func (l *lab) claimed() (holdings, map[string][]string, error) {
 	return claims, uids, nil
 }
 
-func allotted(r *resourcev1.DeviceRequestAllocationResult) (amount, string, error) {
+func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) (amount, string, error) {
 	uuid, form, ok := pool.Parse(r.Device)
 	if !ok {
 		return amount{}, "", fmt.Errorf("device %s has no GPU's name", r.Device)
@@ -161,6 +161,12 @@ func allotted(r *resourcev1.DeviceRequestAllocationResult) (amount, string, erro
 		return amount{whole: true}, uuid, nil
 	}
 	memory, cores := r.ConsumedCapacity[v1alpha1.CapacityMemory], r.ConsumedCapacity[v1alpha1.CapacityCores]
+	whole := slices.ContainsFunc(c.Spec.Devices.Requests, func(asked resourcev1.DeviceRequest) bool {
+		return asked.Name == r.Request && asked.Exactly != nil && asked.Exactly.DeviceClassName == v1alpha1.ClassWhole
+	})
+	if whole {
+		return amount{cores: int(cores.Value()), whole: true}, uuid, nil
+	}
 	return amount{memory: uint64(memory.Value()), cores: int(cores.Value())}, uuid, nil
 }
 

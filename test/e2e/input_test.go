@@ -12,7 +12,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/utils/ptr"
 
@@ -191,22 +190,36 @@ func handMade(l *lab) {
 // allocated makes a claim and writes its allocation itself.
 func (l *lab) allocated(name, node, uuid, memory string) *resourcev1.ResourceClaim {
 	l.t.Helper()
+	return l.allocate(name, v1alpha1.ClassShare, resourcev1.DeviceRequestAllocationResult{
+		Pool: node, Device: pool.Name(uuid, pool.Shared),
+		ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{
+			v1alpha1.CapacityMemory: quantity(memory), v1alpha1.CapacityCores: quantity("0"), v1alpha1.CapacitySlots: quantity("1"),
+		},
+	})
+}
+
+// allocate makes a claim of a class and writes what a scheduler would have given it.
+func (l *lab) allocate(name, class string, given resourcev1.DeviceRequestAllocationResult) *resourcev1.ResourceClaim {
+	l.t.Helper()
+	given.Request, given.Driver = "gpu", v1alpha1.Driver
 	claims := l.Client().ResourceV1().ResourceClaims(l.namespace)
 	claim, err := claims.Create(l.ctx, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: v1alpha1.ClassShare},
+			Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class},
 		}}}},
 	}, metav1.CreateOptions{})
 	l.must(err)
-	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-		Results: []resourcev1.DeviceRequestAllocationResult{{
-			Request: "gpu", Driver: v1alpha1.Driver, Pool: node, Device: pool.Name(uuid, pool.Shared), ShareID: ptr.To(types.UID(claim.UID)),
-			ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{
-				v1alpha1.CapacityMemory: quantity(memory), v1alpha1.CapacityCores: quantity("0"), v1alpha1.CapacitySlots: quantity("1"),
-			},
-		}},
-	}}
+	if given.ConsumedCapacity != nil {
+		given.ShareID = &claim.UID
+	}
+	on := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{
+		Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{given.Pool},
+	}}}
+	claim.Status.Allocation = &resourcev1.AllocationResult{
+		Devices:      resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{given}},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{on}},
+	}
 	claim, err = claims.UpdateStatus(l.ctx, claim, metav1.UpdateOptions{})
 	l.must(err)
 	return claim
@@ -281,7 +294,7 @@ func health(l *lab) {
 	}
 	ill, lost := index[l.nvml("a", "main")[0].UUID], index[l.nvml("b", "main")[0].UUID]
 	l.inject(n, ill, "--xid", "48")
-	l.tainted(2)
+	l.tainted(1)
 	l.running("a")
 	l.remove("a")
 	l.create(whole("c", 1))
@@ -296,7 +309,7 @@ func health(l *lab) {
 	ctx, cancel := l.bound()
 	defer cancel()
 	l.must(l.WaitGone(ctx, l.namespace, "b"))
-	l.tainted(2)
+	l.tainted(1)
 	l.create(whole("d", 1))
 	l.event("d", "NoShareFits")
 	l.pending("d")
@@ -331,7 +344,7 @@ func (l *lab) inject(n *cluster.Machine, gpu int, args ...string) {
 	l.must(err)
 }
 
-// tainted waits until n devices have a taint; each GPU is published as two devices.
+// tainted waits until n devices have a taint.
 func (l *lab) tainted(want int) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("%d devices are tainted", want), func() string {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
 func TestShares(t *testing.T) {
@@ -21,6 +22,8 @@ func TestShares(t *testing.T) {
 	l.scenario("shared-claim", sharedClaim)
 	l.scenario("two-gpus", twoGPUs)
 	l.scenario("whole-and-shared", wholeAndShared)
+	l.scenario("whole-by-hand", wholeByHand)
+	l.scenario("earlier-whole", earlierWhole)
 	l.scenario("node-defaults", nodeDefaults)
 	l.scenario("examples", examples)
 	l.scenario("bad-requests", badRequests)
@@ -136,9 +139,15 @@ func twoGPUs(l *lab) {
 // A whole GPU has one tenant, and a GPU with a share on it cannot be given as a whole.
 func wholeAndShared(l *lab) {
 	l.only(0)
+	n := l.Nodes[0]
+	first, err := l.listing(n)
+	l.must(err)
+	shared := pool.Name(first.GPUs[0].UUID, pool.Shared)
+	l.published(n, shared)
 	l.example("whole-gpu")
 	l.running("whole-gpu")
 	l.agree()
+	l.published(n, shared)
 	l.create(plain("share", "1Gi", ""))
 	l.event("share", "NoShareFits")
 	l.pending("share")
@@ -150,9 +159,7 @@ func wholeAndShared(l *lab) {
 	l.agree()
 	l.remove("share")
 	l.running("whole")
-	listing, err := l.listing(l.Nodes[0])
-	l.must(err)
-	l.limited("whole", "main", listing.GPUs[0].Capacity, 1)
+	l.limited("whole", "main", first.GPUs[0].Capacity, 1)
 	l.agree()
 }
 

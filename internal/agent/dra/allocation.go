@@ -1,12 +1,15 @@
 package dra
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
@@ -27,10 +30,14 @@ type allocation struct {
 	device        string
 	shareID       *types.UID
 	uuid          string
-	whole         bool
-	memory        uint64 // bytes
-	cores         int    // percent
-	config        v1alpha1.ShareConfig
+	// whole is true for the device of a whole GPU that earlier versions published.
+	whole bool
+	// exclusive is true for a share with all of a GPU's memory that was asked for by the
+	// class of whole GPUs.
+	exclusive bool
+	memory    uint64 // bytes
+	cores     int    // percent
+	config    v1alpha1.ShareConfig
 	// asked is true if the claim names cores, even 0.
 	asked bool
 }
@@ -63,7 +70,11 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 		if g.config, err = configOf(devices.Config, r.Request); err != nil {
 			return nil, fmt.Errorf("request %s: %w", r.Request, err)
 		}
-		g.asked = asksCores(claim, r.Request)
+		class, amounts := askedOf(claim, r.Request)
+		_, g.asked = amounts[v1alpha1.CapacityCores]
+		if g.exclusive = class == v1alpha1.ClassWhole && !g.whole; g.exclusive && len(amounts) > 0 {
+			return nil, fmt.Errorf("request %s: %w", r.Request, faultAmounts(amounts))
+		}
 		allocations = append(allocations, g)
 	}
 	requests := requestsOf(allocations)
@@ -77,8 +88,11 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 
 // complete fills in what neither claim nor class names.
 func (g *allocation) complete(requests []string, defaults defaultsOf) error {
+	if g.whole || g.exclusive {
+		return g.completeWhole()
+	}
 	var d v1alpha1.NodeDefaults
-	if !g.whole && g.config.Policy == "" {
+	if g.config.Policy == "" {
 		var err error
 		if d, err = defaults(requests, g); err != nil {
 			return err
@@ -91,28 +105,47 @@ func (g *allocation) complete(requests []string, defaults defaultsOf) error {
 	return nil
 }
 
-// asksCores reports whether a request, or its alternative that was taken, names
-// cores.
-func asksCores(claim *resourcev1.ResourceClaim, request string) bool {
-	names := func(capacity *resourcev1.CapacityRequirements) bool {
-		if capacity == nil {
-			return false
-		}
-		_, ok := capacity.Requests[v1alpha1.CapacityCores]
-		return ok
+// completeWhole leaves all of a GPU's time to a tenant that is alone there. Cores that
+// the scheduler counted by default are no cap, whatever the node's default policy is.
+func (g *allocation) completeWhole() error {
+	g.config.Policy = cmp.Or(g.config.Policy, v1alpha1.PolicyWeighted)
+	g.cores = v1alpha1.NodeDefaults{}.Complete(&g.config, g.cores, g.asked)
+	if err := g.config.Validate(0); err != nil {
+		return fault("%w", err)
 	}
+	return nil
+}
+
+// askedOf returns the class and the amounts that a request, or its alternative that was
+// taken, names.
+func askedOf(claim *resourcev1.ResourceClaim, request string) (class string, amounts map[resourcev1.QualifiedName]resource.Quantity) {
+	var capacity *resourcev1.CapacityRequirements
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]
 		if r.Exactly != nil && r.Name == request {
-			return names(r.Exactly.Capacity)
+			class, capacity = r.Exactly.DeviceClassName, r.Exactly.Capacity
 		}
 		for k := range r.FirstAvailable {
 			if r.Name+"/"+r.FirstAvailable[k].Name == request {
-				return names(r.FirstAvailable[k].Capacity)
+				class, capacity = r.FirstAvailable[k].DeviceClassName, r.FirstAvailable[k].Capacity
 			}
 		}
 	}
-	return false
+	if capacity != nil {
+		amounts = capacity.Requests
+	}
+	return class, amounts
+}
+
+// faultAmounts says that a request for a whole GPU names amounts.
+func faultAmounts(amounts map[resourcev1.QualifiedName]resource.Quantity) error {
+	var named []string
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		quantity := amounts[name]
+		named = append(named, fmt.Sprintf("%s %s", name, quantity.String()))
+	}
+	return fault("it names %s, and class %s gives whole GPUs: leave out the amounts, or ask for a share by class %s",
+		strings.Join(named, " and "), v1alpha1.ClassWhole, v1alpha1.ClassShare)
 }
 
 func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {

@@ -62,11 +62,13 @@ func planOf(claim *resourcev1.ResourceClaim, node string, allocations []allocati
 func add(shares []agent.TenancyShare, g *allocation) ([]agent.TenancyShare, error) {
 	at := slices.IndexFunc(shares, func(s agent.TenancyShare) bool { return s.UUID == g.uuid })
 	if at < 0 {
-		return append(shares, agent.TenancyShare{UUID: g.uuid, Memory: g.memory, Cores: g.cores, Config: g.config, Whole: g.whole}), nil
+		return append(shares, agent.TenancyShare{
+			UUID: g.uuid, Memory: g.memory, Cores: g.cores, Config: g.config, Whole: g.whole, Exclusive: g.exclusive,
+		}), nil
 	}
 	s := &shares[at]
 	switch {
-	case s.Whole || g.whole:
+	case s.Whole || s.Exclusive || g.whole || g.exclusive:
 		return nil, fault("GPU %s is allocated to it twice, once as a whole: give each request a GPU of its own", g.uuid)
 	case s.Config != g.config:
 		return nil, fault("two of its shares are of GPU %s and have different configurations (%s and %s): give them one, or ask for different GPUs by distinctAttribute",

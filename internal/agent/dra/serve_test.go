@@ -166,7 +166,7 @@ func TestServe(t *testing.T) {
 	k.start()
 	plugin := k.register()
 	eventually(t, "the driver is ready", func() bool { return d.Ready() == nil })
-	eventually(t, "both GPUs are published in both forms", func() bool { return len(m.devices()) == 4 })
+	eventually(t, "both GPUs are published", func() bool { return len(m.devices()) == 2 })
 
 	request := []*drapb.Claim{{Namespace: "team", Name: "a", Uid: string(uidA)}}
 	prepared, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: request})
@@ -229,7 +229,7 @@ func TestServeWithoutPool(t *testing.T) {
 		}
 		return o.resources(ctx)
 	})
-	eventually(t, "the GPUs are published", func() bool { return len(m.devices()) == 4 })
+	eventually(t, "the GPUs are published", func() bool { return len(m.devices()) == 2 })
 }
 
 // The sockets are made again where somebody removed them.

@@ -14,7 +14,6 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -102,13 +101,6 @@ func TestPoolByDefaults(t *testing.T) {
 		}
 		for _, slice := range resources.Pools["n1"].Slices {
 			for _, device := range slice.Devices {
-				_, form, _ := pool.Parse(device.Name)
-				if form == pool.Whole {
-					if len(device.Taints) != 0 {
-						t.Errorf("%v: a whole GPU has taints %v", step.fault, device.Taints)
-					}
-					continue
-				}
 				cores := device.Capacity[v1alpha1.CapacityCores].RequestPolicy.Default
 				if cores.Value() != 5 || len(device.Taints) != step.taints {
 					t.Errorf("%v: %s cores by default, taints %v", step.fault, cores, device.Taints)

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -65,7 +66,7 @@ func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Location, error
 	return pool.Locations(model), nil
 }
 
-// badLabels is the reason of the taint on shares while the node's labels are invalid.
+// badLabels is the reason of the taint while the node's labels are invalid.
 const badLabels = "node-labels"
 
 // claims returns the node's pool for mode claims, which is empty until the node's labels are known.
@@ -80,14 +81,37 @@ func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resou
 	if held, released := p.Agent.Absent(); len(held) > 0 {
 		gpus, changed = append(gpus, p.absent(held)...), either(ctx, changed, released)
 	}
+	wholes, rearranged := untilOther(ctx, p.Agent.Wholes)
 	for i := range gpus {
 		gpus[i].DefaultCores = now.Cores
-		if err != nil {
-			gpus[i].SharesFault = &pool.Fault{Reason: badLabels}
+		if err != nil && gpus[i].Fault == nil {
+			gpus[i].Fault = &pool.Fault{Reason: badLabels}
+		}
+		if bytes, ok := wholes[gpus[i].UUID]; ok {
+			gpus[i].Held = &bytes
 		}
 	}
 	resources, err := pool.Resources(node, gpus)
-	return resources, changed, err
+	return resources, either(ctx, changed, rearranged), err
+}
+
+// untilOther returns what a function returns, and a channel that is closed when it returns something else and when ctx
+// is done. The function's own channel is closed when that may be so.
+func untilOther(ctx context.Context, ask func() (map[string]uint64, <-chan struct{})) (map[string]uint64, <-chan struct{}) {
+	before, next := ask()
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		for now := before; maps.Equal(now, before); {
+			select {
+			case <-next:
+			case <-ctx.Done():
+				return
+			}
+			now, next = ask()
+		}
+	}()
+	return before, changed
 }
 
 // devices returns the GPUs of the node's pool.

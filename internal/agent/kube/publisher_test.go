@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"context"
+	"maps"
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -34,8 +36,44 @@ func TestAbsentGPUsEvictTheirPods(t *testing.T) {
 				}
 			}
 		}
-		if len(names) != 2 || !names[pool.Name(uuid, pool.Shared)] || !names[pool.Name(uuid, pool.Whole)] {
+		if len(names) != 1 || !names[pool.Name(uuid, pool.Shared)] {
 			t.Errorf("published are %v", names)
 		}
 	}
+}
+
+// Slices are written again when another GPU is taken as a whole, and not whenever a share comes or goes.
+func TestUntilOther(t *testing.T) {
+	type state struct {
+		counted map[string]uint64
+		changed chan struct{}
+	}
+	states := make(chan state, 1)
+	ask := func() (map[string]uint64, <-chan struct{}) { s := <-states; return s.counted, s.changed }
+	first := state{map[string]uint64{"a": 0}, make(chan struct{})}
+	states <- first
+	got, changed := untilOther(t.Context(), ask)
+	if !maps.Equal(got, first.counted) {
+		t.Errorf("%v", got)
+	}
+	for range 3 { // it asks again each time, and finds the same
+		same := state{map[string]uint64{"a": 0}, make(chan struct{})}
+		close(first.changed)
+		states <- same
+		first = same
+	}
+	select {
+	case <-changed:
+		t.Error("the same is told as a change")
+	default:
+	}
+	close(first.changed)
+	states <- state{map[string]uint64{"a": 16 << 30}, nil}
+	<-changed
+
+	ctx, cancel := context.WithCancel(t.Context())
+	states <- state{}
+	_, changed = untilOther(ctx, ask)
+	cancel()
+	<-changed
 }

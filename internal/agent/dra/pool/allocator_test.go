@@ -242,12 +242,12 @@ func TestSlots(t *testing.T) {
 	s.fits("one more", true, share("memory", "1Mi"))
 }
 
-// Whole and shared forms of a GPU are never given out together, whichever came first.
+// A whole GPU and shares of it are never given out together, whichever came first.
 func TestWholeAndShared(t *testing.T) {
 	s := newScheduler(t, gpusOf(2, 16<<30))
 	first := s.fits("a", true, share("memory", "4Gi"))
 	second := s.fits("whole", true, asks(v1alpha1.ClassWhole, 1))
-	if !slices.Equal(first, []string{Name(uuidOf(0), Shared)}) || !slices.Equal(second, []string{Name(uuidOf(1), Whole)}) {
+	if !slices.Equal(first, []string{Name(uuidOf(0), Shared)}) || !slices.Equal(second, []string{Name(uuidOf(1), Shared)}) {
 		t.Errorf("the share is on %v, the whole GPU is %v", first, second)
 	}
 	s.fits("another", false, asks(v1alpha1.ClassWhole, 1))
@@ -261,6 +261,29 @@ func TestWholeAndShared(t *testing.T) {
 	s.release("b")
 	s.fits("another", true, asks(v1alpha1.ClassWhole, 1))
 	s.fits("c", false, share("memory", "4Gi"))
+	consumed := s.held["another"].Devices.Results[0].ConsumedCapacity[v1alpha1.CapacityMemory]
+	if consumed.String() != "16Gi" {
+		t.Errorf("a whole GPU of 16Gi takes %s", consumed.String())
+	}
+}
+
+// Mode All means to Kubernetes' allocator all GPUs of a node of which nobody has anything, and at least one.
+func TestAllOfANode(t *testing.T) {
+	all := asks(v1alpha1.ClassWhole, 0)
+	all.Devices.Requests[0].Exactly.AllocationMode = resourcev1.DeviceAllocationModeAll
+	s := newScheduler(t, gpusOf(3, 16<<30))
+	s.fits("share", true, share("memory", "1Gi"))
+	if got := s.fits("all", true, all); len(got) != 2 {
+		t.Errorf("all are %v", got)
+	}
+	s.fits("none is left", false, all)
+	s.fits("large", false, share("memory", "16Gi"))
+	s.release("all")
+	s.release("share")
+	if got := s.fits("all", true, all); len(got) != 3 {
+		t.Errorf("all are %v", got)
+	}
+	s.fits("share", false, share("memory", "1Mi"))
 }
 
 func TestCountIsDifferentGPUs(t *testing.T) {
@@ -305,7 +328,7 @@ func TestUnhealthyGPUs(t *testing.T) {
 	s.fits("whole", false, asks(v1alpha1.ClassWhole, 1))
 	gpus[0].Fault = nil
 	s.slices = slicesOf(t, gpus)
-	if got := s.fits("whole", true, asks(v1alpha1.ClassWhole, 1)); !slices.Equal(got, []string{Name(uuidOf(0), Whole)}) {
+	if got := s.fits("whole", true, asks(v1alpha1.ClassWhole, 1)); !slices.Equal(got, []string{Name(uuidOf(0), Shared)}) {
 		t.Errorf("a whole GPU is %v", got)
 	}
 }

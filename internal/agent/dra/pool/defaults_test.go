@@ -27,11 +27,11 @@ func TestDefaultCores(t *testing.T) {
 	s.fits("whole", false, asks(v1alpha1.ClassWhole, 1))
 }
 
-// Whole GPUs are given out where shares are withheld.
-func TestSharesWithheld(t *testing.T) {
+// A whole GPU takes the default cores too, so it fits wherever nobody has anything.
+func TestDefaultCoresOfWholeGPUs(t *testing.T) {
 	gpus := gpusOf(1, 16<<30)
-	gpus[0].SharesFault = &Fault{Reason: "node-labels"}
+	gpus[0].DefaultCores = 100
 	s := newScheduler(t, gpus)
-	s.fits("share", false, share("memory", "1Gi"))
 	s.fits("whole", true, asks(v1alpha1.ClassWhole, 1))
+	s.fits("share", false, share("memory", "1Mi", "cores", "0"))
 }

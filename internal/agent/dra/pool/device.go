@@ -11,27 +11,26 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-const (
-	mebibyte = 1 << 20
-	// counter is the one counter of every GPU's counter set.
-	counter = "gpu"
-)
+const mebibyte = 1 << 20
 
-func (g *GPU) counterSet() resourcev1.CounterSet {
-	return resourcev1.CounterSet{Name: Name(g.UUID, Whole), Counters: one()}
-}
-
-func one() map[string]resourcev1.Counter {
-	return map[string]resourcev1.Counter{counter: {Value: *resource.NewQuantity(1, resource.DecimalSI)}}
+// device is the one device that the GPU is published as.
+func (g *GPU) device() resourcev1.Device {
+	if g.Held != nil && *g.Held == 0 {
+		return g.whole()
+	}
+	return g.shared()
 }
 
 func (g *GPU) shared() resourcev1.Device {
-	device := g.device(Shared)
+	device := g.base(Shared)
 	device.AllowMultipleAllocations = ptr.To(true)
-	if g.Fault == nil {
-		device.Taints = g.SharesFault.taints()
+	device.Attributes[v1alpha1.AttributeWhole] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
+	offered := g.Memory
+	if g.Held != nil {
+		// What the GPU has gained since then must not look free.
+		offered = min(g.Memory, max(*g.Held, LeastMemory))
 	}
-	memory := g.memory()
+	memory := inBlocks(offered)
 	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
 		v1alpha1.CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI), mebibyte),
 		v1alpha1.CapacityCores:  capacity(number(v1alpha1.MaxCores), number(int64(g.DefaultCores)), number(1), 0),
@@ -40,15 +39,18 @@ func (g *GPU) shared() resourcev1.Device {
 	return device
 }
 
+// whole is the device that is allocated already. Its taints evict its pods from a GPU that is lost, and keep others away
+// in the moment between the end of the allocation and that of the device.
 func (g *GPU) whole() resourcev1.Device {
-	device := g.device(Whole)
-	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{v1alpha1.CapacityMemory: {Value: g.memory()}}
+	device := g.base(Whole)
+	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{v1alpha1.CapacityMemory: {Value: inBlocks(g.Memory)}}
+	device.Taints = append(device.Taints, resourcev1.DeviceTaint{Key: v1alpha1.HeldTaint, Value: v1alpha1.FormWhole, Effect: resourcev1.DeviceTaintEffectNoSchedule})
 	return device
 }
 
-// memory is in whole MiB: the amount that a share has by default must be a multiple of the step.
-func (g *GPU) memory() resource.Quantity {
-	return *resource.NewQuantity(int64(g.Memory/mebibyte*mebibyte), resource.BinarySI)
+// inBlocks is in whole MiB: the amount that a share has by default must be a multiple of the step.
+func inBlocks(bytes uint64) resource.Quantity {
+	return *resource.NewQuantity(int64(bytes/mebibyte*mebibyte), resource.BinarySI)
 }
 
 func number(n int64) resource.Quantity {
@@ -63,14 +65,9 @@ func capacity(value, unasked, step resource.Quantity, least int64) resourcev1.De
 	}}
 }
 
-// device is what both forms have in common.
-func (g *GPU) device(form Form) resourcev1.Device {
-	return resourcev1.Device{
-		Name:             Name(g.UUID, form),
-		Attributes:       g.attributes(form),
-		ConsumesCounters: []resourcev1.DeviceCounterConsumption{{CounterSet: Name(g.UUID, Whole), Counters: one()}},
-		Taints:           g.Fault.taints(),
-	}
+// base is what both forms have in common.
+func (g *GPU) base(form Form) resourcev1.Device {
+	return resourcev1.Device{Name: Name(g.UUID, form), Attributes: g.attributes(form), Taints: g.Fault.taints()}
 }
 
 // attributes leaves out what is not known. The scheduler reports a selector that names a missing attribute; a made-up

@@ -2,12 +2,14 @@
 // description of the GPUs, and finds the GPU and the form of a device by the device's name. It is pure: package dra
 // publishes the slices, package kube describes the GPUs.
 //
-// Every GPU is published twice, as a shared device and as a whole one. Both take the one unit of the GPU's counter, a
-// shared device with its first share, so that the scheduler never allocates both. Devices are named after UUIDs, so
-// that a GPU that vanishes changes no other name.
+// Every GPU is published once, as a device that several claims can have a share of. Memory that a request does not name
+// is all of it, so a request without amounts takes the whole GPU and fits beside no share. There are no counters: with
+// them, Kubernetes 1.36 reads the slices of all nodes for each node that it considers. Devices are named after UUIDs, so
+// that a GPU that vanishes changes no other name. They are listed in the order of the GPUs, and the scheduler takes the
+// first that fits.
 //
-// The scheduler takes the first device that fits. Shared devices are therefore listed in the order of the GPUs, and
-// whole ones in reverse: shares fill the node's first GPUs, whole GPUs are taken from its last.
+// Earlier versions published a second device for each GPU, which stood for the whole of it. While an allocation of such
+// a device lives, it is published instead of the shared one.
 package pool
 
 import (
@@ -30,7 +32,7 @@ const LeastMemory = 2 * mebibyte
 // ErrGPU marks a description from which no valid device can be made.
 var ErrGPU = errors.New("GPU cannot be published")
 
-// Form is one of the two ways in which a GPU is published.
+// Form is one of the two ways in which a GPU can be published.
 type Form string
 
 // The forms, as the attribute form has them.
@@ -59,8 +61,9 @@ type GPU struct {
 	Fault *Fault
 	// DefaultCores is what a share takes that asks for no cores, in percent.
 	DefaultCores int
-	// SharesFault says why no share may be placed on the GPU even if it is healthy; nil if shares may.
-	SharesFault *Fault
+	// Held is nil unless a tenancy has the whole GPU. It is how many bytes the scheduler counts for this tenancy, which
+	// can be fewer than the GPU has now. It is 0 for the whole device of earlier versions, which has no amounts.
+	Held *uint64
 }
 
 // Location is where in its machine a GPU is.
@@ -109,29 +112,20 @@ func Parse(name string) (uuid string, form Form, ok bool) {
 	return "GPU-" + rest, form, rest != ""
 }
 
-// Resources returns the pool of a node, which bears the node's name. Counter sets are in slices of their own, before
-// those of the devices, and each kind in as many slices as the API's limits need. No GPUs make one empty slice, which
-// says that the driver runs.
+// Resources returns the pool of a node, which bears the node's name, in as many slices as the API's limits need. No GPUs
+// make one empty slice, which says that the driver runs.
 func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 	sorted := slices.SortedFunc(slices.Values(gpus), func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
 	})
-	var counters []resourcev1.CounterSet
 	var devices []resourcev1.Device
 	for i := range sorted {
 		if err := sorted[i].validate(); err != nil {
 			return resourceslice.DriverResources{}, err
 		}
-		counters = append(counters, sorted[i].counterSet())
-		devices = append(devices, sorted[i].shared())
-	}
-	for i := range slices.Backward(sorted) {
-		devices = append(devices, sorted[i].whole())
+		devices = append(devices, sorted[i].device())
 	}
 	var pool resourceslice.Pool
-	for chunk := range slices.Chunk(counters, resourcev1.ResourceSliceMaxCounterSets) {
-		pool.Slices = append(pool.Slices, resourceslice.Slice{SharedCounters: chunk})
-	}
 	for chunk := range slices.Chunk(devices, resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures) {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: chunk})
 	}
@@ -153,10 +147,8 @@ func (g *GPU) validate() error {
 	if g.DefaultCores < 0 || g.DefaultCores > v1alpha1.MaxCores {
 		return fmt.Errorf("%w: %s: a share cannot take %d cores by default", ErrGPU, g.UUID, g.DefaultCores)
 	}
-	for _, fault := range []*Fault{g.Fault, g.SharesFault} {
-		if fault != nil && len(validation.IsValidLabelValue(fault.Reason)) > 0 {
-			return fmt.Errorf("%w: %s: %q cannot be the value of a taint", ErrGPU, g.UUID, fault.Reason)
-		}
+	if g.Fault != nil && len(validation.IsValidLabelValue(g.Fault.Reason)) > 0 {
+		return fmt.Errorf("%w: %s: %q cannot be the value of a taint", ErrGPU, g.UUID, g.Fault.Reason)
 	}
 	return nil
 }

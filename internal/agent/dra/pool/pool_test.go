@@ -110,7 +110,6 @@ func TestGPUsThatCannotBePublished(t *testing.T) {
 		func(g *GPU) { g.UUID = "GPU-" + strings.Repeat("a", 60) },
 		func(g *GPU) { g.Memory = 1 << 20 },
 		func(g *GPU) { g.Fault = &Fault{Reason: "two words"} },
-		func(g *GPU) { g.SharesFault = &Fault{Reason: "two words"} },
 		func(g *GPU) { g.DefaultCores = -1 },
 		func(g *GPU) { g.DefaultCores = 101 },
 	} {
@@ -201,6 +200,10 @@ func TestLimits(t *testing.T) {
 			if random.Intn(4) == 0 {
 				gpus[i].Fault = &Fault{Reason: "lost", Lost: random.Intn(2) == 0}
 			}
+			if random.Intn(4) == 0 {
+				held := random.Uint64() >> 20 * uint64(random.Intn(2))
+				gpus[i].Held = &held
+			}
 		}
 		published := slicesOf(t, gpus)
 		devices := 0
@@ -208,7 +211,8 @@ func TestLimits(t *testing.T) {
 			checkSlice(t, slice)
 			devices += len(slice.Spec.Devices)
 		}
-		if devices != 2*count || len(published) == 0 {
+		most := resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
+		if want := max((count+most-1)/most, 1); devices != count || len(published) != want {
 			t.Fatalf("%d GPUs are %d devices in %d slices", count, devices, len(published))
 		}
 	}
@@ -218,12 +222,15 @@ func checkSlice(t *testing.T, slice *resourcev1.ResourceSlice) {
 	t.Helper()
 	spec := &slice.Spec
 	most := resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
-	if len(spec.Devices) > most || len(spec.SharedCounters) > resourcev1.ResourceSliceMaxCounterSets || len(spec.Devices) > 0 && len(spec.SharedCounters) > 0 {
+	if len(spec.Devices) > most || len(spec.SharedCounters) > 0 {
 		t.Errorf("%d devices and %d counter sets in one slice", len(spec.Devices), len(spec.SharedCounters))
 	}
 	for _, device := range spec.Devices {
 		if faults := validation.IsDNS1123Label(device.Name); len(faults) > 0 {
 			t.Errorf("%s: %v", device.Name, faults)
+		}
+		if len(device.ConsumesCounters) > 0 {
+			t.Errorf("%s takes counters", device.Name)
 		}
 		if n := len(device.Attributes) + len(device.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 			t.Errorf("%s has %d attributes and capacities", device.Name, n)
