@@ -48,13 +48,15 @@ type figure struct {
 	measure func(context.Context, options) ([]measurement.Row, error)
 }
 
-// figures has one line for each id. Each is measured in a file of its own, on a control plane of its own.
+// figures has one line for each id. Each is measured in a file of its own, on a control plane of its own where it needs
+// one.
 func figures() []figure {
 	return []figure{
 		{stockRate, measureStock},
 		{otherRatio, measureOther},
 		{reviewTime + " " + webhookMemory, measureReviews},
 		{foreignQuota, measureQuota},
+		{treatedRight, measureExamples},
 	}
 }
 
