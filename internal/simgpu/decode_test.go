@@ -66,6 +66,7 @@ func TestFaultsSayWhereAndWhat(t *testing.T) {
 		{"[{cpus: 0-7}]", "[]", `lab.yaml:26: numaNodes: 0 is not between 1 and 16`},
 		{"numaNode: 0}", "numaNode: 1}", `lab.yaml:28: gpus[0].numaNode: 1, but the machine has 1 NUMA nodes`},
 		{"hostBridge: \"pci0000:00\"", "switch: \"0000:01:00.0\"", `lab.yaml:28: gpus[0].switch: no switch has the address`},
+		{"numaNode: 0}", "numaNode: 0, migMode: true}", `lab.yaml:28: gpus[0].migMode: the model has no MIG`},
 		{`pci: "0000:00:1e.0"`, "pci: 0:1e", `lab.yaml:28: gpus[0].pci: "0:1e" is not of the form`},
 		{"gpus:", "nvlink: {switches: 2}\ngpus:", `lab.yaml:27: nvlink: switches and links come together`},
 		{"gpus:", "nvlink: {pairs: [{gpus: [0, 0], links: 1}]}\ngpus:", `lab.yaml:27: nvlink.pairs[0].gpus: must be two different numbers`},

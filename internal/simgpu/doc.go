@@ -27,7 +27,7 @@
 //	  deviceID: "0x1eb810de"       # device and vendor, as NVML gives them
 //	  subsystemID: "0x12a210de"
 //	  ecc: true
-//	  mig: false                   # whether the model has MIG; it is always off
+//	  mig: false                   # whether the model has MIG
 //	costs:
 //	  alloc: 0s                    # each call that takes device memory
 //	  launch: 0s                   # each launch, on the CPU
@@ -41,7 +41,7 @@
 //	switches: [{pci: "0000:10:00.0", hostBridge: "pci0000:0f", numaNode: 0}]
 //	gpus:
 //	  - {pci: "0000:12:00.0", switch: "0000:10:00.0"}
-//	  - {pci: "0000:3b:00.0", hostBridge: "pci0000:3a", numaNode: 0}
+//	  - {pci: "0000:3b:00.0", hostBridge: "pci0000:3a", numaNode: 0}    # migMode: true; see docs/simgpu.md
 //	nics:
 //	  - {name: mlx5_0, pci: "0000:13:00.0", switch: "0000:10:00.0", role: gpu}
 //	nvlink:                        # one of the two forms

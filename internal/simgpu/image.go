@@ -93,6 +93,9 @@ func (m *Machine) imageGPU(place int, id identity) SimGPU {
 		Ecc:             flag(model.ECC),
 		MIG:             flag(model.MIG),
 	}
+	if at.MIGMode {
+		gpu.MIG = SimMIGOn
+	}
 	if at.Multiprocessors > 0 {
 		gpu.Multiprocessors = at.Multiprocessors
 	}

@@ -23,6 +23,21 @@ func text(b []byte) string {
 	return string(content)
 }
 
+func TestImageOfMIGMode(t *testing.T) {
+	machine := load(t, "h100x8")
+	machine.GPUs[2].MIGMode = true
+	image := imageOf(t, machine, "s")
+	for i, place := range machine.byPCI() {
+		want := uint32(SimMIGOff)
+		if place == 2 {
+			want = SimMIGOn
+		}
+		if image.Gpus[i].MIG != want {
+			t.Errorf("GPU %d: %d, want %d", i, image.Gpus[i].MIG, want)
+		}
+	}
+}
+
 func TestImageOfTheEightGPUHost(t *testing.T) {
 	image := imageOf(t, load(t, "a800x8"), "s")
 	if image.GPUCount != 8 || image.NICCount != 10 || image.SwitchCount != 4 || image.NodeCount != 2 || image.CudaVersion != 12020 {

@@ -52,6 +52,12 @@ const SimFiguresForeign = 2
 // SimDeadReuse: so it does, and the next handle of the kind has the number
 const SimDeadReuse = 2
 
+// SimMIGOff: a model that has MIG in its usual mode
+const SimMIGOff = 1
+
+// SimMIGOn: a GPU in MIG mode; it has no instances
+const SimMIGOn = 2
+
 // SimPCI: A PCI address and where it hangs.
 type SimPCI struct {
 	Domain   uint32
@@ -126,7 +132,7 @@ type SimGPU struct {
 	SubsystemID uint32
 	// 1 where the memory is checked
 	Ecc uint32
-	// 1 where the model has MIG; it is always off
+	// 0 where the model has no MIG, mig_off, or mig_on
 	MIG uint32
 	// number of /dev/nvidia<minor>
 	Minor     uint32

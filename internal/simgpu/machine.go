@@ -155,6 +155,8 @@ type GPU struct {
 	NUMANode   uint32 `yaml:"numaNode"`
 	// Multiprocessors makes this GPU faster or slower than the model; 0 leaves it.
 	Multiprocessors uint32 `yaml:"multiprocessors"`
+	// MIGMode has the GPU in MIG mode, without instances.
+	MIGMode bool `yaml:"migMode"`
 }
 
 // NIC is one network card's place; see [GPU].

@@ -44,6 +44,9 @@ func (m *Machine) validatePlaces(f *faults) {
 		field := fmt.Sprintf("gpus[%d]", i)
 		m.validatePlace(f, field, g.PCI, g, seen)
 		f.between(field+".multiprocessors", uint64(g.Multiprocessors), 0, 1024)
+		if g.MIGMode && !m.GPU.MIG {
+			f.add(field+".migMode", "the model has no MIG: set gpu.mig, or leave it out")
+		}
 	}
 	for i, n := range m.NICs {
 		field := fmt.Sprintf("nics[%d]", i)

@@ -55,6 +55,12 @@
 /* so it does, and the next handle of the kind has the number */
 #define SIM_DEAD_REUSE UINT32_C(2)
 
+/* a model that has MIG in its usual mode */
+#define SIM_MIG_OFF UINT32_C(1)
+
+/* a GPU in MIG mode; it has no instances */
+#define SIM_MIG_ON UINT32_C(2)
+
 /* A PCI address and where it hangs. */
 typedef struct sim_pci {
     uint32_t domain;
@@ -123,7 +129,7 @@ typedef struct sim_gpu {
     uint32_t subsystem_id;
     /* 1 where the memory is checked */
     uint32_t ecc;
-    /* 1 where the model has MIG; it is always off */
+    /* 0 where the model has no MIG, mig_off, or mig_on */
     uint32_t mig;
     /* number of /dev/nvidia<minor> */
     uint32_t minor;

@@ -187,11 +187,12 @@ void sg_burn(uint64_t ns); /* uses CPU time, as the machine says the driver does
 struct sg_sight {
     const char *visible; /* CUDA_VISIBLE_DEVICES, NULL where it is not set */
     const char *order;   /* CUDA_DEVICE_ORDER, likewise */
-    uint32_t hidden;     /* bits of GPUs whose device nodes the process may not open */
+    uint32_t hidden;     /* bits of GPUs that do not count: see sg_hidden */
 };
 
-/* Bits of the GPUs whose stand-in of a device node, DIR/dev/nvidia<minor>, denies this process
- * reading or writing. A stand-in that does not exist denies nothing. */
+/* Bits of the GPUs in MIG mode, and of those whose stand-in of a device node,
+ * DIR/dev/nvidia<minor>, denies this process reading or writing. A stand-in that does not exist
+ * denies nothing. */
 uint32_t sg_hidden(const sim_machine *machine, const char *dir);
 
 /* Which GPUs of the machine the process sees, in CUDA's order; returns their number. */

@@ -157,7 +157,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 NVML_GETTER(nvmlDeviceGetIndex, unsigned int, call.index)
 NVML_GETTER(nvmlDeviceGetMinorNumber, unsigned int, call.gpu->minor)
 
-/* MIG is off: no handle is one of an instance and there are none. */
+/* No GPU has instances, in MIG mode or not: no handle is one of an instance. */
 NVML_GETTER(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
@@ -167,7 +167,8 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
     if (!call.gpu->mig) {
         return NVML_ERROR_NOT_SUPPORTED;
     }
-    *current = *pending = NVML_DEVICE_MIG_DISABLE;
+    *current = *pending =
+        call.gpu->mig == SIM_MIG_ON ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
     return NVML_SUCCESS;
 }
 

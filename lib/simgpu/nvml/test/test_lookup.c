@@ -1,4 +1,5 @@
 /* Which devices NVML shows, how they are found, and its counted initialisation. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,11 +136,31 @@ static void check_system(void) {
     CHECK(strcmp(nvmlErrorString((nvmlReturn_t)12345), "Unknown Error") == 0);
 }
 
+/* The last GPU is in MIG mode. */
+static void check_mig_mode(void) {
+    nvmlUtilization_t rates;
+    nvmlDevice_t device, instance;
+    unsigned int current, pending;
+
+    for (unsigned int i = 0; i < GPU_COUNT; i++) {
+        bool on = i == GPU_COUNT - 1;
+        CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(i, &device), NVML_SUCCESS);
+        CHECK_EQUAL(nvmlDeviceGetMigMode(device, &current, &pending), NVML_SUCCESS);
+        CHECK_EQUAL(current, on ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE);
+        CHECK_EQUAL(pending, current);
+        CHECK_EQUAL(nvmlDeviceGetUtilizationRates(device, &rates),
+                    on ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS);
+        CHECK_EQUAL(nvmlDeviceGetMigDeviceHandleByIndex(device, 0, &instance),
+                    NVML_ERROR_NOT_FOUND);
+    }
+}
+
 int main(void) {
     sim_machine machine;
 
     CHECK_EQUAL(nvmlInit_v2(), NVML_ERROR_DRIVER_NOT_LOADED);
     setting_describe(&machine);
+    machine.gpus[GPU_COUNT - 1].mig = SIM_MIG_ON;
     setting_make(&machine);
     check_initialisation();
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
@@ -149,6 +170,7 @@ int main(void) {
     check_foreign_handles();
     check_pci_forms();
     check_system();
+    check_mig_mode();
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
     return 0;
 }
