@@ -2,19 +2,21 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
-// NoteLeftOut tells people which GPUs this agent does not serve because the driver does not
-// answer about them, and which it serves now that an earlier start left out.
-func (a *Agent) NoteLeftOut(silent, found []int) {
+// NoteLeftOut tells people which GPUs this agent does not serve because the driver is silent
+// about them or, as refused says, answers with an error, and which it serves now that an
+// earlier start left out.
+func (a *Agent) NoteLeftOut(silent []int, refused map[int]string, found []int) {
 	a.mu.Lock()
-	a.leftOut = slices.Clone(silent)
+	a.leftOut, a.refusedGPUs = slices.Clone(silent), maps.Clone(refused)
 	a.mu.Unlock()
 	for _, gpu := range silent {
-		a.events.add(control.Event{Kind: control.EventGPU, Text: fmt.Sprintf("GPU %d is left out: the driver has not answered about it yet", gpu)})
+		a.events.add(control.Event{Kind: control.EventGPU, Text: control.LeftOutText(gpu, refused)})
 	}
 	for _, gpu := range found {
 		a.events.add(control.Event{Kind: control.EventGPU, Text: fmt.Sprintf("the driver answers about GPU %d now, which was left out: it is served", gpu)})

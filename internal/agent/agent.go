@@ -108,6 +108,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// leftOut are the indexes of GPUs that are not served: see NoteLeftOut.
 	leftOut []int
+	// refusedGPUs is the driver's error of those that it answers with one, by index.
+	refusedGPUs map[int]string
 	// untold is why the driver does not answer a question about a GPU now.
 	untold map[untold]string
 	// handsOver is true for an agent that grants nothing any more.

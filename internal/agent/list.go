@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -108,7 +109,7 @@ func (a *Agent) makeListing(ctx context.Context) *control.Listing {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l.Outside, l.LeftOut = slices.Clone(a.outside), slices.Clone(a.leftOut)
+	l.Outside, l.LeftOut, l.Refused = slices.Clone(a.outside), slices.Clone(a.leftOut), maps.Clone(a.refusedGPUs)
 	a.arrange(ctx)
 	for _, t := range a.queue {
 		l.Waiting = append(l.Waiting, control.Waiting{Request: t.Request, User: t.User, Since: t.Since, Reason: t.reason, Keeps: a.kept(t)})

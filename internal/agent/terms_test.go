@@ -236,7 +236,7 @@ func TestChangeOnAGPUThatIsLeftOut(t *testing.T) {
 		leftOut []int
 		want    string
 	}{{[]int{1}, "the driver did not answer about GPU 1 when the agent started"}, {nil, "the driver did not list it"}} {
-		r.NoteLeftOut(c.leftOut, nil)
+		r.NoteLeftOut(c.leftOut, nil, nil)
 		_, err := r.set(t.Context(), hers.peer, control.SetParams{Tenant: created.Tenant.ID, Memory: &memory})
 		if control.CodeOf(err) != control.CodeRefused || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "exist") {
 			t.Errorf("left out %v: %v, want %q", c.leftOut, err, c.want)

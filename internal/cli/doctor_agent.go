@@ -130,7 +130,7 @@ func gpuChecks(l *control.Listing) (checks []doctor.Check) {
 		checks = append(checks, doctor.Check{Name: fmt.Sprintf("GPU %d", gpu), Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
 	}
 	for _, gpu := range l.LeftOut {
-		warn(gpu, "if it stays so, look at the kernel's log (`dmesg`) and reset the GPU", "%s", awaited(gpu))
+		warn(gpu, "if it stays so, look at the kernel's log (`dmesg`) and reset the GPU", "%s", awaited(gpu, l.Refused))
 	}
 	for _, g := range l.GPUs {
 		if g.Fault != "" {

@@ -126,8 +126,8 @@ func brief(uuid string, among []control.GPU) string {
 }
 
 // awaited says why a GPU is not listed.
-func awaited(gpu int) string {
-	return fmt.Sprintf("GPU %d is left out: the driver has not answered about it yet; it is served when it does", gpu)
+func awaited(gpu int, refused map[int]string) string {
+	return control.LeftOutText(gpu, refused) + "; it is served when the driver tells of it"
 }
 
 func heading(l listing) string {
@@ -257,7 +257,7 @@ func printNotes(w *strings.Builder, l listing) {
 func gpuNotes(l listing) (notes []string) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	for _, gpu := range l.LeftOut {
-		note("! %s", awaited(gpu))
+		note("! %s", awaited(gpu, l.Refused))
 	}
 	for _, g := range l.GPUs {
 		if g.Fault != "" {

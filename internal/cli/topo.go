@@ -115,7 +115,12 @@ func (a *app) linkedGPUs() ([]topology.GPUInfo, error) {
 	}
 	defer library.Close() //nolint:errcheck // the program ends
 	silent, _ := library.LeftOut()
+	refused := library.Refused()
 	for _, gpu := range silent {
+		if why := refused[gpu]; why != "" {
+			say(a.err, "divvy: the driver answers about GPU %d with an error, so it is not shown: %s", gpu, why)
+			continue
+		}
 		say(a.err, "divvy: the driver does not answer about GPU %d, so it is not shown", gpu)
 	}
 	return hostfile.Linked(library)

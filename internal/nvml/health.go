@@ -16,6 +16,8 @@ var (
 	ErrVanished = fmt.Errorf("%w: the GPU is not listed any more", ErrDriver)
 	// ErrReset is a GPU that does not work until it is reset.
 	ErrReset = fmt.Errorf("%w: the GPU must be reset", ErrDriver)
+	// ErrResult is a GPU about which the driver answers with an error that tells none of these, such as an unknown one.
+	ErrResult = fmt.Errorf("%w", ErrDriver)
 )
 
 // Condition is what the driver reports of a GPU's health. What it cannot report counts as healthy.
@@ -27,6 +29,8 @@ type Condition struct {
 	// RemapFailed tells that a broken row of memory could not be replaced, RemapPending that a reset will replace it
 	// (Ampere and later). RetirementPending is the same for pages of older GPUs.
 	RemapFailed, RemapPending, RetirementPending bool
+	// MIG tells that the GPU is in MIG mode: programs see its instances, and nothing of it where there are none.
+	MIG bool
 	// Recovery is what must be done before the GPU is used again, such as "gpu-reset", or "" (drivers since 570).
 	Recovery string
 }
@@ -113,13 +117,17 @@ func (l *Library) Condition(index int) (Condition, error) {
 		pending, ret := device.GetRetiredPagesPendingStatus()
 		c.RetirementPending = ret == gonvml.SUCCESS && pending == gonvml.FEATURE_ENABLED
 	}
+	if l.has("nvmlDeviceGetMigMode") {
+		mode, _, ret := device.GetMigMode()
+		c.MIG = ret == gonvml.SUCCESS && mode == gonvml.DEVICE_MIG_ENABLE
+	}
 	c.Recovery = l.recovery(device)
 	return c, nil
 }
 
 // condemn turns a result into an error that distinguishes GPUs that cannot be used from a driver that does not answer.
 func condemn(ret gonvml.Return) error {
-	fault := ErrDriver
+	fault := ErrResult
 	switch ret {
 	case gonvml.ERROR_GPU_IS_LOST:
 		fault = ErrLost

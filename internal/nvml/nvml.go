@@ -37,8 +37,8 @@ type GPU struct {
 	// Total is all memory; Reserved is what the driver keeps for itself, in
 	// bytes.
 	Total, Reserved uint64
-	// Silent tells that the driver does not answer about the GPU now, and that the
-	// rest is what it said before.
+	// Silent tells that the driver does not tell of the GPU now, and that the rest is
+	// what it said before.
 	Silent bool `json:",omitempty"`
 }
 
@@ -175,9 +175,8 @@ func (l *Library) Version() Version {
 	return l.version
 }
 
-// GPUs lists the machine's GPUs by index. A GPU that is lost or must be reset is
-// left out, because the others can still serve. Any other GPU that does not answer
-// is an error, because shares must not be granted on incomplete knowledge.
+// GPUs lists the machine's GPUs by index. A GPU that cannot be read is left out,
+// because the others can still serve; that none can be read is an error.
 func (l *Library) GPUs() ([]GPU, error) {
 	l.use.RLock()
 	defer l.use.RUnlock()
@@ -186,15 +185,17 @@ func (l *Library) GPUs() ([]GPU, error) {
 		return nil, fmt.Errorf("%w: count GPUs: %s", ErrDriver, reason(ret))
 	}
 	gpus := make([]GPU, 0, n)
+	var faults []error
 	for i := range n {
 		gpu, err := l.gpu(i)
-		if errors.Is(err, ErrLost) || errors.Is(err, ErrReset) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("read GPU %d: %w", i, err))
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read GPU %d: %w", i, err)
-		}
 		gpus = append(gpus, gpu)
+	}
+	if len(gpus) == 0 && len(faults) > 0 {
+		return nil, errors.Join(faults...)
 	}
 	l.remember(gpus)
 	return gpus, nil

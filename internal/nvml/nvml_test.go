@@ -109,6 +109,9 @@ func health(l *Library) (told []string) {
 
 func conditionText(c Condition, err error) string {
 	text := fmt.Sprintf("%v %d %v %v %v %s", c.XIDs, c.Uncorrected, c.RemapFailed, c.RemapPending, c.RetirementPending, c.Recovery)
+	if c.MIG {
+		text += "mig"
+	}
 	for name, known := range map[string]error{"lost": ErrLost, "vanished": ErrVanished, "reset": ErrReset} {
 		if errors.Is(err, known) {
 			return text + name
@@ -195,6 +198,14 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// The mode that counts is the one that the GPU is in, not the one after a reset.
+func TestMIGMode(t *testing.T) {
+	got := asked(t, "MIG_MODE").Health
+	if len(got) != 7 || strings.HasSuffix(got[0], "mig") || got[1] != broken+"mig" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestOldDriver(t *testing.T) {
 	got := asked(t, "MISSING_OPTIONAL")
 	if got.Error != "" || got.Version.CUDA != 0 || got.GPUs[0].Reserved != 0 || got.Used != 400 || len(got.Processes) != 2 || !got.Untold {
@@ -230,14 +241,16 @@ func TestBrokenDrivers(t *testing.T) {
 		"MISSING_UUID": "lacks nvmlDeviceGetUUID",
 		"MISSING_INIT": "lacks nvmlInit_v2",
 		"NOT_LOADED":   "the driver is not loaded",
-		"BROKEN_GPU":   "read GPU 1",
+		"BROKEN_GPUS":  "read GPU 1: NVIDIA driver: NVML result 999",
 	} {
 		if got := asked(t, macro); !got.Driver || !strings.Contains(got.Error, text) {
 			t.Errorf("%s: %+v, want an error with %q", macro, got, text)
 		}
 	}
-	if got := asked(t, "LOST_GPU"); len(got.GPUs) != 1 || got.GPUs[0].UUID != "GPU-0" {
-		t.Errorf("one of two GPUs is lost: %+v", got)
+	for _, macro := range []string{"LOST_GPU", "BROKEN_GPU"} {
+		if got := asked(t, macro); len(got.GPUs) != 1 || got.GPUs[0].UUID != "GPU-0" || got.Error != "" {
+			t.Errorf("%s of two: %+v", macro, got)
+		}
 	}
 	if got := askedAt(t, "/nonexistent/libnvidia-ml.so.1"); !got.Driver || !strings.Contains(got.Error, "load the library") {
 		t.Errorf("no library: %+v", got)

@@ -43,8 +43,8 @@ func newHost(t *testing.T) *host {
 	return newHostOf(t, "a100-80g")
 }
 
-// newHostOf is newHost on another machine, by name or by the path of its file.
-func newHostOf(t *testing.T, machine string) *host {
+// newHostOf is newHost on another machine, by name or by the path of its file, with flags of `divvy simgpu start`.
+func newHostOf(t *testing.T, machine string, flags ...string) *host {
 	t.Helper()
 	t.Parallel()
 	tree := installtest.Tree(t)
@@ -54,7 +54,7 @@ func newHostOf(t *testing.T, machine string) *host {
 	}
 	h := &host{t: t, tree: tree, rundir: rundir, instance: filepath.Join(rundir, "simgpu", "m")}
 	t.Cleanup(h.close)
-	h.ok("simgpu", "start", machine, "--name", "m")
+	h.ok(append([]string{"simgpu", "start", machine, "--name", "m"}, flags...)...)
 	return h
 }
 

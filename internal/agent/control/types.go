@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -254,6 +255,14 @@ func (t *Tenant) Called(name string) bool {
 	return t.ID == name || t.Name == name || t.User+"/"+t.Name == name
 }
 
+// LeftOutText says why a GPU is left out.
+func LeftOutText(gpu int, refused map[int]string) string {
+	if why := refused[gpu]; why != "" {
+		return fmt.Sprintf("GPU %d is left out: the driver answers about it with an error (%s)", gpu, why)
+	}
+	return fmt.Sprintf("GPU %d is left out: the driver has not answered about it yet", gpu)
+}
+
 // Listing is the answer to list.
 type Listing struct {
 	// Time is when it was made.
@@ -261,9 +270,12 @@ type Listing struct {
 	Info Info      `json:"info"`
 	GPUs []GPU     `json:"gpus"`
 	// LeftOut are the indexes of GPUs that are not served, because the driver has not
-	// answered about them since the agent started.
-	LeftOut []int    `json:"leftOut,omitempty"`
-	Tenants []Tenant `json:"tenants"`
+	// told of them since the agent started.
+	LeftOut []int `json:"leftOut,omitempty"`
+	// Refused are the errors with which the driver answered about those of them about which
+	// it did, by index.
+	Refused map[int]string `json:"refused,omitempty"`
+	Tenants []Tenant       `json:"tenants"`
 	// Waiting are queued requests, oldest first.
 	Waiting []Waiting `json:"waiting,omitempty"`
 	// Outside are processes on the GPUs that are in no share.

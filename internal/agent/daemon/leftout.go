@@ -25,15 +25,16 @@ func (a *again) done() []int {
 	return a.found
 }
 
-// noteLeftOut tells which GPUs are not served because the driver does not answer about
-// them, and which are served again.
+// noteLeftOut tells which GPUs are not served because the driver does not tell of them, and
+// which are served again.
 func (s *service) noteLeftOut(ctx context.Context, found []int) {
 	silent, answered := s.library.LeftOut()
 	silent = append(silent, answered...)
+	refused := s.library.Refused()
 	for _, gpu := range silent {
-		s.options.Log.WarnContext(ctx, "a GPU is left out until the driver answers about it", "gpu", gpu)
+		s.options.Log.WarnContext(ctx, "a GPU is left out until the driver tells of it", "gpu", gpu, "error", refused[gpu])
 	}
-	s.agent.NoteLeftOut(silent, found)
+	s.agent.NoteLeftOut(silent, refused, found)
 }
 
 // takeUp ends the agent when the driver answers about GPUs that were left out, so that it

@@ -205,7 +205,21 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 		return s, err
 	}
 	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.GPUs(), Log: o.Log, Now: time.Now})
+	// Nothing is granted or published before it is known which GPUs are healthy.
+	s.health.Look(ctx)
+	s.noteFaults()
 	return s, s.listen()
+}
+
+// noteFaults tells the ledger which GPUs are faulty, and returns what is closed when that changes.
+func (s *service) noteFaults() (changed <-chan struct{}) {
+	faults, changed := s.health.Faults()
+	texts := map[string]string{}
+	for uuid, fault := range faults {
+		texts[uuid] = fault.Text
+	}
+	s.agent.NoteFaults(texts)
+	return changed
 }
 
 // openAgent opens the ledger, with the tenants that an earlier agent left.
@@ -329,14 +343,8 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 	running.Go(func() { s.health.Run(ctx) })
 	running.Go(func() {
 		for {
-			faults, changed := s.health.Faults()
-			texts := map[string]string{}
-			for uuid, fault := range faults {
-				texts[uuid] = fault.Text
-			}
-			s.agent.NoteFaults(texts)
 			select {
-			case <-changed:
+			case <-s.noteFaults():
 			case <-ctx.Done():
 				return
 			}

@@ -105,6 +105,8 @@ func TestFaults(t *testing.T) {
 		{"broken memory", nvml.Condition{RemapFailed: true, RemapPending: true}, nil, "row-remap-failed", true},
 		{"memory to be replaced", nvml.Condition{RemapPending: true}, nil, "row-remap-pending", true},
 		{"pages to be retired", nvml.Condition{RetirementPending: true}, nil, "page-retirement-pending", true},
+		{"in MIG mode", nvml.Condition{MIG: true}, nil, "mig-mode", true},
+		{"in MIG mode, with broken memory", nvml.Condition{MIG: true, RemapFailed: true}, nil, "row-remap-failed", true},
 		{"the driver's judgement", nvml.Condition{RemapPending: true, Recovery: "gpu-reset"}, nil, "needs-gpu-reset", true},
 	} {
 		w, h := newWard(2)
@@ -172,6 +174,15 @@ func TestSilence(t *testing.T) {
 	}
 	if got := w.looks(h, 1); got != " no-answer" {
 		t.Errorf("answers without a gap: %q", got)
+	}
+}
+
+// A GPU of which the driver has told nothing yet, because it answers with an error, takes nobody from the first look on.
+func TestErrorFromTheStart(t *testing.T) {
+	w, h := newWard(2)
+	w.faults[0], w.faults[1] = errSilent, fmt.Errorf("%w: NVML result 999", nvml.ErrResult)
+	if got := w.looks(h, 1); got != " no-answer" {
+		t.Errorf("after one look: %q", got)
 	}
 }
 

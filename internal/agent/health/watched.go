@@ -105,22 +105,24 @@ func (p *watched) diagnose(c nvml.Condition, err error) *Fault {
 	case ill:
 		return &Fault{Reason: fmt.Sprintf("xid-%d", xid), Text: fmt.Sprintf("the driver reported error (XID) %d", xid)}
 	case err != nil:
-		if p.unanswered++; p.unanswered >= silentLooks {
+		if p.unanswered++; p.unanswered >= silentLooks || !p.known && errors.Is(err, nvml.ErrResult) {
 			return &Fault{Reason: "no-answer", Text: "the driver does not answer questions about it: " + err.Error()}
 		}
 		return nil
 	}
-	return reported(c, grown)
+	return p.reported(c, grown)
 }
 
 // reported returns the gravest fault that the driver's answer tells, besides XIDs; grown says that it counts more
 // memory errors than before.
-func reported(c nvml.Condition, grown bool) *Fault {
+func (p *watched) reported(c nvml.Condition, grown bool) *Fault {
 	switch {
 	case c.RemapFailed:
 		return &Fault{Reason: "row-remap-failed", Text: "remapping a faulty memory row failed: the GPU needs service"}
 	case c.Recovery != "":
 		return &Fault{Reason: "needs-" + c.Recovery, Text: "the driver requires this action before the GPU is used again: " + c.Recovery}
+	case c.MIG:
+		return &Fault{Reason: "mig-mode", Text: fmt.Sprintf("it is in MIG mode, which is not served yet: end that (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
 	case c.RemapPending:
 		return &Fault{Reason: "row-remap-pending", Text: "a faulty memory row will be remapped when the GPU is reset"}
 	case c.RetirementPending:

@@ -76,6 +76,8 @@ type gpu struct {
 	// facts are valid if known; listed tells that it is one of GPUs.
 	facts         nvml.Facts
 	known, listed bool
+	// refused is the error with which the driver has answered so far, see [Driver.pursue].
+	refused error
 }
 
 // seat is the place of one helper, shared by the GPUs that it serves.
@@ -128,8 +130,8 @@ func (d *Driver) Version() nvml.Version {
 	return d.version
 }
 
-// GPUs lists the GPUs that were there when the driver was opened, by index. Of a GPU that was silent then it tells what
-// was known of it before.
+// GPUs lists the GPUs that were there when the driver was opened, by index. Of a GPU that was silent then, or about which
+// the driver answered with an error, it tells what was known of it before.
 func (d *Driver) GPUs() ([]nvml.GPU, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,15 +139,15 @@ func (d *Driver) GPUs() ([]nvml.GPU, error) {
 	for i := range d.count {
 		if g := d.gpus[i]; g != nil && g.listed {
 			one := g.facts.GPU
-			one.Silent = !g.seat.since.IsZero()
+			one.Silent = !g.seat.since.IsZero() || g.refused != nil
 			all = append(all, one)
 		}
 	}
 	return all, nil
 }
 
-// LeftOut are the indexes of the GPUs that [Driver.GPUs] leaves out because the driver was silent about them: those of
-// which nothing is known yet, and those about which it has answered since.
+// LeftOut are the indexes of the GPUs that [Driver.GPUs] leaves out because the driver was silent about them or answered
+// with an error: those of which nothing is known yet, and those about which it has answered since.
 func (d *Driver) LeftOut() (silent, answered []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,11 +156,24 @@ func (d *Driver) LeftOut() (silent, answered []int) {
 		case g == nil || g.listed:
 		case g.known:
 			answered = append(answered, i)
-		case !g.seat.since.IsZero():
+		case !g.seat.since.IsZero() || g.refused != nil:
 			silent = append(silent, i)
 		}
 	}
 	return silent, answered
+}
+
+// Refused says of GPUs that are left out with which error the driver answers about them, by index.
+func (d *Driver) Refused() map[int]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	texts := map[int]string{}
+	for i, g := range d.gpus {
+		if !g.listed && !g.known && g.refused != nil {
+			texts[i] = g.refused.Error()
+		}
+	}
+	return texts
 }
 
 // Architecture is [nvml.Library.Architecture].

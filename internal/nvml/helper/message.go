@@ -74,7 +74,7 @@ type fault struct {
 }
 
 // kinds are the errors by which callers decide, the most special first.
-var kinds = []error{nvml.ErrLost, nvml.ErrVanished, nvml.ErrReset, nvml.ErrNotSupported, nvml.ErrDriver}
+var kinds = []error{nvml.ErrLost, nvml.ErrVanished, nvml.ErrReset, nvml.ErrNotSupported, nvml.ErrResult, nvml.ErrDriver}
 
 func faultOf(err error) *fault {
 	if err == nil {

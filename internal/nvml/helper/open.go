@@ -17,8 +17,8 @@ type memory struct {
 }
 
 // Open starts a helper and finds the GPUs. Those that are lost or must be reset are left out, because the others can
-// still serve, and so are silent ones of which nothing is remembered. Any other that cannot be read is an error. That the
-// whole driver is silent is an error where nothing is remembered.
+// still serve. So are those that are silent or answer with an error and of which nothing is remembered: they are asked
+// again. It is an error if all of them answer with one, or if the whole driver is silent and nothing is remembered.
 func Open(c Config) (*Driver, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -64,14 +64,35 @@ func (d *Driver) find(before memory) error {
 		}
 	}
 	d.recall(before)
-	return nil
+	return d.allRefused()
 }
 
-// identify lists a GPU unless it is lost or silent.
+// allRefused is why no GPU can be listed, if the driver answers about all of them with an error.
+func (d *Driver) allRefused() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []error
+	for i := range d.count {
+		if g := d.gpus[i]; g == nil || g.listed || g.refused == nil {
+			return nil
+		}
+		all = append(all, d.gpus[i].refused)
+	}
+	return errors.Join(all...)
+}
+
+// identify lists a GPU unless it is lost, silent, or answers with an error.
 func (d *Driver) identify(index int) error {
 	told := d.ask([]item{{Kind: askIdentify, Index: index}})[0]
 	switch err := told.err; {
 	case errors.Is(err, nvml.ErrSilent), errors.Is(err, nvml.ErrLost), errors.Is(err, nvml.ErrReset):
+		return nil
+	case errors.Is(err, nvml.ErrResult), errors.Is(err, nvml.ErrVanished):
+		d.config.Log.Warn("the driver answers about a GPU with an error", "gpu", index, "error", err)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.gpus[index].refused = err
+		d.running.Go(func() { d.pursue(index) })
 		return nil
 	case err != nil:
 		return err
@@ -81,6 +102,28 @@ func (d *Driver) identify(index int) error {
 	g := d.gpus[index]
 	g.facts, g.known, g.listed = *told.Facts, true, true
 	return nil
+}
+
+// pursue asks about a GPU again and again, ever more seldom, until the driver tells of it.
+func (d *Driver) pursue(index int) {
+	for pause := d.config.Limits.Pause; ; pause = min(2*pause, d.config.Limits.LongestPause) {
+		select {
+		case <-time.After(pause):
+		case <-d.closed:
+			return
+		}
+		told := d.ask([]item{{Kind: askIdentify, Index: index}})[0]
+		d.mu.Lock()
+		g := d.gpus[index]
+		if g.refused = told.err; told.err == nil && !g.known {
+			g.facts, g.known = *told.Facts, true
+		}
+		d.mu.Unlock()
+		if told.err == nil {
+			d.config.Log.Info("the driver answers again", "gpu", index)
+			return
+		}
+	}
 }
 
 // giveUp counts a GPU as silent that nobody has asked about.
@@ -96,7 +139,7 @@ func (d *Driver) giveUp(index int) {
 	d.running.Go(func() { d.attend(g.seat, nil) })
 }
 
-// recall lists silent GPUs of which an earlier agent knew all.
+// recall lists GPUs of which the driver does not tell and of which an earlier agent knew all.
 func (d *Driver) recall(before memory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +149,7 @@ func (d *Driver) recall(before memory) {
 	}
 	for _, facts := range before.GPUs {
 		g := d.gpus[facts.Index]
-		if before.Count != d.count || g == nil || g.known || g.seat.since.IsZero() || taken[facts.UUID] {
+		if before.Count != d.count || g == nil || g.known || g.seat.since.IsZero() && g.refused == nil || taken[facts.UUID] {
 			continue
 		}
 		g.facts, g.known, g.listed = facts, true, true

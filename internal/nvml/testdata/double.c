@@ -65,6 +65,9 @@ API nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
 #ifdef BROKEN_GPU
     return device == &gpus[1] ? 999 : 0;
 #endif
+#ifdef BROKEN_GPUS
+    return 999;
+#endif
 #ifdef LOST_GPU
     return device == &gpus[1] ? 15 : 0;
 #endif
@@ -121,6 +124,19 @@ API nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory) {
     return 3; /* NVML_ERROR_NOT_SUPPORTED */
 #endif
     return state(device);
+}
+#endif
+
+#ifndef MISSING_OPTIONAL
+API nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+#ifdef MIG_MODE
+    *current = device == &gpus[1];
+    *pending = 1;
+    return 0;
+#else
+    *current = *pending = 1;
+    return device ? 3 : 0; /* NVML_ERROR_NOT_SUPPORTED */
+#endif
 }
 #endif
 
