@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
@@ -16,9 +15,8 @@ import (
 
 // beside warns pods that came later to a prepared claim and use it differently from
 // how it was divided. The kubelet prepares a claim only once, so such a pod cannot be
-// refused: it runs with what the first pods were given. The pods that were warned
-// are noted in told.
-func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim, told map[types.UID]bool) {
+// refused: it runs with what the first pods were given. Each is warned once.
+func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim) {
 	if metav1.GetControllerOf(claim) != nil {
 		return // made for one pod
 	}
@@ -42,8 +40,8 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 		if err == nil {
 			continue
 		}
-		told[pod.UID] = true
 		if !r.told[pod.UID] {
+			r.told[pod.UID] = true
 			r.log.WarnContext(ctx, "a pod uses a prepared claim otherwise", "claim", claim.Namespace+"/"+claim.Name, "pod", pod.Name, "error", oneLine(err))
 			r.teller.differs(claim, pod, err)
 		}

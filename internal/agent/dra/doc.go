@@ -6,6 +6,6 @@
 // A claim is planned first (allocationsOf, viewsOf and planOf are pure), then
 // prepared. The agent's checkpoint holds the state; the specifications can be
 // written again from it. A lock for each claim orders the work on it and is taken
-// before every lock of the agent. The driver watches only the node's own slices; it
-// reads claims and pods one by one when it needs them.
+// before every lock of the agent. The driver watches only the node's own slices and
+// pods; it reads a claim when it is prepared and when other pods use it than before.
 package dra

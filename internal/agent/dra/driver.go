@@ -48,6 +48,7 @@ type driver struct {
 	step     func(name string)
 	broken   func(err error)
 	claims   keyedLocks
+	pods     nodePods
 }
 
 var _ kubeletplugin.DRAPlugin = (*driver)(nil)

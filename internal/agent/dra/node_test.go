@@ -151,7 +151,7 @@ func (m *machine) start() *running {
 	done.Go(func() { a.Run(ctx) })
 	r := &running{agent: a, driver: &driver{
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
-		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {},
+		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}
 	r.stop = func() { cancel(); done.Wait() }
 	m.t.Cleanup(r.stop)
@@ -244,4 +244,54 @@ func (m *machine) live(r *running, name string) (end func()) {
 	}
 	m.t.Fatalf("there is no tenant %s", name)
 	return nil
+}
+
+// noPods knows nothing of the node's pods.
+type noPods struct{}
+
+func (noPods) known() bool                        { return false }
+func (noPods) users(string, string) []*corev1.Pod { return nil }
+func (noPods) named(string, string) *corev1.Pod   { return nil }
+func (noPods) lives(types.UID) bool               { return false }
+func (noPods) all() []*corev1.Pod                 { return nil }
+
+// watched lets the agent watch its node's pods.
+func (m *machine) watched(r *running) *podWatch {
+	m.t.Helper()
+	watch, err := watchPods(m.client, nodeName)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { watch.run(ctx) })
+	m.t.Cleanup(func() { cancel(); done.Wait() })
+	<-watch.ended
+	if !watch.known() {
+		m.t.Fatal("the pods are not known")
+	}
+	r.pods = watch
+	return watch
+}
+
+var podResource = corev1.SchemeGroupVersion.WithResource("pods")
+
+// removePod deletes a pod and waits until the watch has told of it.
+func (m *machine) removePod(w *podWatch, pod *corev1.Pod) {
+	m.t.Helper()
+	if err := m.client.Tracker().Delete(podResource, pod.Namespace, pod.Name); err != nil {
+		m.t.Fatal(err)
+	}
+	<-w.ended
+}
+
+// addPod adds a pod and waits until the watch knows it.
+func (m *machine) addPod(w *podWatch, pod *corev1.Pod) {
+	m.t.Helper()
+	if err := m.client.Tracker().Add(pod); err != nil {
+		m.t.Fatal(err)
+	}
+	for !w.lives(pod.UID) {
+		time.Sleep(time.Millisecond)
+	}
 }

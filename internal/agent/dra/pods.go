@@ -60,8 +60,14 @@ const (
 
 // podOf reads a pod for which a claim is reserved, and returns nil if the pod is
 // gone. Once a pod names its claims, nothing that is read here changes any more, so
-// an older version of the pod is good enough if it names them.
+// an older version of the pod is good enough if it names them: first what the watch has,
+// which costs no request.
 func (d *driver) podOf(ctx context.Context, claim *resourcev1.ResourceClaim, r resourcev1.ResourceClaimConsumerReference) (*corev1.Pod, error) {
+	if pod := d.pods.named(claim.Namespace, r.Name); pod != nil && pod.UID == r.UID {
+		if uses, err := usesOf(pod, claim); err == nil && len(uses) > 0 {
+			return pod, nil
+		}
+	}
 	pod, err := d.pod(ctx, claim.Namespace, r.Name, atHand)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err

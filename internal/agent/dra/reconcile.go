@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,23 +38,36 @@ type reconciler struct {
 	now  func() time.Time
 	gone map[types.UID]time.Time // since when a claim is not there any more
 	told map[types.UID]bool      // pods that were told of their claim's division
+	// read are the pods that named a claim when it was read last. While they are the same
+	// there is nothing to ask: a claim stays as long as its pods.
+	read map[types.UID][]types.UID
+	left leftPods
 }
 
 func newReconciler(d *driver) *reconciler {
-	return &reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}}
+	return &reconciler{driver: d, now: time.Now, gone: map[types.UID]time.Time{}, told: map[types.UID]bool{}, read: map[types.UID][]types.UID{}}
 }
 
-// run looks from time to time until ctx is done.
-func (r *reconciler) run(ctx context.Context) {
+// run looks from time to time until ctx is done, and at the shares of slots whenever ended
+// tells that a pod has ended or that all pods are known.
+func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 	ticker := time.NewTicker(reconcileInterval)
 	defer ticker.Stop()
+	looked := false
 	for {
-		r.look(ctx)
+		r.endSlots(ctx)
+		if !looked && r.pods.known() {
+			r.look(ctx)
+			looked = true
+		}
 		select {
+		case <-ended:
+			continue
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
+		looked = false
 		r.specifications(ctx)
 	}
 }
@@ -98,23 +113,27 @@ func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	return claims
 }
 
-// look releases what is left of deleted claims, and checks how pods use the others.
+// look releases what is left of deleted claims, and checks how pods use the others. It reads
+// a claim when other pods name it than before, and again and again where none does.
 func (r *reconciler) look(ctx context.Context) {
-	claims := r.prepared()
-	for uid := range r.gone {
-		if _, ok := claims[uid]; !ok {
-			delete(r.gone, uid)
-		}
+	if !r.pods.known() {
+		return
 	}
-	told := map[types.UID]bool{}
+	claims := r.prepared()
+	r.forget(claims)
 	for uid, t := range claims {
+		users := uidsOf(r.pods.users(t.Namespace, t.Claim))
+		if len(users) > 0 && slices.Equal(users, r.read[uid]) {
+			continue
+		}
 		claim, err := r.there(ctx, uid, t)
 		switch {
 		case err != nil:
 			return // the API server is away: nothing is known
 		case claim != nil:
 			delete(r.gone, uid)
-			r.beside(ctx, claim, told)
+			r.read[uid] = users
+			r.beside(ctx, claim)
 		case t.Claim == "": // its name is not known
 		case r.gone[uid].IsZero():
 			r.gone[uid] = r.now()
@@ -122,7 +141,23 @@ func (r *reconciler) look(ctx context.Context) {
 			r.abandon(ctx, uid, t)
 		}
 	}
-	r.told = told
+}
+
+// forget drops what is known of claims and pods that are gone.
+func (r *reconciler) forget(claims map[types.UID]agent.Tenancy) {
+	gone := func(uid types.UID) bool { _, ok := claims[uid]; return !ok }
+	maps.DeleteFunc(r.gone, func(uid types.UID, _ time.Time) bool { return gone(uid) })
+	maps.DeleteFunc(r.read, func(uid types.UID, _ []types.UID) bool { return gone(uid) })
+	maps.DeleteFunc(r.told, func(uid types.UID, _ bool) bool { return !r.pods.lives(uid) })
+}
+
+// uidsOf are the UIDs of pods in order.
+func uidsOf(pods []*corev1.Pod) []types.UID {
+	uids := make([]types.UID, 0, len(pods))
+	for _, pod := range pods {
+		uids = append(uids, pod.UID)
+	}
+	return slices.Sorted(slices.Values(uids))
 }
 
 // there returns a claim that the cluster still has, allocated, nil if it has not.

@@ -12,7 +12,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
@@ -61,6 +60,7 @@ func TestForgottenClaims(t *testing.T) {
 	r := m.start()
 	m.mustPrepare(r, claim)
 	now := time.Now()
+	watch := m.watched(r)
 	rec := newReconciler(r.driver)
 	rec.now = func() time.Time { return now }
 	look := func() { now = now.Add(reconcileInterval); rec.look(t.Context()) }
@@ -78,6 +78,7 @@ func TestForgottenClaims(t *testing.T) {
 	if err := m.client.Tracker().Delete(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), "team", "a"); err != nil {
 		t.Fatal(err)
 	}
+	m.removePod(watch, pod)
 	for range 10 {
 		look()
 	}
@@ -160,9 +161,10 @@ func TestLaterPodsAreToldOfTheDivision(t *testing.T) {
 	same := podOf("same", map[string][]ref{"main": {{"a", "r"}, {"a", "s"}}})
 	part := podOf("part", map[string][]ref{"main": {{"a", "s"}}})
 	reserve(claim, first)
-	m := newMachine(t, claim, first, same, part)
+	m := newMachine(t, claim, first)
 	r := m.start()
 	m.mustPrepare(r, claim)
+	watch := m.watched(r)
 	rec := newReconciler(r.driver)
 	rec.look(t.Context())
 	later := claim.DeepCopy()
@@ -170,6 +172,8 @@ func TestLaterPodsAreToldOfTheDivision(t *testing.T) {
 	if err := m.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), later, "team"); err != nil {
 		t.Fatal(err)
 	}
+	m.addPod(watch, same)
+	m.addPod(watch, part)
 	for range 3 {
 		rec.look(t.Context())
 	}
@@ -189,10 +193,9 @@ func TestLaterPodsAreToldOfTheDivision(t *testing.T) {
 	// A claim that was made for one pod has no other, and is not looked at.
 	owned := later.DeepCopy()
 	owned.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "part", Controller: ptr.To(true)}}
-	told := map[types.UID]bool{}
-	rec.told = nil
-	rec.beside(t.Context(), owned, told)
-	if len(told) > 0 || len(m.events.Events) > 0 {
-		t.Errorf("told %v", told)
+	clear(rec.told)
+	rec.beside(t.Context(), owned)
+	if len(rec.told) > 0 || len(m.events.Events) > 0 {
+		t.Errorf("told %v", rec.told)
 	}
 }

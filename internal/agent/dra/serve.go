@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -139,14 +140,17 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	defer broadcaster.Shutdown()
 	d.driver.teller = &teller{broadcaster.NewRecorder(scheme.Scheme, component)}
+	watch, err := watchPods(d.config.Client, d.config.Node)
+	if err != nil {
+		return err
+	}
+	d.driver.pods = watch
 	// The specifications come first, because containers may start meanwhile.
 	d.reconciler.specifications(ctx)
-	reconciled := make(chan struct{})
-	go func() {
-		defer close(reconciled)
-		d.reconciler.run(ctx)
-	}()
-	defer func() { <-reconciled }()
+	var running sync.WaitGroup
+	running.Go(func() { watch.run(ctx) })
+	running.Go(func() { d.reconciler.run(ctx, watch.ended) })
+	defer running.Wait()
 	said := ""
 	for {
 		err := d.serve(ctx)

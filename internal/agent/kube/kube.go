@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -197,32 +198,33 @@ func (k *node) serve(ctx context.Context) error {
 // mode returns the mode that was asked for. Where claims are prepared already, it is
 // claims: the kubelet may want to release them while the API server is away.
 func (k *node) mode() Mode {
-	if k.options.Mode != ModeAuto {
-		return k.options.Mode
+	if k.options.Mode == ModeAuto && slices.ContainsFunc(k.Agent.Tenancies(), isClaims) {
+		return ModeClaims
 	}
-	for _, t := range k.Agent.Tenancies() {
-		if _, ok := agent.PodOfKey(t.Key); !ok {
-			return ModeClaims
-		}
-	}
-	return ModeAuto
+	return k.options.Mode
 }
 
-// together runs both until ctx is done or one fails.
-func (k *node) together(ctx context.Context, one, other func(context.Context) error) error {
+// isClaims reports whether a tenancy is a claim's. Of one without a key that is not known.
+func isClaims(t agent.Tenancy) bool {
+	_, pods := agent.PodOfKey(t.Key)
+	return t.Key != "" && !pods
+}
+
+// together runs all until ctx is done or one fails.
+func (k *node) together(ctx context.Context, all ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 2)
-	for _, run := range []func(context.Context) error{one, other} {
-		go func() {
-			err := run(ctx)
-			if err != nil {
+	faults := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, run := range all {
+		running.Go(func() {
+			if faults[i] = run(ctx); faults[i] != nil {
 				cancel()
 			}
-			ended <- err
-		}()
+		})
 	}
-	return errors.Join(<-ended, <-ended)
+	running.Wait()
+	return errors.Join(faults...)
 }
 
 // insist returns an error where the cluster does not support claims, which were asked for.

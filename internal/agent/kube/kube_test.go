@@ -13,6 +13,7 @@ import (
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 )
 
@@ -127,6 +128,22 @@ func TestTogetherEndsBoth(t *testing.T) {
 		func(context.Context) error { return broken })
 	if !errors.Is(err, broken) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A node whose agent changes from slots to claims serves what slots granted until it has ended.
+func TestSlotsLeft(t *testing.T) {
+	claim, pod, nameless := agent.Tenancy{Key: "aaaaaaaa-0000-4000-8000-000000000001/r"}, agent.Tenancy{Key: agent.PodKey("u", "main")}, agent.Tenancy{}
+	for _, c := range []struct {
+		tenancies []agent.Tenancy
+		want      bool
+	}{{nil, false}, {[]agent.Tenancy{claim}, false}, {[]agent.Tenancy{claim, pod}, true}, {[]agent.Tenancy{nameless}, true}} {
+		if got := slotsLeft(c.tenancies); got != c.want {
+			t.Errorf("%+v: %v", c.tenancies, got)
+		}
+	}
+	if !isClaims(claim) || isClaims(pod) || isClaims(nameless) {
+		t.Error("whose a tenancy is is not told by its key")
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
 	"github.com/divvy-gpu/divvy/internal/agent/dra"
 	"github.com/divvy-gpu/divvy/internal/agent/metrics"
@@ -31,7 +34,45 @@ func (k *node) serveClaims(ctx context.Context) error {
 		},
 	})
 	k.setReady(driver.Ready)
-	return k.together(ctx, defaults.run, driver.Run)
+	return k.together(ctx, defaults.run, driver.Run, k.serveLeftSlots)
+}
+
+// leftInterval is the time between two looks whether shares of slots are left.
+const leftInterval = time.Minute
+
+// serveLeftSlots serves the container runtime in mode claims while there are pods that got their shares by slots, before
+// the node was upgraded: their containers may start again, and their shares end with them. No new ones come, because no
+// slots are advertised.
+func (k *node) serveLeftSlots(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !slotsLeft(k.Agent.Tenancies()) {
+		return nil
+	}
+	k.Log.InfoContext(ctx, "shares of slots are left: serving the container runtime until they have ended")
+	go func() {
+		ticker := time.NewTicker(leftInterval)
+		defer ticker.Stop()
+		for slotsLeft(k.Agent.Tenancies()) {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	}()
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Probe: func(context.Context) error { return nil }, Log: k.Log})
+	if err := plugin.Run(ctx); err != nil {
+		// They end all the same, see package dra.
+		k.Log.WarnContext(ctx, "containers with slots cannot start again on this node", "error", err)
+	}
+	return nil
+}
+
+// slotsLeft reports whether a tenancy is a pod's by slots, or may be.
+func slotsLeft(tenancies []agent.Tenancy) bool {
+	return slices.ContainsFunc(tenancies, func(t agent.Tenancy) bool { return !isClaims(t) })
 }
 
 // errSlotDefaults ends an agent that has defaults in mode slots, where the webhook completes every request.
