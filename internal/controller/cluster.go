@@ -2,276 +2,271 @@ package controller
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
-// cluster is what nodes have published and what of it is allocated, at one moment. It is not safe for concurrent use,
-// because a search takes devices and gives them back.
+// cluster is what nodes have published and what of it is allocated. It follows changes one by one, so that what a look
+// costs depends on what has changed and not on how many claims there are. It is not safe for concurrent use, and a search
+// takes devices and gives them back.
 type cluster struct {
-	ctx     context.Context // of the one look that the cluster is made for: it bounds expressions
-	devices []*device       // in the order in which they were published
+	ctx     context.Context // of the explanation under way: it bounds expressions
+	cel     *dracel.Cache
 	nodes   map[string]*corev1.Node
 	classes map[string]*resourcev1.DeviceClass
-	cel     *dracel.Cache
-	matched map[match]bool
+	pools   map[string]*nodePool
+	claims  map[string][]taking // what each claim has, by its key
+	holders map[string]map[string]bool
+	// places are the nodes with devices, by name; nil after a change.
+	places []*place
+
+	selectors map[string]*selector
+	numbers   int   // devices that were numbered
+	vacant    []int // numbers that are free again
+
+	// said are explanations by what they are about, until something changes.
+	said map[string]string
+	// theirs are the classes of others that are known not to select a device, until something changes.
+	theirs map[string]bool
+
+	steps int // of the searches of the explanation under way
+	// evaluated and looked count expressions and devices: what explanations have cost.
+	evaluated, looked int
 }
 
-// device is one form of a GPU.
-type device struct {
-	pool, node string
-	spec       *resourcev1.Device
-	free       map[resourcev1.QualifiedName]int64
-	taken      int // allocations
-	draws      []draw
+// nodePool is what one node has published.
+type nodePool struct {
+	node    string
+	devices []*device
+	byName  map[string]*device
 }
 
-// draw is what a device takes of a counter while it is allocated at all.
-type draw struct {
-	left   *int64
-	amount int64
+// place is a node with its devices.
+type place struct {
+	name    string
+	devices []*device
 }
 
-type match struct {
-	device     *device
-	expression string
+// taking is what a claim has of one device.
+type taking struct {
+	pool, device string
+	consumed     amounts
 }
 
-type deviceID struct{ pool, device string }
-
-// celCache is shared by all clusters, because compiled expressions do not change.
-func celCache() *dracel.Cache {
-	return dracel.NewCache(256, dracel.Features{EnableConsumableCapacity: true})
-}
-
-// newCluster reads the published devices and takes from them what is allocated to claims.
-func newCluster(ctx context.Context, published []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim, classes []*resourcev1.DeviceClass, nodes []*corev1.Node, compiled *dracel.Cache) *cluster {
-	c := &cluster{
-		ctx: ctx, nodes: make(map[string]*corev1.Node), classes: make(map[string]*resourcev1.DeviceClass),
-		cel: compiled, matched: make(map[match]bool),
+func newEmptyCluster(compiled *dracel.Cache) *cluster {
+	return &cluster{
+		ctx: context.Background(), cel: compiled, nodes: map[string]*corev1.Node{}, classes: map[string]*resourcev1.DeviceClass{},
+		pools: map[string]*nodePool{}, claims: map[string][]taking{}, holders: map[string]map[string]bool{},
+		selectors: map[string]*selector{}, said: map[string]string{}, theirs: map[string]bool{},
 	}
-	for _, node := range nodes {
-		c.nodes[node.Name] = node
+}
+
+// change notes that explanations may be different now.
+func (c *cluster) change() {
+	clear(c.said)
+	clear(c.theirs)
+}
+
+// setNode takes in a node, nil for one that is gone.
+func (c *cluster) setNode(name string, node *corev1.Node) {
+	if before := c.nodes[name]; before != nil && node != nil && sameNode(before, node) {
+		return
 	}
+	c.change()
+	if node == nil {
+		delete(c.nodes, name)
+		return
+	}
+	c.nodes[name] = node
+}
+
+// sameNode reports whether pods may run on a node as before: nodes change every few seconds in what does not matter here.
+func sameNode(before, after *corev1.Node) bool {
+	return maps.Equal(before.Labels, after.Labels) && apiequality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
+}
+
+// setClasses takes in all device classes.
+func (c *cluster) setClasses(classes []*resourcev1.DeviceClass) {
+	c.change()
+	clear(c.classes)
 	for _, class := range classes {
 		c.classes[class.Name] = class
 	}
-	known := c.publish(newest(published))
-	for _, claim := range claims {
-		if claim.Status.Allocation == nil {
-			continue
-		}
-		for i := range claim.Status.Allocation.Devices.Results {
-			r := &claim.Status.Allocation.Devices.Results[i]
-			d := known[deviceID{r.Pool, r.Device}]
-			if r.Driver != v1alpha1.Driver || d == nil || r.AdminAccess != nil && *r.AdminAccess {
-				continue // another driver's, or a GPU that vanished
-			}
-			consumed := make(map[resourcev1.QualifiedName]int64)
-			for name, quantity := range r.ConsumedCapacity {
-				consumed[name] = quantity.Value()
-			}
-			d.take(consumed)
-		}
-	}
-	return c
 }
 
-// newest returns the driver's slices of the newest generation of each pool. Older ones are about to be deleted.
+// setPool takes in all slices of a pool.
+func (c *cluster) setPool(name string, published []*resourcev1.ResourceSlice) {
+	c.change()
+	c.places = nil
+	before := c.pools[name]
+	delete(c.pools, name)
+	if current := newest(published); len(current) > 0 {
+		p := newPool(name, current)
+		for _, d := range p.devices {
+			if old := before.known(d.spec); old != nil {
+				d.number, old.number = old.number, -1
+				continue
+			}
+			d.number = c.takeNumber()
+		}
+		c.pools[name] = p
+	}
+	if before != nil {
+		for _, d := range before.devices {
+			if d.number >= 0 {
+				c.giveNumber(d.number)
+			}
+		}
+	}
+	for key := range c.holders[name] {
+		for _, t := range c.claims[key] {
+			if d := c.find(t); d != nil && t.pool == name {
+				d.take(t.consumed)
+			}
+		}
+	}
+}
+
+// known is the device of the pool for which every selector says the same, nil if there is none.
+func (p *nodePool) known(spec *resourcev1.Device) *device {
+	if p == nil {
+		return nil
+	}
+	old := p.byName[spec.Name]
+	if old == nil || old.number < 0 || !apiequality.Semantic.DeepEqual(old.spec.AllowMultipleAllocations, spec.AllowMultipleAllocations) ||
+		!apiequality.Semantic.DeepEqual(old.spec.Attributes, spec.Attributes) || !apiequality.Semantic.DeepEqual(old.spec.Capacity, spec.Capacity) {
+		return nil
+	}
+	return old
+}
+
+// newest returns the driver's slices of the newest generation of a pool, by name. Older ones are about to be deleted.
 func newest(published []*resourcev1.ResourceSlice) []*resourcev1.ResourceSlice {
-	generation := make(map[string]int64)
+	generation := int64(0)
 	for _, s := range published {
-		generation[s.Spec.Pool.Name] = max(generation[s.Spec.Pool.Name], s.Spec.Pool.Generation)
+		generation = max(generation, s.Spec.Pool.Generation)
 	}
 	var current []*resourcev1.ResourceSlice
 	for _, s := range published {
-		if s.Spec.Driver == v1alpha1.Driver && s.Spec.Pool.Generation == generation[s.Spec.Pool.Name] && s.Spec.NodeName != nil {
+		if s.Spec.Driver == v1alpha1.Driver && s.Spec.Pool.Generation == generation && s.Spec.NodeName != nil {
 			current = append(current, s)
 		}
 	}
+	slices.SortStableFunc(current, func(a, b *resourcev1.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
 	return current
 }
 
-func (c *cluster) publish(published []*resourcev1.ResourceSlice) map[deviceID]*device {
-	type counterID struct{ pool, set, counter string }
+func newPool(name string, published []*resourcev1.ResourceSlice) *nodePool {
+	type counterID struct{ set, counter string }
 	counters := make(map[counterID]*int64)
 	for _, s := range published {
 		for _, set := range s.Spec.SharedCounters {
 			for name, counter := range set.Counters {
 				left := counter.Value.Value()
-				counters[counterID{s.Spec.Pool.Name, set.Name, name}] = &left
+				counters[counterID{set.Name, name}] = &left
 			}
 		}
 	}
-	known := make(map[deviceID]*device)
+	p := &nodePool{node: *published[0].Spec.NodeName, byName: make(map[string]*device)}
 	for _, s := range published {
 		for i := range s.Spec.Devices {
-			d := &device{pool: s.Spec.Pool.Name, node: *s.Spec.NodeName, spec: &s.Spec.Devices[i], free: make(map[resourcev1.QualifiedName]int64)}
-			for name, capacity := range d.spec.Capacity {
-				d.free[name] = capacity.Value.Value()
-			}
+			d := newDevice(name, p.node, &s.Spec.Devices[i])
 			for _, use := range d.spec.ConsumesCounters {
 				for name, counter := range use.Counters {
-					if left := counters[counterID{d.pool, use.CounterSet, name}]; left != nil {
+					if left := counters[counterID{use.CounterSet, name}]; left != nil {
 						d.draws = append(d.draws, draw{left, counter.Value.Value()})
 					}
 				}
 			}
-			c.devices = append(c.devices, d)
-			known[deviceID{d.pool, d.spec.Name}] = d
+			p.devices = append(p.devices, d)
+			p.byName[d.spec.Name] = d
 		}
 	}
-	return known
+	return p
 }
 
-// shared reports whether several claims can have the device.
-func (d *device) shared() bool {
-	return d.spec.AllowMultipleAllocations != nil && *d.spec.AllowMultipleAllocations
+// setClaim takes in a claim, nil for one that is gone.
+func (c *cluster) setClaim(key string, claim *resourcev1.ResourceClaim) {
+	before, after := c.claims[key], takingsOf(claim)
+	if slices.Equal(before, after) {
+		return
+	}
+	c.change()
+	for _, t := range before {
+		if d := c.find(t); d != nil {
+			d.giveBack(t.consumed)
+		}
+		if delete(c.holders[t.pool], key); len(c.holders[t.pool]) == 0 {
+			delete(c.holders, t.pool)
+		}
+	}
+	delete(c.claims, key)
+	for _, t := range after {
+		if d := c.find(t); d != nil {
+			d.take(t.consumed)
+		}
+		if c.holders[t.pool] == nil {
+			c.holders[t.pool] = make(map[string]bool)
+		}
+		c.holders[t.pool][key] = true
+		c.claims[key] = after
+	}
 }
 
-func (d *device) take(consumed map[resourcev1.QualifiedName]int64) {
-	if d.taken++; d.taken == 1 {
-		for _, draw := range d.draws {
-			*draw.left -= draw.amount
-		}
-	}
-	for name, n := range consumed {
-		d.free[name] -= n
-	}
-}
-
-func (d *device) giveBack(consumed map[resourcev1.QualifiedName]int64) {
-	if d.taken--; d.taken == 0 {
-		for _, draw := range d.draws {
-			*draw.left += draw.amount
-		}
-	}
-	for name, n := range consumed {
-		d.free[name] += n
-	}
-}
-
-// open reports whether the device can be allocated in this form: not if another form of its GPU is, nor once more if
-// it is not shared.
-func (d *device) open() bool {
-	if d.taken > 0 {
-		return d.shared()
-	}
-	for _, draw := range d.draws {
-		if *draw.left < draw.amount {
-			return false
-		}
-	}
-	return true
-}
-
-// consumption is what an allocation takes of a shared device; ok is false where the device could never give it.
-func (d *device) consumption(asked *resourcev1.CapacityRequirements) (consumed map[resourcev1.QualifiedName]int64, ok bool) {
-	var requests map[resourcev1.QualifiedName]resource.Quantity
-	if asked != nil {
-		requests = asked.Requests
-	}
-	for name, quantity := range requests {
-		if capacity, has := d.spec.Capacity[name]; !has || capacity.Value.Cmp(quantity) < 0 {
-			return nil, false
-		}
-	}
-	if !d.shared() {
-		return nil, true
-	}
-	consumed = make(map[resourcev1.QualifiedName]int64)
-	for name, capacity := range d.spec.Capacity {
-		quantity, given := requests[name]
-		n := quantity.Value()
-		policy := capacity.RequestPolicy
-		switch {
-		case given:
-			n = rounded(n, policy)
-		case policy != nil && policy.Default != nil:
-			n = policy.Default.Value()
-		default:
-			n = capacity.Value.Value()
-		}
-		if n > capacity.Value.Value() {
-			return nil, false
-		}
-		consumed[name] = n
-	}
-	return consumed, true
-}
-
-// rounded is what Kubernetes makes of an amount by the device's policy.
-func rounded(n int64, policy *resourcev1.CapacityRequestPolicy) int64 {
-	if policy == nil {
-		return n
-	}
-	for _, valid := range policy.ValidValues {
-		if valid.Value() >= n {
-			return valid.Value()
-		}
-	}
-	if r := policy.ValidRange; r != nil && r.Min != nil {
-		least := r.Min.Value()
-		n = max(n, least)
-		if r.Step != nil && r.Step.Value() > 0 {
-			step := r.Step.Value()
-			n = least + (n-least+step-1)/step*step
-		}
-	}
-	return n
-}
-
-// selected reports whether the device satisfies an expression; one that does not compile selects nothing.
-func (c *cluster) selected(d *device, expression string) bool {
-	key := match{d, expression}
-	if known, ok := c.matched[key]; ok {
-		return known
-	}
-	ok := false
-	if program := c.cel.GetOrCompile(expression); program.Error == nil {
-		found, _, err := program.DeviceMatches(c.ctx, dracel.Device{
-			Driver: v1alpha1.Driver, AllowMultipleAllocations: d.spec.AllowMultipleAllocations,
-			Attributes: d.spec.Attributes, Capacity: d.spec.Capacity,
-		})
-		ok = err == nil && found
-	}
-	c.matched[key] = ok
-	return ok
-}
-
-// healthy reports whether the device's taints let something be placed on it.
-func (d *device) healthy(tolerations []resourcev1.DeviceToleration) bool {
-	for _, taint := range d.spec.Taints {
-		if taint.Effect != resourcev1.DeviceTaintEffectNoSchedule && taint.Effect != resourcev1.DeviceTaintEffectNoExecute {
-			continue
-		}
-		tolerated := false
-		for _, toleration := range tolerations {
-			tolerated = tolerated || resourceclaim.ToleratesTaint(toleration, taint)
-		}
-		if !tolerated {
-			return false
-		}
-	}
-	return true
-}
-
-// attribute returns an attribute of the device by its full name, nil for none.
-func (d *device) attribute(name resourcev1.FullyQualifiedName) *resourcev1.DeviceAttribute {
-	if a, ok := d.spec.Attributes[resourcev1.QualifiedName(name)]; ok {
-		return &a
-	}
-	if short, ours := strings.CutPrefix(string(name), v1alpha1.Driver+"/"); ours {
-		if a, ok := d.spec.Attributes[resourcev1.QualifiedName(short)]; ok {
-			return &a
-		}
+// find is the device of a taking, nil for a GPU that vanished.
+func (c *cluster) find(t taking) *device {
+	if p := c.pools[t.pool]; p != nil {
+		return p.byName[t.device]
 	}
 	return nil
+}
+
+// takingsOf are what a claim has of this driver's devices.
+func takingsOf(claim *resourcev1.ResourceClaim) []taking {
+	if claim == nil || claim.Status.Allocation == nil {
+		return nil
+	}
+	var all []taking
+	for i := range claim.Status.Allocation.Devices.Results {
+		r := &claim.Status.Allocation.Devices.Results[i]
+		if r.Driver != v1alpha1.Driver || r.AdminAccess != nil && *r.AdminAccess {
+			continue
+		}
+		t := taking{pool: r.Pool, device: r.Device}
+		for i, name := range capacityNames {
+			if quantity, ok := r.ConsumedCapacity[name]; ok {
+				t.consumed[i] = quantity.Value()
+			}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// byName returns the nodes with devices, in order of their names.
+func (c *cluster) byName() []*place {
+	if c.places != nil {
+		return c.places
+	}
+	at := make(map[string]*place)
+	for _, name := range sortedNames(c.pools) {
+		p := c.pools[name]
+		if at[p.node] == nil {
+			at[p.node] = &place{name: p.node}
+		}
+		at[p.node].devices = append(at[p.node].devices, p.devices...)
+	}
+	c.places = make([]*place, 0, len(at))
+	for _, name := range sortedNames(at) {
+		c.places = append(c.places, at[name])
+	}
+	return c.places
 }

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
@@ -126,8 +125,8 @@ func probes(registry *prometheus.Registry) http.Handler {
 type controller struct {
 	client  kubernetes.Interface
 	known   *known
+	cluster *cluster // as it was when it was refreshed last
 	reasons *reasons
-	cel     *dracel.Cache
 	now     func() time.Time
 	log     *slog.Logger
 
@@ -136,7 +135,7 @@ type controller struct {
 
 func newController(client kubernetes.Interface, identity string, log *slog.Logger, registry prometheus.Registerer) *controller {
 	c := &controller{
-		client: client, known: newKnown(client), cel: celCache(), now: time.Now, log: log,
+		client: client, known: newKnown(client), cluster: newEmptyCluster(celCache()), now: time.Now, log: log,
 		reasons: &reasons{client: client, now: time.Now, instance: identity, said: make(map[types.UID]*saying)},
 		collected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "divvy_controller_templates_collected_total", Help: "Claim templates deleted because no pod used them.",
@@ -192,28 +191,22 @@ func (c *controller) work(ctx context.Context) error {
 
 // explain writes an event on each waiting pod for which the reason has changed.
 func (c *controller) explain(ctx context.Context) {
-	pods, err := c.known.pods()
+	pods, err := c.known.waiting()
+	err = errors.Join(err, c.known.refresh(c.cluster))
 	if err != nil {
 		c.log.Error("pods cannot be explained", "error", err)
 		return
 	}
-	var now *cluster
 	still := make(map[types.UID]bool)
 	for _, pod := range pods {
-		if len(pod.Spec.ResourceClaims) == 0 || !waiting(pod) || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			continue
 		}
 		still[pod.UID] = true
 		if c.reasons.rest(pod.UID) {
 			continue
 		}
-		if now == nil {
-			if now, err = c.known.cluster(ctx, c.cel); err != nil {
-				c.log.Error("pods cannot be explained", "error", err)
-				return
-			}
-		}
-		text := noteOf(now.explain(pod, c.claimsOf(pod)))
+		text := noteOf(c.cluster.explain(ctx, pod, c.claimsOf(pod)))
 		if text == "" || !c.reasons.due(pod.UID, text) {
 			continue
 		}

@@ -1,7 +1,8 @@
 package controller
 
 import (
-	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	corehelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -33,20 +33,67 @@ func waiting(pod *corev1.Pod) bool {
 
 // explain returns one line that says why no node has the GPUs that a waiting pod's claims ask for. It returns "" if a
 // node has them: then the pod waits for something else. It looks only at nodes that the pod's selectors and tolerations
-// allow. It does not check CPU and memory.
-func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) string {
+// allow. It does not check CPU and memory. Pods that ask for the same wait for the same reason, which is found once.
+func (c *cluster) explain(ctx context.Context, pod *corev1.Pod, claims []*resourcev1.ResourceClaim) string {
 	if !waiting(pod) {
 		return ""
 	}
+	about := subject(pod, claims)
+	if text, known := c.said[about]; known && about != "" {
+		return text
+	}
+	c.ctx, c.steps = ctx, 0
+	text := c.reason(pod, claims)
+	if ctx.Err() == nil {
+		c.said[about] = text
+	}
+	return text
+}
+
+// subject is everything of a pod and its claims on which the reason depends, "" if it cannot be told.
+func subject(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) string {
+	type asked struct {
+		Spec  *resourcev1.DeviceClaim `json:",omitempty"`
+		Pools []string                `json:",omitempty"`
+	}
+	about := struct {
+		Nodes       map[string]string
+		Affinity    *corev1.Affinity
+		Tolerations []corev1.Toleration
+		Claims      []asked
+	}{Nodes: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations}
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil {
+			about.Claims = append(about.Claims, asked{Spec: &claim.Spec.Devices})
+			continue
+		}
+		about.Claims = append(about.Claims, asked{Pools: sortedNames(poolsOf(claim))})
+	}
+	text, err := json.Marshal(about)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// poolsOf are the pools of this driver's devices that a claim has.
+func poolsOf(claim *resourcev1.ResourceClaim) map[string]bool {
+	pools := make(map[string]bool)
+	for i := range claim.Status.Allocation.Devices.Results {
+		if r := &claim.Status.Allocation.Devices.Results[i]; r.Driver == v1alpha1.Driver {
+			pools[r.Pool] = true
+		}
+	}
+	return pools
+}
+
+// reason finds out what explain tells.
+func (c *cluster) reason(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) string {
 	var needs []need
 	pinned := make(map[string]bool) // nodes of claims that are allocated
 	for _, claim := range claims {
-		if allocation := claim.Status.Allocation; allocation != nil {
-			for i := range allocation.Devices.Results {
-				if r := &allocation.Devices.Results[i]; r.Driver == v1alpha1.Driver {
-					pinned[r.Pool] = true
-				}
-			}
+		if claim.Status.Allocation != nil {
+			maps.Copy(pinned, poolsOf(claim))
 			continue
 		}
 		more, missing := c.needs(claim)
@@ -62,13 +109,11 @@ func (c *cluster) explain(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) s
 	if len(nodes) == 0 {
 		return noNodes(elsewhere, pinned)
 	}
-	for _, node := range sortedNames(nodes) {
-		if c.fit(nodes[node], needs) {
-			return ""
-		}
+	if slices.ContainsFunc(nodes, func(p *place) bool { return c.fit(p.devices, needs) }) {
+		return ""
 	}
-	for _, n := range needs {
-		if text := c.lack(nodes, n); text != "" {
+	for i := range needs {
+		if text := c.lack(nodes, &needs[i]); text != "" {
 			return text
 		}
 	}
@@ -85,23 +130,19 @@ func noNodes(elsewhere int, pinned map[string]bool) string {
 	return fmt.Sprintf("the pod may not run on any node with GPUs: its node selector, affinity or tolerations exclude %s", plural(elsewhere, "node"))
 }
 
-// eligible returns the devices of each node that the pod may run on, and how many nodes with GPUs it may not.
-func (c *cluster) eligible(pod *corev1.Pod, pinned map[string]bool) (nodes map[string][]*device, elsewhere int) {
-	nodes = make(map[string][]*device)
-	others := make(map[string]bool)
+// eligible returns the nodes with devices that the pod may run on, and how many it may not.
+func (c *cluster) eligible(pod *corev1.Pod, pinned map[string]bool) (nodes []*place, elsewhere int) {
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	for _, d := range c.devices {
-		if _, known := nodes[d.node]; !known && !others[d.node] {
-			node := c.nodes[d.node]
-			if node == nil || len(pinned) > 0 && !pinned[d.pool] || !allowed(pod, node, affinity) {
-				others[d.node] = true
-			}
+	for _, p := range c.byName() {
+		node := c.nodes[p.name]
+		on := func(d *device) bool { return pinned[d.pool] }
+		if node == nil || len(pinned) > 0 && !slices.ContainsFunc(p.devices, on) || !allowed(pod, node, affinity) {
+			elsewhere++
+			continue
 		}
-		if !others[d.node] {
-			nodes[d.node] = append(nodes[d.node], d)
-		}
+		nodes = append(nodes, p)
 	}
-	return nodes, len(others)
+	return nodes, elsewhere
 }
 
 func allowed(pod *corev1.Pod, node *corev1.Node, affinity nodeaffinity.RequiredNodeAffinity) bool {
@@ -115,11 +156,9 @@ func allowed(pod *corev1.Pod, node *corev1.Node, affinity nodeaffinity.RequiredN
 }
 
 // lack returns what no node has for one need alone, or "" if a node has it.
-func (c *cluster) lack(nodes map[string][]*device, n need) string {
-	for _, node := range sortedNames(nodes) {
-		if c.fit(nodes[node], []need{n}) {
-			return ""
-		}
+func (c *cluster) lack(nodes []*place, n *need) string {
+	if slices.ContainsFunc(nodes, func(p *place) bool { return c.fit(p.devices, []need{*n}) }) {
+		return ""
 	}
 	l := c.survey(nodes, n)
 	text := l.never(n)
@@ -133,12 +172,12 @@ func (c *cluster) lack(nodes map[string][]*device, n need) string {
 }
 
 // never returns why no GPU could satisfy the need even if all were free, or "" if one could.
-func (l *survey) never(n need) string {
+func (l *survey) never(n *need) string {
 	switch {
 	case l.selected == 0:
 		return fmt.Sprintf("no GPU is what request %s of class %s selects", n.name, n.ways[0].class)
 	case l.large == 0:
-		return fmt.Sprintf("no GPU has %s: the largest has %s", amounts(n.ways), size(l.largest))
+		return fmt.Sprintf("no GPU has %s: the largest has %s", amountsOf(n.ways), size(l.largest))
 	case l.healthy == 0:
 		return "no GPU that could serve is healthy: " + l.sick
 	}
@@ -146,7 +185,7 @@ func (l *survey) never(n need) string {
 }
 
 // now returns what is missing at this moment.
-func (l *survey) now(n need) string {
+func (l *survey) now(n *need) string {
 	w := &n.ways[0]
 	switch {
 	case w.all:
@@ -164,9 +203,9 @@ func (l *survey) now(n need) string {
 }
 
 // shortage returns which amount no GPU has free, and which GPU has most of it.
-func (l *survey) shortage(n need) string {
-	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores, v1alpha1.CapacitySlots} {
-		if best := l.best[name]; best.short {
+func (l *survey) shortage(n *need) string {
+	for i, name := range capacityNames {
+		if best := l.best[i]; best.short {
 			what := amountOf(n.ways, name)
 			if what == "" {
 				// The node's agent gives cores to shares that ask for none.
@@ -176,7 +215,7 @@ func (l *survey) shortage(n need) string {
 			return fmt.Sprintf("no GPU has %s free: the most is %s on node %s (%s)", what, quantity(name, best.free), best.device.node, best.device.title())
 		}
 	}
-	return fmt.Sprintf("no GPU has %s free at once", amounts(n.ways))
+	return fmt.Sprintf("no GPU has %s free at once", amountsOf(n.ways))
 }
 
 // survey counts what the GPUs of some nodes have for one need.
@@ -190,7 +229,7 @@ type survey struct {
 	sick     string // the first that is not healthy, and why
 	most     int    // GPUs of one node that have everything
 	mostNode string
-	best     map[resourcev1.QualifiedName]most
+	best     [capacities]most
 }
 
 // most is the GPU with most of a capacity free; short says that it is not enough.
@@ -201,11 +240,11 @@ type most struct {
 	short  bool
 }
 
-func (c *cluster) survey(nodes map[string][]*device, n need) *survey {
-	l := &survey{best: make(map[resourcev1.QualifiedName]most)}
-	for _, node := range sortedNames(nodes) {
+func (c *cluster) survey(nodes []*place, n *need) *survey {
+	l := &survey{}
+	for _, p := range nodes {
 		count := 0
-		for _, d := range nodes[node] {
+		for _, d := range p.devices {
 			for i := range n.ways {
 				if c.look(l, d, &n.ways[i]) {
 					count++
@@ -214,7 +253,7 @@ func (c *cluster) survey(nodes map[string][]*device, n need) *survey {
 			}
 		}
 		if count > l.most {
-			l.most, l.mostNode = count, node
+			l.most, l.mostNode = count, p.name
 		}
 	}
 	return l
@@ -222,20 +261,19 @@ func (c *cluster) survey(nodes map[string][]*device, n need) *survey {
 
 // look adds one device to the survey, and reports whether it has what the way asks.
 func (c *cluster) look(l *survey, d *device, w *way) bool {
-	if !c.selectedBy(d, w.expressions) {
+	c.looked++
+	if !c.selectedBy(d, w.selectors) {
 		return false
 	}
 	l.selected++
-	l.shares = l.shares || d.shared()
-	if total, ok := d.spec.Capacity[v1alpha1.CapacityMemory]; ok {
-		l.largest = max(l.largest, total.Value.Value())
-	}
-	consumed, large := d.consumption(w.capacity)
+	l.shares = l.shares || d.shared
+	l.largest = max(l.largest, d.total[memory])
+	consumed, large := d.consumption(w)
 	if !large {
 		return false
 	}
 	l.large++
-	if !d.open() {
+	if !d.open(w) {
 		l.healthy++
 		return false
 	}
@@ -247,115 +285,20 @@ func (c *cluster) look(l *survey, d *device, w *way) bool {
 	}
 	l.healthy++
 	l.open++
+	if !d.shared {
+		return true
+	}
 	enough := true
-	for name, n := range consumed {
-		short := d.free[name] < n
+	for i, n := range consumed {
+		if !d.has[i] {
+			continue
+		}
+		short := d.free[i] < n
 		enough = enough && !short
-		best, known := l.best[name]
-		if !known || d.free[name] > best.free || best.short && !short {
-			l.best[name] = most{d, d.free[name], n, short}
+		best := &l.best[i]
+		if best.device == nil || d.free[i] > best.free || best.short && !short {
+			*best = most{d, d.free[i], n, short}
 		}
 	}
 	return enough
-}
-
-// title names a GPU as people do, by its index in its node.
-func (d *device) title() string {
-	if index := d.attribute(v1alpha1.Driver + "/" + v1alpha1.AttributeIndex); index != nil && index.IntValue != nil {
-		return fmt.Sprintf("GPU %d", *index.IntValue)
-	}
-	return d.spec.Name
-}
-
-// complaint is the value of the first taint.
-func (d *device) complaint() string {
-	for _, taint := range d.spec.Taints {
-		return cmp.Or(taint.Value, taint.Key)
-	}
-	return "unknown"
-}
-
-// wanted writes what is asked with its number of GPUs.
-func wanted(ways []way) string {
-	count := plural(ways[0].count, "GPU")
-	if text := amounts(ways); text != "" {
-		return count + " with " + text + " free"
-	}
-	return count + " free as a whole"
-}
-
-// amounts writes what is asked of one GPU.
-func amounts(ways []way) string {
-	var all []string
-	for _, name := range []resourcev1.QualifiedName{v1alpha1.CapacityMemory, v1alpha1.CapacityCores} {
-		if text := amountOf(ways, name); text != "" {
-			all = append(all, text)
-		}
-	}
-	return strings.Join(all, " and ")
-}
-
-// amountOf writes what is asked of one capacity: of several ways, all amounts that differ.
-func amountOf(ways []way, name resourcev1.QualifiedName) string {
-	if name == v1alpha1.CapacitySlots {
-		return "a place for another share"
-	}
-	var different []string
-	for _, w := range ways {
-		if w.capacity == nil {
-			continue
-		}
-		if q, ok := w.capacity.Requests[name]; ok && !q.IsZero() {
-			if text := quantity(name, q.Value()); !slices.Contains(different, text) {
-				different = append(different, text)
-			}
-		}
-	}
-	switch {
-	case len(different) == 0 && name == v1alpha1.CapacityMemory && ways[0].class != v1alpha1.ClassWhole:
-		return "all of its memory"
-	case len(different) == 0:
-		return ""
-	}
-	text := strings.Join(different, " or ")
-	if len(different) > 1 {
-		text += ", by its size,"
-	}
-	if name == v1alpha1.CapacityMemory {
-		return text + " of memory"
-	}
-	return text + " of its time"
-}
-
-func quantity(name resourcev1.QualifiedName, n int64) string {
-	switch name {
-	case v1alpha1.CapacityMemory:
-		return size(n)
-	case v1alpha1.CapacityCores:
-		return fmt.Sprintf("%d percent", n)
-	}
-	return fmt.Sprint(n)
-}
-
-// size writes bytes, rounded down to whole MiB.
-func size(n int64) string {
-	return resource.NewQuantity(max(n, 0)>>20<<20, resource.BinarySI).String()
-}
-
-func haveGPUs(nodes int) string {
-	if nodes == 1 {
-		return "1 node has GPUs"
-	}
-	return fmt.Sprintf("%d nodes have GPUs", nodes)
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -158,7 +157,27 @@ func (s *scene) explain(t testing.TB, nodes []*corev1.Node) string {
 	for _, text := range s.asked {
 		own = append(own, claimOf(t, text))
 	}
-	return newCluster(context.Background(), s.slices, append(all, own...), classes, nodes, compiled).explain(pending(t, s.pod), own)
+	return newCluster(s.slices, append(all, own...), classes, nodes).explain(t.Context(), pending(t, s.pod), own)
+}
+
+// newCluster is a cluster with these objects.
+func newCluster(published []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim, classes []*resourcev1.DeviceClass, nodes []*corev1.Node) *cluster {
+	c := newEmptyCluster(compiled)
+	c.setClasses(classes)
+	for _, node := range nodes {
+		c.setNode(node.Name, node)
+	}
+	pools := map[string][]*resourcev1.ResourceSlice{}
+	for _, slice := range published {
+		pools[slice.Spec.Pool.Name] = append(pools[slice.Spec.Pool.Name], slice)
+	}
+	for name, slices := range pools {
+		c.setPool(name, slices)
+	}
+	for i, claim := range claims {
+		c.setClaim(fmt.Sprint(i), claim)
+	}
+	return c
 }
 
 func TestExplain(t *testing.T) {
@@ -253,7 +272,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 		t.Fatal("a full cluster says nothing")
 	}
 	own := []*resourcev1.ResourceClaim{claimOf(t, full.asked[0])}
-	c := newCluster(context.Background(), full.slices, []*resourcev1.ResourceClaim{given(t, "n1/0 16Gi 0")}, classes, named("n1"), compiled)
+	c := newCluster(full.slices, []*resourcev1.ResourceClaim{given(t, "n1/0 16Gi 0")}, classes, named("n1"))
 	for name, change := range map[string]func(*corev1.Pod){
 		"has a node":          func(p *corev1.Pod) { p.Spec.NodeName = "n1" },
 		"was not tried":       func(p *corev1.Pod) { p.Status.Conditions = nil },
@@ -263,7 +282,7 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 	} {
 		pod := pending(t, "")
 		change(pod)
-		if text := c.explain(pod, own); text != "" {
+		if text := c.explain(t.Context(), pod, own); text != "" {
 			t.Errorf("a pod that %s: %s", name, text)
 		}
 	}
@@ -276,8 +295,8 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 	if got := full.explain(t, tainted); !strings.Contains(got, "1Gi of memory free") {
 		t.Errorf("a tolerated taint: %s", got)
 	}
-	missing := newCluster(context.Background(), full.slices, nil, nil, named("n1"), compiled)
-	if got := missing.explain(pending(t, ""), own); got != "device class share.divvy.dev does not exist: install it again with Divvy" {
+	missing := newCluster(full.slices, nil, nil, named("n1"))
+	if got := missing.explain(t.Context(), pending(t, ""), own); got != "device class share.divvy.dev does not exist: install it again with Divvy" {
 		t.Errorf("no classes: %s", got)
 	}
 }
@@ -286,9 +305,9 @@ func TestExplainOnlyWhoWaitsForAGPU(t *testing.T) {
 func TestExplainAfterAllocation(t *testing.T) {
 	published := slices.Concat(nodeOf(t, "n1", gib(16)), nodeOf(t, "n2", gib(16)))
 	shared, more := given(t, "n1/0 12Gi 0"), claimOf(t, share("memory: 8Gi"))
-	c := newCluster(context.Background(), published, []*resourcev1.ResourceClaim{shared, more}, classes, named("n1", "n2"), compiled)
+	c := newCluster(published, []*resourcev1.ResourceClaim{shared, more}, classes, named("n1", "n2"))
 	want := "no GPU has 8Gi of memory free: the most is 4Gi on node n1 (GPU 0); 1 node has GPUs"
-	if got := c.explain(pending(t, ""), []*resourcev1.ResourceClaim{shared, more}); got != want {
+	if got := c.explain(t.Context(), pending(t, ""), []*resourcev1.ResourceClaim{shared, more}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -300,9 +319,9 @@ func TestOldGenerations(t *testing.T) {
 		slice.Spec.Pool.Generation = 1
 		published = append(published, slice)
 	}
-	c := newCluster(context.Background(), published, nil, classes, named("n1"), compiled)
-	if len(c.devices) != 1 {
-		t.Errorf("%d devices", len(c.devices))
+	c := newCluster(published, nil, classes, named("n1"))
+	if n := len(c.pools["n1"].devices); n != 1 {
+		t.Errorf("%d devices", n)
 	}
 }
 
@@ -313,18 +332,19 @@ func TestSearchGivesBack(t *testing.T) {
 	for _, text := range s.asked {
 		own = append(own, claimOf(t, text))
 	}
-	c := newCluster(context.Background(), s.slices, nil, classes, named("n1"), compiled)
+	c := newCluster(s.slices, nil, classes, named("n1"))
 	for range 3 {
-		if got := c.explain(pending(t, ""), own); !strings.Contains(got, "at once") {
+		c.change() // so that it searches again
+		if got := c.explain(t.Context(), pending(t, ""), own); !strings.Contains(got, "at once") {
 			t.Errorf("four of 9Gi on three of 16Gi: %q", got)
 		}
-		if got := c.explain(pending(t, ""), own[:3]); got != "" {
+		if got := c.explain(t.Context(), pending(t, ""), own[:3]); got != "" {
 			t.Errorf("three of 9Gi on three of 16Gi: %q", got)
 		}
 	}
-	for _, d := range c.devices {
-		if d.taken != 0 || d.free[v1alpha1.CapacityMemory] != 16<<30 || !d.open() {
-			t.Errorf("%s: taken %d, %d free", d.spec.Name, d.taken, d.free[v1alpha1.CapacityMemory])
+	for _, d := range c.pools["n1"].devices {
+		if d.taken != 0 || d.free[memory] != 16<<30 || !d.open(&way{}) {
+			t.Errorf("%s: taken %d, %d free", d.spec.Name, d.taken, d.free[memory])
 		}
 	}
 }

@@ -19,11 +19,30 @@ type need struct {
 // way is what would satisfy a need.
 type way struct {
 	class       string
-	expressions []string
+	selectors   []*selector
+	whole       bool // a GPU that nobody else has
 	all         bool
 	count       int
 	capacity    *resourcev1.CapacityRequirements
+	asked       amounts
+	given       [capacities]bool // which of them are asked
+	strange     bool             // it asks for a capacity that no GPU has
 	tolerations []resourcev1.DeviceToleration
+}
+
+func (w *way) ask(capacity *resourcev1.CapacityRequirements) {
+	w.capacity = capacity
+	if capacity == nil {
+		return
+	}
+	for name, quantity := range capacity.Requests {
+		at := slices.Index(capacityNames[:], name)
+		if at < 0 {
+			w.strange = true
+			continue
+		}
+		w.asked[at], w.given[at] = quantity.Value(), true
+	}
 }
 
 // needs returns what a claim asks of this driver. Another class counts too if it selects a device of this driver.
@@ -33,7 +52,11 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 		r := &claim.Spec.Devices.Requests[i]
 		n := need{claim: claim, name: r.Name}
 		add := func(class string, mode resourcev1.DeviceAllocationMode, count int64, selectors []resourcev1.DeviceSelector, capacity *resourcev1.CapacityRequirements, tolerations []resourcev1.DeviceToleration) {
-			w := way{class: class, all: mode == resourcev1.DeviceAllocationModeAll, count: int(max(count, 1)), capacity: capacity, tolerations: tolerations}
+			w := way{
+				class: class, whole: class == v1alpha1.ClassWhole, all: mode == resourcev1.DeviceAllocationModeAll,
+				count: int(max(count, 1)), tolerations: tolerations,
+			}
+			w.ask(capacity)
 			object, found := c.classes[class]
 			if !found {
 				if ours(class) && missing == "" {
@@ -41,10 +64,10 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 				}
 				return
 			}
-			w.expressions = append(expressionsOf(object.Spec.Selectors), expressionsOf(selectors)...)
-			if !ours(class) && !slices.ContainsFunc(c.devices, func(d *device) bool { return c.selectedBy(d, expressionsOf(object.Spec.Selectors)) }) {
+			if !ours(class) && !c.serves(object) {
 				return
 			}
+			w.selectors = append(c.selectorsOf(object.Spec.Selectors), c.selectorsOf(selectors)...)
 			n.ways = append(n.ways, w)
 		}
 		if e := r.Exactly; e != nil && (e.AdminAccess == nil || !*e.AdminAccess) {
@@ -65,49 +88,46 @@ func ours(class string) bool {
 	return class == v1alpha1.ClassShare || class == v1alpha1.ClassWhole || class == v1alpha1.ClassMIG
 }
 
-func expressionsOf(selectors []resourcev1.DeviceSelector) []string {
-	var all []string
+// serves reports whether a class of somebody else's selects a device of this driver.
+func (c *cluster) serves(class *resourcev1.DeviceClass) bool {
+	if c.theirs[class.Name] {
+		return false
+	}
+	all := c.selectorsOf(class.Spec.Selectors)
+	for _, p := range c.byName() {
+		if slices.ContainsFunc(p.devices, func(d *device) bool { return c.selectedBy(d, all) }) {
+			return true
+		}
+	}
+	c.theirs[class.Name] = true
+	return false
+}
+
+func (c *cluster) selectorsOf(selectors []resourcev1.DeviceSelector) []*selector {
+	var all []*selector
 	for _, s := range selectors {
 		if s.CEL != nil {
-			all = append(all, s.CEL.Expression)
+			all = append(all, c.selector(s.CEL.Expression))
 		}
 	}
 	return all
 }
 
-func (c *cluster) selectedBy(d *device, expressions []string) bool {
-	return !slices.ContainsFunc(expressions, func(e string) bool { return !c.selected(d, e) })
-}
-
 // suits reports whether the device could ever satisfy the way, were it free.
 func (c *cluster) suits(d *device, w *way) bool {
-	_, large := d.consumption(w.capacity)
-	return large && d.healthy(w.tolerations) && c.selectedBy(d, w.expressions)
+	_, large := d.consumption(w)
+	return large && d.healthy(w.tolerations) && c.selectedBy(d, w.selectors)
 }
 
-// fits reports whether the device satisfies the way now.
-func (d *device) fits(w *way) (consumed map[resourcev1.QualifiedName]int64, ok bool) {
-	consumed, ok = d.consumption(w.capacity)
-	if !ok || !d.open() {
-		return nil, false
-	}
-	for name, n := range consumed {
-		if d.free[name] < n {
-			return nil, false
-		}
-	}
-	return consumed, true
-}
-
-// searchSteps bounds a search. A longer search counts as a success, so that no false reason is written.
-const searchSteps = 20000
+// searchSteps bounds the searches of one explanation. A longer search counts as a success, so that no false reason is
+// written.
+const searchSteps = 200000
 
 // search looks for devices of one node for all needs at once.
 type search struct {
 	cluster *cluster
 	devices []*device // of the node
 	chosen  map[*resourcev1.ResourceClaim][]choice
-	steps   int
 }
 
 type choice struct {
@@ -117,8 +137,38 @@ type choice struct {
 
 // fit reports whether these devices satisfy all needs together.
 func (c *cluster) fit(devices []*device, needs []need) bool {
+	for i := range needs {
+		if !c.fitsAlone(devices, &needs[i]) {
+			return false
+		}
+	}
+	if len(needs) == 1 && len(needs[0].claim.Spec.Devices.Constraints) == 0 {
+		return true
+	}
 	s := &search{cluster: c, devices: devices, chosen: make(map[*resourcev1.ResourceClaim][]choice)}
 	return s.satisfy(needs)
+}
+
+// fitsAlone reports whether there are enough devices for a need, whatever the constraints of its claim are. Most nodes
+// are out of the question by that, without a search.
+func (c *cluster) fitsAlone(devices []*device, n *need) bool {
+	for i := range n.ways {
+		w := &n.ways[i]
+		fitting, suiting := 0, 0
+		for _, d := range devices {
+			c.looked++
+			if _, ok := d.fits(w); ok && c.suits(d, w) {
+				fitting++
+			}
+			if w.all && c.suits(d, w) {
+				suiting++
+			}
+		}
+		if !w.all && fitting >= w.count || w.all && suiting > 0 && fitting == suiting {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *search) satisfy(needs []need) bool {
@@ -154,7 +204,7 @@ func (s *search) choose(needs []need, w *way, count, from int) bool {
 	}
 	claim := needs[0].claim
 	for i := from; i < len(s.devices); i++ {
-		if s.steps++; s.steps > searchSteps {
+		if s.cluster.steps++; s.cluster.steps > searchSteps {
 			return true
 		}
 		d := s.devices[i]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -22,7 +22,26 @@ import (
 type known struct {
 	slices, templates, others informers.SharedInformerFactory
 	changed                   chan struct{} // has room for one: something is different from before
+
+	mu    sync.Mutex
+	stale stale
 }
+
+// stale is what has changed since it was taken in last. Keys are those of the informers, and pools are by name.
+type stale struct {
+	pools, claims, nodes map[string]bool
+	classes              bool
+}
+
+func newStale() stale {
+	return stale{pools: map[string]bool{}, claims: map[string]bool{}, nodes: map[string]bool{}}
+}
+
+// The indexes of the informers.
+const (
+	byPool    = "pool"
+	byWaiting = "waiting"
+)
 
 func newKnown(client kubernetes.Interface) *known {
 	only := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
@@ -35,10 +54,12 @@ func newKnown(client kubernetes.Interface) *known {
 		templates: only(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ManagedLabel + "=" + v1alpha1.ManagedBy }),
 		others:    only(func(*metav1.ListOptions) {}),
 		changed:   make(chan struct{}, 1),
+		stale:     newStale(),
 	}
 }
 
-// lighten drops from cached objects what nobody reads here: of pods, almost everything.
+// lighten drops from cached objects what nobody reads here: of pods and of claims that have their GPUs, almost
+// everything.
 func lighten(object any) (any, error) {
 	if m, err := meta.Accessor(object); err == nil {
 		m.SetManagedFields(nil)
@@ -55,33 +76,61 @@ func lighten(object any) (any, error) {
 		o.Annotations, o.Labels = nil, nil
 	case *corev1.Node:
 		o.Annotations, o.Status = nil, corev1.NodeStatus{}
+	case *resourcev1.ResourceClaim:
+		lightenClaim(o)
 	}
 	return object, nil
 }
 
+func lightenClaim(claim *resourcev1.ResourceClaim) {
+	claim.Annotations, claim.Labels, claim.Finalizers = nil, nil, nil
+	before := claim.Status.Allocation
+	claim.Status = resourcev1.ResourceClaimStatus{}
+	if before == nil {
+		return
+	}
+	claim.Spec = resourcev1.ResourceClaimSpec{}
+	claim.Status.Allocation = &resourcev1.AllocationResult{}
+	for i := range before.Devices.Results {
+		r := &before.Devices.Results[i]
+		if r.Driver == v1alpha1.Driver {
+			claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+				Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess, ConsumedCapacity: r.ConsumedCapacity,
+			})
+		}
+	}
+}
+
 // start begins to watch and returns once everything has been read.
 func (k *known) start(ctx context.Context) error {
-	noticed := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { k.notice() },
-		UpdateFunc: func(_, _ any) { k.notice() },
-		DeleteFunc: func(any) { k.notice() },
-	}
+	pods, published := k.others.Core().V1().Pods().Informer(), k.slices.Resource().V1().ResourceSlices().Informer()
+	err := errors.Join(
+		pods.AddIndexers(cache.Indexers{byWaiting: waitingIndex}),
+		published.AddIndexers(cache.Indexers{byPool: poolIndex}))
 	var synced []cache.InformerSynced
-	for _, informer := range []cache.SharedIndexInformer{
-		k.slices.Resource().V1().ResourceSlices().Informer(),
-		k.others.Resource().V1().ResourceClaims().Informer(),
-		k.others.Resource().V1().DeviceClasses().Informer(),
-		k.others.Core().V1().Pods().Informer(),
+	for _, one := range []struct {
+		informer cache.SharedIndexInformer
+		note     func(*stale, any)
+		rouses   bool
+	}{
+		{published, noteSlice, true},
+		{k.others.Resource().V1().ResourceClaims().Informer(), func(s *stale, object any) { s.claims[keyOf(object)] = true }, true},
+		{k.others.Resource().V1().DeviceClasses().Informer(), func(s *stale, _ any) { s.classes = true }, true},
+		{pods, func(*stale, any) {}, true},
+		// Nodes report every few seconds, which changes nothing here; they are looked at when something else does.
+		{k.others.Core().V1().Nodes().Informer(), func(s *stale, object any) { s.nodes[keyOf(object)] = true }, false},
 	} {
-		registration, err := informer.AddEventHandler(noticed)
-		if err != nil {
-			return fmt.Errorf("watch the cluster: %w", err)
+		registration, fault := one.informer.AddEventHandler(k.noting(one.note, one.rouses))
+		if fault != nil {
+			err = errors.Join(err, fault)
+			break
 		}
 		synced = append(synced, registration.HasSynced)
 	}
-	// Nodes report every few seconds, which changes nothing here; they are looked at when something else does.
-	synced = append(synced, k.others.Core().V1().Nodes().Informer().HasSynced,
-		k.templates.Resource().V1().ResourceClaimTemplates().Informer().HasSynced)
+	if err != nil {
+		return fmt.Errorf("watch the cluster: %w", err)
+	}
+	synced = append(synced, k.templates.Resource().V1().ResourceClaimTemplates().Informer().HasSynced)
 	for _, factory := range []informers.SharedInformerFactory{k.slices, k.templates, k.others} {
 		factory.Start(ctx.Done())
 	}
@@ -89,6 +138,55 @@ func (k *known) start(ctx context.Context) error {
 		return errors.New("read the cluster: ended before everything was read")
 	}
 	return nil
+}
+
+// noting notes what has changed.
+func (k *known) noting(note func(*stale, any), rouses bool) cache.ResourceEventHandler {
+	noted := func(objects ...any) {
+		k.mu.Lock()
+		for _, object := range objects {
+			note(&k.stale, object)
+		}
+		k.mu.Unlock()
+		if rouses {
+			k.notice()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) { noted(object) }, UpdateFunc: func(before, after any) { noted(before, after) }, DeleteFunc: func(object any) { noted(object) },
+	}
+}
+
+// keyOf is an object's key in its informer.
+func keyOf(object any) string {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return "" // of which there is no object
+	}
+	return key
+}
+
+func noteSlice(s *stale, object any) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	if slice, ok := object.(*resourcev1.ResourceSlice); ok {
+		s.pools[slice.Spec.Pool.Name] = true
+	}
+}
+
+func poolIndex(object any) ([]string, error) {
+	if slice, ok := object.(*resourcev1.ResourceSlice); ok {
+		return []string{slice.Spec.Pool.Name}, nil
+	}
+	return nil, nil
+}
+
+func waitingIndex(object any) ([]string, error) {
+	if pod, ok := object.(*corev1.Pod); ok && len(pod.Spec.ResourceClaims) > 0 && waiting(pod) {
+		return []string{byWaiting}, nil
+	}
+	return nil, nil
 }
 
 // stop waits until nothing is watched any more; the context of start has ended.
@@ -105,34 +203,76 @@ func (k *known) notice() {
 	}
 }
 
-func (k *known) pods() ([]*corev1.Pod, error) {
-	pods, err := k.others.Core().V1().Pods().Lister().List(labels.Everything())
+// waiting returns the pods with claims that wait for the scheduler.
+func (k *known) waiting() ([]*corev1.Pod, error) {
+	objects, err := k.others.Core().V1().Pods().Informer().GetIndexer().ByIndex(byWaiting, byWaiting)
 	if err != nil {
-		return nil, fmt.Errorf("list the pods: %w", err)
+		return nil, fmt.Errorf("list the waiting pods: %w", err)
+	}
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			pods = append(pods, pod)
+		}
 	}
 	return pods, nil
 }
 
 func (k *known) templatesAndPods() ([]*resourcev1.ResourceClaimTemplate, []*corev1.Pod, error) {
 	// The templates first: what is in use when they are read is in use when the pods are.
-	templates, err := k.templates.Resource().V1().ResourceClaimTemplates().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, nil, fmt.Errorf("list the claim templates: %w", err)
+	templates, first := k.templates.Resource().V1().ResourceClaimTemplates().Lister().List(labels.Everything())
+	pods, second := k.others.Core().V1().Pods().Lister().List(labels.Everything())
+	if err := errors.Join(first, second); err != nil {
+		return nil, nil, fmt.Errorf("list the claim templates and their pods: %w", err)
 	}
-	pods, err := k.pods()
-	return templates, pods, err
+	return templates, pods, nil
 }
 
-// cluster returns the cluster as it is now.
-func (k *known) cluster(ctx context.Context, compiled *dracel.Cache) (*cluster, error) {
-	published, first := k.slices.Resource().V1().ResourceSlices().Lister().List(labels.Everything())
-	claims, second := k.others.Resource().V1().ResourceClaims().Lister().List(labels.Everything())
-	classes, third := k.others.Resource().V1().DeviceClasses().Lister().List(labels.Everything())
-	nodes, fourth := k.others.Core().V1().Nodes().Lister().List(labels.Everything())
-	if err := errors.Join(first, second, third, fourth); err != nil {
-		return nil, fmt.Errorf("list the cluster's GPUs: %w", err)
+// refresh takes into the cluster what has changed.
+func (k *known) refresh(c *cluster) error {
+	k.mu.Lock()
+	now := k.stale
+	k.stale = newStale()
+	k.mu.Unlock()
+	if now.classes {
+		classes, err := k.others.Resource().V1().DeviceClasses().Lister().List(labels.Everything())
+		if err != nil {
+			return fmt.Errorf("list the device classes: %w", err)
+		}
+		c.setClasses(classes)
 	}
-	return newCluster(ctx, published, claims, classes, nodes, compiled), nil
+	for name := range now.nodes {
+		node, _ := stored[*corev1.Node](k.others.Core().V1().Nodes().Informer(), name)
+		c.setNode(name, node)
+	}
+	for name := range now.pools {
+		objects, err := k.slices.Resource().V1().ResourceSlices().Informer().GetIndexer().ByIndex(byPool, name)
+		if err != nil {
+			return fmt.Errorf("list the slices of pool %s: %w", name, err)
+		}
+		published := make([]*resourcev1.ResourceSlice, 0, len(objects))
+		for _, object := range objects {
+			if slice, ok := object.(*resourcev1.ResourceSlice); ok {
+				published = append(published, slice)
+			}
+		}
+		c.setPool(name, published)
+	}
+	for key := range now.claims {
+		claim, _ := stored[*resourcev1.ResourceClaim](k.others.Resource().V1().ResourceClaims().Informer(), key)
+		c.setClaim(key, claim)
+	}
+	return nil
+}
+
+// stored is an informer's object of a key, if there is one.
+func stored[T any](informer cache.SharedIndexInformer, key string) (found T, ok bool) {
+	object, exists, err := informer.GetIndexer().GetByKey(key)
+	if err != nil || !exists {
+		return found, false
+	}
+	found, ok = object.(T)
+	return found, ok
 }
 
 func (k *known) claim(namespace, name string) (*resourcev1.ResourceClaim, error) {
