@@ -32,6 +32,8 @@ type Dialect interface {
 	Name() string
 	// Owns returns the names that the dialect reads.
 	Owns() Names
+	// Counts says of each of these resources that is an amount what a quota of it counts.
+	Counts() map[string]Measure
 	// Match reports whether the pod asks in this dialect.
 	Match(pod *corev1.Pod) bool
 	// Translate returns what the pod's containers ask, in their order, or an error that wraps ErrRefused.
@@ -69,14 +71,16 @@ func (n Names) askedByPod(pod *corev1.Pod) bool {
 
 // inContainers is the part of a dialect whose requests are limits of containers.
 type inContainers struct {
-	name  string
-	names Names
+	name   string
+	names  Names
+	counts map[string]Measure
 	// request reads one container that names any of the resources with other than zero.
 	request func(pod *corev1.Pod, asked *limits) Request
 }
 
 func (d inContainers) Name() string               { return d.name }
 func (d inContainers) Owns() Names                { return d.names }
+func (d inContainers) Counts() map[string]Measure { return d.counts }
 func (d inContainers) Match(pod *corev1.Pod) bool { return d.names.askedByPod(pod) }
 
 func (d inContainers) Translate(pod *corev1.Pod) ([]Request, error) {

@@ -10,12 +10,15 @@ func elasticGPU(given options) (Dialect, error) {
 		return nil, err
 	}
 	var names Names
+	counts := make(map[string]Measure)
 	for _, domain := range domains {
 		names.Resources = append(names.Resources, domain+"gpu-core", domain+"gpu-memory")
+		counts[domain+"gpu-core"], counts[domain+"gpu-memory"] = countCores, countMemory(mebibyte)
 	}
 	return inContainers{
-		name:  "elasticgpu",
-		names: names,
+		name:   "elasticgpu",
+		names:  names,
+		counts: counts,
 		request: func(_ *corev1.Pod, asked *limits) Request {
 			var found []Request
 			for _, domain := range domains {

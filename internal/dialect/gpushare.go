@@ -33,8 +33,9 @@ func gpushare(given options) (Dialect, error) {
 		return nil, given.fault("memoryUnit %q: use GiB or MiB", o.MemoryUnit)
 	}
 	return inContainers{
-		name:  "gpushare",
-		names: Names{Resources: []string{gpushareMemory, gpushareCores, gpushareCount}},
+		name:   "gpushare",
+		names:  Names{Resources: []string{gpushareMemory, gpushareCores, gpushareCount}},
+		counts: map[string]Measure{gpushareMemory: countMemory(unit), gpushareCores: countCores, gpushareCount: countGPUs},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			memory, sized := asked.positive(gpushareMemory)
 			cores, timed := asked.percent(gpushareCores)

@@ -56,6 +56,9 @@ func vgpu(given options, o hamiOptions, exclusive bool) (Dialect, error) {
 			Resources:  []string{hamiGPU, hamiMemory, hamiPercent, hamiCores, hamiPriority, "nvidia.com/mig-*"},
 			Schedulers: []string{"hami-scheduler", "4pd-scheduler"},
 		},
+		counts: map[string]Measure{
+			hamiGPU: countGPUs, hamiMemory: countMemory(o.MemoryFactor * mebibyte), hamiPercent: countPercent, hamiCores: countCores,
+		},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			refuseMIG(asked)
 			request := o.request(asked, exclusive)

@@ -42,6 +42,9 @@ func (kai) Owns() Names {
 	}
 }
 
+// Counts implements [Dialect]: KAI's queues hold annotations, and no quota counts them.
+func (kai) Counts() map[string]Measure { return nil }
+
 // Match implements [Dialect].
 func (k kai) Match(pod *corev1.Pod) bool {
 	return k.Owns().askedByPod(pod)

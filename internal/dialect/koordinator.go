@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,9 +20,12 @@ func koordinator(given options) (Dialect, error) {
 		return nil, err
 	}
 	old, current := koordOf("kubernetes.io/"), koordOf("koordinator.sh/")
+	counts := current.counts()
+	maps.Copy(counts, old.counts())
 	return inContainers{
-		name:  given.dialect,
-		names: Names{Resources: slices.Concat(current.all(), old.all()), Schedulers: []string{koordScheduler}},
+		name:   given.dialect,
+		names:  Names{Resources: slices.Concat(current.all(), old.all()), Schedulers: []string{koordScheduler}},
+		counts: counts,
 		request: func(_ *corev1.Pod, asked *limits) Request {
 			switch {
 			case !(Names{Resources: old.all()}).askedBy(asked.container):
@@ -43,6 +47,12 @@ func koordOf(domain string) koordNames {
 
 func (k koordNames) all() []string {
 	return []string{k.gpu, k.shared, k.sharedToo, k.cores, k.memory, k.ratio}
+}
+
+func (k koordNames) counts() map[string]Measure {
+	return map[string]Measure{
+		k.gpu: countHundredths, k.shared: countGPUs, k.sharedToo: countGPUs, k.cores: countCores, k.memory: countMemory(1), k.ratio: countPercent,
+	}
 }
 
 // request reads totals and divides them among the GPUs.

@@ -32,8 +32,9 @@ func nvidia(given options) (Dialect, error) {
 		return nil, given.fault("renamed false says nothing without replicas")
 	}
 	return inContainers{
-		name:  "nvidia",
-		names: Names{Resources: []string{gpu, shared, mig}},
+		name:   "nvidia",
+		names:  Names{Resources: []string{gpu, shared, mig}},
+		counts: map[string]Measure{gpu: o.count(renamed), shared: countShares},
 		request: func(_ *corev1.Pod, asked *limits) Request {
 			refuseMIG(asked)
 			whole, _ := asked.number(gpu)
@@ -53,6 +54,17 @@ func nvidia(given options) (Dialect, error) {
 			return Request{}
 		},
 	}, nil
+}
+
+// count is what nvidia.com/gpu counts. Where replicas are shared GPUs of another name, shares count by that name alone.
+func (o nvidiaOptions) count(renamed bool) Measure {
+	switch {
+	case !renamed:
+		return countReplicas(o.Replicas)
+	case o.Replicas > 0:
+		return countWhole
+	}
+	return countPortions
 }
 
 const maxReplicas = 1000

@@ -37,8 +37,9 @@ func qgpu(given options) (Dialect, error) {
 		return nil, given.fault("policy %q: use fixed-share, burst-share or best-effort", o.Policy)
 	}
 	return inContainers{
-		name:  "qgpu",
-		names: Names{Resources: []string{qgpuCore, qgpuGreedy, qgpuMemory}},
+		name:   "qgpu",
+		names:  Names{Resources: []string{qgpuCore, qgpuGreedy, qgpuMemory}},
+		counts: map[string]Measure{qgpuCore: countCores, qgpuGreedy: countCores, qgpuMemory: countMemory(gibibyte)},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			cores, _ := asked.number(qgpuCore)
 			greedy, _ := asked.number(qgpuGreedy)

@@ -25,6 +25,42 @@ const quotaSlices = `
 - spec: {driver: gpu.example.com, pool: {name: n1}, devices: [{name: other, capacity: {memory: {value: 80Gi}}}]}
 `
 
+// plainUse is the part of a use that Divvy's own quotas count.
+type plainUse struct {
+	gpus, memory, cores uint64
+	unsized, uncounted  bool
+}
+
+func plainOf(u Use) plainUse {
+	return plainUse{u.GPUs, u.Memory, u.Cores, u.Unsized > 0, u.Uncounted > 0}
+}
+
+func (p plainUse) use() Use {
+	u := Use{GPUs: p.gpus, Memory: p.memory, Cores: p.cores}
+	if p.unsized {
+		u.Unsized = 1
+	}
+	if p.uncounted {
+		u.Uncounted = 1
+	}
+	return u
+}
+
+// limitsOf reads a list of quotas where these dialects are turned on.
+func quotaLimits(t *testing.T, dialects, text string) []Limit {
+	t.Helper()
+	var quotas []*corev1.ResourceQuota
+	if err := yaml.UnmarshalStrict([]byte(text), &quotas); err != nil {
+		t.Fatal(err)
+	}
+	translator := newTranslator(t, dialects)
+	var all []Limit
+	for _, quota := range quotas {
+		all = append(all, translator.Limits(quota)...)
+	}
+	return all
+}
+
 func TestUseOf(t *testing.T) {
 	var published []resourcev1.ResourceSlice
 	if err := yaml.UnmarshalStrict([]byte(quotaSlices), &published); err != nil {
@@ -36,28 +72,28 @@ func TestUseOf(t *testing.T) {
 	}
 	for _, c := range []struct {
 		devices, allocation string
-		want                Use
+		want                plainUse
 	}{
-		{share(", capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{1, 4 << 30, 30, false, false}},
-		{share(", count: 3, capacity: {requests: {memory: 4Gi, cores: 30}}"), "", Use{3, 12 << 30, 90, false, false}},
-		{share(", capacity: {requests: {cores: 30}}"), "", Use{1, 40 << 30, 30, false, false}},
-		{share(""), "", Use{1, 40 << 30, 0, false, false}},
-		{share(", adminAccess: true"), "", Use{}},
-		{share(", allocationMode: All, capacity: {requests: {memory: 4Gi}}"), "", Use{1, 4 << 30, 0, false, true}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 2}}]`, "", Use{2, 80 << 30, 200, false, false}},
-		{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com, capacity: {requests: {memory: 4Gi}}}}]`, "", Use{}},
+		{share(", capacity: {requests: {memory: 4Gi, cores: 30}}"), "", plainUse{1, 4 << 30, 30, false, false}},
+		{share(", count: 3, capacity: {requests: {memory: 4Gi, cores: 30}}"), "", plainUse{3, 12 << 30, 90, false, false}},
+		{share(", capacity: {requests: {cores: 30}}"), "", plainUse{1, 40 << 30, 30, false, false}},
+		{share(""), "", plainUse{1, 40 << 30, 0, false, false}},
+		{share(", adminAccess: true"), "", plainUse{}},
+		{share(", allocationMode: All, capacity: {requests: {memory: 4Gi}}"), "", plainUse{1, 4 << 30, 0, false, true}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev, count: 2}}]`, "", plainUse{2, 80 << 30, 200, false, false}},
+		{`requests: [{name: nic, exactly: {deviceClassName: nic.example.com, capacity: {requests: {memory: 4Gi}}}}]`, "", plainUse{}},
 		{`requests: [{name: gpu, firstAvailable: [{name: a, deviceClassName: share.divvy.dev, capacity: {requests: {memory: 8Gi, cores: 10}}}, {name: b, deviceClassName: share.divvy.dev, capacity: {requests: {memory: 20Gi}}}]}]`, "",
-			Use{1, 20 << 30, 10, false, false}},
-		{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: gpu.divvy.dev}}]`, "", Use{2, 41 << 30, 100, false, false}},
-		{share(", capacity: {requests: {memory: 1e10000000}}"), "", Use{1, 40 << 30, 0, false, false}},
+			plainUse{1, 20 << 30, 10, false, false}},
+		{`requests: [{name: a, exactly: {deviceClassName: share.divvy.dev, capacity: {requests: {memory: 1Gi}}}}, {name: b, exactly: {deviceClassName: gpu.divvy.dev}}]`, "", plainUse{2, 41 << 30, 100, false, false}},
+		{share(", capacity: {requests: {memory: 1e10000000}}"), "", plainUse{1, 40 << 30, 0, false, false}},
 		// What was allocated counts, whatever was asked.
-		{share(""), `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false, false}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 100, false, false}},
-		{`requests: [{name: gpu, firstAvailable: [{name: a, deviceClassName: share.divvy.dev}, {name: b, deviceClassName: gpu.divvy.dev}]}]`, `[{request: gpu/a, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, Use{1, 16 << 30, 5, false, false}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small}]`, Use{1, 16 << 30, 100, false, false}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: gpu.example.com, pool: n1, device: other}]`, Use{}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: vanished}]`, Use{1, 0, 100, false, false}},
-		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small, adminAccess: true}]`, Use{}},
+		{share(""), `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, plainUse{1, 16 << 30, 5, false, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, plainUse{1, 16 << 30, 100, false, false}},
+		{`requests: [{name: gpu, firstAvailable: [{name: a, deviceClassName: share.divvy.dev}, {name: b, deviceClassName: gpu.divvy.dev}]}]`, `[{request: gpu/a, driver: divvy.dev, pool: n1, device: small-shared, shareID: 0, consumedCapacity: {memory: 16Gi, cores: 5, slots: 1}}]`, plainUse{1, 16 << 30, 5, false, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: training.example.com}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small}]`, plainUse{1, 16 << 30, 100, false, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: gpu.example.com, pool: n1, device: other}]`, plainUse{}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: vanished}]`, plainUse{1, 40 << 30, 100, false, false}},
+		{`requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]`, `[{request: gpu, driver: divvy.dev, pool: n1, device: small, adminAccess: true}]`, plainUse{}},
 	} {
 		var allocation *resourcev1.AllocationResult
 		if c.allocation != "" {
@@ -66,7 +102,7 @@ func TestUseOf(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := UseOf(readSpec(t, c.devices), allocation, sizes); got != c.want {
+		if got := plainOf(UseOf(readSpec(t, c.devices), allocation, sizes)); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.devices, c.allocation, got, c.want)
 		}
 	}
@@ -80,48 +116,41 @@ func TestUseOf(t *testing.T) {
 	if got := UseOf(readSpec(t, share("")), nil, SizesOf(published)); got.Cores != 5 {
 		t.Errorf("nothing named beside a default of 5 cores: %+v", got)
 	}
-	if got := UseOf(readSpec(t, share("")), nil, Sizes{}); !got.Unsized || got.Uncounted {
+	if got := UseOf(readSpec(t, share("")), nil, &Sizes{}); got.Unsized == 0 || got.Uncounted > 0 {
 		t.Errorf("all of a GPU of unknown size is %+v", got)
 	}
-	if got := UseOf(readSpec(t, share(", capacity: {requests: {memory: 4Gi}}")), nil, Sizes{}); got != (Use{1, 4 << 30, 0, false, false}) {
+	if got := plainOf(UseOf(readSpec(t, share(", capacity: {requests: {memory: 4Gi}}")), nil, &Sizes{})); got != (plainUse{1, 4 << 30, 0, false, false}) {
 		t.Errorf("4Gi of a GPU of unknown size is %+v", got)
 	}
 }
 
 func TestCheckQuota(t *testing.T) {
-	read := func(text string) []*corev1.ResourceQuota {
-		var quotas []*corev1.ResourceQuota
-		if err := yaml.UnmarshalStrict([]byte(text), &quotas); err != nil {
-			t.Fatal(err)
-		}
-		return quotas
-	}
 	const team = `[{metadata: {name: team}, spec: {hard: {requests.divvy.dev/gpu-memory: 16Gi, requests.divvy.dev/gpu-cores: 100}}}]`
 	for _, c := range []struct {
 		quotas     string
-		used, more Use
+		used, more plainUse
 		refusal    string
 	}{
-		{`[]`, Use{1, 99 << 30, 99, false, false}, Use{1, 99 << 30, 99, true, true}, ""},
-		{team, Use{}, Use{1, 16 << 30, 100, false, false}, ""},
-		{team, Use{1, 12 << 30, 30, false, false}, Use{1, 4 << 30, 70, false, false}, ""},
-		{team, Use{1, 12 << 30, 30, false, false}, Use{1, 4<<30 + 1, 30, false, false}, `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 12Gi are used, and 4294967297 more would be 17179869185`},
-		{team, Use{2, 12 << 30, 80, false, false}, Use{1, 1 << 30, 30, false, false}, `quota "team" allows 100 of requests.divvy.dev/gpu-cores: 80 are used, and 30 more would be 110`},
-		{team, Use{}, Use{1, 0, 0, true, false}, `give the request an amount of memory`},
-		{team, Use{}, Use{1, 1, 1, false, true}, `give the request an amount of memory`},
+		{`[]`, plainUse{1, 99 << 30, 99, false, false}, plainUse{1, 99 << 30, 99, true, true}, ""},
+		{team, plainUse{}, plainUse{1, 16 << 30, 100, false, false}, ""},
+		{team, plainUse{1, 12 << 30, 30, false, false}, plainUse{1, 4 << 30, 70, false, false}, ""},
+		{team, plainUse{1, 12 << 30, 30, false, false}, plainUse{1, 4<<30 + 1, 30, false, false}, `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 12Gi are used, and 4294967297 more would be 17179869185`},
+		{team, plainUse{2, 12 << 30, 80, false, false}, plainUse{1, 1 << 30, 30, false, false}, `quota "team" allows 100 of requests.divvy.dev/gpu-cores: 80 are used, and 30 more would be 110`},
+		{team, plainUse{}, plainUse{1, 0, 0, true, false}, `give the request an amount of memory`},
+		{team, plainUse{}, plainUse{1, 1, 1, false, true}, `give the request an amount of memory`},
 		// Where no GPU is published yet, none has a size, but all that are asked for can be counted.
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2, requests.divvy.dev/gpu-cores: 200}}}]`, Use{}, Use{2, 0, 200, true, false}, ""},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{3, 0, 300, true, false}, `allows 2 of requests.divvy.dev/gpu`},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{}, Use{1, 0, 100, true, true}, `give the request an amount of memory`},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2, requests.divvy.dev/gpu-cores: 200}}}]`, plainUse{}, plainUse{2, 0, 200, true, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, plainUse{}, plainUse{3, 0, 300, true, false}, `allows 2 of requests.divvy.dev/gpu`},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, plainUse{}, plainUse{1, 0, 100, true, true}, `give the request an amount of memory`},
 		// A namespace beyond its quota may still have what takes none of it.
-		{team, Use{9, 99 << 30, 0, false, false}, Use{1, 0, 50, false, false}, ""},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, Use{2, 1, 1, false, false}, Use{1, 1, 1, false, false}, `allows 2 of requests.divvy.dev/gpu: 2 are used, and 1 more would be 3`},
-		{`[{metadata: {name: n}, spec: {hard: {limits.divvy.dev/gpu-memory: 1, pods: 0, requests.nvidia.com/gpu: 0}}}]`, Use{}, Use{1, 1 << 30, 1, false, false}, ""},
-		{`[{metadata: {name: n}, spec: {scopes: [BestEffort], hard: {requests.divvy.dev/gpu-memory: 1}}}]`, Use{}, Use{1, 1 << 30, 1, false, false}, ""},
-		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu-memory: 1e10000000}}}]`, Use{}, Use{1, 1 << 30, 1, false, false}, ""},
-		{`[{metadata: {name: z}, spec: {hard: {requests.divvy.dev/gpu: 0}}}, {metadata: {name: a}, spec: {hard: {requests.divvy.dev/gpu: 0}}}]`, Use{}, Use{1, 1, 1, false, false}, `quota "a" allows 0`},
+		{team, plainUse{9, 99 << 30, 0, false, false}, plainUse{1, 0, 50, false, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu: 2}}}]`, plainUse{2, 1, 1, false, false}, plainUse{1, 1, 1, false, false}, `allows 2 of requests.divvy.dev/gpu: 2 are used, and 1 more would be 3`},
+		{`[{metadata: {name: n}, spec: {hard: {limits.divvy.dev/gpu-memory: 1, pods: 0, requests.nvidia.com/gpu: 0}}}]`, plainUse{}, plainUse{1, 1 << 30, 1, false, false}, ""},
+		{`[{metadata: {name: n}, spec: {scopes: [BestEffort], hard: {requests.divvy.dev/gpu-memory: 1}}}]`, plainUse{}, plainUse{1, 1 << 30, 1, false, false}, ""},
+		{`[{metadata: {name: n}, spec: {hard: {requests.divvy.dev/gpu-memory: 1e10000000}}}]`, plainUse{}, plainUse{1, 1 << 30, 1, false, false}, ""},
+		{`[{metadata: {name: z}, spec: {hard: {requests.divvy.dev/gpu: 0}}}, {metadata: {name: a}, spec: {hard: {requests.divvy.dev/gpu: 0}}}]`, plainUse{}, plainUse{1, 1, 1, false, false}, `quota "a" allows 0`},
 	} {
-		err := CheckQuota(read(c.quotas), c.used, c.more)
+		err := CheckQuota(quotaLimits(t, "{plain: {}}", c.quotas), c.used.use(), c.more.use())
 		switch {
 		case c.refusal == "" && err != nil:
 			t.Errorf("%s %+v %+v: %v", c.quotas, c.used, c.more, err)

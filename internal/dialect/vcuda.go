@@ -15,8 +15,9 @@ func vcuda(given options) (Dialect, error) {
 		return nil, err
 	}
 	return inContainers{
-		name:  "vcuda",
-		names: Names{Resources: []string{core, memory}},
+		name:   "vcuda",
+		names:  Names{Resources: []string{core, memory}},
+		counts: map[string]Measure{core: countCores, memory: countMemory(256 * mebibyte)},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			cores, _ := asked.number(core)
 			units, _ := asked.number(memory)

@@ -38,6 +38,7 @@ func vgpuManager(given options) (Dialect, error) {
 			Resources:  []string{managerNumber, managerMemory, managerCores},
 			Schedulers: []string{"vgpu-scheduler"},
 		},
+		counts: map[string]Measure{managerNumber: countGPUs, managerMemory: countMemory(o.MemoryFactor * mebibyte), managerCores: countCores},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			request := o.request(asked)
 			managerBehaviour(pod, asked, &request)

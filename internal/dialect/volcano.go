@@ -36,6 +36,10 @@ func volcano(given options) (Dialect, error) {
 			Resources:  []string{volcanoNumber, volcanoMemory, volcanoPercent, volcanoCores, volcanoShared, volcanoWhole},
 			Schedulers: []string{"volcano"},
 		},
+		counts: map[string]Measure{
+			volcanoNumber: countGPUs, volcanoMemory: countMemory(o.MemoryFactor * mebibyte), volcanoPercent: countPercent, volcanoCores: countCores,
+			volcanoShared: countMemory(o.MemoryFactor * mebibyte), volcanoWhole: countPortions,
+		},
 		request: func(pod *corev1.Pod, asked *limits) Request {
 			shared, _ := asked.number(volcanoShared)
 			whole, _ := asked.number(volcanoWhole)

@@ -9,9 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
-	resourcelisters "k8s.io/client-go/listers/resource/v1"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
@@ -20,22 +18,9 @@ import (
 type judge struct {
 	translator *dialect.Translator
 	client     kubernetes.Interface
-	published  resourcelisters.ResourceSliceLister
+	fleet      *fleet
 	templates  templates
 	quotas     *quotas
-}
-
-// slices returns what the driver has published.
-func (j *judge) slices() ([]resourcev1.ResourceSlice, error) {
-	found, err := j.published.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list the published GPUs: %w", err)
-	}
-	all := make([]resourcev1.ResourceSlice, len(found))
-	for i := range found {
-		all[i] = *found[i]
-	}
-	return all, nil
 }
 
 // mutatePod translates a pod that is created, and makes the templates that it then names.
@@ -52,15 +37,12 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 	if !j.translator.Match(pod) {
 		return nil, nil
 	}
-	published, err := j.slices()
+	inventory := j.fleet.inventory()
+	made, err := j.translator.Translate(pod, inventory.translations)
 	if err != nil {
 		return nil, err
 	}
-	made, err := j.translator.Translate(pod, dialect.InventoryOf(published))
-	if err != nil {
-		return nil, err
-	}
-	if err := j.quotas.checkPod(pod.Namespace, &made, dialect.SizesOf(published)); err != nil {
+	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes); err != nil {
 		return nil, err
 	}
 	dryRun := request.DryRun != nil && *request.DryRun
@@ -130,13 +112,9 @@ func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionR
 	if !dialect.Concerns(&claim.Spec) {
 		return nil, nil
 	}
-	published, err := j.slices()
-	if err != nil {
-		return nil, err
-	}
 	claim.Namespace = request.Namespace
 	dryRun := request.DryRun != nil && *request.DryRun
-	return nil, j.quotas.checkClaim(claim, dialect.SizesOf(published), dryRun)
+	return nil, j.quotas.checkClaim(claim, j.fleet.sizes(), dryRun)
 }
 
 // validateTemplate checks the claim in a template that is created.

@@ -3,52 +3,79 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// known is the server's view of the cluster: what the driver published, all claims, and all quotas.
+// known is the server's view of the cluster: what the driver published, the device classes, all claims, and all quotas.
+// Of each object it keeps only what is counted.
 type known struct {
-	slices, others informers.SharedInformerFactory
-	synced         []cache.InformerSynced
+	fleet    *fleet
+	limits   *limits
+	accounts *accounts
+
+	reflectors []*cache.Reflector
+	synced     []cache.InformerSynced
+	running    sync.WaitGroup
 }
 
-func newKnown(client kubernetes.Interface) *known {
-	k := &known{
-		slices: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(lighten),
-			informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-				o.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
-			})),
-		others: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(lighten)),
-	}
-	k.synced = []cache.InformerSynced{
-		k.slices.Resource().V1().ResourceSlices().Informer().HasSynced,
-		k.others.Resource().V1().ResourceClaims().Informer().HasSynced,
-		k.others.Core().V1().ResourceQuotas().Informer().HasSynced,
-	}
+// lister reads and watches the objects of one kind.
+type lister[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// filling is a store that becomes complete.
+type filling interface {
+	cache.ReflectorStore
+	synced() bool
+}
+
+func newKnown(client kubernetes.Interface, translator *dialect.Translator) *known {
+	k := &known{fleet: newFleet(time.Now), limits: newLimits(translator)}
+	k.accounts = newAccounts(k.fleet.sizes, time.Now)
+	resources := client.ResourceV1()
+	ours := resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
+	follow(k, client, resources.ResourceSlices(), &resourcev1.ResourceSlice{}, ours, k.fleet.sliceStore())
+	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore())
+	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store())
+	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store())
 	return k
 }
 
-// lighten drops from cached objects what nobody reads here.
-func lighten(object any) (any, error) {
-	if m, err := meta.Accessor(object); err == nil {
-		m.SetManagedFields(nil)
+// follow has a store follow the objects of one kind that a field selector selects.
+func follow[L runtime.Object](k *known, client kubernetes.Interface, objects lister[L], kind runtime.Object, selector string, into filling) {
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = selector
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = selector
+			return objects.Watch(ctx, options)
+		},
 	}
-	return object, nil
+	k.reflectors = append(k.reflectors, cache.NewReflectorWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(source, client), kind, into, cache.ReflectorOptions{Name: fmt.Sprintf("%T", kind)}))
+	k.synced = append(k.synced, into.synced)
 }
 
 func (k *known) start(ctx context.Context) {
-	k.slices.Start(ctx.Done())
-	k.others.Start(ctx.Done())
+	for _, r := range k.reflectors {
+		k.running.Go(func() { r.RunWithContext(ctx) })
+	}
 }
 
 // wait returns once everything has been read.
@@ -60,19 +87,13 @@ func (k *known) wait(ctx context.Context) error {
 }
 
 // shutdown waits until nothing is read any more; the context of start has ended.
-func (k *known) shutdown() {
-	k.slices.Shutdown()
-	k.others.Shutdown()
-}
+func (k *known) shutdown() { k.running.Wait() }
 
-func (k *known) published() resourcelisters.ResourceSliceLister {
-	return k.slices.Resource().V1().ResourceSlices().Lister()
-}
-
-func (k *known) claims() resourcelisters.ResourceClaimLister {
-	return k.others.Resource().V1().ResourceClaims().Lister()
-}
-
-func (k *known) quotas() corelisters.ResourceQuotaLister {
-	return k.others.Core().V1().ResourceQuotas().Lister()
+// as returns an object as what it must be.
+func as[T any](object metav1.Object) (T, error) {
+	is, ok := object.(T)
+	if !ok {
+		return is, fmt.Errorf("read an object of the cluster: it is a %T", object)
+	}
+	return is, nil
 }

@@ -1,48 +1,35 @@
 package webhook
 
 import (
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// admittedFor is how long an admitted claim counts before a cache shows it. It is longer than caches are behind, and
+// admittedFor is how long an admitted claim counts before it is known. It is longer than what is known is behind, and
 // short enough that a claim that was never created is soon forgotten.
 const admittedFor = 10 * time.Second
 
 // quotas enforces the quotas of namespaces. A pod is checked when it is created, against the claims that exist then, so
 // that its creator gets the error. The claims that are created for it are checked again one by one. Two replicas do not
-// know what the other has just admitted, so together they can exceed a quota by what arrives while their caches are
+// know what the other has just admitted, so together they can exceed a quota by what arrives while what they know is
 // behind.
 type quotas struct {
-	held   corelisters.ResourceQuotaLister
-	claims resourcelisters.ResourceClaimLister
-	now    func() time.Time
-
-	mu       sync.Mutex // guards admitted; nothing else is locked within
-	admitted map[types.UID]admittedClaim
-}
-
-type admittedClaim struct {
-	namespace string
-	use       dialect.Use
-	until     time.Time
+	held     *limits
+	accounts *accounts
 }
 
 // checkPod checks the claims that a pod's translation adds.
-func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes dialect.Sizes) error {
-	held, err := q.of(namespace)
-	if err != nil || len(held) == 0 {
-		return err
+func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes *dialect.Sizes) error {
+	held := q.held.of(namespace)
+	if len(held) == 0 {
+		return nil
 	}
 	uses := make(map[string]dialect.Use)
 	for i := range made.Templates {
@@ -53,65 +40,106 @@ func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes dia
 	for _, name := range made.Claims {
 		more = more.Plus(uses[name])
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	used, err := q.used(namespace, "", sizes)
-	if err != nil {
-		return err
-	}
-	return dialect.CheckQuota(held, used, more)
+	return q.accounts.check(namespace, "", held, more, false)
 }
 
 // checkClaim checks a claim, and counts it from now on unless it is a dry run.
-func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes dialect.Sizes, dryRun bool) error {
-	held, err := q.of(claim.Namespace)
-	if err != nil || len(held) == 0 {
-		return err
+func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes *dialect.Sizes, dryRun bool) error {
+	held := q.held.of(claim.Namespace)
+	if len(held) == 0 {
+		return nil
 	}
 	more := dialect.UseOf(&claim.Spec, nil, sizes)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	used, err := q.used(claim.Namespace, claim.UID, sizes)
-	if err != nil {
-		return err
-	}
-	if err := dialect.CheckQuota(held, used, more); err != nil {
-		return err
-	}
-	if !dryRun && claim.UID != "" {
-		q.admitted[claim.UID] = admittedClaim{claim.Namespace, more, q.now().Add(admittedFor)}
+	return q.accounts.check(claim.Namespace, claim.UID, held, more, !dryRun && claim.UID != "")
+}
+
+// limits holds what quotas say of GPUs, by namespace. A review of a namespace that has none takes no lock.
+type limits struct {
+	translator *dialect.Translator
+
+	mu      sync.Mutex // guards changes
+	byQuota map[string]map[string][]dialect.Limit
+	// byNamespace has the limits of all quotas of a namespace, sorted, where there are any.
+	byNamespace sync.Map
+}
+
+func newLimits(translator *dialect.Translator) *limits {
+	return &limits{translator: translator, byQuota: make(map[string]map[string][]dialect.Limit)}
+}
+
+func (l *limits) of(namespace string) []dialect.Limit {
+	if held, ok := l.byNamespace.Load(namespace); ok {
+		return held.([]dialect.Limit)
 	}
 	return nil
 }
 
-func (q *quotas) of(namespace string) ([]*corev1.ResourceQuota, error) {
-	held, err := q.held.ResourceQuotas(namespace).List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list the quotas of namespace %s: %w", namespace, err)
+// store returns where quotas are put.
+func (l *limits) store() *store[[]dialect.Limit] {
+	return &store[[]dialect.Limit]{
+		read: func(object metav1.Object) ([]dialect.Limit, error) {
+			quota, err := as[*corev1.ResourceQuota](object)
+			if err != nil {
+				return nil, err
+			}
+			return l.translator.Limits(quota), nil
+		},
+		put:  func(quota brief[[]dialect.Limit]) { l.set(quota.namespace, quota.name, quota.of) },
+		drop: func(quota brief[[]dialect.Limit]) { l.set(quota.namespace, quota.name, nil) },
+		replace: func(all []brief[[]dialect.Limit]) {
+			for _, gone := range l.except(all) {
+				l.set(gone[0], gone[1], nil)
+			}
+			for _, quota := range all {
+				l.set(quota.namespace, quota.name, quota.of)
+			}
+		},
 	}
-	return held, nil
 }
 
-// used returns what the namespace's claims take, except for one: the claims in the cache and those just admitted.
-func (q *quotas) used(namespace string, but types.UID, sizes dialect.Sizes) (dialect.Use, error) {
-	var sum dialect.Use
-	existing, err := q.claims.ResourceClaims(namespace).List(labels.Everything())
-	if err != nil {
-		return sum, fmt.Errorf("list the claims of namespace %s: %w", namespace, err)
+// except returns namespace and name of the quotas that are not among these.
+func (l *limits) except(all []brief[[]dialect.Limit]) [][2]string {
+	present := make(map[[2]string]bool, len(all))
+	for _, quota := range all {
+		present[[2]string{quota.namespace, quota.name}] = true
 	}
-	for _, claim := range existing {
-		delete(q.admitted, claim.UID)
-		if claim.UID != but || but == "" {
-			sum = sum.Plus(dialect.UseOf(&claim.Spec, claim.Status.Allocation, sizes))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var gone [][2]string
+	for namespace, quotas := range l.byQuota {
+		for name := range quotas {
+			if key := [2]string{namespace, name}; !present[key] {
+				gone = append(gone, key)
+			}
 		}
 	}
-	for uid, claim := range q.admitted {
-		switch {
-		case q.now().After(claim.until):
-			delete(q.admitted, uid)
-		case claim.namespace == namespace && uid != but:
-			sum = sum.Plus(claim.use)
-		}
+	return gone
+}
+
+// set notes what a quota says; nothing means that it says nothing of GPUs any more.
+func (l *limits) set(namespace, name string, says []dialect.Limit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	quotas := l.byQuota[namespace]
+	switch {
+	case len(says) > 0 && quotas == nil:
+		quotas = make(map[string][]dialect.Limit)
+		l.byQuota[namespace] = quotas
+		fallthrough
+	case len(says) > 0:
+		quotas[name] = says
+	default:
+		delete(quotas, name)
 	}
-	return sum, nil
+	if len(quotas) == 0 {
+		delete(l.byQuota, namespace)
+		l.byNamespace.Delete(namespace)
+		return
+	}
+	var all []dialect.Limit
+	for _, says := range quotas {
+		all = append(all, says...)
+	}
+	slices.SortStableFunc(all, dialect.CompareLimits)
+	l.byNamespace.Store(namespace, all)
 }

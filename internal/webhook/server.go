@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
@@ -60,15 +59,15 @@ func Serve(ctx context.Context, o Options) error {
 	defer stop()
 	s.keys = s.certificates(background)
 
-	known := newKnown(o.Client)
+	known := newKnown(o.Client, o.Translator)
 	known.start(background)
 	defer known.shutdown()
 	defer stop()
 	registry := prometheus.NewRegistry()
 	judge := &judge{
-		translator: o.Translator, client: o.Client, published: known.published(),
+		translator: o.Translator, client: o.Client, fleet: known.fleet,
 		templates: templates{client: o.Client, now: time.Now},
-		quotas:    &quotas{held: known.quotas(), claims: known.claims(), now: time.Now, admitted: make(map[types.UID]admittedClaim)},
+		quotas:    &quotas{held: known.limits, accounts: known.accounts},
 	}
 	reviews := &http.Server{
 		Handler:           judge.handler(newCounts(registry), o.Log),

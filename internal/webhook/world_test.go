@@ -14,10 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
@@ -30,10 +27,11 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 type world struct {
 	judge  *judge
 	client *fake.Clientset
-	// caches
-	slices, claims, quotas cache.Indexer
-	mu                     sync.Mutex
-	clock                  time.Time
+	// what the server follows
+	slices, classes, claims, quotas cache.ReflectorStore
+
+	mu    sync.Mutex
+	clock time.Time
 }
 
 func (w *world) now() time.Time {
@@ -54,26 +52,23 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := func() cache.Indexer {
-		return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	}
-	w := &world{client: fake.NewClientset(objects...), slices: index(), claims: index(), quotas: index(), clock: noon}
+	w := &world{client: fake.NewClientset(objects...), clock: noon}
+	fleet, limits := newFleet(w.now), newLimits(translator)
+	accounts := newAccounts(fleet.sizes, w.now)
+	w.slices, w.classes, w.claims, w.quotas = fleet.sliceStore(), fleet.classStore(), accounts.store(), limits.store()
 	w.judge = &judge{
 		translator: translator, client: w.client,
-		published: resourcelisters.NewResourceSliceLister(w.slices),
+		fleet:     fleet,
 		templates: templates{client: w.client, now: w.now},
-		quotas: &quotas{
-			held: corelisters.NewResourceQuotaLister(w.quotas), claims: resourcelisters.NewResourceClaimLister(w.claims),
-			now: w.now, admitted: make(map[types.UID]admittedClaim),
-		},
+		quotas:    &quotas{held: limits, accounts: accounts},
 	}
 	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: s}, spec: {driver: divvy.dev, nodeName: n1, pool: {name: n1},
 		devices: [{name: gpu-0-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}, {name: gpu-0, capacity: {memory: {value: 16Gi}}}]}}`)
 	return w
 }
 
-// know puts an object into a cache.
-func (w *world) know(t testing.TB, into cache.Indexer, object runtime.Object, text string) {
+// know tells the server of an object.
+func (w *world) know(t testing.TB, into cache.ReflectorStore, object runtime.Object, text string) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
 		t.Fatalf("%s: %v", text, err)
