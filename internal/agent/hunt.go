@@ -26,7 +26,9 @@ type hunt struct {
 	known map[process.ID]bool
 	// foreign descend from those and belong to other users, who alone may end them.
 	foreign map[process.ID]bool
-	due     time.Time // of the next search among all processes
+	// enclosed belong to other users and are in a share of root's all the same.
+	enclosed map[process.ID]bool
+	due      time.Time // of the next search among all processes
 }
 
 // signalUntilEnded signals every process of the tenant once, including those that
@@ -79,8 +81,8 @@ func (h *hunt) ended() bool {
 // before, all their descendants and, if that is due or asked for, those that the driver
 // lists and the processes of its user that the backend says are its own. The agent and
 // its ancestors are never among them, nor are processes of other users, whatever they
-// descend from: `divvy stop` ends nothing that the tenant's user could not end, and a
-// share of root's nothing but root's.
+// descend from: `divvy stop` ends nothing that the tenant's user could not end, and of a
+// share of root's nothing but root's and what it [hunt.encloses].
 func (h *hunt) search(ctx context.Context, all bool) {
 	a, t := h.agent, h.tenant
 	a.mu.Lock()
@@ -118,11 +120,10 @@ func (h *hunt) search(ctx context.Context, all bool) {
 	}
 }
 
-// owns reports whether a process is its tenant's user's own. The one that root asked with
-// may have become another user since; no user without root's rights makes such a share.
+// owns reports whether a process is its tenant's user's own. What root asked with, or
+// started in a share of root's, may have become another user since.
 func (h *hunt) owns(id process.ID) bool {
-	t := h.tenant
-	return id.BelongsTo(t.UID) || t.UID == 0 && id == t.Holder
+	return id.BelongsTo(h.tenant.UID) || h.encloses(id)
 }
 
 // searchAll finds processes of a tenant of which its pages need not tell.
@@ -135,7 +136,11 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	// No reaper of the tenant's runs during the search, which could find it.
 	t.look.Lock()
 	defer t.look.Unlock()
-	for _, id := range process.Of(t.UID) {
+	candidates := process.Of(t.UID)
+	if t.UID == 0 { // which also has what became another user
+		candidates = process.All()
+	}
+	for _, id := range candidates {
 		if id.PID != os.Getpid() && a.config.Backend.Has(wanted, id.PID) {
 			found = append(found, id)
 		}

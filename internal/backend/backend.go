@@ -69,7 +69,8 @@ type Processes interface {
 	// Container is the ID of the tenant in whose container a process runs, "" for
 	// any other process.
 	Container(pid int) (tenant string)
-	// Has reports whether a process belongs to a tenant.
+	// Has reports whether a process belongs to a tenant. Of a tenant of root's also what
+	// became another user there does, see [github.com/divvy-gpu/divvy/internal/tenantdir].
 	Has(t Tenant, pid int) bool
 	// Owner is the ID of the one of the tenants, which are no containers', to which a
 	// process belongs, "" if there is none. unread is true where that is not known because

@@ -107,6 +107,18 @@ func Mounts(table []byte, folder string) bool {
 	return false
 }
 
+// In reports whether a table of mounts (/proc/PID/mountinfo) has this mounted, or something
+// below it.
+func (m Mount) In(table []byte) bool {
+	for line := range bytes.Lines(table) {
+		o, _, valid := parseMount(line)
+		if valid && o.Major == m.Major && o.Minor == m.Minor && (o.Root == m.Root || strings.HasPrefix(o.Root, m.Root+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
 // MountOf tells what a bind mount of a directory would mount: the directory's path below
 // the root of its file system. Links in the path are followed.
 func MountOf(dir string) (Mount, error) {

@@ -59,6 +59,31 @@ func InFirstNamespace() bool {
 	return unix.Stat("/proc/self/ns/pid", &stat) == nil && stat.Ino == firstNamespace
 }
 
+// SharesMounts reports whether a process is in this process's mount namespace.
+func SharesMounts(pid int) bool {
+	var own, other unix.Stat_t
+	return unix.Stat("/proc/self/ns/mnt", &own) == nil && unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/mnt", &other) == nil &&
+		own.Ino == other.Ino
+}
+
+// MountsAreOurs reports whether the mount namespace of a process belongs to this process's
+// own user namespace: only who may mount for everybody there has made it, and brings
+// processes into it. It is false where the kernel does not tell.
+func MountsAreOurs(pid int) bool {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	user, err := unix.IoctlRetInt(fd, unix.NS_GET_USERNS)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(user)
+	var own, owner unix.Stat_t
+	return unix.Stat("/proc/self/ns/user", &own) == nil && unix.Fstat(user, &owner) == nil && own.Ino == owner.Ino
+}
+
 // innermost is the last number in the line NSpid of /proc/PID/status
 // (proc_pid_status(5)), 0 where there is none.
 func innermost(status []byte) int {

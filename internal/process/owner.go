@@ -26,6 +26,13 @@ func (id ID) BelongsTo(uid int) bool {
 	return id.Alive() && real >= 0 && (real == uid || uid != 0 && madeNamespace(id.PID, uid)) && id.Alive()
 }
 
+// SameUser reports whether two living processes have the same real user.
+func (id ID) SameUser(other ID) bool {
+	mine, _ := users(id.PID)
+	theirs, _ := users(other.PID)
+	return mine >= 0 && mine == theirs && id.Alive() && other.Alive()
+}
+
 // users are the real and the effective user of a process, -1 if there is no such process.
 func users(pid int) (real, effective int) {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")

@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"slices"
 	"strconv"
 )
 
@@ -34,8 +35,26 @@ func Descendants(pids ...int) []ID {
 	return found
 }
 
+// DescendsFrom reports whether a process has another among its parents, and both live. The
+// parents are read twice: while they are read one may end and its number become another
+// process's, but then its child has another parent.
+func (id ID) DescendsFrom(other ID) bool {
+	parents := Ancestors(id.PID)
+	return slices.Contains(parents, other.PID) && slices.Equal(parents, Ancestors(id.PID)) && id.Alive() && other.Alive()
+}
+
 // Of returns the living processes of a user.
 func Of(uid int) []ID {
+	return living(func(pid int) bool { return Owner(pid) == uid })
+}
+
+// All returns all living processes.
+func All() []ID {
+	return living(func(int) bool { return true })
+}
+
+// living are the living processes whose numbers are wanted.
+func living(wanted func(pid int) bool) []ID {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -43,7 +62,7 @@ func Of(uid int) []ID {
 	var found []ID
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || Owner(pid) != uid {
+		if err != nil || !wanted(pid) {
 			continue
 		}
 		if s, err := read(pid); err == nil && !s.dead {

@@ -38,7 +38,7 @@ func (ts *Tenants) Has(t backend.Tenant, pid int) bool {
 		return ts.Container(pid) == t.ID
 	}
 	owner, _ := ts.Owner([]backend.Tenant{t}, pid)
-	return owner == t.ID
+	return owner == t.ID || t.UID == 0 && encloses(t, pid)
 }
 
 // Owner implements [backend.Processes]. A tenant that is no container has the

@@ -1,0 +1,26 @@
+package agent
+
+import "github.com/divvy-gpu/divvy/internal/process"
+
+// encloses reports whether a share of root's has a process of another user: the one that
+// asked for the share, one that descends from it and is the user that it has become, or one
+// that the backend says is the share's. Nobody without root's rights makes such a share, or
+// brings a process into it. What it was once it remains: it may lose its parent.
+func (h *hunt) encloses(id process.ID) bool {
+	t := h.tenant
+	if t.UID != 0 || h.enclosed[id] {
+		return h.enclosed[id]
+	}
+	h.agent.mu.Lock()
+	holder, wanted := t.Holder, h.agent.tenantOf(&t.record)
+	h.agent.mu.Unlock()
+	became := id == holder || id.DescendsFrom(holder) && id.SameUser(holder)
+	if !became && !h.agent.config.Backend.Has(wanted, id.PID) || !id.Alive() {
+		return false
+	}
+	if h.enclosed == nil {
+		h.enclosed = map[process.ID]bool{}
+	}
+	h.enclosed[id] = true
+	return true
+}
