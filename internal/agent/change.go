@@ -26,7 +26,7 @@ func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams
 		return nil, err
 	}
 	if t.isTenancy() && (p.Memory != nil || p.Cores != nil) {
-		return nil, control.Errorf(control.CodeInvalid, "the cluster decides the memory and cores of %s: make its pod again with another request", p.Tenant)
+		return nil, control.Errorf(control.CodeInvalid, "the cluster decides the memory and cores of %s: make its pod again with another request", t.Name)
 	}
 	a.lookAt(ctx, t)
 	t.look.Lock() // the tenant does not end meanwhile

@@ -32,7 +32,7 @@ func (a *Agent) stop(ctx context.Context, peer *control.Peer, p control.StopPara
 		return none, err
 	}
 	if t.isTenancy() {
-		return none, control.Errorf(control.CodeInvalid, "%s lives as long as its pod: delete the pod", p.Tenant)
+		return none, control.Errorf(control.CodeInvalid, "%s lives as long as its pod: delete the pod", t.Name)
 	}
 	if p.Grace < 0 || p.Grace > maxGrace {
 		return none, control.Errorf(control.CodeInvalid, "grace %s: give 0 to %s", p.Grace, maxGrace)

@@ -5,6 +5,7 @@ package cli
 import (
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,9 @@ type app struct {
 	err    io.Writer
 	// become is execve(2).
 	become func(program string, args, env []string) error
+	// awayTime is how long a system agent is waited for that ended before it answered; 0
+	// means control.AwayTime.
+	awayTime time.Duration
 }
 
 // Main runs the command line and returns the exit status.

@@ -129,7 +129,7 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 			return err
 		}
 		err := ask(ctx, one.endpoint, list)
-		if errors.Is(err, control.ErrGone) { // it ended, or started again, just then
+		for asked := 1; lost(err) && asked < mostLost; asked++ { // it ended, or started again, just then
 			err = ask(ctx, one.endpoint, list)
 		}
 		var away *control.AwayError
@@ -139,6 +139,8 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 			found.noteOwn(name, one)
 		case errors.As(err, &away):
 			found.away = append(found.away, absent(name, away))
+		case lost(err):
+			return found, fmt.Errorf("which shares there are is not known: %w: %w", errUnknown, err)
 		case !errors.Is(err, control.ErrNoAgent) && !errors.Is(err, errHidden):
 			return found, err
 		}
@@ -170,24 +172,35 @@ func having(all []listing, is func(control.Tenant) bool) (found []listing) {
 // errNoShare is returned where no share has the name.
 var errNoShare = errors.New("no such share")
 
-// holder finds the agent that holds the share of that name or id.
-func (a *app) holder(ctx context.Context, machine, share string) (control.Endpoint, error) {
+// holder finds the share of that name or id, and the agent that holds it.
+func (a *app) holder(ctx context.Context, machine, share string) (target, error) {
 	all, err := a.survey(ctx, machine)
 	if err != nil {
-		return control.Endpoint{}, err
+		return target{}, err
 	}
-	found := having(all.agents, func(t control.Tenant) bool { return t.Called(share) })
-	if own := having(found, func(t control.Tenant) bool { return t.Called(share) && t.UID == os.Getuid() }); len(own) > 0 {
-		found = own
+	meant := func(t control.Tenant) bool { return t.Called(share) }
+	found := having(all.agents, meant)
+	isOwn := func(t control.Tenant) bool { return t.Called(share) && t.UID == os.Getuid() }
+	if own := having(found, isOwn); len(own) > 0 {
+		found, meant = own, isOwn
 	}
 	switch {
 	case len(found) == 1:
-		return found[0].endpoint, nil
+		one := target{found[0].endpoint, share}
+		named := slices.DeleteFunc(slices.Clone(found[0].Tenants), func(t control.Tenant) bool { return !meant(t) })
+		if len(named) == 1 { // else the agent says which there are
+			one.share = named[0].ID
+		}
+		return one, nil
 	case len(found) > 1:
-		return control.Endpoint{}, fmt.Errorf("%d machines have a share %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
+		return target{}, fmt.Errorf("%d machines have a share %q: give the id that `divvy ls -o json` shows, or name the machine with --simgpu",
 			len(found), share)
 	case len(all.away) > 0:
-		return control.Endpoint{}, fmt.Errorf("whether there is a share %q cannot be told: %s", share, all.away[0].Reason)
+		return target{}, fmt.Errorf("whether there is a share %q cannot be told: %s", share, all.away[0].Reason)
 	}
-	return control.Endpoint{}, fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, share)
+	return target{}, noShare(share)
+}
+
+func noShare(name string) error {
+	return fmt.Errorf("%w: %q: `divvy ls` lists them", errNoShare, name)
 }

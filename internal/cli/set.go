@@ -71,20 +71,31 @@ func (f *shareFlags) changes(cmd *cobra.Command) control.SetParams {
 }
 
 func (a *app) set(ctx context.Context, machine string, params control.SetParams) error {
-	endpoint, err := a.holder(ctx, machine, params.Tenant)
+	name := params.Tenant
+	found, err := a.holder(ctx, machine, name)
 	if err != nil {
 		return err
 	}
-	return ask(ctx, endpoint, func(c *control.Client) error {
-		tenant, err := c.Set(ctx, params)
-		if err != nil {
-			return err
-		}
-		var text strings.Builder
-		printTenants(&text, []control.Tenant{*tenant}, time.Now(), widthOf(a.out))
-		_, err = io.WriteString(a.out, text.String())
+	params.Tenant = found.share
+	var tenant *control.Tenant
+	err = a.insist(ctx, found.endpoint, func(c *control.Client) (err error) {
+		tenant, err = c.Set(ctx, params)
 		return err
 	})
+	switch {
+	case errors.Is(err, errUnknown):
+		return fmt.Errorf("whether %s was changed is not known: %w: `divvy ls` tells when there is an agent", name, err)
+	case errors.Is(err, errMeanwhile):
+		return fmt.Errorf("%s: %w", name, errMeanwhile)
+	case control.CodeOf(err) == control.CodeNotFound:
+		return noShare(name)
+	case err != nil:
+		return err
+	}
+	var text strings.Builder
+	printTenants(&text, []control.Tenant{*tenant}, time.Now(), widthOf(a.out))
+	_, err = io.WriteString(a.out, text.String())
+	return err
 }
 
 func newStop(a *app) *cobra.Command {
@@ -116,13 +127,20 @@ time, SIGKILL. Returns when the memory is back.`,
 }
 
 func (a *app) stop(ctx context.Context, machine string, params control.StopParams) error {
-	endpoint, err := a.holder(ctx, machine, params.Tenant)
+	name := params.Tenant
+	found, err := a.holder(ctx, machine, name)
 	if err != nil {
 		return err
 	}
-	err = ask(ctx, endpoint, func(c *control.Client) error { return c.Stop(ctx, params) })
-	if errors.Is(err, control.ErrGone) {
-		return fmt.Errorf("stop %s: %w, and the next one does not know that it was to end: give the command again", params.Tenant, err)
+	params.Tenant = found.share
+	err = a.insist(ctx, found.endpoint, func(c *control.Client) error { return c.Stop(ctx, params) })
+	switch {
+	case errors.Is(err, errUnknown):
+		return fmt.Errorf("whether %s has ended is not known: %w: `divvy ls` tells when there is an agent", name, err)
+	case errors.Is(err, errMeanwhile):
+		return fmt.Errorf("%s: %w: processes that it had and that use no GPU may go on", name, errMeanwhile)
+	case control.CodeOf(err) == control.CodeNotFound:
+		return noShare(name)
 	}
 	return err
 }

@@ -40,3 +40,28 @@ func TestKilledWhileCreating(t *testing.T) {
 		s.asRoot("rm", "/home/u1/up")
 	}
 }
+
+// Whoever ends a share by an agent that is killed meanwhile asks the next one, which ends it.
+func TestKilledWhileStopping(t *testing.T) {
+	s := newServer(t)
+	agent := s.agent()
+	// It ends at the second SIGTERM.
+	const stubborn = `n=0; trap 'n=$((n + 1)); echo $n >told; [ $n -lt 2 ] || exit 0' TERM; echo up; while :; do sleep 1; done`
+	run := s.start("u1", true, "divvy", "run", "--memory", "1Gi", "--name", "job", "--", "sh", "-c", stubborn)
+	stop := s.start("u1", false, "divvy", "stop", "--grace", "5m", "job")
+	s.eventually("it was told to end", func() bool {
+		text, err := os.ReadFile(filepath.Join(s.root, "home/u1/told"))
+		return err == nil && strings.TrimSpace(string(text)) == "1"
+	})
+	agent.kill(syscall.SIGKILL)
+	s.agent()
+	if status := stop.wait(); status != 0 || !strings.Contains(stop.said.String(), "asking the next one") {
+		t.Errorf("stop: exit status %d, %s", status, stop.said)
+	}
+	if list := s.list(); len(list.Tenants) != 0 {
+		t.Errorf("left are %+v", list.Tenants)
+	}
+	if status := run.wait(); status != 0 {
+		t.Errorf("the command ended with %d", status)
+	}
+}
