@@ -64,6 +64,9 @@ type Config struct {
 	// Tell writes a line to where a user's process writes its errors, as far as that takes
 	// one, and returns soon whether it does or not. It may be nil.
 	Tell func(id process.ID, uid int, line string) error
+	// Gathered is closed when those have come back who waited for an agent whose queue is
+	// lost; nil says so after a while.
+	Gathered <-chan struct{}
 	// Step is called after each step of Prepare, Release and creating a share, so that a test can
 	// end the agent there; it may be nil.
 	Step func(name string)
@@ -120,6 +123,10 @@ type Agent struct {
 	changed chan struct{}
 	// arranged is changed as it was when it was decided which GPUs waiting requests keep.
 	arranged chan struct{}
+
+	// gathered is closed when those who ask are served, nil where they are at once: see
+	// gather.
+	gathered <-chan struct{}
 
 	stopped chan struct{} // closed when Run ends: tenants outlive the agent
 	running sync.WaitGroup

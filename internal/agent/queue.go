@@ -53,6 +53,9 @@ const reasonUnclaimed = "who asked has not come back yet since the agent started
 func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p control.CreateParams) (*tenant, error) {
 	mine := a.claim(ctx, peer, p)
 	defer func() { a.leaveQueue(ctx, mine) }()
+	if err := a.awaitGathered(ctx); err != nil {
+		return nil, err
+	}
 	var told control.Queued
 	for {
 		a.mu.Lock()
@@ -62,7 +65,7 @@ func (a *Agent) admit(ctx context.Context, peer *control.Peer, who requester, p 
 			a.mu.Unlock()
 			return t, err
 		}
-		now := control.Queued{Ticket: mine.Ticket, Reason: mine.reason}
+		now := control.Queued{Ticket: mine.Ticket, Since: mine.Since, Reason: mine.reason}
 		now.Place, now.Of = a.standing(ctx, mine)
 		changed := a.changed
 		a.mu.Unlock()
@@ -105,15 +108,20 @@ func (a *Agent) try(ctx context.Context, peer *control.Peer, who requester, p co
 
 // queueUp enters a request at the end of the queue. Agent.mu is held.
 func (a *Agent) queueUp(peer *control.Peer, p control.CreateParams) (*ticket, error) {
-	mine := &ticket{gpus: a.candidates(p.Request), waiting: waiting{
-		Ticket: cmp.Or(a.unused(p.Ticket), rand.Text()), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: a.config.Now(),
-	}}
+	mine := a.newTicket(peer, p, a.candidates(p.Request), a.config.Now())
 	a.queue = append(a.queue, mine)
 	if err := a.save(); err != nil {
 		return mine, err
 	}
 	a.announce()
 	return mine, nil
+}
+
+// newTicket is a request that nobody knows yet. Agent.mu is held.
+func (a *Agent) newTicket(peer *control.Peer, p control.CreateParams, gpus gpuSet, since time.Time) *ticket {
+	return &ticket{gpus: gpus, waiting: waiting{
+		Ticket: cmp.Or(a.unused(p.Ticket), rand.Text()), Request: p.Request, UID: peer.UID, User: process.UserName(peer.UID), Since: since,
+	}}
 }
 
 // unused is a ticket that an asker made, if it is as long as a secret and nobody has it,
@@ -138,7 +146,7 @@ const (
 
 // claim gives who asked an earlier agent their place again. A ticket that is
 // another user's, that somebody has, that nobody knows, or that is of a request for other
-// GPUs gives nothing. If the earlier agent granted the request and ended before it could
+// GPUs gives nothing, unless the queue was lost: see rejoin. If the earlier agent granted the request and ended before it could
 // say so, what it granted ends, and the request comes first.
 func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateParams) *ticket {
 	if p.Ticket == "" {
@@ -161,8 +169,9 @@ func (a *Agent) claim(ctx context.Context, peer *control.Peer, p control.CreateP
 		}
 	}
 	if granted == nil {
+		mine := a.rejoin(ctx, peer, p, gpus)
 		a.mu.Unlock()
-		return nil
+		return mine
 	}
 	// It is in the queue before what was granted is free, which would else go to another.
 	first := &ticket{gpus: gpus, waiting: waiting{

@@ -33,7 +33,7 @@ func (n *node) wait(r *running, a *asker, p control.CreateParams) *waiter {
 	w := n.asks(r, a, p)
 	select {
 	case w.first = <-w.told:
-		w.params.Ticket = w.first.Ticket
+		w.params.Ticket, w.params.Since = w.first.Ticket, w.first.Since
 	case err := <-w.done:
 		n.t.Fatalf("%+v does not wait: %v", p.Request, err)
 	}

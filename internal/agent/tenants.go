@@ -140,6 +140,9 @@ func (a *Agent) restore(ctx context.Context) error {
 	}
 	if damaged || lost && len(state.Tenants) > 0 {
 		a.tellLoss(ctx, len(state.Tenants), err)
+		if len(state.Queue) == 0 { // else it is known who waited
+			a.gather()
+		}
 	}
 	for _, r := range state.Tenants {
 		a.takeUp(r)

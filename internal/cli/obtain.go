@@ -33,7 +33,7 @@ func (a *app) obtain(ctx context.Context, endpoint control.Endpoint, params cont
 		var created *control.Created
 		if err = choose(client, &params.Request); err == nil {
 			created, err = client.Create(ctx, params, func(q control.Queued) {
-				params.Ticket, waits = q.Ticket, true
+				params.Ticket, params.Since, waits = q.Ticket, q.Since, true
 				a.tell(fmt.Sprintf("waiting, place %d of %d: %s", q.Place, q.Of, q.Reason))
 			})
 		}

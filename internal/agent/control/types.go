@@ -86,12 +86,18 @@ type CreateParams struct {
 	// next agent the same: that gives the request its place back, and what the first agent
 	// granted for it ends. One that is not known gives nothing.
 	Ticket string `json:"ticket,omitempty"`
+	// Since is since when the asker has waited, as the last agent told, zero for one who was
+	// not told. An agent that has lost who waited goes by that, but by no time before the
+	// asker's process started.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Queued tells who waits their place, before the answer.
 type Queued struct {
 	// Ticket is for the next agent, should this one end. Nobody else knows it.
 	Ticket string `json:"ticket"`
+	// Since is since when the request waits.
+	Since time.Time `json:"since,omitzero"`
 	// Place is 1 for the request that is tried first on the GPUs that can serve it, of so
 	// many that wait for any of these.
 	Place  int    `json:"place"`
