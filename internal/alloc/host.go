@@ -75,8 +75,10 @@ func (r *Request) miss(g *GPU, cause Cause) Miss {
 // others keep full, unless too few GPUs could ever serve.
 func summarise(misses []Miss, fitting int, r *Request) *Refusal {
 	full := slices.DeleteFunc(slices.Clone(misses), func(m Miss) bool { return m.Cause.never() })
-	if never := slices.IndexFunc(misses, func(m Miss) bool { return m.Cause.never() }); never >= 0 && fitting+len(full) < r.Count {
-		return &Refusal{Reason: ReasonNever, Text: describe(misses[never : never+1]), Misses: misses[never : never+1]}
+	never := slices.DeleteFunc(slices.Clone(misses), func(m Miss) bool { return !m.Cause.never() })
+	if lacking := r.Count - fitting - len(full); len(never) > 0 && lacking > 0 {
+		one := []Miss{nearest(never, lacking)}
+		return &Refusal{Reason: ReasonNever, Text: describe(one), Misses: one}
 	}
 	text := describe(full)
 	if r.Count > 1 {
@@ -85,12 +87,25 @@ func summarise(misses []Miss, fitting int, r *Request) *Refusal {
 	return &Refusal{Reason: ReasonFull, Text: text, Misses: full, Short: r.Count - fitting}
 }
 
-// describe writes one sentence for each cause among the misses.
+// nearest is the miss that says how much less would do, of GPUs that can never serve: of
+// those that are too small the one of that place, from the largest on.
+func nearest(never []Miss, place int) Miss {
+	small := slices.DeleteFunc(slices.Clone(never), func(m Miss) bool { return m.Cause != CauseCapacity })
+	if never[0].Cause != CauseCapacity {
+		return never[0]
+	}
+	slices.SortStableFunc(small, func(x, y Miss) int { return cmp.Compare(y.All, x.All) })
+	return small[min(place, len(small))-1]
+}
+
+// describe writes one sentence for each cause among the misses and, of GPUs without enough
+// memory, for each size.
 func describe(misses []Miss) string {
 	var texts []string
 	for len(misses) > 0 {
 		same := func(m Miss) bool {
-			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Need == misses[0].Need
+			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Need == misses[0].Need &&
+				(m.Cause != CauseMemory || m.All == misses[0].All)
 		}
 		var group []Miss
 		for _, m := range misses {

@@ -52,7 +52,24 @@ func TestRefusalOnAHost(t *testing.T) {
 		"whole ones": {gpus(2, full), Request{Whole: true, Count: 2}, "the request needs 2 GPUs and 0 have room; GPUs 0 and 1 have tenants and the request needs a whole GPU", 2},
 		"cores":      {gpus(2, full), Request{Memory: bytes(gib), Cores: 30, Overcommit: true}, "each of GPUs 0 and 1 has 0 of 100 cores left to guarantee and the share needs 30", 2},
 		"too small":  {gpus(2, full), Request{Memory: bytes(25 * gib)}, "memory 25Gi is more than GPU 0 has for tenants: ask for at most 24Gi", 1},
-		"named":      {gpus(3, full), Request{Memory: bytes(gib), Among: "b"}, "GPU 1 has 0 of 24Gi free and the share needs 1Gi", 1},
+		"of several sizes": {
+			gpus(4, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 24, 80}[i] * gib; g.Granted = g.Capacity - gib }),
+			Request{Memory: bytes(4 * gib)},
+			"each of GPUs 0 and 2 has 1Gi of 24Gi free and the share needs 4Gi; each of GPUs 1 and 3 has 1Gi of 80Gi free and the share needs 4Gi", 4,
+		},
+		"too small, of several sizes": {
+			gpus(3, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 40}[i] * gib }), Request{Memory: bytes(81 * gib)},
+			"memory 81Gi is more than GPU 1 has for tenants: ask for at most 80Gi", 1,
+		},
+		"too small together": {
+			gpus(4, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 40, 80}[i] * gib }), Request{Memory: bytes(81 * gib), Count: 3},
+			"memory 81Gi is more than GPU 2 has for tenants: ask for at most 40Gi", 1,
+		},
+		"too small but one": {
+			gpus(3, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 40}[i] * gib }), Request{Memory: bytes(50 * gib), Count: 2},
+			"memory 50Gi is more than GPU 2 has for tenants: ask for at most 40Gi", 1,
+		},
+		"named": {gpus(3, full), Request{Memory: bytes(gib), Among: "b"}, "GPU 1 has 0 of 24Gi free and the share needs 1Gi", 1},
 	} {
 		if c.request.Count == 0 {
 			c.request.Count = 1
