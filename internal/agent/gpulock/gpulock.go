@@ -124,6 +124,10 @@ func (h Holder) Ways(reader int) []string {
 func (k Kind) Of(ctx context.Context, uuid string) (h Holder, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	return k.of(ctx, uuid)
+}
+
+func (k Kind) of(ctx context.Context, uuid string) (h Holder, ok bool) {
 	h = Holder{UUID: uuid, UID: -1}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", k.Address(uuid))
@@ -159,6 +163,11 @@ func (k Kind) serves(ctx context.Context, uuid string) bool {
 
 // All lists the GPUs of the machine that are held, by UUID.
 func (k Kind) All(ctx context.Context) ([]Holder, error) {
+	return k.all(ctx, askTime)
+}
+
+// all gives all holders together a time to answer: those that hang take it whole.
+func (k Kind) all(ctx context.Context, within time.Duration) ([]Holder, error) {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {
 		return nil, fmt.Errorf("look for agents: %w", err)
@@ -178,12 +187,11 @@ func (k Kind) All(ctx context.Context) ([]Holder, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("look for agents: %w", err)
 	}
-	var all []Holder
-	for uuid := range uuids {
-		if h, ok := k.Of(ctx, uuid); ok { // not only somebody's end of a connection
-			all = append(all, h)
-			delete(left, uuid)
-		}
+	asked, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	all := k.ofEach(asked, uuids)
+	for _, h := range all {
+		delete(left, h.UUID)
 	}
 	for _, h := range left {
 		h.BySystem = rundir.LeftBySystem(h.tenant)
@@ -191,6 +199,30 @@ func (k Kind) All(ctx context.Context) ([]Holder, error) {
 	}
 	slices.SortFunc(all, func(x, y Holder) int { return cmp.Compare(x.UUID, y.UUID) })
 	return all, nil
+}
+
+// askedAtOnce bounds the holders that are asked at the same time.
+const askedAtOnce = 64
+
+// ofEach returns who holds each of the GPUs that somebody holds: of a name there may be only
+// the other end of a connection. It asks many at once.
+func (k Kind) ofEach(ctx context.Context, uuids map[string]bool) (all []Holder) {
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	room := make(chan struct{}, askedAtOnce)
+	for uuid := range uuids {
+		room <- struct{}{}
+		asking.Go(func() {
+			h, ok := k.of(ctx, uuid)
+			if mu.Lock(); ok {
+				all = append(all, h)
+			}
+			mu.Unlock()
+			<-room
+		})
+	}
+	asking.Wait()
+	return all
 }
 
 // Set is what one agent holds.

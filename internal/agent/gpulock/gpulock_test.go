@@ -1,19 +1,25 @@
 package gpulock
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -82,6 +88,35 @@ func TestSilentHolder(t *testing.T) {
 		if h, ok := kind.Of(t.Context(), uuid); !ok || h.PID != os.Getpid() || h.UID != os.Getuid() {
 			t.Errorf("found %+v, %v", h, ok)
 		}
+	}
+}
+
+// All holders are asked at once: none is waited for before another is asked.
+func TestHoldersAreAskedAtOnce(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root's holders are asked what they are")
+	}
+	kind, _ := names(t)
+	const many = 8
+	var met sync.WaitGroup
+	met.Add(many)
+	server := control.Server{Log: slog.New(slog.DiscardHandler), Connections: func(int) {}, Handlers: map[control.Method]control.Handler{
+		control.MethodHello: func(ctx context.Context, _ *control.Peer, _ json.RawMessage) (any, error) {
+			met.Done()
+			met.Wait() // nobody answers before all are asked
+			return control.Info{Protocol: control.ProtocolVersion}, nil
+		},
+	}}
+	set := &Set{Kind: kind, Serve: func(l *net.UnixListener) { _ = server.Serve(t.Context(), l) }}
+	defer set.Close()
+	for i := range many {
+		if err := set.Take(t.Context(), fmt.Sprintf("GPU-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := kind.all(t.Context(), time.Minute)
+	if answered := slices.DeleteFunc(all, func(h Holder) bool { return !h.System }); err != nil || len(answered) != many {
+		t.Errorf("%v, %d of %d answer: %+v", err, len(answered), many, all)
 	}
 }
 
