@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -25,6 +26,9 @@ const System = "/run/divvy"
 
 // ErrOwner marks a run directory that another user owns or can write to.
 var ErrOwner = errors.New("unsafe run directory")
+
+// errText marks a run directory whose path cannot be written down.
+var errText = errors.New("the path of the run directory is not valid UTF-8: choose another one")
 
 // Path is the run directory of this user. It makes nothing. Root's is that of the
 // system agent.
@@ -95,8 +99,11 @@ func Mode() os.FileMode {
 // Make creates dir unless it exists, and lets everybody have what mode gives them: an
 // earlier program may have made it with less. It checks that the directory is this
 // user's and that nobody else can write to it: every user may write to /dev/shm, so
-// another one may have made it first.
+// another one may have made it first. Its path must be text, because agents write it down.
 func Make(dir string, mode os.FileMode) error {
+	if !utf8.ValidString(dir) {
+		return fmt.Errorf("%w: %q", errText, dir)
+	}
 	if err := os.MkdirAll(dir, mode); errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("create run directory: %w: mount a writable file system there", err)
 	} else if _, there := os.Lstat(dir); err != nil && there != nil {

@@ -63,3 +63,13 @@ func TestMakeBelowSaysItOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestMakeRefusesWhatIsNoText(t *testing.T) {
+	dir := t.TempDir() + "/a\xff"
+	if err := Make(dir, 0o700); !errors.Is(err, errText) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		t.Error("it was made")
+	}
+}

@@ -155,9 +155,9 @@ func (c *Client) call(ctx context.Context, method Method, params, result any) er
 func (c *Client) callTold(ctx context.Context, method Method, params, result any, told func(json.RawMessage)) error {
 	req := request{Method: method}
 	if params != nil {
-		data, err := json.Marshal(params)
+		data, err := encode(params)
 		if err != nil {
-			return fmt.Errorf("encode %s: %w", method, err)
+			return fmt.Errorf("ask for %s: %w", method, err)
 		}
 		req.Params = data
 	}

@@ -105,6 +105,12 @@ func decodeStrict(data []byte, v any) error {
 	return nil
 }
 
+// encode is v as JSON, without the escapes that only web pages need.
+func encode(v any) ([]byte, error) {
+	line, err := encodeLine(v)
+	return bytes.TrimSuffix(line, []byte("\n")), err
+}
+
 func encodeLine(v any) ([]byte, error) {
 	var line bytes.Buffer
 	e := json.NewEncoder(&line) // which ends the line
