@@ -84,6 +84,7 @@ func (a *Agent) enter(ctx context.Context, who requester, t *tenant, p control.S
 		return backend.Tenant{}, err
 	}
 	t.record = changed
+	t.giveBack() // of what it had before it may have used little
 	t.stamp(a.config.Now())
 	if err := a.save(); err != nil {
 		t.record = before

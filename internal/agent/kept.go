@@ -1,31 +1,43 @@
 package agent
 
 // counted is how many bytes of its GPU a share takes from the others: its limit or, while
-// it has more in use because the limit was lowered below that, what it still has.
+// it has more in use because the limit was lowered below that, what it may still have.
 // Agent.mu is held.
 func (t *tenant) counted(share int) uint64 {
-	s := t.Shares[share]
-	if s.Before <= s.Limit {
-		return s.Limit
+	return max(t.Shares[share].Limit, t.Shares[share].Before)
+}
+
+// giveBack lets others have what the tenant no longer has in use since a limit was lowered,
+// and reports whether that is anything. It does not come back to the tenant: whoever is
+// granted it has it. Agent.mu is held.
+func (t *tenant) giveBack() (anything bool) {
+	for i := range t.Shares {
+		s := &t.Shares[i]
+		if s.Before <= s.Limit {
+			continue
+		}
+		if holds := max(s.Limit, t.holds(i)); holds < s.Before {
+			s.Before, anything = holds, true
+		}
 	}
-	told := share < len(t.seen.Usage)
-	observed := t.observed(s.UUID)
+	return anything
+}
+
+// holds is what of a share is in use as far as that is known: as much as it may have while
+// that is not told. Agent.mu is held.
+func (t *tenant) holds(share int) uint64 {
+	s := t.Shares[share]
+	on, told := t.on[s.UUID], share < len(t.seen.Usage)
 	switch {
-	case observed != nil:
+	case on != nil && on.pending:
+		return s.Before // of some process it is not known yet whether it is the tenant's
+	case on != nil && on.observed != nil:
 		// Pages can tell less than there is, and the driver's figures can be late.
-		return max(s.Limit, min(s.Before, max(*observed, t.used(share))))
+		return max(*on.observed, t.used(share))
 	case told && t.used(share) <= s.Limit:
 		return s.Limit
 	}
 	return s.Before
-}
-
-// countedAll is the sum over a tenant's shares. Agent.mu is held.
-func (t *tenant) countedAll() (sum uint64) {
-	for i := range t.Shares {
-		sum += t.counted(i)
-	}
-	return sum
 }
 
 // observed is what the driver told last that the tenant has on a GPU, nil if it did not.

@@ -21,6 +21,7 @@ func TestCounted(t *testing.T) {
 	}{
 		"never lowered":               {4, 0, amount(3), amount(3), 4},
 		"never lowered, and exceeded": {4, 0, amount(3), amount(9), 4},
+		"raised, with less before":    {8, 4, amount(9), amount(9), 8},
 		"lowered":                     {1, 4, amount(3), amount(3), 3},
 		"pages tell less":             {1, 4, amount(0), amount(3), 3},
 		"the driver is late":          {1, 4, amount(3), amount(0), 3},
@@ -39,8 +40,17 @@ func TestCounted(t *testing.T) {
 			tenant.seen.Usage = []backend.Usage{{Used: *c.told}}
 		}
 		tenant.watched(firstID).observed = c.observed
-		if got := tenant.counted(0); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+		had := tenant.counted(0)
+		if gave := tenant.giveBack(); tenant.counted(0) != c.want || gave != (c.want < had) {
+			t.Errorf("%s: %d, want %d; given back %v", name, tenant.counted(0), c.want, gave)
+		}
+		// What others may have by now does not come back.
+		tenant.watched(firstID).observed = amount(9)
+		if tenant.giveBack(); tenant.counted(0) != c.want {
+			t.Errorf("%s: later %d, want %d", name, tenant.counted(0), c.want)
+		}
+		if tenant.watched(firstID).pending, tenant.watched(firstID).observed = true, amount(0); tenant.giveBack() {
+			t.Errorf("%s: given back what may be a process's that is not known yet", name)
 		}
 	}
 }

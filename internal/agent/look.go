@@ -222,9 +222,8 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 	if found.Usage == nil {
 		found.Usage = t.seen.Usage // the last that is known
 	}
-	before := t.countedAll()
 	t.seen, t.seenAt = found, time.Now()
-	if t.countedAll() < before {
+	if t.giveBack() {
 		a.tell() // who waits may have the rest
 	}
 	t.unreaped = slices.ContainsFunc(found.Processes, func(p backend.Process) bool { return !p.Live })

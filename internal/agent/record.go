@@ -47,8 +47,8 @@ type record struct {
 type share struct {
 	UUID  string `json:"uuid"`
 	Limit uint64 `json:"limit"`
-	// Before is what the limit was before it was lowered below what was in use, 0 where
-	// it was not: see counted.
+	// Before is what the share may still have in use since its limit was lowered below
+	// that, 0 where it was not. It counts, and only shrinks: see giveBack.
 	Before uint64 `json:"before,omitempty"`
 	Cores  int    `json:"cores,omitempty"`
 	// Owed is the GPU time in ns that the share had to pay when it was made.

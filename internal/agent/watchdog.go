@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/excess"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // watched is what the driver tells of one tenant on one GPU.
@@ -24,6 +25,7 @@ type watched struct {
 	told     excess.Verdict // the last of which people were told
 	observed *uint64        // bytes; nil where the driver does not tell
 	by       map[int]uint64 // the same by pid
+	pending  bool           // some process that may be the tenant's is not in them
 	text     string         // for people, empty while all is well
 }
 
@@ -96,11 +98,12 @@ func moment(mean time.Duration) time.Duration {
 
 // takenOn are the tenants that have a share of the GPU or processes on it.
 func (a *Agent) takenOn(v *snapshot) []taken {
-	processes := map[string][]onGPU{}
+	processes, pending := map[string][]onGPU{}, map[int]bool{}
 	for _, p := range v.processes {
 		switch id, known := a.member(p.id); {
 		case !known:
 			a.suspect(v) // it will be known soon
+			pending[process.Owner(p.id.PID)] = true
 		case id != "":
 			processes[id] = append(processes[id], p)
 		}
@@ -119,15 +122,14 @@ func (a *Agent) takenOn(v *snapshot) []taken {
 		}
 		k.tell()
 		k.watched = t.watched(v.gpu.UUID)
-		before := t.countedAll()
-		k.watched.observed, k.watched.by = k.observed, nil
+		k.watched.observed, k.watched.by, k.watched.pending = k.observed, nil, pending[t.UID] || t.isTenancy() && len(pending) > 0
 		if k.observed != nil {
 			k.watched.by = map[int]uint64{}
 			for _, p := range k.processes {
 				k.watched.by[p.id.PID] = *p.used
 			}
 		}
-		if t.countedAll() < before {
+		if t.giveBack() {
 			a.tell() // who waits may have the rest
 		}
 		all = append(all, k)

@@ -57,8 +57,8 @@ type Reading struct {
 	// Told is what the share's pages say that it uses or is about to use, nil where
 	// they cannot be read.
 	Told *uint64
-	// Granted is the share's limit, and Before what it was before it was last lowered
-	// below what was in use, 0 if it was not.
+	// Granted is the share's limit, and Before what it may still hold since that was lowered
+	// below what was in use, 0 if it was not. Before shrinks with what is given back.
 	Granted, Before uint64
 	// Processes are those of the share on the GPU.
 	Processes int
@@ -79,13 +79,10 @@ const (
 // Judge follows one share of one GPU. The zero value is ready; one goroutine at a time
 // may use it.
 type Judge struct {
-	told            recent
-	held            recent
-	granted, before uint64
+	told, granted recent
 	// allowed is what the share may hold: its grant or, after that was lowered, what
-	// the share has not given back yet. fixed is until when it stays.
+	// the share has not given back yet.
 	allowed uint64
-	fixed   time.Time
 	// seen are the latest readings in which a process began to hold more than the share
 	// may, and most is the largest of what it held in them. beyond says that it did in the
 	// last reading.
@@ -105,7 +102,8 @@ type Judge struct {
 
 // Read judges one more reading. Readings come in the order of time.
 func (j *Judge) Read(now time.Time, r Reading) Verdict {
-	j.grant(now, r)
+	// What was lowered or given back counts for as long as the driver may tell late of it.
+	j.allowed = j.granted.most(now, max(r.Granted, r.Before))
 	tolerance := Tolerance(r.Granted, r.Processes, r.Context)
 	j.over++
 	if r.Held <= j.allowed+tolerance {
@@ -192,19 +190,6 @@ func (j *Judge) Suspects() bool {
 
 // Allowed is what the share may hold, without the tolerance.
 func (j *Judge) Allowed() uint64 { return j.allowed }
-
-// grant follows the share's limit. What a share held when its limit was lowered it may
-// keep, but what it gives back it may not take again.
-func (j *Judge) grant(now time.Time, r Reading) {
-	held := j.held.most(now, r.Held)
-	if r.Granted < j.granted || r.Before != j.before {
-		j.allowed, j.fixed = max(j.allowed, r.Before), now.Add(Lag)
-	}
-	j.granted, j.before = r.Granted, r.Before
-	if r.Granted >= j.allowed || !now.Before(j.fixed) {
-		j.allowed = max(r.Granted, min(j.allowed, held))
-	}
-}
 
 // recent remembers figures for as long as the driver may take to tell of them.
 type recent struct {

@@ -155,22 +155,26 @@ func TestPagesThatCannotBeRead(t *testing.T) {
 // What a share held when its limit was lowered it may keep and give back, not take.
 func TestLoweredLimits(t *testing.T) {
 	p := start()
-	p.read(7*gib, 7*gib, 8*gib)
+	read := func(held, granted, before uint64) Verdict {
+		p.now = p.now.Add(p.pace)
+		return p.Read(p.now, Reading{Held: held, Most: held, Told: &held, Granted: granted, Before: before, Processes: 1, Context: 400 * mib})
+	}
+	read(7*gib, 8*gib, 0)
 	for range 10 {
-		if got := p.read(7*gib, 7*gib, 2*gib); got != Fits {
+		if got := read(7*gib, 2*gib, 7*gib); got != Fits {
 			t.Fatalf("what it had: %d", got)
 		}
 	}
 	for range 5 {
-		if got := p.read(4*gib, 4*gib, 2*gib); got != Fits {
+		if got := read(4*gib, 2*gib, 4*gib); got != Fits {
 			t.Fatalf("less: %d", got)
 		}
 	}
-	p.read(6*gib, 6*gib, 2*gib)
-	if got := p.read(6*gib, 6*gib, 2*gib); got != Exceeds {
+	read(6*gib, 2*gib, 4*gib)
+	if got := read(6*gib, 2*gib, 4*gib); got != Exceeds {
 		t.Errorf("more again: %d", got)
 	}
-	if got := p.read(6*gib, 6*gib, 8*gib); got != Fits {
+	if got := read(6*gib, 8*gib, 0); got != Fits {
 		t.Errorf("with a greater limit: %d", got)
 	}
 	q, told := start(), uint64(7*gib)
@@ -178,6 +182,44 @@ func TestLoweredLimits(t *testing.T) {
 		q.now = q.now.Add(time.Second)
 		if got := q.Read(q.now, Reading{Held: 7 * gib, Told: &told, Granted: 2 * gib, Before: 8 * gib, Processes: 1}); got != Fits {
 			t.Errorf("lowered before the agent began: %d", got)
+		}
+	}
+}
+
+// What others were given of it no share takes again, however soon it tries: neither at
+// once nor after its limit was lowered once more.
+func TestWhatWasGivenAwayIsNotTakenAgain(t *testing.T) {
+	for name, c := range map[string]struct{ lowered, seen bool }{
+		"at once": {false, true}, "after another change": {true, true}, "after one in the same reading": {true, false},
+	} {
+		p := start()
+		p.pace = 250 * time.Millisecond
+		read := func(held, granted, before uint64) Verdict {
+			p.now = p.now.Add(p.pace)
+			return p.Read(p.now, Reading{Held: held, Most: held, Told: &held, Granted: granted, Before: before, Processes: 1, Context: 400 * mib})
+		}
+		for range 20 {
+			read(8*gib, 8*gib, 0)
+		}
+		for range 20 {
+			if got := read(8*gib, gib, 8*gib); got != Fits {
+				t.Fatalf("%s, what it had: %d", name, got)
+			}
+		}
+		granted, before := uint64(gib), uint64(gib)
+		if c.seen {
+			read(gib, granted, before)
+		}
+		if c.lowered {
+			granted, before = gib-mib, gib
+		}
+		verdict := Fits
+		for range 20 { // its limit may be lowered again and again
+			verdict = read(8*gib, granted, before)
+			granted -= mib
+		}
+		if verdict != Exceeds {
+			t.Errorf("%s: %d", name, verdict)
 		}
 	}
 }
@@ -235,9 +277,12 @@ func follow(seed uint64, every int) (worst Verdict) {
 			continue
 		}
 		next = i + about(r, lasting)
-		told := h.used
+		told, held := h.used, h.past[max(0, i-lag)]
+		if h.before > h.limit { // others may have what it gave back
+			h.before = min(h.before, max(h.limit, told, held))
+		}
 		worst = max(worst, j.Read(now, Reading{
-			Held: h.past[max(0, i-lag)], Most: h.past[max(0, i-lag)], Told: &told, Granted: h.limit, Before: h.before, Processes: 1, Context: 400 * mib,
+			Held: held, Most: held, Told: &told, Granted: h.limit, Before: h.before, Processes: 1, Context: 400 * mib,
 		}))
 		if j.Suspects() {
 			next = i + about(r, Again)
