@@ -23,10 +23,12 @@ func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures,
 	// Nobody is told when the last descriptor of exported memory is closed.
 	if err == nil && (now.Dead() || now.ByDescriptor()) {
 		before, dead := now.Usage, now.Dead()
-		if err = ts.config.Reap(ctx, d, reaperUID(t)); err == nil {
+		var done bool
+		done, err = ts.reaps.run(ctx, ownerOfReaps(t), d, func(ctx context.Context) error { return ts.config.Reap(ctx, d, reaperUID(t)) })
+		if err == nil {
 			now, live, err = d.read(len(t.Shares))
 		}
-		if err == nil && dead { // some may be reaped although others are not yet
+		if err == nil && done && dead { // some may be reaped although others are not yet
 			figures.Reaped, figures.Freed = !now.Dead(), freed(before, now.Usage)
 		}
 	}

@@ -30,6 +30,7 @@ type Tenants struct {
 	config    Config
 	strangers strangers
 	cgroups   cgroups
+	reaps     reaps
 }
 
 var (

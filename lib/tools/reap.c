@@ -1,4 +1,5 @@
-/* divvy-reap DIRECTORY: takes the balances of dead processes out of the share in the directory.
+/* divvy-reap [--user UID] DIRECTORY: takes the balances of dead processes out of the share in the
+ * directory. Started by root with a user, it opens files as that user.
  *
  * The agent runs it because it must not map a page that a tenant can truncate: the SIGBUS would be
  * this program's. Prints one JSON object,
@@ -15,9 +16,40 @@
  * wrong usage, 3 some are unfinished: run it again in a few milliseconds. A file closed after
  * writing is the agent's notice of a death, so the state page is opened for writing only where
  * something is to be freed. */
+#define _GNU_SOURCE
 #include "share/state.h"
 
+#include <grp.h>
+#include <linux/capability.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NOBODY 65534u
+
+/* Keeps of all capabilities those in the mask. */
+static bool keep_capabilities(uint32_t mask) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    struct __user_cap_data_struct sets[2] = {{.effective = mask, .permitted = mask}, {0}};
+    return syscall(SYS_capset, &head, sets) == 0;
+}
+
+/* Has the user's rights to files, and no others. The process belongs to nobody else, because the
+ * user could stop, trace or slow down one of theirs: this one is the agent's child, and has its
+ * limits and its cgroup. */
+static bool open_files_as(uid_t user) {
+    if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0 || setgroups(0, NULL) != 0 ||
+        setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0 ||
+        !keep_capabilities(1u << CAP_SETUID)) {
+        return false;
+    }
+    setfsuid(user);
+    return (uid_t)setfsuid((uid_t)-1) == user && keep_capabilities(0);
+}
 
 struct list {
     unsigned count;
@@ -51,8 +83,22 @@ static bool sweep_share(const char *dir, bool reap, dv_sweep *sweep, uint64_t *s
 int main(int argc, char **argv) {
     dv_sweep sweep;
     uint64_t settled = 0;
+    if (argc == 4 && strcmp(argv[1], "--user") == 0) {
+        char *end;
+        unsigned long user = strtoul(argv[2], &end, 10);
+        if (*end != '\0' || end == argv[2] || user == 0 || user >= UINT32_MAX) {
+            fprintf(stderr, "divvy-reap: %s is no user\n", argv[2]);
+            return 2;
+        }
+        if (!open_files_as((uid_t)user)) {
+            perror("divvy-reap: become another user");
+            return 1;
+        }
+        argv += 2;
+        argc -= 2;
+    }
     if (argc != 2 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: divvy-reap DIRECTORY\n");
+        fprintf(stderr, "usage: divvy-reap [--user UID] DIRECTORY\n");
         return 2;
     }
     if (!sweep_share(argv[1], false, &sweep, &settled)) {
