@@ -22,9 +22,51 @@ type Unseen struct {
 }
 
 // Tell notes what all shares together told since the last call, as [Watch.Tell]. rate is what processes that
-// have just come or gone may have been charged for and not told: that is paid by their share.
-func (w *Unseen) Tell(now, own uint64, rate uint32, open uint64) {
-	w.watch.Tell(now, "", own, rate, open)
+// have just come or gone may have been charged for and not told: that is paid by their share. claimed is what launches
+// under way may have taken by [Claims] of the shares.
+func (w *Unseen) Tell(now, own uint64, rate uint32, claimed float64) {
+	w.watch.of("").claimed += claimed
+	w.watch.Tell(now, "", own, rate, 0)
+}
+
+const (
+	// doubtMost is for how long, all together, a share is believed that tells of launches under way while the driver sees
+	// none of its processes at work: its figures are late. doubtEases is the part of the time by which that comes back.
+	doubtMost  = 1500 * ms
+	doubtEases = 0.05
+)
+
+// Claims is how much of what a share tells of launches under way is believed. A launch is told when it ends, so until
+// then only the driver's figure for the share's processes confirms it: one that is not there says nothing for the time
+// of others. Its zero value is ready.
+type Claims struct {
+	doubt float64 // ns for which it was believed unconfirmed
+	told  float64 // ns that the share told besides, and that were not set against a claim
+	at    uint64  // of the last call
+	since uint64  // claims were taken up to here
+}
+
+// Take returns the GPU time, in ns, that launches of a share may have had since the last call. open is since when the oldest
+// is under way, 0 without any, told what the share told since the last call, and busy the driver's latest figure for its
+// processes, 0 to 1, which is of both.
+func (c *Claims) Take(now, open, told uint64, busy float64) (ns float64) {
+	passed := float64(now - min(max(c.at, 1), now))
+	if c.at != 0 {
+		c.doubt = max(c.doubt-passed*doubtEases, 0)
+	}
+	c.at = max(now, 1)
+	c.told = min(c.told+float64(told), claimFrom)
+	if open == 0 || open+claimFrom > now {
+		return 0
+	}
+	length := float64(now - min(max(open, c.since), now))
+	c.since = now
+	seen := length * min(max(busy, 0), 1)
+	unseen := min(length-seen, max(doubtMost-c.doubt, 0))
+	c.doubt += unseen
+	besides := min(c.told, seen+unseen)
+	c.told -= besides
+	return seen + unseen - besides
 }
 
 // Observe takes up the driver's next sample of the whole GPU: busy is the part, 0 to 1, of its time.
@@ -41,7 +83,7 @@ func (w *Unseen) Observe(at uint64, busy float64) {
 	}
 	used := min(max(busy, 0), 1) * float64(length)
 	said, excused, claimed := s.most(at, length)
-	told := max(said+excused, claimed)
+	told := said + excused + claimed
 	by := used*(1-tolerancePart) - toleranceWhole*float64(length) - told
 	s.under, s.underSince = drift(s.under, s.underSince, by, at)
 	if w.standing {

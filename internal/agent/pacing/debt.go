@@ -92,6 +92,10 @@ const (
 	defiedFrom = float64(500 * time.Millisecond)
 	// defiedLeast is the GPU time used meanwhile that is told and answered.
 	defiedLeast = uint64(200 * time.Millisecond)
+	// overdrawnMost is the most that a share may take beyond its rates before it pays any of
+	// it back. It is more than what one launch may take that cannot be cut, see
+	// [arbiter.Watch].
+	overdrawnMost = uint64(15 * time.Second)
 )
 
 // bill is a share's bucket as the agent itself keeps it, by what it counted. The one in the
@@ -99,6 +103,9 @@ const (
 type bill struct {
 	level float64 // ns
 	at    uint64  // when it was that, 0 before the share was met
+	// paid is how far the share has paid what it took over or was made to pay, 0 for all of
+	// it: what it owes beyond that it took itself.
+	paid float64
 	// inherited is whether the share still pays for earlier ones of its user, and defied what
 	// it used meanwhile.
 	inherited bool
@@ -107,8 +114,13 @@ type bill struct {
 
 // begin opens the bill of a share that was just made and takes over so much.
 func (b *bill) begin(now, owed uint64) {
-	*b = bill{level: page.Start - float64(min(owed, page.MostOwed)), at: now}
+	b.resume(now, page.Start-float64(min(owed, page.MostOwed)))
 	b.inherited = b.level < -defiedFrom
+}
+
+// resume opens the bill of a share that is as far as that.
+func (b *bill) resume(now uint64, level float64) {
+	*b = bill{level: level, at: now, paid: min(level, 0)}
 }
 
 // pass adds what the share may use by now.
@@ -123,6 +135,7 @@ func (b *bill) pass(now uint64, budget *page.Budget) {
 	gained := float64(now-min(b.at, now)) * rate / page.Whole
 	b.level = min(b.level+gained, max(b.level, page.Start, float64(budget.Burst)+billSlack))
 	b.at = max(b.at, now)
+	b.paid = max(b.paid, min(b.level, 0))
 	if b.level >= -defiedFrom {
 		b.inherited, b.defied = false, 0
 	}
@@ -136,6 +149,16 @@ func (b *bill) use(used, told uint64, counted bool) {
 		b.defied += told
 	}
 }
+
+// impose has the share pay for what it was not seen to use.
+func (b *bill) impose(ns uint64) {
+	b.use(ns, 0, false)
+	b.paid -= float64(ns)
+}
+
+// overdrawn is the GPU time that the share took beyond all that its rates allowed, and did
+// not pay back. An honest library launches nothing more until it has.
+func (b *bill) overdrawn() uint64 { return uint64(max(b.paid-b.level, 0)) }
 
 // owed is what the share owes by the bill.
 func (b *bill) owed() uint64 { return owedAt(b.level) }

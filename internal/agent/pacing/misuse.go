@@ -21,6 +21,8 @@ type misuse struct {
 	owners  uint64  // of the share's workers, when the watch was last told
 	assumed bool    // the replay takes it to be busy always
 	fresh   uint64  // what processes that came or went may still have been charged for and not told, ns
+	room    int64   // what of its rate it has neither told nor been excused for, ns
+	claims  arbiter.Claims
 	unseen  float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
 	// answered is whether its processes were stopped or killed.
 	answered bool
@@ -128,7 +130,7 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 		for _, s := range t.shares {
 			// For what was concluded from who was seen a share pays, and no process is
 			// stopped or killed: the driver's figures by process convict, or what it told.
-			convicted := s.misuse.verdict >= arbiter.Understates || s.bill.defies()
+			convicted := s.misuse.verdict >= arbiter.Understates || s.bill.defies() || s.bill.overdrawn() >= overdrawnMost
 			guilty := convicted || s.misuse.unseen > 0
 			act := convicted && answer != agentconfig.OutsideReport
 			switch {
@@ -156,6 +158,8 @@ func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
 	switch {
 	case s.misuse.verdict < arbiter.Understates && s.bill.defies():
 		what = fmt.Sprintf("it uses the GPU although its user's earlier shares left it a debt of GPU time, %v by now", time.Duration(s.bill.owed()).Round(10*time.Millisecond))
+	case s.misuse.verdict < arbiter.Understates && s.bill.overdrawn() >= overdrawnMost:
+		what = fmt.Sprintf("it has used %v of GPU time more than its share, and goes on", time.Duration(s.bill.overdrawn()).Round(10*time.Millisecond))
 	case s.misuse.verdict < arbiter.Understates:
 		return describeUnseen(s.misuse.unseen)
 	case s.misuse.verdict == arbiter.Exceeds:

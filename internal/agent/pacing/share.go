@@ -91,7 +91,7 @@ func (s *shareTime) read(now uint64) (news bool) {
 	if !s.seen {
 		s.usage.start(&times.Bucket, s.budget.Correction)
 		if s.bill.at == 0 { // an earlier agent met it
-			s.bill.level, s.bill.at = min(levelOf(now, times, &s.budget), max(page.Start, float64(s.budget.Burst))), now
+			s.bill.resume(now, min(levelOf(now, times, &s.budget), max(page.Start, float64(s.budget.Burst))))
 		}
 		s.seen, s.bucket, s.decided = true, times.Bucket, times.Bucket
 		news = true

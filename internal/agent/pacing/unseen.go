@@ -23,6 +23,8 @@ const (
 	// tells of it, and freshMost is the most that this excuses together before it is used up.
 	freshEach = uint64(50 * time.Millisecond)
 	freshMost = uint64(100 * time.Millisecond)
+	// roomLeast bounds for how much told GPU time nothing is excused afterwards.
+	roomLeast = uint64(10 * time.Second)
 )
 
 // member is whose a process was that was seen on a GPU, and when last.
@@ -34,7 +36,8 @@ type member struct {
 // tellWhole notes what all shares of the GPU told together. Nothing can be compared while
 // one of them is not counted, or is known to tell too little.
 func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
-	var own, excused, open uint64
+	var own, excused uint64
+	claimed := 0.0
 	passed := max(now-min(max(g.excused, 1), now), 1)
 	for _, s := range g.shares {
 		m := &s.misuse
@@ -47,15 +50,31 @@ func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
 		}
 		used := usage[s.key]
 		own += used.Told
-		part := min(m.fresh, min(passed, freshMost)*uint64(s.budget.Rate)/page.Whole)
-		m.fresh -= part
-		excused += part
-		if since := arbiter.OldestOpen(s.key, s.works, used.Fault); since != 0 && (open == 0 || since < open) {
-			open = since
-		}
+		excused += s.excuse(passed, used.Told)
+		claimed += m.claims.Take(now, arbiter.OldestOpen(s.key, s.works, used.Fault), used.Told, m.seen(now))
 	}
 	g.excused = now
-	g.whole.Tell(now, own, uint32(min(excused*arbiter.Whole/passed, arbiter.Whole)), open)
+	g.whole.Tell(now, own, uint32(min(excused*arbiter.Whole/passed, arbiter.Whole)), claimed)
+}
+
+// excuse is what processes of the share that come and go may have used since the last call
+// and not told. They were charged for it, so together with what was told it is no more than
+// the share's rate allows.
+func (s *shareTime) excuse(passed, told uint64) uint64 {
+	m, gained := &s.misuse, min(passed, freshMost)*uint64(s.budget.Rate)/page.Whole
+	m.room = min(max(m.room+int64(gained)-int64(min(told, roomLeast)), -int64(roomLeast)), int64(freshMost))
+	part := min(m.fresh, gained, uint64(max(m.room, 0)))
+	m.fresh, m.room = m.fresh-part, m.room-int64(part)
+	return part
+}
+
+// seen is the driver's latest figure for the share's processes. What it does not tell is
+// held against nobody.
+func (m *misuse) seen(now uint64) float64 {
+	if m.told == 0 || now-min(m.told, now) > uint64(2*lag) {
+		return 1
+	}
+	return m.busy
 }
 
 // forgetWhole begins the comparison anew.
@@ -140,7 +159,7 @@ func (l *loop) blame(uuid string, p *presence) (text string) {
 // charge has a share pay for what its processes did and did not tell.
 func (s *shareTime) charge(now, ns uint64) {
 	s.budget.Correction -= int64(ns)
-	s.bill.use(ns, 0, false)
+	s.bill.impose(ns)
 	s.usage.add(now, ns)
 	s.write()
 }

@@ -98,6 +98,15 @@ func TestLooksComeAtAnyMoment(t *testing.T) {
 	}
 }
 
+// samplesOf are the driver's latest of a GPU that is busy for so much of the time.
+func samplesOf(busy float64) (samples []nvml.Sample) {
+	wall := time.Now()
+	for _, age := range []time.Duration{800, 600, 400} {
+		samples = append(samples, nvml.Sample{At: wall.Add(-age * time.Millisecond), Busy: busy})
+	}
+	return samples
+}
+
 // hide has the GPU do what nobody tells of, for so many rounds of 5 ms, and asks who did it.
 // Who is met in look number n, one every 100 ms, is told by who.
 func (d *division) hide(busy float64, rounds int, who func(n int) map[int]string) (said string) {
@@ -110,12 +119,7 @@ func (d *division) hide(busy float64, rounds int, who func(n int) map[int]string
 		if round%120 != 119 {
 			continue
 		}
-		var samples []nvml.Sample
-		wall := time.Now()
-		for _, age := range []time.Duration{800, 600, 400} {
-			samples = append(samples, nvml.Sample{At: wall.Add(-age * time.Millisecond), Busy: busy})
-		}
-		if d.loop.observeWhole(firstID, d.now, samples, wall) {
+		if d.loop.observeWhole(firstID, d.now, samplesOf(busy), time.Now()) {
 			if text := d.loop.blame(firstID, p); text != "" {
 				said = text
 			}
@@ -202,10 +206,7 @@ func TestComingAndGoingExcusesLittle(t *testing.T) {
 		}
 		d.pass(1, nil)
 		if round%120 == 119 {
-			wall := time.Now()
-			d.loop.observeWhole(firstID, d.now, []nvml.Sample{
-				{At: wall.Add(-800 * time.Millisecond), Busy: 0.3}, {At: wall.Add(-600 * time.Millisecond), Busy: 0.3}, {At: wall.Add(-400 * time.Millisecond), Busy: 0.3},
-			}, wall)
+			d.loop.observeWhole(firstID, d.now, samplesOf(0.3), time.Now())
 		}
 	}
 	if g := d.loop.gpus[firstID]; !g.whole.Stands() {
