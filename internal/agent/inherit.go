@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
@@ -35,17 +36,14 @@ func (a *Agent) Inherit(ctx context.Context, from []Heritage, limits func(uid in
 	if !ok {
 		return nil
 	}
+	left := map[int]time.Duration{} // of longestInheritance, by user
 	for _, h := range from {
-		found, err := adopter.Strangers(ctx, h.Tenants, h.UID)
-		if err != nil {
-			a.tellStranger(ctx, h.UID, h.Tenants, err)
+		if _, begun := left[h.UID]; !begun {
+			left[h.UID] = longestInheritance
 		}
-		slices.SortFunc(found, func(x, y backend.Stranger) int { return x.Created.Compare(y.Created) })
-		for _, f := range found {
-			if err := a.inherit(ctx, adopter, h.UID, f, limits(h.UID)); err != nil {
-				a.tellStranger(ctx, h.UID, f.Tenant.Dir, err)
-			}
-		}
+		begin := time.Now()
+		a.inheritFrom(ctx, adopter, h, limits(h.UID), left[h.UID])
+		left[h.UID] -= time.Since(begin)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,6 +53,32 @@ func (a *Agent) Inherit(ctx context.Context, from []Heritage, limits func(uid in
 	a.step("inherit-saved")
 	a.publish()
 	return nil
+}
+
+// longestInheritance is for how long one user's directories are looked through, all
+// together: nobody else is served meanwhile. An agent that found little leaves it in some
+// milliseconds.
+const longestInheritance = 10 * time.Second
+
+// inheritFrom takes over the tenants of one place, as many as the time is enough for, the
+// oldest first.
+func (a *Agent) inheritFrom(ctx context.Context, adopter backend.Adopter, h Heritage, most agentconfig.Limits, within time.Duration) {
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	found, err := adopter.Strangers(bounded, h.Tenants, h.UID)
+	if err != nil {
+		a.tellStranger(ctx, h.UID, h.Tenants, err)
+	}
+	slices.SortFunc(found, func(x, y backend.Stranger) int { return x.Created.Compare(y.Created) })
+	for i, f := range found {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			a.tellStranger(ctx, h.UID, h.Tenants, fmt.Errorf("%w: looking through it takes too long; %d of %d are left", errForeign, len(found)-i, len(found)))
+			return
+		}
+		if err := a.inherit(ctx, adopter, h.UID, f, most); err != nil {
+			a.tellStranger(ctx, h.UID, f.Tenant.Dir, err)
+		}
+	}
 }
 
 func (a *Agent) tellStranger(ctx context.Context, uid int, dir string, err error) {
@@ -190,7 +214,8 @@ func (a *Agent) freeName(uid int, name string) string {
 	base := unfit.ReplaceAllString(name, "-")
 	base = cmp.Or(base[:min(len(base), 40)], "share")
 	name = base
-	for n := 2; a.taken(uid, name); n++ {
+	taken := a.takenNames(uid)
+	for n := 2; taken[name]; n++ {
 		name = base + "-" + strconv.Itoa(n)
 	}
 	return name

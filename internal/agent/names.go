@@ -17,7 +17,7 @@ var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
 // Agent.mu is held.
 func (a *Agent) name(uid int, p control.CreateParams) (string, error) {
 	if p.Request.Name != "" {
-		if a.taken(uid, p.Request.Name) {
+		if a.takenNames(uid)[p.Request.Name] {
 			return "", control.Errorf(control.CodeInvalid, "you have a share named %q: choose another name or end it (`divvy stop %s`)", p.Request.Name, p.Request.Name)
 		}
 		return p.Request.Name, nil
@@ -30,26 +30,28 @@ func (a *Agent) name(uid int, p control.CreateParams) (string, error) {
 	if base == "" {
 		base = "share"
 	}
+	taken := a.takenNames(uid)
 	for n := 1; ; n++ {
 		name := base
 		if n > 1 {
 			name += "-" + strconv.Itoa(n)
 		}
-		if !a.taken(uid, name) {
+		if !taken[name] {
 			return name, nil
 		}
 	}
 }
 
-// taken reports whether a user has a share of that name, or somebody one of that id.
-// Agent.mu is held.
-func (a *Agent) taken(uid int, name string) bool {
+// takenNames are those of a user's shares, and the ids of everybody's. Agent.mu is held.
+func (a *Agent) takenNames(uid int) map[string]bool {
+	taken := make(map[string]bool, 2*len(a.tenants))
 	for _, t := range a.tenants {
-		if t.UID == uid && t.Name == name || t.ID == name {
-			return true
+		taken[t.ID] = true
+		if t.UID == uid {
+			taken[t.Name] = true
 		}
 	}
-	return false
+	return taken
 }
 
 // find returns the tenant that the peer means and may act on: by its id, by the name

@@ -27,7 +27,7 @@ func (d Dir) Adopted() bool {
 }
 
 // Strangers implements [backend.Adopter].
-func (*Tenants) Strangers(_ context.Context, place string, uid int) ([]backend.Stranger, error) {
+func (*Tenants) Strangers(ctx context.Context, place string, uid int) ([]backend.Stranger, error) {
 	base, below, err := trusted(place)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -49,7 +49,7 @@ func (*Tenants) Strangers(_ context.Context, place string, uid int) ([]backend.S
 		strangers = append(strangers, s)
 	}
 	for _, id := range process.Of(uid) {
-		if len(at) == 0 {
+		if len(at) == 0 || ctx.Err() != nil {
 			break
 		}
 		for file := range process.UsesOf(id.PID).Mapped() {

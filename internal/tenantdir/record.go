@@ -10,6 +10,10 @@ import (
 // little enough to be read whoever wrote it.
 const mostRecord = 1 << 20
 
+// mostRecords bounds all that are read in one place, in bytes: many times what an agent
+// writes for as many tenants as it looks at.
+const mostRecords = 64 << 20
+
 // keepAny is keep of a record that may be nil.
 func (d Dir) keepAny(record []byte) error {
 	if record == nil {

@@ -42,11 +42,13 @@ func Survey(base, place string, owner int) ([]backend.Found, error) {
 		return nil, fmt.Errorf("look for tenants: %w", err)
 	}
 	var found []backend.Found
+	room := mostRecords
 	for _, name := range names {
 		if name == containersName || strings.HasSuffix(name, unfinished) {
 			continue // it holds tenants of its own, or none yet
 		}
-		f := survey(root, name, owner)
+		f := survey(root, name, owner, room)
+		room -= len(f.Record)
 		f.Tenant.ID, f.Tenant.Dir = name, filepath.Join(base, place, name)
 		found = append(found, f)
 	}
@@ -108,8 +110,8 @@ func openBeneath(dir int, name string, flags int) (int, error) {
 	return fd, err
 }
 
-// survey reads one tenant's directory.
-func survey(root *os.File, name string, owner int) (f backend.Found) {
+// survey reads one tenant's directory, and a record of at most so many bytes.
+func survey(root *os.File, name string, owner, room int) (f backend.Found) {
 	dir, err := openOwned(root, name, unix.O_DIRECTORY, owner)
 	if err != nil {
 		f.Err = err
@@ -118,24 +120,27 @@ func survey(root *os.File, name string, owner int) (f backend.Found) {
 	defer dir.Close()
 	f, err = surveyPages(dir, owner)
 	f.Err = err
-	if f.Record, err = readRecord(dir, owner); !errors.Is(err, fs.ErrNotExist) {
+	if f.Record, err = readRecord(dir, owner, min(room, mostRecord)); !errors.Is(err, fs.ErrNotExist) {
 		f.RecordErr = err
 	}
 	return f
 }
 
-func readRecord(dir *os.File, owner int) ([]byte, error) {
+func readRecord(dir *os.File, owner, most int) ([]byte, error) {
 	file, err := openOwned(dir, recordName, 0, owner)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	record, err := io.ReadAll(io.LimitReader(file, mostRecord+1))
+	if info, err := file.Stat(); err != nil || info.Size() > int64(most) {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrForeign, file.Name(), most)
+	}
+	record, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file.Name(), err)
 	}
-	if len(record) > mostRecord {
-		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrForeign, file.Name(), mostRecord)
+	if len(record) > most {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrForeign, file.Name(), most)
 	}
 	return record, nil
 }

@@ -1,7 +1,9 @@
 package users
 
 import (
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,6 +43,93 @@ func TestSquatter(t *testing.T) {
 	s.eventually("the system agent has all names", func() bool {
 		return !strings.Contains(s.run("root", "divvy", "doctor").out, "GPU held")
 	})
+}
+
+// mute takes the names of GPUs as one process for each, takes every connection, answers
+// nothing, and writes to a file how often it was asked something.
+const mute = `
+import os, socket, sys
+def hold(uuid):
+    for file in 0, 1, 2: # the test waits for all who have them
+        os.close(file)
+    s = socket.socket(socket.AF_UNIX)
+    s.bind("\0divvy/gpu/" + uuid)
+    s.listen(64)
+    os.write(ready, b".")
+    kept = []
+    while True:
+        c, _ = s.accept()
+        kept.append(c)
+        if os.fork() == 0:
+            if c.recv(1):
+                os.write(asked, b".")
+            os._exit(0)
+told, ready = os.pipe()
+asked = os.open("asked", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+for uuid in sys.argv[1:]:
+    if os.fork() == 0:
+        hold(uuid)
+taken = b""
+while len(taken) < len(sys.argv) - 1:
+    taken += os.read(told, 1)
+print("taken", flush=True)
+sys.stdin.read()
+`
+
+// A user who holds the names of all GPUs by as many processes that answer nobody is waited
+// for once, and not for each.
+func TestOneUserIsWaitedForOnce(t *testing.T) {
+	s := newServer(t)
+	s.start("u6", true, append([]string{"python3", "-c", mute}, s.uuids()...)...)
+	s.agent()
+	asked, err := os.ReadFile(filepath.Join(s.root, "home/u6/asked"))
+	if err != nil || len(asked) == 0 || len(asked) > 3 { // it asks again every five seconds
+		t.Errorf("they were asked %d times, %v", len(asked), err)
+	}
+	s.ok("u1", "divvy", "run", "--gpu", "3", "--memory", "1Gi", "--", "gpubench", "info")
+}
+
+// copies makes very many directories like a tenant's, each with a record of a mebibyte.
+const copies = `
+import os, shutil, sys
+source, place = sys.argv[1:3]
+os.makedirs(place, mode=0o700)
+for i in range(int(sys.argv[3])):
+    path = "%s/%08x" % (place, i)
+    os.mkdir(path, 0o700)
+    for name in "config", "state":
+        with open(source + "/" + name, "rb") as old, open(path + "/" + name, "wb") as new:
+            new.write(old.read(9000)) # the rest is a hole
+            new.truncate(os.stat(source + "/" + name).st_size)
+        os.chmod(path + "/" + name, 0o600)
+    with open(path + "/record", "wb") as file:
+        file.truncate(1 << 20)
+`
+
+// Very many directories that look like tenants' take no more of the agent's memory than a
+// bounded part of what they hold.
+func TestVeryManyStrangers(t *testing.T) {
+	s := newServer(t)
+	p := s.start("u6", true, "divvy", "run", "--gpu", "0", "--memory", "1Gi", "--", "sh", "-c", "echo; cat")
+	made, err := filepath.Glob(s.root + "/dev/shm/divvy-2006/tenants/*")
+	if err != nil || len(made) != 1 {
+		t.Fatalf("%v, %v", made, err)
+	}
+	const many = 400
+	s.ok("u6", "python3", "-c", copies, strings.TrimPrefix(made[0], s.root), "/var/tmp/divvy-2006/tenants", strconv.Itoa(many))
+	agent := s.agent()
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(agent.pid()) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	if kib, err := strconv.Atoi(strings.Fields(rest)[0]); err != nil || kib > many<<10/2 {
+		t.Errorf("the agent had %d KiB, %v", kib, err)
+	}
+	if list := s.list(); len(list.Tenants) != 1 || list.Tenants[0].User != "u6" {
+		t.Errorf("taken over are %+v", list.Tenants)
+	}
+	p.end()
 }
 
 // An own agent that says that its shares are elsewhere leads nobody anywhere.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -55,7 +56,7 @@ func (s *service) holdGPUs(ctx context.Context, uuids []string) ([]agent.Heritag
 func (s *service) reclaim(ctx context.Context, uuids []string) ([]agent.Heritage, error) {
 	var all []agent.Heritage
 	s.missed = nil
-	silent := map[int]bool{} // by pid
+	silent := map[string]bool{} // by user, of root's by process: whoever has many keeps nobody waiting for each
 	for _, uuid := range uuids {
 		err := s.locks.Take(ctx, uuid)
 		var held *gpulock.HeldError
@@ -66,7 +67,11 @@ func (s *service) reclaim(ctx context.Context, uuids []string) ([]agent.Heritage
 			return nil, err
 		}
 		var one agent.Heritage
-		if !silent[held.Holder.PID] {
+		who := "user " + strconv.Itoa(held.Holder.UID)
+		if held.Holder.UID == 0 {
+			who = "process " + strconv.Itoa(held.Holder.PID)
+		}
+		if !silent[who] {
 			if one, err = s.ask(ctx, held.Holder); err == nil {
 				all = append(all, one)
 				s.step("take-over-asked")
@@ -77,7 +82,7 @@ func (s *service) reclaim(ctx context.Context, uuids []string) ([]agent.Heritage
 			return nil, err
 		}
 		if err != nil {
-			silent[held.Holder.PID] = true
+			silent[who] = true
 			s.missed = append(s.missed, uuid)
 			s.options.Log.WarnContext(ctx, "somebody keeps the name of a GPU, which is served all the same", "gpu", uuid, "holder", held.Holder.String(), "error", err)
 		}
