@@ -31,6 +31,7 @@ type Tenants struct {
 	strangers strangers
 	cgroups   cgroups
 	reaps     reaps
+	mounted   mounted
 }
 
 var (
