@@ -19,6 +19,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if _, err := peer.Holder(); err != nil {
 		return nil, err
 	}
+	if peer.Maker != peer.UID {
+		return nil, control.Errorf(control.CodeDenied, "you are user %d only in a user namespace of %s's, and shares are for users of this machine: ask as %[2]s", peer.UID, process.UserName(peer.Maker))
+	}
 	who := a.requester(peer.UID, !p.Wait)
 	if err := who.denied(p.Request.Overcommit); err != nil {
 		return nil, err

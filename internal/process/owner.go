@@ -63,9 +63,25 @@ func parseUsers(status []byte) (real, effective int) {
 // madeNamespace reports whether a user made the user namespace of a process, or one of
 // those around it that are below this process's own.
 func madeNamespace(pid, uid int) bool {
+	made := false
+	makers(pid, func(maker int) { made = made || maker == uid })
+	return made
+}
+
+// Maker returns the user who made the outermost user namespace of a process that is below
+// this process's own; ok is false of a process that is in no other one. All users that the
+// process can become there are that one's.
+func Maker(pid int) (uid int, ok bool) {
+	makers(pid, func(maker int) { uid, ok = maker, true })
+	return uid, ok
+}
+
+// makers tells of who made the user namespaces of a process up to this process's own, from
+// the innermost on.
+func makers(pid int, tell func(uid int)) {
 	var own unix.Stat_t
 	if unix.Stat("/proc/self/ns/user", &own) != nil {
-		return false
+		return
 	}
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	for err == nil {
@@ -73,9 +89,8 @@ func madeNamespace(pid, uid int) bool {
 		if unix.Fstat(fd, &stat) != nil || stat.Ino == own.Ino {
 			break
 		}
-		if owner, asked := unix.IoctlGetUint32(fd, unix.NS_GET_OWNER_UID); asked == nil && int(owner) == uid {
-			_ = unix.Close(fd)
-			return true
+		if owner, asked := unix.IoctlGetUint32(fd, unix.NS_GET_OWNER_UID); asked == nil {
+			tell(int(owner))
 		}
 		// The kernel tells of no namespace around this process's own.
 		var around int
@@ -86,5 +101,4 @@ func madeNamespace(pid, uid int) bool {
 	if err == nil {
 		_ = unix.Close(fd)
 	}
-	return false
 }

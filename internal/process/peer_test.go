@@ -181,6 +181,12 @@ func TestBelongsToTheMakerOfItsNamespace(t *testing.T) {
 	} else if !id.BelongsTo(os.Getuid()) || id.BelongsTo(0) {
 		t.Error("it is ours")
 	}
+	if maker, ok := Maker(id.PID); !ok || maker != os.Getuid() {
+		t.Errorf("user %d made it, %v", maker, ok)
+	}
+	if _, ok := Maker(os.Getpid()); ok {
+		t.Error("somebody made our own namespace")
+	}
 	if madeNamespace(os.Getpid(), 0) || madeNamespace(1<<30, 0) {
 		t.Error("our own namespace says whose we are")
 	}

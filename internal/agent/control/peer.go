@@ -17,6 +17,9 @@ type Peer struct {
 	// where it has no number in the agent's pid namespace or was not found.
 	Process process.ID
 	UID     int
+	// Maker is whose user namespace the process is in, UID if it is in none: of a user who
+	// has several ids there it is the one that is known outside.
+	Maker int
 	// unfound is why Process is not known though it has a number.
 	unfound error
 	// again finds it once more; nil where nobody asks.
@@ -29,7 +32,7 @@ type Peer struct {
 // NewPeer describes a peer whose connection ends when done is closed. left reports
 // whether the other end is closed, as it is a while before done; it may be nil.
 func NewPeer(id process.ID, uid int, done <-chan struct{}, left func() bool) *Peer {
-	return &Peer{Process: id, UID: uid, done: done, left: left}
+	return &Peer{Process: id, UID: uid, Maker: uid, done: done, left: left}
 }
 
 // Holder is the process that connected, for a request that ties something to it. It is
@@ -81,7 +84,7 @@ func hungUp(conn syscall.Conn) bool {
 
 // identify finds the process that made a connection.
 func identify(conn *net.UnixConn, cred *unix.Ucred) Peer {
-	p := Peer{UID: int(cred.Uid)}
+	p := Peer{UID: int(cred.Uid), Maker: int(cred.Uid)}
 	if cred.Pid == 0 {
 		return p
 	}
@@ -96,6 +99,10 @@ func identify(conn *net.UnixConn, cred *unix.Ucred) Peer {
 		return id, errors.Join(err, unasked)
 	}
 	p.Process, p.unfound = p.again()
+	// Root makes user namespaces for others. What it makes them for is not to be seen.
+	if maker, ok := process.Maker(p.Process.PID); p.unfound == nil && ok && maker != 0 && p.Process.Alive() {
+		p.Maker = maker
+	}
 	return p
 }
 

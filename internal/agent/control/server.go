@@ -37,6 +37,9 @@ type Server struct {
 	Log      *slog.Logger
 	// Connections is told the number of open connections whenever it changes.
 	Connections func(n int)
+	// Most is how many connections one user may have, 0 for the usual number. An agent has
+	// a server for each of several sockets, and files for all of them.
+	Most int
 
 	limits *limits // nil are the usual ones
 }
@@ -58,6 +61,9 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	var wg sync.WaitGroup
 	if s.limits == nil {
 		s.limits = new(usual())
+	}
+	if s.Most > 0 {
+		s.limits.connections = min(s.limits.connections, s.Most)
 	}
 	bounds := newBounds(*s.limits, s.Connections)
 	defer wg.Wait()
@@ -85,13 +91,13 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			_ = conn.Close()
 			continue
 		}
-		if err := bounds.enter(int(peer.Uid)); err != nil {
+		who := identify(conn, peer) // now: later another process may have the number
+		if err := bounds.enter(who.Maker); err != nil {
 			turnAway(conn, err)
 			continue
 		}
-		who := identify(conn, peer) // now: later another process may have the number
 		wg.Go(func() {
-			defer bounds.leave(int(peer.Uid))
+			defer bounds.leave(who.Maker)
 			if err := s.serve(ctx, conn, who, bounds); err != nil {
 				// A peer causes these as often as it likes, and was told.
 				s.Log.DebugContext(ctx, "connection ended", "uid", peer.Uid, "error", err)
@@ -146,7 +152,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer Peer, bound
 	peer.done, peer.left = ctx.Done(), func() bool { return hungUp(conn) }
 	c.peer = &peer
 	in := newLines(conn, maxLine)
-	in.hold = func(size int) error { return bounds.hold(c.peer.UID, size) }
+	in.hold = func(size int) error { return bounds.hold(c.peer.Maker, size) }
 	defer in.drop()
 	for {
 		var req request
@@ -164,7 +170,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer Peer, bound
 			c.cancel(req.ID)
 			continue
 		}
-		if err := bounds.begin(c.peer.UID, size); err != nil {
+		if err := bounds.begin(c.peer.Maker, size); err != nil {
 			// While it does not read that, nothing more is read from it either.
 			if err := c.answer(response{ID: req.ID, Error: &Error{Code: CodeOf(err), Message: err.Error()}}); err != nil {
 				return err
@@ -173,7 +179,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, peer Peer, bound
 		}
 		ctx, forget := c.takenBack(ctx, req.ID) // before another line is read, which may take it back
 		wg.Go(func() {
-			defer bounds.end(c.peer.UID, size)
+			defer bounds.end(c.peer.Maker, size)
 			defer forget()
 			c.handle(ctx, req)
 		})
@@ -203,7 +209,7 @@ func (c *session) takenBack(ctx context.Context, id uint64) (context.Context, fu
 }
 
 func (c *session) handle(ctx context.Context, req request) {
-	turn := c.bounds.turnOf(c.peer.UID)
+	turn := c.bounds.turnOf(c.peer.Maker)
 	if turn.take(ctx); !turn.taken {
 		return // taken back, or nobody is there any more
 	}
@@ -214,11 +220,11 @@ func (c *session) handle(ctx context.Context, req request) {
 	}
 	line, err := encodeLine(resp)
 	size := len(line)
-	if tooMuch := c.bounds.hold(c.peer.UID, size); err == nil && tooMuch != nil {
+	if tooMuch := c.bounds.hold(c.peer.Maker, size); err == nil && tooMuch != nil {
 		size = 0
 		line, err = encodeLine(response{ID: req.ID, Error: &Error{Code: CodeOf(tooMuch), Message: tooMuch.Error()}})
 	}
-	defer func() { _ = c.bounds.hold(c.peer.UID, -size) }()
+	defer func() { _ = c.bounds.hold(c.peer.Maker, -size) }()
 	if err == nil {
 		err = c.send(line)
 	}

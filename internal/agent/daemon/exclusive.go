@@ -160,6 +160,9 @@ func (l ownLocks) Elsewhere(ctx context.Context, uuid string) (by string, ways [
 	return fmt.Sprintf("it is held by %s", h), h.Ways(os.Getuid())
 }
 
+// mostAskers is how often one user may ask for the holder of a GPU at once.
+const mostAskers = 16
+
 // serveLock answers whoever asks the holder of a GPU.
 func (s *service) serveLock(ctx context.Context) func(*net.UnixListener) {
 	handlers := map[control.Method]control.Handler{
@@ -170,7 +173,7 @@ func (s *service) serveLock(ctx context.Context) func(*net.UnixListener) {
 	if !s.options.shared() {
 		handlers[control.MethodHandOver] = control.Handle(s.handOver)
 	}
-	server := control.Server{Handlers: handlers, Log: s.options.Log, Connections: func(int) {}}
+	server := control.Server{Handlers: handlers, Log: s.options.Log, Connections: func(int) {}, Most: mostAskers}
 	return func(l *net.UnixListener) {
 		if err := server.Serve(ctx, l); err != nil {
 			s.options.Log.WarnContext(ctx, "cannot answer who asks for the holder of a GPU", "error", err)
