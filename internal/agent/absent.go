@@ -57,11 +57,14 @@ func (a *Agent) Absent() (held map[string]uint64, changed <-chan struct{}) {
 
 // Wholes returns the GPUs that tenancies have as a whole, with how many bytes the
 // scheduler counts for each, and a channel that is closed when that may have changed. A
-// device of an earlier version's counts for none.
+// device of an earlier version's counts for none, also one that is expected.
 func (a *Agent) Wholes() (counted map[string]uint64, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	counted = map[string]uint64{}
+	for uuid := range a.expected {
+		counted[uuid] = 0
+	}
 	for _, t := range a.tenants {
 		if t.Tenancy == nil {
 			continue

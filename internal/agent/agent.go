@@ -109,6 +109,8 @@ type Agent struct {
 	debts   debts
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
+	// expected are tenancies that are to have a GPU as a whole, by UUID: see Expect.
+	expected map[string]Expected
 	// leftOut are the indexes of GPUs that are not served: see NoteLeftOut.
 	leftOut []int
 	// refusedGPUs is the driver's error of those that it answers with one, by index.

@@ -155,8 +155,11 @@ func (a *Agent) renewTenancy(ctx context.Context, t *tenant, wanted Tenancy) err
 func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	kept := a.expected
+	a.expected = a.expectedBesides(wanted.Key)
 	granted, err := a.fit(ctx, wanted)
 	if err != nil {
+		a.expected = kept
 		return nil, err
 	}
 	t := &tenant{record: record{

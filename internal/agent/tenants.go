@@ -43,6 +43,9 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 		if except != nil && except.has(gpu.UUID) {
 			g.Fault = "" // which keeps new shares away, and no share that is there from being changed
 		}
+		if e, ok := a.expected[gpu.UUID]; ok && (except == nil || !except.has(gpu.UUID)) {
+			g.Fault = "it is kept for claim " + e.Name
+		}
 		held, _ := a.elsewhere(ctx, gpu.UUID)
 		if held != "" && (except == nil || !except.has(gpu.UUID)) {
 			g.Fault = held

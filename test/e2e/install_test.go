@@ -90,8 +90,8 @@ func (l *lab) serving() {
 		for i := range slices.Items {
 			devices += len(slices.Items[i].Spec.Devices)
 		}
-		if devices != 6 {
-			return fmt.Sprintf("%d devices, want 3 GPUs in two forms each", devices)
+		if devices != 3 {
+			return fmt.Sprintf("%d devices, want one of each GPU", devices)
 		}
 		return ""
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -27,6 +28,7 @@ type Tenants interface {
 	Abandon(ctx context.Context, key string) error
 	Adopt(ctx context.Context, key string)
 	Tenancies() []agent.Tenancy
+	Expect(expected map[string]agent.Expected)
 }
 
 // apiTime bounds one request to the API server. The kubelet waits 45 s for all of
@@ -49,6 +51,9 @@ type driver struct {
 	broken   func(err error)
 	claims   keyedLocks
 	pods     nodePods
+
+	expecting sync.Mutex // orders what the agent is told to expect
+	expects   bool       // that is not nothing
 }
 
 var _ kubeletplugin.DRAPlugin = (*driver)(nil)

@@ -56,6 +56,7 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 	looked := false
 	for {
 		r.endSlots(ctx)
+		r.expectAgain(ctx)
 		if !looked && r.pods.known() {
 			r.look(ctx)
 			looked = true

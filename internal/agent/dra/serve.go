@@ -83,6 +83,8 @@ type Driver struct {
 	driver     *driver
 	reconciler *reconciler
 	broken     chan error
+	// expected is closed when it is known which GPUs are kept for claims.
+	expected   chan struct{}
 	registered atomic.Pointer[error] // what the kubelet said, nil before
 }
 
@@ -105,7 +107,7 @@ func New(c Config) *Driver {
 	if c.Metrics == nil {
 		c.Metrics = unmetered{}
 	}
-	d := &Driver{config: c, broken: make(chan error, 1)}
+	d := &Driver{config: c, broken: make(chan error, 1), expected: make(chan struct{})}
 	d.driver = &driver{
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
@@ -150,6 +152,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx) })
 	running.Go(func() { d.reconciler.run(ctx, watch.ended) })
+	running.Go(func() {
+		d.driver.expectAtStart(ctx, d.config.RetryPause)
+		close(d.expected)
+	})
 	defer running.Wait()
 	said := ""
 	for {
@@ -197,6 +203,11 @@ func (d *Driver) serve(ctx context.Context) error {
 
 // publish publishes what the node has and returns nil when that has changed.
 func (d *Driver) publish(ctx context.Context, helper *kubeletplugin.Helper, check <-chan time.Time) error {
+	select {
+	case <-d.expected:
+	default:
+		return d.wait(ctx, d.expected, check)
+	}
 	asked, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resources, changed, err := d.config.Pool(asked)

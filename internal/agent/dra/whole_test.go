@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
@@ -226,4 +228,65 @@ func shareOf(t *testing.T, claim *resourcev1.ResourceClaim, d v1alpha1.NodeDefau
 		t.Fatal(err)
 	}
 	return p.tenancies[0].Shares[0]
+}
+
+// A whole GPU that an earlier version's agent did not come to prepare is kept for its claim, until that is prepared or
+// its pod is gone.
+func TestWholeDeviceIsKeptUntilItIsPrepared(t *testing.T) {
+	for _, prepared := range []bool{false, true} {
+		pod := podOf("p", map[string][]ref{"main": {{"a", ""}}})
+		pod.Spec.NodeName = nodeName
+		claim := ofClass(claimWith(wholeResult("r", firstID)), v1alpha1.ClassWhole)
+		reserve(claim, pod)
+		share, second := another("1Gi")
+		pod.Spec.ResourceClaims, second.Spec.ResourceClaims = pod.Spec.ResourceClaims[:1], second.Spec.ResourceClaims[1:]
+		m := newMachine(t, claim, pod, share, second)
+		r := m.start()
+		watch := m.watched(r)
+		r.expectAtStart(t.Context(), 0)
+		if held, _ := r.agent.Wholes(); len(held) != 1 || held[firstID] != 0 {
+			t.Errorf("the slices are told of %v", held)
+		}
+		if err := m.prepare(r, share).Err; err == nil || !strings.Contains(err.Error(), "it is kept for claim team/a") {
+			t.Errorf("%v", err)
+		}
+		if prepared {
+			m.mustPrepare(r, claim)
+			if held, _ := r.agent.Wholes(); len(held) != 1 {
+				t.Errorf("the slices are told of %v", held)
+			}
+			if err := m.unprepare(r, claim); err != nil {
+				t.Error(err)
+			}
+		}
+		m.removePod(watch, pod)
+		r.expectAgain(t.Context())
+		if held, _ := r.agent.Wholes(); len(held) != 0 {
+			t.Errorf("the slices are told of %v", held)
+		}
+		m.mustPrepare(r, share)
+		m.client.ClearActions()
+		r.expectAgain(t.Context())
+		if asked := m.client.Actions(); len(asked) > 0 {
+			t.Errorf("nothing is expected, and %v are asked", asked)
+		}
+	}
+}
+
+// An API server that does not answer is asked again, and nothing is published before.
+func TestExpectingIsTriedAgain(t *testing.T) {
+	claim, pod := simple()
+	pod.Spec.NodeName, pod.Spec.ResourceClaims = nodeName, pod.Spec.ResourceClaims[:1]
+	m := newMachine(t, claim, pod)
+	asked := 0
+	m.client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked++
+		return asked < 3, nil, errors.New("away")
+	})
+	r := m.start()
+	m.watched(r)
+	r.expectAtStart(t.Context(), 0)
+	if held, _ := r.agent.Wholes(); asked != 3 || len(held) != 0 {
+		t.Errorf("asked %d times, and %v are kept", asked, held)
+	}
 }

@@ -137,11 +137,11 @@ func (l *lab) agent(node string) *corev1.Pod {
 	return &pods.Items[0]
 }
 
-// offered waits until a node's GPUs are offered, both forms of one.
+// offered waits until a node's one GPU is offered.
 func (l *lab) offered(node string) {
 	l.t.Helper()
 	l.must(cluster.Wait(l.ctx, l.Client().ResourceV1().RESTClient(), "resourceslices", "", "", func(s *resourcev1.ResourceSlice) (bool, error) {
-		return s != nil && s.Spec.NodeName != nil && *s.Spec.NodeName == node && len(s.Spec.Devices) == 2, nil
+		return s != nil && s.Spec.NodeName != nil && *s.Spec.NodeName == node && len(s.Spec.Devices) == 1, nil
 	}))
 }
 
