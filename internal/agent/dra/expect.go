@@ -93,9 +93,9 @@ func (d *driver) expectClaim(ctx context.Context, name string, expected map[stri
 // expectAgain looks whether what is expected still is, and asks nothing where nothing was.
 func (d *driver) expectAgain(ctx context.Context) {
 	d.expecting.Lock()
-	any := d.expects
+	some := d.expects
 	d.expecting.Unlock()
-	if !any || !d.pods.known() {
+	if !some || !d.pods.known() {
 		return
 	}
 	if err := d.expect(ctx); err != nil {
