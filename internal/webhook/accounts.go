@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +34,10 @@ type account struct {
 	// size is not known.
 	settled map[types.UID]settledClaim
 	open    map[types.UID]openClaim
-	// admitted are claims that were let through and are not known yet.
+	// admitted are claims that were let through and are not known yet. Expected are those of pods that were let through,
+	// in the order in which they are forgotten; nobody has asked about them yet, and they have no UIDs.
 	admitted map[types.UID]admittedClaim
+	expected []admittedClaim
 	// sum is of settled and open claims, the latter counted with these sizes.
 	sum   dialect.Use
 	sizes *dialect.Sizes
@@ -111,13 +114,18 @@ func (a *accounts) put(claim brief[dialect.Counted]) {
 	}
 	a.use(claim.namespace, func(one *account) {
 		a.refresh(one)
-		delete(one.admitted, claim.uid)
 		before, had := one.settled[claim.uid]
 		if had && before.allocation == claim.of.Allocation() {
 			return // it was counted when the GPUs that it has were published
 		}
+		_, open := one.open[claim.uid]
+		_, admitted := one.admitted[claim.uid]
+		delete(one.admitted, claim.uid)
 		one.remove(claim.uid)
 		one.enter(claim.uid, claim.of)
+		if !had && !open && !admitted {
+			one.fulfil(one.known(claim.uid)) // another server let it through
+		}
 	})
 }
 
@@ -188,14 +196,28 @@ func (a *accounts) close(namespace string) {
 	}
 }
 
-// empty forgets admitted claims that were not made in time, and reports whether nothing is left.
+// fulfil forgets one expected claim that takes this: it has come. It reports whether there was one.
+func (one *account) fulfil(use dialect.Use) bool {
+	i := slices.IndexFunc(one.expected, func(c admittedClaim) bool { return c.use == use })
+	if i >= 0 {
+		one.expected = slices.Delete(one.expected, i, i+1)
+	}
+	return i >= 0
+}
+
+// empty forgets admitted and expected claims that were not made in time, and reports whether nothing is left.
 func (one *account) empty(now time.Time) bool {
+	late := 0
+	for late < len(one.expected) && now.After(one.expected[late].until) {
+		late++
+	}
+	one.expected = slices.Delete(one.expected, 0, late)
 	for uid, claim := range one.admitted {
 		if now.After(claim.until) {
 			delete(one.admitted, uid)
 		}
 	}
-	return len(one.settled)+len(one.open)+len(one.admitted) == 0
+	return len(one.settled)+len(one.open)+len(one.admitted)+len(one.expected) == 0
 }
 
 // replace puts all claims, and drops those that are not among them.
@@ -232,28 +254,70 @@ func (a *accounts) replace(claims []brief[dialect.Counted]) {
 	}
 }
 
-// check asks whether a namespace that has these limits may take more. The claim with this UID is left out of what is
-// used. If it may, and the claim is to be admitted, it counts from now on.
-func (a *accounts) check(namespace string, claim types.UID, limits []dialect.Limit, more dialect.Use, admit bool) error {
+// checkPod asks whether a namespace that has these limits may take some more claims. If it may, and they are to be
+// admitted, they are expected from now on.
+func (a *accounts) checkPod(namespace string, limits []dialect.Limit, claims []dialect.Use, admit bool) error {
+	var more dialect.Use
+	for _, use := range claims {
+		more = more.Plus(use)
+	}
+	return a.check(namespace, admit, func(one *account) error {
+		if err := dialect.CheckQuota(limits, one.used(), more); err != nil || !admit {
+			return err
+		}
+		for _, use := range claims {
+			one.expected = append(one.expected, admittedClaim{use, a.now().Add(expectedFor)})
+		}
+		return nil
+	})
+}
+
+// checkClaim asks whether a namespace that has these limits may have a claim. If it may, and the claim is to be
+// admitted, it counts from now on.
+func (a *accounts) checkClaim(namespace string, claim types.UID, limits []dialect.Limit, use dialect.Use, admit bool) error {
+	return a.check(namespace, admit, func(one *account) error {
+		used := one.used().Minus(one.known(claim))
+		before, again := one.admitted[claim]
+		used = used.Minus(before.use)
+		expected := !again && slices.ContainsFunc(one.expected, func(c admittedClaim) bool { return c.use == use })
+		if expected {
+			used = used.Minus(use)
+		}
+		if err := dialect.CheckQuota(limits, used, use); err != nil || !admit {
+			return err
+		}
+		if expected {
+			one.fulfil(use)
+		}
+		one.admitted[claim] = admittedClaim{use, a.now().Add(admittedFor)}
+		return nil
+	})
+}
+
+// used returns what the namespace's claims take: those that are known, and those that were let through.
+func (one *account) used() dialect.Use {
+	used := one.sum
+	for _, claim := range one.admitted {
+		used = used.Plus(claim.use)
+	}
+	for _, claim := range one.expected {
+		used = used.Plus(claim.use)
+	}
+	return used
+}
+
+// check calls a function with the namespace's account as it is now, which stays if something is admitted.
+func (a *accounts) check(namespace string, admit bool, f func(*account) error) error {
 	var refusal error
-	check := func(one *account) {
-		now := a.now()
-		one.empty(now)
+	now := func(one *account) {
+		one.empty(a.now())
 		a.refresh(one)
-		used := one.sum.Minus(one.known(claim))
-		for uid, other := range one.admitted {
-			if uid != claim {
-				used = used.Plus(other.use)
-			}
-		}
-		if refusal = dialect.CheckQuota(limits, used, more); refusal == nil && admit {
-			one.admitted[claim] = admittedClaim{more, now.Add(admittedFor)}
-		}
+		refusal = f(one)
 	}
 	if admit {
-		a.use(namespace, check)
-	} else if !a.existing(namespace, check) {
-		refusal = dialect.CheckQuota(limits, dialect.Use{}, more)
+		a.use(namespace, now)
+	} else if !a.existing(namespace, now) {
+		refusal = f(&account{})
 	}
 	return refusal
 }

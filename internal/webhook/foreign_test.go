@@ -55,7 +55,7 @@ func TestForeignQuotaOfPods(t *testing.T) {
 // mayTake returns whether a pod of the namespace space may take so much memory.
 func (w *world) mayTake(t *testing.T, memory string) error {
 	t.Helper()
-	_, err := w.judge.mutatePod(context.Background(), podRequest(t, strings.Replace(asking, "4Gi", memory, 1)))
+	_, err := w.judge.mutatePod(context.Background(), dryRun(podRequest(t, strings.Replace(asking, "4Gi", memory, 1))))
 	return err
 }
 

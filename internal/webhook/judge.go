@@ -42,10 +42,10 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 	if err != nil {
 		return nil, err
 	}
-	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes); err != nil {
+	dryRun := request.DryRun != nil && *request.DryRun
+	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes, dryRun); err != nil {
 		return nil, err
 	}
-	dryRun := request.DryRun != nil && *request.DryRun
 	for i := range made.Templates {
 		if err := j.templates.ensure(ctx, &made.Templates[i], dryRun); err != nil {
 			return nil, err

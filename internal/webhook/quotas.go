@@ -16,8 +16,13 @@ import (
 // short enough that a claim that was never created is soon forgotten.
 const admittedFor = 10 * time.Second
 
-// quotas enforces the quotas of namespaces. A pod is checked when it is created, against the claims that exist then, so
-// that its creator gets the error. The claims that are created for it are checked again one by one. Two replicas do not
+// expectedFor is how long the claims of a pod that was let through count before one of them is asked about. Kubernetes
+// makes them as soon as the pod exists; if somebody else refuses the pod, they count no longer than this.
+const expectedFor = 5 * time.Second
+
+// quotas enforces the quotas of namespaces. A pod is checked when it is created, against the claims that exist then and
+// those of pods just let through, so that its creator gets the error. The claims that are created for it are checked
+// again one by one. Two replicas do not
 // know what the other has just admitted, so together they can exceed a quota by what arrives while what they know is
 // behind.
 type quotas struct {
@@ -25,8 +30,8 @@ type quotas struct {
 	accounts *accounts
 }
 
-// checkPod checks the claims that a pod's translation adds.
-func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes *dialect.Sizes) error {
+// checkPod checks the claims that a pod's translation adds, and counts them from now on unless it is a dry run.
+func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes *dialect.Sizes, dryRun bool) error {
 	held := q.held.of(namespace)
 	if len(held) == 0 {
 		return nil
@@ -36,11 +41,11 @@ func (q *quotas) checkPod(namespace string, made *dialect.Translation, sizes *di
 		template := &made.Templates[i]
 		uses[template.Name] = dialect.UseOf(&template.Spec.Spec, nil, sizes)
 	}
-	var more dialect.Use
+	var claims []dialect.Use
 	for _, name := range made.Claims {
-		more = more.Plus(uses[name])
+		claims = append(claims, uses[name])
 	}
-	return q.accounts.check(namespace, "", held, more, false)
+	return q.accounts.checkPod(namespace, held, claims, !dryRun)
 }
 
 // checkClaim checks a claim, and counts it from now on unless it is a dry run.
@@ -49,8 +54,8 @@ func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes *dialect.Size
 	if len(held) == 0 {
 		return nil
 	}
-	more := dialect.UseOf(&claim.Spec, nil, sizes)
-	return q.accounts.check(claim.Namespace, claim.UID, held, more, !dryRun && claim.UID != "")
+	use := dialect.UseOf(&claim.Spec, nil, sizes)
+	return q.accounts.checkClaim(claim.Namespace, claim.UID, held, use, !dryRun && claim.UID != "")
 }
 
 // limits holds what quotas say of GPUs, by namespace. A review of a namespace that has none takes no lock.

@@ -27,6 +27,7 @@ func TestQuotaOfPods(t *testing.T) {
 	}
 	two := `{spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}, {name: b, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]}}`
 	w.writes()
+	w.pass(expectedFor + time.Second) // that pod was not made after all
 	_, err := w.judge.mutatePod(context.Background(), podRequest(t, two))
 	if !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), `quota "team" allows 16Gi of requests.divvy.dev/gpu-memory: 10Gi are used, and 8Gi more would be 18Gi`) {
 		t.Errorf("two of 4Gi from one template beside 10Gi: %v", err)
@@ -38,6 +39,46 @@ func TestQuotaOfPods(t *testing.T) {
 	request.Namespace = "elsewhere"
 	if _, err := w.judge.mutatePod(context.Background(), request); err != nil {
 		t.Errorf("a namespace without a quota: %v", err)
+	}
+}
+
+// TestQuotaOfPodsAtOnce has pods reviewed before any of their claims is made.
+func TestQuotaOfPodsAtOnce(t *testing.T) {
+	w := newWorld(t, "{plain: {}}")
+	w.know(t, w.quotas, &corev1.ResourceQuota{}, limited)
+	pods := func(n int) (passed int) {
+		t.Helper()
+		for range n {
+			_, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
+			switch {
+			case err == nil:
+				passed++
+			case !errors.Is(err, dialect.ErrRefused):
+				t.Fatal(err)
+			}
+		}
+		return passed
+	}
+	if _, err := w.judge.mutatePod(context.Background(), dryRun(podRequest(t, asking))); err != nil {
+		t.Fatal(err)
+	}
+	if n := pods(6); n != 4 {
+		t.Errorf("%d pods of 4Gi passed a quota of 16Gi", n)
+	}
+	// Their claims come: one is asked about here, one was let through by another server, two never come.
+	if _, err := w.judge.validateClaim(context.Background(), claimRequest(t, claimOf("1", "4Gi"))); err != nil {
+		t.Errorf("a pod's claim stands in its own way: %v", err)
+	}
+	known := strings.Replace(claimOf("2", "4Gi"), "name: c2", "name: c2, namespace: space", 1)
+	w.know(t, w.claims, &resourcev1.ResourceClaim{}, known)
+	w.know(t, w.claims, &resourcev1.ResourceClaim{}, known)
+	w.know(t, w.claims, &resourcev1.ResourceClaim{}, strings.Replace(claimOf("1", "4Gi"), "name: c1", "name: c1, namespace: space", 1))
+	if n := pods(1); n != 0 {
+		t.Error("a claim that came fulfils the expectation of two")
+	}
+	w.pass(expectedFor + time.Second)
+	if n := pods(6); n != 2 {
+		t.Errorf("%d pods passed beside two claims, and two pods that were not made after all", n)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestScale(t *testing.T) {
 func BenchmarkReview(b *testing.B) {
 	w := newWorld(b, "{plain: {}}")
 	perClaim, perNode := w.fill(b)
-	w.know(b, w.quotas, &corev1.ResourceQuota{}, `{metadata: {name: team, namespace: space}, spec: {hard: {requests.divvy.dev/gpu-memory: 402Gi}}}`)
+	w.know(b, w.quotas, &corev1.ResourceQuota{}, `{metadata: {name: team, namespace: space}, spec: {hard: {requests.divvy.dev/gpu-memory: 1Ei}}}`)
 	body, err := yaml.YAMLToJSON([]byte(asking))
 	if err != nil {
 		b.Fatal(err)

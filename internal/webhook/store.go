@@ -23,19 +23,26 @@ type store[T any] struct {
 	filled atomic.Bool
 }
 
-// brief is what is left of an object. It satisfies so much of [metav1.Object] as a reflector reads.
+// brief is what is left of an object. Of its metadata it has what a reflector reads.
 type brief[T any] struct {
-	metav1.Object
+	metav1.Object   // bare
 	namespace, name string
+	version         string
 	uid             types.UID
 	of              T
 }
+
+// bare is metadata without anything in it. Nobody changes it.
+var bare = &metav1.ObjectMeta{}
 
 // GetNamespace implements [metav1.Object].
 func (b brief[T]) GetNamespace() string { return b.namespace }
 
 // GetName implements [metav1.Object].
 func (b brief[T]) GetName() string { return b.name }
+
+// GetResourceVersion implements [metav1.Object].
+func (b brief[T]) GetResourceVersion() string { return b.version }
 
 // GetUID implements [metav1.Object].
 func (b brief[T]) GetUID() types.UID { return b.uid }
@@ -53,7 +60,7 @@ func (s *store[T]) shorten(object any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	short := brief[T]{namespace: full.GetNamespace(), name: full.GetName(), uid: full.GetUID(), of: of}
+	short := brief[T]{Object: bare, namespace: full.GetNamespace(), name: full.GetName(), version: full.GetResourceVersion(), uid: full.GetUID(), of: of}
 	if short.uid == "" {
 		short.uid = types.UID(short.name)
 	}
