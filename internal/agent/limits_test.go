@@ -261,12 +261,12 @@ func TestRefusalOnAFullServer(t *testing.T) {
 	}
 	got, _ := n.refusal(r, eve, ask(gib))
 	user := n.list(r).Tenants[0].User
-	for _, want := range []string{"each of GPUs 0 and 1 has 0 of ", user + "/a holds 40Gi, " + user + "/b holds 24Gi", "and 2 other shares the rest: add --wait to queue"} {
+	for _, want := range []string{"GPU 0 has 0 of 80Gi free", "GPU 1 has 0 of 24Gi free", user + "/a holds 40Gi, " + user + "/b holds 24Gi", "and 2 other shares the rest: add --wait to queue"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}
-	if strings.Count(got, "has 0 of") != 1 || strings.Contains(got, "ask for") || strings.Contains(got, "overcommit") {
+	if strings.Count(got, "has 0 of") != 2 || strings.Contains(got, "ask for") || strings.Contains(got, "overcommit") {
 		t.Errorf("%q repeats itself or gives advice that does not help", got)
 	}
 }
