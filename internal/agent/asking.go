@@ -97,13 +97,29 @@ const (
 	leastReplies = 64
 )
 
+// known returns the answer to a question that need not be asked now.
+func (q *asking) known(key question) (a answer, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r := q.replies[key]; r != nil && r.holds(time.Now()) {
+		r.unseen = time.Time{}
+		return r.answer, true
+	}
+	return answer{}, false
+}
+
+// holds reports whether a reply's answer counts at a moment.
+func (r *reply) holds(now time.Time) bool {
+	return r.pending == nil && (now.Before(r.unseen) || now.Before(r.due))
+}
+
 // ask returns the answer to a question about a process of a user; ok is false while it is
 // not known. Where it must be asked again, find does that on a goroutine of its own.
 func (q *asking) ask(key question, uid int, find func() answer) (a answer, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.replyTo(key)
-	if now := time.Now(); r.pending == nil && (now.Before(r.unseen) || now.Before(r.due)) {
+	if r.holds(time.Now()) {
 		r.unseen = time.Time{}
 		return r.answer, true
 	}

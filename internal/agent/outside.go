@@ -118,17 +118,19 @@ func (a *Agent) findOutside(ctx context.Context, present []onGPU) {
 func (a *Agent) outsiders(ctx context.Context, present []onGPU, before []control.Outside) (outside []control.Outside) {
 	var confirmed []onGPU
 	others := map[string]bool{}
-	for _, gpu := range a.gpus {
-		held, _ := a.elsewhere(ctx, gpu.UUID)
-		others[gpu.UUID] = held != ""
-	}
 	for _, p := range present {
-		// Of a GPU that another user's agent holds that agent knows who has a share.
-		if others[p.uuid] {
-			continue
-		}
 		counted, known := a.accounted(p)
 		if counted {
+			continue
+		}
+		// Of a GPU that another user's agent holds that agent knows who has a share.
+		other, asked := others[p.uuid]
+		if !asked {
+			held, _ := a.elsewhere(ctx, p.uuid)
+			other = held != ""
+			others[p.uuid] = other
+		}
+		if other {
 			continue
 		}
 		owner, found := a.member(p.id)
@@ -226,7 +228,11 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	if len(asked) == 0 {
 		return false, true
 	}
-	found, known := a.asking.ask(question{p.id, p.uuid}, process.Owner(p.id.PID), func() answer {
+	key := question{p.id, p.uuid}
+	if found, ok := a.asking.known(key); ok {
+		return found.counts, true
+	}
+	found, known := a.asking.ask(key, process.Owner(p.id.PID), func() answer {
 		may := slices.DeleteFunc(asked, func(t backend.Tenant) bool { return !a.mayCount(t, p.id) })
 		if len(may) == 0 || !a.config.Backend.Counts(may, p.id) {
 			return answer{}

@@ -23,12 +23,12 @@ const (
 	// busyTick is between two looks at the pages while somebody on the GPU is active,
 	// and yieldTick the same where offline shares give way to online ones: their rates
 	// follow what the online ones leave. Nearly all that the arbiter costs is looks.
-	busyTick  = 10 * time.Millisecond
+	busyTick  = 15 * time.Millisecond
 	yieldTick = 5 * time.Millisecond
 	// steady is how long a decision holds while somebody is active and no page changes
 	// in a way that matters. Then only time passes: work under way is counted further,
 	// and who waits goes on waiting. The decision then comes with the next look.
-	steady = 15 * time.Millisecond
+	steady = 20 * time.Millisecond
 	// slowTick is the longest time between them when deciding takes long. It is
 	// below page.StaleNs.
 	slowTick = 50 * time.Millisecond
@@ -61,6 +61,7 @@ type loop struct {
 
 	stirring sync.Mutex // held for a moment, alone
 	stirred  []string   // tenants that ended a silence
+	rests    bool       // some GPU rests, so that the loop must wake for a stir
 
 	mu      sync.Mutex
 	tenants map[string]*tenantTime // by tenant id
@@ -135,33 +136,6 @@ func (l *loop) rouse() {
 	_, _ = unix.Write(l.wake, one[:]) // full means that it wakes anyway
 }
 
-// Stir says that a tenant that did nothing for a while does something.
-func (l *loop) Stir(tenant string) {
-	l.stirring.Lock()
-	l.stirred = append(l.stirred, tenant)
-	l.stirring.Unlock()
-	l.rouse()
-}
-
-// unrest ends the rest of the GPUs on which somebody stirred. mu is held.
-func (l *loop) unrest() {
-	l.stirring.Lock()
-	stirred := l.stirred
-	l.stirred = nil
-	l.stirring.Unlock()
-	for _, id := range stirred {
-		t := l.tenants[id]
-		if t == nil {
-			continue
-		}
-		for _, s := range t.shares {
-			if g := l.gpus[s.uuid]; g != nil && g.resting {
-				g.next = 0
-			}
-		}
-	}
-}
-
 // run decides until ctx is done.
 func (l *loop) run(ctx context.Context) {
 	runtime.LockOSThread() // never unlocked: what prioritise sets ends with the thread
@@ -207,12 +181,16 @@ func (l *loop) round(ctx context.Context) (next uint64) {
 	}
 	l.unrest()
 	next = l.clock() + uint64(nothing)
+	rests := false
 	for _, g := range l.gpus {
 		if now := l.clock(); g.next <= now {
 			g.look(now)
 			g.schedule(now, l.clock())
 		}
-		next = min(next, g.next)
+		next, rests = min(next, g.next), rests || g.resting
+	}
+	if l.rest(rests) {
+		return 0
 	}
 	return next
 }

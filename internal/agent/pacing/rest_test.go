@@ -2,8 +2,10 @@ package pacing
 
 import (
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/page"
 )
@@ -128,5 +130,105 @@ func TestOthersRestOn(t *testing.T) {
 	d.pass(1, nil)
 	if !d.lively(firstID) {
 		t.Errorf("it rests after the weight of %s changed", a.ID)
+	}
+}
+
+// waits has the launches of a share wait: its bucket lacks so much GPU time.
+func (p *pen) waits(now uint64, lacks time.Duration) {
+	p.u64(bucketWord(0, page.OffsetOfBucketRefilled), now)
+	p.u64(bucketWord(0, page.OffsetOfBucketBalance), uint64(-int64(lacks)))
+	p.u64(bucketWord(0, page.OffsetOfBucketWanted), now)
+}
+
+// A share whose launches wait for the bucket is not read until the bucket may hold something,
+// and goes on counting as one that wants more. A rate that rises has it read at once.
+func TestWhoWaitsIsLetSleep(t *testing.T) {
+	d := newDivision(t)
+	m := d.add("a", shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline))
+	d.add("b", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
+	pen := d.pen(m)
+	d.pass(40, nil)
+	share := d.loop.tenants["a"].shares[0]
+	pen.waits(d.now, 3*time.Millisecond) // 30 ms at a rate of 10 %
+	d.pass(int(busyTick/yieldTick), nil)
+	if left := share.asleep - min(d.now, share.asleep); left == 0 || left > uint64(30*time.Millisecond) {
+		t.Fatalf("read again in %v", time.Duration(left))
+	}
+	if !share.wanted || !share.active {
+		t.Errorf("wants more: %v, active: %v", share.wanted, share.active)
+	}
+	d.launched(m, d.now)
+	launches := share.bucket.Launches
+	for share.asleep > d.now {
+		if share.bucket.Launches != launches {
+			t.Fatal("a share that can only wait is read")
+		}
+		d.pass(1, nil)
+	}
+	d.pass(int(busyTick/yieldTick), nil)
+	if share.bucket.Launches == launches {
+		t.Error("the launch after the wait is not read")
+	}
+
+	pen.waits(d.now, 3*time.Second)
+	d.pass(int(busyTick/yieldTick), nil)
+	if left := share.asleep - min(d.now, share.asleep); left == 0 || left > uint64(asleepMost) {
+		t.Fatalf("a share that says it waits for long is read again in %v", time.Duration(left))
+	}
+	share.set(d.now, arbiter.Budget{Limited: true, Capped: true, Rate: 2 * share.budget.Rate, Base: share.budget.Base})
+	if share.asleep != 0 {
+		t.Error("a rate that rose is not followed at once")
+	}
+}
+
+// Nothing is missed of a share that works, that has credit, or that stopped waiting.
+func TestWhoMayLaunchIsRead(t *testing.T) {
+	now := uint64(time.Hour)
+	for name, change := range map[string]func(s *shareTime, b *page.Bucket){
+		"has credit":     func(_ *shareTime, b *page.Bucket) { b.Balance = 1 },
+		"waited before":  func(_ *shareTime, b *page.Bucket) { b.Wanted = now - waiting - 1 },
+		"never waited":   func(_ *shareTime, b *page.Bucket) { b.Wanted = 0 },
+		"works":          func(s *shareTime, _ *page.Bucket) { s.works = []arbiter.Work{{OpenSince: now - 1}} },
+		"has no limit":   func(s *shareTime, _ *page.Bucket) { s.budget.Flags = 0 },
+		"gives way":      func(s *shareTime, _ *page.Bucket) { s.budget.Flags |= page.BudgetYield },
+		"gets a return":  func(s *shareTime, _ *page.Bucket) { s.budget.Correction = int64(time.Second) },
+		"has no rate":    func(s *shareTime, _ *page.Bucket) { s.budget.Rate = 0 },
+		"waits for next": func(_ *shareTime, b *page.Bucket) { b.Refilled = now - uint64(time.Second) },
+	} {
+		s := &shareTime{budget: page.NewBudget(100_000, page.Start, 1)}
+		times := &page.Times{Bucket: page.Bucket{Refilled: now, Wanted: now, Balance: -int64(time.Millisecond)}}
+		if until := s.sleepsUntil(now, times); until != now+uint64(10*time.Millisecond) {
+			t.Fatalf("a share that waits is read in %v", time.Duration(until-now))
+		}
+		change(s, &times.Bucket)
+		if until := s.sleepsUntil(now, times); until != 0 {
+			t.Errorf("a share that %s is not read for %v", name, time.Duration(until-now))
+		}
+	}
+}
+
+// Whoever waits again after a while is answered with the next look, also if it waited before
+// the last decision.
+func TestWaitingAnewIsNews(t *testing.T) {
+	d := newDivision(t)
+	m := d.add("a", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
+	d.add("b", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
+	pen := d.pen(m)
+	for range 5 {
+		d.pass(40, nil)
+		for d.now%uint64(busyTick) != uint64(yieldTick) {
+			d.pass(1, nil)
+		}
+		pen.u64(bucketWord(0, page.OffsetOfBucketWanted), d.now)
+		d.pass(2, nil)
+		if tick := d.budget(m, 0).Tick; tick != d.now {
+			t.Fatalf("a first wait is decided about at %d, not %d", tick, d.now)
+		}
+		d.pass(2, nil)
+		pen.u64(bucketWord(0, page.OffsetOfBucketWanted), d.now+1) // so long after the first that it is hungry anew
+		d.pass(1, nil)
+		if tick := d.budget(m, 0).Tick; tick != d.now {
+			t.Fatalf("waits anew, decided at %d, not at %d", tick, d.now)
+		}
 	}
 }

@@ -24,20 +24,24 @@ type shareTime struct {
 	key    string
 	terms  arbiter.Terms
 	// budget is as it stands in the page.
-	budget    page.Budget
-	bucket    page.Bucket // as last read, the tenant's word
-	decided   page.Bucket // as it was for the last decision
-	seen      bool        // bucket was read once
-	wanted    bool        // a launch waited, by the last decision
-	active    bool
+	budget  page.Budget
+	bucket  page.Bucket // as last read, the tenant's word
+	decided page.Bucket // as it was for the last decision
+	seen    bool        // bucket was read once
+	wanted  bool        // a launch waited, by the last decision
+	active  bool
+	// asleep is until when its processes wait for the bucket, so that there is nothing to
+	// read. Who lies about that is read by then.
+	asleep    uint64
 	workers   [page.Workers]*worker
 	works     []arbiter.Work // as last read
 	owners    uint64         // a sum of the workers' owners: another one when processes came or went
 	stretch   arbiter.Stretch
 	usage     usageLog
 	bill      bill
-	fault     error // of reading or writing the pages
-	unwritten error // the part of it that writing had last
+	fault     error  // of reading or writing the pages
+	unwritten error  // the part of it that writing had last
+	written   uint64 // the tick of the budget in the page
 	faults    arbiter.Fault
 	faulted   uint64 // when faults was last added to
 	// faultCount is how many rounds had a fault, each less than faultShown after the
@@ -78,9 +82,13 @@ func (t *tenantTime) close() {
 
 // read takes up what the share's processes tell of their work, and reports whether a
 // decision should not wait: something was launched, measured or ended, or a launch waits
-// while none did before the last decision.
+// while none did for a while.
 func (s *shareTime) read(now uint64) (news bool) {
-	s.active = false
+	if now < s.asleep {
+		s.active = true
+		return false
+	}
+	s.active, s.asleep = false, 0
 	times, err := s.tenant.time.Times.Read(s.device)
 	if err != nil {
 		news = s.fault == nil
@@ -100,8 +108,11 @@ func (s *shareTime) read(now uint64) (news bool) {
 	launches := s.bucket.Launches != s.decided.Launches || s.bucket.Charged != s.decided.Charged
 	wanted := s.bucket.Wanted != s.decided.Wanted
 	s.active = launches || wanted
-	news = news || launches || wanted && !s.wanted
-	return s.readWorks(times.Workers, now) || news
+	again := s.bucket.Wanted > s.decided.Wanted+hunger
+	news = news || launches || wanted && (!s.wanted || again)
+	news = s.readWorks(times.Workers, now) || news
+	s.asleep = s.sleepsUntil(now, times)
+	return news
 }
 
 // readWorks takes up the work of the share's processes, and reports whether it is not the
@@ -129,6 +140,10 @@ func differs(work, before *arbiter.Work) bool {
 
 // grown says whether launches wait or waited since the last decision, and begins anew.
 func (s *shareTime) grown() (wanted bool) {
+	if s.asleep != 0 {
+		s.decided, s.wanted = s.bucket, true
+		return true
+	}
 	s.wanted = s.bucket.Wanted != s.decided.Wanted
 	s.decided = s.bucket
 	return s.wanted
@@ -170,7 +185,10 @@ func (s *shareTime) account(now uint64, used arbiter.Usage, bias float64) arbite
 	own := s.misuse.own(now, uint64(float64(used.Own)*bias))
 	s.stretch.Add(used)
 	owed := s.misuse.owed(now, own, used.Told)
-	s.budget.Correction += int64(used.Charged) - int64(owed)
+	if used.Charged != owed {
+		s.budget.Correction += int64(used.Charged) - int64(owed)
+		s.asleep = 0
+	}
 	s.bill.pass(now, &s.budget)
 	s.bill.use(owed, used.Told, s.limited() && now >= s.misuse.uncounted)
 	if used.Fault != 0 {
@@ -197,7 +215,7 @@ func (s *shareTime) renew(until uint64) {
 
 // set writes the budget that was decided at now.
 func (s *shareTime) set(now uint64, decided arbiter.Budget) {
-	b := &s.budget
+	b, before := &s.budget, s.budget
 	b.Tick, b.Rate, b.Base, b.Burst, b.Depth = now, decided.Rate, decided.Base, decided.Burst, decided.Depth
 	if s.stretch != (arbiter.Stretch{}) { // else what the last agent knew holds
 		b.Stretch = s.stretch.PPM()
@@ -215,10 +233,17 @@ func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 		}
 	}
 	s.misuse.count(now, decided.Limited, false)
+	if b.Rate > before.Rate || b.Flags != before.Flags {
+		s.asleep = 0
+	}
+	if before.Tick = b.Tick; s.asleep != 0 && *b == before && s.unwritten == nil && now-min(now, s.written) < kept {
+		return
+	}
 	s.write()
 }
 
 func (s *shareTime) write() {
+	s.written = s.budget.Tick
 	s.unwritten = s.tenant.time.Budgets.Write(s.device, s.budget)
 	if s.fault == nil {
 		s.fault = s.unwritten

@@ -16,9 +16,9 @@ import (
 const (
 	// wholeEvery is every how many rounds the driver is asked for all that a GPU did. It
 	// keeps such figures for seconds.
-	wholeEvery = 3
+	wholeEvery = 2
 	// presentKept is for how many rounds it is known whose a process was that has ended.
-	presentKept = 25
+	presentKept = 13
 	// freshEach is the GPU time that a share's process may be charged for and die before it
 	// tells of it, and freshMost is the most that this excuses together before it is used up.
 	freshEach = uint64(50 * time.Millisecond)

@@ -16,17 +16,17 @@ import (
 const (
 	// watchInterval is between two questions to the driver, which makes one to
 	// six samples a second.
-	watchInterval = 200 * time.Millisecond
+	watchInterval = 400 * time.Millisecond
 	// sampleLeast is the shortest time that one of its samples covers.
 	sampleLeast = time.Second / 6
 	// unhurried is every how many rounds the driver is asked about a GPU whose
 	// shares have no limit. Its figures are only shown.
-	unhurried = 5
+	unhurried = 3
 	// lazy is the same for a GPU that rests.
 	lazy = 2
 	// pidsKept is for how many rounds it is believed that a pid is the same process. A
 	// process that is taken for another so long is not yet a verdict.
-	pidsKept = 4
+	pidsKept = 2
 	// lag is how late the driver's figures may be. That nobody was busy is believed
 	// only after it.
 	lag = time.Second
@@ -43,7 +43,7 @@ const (
 	faultShown = 10 * time.Second
 	// faultRounds is in how many rounds it must have appeared. A process that lost
 	// its processor may report much at once.
-	faultRounds = 20
+	faultRounds = 14
 )
 
 // watch compares shares with the driver's figures until ctx is done.
