@@ -27,14 +27,14 @@ func measureOther(ctx context.Context, o options) (rows []measurement.Row, err e
 	}
 	pods, n := otherPods(), o.few(otherRound)
 	// placed follows a few pods that do not count: with them the scheduler takes in which slices there are.
-	placed := func() (float64, error) {
-		if _, err := b.placed(ctx, pods, 20, roundLimit); err != nil {
-			return 0, err
+	placed := func() (outcome, error) {
+		if o, err := b.placed(ctx, pods, 20, roundLimit); err != nil {
+			return o, err
 		}
-		outcome, err := b.placed(ctx, pods, n, roundLimit)
-		return outcome.rate(), err
+		return b.placed(ctx, pods, n, roundLimit)
 	}
 	var ratios, with, without []float64
+	var last [2]outcome
 	for range o.runs() {
 		alone, err := placed()
 		if err != nil {
@@ -43,16 +43,19 @@ func measureOther(ctx context.Context, o options) (rows []measurement.Row, err e
 		if err := b.publish(ctx); err != nil {
 			return nil, err
 		}
+		profiled := b.profileScheduler(ctx)
 		beside, err := placed()
-		if err != nil {
+		if err := errors.Join(err, profiled()); err != nil {
 			return nil, err
 		}
 		if err := b.withdraw(ctx, v1alpha1.Driver); err != nil {
 			return nil, err
 		}
-		with, without, ratios = append(with, beside), append(without, alone), append(ratios, beside/alone)
+		with, without = append(with, beside.rate()), append(without, alone.rate())
+		ratios, last = append(ratios, beside.rate()/alone.rate()), [2]outcome{beside, alone}
 	}
-	note := fmt.Sprintf("%d nodes with eight devices of another driver and %d GPUs each", b.nodes, len(b.inventory))
+	note := fmt.Sprintf("%d nodes with eight devices of another driver and %d GPUs each; the last round took for each pod with our slices %s, without %s",
+		b.nodes, len(b.inventory), last[0].costs(), last[1].costs())
 	return []measurement.Row{
 		rowOf(otherRatio, "", "", 0.9, ratios, note),
 		rowOf(otherRatio, "with our slices", "pods/s", 0, with, ""),
