@@ -93,12 +93,15 @@ const (
 	AssignmentAnnotation = Domain + "/assignment"
 	// GPUsAnnotation is what a node has, a [NodeGPUs]. Its agent writes it.
 	GPUsAnnotation = Domain + "/gpus"
+	// TemplatesAnnotation is what the claim templates that a pod names hold, by
+	// their names. The webhook writes it when the pod is created.
+	TemplatesAnnotation = Domain + "/claim-templates"
 	// UsedAnnotation is the time, RFC 3339, at which a pod last asked for a claim
-	// template. The webhook writes it.
+	// template. The controller writes it.
 	UsedAnnotation = Domain + "/used"
 )
 
-// Labels of claim templates that the webhook makes.
+// Labels of claim templates of translated pods.
 const (
 	// ManagedLabel marks them, with ManagedBy as its value.
 	ManagedLabel = "app.kubernetes.io/managed-by"

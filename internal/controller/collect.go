@@ -1,8 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +17,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// KeepUnused is how long a template is kept after its last known use. The webhook notes a use when it reviews a pod, if
-// the previous note is older than a quarter of this time. So a pod has three quarters of this time from its review
-// until it appears here. Clocks must differ by less than that.
-const KeepUnused = time.Hour
+const (
+	// KeepUnused is how long a template is kept after its last known use, for the next pod that asks the same.
+	KeepUnused = time.Hour
+	// mostUnused is how many templates of one namespace are kept that no pod uses, those used last.
+	mostUnused = 100
+)
 
 // collectEvery is how often unused templates are looked for.
 const collectEvery = time.Minute
@@ -41,26 +46,45 @@ func usesOf(pods []*corev1.Pod) map[use]bool {
 	return uses
 }
 
-// unused returns the templates that the webhook made, that no pod uses, and that are old enough.
+// unused returns the templates of translated pods that no pod uses, and that are old enough or too many in their
+// namespace.
 func unused(templates []*resourcev1.ResourceClaimTemplate, uses map[use]bool, now time.Time) []*resourcev1.ResourceClaimTemplate {
-	var old []*resourcev1.ResourceClaimTemplate
+	idle := make(map[string][]*resourcev1.ResourceClaimTemplate)
 	for _, template := range templates {
-		if template.DeletionTimestamp != nil || template.Labels[v1alpha1.ManagedLabel] != v1alpha1.ManagedBy || !dialect.Genuine(template) {
-			continue
+		if managed(template) && template.DeletionTimestamp == nil && !uses[use{template.Namespace, template.Name}] {
+			idle[template.Namespace] = append(idle[template.Namespace], template)
 		}
-		last, err := time.Parse(time.RFC3339, template.Annotations[v1alpha1.UsedAnnotation])
-		if err != nil {
-			last = template.CreationTimestamp.Time
-		}
-		if !uses[use{template.Namespace, template.Name}] && now.Sub(last) >= KeepUnused {
-			old = append(old, template)
+	}
+	var old []*resourcev1.ResourceClaimTemplate
+	for _, namespace := range slices.Sorted(maps.Keys(idle)) {
+		all := idle[namespace]
+		slices.SortFunc(all, func(a, b *resourcev1.ResourceClaimTemplate) int {
+			return cmp.Or(lastUse(b).Compare(lastUse(a)), cmp.Compare(a.Name, b.Name))
+		})
+		for i, template := range all {
+			if i >= mostUnused || now.Sub(lastUse(template)) >= KeepUnused {
+				old = append(old, template)
+			}
 		}
 	}
 	return old
 }
 
+// managed reports whether a template was made for a translated pod.
+func managed(template *resourcev1.ResourceClaimTemplate) bool {
+	return template.Labels[v1alpha1.ManagedLabel] == v1alpha1.ManagedBy && dialect.Genuine(template)
+}
+
+// lastUse is when a pod last asked for a template, as far as that is noted.
+func lastUse(template *resourcev1.ResourceClaimTemplate) time.Time {
+	if used, err := time.Parse(time.RFC3339, template.Annotations[v1alpha1.UsedAnnotation]); err == nil {
+		return used
+	}
+	return template.CreationTimestamp.Time
+}
+
 // collect deletes unused templates. A template that was used since it was seen has another version, and stays; one
-// that is used after it is gone is made again by the webhook.
+// that a pod needs after it is gone is made again.
 func (c *controller) collect(ctx context.Context) {
 	templates, pods, err := c.known.templatesAndPods()
 	if err != nil {

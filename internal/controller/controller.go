@@ -127,6 +127,7 @@ type controller struct {
 	known   *known
 	cluster *cluster // as it was when it was refreshed last
 	reasons *reasons
+	maker   *maker
 	now     func() time.Time
 	log     *slog.Logger
 
@@ -144,7 +145,8 @@ func newController(client kubernetes.Interface, identity string, log *slog.Logge
 			Name: "divvy_controller_reasons_total", Help: "Times that a waiting pod was told why no GPU fits.",
 		}),
 	}
-	registry.MustRegister(c.collected, c.explained)
+	c.maker = newMaker(client, c.known, c.reasons, log)
+	registry.MustRegister(c.collected, c.explained, c.maker.made)
 	return c
 }
 
@@ -152,14 +154,18 @@ func newController(client kubernetes.Interface, identity string, log *slog.Logge
 // the time.
 const pause = 2 * time.Second
 
-// work collects and explains until the context ends.
+// work makes and collects templates and explains until the context ends.
 func (c *controller) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer c.known.stop()
 	defer stop()
+	if err := c.maker.watch(); err != nil {
+		return err
+	}
 	if err := c.known.start(ctx); err != nil {
 		return err
 	}
+	defer c.maker.start(ctx)()
 	collect := time.NewTicker(collectEvery)
 	defer collect.Stop()
 	// A look without a change writes the events that were not due before, and sees changed nodes.

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -30,20 +31,26 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// templateOf is a template as the webhook makes them, last used at a time; zero is for one without a note.
-func templateOf(t testing.TB, namespace string, used time.Time) *resourcev1.ResourceClaimTemplate {
+// translated is what becomes of a pod that asks for an amount of memory.
+func translated(t testing.TB, namespace, memory string) *dialect.Translation {
 	t.Helper()
 	translator, err := dialect.NewTranslator([]byte("apiVersion: divvy.dev/v1alpha1\nkind: WebhookConfig\ndialects: {plain: {}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := pending(t, "containers: [{name: main, resources: {limits: {divvy.dev/gpu-memory: 4Gi}}}]")
+	pod := pending(t, "containers: [{name: main, resources: {limits: {divvy.dev/gpu-memory: "+memory+"}}}]")
 	pod.Namespace = namespace
 	made, err := translator.Translate(pod, dialect.Inventory{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &made.Templates[0]
+	return &made
+}
+
+// templateOf is a template of a translated pod, last used at a time; zero is for one without a note.
+func templateOf(t testing.TB, namespace string, used time.Time) *resourcev1.ResourceClaimTemplate {
+	t.Helper()
+	template := &translated(t, namespace, "4Gi").Templates[0]
 	template.UID, template.ResourceVersion, template.CreationTimestamp = "t1", "7", metav1.NewTime(noon.Add(-48*time.Hour))
 	if !used.IsZero() {
 		template.Annotations = map[string]string{v1alpha1.UsedAnnotation: used.Format(time.RFC3339)}
@@ -93,6 +100,25 @@ func TestUnused(t *testing.T) {
 		if got := unused([]*resourcev1.ResourceClaimTemplate{template}, usesOf(append(pods, elsewhere)), noon); (len(got) == 1) != c.want {
 			t.Errorf("%s: %d are unused", name, len(got))
 		}
+	}
+}
+
+// Of a namespace's unused templates only the last used are kept; those of pods do not count.
+func TestUnusedAreBounded(t *testing.T) {
+	var templates []*resourcev1.ResourceClaimTemplate
+	uses := make(map[use]bool)
+	for i := range mostUnused + 3 {
+		template := translated(t, "space", fmt.Sprintf("%dMi", i+1)).Templates[0]
+		template.Annotations = map[string]string{v1alpha1.UsedAnnotation: noon.Add(-time.Duration(i) * time.Second).Format(time.RFC3339)}
+		templates = append(templates, &template)
+		elsewhere := template
+		elsewhere.Namespace = fmt.Sprint("space-", i%2)
+		templates = append(templates, &elsewhere)
+		uses[use{"space", template.Name}] = i == 0
+	}
+	got := unused(templates, uses, noon)
+	if len(got) != 2 || got[0] != templates[len(templates)-4] || got[1] != templates[len(templates)-2] {
+		t.Errorf("%d are unused: %v", len(got), got)
 	}
 }
 

@@ -1,4 +1,5 @@
-// Package controller does for a cluster what no node can do. It deletes claim templates that no pod uses any more. On
+// Package controller does for a cluster what no node can do. It makes the claim templates that admitted pods
+// carry, and deletes those that no pod uses any more. On
 // pods that wait for a GPU it writes an event that says why no GPU fits, because the scheduler only says that it cannot
 // allocate all claims. One replica works at a time; the others wait for its lease.
 //

@@ -73,7 +73,7 @@ func lighten(object any) (any, error) {
 		}
 		o.Spec = spec
 		o.Status = corev1.PodStatus{Phase: o.Status.Phase, Conditions: o.Status.Conditions, ResourceClaimStatuses: o.Status.ResourceClaimStatuses}
-		o.Annotations, o.Labels = nil, nil
+		o.Annotations, o.Labels = stillCarried(o), nil
 	case *corev1.Node:
 		o.Annotations, o.Status = nil, corev1.NodeStatus{}
 	case *resourcev1.ResourceClaim:
@@ -218,6 +218,22 @@ func (k *known) waiting() ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
+func (k *known) pod(namespace, name string) (*corev1.Pod, error) {
+	pod, err := k.others.Core().V1().Pods().Lister().Pods(namespace).Get(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the pod %s/%s: %w", namespace, name, err)
+	}
+	return pod, nil
+}
+
+func (k *known) podsIn(namespace string) ([]*corev1.Pod, error) {
+	pods, err := k.others.Core().V1().Pods().Lister().Pods(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
+	}
+	return pods, nil
+}
+
 func (k *known) templatesAndPods() ([]*resourcev1.ResourceClaimTemplate, []*corev1.Pod, error) {
 	// The templates first: what is in use when they are read is in use when the pods are.
 	templates, first := k.templates.Resource().V1().ResourceClaimTemplates().Lister().List(labels.Everything())
@@ -226,6 +242,23 @@ func (k *known) templatesAndPods() ([]*resourcev1.ResourceClaimTemplate, []*core
 		return nil, nil, fmt.Errorf("list the claim templates and their pods: %w", err)
 	}
 	return templates, pods, nil
+}
+
+// template returns a template of translated pods.
+func (k *known) template(namespace, name string) (*resourcev1.ResourceClaimTemplate, error) {
+	template, err := k.templates.Resource().V1().ResourceClaimTemplates().Lister().ResourceClaimTemplates(namespace).Get(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the claim template %s/%s: %w", namespace, name, err)
+	}
+	return template, nil
+}
+
+func (k *known) templatesIn(namespace string) ([]*resourcev1.ResourceClaimTemplate, error) {
+	templates, err := k.templates.Resource().V1().ResourceClaimTemplates().Lister().ResourceClaimTemplates(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the claim templates of namespace %s: %w", namespace, err)
+	}
+	return templates, nil
 }
 
 // refresh takes into the cluster what has changed.

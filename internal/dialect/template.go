@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -29,7 +28,7 @@ func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]reso
 		if err != nil {
 			return nil, err
 		}
-		name, err := templateName(&spec)
+		name, err := TemplateName(&spec)
 		if err != nil {
 			return nil, err
 		}
@@ -38,16 +37,13 @@ func makeTemplates(pod *corev1.Pod, claims []claim, inventory Inventory) ([]reso
 			continue
 		}
 		made[name] = true
-		templates = append(templates, resourcev1.ResourceClaimTemplate{
-			TypeMeta:   metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaimTemplate"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: pod.Namespace, Labels: map[string]string{v1alpha1.ManagedLabel: v1alpha1.ManagedBy}},
-			Spec:       resourcev1.ResourceClaimTemplateSpec{Spec: spec},
-		})
+		templates = append(templates, templateOf(pod.Namespace, name, spec))
 	}
 	return templates, nil
 }
 
-func templateName(spec *resourcev1.ResourceClaimSpec) (string, error) {
+// TemplateName is the name of the template that holds this.
+func TemplateName(spec *resourcev1.ResourceClaimSpec) (string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return "", fmt.Errorf("write the claim template: %w", err)
@@ -58,7 +54,7 @@ func templateName(spec *resourcev1.ResourceClaimSpec) (string, error) {
 
 // Genuine reports whether a template holds what its name says, that is, whether it is one that a translation made.
 func Genuine(template *resourcev1.ResourceClaimTemplate) bool {
-	name, err := templateName(&template.Spec.Spec)
+	name, err := TemplateName(&template.Spec.Spec)
 	return err == nil && template.Name == name && len(template.Spec.Labels) == 0 && len(template.Spec.Annotations) == 0
 }
 

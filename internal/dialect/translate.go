@@ -23,7 +23,7 @@ func (t *Translator) Match(pod *corev1.Pod) bool {
 type Translation struct {
 	// Patch changes the pod. It is empty for a pod that is left as it is.
 	Patch Patch
-	// Templates must exist before the pod does, each once.
+	// Templates are those that the pod's claims are made from, each once.
 	Templates []resourcev1.ResourceClaimTemplate
 	// Warnings are for whoever creates the pod, one line each.
 	Warnings []string

@@ -9,6 +9,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
+// manager is the name under which the server's writes are recorded.
+const manager = v1alpha1.ManagedBy
+
 // DefaultConfiguration is the default name of both webhook configurations.
 const DefaultConfiguration = "divvy-webhook"
 
@@ -32,7 +35,7 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: "pods." + v1alpha1.Domain, ClientConfig: client(PathMutatePods), Rules: rules("", "pods"),
 			FailurePolicy: ptr(admissionregistrationv1.Fail), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
-			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNoneOnDryRun),
+			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNone),
 			ReinvocationPolicy:      ptr(admissionregistrationv1.IfNeededReinvocationPolicy),
 			TimeoutSeconds:          ptr[int32](10),
 			AdmissionReviewVersions: []string{"v1"},

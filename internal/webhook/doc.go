@@ -1,8 +1,7 @@
 // Package webhook is the server around the translation of package dialect: it answers the API server's admission
-// reviews of pods, claims and templates over HTTPS, makes the templates that a translated pod needs before it answers,
-// holds quotas, and looks after its certificates.
+// reviews of pods, claims and templates over HTTPS, holds quotas, and looks after its certificates.
 //
-// It has no rules of its own about requests. It reads the cluster from caches that may be behind, so quotas can be
-// exceeded by what the caches do not show yet. Templates are read and created at the API server itself. A review is
-// answered within the time that the API server names, or within ten seconds.
+// It has no rules of its own about requests, and a review writes nothing to the cluster. It reads the cluster from
+// caches that may be behind, so quotas can be exceeded by what the caches do not show yet. A review is answered within
+// the time that the API server names, or within ten seconds.
 package webhook

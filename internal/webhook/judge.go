@@ -19,12 +19,12 @@ type judge struct {
 	translator *dialect.Translator
 	client     kubernetes.Interface
 	fleet      *fleet
-	templates  templates
 	quotas     *quotas
 }
 
-// mutatePod translates a pod that is created, and makes the templates that it then names.
-func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+// mutatePod translates a pod that is created. The pod carries the templates that it then names, because it is not
+// certain yet that it is admitted; the controller makes them when it is.
+func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
 	if !creates(request, "", "pods") {
 		return nil, nil
 	}
@@ -46,10 +46,8 @@ func (j *judge) mutatePod(ctx context.Context, request *admissionv1.AdmissionReq
 	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes, dryRun); err != nil {
 		return nil, err
 	}
-	for i := range made.Templates {
-		if err := j.templates.ensure(ctx, &made.Templates[i], dryRun); err != nil {
-			return nil, err
-		}
+	if err := made.Carry(pod); err != nil {
+		return nil, err
 	}
 	return made.Patch, nil
 }
@@ -63,9 +61,11 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 	if err := readObject(request, pod); err != nil {
 		return nil, err
 	}
+	// What a translated pod carries may not have been made yet. A forged annotation is the controller's to refuse.
+	carried, _ := dialect.Carried(pod)
 	specs := make(map[string]*resourcev1.ResourceClaimSpec)
 	for i := range pod.Spec.ResourceClaims {
-		spec, err := j.specOf(ctx, request.Namespace, &pod.Spec.ResourceClaims[i])
+		spec, err := j.specOf(ctx, request.Namespace, &pod.Spec.ResourceClaims[i], carried)
 		switch {
 		case apierrors.IsNotFound(err):
 			// It may come later; the agent looks again.
@@ -79,7 +79,12 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 }
 
 // specOf reads what a pod's claim asks, from the claim or from the template it will be made from.
-func (j *judge) specOf(ctx context.Context, namespace string, use *corev1.PodResourceClaim) (*resourcev1.ResourceClaimSpec, error) {
+func (j *judge) specOf(ctx context.Context, namespace string, use *corev1.PodResourceClaim, carried []resourcev1.ResourceClaimTemplate) (*resourcev1.ResourceClaimSpec, error) {
+	for i := range carried {
+		if use.ResourceClaimTemplateName != nil && *use.ResourceClaimTemplateName == carried[i].Name {
+			return &carried[i].Spec.Spec, nil
+		}
+	}
 	switch {
 	case use.ResourceClaimTemplateName != nil:
 		template, err := j.client.ResourceV1().ResourceClaimTemplates(namespace).Get(ctx, *use.ResourceClaimTemplateName, metav1.GetOptions{})

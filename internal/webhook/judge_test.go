@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,63 +34,47 @@ func templatesOf(patch dialect.Patch) []string {
 	return names
 }
 
-func TestTemplateBeforeAnswer(t *testing.T) {
+// TestReviewsWriteNothing has a pod reviewed, for real and as a dry run: it carries the template that it names, and
+// nothing is written, because a later review can still refuse the pod.
+func TestReviewsWriteNothing(t *testing.T) {
 	w := newWorld(t, "{plain: {}}")
-	patch, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
-	if err != nil || len(templatesOf(patch)) != 1 {
-		t.Fatalf("%v, %v", patch, err)
-	}
-	made := w.templatesIn(t, "space")
-	if len(made) != 1 || made[0].Name != templatesOf(patch)[0] || made[0].Labels[v1alpha1.ManagedLabel] != v1alpha1.ManagedBy ||
-		made[0].Annotations[v1alpha1.UsedAnnotation] != "2026-11-22T12:00:00Z" || !dialect.Genuine(&made[0]) {
-		t.Errorf("made %+v", made)
-	}
-	if got := w.writes(); got != "create" {
-		t.Errorf("wrote %q", got)
-	}
-	// The next pod finds it, and notes its use only when the note is old.
-	for _, step := range []struct {
-		pass time.Duration
-		want string
-	}{{time.Minute, ""}, {RenewAfter, "patch"}, {time.Second, ""}} {
-		w.pass(step.pass)
-		again, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
-		if err != nil || templatesOf(again)[0] != made[0].Name {
-			t.Fatal(again, err)
-		}
-		if got := w.writes(); got != step.want {
-			t.Errorf("after %s: wrote %q, want %q", step.pass, got, step.want)
-		}
-	}
-	if got := w.templatesIn(t, "space")[0].Annotations[v1alpha1.UsedAnnotation]; got != "2026-11-22T12:16:00Z" {
-		t.Errorf("used at %s", got)
-	}
-}
-
-func TestDryRunMakesNothing(t *testing.T) {
-	w := newWorld(t, "{plain: {}}")
-	var created []metav1.CreateOptions
-	w.client.PrependReactor("create", "resourceclaimtemplates", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		create := action.(clienttesting.CreateActionImpl)
-		created = append(created, create.CreateOptions)
-		return len(create.CreateOptions.DryRun) > 0, create.GetObject(), nil // as the API server: answered, not kept
-	})
-	dry, err := w.judge.mutatePod(context.Background(), dryRun(podRequest(t, asking)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(w.templatesIn(t, "space")) != 0 || len(created) != 1 || len(created[0].DryRun) != 1 || created[0].DryRun[0] != metav1.DryRunAll {
-		t.Errorf("a dry run made a template: %+v", created)
-	}
 	wet, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
+	if err != nil || len(templatesOf(wet)) != 1 {
+		t.Fatalf("%v, %v", wet, err)
+	}
+	if got := carriedBy(t, wet); !reflect.DeepEqual(got, templatesOf(wet)) {
+		t.Errorf("names %v, carries %v", templatesOf(wet), got)
+	}
+	dry, err := w.judge.mutatePod(context.Background(), dryRun(podRequest(t, asking)))
 	if !reflect.DeepEqual(dry, wet) || err != nil {
 		t.Errorf("a dry run answers otherwise: %v, %v, %v", dry, wet, err)
 	}
-	w.pass(time.Hour)
-	w.writes()
-	if _, err := w.judge.mutatePod(context.Background(), dryRun(podRequest(t, asking))); err != nil || w.writes() != "" {
-		t.Errorf("a dry run notes a use: %v", err)
+	if got := len(w.client.Actions()); got != 0 {
+		t.Errorf("the API server is asked: %v", w.client.Actions())
 	}
+}
+
+// carriedBy returns the names of the templates that a patched pod carries.
+func carriedBy(t testing.TB, patch dialect.Patch) []string {
+	t.Helper()
+	pod := &corev1.Pod{}
+	for _, step := range patch {
+		if added, ok := step.Value.([]corev1.PodResourceClaim); ok {
+			pod.Spec.ResourceClaims = added
+		}
+		if notes, ok := step.Value.(map[string]string); ok && step.Path == "/metadata/annotations" {
+			pod.Annotations = notes
+		}
+	}
+	carried, err := dialect.Carried(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range carried {
+		names = append(names, carried[i].Name)
+	}
+	return names
 }
 
 func TestPodsThatAreNoneOfOurs(t *testing.T) {
@@ -123,85 +106,26 @@ func TestPodsThatAreNoneOfOurs(t *testing.T) {
 	}
 }
 
-func TestTemplateOfAnotherContent(t *testing.T) {
-	w := newWorld(t, "{plain: {}}")
-	patch, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := templatesOf(patch)[0]
-	template := w.templatesIn(t, "space")[0]
-	template.Spec.Spec.Devices.Requests[0].Exactly.Count = 8
-	if err := w.client.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaimtemplates"), &template, "space"); err != nil {
-		t.Fatal(err)
-	}
-	for _, request := range []*admissionv1.AdmissionRequest{podRequest(t, asking), dryRun(podRequest(t, asking))} {
-		_, err = w.judge.mutatePod(context.Background(), request)
-		if !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), name) {
-			t.Errorf("error %v, want one that names %s", err, name)
-		}
-	}
-	// In another namespace it is another template.
-	request := podRequest(t, asking)
-	request.Namespace = "elsewhere"
-	if _, err := w.judge.mutatePod(context.Background(), request); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestTemplateThatGoes has the template collected between its review and the note of its use.
-func TestTemplateThatGoes(t *testing.T) {
-	for _, fault := range []error{
-		apierrors.NewNotFound(resourcev1.Resource("resourceclaimtemplates"), "divvy-x"),
-		apierrors.NewConflict(resourcev1.Resource("resourceclaimtemplates"), "divvy-x", errors.New("another uid")),
-	} {
-		w := newWorld(t, "{plain: {}}")
-		if _, err := w.judge.mutatePod(context.Background(), podRequest(t, asking)); err != nil {
-			t.Fatal(err)
-		}
-		w.pass(time.Hour)
-		gone := false
-		w.client.PrependReactor("patch", "resourceclaimtemplates", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if gone {
-				return false, nil, nil
-			}
-			gone = true
-			if err := w.client.Tracker().Delete(action.GetResource(), action.GetNamespace(), action.(clienttesting.PatchAction).GetName()); err != nil {
-				t.Error(err)
-			}
-			return true, nil, fault
-		})
-		patch, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
-		if err != nil || !gone {
-			t.Fatal(err)
-		}
-		if made := w.templatesIn(t, "space"); len(made) != 1 || made[0].Name != templatesOf(patch)[0] || made[0].Annotations[v1alpha1.UsedAnnotation] != "2026-11-22T13:00:00Z" {
-			t.Errorf("the pod's template is not there: %+v", made)
-		}
-	}
-}
-
+// TestClusterFaults has the API server fail while a pod's claims are looked up.
 func TestClusterFaults(t *testing.T) {
-	templates := resourcev1.Resource("resourceclaimtemplates")
-	terminating := apierrors.NewForbidden(templates, "x", errors.New("unable to create new content in namespace space because it is being terminated"))
+	claims := resourcev1.Resource("resourceclaims")
 	for _, c := range []struct {
-		verb  string
 		fault error
 		code  int32
 		says  string
 	}{
-		{"create", terminating, http.StatusForbidden, "being terminated"},
-		{"create", apierrors.NewForbidden(templates, "x", errors.New("exceeded quota: few, requested: count/resourceclaimtemplates.resource.k8s.io=1")), http.StatusForbidden, "exceeded quota: few"},
-		{"create", apierrors.NewInternalError(errors.New("etcd is\naway")), http.StatusInternalServerError, "etcd is; away"},
-		{"get", apierrors.NewTimeoutError("slow", 1), http.StatusGatewayTimeout, "read the claim template"},
-		{"get", context.DeadlineExceeded, http.StatusServiceUnavailable, "deadline exceeded"},
+		{apierrors.NewForbidden(claims, "x", errors.New("not the server's business")), http.StatusForbidden, "not the server's business"},
+		{apierrors.NewInternalError(errors.New("etcd is\naway")), http.StatusInternalServerError, "etcd is; away"},
+		{apierrors.NewTooManyRequests("slow down", 1), http.StatusTooManyRequests, "slow down"},
+		{apierrors.NewTimeoutError("slow", 1), http.StatusGatewayTimeout, "read the claim"},
+		{context.DeadlineExceeded, http.StatusServiceUnavailable, "deadline exceeded"},
 	} {
 		w := newWorld(t, "{plain: {}}")
-		w.client.PrependReactor(c.verb, "resourceclaimtemplates", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.fault })
-		request := podRequest(t, asking)
-		patch, err := w.judge.mutatePod(context.Background(), request)
+		w.client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.fault })
+		request := podRequest(t, usingTwo)
+		patch, err := w.judge.validatePod(context.Background(), request)
 		if err == nil || patch != nil {
-			t.Fatalf("%v: a pod is let through without its template", c.fault)
+			t.Fatalf("%v: a pod is let through though its claims cannot be read", c.fault)
 		}
 		text, err := writeReview(request, patch, err)
 		if err != nil {
@@ -215,6 +139,43 @@ func TestClusterFaults(t *testing.T) {
 		if review.Response.Allowed || result.Code != c.code || !strings.Contains(result.Message, c.says) || strings.Contains(result.Message, "\n") {
 			t.Errorf("%v: %+v, want %d and %q in one line", c.fault, result, c.code, c.says)
 		}
+	}
+}
+
+// usingTwo is a pod whose container uses two claims.
+const usingTwo = `{spec: {containers: [{name: main, resources: {claims: [{name: one}, {name: two}]}}],
+	resourceClaims: [{name: one, resourceClaimName: a}, {name: two, resourceClaimName: b}]}}`
+
+// TestValidatePodReadsWhatItCarries has a translated pod use a claim of its own beside the one that it carries, whose
+// template is not made yet.
+func TestValidatePodReadsWhatItCarries(t *testing.T) {
+	own := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "a"}}
+	own.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: v1alpha1.ClassShare}}}
+	w := newWorld(t, "{plain: {}}", own)
+	pod := &corev1.Pod{}
+	if err := readObject(podRequest(t, asking), pod); err != nil {
+		t.Fatal(err)
+	}
+	made, err := w.judge.translator.Translate(pod, dialect.Inventory{})
+	if err == nil {
+		err = made.Carry(pod)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := made.Templates[0].Name
+	carried, err := json.Marshal(map[string]resourcev1.ResourceClaimSpec{name: made.Templates[0].Spec.Spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted, err := json.Marshal(string(carried))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(usingTwo, "resourceClaimName: b", "resourceClaimTemplateName: "+name, 1)
+	text = strings.Replace(text, "{spec:", "{metadata: {annotations: {"+v1alpha1.TemplatesAnnotation+": "+string(quoted)+"}}, spec:", 1)
+	if _, err := w.judge.validatePod(context.Background(), podRequest(t, text)); !errors.Is(err, dialect.ErrRefused) {
+		t.Errorf("two tenants in one container: %v", err)
 	}
 }
 
@@ -268,21 +229,27 @@ func TestValidateClaimsAndTemplates(t *testing.T) {
 	}
 }
 
-// TestPodsAtOnce has many pods of one shape reviewed at once: one template is made, and each pod names it.
+// TestPodsAtOnce has many pods of one shape reviewed at once: all name one template.
 func TestPodsAtOnce(t *testing.T) {
 	w := newWorld(t, "{plain: {}}")
 	var group sync.WaitGroup
+	var mu sync.Mutex
+	named := make(map[string]bool)
 	for range 24 {
 		request := podRequest(t, asking)
 		group.Go(func() {
 			patch, err := w.judge.mutatePod(context.Background(), request)
 			if err != nil || len(templatesOf(patch)) != 1 {
 				t.Errorf("%v, %v", patch, err)
+				return
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			named[templatesOf(patch)[0]] = true
 		})
 	}
 	group.Wait()
-	if made := w.templatesIn(t, "space"); len(made) != 1 {
-		t.Errorf("%d templates", len(made))
+	if len(named) != 1 {
+		t.Errorf("they name %v", named)
 	}
 }

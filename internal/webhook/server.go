@@ -66,8 +66,7 @@ func Serve(ctx context.Context, o Options) error {
 	registry := prometheus.NewRegistry()
 	judge := &judge{
 		translator: o.Translator, client: o.Client, fleet: known.fleet,
-		templates: templates{client: o.Client, now: time.Now},
-		quotas:    &quotas{held: known.limits, accounts: known.accounts},
+		quotas: &quotas{held: known.limits, accounts: known.accounts},
 	}
 	reviews := &http.Server{
 		Handler:           judge.handler(newCounts(registry), o.Log),

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"sync"
@@ -58,9 +57,8 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	w.slices, w.classes, w.claims, w.quotas = fleet.sliceStore(), fleet.classStore(), accounts.store(), limits.store()
 	w.judge = &judge{
 		translator: translator, client: w.client,
-		fleet:     fleet,
-		templates: templates{client: w.client, now: w.now},
-		quotas:    &quotas{held: limits, accounts: accounts},
+		fleet:  fleet,
+		quotas: &quotas{held: limits, accounts: accounts},
 	}
 	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: s}, spec: {driver: divvy.dev, nodeName: n1, pool: {name: n1},
 		devices: [{name: gpu-0-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}, {name: gpu-0, capacity: {memory: {value: 16Gi}}}]}}`)
@@ -112,15 +110,6 @@ func dryRun(request *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest
 	yes := true
 	request.DryRun = &yes
 	return request
-}
-
-func (w *world) templatesIn(t testing.TB, namespace string) []resourcev1.ResourceClaimTemplate {
-	t.Helper()
-	list, err := w.client.ResourceV1().ResourceClaimTemplates(namespace).List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
 }
 
 // writes returns the verbs of what was written since the last call.

@@ -46,6 +46,18 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{- /* Replicas on different nodes where there are several; takes (list root component). */ -}}
+{{- define "divvy.apart" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "divvy.selector" . | nindent 14 }}
+{{- end -}}
+
 {{- /* Metadata of a pod template; takes (list root component values). */ -}}
 {{- define "divvy.podMetadata" -}}
 labels:

@@ -26,7 +26,7 @@ const (
 func (c *Cluster) Install(ctx context.Context, values ...string) error {
 	args := []string{
 		"upgrade", "--install", "divvy", filepath.Join(c.places.root, "deploy", "chart"),
-		"--namespace", Namespace, "--create-namespace", "--set", "webhook.replicas=1",
+		"--namespace", Namespace, "--create-namespace", "--set", "webhook.replicas=1", "--set", "controller.replicas=1",
 	}
 	if len(c.Nodes) > 0 {
 		args = append(args, "--set", "agent.simgpu.dir="+c.Nodes[0].SimgpuDir())

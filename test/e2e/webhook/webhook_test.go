@@ -123,13 +123,13 @@ func dryRun(l *lab) {
 		l.t.Errorf("a dry run made %d templates", len(made))
 	}
 	wet := read()
+	_, err := l.WaitRunning(l.ctx, "dry", "one")
+	l.must(err)
 	made := l.templates("dry")
 	if len(made) != 1 || len(dry.Spec.ResourceClaims) != 1 || *dry.Spec.ResourceClaims[0].ResourceClaimTemplateName != made[0].Name ||
 		*wet.Spec.ResourceClaims[0].ResourceClaimTemplateName != made[0].Name {
 		l.t.Errorf("templates %v, dry %v, real %v", made, dry.Spec.ResourceClaims, wet.Spec.ResourceClaims)
 	}
-	_, err := l.WaitRunning(l.ctx, "dry", "one")
-	l.must(err)
 	// Ephemeral containers and updates of a translated pod are none of the server's business.
 	_, err = l.Kubectl(l.ctx, "-n", "dry", "debug", "one", "--image=ghcr.io/divvy-gpu/gpubench:0.1.0", "--image-pull-policy=IfNotPresent", "--quiet", "--attach=false", "--", "true")
 	l.must(err)
