@@ -80,7 +80,7 @@ whose memory limit holds, on a real GPU or on a simulated one.`,
 		newRun(a), newList(a), newTop(a), newSet(a), newStop(a),
 		newSimgpuCommand(a), newDoctor(a), newTopo(a), newReplayCommand(a), newAgent(a), newHelper(), newTell(), program.NewVersion(a.out),
 		newHandedOver(a, "webhook", "Serve a Kubernetes cluster's admission reviews"),
-		newHandedOver(a, "controller", "Delete a Kubernetes cluster's unused claim templates, and explain why pods wait"),
+		newHandedOver(a, "controller", "Make a Kubernetes cluster's claim templates, and explain why pods wait"),
 	)
 	return root
 }

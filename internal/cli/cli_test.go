@@ -190,7 +190,7 @@ func TestListingsAsDocuments(t *testing.T) {
 
 func TestChecksAsTable(t *testing.T) {
 	var w strings.Builder
-	printChecks(&w, []doctor.Check{
+	doctor.Write(&w, []doctor.Check{
 		{Name: "installation", Status: doctor.OK, Found: "/opt/divvy"},
 		{Name: "namespaces", Status: doctor.Warn, Found: "not allowed", Next: "allow them"},
 	})

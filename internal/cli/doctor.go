@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,17 +20,19 @@ import (
 
 func newDoctor(a *app) *cobra.Command {
 	var output format
+	var kubernetes bool
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what Divvy needs of this machine, and say what to do",
 		Long: `Check what Divvy needs of this machine: its own files, the driver, namespaces,
 shared memory and agents. Nothing is changed. The exit status is 1 if 'divvy run'
-cannot work.`,
-		Example: "  divvy doctor\n  divvy doctor -o json",
+cannot work. With --kubernetes a cluster is checked instead, and there are more
+flags: 'divvy doctor --kubernetes --help' lists them.`,
+		Example: "  divvy doctor\n  divvy doctor -o json\n  divvy doctor --kubernetes --kubeconfig admin.conf",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			checks := a.checks(cmd.Context())
-			print := func(w *strings.Builder) { printChecks(w, checks) }
+			print := func(w *strings.Builder) { doctor.Write(w, checks) }
 			if err := output.print(a.out, map[string]any{"checks": checks}, print); err != nil {
 				return err
 			}
@@ -44,6 +45,8 @@ cannot work.`,
 		},
 	}
 	addFormat(command, &output)
+	// For help only: with this flag divvy becomes the cluster's program, see forCluster.
+	command.Flags().BoolVar(&kubernetes, "kubernetes", false, "check a Kubernetes cluster")
 	return command
 }
 
@@ -117,13 +120,4 @@ func rights(rules *agentconfig.Config, uid int) doctor.Check {
 		c.Found += "; you may not use --overcommit: neither you nor a group of yours is listed below overcommit"
 	}
 	return c
-}
-
-func printChecks(w *strings.Builder, checks []doctor.Check) {
-	for _, c := range checks {
-		fmt.Fprintf(w, "%-4s  %s: %s\n", c.Status, c.Name, c.Found)
-		if c.Next != "" {
-			fmt.Fprintf(w, "      → %s\n", c.Next)
-		}
-	}
 }

@@ -20,6 +20,7 @@ func TestHandOver(t *testing.T) {
 		{[]string{"webhook", "--config", "f", "--help"}, true},
 		{[]string{"controller"}, true},
 		{[]string{"agent", "--node-name", "n", "--kubernetes"}, true},
+		{[]string{"doctor", "--kubernetes", "-o", "json"}, true},
 		{[]string{"agent", "--no-such-flag"}, false},
 		{[]string{"version"}, false},
 	} {

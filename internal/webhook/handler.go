@@ -3,9 +3,11 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -26,6 +28,8 @@ const (
 	longestReview = 8 << 20
 	// longestWait is how long a review may take if the API server names no time.
 	longestWait = 10 * time.Second
+	// longestRead is how long the body may take from when it is its turn. The API server has it ready and sends it at once.
+	longestRead = time.Second
 	// reserve is the part of the API server's time that is left for sending the answer.
 	reserve = 500 * time.Millisecond
 )
@@ -36,60 +40,138 @@ type verdict func(context.Context, *admissionv1.AdmissionRequest) (dialect.Patch
 // handler serves the reviews.
 func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
+	small, large := newLane(smallBytes), newLane(largeBytes)
 	for path, verdict := range map[string]verdict{
 		PathMutatePods:        j.mutatePod,
 		PathValidatePods:      j.validatePod,
 		PathValidateClaims:    j.validateClaim,
 		PathValidateTemplates: j.validateTemplate,
 	} {
-		mux.Handle("POST "+path, &endpoint{path: path, judge: verdict, counts: counts, log: log})
+		mux.Handle("POST "+path, &endpoint{path: path, judge: verdict, small: small, large: large, counts: counts, log: log})
 	}
 	return mux
 }
 
 type endpoint struct {
-	path   string
-	judge  verdict
-	counts *counts
-	log    *slog.Logger
+	path         string
+	judge        verdict
+	small, large *lane
+	counts       *counts
+	log          *slog.Logger
 }
 
 // ServeHTTP implements [http.Handler].
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestReview))
+	ctx, cancel := context.WithTimeout(r.Context(), timeLimit(r))
+	defer cancel()
+	text, outcome, err := e.review(ctx, w, r)
+	e.counts.done(e.path, outcome, began)
 	if err != nil {
-		e.counts.done(e.path, "unreadable", began)
-		code := http.StatusBadRequest
-		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
-			code = http.StatusRequestEntityTooLarge
+		code := codeOf(err)
+		if code == http.StatusTooManyRequests {
+			w.Header().Set("Retry-After", "1")
 		}
 		http.Error(w, err.Error(), code)
 		return
 	}
-	request, err := readReview(body)
-	if err != nil {
-		e.counts.done(e.path, "unreadable", began)
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeLimit(r))
-	defer cancel()
-	patch, refusal := e.judge(ctx, request)
-	text, err := writeReview(request, patch, refusal)
-	if err != nil {
-		e.counts.done(e.path, "failed", began)
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	e.counts.done(e.path, result(patch, refusal), began)
-	if refusal != nil {
-		e.log.Info("refused", "path", e.path, "namespace", request.Namespace, "name", request.Name, "user", request.UserInfo.Username, "reason", refusal)
-	}
+	answered(r.Context())
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(text); err != nil {
 		e.log.Info("the API server did not wait for the answer", "path", e.path, "error", err)
 	}
+}
+
+// errSlow says that a body took too long.
+var errSlow = errors.New("the body did not come in time")
+
+// codeOf is the status that goes with an error.
+func codeOf(err error) int {
+	tooLong := (*http.MaxBytesError)(nil)
+	switch {
+	case errors.Is(err, errBusy):
+		return http.StatusTooManyRequests
+	case errors.As(err, &tooLong):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errSlow):
+		return http.StatusRequestTimeout
+	case errors.Is(err, errReview):
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
+}
+
+// review reads and judges a request when its lane has room. It returns the answer, and the outcome for the metrics.
+func (e *endpoint) review(ctx context.Context, w http.ResponseWriter, r *http.Request) (text []byte, outcome string, err error) {
+	if r.ContentLength > longestReview {
+		return nil, "unreadable", &http.MaxBytesError{Limit: longestReview}
+	}
+	leave, err := e.enter(ctx, r)
+	if err != nil {
+		return nil, "busy", err
+	}
+	defer leave()
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, "unreadable", err
+	}
+	request, err := readReview(body)
+	if err != nil {
+		return nil, "unreadable", err
+	}
+	patch, refusal := e.judge(ctx, request)
+	text, err = writeReview(request, patch, refusal)
+	if err != nil {
+		return nil, "failed", err
+	}
+	if refusal != nil {
+		e.log.Info("refused", "path", e.path, "namespace", request.Namespace, "name", request.Name, "user", request.UserInfo.Username, "reason", refusal)
+	}
+	return text, result(patch, refusal), nil
+}
+
+// enter waits until there is room for the request's body. A body of unknown length counts as the longest.
+func (e *endpoint) enter(ctx context.Context, r *http.Request) (leave func(), err error) {
+	length := r.ContentLength
+	if length < 0 {
+		length = longestReview
+	}
+	lane := e.large
+	if length <= smallBody {
+		lane = e.small
+	}
+	leave, err = lane.enter(ctx, addressOf(r.RemoteAddr), max(length, leastBytes))
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errBusy
+	}
+	return leave, err
+}
+
+// readBody reads a request's body, which must come soon, into as much memory as it takes.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// Where there is no connection to set a deadline for, nobody is slow.
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(longestRead))
+	reader := http.MaxBytesReader(w, r.Body, longestReview)
+	var body []byte
+	var err error
+	if r.ContentLength >= 0 {
+		body = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(reader, body)
+	} else {
+		body, err = io.ReadAll(reader)
+	}
+	tooLong := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		_ = connection.SetReadDeadline(time.Time{})
+		return body, nil
+	case errors.As(err, &tooLong):
+		return nil, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return nil, fmt.Errorf("%w: %w", errReview, err)
 }
 
 // result names an outcome for the metrics.

@@ -16,7 +16,7 @@ func newCounts(registry prometheus.Registerer) *counts {
 	c := &counts{
 		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "divvy_webhook_reviews_total",
-			Help: "Admission reviews answered, by path and result: allowed, patched, refused, failed or unreadable.",
+			Help: "Admission reviews answered, by path and result: allowed, patched, refused, failed, unreadable or busy.",
 		}, []string{"path", "result"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "divvy_webhook_review_seconds",
@@ -26,6 +26,18 @@ func newCounts(registry prometheus.Registerer) *counts {
 	}
 	registry.MustRegister(c.reviews, c.duration)
 	return c
+}
+
+// watch counts connections.
+func (c *counts) watch(registry prometheus.Registerer, connections *connections) {
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "divvy_webhook_connections", Help: "Connections that are open for reviews.",
+		}, func() float64 { open, _ := connections.figures(); return float64(open) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "divvy_webhook_connections_closed_total", Help: "Connections closed because too many were open.",
+		}, func() float64 { _, closed := connections.figures(); return float64(closed) }),
+	)
 }
 
 func (c *counts) done(path, result string, began time.Time) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,6 +28,8 @@ type Options struct {
 	Translator *dialect.Translator
 	// Reviews takes reviews over TLS, Plain answers metrics and probes; the server closes both.
 	Reviews, Plain net.Listener
+	// Callers are who may ask for reviews.
+	Callers Callers
 	// Certificates is [OwnCertificates] or a directory with tls.crt and tls.key.
 	Certificates string
 	// Namespace and Service name the Service that the API server calls; Hosts are further names of the server.
@@ -44,12 +47,26 @@ type Options struct {
 // drain bounds how long reviews under way may take when the server ends.
 const drain = longestWait + time.Second
 
+const (
+	// mostProbing is how many connections for metrics and probes are open.
+	mostProbing = 32
+	// longestHeader is how long a connection may take for the handshake, and for the header of a request.
+	longestHeader = 5 * time.Second
+	// longestIdle is how long a connection without a request is kept.
+	longestIdle = time.Minute
+	headerBytes = 16 << 10
+	// streams and windowBytes bound what one connection of HTTP/2 can have under way, and unread.
+	streams     = 250
+	windowBytes = 256 << 10
+)
+
 // server is one run of Serve.
 type server struct {
-	options Options
-	keys    certificates
-	synced  atomic.Bool
-	ending  atomic.Bool
+	options     Options
+	keys        certificates
+	connections *connections
+	synced      atomic.Bool
+	ending      atomic.Bool
 }
 
 // Serve answers reviews until the context ends, and then finishes those that have begun.
@@ -68,25 +85,19 @@ func Serve(ctx context.Context, o Options) error {
 		translator: o.Translator, client: o.Client, fleet: known.fleet,
 		quotas: &quotas{held: known.limits, accounts: known.accounts},
 	}
-	reviews := &http.Server{
-		Handler:           judge.handler(newCounts(registry), o.Log),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       longestWait,
-		WriteTimeout:      2 * longestWait,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-				return s.keys.certificate()
-			},
-		},
+	s.connections = newConnections(o.Reviews, mostConnections)
+	counts := newCounts(registry)
+	counts.watch(registry, s.connections)
+	reviews := s.reviews(judge.handler(counts, o.Log))
+	probing := newConnections(o.Plain, mostProbing)
+	plain := &http.Server{
+		Handler: s.probes(registry), ConnState: probing.state,
+		ReadHeaderTimeout: longestHeader, ReadTimeout: longestWait, WriteTimeout: longestWait, IdleTimeout: longestIdle, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
-	plain := &http.Server{Handler: s.probes(registry), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longestWait}
 
 	ended := make(chan error, 2)
-	go func() { ended <- plain.Serve(o.Plain) }()
+	go func() { ended <- plain.Serve(probing) }()
 	go func() {
 		// Reviews wait for full caches: with an empty one the server would refuse valid requests.
 		if err := known.wait(background); err != nil {
@@ -95,7 +106,7 @@ func Serve(ctx context.Context, o Options) error {
 		}
 		s.synced.Store(true)
 		o.Log.Info("answering reviews", "address", o.Reviews.Addr().String())
-		ended <- reviews.ServeTLS(o.Reviews, "", "")
+		ended <- reviews.ServeTLS(s.connections, "", "")
 	}()
 	select {
 	case err := <-ended:
@@ -103,6 +114,35 @@ func Serve(ctx context.Context, o Options) error {
 	case <-ctx.Done():
 	}
 	return s.end(context.WithoutCancel(ctx), reviews, plain)
+}
+
+// reviews is the HTTP server for reviews.
+func (s *server) reviews(handler http.Handler) *http.Server {
+	o := s.options
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return s.keys.certificate()
+		},
+	}
+	o.Callers.require(config)
+	level := slog.LevelDebug
+	if !o.Callers.everybody() {
+		level = slog.LevelInfo // who is refused in the handshake may be an API server that is set up wrongly
+	}
+	return &http.Server{
+		Handler:           o.Callers.unexpired(time.Now, handler),
+		ConnState:         s.connections.state,
+		ConnContext:       withConnection,
+		ReadHeaderTimeout: longestHeader,
+		ReadTimeout:       longestWait + longestHeader,
+		WriteTimeout:      2 * longestWait,
+		IdleTimeout:       longestIdle,
+		MaxHeaderBytes:    headerBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: windowBytes, MaxReceiveBufferPerStream: windowBytes / 4},
+		ErrorLog:          log.New(&seldom{to: slog.NewLogLogger(o.Log.Handler(), level).Writer(), now: time.Now}, "", 0),
+		TLSConfig:         config,
+	}
 }
 
 // certificates starts what keeps them.
@@ -152,7 +192,10 @@ func (s *server) ready() error {
 	case !s.synced.Load():
 		return errors.New("the cluster's GPUs, claims and quotas have not been read yet")
 	}
-	_, err := s.keys.certificate()
+	certificate, err := s.keys.certificate()
+	if err == nil && certificate.Leaf != nil && time.Now().After(certificate.Leaf.NotAfter) {
+		return fmt.Errorf("the serving certificate has expired at %s", certificate.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
 	return err
 }
 

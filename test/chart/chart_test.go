@@ -106,7 +106,7 @@ controller:
   podLabels: {c: d}
 slots: {binders: ["system:serviceaccount:here:binder"]}
 metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}
-networkPolicy: {enabled: true}
+networkPolicy: {enabled: true, callers: [{ipBlock: {cidr: 10.0.0.4/32}}], scrapers: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}
 `
 
 func TestObjectsAreWhatKubernetesKnows(t *testing.T) {
@@ -224,6 +224,13 @@ func TestValuesRefused(t *testing.T) {
 		"dialects: {gpushare: {memoryUnit: GB}}",
 		"slots: {binders: system:kube-scheduler}",
 		"networkPolicy: {enabled: yes please}",
+		"networkPolicy: {enabled: true}",
+		"networkPolicy: {enabled: true, callers: [{}]}",
+		"webhook: {clients: {authority: x, names: [a]}}",
+		"webhook: {clients: {names: [a]}}",
+		"webhook: {clients: {authority: -----BEGIN CERTIFICATE-----}}",
+		"agent: {kubeletDir: relative}",
+		"agent: {kubeletDir: /var/lib/kubelet/}",
 	} {
 		if _, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: newest, Values: values}); err == nil {
 			t.Errorf("%s is taken", values)

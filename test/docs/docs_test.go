@@ -16,7 +16,7 @@ import (
 const root = "../.."
 
 // Flags of other programs that the documents name by themselves.
-var foreignFlags = []string{"no-hooks"} // helm
+var foreignFlags = []string{"no-hooks", "admission-control-config-file"} // helm, kube-apiserver
 
 // Files that a command of the documents makes.
 var madeLater = []string{"docs/measurements/gpu.json"}

@@ -25,6 +25,7 @@ func TestHelp(t *testing.T) {
 		"divvy-agent-kubernetes": {"agent", "--kubernetes", "--help"},
 		"divvy-webhook":          {"webhook", "--help"},
 		"divvy-controller":       {"controller", "--help"},
+		"divvy-doctor":           {"doctor", "--kubernetes", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errOut := call(args...)
@@ -55,6 +56,8 @@ func TestWrongUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"webhook"}, "--config FILE"},
+		{[]string{"webhook", "--config", "testdata/webhook.yaml", "--client-name", "a"}, "needs --client-authority"},
+		{[]string{"doctor", "-o", "yaml"}, "use table or json"},
 		{[]string{"controller", "--mode", "slots"}, "do not run the controller there"},
 		{[]string{"controller", "--mode", "both"}, `mode "both"`},
 		{[]string{"agent", "--kubernetes", "--mode", "both"}, "use claims, slots or auto"},

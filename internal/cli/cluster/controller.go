@@ -27,7 +27,7 @@ func newController(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "controller",
 		Short: "Look after a Kubernetes cluster's claim templates and waiting pods",
-		Long: `Collect the claim templates that 'divvy webhook' made and no pod uses any more,
+		Long: `Make the claim templates that pods need, collect those that no pod uses any more,
 and say on pods that wait for a GPU, in an event, why none of them fits. Of
 several replicas one works at a time: the one that holds the lease.
 

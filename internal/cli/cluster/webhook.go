@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,10 @@ type webhookOptions struct {
 	address string
 	metrics string
 	show    bool
-	serve   webhook.Options
+	// authority is a file, names are those of its certificates who may ask.
+	authority string
+	names     []string
+	serve     webhook.Options
 }
 
 func newWebhook(a *app) *cobra.Command {
@@ -32,13 +37,18 @@ func newWebhook(a *app) *cobra.Command {
 		Use:   "webhook",
 		Short: "Answer a Kubernetes cluster's admission reviews",
 		Long: `Answer the admission reviews of a Kubernetes cluster: turn what pods ask of GPUs,
-in Divvy's plain form or in the dialects that are turned on, into claims; make
-the claim templates they need; check claims and templates that people write; and
-enforce namespaces' quotas of GPU memory and cores.
+in Divvy's plain form or in the dialects that are turned on, into claims;
+check claims and templates that people write; and enforce namespaces' quotas of
+GPU memory and cores.
 
 With --certificates own the server makes its certificate itself, keeps it in a
 Secret, and tells the API server whom to trust. Otherwise it serves with tls.crt
-and tls.key of a directory, and reads them again when they change.`,
+and tls.key of a directory, and reads them again when they change.
+
+With --client-authority only API servers that show a certificate of that
+authority, with one of the names as its subject, may ask. Without it whoever
+reaches the port may; what is asked at once is bounded, and a review writes
+nothing.`,
 		Example: `  divvy webhook --config webhook.yaml
   divvy webhook --config webhook.yaml --print-configuration | kubectl apply -f -`,
 		Args: program.NoArgs,
@@ -49,6 +59,8 @@ and tls.key of a directory, and reads them again when they change.`,
 	flags.StringVar(&o.config, "config", "", "file with the dialects that are turned on (required)")
 	flags.StringVar(&o.address, "address", ":8443", "where reviews are answered")
 	flags.StringVar(&o.metrics, "metrics-address", ":9411", "where metrics and probes are answered, without TLS")
+	flags.StringVar(&o.authority, "client-authority", "", "`FILE` with the authority, in PEM, of the API servers' client certificates")
+	flags.StringArrayVar(&o.names, "client-name", nil, "a common name in these certificates")
 	flags.StringVar(&o.serve.Certificates, "certificates", webhook.OwnCertificates, "own, or a directory with tls.crt and tls.key")
 	flags.StringVar(&o.serve.Service, "service", "divvy-webhook", "the Service that the API server calls")
 	flags.StringVar(&o.serve.Namespace, "namespace", "divvy-system", "the Service's and the Secret's namespace")
@@ -75,6 +87,10 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 	if o.show {
 		return o.print(a)
 	}
+	if o.serve.Callers, err = o.callers(); err != nil {
+		return err
+	}
+	limitMemory(memoryLimit, debug.SetMemoryLimit)
 	o.serve.Log = slog.New(slog.NewTextHandler(a.err, nil))
 	if o.serve.Client, err = o.cluster.connect(o.serve.Log, "divvy-webhook"); err != nil {
 		return err
@@ -86,6 +102,25 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
 	return webhook.Serve(ctx, o.serve)
+}
+
+// callers reads who may ask for reviews.
+func (o *webhookOptions) callers() (webhook.Callers, error) {
+	if o.authority == "" {
+		if len(o.names) > 0 {
+			return webhook.Callers{}, program.Usage(errors.New("--client-name needs --client-authority"))
+		}
+		return webhook.Callers{}, nil
+	}
+	text, err := os.ReadFile(o.authority)
+	if err != nil {
+		return webhook.Callers{}, fmt.Errorf("read the callers' authority: %w", err)
+	}
+	callers, err := webhook.NewCallers(text, o.names)
+	if err != nil {
+		return webhook.Callers{}, fmt.Errorf("%s: %w", o.authority, err)
+	}
+	return callers, nil
 }
 
 func (o *webhookOptions) print(a *app) error {
