@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -179,6 +180,9 @@ func newPool(name string, published []*resourcev1.ResourceSlice) *nodePool {
 	for _, s := range published {
 		for i := range s.Spec.Devices {
 			d := newDevice(name, p.node, &s.Spec.Devices[i])
+			if n := len(p.devices); n > 0 && reflect.DeepEqual(p.devices[n-1].rules, d.rules) {
+				d.rules = p.devices[n-1].rules // a look at all GPUs then reads less
+			}
 			for _, use := range d.spec.ConsumesCounters {
 				for name, counter := range use.Counters {
 					if left := counters[counterID{use.CounterSet, name}]; left != nil {

@@ -23,20 +23,20 @@ var capacityNames = [capacities]resourcev1.QualifiedName{v1alpha1.CapacityMemory
 // quantities in maps.
 type amounts [capacities]int64
 
-// device is one published device: a GPU, or one form of it.
+// device is one published device: a GPU, or one form of it. What an explanation looks at first stands first.
 type device struct {
+	free   amounts
+	total  amounts
+	has    [capacities]bool
+	shared bool // several claims can have it
+	sick   bool // a taint keeps away who does not tolerate it
+	taken  int  // allocations
+	rules  *[capacities]rule
 	pool   string
 	node   string
 	number int // by which selectors remember what they say of it
 	spec   *resourcev1.Device
-	shared bool // several claims can have it
-	has    [capacities]bool
-	total  amounts
-	free   amounts
-	rules  [capacities]rule
-	taken  int // allocations
 	draws  []draw
-	sick   bool // a taint keeps away who does not tolerate it
 }
 
 // rule is what Kubernetes makes of an amount that is asked of a device.
@@ -54,7 +54,7 @@ type draw struct {
 }
 
 func newDevice(pool, node string, spec *resourcev1.Device) *device {
-	d := &device{pool: pool, node: node, spec: spec, shared: spec.AllowMultipleAllocations != nil && *spec.AllowMultipleAllocations}
+	d := &device{pool: pool, node: node, spec: spec, rules: new([capacities]rule), shared: spec.AllowMultipleAllocations != nil && *spec.AllowMultipleAllocations}
 	for i, name := range capacityNames {
 		capacity, ok := spec.Capacity[name]
 		if !ok {
@@ -168,6 +168,11 @@ func (d *device) open(w *way) bool {
 
 // fits reports whether the device satisfies the way now.
 func (d *device) fits(w *way) (consumed amounts, ok bool) {
+	for i, n := range w.asked {
+		if d.free[i] < n {
+			return consumed, false // nothing is rounded down
+		}
+	}
 	consumed, ok = d.consumption(w)
 	if !ok || !d.open(w) {
 		return consumed, false

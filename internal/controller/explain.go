@@ -109,13 +109,15 @@ func (c *cluster) reason(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) st
 	if len(nodes) == 0 {
 		return noNodes(elsewhere, pinned)
 	}
-	if slices.ContainsFunc(nodes, func(p *place) bool { return c.fit(p.devices, needs) }) {
+	if c.somewhere(nodes, needs) {
 		return ""
 	}
 	for i := range needs {
-		if text := c.lack(nodes, &needs[i]); text != "" {
-			return text
+		// No node has a single need: that is known already.
+		if len(needs) > 1 && c.somewhere(nodes, needs[i:i+1]) {
+			continue
 		}
+		return c.lack(nodes, &needs[i])
 	}
 	return fmt.Sprintf("no node has room for all GPU requests of the pod at once, but each fits alone; %s", haveGPUs(len(nodes)))
 }
@@ -149,17 +151,22 @@ func allowed(pod *corev1.Pod, node *corev1.Node, affinity nodeaffinity.RequiredN
 	if match, err := affinity.Match(node); err != nil || !match {
 		return false
 	}
+	if len(node.Spec.Taints) == 0 {
+		return true
+	}
 	_, untolerated := corehelpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}, true)
 	return !untolerated
 }
 
-// lack returns what no node has for one need alone, or "" if a node has it.
+// somewhere reports whether a node has what is needed.
+func (c *cluster) somewhere(nodes []*place, needs []need) bool {
+	return slices.ContainsFunc(nodes, func(p *place) bool { return c.fit(p.devices, needs) })
+}
+
+// lack returns what no node has for one need alone.
 func (c *cluster) lack(nodes []*place, n *need) string {
-	if slices.ContainsFunc(nodes, func(p *place) bool { return c.fit(p.devices, []need{*n}) }) {
-		return ""
-	}
 	l := c.survey(nodes, n)
 	text := l.never(n)
 	if text == "" {

@@ -94,13 +94,13 @@ func TestWorkOfExplanations(t *testing.T) {
 		}
 		return c.evaluated, c.looked
 	}
-	if evaluated, looked := work(20); evaluated > devices || looked > 3*devices {
+	if evaluated, looked := work(20); evaluated > devices || looked > 2*devices {
 		t.Errorf("the first cost %d evaluations and %d looks at %d devices", evaluated, looked, devices)
 	}
 	if evaluated, looked := work(20); evaluated != 0 || looked != 0 {
 		t.Errorf("the same again cost %d evaluations and %d looks", evaluated, looked)
 	}
-	if evaluated, looked := work(21); evaluated != 0 || looked > 3*devices {
+	if evaluated, looked := work(21); evaluated != 0 || looked > 2*devices {
 		t.Errorf("another cost %d evaluations and %d looks", evaluated, looked)
 	}
 	c.setClaim("another", shareOn(t, "another", "n3", 3))
