@@ -204,11 +204,16 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err := s.agent.Inherit(ctx, heritages, s.limits); err != nil {
 		return s, err
 	}
-	s.health = health.New(health.Config{Driver: library, GPUs: s.agent.GPUs(), Log: o.Log, Now: time.Now})
-	// Nothing is granted or published before it is known which GPUs are healthy.
+	s.openHealth(ctx)
+	return s, s.listen()
+}
+
+// openHealth looks at the GPUs' health once, so that nothing is granted or published before it is known which are
+// healthy.
+func (s *service) openHealth(ctx context.Context) {
+	s.health = health.New(health.Config{Driver: s.library, GPUs: s.agent.GPUs(), Log: s.options.Log, Now: time.Now})
 	s.health.Look(ctx)
 	s.noteFaults()
-	return s, s.listen()
 }
 
 // noteFaults tells the ledger which GPUs are faulty, and returns what is closed when that changes.
