@@ -29,10 +29,20 @@ func badRequests(l *lab) {
 	mixed := plain("mixed", "1Gi", "")
 	mixed.Spec.Containers[0].Resources.Limits["tencent.com/vcuda-core"] = quantity("30")
 	mixed.Spec.Containers[0].Resources.Limits["tencent.com/vcuda-memory"] = quantity("4")
+	percent := plain("percent", "", "")
+	percent.Spec.Containers[0].Resources.Limits[v1alpha1.ResourceMemoryPercent] = quantity("101")
+	worker := plain("worker", "1Gi", "")
+	worker.Spec.SchedulerName = "volcano"
+	worker.Annotations = map[string]string{"scheduling.k8s.io/group-name": "mpi"}
+	joint := plain("joint", "1Gi", "")
+	joint.Annotations = map[string]string{"scheduling.koordinator.sh/device-joint-allocate": `{"deviceTypes": ["gpu", "rdma"]}`}
 	for _, bad := range []struct {
 		pod *corev1.Pod
 		say string
 	}{
+		{percent, "gpu-memory-percent"},
+		{worker, `group "mpi" of scheduler volcano`},
+		{joint, "device-joint-allocate is not offered"},
 		{plain("bytes", "1000", ""), "whole MiB"},
 		{plain("negative", "-1Gi", ""), "gpu-memory"},
 		{plain("cores", "1Gi", "101"), "cores"},

@@ -165,7 +165,7 @@ func wholeAndShared(l *lab) {
 
 // Every example that no other scenario has run works as it is written.
 func examples(l *lab) {
-	for _, name := range []string{"claim", "burst"} {
+	for _, name := range []string{"claim", "burst", "half-gpu"} {
 		l.example(name)
 		l.running(name)
 		l.agree()
