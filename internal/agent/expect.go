@@ -25,6 +25,14 @@ func (a *Agent) Expect(expected map[string]Expected) {
 	a.tell()
 }
 
+// keptForClaim says for which claim a GPU is kept, "" if it is for none. Agent.mu is held.
+func (a *Agent) keptForClaim(uuid string) string {
+	if e, ok := a.expected[uuid]; ok {
+		return "it is kept for claim " + e.Name
+	}
+	return ""
+}
+
 // expectedBesides are the GPUs that are kept for others than the tenancy of a key. Agent.mu
 // is held.
 func (a *Agent) expectedBesides(key string) map[string]Expected {

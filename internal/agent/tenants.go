@@ -39,16 +39,11 @@ func (a *Agent) search(ctx context.Context, except *tenant, r alloc.Request) ([]
 func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 	gpus := make([]alloc.GPU, 0, len(a.gpus))
 	for _, gpu := range a.gpus {
-		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes, Fault: a.faults[gpu.UUID]}
-		if except != nil && except.has(gpu.UUID) {
-			g.Fault = "" // which keeps new shares away, and no share that is there from being changed
-		}
-		if e, ok := a.expected[gpu.UUID]; ok && (except == nil || !except.has(gpu.UUID)) {
-			g.Fault = "it is kept for claim " + e.Name
-		}
+		g := alloc.GPU{UUID: gpu.UUID, Index: gpu.Index, Capacity: gpu.Capacity(), ContextBytes: gpu.ContextBytes}
 		held, _ := a.elsewhere(ctx, gpu.UUID)
-		if held != "" && (except == nil || !except.has(gpu.UUID)) {
-			g.Fault = held
+		if except == nil || !except.has(gpu.UUID) {
+			// A fault keeps new shares away, and no share that is there from being changed.
+			g.Fault = cmp.Or(held, a.keptForClaim(gpu.UUID), a.faults[gpu.UUID])
 		}
 		for _, t := range a.tenants {
 			for i, s := range t.Shares {
