@@ -1,13 +1,17 @@
 package pacing
 
 import (
+	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // found is who was met in looks every 100 ms while all of the GPU's time was missing.
@@ -211,6 +215,29 @@ func TestComingAndGoingExcusesLittle(t *testing.T) {
 	}
 	if g := d.loop.gpus[firstID]; !g.whole.Stands() {
 		t.Error("a neighbour's processes that come and go hide what others do")
+	}
+}
+
+// Nothing is concluded while what one of the shares does is not counted, or not known.
+func TestNothingIsConcludedOfWhatIsNotCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(d *division, s *shareTime) error
+		said  bool
+	}{
+		"all is counted":             {func(*division, *shareTime) error { return nil }, true},
+		"it got its limit just now":  {func(_ *division, s *shareTime) error { s.misuse.uncounted = math.MaxUint64; return nil }, false},
+		"it tells too little anyway": {func(_ *division, s *shareTime) error { s.misuse.verdict = arbiter.Understates; return nil }, false},
+		"its pages are damaged":      {func(d *division, _ *shareTime) error { return os.Truncate(tenantdir.Dir(d.all[1].Dir).State(), 0) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := (&court{}).judged(t, agentconfig.OutsideReport, "a", "b")
+			if err := c.spoil(d, d.loop.tenants["b"].shares[0]); err != nil {
+				t.Fatal(err)
+			}
+			if said := d.hide(0.9, 1200, short("a")); (said != "") != c.said || c.said != (d.budget(d.all[0], 0).Correction != 0) {
+				t.Errorf("said %q, and it owes %d", said, -d.budget(d.all[0], 0).Correction)
+			}
+		})
 	}
 }
 
