@@ -152,8 +152,11 @@ func (l *loop) blame(uuid string, p *presence) (text string) {
 		}
 		p.begin(now)
 	}
-	return fmt.Sprintf("processes that end within moments use %.0f%% of the GPU's time and tell nothing of it: %s may have started them",
-		100*min(float64(missing)/float64(max(g.wholeAt-min(before, g.wholeAt), 1)), 1), describeShares(tenants))
+	part := "much" // at first it is not known since when that was missing
+	if before != 0 {
+		part = fmt.Sprintf("%.0f%%", 100*min(float64(missing)/float64(max(g.wholeAt-min(before, g.wholeAt), 1)), 1))
+	}
+	return fmt.Sprintf("processes that end within moments use %s of the GPU's time and tell nothing of it: %s may have started them", part, describeShares(tenants))
 }
 
 // charge has a share pay for what its processes did and did not tell.

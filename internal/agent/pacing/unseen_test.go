@@ -125,7 +125,7 @@ func (d *division) hide(busy float64, rounds int, who func(n int) map[int]string
 		}
 		if d.loop.observeWhole(firstID, d.now, samplesOf(busy), time.Now()) {
 			if text := d.loop.blame(firstID, p); text != "" {
-				said = text
+				said += text + "\n"
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func short(tenant string) func(int) map[int]string {
 func TestWhoHidesWorkPays(t *testing.T) {
 	c := &court{}
 	d, p := c.judged(t, agentconfig.OutsideKill, "liar", "other")
-	if said := d.hide(0.9, 2400, short("liar")); !strings.Contains(said, "one of the 2 shares") {
+	if said := d.hide(0.9, 2400, short("liar")); !strings.Contains(said, "one of the 2 shares") || strings.Contains(said, " 0%") {
 		t.Errorf("said %q", said)
 	}
 	liar, other := d.all[0], d.all[1]
