@@ -45,8 +45,10 @@ type answer struct {
 // reply is what is known of a question.
 type reply struct {
 	answer
-	// pending is closed when the question is answered that is asked now, nil if none is.
+	// pending is closed when the question is answered that is asked now, nil if none is, and
+	// asked is when that was asked.
 	pending chan struct{}
+	asked   time.Time
 	// unseen is until when the answer counts for who did not get it when they asked.
 	unseen time.Time
 	due    time.Time // when to ask again
@@ -93,6 +95,9 @@ const (
 	longestAnswer = time.Minute
 	// pauseFactor is how much longer than a costly question the pause after it is.
 	pauseFactor = 4
+	// longestUnknown is for how long it is left open whose a process is. An honest user's are
+	// known in milliseconds.
+	longestUnknown = 15 * time.Second
 	// leastReplies are kept before the first of the dead are taken out.
 	leastReplies = 64
 )
@@ -132,7 +137,7 @@ func (q *asking) ask(key question, uid int, find func() answer) (a answer, ok bo
 		q.users[uid] = u
 	}
 	if r.pending == nil {
-		r.pending = make(chan struct{})
+		r.pending, r.asked = make(chan struct{}), time.Now()
 		q.put(u, r, find)
 	}
 	if !q.wait(u, r.pending) {
@@ -288,6 +293,15 @@ func (q *asking) unread(id process.ID) bool {
 	defer q.mu.Unlock()
 	r := q.replies[question{id, ofOwner}]
 	return r != nil && r.unread
+}
+
+// overdue reports whether it has been asked for very long whose a process is, and was never
+// answered: its user sees to that.
+func (q *asking) overdue(id process.ID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.replies[question{id, ofOwner}]
+	return r != nil && r.pending != nil && r.due.IsZero() && time.Since(r.asked) >= longestUnknown
 }
 
 // clockOf is the clock of the processors' time that a thread of this process takes

@@ -172,3 +172,26 @@ func TestLooksGoOnBesideAStandingQuestion(t *testing.T) {
 	eventually(t, "the other is told", func() bool { return len(n.excesses(r)) > 0 })
 	states(t, map[int]string{guilty.cmd.Process.Pid: "ZX", stranger.Process.Pid: "SRD"})
 }
+
+// Who sees to it that nobody comes to know whose a process is does not hide it so.
+func TestQuestionsAreOverdue(t *testing.T) {
+	id := process.ID{PID: 4711, Start: 1}
+	for name, c := range map[string]struct {
+		reply *reply
+		want  bool
+	}{
+		"never asked":        {nil, false},
+		"asked just now":     {&reply{pending: make(chan struct{}), asked: time.Now()}, false},
+		"asked long ago":     {&reply{pending: make(chan struct{}), asked: time.Now().Add(-longestUnknown)}, true},
+		"answered":           {&reply{asked: time.Now().Add(-longestUnknown)}, false},
+		"answered, and anew": {&reply{pending: make(chan struct{}), asked: time.Now().Add(-longestUnknown), due: time.Now()}, false},
+	} {
+		q := asking{replies: map[question]*reply{}}
+		if c.reply != nil {
+			q.replies[question{id, ofOwner}] = c.reply
+		}
+		if got := q.overdue(id); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -134,7 +134,7 @@ func (a *Agent) outsiders(ctx context.Context, present []onGPU, before []control
 			continue
 		}
 		owner, found := a.member(p.id)
-		if !known || !found { // as long as nothing is known of it, what was said of it stays
+		if (!known || !found) && !a.asking.overdue(p.id) { // as long as nothing is known of it, what was said of it stays
 			outside = append(outside, ofProcess(before, p)...)
 			continue
 		}
@@ -193,7 +193,7 @@ func (a *Agent) tellOutside(ctx context.Context, o control.Outside) {
 	text := fmt.Sprintf("process %d (%s) of %s uses a GPU without a share", o.PID, o.Command, o.User)
 	if o.Tenant != "" {
 		text = fmt.Sprintf("process %d of %s uses a GPU beside its share: it found another way to the driver", o.PID, o.Tenant)
-	} else if id, err := process.Find(o.PID); err == nil && a.asking.unread(id) {
+	} else if id, err := process.Find(o.PID); err == nil && (a.asking.unread(id) || a.asking.overdue(id)) {
 		text += ", as far as anybody can tell: it has too many open files to be looked at"
 	}
 	a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)

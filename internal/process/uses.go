@@ -28,8 +28,6 @@ const (
 	mostMappings = 1 << 16
 	// mostOpen is four times what a process may have open where nobody raised that.
 	mostOpen = 4096
-	// mostMounts is in bytes of /proc/PID/mountinfo, some ten thousand mounts.
-	mostMounts = 2 << 20
 )
 
 // UsesOf reads nothing yet.
@@ -107,19 +105,4 @@ func (u *Uses) Mounts() []byte {
 		u.unread = u.unread || !whole
 	}
 	return u.mounts
-}
-
-// readMounts reads a process's mounts, whole lines of them, and reports whether these are
-// all.
-func readMounts(dir string) (table []byte, whole bool) {
-	file, err := os.Open(filepath.Join(dir, "mountinfo"))
-	if err != nil {
-		return []byte{}, true
-	}
-	defer file.Close()
-	table, err = io.ReadAll(io.LimitReader(file, mostMounts))
-	if err != nil || len(table) < mostMounts {
-		return table, true
-	}
-	return table[:bytes.LastIndexByte(table, '\n')+1], false
 }

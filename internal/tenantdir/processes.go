@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -22,7 +23,7 @@ import (
 // root of the file system counts: only root reaches the directories of containers. A process
 // that has left those mounts for others is still in the cgroup of its container.
 func (ts *Tenants) Container(pid int) string {
-	for _, mount := range ts.mounted.at(pid) {
+	for _, mount := range process.MountsAt(pid, edits.ShareDir) {
 		id := filepath.Base(mount.Root)
 		if own, err := process.MountOf(string(Of(Containers(ts.config.Root), id))); err == nil && own == mount {
 			return id

@@ -31,7 +31,6 @@ type Tenants struct {
 	strangers strangers
 	cgroups   cgroups
 	reaps     reaps
-	mounted   mounted
 }
 
 var (
