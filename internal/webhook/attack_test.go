@@ -19,8 +19,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // held is a server of one path, whose verdicts on requests named "held" wait until they may go on.
@@ -36,7 +34,7 @@ func newHeld(t *testing.T) *held {
 	h := &held{began: make(chan struct{}, 1000), goOn: make(chan struct{})}
 	h.endpoint = &endpoint{
 		path: "/", small: newLane(smallBytes), large: newLane(largeBytes), counts: newCounts(prometheus.NewRegistry()), log: quiet(),
-		judge: func(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+		judge: func(_ context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 			if request.Name == "held" {
 				now := h.now.Add(1)
 				for most := h.mostHeld.Load(); now > most && !h.mostHeld.CompareAndSwap(most, now); most = h.mostHeld.Load() {
@@ -45,7 +43,7 @@ func newHeld(t *testing.T) *held {
 				<-h.goOn
 				h.now.Add(-1)
 			}
-			return nil, nil
+			return admission{}, nil
 		},
 	}
 	server := httptest.NewServer(h.endpoint)

@@ -19,8 +19,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
-
-	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // authority signs certificates.
@@ -119,7 +117,7 @@ func (s *secured) ask(t *testing.T, client *http.Client) (int, error) {
 	return response.StatusCode, err
 }
 
-func allow(context.Context, *admissionv1.AdmissionRequest) (dialect.Patch, error) { return nil, nil }
+func allow(context.Context, *admissionv1.AdmissionRequest) (admission, error) { return admission{}, nil }
 
 func TestCallers(t *testing.T) {
 	theirs, other := newAuthority(t), newAuthority(t)
@@ -127,7 +125,7 @@ func TestCallers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSecured(t, callers, func(ctx context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+	s := newSecured(t, callers, func(ctx context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 		return allow(ctx, request)
 	})
 	for name, c := range map[string]struct {
@@ -193,10 +191,10 @@ func TestClientCertificateThatExpires(t *testing.T) {
 // the server says that it is not ready. A renewed one is served at once.
 func TestServingCertificateThatExpires(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
-	s := newSecured(t, Callers{}, func(ctx context.Context, _ *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+	s := newSecured(t, Callers{}, func(ctx context.Context, _ *admissionv1.AdmissionRequest) (admission, error) {
 		began <- struct{}{}
 		<-goOn
-		return nil, ctx.Err()
+		return admission{}, ctx.Err()
 	})
 	if err := s.server.ready(); err != nil {
 		t.Fatal(err)

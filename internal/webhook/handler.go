@@ -35,7 +35,14 @@ const (
 )
 
 // verdict answers one request.
-type verdict func(context.Context, *admissionv1.AdmissionRequest) (dialect.Patch, error)
+type verdict func(context.Context, *admissionv1.AdmissionRequest) (admission, error)
+
+// admission is what an admitted object gets.
+type admission struct {
+	patch dialect.Patch
+	// warnings are shown to whoever creates the object, one line each.
+	warnings []string
+}
 
 // handler serves the reviews.
 func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
@@ -119,15 +126,15 @@ func (e *endpoint) review(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return nil, "unreadable", err
 	}
-	patch, refusal := e.judge(ctx, request)
-	text, err = writeReview(request, patch, refusal)
+	given, refusal := e.judge(ctx, request)
+	text, err = writeReview(request, given, refusal)
 	if err != nil {
 		return nil, "failed", err
 	}
 	if refusal != nil {
 		e.log.Info("refused", "path", e.path, "namespace", request.Namespace, "name", request.Name, "user", request.UserInfo.Username, "reason", refusal)
 	}
-	return text, result(patch, refusal), nil
+	return text, result(given.patch, refusal), nil
 }
 
 // enter waits until there is room for the request's body. A body of unknown length counts as the longest.

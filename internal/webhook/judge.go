@@ -24,42 +24,42 @@ type judge struct {
 
 // mutatePod translates a pod that is created. The pod carries the templates that it then names, because it is not
 // certain yet that it is admitted; the controller makes them when it is.
-func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 	if !creates(request, "", "pods") {
-		return nil, nil
+		return admission{}, nil
 	}
 	pod := &corev1.Pod{}
 	if err := readObject(request, pod); err != nil {
-		return nil, err
+		return admission{}, err
 	}
 	// A pod under creation may leave its namespace to the request.
 	pod.Namespace = request.Namespace
 	if !j.translator.Match(pod) {
-		return nil, nil
+		return admission{}, nil
 	}
 	inventory := j.fleet.inventory()
 	made, err := j.translator.Translate(pod, inventory.translations)
 	if err != nil {
-		return nil, err
+		return admission{}, err
 	}
 	dryRun := request.DryRun != nil && *request.DryRun
 	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes, dryRun); err != nil {
-		return nil, err
+		return admission{}, err
 	}
 	if err := made.Carry(pod); err != nil {
-		return nil, err
+		return admission{}, err
 	}
-	return made.Patch, nil
+	return admission{patch: made.Patch, warnings: made.Warnings}, nil
 }
 
 // validatePod refuses a pod whose containers use claims in a way that an agent cannot prepare.
-func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 	if !creates(request, "", "pods") {
-		return nil, nil
+		return admission{}, nil
 	}
 	pod := &corev1.Pod{}
 	if err := readObject(request, pod); err != nil {
-		return nil, err
+		return admission{}, err
 	}
 	// What a translated pod carries may not have been made yet. A forged annotation is the controller's to refuse.
 	carried, _ := dialect.Carried(pod)
@@ -70,12 +70,12 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 		case apierrors.IsNotFound(err):
 			// It may come later; the agent looks again.
 		case err != nil:
-			return nil, err
+			return admission{}, err
 		default:
 			specs[pod.Spec.ResourceClaims[i].Name] = spec
 		}
 	}
-	return nil, dialect.CheckContainers(pod, specs)
+	return admission{}, dialect.CheckContainers(pod, specs)
 }
 
 // specOf reads what a pod's claim asks, from the claim or from the template it will be made from.
@@ -103,33 +103,33 @@ func (j *judge) specOf(ctx context.Context, namespace string, use *corev1.PodRes
 }
 
 // validateClaim checks a claim that is created, and holds the quotas of its namespace.
-func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 	if !creates(request, resourcev1.GroupName, "resourceclaims") {
-		return nil, nil
+		return admission{}, nil
 	}
 	claim := &resourcev1.ResourceClaim{}
 	if err := readObject(request, claim); err != nil {
-		return nil, err
+		return admission{}, err
 	}
 	if err := dialect.ValidateClaim(&claim.Spec); err != nil {
-		return nil, err
+		return admission{}, err
 	}
 	if !dialect.Concerns(&claim.Spec) {
-		return nil, nil
+		return admission{}, nil
 	}
 	claim.Namespace = request.Namespace
 	dryRun := request.DryRun != nil && *request.DryRun
-	return nil, j.quotas.checkClaim(claim, j.fleet.sizes(), dryRun)
+	return admission{}, j.quotas.checkClaim(claim, j.fleet.sizes(), dryRun)
 }
 
 // validateTemplate checks the claim in a template that is created.
-func (j *judge) validateTemplate(_ context.Context, request *admissionv1.AdmissionRequest) (dialect.Patch, error) {
+func (j *judge) validateTemplate(_ context.Context, request *admissionv1.AdmissionRequest) (admission, error) {
 	if !creates(request, resourcev1.GroupName, "resourceclaimtemplates") {
-		return nil, nil
+		return admission{}, nil
 	}
 	template := &resourcev1.ResourceClaimTemplate{}
 	if err := readObject(request, template); err != nil {
-		return nil, err
+		return admission{}, err
 	}
-	return nil, dialect.ValidateClaim(&template.Spec.Spec)
+	return admission{}, dialect.ValidateClaim(&template.Spec.Spec)
 }

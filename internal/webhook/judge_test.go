@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -39,11 +40,11 @@ func templatesOf(patch dialect.Patch) []string {
 func TestReviewsWriteNothing(t *testing.T) {
 	w := newWorld(t, "{plain: {}}")
 	wet, err := w.judge.mutatePod(context.Background(), podRequest(t, asking))
-	if err != nil || len(templatesOf(wet)) != 1 {
+	if err != nil || len(templatesOf(wet.patch)) != 1 {
 		t.Fatalf("%v, %v", wet, err)
 	}
-	if got := carriedBy(t, wet); !reflect.DeepEqual(got, templatesOf(wet)) {
-		t.Errorf("names %v, carries %v", templatesOf(wet), got)
+	if got := carriedBy(t, wet.patch); !reflect.DeepEqual(got, templatesOf(wet.patch)) {
+		t.Errorf("names %v, carries %v", templatesOf(wet.patch), got)
 	}
 	dry, err := w.judge.mutatePod(context.Background(), dryRun(podRequest(t, asking)))
 	if !reflect.DeepEqual(dry, wet) || err != nil {
@@ -97,8 +98,8 @@ func TestPodsThatAreNoneOfOurs(t *testing.T) {
 	} {
 		request := podRequest(t, asking)
 		change(request)
-		if patch, err := w.judge.mutatePod(context.Background(), request); err != nil || len(patch) != 0 {
-			t.Errorf("%s: %v, %v", name, patch, err)
+		if given, err := w.judge.mutatePod(context.Background(), request); err != nil || len(given.patch) != 0 {
+			t.Errorf("%s: %v, %v", name, given, err)
 		}
 	}
 	if got := w.writes(); got != "" {
@@ -123,11 +124,11 @@ func TestClusterFaults(t *testing.T) {
 		w := newWorld(t, "{plain: {}}")
 		w.client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.fault })
 		request := podRequest(t, usingTwo)
-		patch, err := w.judge.validatePod(context.Background(), request)
-		if err == nil || patch != nil {
+		given, err := w.judge.validatePod(context.Background(), request)
+		if err == nil {
 			t.Fatalf("%v: a pod is let through though its claims cannot be read", c.fault)
 		}
-		text, err := writeReview(request, patch, err)
+		text, err := writeReview(request, given, err)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,18 +239,43 @@ func TestPodsAtOnce(t *testing.T) {
 	for range 24 {
 		request := podRequest(t, asking)
 		group.Go(func() {
-			patch, err := w.judge.mutatePod(context.Background(), request)
-			if err != nil || len(templatesOf(patch)) != 1 {
-				t.Errorf("%v, %v", patch, err)
+			given, err := w.judge.mutatePod(context.Background(), request)
+			if err != nil || len(templatesOf(given.patch)) != 1 {
+				t.Errorf("%v, %v", given, err)
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			named[templatesOf(patch)[0]] = true
+			named[templatesOf(given.patch)[0]] = true
 		})
 	}
 	group.Wait()
 	if len(named) != 1 {
 		t.Errorf("they name %v", named)
+	}
+}
+
+// TestWarnings has a pod ask for a part of a GPU in a cluster of more sizes than a claim can tell apart: it is admitted,
+// and whoever creates it is told what some GPUs give less.
+func TestWarnings(t *testing.T) {
+	w := newWorld(t, "{plain: {}}")
+	for n := range 10 {
+		w.know(t, w.slices, &resourcev1.ResourceSlice{}, fmt.Sprintf("{metadata: {name: s%d, uid: s%d}, spec: {driver: divvy.dev, pool: {name: n%d}, devices: [{name: gpu, allowMultipleAllocations: true, capacity: {memory: {value: %dGi}}}]}}", n, n, n, 8*(n+1)))
+	}
+	request := podRequest(t, "{metadata: {name: p}, spec: {containers: [{name: main, resources: {limits: {divvy.dev/gpu-memory-percent: 50}}}]}}")
+	given, err := w.judge.mutatePod(context.Background(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := writeReview(request, given, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(text, &review); err != nil {
+		t.Fatal(err)
+	}
+	if r := review.Response; !r.Allowed || len(r.Patch) == 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "percent less than that part") {
+		t.Errorf("the answer is %+v", r)
 	}
 }

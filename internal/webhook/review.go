@@ -49,14 +49,15 @@ func creates(request *admissionv1.AdmissionRequest, group, resource string) bool
 		request.Resource.Group == group && request.Resource.Resource == resource
 }
 
-// writeReview writes the answer to a request: a patch, possibly empty, or the reason of a refusal in one line.
-func writeReview(request *admissionv1.AdmissionRequest, patch dialect.Patch, refusal error) ([]byte, error) {
-	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: refusal == nil}
+// writeReview writes the answer to a request: a patch, possibly empty, and warnings, or the reason of a refusal in one
+// line.
+func writeReview(request *admissionv1.AdmissionRequest, given admission, refusal error) ([]byte, error) {
+	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: refusal == nil, Warnings: given.warnings}
 	switch {
 	case refusal != nil:
 		response.Result = status(refusal)
-	case len(patch) > 0:
-		text, err := json.Marshal(patch)
+	case len(given.patch) > 0:
+		text, err := json.Marshal(given.patch)
 		if err != nil {
 			return nil, fmt.Errorf("write the patch: %w", err)
 		}
