@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -30,6 +31,8 @@ func (c *connection) connect(log *slog.Logger, userAgent string) (kubernetes.Int
 		return nil, fmt.Errorf("find the cluster: %w; outside of a pod, give --kubeconfig", err)
 	}
 	config.QPS, config.Burst, config.UserAgent = c.qps, c.burst, userAgent
+	// In the binary form a large cluster's objects are smaller, and reading them leaves less to collect.
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
