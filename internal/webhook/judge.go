@@ -42,11 +42,12 @@ func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionReque
 	if err != nil {
 		return admission{}, err
 	}
-	dryRun := request.DryRun != nil && *request.DryRun
-	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes, dryRun); err != nil {
+	if err := made.Carry(pod); err != nil {
 		return admission{}, err
 	}
-	if err := made.Carry(pod); err != nil {
+	// The quota comes last: a pod that it lets through counts.
+	dryRun := request.DryRun != nil && *request.DryRun
+	if err := j.quotas.checkPod(pod.Namespace, &made, inventory.sizes, dryRun); err != nil {
 		return admission{}, err
 	}
 	return admission{patch: made.Patch, warnings: made.Warnings}, nil

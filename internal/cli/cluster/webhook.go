@@ -91,6 +91,9 @@ func (o *webhookOptions) run(ctx context.Context, a *app) error {
 		return err
 	}
 	limitMemory(memoryLimit, debug.SetMemoryLimit)
+	// What is kept of a large cluster is far more than what reviews use: collecting when a quarter of it is garbage, and
+	// not when there is as much again, costs little.
+	debug.SetGCPercent(25)
 	o.serve.Log = slog.New(slog.NewTextHandler(a.err, nil))
 	if o.serve.Client, err = o.cluster.connect(o.serve.Log, "divvy-webhook"); err != nil {
 		return err
