@@ -117,7 +117,9 @@ func (s *secured) ask(t *testing.T, client *http.Client) (int, error) {
 	return response.StatusCode, err
 }
 
-func allow(context.Context, *admissionv1.AdmissionRequest) (admission, error) { return admission{}, nil }
+func allow(context.Context, *admissionv1.AdmissionRequest) (admission, error) {
+	return admission{}, nil
+}
 
 func TestCallers(t *testing.T) {
 	theirs, other := newAuthority(t), newAuthority(t)
