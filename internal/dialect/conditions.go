@@ -60,6 +60,7 @@ func (t *Translator) Condition() string {
 // ContainerCondition returns the CEL expression that is true of pods whose claims [CheckContainers] has to look at.
 func ContainerCondition() string {
 	return anyContainer("has(c.resources) && has(c.resources.claims) && (size(c.resources.claims) > 1" +
+		" || has(object.spec.runtimeClassName)" +
 		" || has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged)")
 }
 

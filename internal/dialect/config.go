@@ -33,6 +33,8 @@ type config struct {
 	// SchedulerName replaces the scheduler of a translated dialect in pods that name it. In mode slots it also replaces
 	// the default scheduler, which cannot choose a GPU. Left out, it is the mode's own.
 	SchedulerName string `json:"schedulerName,omitempty"`
+	// MaxWeight is the most that a claim or a pod may name as the weight of a share; left out, every weight is allowed.
+	MaxWeight int `json:"maxWeight,omitempty"`
 	// Dialects are those that are turned on, each with its options.
 	Dialects map[string]*raw `json:"dialects"`
 }
@@ -113,7 +115,10 @@ func NewTranslator(text []byte) (*Translator, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: mode %q is not one of %s", ErrConfig, c.Mode, strings.Join(sortedKeys(schedulers), ", "))
 	}
-	t := &Translator{mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler)}
+	if c.MaxWeight < 0 || c.MaxWeight > v1alpha1.MaxWeight {
+		return nil, fmt.Errorf("%w: maxWeight %d: give 1 to %d", ErrConfig, c.MaxWeight, v1alpha1.MaxWeight)
+	}
+	t := &Translator{mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight}
 	for _, name := range sortedKeys(c.Dialects) {
 		made, ok := dialects[name]
 		if !ok {

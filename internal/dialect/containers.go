@@ -8,7 +8,7 @@ import (
 )
 
 // CheckContainers refuses what no agent could prepare: a container with two of Divvy's claims, because a container is
-// in one tenant, and a share in a privileged container, where no limit would hold. Specs are those of the pod's claims
+// in one tenant, and a share in a privileged container or on a kernel of its own, where no limit would hold. Specs are those of the pod's claims
 // by their names in the pod; a claim that is not there yet is left to the agent. An error wraps [ErrRefused].
 func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec) error {
 	for _, ref := range containersOf(pod) {
@@ -25,6 +25,9 @@ func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaim
 			first = use.Name
 			if privileged(container) && asksShare(spec) {
 				return refusePrivileged(container.Name)
+			}
+			if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) && asksShare(spec) {
+				return refuseKernel(*pod.Spec.RuntimeClassName)
 			}
 		}
 	}
@@ -59,6 +62,10 @@ func asksShare(spec *resourcev1.ResourceClaimSpec) bool {
 func privileged(container *corev1.Container) bool {
 	security := container.SecurityContext
 	return security != nil && security.Privileged != nil && *security.Privileged
+}
+
+func refuseKernel(class string) error {
+	return refuse("the pod's runtime class %q runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", class)
 }
 
 func refusePrivileged(container string) error {

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // TestForeignQuotas translates pods one after the other as long as a quota of another system's resource allows it, and
@@ -156,21 +158,21 @@ func TestAllocatedUse(t *testing.T) {
 		want          Use
 		settled       bool
 	}{
-		"a share": {"share.divvy.dev", `device: s, shareID: a, consumedCapacity: {memory: 4Gi, cores: 10}`, sizes,
+		"a share": {v1alpha1.ClassShare, `device: s, shareID: a, consumedCapacity: {memory: 4Gi, cores: 10}`, sizes,
 			Use{GPUs: 1, Memory: 4 << 30, Cores: 10, Part: million / 4, Portion: million / 4}, true},
-		"a share with most of the time": {"share.divvy.dev", `device: s, shareID: a, consumedCapacity: {memory: 4Gi, cores: 90}`, sizes,
+		"a share with most of the time": {v1alpha1.ClassShare, `device: s, shareID: a, consumedCapacity: {memory: 4Gi, cores: 90}`, sizes,
 			Use{GPUs: 1, Memory: 4 << 30, Cores: 90, Part: million / 4, Portion: 900_000}, true},
-		"a whole GPU as a share": {"gpu.divvy.dev", `device: s, shareID: a, consumedCapacity: {memory: 16Gi, cores: 5}`, sizes,
+		"a whole GPU as a share": {v1alpha1.ClassWhole, `device: s, shareID: a, consumedCapacity: {memory: 16Gi, cores: 5}`, sizes,
 			Use{GPUs: 1, Whole: 1, Memory: 16 << 30, Cores: 100, Part: million, Portion: million}, true},
-		"a whole GPU of an older agent": {"gpu.divvy.dev", `device: large`, sizes,
+		"a whole GPU of an older agent": {v1alpha1.ClassWhole, `device: large`, sizes,
 			Use{GPUs: 1, Whole: 1, Memory: 40 << 30, Cores: 100, Part: million, Portion: million}, true},
 		"through another class": {"training.example.com", `device: s, shareID: a, consumedCapacity: {memory: 16Gi}`, sizes,
 			Use{GPUs: 1, Whole: 1, Memory: 16 << 30, Part: million, Portion: million}, true},
-		"an older agent's that is away": {"gpu.divvy.dev", `device: gone`, sizes,
+		"an older agent's that is away": {v1alpha1.ClassWhole, `device: gone`, sizes,
 			Use{GPUs: 1, Whole: 1, Memory: 40 << 30, Cores: 100, Part: million, Portion: million}, false},
-		"a share whose GPU is away": {"share.divvy.dev", `device: gone, shareID: a, consumedCapacity: {memory: 4Gi, cores: 10}`, sizes,
+		"a share whose GPU is away": {v1alpha1.ClassShare, `device: gone, shareID: a, consumedCapacity: {memory: 4Gi, cores: 10}`, sizes,
 			Use{GPUs: 1, Whole: 1, Memory: 4 << 30, Cores: 10, Part: million, Portion: million}, false},
-		"where nothing is known": {"gpu.divvy.dev", `device: gone`, &Sizes{},
+		"where nothing is known": {v1alpha1.ClassWhole, `device: gone`, &Sizes{},
 			Use{GPUs: 1, Whole: 1, Cores: 100, Part: million, Portion: million, Unsized: 1}, false},
 	} {
 		spec := readSpec(t, `requests: [{name: gpu, exactly: {deviceClassName: `+c.class+`}}, {name: nic, exactly: {deviceClassName: nic.example.com}}]`)

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // Translator translates pods by the dialects that are turned on.
@@ -12,6 +14,7 @@ type Translator struct {
 	mode      string
 	dialects  []Dialect
 	scheduler string
+	maxWeight int // 0 is no limit
 }
 
 // Match reports whether the pod asks in any dialect that is turned on; others are left as they are.
@@ -44,6 +47,9 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	if err := t.checkLeaving(pod); err != nil {
 		return Translation{}, err
 	}
+	if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) && slices.ContainsFunc(requests, func(r Request) bool { return !r.Whole || t.mode == ModeSlots }) {
+		return Translation{}, refuseKernel(*pod.Spec.RuntimeClassName)
+	}
 	for i := range requests {
 		if err := requests[i].checkUnit(pod, inventory); err != nil {
 			return Translation{}, err
@@ -57,6 +63,11 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	templates, err := makeTemplates(pod, claims, inventory)
 	if err != nil {
 		return Translation{}, err
+	}
+	for i := range templates {
+		if err := t.CheckWeights(&templates[i].Spec.Spec); err != nil {
+			return Translation{}, err
+		}
 	}
 	made := Translation{Patch: t.patch(pod, spoken, claims), Templates: templates}
 	for i := range claims {

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
@@ -216,7 +217,7 @@ func TestOtherClassesCount(t *testing.T) {
 	if err := w.classes.Replace(nil, ""); err != nil || used(w) {
 		t.Errorf("the class is gone, and its claim counts: %v", err)
 	}
-	if w := begin("gpu.divvy.dev"); !used(w) {
+	if w := begin(v1alpha1.ClassWhole); !used(w) {
 		t.Error("a claim of our own class does not count")
 	}
 }

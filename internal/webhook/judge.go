@@ -115,6 +115,9 @@ func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionR
 	if err := dialect.ValidateClaim(&claim.Spec); err != nil {
 		return admission{}, err
 	}
+	if err := j.translator.CheckWeights(&claim.Spec); err != nil {
+		return admission{}, err
+	}
 	if !dialect.Concerns(&claim.Spec) {
 		return admission{}, nil
 	}
@@ -132,5 +135,8 @@ func (j *judge) validateTemplate(_ context.Context, request *admissionv1.Admissi
 	if err := readObject(request, template); err != nil {
 		return admission{}, err
 	}
-	return admission{}, dialect.ValidateClaim(&template.Spec.Spec)
+	if err := dialect.ValidateClaim(&template.Spec.Spec); err != nil {
+		return admission{}, err
+	}
+	return admission{}, j.translator.CheckWeights(&template.Spec.Spec)
 }

@@ -230,6 +230,7 @@ func TestValuesRefused(t *testing.T) {
 		"webhook: {clients: {names: [a]}}",
 		"webhook: {clients: {authority: -----BEGIN CERTIFICATE-----}}",
 		"agent: {kubeletDir: relative}",
+		"maxWeight: 1001",
 		"agent: {kubeletDir: /var/lib/kubelet/}",
 	} {
 		if _, err := render.Chart(dir, render.Options{Namespace: namespace, Kubernetes: newest, Values: values}); err == nil {

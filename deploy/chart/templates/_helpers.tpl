@@ -86,6 +86,9 @@ mode: {{ include "divvy.mode" . }}
 {{- with .Values.schedulerName }}
 schedulerName: {{ . }}
 {{- end }}
+{{- with .Values.maxWeight }}
+maxWeight: {{ . }}
+{{- end }}
 dialects:
 {{- toYaml .Values.dialects | nindent 2 }}
 {{- end -}}

@@ -119,6 +119,9 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, all
 			return nil, err
 		}
 		for i := range found {
+			if err := found[i].checkKernel(allocations); err != nil && len(known) == 0 {
+				return nil, err
+			}
 			if err := d.alone(ctx, claim, &found[i]); err != nil {
 				return nil, err
 			}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/doctor"
 	"github.com/divvy-gpu/divvy/internal/webhook"
 )
@@ -206,7 +207,7 @@ func (c Cluster) agents(ctx context.Context) (*appsv1.DaemonSet, doctor.Check) {
 	check.Found = fmt.Sprintf("%d of %d nodes have one that is ready", ready, want)
 	switch {
 	case want == 0:
-		check.Status, check.Next = doctor.Warn, "label the nodes that have GPUs: `kubectl label node NODE divvy.dev/node=`"
+		check.Status, check.Next = doctor.Warn, "label the nodes that have GPUs: `kubectl label node NODE "+v1alpha1.NodeLabel+"=`"
 	case ready < want:
 		check.Status = doctor.Warn
 		check.Next = fmt.Sprintf("`kubectl -n %s get pods -o wide` shows where; pods there neither start nor end meanwhile", c.Namespace)
