@@ -128,9 +128,7 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 	now := l.clock()
 	for _, t := range l.tenants {
 		for _, s := range t.shares {
-			// For what was concluded from who was seen a share pays, and no process is
-			// stopped or killed: the driver's figures by process convict, or what it told.
-			convicted := s.misuse.verdict >= arbiter.Understates || s.bill.defies() || s.bill.overdrawn() >= overdrawnMost
+			convicted := s.convicted()
 			guilty := convicted || s.misuse.unseen > 0
 			act := convicted && answer != agentconfig.OutsideReport
 			switch {
@@ -151,6 +149,13 @@ func (l *loop) accuse(answer agentconfig.Outside) []accused {
 		}
 	}
 	return all
+}
+
+// convicted reports whether a share is to be answered for how it uses GPU time. For what was
+// concluded from who was seen it pays, and no process is stopped or killed: the driver's
+// figures by process convict, or what it told.
+func (s *shareTime) convicted() bool {
+	return s.misuse.verdict >= arbiter.Understates || s.bill.defies() || s.bill.overdrawn() >= overdrawnMost
 }
 
 func describeMisuse(s *shareTime, answer agentconfig.Outside) string {
