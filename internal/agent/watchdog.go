@@ -98,16 +98,7 @@ func moment(mean time.Duration) time.Duration {
 
 // takenOn are the tenants that have a share of the GPU or processes on it.
 func (a *Agent) takenOn(v *snapshot) []taken {
-	processes, pending := map[string][]onGPU{}, map[int]bool{}
-	for _, p := range v.processes {
-		switch id, known := a.member(p.id); {
-		case !known:
-			a.suspect(v) // it will be known soon
-			pending[process.Owner(p.id.PID)] = true
-		case id != "":
-			processes[id] = append(processes[id], p)
-		}
-	}
+	processes, pending := a.byTenant(v)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all []taken
@@ -135,6 +126,22 @@ func (a *Agent) takenOn(v *snapshot) []taken {
 		all = append(all, k)
 	}
 	return all
+}
+
+// byTenant sorts the processes on a GPU by the tenants whose they are. pending are the users
+// of those of whom that is not known yet.
+func (a *Agent) byTenant(v *snapshot) (processes map[string][]onGPU, pending map[int]bool) {
+	processes, pending = map[string][]onGPU{}, map[int]bool{}
+	for _, p := range v.processes {
+		switch id, known := a.member(p.id); {
+		case !known:
+			a.suspect(v) // it will be known soon
+			pending[process.Owner(p.id.PID)] = true
+		case id != "":
+			processes[id] = append(processes[id], p)
+		}
+	}
+	return processes, pending
 }
 
 // watched is what is known of the tenant on a GPU. Agent.mu is held.
