@@ -267,6 +267,46 @@ func TestWhoReadsNothingHoldsNothing(t *testing.T) {
 	}
 }
 
+// Answers that nobody reads are counted while they are kept, and not longer.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	before := writeTime
+	writeTime = 5 * time.Minute              // nobody is disconnected here
+	t.Cleanup(func() { writeTime = before }) // after the server has ended
+	large := strings.Repeat("x", 400<<10)
+	socket, _ := bounded(t, limits{8, 8, 1 << 20, 4}, map[Method]Handler{
+		MethodList: Handle(func(context.Context, *Peer, struct{}) (*Listing, error) {
+			return &Listing{Info: Info{User: large}}, nil
+		}),
+	})
+	var deaf []net.Conn
+	for range 2 {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		deaf = append(deaf, conn)
+		if _, err := conn.Write([]byte(`{"id":1,"method":"list"}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // its answer is being written
+			t.Fatal(err)
+		}
+	}
+	c := dial(t, socket)
+	until(t, "a third answer is refused", func() bool {
+		_, err := c.List(t.Context())
+		return CodeOf(err) == CodeBusy && strings.Contains(err.Error(), "requests and answers of")
+	})
+	for _, conn := range deaf {
+		conn.Close()
+	}
+	until(t, "there is room again", func() bool {
+		l, err := c.List(t.Context())
+		return err == nil && l.Info.User == large
+	})
+}
+
 // Lines that never end take a bounded part of memory, and others go on meanwhile.
 func TestHalfLinesAreBounded(t *testing.T) {
 	socket, open := bounded(t, limits{64, 64, 1 << 20, 4}, map[Method]Handler{})
