@@ -148,7 +148,9 @@ type turn struct {
 func (t *turn) take(ctx context.Context) {
 	select {
 	case t.slots <- struct{}{}:
-		t.taken = true
+		if t.taken = true; ctx.Err() != nil {
+			t.give() // both were so
+		}
 	case <-ctx.Done():
 	}
 }
