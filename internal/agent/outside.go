@@ -90,6 +90,22 @@ func on(snapshots []snapshot) []onGPU {
 	return found
 }
 
+// byTenant sorts the processes on a GPU by the tenants whose they are. pending are the users
+// of those of whom that is not known yet.
+func (a *Agent) byTenant(v *snapshot) (processes map[string][]onGPU, pending map[int]bool) {
+	processes, pending = map[string][]onGPU{}, map[int]bool{}
+	for _, p := range v.processes {
+		switch id, known := a.member(p.id); {
+		case !known:
+			a.suspect(v) // it will be known soon
+			pending[process.Owner(p.id.PID)] = true
+		case id != "":
+			processes[id] = append(processes[id], p)
+		}
+	}
+	return processes, pending
+}
+
 // findOutside reports processes on a GPU that have no share of it, and has those of
 // listed users answered.
 func (a *Agent) findOutside(ctx context.Context, present []onGPU) {

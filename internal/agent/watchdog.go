@@ -12,7 +12,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/excess"
-	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // watched is what the driver tells of one tenant on one GPU.
@@ -126,22 +125,6 @@ func (a *Agent) takenOn(v *snapshot) []taken {
 		all = append(all, k)
 	}
 	return all
-}
-
-// byTenant sorts the processes on a GPU by the tenants whose they are. pending are the users
-// of those of whom that is not known yet.
-func (a *Agent) byTenant(v *snapshot) (processes map[string][]onGPU, pending map[int]bool) {
-	processes, pending = map[string][]onGPU{}, map[int]bool{}
-	for _, p := range v.processes {
-		switch id, known := a.member(p.id); {
-		case !known:
-			a.suspect(v) // it will be known soon
-			pending[process.Owner(p.id.PID)] = true
-		case id != "":
-			processes[id] = append(processes[id], p)
-		}
-	}
-	return processes, pending
 }
 
 // watched is what is known of the tenant on a GPU. Agent.mu is held.
