@@ -57,7 +57,7 @@ func TestSlotsInBrief(t *testing.T) {
 }
 
 // newSlotsLab starts a cluster with Divvy in mode slots and a binder. Of its nodes only
-// n1 has NRI.
+// n1 has NRI. The second of its two GPUs is in MIG mode and not offered.
 func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
 	t.Helper()
 	if err := cluster.Available(version); err != nil {
@@ -70,7 +70,7 @@ func newSlotsLab(t *testing.T, version string, further ...cluster.Node) *lab {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	first := cluster.Node{
-		Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, NRI: true,
+		Name: "n1", Machine: filepath.Join(root, "test/e2e/testdata/two.yaml"), MachineFlags: []string{"--set", "gpus[1].migMode=true"}, NRI: true,
 		Labels: map[string]string{v1alpha1.NodeLabel: ""},
 	}
 	c, err := cluster.Start(ctx, cluster.Options{
