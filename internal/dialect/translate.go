@@ -41,19 +41,8 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	if err != nil || len(requests) == 0 {
 		return Translation{}, err
 	}
-	if pod.Spec.NodeName != "" {
-		return Translation{}, refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
-	}
-	if err := t.checkLeaving(pod); err != nil {
+	if err := t.check(pod, requests, inventory); err != nil {
 		return Translation{}, err
-	}
-	if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) && slices.ContainsFunc(requests, func(r Request) bool { return !r.Whole || t.mode == ModeSlots }) {
-		return Translation{}, refuseKernel(*pod.Spec.RuntimeClassName)
-	}
-	for i := range requests {
-		if err := requests[i].checkUnit(pod, inventory); err != nil {
-			return Translation{}, err
-		}
 	}
 	if t.mode == ModeSlots {
 		patch, err := t.slots(pod, spoken, requests)
@@ -77,6 +66,25 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 		}
 	}
 	return made, nil
+}
+
+// check refuses requests that a pod of this kind cannot have.
+func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Inventory) error {
+	if pod.Spec.NodeName != "" {
+		return refuse("the pod names its node %q, so that nothing would allocate its GPU: use a node selector", pod.Spec.NodeName)
+	}
+	if err := t.checkLeaving(pod); err != nil {
+		return err
+	}
+	if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) && slices.ContainsFunc(requests, func(r Request) bool { return !r.Whole || t.mode == ModeSlots }) {
+		return refuseKernel(*pod.Spec.RuntimeClassName)
+	}
+	for i := range requests {
+		if err := requests[i].checkUnit(pod, inventory); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // spoken is a dialect and the containers that asked in it.
