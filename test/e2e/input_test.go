@@ -329,6 +329,8 @@ func health(l *lab) {
 	l.tainted(0)
 	l.agree()
 	l.lostUnseen(n, lost, "d")
+	l.remove("again", "c")
+	l.refusedGPU(n, lost)
 }
 
 // lostUnseen loses a GPU while no agent runs. The next agent, which starts without that GPU, evicts its pods too, and
@@ -344,6 +346,21 @@ func (l *lab) lostUnseen(n *cluster.Machine, gpu int, pod string) {
 	l.must(l.WaitGone(ctx, l.namespace, pod))
 	l.inject(n, gpu, "--clear")
 	l.run(whole("again", 1))
+	l.tainted(0)
+	l.agree()
+}
+
+// refusedGPU has an agent start while the driver answers about a GPU with NVML's unknown error: it serves the others.
+func (l *lab) refusedGPU(n *cluster.Machine, gpu int) {
+	l.t.Helper()
+	l.inject(n, gpu, "--call", "nvml", "--return", "999")
+	l.killAgent(n)
+	l.tainted(1)
+	l.run(whole("other", 1))
+	l.create(whole("waits", 1))
+	l.event("waits", "NoShareFits")
+	l.inject(n, gpu, "--clear")
+	l.running("waits")
 	l.tainted(0)
 	l.agree()
 }
