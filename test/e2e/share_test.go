@@ -23,7 +23,6 @@ func TestShares(t *testing.T) {
 	l.scenario("two-gpus", twoGPUs)
 	l.scenario("whole-and-shared", wholeAndShared)
 	l.scenario("whole-by-hand", wholeByHand)
-	l.scenario("earlier-whole", earlierWhole)
 	l.scenario("node-defaults", nodeDefaults)
 	l.scenario("examples", examples)
 	l.scenario("bad-requests", badRequests)

@@ -5,11 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -70,38 +68,5 @@ func wholeByHand(l *lab) {
 	if got := l.nvml("both", "main"); len(got) != 2 || got[0].UUID == got[1].UUID {
 		l.t.Errorf("two GPUs are %+v", got)
 	}
-	l.agree()
-}
-
-// earlierWhole has an allocation as earlier versions made them, of a device of its own for the whole GPU. It lives
-// through agents of this version, keeps others away, and ends like any other.
-func earlierWhole(l *lab) {
-	l.only(0)
-	n := l.Nodes[0]
-	first, err := l.listing(n)
-	l.must(err)
-	uuid := first.GPUs[0].UUID
-	shared, device := pool.Name(uuid, pool.Shared), pool.Name(uuid, pool.Whole)
-	l.published(n, shared)
-	l.allocate("old", v1alpha1.ClassWhole, resourcev1.DeviceRequestAllocationResult{Pool: n.Name, Device: device})
-	l.run(uses(busy("old", "", ""), "old"))
-	l.published(n, device)
-	l.agree()
-	l.create(plain("share", "1Gi", ""))
-	l.create(whole("whole", 1))
-	for _, name := range []string{"share", "whole"} {
-		l.event(name, "NoShareFits")
-		l.pending(name)
-	}
-	l.killAgent(n)
-	l.published(n, device)
-	l.agree()
-	l.unmoved("old")
-	for _, name := range []string{"share", "whole"} {
-		l.pending(name)
-	}
-	l.remove("whole", "old")
-	l.published(n, shared)
-	l.running("share")
 	l.agree()
 }
