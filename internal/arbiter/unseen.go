@@ -23,7 +23,7 @@ type Unseen struct {
 
 // Tell notes what all shares together told since the last call, as [Watch.Tell]. rate is what processes that
 // have just come or gone may have been charged for and not told: that is paid by their share. claimed is what launches
-// under way may have taken by [Claims] of the shares.
+// under way may have taken by [Belief] of the shares.
 func (w *Unseen) Tell(now, own uint64, rate uint32, claimed float64) {
 	w.watch.of("").claimed += claimed
 	w.watch.Tell(now, "", own, rate, 0)
@@ -36,10 +36,10 @@ const (
 	doubtEases = 0.05
 )
 
-// Claims is how much of what a share tells of launches under way is believed. A launch is told when it ends, so until
+// Belief is how much of what a share tells of launches under way is believed. A launch is told when it ends, so until
 // then only the driver's figure for the share's processes confirms it: one that is not there says nothing for the time
 // of others. Its zero value is ready.
-type Claims struct {
+type Belief struct {
 	doubt float64 // ns for which it was believed unconfirmed
 	told  float64 // ns that the share told besides, and that were not set against a claim
 	at    uint64  // of the last call
@@ -49,7 +49,7 @@ type Claims struct {
 // Take returns the GPU time, in ns, that launches of a share may have had since the last call. open is since when the oldest
 // is under way, 0 without any, told what the share told since the last call, and busy the driver's latest figure for its
 // processes, 0 to 1, which is of both.
-func (c *Claims) Take(now, open, told uint64, busy float64) (ns float64) {
+func (c *Belief) Take(now, open, told uint64, busy float64) (ns float64) {
 	passed := float64(now - min(max(c.at, 1), now))
 	if c.at != 0 {
 		c.doubt = max(c.doubt-passed*doubtEases, 0)

@@ -18,7 +18,7 @@ type unseenPlay struct {
 
 // run plays for so many ms and returns when it first stood, 0 for never, and all that was taken.
 func (p unseenPlay) run(u *Unseen, from, length uint64) (stood uint64, taken float64) {
-	var claims Claims
+	var belief Belief
 	for now := from; now < from+length; now += 10 * ms {
 		own, open, told := uint64(0), uint64(0), uint64(0) // told is the part of own that the share tells which claims
 		if p.late == 0 {
@@ -36,7 +36,7 @@ func (p unseenPlay) run(u *Unseen, from, length uint64) (stood uint64, taken flo
 		if now < from+800*ms { // the driver tells late
 			seen = 0
 		}
-		u.Tell(now, own, p.rate, claims.Take(now, open, told, seen))
+		u.Tell(now, own, p.rate, belief.Take(now, open, told, seen))
 		if now%(170*ms) < 10*ms && now > from+600*ms && !p.missing {
 			u.Observe(now-300*ms, p.busy)
 		}

@@ -78,7 +78,7 @@ func (l *line) serve(t *testing.T, agents []deeds) {
 					t.Error(err)
 				}
 				if len(agents) > 1 {
-					l.serve(t, agents[1:])
+					l.serve(t, agents[1:]) //nolint:contextcheck // the next agent outlives this request
 				}
 				_ = listener.Close()
 				<-ctx.Done() // so that nothing is answered

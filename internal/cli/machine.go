@@ -112,6 +112,20 @@ type survey struct {
 	held []gpulock.Holder
 }
 
+// list asks the agent for what it lists, again where that ended or started again just then.
+func (l *listing) list(ctx context.Context) (err error) {
+	for asked := 0; asked == 0 || lost(err) && asked < mostLost; asked++ {
+		err = ask(ctx, l.endpoint, func(c *control.Client) error {
+			found, err := c.List(ctx)
+			if err == nil {
+				l.Listing = *found
+			}
+			return err
+		})
+	}
+	return err
+}
+
 // survey asks every agent that runs, the real machine's first.
 func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	found := survey{agents: []listing{}} // a list in JSON even when empty
@@ -121,17 +135,7 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	}
 	for _, name := range sortedKeys(endpoints) {
 		one := listing{Machine: name, endpoint: endpoints[name]}
-		list := func(c *control.Client) error {
-			l, err := c.List(ctx)
-			if err == nil {
-				one.Listing = *l
-			}
-			return err
-		}
-		err := ask(ctx, one.endpoint, list)
-		for asked := 1; lost(err) && asked < mostLost; asked++ { // it ended, or started again, just then
-			err = ask(ctx, one.endpoint, list)
-		}
+		err := one.list(ctx)
 		var away *control.AwayError
 		switch {
 		case err == nil:

@@ -27,7 +27,7 @@ type cluster struct {
 	claims  map[string][]taking // what each claim has, by its key
 	holders map[string]map[string]bool
 	// places are the nodes with devices, by name; nil after a change.
-	places []*place
+	places []*nodeDevices
 
 	selectors map[string]*selector
 	numbers   int   // devices that were numbered
@@ -50,8 +50,8 @@ type nodePool struct {
 	byName  map[string]*device
 }
 
-// place is a node with its devices.
-type place struct {
+// nodeDevices is a node with its devices.
+type nodeDevices struct {
 	name    string
 	devices []*device
 }
@@ -256,19 +256,19 @@ func takingsOf(claim *resourcev1.ResourceClaim) []taking {
 }
 
 // byName returns the nodes with devices, in order of their names.
-func (c *cluster) byName() []*place {
+func (c *cluster) byName() []*nodeDevices {
 	if c.places != nil {
 		return c.places
 	}
-	at := make(map[string]*place)
+	at := make(map[string]*nodeDevices)
 	for _, name := range sortedNames(c.pools) {
 		p := c.pools[name]
 		if at[p.node] == nil {
-			at[p.node] = &place{name: p.node}
+			at[p.node] = &nodeDevices{name: p.node}
 		}
 		at[p.node].devices = append(at[p.node].devices, p.devices...)
 	}
-	c.places = make([]*place, 0, len(at))
+	c.places = make([]*nodeDevices, 0, len(at))
 	for _, name := range sortedNames(at) {
 		c.places = append(c.places, at[name])
 	}

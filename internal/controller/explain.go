@@ -133,7 +133,7 @@ func noNodes(elsewhere int, pinned map[string]bool) string {
 }
 
 // eligible returns the nodes with devices that the pod may run on, and how many it may not.
-func (c *cluster) eligible(pod *corev1.Pod, pinned map[string]bool) (nodes []*place, elsewhere int) {
+func (c *cluster) eligible(pod *corev1.Pod, pinned map[string]bool) (nodes []*nodeDevices, elsewhere int) {
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for _, p := range c.byName() {
 		node := c.nodes[p.name]
@@ -161,12 +161,12 @@ func allowed(pod *corev1.Pod, node *corev1.Node, affinity nodeaffinity.RequiredN
 }
 
 // somewhere reports whether a node has what is needed.
-func (c *cluster) somewhere(nodes []*place, needs []need) bool {
-	return slices.ContainsFunc(nodes, func(p *place) bool { return c.fit(p.devices, needs) })
+func (c *cluster) somewhere(nodes []*nodeDevices, needs []need) bool {
+	return slices.ContainsFunc(nodes, func(p *nodeDevices) bool { return c.fit(p.devices, needs) })
 }
 
 // lack returns what no node has for one need alone.
-func (c *cluster) lack(nodes []*place, n *need) string {
+func (c *cluster) lack(nodes []*nodeDevices, n *need) string {
 	l := c.survey(nodes, n)
 	text := l.never(n)
 	if text == "" {
@@ -247,7 +247,7 @@ type most struct {
 	short  bool
 }
 
-func (c *cluster) survey(nodes []*place, n *need) *survey {
+func (c *cluster) survey(nodes []*nodeDevices, n *need) *survey {
 	l := &survey{}
 	for _, p := range nodes {
 		count := 0

@@ -72,7 +72,7 @@ func (k koordNames) request(asked *limits) Request {
 	case combined && (timed || divided || sized || counted):
 		asked.refuse("%s stands for time and memory, and excludes %s, %s, %s and %s", k.gpu, k.cores, k.ratio, k.memory, k.shared)
 	case combined:
-		cores, ratio, divided = both, both, true
+		cores, ratio = both, both
 	case divided == sized:
 		asked.refuse("give one of %s and %s", k.memory, k.ratio)
 	}

@@ -106,7 +106,7 @@ func (f form) wider(asked map[string]resource.Quantity, spec *resourcev1.Resourc
 		whole := e.DeviceClassName == v1alpha1.ClassWhole
 		bare := f.spareTime && memory == 0 && percent%100 == 0 && cores%100 == 0 // 100 percent says what nothing says
 		hundreds := f.hundreds && cores >= 100 && cores%100 == 0
-		if whole && !bare && !hundreds && !(f.fullTime && cores == 100) {
+		if whole && !bare && !hundreds && (!f.fullTime || cores != 100) {
 			faults = append(faults, "a whole GPU was granted")
 		}
 		faults = append(faults, f.widerWay(e.Count, e.Capacity, whole, count, memory, cores)...)

@@ -73,10 +73,9 @@ func newLimits(translator *dialect.Translator) *limits {
 }
 
 func (l *limits) of(namespace string) []dialect.Limit {
-	if held, ok := l.byNamespace.Load(namespace); ok {
-		return held.([]dialect.Limit)
-	}
-	return nil
+	held, _ := l.byNamespace.Load(namespace)
+	found, _ := held.([]dialect.Limit)
+	return found
 }
 
 // store returns where quotas are put.

@@ -77,7 +77,7 @@ func Serve(ctx context.Context, o Options) error {
 	defer stop()
 	s.keys = s.certificates(background)
 
-	known := newKnown(o.Client, o.Translator)
+	known := newKnown(o.Client, o.Translator) //nolint:contextcheck // selectors are bounded by their cost, not by a context
 	known.start(background)
 	defer known.shutdown()
 	defer stop()

@@ -47,35 +47,37 @@ func (b brief[T]) GetResourceVersion() string { return b.version }
 // GetUID implements [metav1.Object].
 func (b brief[T]) GetUID() types.UID { return b.uid }
 
-// shorten implements [cache.TransformFunc]: a reflector applies it to each object of a list as it arrives.
-func (s *store[T]) shorten(object any) (any, error) {
+// shorten reads what is kept of an object.
+func (s *store[T]) shorten(object any) (short brief[T], err error) {
 	if short, ok := object.(brief[T]); ok {
 		return short, nil
 	}
 	full, err := meta.Accessor(object)
 	if err != nil {
-		return nil, fmt.Errorf("read an object of the cluster: %w", err)
+		return short, fmt.Errorf("read an object of the cluster: %w", err)
 	}
 	of, err := s.read(full)
 	if err != nil {
-		return nil, err
+		return short, err
 	}
-	short := brief[T]{Object: bare, namespace: full.GetNamespace(), name: full.GetName(), version: full.GetResourceVersion(), uid: full.GetUID(), of: of}
+	short = brief[T]{Object: bare, namespace: full.GetNamespace(), name: full.GetName(), version: full.GetResourceVersion(), uid: full.GetUID(), of: of}
 	if short.uid == "" {
 		short.uid = types.UID(short.name)
 	}
 	return short, nil
 }
 
-// Transformer implements [cache.TransformingStore].
-func (s *store[T]) Transformer() cache.TransformFunc { return s.shorten }
+// Transformer implements [cache.TransformingStore]: a reflector applies it to each object of a list as it arrives.
+func (s *store[T]) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) { return s.shorten(object) }
+}
 
 func (s *store[T]) hand(object any, to func(brief[T])) error {
 	short, err := s.shorten(object)
 	if err != nil {
 		return err
 	}
-	to(short.(brief[T]))
+	to(short)
 	return nil
 }
 

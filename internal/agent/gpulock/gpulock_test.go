@@ -101,7 +101,7 @@ func TestHoldersAreAskedAtOnce(t *testing.T) {
 	var met sync.WaitGroup
 	met.Add(many)
 	server := control.Server{Log: slog.New(slog.DiscardHandler), Connections: func(int) {}, Handlers: map[control.Method]control.Handler{
-		control.MethodHello: func(ctx context.Context, _ *control.Peer, _ json.RawMessage) (any, error) {
+		control.MethodHello: func(_ context.Context, _ *control.Peer, _ json.RawMessage) (any, error) {
 			met.Done()
 			met.Wait() // nobody answers before all are asked
 			return control.Info{Protocol: control.ProtocolVersion}, nil

@@ -22,7 +22,7 @@ type misuse struct {
 	assumed bool    // the replay takes it to be busy always
 	fresh   uint64  // what processes that came or went may still have been charged for and not told, ns
 	room    int64   // what of its rate it has neither told nor been excused for, ns
-	claims  arbiter.Claims
+	belief  arbiter.Belief
 	unseen  float64 // the part of the GPU's time that its processes hid by ending, 0 to 1
 	// answered is whether its processes were stopped or killed.
 	answered bool

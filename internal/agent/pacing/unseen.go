@@ -51,7 +51,7 @@ func (g *gpuTime) tellWhole(now uint64, usage map[string]arbiter.Usage) {
 		used := usage[s.key]
 		own += used.Told
 		excused += s.excuse(passed, used.Told)
-		claimed += m.claims.Take(now, arbiter.OldestOpen(s.key, s.works, used.Fault), used.Told, m.seen(now))
+		claimed += m.belief.Take(now, arbiter.OldestOpen(s.key, s.works, used.Fault), used.Told, m.seen(now))
 	}
 	g.excused = now
 	g.whole.Tell(now, own, uint32(min(excused*arbiter.Whole/passed, arbiter.Whole)), claimed)
