@@ -204,6 +204,12 @@ func (g *gpuTime) look(now uint64) {
 	if news {
 		g.last = now
 		g.decide(now)
+		return
+	}
+	for _, s := range g.shares {
+		if s.unanswered > 0 {
+			s.renew(now)
+		}
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	// kept is how long a budget in which only the time would change is left as it is for a
 	// share that waits. With a tick that comes late it stays below page.StaleNs.
 	kept = uint64(30 * time.Millisecond)
+	// answers is how many looks in a row tell a share that began to wait that its budget is
+	// decided: the first may come in the middle of the nap in which the wait began.
+	answers = 2
 )
 
 // sleepsUntil is until when a share's processes can only wait, 0 if they may do something:

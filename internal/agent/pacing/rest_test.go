@@ -232,3 +232,27 @@ func TestWaitingAnewIsNews(t *testing.T) {
 		}
 	}
 }
+
+// A share that begins to wait finds, by the next look and by the one after, that its budget was
+// decided since, also where nothing of it changed and it was written shortly before.
+func TestWhoBeginsToWaitIsAnswered(t *testing.T) {
+	d := newDivision(t)
+	m := d.add("a", shareOf(v1alpha1.PolicyFixed, 10, 1, v1alpha1.ClassOnline))
+	d.add("b", shareOf(v1alpha1.PolicyFixed, 40, 1, v1alpha1.ClassOnline))
+	pen, looks := d.pen(m), int(busyTick/yieldTick)
+	for range 5 {
+		d.pass(8*looks, nil)
+		for d.now%uint64(busyTick) != uint64(yieldTick) {
+			d.pass(1, nil)
+		}
+		pen.waits(d.now, time.Second)
+		for range 2 {
+			since := d.now
+			pen.u64(bucketWord(0, page.OffsetOfBucketWanted), since)
+			d.pass(looks, nil)
+			if tick := d.budget(m, 0).Tick; tick < since {
+				t.Fatalf("waits since %d, decided at %d", since, tick)
+			}
+		}
+	}
+}

@@ -29,7 +29,10 @@ type shareTime struct {
 	decided page.Bucket // as it was for the last decision
 	seen    bool        // bucket was read once
 	wanted  bool        // a launch waited, by the last decision
-	active  bool
+	// unanswered is how many budgets are still written, changed or not, since a launch began
+	// to wait.
+	unanswered int
+	active     bool
 	// asleep is until when its processes wait for the bucket, so that there is nothing to
 	// read. Who lies about that is read by then.
 	asleep    uint64
@@ -109,7 +112,11 @@ func (s *shareTime) read(now uint64) (news bool) {
 	wanted := s.bucket.Wanted != s.decided.Wanted
 	s.active = launches || wanted
 	again := s.bucket.Wanted > s.decided.Wanted+hunger
-	news = news || launches || wanted && (!s.wanted || again)
+	waits := wanted && (!s.wanted || again)
+	if waits {
+		s.unanswered = answers
+	}
+	news = news || launches || waits
 	news = s.readWorks(times.Workers, now) || news
 	s.asleep = s.sleepsUntil(now, times)
 	return news
@@ -236,14 +243,14 @@ func (s *shareTime) set(now uint64, decided arbiter.Budget) {
 	if b.Rate > before.Rate || b.Flags != before.Flags {
 		s.asleep = 0
 	}
-	if before.Tick = b.Tick; s.asleep != 0 && *b == before && s.unwritten == nil && now-min(now, s.written) < kept {
+	if before.Tick = b.Tick; s.asleep != 0 && s.unanswered == 0 && *b == before && s.unwritten == nil && now-min(now, s.written) < kept {
 		return
 	}
 	s.write()
 }
 
 func (s *shareTime) write() {
-	s.written = s.budget.Tick
+	s.written, s.unanswered = s.budget.Tick, max(0, s.unanswered-1)
 	s.unwritten = s.tenant.time.Budgets.Write(s.device, s.budget)
 	if s.fault == nil {
 		s.fault = s.unwritten
