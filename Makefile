@@ -36,11 +36,14 @@ endif
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 GOTESTFLAGS ?=
+# A pattern or the beginning of an id. Recipes read it from the environment as it was given: make would expand a $ in it.
 ONLY ?=
+override ONLY := $(value ONLY)
+export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps fuzz \
-	images bench bench-mem bench-place bench-promises bench-sched bench-time gpu-test measurements FORCE
+	images bench bench-none bench-mem bench-place bench-promises bench-sched bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/share/build.mk lib/substitute/build.mk
@@ -104,29 +107,34 @@ images: build $(B)/bin/gpubench ## container images as OCI archives, in build/im
 
 fuzz: ## seek new inputs with each fuzz target for five minutes (DIVVY_FUZZTIME=10m, ONLY=pattern)
 	$(call step,FUZZ)
-	hack/fuzz.sh "$(ONLY)"
+	hack/fuzz.sh "$$ONLY"
 
 test-deps: ## install the programs that tests and lint drive (as root, from the distribution)
 	$(call step,DEPS,programs for tests and lint)
 	hack/test-deps.sh
 
-bench: bench-mem bench-place bench-time bench-promises measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
+# What has figures of every area; of an id alone, the one area in whose name it begins.
+BENCHES := bench-mem bench-place bench-time bench-promises
+bench: $(or $(filter bench-$(firstword $(subst ., ,$(ONLY)))%,$(BENCHES)),bench-none) measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
+bench-none:
+	echo "no figure's id begins with $$ONLY" >&2
+	false
 bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, crashes
 	$(call step,BENCH,memory)
-	$(GO) run ./test/bench/mem -build $(B) -only "$(ONLY)"
+	$(GO) run ./test/bench/mem -build $(B) -only "$$ONLY"
 bench-place: ## allocator: packing of public traces, decisions per second
 	$(call step,BENCH,allocator)
-	$(GO) run ./test/bench/place -only "$(ONLY)"
+	$(GO) run ./test/bench/place -only "$$ONLY"
 bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost
 	$(call step,BENCH,compute)
-	$(GO) run ./test/bench/time -build $(B) -only "$(ONLY)"
+	$(GO) run ./test/bench/time -build $(B) -only "$$ONLY"
 bench-promises: build $(B)/bin/gpubench $(B)/test/cuda/handles $(B)/test/cuda/calls $(B)/test/cuda/sim_storm ## what README and design promise: limits, caps, users, agents that die
 	$(call step,BENCH,promises)
-	$(GO) run ./test/bench/promises -build $(B) -only "$(ONLY)"
+	$(GO) run ./test/bench/promises -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster ## the scheduler of Kubernetes with our slices on 1,000 nodes, and the webhook beside 64,000 claims; no root
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
-	$(GO) run ./test/bench/sched -build $(B) -v -only "$(ONLY)"
+	$(GO) run ./test/bench/sched -build $(B) -v -only "$$ONLY"
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements

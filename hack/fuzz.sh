@@ -26,6 +26,8 @@ else
     mapfile -t list < <(targets "${1:-}")
 fi
 
+[ ${#list[@]} -gt 0 ] || { echo "no fuzz target matches ${1:-}" >&2; exit 1; }
+
 known=$(mktemp)
 trap 'rm -f "$known"' EXIT
 findings=0

@@ -18,7 +18,7 @@ e2e: e2e-deps $(B)/test/e2e/crashing ## the whole on real clusters, as root (ONL
 	$(MAKE) --no-print-directory images
 	$(call step,TEST,on real clusters)
 	DIVVY_E2E=claims DIVVY_REQUIRE=$(DIVVY_REQUIRE),kubernetes DIVVY_PREFIX=$(abspath $(B)) \
-		$(GO) test -count=1 -p 1 -timeout 45m $(if $(ONLY),-v -run '$(ONLY)') ./test/e2e/... ./test/bench/sched
+		GO="$(GO)" hack/only.sh "$$ONLY" -count=1 -p 1 -timeout 45m ./test/e2e/... ./test/bench/sched
 
 e2e-slots: ## mode slots on Kubernetes 1.35, as root: its components are built once
 	hack/e2e-deps.sh v1.35

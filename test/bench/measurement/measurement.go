@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -69,9 +70,50 @@ func Summary(runs []float64, better Direction) (median, worst float64) {
 	return median, sorted[0]
 }
 
-// Wanted reports whether one of the ids, which stand with spaces between them, begins with the prefix that
+// ErrNone says that no figure is asked for.
+var ErrNone = errors.New("no figure's id begins so")
+
+// Figure measures the rows of one id, or of several with spaces between them.
+type Figure struct {
+	IDs     string
+	Measure func() ([]Row, error)
+}
+
+// Take measures the figures of which an id begins with prefix, all if that is empty. It tells each row and how long each
+// figure took, and merges the rows into the file out, unless that is "". A prefix of no id is ErrNone.
+func Take(figures []Figure, prefix, out string, told io.Writer) error {
+	figures = slices.DeleteFunc(figures, func(f Figure) bool { return !wanted(f.IDs, prefix) })
+	if len(figures) == 0 {
+		return fmt.Errorf("look for %q: %w", prefix, ErrNone)
+	}
+	for _, f := range figures {
+		begin := time.Now()
+		rows, err := f.Measure()
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", f.IDs, err)
+		}
+		for _, r := range rows {
+			goal := "none"
+			if r.Goal != nil {
+				goal = fmt.Sprintf("%v reached %v", *r.Goal, r.Reached())
+			}
+			_, _ = fmt.Fprintf(told, "%-30s %-40s %12.3f %-7s goal %s (worst %.3f of %d) %s\n",
+				r.ID, r.Case, r.Value, r.Unit, goal, r.Worst, r.Runs, r.Note)
+		}
+		_, _ = fmt.Fprintf(told, "took %s\n", time.Since(begin).Round(time.Second))
+		if out == "" {
+			continue
+		}
+		if err := Merge(out, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wanted reports whether one of the ids, which stand with spaces between them, begins with the prefix that
 // somebody asked for. An empty prefix asks for all.
-func Wanted(ids, prefix string) bool {
+func wanted(ids, prefix string) bool {
 	for id := range strings.FieldsSeq(ids) {
 		if strings.HasPrefix(id, prefix) {
 			return true

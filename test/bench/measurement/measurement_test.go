@@ -1,6 +1,8 @@
 package measurement
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,9 +32,30 @@ func TestSummary(t *testing.T) {
 func TestWanted(t *testing.T) {
 	const ids = "time.cap_mae_points time.cap_throughput_percent"
 	for prefix, want := range map[string]bool{"": true, "time.cap": true, "time.cap_through": true, "cap": false, "mem": false} {
-		if got := Wanted(ids, prefix); got != want {
-			t.Errorf("Wanted(%q) is %v", prefix, got)
+		if got := wanted(ids, prefix); got != want {
+			t.Errorf("wanted(%q) is %v", prefix, got)
 		}
+	}
+}
+
+func TestTakeMeasuresWhatIsAskedFor(t *testing.T) {
+	measured := ""
+	figure := func(id string) Figure {
+		return Figure{id, func() ([]Row, error) {
+			measured += " " + id
+			return []Row{Of(id, "ns", 10, Lower, "make", 5)}, nil
+		}}
+	}
+	out := filepath.Join(t.TempDir(), "mem.json")
+	for prefix, want := range map[string]string{"": " a.one b.two", "b": " b.two", "a.one$": "", "c": ""} {
+		measured = ""
+		err := Take([]Figure{figure("a.one"), figure("b.two")}, prefix, out, io.Discard)
+		if measured != want || errors.Is(err, ErrNone) != (want == "") {
+			t.Errorf("%q measures%s: %v", prefix, measured, err)
+		}
+	}
+	if rows, err := Read(out); err != nil || len(rows) != 2 {
+		t.Errorf("kept %v: %v", rows, err)
 	}
 }
 

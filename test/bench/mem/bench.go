@@ -60,33 +60,17 @@ func measure(o options) (err error) {
 }
 
 func (b *bench) all() error {
-	for _, figure := range []struct {
-		ids     string
-		measure func(*bench) ([]measurement.Row, error)
-	}{
-		{"mem.usable_percent", usable},
-		{"mem.alloc_added_ns mem.launch_added_ns", cost},
-		{"mem.init_added_ms", start},
-		{"mem.reclaim_ms", reclaim},
-		{"mem.crash_lost_bytes", crash},
-		{"mem.over_admitted_bytes mem.false_refusals", race},
-	} {
-		if !measurement.Wanted(figure.ids, b.only) {
-			continue
-		}
-		rows, err := figure.measure(b)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", figure.ids, err)
-		}
-		for _, row := range rows {
-			fmt.Printf("%-26s %-40s %12.3f %-6s goal %v reached %v (worst %.3f of %d)\n",
-				row.ID, row.Case, row.Value, row.Unit, *row.Goal, row.Reached(), row.Worst, row.Runs)
-		}
-		if err := measurement.Merge(b.out, rows); err != nil {
-			return err
-		}
+	of := func(measure func(*bench) ([]measurement.Row, error)) func() ([]measurement.Row, error) {
+		return func() ([]measurement.Row, error) { return measure(b) }
 	}
-	return nil
+	return measurement.Take([]measurement.Figure{
+		{IDs: "mem.usable_percent", Measure: of(usable)},
+		{IDs: "mem.alloc_added_ns mem.launch_added_ns", Measure: of(cost)},
+		{IDs: "mem.init_added_ms", Measure: of(start)},
+		{IDs: "mem.reclaim_ms", Measure: of(reclaim)},
+		{IDs: "mem.crash_lost_bytes", Measure: of(crash)},
+		{IDs: "mem.over_admitted_bytes mem.false_refusals", Measure: of(race)},
+	}, b.only, b.out, os.Stdout)
 }
 
 // native is gpubench on the machine without Divvy.

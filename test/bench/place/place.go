@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -26,38 +25,13 @@ type bench struct {
 
 func run(data, out, only string, seeds int) error {
 	b := &bench{data: data, seeds: seeds}
-	for _, part := range []struct {
-		ids     string
-		measure func() ([]measurement.Row, error)
-	}{
-		{"place.decisions_per_s place.decisions_per_s_15k", b.speed},
-		{"place.halves", b.halves},
-		{"place.default place.others", b.packing},
-		{"place.churn_stranded_ratio", b.churn},
-		{"place.baseline_error", b.baselines},
-	} {
-		if !measurement.Wanted(part.ids, only) {
-			continue
-		}
-		rows, err := part.measure()
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", part.ids, err)
-		}
-		for _, r := range rows {
-			fmt.Printf("%s %s: %.4g %s (reached: %v)\n", r.ID, r.Case, r.Value, r.Unit, r.Reached())
-		}
-		if err := merge(out, rows); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func merge(out string, rows []measurement.Row) error {
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return fmt.Errorf("make the folder of measurements: %w", err)
-	}
-	return measurement.Merge(out, rows)
+	return measurement.Take([]measurement.Figure{
+		{IDs: "place.decisions_per_s place.decisions_per_s_15k", Measure: b.speed},
+		{IDs: "place.halves", Measure: b.halves},
+		{IDs: "place.default place.others", Measure: b.packing},
+		{IDs: "place.churn_stranded_ratio", Measure: b.churn},
+		{IDs: "place.baseline_error", Measure: b.baselines},
+	}, only, out, os.Stdout)
 }
 
 func (b *bench) trace(name string) (*replay.Trace, error) {

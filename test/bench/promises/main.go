@@ -42,26 +42,23 @@ func main() {
 	}
 }
 
-// figure measures the rows of one promise.
-type figure struct {
-	id      string
-	measure func(context.Context, options) ([]measurement.Row, error)
-}
-
 // figures has one line for each promise. Each is measured in a file of its own.
-func figures() []figure {
-	return []figure{
-		{bypassID, measureBypass},
-		{falseID, measureFalse},
-		{grantedID, granted},
-		{"promise.cap_cold_points", capCold},
-		{"promise.dependent_s", dependent},
-		{"promise.cold_ratio", coldRatio},
-		{"promise.lazy_ratio", lazyRatio},
-		{agentCost, measureAgentCost},
-		{deadHandles, measureHandles},
-		{"promise.fd_bytes", descriptors},
-		{costPercent, measureCost},
+func figures(ctx context.Context, o options) []measurement.Figure {
+	of := func(measure func(context.Context, options) ([]measurement.Row, error)) func() ([]measurement.Row, error) {
+		return func() ([]measurement.Row, error) { return measure(ctx, o) }
+	}
+	return []measurement.Figure{
+		{IDs: bypassID, Measure: of(measureBypass)},
+		{IDs: falseID, Measure: of(measureFalse)},
+		{IDs: grantedID, Measure: of(granted)},
+		{IDs: "promise.cap_cold_points", Measure: of(capCold)},
+		{IDs: "promise.dependent_s", Measure: of(dependent)},
+		{IDs: "promise.cold_ratio", Measure: of(coldRatio)},
+		{IDs: "promise.lazy_ratio", Measure: of(lazyRatio)},
+		{IDs: agentCost, Measure: of(measureAgentCost)},
+		{IDs: deadHandles, Measure: of(measureHandles)},
+		{IDs: "promise.fd_bytes", Measure: of(descriptors)},
+		{IDs: costPercent, Measure: of(measureCost)},
 	}
 }
 
@@ -69,28 +66,11 @@ func figures() []figure {
 func run(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, f := range figures() {
-		if !measurement.Wanted(f.id, o.only) {
-			continue
-		}
-		begin := time.Now()
-		rows, err := f.measure(ctx, o)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", f.id, err)
-		}
-		for _, row := range rows {
-			fmt.Printf("%-30s %-40s %10.3f %-7s goal %v reached %v (worst %.3f of %d)\n",
-				row.ID, row.Case, row.Value, row.Unit, *row.Goal, row.Reached(), row.Worst, row.Runs)
-		}
-		fmt.Printf("took %s\n", time.Since(begin).Round(time.Second))
-		if o.quick {
-			continue
-		}
-		if err := measurement.Merge(o.out, rows); err != nil {
-			return err
-		}
+	out := o.out
+	if o.quick {
+		out = ""
 	}
-	return nil
+	return measurement.Take(figures(ctx, o), o.only, out, os.Stdout)
 }
 
 // pause lets time pass and reports whether all of it did: not if ctx is done before.

@@ -42,21 +42,18 @@ func main() {
 	}
 }
 
-// figure measures the rows of one id, or of several with spaces between them.
-type figure struct {
-	id      string
-	measure func(context.Context, options) ([]measurement.Row, error)
-}
-
 // figures has one line for each id. Each is measured in a file of its own, on a control plane of its own where it needs
 // one.
-func figures() []figure {
-	return []figure{
-		{stockRate, measureStock},
-		{otherRatio, measureOther},
-		{reviewTime + " " + webhookMemory, measureReviews},
-		{foreignQuota, measureQuota},
-		{treatedRight, measureExamples},
+func figures(ctx context.Context, o options) []measurement.Figure {
+	of := func(measure func(context.Context, options) ([]measurement.Row, error)) func() ([]measurement.Row, error) {
+		return func() ([]measurement.Row, error) { return measure(ctx, o) }
+	}
+	return []measurement.Figure{
+		{IDs: stockRate, Measure: of(measureStock)},
+		{IDs: otherRatio, Measure: of(measureOther)},
+		{IDs: reviewTime + " " + webhookMemory, Measure: of(measureReviews)},
+		{IDs: foreignQuota, Measure: of(measureQuota)},
+		{IDs: treatedRight, Measure: of(measureExamples)},
 	}
 }
 
@@ -66,28 +63,11 @@ func run(o options) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	for _, f := range figures() {
-		if !measurement.Wanted(f.id, o.only) {
-			continue
-		}
-		begin := time.Now()
-		rows, err := f.measure(ctx, o)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", f.id, err)
-		}
-		for _, row := range rows {
-			fmt.Printf("%-28s %-40s %10.3f %-7s reached %v (worst %.3f of %d) %s\n",
-				row.ID, row.Case, row.Value, row.Unit, row.Reached(), row.Worst, row.Runs, row.Note)
-		}
-		fmt.Printf("took %s\n", time.Since(begin).Round(time.Second))
-		if o.quick || o.nodes > 0 {
-			continue
-		}
-		if err := measurement.Merge(o.out, rows); err != nil {
-			return err
-		}
+	out := o.out
+	if o.quick || o.nodes > 0 {
+		out = ""
 	}
-	return nil
+	return measurement.Take(figures(ctx, o), o.only, out, os.Stdout)
 }
 
 // nodesOr is how many nodes a figure has.

@@ -3,8 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"os"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
 	"github.com/divvy-gpu/divvy/test/bench/simulated"
@@ -44,48 +43,24 @@ func measure(ctx context.Context, o options) (err error) {
 	return (&bench{o, m}).all()
 }
 
-// figure measures rows with one or several ids.
-type figure struct {
-	ids     string
-	measure func(*bench) ([]measurement.Row, error)
-}
-
-func figures() []figure {
-	return []figure{
-		{"time.cap_mae_points time.cap_throughput_percent", caps},
-		{"time.pair_error_points time.pair_sum_percent", pairs},
-		{"time.weighted_error_points", weights},
-		{"time.group_error_points", groups},
-		{"time.launch_added_ns time.launch_added_percent", launches},
-		{"time.online_p99_ratio time.offline_harvest_percent time.yield_p99_ms", online},
-		{busyID, busy},
-		{virtualIDs, virtual},
-	}
-}
-
 func (b *bench) all() error {
-	for _, f := range figures() {
-		if !measurement.Wanted(f.ids, b.only) {
-			continue
-		}
-		begin := time.Now()
-		rows, err := f.measure(b)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", f.ids, err)
-		}
-		for _, row := range rows {
-			fmt.Printf("%-30s %-28s %10.3f %-7s goal %v reached %v (worst %.3f of %d)\n",
-				row.ID, row.Case, row.Value, row.Unit, *row.Goal, row.Reached(), row.Worst, row.Runs)
-		}
-		fmt.Printf("took %s\n", time.Since(begin).Round(time.Second))
-		if b.quick || b.kernels != "" {
-			continue
-		}
-		if err := measurement.Merge(b.out, rows); err != nil {
-			return err
-		}
+	of := func(measure func(*bench) ([]measurement.Row, error)) func() ([]measurement.Row, error) {
+		return func() ([]measurement.Row, error) { return measure(b) }
 	}
-	return nil
+	out := b.out
+	if b.quick || b.kernels != "" {
+		out = ""
+	}
+	return measurement.Take([]measurement.Figure{
+		{IDs: "time.cap_mae_points time.cap_throughput_percent", Measure: of(caps)},
+		{IDs: "time.pair_error_points time.pair_sum_percent", Measure: of(pairs)},
+		{IDs: "time.weighted_error_points", Measure: of(weights)},
+		{IDs: "time.group_error_points", Measure: of(groups)},
+		{IDs: "time.launch_added_ns time.launch_added_percent", Measure: of(launches)},
+		{IDs: "time.online_p99_ratio time.offline_harvest_percent time.yield_p99_ms", Measure: of(online)},
+		{IDs: busyID, Measure: of(busy)},
+		{IDs: virtualIDs, Measure: of(virtual)},
+	}, b.only, out, os.Stdout)
 }
 
 // row is a row of one case; its command takes the figure alone.
