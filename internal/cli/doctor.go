@@ -64,9 +64,8 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		checks = append(checks, doctor.Check{Name: "simulated machines", Status: doctor.Warn, Found: err.Error()})
 	}
 	delete(endpoints, "")
-	for _, machine := range sortedKeys(endpoints) {
-		simulated := a.lookAtAgent(ctx, machine, endpoints[machine])
-		simulated.bySystem = filepath.Base(seen.simgpu()) == machine
+	for _, simulated := range a.lookAtAgents(ctx, endpoints) {
+		simulated.bySystem = filepath.Base(seen.simgpu()) == simulated.machine
 		checks = append(checks, simulated.checks()...)
 	}
 	checks = append(checks, configurationChecks(daemon.DefaultConfig, func() (daemon.Machine, error) { return a.served(seen) })...)

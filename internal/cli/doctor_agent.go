@@ -41,6 +41,11 @@ func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.
 	return s
 }
 
+// lookAtAgents looks at the agents of machines, whose names it has them sorted by.
+func (a *app) lookAtAgents(ctx context.Context, endpoints map[string]control.Endpoint) []sight {
+	return atOnce(sortedKeys(endpoints), func(machine string) sight { return a.lookAtAgent(ctx, machine, endpoints[machine]) })
+}
+
 // simgpu is the directory of the simulated machine that stands in for this one, as far
 // as that is known.
 func (s sight) simgpu() string {

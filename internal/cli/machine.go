@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
@@ -103,6 +104,25 @@ func ask(ctx context.Context, endpoint control.Endpoint, f func(*control.Client)
 	return errors.Join(err, client.Close())
 }
 
+// mostAtOnce is how many agents are asked at once. One that does not answer is waited for
+// for some seconds.
+const mostAtOnce = 16
+
+// atOnce asks about all names at once and returns the answers in their order.
+func atOnce[T any](names []string, ask func(name string) T) []T {
+	answers, turns := make([]T, len(names)), make(chan struct{}, mostAtOnce)
+	var asked sync.WaitGroup
+	for i, name := range names {
+		turns <- struct{}{}
+		asked.Go(func() {
+			defer func() { <-turns }()
+			answers[i] = ask(name)
+		})
+	}
+	asked.Wait()
+	return answers
+}
+
 // survey is what the agents report, and what can be seen of those that do not run.
 type survey struct {
 	agents []listing
@@ -133,9 +153,16 @@ func (a *app) survey(ctx context.Context, machine string) (survey, error) {
 	if err != nil {
 		return found, err
 	}
-	for _, name := range sortedKeys(endpoints) {
+	type answer struct {
+		listing
+		err error
+	}
+	for _, told := range atOnce(sortedKeys(endpoints), func(name string) answer {
 		one := listing{Machine: name, endpoint: endpoints[name]}
 		err := one.list(ctx)
+		return answer{one, err}
+	}) {
+		one, name, err := told.listing, told.Machine, told.err
 		var away *control.AwayError
 		switch {
 		case err == nil:
