@@ -6,7 +6,7 @@ package excess
 // Candidate is a process on a GPU, as the kernel tells of it.
 type Candidate struct {
 	PID int
-	// UID is the process's effective user, -1 for a process that has ended.
+	// UID is the user whose it is, -1 for a process that has ended.
 	UID int
 	// Agent marks the agent and the processes from which it descends.
 	Agent bool

@@ -8,11 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner returns the effective user of a process, -1 if there is no such process. The
-// owner of its folder in /proc is another one where the process forbids core dumps.
+// Owner returns the user whose a process is, -1 if there is no such process: its real user,
+// whatever a set-user-ID program runs as, or the user in whose user namespace it became
+// another one. The owner of its folder in /proc is neither.
 func Owner(pid int) int {
-	_, effective := users(pid)
-	return effective
+	real, _ := users(pid)
+	if real <= 0 || sharesUsers(pid) {
+		return real
+	}
+	if maker, ok := Maker(pid); ok && maker != 0 { // root makes them for others
+		return maker
+	}
+	return real
+}
+
+// sharesUsers reports whether a process is in this process's user namespace.
+func sharesUsers(pid int) bool {
+	var own, other unix.Stat_t
+	return unix.Stat("/proc/self/ns/user", &own) == nil && unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/user", &other) == nil && own.Ino == other.Ino
 }
 
 // BelongsTo reports whether the process is a user's own: one that has the user as its
