@@ -24,7 +24,7 @@ func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures,
 	if err == nil && (now.Dead() || now.ByDescriptor()) {
 		before, dead := now.Usage, now.Dead()
 		var done bool
-		done, err = ts.reaps.run(ctx, ownerOfReaps(t), d, func(ctx context.Context) error { return ts.config.Reap(ctx, d, reaperUID(t)) })
+		done, err = ts.reaps.run(ctx, costsOf(t), d, func(ctx context.Context) error { return ts.config.Reap(ctx, d, reaperUID(t)) })
 		if err == nil {
 			now, live, err = d.read(len(t.Shares))
 		}
@@ -34,7 +34,7 @@ func (ts *Tenants) Look(ctx context.Context, t backend.Tenant) (backend.Figures,
 	}
 	figures.Live = live
 	if now != nil {
-		ts.strangers.name(now.Processes, ts.config.PIDNamespace)
+		ts.strangers.name(costsOf(t), now.Processes, ts.config.PIDNamespace)
 		ts.fill(&figures, now)
 	}
 	return figures, err

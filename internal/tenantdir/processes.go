@@ -2,13 +2,10 @@ package tenantdir
 
 import (
 	"bytes"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -141,89 +138,4 @@ func (ts *Tenants) hostPID(p page.Process) int {
 		return p.PID
 	}
 	return max(p.HostPID, 0)
-}
-
-// strangers knows processes of other pid namespaces by the numbers that they
-// have in the agent's. The zero value is ready.
-type strangers struct {
-	mu     sync.Mutex
-	known  map[process.Inner]process.ID
-	looked time.Time
-	// mapped is the id of the tenant whose pages a process has mapped: it keeps
-	// them for life, and a program's maps take long to read.
-	mapped map[process.ID]string
-	// full is how many entries mapped may have before the dead are taken out.
-	full int
-}
-
-// lookInterval is the least time between two looks at all processes: what a page
-// says of its processes is the tenant's word and may be different every time.
-const lookInterval = 200 * time.Millisecond
-
-// name fills in the host's numbers of processes in other pid namespaces, which
-// only the kernel tells.
-func (s *strangers) name(processes []page.Process, own uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fill(processes, own) || time.Since(s.looked) < lookInterval {
-		return
-	}
-	s.known = process.Outer(own)
-	s.looked = time.Now()
-	s.fill(processes, own)
-}
-
-// fill reports whether all that live are known.
-func (s *strangers) fill(processes []page.Process, own uint64) bool {
-	all := true
-	for i := range processes {
-		p := &processes[i]
-		if p.Namespace == own {
-			continue
-		}
-		p.HostPID = 0
-		if id := s.known[process.Inner{Namespace: p.Namespace, PID: p.PID}]; id.Alive() {
-			p.HostPID = id.PID
-		} else if p.Live {
-			all = false
-		}
-	}
-	return all
-}
-
-// uses reports whether a process has the pages of one of the tenants mapped, which is
-// remembered for as long as the process lives.
-func (s *strangers) uses(id process.ID, tenants []backend.Tenant) bool {
-	s.mu.Lock()
-	mapped := s.mapped[id]
-	s.mu.Unlock()
-	has := func(t backend.Tenant) bool { return t.ID == mapped }
-	if mapped != "" && slices.ContainsFunc(tenants, has) {
-		return true
-	}
-	files := process.UsesOf(id.PID).Mapped()
-	i := slices.IndexFunc(tenants, func(t backend.Tenant) bool { return files[stateOf(t)] })
-	if i < 0 {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mapped == nil {
-		s.mapped = map[process.ID]string{}
-	}
-	s.mapped[id] = tenants[i].ID
-	s.forget()
-	return true
-}
-
-// leastFull is how many processes are remembered before the first dead are taken out.
-const leastFull = 64
-
-// forget takes the dead out of mapped whenever it has doubled. mu is held.
-func (s *strangers) forget() {
-	if len(s.mapped) < max(s.full, leastFull) {
-		return
-	}
-	maps.DeleteFunc(s.mapped, func(id process.ID, _ string) bool { return !id.Alive() })
-	s.full = 2 * len(s.mapped)
 }

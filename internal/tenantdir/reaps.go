@@ -43,8 +43,8 @@ const (
 	mostReapPause = 50 * time.Millisecond
 )
 
-// ownerOfReaps is for whom a tenant's reaper runs.
-func ownerOfReaps(t backend.Tenant) string {
+// costsOf names who bears what the agent does for a tenant: each user, and each container.
+func costsOf(t backend.Tenant) string {
 	if t.Layer == backend.LayerContainer {
 		return "tenant " + t.ID
 	}

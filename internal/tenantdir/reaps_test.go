@@ -99,10 +99,10 @@ func TestReaperOutlivesTheLook(t *testing.T) {
 
 func TestOwnerOfReaps(t *testing.T) {
 	contained := backend.Tenant{ID: "a", UID: 1, Layer: backend.LayerContainer}
-	if x, y := ownerOfReaps(contained), ownerOfReaps(backend.Tenant{ID: "b", UID: 1, Layer: backend.LayerContainer}); x == y {
+	if x, y := costsOf(contained), costsOf(backend.Tenant{ID: "b", UID: 1, Layer: backend.LayerContainer}); x == y {
 		t.Errorf("two containers' are %q", x)
 	}
-	if x, y := ownerOfReaps(backend.Tenant{ID: "a", UID: 1}), ownerOfReaps(backend.Tenant{ID: "b", UID: 1}); x != y {
+	if x, y := costsOf(backend.Tenant{ID: "a", UID: 1}), costsOf(backend.Tenant{ID: "b", UID: 1}); x != y {
 		t.Errorf("one user's are %q and %q", x, y)
 	}
 }
