@@ -87,6 +87,8 @@ type Agent struct {
 	members members
 	// asking asks the kernel for looks, which may not wait for it.
 	asking asking
+	// paces bounds the looks that a user's notices make.
+	paces paces
 
 	preparing sync.Mutex // orders Prepare and Release
 	sweeping  sync.Mutex // orders sweeps

@@ -177,10 +177,10 @@ func TestEndlessDeathsAreFollowedAtAPace(t *testing.T) {
 		}
 		a.running.Wait()
 		// Some follow-ups look again, as more have died meanwhile.
-		if got, steps := int(n.reaps.Load()), int((deaths*time.Millisecond+paceAhead)/paceStep); got < steps/2 || got > 2*steps {
+		if got, steps := int(n.reaps.Load()), int((deaths*time.Millisecond+ofTenant.ahead)/ofTenant.step); got < steps/2 || got > 2*steps {
 			t.Errorf("reaped %d times in %d ms, want about %d", got, deaths, steps)
 		}
-		time.Sleep(paceAhead)
+		time.Sleep(ofTenant.ahead)
 		before := time.Now()
 		dies()
 		a.running.Wait()

@@ -21,29 +21,9 @@ var afterNotice = []time.Duration{
 	32 * time.Millisecond, 64 * time.Millisecond, 128 * time.Millisecond, 256 * time.Millisecond, 512 * time.Millisecond,
 }
 
-// pace bounds how often something is done for one tenant: at once while that is
-// seldom, and every paceStep if it goes on. One goroutine at a time may use it. The
-// zero value is ready.
-type pace struct{ due time.Time }
-
-const (
-	paceStep = 10 * time.Millisecond
-	// paceAhead is how far the calls may run ahead of their steps.
-	paceAhead = 200 * time.Millisecond
-)
-
-// step returns how long to wait before the next one.
-func (p *pace) step(now time.Time) time.Duration {
-	if p.due.Before(now) {
-		p.due = now
-	}
-	p.due = p.due.Add(paceStep)
-	return max(0, p.due.Sub(now)-paceAhead)
-}
-
 // lookSoon looks at a tenant of which a death was noticed. One goroutine follows
 // all notices of a tenant, at a bounded pace: a tenant that opens and closes its
-// page all day costs a bounded part of a processor.
+// page all day costs a bounded part of a processor, and so do all tenants of one user.
 func (a *Agent) lookSoon(ctx context.Context, id string) {
 	a.mu.Lock()
 	t := a.tenants[id]
@@ -64,7 +44,7 @@ func (a *Agent) lookSoon(ctx context.Context, id string) {
 	}
 	a.running.Go(func() {
 		for ctx.Err() == nil {
-			wait := t.followUps.step(time.Now())
+			wait := t.followUps.step(time.Now(), ofTenant)
 			n := t.notices.Load()
 			if a.followUp(ctx, t, wait) && t.notices.CompareAndSwap(n, 0) {
 				return
@@ -79,7 +59,7 @@ func (a *Agent) followUp(ctx context.Context, t *tenant, wait time.Duration) (fi
 	var noticed <-chan struct{} // nil before the first look
 	for _, pause := range afterNotice {
 		select {
-		case <-time.After(wait + pause):
+		case <-time.After(max(wait+pause, a.paces.step(costsOf(t), time.Now()))):
 		case <-noticed:
 			return false
 		case <-ctx.Done():
