@@ -46,7 +46,7 @@ export ONLY
 	images bench bench-none bench-mem bench-place bench-promises bench-sched bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
-LINKED := lib/share/build.mk lib/substitute/build.mk
+LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
 include $(LINKED) $(filter-out $(LINKED),$(wildcard lib/*/build.mk examples/*/build.mk test/*/build.mk))
 
 all: build

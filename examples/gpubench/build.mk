@@ -6,9 +6,9 @@ $(gpubench_objects): $(B)/obj/%.o: %.c $(wildcard examples/gpubench/*.h lib/abi/
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$(B)/bin/gpubench: $(gpubench_objects)
+$(B)/bin/gpubench: $(gpubench_objects) | $(LIBC_STUB) $(filter %.6,$(LIBM_STUB))
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ -o $@ -ldl -lpthread -lm
+	$(CC) $(LDFLAGS) $^ -o $@ $(LIBM_STUB) $(LINK_LIBC)
 
 ALL_C += $(B)/bin/gpubench

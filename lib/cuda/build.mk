@@ -25,12 +25,12 @@ $(CUDA_STUB):
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,libcuda-real.so.1 -x c -o $@ -
 
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_PARTS) $(CUDA_STUB) lib/cuda/exports.map \
-		lib/cuda/link.sh
+		lib/cuda/link.sh $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	lib/cuda/link.sh $(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/cuda/exports.map -Wl,--enable-new-dtags \
-		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_PARTS) -Wl,--no-as-needed $(CUDA_STUB)
+		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(CUDA_OBJECTS) $(CUDA_PARTS) -Wl,--no-as-needed $(CUDA_STUB) $(LINK_LIBC)
 
 # Tests: of parts alone, and of the library in front of a fake driver.
 CUDA_TEST_DRIVER := $(B)/test/cuda/driver.so

@@ -1,10 +1,10 @@
 # The program that `divvy run` becomes on its way to the command.
 ALL_C += $(B)/libexec/divvy/divvy-enter
 
-$(B)/libexec/divvy/divvy-enter: $(B)/obj/enter/enter.o
+$(B)/libexec/divvy/divvy-enter: $(B)/obj/enter/enter.o | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) -pie $(LDFLAGS) -o $@ $^
+	$(CC) -pie $(LDFLAGS) -o $@ $^ $(LINK_LIBC)
 
 $(B)/obj/enter/%.o: lib/enter/%.c
 	$(call step,CC)

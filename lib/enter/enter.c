@@ -36,6 +36,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 enum { EXIT_SETUP = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 /* Ends with EXIT_SETUP. A format that ends in a colon gets errno's text behind it. */
@@ -119,7 +121,7 @@ static void require_place(const char *path) {
     if (path[0] != '/') {
         die("bind %s: the path is not absolute", path);
     }
-    if (lstat(path, &st) != 0) {
+    if (kernel_lstat(path, &st) != 0) {
         die("bind %s:", path);
     }
     if (S_ISLNK(st.st_mode)) {

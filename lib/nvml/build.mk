@@ -25,12 +25,12 @@ $(NVML_STUB):
 	mkdir -p $(@D)
 	echo | $(CC) $(SOFLAGS) -Wl,-soname,$(@F) -x c -o $@ -
 
-$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_PARTS) $(NVML_STUB) lib/nvml/exports.map
+$(NVML_LIBRARY): $(NVML_OBJECTS) $(NVML_PARTS) $(NVML_STUB) lib/nvml/exports.map $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
 		-Wl,--version-script=lib/nvml/exports.map -Wl,--enable-new-dtags \
-		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) $(NVML_PARTS) -Wl,--no-as-needed $(NVML_STUB)
+		-Wl,-rpath,'$(RUNPATH_ROOM)' -o $@ $(NVML_OBJECTS) $(NVML_PARTS) -Wl,--no-as-needed $(NVML_STUB) $(LINK_LIBC)
 
 # The test driver calls itself through the dynamic linker, so it is not linked symbolically.
 $(NVML_TEST_DRIVER): $(addprefix $(B)/obj/nvml/test/,driver.o driver_lists.o)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "libc/kernel.h"
+
 static const char key_head[8] = "dvmark";
 
 uint64_t dv_mark_new(void) {
@@ -41,7 +43,7 @@ static void carry(dv_page_export *export, int fd) {
     struct stat file;
     uint64_t mark = mark_for(export);
     uint32_t before = load32(&export->descriptors), now = DV_PAGE_DESCRIPTORS_MARKED;
-    if (mark == 0 || fstat(fd, &file) != 0) {
+    if (mark == 0 || kernel_fstat(fd, &file) != 0) {
         store32(&export->descriptors, DV_PAGE_DESCRIPTORS_UNMARKED);
         return;
     }

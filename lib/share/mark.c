@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include "abi/generated/page_layout.h"
+#include "libc/kernel.h"
 #include "share/locks.h"
 
 uint64_t mark_new(void) {
     uint64_t random;
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) {
+    if (kernel_getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) {
         return 0;
     }
     return DV_PAGE_MARK_BASE + random % DV_PAGE_MARK_BASE;
@@ -44,7 +45,7 @@ uint64_t mark_of(int fd) {
 
 static bool is_file(int fd, uint64_t filesystem, uint64_t inode) {
     struct stat status;
-    return fstat(fd, &status) == 0 && status.st_dev == filesystem && status.st_ino == inode;
+    return kernel_fstat(fd, &status) == 0 && status.st_dev == filesystem && status.st_ino == inode;
 }
 
 /* The file for reading, -1 unless its path still leads to it. Opening must not wait, as with a
@@ -74,7 +75,7 @@ void mark_learn(struct mark_file files[MARK_FILES], int fd) {
     struct mark_file new = {0};
     char link[40];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (fstat(fd, &status) == 0 && find(files, status.st_dev, status.st_ino) == NULL &&
+    if (kernel_fstat(fd, &status) == 0 && find(files, status.st_dev, status.st_ino) == NULL &&
         readlink(link, new.path, sizeof new.path - 1) > 0) {
         new.filesystem = status.st_dev;
         new.inode = status.st_ino;

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 /* The agent writes a config page in microseconds. If it is killed while it writes, the sequence
  * number stays odd until the agent is back. */
 #define SEQLOCK_TRIES 1000u
@@ -93,9 +95,9 @@ static bool lies_in_directory(int file, const char *path, bool own_mount) {
     memcpy(directory, path, length);
     directory[length] = '\0';
     unsigned mask = STATX_INO | STATX_MNT_ID;
-    if (statx(file, "", AT_EMPTY_PATH, mask, &opened) != 0 ||
-        statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, mask, &named) != 0 ||
-        statx(AT_FDCWD, directory, 0, mask, &around) != 0) {
+    if (kernel_statx(file, "", AT_EMPTY_PATH, mask, &opened) != 0 ||
+        kernel_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, mask, &named) != 0 ||
+        kernel_statx(AT_FDCWD, directory, 0, mask, &around) != 0) {
         return true;
     }
     bool same = opened.stx_ino == named.stx_ino && opened.stx_dev_major == named.stx_dev_major &&
@@ -117,7 +119,7 @@ static void *map_page(const char *path, const char *page, bool writable, size_t 
         return NULL;
     }
     void *map = NULL;
-    if (fstat(file, status) != 0 || status->st_size < (off_t)at_least) {
+    if (kernel_fstat(file, status) != 0 || status->st_size < (off_t)at_least) {
         *result =
             because(reason, DV_CORRUPT,
                     "the %s page is truncated to %lld bytes; stop the share and start it again",

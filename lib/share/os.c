@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 uint64_t os_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -80,7 +82,7 @@ bool os_byte_locked(int fd, uint64_t offset) {
 
 uint64_t os_pid_namespace(void) {
     struct stat status;
-    return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+    return kernel_stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
 /* Fields of /proc/<pid>/stat, proc(5), after the command, which may itself hold spaces and ')'. */

@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 #define RETRY_NS 100000000u
 #define RAISE_TRIES 64u
 
@@ -47,7 +49,7 @@ static dv_page_pulse *map_pulse(const dv_share *share, unsigned device) {
         return NULL;
     }
     void *map = MAP_FAILED;
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+    if (kernel_fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
         status.st_size >= (off_t)sizeof(dv_page_pulse)) {
         map = mmap(NULL, sizeof(dv_page_pulse), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
@@ -120,7 +122,7 @@ void dv_pulse_clear(dv_share *share, unsigned device) {
 
 static bool still_that_file(const dv_beat *beat) {
     struct stat status;
-    return beat->file != 0 && fstat(beat->file - 1, &status) == 0 && status.st_ino == beat->inode &&
+    return beat->file != 0 && kernel_fstat(beat->file - 1, &status) == 0 && status.st_ino == beat->inode &&
            status.st_dev == beat->filesystem;
 }
 
@@ -147,7 +149,7 @@ static bool open_beat(const dv_share *share, unsigned device, unsigned k, uint64
     if (file < 0) {
         return false;
     }
-    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (kernel_fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
         return false;
     }

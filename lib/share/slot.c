@@ -14,12 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 /* Opens T/state again; -1 unless it is the file that is mapped. */
 int open_state(const dv_share *share, int flags) {
     int saved = errno;
     struct stat status;
     int file = open(share->path, flags | O_CLOEXEC | O_NOFOLLOW);
-    if (file >= 0 && (fstat(file, &status) != 0 || status.st_ino != share->state_inode ||
+    if (file >= 0 && (kernel_fstat(file, &status) != 0 || status.st_ino != share->state_inode ||
                       status.st_dev != share->state_filesystem)) {
         close(file);
         file = -1;

@@ -30,11 +30,11 @@ $(call SIMGPU_TESTS,cuda): LDFLAGS += -rdynamic
 
 $(SIMGPU_CUDA): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda.map
 $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,nvml) $(SIMGPU_OBJ)/nvml.map
-$(SIMGPU_CUDA) $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,machine)
+$(SIMGPU_CUDA) $(SIMGPU_NVML): $(call SIMGPU_OBJECTS,machine) | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(SOFLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic \
-		-Wl,--version-script=$(filter %.map,$^) -o $@ $(filter %.o,$^) -lpthread -ldl
+		-Wl,--version-script=$(filter %.map,$^) -o $@ $(filter %.o,$^) $(LINK_LIBC)
 
 # Exactly the described names are exported.
 $(SIMGPU_OBJ)/%.map: lib/abi/generated/%_exports.txt
@@ -42,10 +42,10 @@ $(SIMGPU_OBJ)/%.map: lib/abi/generated/%_exports.txt
 	mkdir -p $(@D)
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 
-$(SIMGPU_CTL): $(call SIMGPU_OBJECTS,ctl) $(call SIMGPU_OBJECTS,machine)
+$(SIMGPU_CTL): $(call SIMGPU_OBJECTS,ctl) $(call SIMGPU_OBJECTS,machine) | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lpthread -ldl
+	$(CC) $(LDFLAGS) -o $@ $^ $(LINK_LIBC)
 
 # Tests link a room's objects, so that they can ask the state for the truth. Those of simgpuctl's commands
 # see what the commands do through the simulated libnvidia-ml.

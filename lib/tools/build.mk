@@ -12,12 +12,12 @@ $(B)/obj/tools/%.o: lib/tools/%.c
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(PROBE): $(B)/obj/tools/probe.o
+$(PROBE): $(B)/obj/tools/probe.o | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) -pie $(LDFLAGS) -o $@ $^ -ldl
+	$(CC) -pie $(LDFLAGS) -o $@ $^ $(LINK_LIBC)
 
-$(REAP): $(B)/obj/tools/reap.o $(SHARE_OBJECTS)
+$(REAP): $(B)/obj/tools/reap.o $(SHARE_OBJECTS) | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
-	$(CC) -pie $(LDFLAGS) -o $@ $^
+	$(CC) -pie $(LDFLAGS) -o $@ $^ $(LINK_LIBC)

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 #define FATBIN_WRAPPER 0x466243b1u /* first word of what nvcc hands to cuModuleLoadFatBinary */
 #define FATBIN 0xba55ed50u         /* first word of the fat binary itself */
 
@@ -45,7 +47,7 @@ CUresult image_load_file(struct image *image, const char *path) {
         return result;
     }
     char *code =
-        fstat(fd, &info) == 0 && info.st_size >= 0 ? calloc(1, (size_t)info.st_size + 8) : NULL;
+        kernel_fstat(fd, &info) == 0 && info.st_size >= 0 ? calloc(1, (size_t)info.st_size + 8) : NULL;
     if (!code) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (read(fd, code, (size_t)info.st_size) == info.st_size) {

@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 #define TOKEN_MAGIC 0x5347495043484e44ull
 
 /* The contents of a handle; 64 bytes. */
@@ -156,7 +158,7 @@ CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool,
                    pool->props.handleTypes == type && !pool->imported,
                CUDA_ERROR_INVALID_VALUE);
     struct pool_token token = {TOKEN_MAGIC, pool->device->gpu, sg_driver.instance.id};
-    int fd = memfd_create("simgpu-pool", MFD_CLOEXEC);
+    int fd = kernel_memfd_create("simgpu-pool", MFD_CLOEXEC);
     if (fd < 0) {
         return CUDA_ERROR_OPERATING_SYSTEM;
     }

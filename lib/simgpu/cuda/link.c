@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 struct CUlinkState_st {
     struct handle handle;
     char *code; /* NUL-terminated behind `size` bytes */
@@ -81,7 +83,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     if (fd < 0) {
         return result;
     }
-    char *data = fstat(fd, &info) == 0 ? malloc((size_t)info.st_size + 1) : NULL;
+    char *data = kernel_fstat(fd, &info) == 0 ? malloc((size_t)info.st_size + 1) : NULL;
     if (data && read(fd, data, (size_t)info.st_size) == info.st_size) {
         result = append(state, type, data, (size_t)info.st_size);
     }

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 #define KEY_BITS 16 /* of the object's key, in the position */
 
 static int open_exports(const struct sg_instance *in) {
@@ -59,7 +61,7 @@ int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key)
     if (own < 0) {
         return own;
     }
-    bool same = fstat(fd, &theirs) == 0 && fstat(own, &ours) == 0 && theirs.st_dev == ours.st_dev &&
+    bool same = kernel_fstat(fd, &theirs) == 0 && kernel_fstat(own, &ours) == 0 && theirs.st_dev == ours.st_dev &&
                 theirs.st_ino == ours.st_ino;
     close(own);
     off_t at = same ? lseek(fd, 0, SEEK_CUR) : -1;

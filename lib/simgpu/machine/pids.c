@@ -18,21 +18,23 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 static uint64_t own_namespace(void) {
     struct stat info;
 
-    return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+    return kernel_stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
 }
 
 int sg_who_describe(struct sg_who *who) {
     struct stat info;
 
     *who = (struct sg_who){.pid = getpid(), .namespace = own_namespace()};
-    int fd = memfd_create("simgpu-client", MFD_CLOEXEC);
+    int fd = kernel_memfd_create("simgpu-client", MFD_CLOEXEC);
     if (fd < 0) {
         return -1;
     }
-    if (fstat(fd, &info) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    if (kernel_fstat(fd, &info) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
         who->device = info.st_dev;
         who->inode = info.st_ino;
         return fd;

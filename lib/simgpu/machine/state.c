@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libc/kernel.h"
+
 static uint64_t page_up(uint64_t n) {
     return (n + 4095) & ~UINT64_C(4095);
 }
@@ -96,7 +98,7 @@ static void fill(struct sg_state *st, const struct sg_create *spec) {
     if (spec->machine_bytes) {
         memcpy(st->machine, spec->machine, spec->machine_bytes);
     }
-    if (getrandom(&st->key_seed, sizeof st->key_seed, GRND_NONBLOCK) < 0) {
+    if (kernel_getrandom(&st->key_seed, sizeof st->key_seed, GRND_NONBLOCK) < 0) {
         st->key_seed = sg_now();
     }
     __atomic_store_n(&st->magic, SG_MAGIC, __ATOMIC_RELEASE);
@@ -170,7 +172,7 @@ static int map(struct sg_instance *in) {
     if (fd < 0) {
         return fd;
     }
-    if (fstat(fd, &info) != 0) {
+    if (kernel_fstat(fd, &info) != 0) {
         result = -errno;
     } else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size < sizeof(struct sg_state)) {
         result = -EINVAL;

@@ -9,5 +9,5 @@ nm -D --defined-only "$library" | awk '{print $3}' | LC_ALL=C sort | diff lib/ab
     fail "exports differ from lib/abi/generated/cuda_exports.txt"
 dynamic=$(readelf -dW "$library")
 needed=$(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | tr '\n' ' ')
-[ "$needed" = "libc.so.6 " ] || fail "depends on $needed"
+[ "$needed" = "libc.so.6 libpthread.so.0 libdl.so.2 " ] || fail "depends on $needed"
 echo "$dynamic" | grep -q 'SONAME.*\[libcuda.so.1\]' || fail "has another SONAME"
