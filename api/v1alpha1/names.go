@@ -136,6 +136,9 @@ const APIVersion = Domain + "/v1alpha1"
 // CDIKind is the kind of the CDI devices by which containers get their shares.
 const CDIKind = Domain + "/share"
 
+// CDIAdminKind is the kind of the CDI devices of GPUs that containers get without a share.
+const CDIAdminKind = Domain + "/admin"
+
 // Plugin is the name under which the agent is a plugin of NRI. Pods that must not
 // start without the agent name it.
 const Plugin = "divvy"

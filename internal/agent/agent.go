@@ -113,6 +113,8 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// expected are tenancies that are to have a GPU as a whole, by UUID: see Expect.
 	expected map[string]Expected
+	// open are the claims that have a GPU without a share, by UUID: see NoteOpen.
+	open map[string][]string
 	// leftOut are the indexes of GPUs that are not served: see NoteLeftOut.
 	leftOut []int
 	// refusedGPUs is the driver's error of those that it answers with one, by index.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -91,6 +92,13 @@ type Changer interface {
 	// made what it had saved. A tenant of which nothing is there is an error, and a
 	// GPU may be gone then, see [Share].
 	Change(ctx context.Context, t Tenant) error
+}
+
+// Opener is a backend that can give a container GPUs without a share.
+type Opener interface {
+	// Open returns what a container needs to use the GPUs, with the driver's own libraries. It changes nothing. A GPU that
+	// the machine has lost is left out, unless it is the only one.
+	Open(gpus []GPU) (edits.Edits, error)
 }
 
 // Keeper is a backend that keeps the agent's own record of a tenant with what it made

@@ -268,6 +268,9 @@ func gpuNotes(l listing) (notes []string) {
 		}
 	}
 	for _, g := range l.GPUs {
+		if len(g.Open) > 0 {
+			note("GPU %d: open without a share to %s, by admin access", g.Index, strings.Join(g.Open, ", "))
+		}
 		if g.Hidden != "" && len(l.Tenants) > 0 {
 			note("GPU %d: %s", g.Index, g.Hidden)
 		}

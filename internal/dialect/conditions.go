@@ -78,6 +78,18 @@ func claimCondition(spec string) string {
 	return fmt.Sprintf("has(%s.devices) && (%s || %s)", spec, requests, config)
 }
 
+// AdminClaimCondition returns the CEL expression that is true of claims that [OpenPatch] changes.
+func AdminClaimCondition() string { return adminCondition("object.spec") }
+
+// AdminTemplateCondition is AdminClaimCondition of templates.
+func AdminTemplateCondition() string { return adminCondition("object.spec.spec") }
+
+func adminCondition(spec string) string {
+	classes := list([]string{v1alpha1.ClassShare, v1alpha1.ClassWhole})
+	return fmt.Sprintf("has(%s.devices) && %s", spec, exists(spec+".devices.requests", "r",
+		"has(r.exactly) && has(r.exactly.adminAccess) && r.exactly.adminAccess && !has(r.exactly.capacity) && r.exactly.deviceClassName in "+classes))
+}
+
 // anyContainer is true of pods with a container c of which the expression is true.
 func anyContainer(expression string) string {
 	return exists("object.spec.containers", "c", expression) + " || " + exists("object.spec.initContainers", "c", expression)

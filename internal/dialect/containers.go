@@ -52,7 +52,7 @@ func Concerns(spec *resourcev1.ResourceClaimSpec) bool {
 
 func asksShare(spec *resourcev1.ResourceClaimSpec) bool {
 	for _, a := range requestsOf(spec) {
-		if a.class == v1alpha1.ClassShare {
+		if a.class == v1alpha1.ClassShare && !a.admin {
 			return true
 		}
 	}

@@ -91,7 +91,7 @@ func CountedOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.Alloca
 	for i := range spec.Devices.Requests {
 		r := &spec.Devices.Requests[i]
 		var ways []way
-		if e := r.Exactly; e != nil && (e.AdminAccess == nil || !*e.AdminAccess) {
+		if e := r.Exactly; e != nil && !isAdmins(e) {
 			ways = append(ways, wayOf(e.DeviceClassName, e.AllocationMode, e.Count, e.Selectors, e.Capacity))
 		}
 		for _, w := range r.FirstAvailable {

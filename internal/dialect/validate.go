@@ -33,6 +33,7 @@ type ask struct {
 	parent, name string // name has the form of references: request, or request/way
 	class        string
 	capacity     *resourcev1.CapacityRequirements
+	admin        bool // it asks for admin access, which is no share
 }
 
 // is reports whether a configuration that names these requests is for it; naming none means all.
@@ -44,10 +45,10 @@ func requestsOf(spec *resourcev1.ResourceClaimSpec) []ask {
 	var all []ask
 	for _, r := range spec.Devices.Requests {
 		if r.Exactly != nil {
-			all = append(all, ask{r.Name, r.Name, r.Exactly.DeviceClassName, r.Exactly.Capacity})
+			all = append(all, ask{r.Name, r.Name, r.Exactly.DeviceClassName, r.Exactly.Capacity, isAdmins(r.Exactly)})
 		}
 		for _, way := range r.FirstAvailable {
-			all = append(all, ask{r.Name, r.Name + "/" + way.Name, way.DeviceClassName, way.Capacity})
+			all = append(all, ask{r.Name, r.Name + "/" + way.Name, way.DeviceClassName, way.Capacity, false})
 		}
 	}
 	return all
@@ -74,6 +75,12 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 	}
 	for _, a := range asks {
 		if !a.is(c.Requests) {
+			continue
+		}
+		if a.admin {
+			if len(c.Requests) > 0 {
+				v.fault("configuration %d is for shares, but request %s is for admin access", index, a.name)
+			}
 			continue
 		}
 		switch a.class {
@@ -104,6 +111,15 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 
 // request checks a request for one of our classes.
 func (v *validation) request(a ask) {
+	if a.admin && (a.class == v1alpha1.ClassShare || a.class == v1alpha1.ClassWhole) {
+		if a.capacity == nil {
+			return
+		}
+		if err := TakesNothing(a.capacity.Requests); err != nil {
+			v.fault("request %s: %w", a.name, err)
+		}
+		return
+	}
 	switch a.class {
 	case v1alpha1.ClassMIG:
 		v.fault("request %s: MIG devices are not offered yet", a.name)

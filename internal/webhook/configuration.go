@@ -42,6 +42,19 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 			MatchConditions:         condition("names-an-enabled-dialect", translator.Condition()),
 		}},
 	}
+	for _, hook := range []struct{ name, path, resource, condition string }{
+		{"claims." + v1alpha1.Domain, PathMutateClaims, "resourceclaims", dialect.AdminClaimCondition()},
+		{"templates." + v1alpha1.Domain, PathMutateTemplates, "resourceclaimtemplates", dialect.AdminTemplateCondition()},
+	} {
+		mutating.Webhooks = append(mutating.Webhooks, admissionregistrationv1.MutatingWebhook{
+			Name: hook.name, ClientConfig: client(hook.path), Rules: rules(resourcev1.GroupName, hook.resource),
+			FailurePolicy: ptr(admissionregistrationv1.Fail), MatchPolicy: ptr(admissionregistrationv1.Equivalent),
+			SideEffects:             ptr(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          ptr[int32](10),
+			AdmissionReviewVersions: []string{"v1"},
+			MatchConditions:         condition("asks-for-admin-access", hook.condition),
+		})
+	}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingWebhookConfiguration"},
 		ObjectMeta: meta,

@@ -18,6 +18,8 @@ import (
 // The paths that reviews are sent to.
 const (
 	PathMutatePods        = "/mutate-pods"
+	PathMutateClaims      = "/mutate-claims"
+	PathMutateTemplates   = "/mutate-templates"
 	PathValidatePods      = "/validate-pods"
 	PathValidateClaims    = "/validate-claims"
 	PathValidateTemplates = "/validate-templates"
@@ -50,6 +52,8 @@ func (j *judge) handler(counts *counts, log *slog.Logger) http.Handler {
 	small, large := newLane(smallBytes), newLane(largeBytes)
 	for path, verdict := range map[string]verdict{
 		PathMutatePods:        j.mutatePod,
+		PathMutateClaims:      j.mutateClaim,
+		PathMutateTemplates:   j.mutateTemplate,
 		PathValidatePods:      j.validatePod,
 		PathValidateClaims:    j.validateClaim,
 		PathValidateTemplates: j.validateTemplate,

@@ -329,8 +329,14 @@ func TestWebhookConfigurationsAreThoseOfTheCode(t *testing.T) {
 		documents := rendered(t, newest, "dialects: "+dialects)
 		translator := translatorOf(t, documents)
 		mutating, validating := webhook.Configurations("divvy-webhook", namespace, "divvy-webhook", translator)
-		if got := find[*admissionregistrationv1.MutatingWebhookConfiguration](t, documents)[0]; !equality.Semantic.DeepEqual(bare(got.Webhooks[0].NamespaceSelector, &got.Webhooks[0]), mutating.Webhooks[0]) {
-			t.Errorf("%s: %+v\nand the code says\n%+v", dialects, got.Webhooks[0], mutating.Webhooks[0])
+		changing := find[*admissionregistrationv1.MutatingWebhookConfiguration](t, documents)[0].Webhooks
+		if len(changing) != len(mutating.Webhooks) {
+			t.Fatalf("%d mutating webhooks, and the code says %d", len(changing), len(mutating.Webhooks))
+		}
+		for i, want := range mutating.Webhooks {
+			if got := bare(changing[i].NamespaceSelector, &changing[i]); !equality.Semantic.DeepEqual(got, want) {
+				t.Errorf("%s: %+v\nand the code says\n%+v", dialects, got, want)
+			}
 		}
 		got := find[*admissionregistrationv1.ValidatingWebhookConfiguration](t, documents)[0]
 		if len(got.Webhooks) != len(validating.Webhooks) {

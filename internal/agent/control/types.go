@@ -61,6 +61,9 @@ type GPU struct {
 	// Fault says why the GPU takes no new shares, as because the driver is silent about
 	// it, empty while it does.
 	Fault string `json:"fault,omitempty"`
+	// Open are the claims of the cluster whose containers have the GPU without a share, as
+	// namespace/name.
+	Open []string `json:"open,omitempty"`
 	// Unwatched says why nobody notices who takes more of the GPU's time than
 	// its share, empty where that is noticed.
 	Unwatched string `json:"unwatched,omitempty"`

@@ -70,6 +70,8 @@ type Node struct {
 	Agent   *agent.Agent
 	Health  *health.Monitor
 	Library Library
+	// Dir is the agent's run directory.
+	Dir string
 	// Step is [Options.Step].
 	Step func(name string)
 	Log  *slog.Logger
@@ -358,7 +360,7 @@ func (s *service) serveOthers(ctx context.Context, end func()) (wait func() erro
 	if s.options.Face != nil {
 		running.Go(func() {
 			defer end()
-			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Step: s.options.Step, Log: s.options.Log})
+			fault = s.options.Face(ctx, Node{Agent: s.agent, Health: s.health, Library: s.library, Dir: s.options.Endpoint.Dir(), Step: s.options.Step, Log: s.options.Log})
 		})
 	}
 	return func() error {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
@@ -60,7 +59,7 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 	var allocations []allocation
 	for i := range devices.Results {
 		r := &devices.Results[i]
-		if r.Driver != v1alpha1.Driver {
+		if r.Driver != v1alpha1.Driver || isAdmins(r) {
 			continue
 		}
 		g, err := allocationOf(r, node)
@@ -149,20 +148,9 @@ func faultAmounts(amounts map[resourcev1.QualifiedName]resource.Quantity) error 
 }
 
 func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
-	g := allocation{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
-	if r.Pool != node {
-		return g, fault("its device is on node %s, but this is node %s", r.Pool, node)
-	}
-	if ptr.Deref(r.AdminAccess, false) {
-		return g, fault("admin access to a GPU is not offered: monitor GPUs by the agent's metrics")
-	}
-	uuid, form, ok := pool.Parse(r.Device)
-	if !ok {
-		return g, fault("device %s does not belong to this driver", r.Device)
-	}
-	g.uuid, g.whole = uuid, form == pool.Whole
-	if g.whole {
-		return g, nil
+	g, err := deviceOf(r, node)
+	if err != nil || g.whole {
+		return g, err
 	}
 	memory, err := consumed(r, v1alpha1.CapacityMemory)
 	if err != nil {
@@ -172,13 +160,30 @@ func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (all
 	if err != nil {
 		return g, err
 	}
+	slots, counted := r.ConsumedCapacity[v1alpha1.CapacitySlots]
 	switch {
 	case memory == 0:
 		return g, fault("memory must be greater than zero")
+	case counted && slots.IsZero():
+		return g, fault("slots 0: a share takes 1")
 	case cores > v1alpha1.MaxCores:
 		return g, fault("cores %d: give 0 to %d percent of the GPU's time", cores, v1alpha1.MaxCores)
 	}
 	g.memory, g.cores = uint64(memory), int(cores)
+	return g, nil
+}
+
+// deviceOf finds the GPU of a result.
+func deviceOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
+	g := allocation{request: r.Request, base: resourceclaim.BaseRequestRef(r.Request), device: r.Device, shareID: r.ShareID}
+	if r.Pool != node {
+		return g, fault("its device is on node %s, but this is node %s", r.Pool, node)
+	}
+	uuid, form, ok := pool.Parse(r.Device)
+	if !ok {
+		return g, fault("device %s does not belong to this driver", r.Device)
+	}
+	g.uuid, g.whole = uuid, form == pool.Whole
 	return g, nil
 }
 

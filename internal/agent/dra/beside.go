@@ -22,7 +22,7 @@ func (r *reconciler) beside(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	var allocations []allocation
 	for i := range claim.Status.Allocation.Devices.Results {
-		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == v1alpha1.Driver {
+		if g := &claim.Status.Allocation.Devices.Results[i]; g.Driver == v1alpha1.Driver && !isAdmins(g) {
 			allocations = append(allocations, allocation{base: resourceclaim.BaseRequestRef(g.Request)})
 		}
 	}

@@ -40,11 +40,14 @@ type driver struct {
 	node    string
 	client  kubernetes.Interface
 	tenants Tenants
-	cdiDir  string
-	log     *slog.Logger
-	teller  *teller
-	meter   Meter
-	runtime *runtimeGate
+	// opener gives GPUs without a share, and openings are the claims that have some.
+	opener   Opener
+	openings *openings
+	cdiDir   string
+	log      *slog.Logger
+	teller   *teller
+	meter    Meter
+	runtime  *runtimeGate
 	// defaults are the node's, for shares that name no policy.
 	defaults func() (v1alpha1.NodeDefaults, error)
 	step     func(name string)
@@ -110,6 +113,9 @@ func (d *driver) unprepareClaim(ctx context.Context, claim types.UID, release fu
 		return err
 	}
 	d.step("release-done")
+	if err := d.shut(claim); err != nil {
+		return err
+	}
 	return cdi.Remove(d.cdiDir, specName(claim))
 }
 

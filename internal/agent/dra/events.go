@@ -18,6 +18,8 @@ const (
 	reasonPrepareFailed = "PrepareFailed"
 	// reasonDiffers is of pods that name parts of a claim by which it is not divided.
 	reasonDiffers = "PreparedOtherwise"
+	// reasonAdmin is of claims with admin access.
+	reasonAdmin = "AdminAccess"
 )
 
 // teller writes events; equal ones are counted in one object by the recorder.

@@ -83,7 +83,7 @@ func (d *driver) expectClaim(ctx context.Context, name string, expected map[stri
 	for i := range claim.Status.Allocation.Devices.Results {
 		r := &claim.Status.Allocation.Devices.Results[i]
 		uuid, form, ok := pool.Parse(r.Device)
-		if r.Driver == v1alpha1.Driver && r.Pool == d.node && ok && form == pool.Whole {
+		if r.Driver == v1alpha1.Driver && !isAdmins(r) && r.Pool == d.node && ok && form == pool.Whole {
 			expected[uuid] = agent.Expected{Claim: string(claim.UID), Name: name}
 		}
 	}

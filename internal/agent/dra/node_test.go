@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -80,6 +81,15 @@ func (s pageStep) Apply() error {
 
 func (s pageStep) Undo() error { return s.dir.Remove() }
 
+// Open implements [backend.Opener].
+func (b *pages) Open(gpus []backend.GPU) (edits.Edits, error) {
+	var e edits.Edits
+	for _, gpu := range gpus {
+		e.Env = append(e.Env, edits.Env{Name: fmt.Sprintf("OPEN%d", gpu.Index), Value: gpu.UUID})
+	}
+	return e, b.fail
+}
+
 // quiet is a driver of idle GPUs.
 type quiet struct{}
 
@@ -149,7 +159,12 @@ func (m *machine) start() *running {
 	}
 	var done sync.WaitGroup
 	done.Go(func() { a.Run(ctx) })
+	openings, err := newOpenings(filepath.Join(m.dir, "admin-access.json"))
+	if err != nil {
+		m.t.Error(err)
+	}
 	r := &running{agent: a, driver: &driver{
+		opener: a, openings: openings,
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -58,10 +59,12 @@ func TestAllocationsRefuse(t *testing.T) {
 		claim *resourcev1.ResourceClaim
 		fault string
 	}{
-		"not allocated":        {&resourcev1.ResourceClaim{}, "nothing is allocated"},
-		"another node":         {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Pool = "n2" }), "its device is on node n2, but this is node n1"},
-		"another's device":     {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Device = "card-0" }), "device card-0 does not belong to this driver"},
-		"admin access":         {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.AdminAccess = ptr.To(true) }), "admin access"},
+		"not allocated":    {&resourcev1.ResourceClaim{}, "nothing is allocated"},
+		"another node":     {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Pool = "n2" }), "its device is on node n2, but this is node n1"},
+		"another's device": {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.Device = "card-0" }), "device card-0 does not belong to this driver"},
+		"no slots": {changed(func(r *resourcev1.DeviceRequestAllocationResult) {
+			r.ConsumedCapacity[v1alpha1.CapacitySlots] = resource.MustParse("0")
+		}), "slots 0: a share takes 1"},
 		"no amounts":           {changed(func(r *resourcev1.DeviceRequestAllocationResult) { r.ConsumedCapacity = nil }), "DRAConsumableCapacity"},
 		"no memory":            {claimWith(result("r", firstID, "0", "30")), "memory must be greater than zero"},
 		"negative memory":      {claimWith(result("r", firstID, "-4Gi", "30")), "memory -4Gi: the amount must be a whole number"},

@@ -18,11 +18,34 @@ import (
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
 )
 
-// prepareClaim makes the tenants of one claim and their CDI specification. If it
-// fails, it releases the tenants that it made. It returns the pods that it could
-// read with an error too.
+// prepareClaim makes everything of one claim: its shares, and what it has admin access to. If it fails, it takes back
+// what it made. It returns the pods that it could read with an error too.
 func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*corev1.Pod, []kubeletplugin.Device, error) {
 	defer d.claims.lock(claim.UID)()
+	_, before := d.openings.get(claim.UID)
+	open, err := openingsOf(claim, d.node)
+	var doors []kubeletplugin.Device
+	if err == nil {
+		doors, err = d.openTo(ctx, claim, open)
+	}
+	if err != nil {
+		pods, _ := d.podsOf(ctx, claim) // they are told as far as they are known
+		return pods, nil, err
+	}
+	pods, devices, err := d.prepareShares(ctx, claim, open)
+	switch {
+	case err != nil && !before && len(open) > 0:
+		err = errors.Join(err, d.shut(claim.UID))
+	case err == nil && len(open) > 0:
+		d.teller.opens(claim, pods, open)
+	}
+	return pods, append(devices, doors...), err
+}
+
+// prepareShares makes the tenants of one claim and their CDI specification. If it
+// fails, it releases the tenants that it made. It returns the pods that it could
+// read with an error too.
+func (d *driver) prepareShares(ctx context.Context, claim *resourcev1.ResourceClaim, open []opening) ([]*corev1.Pod, []kubeletplugin.Device, error) {
 	known := d.tenanciesOf(claim.UID)
 	pods := d.startReading(ctx, claim)
 	allocations, fault := allocationsOf(claim, d.node, func(requests []string, g *allocation) (v1alpha1.NodeDefaults, error) {
@@ -40,7 +63,7 @@ func (d *driver) prepareClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	if err != nil || len(allocations) == 0 {
 		return found, nil, errors.Join(err, d.takeBack(ctx, begun.tenancies, known))
 	}
-	p, err := d.plan(ctx, claim, allocations, found, known)
+	p, err := d.plan(ctx, claim, allocations, open, found, known)
 	if err == nil {
 		err = d.carryOut(ctx, claim.UID, p.tenancies, known)
 	}
@@ -94,8 +117,8 @@ func (d *driver) begin(ctx context.Context, claim *resourcev1.ResourceClaim, all
 }
 
 // plan returns what is to be made for a claim of these pods.
-func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, known []agent.Tenancy) (plan, error) {
-	views, err := d.views(ctx, claim, allocations, pods, known)
+func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, open []opening, pods []*corev1.Pod, known []agent.Tenancy) (plan, error) {
+	views, err := d.views(ctx, claim, allocations, open, pods, known)
 	if err != nil {
 		return plan{}, err
 	}
@@ -107,7 +130,7 @@ func (d *driver) plan(ctx context.Context, claim *resourcev1.ResourceClaim, allo
 }
 
 // views divides a claim by the containers that use it.
-func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
+func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, allocations []allocation, open []opening, pods []*corev1.Pod, known []agent.Tenancy) ([]view, error) {
 	requests := requestsOf(allocations)
 	if len(pods) == 0 && len(requests) > 1 {
 		return nil, fault("no pod that it is reserved for can be read, so it is not known which container gets which request: give each request a claim of its own")
@@ -120,6 +143,9 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, all
 		}
 		for i := range found {
 			if err := found[i].checkKernel(allocations); err != nil && len(known) == 0 {
+				return nil, err
+			}
+			if err := found[i].mixes(open, allocations); err != nil {
 				return nil, err
 			}
 			if err := d.alone(ctx, claim, &found[i]); err != nil {
@@ -143,6 +169,9 @@ func (d *driver) alone(ctx context.Context, claim *resourcev1.ResourceClaim, u *
 			continue
 		}
 		ours := func(r resourcev1.DeviceRequestAllocationResult) bool { return r.Driver == v1alpha1.Driver }
+		if slices.ContainsFunc(other.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return isAdmins(&r) }) {
+			return fault("container %s of pod %s has a share by claim %s and admin access by claim %s, and no limit of the share would hold there: give each a container of its own", u.container, u.pod, claim.Name, name)
+		}
 		if slices.ContainsFunc(other.Status.Allocation.Devices.Results, ours) {
 			return fault("container %s of pod %s has GPUs by two claims, %s and %s: put both requests in one claim", u.container, u.pod, claim.Name, name)
 		}

@@ -70,6 +70,7 @@ func (r *reconciler) run(ctx context.Context, ended <-chan struct{}) {
 		}
 		looked = false
 		r.specifications(ctx)
+		r.adminSpecifications(ctx)
 	}
 }
 
@@ -103,9 +104,12 @@ func (r *reconciler) specifications(ctx context.Context) {
 	}
 }
 
-// prepared has a tenancy of each claim.
+// prepared has a tenancy of each claim; of one with admin access alone it has what it is called.
 func (r *reconciler) prepared() map[types.UID]agent.Tenancy {
 	claims := map[types.UID]agent.Tenancy{}
+	for _, o := range r.openings.list() {
+		claims[o.UID] = agent.Tenancy{Name: o.name(), Namespace: o.Namespace, Claim: o.Claim}
+	}
 	for _, t := range r.tenants.Tenancies() {
 		if uid, _ := claimOf(t.Key); uid != "" && !isPods(t.Key) {
 			claims[uid] = t

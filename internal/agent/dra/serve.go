@@ -44,6 +44,10 @@ type Config struct {
 	Node    string
 	Client  kubernetes.Interface
 	Tenants Tenants
+	// Opener gives claims with admin access their GPUs; where it is nil there are none.
+	Opener Opener
+	// Openings is the path of the file in which these claims are remembered.
+	Openings string
 	// Pool returns what the node has now, and a channel that is closed when that
 	// changes and when ctx is done. No pools means that it is not known yet; what is
 	// published then stays.
@@ -108,7 +112,12 @@ func New(c Config) *Driver {
 		c.Metrics = unmetered{}
 	}
 	d := &Driver{config: c, broken: make(chan error, 1), expected: make(chan struct{})}
+	openings, err := newOpenings(c.Openings)
+	if err != nil {
+		c.Log.Warn("the record of claims with admin access cannot be read", "error", err)
+	}
 	d.driver = &driver{
+		opener: c.Opener, openings: openings,
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
 		broken: func(err error) {
@@ -149,6 +158,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	d.driver.pods = watch
 	// The specifications come first, because containers may start meanwhile.
 	d.reconciler.specifications(ctx)
+	d.reconciler.adminSpecifications(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx) })
 	running.Go(func() { d.reconciler.run(ctx, watch.ended) })

@@ -23,6 +23,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
 	driver := dra.New(dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
+		Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", v1alpha1.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),
 		Pool: func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {

@@ -18,6 +18,10 @@ const Link = "simgpu"
 // of the tenant, where the directory's name does not tell it.
 const TenantLink = "simgpu-tenant"
 
+// Variable is the environment variable that leads a simulated driver to its
+// instance where no link does.
+const Variable = "DIVVY_SIMGPU"
+
 // Instances is the directory of a run directory that holds an instance's
 // directory for each simulated machine.
 func Instances(rundir string) string { return filepath.Join(rundir, "simgpu") }

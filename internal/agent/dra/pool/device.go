@@ -31,10 +31,12 @@ func (g *GPU) shared() resourcev1.Device {
 		offered = min(g.Memory, max(*g.Held, LeastMemory))
 	}
 	memory := inBlocks(offered)
+	// Every amount can be 0, for claims with admin access alone: Kubernetes 1.36 allocates them as if they took what they
+	// ask. Shares of nothing are refused by the webhook and by the agent.
 	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
-		v1alpha1.CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI), mebibyte),
-		v1alpha1.CapacityCores:  capacity(number(v1alpha1.MaxCores), number(int64(g.DefaultCores)), number(1), 0),
-		v1alpha1.CapacitySlots:  capacity(number(v1alpha1.SlotsPerGPU), number(1), number(1), 1),
+		v1alpha1.CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI)),
+		v1alpha1.CapacityCores:  capacity(number(v1alpha1.MaxCores), number(int64(g.DefaultCores)), number(1)),
+		v1alpha1.CapacitySlots:  capacity(number(v1alpha1.SlotsPerGPU), number(1), number(1)),
 	}
 	return device
 }
@@ -57,11 +59,11 @@ func number(n int64) resource.Quantity {
 	return *resource.NewQuantity(n, resource.DecimalSI)
 }
 
-// capacity is an amount that shares take from, in steps from a minimum on.
-func capacity(value, unasked, step resource.Quantity, least int64) resourcev1.DeviceCapacity {
+// capacity is an amount that claims take from, in steps.
+func capacity(value, unasked, step resource.Quantity) resourcev1.DeviceCapacity {
 	return resourcev1.DeviceCapacity{Value: value, RequestPolicy: &resourcev1.CapacityRequestPolicy{
 		Default:    &unasked,
-		ValidRange: &resourcev1.CapacityRequestPolicyRange{Min: resource.NewQuantity(least, step.Format), Step: &step},
+		ValidRange: &resourcev1.CapacityRequestPolicyRange{Min: resource.NewQuantity(0, step.Format), Step: &step},
 	}}
 }
 

@@ -21,6 +21,8 @@ func Dialects() ([]byte, error) {
 	var file struct {
 		Dialects   map[string]names  `json:"dialects"`
 		Conditions map[string]string `json:"conditions"`
+		// Admin are those of claims and templates that ask for admin access.
+		Admin map[string]string `json:"admin"`
 		// Pods are the conditions of a pod that has a name among its limits or its annotations: the chart puts the
 		// names of the dialects that are turned on for NAME.
 		Pods struct {
@@ -46,6 +48,7 @@ func Dialects() ([]byte, error) {
 		"templates":  dialect.TemplateCondition(),
 		"containers": dialect.ContainerCondition(),
 	}
+	file.Admin = map[string]string{"claims": dialect.AdminClaimCondition(), "templates": dialect.AdminTemplateCondition()}
 	file.Pods.Resources = dialect.PodCondition(dialect.Names{Resources: []string{"NAME"}})
 	file.Pods.Annotations = dialect.PodCondition(dialect.Names{Annotations: []string{"NAME"}})
 	text, err := yaml.Marshal(file)
