@@ -101,6 +101,7 @@ type Accounts interface {
 // machine without a file: no limits, and only root may overcommit.
 type Config struct {
 	file string
+	sum  string
 	// outside is empty for report.
 	outside       Outside
 	defaultMemory v1alpha1.Memory
@@ -111,6 +112,14 @@ type Config struct {
 	accounts      Accounts
 	// places are the lines of the fields that [Config.Check] compares with the machine.
 	places map[string]int
+}
+
+// Source is the file that was read, and a digest of its content; both are empty for nil.
+func (c *Config) Source() (file, sum string) {
+	if c == nil {
+		return "", ""
+	}
+	return c.file, c.sum
 }
 
 // members are users and groups by id.

@@ -2,6 +2,8 @@ package agentconfig
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +81,8 @@ func parseAll(file string, content []byte, accounts Accounts) (*Config, []error)
 		fault.File = file
 		return nil, []error{fault}
 	}
-	c := &Config{file: file, accounts: accounts, users: map[int]entry{}, groups: map[int]entry{}, places: map[string]int{}}
+	sum := sha256.Sum256(content)
+	c := &Config{file: file, sum: hex.EncodeToString(sum[:]), accounts: accounts, users: map[int]entry{}, groups: map[int]entry{}, places: map[string]int{}}
 	r := &reader{config: c}
 	if r.version(root); len(r.faults) == 0 {
 		r.top(root)

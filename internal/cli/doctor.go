@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
@@ -68,7 +70,7 @@ func (a *app) checks(ctx context.Context) []doctor.Check {
 		simulated.bySystem = filepath.Base(seen.simgpu()) == simulated.machine
 		checks = append(checks, simulated.checks()...)
 	}
-	checks = append(checks, configurationChecks(daemon.DefaultConfig, func() (daemon.Machine, error) { return a.served(seen) })...)
+	checks = append(checks, seen.configurationChecks(daemon.DefaultConfig, func() (daemon.Machine, error) { return a.served(seen) })...)
 	if heldErr != nil {
 		return append(checks, doctor.Check{Name: "GPUs held", Status: doctor.Warn, Found: heldErr.Error()})
 	}
@@ -88,14 +90,26 @@ func (a *app) served(seen sight) (daemon.Machine, error) {
 }
 
 // configurationChecks check the system agent's configuration, if there is one, also against
-// the machine's GPUs, and say what it gives the reader.
-func configurationChecks(path string, served func() (daemon.Machine, error)) []doctor.Check {
+// the machine's GPUs, and say what it gives the reader. It is the one with which the agent
+// started, and else the one at path, with which one would start.
+func (s sight) configurationChecks(path string, served func() (daemon.Machine, error)) []doctor.Check {
+	var agent control.Info // none, or a user's own
+	serves := s.list != nil && !s.list.Info.Ephemeral
+	if serves {
+		agent = s.list.Info
+		path = cmp.Or(agent.Config, path)
+	}
 	c := doctor.Check{Name: "agent configuration", Status: doctor.OK, Found: path}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		if agent.Config == daemon.DefaultConfig {
+			c.Status, c.Found, c.Next = doctor.Warn, path+", with which the agent started, is gone: it goes on with what it read", startAgain()
+			return []doctor.Check{c}
+		}
+		return nil // a container's agent reads a file of the container's
 	}
 	machine, unknown := served()
 	rules, err := daemon.ReviewConfig(path, machine)
+	_, sum := rules.Source()
 	if unknown != nil {
 		c.Found += " (not compared with the machine's GPUs: " + unknown.Error() + ")"
 	}
@@ -104,10 +118,22 @@ func configurationChecks(path string, served func() (daemon.Machine, error)) []d
 		c.Found = path + " (only root can read it)"
 	case err != nil:
 		c.Status, c.Found, c.Next = doctor.Fail, err.Error(), "as root, correct it: a system agent does not start with it"
+	case serves && agent.Config == "":
+		c.Status, c.Found, c.Next = doctor.Warn, path+" is not in force: the agent started without it", startAgain()
+	case serves && agent.ConfigSum != sum:
+		c.Status, c.Found, c.Next = doctor.Warn, path+" is not in force: the agent started with another content", startAgain()
 	default:
 		return []doctor.Check{c, rights(rules, os.Getuid())}
 	}
 	return []doctor.Check{c}
+}
+
+// startAgain is what brings a configuration into force.
+func startAgain() string {
+	if os.Getuid() == 0 {
+		return "start the agent again: shares go on meanwhile"
+	}
+	return "ask an administrator to start the agent again: shares go on meanwhile"
 }
 
 // rights says what a configuration gives a user.

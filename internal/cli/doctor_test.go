@@ -126,7 +126,7 @@ func TestDoctorTellsOfNoComparison(t *testing.T) {
 	if err := os.WriteFile(path, []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\nothers: {gpus: 9}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	checks := configurationChecks(path, func() (daemon.Machine, error) { return daemon.Machine{}, errors.New("no driver") })
+	checks := sight{}.configurationChecks(path, func() (daemon.Machine, error) { return daemon.Machine{}, errors.New("no driver") })
 	if checks[0].Status != doctor.OK || !strings.Contains(checks[0].Found, "not compared with the machine's GPUs: no driver") {
 		t.Errorf("%+v", checks)
 	}
@@ -145,7 +145,7 @@ func TestDoctorTakesTheAgentsMachine(t *testing.T) {
 func TestDoctorChecksTheConfiguration(t *testing.T) {
 	const head = "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\n"
 	path := filepath.Join(t.TempDir(), "agent.yaml")
-	if checks := configurationChecks(path, eight); len(checks) != 0 {
+	if checks := (sight{}).configurationChecks(path, eight); len(checks) != 0 {
 		t.Errorf("without a file: %+v", checks)
 	}
 	for text, want := range map[string]struct {
@@ -165,12 +165,50 @@ func TestDoctorChecksTheConfiguration(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		checks := configurationChecks(path, eight)
+		checks := sight{}.configurationChecks(path, eight)
 		if checks[0].Status != want.status || !strings.Contains(checks[0].Found, want.found) || (checks[0].Next == "") != (want.status == doctor.OK) {
 			t.Errorf("%q: %+v", text, checks)
 		}
 		if rights := len(checks) == 2 && checks[1].Name == "your rights"; rights != (want.status == doctor.OK) {
 			t.Errorf("%q: %+v", text, checks)
+		}
+	}
+}
+
+// A configuration that the agent has not read holds nobody to anything.
+func TestDoctorFindsAConfigurationThatIsNotInForce(t *testing.T) {
+	dir := t.TempDir()
+	path, other, text := filepath.Join(dir, "agent.yaml"), filepath.Join(dir, "other.yaml"), []byte("apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\n")
+	if err := errors.Join(os.WriteFile(path, text, 0o600), os.WriteFile(other, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := daemon.ReviewConfig(path, daemon.Machine{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sum := rules.Source()
+	for name, c := range map[string]struct {
+		info control.Info
+		want []doctor.Check // found and next are parts
+	}{
+		"in force":           {control.Info{Config: path, ConfigSum: sum}, []doctor.Check{{Status: doctor.OK, Found: path}, {Status: doctor.OK}}},
+		"another file":       {control.Info{Config: other, ConfigSum: sum}, []doctor.Check{{Status: doctor.OK, Found: other}, {Status: doctor.OK}}},
+		"written later":      {control.Info{}, []doctor.Check{{Status: doctor.Warn, Found: path + " is not in force: the agent started without it", Next: "start the agent again"}}},
+		"changed":            {control.Info{Config: path, ConfigSum: "0"}, []doctor.Check{{Status: doctor.Warn, Found: path + " is not in force: the agent started with another content", Next: "start the agent again"}}},
+		"a user's own agent": {control.Info{Ephemeral: true}, []doctor.Check{{Status: doctor.OK, Found: path}, {Status: doctor.OK}}},
+		"a container's":      {control.Info{Config: "/nowhere/agent.yaml", ConfigSum: sum}, nil},
+	} {
+		s := well()
+		s.list.Info = c.info
+		checks := s.configurationChecks(path, eight)
+		if len(checks) != len(c.want) {
+			t.Errorf("%s: %+v", name, checks)
+			continue
+		}
+		for i, want := range c.want {
+			if checks[i].Status != want.Status || !strings.Contains(checks[i].Found, want.Found) || !strings.Contains(checks[i].Next, want.Next) {
+				t.Errorf("%s: %+v, want %+v", name, checks[i], want)
+			}
 		}
 	}
 }

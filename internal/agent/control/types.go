@@ -34,6 +34,10 @@ type Info struct {
 	CUDA int `json:"cuda"`
 	// Simgpu is the simulated machine's instance directory, empty on a real one.
 	Simgpu string `json:"simgpu,omitempty"`
+	// Config is the configuration with which the agent started, and ConfigSum a digest of
+	// its content; both are empty without one.
+	Config    string `json:"config,omitempty"`
+	ConfigSum string `json:"configSum,omitempty"`
 }
 
 // GPU is one GPU and what has been granted of it. Amounts are bytes.

@@ -29,8 +29,12 @@ import (
 const DefaultConfig = "/etc/divvy/agent.yaml"
 
 // readRules reads the agent's configuration. An own agent has none but the one that it
-// is given: its user alone has shares.
-func (o Options) readRules() (*agentconfig.Config, error) {
+// is given: its user alone has shares. An agent that starts again has the one with which it
+// started first.
+func (o Options) readRules(last *again) (*agentconfig.Config, error) {
+	if last != nil {
+		return last.rules, nil
+	}
 	path := o.Config
 	if path == "" {
 		if !o.shared() {

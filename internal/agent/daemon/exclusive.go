@@ -167,7 +167,7 @@ const mostAskers = 16
 func (s *service) serveLock(ctx context.Context) func(*net.UnixListener) {
 	handlers := map[control.Method]control.Handler{
 		control.MethodHello: control.Handle(func(context.Context, *control.Peer, struct{}) (control.Info, error) {
-			return s.options.info(s.library.Version()), nil
+			return s.info(), nil
 		}),
 	}
 	if !s.options.shared() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
 )
 
 // settle is how long an agent waits for more GPUs that were left out, once the driver has
@@ -14,6 +16,7 @@ const settle = time.Minute
 type again struct {
 	hold  *os.File // keeps others from starting one meanwhile
 	found []int    // GPUs that were left out, which it serves then
+	rules *agentconfig.Config
 }
 
 // done lets others go on, and returns the GPUs that were found. Of nil it is none.
@@ -60,7 +63,7 @@ func (s *service) takeUp(ctx context.Context) {
 				break
 			}
 			s.options.Log.InfoContext(ctx, "starts again to serve GPUs that were left out", "gpus", answered)
-			s.again.Store(&again{hold, answered})
+			s.again.Store(&again{hold, answered, s.rules})
 			s.end()
 			return
 		}

@@ -93,7 +93,7 @@ const interval = time.Second
 func Serve(ctx context.Context, o Options) error {
 	var last *again
 	for {
-		s, err := o.open(ctx)
+		s, err := o.open(ctx, last)
 		if o.Ready != nil {
 			if reportErr := control.Report(o.Ready, err); reportErr != nil {
 				o.Log.WarnContext(ctx, "cannot report to the program that started the agent", "error", reportErr)
@@ -133,7 +133,7 @@ type service struct {
 	locks   gpulock.Set
 	locked  os.FileInfo // the lock's file in the run directory
 	missed  []string    // GPUs whose names somebody else keeps
-	limits  func(uid int) agentconfig.Limits
+	rules   *agentconfig.Config
 	tenants string // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
@@ -149,8 +149,9 @@ func (s *service) close() error {
 	return errors.Join(faults...)
 }
 
-// open opens everything that the agent needs, and closes all of it on failure.
-func (o Options) open(ctx context.Context) (s *service, err error) {
+// open opens everything that the agent needs, and closes all of it on failure. Last is nil
+// but for an agent that starts again.
+func (o Options) open(ctx context.Context, last *again) (s *service, err error) {
 	s = &service{options: o, opened: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -158,11 +159,9 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 			s = nil
 		}
 	}()
-	rules, err := o.readRules()
-	if err != nil {
+	if s.rules, err = o.readRules(last); err != nil {
 		return s, err
 	}
-	s.limits = rules.Limits
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
@@ -200,10 +199,10 @@ func (o Options) open(ctx context.Context) (s *service, err error) {
 	if err := made.Health(ctx); err != nil {
 		return s, err
 	}
-	if err := s.openAgent(ctx, rules, made); err != nil {
+	if err := s.openAgent(ctx, made); err != nil {
 		return s, err
 	}
-	if err := s.agent.Inherit(ctx, heritages, s.limits); err != nil {
+	if err := s.agent.Inherit(ctx, heritages, s.rules.Limits); err != nil {
 		return s, err
 	}
 	s.openHealth(ctx)
@@ -230,16 +229,16 @@ func (s *service) noteFaults() (changed <-chan struct{}) {
 }
 
 // openAgent opens the ledger, with the tenants that an earlier agent left.
-func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made backend.Backend) (err error) {
+func (s *service) openAgent(ctx context.Context, made backend.Backend) (err error) {
 	o := s.options
 	program, err := o.Tree.Divvy()
 	if err != nil {
 		return err
 	}
 	config := agent.Config{
-		Info: o.info(s.library.Version()), Backend: made, Driver: s.library,
+		Info: s.info(), Backend: made, Driver: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
-		Log:        o.Log, Rules: rules, Misuse: rules.Outside(), Listed: rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
+		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,
 	}
 	if !o.shared() {
@@ -249,7 +248,7 @@ func (s *service) openAgent(ctx context.Context, rules *agentconfig.Config, made
 		return err
 	}
 	silent, _ := s.library.LeftOut()
-	return checkRules(rules, s.agent.GPUs(), len(silent))
+	return checkRules(s.rules, s.agent.GPUs(), len(silent))
 }
 
 // openNVML lets helpers open the driver's library.
@@ -281,10 +280,13 @@ func (o Options) shared() bool {
 	return os.Getuid() == 0 && !o.Ephemeral
 }
 
-func (o Options) info(version nvml.Version) control.Info {
+func (s *service) info() control.Info {
+	o, version := s.options, s.library.Version()
+	file, sum := s.rules.Source()
 	return control.Info{
 		Protocol: control.ProtocolVersion, PID: os.Getpid(), UID: os.Getuid(), User: process.UserName(os.Getuid()),
 		Ephemeral: o.Ephemeral, Driver: version.Driver, CUDA: version.CUDA, Simgpu: o.simgpu(),
+		Config: file, ConfigSum: sum,
 	}
 }
 

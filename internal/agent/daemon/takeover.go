@@ -104,7 +104,7 @@ func (s *service) reclaimMissed(ctx context.Context) {
 		}
 		left, err := s.reclaim(ctx, s.missed)
 		if err == nil && len(left) > 0 {
-			err = s.agent.Inherit(ctx, left, s.limits)
+			err = s.agent.Inherit(ctx, left, s.rules.Limits)
 		}
 		if err != nil {
 			s.options.Log.WarnContext(ctx, "cannot take over from a user's own agent", "error", err)
