@@ -14,7 +14,8 @@
 long syscall(long number, ...);
 
 /* The kernel's struct stat is the C library's where time_t, off_t and ino_t have 64 bits. */
-_Static_assert(sizeof(off_t) == 8 && sizeof(ino_t) == 8 && sizeof(time_t) == 8, "a 64-bit kernel's struct stat");
+_Static_assert(sizeof(off_t) == 8 && sizeof(ino_t) == 8 && sizeof(time_t) == 8,
+               "a 64-bit kernel's struct stat");
 
 static inline int kernel_fstat(int file, struct stat *status) {
     return (int)syscall(SYS_fstat, file, status);
@@ -30,7 +31,8 @@ static inline int kernel_lstat(const char *path, struct stat *status) {
 
 struct statx;
 
-static inline int kernel_statx(int directory, const char *path, int flags, unsigned mask, struct statx *status) {
+static inline int kernel_statx(int directory, const char *path, int flags, unsigned mask,
+                               struct statx *status) {
     return (int)syscall(SYS_statx, directory, path, flags, mask, status);
 }
 

@@ -106,16 +106,30 @@ static bool lies_in_directory(int file, const char *path, bool own_mount) {
     return same && (!told || named.stx_mnt_id == around.stx_mnt_id);
 }
 
+/* Why a page cannot be opened. It is its user's alone, and a program may have become another one
+ * in the share. */
+static dv_status not_opened(const char *path, const char *page, int error, dv_reason *reason) {
+    struct statx file;
+    if (error == EACCES && kernel_statx(AT_FDCWD, path, 0, STATX_UID, &file) == 0 &&
+        file.stx_uid != geteuid()) {
+        return because(reason, DV_NO_SHARE,
+                       "the share is user %u's and this program runs as user %u; become user %u "
+                       "first and start divvy run then, not the other way round",
+                       file.stx_uid, (unsigned)geteuid(), (unsigned)geteuid());
+    }
+    return because(reason, DV_NO_SHARE,
+                   "open the %s page in the share's directory: %s; start the program with divvy "
+                   "run, or check that the agent runs",
+                   page, strerror(error));
+}
+
 /* Maps a whole page, or returns NULL. Checks the size before the first access, because an access
  * behind the end of the file raises SIGBUS. */
 static void *map_page(const char *path, const char *page, bool writable, size_t at_least,
                       struct stat *status, dv_status *result, dv_reason *reason) {
     int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) {
-        *result = because(reason, DV_NO_SHARE,
-                          "open the %s page in the share's directory: %s; start the program with "
-                          "divvy run, or check that the agent runs",
-                          page, strerror(errno));
+        *result = not_opened(path, page, errno, reason);
         return NULL;
     }
     void *map = NULL;

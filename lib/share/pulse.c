@@ -122,8 +122,8 @@ void dv_pulse_clear(dv_share *share, unsigned device) {
 
 static bool still_that_file(const dv_beat *beat) {
     struct stat status;
-    return beat->file != 0 && kernel_fstat(beat->file - 1, &status) == 0 && status.st_ino == beat->inode &&
-           status.st_dev == beat->filesystem;
+    return beat->file != 0 && kernel_fstat(beat->file - 1, &status) == 0 &&
+           status.st_ino == beat->inode && status.st_dev == beat->filesystem;
 }
 
 static void close_beat(dv_beat *beat) {

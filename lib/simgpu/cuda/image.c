@@ -46,8 +46,9 @@ CUresult image_load_file(struct image *image, const char *path) {
     if (fd < 0) {
         return result;
     }
-    char *code =
-        kernel_fstat(fd, &info) == 0 && info.st_size >= 0 ? calloc(1, (size_t)info.st_size + 8) : NULL;
+    char *code = kernel_fstat(fd, &info) == 0 && info.st_size >= 0
+                     ? calloc(1, (size_t)info.st_size + 8)
+                     : NULL;
     if (!code) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (read(fd, code, (size_t)info.st_size) == info.st_size) {

@@ -61,8 +61,8 @@ int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key)
     if (own < 0) {
         return own;
     }
-    bool same = kernel_fstat(fd, &theirs) == 0 && kernel_fstat(own, &ours) == 0 && theirs.st_dev == ours.st_dev &&
-                theirs.st_ino == ours.st_ino;
+    bool same = kernel_fstat(fd, &theirs) == 0 && kernel_fstat(own, &ours) == 0 &&
+                theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
     close(own);
     off_t at = same ? lseek(fd, 0, SEEK_CUR) : -1;
     if (at < 0 || at >> KEY_BITS >= SG_OBJECTS_MAX) {
