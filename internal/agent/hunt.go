@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
@@ -140,12 +141,24 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	if t.UID == 0 { // which also has what became another user
 		candidates = process.All()
 	}
+	signed := signed(t)
 	for _, id := range candidates {
-		if id.PID != os.Getpid() && a.config.Backend.Has(wanted, id.PID) {
+		if id.PID != os.Getpid() && (a.config.Backend.Has(wanted, id.PID) || signed(id)) {
 			found = append(found, id)
 		}
 	}
 	return found
+}
+
+// signed tells of processes whether they have the sign of a tenant without a mount
+// namespace, whose processes nothing else need show: what `divvy run` leaves in its command
+// and what descends from that.
+func signed(t *tenant) func(process.ID) bool {
+	if t.Layer != backend.LayerEnv {
+		return func(process.ID) bool { return false }
+	}
+	signs := gpulock.Signed(t.ID)
+	return func(id process.ID) bool { return len(signs) > 0 && process.HasOpen(id.PID, signs) }
 }
 
 // remains says why the tenant has not ended.
