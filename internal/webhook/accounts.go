@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 type accounts struct {
 	sizes func() *dialect.Sizes
 	now   func() time.Time
+	// followed is since when the API server tells of claims without a pause, zero while it does not.
+	followed func() time.Time
 
 	// mu guards of. It is held, for reading, while an account is used, so that none is dropped meanwhile; an account's own
 	// lock is taken within.
@@ -58,8 +61,16 @@ type admittedClaim struct {
 	until time.Time
 }
 
-func newAccounts(sizes func() *dialect.Sizes, now func() time.Time) *accounts {
-	return &accounts{sizes: sizes, now: now, of: make(map[string]*account)}
+func newAccounts(sizes func() *dialect.Sizes, now, followed func() time.Time) *accounts {
+	return &accounts{sizes: sizes, now: now, followed: followed, of: make(map[string]*account)}
+}
+
+// late returns what says whether something that was let through until a time has not been made: that can be known only
+// once the API server has told of claims for a while.
+func (a *accounts) late() func(until time.Time) bool {
+	now, since := a.now(), a.followed()
+	telling := !since.IsZero() && now.Sub(since) >= admittedFor
+	return func(until time.Time) bool { return telling && now.After(until) }
 }
 
 // store returns where claims are put.
@@ -72,7 +83,7 @@ func (a *accounts) store() *store[dialect.Counted] {
 			}
 			return dialect.CountedOf(&claim.Spec, claim.Status.Allocation), nil
 		},
-		put: a.put, drop: a.drop, replace: a.replace,
+		put: a.put, drop: a.drop, replace: a.replace, eager: true,
 	}
 }
 
@@ -180,7 +191,7 @@ func (a *accounts) drop(claim brief[dialect.Counted]) {
 	a.existing(claim.namespace, func(one *account) {
 		one.remove(claim.uid)
 		delete(one.admitted, claim.uid)
-		empty = one.empty(a.now())
+		empty = one.empty(a.late())
 	})
 	if empty {
 		a.close(claim.namespace)
@@ -191,7 +202,7 @@ func (a *accounts) drop(claim brief[dialect.Counted]) {
 func (a *accounts) close(namespace string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if one := a.of[namespace]; one != nil && one.empty(a.now()) {
+	if one := a.of[namespace]; one != nil && one.empty(a.late()) {
 		delete(a.of, namespace)
 	}
 }
@@ -206,14 +217,14 @@ func (one *account) fulfil(use dialect.Use) bool {
 }
 
 // empty forgets admitted and expected claims that were not made in time, and reports whether nothing is left.
-func (one *account) empty(now time.Time) bool {
-	late := 0
-	for late < len(one.expected) && now.After(one.expected[late].until) {
-		late++
+func (one *account) empty(late func(until time.Time) bool) bool {
+	n := 0
+	for n < len(one.expected) && late(one.expected[n].until) {
+		n++
 	}
-	one.expected = slices.Delete(one.expected, 0, late)
+	one.expected = slices.Delete(one.expected, 0, n)
 	for uid, claim := range one.admitted {
-		if now.After(claim.until) {
+		if late(claim.until) {
 			delete(one.admitted, uid)
 		}
 	}
@@ -225,7 +236,9 @@ func (a *accounts) replace(claims []brief[dialect.Counted]) {
 	present := make(map[types.UID]bool, len(claims))
 	for _, claim := range claims {
 		present[claim.uid] = true
-		a.put(claim)
+		if !claim.handed {
+			a.put(claim)
+		}
 	}
 	a.mu.RLock()
 	namespaces := make([]string, 0, len(a.of))
@@ -310,7 +323,7 @@ func (one *account) used() dialect.Use {
 func (a *accounts) check(namespace string, admit bool, f func(*account) error) error {
 	var refusal error
 	now := func(one *account) {
-		one.empty(a.now())
+		one.empty(a.late())
 		a.refresh(one)
 		refusal = f(one)
 	}
@@ -318,6 +331,9 @@ func (a *accounts) check(namespace string, admit bool, f func(*account) error) e
 		a.use(namespace, now)
 	} else if !a.existing(namespace, now) {
 		refusal = f(&account{})
+	}
+	if refusal != nil && a.followed().IsZero() {
+		return fmt.Errorf("%w; claims may have gone since, of which the API server does not tell at the moment", refusal)
 	}
 	return refusal
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +31,8 @@ type known struct {
 
 	reflectors []*cache.Reflector
 	synced     []cache.InformerSynced
+	// followings are of the kinds, by their names in the API.
+	followings map[string]*following
 	running    sync.WaitGroup
 }
 
@@ -44,27 +49,35 @@ type filling interface {
 }
 
 func newKnown(client kubernetes.Interface, translator *dialect.Translator) *known {
-	k := &known{fleet: newFleet(time.Now), limits: newLimits(translator)}
-	k.accounts = newAccounts(k.fleet.sizes, time.Now)
+	k := &known{fleet: newFleet(time.Now), limits: newLimits(translator), followings: make(map[string]*following)}
+	claims := &following{now: time.Now}
+	k.accounts = newAccounts(k.fleet.sizes, time.Now, claims.since)
 	resources := client.ResourceV1()
 	ours := resourcev1.ResourceSliceSelectorDriver + "=" + v1alpha1.Driver
-	follow(k, client, resources.ResourceSlices(), &resourcev1.ResourceSlice{}, ours, k.fleet.sliceStore())
-	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore())
-	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store())
-	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store())
+	other := func(kind string) *following {
+		k.followings[kind] = &following{now: time.Now}
+		return k.followings[kind]
+	}
+	k.followings["resourceclaims"] = claims
+	follow(k, client, resources.ResourceSlices(), &resourcev1.ResourceSlice{}, ours, k.fleet.sliceStore(), other("resourceslices"))
+	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore(), other("deviceclasses"))
+	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store(), claims)
+	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store(), other("resourcequotas"))
 	return k
 }
 
 // follow has a store follow the objects of one kind that a field selector selects.
-func follow[L runtime.Object](k *known, client kubernetes.Interface, objects lister[L], kind runtime.Object, selector string, into filling) {
+func follow[L runtime.Object](k *known, client kubernetes.Interface, objects lister[L], kind runtime.Object, selector string, into filling, by *following) {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = selector
-			return objects.List(ctx, options)
+			list, err := objects.List(ctx, options)
+			by.asked(options, err)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = selector
-			return objects.Watch(ctx, options)
+			return by.watch(ctx, options, objects.Watch)
 		},
 	}
 	k.reflectors = append(k.reflectors, cache.NewReflectorWithOptions(
@@ -84,6 +97,20 @@ func (k *known) wait(ctx context.Context) error {
 		return errors.New("stopped before the cluster's GPUs, claims and quotas were read")
 	}
 	return nil
+}
+
+// trouble says in one line of which kinds the API server does not tell, and why; it is nil while it answers.
+func (k *known) trouble() error {
+	var all []string
+	for _, kind := range slices.Sorted(maps.Keys(k.followings)) {
+		if err := k.followings[kind].trouble(); err != nil {
+			all = append(all, fmt.Sprintf("%s: %v", kind, err))
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New(strings.ReplaceAll(strings.Join(all, "; "), "\n", "; "))
 }
 
 // shutdown waits until nothing is read any more; the context of start has ended.

@@ -146,3 +146,33 @@ func TestQuotaOfManyAtOnce(t *testing.T) {
 		t.Errorf("%d claims of 4Gi were let through a quota of 16Gi", n)
 	}
 }
+
+// TestQuotaWhileClaimsAreNotTold has the API server tell of no claims for a while, as one that is busy does: what was let
+// through counts on, because it may have been made, until it tells again.
+func TestQuotaWhileClaimsAreNotTold(t *testing.T) {
+	w := newWorld(t, "{plain: {}}")
+	w.know(t, w.quotas, &corev1.ResourceQuota{}, limited)
+	check := func(uid string) error {
+		_, err := w.judge.validateClaim(context.Background(), claimRequest(t, claimOf(uid, "10Gi")))
+		return err
+	}
+	w.followed = time.Time{}
+	if err := check("1"); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(admittedFor + time.Second)
+	err := check("2")
+	if !errors.Is(err, dialect.ErrRefused) || !strings.Contains(err.Error(), "the API server does not tell at the moment") {
+		t.Errorf("beside one that may have been made: %v", err)
+	}
+	// It tells again, and what happened meanwhile takes a moment to arrive.
+	w.followed = w.now()
+	w.pass(time.Second)
+	if err := check("3"); !errors.Is(err, dialect.ErrRefused) || strings.Contains(err.Error(), "at the moment") {
+		t.Errorf("a second after it tells again: %v", err)
+	}
+	w.pass(admittedFor)
+	if err := check("4"); err != nil {
+		t.Errorf("the first one was not made: %v", err)
+	}
+}

@@ -61,11 +61,15 @@ const (
 	windowBytes = 256 << 10
 )
 
+// errUnread says why a server is not ready.
+var errUnread = errors.New("the cluster's GPUs, claims and quotas have not been read yet")
+
 // server is one run of Serve.
 type server struct {
 	options     Options
 	keys        certificates
 	connections *connections
+	trouble     func() error // of what is known of the cluster
 	synced      atomic.Bool
 	ending      atomic.Bool
 }
@@ -78,6 +82,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.keys = s.certificates(background)
 
 	known := newKnown(o.Client, o.Translator) //nolint:contextcheck // selectors are bounded by their cost, not by a context
+	s.trouble = known.trouble
 	known.start(background)
 	defer known.shutdown()
 	defer stop()
@@ -193,7 +198,10 @@ func (s *server) ready() error {
 	case s.ending.Load():
 		return errors.New("ending")
 	case !s.synced.Load():
-		return errors.New("the cluster's GPUs, claims and quotas have not been read yet")
+		if err := s.trouble(); err != nil {
+			return fmt.Errorf("%w: %w", errUnread, err)
+		}
+		return errUnread
 	}
 	certificate, err := s.keys.certificate()
 	if err == nil && certificate.Leaf != nil && time.Now().After(certificate.Leaf.NotAfter) {

@@ -19,6 +19,9 @@ type store[T any] struct {
 	// put and drop hand on what was added or changed, and what is gone. Replace hands on everything there is.
 	put, drop func(brief[T])
 	replace   func([]brief[T])
+	// eager hands each object of a list on as it arrives, so that the whole of a long list is at no time in memory. To
+	// replace then gets these objects as handed ones.
+	eager bool
 
 	filled atomic.Bool
 }
@@ -29,6 +32,7 @@ type brief[T any] struct {
 	namespace, name string
 	version         string
 	uid             types.UID
+	handed          bool // to put already, and without what was read of it
 	of              T
 }
 
@@ -69,7 +73,14 @@ func (s *store[T]) shorten(object any) (short brief[T], err error) {
 
 // Transformer implements [cache.TransformingStore]: a reflector applies it to each object of a list as it arrives.
 func (s *store[T]) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return s.shorten(object) }
+	return func(object any) (any, error) {
+		short, err := s.shorten(object)
+		if err != nil || !s.eager || short.handed {
+			return short, err
+		}
+		s.put(short)
+		return brief[T]{Object: bare, namespace: short.namespace, name: short.name, version: short.version, uid: short.uid, handed: true}, nil
+	}
 }
 
 func (s *store[T]) hand(object any, to func(brief[T])) error {

@@ -3,13 +3,17 @@ package webhook
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // TestStreamedList has a reflector read what exists as a stream, which is how Kubernetes 1.36 sends it, and then follow
@@ -65,4 +69,48 @@ func TestStreamedList(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+// TestLongListIsHandedOn has claims arrive in a list: each counts before the last one is there, and is counted once.
+// Those of an earlier list that are gone count no more.
+func TestLongListIsHandedOn(t *testing.T) {
+	w := newWorld(t, "{plain: {}}")
+	claims, ok := w.claims.(cache.TransformingStore)
+	if !ok {
+		t.Fatal("a reflector would keep the list")
+	}
+	memory := func() (sum uint64) {
+		w.judge.quotas.accounts.existing("space", func(one *account) { sum = one.sum.Memory >> 30 })
+		return sum
+	}
+	arrive := func(uids ...string) (all []any) {
+		for _, uid := range uids {
+			object := objectOf[resourcev1.ResourceClaim](t, strings.Replace(claimOf(uid, "4Gi"), "name: c", "namespace: space, name: c", 1))
+			short, err := claims.Transformer()(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, ok := short.(brief[dialect.Counted])
+			if !ok || !kept.of.None() || kept.GetName() != "c"+uid {
+				t.Errorf("kept until the list is complete: %+v", short)
+			}
+			all = append(all, short)
+		}
+		return all
+	}
+	all := arrive("1", "2", "3")
+	if got := memory(); got != 12 {
+		t.Errorf("%d GiB before the list is complete, want 12", got)
+	}
+	for _, uids := range [][]string{nil, {"2", "3", "4"}, {"4"}} {
+		if uids != nil {
+			all = arrive(uids...)
+		}
+		if err := w.claims.Replace(all, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := memory(), uint64(4*len(all)); got != want {
+			t.Errorf("%d GiB, want %d", got, want)
+		}
+	}
 }

@@ -29,6 +29,9 @@ type world struct {
 	// what the server follows
 	slices, classes, claims, quotas cache.ReflectorStore
 
+	// followed is since when the API server tells of claims
+	followed time.Time
+
 	mu    sync.Mutex
 	clock time.Time
 }
@@ -51,9 +54,9 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{client: fake.NewClientset(objects...), clock: noon}
+	w := &world{client: fake.NewClientset(objects...), clock: noon, followed: noon.Add(-time.Hour)}
 	fleet, limits := newFleet(w.now), newLimits(translator)
-	accounts := newAccounts(fleet.sizes, w.now)
+	accounts := newAccounts(fleet.sizes, w.now, func() time.Time { return w.followed })
 	w.slices, w.classes, w.claims, w.quotas = fleet.sliceStore(), fleet.classStore(), accounts.store(), limits.store()
 	w.judge = &judge{
 		translator: translator, client: w.client,

@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +35,7 @@ func (c *connection) connect(log *slog.Logger, userAgent string) (kubernetes.Int
 	config.QPS, config.Burst, config.UserAgent = c.qps, c.burst, userAgent
 	// In the binary form a large cluster's objects are smaller, and reading them leaves less to collect.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &busy{next: next, log: log, now: time.Now} })
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
