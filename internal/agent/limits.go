@@ -257,9 +257,23 @@ func (a *Agent) within(ctx context.Context, who requester, had held, r alloc.Req
 	grants, err := a.place(ctx, r)
 	var refusal *alloc.Refusal
 	if errors.As(err, &refusal) {
-		return nil, limited("you have shares on %s, where there is no room for this one, and %s %s", a.listed(had.gpus), lets, gpusOf(most))
+		return nil, limited("you have shares on %s, %s, and %s %s", a.listed(had.gpus), a.whyNotThere(had, r), lets, gpusOf(most))
 	}
 	return grants, err
+}
+
+// whyNotThere says why a request is not served on the GPUs on which its user has shares.
+func (a *Agent) whyNotThere(had held, r alloc.Request) string {
+	var named []int
+	for _, gpu := range a.gpus {
+		if r.Among.Has(gpu.UUID) || r.Among.Has(strconv.Itoa(gpu.Index)) {
+			named = append(named, gpu.Index)
+		}
+	}
+	if len(named) == 0 || slices.ContainsFunc(named, func(index int) bool { return slices.Contains(had.gpus, index) }) {
+		return "where there is no room for this one"
+	}
+	return "the request is for " + a.listed(named)
 }
 
 // listed names GPUs by their indexes.
