@@ -319,41 +319,6 @@ func severalUsers(l listing) bool {
 	return n > 1
 }
 
-// isByItself reports whether a share of the tenant shows what only the share tells.
-func isByItself(t control.Tenant) bool {
-	return slices.ContainsFunc(t.Shares, func(s control.Share) bool { return s.Observed == nil || s.ByDescriptor > 0 })
-}
-
-// faultsOf returns lines about what is wrong with a tenant.
-func faultsOf(t control.Tenant, now time.Time) []string {
-	var faults []string
-	if t.Idle != nil {
-		faults = append(faults, fmt.Sprintf("! share %s of %s has used no GPU since %s", t.Name, t.User, moment(*t.Idle, now)))
-	}
-	switch {
-	case t.Until != nil && now.Before(*t.Until):
-		faults = append(faults, fmt.Sprintf("share %s of %s ends at %s: the administrator limits its time", t.Name, t.User, moment(*t.Until, now)))
-	case t.Until != nil:
-		faults = append(faults, fmt.Sprintf("share %s of %s is ending: its time was over at %s", t.Name, t.User, moment(*t.Until, now)))
-	}
-	if t.Fault != "" {
-		faults = append(faults, fmt.Sprintf("! share %s: %s", t.Name, t.Fault))
-	}
-	for _, s := range t.Shares {
-		if s.Excess != "" {
-			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: %s", t.Name, s.Index, s.Excess))
-		}
-		if s.Time != nil && s.Time.Fault != "" {
-			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: %s", t.Name, s.Index, s.Time.Fault))
-		}
-		if s.ByDescriptor > 0 {
-			faults = append(faults, fmt.Sprintf("! share %s on GPU %d: none of its processes holds %s of its memory; file descriptors keep it until all are closed",
-				t.Name, s.Index, size(s.ByDescriptor)))
-		}
-	}
-	return faults
-}
-
 // asked describes a queued request.
 func asked(q control.Waiting) string {
 	memory := "all memory"

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+)
+
+// isByItself reports whether a share of the tenant shows what only the share tells.
+func isByItself(t control.Tenant) bool {
+	return slices.ContainsFunc(t.Shares, func(s control.Share) bool { return s.Observed == nil || s.ByDescriptor > 0 })
+}
+
+// faultsOf returns lines about what is wrong with a tenant.
+func faultsOf(t control.Tenant, now time.Time) []string {
+	var faults []string
+	share := shareOf(t)
+	if t.Idle != nil {
+		faults = append(faults, fmt.Sprintf("! %s has used no GPU since %s", share, moment(*t.Idle, now)))
+	}
+	switch {
+	case t.Until != nil && now.Before(*t.Until):
+		faults = append(faults, fmt.Sprintf("%s ends at %s: the administrator limits its time", share, moment(*t.Until, now)))
+	case t.Until != nil:
+		faults = append(faults, fmt.Sprintf("%s is ending: its time was over at %s", share, moment(*t.Until, now)))
+	}
+	if t.Fault != "" {
+		faults = append(faults, fmt.Sprintf("! %s: %s", share, t.Fault))
+	}
+	for _, s := range t.Shares {
+		if s.Excess != "" {
+			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Excess))
+		}
+		if s.Time != nil && s.Time.Fault != "" {
+			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Time.Fault))
+		}
+		if s.ByDescriptor > 0 {
+			faults = append(faults, fmt.Sprintf("! %s on GPU %d: none of its processes holds %s of its memory; file descriptors keep it until all are closed",
+				share, s.Index, size(s.ByDescriptor)))
+		}
+	}
+	return faults
+}
+
+// shareOf names a share for people: two users may have shares of one name.
+func shareOf(t control.Tenant) string {
+	if strings.HasPrefix(t.Name, t.User+"/") {
+		return "share " + t.Name // a cluster's, with its namespace
+	}
+	return fmt.Sprintf("share %s of %s", t.Name, t.User)
+}
