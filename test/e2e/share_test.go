@@ -31,6 +31,8 @@ func TestShares(t *testing.T) {
 	l.scenario("health", health)
 	l.scenario("webhook-away", webhookAway)
 	l.scenario("dialects", allDialects)
+	l.scenario("foreign-quotas", foreignQuotas)
+	l.scenario("foreign-pods", foreignPods)
 	l.scenario("bypass", bypass)
 }
 

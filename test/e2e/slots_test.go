@@ -272,27 +272,19 @@ func (l *lab) admitted(p *corev1.Pod) {
 	l.running(p.Name)
 }
 
-// slotsAgentAway ends a container while no agent can put a share into the next one.
-func slotsAgentAway(l *lab) {
-	p := plain("again", "4Gi", "")
+// again makes a pod whose container ends when it finds the file /run/end, and starts again.
+func again(name, memory string) *corev1.Pod {
+	p := plain(name, memory, "")
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	p.Spec.Containers[0].Command = []string{"sh", "-c", "while [ ! -e /run/end ]; do sleep 0.1; done"}
-	l.run(p)
-	l.run(busy("beside", "4Gi", ""))
-	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
-	l.eventually("no agent serves n1", func() string {
-		if pid := l.agentPID(l.Nodes[0]); pid != 0 {
-			return fmt.Sprintf("process %d does", pid)
-		}
-		return ""
-	})
-	l.slots("n1", 0)
-	l.exec("again", "main", "touch", "/run/end")
-	l.waits("again", `"divvy" not present`)
-	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":null}}}}}`)
-	l.slots("n1", 64)
-	l.eventually("the container runs again", func() string {
-		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "again", metav1.GetOptions{})
+	return p
+}
+
+// restarted waits until a pod's container runs for the second time.
+func (l *lab) restarted(name string) {
+	l.t.Helper()
+	l.eventually("the container of "+name+" runs again", func() string {
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -301,6 +293,38 @@ func slotsAgentAway(l *lab) {
 		}
 		return ""
 	})
+}
+
+// noAgents takes the agents away from all nodes, and agentsBack lets them come again.
+func (l *lab) noAgents() {
+	l.t.Helper()
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
+	for _, n := range l.Nodes {
+		l.eventually("no agent serves "+n.Name, func() string {
+			if pid := l.agentPID(n); pid != 0 {
+				return fmt.Sprintf("process %d does", pid)
+			}
+			return ""
+		})
+	}
+}
+
+func (l *lab) agentsBack() {
+	l.t.Helper()
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":null}}}}}`)
+}
+
+// slotsAgentAway ends a container while no agent can put a share into the next one.
+func slotsAgentAway(l *lab) {
+	l.run(again("again", "4Gi"))
+	l.run(busy("beside", "4Gi", ""))
+	l.noAgents()
+	l.slots("n1", 0)
+	l.exec("again", "main", "touch", "/run/end")
+	l.waits("again", `"divvy" not present`)
+	l.agentsBack()
+	l.slots("n1", 64)
+	l.restarted("again")
 	l.held(2)
 	l.limited("again", "main", 4*gib, 1)
 	l.running("beside")
