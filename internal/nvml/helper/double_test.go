@@ -6,9 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -47,11 +49,42 @@ func newDouble(t *testing.T, gpus int) *double {
 	}
 }
 
+// withDriver runs a test with the opened driver of a machine, and closes it.
+func withDriver(t *testing.T, gpus int, test func(t *testing.T, m *double, d *Driver)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+		m := newDouble(t, gpus)
+		d := m.mustOpen("")
+		defer m.close(d)
+		test(t, m, d)
+	})
+}
+
+// change changes the machine while helpers look at it.
+func (m *double) change(what func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	what()
+}
+
 func (m *double) hush(keys ...int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, key := range keys {
 		m.silent[key] = make(chan struct{})
+	}
+}
+
+// fallSilent hushes a GPU until the driver is told that it is silent.
+func (m *double) fallSilent(d *Driver, index int) {
+	m.t.Helper()
+	m.hush(index)
+	m.answers(d)
+	time.Sleep(Usual.Answer)
+	synctest.Wait()
+	if got := m.silence(d); !slices.Equal(got, []int{index}) {
+		m.t.Errorf("silent are %v, want %d", got, index)
 	}
 }
 
@@ -68,6 +101,13 @@ func (m *double) counts() (living, started, worst int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.living, m.started, m.worst
+}
+
+// first is the helper that was started first.
+func (m *double) first() *fake {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current[0]
 }
 
 // fake is a helper process.

@@ -17,10 +17,7 @@ import (
 
 // While all is well one helper answers everything as the library would.
 func TestOneHelperForAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 4)
-		d := m.mustOpen("")
-		defer m.close(d)
+	withDriver(t, 4, func(t *testing.T, m *double, d *Driver) {
 		gpus, err := d.GPUs()
 		if err != nil || len(gpus) != 4 || gpus[2].UUID != "GPU-2" || gpus[2].Silent || d.Architecture(1) != "hopper" || d.Version().Driver != "550.1" {
 			t.Errorf("found %+v, %v", gpus, err)
@@ -61,9 +58,7 @@ func TestOneHelperForAll(t *testing.T) {
 		if got := d.Holdings(nil); len(got) != 0 {
 			t.Errorf("of no GPU: %+v", got)
 		}
-		m.mu.Lock()
-		m.faults[1] = fmt.Errorf("read GPU 1: %w", nvml.ErrLost)
-		m.mu.Unlock()
+		m.change(func() { m.faults[1] = fmt.Errorf("read GPU 1: %w", nvml.ErrLost) })
 		c := d.Conditions([]int{0, 1, 2})
 		if err := c[1].Err; !errors.Is(err, nvml.ErrLost) || !errors.Is(err, nvml.ErrDriver) || err.Error() != "read GPU 1: "+nvml.ErrLost.Error() || len(c[1].XIDs) != 1 {
 			t.Errorf("lost: %+v", c[1])
@@ -82,11 +77,8 @@ func TestOneHelperForAll(t *testing.T) {
 func TestSilentGPU(t *testing.T) {
 	for _, asleep := range []bool{false, true} {
 		t.Run(fmt.Sprint("asleep ", asleep), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newDouble(t, 3)
-				m.asleep = asleep
-				d := m.mustOpen("")
-				defer m.close(d)
+			withDriver(t, 3, func(t *testing.T, m *double, d *Driver) {
+				m.change(func() { m.asleep = asleep })
 				m.hush(1)
 				begun := time.Now()
 				var asking sync.WaitGroup
@@ -147,17 +139,8 @@ func TestSilentGPU(t *testing.T) {
 
 // A driver that is only slow is asked no second time: its answer ends the silence.
 func TestLateAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.hush(0)
-		m.answers(d)
-		time.Sleep(Usual.Answer)
-		synctest.Wait()
-		if got := m.silence(d); !slices.Equal(got, []int{0}) {
-			t.Errorf("silent are %v", got)
-		}
+	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
+		m.fallSilent(d, 0)
 		m.speak(0)
 		synctest.Wait()
 		if got := m.answers(d); !slices.Equal(got, []int{0, 1}) {
@@ -172,11 +155,8 @@ func TestLateAnswer(t *testing.T) {
 // A driver that is silent about everything, also to those who begin to use it, makes one helper wait for each GPU at
 // most.
 func TestSilentDriver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 8)
-		m.asleep = true
-		d := m.mustOpen("")
-		defer m.close(d)
+	withDriver(t, 8, func(t *testing.T, m *double, d *Driver) {
+		m.change(func() { m.asleep = true })
 		m.hush(0, 1, 2, 3, 4, 5, 6, 7, initKey)
 		for range 20 {
 			if got := m.answers(d); len(got) != 0 {
@@ -284,9 +264,7 @@ func TestDriverThatCannotBeOpened(t *testing.T) {
 		m.refused = nil
 		d := m.mustOpen("")
 		defer m.close(d)
-		m.mu.Lock()
-		m.refused = fmt.Errorf("%w: not loaded", nvml.ErrDriver)
-		m.mu.Unlock()
+		m.change(func() { m.refused = fmt.Errorf("%w: not loaded", nvml.ErrDriver) })
 		if err := d.Reopen(); err != nil {
 			t.Error(err)
 		}
@@ -300,9 +278,7 @@ func TestDriverThatCannotBeOpened(t *testing.T) {
 		if _, started, _ := m.counts(); started > before+3 {
 			t.Errorf("%d helpers were started in a second", started-before)
 		}
-		m.mu.Lock()
-		m.refused = nil
-		m.mu.Unlock()
+		m.change(func() { m.refused = nil })
 		time.Sleep(Usual.LongestPause)
 		if got := m.answers(d); len(got) != 2 {
 			t.Errorf("answered about %v", got)
@@ -312,14 +288,8 @@ func TestDriverThatCannotBeOpened(t *testing.T) {
 
 // A helper that somebody kills is replaced.
 func TestKilledHelper(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.mu.Lock()
-		victim := m.current[0]
-		m.mu.Unlock()
-		victim.Kill()
+	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
+		m.first().Kill()
 		synctest.Wait()
 		if err := d.Holdings([]int{0})[0].Unread; !errors.Is(err, nvml.ErrDriver) || errors.Is(err, nvml.ErrSilent) {
 			t.Errorf("asked: %v", err)
@@ -334,11 +304,8 @@ func TestKilledHelper(t *testing.T) {
 // Opening again finds a GPU anew, also one that was silent while it was reset, and never beside a helper that has not
 // ended.
 func TestReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		m.asleep = true
-		d := m.mustOpen("")
-		defer m.close(d)
+	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
+		m.change(func() { m.asleep = true })
 		m.hush(0)
 		m.answers(d)
 		if err := d.Reopen(); err != nil {
@@ -347,17 +314,13 @@ func TestReset(t *testing.T) {
 		if got := m.answers(d); !slices.Equal(got, []int{1}) {
 			t.Errorf("answered about %v", got)
 		}
-		m.mu.Lock()
-		m.faults[0] = nvml.ErrLost // the sleeper woke to this
-		m.mu.Unlock()
+		m.change(func() { m.faults[0] = nvml.ErrLost }) // the sleeper woke to this
 		m.speak(0)
 		time.Sleep(Usual.LongestPause + time.Second)
 		if err := d.Conditions([]int{0})[0].Err; !errors.Is(err, nvml.ErrLost) {
 			t.Errorf("condition: %v", err)
 		}
-		m.mu.Lock()
-		delete(m.faults, 0)
-		m.mu.Unlock()
+		m.change(func() { delete(m.faults, 0) })
 		if err := d.Reopen(); err != nil {
 			t.Error(err)
 		}

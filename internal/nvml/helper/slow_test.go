@@ -16,15 +16,10 @@ import (
 // A GPU that answers later than the others wait is no silent one: it is answered about again as soon as it answers, by
 // one helper, which asks about no other GPU meanwhile.
 func TestSlowGPU(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 3)
-		d := m.mustOpen("")
-		defer m.close(d)
+	withDriver(t, 3, func(t *testing.T, m *double, d *Driver) {
 		m.hush(1)
 		m.answers(d)
-		m.mu.Lock()
-		waiting := m.current[0]
-		m.mu.Unlock()
+		waiting := m.first()
 		m.speak(1)
 		synctest.Wait()
 		if got := m.answers(d); !slices.Equal(got, []int{0, 1, 2}) || len(m.silence(d)) != 0 {
@@ -44,13 +39,8 @@ func TestSlowGPU(t *testing.T) {
 
 // A helper that answers nothing at all, not even that its question is given up, is ended, and nobody is blamed.
 func TestHelperThatAnswersNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.mu.Lock()
-		m.current[0].deaf.Store(true)
-		m.mu.Unlock()
+	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
+		m.first().deaf.Store(true)
 		if got := m.answers(d); len(got) != 0 {
 			t.Errorf("answered about %v", got)
 		}
@@ -109,20 +99,9 @@ func TestSlowOpenIsLogged(t *testing.T) {
 // A GPU that was reset while it was silent is found anew without anybody opening the library again: whoever was in a
 // call has lost it, and is replaced.
 func TestResetUnderSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newDouble(t, 2)
-		d := m.mustOpen("")
-		defer m.close(d)
-		m.hush(1)
-		m.answers(d)
-		time.Sleep(Usual.Answer)
-		synctest.Wait()
-		if got := m.silence(d); !slices.Equal(got, []int{1}) {
-			t.Errorf("silent are %v", got)
-		}
-		m.mu.Lock()
-		m.reset[1] = 1 // the first helper has lost it
-		m.mu.Unlock()
+	withDriver(t, 2, func(t *testing.T, m *double, d *Driver) {
+		m.fallSilent(d, 1)
+		m.change(func() { m.reset[1] = 1 }) // the first helper has lost it
 		m.speak(1)
 		time.Sleep(2 * Usual.Pause)
 		if got := m.answers(d); !slices.Equal(got, []int{0, 1}) || len(m.silence(d)) != 0 {
