@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,13 +41,20 @@ func read(path string) ([]layer, error) {
 	return layers, nil
 }
 
-// packages lists the module's packages that the layers divide: the folders with Go files that are no tests.
+// packages lists the module's packages that the layers divide: the folders with Go files that are no tests. Of test those
+// count that others import, which are neither programs nor tests with a page about them.
 func packages(root string) ([]string, error) {
 	var found []string
-	for _, top := range []string{"api", "cmd", "internal"} {
+	for _, top := range []string{"api", "cmd", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {
+			if _, statErr := os.Stat(filepath.Join(path, "go.mod")); statErr == nil {
+				return filepath.SkipDir // a module of its own
+			}
 			if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
+			}
+			if top == "test" && !imported(path) {
+				return nil
 			}
 			folder, err := filepath.Rel(root, filepath.Dir(path))
 			if err == nil && !slices.Contains(found, folder) {
@@ -58,6 +67,15 @@ func packages(root string) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// imported reports whether the file is of a package that others can use.
+func imported(path string) bool {
+	if filepath.Base(path) == "doc.go" {
+		return false
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly)
+	return err == nil && file.Name.Name != "main"
 }
 
 // complete returns an error unless every package stands in the list exactly once, and nothing else does.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
@@ -342,18 +343,7 @@ type slot struct {
 	at   int
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(5 * time.Minute)
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("it did not happen that %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
+var eventually = agenttest.Eventually
 
 func (n *node) gone(r *running, created *control.Created) func() bool {
 	return func() bool {

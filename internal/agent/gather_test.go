@@ -14,18 +14,7 @@ func TestPlacesOutliveTheCheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			r := n.start()
-			full := n.asker(os.Getuid())
-			n.grant(r, full, askOn(firstID, 80*gib))
-			var all []*waiter
-			for range 3 {
-				all = append(all, n.wait(r, n.asker(os.Getuid()), askOn(firstID, 70*gib)))
-			}
-			before := n.queued(r)
-			r.stopAgent()
-			for _, w := range all {
-				w.cancel()
-				<-w.done
-			}
+			full, all, before := n.crowd(r, 3, 70*gib)
 			n.spoil(damage)
 			gathered := make(chan struct{})
 			c := n.settings(n.backend)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -80,7 +81,7 @@ func (n *node) at(step string) {
 func (n *node) crashingAt(number int, f func(*running)) (name string) {
 	n.step = func(step string) {
 		if number--; number < 0 {
-			panic(crash(step))
+			panic(agenttest.Crash(step))
 		}
 	}
 	r := n.start()
@@ -88,7 +89,7 @@ func (n *node) crashingAt(number int, f func(*running)) (name string) {
 	defer func() {
 		n.step = nil
 		if fault := recover(); fault != nil {
-			at, ok := fault.(crash)
+			at, ok := fault.(agenttest.Crash)
 			if !ok {
 				panic(fault)
 			}

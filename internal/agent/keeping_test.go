@@ -118,40 +118,39 @@ func TestWaitersStayWithTheirChoice(t *testing.T) {
 }
 
 // What all of a user's waiters keep, with what the user has, is not more GPUs than the user
-// may have.
+// may have; and of several GPUs for one request, only so many are new to the user.
 func TestWaitersKeepWithinTheirLimit(t *testing.T) {
-	n := newNode(t)
-	n.backend.more = 6
-	r := n.ruled("users: {ada: {gpus: 2}}")
+	several := ask(23 * gib)
+	several.Request.GPUs = 2
+	var each []control.CreateParams
 	for i := range 8 {
-		n.grant(r, n.asker(bob), askOn(strconv.Itoa(i), []uint64{58 * gib, 2 * gib}[min(i, 1)]))
+		each = append(each, askOn(strconv.Itoa(i), 23*gib))
 	}
-	n.grant(r, n.asker(ada), askOn("3", gib))
-	for i := range 8 {
-		n.wait(r, n.asker(ada), askOn(strconv.Itoa(i), 23*gib))
-	}
-	var kept []int
-	for _, w := range n.list(r).Waiting {
-		kept = append(kept, w.Keeps...)
-	}
-	if !slices.Equal(kept, []int{0, 3}) {
-		t.Errorf("GPUs %v are kept of one who may have 2 and has GPU 3", kept)
-	}
-}
-
-// Of several GPUs for one request, only so many are new to its user as they may have more.
-func TestWaitersForSeveralKeepWithinTheirLimit(t *testing.T) {
-	n := newNode(t)
-	n.backend.more = 2
-	r := n.ruled("users: {ada: {gpus: 2}}")
-	for i := range 4 {
-		n.grant(r, n.asker(bob), askOn(strconv.Itoa(i), []uint64{58 * gib, 2 * gib}[min(i, 1)]))
-	}
-	n.grant(r, n.asker(ada), askOn("3", gib))
-	two := ask(23 * gib)
-	two.Request.GPUs = 2
-	n.wait(r, n.asker(ada), two)
-	if kept := n.list(r).Waiting[0].Keeps; !slices.Equal(kept, []int{0, 3}) {
-		t.Errorf("GPUs %v are kept of one who may have 2 and has GPU 3", kept)
+	for name, c := range map[string]struct {
+		more int
+		asks []control.CreateParams
+	}{
+		"eight waiters for one each": {6, each},
+		"one for two":                {2, []control.CreateParams{several}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.backend.more = c.more
+			r := n.ruled("users: {ada: {gpus: 2}}")
+			for i := range 2 + c.more {
+				n.grant(r, n.asker(bob), askOn(strconv.Itoa(i), []uint64{58 * gib, 2 * gib}[min(i, 1)]))
+			}
+			n.grant(r, n.asker(ada), askOn("3", gib))
+			for _, p := range c.asks {
+				n.wait(r, n.asker(ada), p)
+			}
+			var kept []int
+			for _, w := range n.list(r).Waiting {
+				kept = append(kept, w.Keeps...)
+			}
+			if !slices.Equal(kept, []int{0, 3}) {
+				t.Errorf("GPUs %v are kept of one who may have 2 and has GPU 3", kept)
+			}
+		})
 	}
 }

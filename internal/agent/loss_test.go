@@ -317,16 +317,7 @@ func TestLostCheckpointAndHalfATenant(t *testing.T) {
 		t.Fatal("there is no such step")
 	}
 	n.spoil(half)
-	r := n.start()
-	if got := n.granted(r); got != 60*gib {
-		t.Errorf("%d bytes are counted", got)
-	}
-	n.prepared(r, wanted)
-	n.mustBeAlone(r, wanted)
-	if err := r.Release(t.Context(), "a"); err != nil {
-		t.Error(err)
-	}
-	n.mustBeEmpty(r)
+	n.finishes(n.start(), wanted)
 }
 
 // FuzzLostCheckpoint changes the checkpoint at one place, or replaces it.

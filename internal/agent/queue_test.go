@@ -66,6 +66,24 @@ func (n *node) again(r *running, w *waiter) *waiter {
 	return n.asks(r, w.asker, w.params)
 }
 
+// crowd has somebody have all of a GPU and others wait for so much of it, and stops the agent under them. Since is when
+// they began to wait.
+func (n *node) crowd(r *running, waiters int, memory uint64) (full *asker, all []*waiter, since []time.Time) {
+	n.t.Helper()
+	full = n.asker(os.Getuid())
+	n.grant(r, full, askOn(firstID, 80*gib))
+	for range waiters {
+		all = append(all, n.wait(r, n.asker(os.Getuid()), askOn(firstID, memory)))
+	}
+	since = n.queued(r)
+	r.stopAgent()
+	for _, w := range all {
+		w.cancel()
+		<-w.done
+	}
+	return full, all, since
+}
+
 func (n *node) queued(r *running) (since []time.Time) {
 	n.t.Helper()
 	for _, w := range n.list(r).Waiting {
@@ -79,18 +97,7 @@ func (n *node) queued(r *running) (since []time.Time) {
 func TestPlacesOutliveTheAgent(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
-	full := n.asker(os.Getuid())
-	n.grant(r, full, askOn(firstID, 80*gib))
-	var all []*waiter
-	for range 4 {
-		all = append(all, n.wait(r, n.asker(os.Getuid()), askOn(firstID, 40*gib)))
-	}
-	before := n.queued(r)
-	r.stopAgent()
-	for _, w := range all {
-		w.cancel()
-		<-w.done
-	}
+	full, all, before := n.crowd(r, 4, 40*gib)
 	r = n.start()
 	if after := n.queued(r); !slices.EqualFunc(before, after, time.Time.Equal) {
 		t.Fatalf("waiting since %v, before %v", after, before)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -124,26 +125,13 @@ func TestStartFromEveryCheckpoint(t *testing.T) {
 	}
 }
 
-// crash is what the step hook panics with.
-type crash string
-
 // crashing runs an agent until it crashes in f at a step, or f returns.
 func (n *node) crashing(step string, f func(*running)) (crashed bool) {
-	n.step = func(name string) {
-		if name == step {
-			panic(crash(step))
-		}
-	}
+	n.step = agenttest.CrashAt(step, 1)
 	r := n.start()
 	n.step = nil
 	defer r.stopAgent()
-	defer func() {
-		if fault := recover(); fault != nil {
-			crashed = fault == crash(step)
-		}
-	}()
-	f(r)
-	return false
+	return agenttest.Crashes(step, func() { f(r) })
 }
 
 // An agent that dies after any step leaves what the next one completes.
@@ -155,16 +143,7 @@ func TestCrashAfterEveryStep(t *testing.T) {
 			if !n.crashing(step, func(r *running) { n.prepared(r, wanted) }) {
 				t.Fatal("there is no such step")
 			}
-			r := n.start()
-			if got := n.granted(r); got != 60*gib {
-				t.Errorf("%d bytes are counted", got)
-			}
-			n.prepared(r, wanted)
-			n.mustBeAlone(r, wanted)
-			if err := r.Release(t.Context(), "a"); err != nil {
-				t.Error(err)
-			}
-			n.mustBeEmpty(r)
+			n.finishes(n.start(), wanted)
 		})
 		t.Run(step+" and released", func(t *testing.T) {
 			n := newNode(t)
@@ -195,6 +174,20 @@ func TestCrashAfterEveryStep(t *testing.T) {
 			n.mustBeEmpty(r)
 		})
 	}
+}
+
+// finishes finds that an agent counts a tenancy of 60 GiB that another made by half, makes the rest, and releases it.
+func (n *node) finishes(r *running, wanted Tenancy) {
+	n.t.Helper()
+	if got := n.granted(r); got != 60*gib {
+		n.t.Errorf("%d bytes are counted", got)
+	}
+	n.prepared(r, wanted)
+	n.mustBeAlone(r, wanted)
+	if err := r.Release(n.t.Context(), "a"); err != nil {
+		n.t.Error(err)
+	}
+	n.mustBeEmpty(r)
 }
 
 func (n *node) mustBeAlone(r *running, want Tenancy) {

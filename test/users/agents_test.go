@@ -211,7 +211,7 @@ func TestSystemAgentTakesOver(t *testing.T) {
 		p.end()
 	}
 	s.eventually("all shares have ended", func() bool { return len(s.list().Tenants) == 0 })
-	if left, err := filepath.Glob(s.root + "/dev/shm/divvy-*/tenants/*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(s.Root + "/dev/shm/divvy-*/tenants/*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
@@ -235,7 +235,11 @@ func TestWaitingOutlivesTheAgent(t *testing.T) {
 		waiting = append(waiting, s.start(user, false, "divvy", "run", "--wait", "--memory", "20Gi", "--gpu", "0", "--", "sh", "-c", "echo; read x"))
 		s.eventually(user+" waits", func() bool { return len(s.list().Waiting) == i+1 })
 	}
-	before := s.list().Waiting
+	list := s.list()
+	before := list.Waiting
+	if len(before) != len(waiting) {
+		t.Fatalf("%d of %d wait: %+v; the agent says %s", len(before), len(waiting), list.Events, agent.said)
+	}
 	agent.kill(syscall.SIGKILL)
 	s.eventually("all see that it is away", func() bool {
 		return !slices.ContainsFunc(waiting, func(p *program) bool { return !strings.Contains(p.said.String(), "waiting for it") })

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // running are the server's processes, as the test sees them, that run a command line.
@@ -21,7 +23,7 @@ func (s *server) running(command ...string) (pids []int) {
 		if err != nil || string(line) != strings.Join(command, "\x00")+"\x00" {
 			continue
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && s.has(pid) && s.alive(pid) {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && s.Has(pid) && s.alive(pid) {
 			pids = append(pids, pid)
 		}
 	}
@@ -65,7 +67,7 @@ func TestStopEndsWhatBecameAnotherUser(t *testing.T) {
 			forger := s.start("u2", true, "unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
 				`mount --bind "$1" /mnt; echo up; exec sleep 31003`, "sh", job.Dir)
 			for _, pid := range pids {
-				if owner(pid) != firstUID+1 {
+				if owner(pid) != multiuser.UID("u2") {
 					t.Fatalf("process %d is of %d", pid, owner(pid))
 				}
 			}

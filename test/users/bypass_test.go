@@ -1,7 +1,7 @@
 package users
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,29 +11,24 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/test/attack"
 )
 
-// buildBypass puts the program that tries the ways on the server, and returns where.
-func (s *server) buildBypass() string {
+// build puts a program on the server, and returns where.
+func (s *server) build(program func(context.Context, string) error) string {
 	s.t.Helper()
-	if err := attack.Build(s.t.Context(), filepath.Join(s.root, "opt")); err != nil {
+	if err := program(s.t.Context(), filepath.Join(s.Root, "opt")); err != nil {
 		s.t.Fatal(err)
 	}
 	return "/opt"
 }
 
 // truth is what all shares really hold, as the simulated driver knows.
-func (s *server) truth() (bytes uint64) {
+func (s *server) truth() uint64 {
 	s.t.Helper()
-	var report simgpu.Report
-	text := s.ok("root", "env", "DIVVY_RUNDIR=/opt/gpus", "divvy", "simgpu", "report", "-o", "json")
-	if err := json.Unmarshal([]byte(text), &report); err != nil {
+	bytes, err := s.Used(s.t.Context())
+	if err != nil {
 		s.t.Fatal(err)
-	}
-	for _, g := range report.GPUs {
-		bytes += g.Used
 	}
 	return bytes
 }
@@ -64,7 +59,7 @@ func TestWaysPastTheMemoryLimit(t *testing.T) {
 			s := newServer(t)
 			s.write("/etc/divvy/agent.yaml", head+"outside: "+answer+"\n")
 			s.agent()
-			built := s.buildBypass()
+			built := s.build(attack.Build)
 			honest := s.hold("u2", "1Gi", "--memory", "2Gi", "--name", "honest")
 			before := s.truth()
 			for _, way := range attack.Ways {
@@ -117,7 +112,7 @@ func guarded(t *testing.T, set ...string) *server {
 // and nobody is ended for it.
 func TestWaysPastTheLimitWhereFiguresAreHidden(t *testing.T) {
 	s := guarded(t, "sampling.processes=hidden")
-	p := s.bypass(s.buildBypass(), "name", true)
+	p := s.bypass(s.build(attack.Build), "name", true)
 	s.eventually("the GPU is told", func() bool {
 		for _, g := range s.list().GPUs {
 			if strings.Contains(g.Excess, "granted together") && strings.Contains(g.Hidden, "does not tell") {
@@ -163,7 +158,7 @@ wait
 // Pids of another namespace accuse nobody.
 func TestFiguresOfForeignProcesses(t *testing.T) {
 	s := guarded(t, "sampling.processes=foreign")
-	p := s.bypass(s.buildBypass(), "name", true)
+	p := s.bypass(s.build(attack.Build), "name", true)
 	s.eventually("it is said", func() bool {
 		for _, g := range s.list().GPUs {
 			if strings.Contains(g.Hidden, "another pid namespace") {
@@ -184,7 +179,7 @@ func TestFiguresOfForeignProcesses(t *testing.T) {
 // gives back within the limit is not.
 func TestLateFigures(t *testing.T) {
 	s := guarded(t, "sampling.processLag=1500ms")
-	built := s.buildBypass()
+	built := s.build(attack.Build)
 	script := "for i in 1 2 3 4 5 6; do gpubench alloc --bytes 1500Mi --count 1 && gpubench storm --processes 3 --count 100; done"
 	honest := s.start("u2", false, "divvy", "run", "--memory", "2Gi", "--name", "honest", "--", "sh", "-c", script)
 	p := s.bypass(built, "name", false)

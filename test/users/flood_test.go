@@ -62,7 +62,7 @@ func TestOneUserFloodsTheAgent(t *testing.T) {
 	held := s.hold("u2", "1Gi", "--memory", "20Gi", "--gpu", "7", "--name", "service")
 	hostile := s.start("u6", true, "python3", "-c", flood)
 	lists := func() int {
-		text, _ := os.ReadFile(filepath.Join(s.root, "home/u6/count"))
+		text, _ := os.ReadFile(filepath.Join(s.Root, "home/u6/count"))
 		n, _ := strconv.Atoi(string(text))
 		return n
 	}

@@ -15,7 +15,7 @@ import (
 func TestKilledWhileCreating(t *testing.T) {
 	s := newServer(t)
 	agent := s.agent()
-	up := filepath.Join(s.root, "home/u1/up")
+	up := filepath.Join(s.Root, "home/u1/up")
 	for n := range 10 {
 		run := s.start("u1", false, "divvy", "run", "--memory", "13Gi", "--gpu", "0", "--", "sh", "-c", "touch up; read x")
 		// The moments are spread over what creating takes; that is all that time decides.
@@ -50,7 +50,7 @@ func TestKilledWhileStopping(t *testing.T) {
 	run := s.start("u1", true, "divvy", "run", "--memory", "1Gi", "--name", "job", "--", "sh", "-c", stubborn)
 	stop := s.start("u1", false, "divvy", "stop", "--grace", "5m", "job")
 	s.eventually("it was told to end", func() bool {
-		text, err := os.ReadFile(filepath.Join(s.root, "home/u1/told"))
+		text, err := os.ReadFile(filepath.Join(s.Root, "home/u1/told"))
 		return err == nil && strings.TrimSpace(string(text)) == "1"
 	})
 	agent.kill(syscall.SIGKILL)

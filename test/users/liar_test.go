@@ -4,22 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/test/attack"
 )
-
-// buildLiar puts the program that lies about its share on the server, and returns where.
-func (s *server) buildLiar() string {
-	s.t.Helper()
-	if err := attack.BuildLiar(s.t.Context(), filepath.Join(s.root, "opt")); err != nil {
-		s.t.Fatal(err)
-	}
-	return "/opt"
-}
 
 // lie has a program that took memory lie, and returns when it has.
 func (s *server) lie(p *program) {
@@ -57,7 +47,7 @@ func TestStopEndsWhoHides(t *testing.T) {
 			t.Run(layer+" "+way, func(t *testing.T) {
 				s := newServer(t)
 				s.agent()
-				built := s.buildLiar()
+				built := s.build(attack.BuildLiar)
 				neighbour := s.hold("u1", "256Mi", "--memory", "1Gi", "--name", "neighbour")
 				before := s.truth()
 				args := []string{"divvy", "run", "--layer", layer, "--memory", "2Gi", "--name", "hides", "--"}
@@ -95,7 +85,7 @@ func TestForgedSlots(t *testing.T) {
 			s := newServer(t)
 			s.write("/etc/divvy/agent.yaml", head+"outside: "+answer+"\ngroups: {students: {}}\n")
 			s.agent()
-			built := s.buildLiar()
+			built := s.build(attack.BuildLiar)
 			share := s.hold("u2", "256Mi", "--memory", "1Gi", "--name", "share")
 			hog := s.start("u4", true, "gpubench", "hold", "--bytes", "4Gi")
 			forge := append([]string{"divvy", "run", "--memory", "2Gi", "--name", "forger", "--"},

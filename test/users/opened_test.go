@@ -31,7 +31,7 @@ sys.stdin.read()
 func TestVeryManyOpenFiles(t *testing.T) {
 	s := newServer(t)
 	s.agent()
-	built := s.buildBypass()
+	built := s.build(attack.Build)
 	for i := range 10 {
 		s.start("u6", false, "divvy", "run", "--memory", "512Mi", "--gpu", "7", "--name", "idle"+strconv.Itoa(i), "--", "sleep", "infinity")
 	}

@@ -84,7 +84,7 @@ func TestAgentsInTurn(t *testing.T) {
 func (s *server) place() string {
 	modes := []string{}
 	for _, path := range []string{"", "system-agent", "agent.sock"} {
-		info, err := os.Lstat(filepath.Join(s.root, "run/divvy", path))
+		info, err := os.Lstat(filepath.Join(s.Root, "run/divvy", path))
 		if err != nil {
 			return err.Error()
 		}

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // ownAgent is the pid, as the test sees it, of the agent that a user has for themselves.
 func (s *server) ownAgent(user string) int {
 	s.t.Helper()
-	uid := firstUID + int(user[1]-'1')
+	uid := multiuser.UID(user)
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		s.t.Fatal(err)
@@ -28,19 +28,12 @@ func (s *server) ownAgent(user string) int {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if owner(pid) == uid && s.has(pid) {
+		if owner(pid) == uid && s.Has(pid) {
 			return pid
 		}
 	}
 	s.t.Fatalf("%s has no agent", user)
 	return 0
-}
-
-// has reports whether a process is one of the server's.
-func (s *server) has(pid int) bool {
-	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	ours, ownErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", s.pid))
-	return err == nil && ownErr == nil && theirs == ours
 }
 
 func owner(pid int) int {
@@ -68,7 +61,7 @@ func (s *server) alive(pid int) bool {
 // uuids are those of the server's GPUs, in their order.
 func (s *server) uuids() []string {
 	s.t.Helper()
-	report, err := simgpu.ParseReport([]byte(s.ok("root", "/opt/divvy/libexec/divvy/simgpuctl", "report", "/opt/gpus/simgpu/gpus")))
+	report, err := s.Report(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // longest bounds every wait for something that takes milliseconds, on a busy machine.
@@ -25,60 +23,24 @@ const longest = 5 * time.Minute
 
 const gib = 1 << 30
 
-// The users of every server: u1 to u6. The first three are in group students.
-const (
-	firstUID = 2001
-	lastUID  = 2006
-	students = 3001
-)
-
 // server is a machine with eight GPUs of 24 GiB, in namespaces of its own.
 type server struct {
+	*multiuser.Server
 	t *testing.T
-	// pid is the first process of the server's namespaces; root is the server's root
-	// directory as the test sees it.
-	pid  int
-	root string
 }
-
-// setup makes the server inside its namespaces. $1 is the tree that make build made.
-// What follows "wait" ends when the test closes the input, and the server with it.
-const setup = `set -e
-mount -t tmpfs -o mode=755 tmpfs /run
-mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-mount -t tmpfs -o mode=1777 tmpfs /var/tmp
-mount -t tmpfs -o mode=755 tmpfs /home
-mount -t tmpfs -o mode=755 tmpfs /opt
-mkdir /opt/divvy /opt/etc /opt/work
-mount --bind "$1" /opt/divvy
-mount -t overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work overlay /etc
-rm -rf /etc/divvy
-echo "students:x:3001:u1,u2,u3" >> /etc/group
-for n in 1 2 3 4 5 6; do
-	echo "u$n:x:200$n:200$n::/home/u$n:/bin/sh" >> /etc/passwd
-	echo "u$n:x:200$n:" >> /etc/group
-	install -d -o 200$n -g 200$n -m 700 /home/u$n
-done
-echo made
-exec 3<&0
-cat <&3 >/dev/null &
-wait
-`
 
 // newServer makes a server without an agent, whose machine has fields of the machine
 // file set as given. Servers of tests run in parallel.
 func newServer(t *testing.T, set ...string) *server {
 	t.Helper()
 	s := newBareServer(t)
-	// The machine's state is where every user may write to it, as to a device node.
-	args := []string{"divvy", "simgpu", "start", "a800x8", "--name", "gpus", "--memory", "24Gi"}
+	var flags []string
 	for _, field := range set {
-		args = append(args, "--set", field)
+		flags = append(flags, "--set", field)
 	}
-	s.asRoot(args...)
-	s.asRoot("sh", "-c", `chmod 755 /opt/gpus /opt/gpus/simgpu $DIVVY_SIMGPU
-find $DIVVY_SIMGPU -maxdepth 1 -type f -exec chmod a+rw {} +
-echo $DIVVY_SIMGPU > /etc/ld.so.conf.d/000-gpus.conf && ldconfig`)
+	if err := s.StartGPUs(t.Context(), flags...); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -89,45 +51,12 @@ func newBareServer(t *testing.T) *server {
 	if os.Getuid() != 0 {
 		installtest.Missing(t, "users", errors.New("only root makes users"))
 	}
-	tree := installtest.Tree(t)
-	cmd := exec.Command("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
-		"sh", "-c", setup, "server", string(tree))
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	input, err := cmd.StdinPipe()
+	made, err := multiuser.Open(string(installtest.Tree(t)))
 	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
 		installtest.Missing(t, "users", err)
 	}
-	t.Cleanup(func() { _ = input.Close(); _ = cmd.Wait() })
-	if line, _ := readLine(output); line != "made" {
-		_ = cmd.Wait()
-		installtest.Missing(t, "users", errors.New(said.String()))
-	}
-	s := &server{t: t}
-	s.pid = childOf(t, cmd.Process.Pid)
-	s.root = fmt.Sprintf("/proc/%d/root", s.pid)
-	return s
-}
-
-// childOf is the only child of a process.
-func childOf(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatalf("the children of %d: %q", pid, text)
-	}
-	return child
+	t.Cleanup(made.Close)
+	return &server{made, t}
 }
 
 func readLine(r io.Reader) (string, error) {
@@ -149,31 +78,14 @@ func readLine(r io.Reader) (string, error) {
 // write makes a file of the server that everybody may read.
 func (s *server) write(path, text string) {
 	s.t.Helper()
-	full := filepath.Join(s.root, path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(text), 0o644)); err != nil {
+	if err := s.Write(path, text); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// command is a program that a user starts on the server, in their home directory.
-// Its process is nsenter's child: see program.pid.
+// command is a program that a user starts on the server. It lives until the test ends it.
 func (s *server) command(user string, args ...string) *exec.Cmd {
-	enter := []string{"--mount", "--pid", "--net", "--target", strconv.Itoa(s.pid), "--"}
-	home, rundir := "/home/"+user, ""
-	if user == "root" {
-		home = "/root"
-	} else {
-		enter = append(enter, "setpriv", "--reuid", user, "--regid", user, "--init-groups", "--")
-	}
-	if len(args) > 2 && args[0] == "divvy" && args[1] == "simgpu" && args[2] == "start" {
-		rundir = "/opt/gpus" // the machine is hardware: it is none of the users' simulated ones
-	}
-	enter = append(enter, "env", "-i", "-C", home, "HOME="+home, "USER="+user, "DIVVY_SIMGPU=/opt/gpus/simgpu/gpus",
-		"PATH=/opt/divvy/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-	if rundir != "" {
-		enter = append(enter, "DIVVY_RUNDIR="+rundir)
-	}
-	return exec.Command("nsenter", append(enter, args...)...)
+	return s.Command(context.WithoutCancel(s.t.Context()), user, args...)
 }
 
 // transcript is what a program has said so far.
@@ -306,7 +218,11 @@ func (s *server) hold(user, bytes string, flags ...string) *program {
 // pid is the program's process as the test sees it.
 func (p *program) pid() int {
 	p.t.Helper()
-	return childOf(p.t, p.cmd.Process.Pid)
+	pid, err := multiuser.Child(p.cmd)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return pid
 }
 
 // end closes the program's input, waits for its end and returns its status.
@@ -328,12 +244,7 @@ func (p *program) kill(signal syscall.Signal) {
 		return
 	}
 	_ = p.input.Close()
-	// While nsenter has not been waited for, the number of its child is not used again.
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.cmd.Process.Pid, p.cmd.Process.Pid)); err == nil {
-		if child, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			_ = syscall.Kill(child, signal)
-		}
-	}
+	_ = multiuser.Signal(p.cmd, signal) // it may have ended
 	_ = p.cmd.Wait()
 }
 
@@ -345,24 +256,16 @@ func (s *server) agent(flags ...string) *program {
 		if p.cmd.Process.Signal(syscall.Signal(0)) != nil {
 			s.t.Fatal("the agent ended")
 		}
-		client, err := control.Dial(s.t.Context(), s.socket())
+		client, err := control.Dial(s.t.Context(), s.Socket())
 		return err == nil && client.Close() == nil
 	})
 	return p
 }
 
-// socket is that of the system's agent, as the test reaches it.
-func (s *server) socket() string { return filepath.Join(s.root, "run/divvy/agent.sock") }
-
 // list is what the system's agent tells root.
 func (s *server) list() control.Listing {
 	s.t.Helper()
-	client, err := control.Dial(s.t.Context(), s.socket())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer client.Close()
-	list, err := client.List(s.t.Context())
+	list, err := s.List(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // Six users at once each get a share of their own from the system's agent, whose
@@ -12,15 +14,15 @@ func TestSixUsersShareOneServer(t *testing.T) {
 	s := newServer(t)
 	s.agent()
 	var held []*program
-	for uid := firstUID; uid <= lastUID; uid++ {
-		user := fmt.Sprintf("u%d", uid-firstUID+1)
+	for n := range multiuser.Users {
+		user := fmt.Sprintf("u%d", n+1)
 		held = append(held, s.hold(user, "1Gi", "--memory", "8Gi", "--name", "job-"+user))
 	}
 	list := s.list()
-	for uid := firstUID; uid <= lastUID; uid++ {
-		user := fmt.Sprintf("u%d", uid-firstUID+1)
+	for n := range multiuser.Users {
+		user := fmt.Sprintf("u%d", n+1)
 		tenant, ok := find(list, user, "job-"+user)
-		if !ok || tenant.UID != uid || tenant.Shares[0].Limit != 8*gib || tenant.Shares[0].Used < gib {
+		if !ok || tenant.UID != multiuser.UID(user) || tenant.Shares[0].Limit != 8*gib || tenant.Shares[0].Used < gib {
 			t.Errorf("%s: %+v", user, tenant)
 		}
 		if o := s.run(user, "divvy", "ls"); o.status != 0 || strings.Count(o.out, "job-u") != 6 {

@@ -98,7 +98,7 @@ func TestRefusedAgentLeavesNoMachine(t *testing.T) {
 	s.write("/etc/divvy/agent.yaml", head+"outside: punish\n")
 	s.refused("root", []string{"outside:"}, "divvy", "agent", "--simgpu", "t4")
 	s.asRoot("sh", "-c", "! ls -d /run/divvy/simgpu/t4")
-	s.asRoot("env", "divvy", "simgpu", "start", "t4") // in root's run directory
+	s.asRoot("divvy", "simgpu", "start", "t4") // in root's run directory
 	s.refused("root", []string{"outside:"}, "divvy", "agent", "--simgpu", "t4")
 	s.asRoot("ls", "-d", "/run/divvy/simgpu/t4")
 	s.write("/etc/divvy/agent.yaml", head)

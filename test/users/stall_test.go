@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/page"
+	"github.com/divvy-gpu/divvy/test/attack"
 )
 
 // stall names dead processes in the pages of its user's shares without end, and tries to stop
@@ -46,7 +47,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 func TestNobodyStopsTheReaper(t *testing.T) {
 	s := newServer(t)
 	s.agent()
-	built := s.buildBypass()
+	built := s.build(attack.Build)
 	for i := range 10 {
 		s.start("u6", false, "divvy", "run", "--memory", "512Mi", "--gpu", "7", "--name", "idle"+strconv.Itoa(i), "--", "sleep", "infinity")
 	}
@@ -57,7 +58,7 @@ func TestNobodyStopsTheReaper(t *testing.T) {
 		t.Fatalf("it finds %s pages", hostile.first)
 	}
 	figures := func() (stopped, denied int) {
-		text, _ := os.ReadFile(filepath.Join(s.root, "home/u6/stall"))
+		text, _ := os.ReadFile(filepath.Join(s.Root, "home/u6/stall"))
 		_, _ = fmt.Sscanf(string(text), "%d %d", &stopped, &denied)
 		return stopped, denied
 	}

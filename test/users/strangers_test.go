@@ -82,7 +82,7 @@ func TestOneUserIsWaitedForOnce(t *testing.T) {
 	s := newServer(t)
 	s.start("u6", true, append([]string{"python3", "-c", mute}, s.uuids()...)...)
 	s.agent()
-	asked, err := os.ReadFile(filepath.Join(s.root, "home/u6/asked"))
+	asked, err := os.ReadFile(filepath.Join(s.Root, "home/u6/asked"))
 	if err != nil || len(asked) == 0 || len(asked) > 3 { // it asks again every five seconds
 		t.Errorf("they were asked %d times, %v", len(asked), err)
 	}
@@ -111,12 +111,12 @@ for i in range(int(sys.argv[3])):
 func TestVeryManyStrangers(t *testing.T) {
 	s := newServer(t)
 	p := s.start("u6", true, "divvy", "run", "--gpu", "0", "--memory", "1Gi", "--", "sh", "-c", "echo; cat")
-	made, err := filepath.Glob(s.root + "/dev/shm/divvy-2006/tenants/*")
+	made, err := filepath.Glob(s.Root + "/dev/shm/divvy-2006/tenants/*")
 	if err != nil || len(made) != 1 {
 		t.Fatalf("%v, %v", made, err)
 	}
 	const many = 400
-	s.ok("u6", "python3", "-c", copies, strings.TrimPrefix(made[0], s.root), "/var/tmp/divvy-2006/tenants", strconv.Itoa(many))
+	s.ok("u6", "python3", "-c", copies, strings.TrimPrefix(made[0], s.Root), "/var/tmp/divvy-2006/tenants", strconv.Itoa(many))
 	agent := s.agent()
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(agent.pid()) + "/status")
 	if err != nil {
@@ -173,7 +173,7 @@ func TestCooperativeShareIsJudgedByTheRecord(t *testing.T) {
 	p := s.start("u1", true, "divvy", "run", "--gpu", "0", "--memory", "4Gi", "--name", "train", "--",
 		"sh", "-c", "echo; read x; exec gpubench hold --bytes 12Gi")
 	s.agent()
-	pages, err := filepath.Glob(s.root + "/dev/shm/divvy-2001/tenants/*/config")
+	pages, err := filepath.Glob(s.Root + "/dev/shm/divvy-2001/tenants/*/config")
 	if err != nil || len(pages) != 1 {
 		t.Fatalf("%v, %v", pages, err)
 	}

@@ -58,10 +58,7 @@ func TestNobodyIsHeldForTheNumberOfAnother(t *testing.T) {
 			t.Run(victim+" "+moment, func(t *testing.T) {
 				s := newServer(t)
 				s.agent()
-				if err := attack.BuildUsher(t.Context(), filepath.Join(s.root, "opt")); err != nil {
-					t.Fatal(err)
-				}
-				args := []string{"/opt/usher", "/run/divvy/agent.sock", line(t, 1, control.MethodHello, nil)}
+				args := []string{s.build(attack.BuildUsher) + "/usher", "/run/divvy/agent.sock", line(t, 1, control.MethodHello, nil)}
 				if moment == "after" {
 					args = append(args, "late")
 				}
@@ -84,7 +81,7 @@ func TestNobodyIsHeldForTheNumberOfAnother(t *testing.T) {
 				if o := s.run("u1", "divvy", "stop", "--grace", "0s", "theirs"); o.status == 0 {
 					t.Error("there is a share to stop")
 				}
-				if name, err := os.ReadFile(filepath.Join(s.root, fmt.Sprintf("proc/%d/comm", pid))); err != nil || strings.TrimSpace(string(name)) != "sleep" {
+				if name, err := os.ReadFile(filepath.Join(s.Root, fmt.Sprintf("proc/%d/comm", pid))); err != nil || strings.TrimSpace(string(name)) != "sleep" {
 					t.Errorf("process %d of %s is %q, %v", pid, victim, name, err)
 				}
 				if list := s.list(); len(list.Tenants) != 0 {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
@@ -115,15 +115,4 @@ func serveSystem(t *testing.T, divvy string, endpoint control.Endpoint) {
 	})
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(5 * time.Minute)
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("it did not happen that %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
+var eventually = agenttest.Eventually

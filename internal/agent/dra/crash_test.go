@@ -5,30 +5,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-)
 
-// crash is what steps panic with.
-type crash string
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
+)
 
 // crashing runs an agent until it crashes at a step of f, the nth time.
 func (m *machine) crashing(step string, nth int, f func(*running)) (crashed bool) {
-	m.step = func(name string) {
-		if name == step {
-			if nth--; nth == 0 {
-				panic(crash(step))
-			}
-		}
-	}
+	m.step = agenttest.CrashAt(step, nth)
 	r := m.start()
 	m.step = nil
 	defer r.stop()
-	defer func() {
-		if fault := recover(); fault != nil {
-			crashed = fault == crash(step)
-		}
-	}()
-	f(r)
-	return false
+	return agenttest.Crashes(step, func() { f(r) })
 }
 
 // An agent that dies after any step loses, doubles and leaks nothing: the kubelet

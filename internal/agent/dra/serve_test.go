@@ -23,6 +23,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 )
 
@@ -74,18 +75,7 @@ func (k *kubelet) register() drapb.DRAPluginClient {
 	return drapb.NewDRAPluginClient(k.dial(info.Endpoint))
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(5 * time.Minute)
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("it did not happen that %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
+var eventually = agenttest.Eventually
 
 // names lets the fake API server make names, as the real one does.
 func (m *machine) names() {

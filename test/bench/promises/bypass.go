@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/test/attack"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 const (
@@ -63,43 +63,34 @@ func guarded(ctx context.Context, o options, answer string, flags ...string) (s 
 	if s, err = openServer(ctx, o.build, flags...); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.root, "etc/divvy")
-	text := "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\noutside: " + answer + "\n"
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "agent.yaml"), []byte(text), 0o644)); err != nil {
-		return nil, errors.Join(err, s.close())
+	err = s.Write("etc/divvy/agent.yaml", "apiVersion: divvy.dev/v1alpha1\nkind: AgentConfig\noutside: "+answer+"\n")
+	if err == nil {
+		err = s.Command(ctx, "root", "divvy", "agent").Start()
 	}
-	if err := s.command(ctx, "root", "divvy", "agent").Start(); err != nil {
-		return nil, errors.Join(err, s.close())
+	if err != nil {
+		s.Close()
+		return nil, err
 	}
 	for range 1000 {
-		if _, err = s.listing(ctx); err == nil {
+		if _, err = s.List(ctx); err == nil {
 			return s, nil
 		}
 		if !pause(ctx, 10*time.Millisecond) {
 			break
 		}
 	}
-	return nil, errors.Join(err, s.close())
-}
-
-// listing is what the server's agent says.
-func (s *server) listing(ctx context.Context) (*control.Listing, error) {
-	client, err := control.Dial(ctx, filepath.Join(s.root, "run/divvy/agent.sock"))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = client.Close() }()
-	return client.List(ctx)
+	s.Close()
+	return nil, err
 }
 
 // tryWays tries each way once under an answer, and adds how long each took.
-func tryWays(ctx context.Context, o options, answer string, taken map[string][]float64) (err error) {
+func tryWays(ctx context.Context, o options, answer string, taken map[string][]float64) error {
 	s, err := guarded(ctx, o, answer)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := attack.Build(ctx, filepath.Join(s.root, "opt")); err != nil {
+	defer s.Close()
+	if err := attack.Build(ctx, filepath.Join(s.Root, "opt")); err != nil {
 		return err
 	}
 	for _, w := range attack.Ways {
@@ -122,7 +113,7 @@ func tryWays(ctx context.Context, o options, answer string, taken map[string][]f
 func (s *server) until(ctx context.Context, answer, way string, a *attacker) (float64, error) {
 	switch {
 	case a.passed == 0:
-		held, err := s.held(ctx)
+		held, err := s.Used(ctx)
 		if err == nil && held > attack.Limit+attack.Tolerance {
 			err = fmt.Errorf("%s: it holds %d bytes and passed nothing", way, held)
 		}
@@ -135,18 +126,6 @@ func (s *server) until(ctx context.Context, answer, way string, a *attacker) (fl
 	return a.untilEnded(), nil
 }
 
-// held is what is in use on the server, as the simulated driver knows.
-func (s *server) held(ctx context.Context) (bytes uint64, err error) {
-	report, err := s.report(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, g := range report.GPUs {
-		bytes += g.Used
-	}
-	return bytes, nil
-}
-
 // attacker is a program that has tried one way and waits.
 type attacker struct {
 	cmd    *exec.Cmd
@@ -157,7 +136,7 @@ type attacker struct {
 
 func (s *server) attack(ctx context.Context, way string) (*attacker, error) {
 	args := append([]string{"divvy", "run", "--memory", strconv.Itoa(attack.Limit), "--name", way, "--"}, attack.Command("/opt", way)...)
-	a := &attacker{cmd: s.command(ctx, attackingUser, args...)}
+	a := &attacker{cmd: s.Command(ctx, attackingUser, args...)}
 	a.cmd.Stderr = io.Discard
 	input, err := a.cmd.StdinPipe()
 	if err != nil {
@@ -177,7 +156,7 @@ func (s *server) attack(ctx context.Context, way string) (*attacker, error) {
 		a.passed, err = strconv.ParseInt(passed, 10, 64)
 	}
 	if err == nil {
-		a.pid, err = child(a.cmd.Process.Pid)
+		a.pid, err = multiuser.Child(a.cmd)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read what it did: %w: %q", err, line), a.end())
@@ -201,7 +180,7 @@ func (a *attacker) end() error {
 func (s *server) untilReported(ctx context.Context, name string, since int64) float64 {
 	const alone = 2500 * time.Millisecond
 	for begin := time.Now(); time.Since(begin).Seconds() < never && pause(ctx, alone); {
-		list, err := s.listing(ctx)
+		list, err := s.List(ctx)
 		if err != nil {
 			continue
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // customer is a user of a server who starts, waits for, changes and stops shares at
@@ -75,7 +77,7 @@ const commandTime = 2 * time.Second
 func (c *customer) run(ctx context.Context, args ...string) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
-	if c.server.command(ctx, c.user, append([]string{"divvy"}, args...)...).Run() == nil {
+	if c.server.Command(ctx, c.user, append([]string{"divvy"}, args...)...).Run() == nil {
 		c.done.Add(1)
 	}
 }
@@ -88,7 +90,7 @@ func (c *customer) start(ctx context.Context, wait bool) {
 	if wait {
 		args = append(args, "--wait")
 	}
-	cmd := c.server.command(context.WithoutCancel(ctx), c.user, append(args, "--", "gpubench", "hold", "--bytes", "256Mi")...)
+	cmd := c.server.Command(context.WithoutCancel(ctx), c.user, append(args, "--", "gpubench", "hold", "--bytes", "256Mi")...)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return
@@ -119,9 +121,7 @@ func (c *customer) start(ctx context.Context, wait bool) {
 // end ends the program, also one that waits for its share.
 func (s *heldShare) end() {
 	_ = s.input.Close()
-	if pid, err := child(s.cmd.Process.Pid); err == nil {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}
+	_ = multiuser.Signal(s.cmd, syscall.SIGTERM) // it may have ended
 	_ = s.cmd.Wait()
 }
 
@@ -129,7 +129,7 @@ func (s *heldShare) end() {
 func (c *customer) sweep() {
 	var left []*heldShare
 	for _, s := range c.shares {
-		if _, err := child(s.cmd.Process.Pid); err == nil && s.cmd.ProcessState == nil {
+		if _, err := multiuser.Child(s.cmd); err == nil && s.cmd.ProcessState == nil {
 			left = append(left, s)
 		} else if s.cmd.ProcessState == nil {
 			_ = s.cmd.Wait()

@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 const (
@@ -54,7 +55,7 @@ type judge struct {
 	lost map[string]bool
 }
 
-func judgeRestarts(ctx context.Context, o options) (j *judge, err error) {
+func judgeRestarts(ctx context.Context, o options) (*judge, error) {
 	s, err := openServer(ctx, o.build)
 	if err != nil {
 		return nil, err
@@ -64,13 +65,13 @@ func judgeRestarts(ctx context.Context, o options) (j *judge, err error) {
 	defer func() {
 		cancel()
 		crowd.Wait()
-		err = errors.Join(err, s.close())
+		s.Close()
 	}()
 	var all []*customer
-	for n := range users {
+	for n := range multiuser.Users {
 		c := newCustomer(s, n+1)
 		all = append(all, c)
-		if n < users/2 {
+		if n < multiuser.Users/2 {
 			c.start(ctx, false) // with an agent of their own
 		}
 	}
@@ -78,7 +79,8 @@ func judgeRestarts(ctx context.Context, o options) (j *judge, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if j, err = newJudge(ctx, s); err != nil {
+	j, err := newJudge(ctx, s)
+	if err != nil {
 		return nil, err
 	}
 	for _, c := range all {
@@ -91,9 +93,10 @@ func judgeRestarts(ctx context.Context, o options) (j *judge, err error) {
 	}
 	for n := range times {
 		busy(ctx, all, int64(n+1)*perRestart)
-		if err := agent.kill(); err != nil {
+		if err := multiuser.Signal(agent, syscall.SIGKILL); err != nil {
 			return nil, err
 		}
+		_ = agent.Wait() // how it ended is known
 		if agent, err = s.startAgent(ctx); err != nil {
 			return nil, err
 		}
@@ -128,60 +131,38 @@ func busy(ctx context.Context, all []*customer, commands int64) {
 	}
 }
 
-// systemAgent is an agent on the server.
-type systemAgent struct {
-	cmd *exec.Cmd
-	pid int
-}
-
-func (a *systemAgent) kill() error {
-	if err := syscall.Kill(a.pid, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill the agent: %w", err)
-	}
-	_ = a.cmd.Wait()
-	return nil
-}
-
 // startAgent starts the system agent and returns when it serves.
-func (s *server) startAgent(ctx context.Context) (*systemAgent, error) {
-	a := &systemAgent{cmd: s.command(context.WithoutCancel(ctx), "root", "divvy", "agent")}
+func (s *server) startAgent(ctx context.Context) (*exec.Cmd, error) {
+	cmd := s.Command(context.WithoutCancel(ctx), "root", "divvy", "agent")
 	var said bytes.Buffer
-	a.cmd.Stderr = &said
-	if err := a.cmd.Start(); err != nil {
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
 	for {
-		client, err := control.Dial(ctx, s.socket())
+		client, err := control.Dial(ctx, s.Socket())
 		if err == nil {
-			a.pid, err = child(a.cmd.Process.Pid)
-			return a, errors.Join(err, client.Close())
+			return cmd, client.Close()
 		}
-		if _, childErr := child(a.cmd.Process.Pid); childErr != nil && said.Len() > 0 || ctx.Err() != nil {
+		if _, childErr := multiuser.Child(cmd); childErr != nil && said.Len() > 0 || ctx.Err() != nil {
 			return nil, errors.Join(fmt.Errorf("start the agent: %w: %s", err, said.String()), ctx.Err())
 		}
 		pause(ctx, 5*time.Millisecond)
 	}
 }
 
-func (s *server) socket() string { return filepath.Join(s.root, "run/divvy/agent.sock") }
-
 // compare looks for tenants whose processes the simulated driver sees before and after
 // the agent lists its tenants, and which are not in that list.
 func (j *judge) compare(ctx context.Context) error {
-	before, err := j.server.report(ctx)
+	before, err := j.server.Report(ctx)
 	if err != nil {
 		return err
 	}
-	client, err := control.Dial(ctx, j.server.socket())
+	list, err := j.server.List(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	list, err := client.List(ctx)
-	if err != nil {
-		return err
-	}
-	after, err := j.server.report(ctx)
+	after, err := j.server.Report(ctx)
 	if err != nil {
 		return err
 	}
@@ -213,21 +194,16 @@ func alive(r *simgpu.Report) map[string]bool {
 
 func newJudge(ctx context.Context, s *server) (*judge, error) {
 	j := &judge{server: s, capacity: map[string]uint64{}, lost: map[string]bool{}}
-	client, err := control.Dial(ctx, s.socket())
+	list, err := s.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = client.Close() }()
-	list, err := client.List(ctx)
+	report, err := s.Report(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report, err := s.report(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if taken := len(list.Tenants); taken != users/2 {
-		return nil, fmt.Errorf("the system agent took %d of %d shares over", taken, users/2)
+	if taken := len(list.Tenants); taken != multiuser.Users/2 {
+		return nil, fmt.Errorf("the system agent took %d of %d shares over", taken, multiuser.Users/2)
 	}
 	for _, g := range report.GPUs {
 		j.capacity[strings.ReplaceAll(strings.TrimPrefix(g.UUID, "GPU-"), "-", "")] = g.Total - g.Reserved
@@ -267,7 +243,7 @@ func (j *judge) look() {
 // grants are the limits of tenants that live, by the inode of the state page.
 func (j *judge) grants() map[uint64]map[string]uint64 {
 	found := map[uint64]map[string]uint64{}
-	places, _ := filepath.Glob(j.server.root + "/dev/shm/divvy-*/tenants/*") // the pattern is sound
+	places, _ := filepath.Glob(j.server.Root + "/dev/shm/divvy-*/tenants/*") // the pattern is sound
 	for _, place := range places {
 		d := tenantdir.Dir(place)
 		c, err := page.ReadConfig(d.Config())

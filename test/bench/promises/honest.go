@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 const falseID = "promise.false_reports"
@@ -80,31 +81,31 @@ func accused(ctx context.Context, o options, programs [][]string) (n int, err er
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer s.Close()
 	ended := make(chan error)
-	for user := range users {
+	for user := range multiuser.Users {
 		go func() {
 			var faults []error
-			for i := user; i < len(programs); i += users {
+			for i := user; i < len(programs); i += multiuser.Users {
 				args := append([]string{"divvy", "run", "--memory", "2Gi", "--cores", "30", "--name", fmt.Sprint("p", i), "--"}, programs[i]...)
 				name := fmt.Sprint("u", user+1)
 				if filepath.Base(programs[i][0]) == "python" {
 					name = "root" // users may not reach the folder of this one
 				}
-				if text, err := s.command(ctx, name, args...).CombinedOutput(); err != nil {
+				if text, err := s.Command(ctx, name, args...).CombinedOutput(); err != nil {
 					faults = append(faults, fmt.Errorf("%s: %w: %s", strings.Join(programs[i], " "), err, text))
 				}
 			}
 			ended <- errors.Join(faults...)
 		}()
 	}
-	for range users {
+	for range multiuser.Users {
 		if err := <-ended; err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			n++
 		}
 	}
-	list, err := s.listing(ctx)
+	list, err := s.List(ctx)
 	if err != nil {
 		return n, err
 	}

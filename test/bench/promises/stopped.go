@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/process"
+
+	"github.com/divvy-gpu/divvy/test/multiuser"
 )
 
 // stopped is the state of a process that got SIGSTOP (proc_pid_stat(5)).
@@ -28,12 +30,8 @@ func stateOf(pid int) byte {
 
 // processes are the living ones of a user on the server.
 func (s *server) processes(user string) (pids []int) {
-	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", s.pid))
-	if err != nil {
-		return nil
-	}
-	for _, id := range process.Of(uidOf(user)) {
-		if namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", id.PID)); err == nil && namespace == own {
+	for _, id := range process.Of(multiuser.UID(user)) {
+		if s.Has(id.PID) {
 			pids = append(pids, id.PID)
 		}
 	}
