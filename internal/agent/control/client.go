@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
@@ -69,22 +72,33 @@ func (c *Client) greet(ctx context.Context) error {
 	defer cancel()
 	err := c.call(bounded, MethodHello, nil, &c.info)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("it does not answer: end it%s, the next one finds its shares", c.processText())
+		return errors.New(stuck(c.peer(), os.Getuid()))
 	}
 	return err
 }
 
-// processText names the agent's process, as far as the kernel tells.
-func (c *Client) processText() string {
+// peer is the agent's process, nil where the kernel does not tell.
+func (c *Client) peer() *unix.Ucred {
 	conn, ok := c.conn.(*net.UnixConn)
 	if !ok {
-		return ""
+		return nil
 	}
 	cred, err := PeerCredentials(conn)
 	if err != nil {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf(" (`kill -KILL %d`)", cred.Pid)
+	return cred
+}
+
+// stuck says that an agent does not answer, and what a user can do.
+func stuck(agent *unix.Ucred, reader int) string {
+	switch {
+	case agent == nil:
+		return "it does not answer: end it, the next one finds its shares"
+	case reader == 0 || reader == int(agent.Uid):
+		return fmt.Sprintf("it does not answer: end it (`kill -KILL %d`), the next one finds its shares", agent.Pid)
+	}
+	return fmt.Sprintf("it does not answer: ask an administrator to end it (process %d) and start the next one, which finds its shares", agent.Pid)
 }
 
 // Info returns what the agent said of itself when it was greeted.

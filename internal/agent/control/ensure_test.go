@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
@@ -297,6 +299,23 @@ func TestDialGivesUpOnASilentAgent(t *testing.T) {
 	want := fmt.Sprintf("kill -KILL %d", os.Getpid())
 	if _, err := Dial(deadline(t), p.Socket()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want one with %q", err, want)
+	}
+}
+
+// What is advised about an agent that does not answer is what its reader can do.
+func TestAdviceAboutAStuckAgent(t *testing.T) {
+	for want, c := range map[string]struct {
+		agent  *unix.Ucred
+		reader int
+	}{
+		"it does not answer: end it (`kill -KILL 32`), the next one finds its shares":                                    {&unix.Ucred{Pid: 32, Uid: 1000}, 1000},
+		"it does not answer: end it (`kill -KILL 33`), the next one finds its shares":                                    {&unix.Ucred{Pid: 33}, 0},
+		"it does not answer: end it, the next one finds its shares":                                                      {nil, 1000},
+		"it does not answer: ask an administrator to end it (process 35) and start the next one, which finds its shares": {&unix.Ucred{Pid: 35}, 1000},
+	} {
+		if got := stuck(c.agent, c.reader); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 
