@@ -1,13 +1,13 @@
 package integration
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
@@ -49,14 +49,12 @@ func (m *machine) placeLibrary(t *testing.T, dir, library string) {
 	t.Helper()
 	image, err := os.ReadFile(filepath.Join(prefix(t), "lib", "divvy", library+".so.1"))
 	must(t, err)
-	at := bytes.Index(image, []byte("/divvy-runpath-"))
-	if at < 0 {
-		t.Fatalf("%s has no run path to replace", library)
-	}
-	copy(image[at:], dir+"\x00")
+	real := filepath.Join(m.instance.Dir, library+".so.1")
+	image, err = slice.ForDriver(image, dir, real)
+	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, library+".so.1"), image, 0o700))
 	must(t, os.Symlink(library+".so.1", filepath.Join(dir, library+".so")))
-	must(t, os.Symlink(filepath.Join(m.instance.Dir, library+".so.1"), filepath.Join(dir, library+"-real.so.1")))
+	must(t, os.Symlink(real, filepath.Join(dir, library+"-real.so.1")))
 }
 
 // heldBy is what a process truly holds on a GPU.

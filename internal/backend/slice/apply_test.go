@@ -54,6 +54,18 @@ func tree(t *testing.T) install.Tree {
 	return tree
 }
 
+// builtDriver is a driver whose libraries exist.
+func builtDriver(t *testing.T) *driver.Driver {
+	t.Helper()
+	d := simulatedDriver()
+	for _, library := range driver.Libraries {
+		path := filepath.Join(t.TempDir(), string(library))
+		object(t, path, "")
+		d.Chosen[library], d.Files[library] = path, []string{path}
+	}
+	return d
+}
+
 func TestWithRunpath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.so")
 	object(t, path, mark)
@@ -141,7 +153,7 @@ func applied(t *testing.T, layer backend.Layer) (machine, *backend.Plan) {
 	}
 	tenant := tenant(layer)
 	tenant.UID = os.Getuid()
-	plan, err := m.plan(tenant, simulatedDriver())
+	plan, err := m.plan(tenant, builtDriver(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,8 @@ func (m machine) container(t backend.Tenant, d driverView) (*backend.Plan, error
 	}
 	for _, library := range driver.Libraries {
 		ours, real := filepath.Join(dir, string(library)), filepath.Join(dir, library.Real())
-		add(linkLibrary{Source: m.Tree.Library(string(library)), Store: store, Path: ours, Runpath: edits.ShareDir, memory: m.memory},
+		add(linkLibrary{Source: m.Tree.Library(string(library)), Store: store, Path: ours, Runpath: edits.ShareDir,
+			Driver: d.found.Chosen[library], memory: m.memory},
 			link{Path: filepath.Join(dir, library.Bare()), Target: string(library)},
 			makeFile{Path: real})
 		mount(d.finder.Host(d.found.Chosen[library]), share(library.Real()), edits.ReadOnly)

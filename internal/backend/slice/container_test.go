@@ -94,7 +94,7 @@ func TestContainerApplyAndUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := machine{Tenants: tenants, Tree: tree(t), Instance: t.TempDir()}
-	plan, err := m.container(tenant(backend.LayerContainer), driverView{found: simulatedDriver()})
+	plan, err := m.container(tenant(backend.LayerContainer), driverView{found: builtDriver(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestContainersShareTheirLibraries(t *testing.T) {
 		if err := os.MkdirAll(place, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		return linkLibrary{Source: source, Store: filepath.Join(dir, "lib"), Path: filepath.Join(place, "libcuda.so.1"), Runpath: edits.ShareDir}
+		return linkLibrary{Source: source, Store: filepath.Join(dir, "lib"), Path: filepath.Join(place, "libcuda.so.1"), Runpath: edits.ShareDir, Driver: source}
 	}
 	apply := func(s linkLibrary) os.FileInfo {
 		t.Helper()
@@ -217,12 +217,12 @@ func TestContainersShareTheirLibraries(t *testing.T) {
 	remembering := first
 	remembering.memory = new(memory)
 	apply(remembering)
-	path, ok := remembering.memory.of(old, first.Store+first.Runpath)
+	path, ok := remembering.memory.of(old, first.purpose())
 	if !ok || filepath.Dir(path) != first.Store {
 		t.Errorf("it remembers %q", path)
 	}
 	apply(second) // a further link changes nothing
-	if again, ok := remembering.memory.of(old, first.Store+first.Runpath); !ok || again != path {
+	if again, ok := remembering.memory.of(old, first.purpose()); !ok || again != path {
 		t.Errorf("it remembers %q no longer", path)
 	}
 	if err := os.Remove(path); err != nil {

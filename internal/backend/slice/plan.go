@@ -53,7 +53,7 @@ func (m machine) plan(t backend.Tenant, d *driver.Driver) (*backend.Plan, error)
 	add(directory)
 	for _, library := range driver.Libraries {
 		ours := filepath.Join(dir, string(library))
-		add(copyLibrary{Source: m.Tree.Library(string(library)), Path: ours, Runpath: dir},
+		add(copyLibrary{Source: m.Tree.Library(string(library)), Path: ours, Runpath: dir, Driver: d.Chosen[library]},
 			link{Path: filepath.Join(dir, library.Bare()), Target: string(library)})
 		if t.Layer == backend.LayerEnv {
 			add(link{Path: filepath.Join(dir, library.Real()), Target: d.Chosen[library]})

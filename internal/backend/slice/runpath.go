@@ -5,6 +5,8 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+
+	"github.com/divvy-gpu/divvy/internal/driver"
 )
 
 // runpathMark begins the search path that our libraries are linked with. It is
@@ -13,8 +15,25 @@ import (
 // driver's folder, in which nothing can be added.
 const runpathMark = "/divvy-runpath-"
 
+// errDamaged marks a shared object whose tables contradict each other.
+var errDamaged = errors.New("its table of symbols is damaged")
+
 // errRunpath marks a file that is not a library of ours as it was built.
 var errRunpath = errors.New("not an unchanged library of Divvy")
+
+// ForDriver returns a copy of a library of ours that looks for the driver's in dir, and has the names of
+// the driver's file alone.
+func ForDriver(image []byte, dir, file string) ([]byte, error) {
+	patched, err := withRunpath(image, dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: reinstall Divvy", err)
+	}
+	names, err := driver.Names(file)
+	if err != nil {
+		return nil, err
+	}
+	return withNames(patched, names)
+}
 
 // withRunpath returns a copy of a shared object whose DT_RUNPATH is dir. It is
 // pure and reads nothing outside image.

@@ -66,11 +66,12 @@ func (s makePlace) Apply() error {
 func (s makePlace) Undo() error { return nil }
 
 // copyLibrary copies a library of ours with its search path set to the tenant
-// directory.
+// directory, and the names of the driver's library.
 type copyLibrary struct {
 	Source  string `json:"copyLibrary"`
 	Path    string `json:"path"`
 	Runpath string `json:"runpath"`
+	Driver  string `json:"driver"`
 }
 
 func (s copyLibrary) Apply() error {
@@ -78,9 +79,9 @@ func (s copyLibrary) Apply() error {
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
 	}
-	patched, err := withRunpath(image, s.Runpath)
+	patched, err := ForDriver(image, s.Runpath, s.Driver)
 	if err != nil {
-		return fmt.Errorf("copy %s: %w: reinstall Divvy", s.Source, err)
+		return fmt.Errorf("copy %s: %w", s.Source, err)
 	}
 	return writeFile(s.Path, patched, 0o755)
 }

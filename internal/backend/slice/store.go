@@ -48,20 +48,21 @@ type linkLibrary struct {
 	Store   string `json:"store"`
 	Path    string `json:"path"`
 	Runpath string `json:"runpath"`
+	Driver  string `json:"driver"`
 	memory  *memory
 }
 
 func (s linkLibrary) Apply() error {
-	if stored, ok := s.memory.of(s.Source, s.Store+s.Runpath); ok {
+	if stored, ok := s.memory.of(s.Source, s.purpose()); ok {
 		return s.link(stored)
 	}
 	image, err := os.ReadFile(s.Source)
 	if err != nil {
 		return fmt.Errorf("read Divvy's library: %w: reinstall Divvy", err)
 	}
-	patched, err := withRunpath(image, s.Runpath)
+	patched, err := ForDriver(image, s.Runpath, s.Driver)
 	if err != nil {
-		return fmt.Errorf("copy %s: %w: reinstall Divvy", s.Source, err)
+		return fmt.Errorf("copy %s: %w", s.Source, err)
 	}
 	stored, err := s.keep(patched)
 	if err != nil {
@@ -70,8 +71,13 @@ func (s linkLibrary) Apply() error {
 	if err := s.link(stored); err != nil {
 		return err
 	}
-	s.memory.note(s.Source, s.Store+s.Runpath, stored)
+	s.memory.note(s.Source, s.purpose(), stored)
 	return nil
+}
+
+// purpose is all that a stored library depends on besides its source.
+func (s linkLibrary) purpose() string {
+	return s.Store + s.Runpath + identity(s.Driver)
 }
 
 func (s linkLibrary) Undo() error {
