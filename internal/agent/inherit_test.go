@@ -237,7 +237,7 @@ func (h *heldGPUs) Has(uuid string) bool { return h.mine() == uuid }
 func (h *heldGPUs) Elsewhere(_ context.Context, uuid string) (string, []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.by[uuid], []string{"choose another GPU", "end it"}
+	return h.by[uuid], []string{control.AnotherGPU, "end it"}
 }
 
 func (h *heldGPUs) mine() string {
@@ -349,5 +349,34 @@ func TestLedgerNeverHasMoreRoomThanPages(t *testing.T) {
 	}
 	if changes < 5 {
 		t.Errorf("%d changes were seen", changes)
+	}
+}
+
+// Another GPU is advised to those only whom one would serve.
+func TestAnotherGPUIsAdvisedWhereItHelps(t *testing.T) {
+	n := newNode(t)
+	c := n.settings(n.backend)
+	c.Locks = &heldGPUs{by: map[string]string{otherID: "it is held by u1"}}
+	r := n.startAs(c)
+	both, large := ask(gib), askOn(otherID, 20*gib)
+	both.Request.GPUs = 2
+	advised := func(p control.CreateParams) bool {
+		t.Helper()
+		_, err := r.create(t.Context(), n.asker(os.Getuid()).peer, p)
+		if err == nil || !strings.Contains(err.Error(), "end it") {
+			t.Errorf("%v does not say what can be done", err)
+			return false
+		}
+		return strings.Contains(err.Error(), "choose another GPU")
+	}
+	if !advised(large) {
+		t.Error("there is another GPU, and it is not advised")
+	}
+	if advised(both) {
+		t.Error("all GPUs are needed, and another is advised")
+	}
+	n.grant(r, n.asker(os.Getuid()), askOn(firstID, 70*gib))
+	if advised(large) {
+		t.Error("the other GPU is full, and is advised")
 	}
 }

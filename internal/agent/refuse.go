@@ -139,10 +139,12 @@ func (a *Agent) remedies(ctx context.Context, err error, refusal *alloc.Refusal,
 	} else if less := a.less(ctx, refusal, who, had); less != "" {
 		ways = append(ways, less)
 	}
+	anywhere := who.request
+	anywhere.Among = ""
 	for _, m := range refusal.Misses {
 		_, beside := a.elsewhere(ctx, m.UUID)
 		for _, way := range beside {
-			if !slices.Contains(ways, way) {
+			if !slices.Contains(ways, way) && (way != control.AnotherGPU || a.fits(ctx, who, anywhere)) {
 				ways = append(ways, way)
 			}
 		}

@@ -21,6 +21,9 @@ const (
 	LayerEnv       = backend.LayerEnv
 )
 
+// AnotherGPU advises a requester to choose one.
+const AnotherGPU = "choose another GPU"
+
 // Info describes an agent.
 type Info struct {
 	Protocol  int    `json:"protocol"`

@@ -99,7 +99,8 @@ func (h Holder) Remedy(reader int) string {
 	return strings.Join(ways[:last], ", ") + " or " + ways[last]
 }
 
-// Ways are what a user can do, each of which works.
+// Ways are what a user can do, each of which works; [control.AnotherGPU] only where one
+// serves them.
 func (h Holder) Ways(reader int) []string {
 	switch {
 	case h.System && reader == 0:
@@ -107,17 +108,17 @@ func (h Holder) Ways(reader int) []string {
 	case h.System:
 		return []string{"it runs and cannot be reached; ask an administrator to see what is wrong with its directory (`divvy doctor` as root)"}
 	case h.BySystem && reader == 0:
-		return []string{"start the agent for all users again (`divvy agent`)", "choose another GPU"}
+		return []string{"start the agent for all users again (`divvy agent`)", control.AnotherGPU}
 	case h.BySystem:
-		return []string{"choose another GPU", "wait until these have ended", "ask an administrator to start the agent for all users again (`divvy agent` as root)"}
+		return []string{control.AnotherGPU, "wait until these have ended", "ask an administrator to start the agent for all users again (`divvy agent` as root)"}
 	case h.Left && reader != 0:
-		return []string{"choose another GPU", "wait until these have ended"}
+		return []string{control.AnotherGPU, "wait until these have ended"}
 	case h.UID == reader:
 		return []string{"use the run directory of that agent", "end it"}
 	case reader == 0:
-		return []string{"choose another GPU", "start the agent for all users (`divvy agent`), which takes it over"}
+		return []string{control.AnotherGPU, "start the agent for all users (`divvy agent`), which takes it over"}
 	}
-	return []string{"choose another GPU", "wait until their shares there have ended", "ask an administrator to start the agent for all users (`divvy agent` as root)"}
+	return []string{control.AnotherGPU, "wait until their shares there have ended", "ask an administrator to start the agent for all users (`divvy agent` as root)"}
 }
 
 // Of returns who holds a GPU; ok is false if nobody does.
