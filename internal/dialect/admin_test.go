@@ -72,7 +72,7 @@ func TestAdminAccessMayBePrivileged(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte(`spec: {containers: [{name: main, securityContext: {privileged: true}, resources: {claims: [{name: gpu}]}}]}`), &pod); err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckContainers(&pod, map[string]*resourcev1.ResourceClaimSpec{"gpu": &spec}); (err != nil) != refused {
+		if err := CheckContainers(&pod, map[string]*resourcev1.ResourceClaimSpec{"gpu": &spec}, ""); (err != nil) != refused {
 			t.Errorf("%s: %v", request, err)
 		}
 	}

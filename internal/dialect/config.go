@@ -35,6 +35,8 @@ type config struct {
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// MaxWeight is the most that a claim or a pod may name as the weight of a share; left out, every weight is allowed.
 	MaxWeight int `json:"maxWeight,omitempty"`
+	// OwnKernels are the handlers of RuntimeClasses whose containers run on a kernel of their own; left out, the usual ones.
+	OwnKernels v1alpha1.Kernels `json:"ownKernels,omitempty"`
 	// Dialects are those that are turned on, each with its options.
 	Dialects map[string]*raw `json:"dialects"`
 }
@@ -118,7 +120,10 @@ func NewTranslator(text []byte) (*Translator, error) {
 	if c.MaxWeight < 0 || c.MaxWeight > v1alpha1.MaxWeight {
 		return nil, fmt.Errorf("%w: maxWeight %d: give 1 to %d", ErrConfig, c.MaxWeight, v1alpha1.MaxWeight)
 	}
-	t := &Translator{mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight}
+	if err := c.OwnKernels.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: ownKernels: %w", ErrConfig, err)
+	}
+	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight}
 	for _, name := range sortedKeys(c.Dialects) {
 		made, ok := dialects[name]
 		if !ok {

@@ -8,9 +8,10 @@ import (
 )
 
 // CheckContainers refuses what no agent could prepare: a container with two of Divvy's claims, because a container is
-// in one tenant, and a share in a privileged container or on a kernel of its own, where no limit would hold. Specs are those of the pod's claims
-// by their names in the pod; a claim that is not there yet is left to the agent. An error wraps [ErrRefused].
-func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec) error {
+// in one tenant, and a share in a privileged container or on a kernel of its own, where no limit would hold. Specs are
+// those of the pod's claims by their names in the pod; a claim that is not there yet is left to the agent. Kernel is what
+// [Translator.OwnKernel] says of the pod. An error wraps [ErrRefused].
+func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec, kernel string) error {
 	for _, ref := range containersOf(pod) {
 		container := ref.of(pod)
 		first := ""
@@ -26,8 +27,8 @@ func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaim
 			if privileged(container) && asksShare(spec) {
 				return refusePrivileged(container.Name)
 			}
-			if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) && asksShare(spec) {
-				return refuseKernel(*pod.Spec.RuntimeClassName)
+			if kernel != "" && asksShare(spec) {
+				return refuseKernel(kernel)
 			}
 		}
 	}
@@ -65,7 +66,7 @@ func privileged(container *corev1.Container) bool {
 }
 
 func refuseKernel(class string) error {
-	return refuse("the pod's runtime class %q runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", class)
+	return refuse("the pod's runtime class %s runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", class)
 }
 
 func refusePrivileged(container string) error {

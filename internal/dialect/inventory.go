@@ -13,6 +13,8 @@ type Inventory struct {
 	// Sizes are the amounts of memory, in bytes, that GPUs of the cluster have for tenants. Order and repetition
 	// mean nothing.
 	Sizes []uint64
+	// Handlers are those of the cluster's RuntimeClasses, by their names.
+	Handlers map[string]string
 }
 
 // mostMemory is more than any GPU has, in bytes.

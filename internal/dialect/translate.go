@@ -15,6 +15,7 @@ type Translator struct {
 	dialects  []Dialect
 	scheduler string
 	maxWeight int // 0 is no limit
+	kernels   v1alpha1.Kernels
 }
 
 // Match reports whether the pod asks in any dialect that is turned on; others are left as they are.
@@ -76,8 +77,8 @@ func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Invent
 	if err := t.checkLeaving(pod); err != nil {
 		return err
 	}
-	if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) && slices.ContainsFunc(requests, func(r Request) bool { return !r.Whole || t.mode == ModeSlots }) {
-		return refuseKernel(*pod.Spec.RuntimeClassName)
+	if kernel := t.OwnKernel(pod, inventory.Handlers); kernel != "" && slices.ContainsFunc(requests, func(r Request) bool { return !r.Whole || t.mode == ModeSlots }) {
+		return refuseKernel(kernel)
 	}
 	for i := range requests {
 		if err := requests[i].checkUnit(pod, inventory); err != nil {
@@ -85,6 +86,16 @@ func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Invent
 		}
 	}
 	return nil
+}
+
+// OwnKernel names the runtime class of a pod if its containers run on a kernel of their own, and is empty otherwise.
+// Handlers are those of the RuntimeClasses that are known, by their names.
+func (t *Translator) OwnKernel(pod *corev1.Pod, handlers map[string]string) string {
+	class := pod.Spec.RuntimeClassName
+	if class == nil {
+		return ""
+	}
+	return t.kernels.Own(class, handlers[*class])
 }
 
 // spoken is a dialect and the containers that asked in it.

@@ -57,15 +57,18 @@ func TestWeightsHaveAnAdministratorsLimit(t *testing.T) {
 
 // A share on a kernel of its own is refused in every form, a whole GPU is not.
 func TestKernelsOfTheirOwn(t *testing.T) {
-	kata, nvidia := "kata-qemu", "nvidia"
+	kata, nvidia, secure, harmless := "kata-qemu", "nvidia", "secure", "gvisor"
+	known := Inventory{Handlers: map[string]string{"secure": "runsc", "gvisor": "runc"}}
 	for _, c := range []struct {
 		class   *string
 		limit   string
 		refused bool
-	}{{&kata, "divvy.dev/gpu-memory: 1Gi", true}, {&kata, "divvy.dev/gpu: 1", false}, {&nvidia, "divvy.dev/gpu-memory: 1Gi", false}, {nil, "divvy.dev/gpu-memory: 1Gi", false}} {
+	}{{&kata, "divvy.dev/gpu-memory: 1Gi", true}, {&kata, "divvy.dev/gpu: 1", false}, {&nvidia, "divvy.dev/gpu-memory: 1Gi", false},
+		{&secure, "divvy.dev/gpu-memory: 1Gi", true}, {&secure, "divvy.dev/gpu: 1", false}, {&harmless, "divvy.dev/gpu-memory: 1Gi", false}, {nil, "divvy.dev/gpu-memory: 1Gi", false}} {
 		pod := limitsOf(t, c.limit)
 		pod.Spec.RuntimeClassName = c.class
-		_, err := newTranslator(t, "{plain: {}}").Translate(pod, Inventory{})
+		translator := newTranslator(t, "{plain: {}}")
+		_, err := translator.Translate(pod, known)
 		if (err != nil) != c.refused || err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "kernel of their own")) {
 			t.Errorf("%s: %v", c.limit, err)
 		}
@@ -75,8 +78,8 @@ func TestKernelsOfTheirOwn(t *testing.T) {
 			}}}}
 			spec := &resourcev1.ResourceClaimSpec{}
 			spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class}}}
-			err := CheckContainers(own, map[string]*resourcev1.ResourceClaimSpec{"gpu": spec})
-			if want := c.class == &kata && !whole; (err != nil) != want {
+			err := CheckContainers(own, map[string]*resourcev1.ResourceClaimSpec{"gpu": spec}, translator.OwnKernel(own, known.Handlers))
+			if want := (c.class == &kata || c.class == &secure) && !whole; (err != nil) != want {
 				t.Errorf("a claim of class %s: %v", class, err)
 			}
 		}

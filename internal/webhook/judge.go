@@ -19,6 +19,7 @@ type judge struct {
 	translator *dialect.Translator
 	client     kubernetes.Interface
 	fleet      *fleet
+	runtimes   *runtimes
 	quotas     *quotas
 }
 
@@ -38,7 +39,9 @@ func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionReque
 		return admission{}, nil
 	}
 	inventory := j.fleet.inventory()
-	made, err := j.translator.Translate(pod, inventory.translations)
+	translations := inventory.translations
+	translations.Handlers = j.runtimes.all()
+	made, err := j.translator.Translate(pod, translations)
 	if err != nil {
 		return admission{}, err
 	}
@@ -76,7 +79,7 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 			specs[pod.Spec.ResourceClaims[i].Name] = spec
 		}
 	}
-	return admission{}, dialect.CheckContainers(pod, specs)
+	return admission{}, dialect.CheckContainers(pod, specs, j.translator.OwnKernel(pod, j.runtimes.all()))
 }
 
 // specOf reads what a pod's claim asks, from the claim or from the template it will be made from.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,12 +23,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// known is the server's view of the cluster: what the driver published, the device classes, all claims, and all quotas.
+// known is the server's view of the cluster: what the driver published, the device classes, runtime classes, all claims, and all
+// quotas.
 // Of each object it keeps only what is counted.
 type known struct {
 	fleet    *fleet
 	limits   *limits
 	accounts *accounts
+	runtimes runtimes
 
 	reflectors []*cache.Reflector
 	synced     []cache.InformerSynced
@@ -63,6 +66,7 @@ func newKnown(client kubernetes.Interface, translator *dialect.Translator) *know
 	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore(), other("deviceclasses"))
 	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store(), claims)
 	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store(), other("resourcequotas"))
+	follow(k, client, client.NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{}, "", k.runtimes.store(), other("runtimeclasses"))
 	return k
 }
 

@@ -88,7 +88,7 @@ func Serve(ctx context.Context, o Options) error {
 	defer stop()
 	registry := prometheus.NewRegistry()
 	judge := &judge{
-		translator: o.Translator, client: o.Client, fleet: known.fleet,
+		translator: o.Translator, client: o.Client, fleet: known.fleet, runtimes: &known.runtimes,
 		quotas: &quotas{held: known.limits, accounts: known.accounts},
 	}
 	s.connections = newConnections(o.Reviews, mostConnections)

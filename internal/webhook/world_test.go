@@ -27,7 +27,7 @@ type world struct {
 	judge  *judge
 	client *fake.Clientset
 	// what the server follows
-	slices, classes, claims, quotas cache.ReflectorStore
+	slices, classes, claims, quotas, runtimes cache.ReflectorStore
 
 	// followed is since when the API server tells of claims
 	followed time.Time
@@ -60,9 +60,10 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 	w.slices, w.classes, w.claims, w.quotas = fleet.sliceStore(), fleet.classStore(), accounts.store(), limits.store()
 	w.judge = &judge{
 		translator: translator, client: w.client,
-		fleet:  fleet,
+		fleet: fleet, runtimes: &runtimes{},
 		quotas: &quotas{held: limits, accounts: accounts},
 	}
+	w.runtimes = w.judge.runtimes.store()
 	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: s}, spec: {driver: divvy.dev, nodeName: n1, pool: {name: n1},
 		devices: [{name: gpu-0-shared, allowMultipleAllocations: true, capacity: {memory: {value: 16Gi}}}, {name: gpu-0, capacity: {memory: {value: 16Gi}}}]}}`)
 	return w

@@ -89,6 +89,7 @@ schedulerName: {{ . }}
 {{- with .Values.maxWeight }}
 maxWeight: {{ . }}
 {{- end }}
+ownKernels: {{ toJson .Values.ownKernels }}
 dialects:
 {{- toYaml .Values.dialects | nindent 2 }}
 {{- end -}}

@@ -48,6 +48,9 @@ type driver struct {
 	teller   *teller
 	meter    Meter
 	runtime  *runtimeGate
+	// kernels are the handlers whose containers run on a kernel of their own.
+	kernels  v1alpha1.Kernels
+	handlers handlers
 	// defaults are the node's, for shares that name no policy.
 	defaults func() (v1alpha1.NodeDefaults, error)
 	step     func(name string)

@@ -164,7 +164,7 @@ func (m *machine) start() *running {
 		m.t.Error(err)
 	}
 	r := &running{agent: a, driver: &driver{
-		opener: a, openings: openings,
+		opener: a, openings: openings, handlers: handlers{client: m.client},
 		node: nodeName, client: m.client, tenants: a, cdiDir: m.cdiDir, log: slog.New(slog.DiscardHandler), step: step,
 		teller: &teller{m.events}, meter: unmetered{}, runtime: &runtimeGate{client: m.client, node: nodeName}, broken: func(error) {}, pods: noPods{},
 	}}

@@ -142,8 +142,10 @@ func (d *driver) views(ctx context.Context, claim *resourcev1.ResourceClaim, all
 			return nil, err
 		}
 		for i := range found {
-			if err := found[i].checkKernel(allocations); err != nil && len(known) == 0 {
-				return nil, err
+			if len(known) == 0 {
+				if err := d.checkKernel(ctx, &found[i], allocations); err != nil {
+					return nil, err
+				}
 			}
 			if err := found[i].mixes(open, allocations); err != nil {
 				return nil, err

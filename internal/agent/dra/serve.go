@@ -55,6 +55,8 @@ type Config struct {
 	// Defaults returns the defaults of shares that name no policy, or why they are
 	// not known; nil stands for no defaults. Prepared shares keep theirs.
 	Defaults func() (v1alpha1.NodeDefaults, error)
+	// Kernels are the handlers of runtime classes whose containers run on a kernel of their own; nil are the usual ones.
+	Kernels v1alpha1.Kernels
 	// PluginDir, RegistryDir and CDIDir are as the constants say where left out.
 	PluginDir, RegistryDir, CDIDir string
 	// RetryPause is between two tries to serve the kubelet; left out it is 5 s.
@@ -117,7 +119,7 @@ func New(c Config) *Driver {
 		c.Log.Warn("the record of claims with admin access cannot be read", "error", err)
 	}
 	d.driver = &driver{
-		opener: c.Opener, openings: openings,
+		opener: c.Opener, openings: openings, kernels: c.Kernels, handlers: handlers{client: c.Client},
 		node: c.Node, client: c.Client, tenants: c.Tenants, cdiDir: c.CDIDir, log: c.Log, meter: c.Metrics, step: c.Step,
 		runtime: &runtimeGate{client: c.Client, node: c.Node}, defaults: c.Defaults,
 		broken: func(err error) {

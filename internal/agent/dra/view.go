@@ -10,8 +10,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
-
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 )
 
 // view is the part of a claim that a container gets: the names of its requests in
@@ -25,8 +23,8 @@ type use struct {
 	// requests are those named; none means all.
 	requests   []string
 	privileged bool
-	// kernel is the pod's runtime class if that has a kernel of its own.
-	kernel string
+	// class is the pod's runtime class, nil if it names none.
+	class *string
 	// others are the further claims that the container names.
 	others []string
 }
@@ -53,10 +51,7 @@ func usesOf(pod *corev1.Pod, claim *resourcev1.ResourceClaim) ([]use, error) {
 }
 
 func useOf(pod *corev1.Pod, c *corev1.Container, claims map[string]string, claim string) (use, bool) {
-	u := use{pod: pod.Name, container: c.Name}
-	if v1alpha1.OwnKernel(pod.Spec.RuntimeClassName) {
-		u.kernel = *pod.Spec.RuntimeClassName
-	}
+	u := use{pod: pod.Name, container: c.Name, class: pod.Spec.RuntimeClassName}
 	if c.SecurityContext != nil {
 		u.privileged = ptr.Deref(c.SecurityContext.Privileged, false)
 	}
@@ -167,20 +162,4 @@ func requestsOf(allocations []allocation) []string {
 		names[allocations[i].base] = true
 	}
 	return slices.Sorted(maps.Keys(names))
-}
-
-// checkKernel refuses a share where its limits would not hold, because the container runs
-// on a kernel of its own.
-func (u *use) checkKernel(allocations []allocation) error {
-	if u.kernel == "" {
-		return nil
-	}
-	v := u.view(requestsOf(allocations))
-	for i := range allocations {
-		if g := &allocations[i]; slices.Contains(v, g.base) && !g.whole && !g.exclusive {
-			return fault("container %s of pod %s runs on a kernel of its own (runtime class %s), where no limit of a share would hold: use another runtime class",
-				u.container, u.pod, u.kernel)
-		}
-	}
-	return nil
 }

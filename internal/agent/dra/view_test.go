@@ -14,6 +14,7 @@ func TestKernelsOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := newMachine(t).start()
 	for _, c := range []struct {
 		class   *string
 		request string
@@ -25,8 +26,8 @@ func TestKernelsOfTheirOwn(t *testing.T) {
 		if err != nil || len(uses) != 1 {
 			t.Fatal(uses, err)
 		}
-		err = uses[0].checkKernel(allocations)
-		if (err != nil) != c.refused || err != nil && (!errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), "runtime class kata-qemu")) {
+		err = r.checkKernel(t.Context(), &uses[0], allocations)
+		if (err != nil) != c.refused || err != nil && (!errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), `runtime class "kata-qemu"`)) {
 			t.Errorf("request %q: %v", c.request, err)
 		}
 	}

@@ -56,6 +56,8 @@ type Options struct {
 	// Defaults are for shares that name no policy or no cores, unless the node's
 	// labels say otherwise; for mode claims.
 	Defaults v1alpha1.NodeDefaults
+	// Kernels are the handlers of runtime classes whose containers run on a kernel of their own; nil are the usual ones.
+	Kernels v1alpha1.Kernels
 	// Version is the version of Divvy.
 	Version string
 }
@@ -71,6 +73,9 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Defaults.Validate(); err != nil {
 		faults = append(faults, err)
+	}
+	if err := o.Kernels.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("--own-kernels: %w", err))
 	}
 	if o.Mode == ModeSlots && o.Defaults != (v1alpha1.NodeDefaults{}) {
 		faults = append(faults, errSlotDefaults)

@@ -23,7 +23,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
 	driver := dra.New(dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
-		Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
+		Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
 		PluginDir:   filepath.Join(k.options.KubeletDir, "plugins", v1alpha1.Driver),
 		RegistryDir: filepath.Join(k.options.KubeletDir, "plugins_registry"),
 		Pool: func(ctx context.Context) (resourceslice.DriverResources, <-chan struct{}, error) {
@@ -63,7 +63,7 @@ func (k *node) serveLeftSlots(ctx context.Context) error {
 		}
 		cancel()
 	}()
-	plugin := nri.New(nri.Config{Tenants: k.Agent, Probe: func(context.Context) error { return nil }, Log: k.Log})
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Probe: func(context.Context) error { return nil }, Log: k.Log})
 	if err := plugin.Run(ctx); err != nil {
 		// They end all the same, see package dra.
 		k.Log.WarnContext(ctx, "containers with slots cannot start again on this node", "error", err)
@@ -84,7 +84,7 @@ func (k *node) serveSlots(ctx context.Context) error {
 	if k.options.Defaults != (v1alpha1.NodeDefaults{}) {
 		return errSlotDefaults
 	}
-	plugin := nri.New(nri.Config{Tenants: k.Agent, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
 	k.setReady(func() error { return nil })
 	return k.together(ctx, plugin.Run, func(ctx context.Context) error {
 		return deviceplugin.Run(ctx, deviceplugin.Config{

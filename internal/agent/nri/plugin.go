@@ -31,6 +31,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/edits"
 )
@@ -49,6 +50,8 @@ type plugin struct {
 	// work is the context of work that begins in a hook and outlives it.
 	work    context.Context
 	tenants Tenants
+	// kernels are the handlers whose containers run on a kernel of their own.
+	kernels v1alpha1.Kernels
 	log     *slog.Logger
 	// retry is how long to wait before a release that failed is tried again,
 	// doubled each time up to maxRetry.
@@ -97,6 +100,14 @@ func (t *try) ended() bool {
 // errSlow is the answer when a share takes longer than the runtime would wait.
 var errSlow = errors.New("the share is still being prepared: the kubelet will try again")
 
+// decide reads a pod's annotations, and refuses a pod where no limit would hold.
+func (p *plugin) decide(sandbox *api.PodSandbox) (decision, error) {
+	if handler := sandbox.GetRuntimeHandler(); handler != "" && p.kernels.Has(handler) {
+		return decision{}, fmt.Errorf("its runtime class has handler %s, which runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", handler)
+	}
+	return decide(sandbox)
+}
+
 // RunPodSandbox begins to prepare the pod's shares. CreateContainer returns what is
 // wrong with them.
 func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
@@ -104,7 +115,7 @@ func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error
 		return nil
 	}
 	p.enter(sandbox, true)
-	d, err := decide(sandbox)
+	d, err := p.decide(sandbox)
 	if err != nil {
 		p.log.Warn("pod cannot have its shares", "pod", podName(sandbox), "error", err)
 		return nil
@@ -124,7 +135,7 @@ func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, c
 	fail := func(err error) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 		return nil, nil, fmt.Errorf("give container %s of pod %s its share: %w", container.GetName(), podName(sandbox), err)
 	}
-	d, err := decide(sandbox)
+	d, err := p.decide(sandbox)
 	if err != nil {
 		return fail(err)
 	}

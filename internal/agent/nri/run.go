@@ -27,6 +27,8 @@ type Config struct {
 	// Socket is the runtime's; left out it is NRI's usual one.
 	Socket  string
 	Tenants Tenants
+	// Kernels are the handlers of runtime classes whose containers run on a kernel of their own; nil are the usual ones.
+	Kernels v1alpha1.Kernels
 	// Probe returns nil if the runtime refuses a container that requires a
 	// plugin which is not there, [ErrOpen] if it makes one, and another error
 	// if neither can be known now.
@@ -66,7 +68,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 		return fmt.Errorf("wait for the container runtime: %w", err)
 	}
 	defer watcher.Close()
-	hooks := &plugin{work: ctx, tenants: p.config.Tenants, log: p.config.Log, retry: firstRelease, pods: make(map[string]*pod)}
+	hooks := &plugin{work: ctx, tenants: p.config.Tenants, kernels: p.config.Kernels, log: p.config.Log, retry: firstRelease, pods: make(map[string]*pod)}
 	defer hooks.running.Wait()
 	watcher.Follow(ctx,
 		func(ctx context.Context) error {
