@@ -141,6 +141,10 @@ func watchCrowd(ctx context.Context, m *simulated.Machine, list *control.Listing
 		}
 	}
 	passed := time.Since(begin)
+	ended, err := monotonic()
+	if err != nil {
+		return r, err
+	}
 	now, err := agentTime(list.Info.PID)
 	if err != nil {
 		return r, err
@@ -149,7 +153,11 @@ func watchCrowd(ctx context.Context, m *simulated.Machine, list *control.Listing
 	if err != nil {
 		return r, err
 	}
-	r = crowdResult{percent: 100 * (now - spent).Seconds() / passed.Seconds(), late: l.p99()}
+	late, err := l.p99(ended)
+	if err != nil {
+		return r, err
+	}
+	r = crowdResult{percent: 100 * (now - spent).Seconds() / passed.Seconds(), late: late}
 	for _, t := range list.Tenants {
 		s := t.Shares[0]
 		from, to := before[s.Index], after[s.Index]

@@ -83,11 +83,18 @@ func (l *lateness) look() error {
 	return nil
 }
 
-// p99 is the lateness that one decision in a hundred exceeds.
-func (l *lateness) p99() float64 {
-	if len(l.late) == 0 {
-		return 0
+// p99 is the lateness that one decision in a hundred exceeds, in ms. A wait that no decision
+// has followed until now, CLOCK_MONOTONIC in ns, is late for as long as it lasts.
+func (l *lateness) p99(now uint64) (float64, error) {
+	all := slices.Clone(l.late)
+	for _, s := range l.shares {
+		if s.since != 0 {
+			all = append(all, float64(now-s.since)/1e6)
+		}
 	}
-	slices.Sort(l.late)
-	return l.late[(len(l.late)*99-1)/100]
+	if len(all) == 0 {
+		return 0, errors.New("no share began to wait, so nothing was decided")
+	}
+	slices.Sort(all)
+	return all[(len(all)*99-1)/100], nil
 }
