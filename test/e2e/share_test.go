@@ -23,6 +23,7 @@ func TestShares(t *testing.T) {
 	l.scenario("two-gpus", twoGPUs)
 	l.scenario("whole-and-shared", wholeAndShared)
 	l.scenario("whole-by-hand", wholeByHand)
+	l.scenario("whole-of-before", earlierWhole)
 	l.scenario("node-defaults", nodeDefaults)
 	l.scenario("examples", examples)
 	l.scenario("bad-requests", badRequests)

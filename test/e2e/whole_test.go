@@ -5,9 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 )
 
@@ -69,4 +75,129 @@ func wholeByHand(l *lab) {
 		l.t.Errorf("two GPUs are %+v", got)
 	}
 	l.agree()
+}
+
+// earlierWhole has a pod get a whole GPU through the slices that earlier versions published: the scheduler allocates the
+// device that stands for all of the GPU. The agent that comes then prepares it and keeps the GPU for it, also through a
+// rollback of the slices and another upgrade, and until it ends.
+func earlierWhole(l *lab) {
+	l.only(0)
+	n := l.Nodes[0]
+	listing, err := l.listing(n)
+	l.must(err)
+	gpu := listing.GPUs[0]
+	old, shared := pool.Name(gpu.UUID, pool.Whole), pool.Name(gpu.UUID, pool.Shared)
+
+	l.withoutAgents()
+	l.create(whole("old", 1))
+	l.eventually("the pod is placed by earlier slices", func() string {
+		l.publishEarlier(n, &gpu) // again, because a kubelet removes slices of a driver that is away
+		p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, "old", metav1.GetOptions{})
+		if err == nil && p.Spec.NodeName == "" {
+			return "it has no node"
+		}
+		return reason(err)
+	})
+	l.has("old", old)
+	l.withAgents()
+	l.running("old")
+	l.published(n, old)
+	l.limited("old", "main", gpu.Capacity, 1)
+	l.agree()
+	l.create(plain("share", "1Gi", ""))
+	l.event("share", "NoShareFits")
+	l.pending("share")
+
+	l.withoutAgents()
+	l.publishEarlier(n, &gpu)
+	l.limited("old", "main", gpu.Capacity, 1)
+	l.pending("share")
+	l.withAgents()
+	l.published(n, old)
+	l.has("old", old)
+	l.limited("old", "main", gpu.Capacity, 1)
+	l.agree()
+	l.pending("share")
+
+	l.remove("old")
+	l.published(n, shared)
+	l.running("share")
+	l.limited("share", "main", gib, 1)
+	l.agree()
+}
+
+// withoutAgents takes the agents away, and withAgents brings them back.
+func (l *lab) withoutAgents() {
+	l.t.Helper()
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}`)
+	l.eventually("no agent serves", func() string {
+		for _, n := range l.Nodes {
+			if pid := l.agentPID(n); pid != 0 {
+				return fmt.Sprintf("process %d of node %s does", pid, n.Name)
+			}
+		}
+		return ""
+	})
+}
+
+func (l *lab) withAgents() {
+	l.t.Helper()
+	l.kubectl("patch", "-n", system, "daemonset/divvy-agent", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":null}}}}}`)
+	l.serving()
+}
+
+// has checks which device the pod's one claim has.
+func (l *lab) has(pod, want string) {
+	l.t.Helper()
+	p, err := l.Client().CoreV1().Pods(l.namespace).Get(l.ctx, pod, metav1.GetOptions{})
+	l.must(err)
+	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ResourceClaimStatuses[0].ResourceClaimName == nil {
+		l.t.Fatalf("pod %s has the claims %+v", pod, p.Status.ResourceClaimStatuses)
+	}
+	c, err := l.Client().ResourceV1().ResourceClaims(l.namespace).Get(l.ctx, *p.Status.ResourceClaimStatuses[0].ResourceClaimName, metav1.GetOptions{})
+	l.must(err)
+	if a := c.Status.Allocation; a == nil || len(a.Devices.Results) != 1 || a.Devices.Results[0].Device != want {
+		l.t.Fatalf("pod %s has %+v, want device %s", pod, a, want)
+	}
+}
+
+// publishEarlier puts the slices of an earlier version in the place of a node's: the GPU as two devices, a shared and a
+// whole one, that take the same counter. What is there already stays.
+func (l *lab) publishEarlier(n *cluster.Machine, gpu *control.GPU) {
+	l.t.Helper()
+	api := l.Client().ResourceV1().ResourceSlices()
+	const label = "e2e.divvy.dev/earlier"
+	l.must(api.DeleteCollection(l.ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name + ",spec.driver=" + v1alpha1.Driver, LabelSelector: "!" + label}))
+	one := map[string]resourcev1.Counter{"gpu": {Value: *resource.NewQuantity(1, resource.DecimalSI)}}
+	set := pool.Name(gpu.UUID, pool.Whole)
+	device := func(form pool.Form, capacity resourcev1.DeviceCapacity) resourcev1.Device {
+		return resourcev1.Device{
+			Name: pool.Name(gpu.UUID, form),
+			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+				v1alpha1.AttributeUUID: {StringValue: &gpu.UUID}, v1alpha1.AttributeForm: {StringValue: ptr.To(string(form))},
+				v1alpha1.AttributeIndex: {IntValue: ptr.To(int64(gpu.Index))},
+			},
+			Capacity:                 map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{v1alpha1.CapacityMemory: capacity},
+			ConsumesCounters:         []resourcev1.DeviceCounterConsumption{{CounterSet: set, Counters: one}},
+			AllowMultipleAllocations: ptr.To(form == pool.Shared),
+		}
+	}
+	memory := *resource.NewQuantity(int64(gpu.Capacity), resource.BinarySI)
+	specs := []resourcev1.ResourceSliceSpec{
+		{SharedCounters: []resourcev1.CounterSet{{Name: set, Counters: one}}},
+		{Devices: []resourcev1.Device{
+			device(pool.Shared, resourcev1.DeviceCapacity{Value: memory, RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: &memory}}),
+			device(pool.Whole, resourcev1.DeviceCapacity{Value: memory}),
+		}},
+	}
+	for i, spec := range specs {
+		spec.Driver, spec.NodeName = v1alpha1.Driver, &n.Name
+		spec.Pool = resourcev1.ResourcePool{Name: n.Name, Generation: 1, ResourceSliceCount: int64(len(specs))}
+		_, err := api.Create(l.ctx, &resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-earlier-%d", n.Name, i), Labels: map[string]string{label: ""}}, Spec: spec,
+		}, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			l.must(err)
+		}
+	}
 }

@@ -35,8 +35,16 @@ func apart() (*resourcev1.ResourceClaim, *corev1.Pod) {
 	return claim, pod
 }
 
+// mixed is claim a with a share and a device of another driver, which one container uses both.
+func mixed() (*resourcev1.ResourceClaim, *corev1.Pod) {
+	pod := podOf("p", map[string][]ref{"main": {{"a", "nic"}, {"a", "r"}}})
+	claim := claimWith(resourcev1.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: nodeName, Device: "nic-0"}, result("r", firstID, "4Gi", "30"))
+	reserve(claim, pod)
+	return claim, pod
+}
+
 func TestPrepareAndUnprepare(t *testing.T) {
-	for name, made := range map[string]func() (*resourcev1.ResourceClaim, *corev1.Pod){"simple": simple, "apart": apart} {
+	for name, made := range map[string]func() (*resourcev1.ResourceClaim, *corev1.Pod){"simple": simple, "apart": apart, "mixed": mixed} {
 		t.Run(name, func(t *testing.T) {
 			claim, pod := made()
 			m := newMachine(t, claim, pod)

@@ -25,32 +25,15 @@ func measureOther(ctx context.Context, o options) (rows []measurement.Row, err e
 	if err := b.publishOther(ctx); err != nil {
 		return nil, err
 	}
-	pods, n := otherPods(), o.few(otherRound)
-	// placed follows a few pods that do not count: with them the scheduler takes in which slices there are.
-	placed := func() (outcome, error) {
-		if o, err := b.placed(ctx, pods, 20, roundLimit); err != nil {
-			return o, err
-		}
-		return b.placed(ctx, pods, n, roundLimit)
-	}
 	var ratios, with, without []float64
 	var last [2]outcome
-	for range o.runs() {
-		alone, err := placed()
+	for run := range o.runs() {
+		// The one that comes second finds warmer caches: they take turns.
+		pair, err := b.pair(ctx, run%2 == 0)
 		if err != nil {
 			return nil, err
 		}
-		if err := b.publish(ctx); err != nil {
-			return nil, err
-		}
-		profiled := b.profileScheduler(ctx)
-		beside, err := placed()
-		if err := errors.Join(err, profiled()); err != nil {
-			return nil, err
-		}
-		if err := b.withdraw(ctx, v1alpha1.Driver); err != nil {
-			return nil, err
-		}
+		alone, beside := pair[0], pair[1]
 		with, without = append(with, beside.rate()), append(without, alone.rate())
 		ratios, last = append(ratios, beside.rate()/alone.rate()), [2]outcome{beside, alone}
 	}
@@ -61,4 +44,41 @@ func measureOther(ctx context.Context, o options) (rows []measurement.Row, err e
 		rowOf(otherRatio, "with our slices", "pods/s", 0, with, ""),
 		rowOf(otherRatio, "without", "pods/s", 0, without, ""),
 	}, nil
+}
+
+// pair has another driver's claims placed twice: without our slices, and with them.
+func (b *bench) pair(ctx context.Context, aloneFirst bool) (outcomes [2]outcome, err error) {
+	const alone, beside = 0, 1
+	order := []int{alone, beside}
+	if !aloneFirst {
+		order = []int{beside, alone}
+	}
+	for _, which := range order {
+		profiled := func() error { return nil }
+		if which == beside {
+			if err := b.publish(ctx); err != nil {
+				return outcomes, err
+			}
+			profiled = b.profileScheduler(ctx)
+		}
+		outcomes[which], err = b.placedOther(ctx)
+		if err := errors.Join(err, profiled()); err != nil {
+			return outcomes, err
+		}
+		if which == beside {
+			if err := b.withdraw(ctx, v1alpha1.Driver); err != nil {
+				return outcomes, err
+			}
+		}
+	}
+	return outcomes, nil
+}
+
+// placedOther has another driver's claims placed. A few before them do not count: with them the scheduler takes in which
+// slices there are.
+func (b *bench) placedOther(ctx context.Context) (outcome, error) {
+	if o, err := b.placed(ctx, otherPods(), 20, roundLimit); err != nil {
+		return o, err
+	}
+	return b.placed(ctx, otherPods(), b.few(otherRound), roundLimit)
 }
