@@ -80,7 +80,9 @@ func (s sight) agentCheck() doctor.Check {
 		c.Found = fmt.Sprintf("an own agent (%s) serves its shares and grants no more; ", served(s.list.Info))
 		fallthrough
 	case errors.As(s.err, &away):
-		c.Status, c.Found, c.Next = doctor.Fail, c.Found+strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! ")), away.Remedy()
+		said := strings.TrimSpace(strings.TrimPrefix(absent("", away).text(), "! "))
+		c.Status, c.Next = doctor.Fail, away.Remedy()
+		c.Found += strings.Replace(said, ": "+c.Next, "", 1)
 	case h != nil && (own || errors.Is(s.err, control.ErrNoAgent)):
 		c.Status, c.Found, c.Next = doctor.Fail, fmt.Sprintf("%s, does not answer in %s", h, rundir.System), h.Remedy(os.Getuid())
 	case errors.Is(s.err, control.ErrNoAgent):

@@ -72,6 +72,9 @@ func TestDoctorFindsEachFault(t *testing.T) {
 		if last.Name != c.check.Name || last.Status != c.check.Status || !strings.Contains(last.Found, c.check.Found) || !strings.Contains(last.Next, c.check.Next) {
 			t.Errorf("%s: %+v, want %+v", name, last, c.check)
 		}
+		if last.Next != "" && strings.Contains(last.Found, last.Next) {
+			t.Errorf("%s: it says twice what to do: %+v", name, last)
+		}
 	}
 }
 
