@@ -42,7 +42,7 @@ override ONLY := $(value ONLY)
 export ONLY
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps fuzz \
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps test-drivers fuzz \
 	images bench bench-none bench-mem bench-place bench-promises bench-sched bench-time gpu-test measurements FORCE
 
 # The objects that others link are named first.
@@ -97,6 +97,10 @@ test-go: build $(B)/bin/gpubench
 test-steady: ## make test ten times, five of them beside a load on every core (RUNS=10)
 	hack/test-steady.sh
 
+test-drivers: build ## hold our libraries against NVIDIA's user-space drivers, which Debian packages; installs nothing
+	$(call step,TEST,NVIDIA's drivers)
+	hack/drivers.sh .cache/drivers
+	DIVVY_REQUIRE=drivers DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./test/drivers
 $(B)/obj/leftover: FORCE
 	$(call step,GO)
 	$(GO) build -o $@ ./hack/leftover

@@ -117,6 +117,10 @@ nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count) {
 }
 
 nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info) {
-    return DV_INNER() ? DV_CALL(nvmlGetExcludedDeviceInfoByIndex, index, info)
-                      : NVML_ERROR_INVALID_ARGUMENT;
+    unsigned int count;
+    if (DV_INNER()) {
+        return DV_CALL(nvmlGetExcludedDeviceInfoByIndex, index, info);
+    }
+    nvmlReturn_t driver = DV_CALL(nvmlGetExcludedDeviceCount, &count);
+    return driver == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : driver;
 }

@@ -105,7 +105,7 @@ static CUresult before_use(struct reservation *reservation, CUdevice device, boo
     CUresult attached = attach_share();
     int number = attached == CUDA_SUCCESS ? device_number(device) : -1;
     if (number < 0) {
-        return attached != CUDA_SUCCESS ? attached : CUDA_ERROR_INVALID_DEVICE;
+        return attached != CUDA_SUCCESS ? attached : reservation_why_unknown();
     }
     lock_take(&turns[number]);
     *reserved = owner_of((unsigned)number) == 0;

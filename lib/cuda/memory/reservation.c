@@ -36,9 +36,7 @@ CUresult reservation_open_number(struct reservation *reservation, unsigned numbe
     return reserve(share, number, worst);
 }
 
-/* Why a device is not of the share: the driver may not be initialised, or there is no such
-   device. */
-static CUresult why_unknown(void) {
+CUresult reservation_why_unknown(void) {
     int count;
     CUresult result = DV_CALL(cuDeviceGetCount, &count);
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_DEVICE;
@@ -49,7 +47,7 @@ CUresult reservation_open_on(struct reservation *reservation, CUdevice device, u
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     int number = device_number(device);
-    return number < 0 ? why_unknown()
+    return number < 0 ? reservation_why_unknown()
                       : reservation_open_number(reservation, (unsigned)number, worst);
 }
 

@@ -36,6 +36,10 @@ DV_HIDDEN CUresult reservation_open_on(struct reservation *reservation, CUdevice
 DV_HIDDEN CUresult reservation_open_number(struct reservation *reservation, unsigned number,
                                            uint64_t worst);
 
+/* Why a device is not of the share: what the driver says while it is not initialised, else
+ * CUDA_ERROR_INVALID_DEVICE. */
+DV_HIDDEN CUresult reservation_why_unknown(void);
+
 /* Ends the reservation. charged may be more than what was reserved. */
 DV_HIDDEN void reservation_settle(struct reservation *reservation, uint64_t charged);
 
