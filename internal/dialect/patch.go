@@ -26,11 +26,14 @@ func (p *Patch) add(value any, path ...string) {
 	*p = append(*p, Operation{Op: "add", Path: pointer(path), Value: value})
 }
 
+// escaped writes a step of a JSON pointer (RFC 6901).
+var escaped = strings.NewReplacer("~", "~0", "/", "~1")
+
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
 		b.WriteByte('/')
-		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+		b.WriteString(escaped.Replace(step))
 	}
 	return b.String()
 }

@@ -35,11 +35,11 @@ type account struct {
 	mu sync.Mutex
 	// settled claims take what they take, whatever GPUs are published from now on. Open ones wait, or have a device whose
 	// size is not known.
-	settled map[types.UID]settledClaim
-	open    map[types.UID]openClaim
+	settled map[key]settledClaim
+	open    map[key]openClaim
 	// admitted are claims that were let through and are not known yet. Expected are those of pods that were let through,
 	// in the order in which they are forgotten; nobody has asked about them yet, and they have no UIDs.
-	admitted map[types.UID]admittedClaim
+	admitted map[key]admittedClaim
 	expected []admittedClaim
 	// sum is of settled and open claims, the latter counted with these sizes.
 	sum   dialect.Use
@@ -83,7 +83,7 @@ func (a *accounts) store() *store[dialect.Counted] {
 			}
 			return dialect.CountedOf(&claim.Spec, claim.Status.Allocation), nil
 		},
-		put: a.put, drop: a.drop, replace: a.replace, eager: true,
+		put: a.put, drop: a.drop, keep: a.keep,
 	}
 }
 
@@ -96,8 +96,8 @@ func (a *accounts) use(namespace string, f func(*account)) {
 		a.mu.Lock()
 		if a.of[namespace] == nil {
 			a.of[namespace] = &account{
-				settled: make(map[types.UID]settledClaim), open: make(map[types.UID]openClaim),
-				admitted: make(map[types.UID]admittedClaim), sizes: a.sizes(),
+				settled: make(map[key]settledClaim), open: make(map[key]openClaim),
+				admitted: make(map[key]admittedClaim), sizes: a.sizes(),
 			}
 		}
 		a.mu.Unlock()
@@ -125,45 +125,45 @@ func (a *accounts) put(claim brief[dialect.Counted]) {
 	}
 	a.use(claim.namespace, func(one *account) {
 		a.refresh(one)
-		before, had := one.settled[claim.uid]
+		before, had := one.settled[claim.id]
 		if had && before.allocation == claim.of.Allocation() {
 			return // it was counted when the GPUs that it has were published
 		}
-		_, open := one.open[claim.uid]
-		_, admitted := one.admitted[claim.uid]
-		delete(one.admitted, claim.uid)
-		one.remove(claim.uid)
-		one.enter(claim.uid, claim.of)
+		_, open := one.open[claim.id]
+		_, admitted := one.admitted[claim.id]
+		delete(one.admitted, claim.id)
+		one.remove(claim.id)
+		one.enter(claim.id, claim.of)
 		if !had && !open && !admitted {
-			one.fulfil(one.known(claim.uid)) // another server let it through
+			one.fulfil(one.known(claim.id)) // another server let it through
 		}
 	})
 }
 
 // enter counts a claim that is not in the sum.
-func (one *account) enter(uid types.UID, counted dialect.Counted) {
+func (one *account) enter(id key, counted dialect.Counted) {
 	use, settled := counted.Use(one.sizes)
 	one.sum = one.sum.Plus(use)
 	if settled {
-		one.settled[uid] = settledClaim{use, counted.Allocation()}
+		one.settled[id] = settledClaim{use, counted.Allocation()}
 		return
 	}
-	one.open[uid] = openClaim{counted, use}
+	one.open[id] = openClaim{counted, use}
 }
 
 // remove takes a claim out of the sum.
-func (one *account) remove(uid types.UID) {
-	one.sum = one.sum.Minus(one.known(uid))
-	delete(one.settled, uid)
-	delete(one.open, uid)
+func (one *account) remove(id key) {
+	one.sum = one.sum.Minus(one.known(id))
+	delete(one.settled, id)
+	delete(one.open, id)
 }
 
 // known returns what a claim in the sum takes.
-func (one *account) known(uid types.UID) dialect.Use {
-	if claim, ok := one.settled[uid]; ok {
+func (one *account) known(id key) dialect.Use {
+	if claim, ok := one.settled[id]; ok {
 		return claim.use
 	}
-	return one.open[uid].use
+	return one.open[id].use
 }
 
 // refresh counts open claims again where other sizes are known than last time.
@@ -174,23 +174,23 @@ func (a *accounts) refresh(one *account) {
 	}
 	one.sizes = sizes
 	a.looked.Add(int64(len(one.open)))
-	for uid, claim := range one.open {
+	for id, claim := range one.open {
 		use, settled := claim.counted.Use(sizes)
 		one.sum = one.sum.Minus(claim.use).Plus(use)
 		if claim.use = use; !settled {
-			one.open[uid] = claim
+			one.open[id] = claim
 			continue
 		}
-		delete(one.open, uid)
-		one.settled[uid] = settledClaim{use, claim.counted.Allocation()}
+		delete(one.open, id)
+		one.settled[id] = settledClaim{use, claim.counted.Allocation()}
 	}
 }
 
 func (a *accounts) drop(claim brief[dialect.Counted]) {
 	empty := false
 	a.existing(claim.namespace, func(one *account) {
-		one.remove(claim.uid)
-		delete(one.admitted, claim.uid)
+		one.remove(claim.id)
+		delete(one.admitted, claim.id)
 		empty = one.empty(a.late())
 	})
 	if empty {
@@ -223,23 +223,16 @@ func (one *account) empty(late func(until time.Time) bool) bool {
 		n++
 	}
 	one.expected = slices.Delete(one.expected, 0, n)
-	for uid, claim := range one.admitted {
+	for id, claim := range one.admitted {
 		if late(claim.until) {
-			delete(one.admitted, uid)
+			delete(one.admitted, id)
 		}
 	}
 	return len(one.settled)+len(one.open)+len(one.admitted)+len(one.expected) == 0
 }
 
-// replace puts all claims, and drops those that are not among them.
-func (a *accounts) replace(claims []brief[dialect.Counted]) {
-	present := make(map[types.UID]bool, len(claims))
-	for _, claim := range claims {
-		present[claim.uid] = true
-		if !claim.handed {
-			a.put(claim)
-		}
-	}
+// keep drops the claims that are not in a list of all.
+func (a *accounts) keep(present map[key]bool) {
 	a.mu.RLock()
 	namespaces := make([]string, 0, len(a.of))
 	for namespace := range a.of {
@@ -247,20 +240,20 @@ func (a *accounts) replace(claims []brief[dialect.Counted]) {
 	}
 	a.mu.RUnlock()
 	for _, namespace := range namespaces {
-		var gone []types.UID
+		var gone []key
 		a.existing(namespace, func(one *account) {
-			for uid := range one.settled {
-				if !present[uid] {
-					gone = append(gone, uid)
+			for id := range one.settled {
+				if !present[id] {
+					gone = append(gone, id)
 				}
 			}
-			for uid := range one.open {
-				if !present[uid] {
-					gone = append(gone, uid)
+			for id := range one.open {
+				if !present[id] {
+					gone = append(gone, id)
 				}
 			}
-			for _, uid := range gone {
-				one.remove(uid)
+			for _, id := range gone {
+				one.remove(id)
 			}
 		})
 		a.close(namespace)
@@ -287,7 +280,8 @@ func (a *accounts) checkPod(namespace string, limits []dialect.Limit, claims []d
 
 // checkClaim asks whether a namespace that has these limits may have a claim. If it may, and the claim is to be
 // admitted, it counts from now on.
-func (a *accounts) checkClaim(namespace string, claim types.UID, limits []dialect.Limit, use dialect.Use, admit bool) error {
+func (a *accounts) checkClaim(namespace string, uid types.UID, limits []dialect.Limit, use dialect.Use, admit bool) error {
+	claim := keyOf(uid)
 	return a.check(namespace, admit, func(one *account) error {
 		used := one.used().Minus(one.known(claim))
 		before, again := one.admitted[claim]

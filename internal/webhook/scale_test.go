@@ -22,7 +22,11 @@ const (
 )
 
 // mostPerClaim and mostPerNode are what the server may keep of a claim and of a node's slices, in bytes.
-const mostPerClaim, mostPerNode = 512, 16 << 10
+const mostPerClaim, mostPerNode = 256, 16 << 10
+
+// mostPerReview is what a review may allocate, in bytes. What is kept is collected around it, so one in fifty reviews
+// would be slow if they left a hundred KiB each.
+const mostPerReview = 32 << 10
 
 // fill tells the server of that cluster, object by object as a watch does, and returns how many bytes are kept of a
 // claim and of a node. Every namespace has a hundred claims, and one in a hundred waits.
@@ -79,6 +83,18 @@ func live() uint64 {
 	return stats.HeapAlloc
 }
 
+// allocated returns how many bytes something allocates, on the average of some times.
+func allocated(do func()) uint64 {
+	const times = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range times {
+		do()
+	}
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) / times
+}
+
 // TestScale bounds what the server keeps of a large cluster, and what a review looks at.
 func TestScale(t *testing.T) {
 	w := newWorld(t, "{plain: {}}")
@@ -113,6 +129,10 @@ func TestScale(t *testing.T) {
 			_ = review("team-7")
 		}
 	})
+	request := podRequest(t, asking)
+	if bytes := allocated(func() { _, _ = w.judge.mutatePod(context.Background(), request) }); bytes > mostPerReview {
+		t.Errorf("a review leaves %d bytes to collect, want at most %d", bytes, mostPerReview)
+	}
 	w.know(t, w.slices, &resourcev1.ResourceSlice{}, `{metadata: {name: new}, spec: {driver: divvy.dev, pool: {name: new}, devices: [{name: new, capacity: {memory: {value: 141Gi}}}]}}`)
 	looked("a review after another GPU came", 1, func() { _ = review("team-7") })
 

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"sync/atomic"
 
@@ -19,11 +20,20 @@ type store[T any] struct {
 	// put and drop hand on what was added or changed, and what is gone. Replace hands on everything there is.
 	put, drop func(brief[T])
 	replace   func([]brief[T])
-	// eager hands each object of a list on as it arrives, so that the whole of a long list is at no time in memory. To
-	// replace then gets these objects as handed ones.
-	eager bool
+	// keep is there instead of replace where lists are long. Each object of a list is then put as it arrives, so that what
+	// was read of all of them is at no time in memory; keep drops those that are not in the list.
+	keep func(list map[key]bool)
 
 	filled atomic.Bool
+}
+
+// key stands for an object's UID. It holds no pointer, so that the garbage collector does not look into what is kept of
+// very many objects: reviews would wait for it.
+type key [16]byte
+
+func keyOf(uid types.UID) key {
+	sum := sha256.Sum256([]byte(uid))
+	return key(sum[:16])
 }
 
 // brief is what is left of an object. Of its metadata it has what a reflector reads.
@@ -31,10 +41,22 @@ type brief[T any] struct {
 	metav1.Object   // bare
 	namespace, name string
 	version         string
-	uid             types.UID
-	handed          bool // to put already, and without what was read of it
+	id              key
 	of              T
 }
+
+// handed is what is left of an object that was put while its list is not complete.
+type handed struct {
+	metav1.Object   // bare
+	namespace, name string
+	id              key
+}
+
+// GetNamespace implements [metav1.Object].
+func (h *handed) GetNamespace() string { return h.namespace }
+
+// GetName implements [metav1.Object].
+func (h *handed) GetName() string { return h.name }
 
 // bare is metadata without anything in it. Nobody changes it.
 var bare = &metav1.ObjectMeta{}
@@ -47,9 +69,6 @@ func (b brief[T]) GetName() string { return b.name }
 
 // GetResourceVersion implements [metav1.Object].
 func (b brief[T]) GetResourceVersion() string { return b.version }
-
-// GetUID implements [metav1.Object].
-func (b brief[T]) GetUID() types.UID { return b.uid }
 
 // shorten reads what is kept of an object.
 func (s *store[T]) shorten(object any) (short brief[T], err error) {
@@ -64,22 +83,30 @@ func (s *store[T]) shorten(object any) (short brief[T], err error) {
 	if err != nil {
 		return short, err
 	}
-	short = brief[T]{Object: bare, namespace: full.GetNamespace(), name: full.GetName(), version: full.GetResourceVersion(), uid: full.GetUID(), of: of}
-	if short.uid == "" {
-		short.uid = types.UID(short.name)
+	short = brief[T]{Object: bare, namespace: full.GetNamespace(), name: full.GetName(), version: full.GetResourceVersion(), of: of}
+	uid := full.GetUID()
+	if uid == "" {
+		uid = types.UID(short.name)
 	}
+	short.id = keyOf(uid)
 	return short, nil
 }
 
 // Transformer implements [cache.TransformingStore]: a reflector applies it to each object of a list as it arrives.
 func (s *store[T]) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
+		if s.keep == nil {
+			return s.shorten(object)
+		}
+		if _, ok := object.(*handed); ok {
+			return object, nil
+		}
 		short, err := s.shorten(object)
-		if err != nil || !s.eager || short.handed {
-			return short, err
+		if err != nil {
+			return nil, err
 		}
 		s.put(short)
-		return brief[T]{Object: bare, namespace: short.namespace, name: short.name, version: short.version, uid: short.uid, handed: true}, nil
+		return &handed{bare, short.namespace, short.name, short.id}, nil
 	}
 }
 
@@ -106,6 +133,9 @@ func (s *store[T]) Resync() error { return nil }
 
 // Replace implements [cache.ReflectorStore].
 func (s *store[T]) Replace(objects []any, _ string) error {
+	if s.keep != nil {
+		return s.keepList(objects)
+	}
 	all := make([]brief[T], 0, len(objects))
 	for _, object := range objects {
 		if err := s.hand(object, func(b brief[T]) { all = append(all, b) }); err != nil {
@@ -113,6 +143,27 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 		}
 	}
 	s.replace(all)
+	s.filled.Store(true)
+	return nil
+}
+
+// keepList puts what was not put yet, and has the rest dropped.
+func (s *store[T]) keepList(objects []any) error {
+	list := make(map[key]bool, len(objects))
+	for _, object := range objects {
+		if known, ok := object.(*handed); ok {
+			list[known.id] = true
+			continue
+		}
+		err := s.hand(object, func(b brief[T]) {
+			list[b.id] = true
+			s.put(b)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	s.keep(list)
 	s.filled.Store(true)
 	return nil
 }

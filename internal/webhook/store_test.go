@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // TestStreamedList has a reflector read what exists as a stream, which is how Kubernetes 1.36 sends it, and then follow
@@ -90,9 +88,11 @@ func TestLongListIsHandedOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, ok := short.(brief[dialect.Counted])
-			if !ok || !kept.of.None() || kept.GetName() != "c"+uid {
+			if kept, ok := short.(*handed); !ok || kept.GetName() != "c"+uid || kept.GetNamespace() != "space" {
 				t.Errorf("kept until the list is complete: %+v", short)
+			}
+			if again, err := claims.Transformer()(short); err != nil || again != short {
+				t.Errorf("transformed twice: %v, %v", again, err)
 			}
 			all = append(all, short)
 		}
