@@ -22,10 +22,10 @@ const (
 
 // reviewUnderLoad sends honest reviews while idle connections stand and large bodies arrive. One that is refused or gets
 // no answer counts as one that took as long as the API server waits.
-func (w *webhook) reviewUnderLoad(ctx context.Context, namespace string, n int) ([]time.Duration, error) {
+func (w *webhook) reviewUnderLoad(ctx context.Context, namespace string, n int) (took taken, err error) {
 	body, err := podReview(namespace)
 	if err != nil {
-		return nil, err
+		return took, err
 	}
 	loading, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -38,14 +38,16 @@ func (w *webhook) reviewUnderLoad(ctx context.Context, namespace string, n int) 
 	for range bodySenders {
 		group.Go(func() { w.sendBodies(loading, large) })
 	}
-	var took []time.Duration
-	for range n {
-		begin := time.Now()
-		if err := w.send(ctx, fresh, body); err != nil {
-			took = append(took, apiWaits)
-			continue
+	for end := time.Now().Add(loadedLimit); len(took.reviews) < n && time.Now().Before(end); {
+		review, err := timed(func() error { return w.send(ctx, fresh, body) })
+		if err != nil {
+			review = apiWaits
 		}
-		took = append(took, time.Since(begin))
+		bare, err := timed(func() error { return askBare(ctx, fresh, w.bare, body) })
+		if err != nil {
+			return took, err
+		}
+		took.reviews, took.bare = append(took.reviews, review), append(took.bare, bare)
 	}
 	return took, ctx.Err()
 }

@@ -17,9 +17,9 @@ import (
 
 // options are the flags.
 type options struct {
-	root, build, out, only, profile string
-	nodes                           int
-	quick, verbose                  bool
+	root, build, out, only, profile, bare string
+	nodes                                 int
+	quick, verbose                        bool
 }
 
 // longest bounds the whole of it, on a busy machine.
@@ -35,8 +35,13 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 0, "another number of nodes than each figure's own; writes nothing")
 	flag.BoolVar(&o.quick, "quick", false, "50 nodes and one short round, to see whether something works; writes nothing")
 	flag.BoolVar(&o.verbose, "v", false, "tell what happens")
+	flag.StringVar(&o.bare, "bare", "", "answer bare round trips at this address, and do nothing else")
 	flag.Parse()
-	if err := run(o); err != nil {
+	do := run
+	if o.bare != "" {
+		do = func(o options) error { return serveBare(o.bare) }
+	}
+	if err := do(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench sched:", err)
 		os.Exit(1)
 	}

@@ -32,8 +32,9 @@ const (
 	// reviewNodes, and the claims on them. One namespace has crowdedClaims of these and a quota, the others have
 	// namespaceClaims each.
 	reviewNodes, allClaims, crowdedClaims, namespaceClaims = 1000, 64000, 10000, 1000
-	// reviewsTaken are the honest reviews of each case.
-	reviewsTaken = 1000
+	// reviewsTaken are the honest reviews of each case, loadedReviews those under load, of which there are fewer where they
+	// take longer than loadedLimit together.
+	reviewsTaken, loadedReviews, loadedLimit = 5000, 1000, 3 * time.Minute
 	// crowded is the namespace with a quota, free one without.
 	crowded, free = "crowded", "claims-01"
 )
@@ -58,21 +59,40 @@ func measureReviews(ctx context.Context, o options) (rows []measurement.Row, err
 	if err != nil {
 		return nil, err
 	}
-	note := fmt.Sprintf("99th percentile of %d reviews of pods with a share, one after the other; %d claims on %d nodes",
-		o.few(reviewsTaken), claims, b.nodes)
+	if w.bare, err = b.startBare(ctx); err != nil {
+		return nil, err
+	}
+	beside := fmt.Sprintf("%d claims on %d nodes", claims, b.nodes)
+	rows, err = w.measureAlone(ctx, o, beside)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := w.measureLoaded(ctx, o, beside, limit)
+	return append(rows, loaded...), err
+}
+
+// measureAlone asks a webhook that nobody else asks.
+func (w *webhook) measureAlone(ctx context.Context, o options, beside string) (rows []measurement.Row, err error) {
+	var bare []time.Duration
 	for _, where := range []struct{ name, namespace string }{{"no quota", free}, {"a quota in a namespace of many claims", crowded}} {
 		took, err := w.review(ctx, where.namespace, o.few(reviewsTaken))
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, percentile(reviewTime, where.name, 3, took, note))
+		rows = append(rows, percentile(where.name, 3, took.reviews, "reviews of pods with a share, one after the other; "+beside))
+		bare = append(bare, took.bare...)
 	}
-	now, _, err := w.Memory()
+	now, most, err := w.Memory()
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, boundOf(webhookMemory, "after these reviews", "MiB", 128, []float64{mebibytes(now)}, fmt.Sprintf("%d claims on %d nodes", claims, b.nodes)))
-	took, err := w.reviewUnderLoad(ctx, free, o.few(reviewsTaken)/10)
+	return append(rows, percentile("a bare TLS round trip in turn with these", 0, bare, "what the machine takes for as many bytes"),
+		boundOf(webhookMemory, "after these reviews", "MiB", 128, []float64{mebibytes(now)}, fmt.Sprintf("%s; the most so far was %.0f MiB", beside, mebibytes(most)))), nil
+}
+
+// measureLoaded asks a webhook beside a load, which may take as much memory as the limit says.
+func (w *webhook) measureLoaded(ctx context.Context, o options, beside string, limit uint64) ([]measurement.Row, error) {
+	took, err := w.reviewUnderLoad(ctx, free, o.few(loadedReviews))
 	if err != nil {
 		return nil, err
 	}
@@ -80,20 +100,27 @@ func measureReviews(ctx context.Context, o options) (rows []measurement.Row, err
 	if err != nil {
 		return nil, err
 	}
-	load := fmt.Sprintf("each review on a connection of its own; %d idle connections, and %d senders of bodies of %d MiB without a pause", idleConnections, bodySenders, bodyBytes>>20)
-	return append(rows,
-		percentile(reviewTime, "under load", 1000, took, load+"; a refused review counts as one that took as long as the API server waits"),
-		boundOf(webhookMemory, "the most, under load", "MiB", mebibytes(limit), []float64{mebibytes(most)}, load+"; the goal is the limit in the chart")), nil
+	load := fmt.Sprintf("%d idle connections, and %d senders of bodies of %d MiB without a pause; %s", idleConnections, bodySenders, bodyBytes>>20, beside)
+	return []measurement.Row{
+		percentile("under load", 1000, took.reviews,
+			"reviews, each on a connection of its own; a refused one counts as one that took as long as the API server waits; "+load),
+		percentile("a bare TLS round trip in turn with those under load", 0, took.bare, "what the machine takes for as many bytes, on a connection of its own"),
+		boundOf(webhookMemory, "the most, under load", "MiB", mebibytes(limit), []float64{mebibytes(most)}, load+"; the goal is the limit in the chart"),
+	}, nil
 }
 
 func mebibytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
-// percentile is a row of the 99th percentile in ms; its worst is the longest.
-func percentile(id, name string, goal float64, took []time.Duration, note string) measurement.Row {
+// percentile is a row of the 99th percentile in ms, without a goal where that is 0; its worst is the longest.
+func percentile(name string, goal float64, took []time.Duration, note string) measurement.Row {
 	sorted := slices.Sorted(slices.Values(took))
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
-	row := boundOf(id, name, "ms", goal, []float64{ms(sorted[(len(sorted)*99-1)/100])}, note)
+	row := boundOf(reviewTime, name, "ms", goal, []float64{ms(sorted[(len(sorted)*99-1)/100])},
+		fmt.Sprintf("99th percentile of %d, whose median is %.2f ms: %s", len(sorted), ms(sorted[len(sorted)/2]), note))
 	row.Worst, row.Runs = ms(sorted[len(sorted)-1]), len(sorted)
+	if goal == 0 {
+		row.Goal = nil
+	}
 	return row
 }
 
@@ -157,22 +184,37 @@ func (b *bench) crowd(ctx context.Context, all, inCrowded, inEach int) (int, err
 	return all, nil
 }
 
-// review sends honest reviews, one after the other on a connection that stays, as the API server's does, and returns how
-// long each took. The first one, which makes the connection and the claim template, does not count.
-func (w *webhook) review(ctx context.Context, namespace string, n int) ([]time.Duration, error) {
+// taken is how long reviews took, and bare round trips that were made in turn with them.
+type taken struct{ reviews, bare []time.Duration }
+
+// review sends honest reviews, one after the other on a connection that stays, as the API server's does. The first one,
+// which makes the connection, does not count.
+func (w *webhook) review(ctx context.Context, namespace string, n int) (took taken, err error) {
 	body, err := podReview(namespace)
 	if err != nil {
-		return nil, err
+		return took, err
 	}
-	var took []time.Duration
-	for range n + 1 {
-		begin := time.Now()
-		if err := w.send(ctx, kept, body); err != nil {
-			return nil, err
+	for i := range n + 1 {
+		review, err := timed(func() error { return w.send(ctx, kept, body) })
+		if err != nil {
+			return took, err
 		}
-		took = append(took, time.Since(begin))
+		bare, err := timed(func() error { return askBare(ctx, kept, w.bare, body) })
+		if err != nil {
+			return took, err
+		}
+		if i > 0 {
+			took.reviews, took.bare = append(took.reviews, review), append(took.bare, bare)
+		}
 	}
-	return took[1:], nil
+	return took, nil
+}
+
+// timed returns how long something takes.
+func timed(do func() error) (time.Duration, error) {
+	begin := time.Now()
+	err := do()
+	return time.Since(begin), err
 }
 
 // apiWaits is how long the API server waits for an answer.
@@ -180,27 +222,33 @@ const apiWaits = 10 * time.Second
 
 // send sends one review and fails unless it is answered with leave.
 func (w *webhook) send(ctx context.Context, client *http.Client, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, apiWaits)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.reviews+"/mutate-pods?timeout=10s", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("send a review: %w", err)
-	}
-	defer answer.Body.Close() //nolint:errcheck // only read
-	text, err := io.ReadAll(answer.Body)
+	code, text, err := post(ctx, client, w.reviews+"/mutate-pods?timeout=10s", body)
 	if err != nil {
 		return fmt.Errorf("send a review: %w", err)
 	}
 	var review admissionv1.AdmissionReview
-	if answer.StatusCode != http.StatusOK || json.Unmarshal(text, &review) != nil || review.Response == nil || !review.Response.Allowed {
-		return fmt.Errorf("send a review: %s: %s", answer.Status, text)
+	if code != http.StatusOK || json.Unmarshal(text, &review) != nil || review.Response == nil || !review.Response.Allowed {
+		return fmt.Errorf("send a review: status %d: %s", code, text)
 	}
 	return nil
+}
+
+// post sends a body and reads the answer, which must come as soon as the API server expects it.
+func post(ctx context.Context, client *http.Client, url string, body []byte) (code int, text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiWaits)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close() //nolint:errcheck // only read
+	text, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, text, err
 }
 
 // trusting is for servers with certificates of their own, on the loopback interface. A transport changes what it gets.

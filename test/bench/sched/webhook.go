@@ -28,8 +28,8 @@ const (
 type webhook struct {
 	*plane.Process
 
-	// reviews is where it answers them.
-	reviews string
+	// reviews is where it answers them, bare where a server answers that does nothing.
+	reviews, bare string
 }
 
 // startWebhook starts the webhook with these dialects, and has the API server send it what its own configurations
