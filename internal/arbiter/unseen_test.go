@@ -66,7 +66,6 @@ func TestUnseen(t *testing.T) {
 		"one that does a little":    {unseenPlay{busy: 1, open: true, seen: 0.3}, true},
 		"charged and not told":      {unseenPlay{busy: 0.3, rate: Whole / 3}, false},
 		"the driver tells nothing":  {unseenPlay{busy: 1, missing: true}, false},
-		"no number":                 {unseenPlay{busy: math.NaN()}, false},
 		"nothing is told":           {unseenPlay{busy: 0.94}, true},
 		"half is told":              {unseenPlay{busy: 0.9, told: 0.45}, true},
 		"more than fresh ones may":  {unseenPlay{busy: 0.9, rate: Whole / 10}, true},
@@ -93,5 +92,17 @@ func TestUnseen(t *testing.T) {
 		if _, more := (unseenPlay{}).run(&u, start+length+1000*ms, 4000*ms); more != 0 || u.Stands() || u.Suspects() {
 			t.Errorf("%s: afterwards %.0f ms are taken", name, more/ms)
 		}
+	}
+}
+
+// A sample that is no number does not hide what the others show.
+func TestUnseenAfterNoNumber(t *testing.T) {
+	var u Unseen
+	if stood, _ := (unseenPlay{busy: 0.94}).run(&u, 1000*ms, 800*ms); stood != 0 {
+		t.Fatalf("found after %d ms", stood/ms)
+	}
+	u.Observe(1800*ms, math.NaN())
+	if stood, taken := (unseenPlay{busy: 0.94}).run(&u, 1800*ms, 10_000*ms); stood == 0 || math.IsNaN(taken) {
+		t.Errorf("found after %d ms, and %v taken", stood/ms, taken)
 	}
 }

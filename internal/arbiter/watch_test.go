@@ -9,14 +9,19 @@ import (
 
 // watched is the verdict and the bias after some seconds of equal samples, told 300 ms late.
 func watched(seconds, driver, said, budgeted float64) (arbiter.Verdict, float64) {
+	return watchedAs(seconds, said, budgeted, func(int) float64 { return driver })
+}
+
+// watchedAs is the same with samples that differ, by their number.
+func watchedAs(seconds, said, budgeted float64, driver func(number int) float64) (arbiter.Verdict, float64) {
 	var w arbiter.Watch
 	verdict := arbiter.Honest
-	sample := sec + sec/6
+	sample, number := sec+sec/6, 0
 	for now := sec; now < sec+uint64(seconds*float64(sec)); now += 5 * ms {
 		w.Tell(now, "a", uint64(said*float64(5*ms)), uint32(budgeted*arbiter.Whole), 0)
 		if now > sample+300*ms {
-			verdict = w.Observe(sample, "a", driver, 1)
-			sample += sec / 6
+			verdict = w.Observe(sample, "a", driver(number), 1)
+			sample, number = sample+sec/6, number+1
 		}
 	}
 	return verdict, w.Bias("a")
@@ -34,11 +39,26 @@ func TestVerdicts(t *testing.T) {
 		{"says half", 0.5, 0.25, 0.6, arbiter.Understates},
 		{"uses more than budgeted and says so", 0.5, 0.5, 0.3, arbiter.Exceeds},
 		{"says more than it uses", 0.2, 0.9, 0.5, arbiter.Honest},
-		{"no number", math.NaN(), 0.5, 0.5, arbiter.Honest},
 	} {
 		if got, _ := watched(2, test.driver, test.said, test.budgeted); got != test.want {
 			t.Errorf("%s: verdict %v after 2 s, want %v", test.name, got, test.want)
 		}
+	}
+}
+
+// A sample that is no number neither accuses a share nor hides what the others show.
+func TestSampleThatIsNoNumber(t *testing.T) {
+	driver := func(number int) float64 {
+		if number == 3 {
+			return math.NaN()
+		}
+		return 0.5
+	}
+	if got, _ := watchedAs(3, 0, 0.6, driver); got != arbiter.Understates {
+		t.Errorf("a share that says nothing: %v", got)
+	}
+	if got, bias := watchedAs(3, 0.5, 0.5, driver); got != arbiter.Honest || math.IsNaN(bias) {
+		t.Errorf("a share that says all: %v, %v", got, bias)
 	}
 }
 

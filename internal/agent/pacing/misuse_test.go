@@ -22,6 +22,7 @@ type court struct {
 	told     []control.Event
 	answered []string // tenants, with the GPU
 	silence  error    // what the driver answers; nil is that it does not support the question
+	unlisted error    // what the driver answers about who is on its GPUs
 }
 
 func (c *court) Owner(int) string                            { return "" }
@@ -39,7 +40,13 @@ func (c *court) Activities(gpus []int, _ []time.Time) []nvml.Activity {
 	return all
 }
 
-func (c *court) Holdings(gpus []int) []nvml.Holding { return make([]nvml.Holding, len(gpus)) }
+func (c *court) Holdings(gpus []int) []nvml.Holding {
+	all := make([]nvml.Holding, len(gpus))
+	for i := range all {
+		all[i].Unlisted = c.unlisted
+	}
+	return all
+}
 
 func (c *court) Utilisations(gpus []int, _ []time.Time) []nvml.Load {
 	all := make([]nvml.Load, len(gpus))

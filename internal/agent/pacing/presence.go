@@ -128,12 +128,8 @@ func (p *presence) judge(now uint64, tenants []string) (enough bool, culprit str
 		return false, ""
 	}
 	for tenant, looks := range p.brief {
-		switch {
-		case float64(looks) < expected/2:
-		case culprit != "":
-			return true, ""
-		default:
-			culprit = tenant
+		if float64(looks) >= expected/2 {
+			culprit = tenant // of two such, the other is too many below
 		}
 	}
 	others := p.unknown

@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/page"
 	"github.com/divvy-gpu/divvy/internal/tenantdir"
@@ -241,12 +242,17 @@ func TestNothingIsConcludedOfWhatIsNotCounted(t *testing.T) {
 	}
 }
 
-// Nothing is concluded while a share on the GPU has no limit: what it does is not counted.
+// Nothing is concluded of a share without a limit, however often it is decided anew: what it does is not counted.
 func TestUncountedWorkHidesNothing(t *testing.T) {
 	d := newDivision(t)
 	d.add("free", shareOf("weighted", 0, 1, "online"))
 	d.pass(1, nil)
-	if said := d.hide(0.9, 1200, short("free")); said != "" || d.budget(d.all[0], 0).Correction != 0 {
+	set := func(n int) map[int]string { // its user changes its weight
+		d.all[0].Shares = []backend.Share{shareOf("weighted", 0, 1+n%2, "online")}
+		d.publish()
+		return short("free")(n)
+	}
+	if said := d.hide(0.9, 1200, set); said != "" || d.budget(d.all[0], 0).Correction != 0 {
 		t.Errorf("said %q", said)
 	}
 }
