@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -29,7 +31,9 @@ type hunt struct {
 	foreign map[process.ID]bool
 	// enclosed belong to other users and are in a share of root's all the same.
 	enclosed map[process.ID]bool
-	due      time.Time // of the next search among all processes
+	// stopped cannot fork, and are killed when everybody is stopped.
+	stopped map[process.ID]bool
+	due     time.Time // of the next search among all processes
 }
 
 // signalUntilEnded signals every process of the tenant once, including those that
@@ -39,7 +43,7 @@ func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limi
 	defer cancel()
 	signalled := map[process.ID]bool{}
 	for {
-		h.search(ctx, false)
+		h.search(ctx, len(h.stopped) > 0)
 		left := h.signal(signalled, signal)
 		h.agent.lookAt(ctx, h.tenant)
 		if !left && h.ended() {
@@ -59,8 +63,14 @@ func (h *hunt) signalUntilEnded(ctx context.Context, signal syscall.Signal, limi
 	}
 }
 
-// signal signals those that were not signalled before, and reports whether any is left.
+// signal signals those that were not signalled before, and reports whether any is left. Who
+// is killed makes room for others to fork, so those that appear after some were killed are
+// stopped first, until nobody appears any more.
 func (h *hunt) signal(signalled map[process.ID]bool, signal syscall.Signal) (left bool) {
+	if signal == unix.SIGKILL && len(signalled) > 0 && h.stop(signalled) {
+		return true
+	}
+	clear(h.stopped)
 	for id := range h.known {
 		if !signalled[id] {
 			signalled[id] = true
@@ -69,6 +79,21 @@ func (h *hunt) signal(signalled map[process.ID]bool, signal syscall.Signal) (lef
 		left = left || id.Alive() && !h.foreign[id]
 	}
 	return left
+}
+
+// stop stops those that were neither signalled nor stopped before, and reports whether there
+// were any.
+func (h *hunt) stop(signalled map[process.ID]bool) (some bool) {
+	if h.stopped == nil {
+		h.stopped = map[process.ID]bool{}
+	}
+	for id := range h.known {
+		if !signalled[id] && !h.stopped[id] && id.Alive() {
+			h.stopped[id], some = true, true
+			_ = id.SignalIf(unix.SIGSTOP, h.owns) // it may have ended by itself
+		}
+	}
+	return some
 }
 
 func (h *hunt) ended() bool {

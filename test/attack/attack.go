@@ -1,7 +1,7 @@
 // Package attack has the program that tries to hold more GPU memory than its share, and
 // names the ways that it tries: on a server, in containers and on a cluster. Another
-// program lies about who is in its share, a third uses more of a GPU's time, and a fourth
-// keeps a connection to the agent whose maker has ended.
+// program lies about who is in its share, a third uses more of a GPU's time, a fourth
+// keeps a connection to the agent whose maker has ended, and a fifth forks without end.
 package attack
 
 import (
@@ -61,6 +61,9 @@ var liar []byte
 //go:embed testdata/usher.c
 var usher []byte
 
+//go:embed testdata/bomb.c
+var bomb []byte
+
 // Build compiles the program's files into a directory.
 func Build(ctx context.Context, dir string) error {
 	for name, flags := range map[string][]string{Program: nil, Preload: {"-shared", "-fPIC", "-DPRELOAD"}} {
@@ -79,6 +82,19 @@ func BuildLiar(ctx context.Context, dir string) error {
 // BuildUsher compiles the program that keeps a connection whose maker has ended.
 func BuildUsher(ctx context.Context, dir string) error {
 	return build(ctx, filepath.Join(dir, "usher"), usher)
+}
+
+// BuildBomb compiles the program that forks without end.
+func BuildBomb(ctx context.Context, dir string) error {
+	return build(ctx, filepath.Join(dir, "bomb"), bomb)
+}
+
+// Bomb is what forks in a share, with the program that [BuildBomb] put into a directory, in
+// one of its ways: "grow", that everybody stays, or "orphan", that each parent ends. There
+// are never more than a number of processes of the user, and it ends after many forks.
+func Bomb(dir, way string, processes int) []string {
+	const forks = 400000
+	return []string{"prlimit", "--nproc=" + strconv.Itoa(processes), filepath.Join(dir, "bomb"), way, strconv.Itoa(forks)}
 }
 
 func build(ctx context.Context, path string, source []byte, flags ...string) error {
