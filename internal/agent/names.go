@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 var unfit = regexp.MustCompile(`[^a-z0-9._-]+`)
@@ -66,7 +67,7 @@ func (a *Agent) find(peer *control.Peer, name string) (*tenant, error) {
 	var named []*tenant
 	for _, t := range a.sorted() {
 		switch {
-		case t.UID == peer.UID && t.Name == name && !t.isTenancy():
+		case t.UID == peer.UID && !t.isTenancy() && (t.Name == name || peer.UID != 0 && t.fullName() == name):
 			return t, nil
 		case t.Name == name || t.fullName() == name:
 			named = append(named, t)
@@ -80,7 +81,10 @@ func (a *Agent) find(peer *control.Peer, name string) (*tenant, error) {
 		for _, t := range named {
 			names = append(names, t.fullName())
 		}
-		return nil, control.Errorf(control.CodeInvalid, "%d users have a share %s: say which: %s", len(named), name, joined(slices.Compact(names), "or"))
+		if same := len(slices.Compact(slices.Sorted(slices.Values(names)))) < len(names); same { // one account's name was another's before
+			names = idsOf(named)
+		}
+		return nil, control.Errorf(control.CodeInvalid, "%d users have a share %s: say which: %s", len(named), name, joined(names, "or"))
 	}
 	return allowed(peer, named[0])
 }
@@ -91,4 +95,19 @@ func allowed(peer *control.Peer, t *tenant) (*tenant, error) {
 		return nil, control.Errorf(control.CodeDenied, "%s belongs to %s: only they and root can change or stop it", t.fullName(), t.User)
 	}
 	return t, nil
+}
+
+func idsOf(tenants []*tenant) (ids []string) {
+	for _, t := range tenants {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+// nameUser gives the record the name that its user has now; the one that the last agent
+// knew stays where there is none.
+func (r *record) nameUser() {
+	if now := process.UserName(r.UID); r.Tenancy == nil && now != strconv.Itoa(r.UID) {
+		r.User = now
+	}
 }

@@ -183,6 +183,7 @@ func (a *Agent) takeUp(r record) {
 		r.Shares[i].Default(r.Shares[i].Cores) // an older agent did not save all of it
 	}
 	r.markExclusive()
+	r.nameUser()
 	// Who asked for one that is not made asks again, or releases it.
 	a.tenants[r.ID] = &tenant{record: r, ready: !r.Unmade}
 }
