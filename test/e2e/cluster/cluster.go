@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -190,6 +191,15 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
 // Config connects as an administrator, from outside of the cluster's network.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// ClientName is whom the API server's client certificates name, as with kubeadm.
+const ClientName = "kube-apiserver-kubelet-client"
+
+// ClientCertificate is what the API server shows to webhooks that ask for a certificate. The authority that Config
+// trusts has signed it.
+func (c *Cluster) ClientCertificate() (tls.Certificate, error) {
+	return tls.LoadX509KeyPair(c.pki.file("kubelet-client.crt"), c.pki.file("kubelet-client.key"))
+}
 
 // Kubeconfig is the administrator's file, for programs that Command starts.
 func (c *Cluster) Kubeconfig() string { return c.admin }

@@ -67,13 +67,16 @@ func (c *Cluster) issueCertificates() error {
 	if err := c.pki.issue("apiserver", "kube-apiserver", nil, names, addresses); err != nil {
 		return err
 	}
-	if err := c.pki.issue("kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil, nil); err != nil {
+	if err := c.pki.issue("kubelet-client", ClientName, []string{"system:masters"}, nil, nil); err != nil {
 		return err
 	}
 	for file, user := range map[string]string{"manager": "system:kube-controller-manager", "scheduler": "system:kube-scheduler"} {
 		if _, err := c.pki.kubeconfig(file, server, user); err != nil {
 			return err
 		}
+	}
+	if err := c.pki.admission("kubelet-client", Webhook+"."+Namespace+".svc"); err != nil {
+		return err
 	}
 	if c.admin, err = c.pki.kubeconfig("admin", server, "admin", "system:masters"); err != nil {
 		return err
@@ -92,6 +95,7 @@ func (c *Cluster) apiserverArgs() []string {
 		"--service-account-key-file=" + c.pki.file("sa.pub"), "--service-account-signing-key-file=" + c.pki.file("sa.key"),
 		"--kubelet-client-certificate=" + c.pki.file("kubelet-client.crt"),
 		"--kubelet-client-key=" + c.pki.file("kubelet-client.key"), "--kubelet-preferred-address-types=InternalIP",
+		"--admission-control-config-file=" + c.pki.file(admissionFile),
 		"--requestheader-client-ca-file=" + c.pki.file("front-proxy-ca.crt"),
 		// Services are reached by their pods' addresses: nothing here translates cluster addresses.
 		"--enable-aggregator-routing=true",

@@ -126,6 +126,26 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
+// admissionFile configures how the API server calls webhooks.
+const admissionFile = "admission.yaml"
+
+// admission has the API server show one of its certificates to the webhooks that a server's name answers, where they
+// ask for one (docs/kubernetes.md, "Security").
+func (p *pki) admission(certificate, server string) error {
+	config := api.NewConfig()
+	config.AuthInfos[server] = &api.AuthInfo{ClientCertificate: p.file(certificate + ".crt"), ClientKey: p.file(certificate + ".key")}
+	client := p.file("admission.conf")
+	if err := clientcmd.WriteToFile(*config, client); err != nil {
+		return err
+	}
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
+	for _, plugin := range []string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"} {
+		text += fmt.Sprintf("  - {name: %s, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %q}}\n",
+			plugin, client)
+	}
+	return os.WriteFile(p.file(admissionFile), []byte(text), 0o600)
+}
+
 // kubeconfig issues a certificate and writes a client configuration that uses
 // it; the files lie side by side.
 func (p *pki) kubeconfig(file, server, user string, groups ...string) (string, error) {

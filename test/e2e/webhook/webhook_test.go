@@ -98,7 +98,9 @@ func TestWebhook(t *testing.T) {
 		{"Conditions", conditions},
 		{"Collect", collect},
 		{"Quota", quota},
+		{"Rejected", rejected},
 		{"Certificates", certificates},
+		{"Callers", callers},
 		{"Away", away},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.try(&lab{c, t, ctx}) })
