@@ -2,9 +2,11 @@
 // listens at an abstract unix socket (unix(7)) that is named by the GPU's UUID.
 //
 // Every user can see such a socket, no directory must be writable for it, none is left
-// behind, and the kernel tells who listens. What it cannot do is keep a process that is
-// no agent from taking the name. Such a process keeps users' own agents away from the
-// GPU, as an own agent could, and is named to them. A system agent does not depend on
+// behind, and the kernel tells who listens. It is seen in its own network namespace alone,
+// so the agent also locks a file in /dev/shm, which it removes with the lock.
+//
+// What neither can do is keep a process that is no agent from taking it. Such a process
+// keeps users' own agents away from the GPU, as an own agent could, and is named to them. A system agent does not depend on
 // the name: it has a lock in root's own directory, and serves the GPU all the same.
 package gpulock
 
@@ -133,7 +135,7 @@ func (k Kind) of(ctx context.Context, uuid string) (h Holder, ok bool) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", k.Address(uuid))
 	if errors.Is(err, unix.ECONNREFUSED) {
-		return h, false
+		return k.sharedHolder(uuid)
 	}
 	if err != nil {
 		if h.UID, h.PID = listener(k.Address(uuid)); h.UID >= 0 {
@@ -191,6 +193,11 @@ func (k Kind) all(ctx context.Context, within time.Duration) ([]Holder, error) {
 	asked, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	all := k.ofEach(asked, uuids)
+	for _, h := range k.sharedHolders() {
+		if !slices.ContainsFunc(all, func(o Holder) bool { return o.UUID == h.UUID }) {
+			all = append(all, h) // in another network namespace
+		}
+	}
 	for _, h := range all {
 		delete(left, h.UUID)
 	}
@@ -234,7 +241,18 @@ type Set struct {
 	Serve func(l *net.UnixListener)
 
 	mu   sync.Mutex
-	held map[string]*net.UnixListener
+	held map[string]hold
+}
+
+// hold is what keeps others from a GPU. The file is nil where none can be had.
+type hold struct {
+	listener *net.UnixListener
+	file     *os.File
+}
+
+func (h hold) end() {
+	h.listener.Close()
+	unlockShared(h.file)
 }
 
 // Take holds a GPU, which may be held by this set already. It returns a *[HeldError]
@@ -242,7 +260,7 @@ type Set struct {
 func (s *Set) Take(ctx context.Context, uuid string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[uuid] != nil {
+	if s.held[uuid].listener != nil {
 		return nil
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.Kind.Address(uuid), Net: "unix"})
@@ -253,10 +271,19 @@ func (s *Set) Take(ctx context.Context, uuid string) error {
 	if err != nil {
 		return fmt.Errorf("hold GPU %s: %w", uuid, err)
 	}
-	if s.held == nil {
-		s.held = map[string]*net.UnixListener{}
+	file, err := lockShared(s.Kind.file(uuid))
+	if err != nil {
+		listener.Close()
+		h, seen := s.Kind.sharedHolder(uuid)
+		if !seen {
+			h = Holder{UUID: uuid, UID: -1}
+		}
+		return &HeldError{h}
 	}
-	s.held[uuid] = listener
+	if s.held == nil {
+		s.held = map[string]hold{}
+	}
+	s.held[uuid] = hold{listener, file}
 	go s.Serve(listener)
 	return nil
 }
@@ -265,15 +292,15 @@ func (s *Set) Take(ctx context.Context, uuid string) error {
 func (s *Set) Has(uuid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held[uuid] != nil
+	return s.held[uuid].listener != nil
 }
 
 // Give lets go of a GPU. That it is not held is no error.
 func (s *Set) Give(uuid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if listener := s.held[uuid]; listener != nil {
-		listener.Close()
+	if h := s.held[uuid]; h.listener != nil {
+		h.end()
 		delete(s.held, uuid)
 	}
 }
@@ -282,8 +309,8 @@ func (s *Set) Give(uuid string) {
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, listener := range s.held {
-		listener.Close()
+	for _, h := range s.held {
+		h.end()
 	}
 	s.held = nil
 }
