@@ -66,27 +66,23 @@ func lighten(object any) (any, error) {
 	}
 	switch o := object.(type) {
 	case *corev1.Pod:
-		spec := corev1.PodSpec{NodeName: o.Spec.NodeName}
-		if len(o.Spec.ResourceClaims) > 0 {
-			spec.ResourceClaims, spec.NodeSelector = o.Spec.ResourceClaims, o.Spec.NodeSelector
-			spec.Affinity, spec.Tolerations = o.Spec.Affinity, o.Spec.Tolerations
-		}
-		o.Spec = spec
-		o.Status = corev1.PodStatus{Phase: o.Status.Phase, Conditions: o.Status.Conditions, ResourceClaimStatuses: o.Status.ResourceClaimStatuses}
-		o.Annotations, o.Labels = stillCarried(o), nil
+		slimPod(o)
 	case *corev1.Node:
 		o.Annotations, o.Status = nil, corev1.NodeStatus{}
 	case *resourcev1.ResourceClaim:
 		lightenClaim(o)
+	case *resourcev1.ResourceClaimTemplate:
+		slimTemplate(o)
 	}
 	return object, nil
 }
 
 func lightenClaim(claim *resourcev1.ResourceClaim) {
-	claim.Annotations, claim.Labels, claim.Finalizers = nil, nil, nil
+	claim.Annotations, claim.Labels, claim.Finalizers, claim.OwnerReferences = nil, nil, nil, ownerOf(claim)
 	before := claim.Status.Allocation
 	claim.Status = resourcev1.ResourceClaimStatus{}
 	if before == nil {
+		slimClaim(claim)
 		return
 	}
 	claim.Spec = resourcev1.ResourceClaimSpec{}

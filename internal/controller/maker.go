@@ -49,8 +49,7 @@ func newMaker(client kubernetes.Interface, known *known, reasons *reasons, log *
 	return &maker{
 		known: known, reasons: reasons, client: client, log: log,
 		templates: &templates{client: client, known: known, now: func() time.Time { return reasons.now() }, unseen: make(map[use]time.Time)},
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry)),
+		queue:     newTurns(),
 		made: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "divvy_controller_templates_made_total", Help: "Claim templates made for admitted pods.",
 		}),
@@ -177,6 +176,13 @@ func (m *maker) next(ctx context.Context) bool {
 
 // serve makes what a pod carries.
 func (m *maker) serve(ctx context.Context, pod *corev1.Pod) error {
+	if left(pod) {
+		full, err := m.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read the pod %s: %w", pod.Name, err)
+		}
+		pod = full
+	}
 	carried, err := dialect.Carried(pod)
 	if err != nil {
 		return err

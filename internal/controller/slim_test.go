@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// What is kept of an object has a bound, whatever its maker wrote.
+func TestKeptOfLargeObjects(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	var values []string
+	var claims []corev1.PodResourceClaim
+	for i := range 4000 {
+		name := fmt.Sprintf("template-%d", i)
+		values, claims = append(values, name), append(claims, corev1.PodResourceClaim{Name: name, ResourceClaimTemplateName: &name})
+	}
+	terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpNotIn, Values: values}}}}
+	waiting := corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}
+	pod := func(change func(*corev1.Pod)) *corev1.Pod {
+		made := &corev1.Pod{Spec: corev1.PodSpec{ResourceClaims: claims[:1]}, Status: waiting}
+		change(made)
+		return made
+	}
+	for name, object := range map[string]interface{ Size() int }{
+		"annotation": pod(func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.TemplatesAnnotation: long} }),
+		"affinity": pod(func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+		}),
+		"tolerations": pod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: long}} }),
+		"claims":      pod(func(p *corev1.Pod) { p.Spec.ResourceClaims = claims }),
+		"finalizers":  pod(func(p *corev1.Pod) { p.Finalizers = values }),
+		"owners":      pod(func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Name: long}} }),
+		"claim": &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "a", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: long}},
+		}}}},
+		"template": &resourcev1.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: "divvy-forged", Labels: map[string]string{v1alpha1.ManagedLabel: v1alpha1.ManagedBy, "a": long}, Annotations: map[string]string{"a": long}},
+			Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Name: "a", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: long}},
+			}}}},
+		},
+	} {
+		if _, err := lighten(object); err != nil {
+			t.Fatal(err)
+		}
+		if object.Size() > largestKept {
+			t.Errorf("%s: %d bytes are kept, more than %d", name, object.Size(), largestKept)
+		}
+		if pod, ok := object.(*corev1.Pod); ok && len(pod.Spec.ResourceClaims) == 0 {
+			t.Errorf("%s: the templates that the pod names are forgotten", name)
+		}
+	}
+}
+
+// What an honest pod carries is read from the API server if it is too long to be kept.
+func TestMakesWhatIsTooLongToKeep(t *testing.T) {
+	m := newMaking(t)
+	pod := carrying(t, "long", "4Gi")
+	pod.Annotations[v1alpha1.TemplatesAnnotation] += strings.Repeat(" ", largestKept)
+	m.create(pod)
+	m.serveNext()
+	m.templatesAre(nameIn(pod))
+}
