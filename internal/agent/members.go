@@ -196,12 +196,12 @@ func (a *Agent) hasTenant(id string) bool {
 	return a.tenants[id] != nil
 }
 
-// nameOf is what users call a tenant, "" for one that is not there.
-func (a *Agent) nameOf(id string) string {
+// nameOf is what users call a tenant, and its user; both are "" for one that is not there.
+func (a *Agent) nameOf(id string) (name, user string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t := a.tenants[id]; t != nil {
-		return t.Name
+		return t.Name, t.User
 	}
-	return ""
+	return "", ""
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,10 +162,9 @@ func (a *Agent) outsiders(ctx context.Context, present []onGPU, before []control
 		if !slices.ContainsFunc(confirmed, func(c onGPU) bool { return c.id == p.id && c.uuid == p.uuid }) || !p.id.Alive() {
 			continue
 		}
-		outside = append(outside, control.Outside{
-			PID: p.id.PID, User: userOf(p.id.PID), Command: process.Command(p.id.PID),
-			UUID: p.uuid, Used: p.used, Tenant: a.nameOf(owner),
-		})
+		o := control.Outside{PID: p.id.PID, User: userOf(p.id.PID), Command: process.Command(p.id.PID), UUID: p.uuid, Used: p.used}
+		o.Tenant, o.Owner = a.nameOf(owner)
+		outside = append(outside, o)
 	}
 	return outside
 }
@@ -213,7 +213,7 @@ func (a *Agent) tellOutside(ctx context.Context, o control.Outside) {
 		text += ", as far as anybody can tell: it has too many open files to be looked at"
 	}
 	a.config.Log.WarnContext(ctx, text, "gpu", o.UUID)
-	a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: o.User, UUID: o.UUID, PID: o.PID, Text: text})
+	a.events.add(control.Event{Kind: control.EventOutside, Tenant: o.Tenant, User: cmp.Or(o.Owner, o.User), UUID: o.UUID, PID: o.PID, Text: text})
 }
 
 // userOf is the name of a process's user, "" for a process that has ended.

@@ -109,7 +109,7 @@ func TestProcessesOutsideAreTold(t *testing.T) {
 	want := map[int]string{stranger: "", child: created.Tenant.Name}
 	eventually(t, "those outside are listed", func() bool { return len(n.list(r).Outside) == len(want) })
 	for _, o := range n.list(r).Outside {
-		if tenant, ok := want[o.PID]; !ok || tenant != o.Tenant || o.UUID != firstID {
+		if tenant, ok := want[o.PID]; !ok || tenant != o.Tenant || o.UUID != firstID || (o.Owner == created.Tenant.User) != (tenant != "") {
 			t.Errorf("outside %+v", o)
 		}
 	}

@@ -363,7 +363,7 @@ func hiddenOf(processes []onGPU) (n int) {
 func namesOf(tenants []taken) string {
 	var names []string
 	for i := range tenants {
-		names = append(names, tenants[i].tenant.Name)
+		names = append(names, tenants[i].tenant.fullName())
 	}
 	return strings.Join(names, ", ")
 }

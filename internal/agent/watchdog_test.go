@@ -206,7 +206,7 @@ func TestHiddenFigures(t *testing.T) {
 	n.driver.used.Store(20 * gib)
 	eventually(t, "it is told", func() bool { return len(n.excesses(r)) > 0 })
 	states(t, map[int]string{a.cmd.Process.Pid: "SRD"})
-	if text := n.list(r).GPUs[0].Excess; !strings.Contains(text, "granted together") || !strings.Contains(text, created.Tenant.Name) {
+	if text := n.list(r).GPUs[0].Excess; !strings.Contains(text, "granted together") || !strings.Contains(text, created.Tenant.User+"/"+created.Tenant.Name) {
 		t.Errorf("shown %q", text)
 	}
 	// What a process without a share has is not known either: nothing can be said.

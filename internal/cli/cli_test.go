@@ -116,7 +116,7 @@ func example() []listing {
 			}},
 			Outside: []control.Outside{
 				{PID: 4300, User: "bob", Command: "python3.11", UUID: "GPU-01", Used: new(uint64(gib)), Answer: "stopped (SIGSTOP)"},
-				{PID: 4301, UUID: "GPU-00", Used: new(uint64(900 << 20)), Tenant: "many"},
+				{PID: 4301, UUID: "GPU-00", Used: new(uint64(900 << 20)), Tenant: "many", Owner: "alice"},
 			},
 			Events: []control.Event{
 				{Time: at, Kind: control.EventReaped, Text: "first"},

@@ -17,7 +17,7 @@ func isByItself(t control.Tenant) bool {
 // faultsOf returns lines about what is wrong with a tenant.
 func faultsOf(t control.Tenant, now time.Time) []string {
 	var faults []string
-	share := shareOf(t)
+	share := shareOf(t.Name, t.User)
 	if t.Idle != nil {
 		faults = append(faults, fmt.Sprintf("! %s has used no GPU since %s", share, moment(*t.Idle, now)))
 	}
@@ -46,9 +46,9 @@ func faultsOf(t control.Tenant, now time.Time) []string {
 }
 
 // shareOf names a share for people: two users may have shares of one name.
-func shareOf(t control.Tenant) string {
-	if strings.HasPrefix(t.Name, t.User+"/") {
-		return "share " + t.Name // a cluster's, with its namespace
+func shareOf(name, user string) string {
+	if user == "" || strings.HasPrefix(name, user+"/") {
+		return "share " + name // a cluster's, with its namespace
 	}
-	return fmt.Sprintf("share %s of %s", t.Name, t.User)
+	return fmt.Sprintf("share %s of %s", name, user)
 }

@@ -290,7 +290,7 @@ func outsideNotes(l listing) (notes []string) {
 	for _, o := range l.Outside {
 		whose := "is in no share"
 		if o.Tenant != "" {
-			whose = fmt.Sprintf("was started in share %s but has left it", o.Tenant)
+			whose = fmt.Sprintf("was started in %s but has left it", shareOf(o.Tenant, o.Owner))
 		}
 		if o.Answer != "" {
 			whose += "; the agent has it " + o.Answer

@@ -322,8 +322,10 @@ type Outside struct {
 	UUID    string `json:"uuid"`
 	// Used is what the driver says that it holds; nil where it does not tell.
 	Used *uint64 `json:"used,omitempty"`
-	// Tenant is the one whose process tree it belongs to, where that is known.
+	// Tenant is the one whose process tree it belongs to, where that is known, and Owner that
+	// one's user.
 	Tenant string `json:"tenant,omitempty"`
+	Owner  string `json:"owner,omitempty"`
 	// Answer is what was done to it for being without a share, empty if nothing.
 	Answer string `json:"answer,omitempty"`
 }
