@@ -23,6 +23,10 @@ const (
 // than a part of the memory.
 var kaiNotOffered = []string{"gpu-fraction.limit", "gpu-memory.limit", "gpu-fraction-limit", "gpu-memory-limit", "gpu-sm-percentage", "gpu-sm-cores"}
 
+// kaiPerContainer begin the annotations of KAI 0.18 and run:ai 3.0 that ask for each container by its name, and say how
+// GPU time is divided.
+var kaiPerContainer = []string{"nvidia.com/container.", "kai.scheduler/container."}
+
 // kai is the form of the KAI scheduler and of run:ai, which it is a part of: annotations of the pod that ask for a part
 // of a GPU's memory, or for MiB of it, for one container. They do not name GPU time.
 type kai struct{}
@@ -61,10 +65,8 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 	case notes["mps"] == "true":
 		return nil, refuse("annotation mps is not offered: shares are enforced by Divvy's library")
 	}
-	for _, name := range kaiNotOffered {
-		if _, ok := notes[name]; ok {
-			return nil, refuse("annotation %s is not offered: ask for gpu-memory and gpu-cores in the plain form", name)
-		}
+	if err := kaiOffered(notes); err != nil {
+		return nil, err
 	}
 	for _, ref := range containersOf(pod) {
 		if (Names{Resources: []string{"nvidia.com/*"}}).askedBy(ref.of(pod)) {
@@ -92,6 +94,21 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 		return nil, err
 	}
 	return []Request{request}, kaiLimit(request.Container.of(pod), request.Memory)
+}
+
+// kaiOffered refuses annotations that say more than a part of the memory.
+func kaiOffered(notes map[string]string) error {
+	for _, name := range kaiNotOffered {
+		if _, ok := notes[name]; ok {
+			return refuse("annotation %s is not offered: ask for gpu-memory and gpu-cores in the plain form", name)
+		}
+	}
+	for _, name := range sortedKeys(notes) {
+		if slices.ContainsFunc(kaiPerContainer, func(start string) bool { return strings.HasPrefix(name, start) }) {
+			return refuse("annotation %s is not offered: ask by %s or %s alone, or in the plain form", name, kaiFraction, kaiMemory)
+		}
+	}
+	return nil
 }
 
 // kaiLimit refuses run:ai's variable that lets a container take more memory than it asks for, for as long as nobody
