@@ -14,6 +14,10 @@ import (
 // programs lists what every image contains besides the programs under test.
 var programs = []string{"sh", "cat", "env", "ldconfig", "ln", "mkdir", "mount", "rm"}
 
+// parts are files that every image with this C library has beside it, also where its programs do not need them: our
+// libraries are linked for C libraries that have functions in them.
+var parts = []string{"libpthread.so.0", "libdl.so.2"}
+
 // image makes a root file system from this host's glibc and a few programs. It
 // contains no file of a GPU driver.
 func image(t *testing.T, under ...string) string {
@@ -42,6 +46,12 @@ func image(t *testing.T, under ...string) string {
 			// Below /usr, whatever is a link to it on this host.
 			place := "/usr" + strings.TrimPrefix(library, "/usr")
 			copyFile(t, library, filepath.Join(root, place))
+			if filepath.Base(library) != "libc.so.6" {
+				continue
+			}
+			for _, part := range parts {
+				copyFile(t, filepath.Join(filepath.Dir(library), part), filepath.Join(root, filepath.Dir(place), part))
+			}
 		}
 	}
 	if err := os.WriteFile(filepath.Join(root, "etc/ld.so.conf"), []byte("/usr/lib/x86_64-linux-gnu\n/usr/lib/aarch64-linux-gnu\n"), 0o644); err != nil {

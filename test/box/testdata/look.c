@@ -138,6 +138,9 @@ static void leave(const char *driver, char **files) {
 
 int main(int argc, char **argv) {
     if (argc > 3) {
+        /* The driver names them, and the new root has none: here they are loaded already. */
+        open_library("libpthread.so.0");
+        open_library("libdl.so.2");
         leave(argv[1], argv + 3);
     }
     if (argc > 2) {
