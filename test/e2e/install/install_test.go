@@ -2,14 +2,18 @@ package install
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/version"
 	"github.com/divvy-gpu/divvy/test/e2e/cluster"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -98,10 +102,16 @@ func (l *lab) helm(command string, more ...string) (string, error) {
 	return l.Helm(l.ctx, append([]string{command, "divvy", "--namespace", system}, more...)...)
 }
 
-// change is helm upgrade with what every installation here has.
+// change is helm upgrade to this version.
 func (l *lab) change(values ...string) {
 	l.t.Helper()
-	args := []string{filepath.Join(root, "deploy/chart"), "--install", "--create-namespace", "--wait", "--timeout", "3m"}
+	l.changeTo(filepath.Join(root, "deploy/chart"), values...)
+}
+
+// changeTo is helm upgrade to a chart, with what every installation here has.
+func (l *lab) changeTo(chart string, values ...string) {
+	l.t.Helper()
+	args := []string{chart, "--install", "--create-namespace", "--wait", "--timeout", "3m"}
 	values = append(values, "agent.simgpu.dir="+l.Nodes[0].SimgpuDir())
 	for _, value := range values {
 		args = append(args, "--set", value)
@@ -171,7 +181,7 @@ func TestChartThroughItsLife(t *testing.T) {
 		cluster.Node{Name: "n1", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
 		cluster.Node{Name: "n2", Machine: "a100-80g", MachineFlags: []string{"--memory", "16Gi"}, Labels: labels},
 	)
-	l.change()
+	l.changeTo(l.earlier())
 	l.offered("n1")
 	l.offered("n2")
 	l.trusted()
@@ -182,20 +192,27 @@ func TestChartThroughItsLife(t *testing.T) {
 	l.must(err)
 	l.limited(tenant)
 
-	before := l.agent(tenant.Spec.NodeName)
+	before, held := l.agent(tenant.Spec.NodeName), l.holders(tenant)
+	l.isVersion(before, earlierVersion)
 	l.change("agent.outside=stop", "dialects.hami.memoryFactor=1")
 	l.trusted()
-	if after := l.agent(tenant.Spec.NodeName); after.UID == before.UID {
+	after := l.agent(tenant.Spec.NodeName)
+	if after.UID == before.UID {
 		t.Error("the upgrade left the agent as it was")
 	}
+	l.isVersion(after, version.Number())
 	l.limited(tenant)
+	l.holdsAs(tenant, held)
 	_, err = l.helm("rollback", "--wait", "--timeout", "3m")
 	l.must(err)
 	l.trusted()
-	if after := l.agent(tenant.Spec.NodeName); after.Annotations["divvy.dev/config"] != before.Annotations["divvy.dev/config"] {
+	after = l.agent(tenant.Spec.NodeName)
+	if after.Annotations["divvy.dev/config"] != before.Annotations["divvy.dev/config"] {
 		t.Error("the rollback left the agent as it was")
 	}
+	l.isVersion(after, earlierVersion)
 	l.limited(tenant)
+	l.holdsAs(tenant, held)
 	l.refused(tenant)
 	l.forced(tenant)
 	l.removed()
@@ -212,10 +229,16 @@ func (l *lab) limited(tenant *corev1.Pod) {
 	if out := l.total(tenant.Name); !strings.Contains(out, fmt.Sprintf(`"total_bytes":%d`, memory)) {
 		l.t.Errorf("the container sees %s and not 4Gi", out)
 	}
-	out, err := l.PodExec(l.ctx, system, l.agent(tenant.Spec.NodeName).Name, "", "divvy", "ls")
+	out, err := l.PodExec(l.ctx, system, l.agent(tenant.Spec.NodeName).Name, "", "divvy", "ls", "-o", "json")
 	l.must(err)
-	if !strings.Contains(out, "default/"+tenant.Name) && !strings.Contains(out, tenant.Name) {
-		l.t.Errorf("divvy ls does not know the tenant:\n%s", out)
+	var document struct {
+		Agents []control.Listing `json:"agents"`
+	}
+	l.must(json.Unmarshal([]byte(out), &document))
+	if len(document.Agents) != 1 || !slices.ContainsFunc(document.Agents[0].Tenants, func(t control.Tenant) bool {
+		return t.Namespace == "default" && slices.Equal(t.Pods, []string{tenant.Name}) && len(t.Shares) == 1 && t.Shares[0].Limit == memory
+	}) {
+		l.t.Errorf("divvy ls does not know the tenant and its share:\n%s", out)
 	}
 }
 
