@@ -54,6 +54,7 @@ func TestSlotsInBrief(t *testing.T) {
 	l := newSlotsLab(t, "")
 	l.scenario("slots-third-waits", slotsThird)
 	l.scenario("slots-agent-killed", slotsAgentKilled)
+	l.scenario("slots-to-claims", slotsToClaims)
 }
 
 // newSlotsLab starts a cluster with Divvy in mode slots and a binder. Of its nodes only
