@@ -21,7 +21,7 @@ import (
 )
 
 // longest bounds the whole, on a busy machine.
-const longest = 8 * time.Minute
+const longest = 10 * time.Minute
 
 // lab is one cluster with Divvy and two replicas of its webhook.
 type lab struct {
