@@ -15,6 +15,8 @@ import (
 const (
 	// MostTemplates is how many claim templates one pod may need.
 	MostTemplates = 16
+	// MostContainers is how many containers of one pod may ask for GPUs. Kubernetes makes a claim for each.
+	MostContainers = 64
 	// longestCarried bounds what a pod carries. The API server takes annotations of 256 KiB in all.
 	longestCarried = 64 << 10
 )

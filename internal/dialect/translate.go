@@ -42,6 +42,9 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 	if err != nil || len(requests) == 0 {
 		return Translation{}, err
 	}
+	if len(requests) > MostContainers {
+		return Translation{}, refuse("%d containers of the pod ask for GPUs, more than the %d that may in one pod: use several pods", len(requests), MostContainers)
+	}
 	if err := t.check(pod, requests, inventory); err != nil {
 		return Translation{}, err
 	}

@@ -101,6 +101,7 @@ func CountedOf(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.Alloca
 			c.asked = append(c.asked, ways)
 		}
 	}
+	c.asked = gathered(c.asked)
 	return c
 }
 
