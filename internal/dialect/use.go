@@ -16,6 +16,9 @@ import (
 // million is one GPU, as [Use] has parts of one.
 const million = 1_000_000
 
+// slot is what the smallest share has of the shares that a GPU has room for: a GPU full of them is a GPU.
+const slot = million / v1alpha1.SlotsPerGPU
+
 // Use is what claims take, summed over their GPUs. Sums can be taken apart again by Minus.
 type Use struct {
 	// GPUs counts a GPU once for every share of it.
@@ -26,7 +29,8 @@ type Use struct {
 	Memory uint64
 	// Cores is in percent of one GPU's time; a whole GPU is 100.
 	Cores uint64
-	// Part is the part of a GPU's memory in millionths, and Portion the larger one of the parts of memory and of time.
+	// Part is the part of a GPU's memory in millionths, and Portion the largest of the parts of memory, of time and of the
+	// shares that fit on a GPU.
 	Part, Portion uint64
 	// Unsized counts GPUs that are taken whole and whose size is not known. Uncounted counts requests for all GPUs of a
 	// node.
@@ -278,7 +282,7 @@ func (u Use) rounded(whole bool) Use {
 	if u.Part == million || whole {
 		u.Whole, u.Part = 1, million
 	}
-	u.Portion = max(u.Part, min(u.Cores*million/v1alpha1.MaxCores, million))
+	u.Portion = max(u.Part, min(u.Cores*million/v1alpha1.MaxCores, million), slot)
 	return u
 }
 
