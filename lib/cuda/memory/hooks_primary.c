@@ -146,8 +146,8 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    struct reservation reservation;
-    bool reserved;
+    struct reservation reservation = {0};
+    bool reserved = false;
     if (DV_INNER()) {
         return DV_REAL(cuDevicePrimaryCtxRetain)(context, device);
     }
@@ -161,8 +161,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
                           unsigned flags) {
-    struct reservation reservation;
-    bool reserved;
+    struct reservation reservation = {0};
+    bool reserved = false;
     if (DV_INNER()) {
         return DV_REAL(cuGreenCtxCreate)(green, resources, device, flags);
     }

@@ -65,10 +65,10 @@ static void ask_names(void) {
 }
 
 /* Every release of CUDA from 11.0 to 13.2, what lies between them and outside. */
-static const int versions[] = {0,     1000,  2000,  3020,  4000,  6050,  8000,  9000,  10000, 10020,
-                               11000, 11010, 11020, 11030, 11040, 11050, 11060, 11070, 11080, 12000,
-                               12010, 12020, 12030, 12040, 12050, 12060, 12080, 12090, 13000, 13020,
-                               99000};
+static const int versions[] = {0,     1000,  2000,  3020,  4000,  6050,  8000,  9000,
+                               10000, 10020, 11000, 11010, 11020, 11030, 11040, 11050,
+                               11060, 11070, 11080, 12000, 12010, 12020, 12030, 12040,
+                               12050, 12060, 12080, 12090, 13000, 13020, 99000};
 
 static void ask_lookups(void) {
     void *symbol = find("cuGetProcAddress"), *symbol2 = find("cuGetProcAddress_v2");
@@ -83,7 +83,8 @@ static void ask_lookups(void) {
                 int word = -1;
                 if (lookup != NULL) {
                     int status = lookup(names[i], &found, versions[v], flags);
-                    printf("%s %d %d: %d %s\n", names[i], versions[v], (int)flags, status, owner(found));
+                    printf("%s %d %d: %d %s\n", names[i], versions[v], (int)flags, status,
+                           owner(found));
                 }
                 found = NULL;
                 if (lookup2 != NULL) {
