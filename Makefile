@@ -98,7 +98,7 @@ test-steady: ## make test ten times, five of them beside a load on every core (R
 	hack/test-steady.sh
 
 test-drivers: build ## hold our libraries against NVIDIA's user-space drivers, which Debian packages; installs nothing
-	$(call step,TEST,NVIDIA's drivers)
+	$(call step,TEST,against the drivers of NVIDIA)
 	hack/drivers.sh .cache/drivers
 	DIVVY_REQUIRE=drivers DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./test/drivers
 $(B)/obj/leftover: FORCE
