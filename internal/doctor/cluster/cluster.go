@@ -159,7 +159,8 @@ func clientNames(deployment *appsv1.Deployment) []string {
 	return names
 }
 
-// asked asks the webhook's pods whether they serve everybody, and says which answered, "" for none.
+// asked asks the webhook's pods whether they serve everybody, and says which one does, or else which answered, "" for
+// none. Those that are about to end, as during a rollout, are not asked.
 func (c Cluster) asked(ctx context.Context) (open bool, by string) {
 	pods, err := c.Client.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=divvy,app.kubernetes.io/component=webhook",
@@ -169,11 +170,12 @@ func (c Cluster) asked(ctx context.Context) (open bool, by string) {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
+		if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if serves, err := c.Port(ctx, net.JoinHostPort(pod.Status.PodIP, webhookPort)); err == nil {
-			open, by = open || serves, " (asked pod "+pod.Name+")"
+		serves, err := c.Port(ctx, net.JoinHostPort(pod.Status.PodIP, webhookPort))
+		if err == nil && (serves || !open) {
+			open, by = serves, " (asked pod "+pod.Name+")"
 		}
 	}
 	return open, by

@@ -75,6 +75,20 @@ func TestCluster(t *testing.T) {
 		"open, as a pod says": {nil, func(_ context.Context, address string) (bool, error) {
 			return address == "10.1.2.3:8443", nil
 		}, []string{"no client certificate is asked for (asked pod w1)"}},
+		"one of two is open": {func(o []runtime.Object) []runtime.Object {
+			other := find[*corev1.Pod](o).DeepCopy()
+			other.Name, other.Status.PodIP = "w2", "10.1.2.4"
+			return append(o, other)
+		}, func(_ context.Context, address string) (bool, error) {
+			return address == "10.1.2.3:8443", nil
+		}, []string{"no client certificate is asked for (asked pod w1)"}},
+		"an open one is about to end": {func(o []runtime.Object) []runtime.Object {
+			old, ending := find[*corev1.Pod](o).DeepCopy(), metav1.Unix(1, 0)
+			old.Name, old.Status.PodIP, old.DeletionTimestamp, old.Finalizers = "w0", "10.1.2.4", &ending, []string{"a/b"}
+			return append(o, old)
+		}, func(_ context.Context, address string) (bool, error) {
+			return address == "10.1.2.4:8443", nil
+		}, nil},
 		"closed, as a pod says": {nil, func(context.Context, string) (bool, error) { return false, nil }, nil},
 		"closed, as its arguments say": {func(o []runtime.Object) []runtime.Object {
 			container := &find[*appsv1.Deployment](o).Spec.Template.Spec.Containers[0]
