@@ -1,35 +1,21 @@
 #!/usr/bin/env bash
 # Unpacks NVIDIA's user-space drivers below a folder, as Debian packages them: drivers.sh FOLDER. Each version's libraries
-# lie in FOLDER/VERSION. Installs nothing, and leaves the machine's own sources of packages as they are. A version that
-# cannot be had is said and left out.
+# lie in FOLDER/VERSION. Installs nothing. A version that cannot be had is said and left out.
 set -euo pipefail
-mkdir -p "$1"
-folder=$(cd "$1" && pwd)
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e "$keys" ] || { echo "$keys is missing: this machine does not know Debian's keys" >&2; exit 1; }
-# Debian's address as this machine knows it.
-address=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m1 '/debian/*$' || echo http://deb.debian.org/debian)
+. "$(dirname "$0")/debian.sh"
+folder=$(mkdir -p "$1" && cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# unpack VERSION SUITE PACKAGE...
+# unpack VERSION RELEASE PACKAGE...
 unpack() {
-    local version=$1 suite=$2 into=$folder/$1 options
-    shift 2
+    local into=$folder/$1
     [ ! -e "$into/.complete" ] || return 0
-    rm -rf "$into" "$work/$version"
-    mkdir -p "$into" "$work/$version"/{lists/partial,cache/archives/partial,root}
-    echo "deb [signed-by=$keys] $address $suite non-free" >"$work/$version/sources.list"
-    options=(-qq -o "Dir::Etc::sourcelist=$work/$version/sources.list" -o Dir::Etc::sourceparts=/dev/null
-        -o "Dir::State::lists=$work/$version/lists" -o "Dir::Cache=$work/$version/cache" -o Dir::State::status=/dev/null
-        -o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
-    apt-get "${options[@]}" update || return 1
-    (cd "$work/$version" && apt-get "${options[@]}" download "${@/%//$suite}") || return 1
-    for package in "$work/$version"/*.deb; do
-        dpkg -x "$package" "$work/$version/root" || return 1
-    done
+    rm -rf "$into"
+    mkdir -p "$into"
+    debian_unpack "$2" non-free "$work/$1" "${@:3}" || return 1
     # The files lie in folders of the packages' own choice, and are linked by other packages.
-    find "$work/$version/root" -type f \( -name 'libcuda.so.*' -o -name 'libnvidia-ml.so.*' -o -name nvidia-smi -perm -100 \) \
+    find "$work/$1" -type f \( -name 'libcuda.so.*' -o -name 'libnvidia-ml.so.*' -o -name nvidia-smi -perm -100 \) \
         -exec cp -t "$into" {} + || return 1
     touch "$into/.complete"
 }
