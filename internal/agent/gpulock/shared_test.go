@@ -1,55 +1,21 @@
 package gpulock
 
 import (
-	"bufio"
 	"errors"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/divvy-gpu/divvy/internal/install/installtest"
+	"github.com/divvy-gpu/divvy/internal/process/processtest"
 )
 
-// apart is an agent in a network namespace of its own.
-type apart struct {
-	*exec.Cmd
-	end func()
-}
-
 // takeApart has a process in a user and a network namespace of its own take a GPU.
-func takeApart(t *testing.T, test string, kind Kind, uuid string) apart {
+func takeApart(t *testing.T, test string, kind Kind, uuid string) (cmd *exec.Cmd, end func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$")
-	cmd.Env = append(os.Environ(), "GPULOCK_TEST_APART="+string(kind), "GPULOCK_TEST_UUID="+uuid)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); errors.Is(err, syscall.EPERM) {
-		installtest.Missing(t, "users", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	said, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil || said != "held\n" {
-		t.Fatalf("it says %q, %v", said, err)
-	}
-	a := apart{cmd, func() { input.Close(); _ = cmd.Wait() }}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); a.end() })
-	return a
+	return processtest.Again(t, test, "GPULOCK_TEST_APART="+string(kind), "GPULOCK_TEST_UUID="+uuid)
 }
 
 // heldApart is the process that takeApart starts.
@@ -63,7 +29,7 @@ func heldApart(t *testing.T) bool {
 	if err := set.Take(t.Context(), os.Getenv("GPULOCK_TEST_UUID")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stdout.WriteString("held\n"); err != nil {
+	if _, err := os.Stdout.WriteString(processtest.Ready); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until its end
@@ -77,7 +43,7 @@ func TestNetworkNamespaces(t *testing.T) {
 	}
 	for _, killed := range []bool{false, true} {
 		kind, uuid := names(t)
-		other := takeApart(t, "TestNetworkNamespaces", kind, uuid)
+		other, end := takeApart(t, "TestNetworkNamespaces", kind, uuid)
 		set := &Set{Kind: kind, Serve: closing}
 		var held *HeldError
 		if err := set.Take(t.Context(), uuid); !errors.As(err, &held) || held.Holder.PID != other.Process.Pid || held.Holder.UID != os.Getuid() || set.Has(uuid) {
@@ -97,7 +63,7 @@ func TestNetworkNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		other.end()
+		end()
 		if h, ok := kind.Of(t.Context(), uuid); ok {
 			t.Errorf("killed %v: after its end %+v holds it", killed, h)
 		}
