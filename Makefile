@@ -42,8 +42,8 @@ override ONLY := $(value ONLY)
 export ONLY
 
 .DEFAULT_GOAL := build
-.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps test-drivers fuzz \
-	images bench bench-none bench-mem bench-place bench-promises bench-sched bench-time gpu-test measurements FORCE
+.PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps test-drivers test-programs fuzz \
+	images bench bench-drivers bench-none bench-mem bench-place bench-promises bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -53,9 +53,10 @@ all: build
 build: c $(B)/bin/divvy $(B)/libexec/divvy/divvy-cluster ## everything: command line, libraries, simulated driver
 c: $(ALL_C)
 
-$(B)/bin/divvy: FORCE
+# Users run it on their hosts, which may be as old as the libraries' containers: it is linked as those are.
+$(B)/bin/divvy: FORCE | $(LIBC_STUB)
 	$(call step,GO)
-	$(GO) build -ldflags '-s -w' -o $@ ./cmd/divvy
+	$(GO) build -ldflags '-s -w -linkmode external -extldflags "$(subst $(LIBC_STUB),$(abspath $(LIBC_STUB)),$(LINK_LIBC))"' -o $@ ./cmd/divvy
 $(B)/libexec/divvy/divvy-cluster: FORCE
 	$(call step,GO)
 	$(GO) build -ldflags '-s -w' -o $@ ./cmd/divvy-cluster
@@ -100,7 +101,13 @@ test-steady: ## make test ten times, five of them beside a load on every core (R
 test-drivers: build ## hold our libraries against NVIDIA's user-space drivers, which Debian packages; installs nothing
 	$(call step,TEST,against the drivers of NVIDIA)
 	hack/drivers.sh .cache/drivers
-	DIVVY_REQUIRE=drivers DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./test/drivers
+	hack/runtimes.sh .cache/runtimes
+	DIVVY_REQUIRE=drivers,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./internal/mps
+	DIVVY_REQUIRE=drivers,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 20m ./test/drivers $(GOTESTFLAGS)
+test-programs: build $(B)/bin/gpubench ## run other projects' programs on the simulated driver and in shares; downloads them, installs nothing
+	$(call step,TEST,programs of other projects)
+	hack/programs.sh .cache/programs
+	DIVVY_REQUIRE=programs,$$DIVVY_REQUIRE DIVVY_PREFIX=$(abspath $(B)) $(GO) test -count=1 -timeout 10m $(GOTESTFLAGS) ./test/programs
 $(B)/obj/leftover: FORCE
 	$(call step,GO)
 	$(GO) build -o $@ ./hack/leftover
@@ -118,7 +125,7 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	hack/test-deps.sh
 
 # What has figures of every area; of an id alone, the one area in whose name it begins.
-BENCHES := bench-mem bench-place bench-time bench-promises
+BENCHES := bench-mem bench-place bench-time bench-promises bench-drivers
 bench: $(or $(filter bench-$(firstword $(subst ., ,$(ONLY)))%,$(BENCHES)),bench-none) measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-none:
 	echo "no figure's id begins with $$ONLY" >&2
@@ -135,6 +142,11 @@ bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weight
 bench-promises: build $(B)/bin/gpubench $(B)/test/cuda/handles $(B)/test/cuda/calls $(B)/test/cuda/sim_storm ## what README and design promise: limits, caps, users, agents that die
 	$(call step,BENCH,promises)
 	$(GO) run ./test/bench/promises -build $(B) -only "$$ONLY"
+bench-drivers: build $(B)/bin/gpubench $(addprefix $(B)/test/cuda/,calls late loads) $(CUDA_SIM_TESTS) ## how near a share is to NVIDIA's own drivers, which Debian packages
+	$(call step,BENCH,drivers)
+	hack/drivers.sh .cache/drivers
+	hack/programs.sh .cache/programs
+	$(GO) run ./test/bench/drivers -build $(B) -only "$$ONLY"
 bench-sched: $(B)/libexec/divvy/divvy-cluster ## the scheduler of Kubernetes with our slices on 1,000 nodes, and the webhook beside 64,000 claims; no root
 	hack/e2e-deps.sh --kubernetes v1.36
 	$(call step,BENCH,scheduler)
@@ -142,9 +154,6 @@ bench-sched: $(B)/libexec/divvy/divvy-cluster ## the scheduler of Kubernetes wit
 measurements: ## the table for people from docs/measurements/*.json
 	$(call step,GEN,docs/measurements/README.md)
 	$(GO) run ./test/bench/table docs/measurements
-
-gpu-test: ## on a machine with a real GPU, from a finished build
-	python3 test/gpu/run.py --build $(B)
 
 clean:
 	$(call step,CLEAN,build build-*)

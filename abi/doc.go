@@ -19,6 +19,7 @@
 //	lib/abi/generated/cuda_names.inc    CUDA_FN(name, base, since, variant, kind, hooked)
 //	lib/abi/generated/nvml_names.inc    NVML_FN(name, base, version, kind)
 //	lib/abi/generated/cuda_exports.txt  the names alone, for symbol comparisons
+//	internal/simgpu/cuda_since_generated.go  the version of CUDA with which each name came
 //
 //	lib/abi/generated/cuda_hooks.inc    CUDA_HOOK_<SHAPE>(...), see Library.Hooks
 //

@@ -44,7 +44,7 @@ var kinds = []Kind{
 // A Function is one exported name of the driver.
 type Function struct {
 	Name    string   `json:"name"`
-	Since   int      `json:"since"`   // CUDA version, 12040 for 12.4; 0 where not known (NVML)
+	Since   int      `json:"since"`   // first CUDA version with the name, 12040 for 12.4
 	Kind    Kind     `json:"kind"`    // what the call does
 	Hook    string   `json:"hook"`    // shape of the hook that is written from the description, if any
 	Reason  string   `json:"reason"`  // why there is no hook, where the kind needs one
@@ -151,7 +151,7 @@ func (f Function) fault() string {
 	if !slices.Contains(kinds, f.Kind) {
 		return fmt.Sprintf("unknown kind %q", f.Kind)
 	}
-	if strings.HasPrefix(f.Name, "cu") && (f.Since < 2000 || f.Since > 99990) {
+	if f.Since < 2000 || f.Since > 99990 {
 		return fmt.Sprintf("since %d is not a CUDA version such as 12040", f.Since)
 	}
 	if f.Takes == nil {

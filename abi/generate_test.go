@@ -22,7 +22,7 @@ func repository(t *testing.T) string {
 	}
 	for name, text := range map[string]string{
 		"cuda.yaml":   goodFunctions,
-		"nvml.yaml":   "functions:\n  - {name: nvmlInit_v2, kind: session, takes: []}\n",
+		"nvml.yaml":   "functions:\n  - {name: nvmlInit_v2, since: 10000, kind: session, takes: []}\n",
 		"pages.yaml":  string(layout),
 		"simgpu.yaml": string(layout),
 	} {

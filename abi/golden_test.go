@@ -41,14 +41,19 @@ func TestFunctionGoldens(t *testing.T) {
 	golden(t, "cuda_exports.txt", CUDA.Exports(cuda))
 	golden(t, "cuda_hooks.inc", CUDA.Hooks(cuda))
 	nvml, err := ParseFunctions("f.yaml", []byte(`functions:
-  - {name: nvmlErrorString, kind: session, returns: const char *, takes: [nvmlReturn_t]}
-  - {name: nvmlInit_v2, kind: session, takes: []}
+  - {name: nvmlErrorString, since: 10000, kind: session, returns: const char *, takes: [nvmlReturn_t]}
+  - {name: nvmlInit_v2, since: 12040, kind: session, takes: []}
 `), "nvmlReturn_t")
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "nvml_functions.h", NVML.Prototypes(nvml))
 	golden(t, "nvml_names.inc", NVML.Names(nvml))
+	since, err := NVML.Since(nvml, "simgpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "nvml_since.go.txt", since)
 }
 
 func exampleLayout(t *testing.T) *Layout {

@@ -74,11 +74,16 @@ func (l Library) outputs(root fs.FS) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	since, err := l.Since(functions, "simgpu")
+	if err != nil {
+		return nil, err
+	}
 	dir := "lib/abi/generated/" + l.lower()
 	files := []File{
 		{dir + "_functions.h", l.Prototypes(functions)},
 		{dir + "_names.inc", l.Names(functions)},
 		{dir + "_exports.txt", l.Exports(functions)},
+		{"internal/simgpu/" + l.lower() + "_since_generated.go", since},
 	}
 	if l.Prefix == CUDA.Prefix {
 		files = append(files, File{dir + "_hooks.inc", l.Hooks(functions)})

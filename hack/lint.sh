@@ -13,7 +13,7 @@ status=0
 
 hack/clang-format.sh --check || status=1
 command -v clang-tidy >/dev/null || { echo "clang-tidy is missing: run make test-deps" >&2; exit 1; }
-mapfile -t units < <(git ls-files 'lib/*.c' 'examples/*.c' | grep -v /test/)
+mapfile -t units < <(git ls-files 'lib/*.c' 'examples/*.c' 'test/gpu/*.c' | grep -v /test/)
 arch=$([ "$(uname -m)" = x86_64 ] && echo -mcx16 || true)
 printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -I{} clang-tidy --quiet '--warnings-as-errors=*' {} \
     -- -std=gnu11 -D_GNU_SOURCE= -Ilib -I. $arch 2>/dev/null || status=1

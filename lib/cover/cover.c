@@ -5,7 +5,8 @@
  * before pivot_root, with the container's state on standard input. CUDA's images have a driver
  * library of their own for hosts with older drivers, in a folder "compat" that some put on
  * LD_LIBRARY_PATH. A program that loads it would bypass the share. This program covers the folder
- * with an empty one, and the loader finds ours. It makes no folder that the image lacks.
+ * with one that has a notice alone, and the loader finds ours. It makes no folder that the image
+ * lacks.
  *
  * Links in the image are resolved as the container will. Exit status 1: the container must not
  * start; standard error says why.
@@ -113,6 +114,32 @@ static int open_inside(int root, const char *path, uint64_t flags) {
     return fd;
 }
 
+#define NOTICE "README.divvy"
+#define NOTICE_TEXT                                                                                \
+    "Divvy covers CUDA's forward-compatibility libraries: a share has the driver of its "          \
+    "machine.\n"
+#define HIDDEN_FLAGS ((unsigned long)(MS_NOSUID | MS_NODEV | MS_NOEXEC))
+
+/* Says in a covered folder why it is empty, and has nobody write there. */
+static void explain(int root, const char *path) {
+    char name[64];
+    /* Opened anew: what the folder was opened as lies below the mount. */
+    int fd = open_inside(root, path, O_RDONLY);
+    if (fd < 0) {
+        die("open %s, which is covered:", path);
+    }
+    int notice = openat(fd, NOTICE, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0444);
+    if (notice < 0 || write(notice, NOTICE_TEXT, strlen(NOTICE_TEXT)) < 0) {
+        die("explain %s:", path);
+    }
+    close(notice);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    if (mount(NULL, name, NULL, MS_REMOUNT | MS_RDONLY | HIDDEN_FLAGS, "size=8k,mode=755") != 0) {
+        die("close %s, which is covered:", path);
+    }
+    close(fd);
+}
+
 /* Several links may lead to one folder. Covering it twice is harmless. */
 static void hide(int root, const char *path) {
     char name[64];
@@ -121,11 +148,11 @@ static void hide(int root, const char *path) {
         return;
     }
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    if (mount("tmpfs", name, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
-              "size=4k,mode=755") != 0) {
+    if (mount("tmpfs", name, "tmpfs", HIDDEN_FLAGS, "size=8k,mode=755") != 0) {
         die("hide %s, the driver that the image has:", path);
     }
     close(fd);
+    explain(root, path);
 }
 
 /* The cgroups of a process, "self" or a number. */

@@ -71,6 +71,17 @@ $(CUDA_TEST_DRIVER): $(B)/obj/cuda/test/driver.o $(B)/obj/cuda/test/heap.o
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -pthread
 
+# A driver in front of simgpu's that judges what our library inserts.
+CUDA_WATCH := $(B)/test/cuda/watch.so
+$(addprefix $(B)/obj/cuda/test/test_sim_,streams.o priority.o green.o): \
+	CFLAGS += -DWATCH='"$(abspath $(CUDA_WATCH))"'
+$(addprefix $(B)/test/cuda/sim_,streams priority green): $(B)/obj/cuda/test/program.o | $(CUDA_WATCH)
+
+$(CUDA_WATCH): $(B)/obj/cuda/test/watch.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -o $@ $^ -pthread -ldl
+
 $(CUDA_TESTS): $(B)/test/cuda/%: $(B)/obj/cuda/test/test_%.o $(CUDA_SETTING) \
 		| $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
 	$(call step,LINK)
@@ -81,6 +92,18 @@ $(CUDA_TESTS): $(B)/test/cuda/%: $(B)/obj/cuda/test/test_%.o $(CUDA_SETTING) \
 $(B)/test/cuda/cost: $(B)/obj/cuda/test/cost.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)
 	$(call step,LINK)
 	$(CC) $(LDFLAGS) -pthread -o $@ $^
+
+# For the bench: how often NVML is asked, and overhead that grows late. Not run by make test.
+$(B)/obj/cuda/test/loads.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'
+$(B)/test/cuda/loads: $(B)/obj/cuda/test/loads.o $(CUDA_SETTING) \
+		| $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER) $(CUDA_TEST_NVML)
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -pthread -o $@ $^
+$(B)/test/cuda/late: $(B)/obj/cuda/test/late.o
+	$(call step,LINK)
+	mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
 # For the bench: what one call costs, and random operations in a share. Not run by make test.
 $(B)/test/cuda/calls: $(B)/obj/cuda/test/calls.o $(CUDA_SETTING) | $(CUDA_LIBRARY) $(CUDA_TEST_DRIVER)

@@ -10,6 +10,8 @@
 
 /* By handle: owner, device; amount is the usage count of cuCtxAttach and cuCtxDetach. */
 static table contexts;
+#define GREEN 1u        /* flag of a note */
+static bool greens;     /* there was such a note */
 static uint32_t lives;  /* the last number given to a life of a context */
 static uint32_t change; /* raised when a handle may name a different context than before */
 
@@ -29,6 +31,27 @@ void context_note(CUcontext context, struct home home) {
     struct entry note = entry_make(1, home.owner, home.device);
     table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
     __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+}
+
+void context_note_green(CUcontext context, struct home home) {
+    struct entry note = entry_make(1, home.owner, home.device);
+    note.flags = GREEN;
+    table_put(&contexts, (uint64_t)(uintptr_t)context, note, NULL, NULL);
+    __atomic_store_n(&greens, true, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+}
+
+bool context_is_green(CUcontext context) {
+    struct entry note;
+    return __atomic_load_n(&greens, __ATOMIC_ACQUIRE) && context != NULL &&
+           table_get(&contexts, (uint64_t)(uintptr_t)context, &note) && note.flags == GREEN;
+}
+
+CUcontext context_current_green(void) {
+    CUcontext context = NULL;
+    bool is = __atomic_load_n(&greens, __ATOMIC_ACQUIRE) &&
+              DV_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && context_is_green(context);
+    return is ? context : NULL;
 }
 
 bool context_take(CUcontext context, struct entry *note) {

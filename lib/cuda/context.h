@@ -32,6 +32,13 @@ DV_HIDDEN uint32_t context_new_life(void);
 /* Notes the home of a context. */
 DV_HIDDEN void context_note(CUcontext context, struct home home);
 
+/* The same for the handle of a green context, which uses the memory of its GPU's primary context. */
+DV_HIDDEN void context_note_green(CUcontext context, struct home home);
+
+/* Whether a context is a green one's; the calling thread's current context if so, else NULL. */
+DV_HIDDEN bool context_is_green(CUcontext context);
+DV_HIDDEN CUcontext context_current_green(void);
+
 /* The home of a context that was noted; false if it was not. Makes no driver call. */
 DV_HIDDEN bool context_known(CUcontext context, struct home *home);
 
@@ -44,6 +51,9 @@ EVENT(context_ending, (struct home home));
 
 /* The context lives on. */
 EVENT(context_spared, (struct home home));
+
+/* A green context is about to be destroyed. Its streams stay handles, but take nothing any more. */
+EVENT(green_ending, (CUcontext context));
 
 /* The memory of a context is gone: the context has ended, or its device was reset. */
 EVENT(context_emptied, (struct home home));

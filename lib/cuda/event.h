@@ -8,7 +8,7 @@
  *
  * A file above says which of its functions is to be called:
  *
- *     ON(context_met, overhead_appeared);
+ *     ON(context_met, overhead_met);
  *
  * And the file below calls them all, in no particular order: TELL(context_met, (device)).
  *

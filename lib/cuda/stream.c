@@ -5,13 +5,19 @@
 #include "cuda/fork.h"
 #include "cuda/table.h"
 
+CUresult stream_context(CUstream stream, CUcontext *context, struct home *home) {
+    if (stream_is_default(stream)) {
+        CUresult result = DV_CALL(cuCtxGetCurrent, context);
+        return result == CUDA_SUCCESS ? context_current(home) : result;
+    }
+    CUresult result = DV_CALL(cuStreamGetCtx, stream, context);
+    return result == CUDA_SUCCESS ? context_find(*context, home) : result;
+}
+
 CUresult stream_home(CUstream stream, struct home *home) {
     CUcontext context = NULL;
-    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
-        return context_current(home);
-    }
-    CUresult result = DV_CALL(cuStreamGetCtx, stream, &context);
-    return result == CUDA_SUCCESS ? context_find(context, home) : result;
+    return stream_is_default(stream) ? context_current(home)
+                                     : stream_context(stream, &context, home);
 }
 
 bool stream_captured(CUstream stream) {
@@ -37,8 +43,7 @@ static uint64_t key_of(CUstream stream) {
 void stream_remember(CUstream stream) {
     struct home home;
     bool had;
-    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-        stream_home(stream, &home) != CUDA_SUCCESS) {
+    if (stream_is_default(stream) || stream_home(stream, &home) != CUDA_SUCCESS) {
         return;
     }
     struct shard *s = table_shard(&remembered, key_of(stream));

@@ -10,8 +10,15 @@
 
 #include "cuda/context.h"
 
-/* The GPU and context of a stream; the default streams are those of the current context. */
+/* Whether the handle means another stream in each context. */
+static inline bool stream_is_default(CUstream stream) {
+    return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* The GPU and context of a stream; the default streams are those of the current context.
+ * stream_context also returns the driver's handle. */
 DV_HIDDEN CUresult stream_home(CUstream stream, struct home *home);
+DV_HIDDEN CUresult stream_context(CUstream stream, CUcontext *context, struct home *home);
 
 /* Whether the stream is being captured into a graph. In stream_captured_ptsz NULL means the
  * per-thread default stream. Waits for nothing and ends no capture. */

@@ -67,7 +67,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                       : offsetof(nvmlProcessDetail_v1_t, usedGpuMemory),
     };
     if (list->version != NVML_STRUCT_VERSION(nvmlProcessDetailList_t, 1)) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+        return gpus_unknown_version();
     }
     void *entries;
     unsigned int number;

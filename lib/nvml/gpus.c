@@ -178,6 +178,13 @@ static nvmlReturn_t read_order(dv_share *share, unsigned char sorted[DV_PAGE_DEV
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t gpus_unknown_version(void) {
+    unsigned count;
+    return DV_CALL(nvmlDeviceGetCount_v2, &count) == NVML_ERROR_UNINITIALIZED
+               ? NVML_ERROR_UNINITIALIZED
+               : NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+}
+
 nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle) {
     dv_share *share = atomic_load_explicit(&opened, memory_order_acquire);
     if (share == NULL) {

@@ -40,6 +40,10 @@ DV_HIDDEN unsigned gpus_count(void);
  * driver's answer, for example that the GPU is lost. */
 DV_HIDDEN nvmlReturn_t gpus_handle(unsigned position, nvmlDevice_t *handle);
 
+/* The answer to a structure of a version that we do not know. The driver looks at versions only once
+ * it is initialised. */
+DV_HIDDEN nvmlReturn_t gpus_unknown_version(void);
+
 /* The position of a GPU of the share: the inverse of gpus_handle. */
 DV_HIDDEN nvmlReturn_t gpus_position(const struct gpu *gpu, unsigned *position);
 

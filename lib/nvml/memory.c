@@ -75,7 +75,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
      */
     nvmlMemory_v2_t found = {.version = memory->version};
     if (found.version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+        return gpus_unknown_version();
     }
     nvmlReturn_t result = DV_CALL(nvmlDeviceGetMemoryInfo_v2, device, &found);
     if (result != NVML_SUCCESS) {

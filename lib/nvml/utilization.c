@@ -215,7 +215,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         return DV_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, request);
     }
     if (request->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_t, 1)) {
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+        return gpus_unknown_version();
     }
     const struct list list = {
         .query = query_infos,

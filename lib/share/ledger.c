@@ -186,12 +186,24 @@ void ledger_wake(dv_page_gpu *gpu) {
     wake(gpu);
 }
 
+/* Leaves room for what the agent measured. since is NULL for a request that has not waited yet. */
+static __attribute__((noinline)) void
+leave_overhead(dv_share *share, unsigned device, const overhead_since *since, ledger_room *room) {
+    overhead_since now = since != NULL ? *since : overhead_now(share, device);
+    uint64_t doubtful, certain = overhead_counted(share, device, &now, &doubtful);
+    room->limit -= certain < room->limit ? certain : room->limit;
+    room->held += doubtful;
+}
+
 HOT ledger_result reserve(dv_share *share, unsigned device, unsigned slot, uint64_t limit,
-                          uint32_t units) {
+                          uint32_t units, const overhead_since *since) {
     dv_page_gpu *gpu = &share->gpu[device];
     ledger_room room = {.limit = limit, .wanted = units};
     if (__builtin_expect(load64(&gpu->turn) != 0, 0)) {
         room.held = turn_of_others(share, gpu);
+    }
+    if (__builtin_expect(load64(&share->config->device[device].overhead) != 0, 0)) {
+        leave_overhead(share, device, since, &room);
     }
     int lane = enter(share, gpu, slot);
     if (lane < 0) {
@@ -203,8 +215,10 @@ HOT ledger_result reserve(dv_share *share, unsigned device, unsigned slot, uint6
     return result;
 }
 
-ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units) {
-    return reserve(share, device, (unsigned)own_slot(share), limit_units(share, device), units);
+ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units,
+                           const overhead_since *since) {
+    return reserve(share, device, (unsigned)own_slot(share), limit_units(share, device), units,
+                   since);
 }
 
 dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
@@ -226,7 +240,7 @@ dv_status dv_reserve(dv_share *share, unsigned device, uint64_t bytes) {
         }
     }
     ledger_result result =
-        reserve(share, device, (unsigned)own_slot(share), limit, (uint32_t)units);
+        reserve(share, device, (unsigned)own_slot(share), limit, (uint32_t)units, NULL);
     if (__builtin_expect(result == LEDGER_DONE, 1)) {
         return DV_OK;
     }

@@ -41,6 +41,7 @@ bool reap_slot(dv_share *share, unsigned slot, const dv_strangers *strangers, ui
     }
     bool clean = export_leave(share, slot);
     for (unsigned i = 0; i < share->device_count; i++) {
+        overhead_eased(&share->gpu[i]);
         clean = clear_journal(&share->gpu[i], slot, bytes) && clean;
     }
     unlock_exports(share);

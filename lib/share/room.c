@@ -2,7 +2,7 @@
  *
  * An amount that does not fit beside what is used is refused, after all dead processes were reaped.
  * An amount that does not fit only because of reservations of driver calls under way waits for
- * those calls. A stream of small reservations must not keep a large one waiting, so one waiter at a
+ * those calls, or for a new figure of the agent's (overhead.c). A stream of small reservations must not keep a large one waiting, so one waiter at a
  * time has its turn: others leave room for it. A turn ends by itself after TURN_MS, so a waiter
  * that is stopped or dies does not block others for long. */
 #include "share/state.h"
@@ -62,11 +62,12 @@ static bool final(const dv_share *share, ledger_result result, const dv_sweep *s
 dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units) {
     dv_page_gpu *gpu = &share->gpu[device];
     uint64_t end = os_now_ns() + DV_WAIT_NS, next_sweep = 0, turn = 0;
+    overhead_since since = overhead_now(share, device);
     dv_status status = DV_NO_MEMORY;
     for (;;) {
         uint32_t wake = load32(&gpu->wake), reaps = load32(&share->state->reaps);
         __atomic_store_n(&gpu->waiting, 1, __ATOMIC_SEQ_CST);
-        ledger_result result = reserve_once(share, device, units);
+        ledger_result result = reserve_once(share, device, units, &since);
         uint64_t now = os_now_ns();
         if (result == LEDGER_DONE || result == LEDGER_BROKEN) {
             status = result == LEDGER_DONE ? DV_OK : DV_BUSY;
@@ -77,10 +78,15 @@ dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units) {
             sweep = reap_all(share, NULL);
             next_sweep = now + LOOK_AGAIN_NS;
         }
-        if (now >= end || final(share, result, &sweep, reaps)) {
+        if (since.waited || final(share, result, &sweep, reaps)) {
             break;
         }
+        if (now >= end) {
+            since.waited = true; /* once more, without what is not certain */
+            continue;
+        }
         if (sweep.reaped > 0 || load32(&share->state->reaps) != reaps) {
+            since = overhead_now(share, device); /* the agent may have counted the dead */
             continue;
         }
         if (turn == 0 || load64(&gpu->turn) != turn) {

@@ -29,18 +29,19 @@ bool dv_usage(dv_share *share, unsigned device, dv_usage_t *usage) {
         return false;
     }
     const dv_page_gpu *gpu = &share->gpu[device];
-    uint64_t amounts = load64(&gpu->amounts), overhead = 0;
+    uint64_t amounts = load64(&gpu->amounts), overhead = 0, measured;
     unsigned count = slot_count(share);
     for (unsigned slot = 0; slot < count; slot++) {
         if (load32(&share->state->slot[slot].pid) != 0) {
             overhead += (uint32_t)journal_read(gpu, slot).rest;
         }
     }
+    dv_measured(share, device, &measured);
     *usage = (dv_usage_t){
         .limit = dv_share_limit(share, device),
-        .used = (uint64_t)amounts_used(amounts) * DV_PAGE_UNIT,
+        .used = (uint64_t)amounts_used(amounts) * DV_PAGE_UNIT + measured,
         .pending = (uint64_t)amounts_pending(amounts) * DV_PAGE_UNIT,
-        .overhead = overhead * DV_PAGE_UNIT,
+        .overhead = overhead * DV_PAGE_UNIT + measured,
     };
     return true;
 }

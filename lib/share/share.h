@@ -56,7 +56,7 @@ typedef struct dv_usage_t {
     uint64_t limit;   /* bytes, present value */
     uint64_t used;    /* bytes charged, overhead and exported memory included; may pass the limit */
     uint64_t pending; /* bytes reserved for driver calls under way */
-    uint64_t overhead; /* part of used that dv_overhead reported */
+    uint64_t overhead; /* part of used that dv_overhead reported or the agent measured */
 } dv_usage_t;
 
 typedef struct dv_process {
@@ -130,6 +130,15 @@ void dv_release(dv_share *share, unsigned dev, uint64_t bytes);
  * local memory, fragmentation). They count as used at once, even past the limit; later reservations
  * are refused then. A process that has no slot and reports 0 takes none. */
 void dv_overhead(dv_share *share, unsigned dev, uint64_t bytes_now);
+
+/* Tells that memory is gone that no call had announced, such as a context's or a module's, after the
+ * driver has freed it. What the agent measured before may count it: from now on a reservation that
+ * does not fit beside that figure waits for the next one. */
+void dv_eased(dv_share *share, unsigned dev);
+
+/* True while the agent measures the overhead of the share's processes on device dev. *bytes is what
+ * it found beyond the pages, 0 if that no longer counts. */
+bool dv_measured(const dv_share *share, unsigned dev, uint64_t *bytes);
 
 /* Figures of the share on device dev. Processes that died since the last reap are still included;
  * call dv_reap first where that matters. false if there is no such device. */

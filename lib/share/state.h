@@ -118,6 +118,12 @@ typedef enum ledger_result {
     LEDGER_BROKEN,  /* others kept changing the word, or it holds an impossible slot */
 } ledger_result;
 
+/* How a request takes what the agent measured before something of it ended. */
+typedef struct overhead_since {
+    uint64_t after; /* CLOCK_MONOTONIC ns: only what was measured after it is certain */
+    bool waited;    /* nobody told in time: what is not certain no longer counts */
+} overhead_since;
+
 /* What a sweep over all slots found. */
 typedef struct dv_sweep {
     unsigned live, reaped;
@@ -179,8 +185,15 @@ DV_HERE balance journal_read(const dv_page_gpu *gpu, unsigned slot);
 
 /* room.c: waits until a refused reservation fits, or is known not to. */
 DV_HERE dv_status wait_for_room(dv_share *share, unsigned device, uint32_t units);
-DV_HERE ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units);
+DV_HERE ledger_result reserve_once(dv_share *share, unsigned device, uint32_t units,
+                                   const overhead_since *since);
 DV_HERE uint64_t turn_of_others(dv_share *share, dv_page_gpu *gpu);
+
+/* overhead.c: what the agent measured beside the ledger. */
+DV_HERE overhead_since overhead_now(const dv_share *share, unsigned device);
+DV_HERE uint64_t overhead_counted(const dv_share *share, unsigned device,
+                                  const overhead_since *since, uint64_t *doubtful);
+DV_HERE void overhead_eased(dv_page_gpu *gpu);
 
 /* open.c: a share that is not writable can only be looked at. */
 DV_HERE dv_status open_share(const char *dir, bool writable, dv_share **out, dv_reason *reason);

@@ -17,7 +17,8 @@
  * is right only if nobody else allocated meanwhile.
  *
  * Exit status: 0 measured or listed, 1 the driver refused (standard error says why), 2 wrong usage,
- * 3 CUDA does not show the GPU to this process.
+ * 3 CUDA does not show the GPU to this process, 4 the library says that it is not this machine's
+ * driver (standard error says why).
  * It is a program of its own because a process that has used CUDA keeps some memory until it ends.
  */
 #include <dlfcn.h>
@@ -51,6 +52,31 @@ static struct {
 __attribute__((noreturn)) static void give_up(const char *what, int result) {
     fprintf(stderr, "divvy-probe: %s: result %d\n", what, result);
     exit(1);
+}
+
+/* What a library says of itself that is not this machine's driver, NULL for any other result. */
+static const char *foreign(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_STUB_LIBRARY:
+        return "a stub, with which programs are linked (CUDA_ERROR_STUB_LIBRARY)";
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+        return "of another release than the kernel module (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)";
+    case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+        return "for other GPUs than this machine has (CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE)";
+    default:
+        return NULL;
+    }
+}
+
+/* Initialises CUDA; ends the program where it is another machine's. */
+static CUresult start_cuda(const char *path) {
+    CUresult result = cuda.init(0);
+    const char *what = foreign(result);
+    if (what != NULL) {
+        fprintf(stderr, "%s says that it is %s\n", path, what);
+        exit(4);
+    }
+    return result;
 }
 
 static void *load(const char *path) {
@@ -130,7 +156,7 @@ static CUdevice find_device(const char *wanted) {
 static int list_devices(const char *cuda_path) {
     int count = 0;
     load_cuda(cuda_path);
-    CUresult result = cuda.init(0);
+    CUresult result = start_cuda(cuda_path);
     if (result == CUDA_SUCCESS) {
         result = cuda.count(&count);
     }
@@ -190,7 +216,7 @@ int main(int argc, char **argv) {
     if (found != NVML_SUCCESS || (found = nvml.find(argv[3], &gpu)) != NVML_SUCCESS) {
         give_up("find the GPU in NVML", (int)found);
     }
-    CUresult result = cuda.init(0);
+    CUresult result = start_cuda(argv[1]);
     if (result != CUDA_SUCCESS) {
         give_up("initialise CUDA", (int)result);
     }

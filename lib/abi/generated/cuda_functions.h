@@ -4,7 +4,7 @@
 
 #include "abi/cuda/types.h"
 
-#define CUDA_FN_COUNT 723
+#define CUDA_FN_COUNT 722
 
 #pragma GCC visibility push(default)
 CUresult cuArray3DCreate(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR_v1 *);
@@ -127,7 +127,6 @@ CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *);
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *, CUeglFrame, CUstream *);
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *, CUeglFrame *, CUstream *);
 CUresult cuEventCreate(CUevent *, unsigned int);
-CUresult cuEventCreateFromEGLSync(CUevent *, EGLSyncKHR, unsigned int);
 CUresult cuEventDestroy(CUevent);
 CUresult cuEventDestroy_v2(CUevent);
 CUresult cuEventElapsedTime(float *, CUevent, CUevent);

@@ -9,7 +9,7 @@
 #define SIM_MAGIC UINT64_C(0x4843414d49534744)
 
 /* changes with every change of this description */
-#define SIM_VERSION UINT32_C(4)
+#define SIM_VERSION UINT32_C(5)
 
 #define SIM_GPUS_MAX UINT32_C(16)
 
@@ -107,6 +107,8 @@ typedef struct sim_gpu {
     uint64_t reserved_bytes;
     /* taken by the first context of a process */
     uint64_t context_bytes;
+    /* taken by the code of each kernel that is loaded */
+    uint64_t code_bytes;
     uint64_t bar1_bytes;
     /* copies to and from the host, bytes per second in each direction */
     uint64_t host_rate;
@@ -136,7 +138,7 @@ typedef struct sim_gpu {
     uint32_t link_count;
     sim_link links[SIM_LINKS_MAX];
 } sim_gpu;
-_Static_assert(sizeof(sim_gpu) == 448, "sim_gpu");
+_Static_assert(sizeof(sim_gpu) == 456, "sim_gpu");
 _Static_assert(_Alignof(sim_gpu) == 8, "sim_gpu");
 _Static_assert(offsetof(sim_gpu, uuid) == 0, "sim_gpu.uuid");
 _Static_assert(offsetof(sim_gpu, name) == 16, "sim_gpu.name");
@@ -145,26 +147,27 @@ _Static_assert(offsetof(sim_gpu, pci) == 144, "sim_gpu.pci");
 _Static_assert(offsetof(sim_gpu, memory_bytes) == 192, "sim_gpu.memory_bytes");
 _Static_assert(offsetof(sim_gpu, reserved_bytes) == 200, "sim_gpu.reserved_bytes");
 _Static_assert(offsetof(sim_gpu, context_bytes) == 208, "sim_gpu.context_bytes");
-_Static_assert(offsetof(sim_gpu, bar1_bytes) == 216, "sim_gpu.bar1_bytes");
-_Static_assert(offsetof(sim_gpu, host_rate) == 224, "sim_gpu.host_rate");
-_Static_assert(offsetof(sim_gpu, memory_rate) == 232, "sim_gpu.memory_rate");
-_Static_assert(offsetof(sim_gpu, multiprocessors) == 240, "sim_gpu.multiprocessors");
-_Static_assert(offsetof(sim_gpu, compute_major) == 244, "sim_gpu.compute_major");
-_Static_assert(offsetof(sim_gpu, compute_minor) == 248, "sim_gpu.compute_minor");
-_Static_assert(offsetof(sim_gpu, brand) == 252, "sim_gpu.brand");
-_Static_assert(offsetof(sim_gpu, architecture) == 256, "sim_gpu.architecture");
-_Static_assert(offsetof(sim_gpu, graphics_mhz) == 260, "sim_gpu.graphics_mhz");
-_Static_assert(offsetof(sim_gpu, memory_mhz) == 264, "sim_gpu.memory_mhz");
-_Static_assert(offsetof(sim_gpu, power_limit_watts) == 268, "sim_gpu.power_limit_watts");
-_Static_assert(offsetof(sim_gpu, pcie_generation) == 272, "sim_gpu.pcie_generation");
-_Static_assert(offsetof(sim_gpu, pcie_width) == 276, "sim_gpu.pcie_width");
-_Static_assert(offsetof(sim_gpu, device_id) == 280, "sim_gpu.device_id");
-_Static_assert(offsetof(sim_gpu, subsystem_id) == 284, "sim_gpu.subsystem_id");
-_Static_assert(offsetof(sim_gpu, ecc) == 288, "sim_gpu.ecc");
-_Static_assert(offsetof(sim_gpu, mig) == 292, "sim_gpu.mig");
-_Static_assert(offsetof(sim_gpu, minor) == 296, "sim_gpu.minor");
-_Static_assert(offsetof(sim_gpu, link_count) == 300, "sim_gpu.link_count");
-_Static_assert(offsetof(sim_gpu, links) == 304, "sim_gpu.links");
+_Static_assert(offsetof(sim_gpu, code_bytes) == 216, "sim_gpu.code_bytes");
+_Static_assert(offsetof(sim_gpu, bar1_bytes) == 224, "sim_gpu.bar1_bytes");
+_Static_assert(offsetof(sim_gpu, host_rate) == 232, "sim_gpu.host_rate");
+_Static_assert(offsetof(sim_gpu, memory_rate) == 240, "sim_gpu.memory_rate");
+_Static_assert(offsetof(sim_gpu, multiprocessors) == 248, "sim_gpu.multiprocessors");
+_Static_assert(offsetof(sim_gpu, compute_major) == 252, "sim_gpu.compute_major");
+_Static_assert(offsetof(sim_gpu, compute_minor) == 256, "sim_gpu.compute_minor");
+_Static_assert(offsetof(sim_gpu, brand) == 260, "sim_gpu.brand");
+_Static_assert(offsetof(sim_gpu, architecture) == 264, "sim_gpu.architecture");
+_Static_assert(offsetof(sim_gpu, graphics_mhz) == 268, "sim_gpu.graphics_mhz");
+_Static_assert(offsetof(sim_gpu, memory_mhz) == 272, "sim_gpu.memory_mhz");
+_Static_assert(offsetof(sim_gpu, power_limit_watts) == 276, "sim_gpu.power_limit_watts");
+_Static_assert(offsetof(sim_gpu, pcie_generation) == 280, "sim_gpu.pcie_generation");
+_Static_assert(offsetof(sim_gpu, pcie_width) == 284, "sim_gpu.pcie_width");
+_Static_assert(offsetof(sim_gpu, device_id) == 288, "sim_gpu.device_id");
+_Static_assert(offsetof(sim_gpu, subsystem_id) == 292, "sim_gpu.subsystem_id");
+_Static_assert(offsetof(sim_gpu, ecc) == 296, "sim_gpu.ecc");
+_Static_assert(offsetof(sim_gpu, mig) == 300, "sim_gpu.mig");
+_Static_assert(offsetof(sim_gpu, minor) == 304, "sim_gpu.minor");
+_Static_assert(offsetof(sim_gpu, link_count) == 308, "sim_gpu.link_count");
+_Static_assert(offsetof(sim_gpu, links) == 312, "sim_gpu.links");
 
 /* One network card. */
 typedef struct sim_nic {
@@ -234,7 +237,7 @@ typedef struct sim_machine {
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 13200, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 13328, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");

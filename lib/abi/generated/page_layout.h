@@ -47,6 +47,9 @@
 /* Our library is put in front by the environment alone. */
 #define DV_PAGE_FLAG_ENV UINT32_C(2)
 
+/* The driver divides GPU time; agents alone read it. */
+#define DV_PAGE_FLAG_DRIVER_TIME UINT32_C(4)
+
 /* Work-conserving, by weight. */
 #define DV_PAGE_POLICY_WEIGHTED UINT32_C(0)
 
@@ -127,6 +130,9 @@
 
 /* The first charge or wait after so long without one sets the state page's mtime, of which inotify(7) tells the arbiter. */
 #define DV_PAGE_SILENCE_NS UINT64_C(250000000)
+
+/* Age of device.measured from which no agent measures overhead any more. */
+#define DV_PAGE_BLIND_NS UINT64_C(10000000000)
 
 /* Most processes of one tenant on one GPU whose intervals the arbiter sees. */
 #define DV_PAGE_WORKERS UINT32_C(64)
@@ -240,7 +246,12 @@ typedef struct dv_page_device {
     /* 1 or more. */
     uint32_t weight;
     uint32_t class;
-    uint8_t pad_100[28];
+    uint8_t pad_100[4];
+    /* Bytes that the driver's list showed and the state page did not tell, as the agent measured it. Read without the seqlock. */
+    uint64_t overhead;
+    /* CLOCK_MONOTONIC ns at which the reading that overhead holds for began; 0 before the first. */
+    uint64_t measured;
+    uint8_t pad_120[8];
     dv_page_budget budget;
     uint8_t pad_256[256];
 } dv_page_device;
@@ -257,6 +268,8 @@ _Static_assert(offsetof(dv_page_device, max_cores) == 84, "dv_page_device.max_co
 _Static_assert(offsetof(dv_page_device, policy) == 88, "dv_page_device.policy");
 _Static_assert(offsetof(dv_page_device, weight) == 92, "dv_page_device.weight");
 _Static_assert(offsetof(dv_page_device, class) == 96, "dv_page_device.class");
+_Static_assert(offsetof(dv_page_device, overhead) == 104, "dv_page_device.overhead");
+_Static_assert(offsetof(dv_page_device, measured) == 112, "dv_page_device.measured");
 _Static_assert(offsetof(dv_page_device, budget) == 128, "dv_page_device.budget");
 
 /* The config page. */
@@ -535,7 +548,9 @@ typedef struct dv_page_gpu {
     uint32_t turn_units;
     /* Counts refused reservations. */
     uint32_t refused;
-    uint8_t pad_88[40];
+    /* CLOCK_MONOTONIC ns at which memory last went that device.overhead may count: a process, a context or a module ended. */
+    uint64_t eased;
+    uint8_t pad_96[32];
     dv_page_bucket bucket;
     /* Per slot its last operation, unless that is the one in tag. */
     uint64_t applied[DV_PAGE_SLOTS];
@@ -553,6 +568,7 @@ _Static_assert(offsetof(dv_page_gpu, waiting) == 68, "dv_page_gpu.waiting");
 _Static_assert(offsetof(dv_page_gpu, turn) == 72, "dv_page_gpu.turn");
 _Static_assert(offsetof(dv_page_gpu, turn_units) == 80, "dv_page_gpu.turn_units");
 _Static_assert(offsetof(dv_page_gpu, refused) == 84, "dv_page_gpu.refused");
+_Static_assert(offsetof(dv_page_gpu, eased) == 88, "dv_page_gpu.eased");
 _Static_assert(offsetof(dv_page_gpu, bucket) == 128, "dv_page_gpu.bucket");
 _Static_assert(offsetof(dv_page_gpu, applied) == 256, "dv_page_gpu.applied");
 _Static_assert(offsetof(dv_page_gpu, gate) == 8448, "dv_page_gpu.gate");

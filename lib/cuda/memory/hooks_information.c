@@ -2,6 +2,7 @@
 #include "cuda/attach.h"
 #include "cuda/context.h"
 #include "cuda/device.h"
+#include "cuda/memory/measure.h"
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -11,6 +12,7 @@ static uint64_t least(uint64_t a, uint64_t b) {
  * than the GPU has. */
 static void show_share(unsigned device, uint64_t *free, uint64_t *total) {
     dv_usage_t usage;
+    measure_refresh(device);
     dv_export_settle(attached_share());
     if (dv_usage(attached_share(), device, &usage)) {
         uint64_t left = usage.limit > usage.used ? usage.limit - usage.used : 0;

@@ -230,6 +230,10 @@ static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
     if (result == CUDA_SUCCESS) {
         result = context_current(&home);
     }
+    if (result == CUDA_ERROR_NOT_INITIALIZED) {
+        /* It looks at the flags first. This thread has no context to open anything in. */
+        return driver(address, handle, flags);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }

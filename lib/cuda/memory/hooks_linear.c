@@ -8,6 +8,9 @@
  * Used only for what is reserved before the driver tells the pitch. */
 #define PITCH_BYTES ((size_t)512)
 
+/* The driver's own functions set the address that they answer with, and the pitch, to zero before
+ * they look at anything else (470 to 555, before cuInit), and so do these. */
+
 /* The driver has answered an allocation. Notes it, or frees it if that fails. */
 static CUresult kept(struct reservation *reservation, CUresult result, CUdeviceptr got,
                      size_t bytes, CUdeviceptr *address) {
@@ -29,6 +32,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (DV_INNER() || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAlloc_v2)(address, bytes);
     }
+    *address = 0;
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
@@ -44,6 +48,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned bytes) {
     if (DV_INNER() || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAlloc)(address, bytes);
     }
+    *address = 0;
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
     if (result != CUDA_SUCCESS) {
         return result;
@@ -75,6 +80,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     if (DV_INNER() || address == NULL || pitch == NULL || width == 0 || height == 0) {
         return DV_REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
     }
+    *address = 0;
+    *pitch = 0;
     CUresult result = reservation_open(&reservation, worst_pitched(width, height));
     if (result != CUDA_SUCCESS) {
         return result;
@@ -96,6 +103,8 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsigned widt
     if (DV_INNER() || address == NULL || pitch == NULL || width == 0 || height == 0) {
         return DV_REAL(cuMemAllocPitch)(address, pitch, width, height, element);
     }
+    *address = 0;
+    *pitch = 0;
     CUresult result = reservation_open(&reservation, worst_pitched(width, height));
     if (result != CUDA_SUCCESS) {
         return result;
@@ -117,7 +126,12 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
     if (DV_INNER() || address == NULL || bytes == 0) {
         return DV_REAL(cuMemAllocManaged)(address, bytes, flags);
     }
+    *address = 0;
     CUresult result = reservation_open(&reservation, blocks_worst(bytes));
+    if (result == CUDA_ERROR_NOT_INITIALIZED) {
+        /* It looks at the flags first. This thread has no context to allocate in. */
+        return DV_REAL(cuMemAllocManaged)(address, bytes, flags);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }

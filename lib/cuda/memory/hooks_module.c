@@ -1,56 +1,57 @@
 /*
- * Modules and libraries. Their code and variables take device memory whose size no call tells, so
- * it is measured after each load and unload.
+ * Modules and libraries. Their code and variables take device memory whose size no call tells. Code
+ * may be loaded as late as at a kernel's first launch, so what a load takes is no more than a hint.
  */
 #include "cuda/memory/overhead.h"
 
-static CUresult measured(CUresult result) {
+static CUresult told(CUresult result, void (*tell)(unsigned device)) {
     struct home home;
     if (result == CUDA_SUCCESS && context_current(&home) == CUDA_SUCCESS) {
-        overhead_measure(home.device);
+        tell(home.device);
     }
     return result;
 }
 
-/* Calls the driver, and measures after a call of the program. */
-#define MEASURED(fn, ...)                                                                          \
-    (DV_INNER() ? DV_REAL(fn)(__VA_ARGS__) : measured(DV_CALL(fn, __VA_ARGS__)))
+/* Calls the driver, and looks after a call of the program. */
+#define LOADS(fn, ...)                                                                             \
+    (DV_INNER() ? DV_REAL(fn)(__VA_ARGS__) : told(DV_CALL(fn, __VA_ARGS__), overhead_look))
+#define UNLOADS(fn, ...)                                                                           \
+    (DV_INNER() ? DV_REAL(fn)(__VA_ARGS__) : told(DV_CALL(fn, __VA_ARGS__), overhead_lessened))
 
 CUresult cuModuleLoad(CUmodule *module, const char *file) {
-    return MEASURED(cuModuleLoad, module, file);
+    return LOADS(cuModuleLoad, module, file);
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    return MEASURED(cuModuleLoadData, module, image);
+    return LOADS(cuModuleLoadData, module, image);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                             CUjit_option *options, void **values) {
-    return MEASURED(cuModuleLoadDataEx, module, image, count, options, values);
+    return LOADS(cuModuleLoadDataEx, module, image, count, options, values);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
-    return MEASURED(cuModuleLoadFatBinary, module, image);
+    return LOADS(cuModuleLoadFatBinary, module, image);
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-    return MEASURED(cuModuleUnload, module);
+    return UNLOADS(cuModuleUnload, module);
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit,
                            void **jit_values, unsigned jits, CUlibraryOption *options,
                            void **values, unsigned count) {
-    return MEASURED(cuLibraryLoadData, library, code, jit, jit_values, jits, options, values,
-                    count);
+    return LOADS(cuLibraryLoadData, library, code, jit, jit_values, jits, options, values, count);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, CUjit_option *jit,
                                void **jit_values, unsigned jits, CUlibraryOption *options,
                                void **values, unsigned count) {
-    return MEASURED(cuLibraryLoadFromFile, library, file, jit, jit_values, jits, options, values,
-                    count);
+    return LOADS(cuLibraryLoadFromFile, library, file, jit, jit_values, jits, options, values,
+                 count);
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-    return MEASURED(cuLibraryUnload, library);
+    return UNLOADS(cuLibraryUnload, library);
 }

@@ -15,9 +15,13 @@
 #include "cuda/stream.h"
 
 /* If the driver does not know a pool, the call is refused, because it would not tell what an
- * allocation from it takes either. */
+ * allocation from it takes either. Before cuInit it knows none. */
 static CUresult open_pool(struct pool *pool, struct reservation *reservation, size_t bytes) {
-    return pool != NULL ? pool_open(pool, reservation, bytes) : CUDA_ERROR_INVALID_VALUE;
+    if (pool != NULL) {
+        return pool_open(pool, reservation, bytes);
+    }
+    CUresult result = reservation_why_unknown();
+    return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 /* The current pool of the stream's GPU, which cuMemAllocAsync takes from. */
@@ -27,6 +31,10 @@ static CUresult open_current_pool(CUstream stream, struct pool **pool,
     CUdevice device = 0;
     if (attach_share() != CUDA_SUCCESS) {
         return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    /* Before cuInit there is no stream to ask about: 555 crashes with a handle that is none. */
+    if (device_number(0) < 0 && reservation_why_unknown() == CUDA_ERROR_NOT_INITIALIZED) {
+        return CUDA_ERROR_NOT_INITIALIZED;
     }
     CUresult result = stream_home(stream, &home);
     if (result == CUDA_SUCCESS && !device_of_number(home.device, &device)) {
@@ -96,6 +104,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocAsync##suffix)(address, bytes, stream);                       \
         }                                                                                          \
+        *address = 0;                                                                              \
         CUresult result = open_current_pool(stream, &pool, &reservation, bytes);                   \
         if (result == CUDA_SUCCESS) {                                                              \
             result = DV_CALL(cuMemAllocAsync##suffix, &got, bytes, stream);                        \
@@ -113,6 +122,7 @@ static CUresult freed_in_order(CUresult result, CUdeviceptr address, struct entr
             graph_memory_used();                                                                   \
             return DV_REAL(cuMemAllocFromPoolAsync##suffix)(address, bytes, handle, stream);       \
         }                                                                                          \
+        *address = 0;                                                                              \
         CUresult result = open_given_pool(handle, &pool, &reservation, bytes);                     \
         if (result == CUDA_SUCCESS) {                                                              \
             result = DV_CALL(cuMemAllocFromPoolAsync##suffix, &got, bytes, handle, stream);        \

@@ -159,6 +159,16 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     return result;
 }
 
+/* Notes the context that stands for a green one, too: the driver names it for streams of it. */
+static void note_green(CUgreenCtx green, unsigned device) {
+    struct entry note = entry_make(0, 0, device);
+    CUcontext context;
+    table_put(&greens, (uint64_t)(uintptr_t)green, note, NULL, NULL);
+    if (DV_CALL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) {
+        context_note_green(context, (struct home){.device = device, .owner = owner_of(device)});
+    }
+}
+
 CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
                           unsigned flags) {
     struct reservation reservation = {0};
@@ -173,9 +183,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     result = DV_CALL(cuGreenCtxCreate, green, resources, device, flags);
     after_use(&reservation, reserved, result, NULL);
     if (result == CUDA_SUCCESS) {
-        struct entry note = entry_make(0, 0, reservation.home.device);
-        table_put(&greens, (uint64_t)(uintptr_t)*green, note, NULL, NULL);
-        overhead_measure(reservation.home.device);
+        note_green(*green, reservation.home.device);
+        overhead_look(reservation.home.device);
     }
     return result;
 }
@@ -193,7 +202,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     struct home home;
     CUresult result = DV_CALL(cuCtxFromGreenCtx, context, green);
     if (result == CUDA_SUCCESS && !DV_INNER() && green_known(green, &home)) {
-        context_note(*context, home);
+        context_note_green(*context, home);
     }
     return result;
 }
@@ -206,12 +215,22 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
         !device_of_number(note.device, &device)) {
         return DV_REAL(cuGreenCtxDestroy)(green);
     }
+    CUcontext context = NULL;
+    struct entry named;
+    bool known = DV_CALL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS;
+    if (known) {
+        TELL(green_ending, (context));
+        known = context_take(context, &named);
+    }
     struct release release = before_release(device, false);
     CUresult result = after_release(&release, device, DV_CALL(cuGreenCtxDestroy, green));
     if (result != CUDA_SUCCESS) {
         table_put(&greens, (uint64_t)(uintptr_t)green, note, NULL, NULL);
+        if (known) {
+            context_put_back(context, named);
+        }
     } else {
-        overhead_measure(note.device);
+        overhead_lessened(note.device);
     }
     return result;
 }

@@ -3,12 +3,17 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "abi/generated/page_layout.h"
 #include "abi/nvml/types.h"
 #include "cuda/fork.h"
 
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
+#define QUESTION_NS UINT64_C(250000000)
+#define QUESTIONS_MAX 8u /* in a row */
 
 /* The functions of NVML that are used here, under the names that all drivers since 450 have. */
 struct nvml {
@@ -18,7 +23,30 @@ struct nvml {
 };
 
 static struct nvml nvml;
+
+/* GPUs of the share that were found, NULL until then. */
+static nvmlDevice_t known[DV_PAGE_DEVICES];
 static enum { UNTRIED, READY, ABSENT } state;
+
+uint32_t measure_due[DV_PAGE_DEVICES];
+
+/* CLOCK_MONOTONIC ns up to which there were questions, had they come at an even pace. */
+static uint64_t asked;
+
+bool measure_allowed(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    uint64_t before = __atomic_load_n(&asked, __ATOMIC_RELAXED), from;
+    do {
+        from = before > now ? before : now;
+        if (from - now > (QUESTIONS_MAX - 1) * QUESTION_NS) {
+            return false;
+        }
+    } while (!__atomic_compare_exchange_n(&asked, &before, from + QUESTION_NS, false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return true;
+}
 
 static void *library(void) {
     /* The driver's NVML carries the SONAME under which programs will look for ours. Ours is loaded
@@ -75,15 +103,26 @@ static bool find_gpu(const char *place, const uint8_t u[16], nvmlDevice_t *gpu) 
     return nvml.find(text, gpu) == NVML_SUCCESS;
 }
 
-bool measure_process(const char *place, const uint8_t uuid[16], uint64_t *bytes) {
-    nvmlDevice_t gpu;
+/* A program that shuts NVML down too often ends our handles too: they are found anew then. */
+static nvmlReturn_t list_processes(unsigned device, const char *place, const uint8_t uuid[16],
+                                   unsigned *count, nvmlProcessInfo_t *list) {
+    nvmlDevice_t gpu = __atomic_load_n(&known[device], __ATOMIC_ACQUIRE);
+    if (gpu == NULL && !find_gpu(place, uuid, &gpu)) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    nvmlReturn_t result = nvml.processes(gpu, count, list);
+    __atomic_store_n(&known[device], result == NVML_SUCCESS ? gpu : NULL, __ATOMIC_RELEASE);
+    return result;
+}
+
+bool measure_process(unsigned device, const char *place, const uint8_t uuid[16], uint64_t *bytes) {
     nvmlProcessInfo_t list[PROCESSES_MAX];
     unsigned count = PROCESSES_MAX;
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == UNTRIED) {
         load();
     }
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != READY || !find_gpu(place, uuid, &gpu) ||
-        nvml.processes(gpu, &count, list) != NVML_SUCCESS) {
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != READY ||
+        list_processes(device, place, uuid, &count, list) != NVML_SUCCESS) {
         return false;
     }
     /* A process that has the driver loaded twice may be listed twice. All ones stands for "not
@@ -102,5 +141,8 @@ bool measure_process(const char *place, const uint8_t uuid[16], uint64_t *bytes)
 
 static void measure_forked(void) {
     state = UNTRIED;
+    memset(known, 0, sizeof known);
+    memset(measure_due, 0, sizeof measure_due);
+    asked = 0;
 }
 ON(forked, measure_forked);

@@ -24,13 +24,17 @@ static dv_own_t own_figures(unsigned device) {
     return own;
 }
 
-static bool measure(unsigned device, uint64_t *overhead) {
+/* What the driver shows beyond the charges. *none is true if that cannot be told, because NVML does
+ * not show this process. False if it should be asked later. */
+static bool measure(unsigned device, uint64_t *overhead, bool *none) {
     const dv_page_device *gpu = dv_share_device(attached_share(), device);
-    for (int i = 0; i < MEASUREMENTS_MAX; i++) {
+    *none = false;
+    for (int i = 0; i < MEASUREMENTS_MAX && measure_allowed(); i++) {
         dv_own_t before = own_figures(device);
         uint64_t held;
-        if (!measure_process(gpu->pci_bus_id, gpu->uuid, &held)) {
-            return false;
+        if (!measure_process(device, gpu->pci_bus_id, gpu->uuid, &held)) {
+            *none = true;
+            return true;
         }
         dv_own_t after = own_figures(device);
         if (after.charged == before.charged && after.pending == before.pending) {
@@ -52,22 +56,53 @@ static bool has_context(unsigned device) {
     return has;
 }
 
-static void count(unsigned device, int delta) {
+/* Returns how many contexts there are then. */
+static unsigned count(unsigned device, int delta) {
     lock_take(&figures[device].lock);
     if (delta > 0 || figures[device].contexts > 0) {
         figures[device].contexts += (unsigned)delta;
     }
+    unsigned contexts = figures[device].contexts;
     lock_give(&figures[device].lock);
+    return contexts;
 }
 
-/* A measured figure counts even if no context of ours is left, because another copy of the library
- * in this process may have some. */
-static void update(unsigned device) {
-    uint64_t bytes;
-    if (!measure(device, &bytes)) {
-        bytes = has_context(device) ? estimate(device) : 0;
+static void set_due(unsigned device, bool due) {
+    __atomic_store_n(&measure_due[device], due, __ATOMIC_RELAXED);
+}
+
+/* The first context of this process is there, or the last one gone. A measured figure counts even
+ * if no context of ours is left, because another copy of the library in this process may have some.
+ */
+static void begin_anew(unsigned device, uint64_t unmeasured) {
+    uint64_t bytes = 0;
+    bool none, told = measure(device, &bytes, &none);
+    set_due(device, !told);
+    dv_overhead(attached_share(), device, told && !none ? bytes : unmeasured);
+}
+
+void overhead_look(unsigned device) {
+    uint64_t bytes, agents;
+    bool none;
+    if (dv_measured(attached_share(), device, &agents)) {
+        set_due(device, false); /* what is new, the agent sees */
+        return;
     }
-    dv_overhead(attached_share(), device, bytes);
+    set_due(device, true);
+    if (!measure(device, &bytes, &none)) {
+        return;
+    }
+    set_due(device, false);
+    if (!none) {
+        /* What an agent found before it left may be part of it, and counts already. */
+        dv_overhead(attached_share(), device, bytes > agents ? bytes - agents : 0);
+    }
+}
+ON(measure_overdue, overhead_look);
+
+void overhead_lessened(unsigned device) {
+    dv_eased(attached_share(), device);
+    overhead_look(device);
 }
 
 /* The estimate is what the first context of a process on a GPU takes; later ones take little. */
@@ -93,20 +128,26 @@ void overhead_settle(struct reservation *reservation, bool made) {
 }
 
 void overhead_appeared(unsigned device) {
-    count(device, 1);
-    update(device);
+    if (count(device, 1) == 1) {
+        begin_anew(device, estimate(device));
+    } else {
+        overhead_look(device);
+    }
 }
-ON(context_met, overhead_appeared);
+
+/* The agent may have counted a context that we did not see made. */
+static void overhead_met(unsigned device) {
+    overhead_appeared(device);
+    dv_eased(attached_share(), device);
+}
+ON(context_met, overhead_met);
 
 void overhead_ended(unsigned device) {
-    count(device, -1);
-    update(device);
-}
-
-void overhead_measure(unsigned device) {
-    uint64_t bytes;
-    if (measure(device, &bytes)) {
-        dv_overhead(attached_share(), device, bytes);
+    if (count(device, -1) == 0) {
+        begin_anew(device, 0);
+        dv_eased(attached_share(), device);
+    } else {
+        overhead_lessened(device);
     }
 }
 

@@ -1,10 +1,14 @@
 /*
  * Memory that contexts and modules take beside what the program allocates.
  *
- * Before a context is made, the configured estimate is reserved. After that the overhead is what
- * the driver's NVML reports for this process minus all other charges, or the estimate if NVML hides
- * the figure. It is measured again when a module is loaded or a limit of a context changes. Growth
- * that is measured is charged even past the limit; later allocations are refused then.
+ * Before a process's first context is made, the configured estimate is reserved. After that the
+ * overhead is what the driver's NVML reports for this process minus all other charges, or the
+ * estimate if NVML hides the figure.
+ *
+ * What it takes later, the agent sees on the driver's list. While no agent does, the process asks
+ * NVML itself: when a module is loaded or a limit of a context changes, and if that was too often,
+ * before the next allocation is decided. Growth that is measured is charged even past the limit;
+ * later allocations are refused then.
  */
 #ifndef DIVVY_CUDA_MEMORY_OVERHEAD_H
 #define DIVVY_CUDA_MEMORY_OVERHEAD_H
@@ -24,8 +28,9 @@ DV_HIDDEN void overhead_settle(struct reservation *reservation, bool made);
 DV_HIDDEN void overhead_appeared(unsigned device);
 DV_HIDDEN void overhead_ended(unsigned device);
 
-/* Measures the overhead on a device on which this process has a context. Changes nothing if it
- * cannot be measured. */
-DV_HIDDEN void overhead_measure(unsigned device);
+/* The overhead of a device may have changed; lessened: may be less. The driver has carried out what
+ * changed it. */
+DV_HIDDEN void overhead_look(unsigned device);
+DV_HIDDEN void overhead_lessened(unsigned device);
 
 #endif

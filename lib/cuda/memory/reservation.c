@@ -2,6 +2,7 @@
 
 #include "cuda/attach.h"
 #include "cuda/device.h"
+#include "cuda/memory/measure.h"
 
 static bool gives_back(unsigned device) {
     bool less = false;
@@ -10,6 +11,7 @@ static bool gives_back(unsigned device) {
 }
 
 static CUresult reserve(dv_share *share, unsigned device, uint64_t bytes) {
+    measure_refresh(device);
     dv_status status = dv_reserve(share, device, bytes);
     if (status == DV_NO_MEMORY && gives_back(device)) {
         status = dv_reserve(share, device, bytes);

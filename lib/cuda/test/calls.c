@@ -1,7 +1,7 @@
 /* Makes one kind of calls through our library in front of the fake driver, and prints what one
- * costs, in ns of CPU time: calls launch|capped|allocate|both COUNT. The kinds are launches in a
+ * costs, in ns of CPU time: calls launch|capped|allocate|both|lookup COUNT. The kinds are launches in a
  * share without a limit and in one with a limit on its time, allocations of 4 KiB, and allocations
- * that are freed again. A bench compares builds by it, and counts instructions; so it uses nothing
+ * that are freed again, and look-ups of a function that we hook. A bench compares builds by it, and counts instructions; so it uses nothing
  * that older sources do not have. Not a test. */
 #define _GNU_SOURCE
 #include "cuda/test/setting.h"
@@ -53,6 +53,15 @@ static void allocate(unsigned long count, bool give) {
     }
 }
 
+static void look_up(unsigned long count) {
+    CUresult (*call)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        CUDA(&s, cuGetProcAddress_v2);
+    void *found = NULL;
+    for (unsigned long i = 0; i < count; i++) {
+        CHECK_EQUAL(call("cuMemAlloc", &found, 12040, 0, NULL), CUDA_SUCCESS);
+    }
+}
+
 int main(int words, char **word) {
     CHECK(words == 3);
     unsigned long count = strtoul(word[2], NULL, 10);
@@ -65,6 +74,8 @@ int main(int words, char **word) {
     double begin = now();
     if (strcmp(word[1], "launch") == 0 || strcmp(word[1], "capped") == 0) {
         launch(count);
+    } else if (strcmp(word[1], "lookup") == 0) {
+        look_up(count);
     } else {
         allocate(count, strcmp(word[1], "both") == 0);
     }

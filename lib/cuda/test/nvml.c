@@ -14,6 +14,7 @@ nvmlReturn_t nvmlInit_v2(void) {
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *handle) {
     *handle = (nvmlDevice_t)&fake_nvml;
+    fake_nvml.questions++;
     return strcmp(uuid, "GPU-01010101-0101-0101-0101-010101010101") == 0 ? NVML_SUCCESS
                                                                          : NVML_ERROR_NOT_FOUND;
 }
@@ -21,6 +22,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *handle) {
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
                                                      nvmlProcessInfo_t *list) {
     (void)gpu;
+    fake_nvml.questions++;
     if (*count < 2) {
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }

@@ -88,6 +88,10 @@ void setting_make(struct setting *setting, unsigned gpus, uint64_t limit, const 
 }
 
 void setting_open(struct setting *setting) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    /* A sanitizer's dlopen ignores where the library that calls it says that others lie. */
+    dlopen(setting_path(setting, "libnvidia-ml.so.1"), RTLD_NOW | RTLD_LOCAL);
+#endif
     setting->library = dlopen(setting_path(setting, "libcuda.so.1"), RTLD_NOW | RTLD_LOCAL);
     if (setting->library == NULL) {
         fprintf(stderr, "%s\n", dlerror());

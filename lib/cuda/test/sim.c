@@ -16,6 +16,7 @@
 
 uint64_t sim_dead_handles = SIM_DEAD_END;
 uint64_t sim_load_ns;
+const char *sim_driver = SIM_DRIVER;
 static char machine_directory[64];
 static pid_t owner;
 
@@ -90,12 +91,13 @@ static void link_in(const struct setting *setting, const char *target, const cha
 
 void sim_make_neighbour(struct setting *setting, unsigned gpus, uint64_t limit) {
     uint64_t context = SIM_CONTEXT;
-    setting_make(setting, gpus, limit, SIM_DRIVER);
+    setting_make(setting, gpus, limit, sim_driver);
     for (unsigned i = 0; i < gpus; i++) {
         setting_write(setting, i, offsetof(dv_page_device, context_bytes), &context,
                       sizeof context);
     }
     link_in(setting, machine_directory, "simgpu");
+    link_in(setting, SIM_DRIVER, "libcuda-simgpu.so.1");
     link_in(setting, SIM_NVML, "libnvidia-ml-real.so.1");
     setting_install(setting, OUR_NVML, "libnvidia-ml.so.1");
 }

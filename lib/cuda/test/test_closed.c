@@ -22,7 +22,7 @@ static void refuse_everything(void *arg) {
     CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 100), CUDA_ERROR_SYSTEM_NOT_READY);
     CHECK_EQUAL(CUDA(&s, cuMemAllocAsync)(&address, 100, NULL), CUDA_ERROR_SYSTEM_NOT_READY);
     CHECK_EQUAL(CUDA(&s, cuMemCreate)(&handle, 2 * MIB, &prop, 0), CUDA_ERROR_SYSTEM_NOT_READY);
-    CHECK_EQUAL(address, 4711);
+    CHECK_EQUAL(address, 0);
 
     /* A driver that was initialised without us does not open the way either. */
     __extension__ CUresult (*init)(unsigned) = (CUresult (*)(unsigned))setting_real(&s, "cuInit");

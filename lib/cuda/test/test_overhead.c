@@ -58,6 +58,80 @@ static void measured(void *arg) {
     CHECK_EQUAL(setting_used(&s), 0);
 }
 
+/* Thousands of loads ask seldom; what they took is found before an allocation is decided. */
+static void seldom(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    CUdeviceptr address;
+    (void)arg;
+    nvml->held = 10 * MIB;
+    setting_context(&s);
+    uint64_t begun = os_now_ns();
+    for (int i = 0; i < 3000; i++) {
+        load_module();
+    }
+    uint64_t most = 1 + 8 + 4 * (1 + (os_now_ns() - begun) / 1000000000u);
+    CHECK((uint64_t)nvml->questions <= most);
+    nvml->held = 60 * MIB;
+    load_module();
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    while (CUDA(&s, cuMemAlloc_v2)(&address, 20 * MIB) == CUDA_SUCCESS) {
+        CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(address), CUDA_SUCCESS);
+    }
+    CHECK_EQUAL(setting_overhead(&s), 60 * MIB);
+}
+
+static void agent_measures(uint64_t overhead) {
+    uint64_t now = os_now_ns();
+    setting_write(&s, 0, offsetof(dv_page_device, overhead), &overhead, sizeof overhead);
+    setting_write(&s, 0, offsetof(dv_page_device, measured), &now, sizeof now);
+}
+
+/* The first context is measured at once, all that comes later by the agent. */
+static void by_agent(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    CUdeviceptr address;
+    CUcontext second;
+    (void)arg;
+    agent_measures(0);
+    nvml->held = 10 * MIB;
+    CUcontext first = setting_context(&s);
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    int asked = nvml->questions;
+    CHECK_EQUAL(asked, 2); /* for the GPU, and for its processes */
+    nvml->held = 50 * MIB;
+    load_module();
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v2)(&second, 0, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxDestroy_v2)(second), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(first), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 20 * MIB), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuMemFree_v2)(address), CUDA_SUCCESS);
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+    agent_measures(40 * MIB);
+    CHECK_EQUAL(setting_overhead(&s), 50 * MIB);
+    CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 20 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(nvml->questions, asked);
+    size_t available = 1, total = 1;
+    CHECK_EQUAL(CUDA(&s, cuMemGetInfo_v2)(&available, &total), CUDA_SUCCESS);
+    CHECK_EQUAL(available, 14 * MIB);
+    agent_measures(0);
+}
+
+/* An agent that is gone left its figure: what it counts already is not charged again. */
+static void agent_gone(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    uint64_t overhead = 20 * MIB, long_ago = 1;
+    (void)arg;
+    nvml->held = 10 * MIB;
+    setting_context(&s);
+    setting_write(&s, 0, offsetof(dv_page_device, overhead), &overhead, sizeof overhead);
+    setting_write(&s, 0, offsetof(dv_page_device, measured), &long_ago, sizeof long_ago);
+    s.share->gpu[0].eased = 0; /* nothing ended since */
+    nvml->held = 45 * MIB;
+    load_module();
+    CHECK_EQUAL(setting_overhead(&s), 45 * MIB);
+    agent_measures(0);
+}
+
 static void hidden(void *arg) {
     struct fake_nvml *nvml = open_all();
     nvml->hidden = *(int *)arg;
@@ -99,9 +173,12 @@ static void made_elsewhere(void *arg) {
         (CUresult (*)(CUcontext *, CUdevice))setting_real(&s, "cuDevicePrimaryCtxRetain");
     CHECK_EQUAL(retain(&context, 0), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), 0);
+    dv_reap(s.share); /* those of before, which eases too */
+    s.share->gpu[0].eased = 0;
     CHECK_EQUAL(CUDA(&s, cuCtxSetCurrent)(context), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuMemAlloc_v2)(&address, 2 * MIB), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), 2 * BLOCK);
+    CHECK(s.share->gpu[0].eased != 0); /* an agent may have counted the context */
     CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRetain)(&context, 0), CUDA_SUCCESS);
     CHECK_EQUAL(CUDA(&s, cuDevicePrimaryCtxRelease_v2)(0), CUDA_SUCCESS);
     CHECK_EQUAL(setting_used(&s), 2 * BLOCK);
@@ -114,6 +191,9 @@ int main(void) {
     setting_make(&s, 1, LIMIT, NULL);
     CHECK(symlink(TEST_NVML, setting_path(&s, "libnvidia-ml.so.1")) == 0);
     wait_exited(spawn(measured, NULL));
+    wait_exited(spawn(seldom, NULL));
+    wait_exited(spawn(by_agent, NULL));
+    wait_exited(spawn(agent_gone, NULL));
     wait_exited(spawn(hidden, &unnamed));
     wait_exited(spawn(hidden, &unseen));
     wait_exited(spawn(made_elsewhere, NULL));

@@ -3,6 +3,7 @@
 #include "cuda/time/flight.h"
 #include "cuda/time/gate.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "cuda/time/notes.h"
@@ -15,6 +16,8 @@
     1600000u /* one launch is measured alone in so much work, because its events cost 10 us */
 #define LOAD_NS 200000u /* a driver's launch takes some us, unless it loads something */
 #define ALONE_MOST 100u /* at least one launch of so many is measured alone */
+/* Whoever uses a stream waits at most so long for another thread that records in it. */
+#define CLOSING_NS 100000000u
 
 static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -80,7 +83,8 @@ static enum way choose(struct flight *flight, struct launch *launch) {
     if (flight->is_open && !fresh) {
         return JOIN;
     }
-    if (flight->count + 1 >= FLIGHT_BATCHES || stamps_state(flight->stamps) != STAMPS_LIVE) {
+    if (flight->count + 1 >= FLIGHT_BATCHES || stamps_state(flight->stamps) != STAMPS_LIVE ||
+        flight->refuses) {
         give_up_turn(flight, launch);
         return flight->is_open ? JOIN : PLAIN;
     }
@@ -89,6 +93,9 @@ static enum way choose(struct flight *flight, struct launch *launch) {
     }
     if (flight->is_open) {
         return JOIN;
+    }
+    if (flight_orders(flight)) {
+        return is_due(flight, launch) ? ALONE : PLAIN;
     }
     if (fresh || launch->waited || flight->expected > launch->now + QUEUE_NS) {
         return BATCH;
@@ -117,7 +124,9 @@ static void account(struct flight *flight, struct launch *launch) {
     put(&flight->given, flight->given + launch->ns);
     put(&flight->expected, later(flight->expected, launch->now) + launch->ns);
     if (!launch->taken) {
-        put(&flight->unseen, flight->unseen + later(launch->ns, launch->charge));
+        /* gate_wait sets it to 0 without the lock. */
+        uint64_t unseen = __atomic_load_n(&flight->unseen, __ATOMIC_RELAXED);
+        put(&flight->unseen, unseen + later(launch->ns, launch->charge));
         owe(flight, (int64_t)launch->charge, 1);
     }
     if (!flight->is_open) {
@@ -136,13 +145,15 @@ static void account(struct flight *flight, struct launch *launch) {
 
 /* Takes the open batch out of the flight, so that its end can be recorded. Not while a thread gives
  * the driver what the batch counts: the end would come before that work, which would be taken for
- * none. That thread ends the batch itself, or whoever comes next. */
-static bool take_open(struct flight *flight, struct batch *batch) {
+ * none. That thread ends the batch itself, or whoever comes next. `beside`: the calling thread has
+ * just launched into the stream, or is about to. */
+static bool take_open(struct flight *flight, struct batch *batch, bool beside) {
     lock_take(&flight->lock);
-    bool was = flight->is_open && !notes_launching(flight);
+    bool was = flight->is_open && !notes_launching(flight) && (beside || !flight_orders(flight));
     if (was) {
         *batch = flight->open;
         batch->given = flight->given;
+        flight->closing++;
         __atomic_store_n(&flight->is_open, false, __ATOMIC_RELAXED);
     }
     lock_give(&flight->lock);
@@ -150,14 +161,16 @@ static bool take_open(struct flight *flight, struct batch *batch) {
 }
 
 /* Records the end of the open batch. Not called while the stream is being captured. */
-static void close_open(struct flight *flight) {
+static void close_open(struct flight *flight, bool beside) {
     struct batch batch;
-    if (!take_open(flight, &batch)) {
+    if (!take_open(flight, &batch, beside)) {
         return;
     }
     batch.end = stamps_record(flight->stamps, flight->stream, &batch.end_after);
     batch.echo = batch.end != NULL ? stamps_echo(flight->stamps, flight->stream) : NULL;
     lock_take(&flight->lock);
+    flight->closing--;
+    flight->refuses = flight->refuses || batch.end_after == STAMPS_REFUSED;
     bool kept = batch.end != NULL && flight->count < FLIGHT_BATCHES;
     if (kept) {
         flight->ring[(flight->first + flight->count) % FLIGHT_BATCHES] = batch;
@@ -165,7 +178,7 @@ static void close_open(struct flight *flight) {
     } else {
         put(&flight->plain, flight->plain + batch.charged);
     }
-    flight->adjoins = kept;
+    flight->adjoins = kept && !flight_orders(flight);
     note_oldest(flight);
     lock_give(&flight->lock);
     if (!kept) {
@@ -182,7 +195,7 @@ static void close_open(struct flight *flight) {
 static void open_batch(struct flight *flight, struct launch *launch, bool alone) {
     uint64_t after = launch->now;
     CUevent begin = NULL;
-    close_open(flight);
+    close_open(flight, true);
     lock_take(&flight->lock);
     bool loads = launch->alone && launch->loads;
     bool adjoins = flight->adjoins && !loads; /* while it loads, the stream may run dry */
@@ -191,6 +204,7 @@ static void open_batch(struct flight *flight, struct launch *launch, bool alone)
         begin = stamps_record(flight->stamps, flight->stream, &after);
     }
     lock_take(&flight->lock);
+    flight->refuses = flight->refuses || after == STAMPS_REFUSED;
     bool usable = (adjoins ? flight->adjoins : begin != NULL) && !flight->is_open;
     if (usable) {
         struct batch *batch = &flight->open;
@@ -264,7 +278,7 @@ static void take_back(struct flight *flight, const struct launch *launch) {
  * because one for which there is no room would not be measured. */
 static bool has_room(struct flight *flight) {
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 >= FLIGHT_BATCHES) {
-        flight_read(flight, 0);
+        flight_read(flight);
     }
     return __atomic_load_n(&flight->count, __ATOMIC_RELAXED) + 2 < FLIGHT_BATCHES;
 }
@@ -289,10 +303,10 @@ void flight_given(struct flight *flight, struct launch *launch, CUresult result)
     if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
         take_back(flight, launch);
     }
-    if (launch->ends_batch && has_room(flight)) {
-        close_open(flight);
+    if (launch->ends_batch && (has_room(flight) || flight_orders(flight))) {
+        close_open(flight, true);
         if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 1) {
-            flight_read(flight, 0); /* reads the batch before; this one has hardly begun */
+            flight_read(flight); /* reads the batch before; this one has hardly begun */
             if (gpu_is_behind(flight->gpu)) {
                 flights_read(flight->stamps);
             }
@@ -300,12 +314,46 @@ void flight_given(struct flight *flight, struct launch *launch, CUresult result)
     }
 }
 
-void flight_break(struct flight *flight) {
-    if (__atomic_load_n(&flight->is_open, __ATOMIC_RELAXED) && !capture_has(flight->stream)) {
-        close_open(flight);
+/* The open batch of a legacy stream that orders others: its end was to be recorded in the call that
+ * launched, and is not any more. */
+static void give_up(struct flight *flight) {
+    CUevent begin = NULL;
+    uint64_t turn = 0;
+    lock_take(&flight->lock);
+    if (flight->is_open && !notes_launching(flight)) {
+        turn = flight->open.turn;
+        begin = spoil(flight);
     }
+    lock_give(&flight->lock);
+    stamps_give(flight->stamps, begin);
+    if (turn != 0) {
+        flight_drop_turn(flight, turn);
+    }
+}
+
+void flight_close(struct flight *flight) {
+    if (!__atomic_load_n(&flight->is_open, __ATOMIC_RELAXED)) {
+        return;
+    }
+    if (flight_orders(flight)) {
+        give_up(flight);
+    } else if (!capture_has(flight->stream)) {
+        close_open(flight, false);
+    }
+}
+
+void flight_break(struct flight *flight) {
+    uint64_t until = 0, now = 0;
+    flight_close(flight);
     lock_take(&flight->lock);
     flight->adjoins = false;
+    while (flight->closing > 0 && now <= until) {
+        lock_give(&flight->lock);
+        now = now_ns();
+        until = until != 0 ? until : now + CLOSING_NS;
+        sched_yield();
+        lock_take(&flight->lock);
+    }
     lock_give(&flight->lock);
 }
 

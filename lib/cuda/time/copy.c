@@ -7,29 +7,33 @@
 
 bool copy_on_device(uint64_t address) {
     struct entry note;
+    CUpointer_attribute asked = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     unsigned type = 0;
+    void *answer = &type;
     if (address == 0) {
         return false;
     }
     if (linear_find(address, &note)) {
         return true;
     }
-    return DV_CALL(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-               CUDA_SUCCESS &&
+    /* The function for one attribute would fail for memory that is not the driver's. */
+    return DV_CALL(cuPointerGetAttributes, 1, &asked, &answer, address) == CUDA_SUCCESS &&
            type == CU_MEMORYTYPE_DEVICE;
 }
 
-void copy_begin(struct copy *copy, CUstream stream, struct move move, bool blocks) {
+CUresult copy_begin(struct copy *copy, CUstream stream, struct move move, bool blocks) {
     copy->crosses = move.kind == 0;
     copy->blocks = blocks;
     if (!copy->crosses) {
         struct work work = cost_moved(move.kind, cost_bytes(move.bytes));
-        launch_begin(&copy->launch, stream, work, OVERHEAD_NS + move.bytes / BYTES_PER_NS);
-    } else if (blocks) {
+        return launch_begin(&copy->launch, stream, work, OVERHEAD_NS + move.bytes / BYTES_PER_NS);
+    }
+    if (blocks) {
         launch_waits(&copy->wait, stream);
     } else {
         launch_follows(stream);
     }
+    return CUDA_SUCCESS;
 }
 
 void copy_end(struct copy *copy, CUresult result) {

@@ -24,7 +24,8 @@ struct copy {
     struct wait wait;
 };
 
-DV_HIDDEN void copy_begin(struct copy *copy, CUstream stream, struct move move, bool blocks);
+/* Fails if the copy waited, and its stream ended meanwhile. */
+DV_HIDDEN CUresult copy_begin(struct copy *copy, CUstream stream, struct move move, bool blocks);
 DV_HIDDEN void copy_end(struct copy *copy, CUresult result);
 
 /* Whether an address is on the device. Asks the driver about addresses that we did not give out. */

@@ -84,23 +84,26 @@ static struct stamps *stamps_of(struct home home) {
     return found != NULL ? found : stamps_new(home);
 }
 
-static bool is(const struct flight *flight, CUstream stream, uint32_t owner) {
+/* The default streams of a green context are not those of its GPU's primary one, though both have
+ * one owner. */
+static bool is(const struct flight *flight, CUstream stream, CUcontext context, uint32_t owner) {
     return flight->stream == stream && flight->stamps->owner == owner &&
            stamps_state(flight->stamps) == STAMPS_LIVE &&
+           (!stream_is_default(stream) || flight->context == context) &&
            (stream != CU_STREAM_PER_THREAD || flight->thread == this_thread());
 }
 
-static struct flight *search(CUstream stream, uint32_t owner) {
+static struct flight *search(CUstream stream, CUcontext context, uint32_t owner) {
     lock_take(&streams);
     struct flight *flight = *chain_of(stream);
-    while (flight != NULL && !is(flight, stream, owner)) {
+    while (flight != NULL && !is(flight, stream, context, owner)) {
         flight = flight->chain;
     }
     lock_give(&streams);
     return flight;
 }
 
-static struct flight *make(CUstream stream, struct home home) {
+static struct flight *make(CUstream stream, CUcontext context, struct home home) {
     struct gpu *gpu = gpu_at(home.device);
     if (gpu == NULL) {
         return NULL;
@@ -121,7 +124,9 @@ static struct flight *make(CUstream stream, struct home home) {
     }
     unused = flight->chain;
     flight->stream = stream;
+    flight->context = context;
     flight->thread = this_thread();
+    flight->refuses = false;
     __atomic_store_n(&flight->gpu, gpu, __ATOMIC_RELAXED);
     __atomic_store_n(&flight->stamps, stamps, __ATOMIC_RELEASE);
     __atomic_store_n(&flight->gone, 0, __ATOMIC_RELEASE);
@@ -135,12 +140,16 @@ static struct flight *look_up(struct notes *notes, CUstream stream, CUcontext co
                               bool making) {
     struct home home;
     uint32_t now = __atomic_load_n(&change, __ATOMIC_ACQUIRE);
-    if (stream_home(stream, &home) != CUDA_SUCCESS) {
+    CUcontext of = context;
+    if (stream_context(stream, &of, &home) != CUDA_SUCCESS) {
         return NULL;
     }
-    struct flight *flight = search(stream, home.owner);
+    if (stream == CU_STREAM_PER_THREAD) {
+        flights_block();
+    }
+    struct flight *flight = search(stream, of, home.owner);
     if (flight == NULL && making) {
-        flight = make(stream, home);
+        flight = make(stream, of, home);
     }
     if (flight != NULL) {
         if (notes->seen_change != now) {
@@ -193,6 +202,17 @@ void flight_unpin(struct flight *flight) {
     __atomic_sub_fetch(&flight->pins, 1, __ATOMIC_SEQ_CST);
 }
 
+bool flight_pin_still(struct flight *flight, uint32_t ends) {
+    if (!flight_pin(flight)) {
+        return false;
+    }
+    if (flight_ends(flight) == ends) {
+        return true;
+    }
+    flight_unpin(flight);
+    return false;
+}
+
 bool flight_hold(struct flight *flight, const struct stamps *stamps) {
     if (!flight_belongs(flight, stamps) || !flight_pin(flight)) {
         return false;
@@ -202,6 +222,13 @@ bool flight_hold(struct flight *flight, const struct stamps *stamps) {
     }
     flight_unpin(flight);
     return false;
+}
+
+struct stamps *flights_begun(struct home home) {
+    lock_take(&streams);
+    struct stamps *stamps = stamps_of(home);
+    lock_give(&streams);
+    return stamps;
 }
 
 struct stamps *flights_owned(uint32_t owner) {
@@ -234,6 +261,7 @@ static void end(struct flight *flight, struct stamps *stamps) {
     if (__atomic_exchange_n(&flight->gone, 1, __ATOMIC_SEQ_CST) != 0) {
         return;
     }
+    __atomic_add_fetch(&flight->ends, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&flight->pins, __ATOMIC_SEQ_CST) > 0) {
         sched_yield();
     }
@@ -305,6 +333,31 @@ static void flights_ending(struct home home) {
     }
 }
 ON(context_ending, flights_ending);
+
+/* Its events are the primary context's and live on. */
+static void flights_green_ending(CUcontext context) {
+    struct home home;
+    struct stamps *stamps = context_known(context, &home) ? flights_owned(home.owner) : NULL;
+    if (stamps == NULL) {
+        return;
+    }
+    flights_break(stamps, NULL);
+    for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {
+        if (!flight_hold(flight, stamps)) {
+            continue;
+        }
+        bool is_green = flight->context == context;
+        if (is_green) {
+            flight_await_turn(flight);
+        }
+        flight_unpin(flight);
+        if (is_green) {
+            end(flight, stamps);
+        }
+    }
+    __atomic_add_fetch(&change, 1, __ATOMIC_RELEASE);
+}
+ON(green_ending, flights_green_ending);
 
 /* The context is as it was, or its events are gone with it. */
 static void settle(struct home home, bool live) {

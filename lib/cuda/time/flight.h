@@ -9,12 +9,18 @@
  * others are charged at that cost. Results are read when a call of the program offers the occasion;
  * no call waits for one.
  *
+ * The legacy stream is a barrier: what follows in it waits for all blocking streams of its context,
+ * and they for it. Where there are such streams, an event of ours stands in the legacy stream only
+ * right beside a launch, inside the program's own call of that. To every thread the two events and
+ * the launch are then like the launch alone. So in such a flight a launch is measured alone or not.
+ *
  * A flight is found by its stream and context. It is never freed but used again, empty, for another
  * stream. Times are ns of CLOCK_MONOTONIC; amounts of work are ns of estimate.
  */
 #ifndef DIVVY_CUDA_TIME_FLIGHT_H
 #define DIVVY_CUDA_TIME_FLIGHT_H
 
+#include "cuda/context.h"
 #include "cuda/driver.h"
 #include "cuda/time/cost.h"
 #include "cuda/time/gpu.h"
@@ -52,6 +58,7 @@ struct batch {
 struct flight {
     /* Valid while it has a stream. */
     CUstream stream;
+    CUcontext context;  /* the stream's; default streams can be named only while it is current */
     const void *thread; /* whose per-thread default stream it is */
     struct stamps *stamps;
     struct gpu *gpu;
@@ -59,6 +66,7 @@ struct flight {
     struct flight *next;  /* next of all flights */
     uint32_t pins;        /* threads that use the flight during a call about another stream */
     uint32_t gone;        /* the stream is being destroyed, or there is none */
+    uint32_t ends;        /* how many streams have ended that it served; atomic */
     uint64_t noted;       /* what was given when a thread began to wait for the whole context */
 
     lock lock; /* protects what follows; words that are read without it are stored atomically */
@@ -72,6 +80,8 @@ struct flight {
         unseen; /* ns given, or ns charged if that is more, since the budget was last looked at */
     uint32_t turn;    /* counts launches that could be measured alone */
     uint32_t batches; /* ever opened */
+    uint32_t closing; /* threads that record the end of a batch they have taken */
+    bool refuses;     /* the driver records no event of ours in the stream */
     bool adjoins;     /* the end of the last batch is the last thing in the stream */
     bool is_open;
     struct batch open;
@@ -84,7 +94,7 @@ struct flight {
 
 /* A launch under way. */
 struct launch {
-    struct flight *flight; /* NULL: nothing is charged */
+    struct flight *flight; /* NULL: nothing is charged, or no more */
     struct cost *cost;
     uint64_t ns, charge;
     uint64_t now;
@@ -120,19 +130,35 @@ DV_HIDDEN bool flight_hold(struct flight *flight, const struct stamps *stamps);
 DV_HIDDEN bool flight_pin(struct flight *flight);
 DV_HIDDEN void flight_unpin(struct flight *flight);
 
-/* The stamps of a context; NULL if nothing was given to it. */
+/* The same as flight_pin, for the stream that the flight had when flight_ends was `ends`. */
+DV_HIDDEN bool flight_pin_still(struct flight *flight, uint32_t ends);
+static inline uint32_t flight_ends(const struct flight *flight) {
+    return __atomic_load_n(&flight->ends, __ATOMIC_SEQ_CST);
+}
+
+/* The stamps of a context; NULL if nothing was given to it. flights_begun makes them then, and
+ * returns NULL if there is no memory. */
 DV_HIDDEN struct stamps *flights_owned(uint32_t owner);
+DV_HIDDEN struct stamps *flights_begun(struct home home);
 
 /* Before and after the driver's launch. */
 DV_HIDDEN void flight_give(struct flight *flight, struct launch *launch);
 DV_HIDDEN void flight_given(struct flight *flight, struct launch *launch, CUresult result);
 
-/* Ends the open batch, because something that is not work follows in the stream or the thread is
- * about to wait. */
-DV_HIDDEN void flight_break(struct flight *flight);
+/* Whether the flight is of a legacy stream that orders others. */
+static inline bool flight_orders(const struct flight *flight) {
+    return flight->stream == CU_STREAM_LEGACY &&
+           __atomic_load_n(&flight->stamps->blocking, __ATOMIC_RELAXED) != 0;
+}
 
-/* Reads the batches that are done. The caller knows that all work up to `finished` is. */
-DV_HIDDEN void flight_read(struct flight *flight, uint64_t finished);
+/* Ends the open batch, because something that is not work follows in the stream or the thread is
+ * about to wait. When this returns, no other thread records in the stream either. flight_close does
+ * not wait for that. */
+DV_HIDDEN void flight_break(struct flight *flight);
+DV_HIDDEN void flight_close(struct flight *flight);
+
+/* Reads the batches that are done. */
+DV_HIDDEN void flight_read(struct flight *flight);
 
 /* Waits until the launch that has the share's turn is measured, DV_TIME_WAIT_NS at most. */
 DV_HIDDEN void flight_await_turn(struct flight *flight);
@@ -163,6 +189,9 @@ DV_HIDDEN int64_t flight_settle(struct flight *flight, int32_t *launches);
 /* Adds ns, which may be negative, to what the flight owes. */
 DV_HIDDEN void flight_owe(struct flight *flight, int64_t ns);
 
+/* A stream that waits for the legacy stream is about to be made or used in the current context. */
+DV_HIDDEN void flights_block(void);
+
 /* Ends the open batches of all streams of a context but one; reads the batches of all its streams
  * that are done. */
 DV_HIDDEN void flights_break(const struct stamps *stamps, const struct flight *but);
@@ -172,9 +201,10 @@ DV_HIDDEN void flights_read_all(const struct gpu *gpu);
 /* Something else than work follows in all streams of a context. */
 DV_HIDDEN void flights_follow(uint32_t owner);
 /* flights_note remembers what the streams of a context have been given. After a successful wait for
- * all of them, flights_finish takes that much as done. */
+ * all of them, flights_finish takes that much as done. With `only`, a green context, those of that
+ * one alone. */
 DV_HIDDEN void flights_note(uint32_t owner);
-DV_HIDDEN void flights_finish(uint32_t owner);
+DV_HIDDEN void flights_finish(uint32_t owner, CUcontext only);
 
 /* Tells the arbiter what is known about the work on a GPU. */
 DV_HIDDEN void flights_tell(struct gpu *gpu);

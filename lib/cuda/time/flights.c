@@ -1,12 +1,16 @@
 /* What is done in all the streams of a context or of a GPU. */
 #include "cuda/time/flight.h"
 
+#include "cuda/stream.h"
 #include "cuda/time/notes.h"
 #include "cuda/time/now.h"
 
-/* A thread cannot name the per-thread default stream of another thread. */
+/* A thread can name the default streams of its current context, and only its own per-thread one. */
 static bool is_reachable(const struct flight *flight) {
-    return flight->stream != CU_STREAM_PER_THREAD || flight->thread == notes_here;
+    CUcontext context = NULL;
+    return !stream_is_default(flight->stream) ||
+           ((flight->stream != CU_STREAM_PER_THREAD || flight->thread == notes_here) &&
+            DV_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && context == flight->context);
 }
 
 void flights_break(const struct stamps *stamps, const struct flight *but) {
@@ -16,7 +20,7 @@ void flights_break(const struct stamps *stamps, const struct flight *but) {
             continue;
         }
         if (is_reachable(flight)) {
-            flight_break(flight);
+            flight_close(flight);
         }
         flight_unpin(flight);
     }
@@ -25,7 +29,7 @@ void flights_break(const struct stamps *stamps, const struct flight *but) {
 void flights_read(const struct stamps *stamps) {
     for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {
         if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && flight_hold(flight, stamps)) {
-            flight_read(flight, 0);
+            flight_read(flight);
             flight_unpin(flight);
         }
     }
@@ -36,9 +40,29 @@ void flights_read_all(const struct gpu *gpu) {
         const struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_ACQUIRE);
         if (stamps != NULL && __atomic_load_n(&flight->gpu, __ATOMIC_RELAXED) == gpu &&
             __atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && flight_hold(flight, stamps)) {
-            flight_read(flight, 0);
+            flight_read(flight);
             flight_unpin(flight);
         }
+    }
+}
+
+/* The end of an open batch of the legacy stream is recorded while nobody can wait for it. */
+void flights_block(void) {
+    struct home home;
+    struct stamps *stamps = context_current(&home) == CUDA_SUCCESS ? flights_begun(home) : NULL;
+    if (stamps == NULL || __atomic_load_n(&stamps->blocking, __ATOMIC_RELAXED) != 0) {
+        return;
+    }
+    flights_break(stamps, NULL);
+    __atomic_store_n(&stamps->blocking, 1, __ATOMIC_SEQ_CST);
+    for (struct flight *flight = flights_all(); flight != NULL; flight = flight->next) {
+        if (!flight_hold(flight, stamps)) {
+            continue;
+        }
+        if (flight->stream == CU_STREAM_LEGACY) {
+            flight_break(flight); /* another thread may just have begun to record */
+        }
+        flight_unpin(flight);
     }
 }
 
@@ -62,14 +86,17 @@ void flights_note(uint32_t owner) {
     }
 }
 
-void flights_finish(uint32_t owner) {
+void flights_finish(uint32_t owner, CUcontext only) {
     const struct stamps *stamps = flights_owned(owner);
     for (struct flight *flight = flights_all(); stamps != NULL && flight != NULL;
          flight = flight->next) {
-        if (flight_hold(flight, stamps)) {
-            flight_finish(flight, __atomic_load_n(&flight->noted, __ATOMIC_RELAXED));
-            flight_unpin(flight);
+        if (!flight_hold(flight, stamps)) {
+            continue;
         }
+        if (only == NULL || flight->context == only) {
+            flight_finish(flight, __atomic_load_n(&flight->noted, __ATOMIC_RELAXED));
+        }
+        flight_unpin(flight);
     }
 }
 

@@ -2,8 +2,11 @@
 
 #include "cuda/attach.h"
 #include "cuda/memory/overhead.h"
+#include "cuda/stream.h"
+#include "cuda/time/capture.h"
 #include "cuda/time/launch.h"
 #include "cuda/time/now.h"
+#include "cuda/time/precedence.h"
 #include "share/pulse.h"
 
 #define NAP_NS 1000000u    /* longest nap, so that a change of the budget is seen in time */
@@ -13,6 +16,7 @@
     400000u /* waits so much longer than the debt needs, to run fewer and longer stretches of work
     \ */
 #define AWAIT_NS 100000u /* nap while the first sample of a kernel is awaited */
+#define AFTER_NS 100000u /* nap while a launch of higher priority waits */
 
 /* Work that makes no progress for so long may wait for something that comes after this launch, such
  * as a write by the host. The limit on unfinished work is then ignored for a while. */
@@ -128,6 +132,10 @@ static uint64_t must_wait(struct launch *launch, uint64_t began) {
     struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
+    /* Those of higher priority may never end, and wait for what this launch does. */
+    if (now - began < DV_TIME_WAIT_NS && precedence_yields(gpu, flight->stream, now)) {
+        return AFTER_NS;
+    }
     if (flags & DV_PAGE_BUDGET_LIMITED) {
         uint64_t beyond = too_deep(flight, began, now);
         if (beyond > 0) {
@@ -160,10 +168,57 @@ static void escape(struct launch *launch) {
     }
 }
 
-static void wait(struct launch *launch, uint64_t first) {
+/* Where a launch goes, as it was when the launch began to wait. */
+struct target {
+    CUstream stream;
+    uint32_t ends;
+    bool green; /* of a green context, whose streams stay handles when it ends */
+};
+
+static struct target target_of(const struct flight *flight) {
+    return (struct target){.stream = flight->stream,
+                           .ends = flight_ends(flight),
+                           .green = context_is_green(flight->context)};
+}
+
+/* What a launch answers whose stream has ended: default streams end with their context. */
+static CUresult answer_of_ended(const struct target *target) {
+    if (target->green) {
+        return CUDA_SUCCESS; /* the driver has the answer */
+    }
+    return stream_is_default(target->stream) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                             : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Looks at a launch again that has waited since `began`. Returns for how long it has to go on
+ * waiting; 0: no longer, and it has a flight if it is charged. */
+static uint64_t look(struct launch *launch, const struct target *target, uint64_t began,
+                     CUresult *answer) {
+    struct flight *flight = launch->flight;
+    uint64_t nap = 0;
+    if (!flight_pin_still(flight, target->ends)) {
+        *answer = answer_of_ended(target);
+        launch->flight = NULL;
+        return 0;
+    }
+    flights_read(flight->stamps);
+    launch->now = now_ns();
+    if (capture_has(target->stream)) {
+        launch->flight = NULL;
+    } else {
+        nap = must_wait(launch, began);
+    }
+    flight_unpin(flight);
+    return nap;
+}
+
+static CUresult wait(struct launch *launch, uint64_t first) {
     struct flight *flight = launch->flight;
     struct gpu *gpu = flight->gpu;
+    struct target target = target_of(flight);
+    CUresult answer = CUDA_SUCCESS;
     uint64_t began = launch->now, nap = first;
+    struct precedence order = {.priority = precedence_of(flight->stream)};
     flights_break(flight->stamps, NULL);
     flight_break(flight);
     while (nap > 0) {
@@ -174,23 +229,28 @@ static void wait(struct launch *launch, uint64_t first) {
             escape(launch);
             break;
         }
+        precedence_note(gpu, &order, launch->now, launch->now + nap);
         dv_time_nap(nap);
-        flights_read(flight->stamps);
-        launch->now = now_ns();
-        nap = must_wait(launch, began);
+        nap = look(launch, &target, began, &answer);
     }
+    precedence_end(&order);
     launch->waited = true;
     dv_time_waited(gpu->share, gpu->number, launch->now - began);
+    return answer;
 }
 
-void gate_wait(struct launch *launch) {
+CUresult gate_wait(struct launch *launch) {
+    CUresult answer = CUDA_SUCCESS;
     gate_charge(launch->flight, 0, launch->now);
     uint64_t nap = must_wait(launch, launch->now);
     if (nap > 0) {
-        wait(launch, nap);
+        answer = wait(launch, nap);
     }
-    __atomic_store_n(&launch->flight->unseen, 0, __ATOMIC_RELAXED);
-    launch->taken = true;
+    if (launch->flight != NULL) {
+        __atomic_store_n(&launch->flight->unseen, 0, __ATOMIC_RELAXED);
+        launch->taken = true;
+    }
+    return answer;
 }
 
 /* Waits, before a context is made on a GPU of the share, while the share's debt is larger than

@@ -5,7 +5,8 @@
  * on the GPU than it may have, and while a neighbour to which the share gives way has work. A launch
  * of unknown cost also waits for the turn of the whole share, if that is capped or gives way, and
  * has it until it is measured. After DV_TIME_WAIT_NS one launch of the share is admitted although
- * it should wait, because what is under way may wait for it. Each stream spends up to
+ * it should wait, because what is under way may wait for it. Of one process's waiting launches those of
+ * a higher stream priority go first (precedence.h). Each stream spends up to
  * GATE_PORTION_NS before it looks at the bucket.
  */
 #ifndef DIVVY_CUDA_TIME_GATE_H
@@ -15,8 +16,10 @@
 
 #define GATE_PORTION_NS 200000 /* of charge */
 
-/* Waits as long as the launch has to wait. Charges the launch and what its flight owes. */
-DV_HIDDEN void gate_wait(struct launch *launch);
+/* Waits as long as the launch has to wait. Charges the launch and what its flight owes. If the
+ * stream ends meanwhile, returns what the launch answers, and the driver is not asked. A launch
+ * whose stream is captured meanwhile is no work any more, and goes uncharged. */
+DV_HIDDEN CUresult gate_wait(struct launch *launch);
 
 /* What was launched in a turn is measured, or never will be. */
 DV_HIDDEN void gate_turned(const struct gpu *gpu, uint64_t turn);

@@ -22,8 +22,10 @@ struct gpu *gpu_at(unsigned number) {
     if (__atomic_load_n(&gpu->share, __ATOMIC_ACQUIRE) == NULL) {
         dv_time_worker(share, number); /* may take a worker, which must not happen under a lock */
         lock_take(&gpu->lock);
-        gpu->number = number;
-        __atomic_store_n(&gpu->share, share, __ATOMIC_RELEASE);
+        if (gpu->share == NULL) { /* others read it without the lock once there is a share */
+            gpu->number = number;
+            __atomic_store_n(&gpu->share, share, __ATOMIC_RELEASE);
+        }
         lock_give(&gpu->lock);
     }
     return gpu;

@@ -17,10 +17,18 @@
 #include "substitute/substitute.h"
 
 #define GPU_PIECES 64u
+#define GPU_WAITERS                                                                                \
+    16u /* launches of raised priority that wait at once; of more, some are not noted */
 
 struct piece {
     uint64_t begin, end; /* CLOCK_MONOTONIC ns */
     uint64_t charged;    /* ns */
+};
+
+/* A launch that waits; see precedence.h. Atomic. */
+struct waiter {
+    uint64_t until; /* CLOCK_MONOTONIC ns */
+    int priority;
 };
 
 struct gpu {
@@ -35,6 +43,7 @@ struct gpu {
     /* Read and written without the lock. */
     uint64_t pulse;       /* until when neighbours were told that there is work */
     uint64_t stuck_until; /* until then the depth of the budget is ignored */
+    struct waiter waiters[GPU_WAITERS];
 };
 
 /* A GPU of the share, by its number; NULL if there is no such. */

@@ -78,8 +78,10 @@ static struct move boxes(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
         if (!launch_counts()) {                                                                    \
             return DV_REAL(fn) arguments;                                                          \
         }                                                                                          \
-        copy_begin(&copying, launch_##null(stream), move, !(in_order));                            \
-        CUresult result = DV_CALL(fn, ARGUMENTS arguments);                                        \
+        CUresult result = copy_begin(&copying, launch_##null(stream), move, !(in_order));          \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = DV_CALL(fn, ARGUMENTS arguments);                                             \
+        }                                                                                          \
         copy_end(&copying, result);                                                                \
         return result;                                                                             \
     }

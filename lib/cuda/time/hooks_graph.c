@@ -78,8 +78,11 @@ static uint64_t key_of(CUgraphExec exec) {
         if (!launch_watched()) {                                                                   \
             return fn##_reserved(exec, stream);                                                    \
         }                                                                                          \
-        launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);                 \
-        CUresult result = fn##_reserved(exec, stream);                                             \
+        CUresult result =                                                                          \
+            launch_begin(&launch, stream_of(stream), cost_graph(exec), COST_PRIOR_NS);             \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = fn##_reserved(exec, stream);                                                  \
+        }                                                                                          \
         launch_end(&launch, result);                                                               \
         return result;                                                                             \
     }

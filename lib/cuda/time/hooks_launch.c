@@ -7,8 +7,10 @@
     if (!launch_counts()) {                                                                        \
         return DV_REAL(fn)(__VA_ARGS__);                                                           \
     }                                                                                              \
-    launch_begin(&launch, stream, work, prior);                                                    \
-    CUresult result = DV_CALL(fn, __VA_ARGS__);                                                    \
+    CUresult result = launch_begin(&launch, stream, work, prior);                                  \
+    if (result == CUDA_SUCCESS) {                                                                  \
+        result = DV_CALL(fn, __VA_ARGS__);                                                         \
+    }                                                                                              \
     launch_end(&launch, result);                                                                   \
     return result;
 
@@ -59,15 +61,19 @@ CUresult
     if (!launch_counts() || list == NULL || count > DV_PAGE_DEVICES) {
         return DV_REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     }
-    for (unsigned i = 0; i < count; i++) {
-        const CUDA_LAUNCH_PARAMS *one = &list[i];
+    CUresult result = CUDA_SUCCESS;
+    unsigned begun = 0;
+    for (; begun < count && result == CUDA_SUCCESS; begun++) {
+        const CUDA_LAUNCH_PARAMS *one = &list[begun];
         struct work work =
             cost_kernel(one->function, one->gridDimX, one->gridDimY, one->gridDimZ, one->blockDimX,
                         one->blockDimY, one->blockDimZ, one->sharedMemBytes);
-        launch_begin(&launches[i], launch_legacy(one->hStream), work, COST_PRIOR_NS);
+        result = launch_begin(&launches[begun], launch_legacy(one->hStream), work, COST_PRIOR_NS);
     }
-    CUresult result = DV_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
-    for (unsigned i = 0; i < count; i++) {
+    if (result == CUDA_SUCCESS) {
+        result = DV_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
+    }
+    for (unsigned i = 0; i < begun; i++) {
         launch_end(&launches[i], result);
     }
     return result;

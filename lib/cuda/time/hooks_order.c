@@ -2,6 +2,8 @@
  * Functions that put something into a stream that is not work of the multiprocessors: host
  * functions, waits, writes that others wait for, migrations. None of them is ever delayed. The
  * batch before it ends there, because the time that such a thing takes is not charged.
+ *
+ * And functions that make streams for which the legacy stream is a barrier.
  */
 #include "cuda/memory/primary.h"
 #include "cuda/time/launch.h"
@@ -22,6 +24,24 @@ CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
         flights_follow(home.owner);
     }
     return DV_REAL(cuCtxWaitEvent)(context, event);
+}
+
+static bool is_blocking(unsigned flags) {
+    return (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+    if (!DV_INNER() && is_blocking(flags)) {
+        flights_block();
+    }
+    return DV_REAL(cuStreamCreate)(stream, flags);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+    if (!DV_INNER() && is_blocking(flags)) {
+        flights_block();
+    }
+    return DV_REAL(cuStreamCreateWithPriority)(stream, flags, priority);
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {

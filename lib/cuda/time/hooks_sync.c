@@ -54,14 +54,17 @@ static CUstream limbo_legacy(CUstream stream) {
         return result;                                                                             \
     }
 
-static void context_done(CUresult result, const struct home *home, bool watched) {
+/* In a green context the driver waits only for that one's work, in a primary one for all. */
+static void context_done(CUresult result, const struct home *home, CUcontext green, bool watched) {
     if (result != CUDA_SUCCESS) {
         return;
     }
     if (watched) {
-        flights_finish(home->owner);
+        flights_finish(home->owner, green);
     }
-    limbo_context_done(home->owner);
+    if (green == NULL) {
+        limbo_context_done(home->owner);
+    }
     pools_synchronised();
 }
 
@@ -78,7 +81,7 @@ CUresult cuCtxSynchronize(void) {
     CUresult result = DV_REAL(cuCtxSynchronize)();
     dv_depth--;
     if (watched || (result == CUDA_SUCCESS && context_current(&home) == CUDA_SUCCESS)) {
-        context_done(result, &home, watched);
+        context_done(result, &home, context_current_green(), watched);
     }
     return result;
 }
@@ -94,7 +97,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
     }
     CUresult result = DV_CALL(cuCtxSynchronize_v2, context);
     if (known) {
-        context_done(result, &home, watched);
+        context_done(result, &home, context_is_green(context) ? context : NULL, watched);
     }
     return result;
 }

@@ -68,16 +68,16 @@ static __attribute__((noinline, cold)) bool is_unknown(struct launch *launch, st
     return launch->unknown && (flags & DV_PAGE_BUDGET_CAPPED) != 0;
 }
 
-void launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
+CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, uint64_t prior) {
     struct flight *flight = capture_has(stream) ? NULL : flight_of(stream);
     launch->flight = NULL;
     if (flight == NULL) {
-        return;
+        return CUDA_SUCCESS;
     }
     const struct gpu *gpu = flight->gpu;
     uint32_t flags = __atomic_load_n(launch_flags[gpu->number], __ATOMIC_RELAXED);
     if (flags == 0) {
-        return;
+        return CUDA_SUCCESS;
     }
     launch->flight = flight;
     launch->cost = cost_find(cost_key(work), prior);
@@ -90,13 +90,17 @@ void launch_begin(struct launch *launch, CUstream stream, struct work work, uint
     notes->last = flight;
     launch_price(launch, flags);
     if (unknown || must_look(launch, flags)) {
-        gate_wait(launch);
+        CUresult answer = gate_wait(launch);
+        if (launch->flight == NULL) {
+            return answer;
+        }
     }
     if (flags & DV_PAGE_BUDGET_BEAT) {
         gate_beat(launch);
     }
     __atomic_store_n(&notes->launching, flight, __ATOMIC_RELAXED);
     flight_give(flight, launch);
+    return CUDA_SUCCESS;
 }
 
 void launch_end(struct launch *launch, CUresult result) {
@@ -134,7 +138,7 @@ void launch_waited(const struct wait *wait, CUresult result) {
 void launch_looked(void) {
     struct flight *flight = notes_here != NULL ? notes_here->last : NULL;
     if (flight != NULL && flight_pin(flight)) {
-        flight_read(flight, 0);
+        flight_read(flight);
         gate_rest(flight->gpu);
         flight_unpin(flight);
     }

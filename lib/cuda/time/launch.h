@@ -5,8 +5,8 @@
  *
  *     if (!launch_counts()) return DV_REAL(fn)(...);     one load or two where nothing is limited
  *     struct launch launch;
- *     launch_begin(&launch, launch_legacy(stream), key, prior);
- *     result = DV_CALL(fn, ...);
+ *     result = launch_begin(&launch, launch_legacy(stream), key, prior);
+ *     if (result == CUDA_SUCCESS) result = DV_CALL(fn, ...);
  *     launch_end(&launch, result);
  *
  * Other calls are reported and never wait: launch_follows comes before a call that puts something
@@ -67,8 +67,9 @@ static inline void launch_price(struct launch *launch, uint32_t flags) {
     }
 }
 
-DV_HIDDEN void launch_begin(struct launch *launch, CUstream stream, struct work work,
-                            uint64_t prior);
+/* Fails if the stream ended while the launch waited. */
+DV_HIDDEN CUresult launch_begin(struct launch *launch, CUstream stream, struct work work,
+                                uint64_t prior);
 DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
 
 /* Before something that is not a launch is given to the stream. */

@@ -170,7 +170,7 @@ static bool settle(struct flight *flight, struct batch *batch, uint64_t took) {
 }
 
 /* Reads the oldest batch if it is done. */
-static bool read_one(struct flight *flight, uint64_t finished) {
+static bool read_one(struct flight *flight) {
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) == 0) {
         return false;
     }
@@ -181,7 +181,8 @@ static bool read_one(struct flight *flight, uint64_t finished) {
         return false;
     }
     CUevent last = batch->echo != NULL ? batch->echo : batch->end;
-    if (batch->given > finished && DV_CALL(cuEventQuery, last) == CUDA_ERROR_NOT_READY) {
+    /* Asked also after a wait for the stream: another thread may record the end only after it. */
+    if (DV_CALL(cuEventQuery, last) == CUDA_ERROR_NOT_READY) {
         return false;
     }
     struct batch copy = *batch;
@@ -211,12 +212,12 @@ static void tell_plain(struct flight *flight) {
     gpu_unmeasured(flight->gpu, plain);
 }
 
-static bool read_all(struct flight *flight, uint64_t finished) {
+static bool read_all(struct flight *flight) {
     struct stamps *stamps = __atomic_load_n(&flight->stamps, __ATOMIC_RELAXED);
     bool any = false;
     if (__atomic_load_n(&flight->count, __ATOMIC_RELAXED) > 0 && stamps_begin(stamps)) {
         CUstreamCaptureMode mode = capture_relax();
-        while (read_one(flight, finished)) {
+        while (read_one(flight)) {
             any = true;
         }
         capture_restore(mode);
@@ -228,8 +229,8 @@ static bool read_all(struct flight *flight, uint64_t finished) {
     return any;
 }
 
-void flight_read(struct flight *flight, uint64_t finished) {
-    if (read_all(flight, finished)) {
+void flight_read(struct flight *flight) {
+    if (read_all(flight)) {
         flights_tell(flight->gpu);
     }
 }
@@ -244,7 +245,7 @@ void flight_finish(struct flight *flight, uint64_t finished) {
         flight->adjoins = false;
     }
     lock_give(&flight->lock);
-    flight_read(flight, finished);
+    flight_read(flight);
     if (gpu_is_behind(flight->gpu)) {
         flights_read(flight->stamps);
     }
@@ -263,7 +264,7 @@ static uint64_t held_turn(const struct flight *flight) {
 void flight_await_turn(struct flight *flight) {
     uint64_t turn;
     do {
-        flight_read(flight, 0);
+        flight_read(flight);
         lock_take(&flight->lock);
         turn = held_turn(flight);
         lock_give(&flight->lock);

@@ -40,18 +40,19 @@ void stamps_begin_life(struct stamps *stamps, uint32_t owner, uint32_t device) {
     stamps->origin = NULL;
     stamps->echoes = 0;
     stamps->event_ns = 0;
+    stamps->blocking = 0;
     __atomic_store_n(&stamps->state, STAMPS_LIVE, __ATOMIC_RELEASE);
 }
 
 CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after) {
     CUevent event = stamps_state(stamps) == STAMPS_LIVE ? take(stamps) : NULL;
+    *after = now_ns();
     if (event == NULL) {
         return NULL;
     }
-    *after = now_ns();
     if (DV_CALL(cuEventRecord, event, stream) != CUDA_SUCCESS) {
-        DV_CALL(cuEventDestroy_v2,
-                event); /* a green context's stream refuses the primary's event */
+        DV_CALL(cuEventDestroy_v2, event);
+        *after = STAMPS_REFUSED;
         return NULL;
     }
     return event;

@@ -28,7 +28,9 @@ struct stamps {
     uint32_t device; /* its number in the share */
     uint32_t state;
     uint32_t reading;
-    lock lock; /* of the free events */
+    uint32_t
+        blocking; /* the context has streams that wait for the legacy one and it for them; atomic */
+    lock lock;    /* of the free events */
     CUevent free[STAMPS_FREE];
     uint32_t free_count;
     /* Used by the reader alone: see stamps_begin. */
@@ -47,8 +49,10 @@ static inline uint32_t stamps_state(const struct stamps *stamps) {
 /* Stamps without any event, of a new context. */
 DV_HIDDEN void stamps_begin_life(struct stamps *stamps, uint32_t owner, uint32_t device);
 
-/* An event recorded in the stream and when that call began. NULL if the driver refused, or a new
- * event is needed and the stream's context is not current. The stream is not being captured. */
+/* An event recorded in the stream and when that call began. NULL if a new event is needed and the
+ * stream's context is not current, or the driver refused: then *after is STAMPS_REFUSED. The stream
+ * is not being captured. */
+#define STAMPS_REFUSED UINT64_MAX
 DV_HIDDEN CUevent stamps_record(struct stamps *stamps, CUstream stream, uint64_t *after);
 
 /* Records a second event right after another one, to learn what an event costs. Only the first few

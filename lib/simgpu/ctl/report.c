@@ -17,6 +17,12 @@ static const char *const categories[SG_CATEGORIES] = {
     [SG_ARRAY] = "array",     [SG_MANAGED] = "managed", [SG_GRAPH] = "graph",
 };
 
+static const char *const compute_modes[] = {
+    [SG_COMPUTE_DEFAULT] = "default",
+    [SG_COMPUTE_PROHIBITED] = "prohibited",
+    [SG_COMPUTE_EXCLUSIVE_PROCESS] = "exclusive-process",
+};
+
 static void print_uuid(FILE *out, const uint8_t uuid[16]) {
     fputs("\"GPU-", out);
     for (int i = 0; i < 16; i++) {
@@ -39,8 +45,9 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
                 model->pci.device, model->pci.function);
         fprintf(out, "\"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, ",
                 (ull)gpu->total_bytes, (ull)gpu->reserved_bytes, (ull)used, (ull)gpu->peak_bytes);
-        fprintf(out, "\"free\": %llu, \"busyNs\": %llu}",
-                (ull)(gpu->block_count * SG_BLOCK_BYTES - used), (ull)gpu->busy_ns);
+        fprintf(out, "\"free\": %llu, \"busyNs\": %llu, \"computeMode\": \"%s\"}",
+                (ull)(gpu->block_count * SG_BLOCK_BYTES - used), (ull)gpu->busy_ns,
+                compute_modes[sg_compute_mode(in, i)]);
     }
 }
 

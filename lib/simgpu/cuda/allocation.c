@@ -91,6 +91,7 @@ CUresult sg_free(CUdeviceptr address) {
         return CUDA_SUCCESS;
     case RANGE_GRAPH:
         return range->base == address ? graph_memory_unmap(range) : CUDA_ERROR_INVALID_VALUE;
+    case RANGE_CODE:
     case RANGE_RESERVED:
         break;
     }

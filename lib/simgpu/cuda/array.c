@@ -115,6 +115,7 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *what) {
 }
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array) {
+    SG_REQUIRE(array, CUDA_ERROR_INVALID_HANDLE);
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
@@ -123,6 +124,7 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *what, CUarray array)
 }
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *what, CUarray array) {
+    SG_REQUIRE(array, CUDA_ERROR_INVALID_HANDLE);
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
@@ -254,6 +256,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray mipmap, unsigned int number) {
+    SG_REQUIRE(mipmap, CUDA_ERROR_INVALID_HANDLE);
     SG_READY();
     SG_REQUIRE(handle_given(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(level && number < mipmap->level_count, CUDA_ERROR_INVALID_VALUE);
@@ -284,6 +287,7 @@ static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, unsigned flags
 
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray array,
                                       CUdevice device) {
+    SG_REQUIRE(out && array, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     SG_REQUIRE(handle_given(array, HANDLE_ARRAY), CUDA_ERROR_INVALID_HANDLE);
     return requirements(out, array->what.Flags, array->bytes, device);
@@ -291,6 +295,7 @@ CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarr
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out,
                                                CUmipmappedArray mipmap, CUdevice device) {
+    SG_REQUIRE(out && mipmap, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     SG_REQUIRE(handle_given(mipmap, HANDLE_MIPMAP), CUDA_ERROR_INVALID_HANDLE);
     return requirements(out, mipmap->what.Flags, mipmap->bytes, device);

@@ -26,7 +26,6 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
     {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3},
     {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_COMPUTEMODE_DEFAULT},
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, 131072},
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, 131072},
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT, 65536},
@@ -143,10 +142,10 @@ static int per_model(const sim_gpu *model, CUdevice_attribute attribute) {
 
 /* Known attributes that are not listed above are features that the simulated GPU lacks: 0. */
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal) {
+    SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     struct device *device = sg_device(ordinal);
 
-    SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
     SG_REQUIRE(attribute > 0 && attribute <= 161, CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < sizeof constant / sizeof *constant; i++) {
@@ -155,6 +154,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
             return CUDA_SUCCESS;
         }
     }
-    *value = per_model(device->model, attribute);
+    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
+                 ? (int)sg_compute_mode(&sg_driver.instance, device->gpu)
+                 : per_model(device->model, attribute);
     return CUDA_SUCCESS;
 }

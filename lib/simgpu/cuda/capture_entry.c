@@ -25,6 +25,7 @@ BOTH(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode),
 
 static CUresult begin_to_graph(CUstream handle, CUgraph graph, const CUgraphNode *before,
                                size_t count, CUstreamCaptureMode mode, bool ptds) {
+    SG_REQUIRE(graph, CUDA_ERROR_INVALID_VALUE);
     SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && (before || count == 0),
                CUDA_ERROR_INVALID_VALUE);
@@ -56,8 +57,8 @@ struct info {
 };
 
 static CUresult tell(CUstream handle, const struct info *want, bool ptds) {
-    SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(want->status, CUDA_ERROR_INVALID_VALUE);
+    SG_STREAM(stream, handle, ptds);
     SG_TRY(capture_implicit(stream));
     pthread_mutex_lock(&graph_lock);
     const struct capture *arm = stream->capture;
@@ -135,6 +136,7 @@ BOTH(cuStreamUpdateCaptureDependencies_v2,
      return change(handle, nodes, count, flags, ptds);)
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+    SG_READY();
     SG_REQUIRE(mode && (unsigned)*mode <= CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
     CUstreamCaptureMode before = capture_thread_mode;
     capture_thread_mode = *mode;

@@ -28,12 +28,24 @@ static void give_overhead(struct device *device) {
     device->overhead_count = 0;
 }
 
-static void count_contexts(struct device *device, int change) {
+/* Counts one context more, if the GPU's compute mode allows it. */
+static CUresult admit_context(struct device *device) {
     struct sg_instance *in = &sg_driver.instance;
 
-    device->contexts = (uint32_t)((int)device->contexts + change);
     sg_state_lock(in);
-    in->state->clients[in->id].contexts[device->gpu] = device->contexts;
+    bool admitted = sg_admits_context(in, device->gpu);
+    if (admitted) {
+        in->state->clients[in->id].contexts[device->gpu] = ++device->contexts;
+    }
+    sg_state_unlock(in);
+    return admitted ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+static void discount_context(struct device *device) {
+    struct sg_instance *in = &sg_driver.instance;
+
+    sg_state_lock(in);
+    in->state->clients[in->id].contexts[device->gpu] = --device->contexts;
     sg_state_unlock(in);
 }
 
@@ -47,14 +59,11 @@ static void set_limits(CUcontext ctx) {
 }
 
 CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags) {
-    CUresult result = CUDA_SUCCESS;
-
     sg_memory_lock();
-    if (device->contexts == 0) {
-        result = take_overhead(device);
-    }
-    if (result == CUDA_SUCCESS) {
-        count_contexts(device, +1);
+    CUresult result = admit_context(device);
+    if (result == CUDA_SUCCESS && device->contexts == 1 &&
+        (result = take_overhead(device)) != CUDA_SUCCESS) {
+        discount_context(device);
     }
     sg_memory_unlock();
     if (result != CUDA_SUCCESS) {
@@ -98,9 +107,10 @@ void context_finish(CUcontext ctx) {
     while (ctx->ranges.next != &ctx->ranges) {
         range_end(CONTAINER(ctx->ranges.next, struct range, of_context));
     }
+    code_end_context(ctx);
     heap_end(ctx->heap);
     ctx->heap = NULL;
-    count_contexts(device, -1);
+    discount_context(device);
     if (device->contexts == 0) {
         give_overhead(device);
     }
@@ -155,6 +165,7 @@ CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int 
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
+    SG_REQUIRE(ctx, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     SG_REQUIRE(sg_context_given(ctx) && !ctx->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     context_finish(ctx);

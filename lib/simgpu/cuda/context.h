@@ -8,5 +8,7 @@
 CUresult context_begin(CUcontext ctx, struct device *device, unsigned flags);
 /* Ends its work and frees its memory; the structure stays. */
 void context_finish(CUcontext ctx);
+/* code.c: the part of context_finish that concerns code and local memory; the memory lock. */
+void code_end_context(CUcontext ctx);
 
 #endif

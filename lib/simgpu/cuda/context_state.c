@@ -31,15 +31,15 @@ CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
 }
 
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *id) {
-    SG_TRY(named(ctx, &ctx));
     SG_REQUIRE(id, CUDA_ERROR_INVALID_VALUE);
+    SG_TRY(named(ctx, &ctx));
     *id = ctx->id;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetFlags(unsigned int *flags) {
-    SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(flags, CUDA_ERROR_INVALID_VALUE);
+    SG_ENTER(ctx, SG_FAULT_OTHER)
     *flags = ctx->flags;
     return CUDA_SUCCESS;
 }
@@ -62,6 +62,9 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE((unsigned)limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE, CUDA_ERROR_UNSUPPORTED_LIMIT);
+    if (limit == CU_LIMIT_STACK_SIZE) {
+        return stack_set(ctx, value);
+    }
     ctx->limits[limit] = value;
     return CUDA_SUCCESS;
 }

@@ -53,6 +53,7 @@ struct copy copy_of_3d(const CUDA_MEMCPY3D *w) {
 
 static CUresult give_2d(const CUDA_MEMCPY2D *what, CUstream stream, enum copy_way way,
                         const char *name) {
+    SG_READY();
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     struct copy copy = copy_of_2d(what);
     return copy_give(&copy, stream, way, name);
@@ -60,6 +61,7 @@ static CUresult give_2d(const CUDA_MEMCPY2D *what, CUstream stream, enum copy_wa
 
 static CUresult give_3d(const CUDA_MEMCPY3D *what, CUstream stream, enum copy_way way,
                         const char *name) {
+    SG_READY();
     SG_REQUIRE(what && what->srcLOD == 0 && what->dstLOD == 0, CUDA_ERROR_INVALID_VALUE);
     struct copy copy = copy_of_3d(what);
     return copy_give(&copy, stream, way, name);

@@ -15,7 +15,7 @@ CUcontext sg_current(void) {
 }
 
 bool sg_context_usable(CUcontext ctx) {
-    return handle_is(ctx, HANDLE_CONTEXT) && ctx->active;
+    return handle_is(ctx, HANDLE_CONTEXT) && ctx->active && (!ctx->of || ctx->of->active);
 }
 
 bool sg_context_given(CUcontext ctx) {
@@ -35,6 +35,7 @@ CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
     if (!sg_context_usable(*ctx)) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
+    *ctx = (*ctx)->of ? (*ctx)->of : *ctx;
     result = __atomic_load_n(&(*ctx)->fault, __ATOMIC_RELAXED);
     if (result != CUDA_SUCCESS) {
         return result;

@@ -28,6 +28,7 @@ static const char *const kinds[] = {
     [HANDLE_TEXTURE - HANDLE_CONTEXT] = "texture",
     [HANDLE_SURFACE - HANDLE_CONTEXT] = "surface",
     [HANDLE_LINK - HANDLE_CONTEXT] = "link state",
+    [HANDLE_GREEN - HANDLE_CONTEXT] = "green context",
 };
 _Static_assert(sizeof kinds / sizeof *kinds == HANDLE_KINDS_END - HANDLE_CONTEXT,
                "every kind has a name");

@@ -133,9 +133,10 @@ CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t si
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int fd = -1;
 
+    SG_REQUIRE(out && size, CUDA_ERROR_INVALID_VALUE);
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    SG_REQUIRE(out && size && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD && flags == 0 &&
-                   address % page == 0 && size % page == 0 && address + size > address,
+    SG_REQUIRE(type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD && flags == 0 && address % page == 0 &&
+                   size % page == 0 && address + size > address,
                CUDA_ERROR_INVALID_VALUE);
     sg_memory_lock();
     CUresult result = make_shared(address, size);

@@ -60,6 +60,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal) {
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice ordinal) {
     size_t wide;
 
+    SG_READY();
     SG_REQUIRE(bytes, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(cuDeviceTotalMem_v2(&wide, ordinal));
     *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned)wide;

@@ -35,6 +35,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags) {
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
+    SG_REQUIRE(event, CUDA_ERROR_INVALID_HANDLE);
     SG_READY();
     SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     end(event);
@@ -112,6 +113,7 @@ static CUresult usable(CUevent event) {
 
 /* Unsafe while a stream is captured, whatever the event, and so is waiting for one. */
 CUresult cuEventQuery(CUevent event) {
+    SG_REQUIRE(event, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(event));
     SG_TRY(capture_allows(event->ctx));
     sg_work_lock();
@@ -124,6 +126,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
+    SG_REQUIRE(event, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(event));
     SG_TRY(capture_allows(event->ctx));
     for (;;) {
@@ -145,6 +148,7 @@ CUresult cuEventSynchronize(CUevent event) {
 }
 
 CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end) {
+    SG_REQUIRE(start && end, CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(ms, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(usable(start));
     SG_TRY(usable(end));

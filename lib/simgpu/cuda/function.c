@@ -1,5 +1,6 @@
 /* Attributes of functions, and how many of their blocks fit on a multiprocessor. */
 #include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/ptx.h"
 
 #include <time.h>
 
@@ -12,8 +13,9 @@ static CUresult usable(CUfunction function) {
 
 /* Attributes that were set are kept; the others are those of a small kernel. */
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+    SG_REQUIRE(value && function, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(usable(function));
-    SG_REQUIRE(value && (unsigned)attribute <= 15, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE((unsigned)attribute <= 15, CUDA_ERROR_INVALID_VALUE);
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
         *value = THREADS_MAX;
@@ -60,31 +62,66 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function) {
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction function) {
+    SG_REQUIRE(name && function, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(usable(function));
-    SG_REQUIRE(name, CUDA_ERROR_INVALID_VALUE);
     *name = function->name;
     return CUDA_SUCCESS;
 }
 
-void function_load(CUfunction function) {
-    uint64_t ns = sg_driver.machine->load_ns;
-    const struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+/* The parameters of a kernel that is known by name are its own, whatever the text says. */
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes) {
+    struct ptx_variable param = {0};
+    const size_t *sizes;
+    uint64_t at = 0;
 
-    if (!__atomic_exchange_n(&function->loaded, true, __ATOMIC_RELAXED) && ns &&
-        !sg_driver.instance.state->is_virtual) {
-        nanosleep(&pause, NULL);
-    }
-}
-
-CUresult cuFuncLoad(CUfunction function) {
+    SG_REQUIRE(function && offset, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(usable(function));
-    function_load(function);
+    size_t count = kernel_param_count(function->known, &sizes);
+    if (sizes) {
+        SG_REQUIRE(index < count, CUDA_ERROR_INVALID_VALUE);
+        for (size_t i = 0; i <= index; i++) {
+            param.bytes = sizes[i];
+            at = (at + sizes[i] - 1) / sizes[i] * sizes[i] + (i < index ? sizes[i] : 0);
+        }
+    } else {
+        SG_REQUIRE(function->entry, CUDA_ERROR_NOT_SUPPORTED); /* binary code is not read */
+        SG_REQUIRE(ptx_param(function->entry, index, &param, &at), CUDA_ERROR_INVALID_VALUE);
+    }
+    *offset = at;
+    if (bytes) {
+        *bytes = param.bytes;
+    }
     return CUDA_SUCCESS;
 }
 
-CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
+CUresult function_load(CUfunction function, CUcontext ctx) {
+    uint64_t ns = sg_driver.machine->load_ns;
+    const struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+    if (__atomic_exchange_n(&function->loaded, true, __ATOMIC_RELAXED)) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = code_take(ctx, 1);
+    if (result != CUDA_SUCCESS) {
+        __atomic_store_n(&function->loaded, false, __ATOMIC_RELAXED);
+        return result;
+    }
+    if (ns && !sg_driver.instance.state->is_virtual) {
+        nanosleep(&pause, NULL);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncLoad(CUfunction function) {
+    SG_REQUIRE(function, CUDA_ERROR_INVALID_HANDLE);
+    SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_TRY(usable(function));
-    SG_REQUIRE(state, CUDA_ERROR_INVALID_VALUE);
+    return function_load(function, function->module ? function->ctx : ctx);
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
+    SG_REQUIRE(state && function, CUDA_ERROR_INVALID_VALUE);
+    SG_TRY(usable(function));
     *state = __atomic_load_n(&function->loaded, __ATOMIC_RELAXED)
                  ? CU_FUNCTION_LOADING_STATE_LOADED
                  : CU_FUNCTION_LOADING_STATE_UNLOADED;
@@ -130,6 +167,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunc
                                                    int limit, unsigned int flags) {
     int best = 0;
 
+    SG_READY();
     SG_REQUIRE(grid && block && flags <= 1 && limit >= 0, CUDA_ERROR_INVALID_VALUE);
     SG_ENTER(ctx, SG_FAULT_OTHER)
     for (int threads = limit && limit < THREADS_MAX ? limit / 32 * 32 : THREADS_MAX; threads >= 32;
@@ -148,6 +186,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunc
 
 CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function,
                                           CUoccupancyB2DSize shared_of, size_t shared, int limit) {
+    SG_READY();
     return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, function, shared_of, shared,
                                                      limit, 0);
 }

@@ -252,6 +252,7 @@ CUresult cuGraphNodeGetLocalId(CUgraphNode node, unsigned int *id) {
 
 static CUresult change_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                     size_t count, bool add) {
+    SG_REQUIRE(graph, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     SG_REQUIRE(handle_given(graph, HANDLE_GRAPH) && (count == 0 || (from && to)),
                CUDA_ERROR_INVALID_VALUE);

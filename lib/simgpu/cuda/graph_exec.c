@@ -228,6 +228,7 @@ static struct step *step_of(CUgraphExec exec, CUgraphNode node) {
 
 /* Only kernels, copies and fills can be switched off. */
 CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
+    SG_REQUIRE(exec && node, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     SG_REQUIRE(handle_given(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     struct step *step = step_of(exec, node);
@@ -238,8 +239,9 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int 
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled) {
+    SG_REQUIRE(exec && node && enabled, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
-    SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && enabled, CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(handle_given(exec, HANDLE_EXEC), CUDA_ERROR_INVALID_VALUE);
     struct step *step = step_of(exec, node);
     SG_REQUIRE(step, CUDA_ERROR_INVALID_VALUE);
     *enabled = step->enabled;
@@ -281,6 +283,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     CUgraphExec from;
     CUgraphNode wrong;
 
+    SG_READY();
     SG_REQUIRE(handle_given(exec, HANDLE_EXEC) && info, CUDA_ERROR_INVALID_VALUE);
     memset(info, 0, sizeof *info);
     SG_TRY(instantiate(&from, graph, exec->flags));
@@ -300,6 +303,7 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *wrong,
     CUgraphExecUpdateResultInfo info = {0};
     CUresult answer = cuGraphExecUpdate_v2(exec, graph, &info);
 
+    SG_READY();
     if (wrong) {
         *wrong = info.errorNode;
     }

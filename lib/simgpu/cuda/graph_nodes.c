@@ -130,7 +130,7 @@ CUresult op_of_params(CUgraphNodeParams *p, struct stream_op *op) {
 }
 
 /* Entries `name(node, graph, before, count, PARAMETER)` whose operation is made by one of the
- * above. */
+ * above. Those of ADD_READY look first whether the driver is initialised. */
 #define ADD(name, PARAMETER, make)                                                                 \
     CUresult name(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,       \
                   PARAMETER) {                                                                     \
@@ -138,17 +138,20 @@ CUresult op_of_params(CUgraphNodeParams *p, struct stream_op *op) {
         SG_TRY(make);                                                                              \
         return add(node, graph, before, count, &op);                                               \
     }
+#define ADD_READY(name, PARAMETER, make)                                                           \
+    ADD(name, PARAMETER, sg_ready() != CUDA_SUCCESS ? sg_ready() : make)
 #define ADD_IN_CONTEXT(name, PARAMETER, make)                                                      \
     CUresult name(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,       \
                   PARAMETER, CUcontext ctx) {                                                      \
         struct stream_op op;                                                                       \
+        SG_READY();                                                                                \
         SG_REQUIRE(!ctx || sg_context_given(ctx), CUDA_ERROR_INVALID_CONTEXT);                     \
         SG_TRY(make);                                                                              \
         return add(node, graph, before, count, &op);                                               \
     }
 
-ADD(cuGraphAddKernelNode, const CUDA_KERNEL_NODE_PARAMS_v1 *p, op_of_kernel_v1(p, &op))
-ADD(cuGraphAddKernelNode_v2, const CUDA_KERNEL_NODE_PARAMS *p, op_of_kernel(p, &op))
+ADD_READY(cuGraphAddKernelNode, const CUDA_KERNEL_NODE_PARAMS_v1 *p, op_of_kernel_v1(p, &op))
+ADD_READY(cuGraphAddKernelNode_v2, const CUDA_KERNEL_NODE_PARAMS *p, op_of_kernel(p, &op))
 ADD_IN_CONTEXT(cuGraphAddMemcpyNode, const CUDA_MEMCPY3D *p, op_of_copy(p, &op))
 ADD_IN_CONTEXT(cuGraphAddMemsetNode, const CUDA_MEMSET_NODE_PARAMS *p, op_of_fill(p, &op))
 ADD(cuGraphAddHostNode, const CUDA_HOST_NODE_PARAMS *p, op_of_host(p, &op))
@@ -157,7 +160,7 @@ ADD(cuGraphAddEventWaitNode, CUevent event, op_of_event(OP_WAIT, event, &op))
 ADD(cuGraphAddBatchMemOpNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p, op_of_values(p, &op))
 ADD(cuGraphAddMemAllocNode, CUDA_MEM_ALLOC_NODE_PARAMS *p, op_of_alloc(p, &op))
 ADD(cuGraphAddMemFreeNode, CUdeviceptr address, op_of_free(address, &op))
-ADD(cuGraphAddChildGraphNode, CUgraph child, op_of_child(child, &op))
+ADD_READY(cuGraphAddChildGraphNode, CUgraph child, op_of_child(child, &op))
 ADD(cuGraphAddNode, CUgraphNodeParams *p, op_of_params(p, &op))
 
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *before,
@@ -174,5 +177,6 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *before,
                              size_t count) {
+    SG_REQUIRE(node && graph, CUDA_ERROR_INVALID_VALUE);
     return add(node, graph, before, count, &(struct stream_op){.kind = OP_EMPTY});
 }

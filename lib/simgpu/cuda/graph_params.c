@@ -32,6 +32,7 @@ static CUresult of_kind(CUgraphNode node, enum op_kind kind, const void *out,
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *p) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && p, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_KERNEL, p, &op));
     const struct launch *l = &op->launch;
     *p = (CUDA_KERNEL_NODE_PARAMS){.gridDimX = l->grid[0],
@@ -74,6 +75,7 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *p
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *p) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && p, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_HOST, p, &op));
     *p = (CUDA_HOST_NODE_PARAMS){op->host.function, op->host.data};
     return CUDA_SUCCESS;
@@ -131,6 +133,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *child) {
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && event, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_RECORD, event, &op));
     *event = op->event;
     return CUDA_SUCCESS;
@@ -139,6 +142,7 @@ CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event) {
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && event, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_WAIT, event, &op));
     *event = op->event;
     return CUDA_SUCCESS;
@@ -147,6 +151,7 @@ CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event) {
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && address, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_FREE, address, &op));
     *address = op->memory.address;
     return CUDA_SUCCESS;
@@ -155,6 +160,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *p) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && p, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_ALLOC, p, &op));
     *p = (CUDA_MEM_ALLOC_NODE_PARAMS){.bytesize = op->memory.bytes, .dptr = op->memory.address};
     p->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -279,6 +285,7 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *p) {
     const struct stream_op *op;
 
+    SG_REQUIRE(node && p, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(of_kind(node, OP_VALUES, p, &op));
     *p = (CUDA_BATCH_MEM_OP_NODE_PARAMS){.count = op->values.count, .paramArray = op->values.list};
     return CUDA_SUCCESS;

@@ -112,8 +112,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned 
 }
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *address) {
-    SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(flags, CUDA_ERROR_INVALID_VALUE);
+    SG_ENTER(ctx, SG_FAULT_OTHER)
     sg_memory_lock();
     struct host_range *range = host_of((uintptr_t)address);
     bool ours = range && !range->registered && !range->managed;

@@ -2,8 +2,8 @@
  * for its entries. Binary code is assumed to have every kernel that is asked for. */
 #define _GNU_SOURCE
 #include "simgpu/cuda/driver.h"
+#include "simgpu/cuda/ptx.h"
 
-#include <ctype.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,43 +59,25 @@ CUresult image_load_file(struct image *image, const char *path) {
     return result;
 }
 
-static bool in_name(char c) {
-    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
-}
+/* The kernel's name in the text, NULL without one. */
+static const char *kernel_in(const struct image *image, const char *name) {
+    size_t length;
 
-const char *image_next(const struct image *image, const char *after, size_t *length) {
-    const char *at = after ? after : image->ptx;
-
-    while (at && (at = strstr(at, ".entry")) != NULL) {
-        at += strlen(".entry");
-        if (!isspace((unsigned char)*at)) {
-            continue;
-        }
-        while (isspace((unsigned char)*at)) {
-            at++;
-        }
-        for (*length = 0; in_name(at[*length]);) {
-            ++*length;
-        }
-        if (*length) {
+    for (const char *at = NULL; (at = ptx_next_kernel(image->ptx, at, &length)) != NULL;) {
+        if (strlen(name) == length && memcmp(at, name, length) == 0) {
             return at;
         }
     }
     return NULL;
 }
 
-static bool has(const struct image *image, const char *name) {
-    size_t length;
+int image_loaded(const struct image *image) {
+    int loaded = 0;
 
-    if (!image->ptx) {
-        return true;
+    for (const struct CUfunc_st *f = image->functions; f; f = f->next) {
+        loaded += __atomic_load_n(&f->loaded, __ATOMIC_RELAXED);
     }
-    for (const char *at = NULL; (at = image_next(image, at, &length)) != NULL;) {
-        if (strlen(name) == length && memcmp(at, name, length) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return loaded;
 }
 
 CUfunction image_function(struct image *image, const char *name, enum handle_kind kind) {
@@ -104,7 +86,8 @@ CUfunction image_function(struct image *image, const char *name, enum handle_kin
     while (f && strcmp(f->name, name) != 0) {
         f = f->next;
     }
-    if (f || !has(image, name)) {
+    const char *entry = kernel_in(image, name);
+    if (f || (image->ptx && !entry)) {
         return f;
     }
     f = handle_new(kind, sizeof *f);
@@ -115,7 +98,9 @@ CUfunction image_function(struct image *image, const char *name, enum handle_kin
         handle_end(f, kind);
         return NULL;
     }
+    f->entry = entry;
     f->known = kernel_known(name);
+    f->attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = entry ? ptx_local(entry) : 0;
     f->next = image->functions;
     image->functions = f;
     return f;

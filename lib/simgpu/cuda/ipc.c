@@ -51,8 +51,8 @@ static CUresult make_token(CUdeviceptr address, bool from_pool, struct token *to
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     struct token token;
 
-    SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(handle, CUDA_ERROR_INVALID_VALUE);
+    SG_ENTER(ctx, SG_FAULT_OTHER)
     sg_memory_lock();
     CUresult result = make_token(address, false, &token);
     sg_memory_unlock();
@@ -99,9 +99,9 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned
     CUresult result = CUDA_SUCCESS;
     struct token token;
 
+    SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    SG_REQUIRE(out && !(flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-               CUDA_ERROR_INVALID_VALUE);
+    SG_REQUIRE(!(flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_VALUE);
     memcpy(&token, handle.reserved, sizeof token);
     SG_REQUIRE(token.magic == TOKEN_MAGIC && token.object < SG_OBJECTS_MAX,
                CUDA_ERROR_INVALID_VALUE);

@@ -123,9 +123,10 @@ static bool share(CUevent event) {
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
+    SG_REQUIRE(handle && event, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
-    SG_REQUIRE(handle && (event->flags & CU_EVENT_INTERPROCESS) && !event->imported,
+    SG_REQUIRE((event->flags & CU_EVENT_INTERPROCESS) && !event->imported,
                CUDA_ERROR_INVALID_VALUE);
     sg_work_lock();
     bool shared = event->shared || share(event);
@@ -143,8 +144,8 @@ CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
     struct sg_instance *in = &sg_driver.instance;
     struct token token;
 
-    SG_ENTER(ctx, SG_FAULT_OTHER)
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
+    SG_ENTER(ctx, SG_FAULT_OTHER)
     memcpy(&token, handle.reserved, sizeof token);
     SG_REQUIRE(token.magic == TOKEN_MAGIC && token.number < SG_EVENTS_MAX && token.key,
                CUDA_ERROR_INVALID_VALUE);

@@ -64,7 +64,12 @@ static CUresult launch(CUstream stream, struct stream_op *op, void **extra) {
         sg_burn(sg_driver.machine->launch_ns);
     }
     if (!__atomic_load_n(&function->loaded, __ATOMIC_RELAXED)) {
-        function_load(function);
+        SG_TRY(function_load(function, stream->ctx));
+    }
+    /* The driver raises the stack for a launch that needs more, and leaves it so. */
+    size_t local = (size_t)function->attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];
+    if (local > stream->ctx->limits[CU_LIMIT_STACK_SIZE]) {
+        SG_TRY(stack_set(stream->ctx, local));
     }
     /* A kernel of a library belongs to the context that it is launched in. */
     if (function->library) {
@@ -146,6 +151,7 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 /* One launch per device; each waits for what its own stream has before. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
                                               unsigned int flags) {
+    SG_READY();
     SG_REQUIRE(list && count && flags <= 3, CUDA_ERROR_INVALID_VALUE);
     for (unsigned i = 0; i < count; i++) {
         const CUDA_LAUNCH_PARAMS *p = &list[i];

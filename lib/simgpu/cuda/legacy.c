@@ -43,6 +43,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *bytes, CUdevic
     CUdeviceptr wide_base;
     size_t wide_bytes;
 
+    SG_REQUIRE(base || bytes, CUDA_SUCCESS);
     SG_TRY(cuMemGetAddressRange_v2(&wide_base, &wide_bytes, address));
     if (base) {
         *base = (CUdeviceptr_v1)wide_base;
@@ -57,6 +58,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *bytes, CUdevic
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *out, void *address, unsigned int flags) {
     CUdeviceptr wide;
 
+    SG_READY();
     SG_REQUIRE(out, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(cuMemHostGetDevicePointer_v2(&wide, address, flags));
     SG_REQUIRE(wide <= UINT32_MAX, CUDA_ERROR_NOT_SUPPORTED);
@@ -69,6 +71,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1 *address, unsigned int *bytes, CUmodul
     CUdeviceptr wide_address;
     size_t wide_bytes;
 
+    SG_READY();
     SG_REQUIRE(address || bytes, CUDA_ERROR_INVALID_VALUE);
     return cuModuleGetGlobal_v2(&wide_address, &wide_bytes, module, name);
 }
@@ -178,12 +181,14 @@ static CUDA_MEMCPY3D widen_3d(const CUDA_MEMCPY3D_v1 *w) {
 
 #define SHAPED(name, widen)                                                                        \
     CUresult name(const CUDA_##widen##_v1 *what) {                                                 \
+        SG_READY();                                                                                \
         SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);                                                \
         CUDA_##widen wide = WIDEN_##widen(what);                                                   \
         return name##_v2(&wide);                                                                   \
     }
 #define SHAPED_ASYNC(name, widen)                                                                  \
     CUresult name(const CUDA_##widen##_v1 *what, CUstream stream) {                                \
+        SG_READY();                                                                                \
         SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);                                                \
         CUDA_##widen wide = WIDEN_##widen(what);                                                   \
         return name##_v2(&wide, stream);                                                           \
@@ -198,12 +203,14 @@ SHAPED(cuMemcpy3D, MEMCPY3D)
 SHAPED_ASYNC(cuMemcpy3DAsync, MEMCPY3D)
 
 CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *what) {
+    SG_READY();
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     return cuArrayCreate_v2(array, &(CUDA_ARRAY_DESCRIPTOR){what->Width, what->Height, what->Format,
                                                             what->NumChannels});
 }
 
 CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *what) {
+    SG_READY();
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     return cuArray3DCreate_v2(array, &(CUDA_ARRAY3D_DESCRIPTOR){what->Width, what->Height,
                                                                 what->Depth, what->Format,
@@ -213,6 +220,7 @@ CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *what)
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *what, CUarray array) {
     CUDA_ARRAY3D_DESCRIPTOR wide;
 
+    SG_REQUIRE(array, CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(cuArray3DGetDescriptor_v2(&wide, array));
     *what = (CUDA_ARRAY3D_DESCRIPTOR_v1){(unsigned)wide.Width, (unsigned)wide.Height,
@@ -224,6 +232,7 @@ CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *what, CUarray array)
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *what, CUarray array) {
     CUDA_ARRAY_DESCRIPTOR wide;
 
+    SG_REQUIRE(array, CUDA_ERROR_INVALID_HANDLE);
     SG_REQUIRE(what, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(cuArrayGetDescriptor_v2(&wide, array));
     *what = (CUDA_ARRAY_DESCRIPTOR_v1){(unsigned)wide.Width, (unsigned)wide.Height, wide.Format,

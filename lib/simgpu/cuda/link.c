@@ -60,6 +60,7 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
                           const char *name, unsigned int count, CUjit_option *options,
                           void **values) {
     (void)name;
+    SG_REQUIRE(state, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(state));
     SG_REQUIRE(data && size && (unsigned)type <= CU_JIT_INPUT_LIBRARY &&
                    (count == 0 || (options && values)),
@@ -77,6 +78,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     CUresult result = CUDA_ERROR_FILE_NOT_FOUND;
     struct stat info;
 
+    SG_REQUIRE(state, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(state));
     SG_REQUIRE(path && (count == 0 || (options && values)), CUDA_ERROR_INVALID_VALUE);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -98,6 +100,7 @@ CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
 }
 
 CUresult cuLinkComplete(CUlinkState state, void **image, size_t *size) {
+    SG_REQUIRE(state, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(state));
     SG_REQUIRE(image && state->code, CUDA_ERROR_INVALID_VALUE);
     *image = state->code;
@@ -108,6 +111,7 @@ CUresult cuLinkComplete(CUlinkState state, void **image, size_t *size) {
 }
 
 CUresult cuLinkDestroy(CUlinkState state) {
+    SG_REQUIRE(state, CUDA_ERROR_INVALID_HANDLE);
     SG_TRY(usable(state));
     free(state->code);
     state->code = NULL;

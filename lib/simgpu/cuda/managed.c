@@ -7,8 +7,9 @@
 #include <sys/mman.h>
 
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags) {
+    SG_REQUIRE(out && bytes, CUDA_ERROR_INVALID_VALUE);
     SG_ENTER(ctx, SG_FAULT_ALLOC)
-    SG_REQUIRE(out && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST),
+    SG_REQUIRE((flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST),
                CUDA_ERROR_INVALID_VALUE);
     SG_TRY(capture_allows(ctx));
     size_t size = (bytes + 4095) & ~(size_t)4095;
@@ -87,12 +88,14 @@ static int ordinal_of(CUmemLocation location) {
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation to,
                                unsigned int flags, CUstream stream) {
+    SG_REQUIRE(to.type != CU_MEM_LOCATION_TYPE_INVALID, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
     return prefetch(address, bytes, ordinal_of(to), stream, false);
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation to,
                                     unsigned int flags, CUstream stream) {
+    SG_REQUIRE(to.type != CU_MEM_LOCATION_TYPE_INVALID, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
     return prefetch(address, bytes, ordinal_of(to), stream, true);
 }
@@ -131,6 +134,7 @@ CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUd
 
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice,
                         CUmemLocation location) {
+    SG_REQUIRE(location.type != CU_MEM_LOCATION_TYPE_INVALID, CUDA_ERROR_INVALID_VALUE);
     return advise(address, bytes, advice, ordinal_of(location));
 }
 
@@ -168,6 +172,7 @@ CUresult cuMemRangeGetAttribute(void *data, size_t room, CUmem_range_attribute a
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *rooms, CUmem_range_attribute *attributes,
                                  size_t count, CUdeviceptr address, size_t bytes) {
+    SG_READY();
     SG_REQUIRE(data && rooms && attributes && count, CUDA_ERROR_INVALID_VALUE);
     for (size_t i = 0; i < count; i++) {
         SG_TRY(cuMemRangeGetAttribute(data[i], rooms[i], attributes[i], address, bytes));

@@ -77,6 +77,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
     size_t wide_free, wide_total;
 
+    SG_READY();
     SG_REQUIRE(free && total, CUDA_ERROR_INVALID_VALUE);
     SG_TRY(cuMemGetInfo_v2(&wide_free, &wide_total));
     *free = wide_free > UINT32_MAX ? UINT32_MAX : (unsigned)wide_free;

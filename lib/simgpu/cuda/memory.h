@@ -13,6 +13,7 @@ enum range_kind {
     RANGE_CHUNK,    /* of a pool */
     RANGE_RESERVED, /* addresses for cuMemMap */
     RANGE_IMPORT,   /* another process's memory */
+    RANGE_CODE,     /* the variables of a module */
     RANGE_GRAPH,    /* of a memory node of a graph; its pages come and go */
 };
 
@@ -21,7 +22,7 @@ struct range {
     enum range_kind kind;
     CUdeviceptr base;
     uint64_t size;
-    uint64_t requested; /* bytes asked for; RANGE_OWN and RANGE_IMPORT */
+    uint64_t requested; /* bytes asked for; RANGE_OWN, RANGE_CODE and RANGE_IMPORT */
     CUcontext ctx;      /* whose end ends it; NULL for pools and reservations */
     struct device *device;
     uint32_t count; /* blocks; 0 for reservations */

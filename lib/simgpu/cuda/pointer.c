@@ -186,6 +186,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+    SG_REQUIRE(base || bytes, CUDA_SUCCESS);
     SG_ENTER(ctx, SG_FAULT_OTHER)
     struct facts f = look(address);
     SG_REQUIRE(f.type, CUDA_ERROR_NOT_FOUND);

@@ -235,12 +235,14 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream strea
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                  CUstream stream) {
+    SG_READY();
     SG_REQUIRE(pool, CUDA_ERROR_INVALID_VALUE);
     return alloc(address, bytes, pool, stream, false, __func__);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
+    SG_READY();
     SG_REQUIRE(pool, CUDA_ERROR_INVALID_VALUE);
     return alloc(address, bytes, pool, stream, true, __func__);
 }

@@ -95,11 +95,11 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *active) {
+    SG_REQUIRE(flags && active, CUDA_ERROR_INVALID_VALUE);
     SG_READY();
     struct device *device = sg_device(ordinal);
 
     SG_REQUIRE(device, CUDA_ERROR_INVALID_DEVICE);
-    SG_REQUIRE(flags && active, CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&retaining);
     *flags = device->primary_flags;
     *active = device->primary && device->primary->active;

@@ -112,3 +112,14 @@ CUresult cuDriverGetVersion(int *version) {
     sg_close(&visit);
     return known ? CUDA_SUCCESS : CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
+
+CUresult sg_claimed_version(int *version) {
+    static int claimed; /* atomic */
+
+    *version = __atomic_load_n(&claimed, __ATOMIC_RELAXED);
+    if (*version == 0) {
+        SG_TRY(cuDriverGetVersion(version));
+        __atomic_store_n(&claimed, *version, __ATOMIC_RELAXED);
+    }
+    return CUDA_SUCCESS;
+}

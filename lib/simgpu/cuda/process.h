@@ -41,6 +41,7 @@ enum handle_kind {
     HANDLE_TEXTURE,
     HANDLE_SURFACE,
     HANDLE_LINK,
+    HANDLE_GREEN,
     HANDLE_KINDS_END,
 };
 
@@ -93,6 +94,9 @@ struct device {
     uint32_t contexts;       /* live contexts of this process */
     uint32_t overhead_count; /* blocks held for them */
     uint32_t *overhead;
+    uint32_t grown_count; /* blocks of code and local memory of its contexts */
+    uint32_t *grown;
+    uint64_t grown_bytes;
     CUmemoryPool default_pool, current_pool;
     struct link pools; /* all of this device; the memory lock */
     int loose;         /* chunks that are empty: what a synchronisation may give back */
@@ -104,12 +108,15 @@ struct CUctx_st {
     unsigned flags;
     unsigned api_version;
     bool is_primary;
-    bool active; /* a primary context may exist without being active */
+    bool active;      /* a primary context may exist without being active */
+    CUcontext of;     /* of a green context's: the primary context that calls mean; else NULL */
+    CUgreenCtx green; /* and the green context */
     unsigned attach_count;
     CUresult fault; /* sticky: every later call in this context answers it */
     unsigned long long id;
     uint64_t peers; /* bit per device ordinal whose contexts' memory is reachable */
     size_t limits[16];
+    uint64_t code_bytes, local_bytes; /* in device->grown_bytes */
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     struct heap *heap;   /* small allocations */
@@ -142,10 +149,12 @@ void sg_memory_unlock(void);
 void sg_work_lock(void);
 void sg_work_unlock(void);
 
-/* Whether the driver is initialised: CUDA_SUCCESS or what the caller must answer. */
+/* Whether the driver is initialised: CUDA_SUCCESS or what the caller must answer. What a function checks
+ * before this, or before sg_enter, NVIDIA's driver checks before it too: test/drivers compares the answers to zeros.
+ * Where versions differ the order is the newest's. */
 CUresult sg_ready(void);
-/* The current context of the thread, usable: or what the caller must answer. `name` is the exported
- * function, for faults on demand. */
+/* The current context of the thread, usable: or what the caller must answer. For a green context its
+ * primary one. `name` is the exported function, for faults on demand. */
 CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name);
 #define SG_ENTER(ctx, class)                                                                       \
     CUcontext ctx;                                                                                 \
@@ -172,6 +181,8 @@ CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name);
             return tried;                                                                          \
     } while (0)
 
+/* What cuDriverGetVersion answers, looked for once: programs look up hundreds of functions before cuInit. */
+CUresult sg_claimed_version(int *version);
 struct device *sg_device(CUdevice ordinal);    /* NULL when there is none */
 struct device *sg_device_of_gpu(uint32_t gpu); /* NULL when it is not visible */
 /* current.c: the stack of contexts of this thread. */

@@ -311,6 +311,7 @@ CUresult sg_drain(CUstream stream) {
 CUresult sg_drain_context(CUcontext ctx) {
     uint64_t last = 0;
 
+    ctx = ctx->of ? ctx->of : ctx; /* waits for more than a green context's own work, as it may */
     sg_work_lock();
     while (ctx->deferred) {
         wait_changed(progress(false));

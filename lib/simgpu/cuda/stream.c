@@ -4,15 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUstream create(CUcontext ctx, unsigned flags, int priority) {
+CUstream stream_new(CUcontext ctx, CUcontext view, unsigned flags, int priority) {
     CUstream stream = handle_new(HANDLE_STREAM, sizeof *stream);
 
     if (!stream) {
         return NULL;
     }
     stream->ctx = ctx;
+    stream->view = view;
     stream->flags = flags;
-    stream->priority = priority;
+    /* Numbers outside the range are moved to its ends. */
+    stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
     stream->id = sg_new_id();
     link_init(&stream->busy);
     sg_work_lock();
@@ -30,8 +32,23 @@ static void end(CUstream stream) {
     handle_end(stream, HANDLE_STREAM);
 }
 
+void streams_detach(CUcontext view) {
+    CUcontext ctx = view->of;
+
+    end(view->legacy);
+    sg_work_lock();
+    for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
+        CUstream stream = CONTAINER(at, struct CUstream_st, of_context);
+        if (stream->view == view) {
+            stream->view = NULL;
+            stream->detached = true;
+        }
+    }
+    sg_work_unlock();
+}
+
 CUresult streams_start(CUcontext ctx) {
-    ctx->legacy = create(ctx, CU_STREAM_DEFAULT, 0);
+    ctx->legacy = stream_new(ctx, NULL, CU_STREAM_DEFAULT, 0);
     if (!ctx->legacy) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -66,9 +83,11 @@ static CUstream of_thread(CUcontext ctx) {
         }
     }
     sg_work_unlock();
-    if (!found && (found = create(ctx, CU_STREAM_DEFAULT, 0)) != NULL) {
+    if (!found && (found = stream_new(ctx, NULL, CU_STREAM_DEFAULT, 0)) != NULL) {
+        sg_work_lock();
         found->per_thread = true;
         found->thread = pthread_self();
+        sg_work_unlock();
     }
     last.ctx = ctx;
     last.id = ctx->id;
@@ -82,13 +101,16 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out) 
     if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
         SG_TRY(sg_ready());
         SG_REQUIRE(handle_given(handle, HANDLE_STREAM), CUDA_ERROR_INVALID_HANDLE);
+        SG_REQUIRE(!handle->detached, CUDA_ERROR_STREAM_DETACHED);
         *out = handle;
         SG_TRY(__atomic_load_n(&handle->ctx->fault, __ATOMIC_RELAXED));
         return (CUresult)sg_fault_answer(&sg_driver.instance, handle->ctx->device->gpu,
                                          SG_FAULT_WORK, name);
     }
     SG_TRY(sg_enter(&ctx, SG_FAULT_WORK, name));
-    if (handle == CU_STREAM_PER_THREAD || (!handle && ptds)) {
+    if (sg_current()->of) {
+        *out = sg_current()->legacy; /* a green context has one default stream */
+    } else if (handle == CU_STREAM_PER_THREAD || (!handle && ptds)) {
         *out = of_thread(ctx);
     } else {
         *out = ctx->legacy;
@@ -97,10 +119,11 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out) 
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
+    SG_REQUIRE(stream, CUDA_ERROR_INVALID_VALUE);
     SG_ENTER(ctx, SG_FAULT_OTHER)
-    SG_REQUIRE(stream && !(flags & ~(unsigned)CU_STREAM_NON_BLOCKING), CUDA_ERROR_INVALID_VALUE);
-    /* Numbers outside the range are moved to its ends. */
-    CUstream made = create(ctx, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+    SG_REQUIRE(!(flags & ~(unsigned)CU_STREAM_NON_BLOCKING), CUDA_ERROR_INVALID_VALUE);
+    CUcontext current = sg_current();
+    CUstream made = stream_new(ctx, current->of ? current : NULL, flags, priority);
     if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -113,6 +136,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
+    SG_REQUIRE(stream, CUDA_ERROR_INVALID_HANDLE);
     SG_READY();
     SG_REQUIRE(handle_given(stream, HANDLE_STREAM) && !stream->is_legacy && !stream->per_thread,
                CUDA_ERROR_INVALID_HANDLE);
@@ -164,8 +188,8 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
    `stream`. */
 #define STREAM_GETTER(name, type, expression)                                                      \
     static CUresult get_##name(CUstream handle, type *value, bool ptds) {                          \
-        SG_STREAM(stream, handle, ptds);                                                           \
         SG_REQUIRE(value, CUDA_ERROR_INVALID_VALUE);                                               \
+        SG_STREAM(stream, handle, ptds);                                                           \
         *value = expression;                                                                       \
         return CUDA_SUCCESS;                                                                       \
     }                                                                                              \
@@ -179,14 +203,14 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
 STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
 STREAM_GETTER(cuStreamGetPriority, int, stream->priority)
 STREAM_GETTER(cuStreamGetId, unsigned long long, stream->id)
-STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->ctx)
+STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->view ? stream->view : stream->ctx)
 STREAM_GETTER(cuStreamGetDevice, CUdevice, stream->ctx->device->ordinal)
 
 static CUresult get_ctx_v2(CUstream handle, CUcontext *ctx, CUgreenCtx *green, bool ptds) {
-    SG_STREAM(stream, handle, ptds);
     SG_REQUIRE(ctx && green, CUDA_ERROR_INVALID_VALUE);
+    SG_STREAM(stream, handle, ptds);
     *ctx = stream->ctx;
-    *green = NULL;
+    *green = stream->view ? stream->view->green : NULL;
     return CUDA_SUCCESS;
 }
 

@@ -29,6 +29,7 @@ static CUresult destroy(unsigned long long number, enum handle_kind kind) {
 CUresult cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view) {
     (void)view;
+    SG_READY();
     SG_REQUIRE(texture, CUDA_ERROR_INVALID_VALUE);
     return create(out, resource, HANDLE_TEXTURE);
 }

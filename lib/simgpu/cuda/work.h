@@ -23,6 +23,8 @@ struct CUstream_st {
     uint64_t *launches; /* positions of the last launches, a ring of the queue's depth */
     uint64_t launch_count;
     struct capture *capture;
+    CUcontext view; /* of a green context's stream: that context, while it lives */
+    bool detached;  /* the green context has ended */
     struct link of_context;
     struct link busy; /* among the streams with waiting operations */
 };
@@ -147,6 +149,10 @@ CUresult sg_stream(CUstream handle, bool ptds, const char *name, CUstream *out);
 #define SG_STREAM(stream, handle, ptds)                                                            \
     CUstream stream;                                                                               \
     SG_TRY(sg_stream(handle, ptds, __func__, &stream))
+/* A stream of the context; view is the green context's that it is of, or NULL. NULL without memory. */
+CUstream stream_new(CUcontext ctx, CUcontext view, unsigned flags, int priority);
+/* Of a green context that ends: its default stream ends, its other streams take nothing any more. */
+void streams_detach(CUcontext view);
 CUresult streams_start(CUcontext ctx);
 void streams_end_context(CUcontext ctx);
 /* event.c: a new event of the context; NULL without memory. */
@@ -178,6 +184,7 @@ struct CUfunc_st {
     CUcontext ctx;     /* whose fault it is when the kernel faults */
     enum known_kernel known;
     char *name;
+    const char *entry; /* its name in the text of its image; NULL for binary code */
     int attributes[16];
     unsigned block[3], shared; /* of the interface before CUDA 4 */
     unsigned char params[4096];
@@ -195,11 +202,14 @@ CUresult image_load(struct image *image, const void *code);
 CUresult image_load_file(struct image *image, const char *path);
 /* The function of that name, with that mark; NULL when the code has none. */
 CUfunction image_function(struct image *image, const char *name, enum handle_kind kind);
-/* Names of the kernels in PTX, one after another; returns NULL after the last. */
-const char *image_next(const struct image *image, const char *after, size_t *length);
 void image_end(struct image *image);
-/* function.c: loads the code, which takes time the first time. */
-void function_load(CUfunction function);
+/* How many kernels of it are loaded. */
+int image_loaded(const struct image *image);
+/* function.c: loads the code into a context, which takes time and memory the first time. */
+CUresult function_load(CUfunction function, CUcontext ctx);
+/* code.c: memory of a context for so many kernels more, or less, and for a larger stack. */
+CUresult code_take(CUcontext ctx, int kernels);
+CUresult stack_set(CUcontext ctx, size_t bytes);
 static inline bool function_is(CUfunction f) {
     return handle_is(f, HANDLE_FUNCTION) || handle_given(f, HANDLE_KERNEL);
 }

@@ -24,12 +24,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "simgpu/machine/clock.h"
 #include "simgpu/machine/engines.h"
+#include "simgpu/machine/modes.h"
 #include "simgpu/machine/pids.h"
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 6u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 7u                   /* changes with every change of this file's structures */
 #define SG_GPUS_MAX 16u
 #define SG_CLIENTS_MAX 1024u  /* processes with device state */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
@@ -51,8 +53,8 @@
 
 /* What device memory is used for. */
 enum sg_category {
-    SG_CONTEXT, /* a context's own needs: code, stacks, page tables */
-    SG_LINEAR,  /* cuMemAlloc, cuMemAllocPitch, modules' variables */
+    SG_CONTEXT, /* a context's own needs: code and its variables, stacks, page tables */
+    SG_LINEAR,  /* cuMemAlloc, cuMemAllocPitch */
     SG_POOL,    /* memory pools, used or kept */
     SG_VMM,     /* cuMemCreate */
     SG_ARRAY,   /* arrays and mipmapped arrays */
@@ -185,9 +187,9 @@ struct sg_gpu {
     uint32_t block_count;    /* (total - reserved) / SG_BLOCK_BYTES */
     uint32_t free_blocks;    /* derived */
     uint32_t search_from;    /* hint: no free block below it */
-    uint32_t pad;
-    uint64_t peak_bytes;    /* most bytes ever used by clients at once */
-    uint64_t blocks_offset; /* of this GPU's sg_block table in the file */
+    uint32_t compute_mode;   /* enum sg_compute_mode */
+    uint64_t peak_bytes;     /* most bytes ever used by clients at once */
+    uint64_t blocks_offset;  /* of this GPU's sg_block table in the file */
     struct sg_lock schedule_lock;
     uint64_t told_at;    /* when NVML last took what processes have, where that is late */
     uint64_t clock;      /* the schedule is decided up to here */
@@ -363,19 +365,6 @@ int sg_export_more(struct sg_instance *in, uint32_t object, int fd);
 /* Which object a descriptor stands for. -EINVAL none of this machine, -ENOENT it is gone. */
 int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key);
 bool sg_export_open(struct sg_instance *in, uint32_t object);
-
-/* clock.c */
-/* CLOCK_MONOTONIC. */
-uint64_t sg_now(void);
-/* The instance's clock: CLOCK_MONOTONIC, or the virtual one. */
-uint64_t sg_time(const struct sg_instance *in);
-/* Moves a virtual clock on. */
-void sg_clock_move(struct sg_instance *in, uint64_t ns);
-/* For waiting: what to give to sg_clock_wait, read before looking whether to wait. */
-uint32_t sg_clock_moves(const struct sg_instance *in);
-/* Sleeps until about `ns` of the instance's time have passed; on a virtual clock until the next
- * move after `moves` was read. */
-void sg_clock_wait(const struct sg_instance *in, uint64_t ns, uint32_t moves);
 
 /* schedule.c: the simulated GPU's time. `now` is the instance's time. */
 /* Decides the schedule of a GPU up to now. */

@@ -33,23 +33,33 @@ __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-/* The library lock is held for writing. */
-static nvmlReturn_t open_instance(void) {
+nvmlReturn_t nvml_visit(struct sg_instance *in, const sim_machine **machine) {
     char dir[SG_PATH_BYTES];
     char tag[SG_TAG_BYTES];
+    size_t bytes;
+
+    if (sg_find(handles, dir, tag) != 0 || sg_open(in, dir, tag, false) != 0) {
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    *machine = sg_state_machine(in, &bytes);
+    if (bytes != sizeof **machine || (*machine)->magic != SIM_MAGIC ||
+        (*machine)->version != SIM_VERSION) {
+        sg_close(in);
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    }
+    return NVML_SUCCESS;
+}
+
+/* The library lock is held for writing. */
+static nvmlReturn_t open_instance(void) {
+    const sim_machine *machine;
 
     if (library.opened) {
         return NVML_SUCCESS;
     }
-    if (sg_find(handles, dir, tag) != 0 || sg_open(&library.in, dir, tag, false) != 0) {
-        return NVML_ERROR_DRIVER_NOT_LOADED;
-    }
-    size_t bytes;
-    const sim_machine *machine = sg_state_machine(&library.in, &bytes);
-    if (bytes != sizeof *machine || machine->magic != SIM_MAGIC ||
-        machine->version != SIM_VERSION) {
-        sg_close(&library.in);
-        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    nvmlReturn_t result = nvml_visit(&library.in, &machine);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
         library.resets[i] =
@@ -82,18 +92,22 @@ nvmlReturn_t nvmlInit(void) {
     return nvmlInitWithFlags(0);
 }
 
+/* Without a user it succeeds, as the driver's does; the documentation has an error for this. */
 nvmlReturn_t nvmlShutdown(void) {
-    nvmlReturn_t result = NVML_SUCCESS;
-
     pthread_rwlock_wrlock(&library.lock);
-    if (library.users == 0) {
-        result = NVML_ERROR_UNINITIALIZED;
-    } else if (--library.users == 0 && library.opened) {
+    if (library.users > 0 && --library.users == 0 && library.opened) {
         sg_close(&library.in);
         library.opened = false;
     }
     pthread_rwlock_unlock(&library.lock);
-    return result;
+    return NVML_SUCCESS;
+}
+
+bool nvml_in_use(void) {
+    pthread_rwlock_rdlock(&library.lock);
+    bool used = library.users > 0;
+    pthread_rwlock_unlock(&library.lock);
+    return used;
 }
 
 /* Takes the library lock for reading with the instance open; takes nothing when it fails. */

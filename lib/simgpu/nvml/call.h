@@ -14,6 +14,8 @@
 #include "abi/generated/nvml_functions.h"
 #include "simgpu/machine/fault.h"
 
+#include <stdbool.h>
+
 /* One call under way. */
 struct nvml_call {
     struct sg_instance *in;     /* NULL when nothing is held */
@@ -25,6 +27,11 @@ struct nvml_call {
 /* Begins a call about the system, or about a device. The latter refuses an unknown handle with
  * NVML_ERROR_INVALID_ARGUMENT, and answers what was injected for calls of that name. */
 nvmlReturn_t nvml_enter(struct nvml_call *call);
+/* Whether somebody has initialised the library. */
+bool nvml_in_use(void);
+/* Opens the machine beside the library's own opening, for what is answered before nvmlInit too; the caller
+ * closes it. */
+nvmlReturn_t nvml_visit(struct sg_instance *in, const sim_machine **machine);
 nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name);
 /* Waits while that part of a GPU is silent, with nothing held; what the call knew is read anew.
  * NVML_ERROR_GPU_IS_LOST for a GPU that was reset since the library was opened. */

@@ -87,6 +87,9 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
     const struct timespec pause = {.tv_nsec = LOOK_EVERY_NS};
     uint64_t end = sg_now() + timeout_ms * UINT64_C(1000000);
 
+    if (!nvml_in_use()) {
+        return NVML_ERROR_UNINITIALIZED;
+    }
     NVML_REQUIRE(set && data);
     for (;;) {
         nvmlReturn_t result = look(set, data);

@@ -1,7 +1,29 @@
-/* NVML: modes, each at a server's default, and memory errors, of which there are none. */
+/* NVML: modes, of which only the compute mode changes from a server's default, and memory errors, of which there are
+ * none. */
 #include "simgpu/nvml/call.h"
 
-NVML_GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, NVML_COMPUTEMODE_DEFAULT)
+_Static_assert((int)SG_COMPUTE_DEFAULT == NVML_COMPUTEMODE_DEFAULT &&
+                   (int)SG_COMPUTE_PROHIBITED == NVML_COMPUTEMODE_PROHIBITED &&
+                   (int)SG_COMPUTE_EXCLUSIVE_PROCESS == NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+               "the machine's numbers are NVML's");
+
+NVML_GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t,
+            (nvmlComputeMode_t)sg_compute_mode(call.in, call.index))
+
+/* In MIG mode the compute mode is one of instances, of which there are none. */
+nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode) {
+    NVML_DEVICE(call, device)
+    NVML_REQUIRE(mode <= NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    if (mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD || call.gpu->mig == SIM_MIG_ON) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    if (!sg_is_owner(call.in)) {
+        return NVML_ERROR_NO_PERMISSION;
+    }
+    sg_compute_mode_set(call.in, call.index, (enum sg_compute_mode)mode);
+    return NVML_SUCCESS;
+}
+
 NVML_GETTER(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 NVML_GETTER(nvmlDeviceGetDisplayMode, nvmlEnableState_t, NVML_FEATURE_DISABLED)
 NVML_GETTER(nvmlDeviceGetDisplayActive, nvmlEnableState_t, NVML_FEATURE_DISABLED)

@@ -3,8 +3,12 @@
  * Prototypes are left out on purpose: all of these names are the one function below. */
 #include "abi/nvml/types.h"
 
+#include <stdbool.h>
+
+bool nvml_in_use(void);
+
 __attribute__((used)) static nvmlReturn_t unsupported(void) {
-    return NVML_ERROR_NOT_SUPPORTED;
+    return nvml_in_use() ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_UNINITIALIZED;
 }
 
 #define NVML_FN(name, base, version, kind)                                                         \

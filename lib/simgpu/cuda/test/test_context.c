@@ -143,6 +143,50 @@ static void check_peers(void) {
     OK(cuCtxDestroy_v2(c));
 }
 
+static void expect_mode(int want) {
+    int mode;
+
+    OK(cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 2));
+    CHECK_EQUAL(mode, want);
+}
+
+/* A GPU's compute mode refuses contexts that are made after it was set, and leaves those that are there. */
+static void check_compute_modes(void) {
+    struct sg_instance *in = &sg_driver.instance;
+    CUcontext ctx, primary, third;
+    CUdeviceptr a;
+
+    expect_mode(CU_COMPUTEMODE_DEFAULT);
+    OK(cuCtxCreate_v2(&ctx, 0, 2));
+    OK(cuDevicePrimaryCtxRetain(&primary, 2));
+    sg_compute_mode_set(in, 2, SG_COMPUTE_PROHIBITED);
+    expect_mode(CU_COMPUTEMODE_PROHIBITED);
+    FAILS(cuCtxCreate_v2(&third, 0, 2), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    OK(cuDevicePrimaryCtxRetain(&primary, 2));
+    OK(cuMemAlloc_v2(&a, MIB));
+    OK(cuDevicePrimaryCtxRelease_v2(2));
+    OK(cuDevicePrimaryCtxRelease_v2(2));
+    FAILS(cuDevicePrimaryCtxRetain(&primary, 2), CUDA_ERROR_DEVICE_UNAVAILABLE);
+
+    sg_compute_mode_set(in, 2, SG_COMPUTE_EXCLUSIVE_PROCESS);
+    expect_mode(CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    FAILS(cuDevicePrimaryCtxRetain(&primary, 2), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    OK(cuMemFree_v2(a));
+    OK(cuCtxDestroy_v2(ctx));
+    OK(cuDevicePrimaryCtxRetain(&primary, 2));
+    FAILS(cuCtxCreate_v2(&ctx, 0, 2), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    OK(cuDevicePrimaryCtxRelease_v2(2));
+
+    pid_t other = setting_process("", 2, 1, 0);
+    FAILS(cuCtxCreate_v2(&ctx, 0, 2), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    OK(cuCtxCreate_v2(&ctx, 0, 1));
+    OK(cuCtxDestroy_v2(ctx));
+    setting_kill(other);
+    OK(cuCtxCreate_v2(&ctx, 0, 2));
+    OK(cuCtxDestroy_v2(ctx));
+    sg_compute_mode_set(in, 2, SG_COMPUTE_DEFAULT);
+}
+
 static int forked(int unused) {
     CUdeviceptr a;
     int count;
@@ -168,6 +212,7 @@ int main(void) {
     check_primary();
     check_refusal();
     check_peers();
+    check_compute_modes();
     OK(cuCtxCreate_v2(&ctx, 0, 0));
     CHECK_EQUAL(pthread_create(&thread, NULL, without_context, NULL), 0);
     pthread_join(thread, NULL);

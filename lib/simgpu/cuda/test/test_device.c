@@ -107,8 +107,13 @@ static function find(const char *name, int version, cuuint64_t flags,
     function f;
     CUresult result = cuGetProcAddress_v2(name, &found, version, flags, status);
 
-    CHECK_EQUAL(result, found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
+    CHECK_EQUAL(result, CUDA_SUCCESS);
     memcpy(&f, &found, sizeof f);
+    void *first = found;
+    found = (void *)1;
+    result = cuGetProcAddress(name, &found, version, flags);
+    CHECK_EQUAL(result, first ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
+    CHECK(found == (first ? first : (void *)1));
     return f;
 }
 
@@ -128,8 +133,8 @@ static void check_lookup(void) {
     IS(find("cuCtxCreate", 11040, 0, NULL), cuCtxCreate_v3);
     IS(find("cuMemcpyHtoD", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL),
        cuMemcpyHtoD_v2_ptds);
-    IS(find("cuMemcpyHtoD", 6000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL),
-       cuMemcpyHtoD_v2);
+    CHECK(!find("cuMemcpyHtoD", 6000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
+    CHECK_EQUAL(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     IS(find("cuMemcpyHtoD", 12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL), cuMemcpyHtoD_v2);
     IS(find("cuLaunchKernel", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL),
        cuLaunchKernel_ptsz);
@@ -145,7 +150,8 @@ static void check_lookup(void) {
     CHECK(find("cuMemcpyBatchAsync", 13000, 0, &status) == NULL);
     CHECK_EQUAL(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     IS(find("cuCtxCreate", 13000, 0, NULL), cuCtxCreate_v3);
-    FAILS(cuGetProcAddress_v2("cuInit", &found, 12000, 3, NULL), CUDA_ERROR_INVALID_VALUE);
+    IS(find("cuMemcpyHtoD", 12000, 3, NULL), cuMemcpyHtoD_v2_ptds);
+    FAILS(cuGetProcAddress_v2("cuInit", &found, 12000, 4, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuGetProcAddress_v2(NULL, &found, 12000, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_SUPPORTED);
     CHECK(table == NULL);
@@ -159,9 +165,12 @@ static void check_errors(void) {
     OK(cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text));
     CHECK(strcmp(text, "out of memory") == 0);
     OK(cuGetErrorString(CUDA_ERROR_LAUNCH_FAILED, &text));
-    CHECK(strcmp(text, "launch failed") == 0);
+    CHECK(strcmp(text, "unspecified launch failure") == 0);
     FAILS(cuGetErrorName(4242, &text), CUDA_ERROR_INVALID_VALUE);
     CHECK(text == NULL);
+    /* Newer than the machine's driver. */
+    FAILS(cuGetErrorName(CUDA_ERROR_TENSOR_MEMORY_LEAK, &text), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuGetErrorString(CUDA_ERROR_TENSOR_MEMORY_LEAK, &text), CUDA_ERROR_INVALID_VALUE);
     FAILS(cuEGLStreamConsumerDisconnect(NULL), CUDA_ERROR_NOT_SUPPORTED);
 }
 

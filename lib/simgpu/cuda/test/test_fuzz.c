@@ -17,6 +17,8 @@ static void try_code(const uint8_t *bytes, size_t size) {
     char text[ROOM + 8] = {0};
     CUmodule module;
     CUfunction functions[8];
+    CUdeviceptr address;
+    size_t offset, length;
     unsigned count;
 
     memcpy(text, bytes, size);
@@ -24,7 +26,12 @@ static void try_code(const uint8_t *bytes, size_t size) {
         return;
     }
     OK(cuModuleGetFunctionCount(&count, module));
-    OK(cuModuleEnumerateFunctions(functions, count < 8 ? count : 8, module));
+    count = count < 8 ? count : 8;
+    OK(cuModuleEnumerateFunctions(functions, count, module));
+    for (unsigned i = 0; i < count; i++) {
+        cuFuncGetParamInfo(functions[i], i, &offset, &length);
+    }
+    cuModuleGetGlobal_v2(&address, &length, module, "v");
     text[5] = '\0';
     if (text[0]) {
         cuModuleGetFunction(functions, module, text);
@@ -148,7 +155,8 @@ static void try_state(const char *directory) {
 int main(void) {
     static const char ptx[] =
         ".version 7.0\n.target sm_80\n.visible .entry one(.param .u64 a)\n{ ret; }\n"
-        ".entry two$3(){ }";
+        ".entry two$3(.param .align 8 .b8 p[16], .param .u64 .ptr .global .align 4 q){ }\n"
+        ".global .align 4 .v2 .u32 v[2][3] = {1, -2, 0x3, 0f3F800000, 1.5};";
     static const char list[] =
         "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1,0,GPU-a2,3,MIG-1,0000:11:00.0";
     CUipcMemHandle real;

@@ -1,7 +1,11 @@
-/* Which devices NVML shows, how they are found, and its counted initialisation. */
+/* Which devices NVML shows, how they are found, its counted initialisation, and modes. */
+#define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "abi/generated/nvml_functions.h"
 #include "simgpu/machine/test/setting.h"
@@ -9,10 +13,16 @@
 #define UUID_1 "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1"
 
 static void check_initialisation(void) {
+    char version[NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE];
+    nvmlEventData_t event;
     unsigned int count;
 
     CHECK_EQUAL(nvmlDeviceGetCount_v2(&count), NVML_ERROR_UNINITIALIZED);
-    CHECK_EQUAL(nvmlShutdown(), NVML_ERROR_UNINITIALIZED);
+    CHECK_EQUAL(nvmlEventSetWait_v2(NULL, &event, 0), NVML_ERROR_UNINITIALIZED);
+    CHECK_EQUAL(nvmlDeviceGetBridgeChipInfo(NULL, NULL), NVML_ERROR_UNINITIALIZED);
+    CHECK_EQUAL(nvmlSystemGetNVMLVersion(NULL, 0), NVML_ERROR_INVALID_ARGUMENT);
+    CHECK_EQUAL(nvmlSystemGetNVMLVersion(version, sizeof version), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
     CHECK_EQUAL(nvmlInitWithFlags(4), NVML_ERROR_INVALID_ARGUMENT);
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
     CHECK_EQUAL(nvmlInit(), NVML_SUCCESS);
@@ -133,6 +143,8 @@ static void check_system(void) {
     CHECK_EQUAL(version, 12040);
     CHECK(strcmp(nvmlErrorString(NVML_ERROR_NOT_SUPPORTED), "Not Supported") == 0);
     CHECK(strcmp(nvmlErrorString(NVML_ERROR_UNKNOWN), "Unknown Error") == 0);
+    /* Newer than the machine's driver. */
+    CHECK(strcmp(nvmlErrorString(NVML_ERROR_RESET_TYPE_NOT_SUPPORTED), "Unknown Error") == 0);
     CHECK(strcmp(nvmlErrorString((nvmlReturn_t)12345), "Unknown Error") == 0);
 }
 
@@ -155,13 +167,69 @@ static void check_mig_mode(void) {
     }
 }
 
+static void expect_compute_mode(nvmlDevice_t device, nvmlComputeMode_t want) {
+    nvmlComputeMode_t mode;
+
+    CHECK_EQUAL(nvmlDeviceGetComputeMode(device, &mode), NVML_SUCCESS);
+    CHECK_EQUAL(mode, want);
+}
+
+/* Another user may read the mode of root's machine and not change it. */
+static int as_another_user(void) {
+    nvmlDevice_t device;
+
+    CHECK_EQUAL(setresuid(65534, 65534, 65534), 0);
+    CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(0, &device), NVML_SUCCESS);
+    expect_compute_mode(device, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(device, NVML_COMPUTEMODE_DEFAULT),
+                NVML_ERROR_NO_PERMISSION);
+    expect_compute_mode(device, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    return 0;
+}
+
+static void check_compute_modes(const char *directory) {
+    nvmlDevice_t device, other, mig;
+    int status;
+
+    CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(0, &device), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(1, &other), NVML_SUCCESS);
+    CHECK_EQUAL(nvmlDeviceGetHandleByIndex_v2(GPU_COUNT - 1, &mig), NVML_SUCCESS);
+    expect_compute_mode(device, NVML_COMPUTEMODE_DEFAULT);
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(device, NVML_COMPUTEMODE_PROHIBITED), NVML_SUCCESS);
+    expect_compute_mode(device, NVML_COMPUTEMODE_PROHIBITED);
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(device, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS), NVML_SUCCESS);
+    expect_compute_mode(device, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    expect_compute_mode(other, NVML_COMPUTEMODE_DEFAULT);
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(device, NVML_COMPUTEMODE_EXCLUSIVE_THREAD),
+                NVML_ERROR_NOT_SUPPORTED);
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(device, (nvmlComputeMode_t)4),
+                NVML_ERROR_INVALID_ARGUMENT);
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(mig, NVML_COMPUTEMODE_PROHIBITED),
+                NVML_ERROR_NOT_SUPPORTED);
+    expect_compute_mode(mig, NVML_COMPUTEMODE_DEFAULT);
+    if (geteuid() == 0) {
+        CHECK_EQUAL(chmod(directory, 0755), 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            _exit(as_another_user());
+        }
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK_EQUAL(status, 0);
+    } else {
+        printf("not checked as another user: that needs root\n");
+    }
+    CHECK_EQUAL(nvmlDeviceSetComputeMode(device, NVML_COMPUTEMODE_DEFAULT), NVML_SUCCESS);
+    expect_compute_mode(device, NVML_COMPUTEMODE_DEFAULT);
+}
+
 int main(void) {
     sim_machine machine;
 
     CHECK_EQUAL(nvmlInit_v2(), NVML_ERROR_DRIVER_NOT_LOADED);
     setting_describe(&machine);
     machine.gpus[GPU_COUNT - 1].mig = SIM_MIG_ON;
-    setting_make(&machine);
+    const char *directory = setting_make(&machine);
     check_initialisation();
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
     check_order();
@@ -171,6 +239,7 @@ int main(void) {
     check_pci_forms();
     check_system();
     check_mig_mode();
+    check_compute_modes(directory);
     CHECK_EQUAL(nvmlShutdown(), NVML_SUCCESS);
     return 0;
 }

@@ -1,0 +1,184 @@
+/* Starting and ending a daemon: what it has in its pipe directory. */
+#define _GNU_SOURCE
+#include "simgpu/mps/mps.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PID_FILE "nvidia-cuda-mps-control.pid"
+
+static bool path_fits(void) {
+    char path[MPS_PATH_BYTES];
+
+    return mps_entry(path, PID_FILE);
+}
+
+/* Makes the directories that are missing. */
+static bool make_directories(void) {
+    const char *pipe = mps_pipe_directory();
+
+    umask(0);
+    if (mkdir(pipe, 0777) != 0 && access(pipe, R_OK | W_OK | X_OK) != 0) {
+        printf("Cannot access CUDA_MPS_PIPE_DIRECTORY=%s\n", pipe);
+        return false;
+    }
+    if (mkdir(mps_log_directory(), 0700) != 0 &&
+        access(mps_log_directory(), R_OK | W_OK | X_OK) != 0) {
+        printf("Cannot access CUDA_MPS_LOG_DIRECTORY=%s\n", mps_log_directory());
+        return false;
+    }
+    return path_fits();
+}
+
+/* Holds the directory's lock as long as this process and those that it makes live. */
+static bool lock_directory(void) {
+    char path[MPS_PATH_BYTES];
+    int fd = mps_entry(path, "control_lock") ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+
+    if (fd < 0) {
+        return false;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        puts("An instance of this daemon is already running");
+        close(fd);
+        return false;
+    }
+    return true;
+}
+
+/* The lock is held: what has the name is a dead daemon's. */
+static int bind_at(const char *name, mode_t mode) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || !mps_entry(address.sun_path, name)) {
+        return -1;
+    }
+    unlink(address.sun_path);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        chmod(address.sun_path, mode) != 0) {
+        return -1;
+    }
+    return fd;
+}
+
+static void remove_entry(const char *name) {
+    char path[MPS_PATH_BYTES];
+
+    if (mps_entry(path, name)) {
+        unlink(path);
+    }
+}
+
+/* Servers' log; NVIDIA's servers write to it. */
+static bool make_fifo(void) {
+    char path[MPS_PATH_BYTES];
+
+    remove_entry("log");
+    return mps_entry(path, "log") && mkfifo(path, 0777) == 0;
+}
+
+static FILE *open_log(const char *name) {
+    char path[MPS_PATH_BYTES + 4096];
+    int length = snprintf(path, sizeof path, "%s/%s", mps_log_directory(), name);
+    int fd = length < (int)sizeof path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
+                                       : -1;
+
+    return fd < 0 ? NULL : fdopen(fd, "a");
+}
+
+static void write_pid(pid_t pid) {
+    char path[MPS_PATH_BYTES];
+    FILE *file = mps_entry(path, PID_FILE) ? fopen(path, "we") : NULL;
+
+    if (file) {
+        fprintf(file, "%d", pid);
+        fclose(file);
+    }
+}
+
+static void detach(void) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    setsid();
+    for (int fd = 0; null >= 0 && fd < 3; fd++) {
+        dup2(null, fd);
+    }
+}
+
+/* Who connects sees the process that called listen: that must be the daemon itself. */
+static bool begin(struct mps_daemon *daemon, const int listeners[2]) {
+    if (daemon->driver >= MPS_STATUS_SINCE) {
+        write_pid(getpid());
+    }
+    mps_note(daemon, "Starting control daemon using socket %s/control", mps_pipe_directory());
+    mps_note(daemon,
+             "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s",
+             mps_pipe_directory());
+    return listen(listeners[0], 128) == 0 && listen(listeners[1], 128) == 0;
+}
+
+static int live(struct mps_daemon *daemon, const int listeners[2]) {
+    mps_serve(daemon, listeners);
+    mps_note(daemon, "Exit with status 0");
+    remove_entry("log");
+    remove_entry(PID_FILE);
+    return 0; /* the process's end ends the connections: who said quit waits for that */
+}
+
+/* Becomes the daemon in a process of its own, and returns in this one when that listens. */
+static int live_in_background(struct mps_daemon *daemon, const int listeners[2]) {
+    int ready[2];
+    char byte = 0;
+
+    if (pipe2(ready, O_CLOEXEC) != 0) {
+        return 1;
+    }
+    pid_t child = fork();
+    if (child < 0) {
+        return 1;
+    }
+    if (child > 0) {
+        close(ready[1]);
+        return read(ready[0], &byte, 1) == 1 ? 0 : 1;
+    }
+    close(ready[0]);
+    detach();
+    if (!begin(daemon, listeners) || write(ready[1], &byte, 1) != 1) {
+        return 1;
+    }
+    close(ready[1]);
+    return live(daemon, listeners);
+}
+
+static FILE *open_logs(void) {
+    FILE *servers = open_log("server.log");
+
+    if (servers) {
+        fclose(servers);
+    }
+    return open_log("control.log");
+}
+
+int mps_start(int driver, bool background) {
+    struct mps_daemon daemon = {.driver = driver};
+
+    mps_settings_start(&daemon.settings);
+    if (!make_directories() || !lock_directory()) {
+        return 1;
+    }
+    int listeners[2] = {bind_at("control", 0666), bind_at("control_privileged", 0755)};
+    daemon.log = background ? open_logs() : stdout;
+    if (listeners[0] < 0 || listeners[1] < 0 || !daemon.log || !make_fifo()) {
+        return 1;
+    }
+    if (background) {
+        return live_in_background(&daemon, listeners);
+    }
+    return begin(&daemon, listeners) ? live(&daemon, listeners) : 1;
+}
