@@ -52,3 +52,14 @@ func FuzzDecodeShareConfig(f *testing.F) {
 		}
 	})
 }
+
+// Devices of a cluster do not tell yet how they are shared, so a scheduler could not keep backends apart.
+func TestAClustersSharesHaveBackendSlice(t *testing.T) {
+	text, err := EncodeShareConfig(ShareConfig{Backend: BackendTimeslice})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DecodeShareConfig(text); !errors.Is(err, ErrRequest) {
+		t.Errorf("%v, want %v", err, ErrRequest)
+	}
+}

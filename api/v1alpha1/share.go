@@ -36,8 +36,14 @@ const (
 // Backend names the way in which a share is made real.
 type Backend string
 
-// BackendSlice enforces shares in the library put in front of the driver's.
-const BackendSlice Backend = "slice"
+// The backends. A GPU is shared in one of these ways at a time.
+const (
+	// BackendSlice enforces shares in the library put in front of the driver's.
+	BackendSlice Backend = "slice"
+	// BackendTimeslice leaves GPU time to the driver's time slices, which are the same
+	// for all processes. Memory is limited as with BackendSlice.
+	BackendTimeslice Backend = "timeslice"
+)
 
 // Bounds of a request.
 const (
@@ -204,10 +210,28 @@ func (c *ShareConfig) Validate(cores int) error {
 	case c.Class == ClassOffline && cores > 0 && c.Policy != PolicyFixed:
 		fault("class offline guarantees nothing, and policy %s guarantees cores: leave out --cores, or add --policy fixed, which makes them a cap", c.Policy)
 	}
-	if c.Backend != BackendSlice {
-		fault("backend %q is not known: use slice", c.Backend)
-	}
+	c.validateBackend(cores, fault)
 	return errors.Join(faults...)
+}
+
+// validateBackend tells of what the backend cannot make real.
+func (c *ShareConfig) validateBackend(cores int, fault func(format string, args ...any)) {
+	switch c.Backend {
+	case BackendSlice:
+	case BackendTimeslice:
+		const equal = "backend timeslice leaves GPU time to the driver, which gives every process the same: leave out %s, or use backend slice"
+		if cores > 0 {
+			fault(equal, "cores")
+		}
+		if c.Weight > 1 {
+			fault(equal, "the weight")
+		}
+		if c.Class == ClassOffline {
+			fault(equal, "class offline")
+		}
+	default:
+		fault("backend %q is not known: use slice or timeslice", c.Backend)
+	}
 }
 
 // validatePolicy tells of faults in what belongs to the policy.

@@ -51,6 +51,7 @@ func TestDefaults(t *testing.T) {
 		{ShareRequest{Cores: 30}, ShareConfig{Policy: PolicyFixed, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{Cores: 30, ShareConfig: ShareConfig{Policy: PolicyBurst}}, ShareConfig{Policy: PolicyBurst, MaxCores: 100, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{ShareConfig: ShareConfig{Weight: 3, Class: ClassOffline}}, ShareConfig{Policy: PolicyWeighted, Weight: 3, Class: ClassOffline, Backend: BackendSlice}},
+		{ShareRequest{ShareConfig: ShareConfig{Backend: BackendTimeslice}}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendTimeslice}},
 	} {
 		r := c.given
 		r.Default()
@@ -90,6 +91,9 @@ func TestValidateNamesTheFault(t *testing.T) {
 		"needs policy weighted":    {Cores: 10, ShareConfig: ShareConfig{Weight: 2}},
 		`class "batch"`:            config(ShareConfig{Class: "batch"}),
 		`backend "magic"`:          config(ShareConfig{Backend: "magic"}),
+		"leave out cores":          {Cores: 10, ShareConfig: ShareConfig{Backend: BackendTimeslice}},
+		"leave out the weight":     config(ShareConfig{Weight: 2, Backend: BackendTimeslice}),
+		"leave out class offline":  config(ShareConfig{Class: ClassOffline, Backend: BackendTimeslice}),
 	} {
 		request.Default()
 		err := request.Validate()

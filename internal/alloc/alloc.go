@@ -32,6 +32,9 @@ type GPU struct {
 	// Tenants is how many shares the GPU has. A request for a whole GPU needs
 	// one that has none.
 	Tenants int
+	// Form is how its tenants share it, empty for a GPU without tenants. All of them share
+	// it in the same way.
+	Form string
 	// Fault says why the GPU takes no shares. It is empty for a healthy GPU.
 	Fault string
 	// Profiles are the MIG profiles of a GPU in MIG mode, which serves nothing else.

@@ -16,6 +16,7 @@ const (
 	CauseHost             // the node's processors or memory are too few even when idle
 	CauseFault            // it is not healthy
 	CauseBusy             // a whole GPU is asked for and this one has tenants
+	CauseForm             // its tenants share it in another way
 	CauseMemory           // it has too little memory left
 	CauseCores            // it has too few cores left to guarantee
 	CausePlacement        // it has no room for the MIG profile
@@ -53,6 +54,8 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 	switch {
 	case n.cause != CauseNone:
 		return n.cause
+	case r.differs(g):
+		return CauseForm
 	case r.Profile != "":
 		if _, free := g.placement(r.Profile); !free {
 			return CausePlacement
@@ -68,6 +71,9 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 	}
 	return CauseNone
 }
+
+// differs reports whether tenants share a GPU in another way than the request asks for.
+func (r *Request) differs(g *GPU) bool { return r.Form != "" && g.Form != "" && g.Form != r.Form }
 
 // hostCause says why a request does not fit on a node's processors and memory.
 func (r *Request) hostCause(free *entry, k *kind) Cause {

@@ -59,7 +59,7 @@ func tooFew(r *Request, candidates, all int) *Refusal {
 
 // miss says why a share does not fit on a GPU.
 func (r *Request) miss(g *GPU, cause Cause) Miss {
-	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Fault: g.Fault}
+	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Form: g.Form, Fault: g.Fault}
 	switch cause {
 	case CauseCores:
 		m.Need, m.Free, m.All = uint64(r.Cores), uint64(g.FreeCores()), 100
@@ -104,7 +104,7 @@ func describe(misses []Miss) string {
 	var texts []string
 	for len(misses) > 0 {
 		same := func(m Miss) bool {
-			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Need == misses[0].Need &&
+			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.Need == misses[0].Need &&
 				(m.Cause != CauseMemory || m.All == misses[0].All)
 		}
 		var group []Miss
@@ -142,6 +142,9 @@ func sentence(group []Miss) string {
 		return fmt.Sprintf("%s %s %d of %d cores left to guarantee%s and the share needs %d", gpus, has, most.Free, most.All, at, most.Need)
 	case CauseBusy:
 		return fmt.Sprintf("%s %s tenants and the request needs a whole GPU", describeGPUs(group), plural(len(group), "has", "have"))
+	case CauseForm:
+		return fmt.Sprintf("%s %s shares of backend %s, and a GPU has shares of one backend at a time",
+			describeGPUs(group), plural(len(group), "has", "have"), most.Form)
 	case CauseFault:
 		return fmt.Sprintf("%s %s no new shares: %s", describeGPUs(group), plural(len(group), "takes", "take"), most.Fault)
 	}

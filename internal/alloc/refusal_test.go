@@ -50,8 +50,13 @@ func TestRefusalOnAHost(t *testing.T) {
 			"GPUs 0 and 1 take no new shares: XID 79; GPU 2 takes no new shares: it is silent", 3,
 		},
 		"whole ones": {gpus(2, full), Request{Whole: true, Count: 2}, "the request needs 2 GPUs and 0 have room; GPUs 0 and 1 have tenants and the request needs a whole GPU", 2},
-		"cores":      {gpus(2, full), Request{Memory: bytes(gib), Cores: 30, Overcommit: true}, "each of GPUs 0 and 1 has 0 of 100 cores left to guarantee and the share needs 30", 2},
-		"too small":  {gpus(2, full), Request{Memory: bytes(25 * gib)}, "memory 25Gi is more than GPU 0 has for tenants: ask for at most 24Gi", 1},
+		"shared in another way": {
+			gpus(3, func(i int, g *GPU) { g.Form, g.Granted = []string{"x", "x", "y"}[i], uint64(i)*gib }), Request{Memory: bytes(gib), Form: "z"},
+			"GPUs 0 and 1 have shares of backend x, and a GPU has shares of one backend at a time; " +
+				"GPU 2 has shares of backend y, and a GPU has shares of one backend at a time", 3,
+		},
+		"cores":     {gpus(2, full), Request{Memory: bytes(gib), Cores: 30, Overcommit: true}, "each of GPUs 0 and 1 has 0 of 100 cores left to guarantee and the share needs 30", 2},
+		"too small": {gpus(2, full), Request{Memory: bytes(25 * gib)}, "memory 25Gi is more than GPU 0 has for tenants: ask for at most 24Gi", 1},
 		"of several sizes": {
 			gpus(4, func(i int, g *GPU) { g.Capacity = []uint64{24, 80, 24, 80}[i] * gib; g.Granted = g.Capacity - gib }),
 			Request{Memory: bytes(4 * gib)},

@@ -43,6 +43,9 @@ type Request struct {
 	Whole bool
 	// Profile asks for MIG instances of that profile.
 	Profile string
+	// Form is how the shares are made real. A GPU that tenants share in another way does
+	// not serve.
+	Form string
 	// Same puts all shares on one GPU; otherwise each is on another.
 	Same bool
 	// Near is the least relation that every two of the GPUs must have.
@@ -88,7 +91,7 @@ func (r *Request) names(g *GPU) bool {
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.Among == "" && r.AvoidGPUs == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
+	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
 }
 
 // group sorts requests as the clustering baseline does.

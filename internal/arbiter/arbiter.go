@@ -14,11 +14,12 @@ package arbiter
 // Policy is how a share takes part in the division.
 type Policy int
 
-// The three policies.
+// The policies.
 const (
 	Weighted Policy = iota // guaranteed cores if any, and by weight what is left
 	Fixed                  // its cores, never more
 	Burst                  // its cores, and idle time above them up to MaxCores
+	Free                   // what the driver gives it; all shares of the GPU are like this, or none
 )
 
 // Whole is all of a GPU's time, and a factor of one, in parts per million, as in the pages.

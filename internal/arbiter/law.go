@@ -237,7 +237,7 @@ func budgets(shares []Share, rates, bases []float64) []Budget {
 	for i := range shares {
 		s, g := &shares[i], &all[i]
 		uncapped := demandOf(&s.Terms).most >= 1
-		g.Limited = len(shares) > 1 || !uncapped
+		g.Limited = s.Policy != Free && (len(shares) > 1 || !uncapped)
 		g.Beat = !s.Offline && offline > 0
 		g.Yield = s.Offline && online > 0
 		g.Capped = !uncapped || g.Yield

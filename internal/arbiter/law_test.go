@@ -80,6 +80,16 @@ func TestWhoIsAloneIsNotLimited(t *testing.T) {
 	}
 }
 
+// What the driver divides is limited by nobody, however many shares there are.
+func TestFreeSharesAreNotLimited(t *testing.T) {
+	free := arbiter.Terms{Policy: arbiter.Free}
+	for _, got := range settle([]arbiter.Share{share("a", free, 100), share("b", free, 100), share("c", free, 100)}) {
+		if got.Limited || got.Beat || got.Yield || got.Capped {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestOnlineGoesFirst(t *testing.T) {
 	got := settle([]arbiter.Share{share("on", weighted(1), 40), share("off", offline(1), 100), share("off2", offline(3), 100)})
 	if on := got[0]; !on.Beat || on.Yield || on.Rate < arbiter.Whole || on.Depth < sec {

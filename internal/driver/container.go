@@ -32,14 +32,19 @@ func Folders() []string {
 
 var multiarch = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// Files finds the files of the driver of that version. The search takes long, and
+// Files finds the files of the driver d of that version. The search takes long, and
 // its result holds until the driver's libraries change. On a simulated machine
 // they are the files of its state.
-func (f Finder) Files(version string) ([]edits.Mount, error) {
+func (f Finder) Files(d *Driver, version string) ([]edits.Mount, error) {
 	if f.Instance != "" {
 		return f.simulated()
 	}
-	common, err := toolkit.Common(filepath.Clean("/"+f.Root), version)
+	root := filepath.Clean("/" + f.Root)
+	common, err := toolkit.Common(root, version)
+	if err != nil {
+		// The toolkit knows fewer folders than standard has.
+		common, err = toolkit.Common(root, version, filepath.Dir(d.Chosen[CUDA]), filepath.Dir(d.Chosen[NVML]))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func TestSurroundingsOfADriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := finder.Files("550.54.14")
+	files, err := finder.Files(found, "550.54.14")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestSurroundingsSayWhatIsMissing(t *testing.T) {
 	if d, err := (Finder{Root: h.root}).Devices(nil); !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), "nvidia-modprobe") {
 		t.Errorf("without the module for memory: %+v, %v", d, err)
 	}
-	if files, err := (Finder{Root: h.root}).Files("999.9"); err == nil {
+	if files, err := (Finder{Root: h.root}).Files(&Driver{}, "999.9"); err == nil {
 		t.Errorf("a driver of another version: %+v", files)
 	}
 }
@@ -157,7 +157,7 @@ func TestSurroundingsOfASimulatedMachine(t *testing.T) {
 		h.write("sim/"+name, "")
 	}
 	dir := filepath.Join(h.root, "sim")
-	files, err := Finder{Instance: dir}.Files("")
+	files, err := Finder{Instance: dir}.Files(nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestSurroundingsOfASimulatedMachine(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "state")); err != nil {
 		t.Fatal(err)
 	}
-	if files, err := (Finder{Instance: dir}).Files(""); err == nil {
+	if files, err := (Finder{Instance: dir}).Files(nil, ""); err == nil {
 		t.Errorf("without a state: %+v", files)
 	}
 }

@@ -4,10 +4,9 @@
 package driver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,14 +46,24 @@ var ErrNested = errors.New("this is already inside a share")
 
 // Driver is what Find found.
 type Driver struct {
-	// Chosen is the file that the linker would load for each library.
+	// Chosen is the file that the linker would load for each library, or, where several drivers lie
+	// side by side, that of the driver that runs.
 	Chosen map[Library]string
-	// Files are all files of each library. Paths are absolute and without
+	// Files are all files of each library that a program could load. Paths are absolute and without
 	// symbolic links.
 	Files map[Library][]string
 	// Cached tells for which libraries dlopen by name finds one of Files without
 	// LD_LIBRARY_PATH.
 	Cached map[Library]bool
+	// Aside are files that were not chosen for a reason, in the order in which they were found.
+	Aside []*Fault
+	// Module is the release of the kernel module, "" where it is not known.
+	Module string
+}
+
+// Release is that of the chosen libraries, "" where their names do not tell.
+func (d *Driver) Release() string {
+	return cmp.Or(Release(d.Chosen[CUDA]), Release(d.Chosen[NVML]))
 }
 
 // Finder looks for the driver.
@@ -64,147 +73,94 @@ type Finder struct {
 	Root string
 	// LibraryPath is LD_LIBRARY_PATH, split: the linker searches these folders first.
 	LibraryPath []string
+	// Others is true where LibraryPath is another user's, who may not be allowed to see what is there. Then no file
+	// there is an error.
+	Others bool
 	// Instance is the directory of a simulated machine, or empty. With it, the
 	// simulated libraries are chosen, and real ones must be covered all the same.
 	Instance string
 }
 
-// simgpuTree is the name, in a simulated machine's directory, of the folder from
-// which its libraries were copied (internal/simgpu: TreeLink).
-const simgpuTree = "tree"
-
-// standard are folders that may hold drivers whatever the linker's cache says: the
-// linker's own, and those of container images, WSL and NixOS.
-var standard = []string{
-	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
-	"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-	"/usr/lib/*-linux-gnu/nvidia/current",
-	"/lib64", "/usr/lib64", "/lib", "/usr/lib",
-	"/usr/lib/wsl/lib", "/run/opengl-driver/lib",
-	"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
-}
-
-// compat folders have CUDA's forward-compatibility libraries. These are never
-// chosen, because they serve some GPUs only.
-var compat = []string{"/usr/local/cuda*/compat", "/usr/local/cuda*/compat/lib.real"}
-
 // Find returns the driver's libraries. The error is ErrNotFound, with the folders
-// that were searched, or ErrNested.
+// that were searched, ErrUnusable, with the file and what was expected of it, or ErrNested.
 func (f Finder) Find() (*Driver, error) {
 	d := &Driver{
 		Chosen: map[Library]string{},
 		Files:  map[Library][]string{},
 		Cached: map[Library]bool{},
 	}
+	if f.Instance == "" {
+		d.Module = f.Module()
+	}
 	cache := f.cache()
+	searches := map[Library]*search{}
 	for _, library := range Libraries {
-		if err := f.find(d, library, cache); err != nil {
-			return nil, err
+		s := f.search(d, library, cache)
+		if s.nested != nil {
+			return nil, s.nested
 		}
+		searches[library] = s
 	}
 	for _, library := range Libraries {
-		if d.Chosen[library] != "" {
-			continue
+		s := searches[library]
+		if s.inTheWay != nil {
+			return nil, inTheWay(s.inTheWay)
 		}
-		if f.Instance != "" {
-			return nil, fmt.Errorf("%w: the simulated machine at %s has no %s: start it again with `divvy simgpu start`",
-				ErrNotFound, f.Instance, library)
+		if len(s.candidates) == 0 {
+			return nil, f.missing(s)
 		}
-		return nil, fmt.Errorf("%w: no %s in LD_LIBRARY_PATH, %s or the usual folders: install the driver, or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND",
-			ErrNotFound, library, ldcache.Path)
+	}
+	if err := d.choose(searches[CUDA], searches[NVML]); err != nil {
+		return nil, err
+	}
+	for _, library := range Libraries {
+		d.Aside = append(d.Aside, searches[library].aside...)
 	}
 	return d, nil
 }
 
-// cache reads the linker's cache. Where it cannot be read, it counts as empty.
-func (f Finder) cache() *ldcache.Cache {
-	data, err := os.ReadFile(filepath.Join(f.Root, ldcache.Path))
-	if err != nil {
-		return &ldcache.Cache{}
+// inTheWay is the error for a file at which the loader would stop.
+func inTheWay(fault *Fault) error {
+	if fault.Asked {
+		return fmt.Errorf("%w: %w: take its folder out of LD_LIBRARY_PATH", ErrUnusable, fault)
 	}
-	c, err := ldcache.Parse(data)
-	if err != nil {
-		return &ldcache.Cache{}
-	}
-	return c
+	return fmt.Errorf("%w: %w: install the driver again", ErrUnusable, fault)
 }
 
-// find fills in one library, in the order of preference.
-func (f Finder) find(d *Driver, library Library, cache *ldcache.Cache) error {
-	s := &search{driver: d, library: library, resolve: f.resolve}
-	machine := f.Instance == "" // whether the machine's own files may be chosen
-	if f.Instance != "" {
-		s.add(filepath.Join(f.Instance, string(library)), true)
-		s.add(filepath.Join(f.Instance, simgpuTree, string(library)), false)
-	}
-	for _, dir := range f.LibraryPath {
-		s.addAll(literal(dir), machine)
-	}
-	for _, path := range cache.Lookup(string(library)) {
-		if s.add(filepath.Join(f.Root, path), machine) {
-			d.Cached[library] = true
-		}
-	}
-	for _, pattern := range standard {
-		s.addAll(filepath.Join(f.Root, pattern), machine)
-	}
-	for _, pattern := range compat {
-		s.addAll(filepath.Join(f.Root, pattern), false)
-	}
-	return s.nested
+// MissingError is returned where a machine has no driver. It is [ErrNotFound].
+type MissingError struct {
+	Library Library
+	// Root is below what was searched, "" for this process's own machine.
+	Root string
+	// Aside are files of the library's name that are not the driver's.
+	Aside []*Fault
 }
 
-// search collects the files of one library.
-type search struct {
-	driver  *Driver
-	library Library
-	resolve func(path string) (string, error)
-	nested  error
+// Error says where was searched, what is there instead, and what to do.
+func (e *MissingError) Error() string {
+	where := fmt.Sprintf("no %s in LD_LIBRARY_PATH, %s or the usual folders", e.Library, ldcache.Path)
+	if e.Root != "" {
+		where = fmt.Sprintf("no %s below %s in %s or the usual folders", e.Library, e.Root, ldcache.Path)
+	}
+	if len(e.Aside) > 0 {
+		where += " (" + Told(e.Aside) + ")"
+	}
+	return fmt.Sprintf("%v: %s: install the driver, or use a simulated GPU: divvy run --simgpu a100-80g -- COMMAND", ErrNotFound, where)
 }
 
-// add collects a file if it is the library for this machine, and reports whether
-// it is. A dangling link, a library for another processor, a linker script or any
-// other file of that name is not.
-func (s *search) add(path string, choose bool) bool {
-	resolved, err := s.resolve(path)
-	if err != nil {
-		return false
-	}
-	if slices.Contains(s.driver.Files[s.library], resolved) {
-		return true
-	}
-	object, err := inspect(resolved)
-	if err != nil || object.soname != string(s.library) {
-		return false
-	}
-	if object.needs(s.library.Real()) {
-		s.nested = fmt.Errorf("%w: %s is Divvy's own library; run this outside the share", ErrNested, path)
-		return false
-	}
-	s.driver.Files[s.library] = append(s.driver.Files[s.library], resolved)
-	if choose && s.driver.Chosen[s.library] == "" {
-		s.driver.Chosen[s.library] = resolved
-	}
-	return true
-}
+// Unwrap returns ErrNotFound.
+func (e *MissingError) Unwrap() error { return ErrNotFound }
 
-// literal returns a pattern that matches exactly that path. Tenants choose
-// LibraryPath: a pattern there could make the agent search the whole machine.
-func literal(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
-}
-
-// addAll adds every version of the library in the folders of a pattern. It skips
-// relative folders, because the agent's working directory is not the tenant's.
-func (s *search) addAll(pattern string, choose bool) {
-	if !filepath.IsAbs(pattern) {
-		return
+// missing is the error for a library of which no file can be chosen.
+func (f Finder) missing(s *search) error {
+	switch {
+	case f.Instance != "" && len(s.spoiled) > 0:
+		return fmt.Errorf("%w: %s: stop the simulated machine and start it again", ErrUnusable, Told(s.spoiled))
+	case f.Instance != "":
+		return fmt.Errorf("%w: the simulated machine at %s has no %s: start it again with `divvy simgpu start`",
+			ErrNotFound, f.Instance, s.library)
+	case slices.ContainsFunc(s.spoiled, (*Fault).Damaged):
+		return fmt.Errorf("%w: %s: install the driver again", ErrUnusable, Told(s.spoiled))
 	}
-	paths, err := filepath.Glob(filepath.Join(pattern, s.library.Bare()+"*"))
-	if err != nil {
-		return // the pattern is invalid, which none of ours is
-	}
-	for _, path := range paths {
-		s.add(path, choose)
-	}
+	return &MissingError{Library: s.library, Root: strings.TrimSuffix(f.Root, "/"), Aside: s.aside}
 }

@@ -44,6 +44,9 @@ const FlagOvercommit = 1
 // FlagEnv: Our library is put in front by the environment alone.
 const FlagEnv = 2
 
+// FlagDriverTime: The driver divides GPU time; agents alone read it.
+const FlagDriverTime = 4
+
 // PolicyWeighted: Work-conserving, by weight.
 const PolicyWeighted = 0
 
@@ -124,6 +127,9 @@ const LeaseNs = 500_000_000
 
 // SilenceNs: The first charge or wait after so long without one sets the state page's mtime, of which inotify(7) tells the arbiter.
 const SilenceNs = 250_000_000
+
+// BlindNs: Age of device.measured from which no agent measures overhead any more.
+const BlindNs = 10_000_000_000
 
 // Workers: Most processes of one tenant on one GPU whose intervals the arbiter sees.
 const Workers = 64
@@ -246,9 +252,14 @@ type Device struct {
 	// 1 or more.
 	Weight uint32
 	Class  uint32
-	_      [28]byte
-	Budget Budget
-	_      [256]byte
+	_      [4]byte
+	// Bytes that the driver's list showed and the state page did not tell, as the agent measured it. Read without the seqlock.
+	Overhead uint64
+	// CLOCK_MONOTONIC ns at which the reading that overhead holds for began; 0 before the first.
+	Measured uint64
+	_        [8]byte
+	Budget   Budget
+	_        [256]byte
 }
 
 // Size and offsets of Device in bytes.
@@ -265,6 +276,8 @@ const (
 	OffsetOfDevicePolicy       = 88
 	OffsetOfDeviceWeight       = 92
 	OffsetOfDeviceClass        = 96
+	OffsetOfDeviceOverhead     = 104
+	OffsetOfDeviceMeasured     = 112
 	OffsetOfDeviceBudget       = 128
 )
 
@@ -577,8 +590,10 @@ type GPU struct {
 	TurnUnits uint32
 	// Counts refused reservations.
 	Refused uint32
-	_       [40]byte
-	Bucket  Bucket
+	// CLOCK_MONOTONIC ns at which memory last went that device.overhead may count: a process, a context or a module ended.
+	Eased  uint64
+	_      [32]byte
+	Bucket Bucket
 	// Per slot its last operation, unless that is the one in tag.
 	Applied [Slots]uint64
 	Gate    [Slots]Gate
@@ -597,6 +612,7 @@ const (
 	OffsetOfGPUTurn      = 72
 	OffsetOfGPUTurnUnits = 80
 	OffsetOfGPURefused   = 84
+	OffsetOfGPUEased     = 88
 	OffsetOfGPUBucket    = 128
 	OffsetOfGPUApplied   = 256
 	OffsetOfGPUGate      = 8448

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/exports"
 	"github.com/divvy-gpu/divvy/internal/install"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simfiles"
 )
@@ -25,12 +26,16 @@ type Control struct {
 	Prefix string
 }
 
-// copyLibraries makes an instance's directory one of the driver's libraries.
-func (c Control) copyLibraries(dir string) error {
+// copyLibraries makes an instance's directory one of the libraries of a driver for that version of CUDA: they export
+// the names that such a driver has, and no newer ones.
+func (c Control) copyLibraries(dir string, cuda uint32) error {
 	for _, library := range libraries {
 		image, err := os.ReadFile(simfiles.Library(c.Prefix, library))
 		if err != nil {
 			return fmt.Errorf("copy library: %w", err)
+		}
+		if image, err = exports.Keep(image, func(name string) bool { return since(name) <= cuda }); err != nil {
+			return fmt.Errorf("copy %s: %w", library, err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, library), image, 0o755); err != nil {
 			return fmt.Errorf("copy library: %w", err)
@@ -44,6 +49,25 @@ func (c Control) copyLibraries(dir string) error {
 		return fmt.Errorf("link library: %w", err)
 	}
 	return nil
+}
+
+// copyPrograms puts the driver's programs beside its libraries. They find the machine by that.
+func (c Control) copyPrograms(dir string) error {
+	for _, program := range programs {
+		image, err := os.ReadFile(simfiles.Library(c.Prefix, program))
+		if err != nil {
+			return fmt.Errorf("copy program: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, program), image, 0o755); err != nil {
+			return fmt.Errorf("copy program: %w", err)
+		}
+	}
+	return nil
+}
+
+// since is the version of CUDA with which a name came, 0 for one that is not the driver's.
+func since(name string) uint32 {
+	return max(cudaSince[name], nvmlSince[name])
 }
 
 func (c Control) create(ctx context.Context, dir string, image []byte) error {

@@ -10,13 +10,12 @@ import (
 // machine with its GPUs in NVML's order and, from the seed, their identities.
 // The machine has been validated.
 func (m *Machine) image(seed string) []byte {
-	major, minor := versionParts(m.Driver.CUDA)
 	image := SimMachine{
 		Magic:   SimMagic,
 		Version: SimVersion,
 		Size:    SizeOfSimMachine,
 
-		CudaVersion:   major*1000 + minor*10,
+		CudaVersion:   m.cudaVersion(),
 		GPUCount:      uint32(len(m.GPUs)),
 		NICCount:      uint32(len(m.NICs)),
 		SwitchCount:   uint32(len(m.Switches)),
@@ -75,6 +74,7 @@ func (m *Machine) imageGPU(place int, id identity) SimGPU {
 		MemoryBytes:     uint64(model.Memory),
 		ReservedBytes:   uint64(model.Reserved),
 		ContextBytes:    uint64(model.Context),
+		CodeBytes:       uint64(model.Code),
 		Bar1Bytes:       uint64(model.BAR1),
 		HostRate:        uint64(model.Bandwidth.Host),
 		MemoryRate:      uint64(model.Bandwidth.Memory),

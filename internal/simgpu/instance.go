@@ -36,6 +36,9 @@ const infoFile = "instance.json"
 // container needs of the machine, whatever else is on the host.
 var libraries = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
 
+// programs are those of the driver, in the same folder.
+var programs = []string{"nvidia-cuda-mps-control"}
+
 // TreeLink is in an instance's directory a link to the folder from which the
 // libraries were copied: whoever covers the driver covers those too.
 const TreeLink = "tree"
@@ -130,7 +133,10 @@ func (s Store) create(ctx context.Context, name string, machine *Machine, info I
 	if err := s.Control.create(ctx, draft, machine.image(info.Seed)); err != nil {
 		return err
 	}
-	if err := s.Control.copyLibraries(draft); err != nil {
+	if err := s.Control.copyLibraries(draft, machine.cudaVersion()); err != nil {
+		return err
+	}
+	if err := s.Control.copyPrograms(draft); err != nil {
 		return err
 	}
 	if err := machine.sysfs().write(simfiles.Sysfs(draft)); err != nil {

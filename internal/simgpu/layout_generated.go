@@ -6,7 +6,7 @@ package simgpu
 const SimMagic = 0x4843414d49534744
 
 // SimVersion: changes with every change of this description
-const SimVersion = 4
+const SimVersion = 5
 
 const SimGpusMax = 16
 
@@ -110,7 +110,9 @@ type SimGPU struct {
 	ReservedBytes uint64
 	// taken by the first context of a process
 	ContextBytes uint64
-	Bar1Bytes    uint64
+	// taken by the code of each kernel that is loaded
+	CodeBytes uint64
+	Bar1Bytes uint64
 	// copies to and from the host, bytes per second in each direction
 	HostRate uint64
 	// copies and fills within the memory, bytes per second
@@ -142,7 +144,7 @@ type SimGPU struct {
 
 // Size and offsets of SimGPU in bytes.
 const (
-	SizeOfSimGPU                  = 448
+	SizeOfSimGPU                  = 456
 	OffsetOfSimGPUUUID            = 0
 	OffsetOfSimGPUName            = 16
 	OffsetOfSimGPUSerial          = 112
@@ -150,26 +152,27 @@ const (
 	OffsetOfSimGPUMemoryBytes     = 192
 	OffsetOfSimGPUReservedBytes   = 200
 	OffsetOfSimGPUContextBytes    = 208
-	OffsetOfSimGPUBar1Bytes       = 216
-	OffsetOfSimGPUHostRate        = 224
-	OffsetOfSimGPUMemoryRate      = 232
-	OffsetOfSimGPUMultiprocessors = 240
-	OffsetOfSimGPUComputeMajor    = 244
-	OffsetOfSimGPUComputeMinor    = 248
-	OffsetOfSimGPUBrand           = 252
-	OffsetOfSimGPUArchitecture    = 256
-	OffsetOfSimGPUGraphicsMhz     = 260
-	OffsetOfSimGPUMemoryMhz       = 264
-	OffsetOfSimGPUPowerLimitWatts = 268
-	OffsetOfSimGPUPcieGeneration  = 272
-	OffsetOfSimGPUPcieWidth       = 276
-	OffsetOfSimGPUDeviceID        = 280
-	OffsetOfSimGPUSubsystemID     = 284
-	OffsetOfSimGPUEcc             = 288
-	OffsetOfSimGPUMIG             = 292
-	OffsetOfSimGPUMinor           = 296
-	OffsetOfSimGPULinkCount       = 300
-	OffsetOfSimGPULinks           = 304
+	OffsetOfSimGPUCodeBytes       = 216
+	OffsetOfSimGPUBar1Bytes       = 224
+	OffsetOfSimGPUHostRate        = 232
+	OffsetOfSimGPUMemoryRate      = 240
+	OffsetOfSimGPUMultiprocessors = 248
+	OffsetOfSimGPUComputeMajor    = 252
+	OffsetOfSimGPUComputeMinor    = 256
+	OffsetOfSimGPUBrand           = 260
+	OffsetOfSimGPUArchitecture    = 264
+	OffsetOfSimGPUGraphicsMhz     = 268
+	OffsetOfSimGPUMemoryMhz       = 272
+	OffsetOfSimGPUPowerLimitWatts = 276
+	OffsetOfSimGPUPcieGeneration  = 280
+	OffsetOfSimGPUPcieWidth       = 284
+	OffsetOfSimGPUDeviceID        = 288
+	OffsetOfSimGPUSubsystemID     = 292
+	OffsetOfSimGPUEcc             = 296
+	OffsetOfSimGPUMIG             = 300
+	OffsetOfSimGPUMinor           = 304
+	OffsetOfSimGPULinkCount       = 308
+	OffsetOfSimGPULinks           = 312
 )
 
 // SimNIC: One network card.
@@ -249,7 +252,7 @@ type SimMachine struct {
 
 // Size and offsets of SimMachine in bytes.
 const (
-	SizeOfSimMachine                 = 13200
+	SizeOfSimMachine                 = 13328
 	OffsetOfSimMachineMagic          = 0
 	OffsetOfSimMachineVersion        = 8
 	OffsetOfSimMachineSize           = 12

@@ -31,6 +31,7 @@ func TestLayout(t *testing.T) {
 		{"SimGPU.MemoryBytes", unsafe.Offsetof(SimGPU{}.MemoryBytes), OffsetOfSimGPUMemoryBytes},
 		{"SimGPU.ReservedBytes", unsafe.Offsetof(SimGPU{}.ReservedBytes), OffsetOfSimGPUReservedBytes},
 		{"SimGPU.ContextBytes", unsafe.Offsetof(SimGPU{}.ContextBytes), OffsetOfSimGPUContextBytes},
+		{"SimGPU.CodeBytes", unsafe.Offsetof(SimGPU{}.CodeBytes), OffsetOfSimGPUCodeBytes},
 		{"SimGPU.Bar1Bytes", unsafe.Offsetof(SimGPU{}.Bar1Bytes), OffsetOfSimGPUBar1Bytes},
 		{"SimGPU.HostRate", unsafe.Offsetof(SimGPU{}.HostRate), OffsetOfSimGPUHostRate},
 		{"SimGPU.MemoryRate", unsafe.Offsetof(SimGPU{}.MemoryRate), OffsetOfSimGPUMemoryRate},

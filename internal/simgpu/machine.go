@@ -75,6 +75,7 @@ type Model struct {
 	Memory            Bytes     `yaml:"memory"`
 	Reserved          Bytes     `yaml:"reserved"`
 	Context           Bytes     `yaml:"context"`
+	Code              Bytes     `yaml:"code"`
 	BAR1              Bytes     `yaml:"bar1"`
 	Multiprocessors   uint32    `yaml:"multiprocessors"`
 	Clocks            Clocks    `yaml:"clocks"`

@@ -40,6 +40,8 @@ type GPUReport struct {
 	Free uint64 `json:"free"`
 	// BusyNs is the time in which any process computed.
 	BusyNs uint64 `json:"busyNs"`
+	// ComputeMode is default, exclusive-process or prohibited.
+	ComputeMode string `json:"computeMode"`
 }
 
 // ProcessReport is one process.

@@ -132,6 +132,7 @@ func (g *Model) validate(f *faults) {
 	case g.Context > g.Memory-g.Reserved:
 		f.add("gpu.context", "%v is more than the %v that the driver leaves", g.Context, g.Memory-g.Reserved)
 	}
+	f.amount("gpu.code", g.Code, 0, 1<<30)
 	f.amount("gpu.bar1", g.BAR1, 1<<20, 4<<40)
 	f.between("gpu.multiprocessors", uint64(g.Multiprocessors), 1, 1024)
 	f.between("gpu.clocks.graphics", uint64(g.Clocks.Graphics), 1, 10000)
@@ -162,6 +163,12 @@ func versionParts(version string) (major, minor uint32) {
 		return 0, 0
 	}
 	return digits(match[1]), digits(match[2])
+}
+
+// cudaVersion is the CUDA version that the driver claims, as cuDriverGetVersion answers it: 12040 for 12.4.
+func (m *Machine) cudaVersion() uint32 {
+	major, minor := versionParts(m.Driver.CUDA)
+	return major*1000 + minor*10
 }
 
 func digits(text string) uint32 {

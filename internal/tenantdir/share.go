@@ -56,6 +56,9 @@ func flags(t backend.Tenant) (flags uint32) {
 	if t.Layer == backend.LayerEnv {
 		flags |= page.FlagEnv
 	}
+	if t.Backend == v1alpha1.BackendTimeslice {
+		flags |= page.FlagDriverTime
+	}
 	return flags
 }
 
@@ -121,11 +124,14 @@ func checkRange(s *backend.Share) error {
 func Decode(c *page.Config) (backend.Tenant, error) {
 	t := backend.Tenant{
 		ID: fieldText(c.ID[:]), Name: fieldText(c.Name[:]),
-		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace,
+		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace, Backend: v1alpha1.BackendSlice,
 		Changed: c.Changed,
 	}
 	if c.Flags&page.FlagEnv != 0 {
 		t.Layer = backend.LayerEnv
+	}
+	if c.Flags&page.FlagDriverTime != 0 {
+		t.Backend = v1alpha1.BackendTimeslice
 	}
 	if c.DeviceCount < 1 || c.DeviceCount > page.Devices {
 		return backend.Tenant{}, fmt.Errorf("%w: %d GPUs", page.ErrCorrupt, c.DeviceCount)

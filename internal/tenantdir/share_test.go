@@ -43,6 +43,7 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 	t.Helper()
 	tenant := backend.Tenant{
 		ID: word(r), Name: word(r), Layer: pick(r, backend.LayerNamespace, backend.LayerEnv), Overcommit: pick(r, true, false),
+		Backend: pick(r, v1alpha1.BackendSlice, v1alpha1.BackendTimeslice),
 	}
 	for range 1 + r.IntN(page.Devices) {
 		config := v1alpha1.ShareConfig{Policy: pick(r, v1alpha1.PolicyFixed, v1alpha1.PolicyWeighted, v1alpha1.PolicyBurst)}
@@ -58,6 +59,7 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 			config.Class = v1alpha1.ClassOnline
 		}
 		config.Default(cores)
+
 		if err := config.Validate(cores); err != nil {
 			t.Fatalf("the test makes an invalid share: %v", err)
 		}

@@ -22,10 +22,7 @@ type Time struct {
 // OpenTime opens the pages of a tenant for the arbiter.
 func (*Tenants) OpenTime(t backend.Tenant) (*Time, error) {
 	d := Dir(t.Dir)
-	config, adopted := d.Config(), d.Adopted()
-	if adopted {
-		config = d.Theirs()
-	}
+	config, adopted := d.heard()
 	budgets, err := page.OpenBudgets(config)
 	if err != nil {
 		return nil, err
@@ -38,6 +35,22 @@ func (*Tenants) OpenTime(t backend.Tenant) (*Time, error) {
 		return nil, errors.Join(err, budgets.Close())
 	}
 	return &Time{Dir: d, Budgets: budgets, Times: times, Adopted: adopted}, nil
+}
+
+// OpenMeter opens the pages of a tenant for what the driver tells of its overhead.
+func (*Tenants) OpenMeter(t backend.Tenant) (*page.Meter, error) {
+	d := Dir(t.Dir)
+	config, _ := d.heard()
+	return page.OpenMeter(config, d.State(), len(t.Shares))
+}
+
+// heard is the config page that the tenant's processes read. That of one that was taken
+// over is another than the agent's.
+func (d Dir) heard() (config string, adopted bool) {
+	if d.Adopted() {
+		return d.Theirs(), true
+	}
+	return d.Config(), false
 }
 
 // Close closes the pages.

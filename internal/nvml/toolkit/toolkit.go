@@ -12,11 +12,12 @@ import (
 )
 
 // Common returns what every container with a GPU needs of the driver of that
-// version below root, with this process's paths. It leaves out all of the toolkit's
+// version below root, with this process's paths. The driver's libraries are where the toolkit
+// expects them, or in folders, if any are named. It leaves out all of the toolkit's
 // hooks: they would have to be installed on the host, one of them would put CUDA's
 // compatibility libraries before the driver's, and the others make links and a
 // linker cache that Divvy does not need.
-func Common(root, version string) (*specs.ContainerEdits, error) {
+func Common(root, version string, folders ...string) (*specs.ContainerEdits, error) {
 	found, err := nvcdi.New(
 		nvcdi.WithLogger(silent{}),
 		nvcdi.WithMode(nvcdi.ModeNvml),
@@ -25,6 +26,7 @@ func Common(root, version string) (*specs.ContainerEdits, error) {
 		nvcdi.WithNvmlLib(driver{version: version}),
 		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils, nvcdi.FeatureDisableIPCDiscoverer),
 		nvcdi.WithDisabledHooks(nvcdi.AllHooks),
+		nvcdi.WithLibrarySearchPaths(folders),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("look for the driver's files: %w", err)

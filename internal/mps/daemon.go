@@ -1,0 +1,164 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+const (
+	// startTime bounds how long a daemon may take until it answers, endTime how long it may take to end.
+	startTime = 10 * time.Second
+	endTime   = 10 * time.Second
+	// poll is the pause between questions whether something has happened of which nobody gives notice.
+	poll = 20 * time.Millisecond
+)
+
+// Find is the process that listens at the daemon's socket, [ErrAbsent] if there is none. The kernel tells who it is: the
+// file with the daemon's pid may be written by everybody who can reach it.
+func (d Daemon) Find() (process.ID, error) {
+	pid, uid, err := listener(filepath.Join(d.Dirs.Pipe, controlSocket))
+	if err != nil {
+		return process.ID{}, err
+	}
+	if uid != os.Geteuid() {
+		return process.ID{}, fmt.Errorf("%w: process %d of user %s listens at %s", ErrForeign, pid, process.UserName(uid), d.Dirs.Pipe)
+	}
+	id, err := process.Find(pid)
+	if err != nil {
+		return process.ID{}, fmt.Errorf("%w at %s: %w", ErrAbsent, d.Dirs.Pipe, err)
+	}
+	return id, nil
+}
+
+// listener tells who listens at a socket.
+func listener(path string) (pid, uid int, err error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return 0, 0, fmt.Errorf("%w at %s", ErrAbsent, filepath.Dir(path))
+	case err != nil:
+		return 0, 0, fmt.Errorf("find the MPS control daemon: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, 0, fmt.Errorf("find the MPS control daemon: %w", err)
+	}
+	var peer *unix.Ucred
+	var askErr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, askErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil || askErr != nil {
+		return 0, 0, fmt.Errorf("find the MPS control daemon: %w", errors.Join(err, askErr))
+	}
+	return int(peer.Pid), int(peer.Uid), nil
+}
+
+// Start starts the daemon unless it runs, and returns its process when it answers. It outlives this process.
+func (d Daemon) Start(ctx context.Context) (process.ID, error) {
+	if err := d.Dirs.Make(); err != nil {
+		return process.ID{}, err
+	}
+	if id, err := d.Find(); err == nil || !errors.Is(err, ErrAbsent) {
+		return id, err
+	}
+	args := []string{"-d"}
+	if d.MultiUser {
+		args = append(args, "-multiuser-server")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	var said bounded
+	cmd := d.command(ctx, args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return process.ID{}, fmt.Errorf("start an MPS control daemon: %w: %s", err, said.line())
+	}
+	return d.await(ctx)
+}
+
+// await waits until the daemon answers.
+func (d Daemon) await(ctx context.Context) (process.ID, error) {
+	ticks := time.NewTicker(poll)
+	defer ticks.Stop()
+	for {
+		id, err := d.Find()
+		if err == nil {
+			if _, err = d.Percentage(ctx); err == nil {
+				return id, nil
+			}
+		}
+		if !errors.Is(err, ErrAbsent) {
+			return process.ID{}, fmt.Errorf("start an MPS control daemon: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return process.ID{}, fmt.Errorf("start an MPS control daemon: %w", err)
+		case <-ticks.C:
+		}
+	}
+}
+
+// End ends the daemon and its servers, whoever are their clients, and returns when they are gone. That there is none is no error.
+func (d Daemon) End(ctx context.Context) error {
+	id, err := d.Find()
+	if errors.Is(err, ErrAbsent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	done, stop, err := id.Watch()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	family := append(process.Descendants(id.PID), id)
+	// -t bounds how long the daemon waits for its servers, in seconds.
+	if _, err := d.ask(ctx, "quit -t %d", int(endTime.Seconds())/2); err != nil && !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrSilent) {
+		return fmt.Errorf("end the MPS control daemon: %w", err)
+	}
+	late := time.NewTimer(endTime)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+	case <-ctx.Done():
+		return fmt.Errorf("end the MPS control daemon: %w", ctx.Err())
+	}
+	return killAll(ctx, family)
+}
+
+// killAll kills those of some processes that live, and returns when they are gone.
+func killAll(ctx context.Context, family []process.ID) error {
+	for _, id := range family {
+		if err := id.Signal(syscall.SIGKILL); err != nil && id.Alive() {
+			return fmt.Errorf("end the MPS control daemon: %w", err)
+		}
+	}
+	for _, id := range family {
+		done, stop, err := id.Watch()
+		if err != nil {
+			return fmt.Errorf("end the MPS control daemon: %w", err)
+		}
+		select {
+		case <-done:
+			stop()
+		case <-ctx.Done():
+			stop()
+			return fmt.Errorf("end the MPS control daemon: %w", ctx.Err())
+		}
+	}
+	return nil
+}

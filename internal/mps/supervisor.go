@@ -1,0 +1,191 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+const (
+	// interval is the time between questions to a daemon. Its death gives notice, a fault of a server does not.
+	interval = time.Second
+	// leastPause and longestPause are the first and the longest pause before a daemon is started again. Each failure
+	// doubles it.
+	leastPause   = 100 * time.Millisecond
+	longestPause = 10 * time.Second
+)
+
+// Limits are what a client has at most if its environment says nothing less.
+type Limits struct {
+	// Percentage of the GPU's SMs, above 0 to 100.
+	Percentage float64
+	// Memory is in bytes.
+	Memory uint64
+}
+
+// Supervisor keeps the daemon of one GPU alive.
+type Supervisor struct {
+	Daemon Daemon
+	// Limits are asked for before each start of a server.
+	Limits func() Limits
+	// Users are those whose servers are started with the daemon.
+	Users func() []int
+	// Tell is called for each event, one after another.
+	Tell func(Event)
+	// Now is the time.
+	Now func() time.Time
+
+	id process.ID
+	// servers are those of the last look, and family all processes of the daemon.
+	servers []Server
+	family  []process.ID
+	faults  faults
+}
+
+// Open starts the daemon, or takes over the one that an earlier agent started, with the limits. [Supervisor.Run] must
+// follow.
+func (s *Supervisor) Open(ctx context.Context) error {
+	s.faults = faults{}
+	id, err := s.Daemon.Start(ctx)
+	if err != nil {
+		return err
+	}
+	s.id = id
+	if err := s.Limit(ctx); err != nil {
+		return err
+	}
+	for _, uid := range s.Users() {
+		if err := s.Daemon.StartServer(ctx, uid); err != nil {
+			return err
+		}
+	}
+	return s.look(ctx)
+}
+
+// Limit sets the limits for the servers that start from now on.
+func (s *Supervisor) Limit(ctx context.Context) error {
+	limits := s.Limits()
+	return errors.Join(s.Daemon.SetPercentage(ctx, limits.Percentage), s.Daemon.SetMemory(ctx, limits.Memory))
+}
+
+// Run keeps the daemon alive until ctx is done. The daemon goes on after that.
+func (s *Supervisor) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.watch(ctx)
+		if ctx.Err() == nil {
+			s.restart(ctx)
+		}
+	}
+}
+
+// watch looks at the daemon until it dies.
+func (s *Supervisor) watch(ctx context.Context) {
+	died, stop, err := s.id.Watch()
+	if err != nil {
+		s.Tell(Event{Kind: EventFailed, Err: err})
+		return
+	}
+	defer stop()
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-died:
+			s.Tell(Event{Kind: EventDied, Clients: clients(s.servers)})
+			return
+		case <-ticks.C:
+			if err := s.patrol(ctx); err != nil && ctx.Err() == nil && s.id.Alive() {
+				s.Tell(Event{Kind: EventFailed, Err: err})
+			}
+		}
+	}
+}
+
+// patrol asks what the servers do, and ends those that do not come out of a fault.
+func (s *Supervisor) patrol(ctx context.Context) error {
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	events, shutdown := s.faults.judge(s.Now(), s.servers)
+	for _, event := range events {
+		s.Tell(event)
+	}
+	for _, pid := range shutdown {
+		if err := s.Daemon.Shutdown(ctx, pid, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look asks what the servers do.
+func (s *Supervisor) look(ctx context.Context) error {
+	pids, err := s.Daemon.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	var servers []Server
+	for _, pid := range pids {
+		server, err := s.lookAt(ctx, pid)
+		if errors.Is(err, ErrNoServer) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		servers = append(servers, server)
+	}
+	s.servers, s.family = servers, append(process.Descendants(s.id.PID), s.id)
+	return nil
+}
+
+// lookAt asks about one server. A daemon that cannot tell what a server does is taken to mean that it serves.
+func (s *Supervisor) lookAt(ctx context.Context, pid int) (Server, error) {
+	status, err := s.Daemon.Status(ctx, pid)
+	if errors.Is(err, ErrUnknownCommand) {
+		status, err = StatusActive, nil
+	}
+	if err != nil {
+		return Server{}, err
+	}
+	served, err := s.Daemon.Clients(ctx, pid)
+	return Server{PID: pid, Status: status, Clients: served}, err
+}
+
+// restart starts the daemon again until it serves. What is left of the one before, such as its servers, is ended first:
+// it would hold the GPU.
+func (s *Supervisor) restart(ctx context.Context) {
+	for pause := leastPause; ; pause = min(2*pause, longestPause) {
+		err := killAll(ctx, s.family)
+		if err == nil {
+			err = s.Open(ctx)
+		}
+		if err == nil {
+			s.Tell(Event{Kind: EventServes})
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.Tell(Event{Kind: EventFailed, Err: fmt.Errorf("start the MPS control daemon of %s: %w", s.Daemon.UUID, err)})
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// clients are those of several servers.
+func clients(servers []Server) []int {
+	var all []int
+	for _, s := range servers {
+		all = append(all, s.Clients...)
+	}
+	return all
+}
