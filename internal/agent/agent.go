@@ -101,6 +101,12 @@ type Agent struct {
 	suspicious []string
 	strange    map[string][]int
 	initial    bool
+	// gauges measure the overhead of tenants, by id. sweeping guards it.
+	gauges map[string]*gauge
+	// easing is sent to when there are eased GPUs: those on which something ended of which
+	// overhead was measured. mu guards eased.
+	easing chan struct{}
+	eased  map[string]bool
 	// answered are the living processes without a share that were signalled for it.
 	// sweeping guards it.
 	answered map[process.ID]bool
@@ -184,7 +190,7 @@ func (t *tenant) isTenancy() bool {
 func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
 		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{},
-		answered: map[process.ID]bool{}, strange: map[string][]int{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
+		answered: map[process.ID]bool{}, strange: map[string][]int{}, gauges: map[string]*gauge{}, easing: make(chan struct{}, 1), eased: map[string]bool{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
 		listings: listings{turn: make(chan struct{}, 1)},
 	}
 	gpus, err := c.Backend.Discover(ctx)
@@ -243,10 +249,13 @@ func (a *Agent) Run(ctx context.Context) {
 		select {
 		case <-a.soon():
 			a.recheck(ctx)
+		case <-a.easing:
+			a.suspectEased()
 		case <-ctx.Done():
 			close(a.stopped)
 			a.notices.Close()
 			a.running.Wait()
+			a.closeGauges()
 			a.keepAll(context.WithoutCancel(ctx))
 			return
 		case <-patrol.C:
@@ -262,7 +271,7 @@ func (a *Agent) Run(ctx context.Context) {
 func (a *Agent) sweep(ctx context.Context) []snapshot {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
-	snapshots := a.snapshots(ctx)
+	snapshots := a.observe(ctx)
 	for _, t := range a.all() {
 		a.lookAt(ctx, t)
 	}
@@ -290,7 +299,7 @@ func (a *Agent) patrol(ctx context.Context) {
 	defer a.sweeping.Unlock()
 	all := a.all()
 	a.retry(ctx)
-	snapshots := a.snapshots(ctx)
+	snapshots := a.observe(ctx)
 	if a.rounds++; len(all) > few && a.rounds%leisure != 0 && a.pacer.Rests() {
 		a.compare(ctx, snapshots)
 		return

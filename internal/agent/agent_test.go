@@ -96,6 +96,8 @@ type lister struct {
 	// busy is the part of the first GPU's time by pid; without it the driver
 	// does not tell.
 	busy atomic.Pointer[map[int]float64]
+	// asked is called while it answers who is on GPUs; it may be nil.
+	asked atomic.Pointer[func()]
 	// used is what it says that the first GPU has in use.
 	used atomic.Uint64
 }
@@ -103,6 +105,9 @@ type lister struct {
 func (l *lister) Version() nvml.Version  { return nvml.Version{Driver: "550.1"} }
 func (l *lister) list(p ...nvml.Process) { l.processes.Store(&p) }
 func (l *lister) Holdings(gpus []int) []nvml.Holding {
+	if asked := l.asked.Load(); asked != nil {
+		(*asked)()
+	}
 	all := make([]nvml.Holding, len(gpus))
 	for i, gpu := range gpus {
 		if p := l.processes.Load(); p != nil && gpu == 0 {

@@ -23,7 +23,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		return nil, control.Errorf(control.CodeDenied, "you are user %d only in a user namespace of %s's, and shares are for users of this machine: ask as %[2]s", peer.UID, process.UserName(peer.Maker))
 	}
 	who := a.requester(peer.UID, !p.Wait)
-	if err := who.denied(p.Request.Overcommit); err != nil {
+	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend)); err != nil {
 		return nil, err
 	}
 	if p.Request.Memory.IsZero() {
@@ -37,7 +37,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if p.Request.Among, err = a.resolve(p.Request.Among); err != nil {
 		return nil, err
 	}
-	if err := a.never(who, p.Request); err != nil {
+	if err := cmp.Or(a.otherBackend(p.Request), a.never(who, p.Request)); err != nil {
 		return nil, err
 	}
 	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
@@ -49,7 +49,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	r := p.Request
 	who.request = alloc.Request{
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
-		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit,
+		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend),
 	}
 	if err := a.neverFits(ctx, who); err != nil {
 		return nil, err

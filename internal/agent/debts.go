@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/page"
 )
@@ -81,9 +82,12 @@ func (r *record) debtor() string {
 	return "namespace " + r.Tenancy.Namespace
 }
 
-// takeDebts has a tenant that is about to be made take over what its user owes.
-// Agent.mu is held.
+// takeDebts has a tenant that is about to be made take over what its user owes. A tenant
+// whose GPU time nobody divides could not pay. Agent.mu is held.
 func (a *Agent) takeDebts(t *tenant) {
+	if t.backend() != v1alpha1.BackendSlice {
+		return
+	}
 	for i := range t.Shares {
 		t.Shares[i].Owed = a.debts.take(a.config.Now(), t.debtor(), t.Shares[i].UUID)
 	}

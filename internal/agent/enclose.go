@@ -17,7 +17,7 @@ func (h *hunt) encloses(id process.ID) bool {
 	became := id == holder || id.DescendsFrom(holder) && id.SameUser(holder)
 	// A sign alone could be passed to any process that takes descriptors, and an environment
 	// says what its user likes.
-	started := func() bool { return process.StartedWith(id.PID, "/"+t.ID) && signed(t)(id) }
+	started := func() bool { return process.StartedWith(id.PID, "/"+t.ID) && signed(t, []process.ID{id})(id) }
 	if !became && !h.agent.config.Backend.Has(wanted, id.PID) && !started() || !id.Alive() {
 		return false
 	}

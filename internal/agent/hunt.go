@@ -166,7 +166,7 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	if t.UID == 0 { // which also has what became another user
 		candidates = process.All()
 	}
-	signed := signed(t)
+	signed := signed(t, candidates)
 	for _, id := range candidates {
 		if id.PID != os.Getpid() && (a.config.Backend.Has(wanted, id.PID) || signed(id)) {
 			found = append(found, id)
@@ -175,14 +175,14 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	return found
 }
 
-// signed tells of processes whether they have the sign of a tenant without a mount
+// signed tells of candidates whether they have the sign of a tenant without a mount
 // namespace, whose processes nothing else need show: what `divvy run` leaves in its command
 // and what descends from that.
-func signed(t *tenant) func(process.ID) bool {
+func signed(t *tenant, candidates []process.ID) func(process.ID) bool {
 	if t.Layer != backend.LayerEnv {
 		return func(process.ID) bool { return false }
 	}
-	signs := gpulock.Signed(t.ID)
+	signs := gpulock.Signed(t.ID, candidates)
 	return func(id process.ID) bool { return len(signs) > 0 && process.HasOpen(id.PID, signs) }
 }
 

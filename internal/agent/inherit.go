@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
@@ -145,6 +146,12 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 	if beyond != "" {
 		a.tellBound(r, beyond)
 	}
+	if had := cmp.Or(f.Tenant.Backend, v1alpha1.BackendSlice); had != t.backend() {
+		a.events.add(control.Event{
+			Kind: control.EventLimit, Tenant: t.Name, User: t.User,
+			Text: fmt.Sprintf("it goes on with backend %s, which divides GPU time: backend %s is the right of root here", t.backend(), had),
+		})
+	}
 	a.config.Log.InfoContext(ctx, "took a share over", "tenant", t.Name, "user", t.User, "from", r.Origin)
 	if fault != nil {
 		return fmt.Errorf("it is counted while its first process lives, and cannot be changed: %w", fault)
@@ -176,7 +183,7 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 		if slices.ContainsFunc(r.Shares, func(o share) bool { return o.UUID == s.GPU.UUID }) {
 			return nil, fmt.Errorf("%w: it has two shares of GPU %s", errForeign, s.GPU.UUID)
 		}
-		r.Shares = append(r.Shares, toldShare(s))
+		r.Shares = append(r.Shares, toldShare(s, a.inherits(uid, s.GPU.UUID, f.Tenant.Backend)))
 	}
 	r.Holder = a.strangerHolder(uid, said.Holder, f.Tenant)
 	r.Created = started(r, said.Created, f.Since)
@@ -184,6 +191,15 @@ func (a *Agent) strangerRecord(uid int, f backend.Stranger) (*record, error) {
 		return nil, nil
 	}
 	return r, nil
+}
+
+// inherits is the backend that a user's share of a GPU goes on with. Only who may choose
+// another one for that GPU keeps it: see deniedBackend.
+func (a *Agent) inherits(uid int, uuid string, had v1alpha1.Backend) v1alpha1.Backend {
+	if a.deniedBackend(requester{uid: uid}, had) != nil || !a.serves(a.gpu(uuid), had) {
+		return v1alpha1.BackendSlice
+	}
+	return had
 }
 
 // strangerHolder is the process that keeps a tenant, if it lives and is the user's.

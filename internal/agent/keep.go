@@ -27,6 +27,16 @@ func (a *Agent) keptOf(r *record) ([]byte, error) {
 	return keptFile.Encode(kept{Agent: a.config.Checkpoint, Tenant: *r})
 }
 
+// KeptBy is the checkpoint of the agent that made the tenant whose record this is, empty
+// where it cannot be read.
+func KeptBy(record []byte) string {
+	k, err := keptFile.Decode(record)
+	if err != nil {
+		return ""
+	}
+	return k.Agent
+}
+
 // planWithRecord has the backend plan a tenant with its record in it.
 func (a *Agent) planWithRecord(t backend.Tenant, r *record) (*backend.Plan, error) {
 	data, err := a.keptOf(r)

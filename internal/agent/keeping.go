@@ -149,11 +149,15 @@ func (l lack) exceeds(o lack) bool { return l.memory > o.memory || l.cores > o.c
 
 func (k *keeping) lack(t *ticket, place int) (l lack) {
 	gpu := &k.gpus[place]
-	if t.Request.Overcommit {
+	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend)
+	if t.Request.Overcommit && !other {
 		return l
 	}
 	memory, cores := t.Request.Memory.Of(gpu.Capacity), t.Request.Guaranteed(t.Request.Cores)
 	l.memory = memory - min(memory, gpu.FreeMemory())
+	if other {
+		l.memory = max(l.memory, gpu.Granted) // all shares there have to end first
+	}
 	l.cores = max(0, cores-gpu.FreeCores())
 	return l
 }

@@ -44,6 +44,16 @@ func (w requester) denied(overcommit bool) error {
 	return nil
 }
 
+// deniedBackend returns an error if a user asks for a backend that is not theirs to choose:
+// it would keep the shares of all others away from a GPU to which the administrator gave no
+// backend. The user of an own agent has the GPUs to themselves.
+func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend) error {
+	if b == "" || b == v1alpha1.BackendSlice || who.uid == a.config.Info.UID || a.given() {
+		return nil
+	}
+	return control.Errorf(control.CodeDenied, "backend %s keeps other users' shares away from its GPU, and is the right of root: leave out --backend", b)
+}
+
 // held is what a user has of all GPUs.
 type held struct {
 	memory uint64

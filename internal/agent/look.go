@@ -206,6 +206,9 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 	if t.giveBack() {
 		a.tell() // who waits may have the rest
 	}
+	if found.Reaped {
+		a.ease(t)
+	}
 	t.unreaped = slices.ContainsFunc(found.Processes, func(p backend.Process) bool { return !p.Live })
 }
 

@@ -98,7 +98,7 @@ func (a *Agent) byTenant(v *snapshot) (processes map[string][]onGPU, pending map
 	for _, p := range v.processes {
 		switch id, known := a.member(p.id); {
 		case !known:
-			a.suspect(v) // it will be known soon
+			a.suspect(v.gpu.UUID) // it will be known soon
 			pending[process.Owner(p.id.PID)] = true
 		case id != "":
 			processes[id] = append(processes[id], p)

@@ -78,7 +78,7 @@ func (a *Agent) rebuildFromGrant(f backend.Found) *record {
 	for _, found := range t.Shares {
 		s := share{
 			UUID: found.GPU.UUID, Limit: found.Limit, Cores: found.Cores,
-			ShareConfig: v1alpha1.ShareConfig{Policy: found.Policy, MaxCores: found.MaxCores, Weight: found.Weight, Class: found.Class},
+			ShareConfig: v1alpha1.ShareConfig{Policy: found.Policy, MaxCores: found.MaxCores, Weight: found.Weight, Class: found.Class, Backend: t.Backend},
 		}
 		s.Default(s.Cores)
 		r.Shares = append(r.Shares, s)

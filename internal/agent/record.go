@@ -61,6 +61,9 @@ type share struct {
 	v1alpha1.ShareConfig
 }
 
+// backend makes all of the tenant's shares.
+func (r *record) backend() v1alpha1.Backend { return r.Shares[0].Backend }
+
 // saved is the agent's checkpoint.
 type saved struct {
 	Tenants []record `json:"tenants"`

@@ -64,6 +64,16 @@ func writeExport(file *os.File, units uint32) {
 	}
 }
 
+// tell makes the ledger say something else, by another operation.
+func (s *slot) tell(used, pending, operation uint64) {
+	data := binary.LittleEndian.AppendUint32(nil, uint32(used/page.Unit))
+	data = binary.LittleEndian.AppendUint32(data, uint32(pending/page.Unit))
+	data = binary.LittleEndian.AppendUint64(data, operation<<page.SlotBits|uint64(s.at))
+	if _, err := s.file.WriteAt(data, page.SizeOfState+page.OffsetOfGPUAmounts); err != nil {
+		panic(err)
+	}
+}
+
 // die is what the kernel does when the process ends.
 func (s *slot) die() {
 	s.file.Close()

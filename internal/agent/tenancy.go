@@ -238,7 +238,7 @@ func (a *Agent) fit(ctx context.Context, wanted Tenancy) ([]share, error) {
 		if a.gpu(s.UUID).Index < 0 {
 			return nil, &alloc.Refusal{Reason: alloc.ReasonUnknown, Text: fmt.Sprintf("GPU %s is not on this machine", s.UUID)}
 		}
-		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.alone()}
+		r := alloc.Request{Count: 1, Among: alloc.Names(s.UUID), Whole: s.alone(), Form: string(s.Config.Backend)}
 		if !r.Whole {
 			r.Memory, r.Cores = v1alpha1.Bytes(s.Memory), s.Config.Guaranteed(s.Cores)
 		}

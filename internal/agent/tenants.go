@@ -50,6 +50,7 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 				if t == except || s.UUID != gpu.UUID {
 					continue
 				}
+				g.Form = string(s.Backend)
 				g.Granted += t.counted(i)
 				g.Cores += s.Guaranteed(s.Cores)
 				g.Tenants++
@@ -61,6 +62,9 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 		}
 		if held != "" && except != nil {
 			except.fill(&g)
+		}
+		if except == nil || !except.has(gpu.UUID) {
+			a.form(gpu, &g)
 		}
 		gpus = append(gpus, g)
 	}
@@ -274,6 +278,7 @@ func (a *Agent) wanted(t *tenant) backend.Tenant {
 func (a *Agent) tenantOf(r *record) backend.Tenant {
 	t := backend.Tenant{ID: r.ID, Name: r.Name, Dir: r.Dir, UID: r.UID, Layer: r.Layer, Overcommit: r.Overcommit, Changed: r.Changed}
 	for _, s := range r.Shares {
+		t.Backend = s.Backend
 		t.Shares = append(t.Shares, backend.Share{
 			GPU: a.gpu(s.UUID), Limit: s.Limit, Cores: s.Cores, MaxCores: s.MaxCores, Weight: s.Weight, Policy: s.Policy, Class: s.Class, Owed: s.Owed,
 		})

@@ -37,7 +37,7 @@ func (a *Agent) hear(t *tenant) bool {
 	for i := range r.Shares {
 		at := slices.IndexFunc(told.Shares, func(s backend.Share) bool { return s.GPU.UUID == r.Shares[i].UUID })
 		if at >= 0 {
-			r.Shares[i] = t.Shares[i].with(toldShare(told.Shares[at]))
+			r.Shares[i] = t.Shares[i].with(toldShare(told.Shares[at], t.backend()))
 		}
 	}
 	if t.Origin != "" {
@@ -50,16 +50,16 @@ func (a *Agent) hear(t *tenant) bool {
 	return true
 }
 
-// toldShare is a share as a page tells it, of which everything but the memory is left
-// out unless a request could have it.
-func toldShare(s backend.Share) share {
+// toldShare is a share of a backend as a page tells it, of which everything but the memory
+// is left out unless a request could have it.
+func toldShare(s backend.Share, made v1alpha1.Backend) share {
 	one := share{
 		UUID: s.GPU.UUID, Limit: s.Limit, Cores: s.Cores,
-		ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class},
+		ShareConfig: v1alpha1.ShareConfig{Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: made},
 	}
 	one.Default(one.Cores)
 	if err := one.Validate(one.Cores); err != nil || one.Cores < 0 || one.Cores > v1alpha1.MaxCores {
-		one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{}
+		one.Cores, one.ShareConfig = 0, v1alpha1.ShareConfig{Backend: made}
 		one.Default(0)
 	}
 	return one

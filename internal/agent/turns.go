@@ -55,7 +55,7 @@ func (a *Agent) namesOf(set gpuSet) string {
 func (a *Agent) candidates(r v1alpha1.ShareRequest) (set gpuSet) {
 	for i, gpu := range a.gpus {
 		named := len(r.Among) == 0 || a.setOf(r.Among).has(1<<i)
-		if memory := r.Memory.Of(gpu.Capacity()); named && memory <= gpu.Capacity() && memory > gpu.ContextBytes {
+		if memory := r.Memory.Of(gpu.Capacity()); named && a.serves(gpu, r.Backend) && memory <= gpu.Capacity() && memory > gpu.ContextBytes {
 			set |= 1 << i
 		}
 	}

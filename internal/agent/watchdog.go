@@ -26,6 +26,8 @@ type watched struct {
 	by       map[int]uint64 // the same by pid
 	pending  bool           // some process that may be the tenant's is not in them
 	text     string         // for people, empty while all is well
+	overhead uint64         // bytes beyond what the pages tell, as the agent measured
+	past     string         // that it is past its limit by overhead alone, else empty
 }
 
 // taken is what the processes of one tenant have on a GPU in one snapshot.
@@ -54,12 +56,14 @@ const judgedAgain = excess.Again / 2
 // sweeping is held.
 func (a *Agent) compare(ctx context.Context, snapshots []snapshot) {
 	a.suspicious = nil
+	a.dropGauges()
 	for i := range snapshots {
 		v := &snapshots[i]
 		// An agent in another pid namespace than the driver's knows some pids never.
 		v.foreign = !a.initial && slices.ContainsFunc(v.strange, func(pid int) bool { return slices.Contains(a.strange[v.gpu.UUID], pid) })
 		a.strange[v.gpu.UUID] = v.strange
 		tenants := a.takenOn(v)
+		a.measure(ctx, v, tenants)
 		a.compareShares(ctx, v, tenants)
 		a.compareWhole(ctx, v, tenants)
 	}
@@ -69,13 +73,13 @@ func (a *Agent) compare(ctx context.Context, snapshots []snapshot) {
 func (a *Agent) recheck(ctx context.Context) {
 	a.sweeping.Lock()
 	defer a.sweeping.Unlock()
-	a.compare(ctx, a.snapshots(ctx, a.suspicious...))
+	a.compare(ctx, a.observe(ctx, a.suspicious...))
 }
 
 // suspect has a GPU looked at again soon. sweeping is held.
-func (a *Agent) suspect(v *snapshot) {
-	if !slices.Contains(a.suspicious, v.gpu.UUID) {
-		a.suspicious = append(a.suspicious, v.gpu.UUID)
+func (a *Agent) suspect(uuid string) {
+	if !slices.Contains(a.suspicious, uuid) {
+		a.suspicious = append(a.suspicious, uuid)
 	}
 }
 
@@ -211,7 +215,7 @@ func (a *Agent) compareShares(ctx context.Context, v *snapshot, tenants []taken)
 		}
 		verdict := judge.Read(now, reading)
 		if judge.Suspects() {
-			a.suspect(v)
+			a.suspect(v.gpu.UUID)
 		}
 		a.tellExcess(ctx, v, k, verdict)
 		switch {
@@ -319,7 +323,7 @@ func (a *Agent) compareWhole(ctx context.Context, v *snapshot, tenants []taken) 
 	case beyond > 0:
 		text = fmt.Sprintf("%s of its memory belong to no process that the driver lists and are charged to no share: an open descriptor may keep them", v1alpha1.FormatBytes(beyond))
 	case judge.Suspects(now):
-		a.suspect(v)
+		a.suspect(v.gpu.UUID)
 	}
 	if names := namesOf(tenants); text != "" && names != "" {
 		text += "; on it are " + names

@@ -107,6 +107,7 @@ type Config struct {
 	defaultMemory v1alpha1.Memory
 	idle          Idle
 	overcommit    members
+	backends      backends
 	users, groups map[int]entry
 	others        *entry
 	accounts      Accounts

@@ -120,6 +120,8 @@ func choice[W ~string](r *reader, node *yaml.Node, field string, words ...W) W {
 // Machine is what limits are compared with. Amounts are bytes.
 type Machine struct {
 	GPUs int
+	// Named are those of them that are known.
+	Named []GPU
 	// Memory is that of all GPUs together, with what the driver keeps for itself.
 	Memory uint64
 	// Largest is the most that one GPU has for tenants.
@@ -151,6 +153,7 @@ func (c *Config) compare(m Machine) (faults []error) {
 	if !c.defaultMemory.IsZero() && c.defaultMemory.Of(m.Largest) <= m.Context {
 		fault("defaultMemory", small, c.defaultMemory, v1alpha1.FormatBytes(m.Context))
 	}
+	c.compareBackends(m, fault)
 	for _, e := range c.entries() {
 		if e.limits.Memory > 0 && e.limits.Memory <= m.Context {
 			fault(e.field+".memory", small, v1alpha1.FormatBytes(e.limits.Memory), v1alpha1.FormatBytes(m.Context))

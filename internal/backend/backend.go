@@ -214,7 +214,9 @@ type Tenant struct {
 	// LibraryPath is the tenant's LD_LIBRARY_PATH, split. Only Plan is given it.
 	LibraryPath []string
 	Overcommit  bool
-	Shares      []Share
+	// Backend makes all of its shares.
+	Backend v1alpha1.Backend
+	Shares  []Share
 	// Changed is when an agent changed the shares last, in nanoseconds since 1970. Of two
 	// tellings the later one counts, whoever made it.
 	Changed uint64

@@ -174,6 +174,9 @@ func shareChecks(l *control.Listing) (checks []doctor.Check) {
 			if s.Excess != "" {
 				warn(t, "", fmt.Sprintf("on GPU %d: %s", s.Index, s.Excess))
 			}
+			if s.Past != "" {
+				warn(t, "raise its limit: `divvy set "+t.User+"/"+t.Name+" --memory`", fmt.Sprintf("on GPU %d: %s", s.Index, s.Past))
+			}
 		}
 	}
 	return checks

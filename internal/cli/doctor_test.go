@@ -60,6 +60,7 @@ func TestDoctorFindsEachFault(t *testing.T) {
 		"excess of a GPU":      {func(s *sight) { s.list.GPUs[0].Excess = "6Gi belong to no process" }, doctor.Check{Name: "GPU 1", Status: doctor.Warn, Found: "6Gi belong to no process", Next: "divvy ls"}},
 		"taken over":           {func(s *sight) { s.list.Tenants[0].Cooperative = true }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "it was taken over", Next: "start its command again"}},
 		"page unreadable":      {func(s *sight) { s.list.Tenants[0].Fault = "its state page is truncated" }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "truncated", Next: "`divvy stop u1/train`"}},
+		"past by overhead":     {func(s *sight) { s.list.Tenants[0].Shares[0].Past = "it is 72Mi past its limit" }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "on GPU 1: it is 72Mi past", Next: "divvy set u1/train --memory"}},
 		"excess of a share":    {func(s *sight) { s.list.Tenants[0].Shares[0].Excess = "it has 9Gi" }, doctor.Check{Name: "share u1/train", Status: doctor.Warn, Found: "on GPU 1: it has 9Gi"}},
 	} {
 		s := well()

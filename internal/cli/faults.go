@@ -34,6 +34,9 @@ func faultsOf(t control.Tenant, now time.Time) []string {
 		if s.Excess != "" {
 			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Excess))
 		}
+		if s.Past != "" {
+			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Past))
+		}
 		if s.Time != nil && s.Time.Fault != "" {
 			faults = append(faults, fmt.Sprintf("! %s on GPU %d: %s", share, s.Index, s.Time.Fault))
 		}

@@ -160,9 +160,17 @@ func coresOf(s control.Share) string {
 	return percent(s.Cores)
 }
 
+// policyOf returns a share's policy if its backend has policies.
+func policyOf(s control.Share) string {
+	if s.Backend == v1alpha1.BackendTimeslice {
+		return "-"
+	}
+	return string(s.Policy)
+}
+
 // weightOf returns a share's weight if its policy uses weights.
 func weightOf(s control.Share) string {
-	if s.Policy != v1alpha1.PolicyWeighted {
+	if policyOf(s) != string(v1alpha1.PolicyWeighted) {
 		return "-"
 	}
 	return strconv.Itoa(s.Weight)

@@ -24,7 +24,9 @@ type runOptions struct {
 	name   string
 	simgpu string
 	wait   bool
-	layer  layerFlag
+	// backend is empty for the default.
+	backend string
+	layer   layerFlag
 }
 
 func newRun(a *app) *cobra.Command {
@@ -84,6 +86,7 @@ agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
 	})
 	o.choice.add(flags)
 	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
+	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver (default: slice)")
 	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
 	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
 	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")
@@ -104,6 +107,7 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 			MaxCores: int(o.share.maxCores),
 			Weight:   int(o.share.weight),
 			Class:    v1alpha1.Class(o.share.class),
+			Backend:  v1alpha1.Backend(o.backend),
 		},
 	}
 }
@@ -162,7 +166,10 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 // expectDriver returns an error if there is no driver and no system agent that may serve
 // a simulated machine in place of this machine's GPUs. One that is away is waited for.
 func (a *app) expectDriver(ctx context.Context, finder driver.Finder) error {
-	_, missing := finder.Find()
+	found, missing := finder.Find()
+	if missing == nil {
+		a.tellAside(found)
+	}
 	if !errors.Is(missing, driver.ErrNotFound) || finder.Instance != "" {
 		return missing
 	}
@@ -177,6 +184,15 @@ func (a *app) expectDriver(ctx context.Context, finder driver.Finder) error {
 		return err
 	}
 	return client.Close()
+}
+
+// tellAside tells of a driver in LD_LIBRARY_PATH in whose place the share has the machine's.
+func (a *app) tellAside(found *driver.Driver) {
+	for _, fault := range found.Aside {
+		if fault.Asked && fault.Rival() {
+			say(a.err, "divvy: the share has the machine's driver, and LD_LIBRARY_PATH leads to another: %v", fault)
+		}
+	}
 }
 
 // driverOf finds the driver of the GPUs that an agent serves.

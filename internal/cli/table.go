@@ -74,19 +74,19 @@ const gap = 2
 
 // usual is what shares have whose request says nothing of it. A column that says
 // nothing else is left out.
-var usual = map[string][]string{"POLICY": {"weighted"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}}
+var usual = map[string][]string{"BACKEND": {"slice"}, "POLICY": {"weighted", "-"}, "WEIGHT": {"1", "-"}, "CLASS": {"online"}, "LAYER": {"namespace"}}
 
 // spare are the columns that a narrow terminal misses least; JSON has them.
-var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "AGE", "CLASS", "POLICY"}
+var spare = []string{"OVERHEAD", "LAYER", "PIDS", "WEIGHT", "AGE", "CLASS", "POLICY", "BACKEND"}
 
 // printTenants writes one row for each share of tenants, as they were at a time.
 func printTenants(w *strings.Builder, tenants []control.Tenant, at time.Time, width int) {
 	shares := table{}
-	shares.row("SHARE", "USER", "AGE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
+	shares.row("SHARE", "USER", "AGE", "GPU", "USED", "LIMIT", "OVERHEAD", "TIME", "CORES", "BACKEND", "POLICY", "WEIGHT", "CLASS", "LAYER", "PIDS", "STATE")
 	for _, tenant := range tenants {
 		for _, s := range tenant.Shares {
 			shares.row(tenant.Name, tenant.User, age(at.Sub(tenant.Created)), strconv.Itoa(s.Index), used(s), size(s.Limit), size(s.Overhead),
-				spent(s.Time), coresOf(s), string(s.Policy), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
+				spent(s.Time), coresOf(s), string(s.Backend), policyOf(s), weightOf(s), string(s.Class), string(tenant.Layer), pids(s.Process), state(tenant, s))
 		}
 	}
 	shares.omit(usual)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -30,6 +31,8 @@ const Lease = "divvy-controller"
 // Options are what a controller is started with.
 type Options struct {
 	Client kubernetes.Interface
+	// Leases asks for the lease. What Client asks must not hold it up: whoever holds a lease renews it within seconds.
+	Leases coordination.LeasesGetter
 	// Namespace is where the lease is.
 	Namespace string
 	// Plain answers metrics and probes; the controller closes it.
@@ -84,7 +87,7 @@ func lead(ctx context.Context, o Options, identity string, work func(context.Con
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: Lease, Namespace: o.Namespace},
-			Client:     o.Client.CoordinationV1(),
+			Client:     o.Leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
@@ -195,7 +198,11 @@ func (c *controller) work(ctx context.Context) error {
 	}
 }
 
-// explain writes an event on each waiting pod for which the reason has changed.
+// mostReasons is how many events one look at all waiting pods writes. The rest comes with the next look, in which a pod
+// that began to wait meanwhile has its turn too.
+const mostReasons = 100
+
+// explain writes an event on each waiting pod for which the reason has changed. Namespaces take turns.
 func (c *controller) explain(ctx context.Context) {
 	pods, err := c.known.waiting()
 	err = errors.Join(err, c.known.refresh(c.cluster))
@@ -205,10 +212,14 @@ func (c *controller) explain(ctx context.Context) {
 	}
 	still := make(map[types.UID]bool)
 	for _, pod := range pods {
-		if ctx.Err() != nil {
-			continue
-		}
 		still[pod.UID] = true
+	}
+	c.reasons.forget(still)
+	told := 0
+	for pod := range inTurns(pods) {
+		if ctx.Err() != nil {
+			return
+		}
 		if c.reasons.rest(pod.UID) {
 			continue
 		}
@@ -216,15 +227,16 @@ func (c *controller) explain(ctx context.Context) {
 		if text == "" || !c.reasons.due(pod.UID, text) {
 			continue
 		}
+		if told++; told > mostReasons {
+			c.known.notice()
+			return
+		}
 		if err := c.reasons.say(ctx, pod, text); err != nil {
 			c.log.Error("a pod is not told why it waits; trying again", "error", err)
 			continue
 		}
 		c.explained.Inc()
 		c.log.Info("no share fits", "namespace", pod.Namespace, "pod", pod.Name, "because", text)
-	}
-	if ctx.Err() == nil {
-		c.reasons.forget(still)
 	}
 }
 

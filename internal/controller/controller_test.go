@@ -233,7 +233,7 @@ func TestOneReplicaWorks(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			_, err := lead(ctx, Options{Client: client, Namespace: "divvy-system", Log: silent()}, name, func(ctx context.Context) error {
+			_, err := lead(ctx, Options{Leases: client.CoordinationV1(), Namespace: "divvy-system", Log: silent()}, name, func(ctx context.Context) error {
 				works <- name
 				<-ctx.Done()
 				return nil
@@ -273,9 +273,9 @@ func TestRunEndsAndAnswersProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
+	client, ended := fake.NewClientset(), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Options{Client: fake.NewClientset(), Namespace: "divvy-system", Plain: listener, Log: silent()})
+		ended <- Run(ctx, Options{Client: client, Leases: client.CoordinationV1(), Namespace: "divvy-system", Plain: listener, Log: silent()})
 	}()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		response, err := http.Get("http://" + listener.Addr().String() + path)

@@ -1,8 +1,9 @@
 package controller
 
 import (
-	"slices"
+	"iter"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -12,6 +13,21 @@ type turns struct {
 	waiting map[string][]string // names, by namespace
 	next    []string            // namespaces that have any, whose turn it is first
 	count   int
+}
+
+// inTurns goes through pods so that namespaces take turns.
+func inTurns(pods []*corev1.Pod) iter.Seq[*corev1.Pod] {
+	queue := turns{waiting: make(map[string][]string)}
+	byName := make(map[cache.ObjectName]*corev1.Pod, len(pods))
+	for _, pod := range pods {
+		name := cache.MetaObjectToName(pod)
+		byName[name] = pod
+		queue.Push(name)
+	}
+	return func(yield func(*corev1.Pod) bool) {
+		for queue.Len() > 0 && yield(byName[queue.Pop()]) {
+		}
+	}
 }
 
 // newTurns is a work queue of pods in which namespaces take turns.
@@ -42,7 +58,7 @@ func (t *turns) Push(pod cache.ObjectName) {
 // Pop implements [workqueue.Queue].
 func (t *turns) Pop() cache.ObjectName {
 	namespace := t.next[0]
-	t.next = slices.Delete(t.next, 0, 1)
+	t.next = t.next[1:]
 	names := t.waiting[namespace]
 	pod := cache.NewObjectName(namespace, names[0])
 	t.count--

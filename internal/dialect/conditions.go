@@ -18,28 +18,34 @@ func OwnedNames() map[string]Names {
 	return all
 }
 
+// Split tells names from prefixes, which end in '*' and are returned without it.
+func Split(all []string) (names, prefixes []string) {
+	for _, name := range all {
+		if prefix, open := strings.CutSuffix(name, "*"); open {
+			prefixes = append(prefixes, prefix)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return names, prefixes
+}
+
 // PodCondition returns the CEL expression that is true of pods that name anything in these dialects. It stands in the
 // webhook's matchConditions, so that other pods never depend on the webhook.
 func PodCondition(names ...Names) string {
-	var resources, prefixes, annotations []string
+	var resources, annotations []string
 	for _, n := range names {
-		for _, name := range n.Resources {
-			if prefix, open := strings.CutSuffix(name, "*"); open {
-				prefixes = append(prefixes, prefix)
-			} else {
-				resources = append(resources, name)
-			}
-		}
+		resources = append(resources, n.Resources...)
 		annotations = append(annotations, n.Annotations...)
 	}
 	var terms []string
-	if key := keyIn(resources, prefixes); key != "" {
+	if key := keyIn(resources); key != "" {
 		list := func(name string) string {
 			return fmt.Sprintf("has(c.resources.%[1]s) && c.resources.%[1]s.exists(n, %[2]s)", name, key)
 		}
 		terms = append(terms, anyContainer("has(c.resources) && ("+list("limits")+" || "+list("requests")+")"))
 	}
-	if key := keyIn(annotations, nil); key != "" {
+	if key := keyIn(annotations); key != "" {
 		terms = append(terms, "has(object.metadata.annotations) && object.metadata.annotations.exists(n, "+key+")")
 	}
 	if len(terms) == 0 {
@@ -101,8 +107,10 @@ func exists(list, item, expression string) string {
 	return fmt.Sprintf("has(%[1]s) && %[1]s != null && %[1]s.exists(%[2]s, %[3]s)", list, item, expression)
 }
 
-// keyIn is true of a key n that is one of the names or begins with a prefix; it is empty where there are none.
-func keyIn(names, prefixes []string) string {
+// keyIn is true of a key n that is one of the names, of which those that end in '*' stand for all that begin so; it is
+// empty where there are none.
+func keyIn(all []string) string {
+	names, prefixes := Split(all)
 	var terms []string
 	if len(names) > 0 {
 		terms = append(terms, "n in "+list(names))

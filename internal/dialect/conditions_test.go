@@ -89,6 +89,8 @@ func TestConditionLeavesOthersAlone(t *testing.T) {
 		{plain, `{spec: {containers: [{name: a}, {name: b, resources: {requests: {divvy.dev/gpu-cores: 1}}}]}}`, true},
 		{plain, `{spec: {initContainers: [{name: i, resources: {limits: {divvy.dev/gpu: 1}}}], containers: [{name: a}]}}`, true},
 		{kai, `{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a}]}}`, true},
+		{kai, `{metadata: {annotations: {nvidia.com/container.a.gpu-memory.request: 8Gi}}, spec: {containers: [{name: a}]}}`, true},
+		{kai, `{metadata: {annotations: {nvidia.com/containers: a}}, spec: {containers: [{name: a}]}}`, false},
 		{kai, `{metadata: {labels: {gpu-fraction: "0.5"}}, spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}}`, false},
 		{kai, `{spec: {containers: [{name: a, resources: {limits: {nvidia.com/mig-1g.5gb: 1}}}]}}`, true},
 		{newTranslator(t, "{}"), `{spec: {containers: [{name: a, resources: {limits: {divvy.dev/gpu: 1}}}]}}`, false},

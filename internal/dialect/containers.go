@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
@@ -8,7 +10,7 @@ import (
 )
 
 // CheckContainers refuses what no agent could prepare: a container with two of Divvy's claims, because a container is
-// in one tenant, and a share in a privileged container or on a kernel of its own, where no limit would hold. Specs are
+// in one tenant, a GPU in a privileged container, and a share on a kernel of its own, where no limit would hold. Specs are
 // those of the pod's claims by their names in the pod; a claim that is not there yet is left to the agent. Kernel is what
 // [Translator.OwnKernel] says of the pod. An error wraps [ErrRefused].
 func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec, kernel string) error {
@@ -24,15 +26,35 @@ func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaim
 				return refuse("container %q uses two claims for GPUs, %q and %q, and a container is in one tenant: put both requests into one claim", container.Name, first, use.Name)
 			}
 			first = use.Name
-			if privileged(container) && asksShare(spec) {
-				return refusePrivileged(container.Name)
+			if Privileged(container) && gives(spec, use.Request, v1alpha1.ClassShare, v1alpha1.ClassWhole) {
+				return RefusePrivileged(container.Name)
 			}
-			if kernel != "" && asksShare(spec) {
+			if kernel != "" && gives(spec, use.Request, v1alpha1.ClassShare) {
 				return refuseKernel(kernel)
 			}
 		}
 	}
 	return nil
+}
+
+// CheckedClaims returns the names, in the pod and each once, of the claims that [CheckContainers] has to know: those of
+// containers that use several, are privileged, or run on a kernel of their own.
+func CheckedClaims(pod *corev1.Pod, kernel string) []string {
+	var names []string
+	seen := make(map[string]bool)
+	for _, ref := range containersOf(pod) {
+		container := ref.of(pod)
+		if len(container.Resources.Claims) < 2 && !Privileged(container) && kernel == "" {
+			continue
+		}
+		for _, use := range container.Resources.Claims {
+			if !seen[use.Name] {
+				seen[use.Name] = true
+				names = append(names, use.Name)
+			}
+		}
+	}
+	return names
 }
 
 // Concerns reports whether a claim names Divvy's classes or its driver.
@@ -51,16 +73,18 @@ func Concerns(spec *resourcev1.ResourceClaimSpec) bool {
 	return false
 }
 
-func asksShare(spec *resourcev1.ResourceClaimSpec) bool {
-	for _, a := range requestsOf(spec) {
-		if a.class == v1alpha1.ClassShare && !a.admin {
-			return true
-		}
-	}
-	return false
+// gives reports whether a container that names a request of a claim, or "" for all of it, gets a GPU of one of these
+// classes. Admin access gives none.
+func gives(spec *resourcev1.ResourceClaimSpec, request string, classes ...string) bool {
+	return slices.ContainsFunc(requestsOf(spec), func(a ask) bool {
+		return (request == "" || request == a.parent) && !a.admin && slices.Contains(classes, a.class)
+	})
 }
 
-func privileged(container *corev1.Container) bool {
+// Privileged reports whether a container is privileged. It then has the devices of all GPUs of its node, so that it
+// would leave neither other tenants' shares nor other whole GPUs alone. It gets neither form; admin access, which takes
+// nothing, it may have.
+func Privileged(container *corev1.Container) bool {
 	security := container.SecurityContext
 	return security != nil && security.Privileged != nil && *security.Privileged
 }
@@ -69,6 +93,7 @@ func refuseKernel(class string) error {
 	return refuse("the pod's runtime class %s runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", class)
 }
 
-func refusePrivileged(container string) error {
-	return refuse("container %q is privileged, so that no share would hold in it: ask for a whole GPU, or drop the privilege", container)
+// RefusePrivileged says why a privileged container gets no GPU. The error wraps [ErrRefused].
+func RefusePrivileged(container string) error {
+	return refuse("container %q is privileged and would see every GPU of its node: use a container without the privilege", container)
 }

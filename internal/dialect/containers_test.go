@@ -22,6 +22,7 @@ func TestCheckContainers(t *testing.T) {
 	specs := map[string]*resourcev1.ResourceClaimSpec{
 		"share": readSpec(t, "requests: [{name: gpu, exactly: {deviceClassName: share.divvy.dev}}]"),
 		"whole": readSpec(t, "requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}]"),
+		"mixed": readSpec(t, "requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}, {name: look, exactly: {deviceClassName: gpu.divvy.dev, adminAccess: true}}]"),
 		"nic":   readSpec(t, "requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]"),
 	}
 	for _, c := range []struct{ containers, refusal string }{
@@ -30,7 +31,10 @@ func TestCheckContainers(t *testing.T) {
 		{`[{name: a, resources: {claims: [{name: share, request: x}, {name: share, request: y}]}}]`, ""},
 		{`[{name: a}, {name: b, resources: {claims: [{name: share}, {name: whole}]}}]`, `container "b" uses two claims for GPUs, "share" and "whole"`},
 		{`[{name: a, securityContext: {privileged: true}, resources: {claims: [{name: share}]}}]`, `container "a" is privileged`},
-		{`[{name: a, securityContext: {privileged: true}, resources: {claims: [{name: whole}, {name: nic}]}}]`, ""},
+		{`[{name: a, securityContext: {privileged: true}, resources: {claims: [{name: whole}, {name: nic}]}}]`, `container "a" is privileged and would see every GPU of its node`},
+		{`[{name: a, securityContext: {privileged: true}, resources: {claims: [{name: mixed, request: gpu}]}}]`, `container "a" is privileged`},
+		{`[{name: a, securityContext: {privileged: true}, resources: {claims: [{name: mixed, request: look}]}}, {name: b, resources: {claims: [{name: mixed, request: gpu}]}}]`, ""},
+		{`[{name: a, securityContext: {privileged: true}, resources: {claims: [{name: nic}]}}]`, ""},
 		{`[{name: a, securityContext: {privileged: false}, resources: {claims: [{name: share}]}}]`, ""},
 	} {
 		pod := readPod(t, "spec: {containers: "+c.containers+"}")

@@ -20,7 +20,8 @@ type Names struct {
 	// Resources are names of limits; one that ends in '*' stands for all that begin so. They leave the containers
 	// whose request is translated.
 	Resources []string
-	// Annotations make a request by themselves; they leave the pod when it is translated.
+	// Annotations make a request by themselves; they leave the pod when it is translated. One that ends in '*' stands for
+	// all that begin so, and is only ever refused.
 	Annotations []string
 	// Schedulers are those that know the dialect; a translated pod that names one is given to another.
 	Schedulers []string
@@ -40,8 +41,11 @@ type Dialect interface {
 	Translate(pod *corev1.Pod) ([]Request, error)
 }
 
-func (n Names) ownsResource(name string) bool {
-	return slices.ContainsFunc(n.Resources, func(owned string) bool {
+func (n Names) ownsResource(name string) bool { return isOne(name, n.Resources) }
+
+// isOne reports whether a name is one of these, of which those that end in '*' stand for all that begin so.
+func isOne(name string, owned []string) bool {
+	return slices.ContainsFunc(owned, func(owned string) bool {
 		prefix, open := strings.CutSuffix(owned, "*")
 		return owned == name || open && strings.HasPrefix(name, prefix)
 	})
@@ -61,8 +65,8 @@ func (n Names) askedBy(container *corev1.Container) bool {
 
 // askedByPod reports whether any container of the pod asks for an owned resource, or the pod has an owned annotation.
 func (n Names) askedByPod(pod *corev1.Pod) bool {
-	for _, name := range n.Annotations {
-		if _, ok := pod.Annotations[name]; ok {
+	for name := range pod.Annotations {
+		if isOne(name, n.Annotations) {
 			return true
 		}
 	}

@@ -15,6 +15,10 @@ type Inventory struct {
 	Sizes []uint64
 	// Handlers are those of the cluster's RuntimeClasses, by their names.
 	Handlers map[string]string
+	// Ranges are what LimitRanges of the pod's namespace say, in the order in which they are checked.
+	Ranges []Range
+	// Counting has what is counted for Ranges; it may be nil where there are none.
+	Counting *Sizes
 }
 
 // mostMemory is more than any GPU has, in bytes.

@@ -25,7 +25,7 @@ var kaiNotOffered = []string{"gpu-fraction.limit", "gpu-memory.limit", "gpu-frac
 
 // kaiPerContainer begin the annotations of KAI 0.18 and run:ai 3.0 that ask for each container by its name, and say how
 // GPU time is divided.
-var kaiPerContainer = []string{"nvidia.com/container.", "kai.scheduler/container."}
+var kaiPerContainer = []string{"nvidia.com/container.*", "kai.scheduler/container.*"}
 
 // kai is the form of the KAI scheduler and of run:ai, which it is a part of: annotations of the pod that ask for a part
 // of a GPU's memory, or for MiB of it, for one container. They do not name GPU time.
@@ -41,7 +41,7 @@ func (kai) Name() string { return "kai" }
 // Owns implements [Dialect].
 func (kai) Owns() Names {
 	return Names{
-		Annotations: []string{kaiFraction, kaiMemory, kaiDevices, kaiContainer},
+		Annotations: append([]string{kaiFraction, kaiMemory, kaiDevices, kaiContainer}, kaiPerContainer...),
 		Schedulers:  []string{"kai-scheduler", "runai-scheduler"},
 	}
 }
@@ -59,14 +59,11 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 	notes := pod.Annotations
 	fraction, hasFraction := notes[kaiFraction]
 	memory, hasMemory := notes[kaiMemory]
-	switch {
-	case hasFraction == hasMemory:
-		return nil, refuse("annotations %s and %s: give one of them", kaiFraction, kaiMemory)
-	case notes["mps"] == "true":
-		return nil, refuse("annotation mps is not offered: shares are enforced by Divvy's library")
-	}
 	if err := kaiOffered(notes); err != nil {
 		return nil, err
+	}
+	if hasFraction == hasMemory {
+		return nil, refuse("annotations %s and %s: give one of them", kaiFraction, kaiMemory)
 	}
 	for _, ref := range containersOf(pod) {
 		if (Names{Resources: []string{"nvidia.com/*"}}).askedBy(ref.of(pod)) {
@@ -98,13 +95,16 @@ func (kai) Translate(pod *corev1.Pod) ([]Request, error) {
 
 // kaiOffered refuses annotations that say more than a part of the memory.
 func kaiOffered(notes map[string]string) error {
+	if notes["mps"] == "true" {
+		return refuse("annotation mps is not offered: shares are enforced by Divvy's library")
+	}
 	for _, name := range kaiNotOffered {
 		if _, ok := notes[name]; ok {
 			return refuse("annotation %s is not offered: ask for gpu-memory and gpu-cores in the plain form", name)
 		}
 	}
 	for _, name := range sortedKeys(notes) {
-		if slices.ContainsFunc(kaiPerContainer, func(start string) bool { return strings.HasPrefix(name, start) }) {
+		if isOne(name, kaiPerContainer) {
 			return refuse("annotation %s is not offered: ask by %s or %s alone, or in the plain form", name, kaiFraction, kaiMemory)
 		}
 	}

@@ -1,6 +1,10 @@
 package dialect
 
-import "github.com/divvy-gpu/divvy/api/v1alpha1"
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
 
 // Measure says what a resource counts of the claims that stand in its place, and in what unit. A dialect gives one to
 // each resource that it takes away from pods, because a quota of that resource counts nothing any more.
@@ -14,6 +18,14 @@ type Measure struct {
 // amount returns how many units of the resource a use is, rounded up, and whether the use holds what cannot be told.
 func (m Measure) amount(u Use) (n uint64, unknown bool) {
 	return (m.of(u) + m.unit - 1) / m.unit, u.Uncounted > 0 || m.sized && u.Unsized > 0
+}
+
+// write writes an amount as somebody would who asks for it.
+func (m Measure) write(amount uint64) *resource.Quantity {
+	if m.sized && m.unit == 1 {
+		return resource.NewQuantity(int64(amount), resource.BinarySI)
+	}
+	return resource.NewQuantity(int64(amount), resource.DecimalSI)
 }
 
 var (

@@ -39,7 +39,7 @@ func pointer(path []string) string {
 }
 
 // patch writes the steps in one order: containers, then the pod's claims, scheduler and annotations.
-func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
+func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim, inventory Inventory) Patch {
 	var p Patch
 	for _, ref := range containersOf(pod) {
 		path := []string{"spec", "containers", strconv.Itoa(ref.Index), "resources"}
@@ -49,8 +49,8 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
 		container := ref.of(pod)
 		for _, s := range by {
 			if slices.Contains(s.in, ref) {
-				p.removeOwned(s.names, container.Resources.Limits, append(path, "limits"))
-				p.removeOwned(s.names, container.Resources.Requests, append(path, "requests"))
+				p.removeOwned(s.names, container.Resources.Limits, inventory, append(path, "limits"))
+				p.removeOwned(s.names, container.Resources.Requests, inventory, append(path, "requests"))
 			}
 		}
 		for _, c := range claims {
@@ -78,10 +78,15 @@ func (t *Translator) patch(pod *corev1.Pod, by []spoken, claims []claim) Patch {
 	return p
 }
 
-func (p *Patch) removeOwned(names Names, list corev1.ResourceList, path []string) {
+// removeOwned takes what a dialect owns out of a list. Where a LimitRange names it, it stays as 0.
+func (p *Patch) removeOwned(names Names, list corev1.ResourceList, inventory Inventory, path []string) {
 	for _, name := range sortedKeys(list) {
-		if names.ownsResource(string(name)) {
-			p.remove(append(slices.Clone(path), string(name))...)
+		switch at := append(slices.Clone(path), string(name)); {
+		case !names.ownsResource(string(name)):
+		case inventory.names(string(name)):
+			*p = append(*p, Operation{Op: "replace", Path: pointer(at), Value: "0"})
+		default:
+			p.remove(at...)
 		}
 	}
 }

@@ -52,17 +52,11 @@ func (t *Translator) Limits(quota *corev1.ResourceQuota) []Limit {
 	var all []Limit
 	add := func(name corev1.ResourceName, measure Measure, beside resource.Quantity) {
 		hard := quota.Spec.Hard[name]
-		near := hard.AsApproximateFloat64()
-		if near >= 1<<62 {
+		most, bounds := atMost(hard)
+		if !bounds {
 			return
 		}
-		limit := Limit{quota: quota.Name, name: name, text: hard.String(), measure: measure}
-		if near > 0 {
-			limit.most = uint64(hard.ScaledValue(0))
-			if exact := resource.NewQuantity(int64(limit.most), resource.DecimalSI); exact.Cmp(hard) > 0 {
-				limit.most-- // half a GPU is none
-			}
-		}
+		limit := Limit{quota: quota.Name, name: name, text: hard.String(), most: most, measure: measure}
 		if n, ok := WholeNumber(beside); ok && n > 0 {
 			limit.beside = uint64(n)
 		}
@@ -129,10 +123,6 @@ func (l *Limit) check(used, more Use) error {
 	if after <= l.most {
 		return nil
 	}
-	format := resource.DecimalSI
-	if l.measure.sized && l.measure.unit == 1 {
-		format = resource.BinarySI
-	}
-	write := func(n uint64) *resource.Quantity { return resource.NewQuantity(int64(n), format) }
+	write := l.measure.write
 	return refuse("quota %q allows %s of %s: %s are used, and %s more would be %s", l.quota, l.text, l.name, write(before), write(added), write(after))
 }

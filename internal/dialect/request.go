@@ -119,6 +119,9 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	if r.Count < 1 || r.Count > MaxGPUs {
 		return refuse("container %q asks for %d GPUs: a container can have 1 to %d", name, r.Count, MaxGPUs)
 	}
+	if Privileged(r.Container.of(pod)) {
+		return RefusePrivileged(name)
+	}
 	if r.Whole {
 		r.Memory, r.Cores, r.Config, r.Unit = v1alpha1.Memory{}, 0, v1alpha1.ShareConfig{}, ""
 		return nil
@@ -133,9 +136,6 @@ func (r *Request) settle(pod *corev1.Pod) error {
 	full := r.full()
 	if err := full.Validate(r.Cores); err != nil {
 		return refuse("container %q: %v", name, err)
-	}
-	if privileged(r.Container.of(pod)) {
-		return refusePrivileged(name)
 	}
 	return nil
 }

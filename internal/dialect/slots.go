@@ -23,7 +23,7 @@ const (
 
 // slots returns the patch that makes the pod ask for slots: in each container that asks, one slot in place of what it
 // asked, and what it asked in an annotation; that no container is created past the agent, in NRI's.
-func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request) (Patch, error) {
+func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request, inventory Inventory) (Patch, error) {
 	if err := checkSlots(pod, requests); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request) (Pa
 		return nil, err
 	}
 	notes[v1alpha1.RequestAnnotation] = text
-	p := t.patch(pod, by, nil)
+	p := t.patch(pod, by, nil, inventory)
 	for _, r := range requests {
 		p.addSlot(r.Container.of(pod), containerPath(r.Container, "resources"))
 	}
@@ -51,7 +51,7 @@ func (t *Translator) slots(pod *corev1.Pod, by []spoken, requests []Request) (Pa
 // checkSlots refuses pods in which a share would not hold, and what only Divvy writes.
 func checkSlots(pod *corev1.Pod, requests []Request) error {
 	for _, ref := range containersOf(pod) {
-		if container := ref.of(pod); privileged(container) {
+		if container := ref.of(pod); Privileged(container) {
 			return refuse("container %q is privileged, so that no share would hold beside it: drop the privilege, or run it in another pod", container.Name)
 		}
 	}

@@ -49,7 +49,7 @@ func checkSlotted(t testing.TB, translator *Translator, pod *corev1.Pod, invento
 		if !errors.Is(err, ErrRefused) || strings.ContainsAny(err.Error(), "\n\r") {
 			t.Errorf("%q is not a refusal of one line", err)
 		}
-		if len(templates) > 0 && named(pod) && !slices.ContainsFunc(containersOf(pod), func(p ContainerRef) bool { return privileged(p.of(pod)) }) {
+		if len(templates) > 0 && named(pod) && !slices.ContainsFunc(containersOf(pod), func(p ContainerRef) bool { return Privileged(p.of(pod)) }) {
 			t.Errorf("it is refused in slots only: %v", err)
 		}
 		return

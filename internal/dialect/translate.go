@@ -38,7 +38,7 @@ type Translation struct {
 // Translate translates a pod. The result is empty for a pod that asks in no dialect, a patched one included. An error
 // wraps [ErrRefused] and is one line for whoever wrote the pod. The pod is not changed.
 func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translation, error) {
-	spoken, requests, err := t.ask(pod)
+	spoken, requests, err := t.ask(pod, inventory)
 	if err != nil || len(requests) == 0 {
 		return Translation{}, err
 	}
@@ -49,7 +49,7 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 		return Translation{}, err
 	}
 	if t.mode == ModeSlots {
-		patch, err := t.slots(pod, spoken, requests)
+		patch, err := t.slots(pod, spoken, requests, inventory)
 		return Translation{Patch: patch}, err
 	}
 	claims := arrange(pod, requests)
@@ -62,7 +62,7 @@ func (t *Translator) Translate(pod *corev1.Pod, inventory Inventory) (Translatio
 			return Translation{}, err
 		}
 	}
-	made := Translation{Patch: t.patch(pod, spoken, claims), Templates: templates}
+	made := Translation{Patch: t.patch(pod, spoken, claims, inventory), Templates: templates}
 	for i := range claims {
 		made.Claims = append(made.Claims, claims[i].template)
 		if warning := shortfall(claims[i].request, inventory, claims[i].request.Container.of(pod).Name); warning != "" {
@@ -88,7 +88,7 @@ func (t *Translator) check(pod *corev1.Pod, requests []Request, inventory Invent
 			return err
 		}
 	}
-	return nil
+	return inventory.checkRanges(pod, requests)
 }
 
 // OwnKernel names the runtime class of a pod if its containers run on a kernel of their own, and is empty otherwise.
@@ -108,10 +108,10 @@ type spoken struct {
 }
 
 // ask gathers the requests of all dialects in the order of the containers.
-func (t *Translator) ask(pod *corev1.Pod) ([]spoken, []Request, error) {
+func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Request, error) {
 	var all []Request
 	var by []spoken
-	language := make(map[ContainerRef]string)
+	language := make(map[ContainerRef]Dialect)
 	for _, dialect := range t.dialects {
 		if !dialect.Match(pod) {
 			continue
@@ -124,9 +124,10 @@ func (t *Translator) ask(pod *corev1.Pod) ([]spoken, []Request, error) {
 		for i := range requests {
 			ref := requests[i].Container
 			if other, ok := language[ref]; ok {
-				return nil, nil, refuse("container %q asks for GPUs in two dialects, %s and %s: use one", ref.of(pod).Name, other, dialect.Name())
+				return nil, nil, refuse("container %q asks for GPUs in two dialects, %s and %s: use one%s", ref.of(pod).Name, other.Name(), dialect.Name(),
+					inventory.defaulted(ref.of(pod), other.Owns(), dialect.Owns()))
 			}
-			language[ref] = dialect.Name()
+			language[ref] = dialect
 			if err := requests[i].settle(pod); err != nil {
 				return nil, nil, err
 			}

@@ -48,14 +48,6 @@ func TestBareMachine(t *testing.T) {
 	want(t, h.system(), OK, "a system agent makes it", "")
 }
 
-func TestModuleAndLibraryOfOneRelease(t *testing.T) {
-	h := machine(t, map[string]string{"proc/driver/nvidia/version": "NVRM version: Kernel Module  550.54.15\nGCC version: 12"})
-	want(t, h.module("/usr/lib/libcuda.so.550.54.15"), OK, "550.54.15", "")
-	want(t, h.module("/usr/lib/libcuda.so.1"), OK, "550.54.15", "")
-	want(t, h.module("/usr/lib/libcuda.so.560.1"), Warn, "550.54.15", "560.1")
-	want(t, machine(t, nil).module("/usr/lib/libcuda.so.1"), Fail, "not loaded", "modprobe")
-}
-
 func TestDevicesMustBeThere(t *testing.T) {
 	whole := map[string]string{"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uvm": ""}
 	want(t, machine(t, whole).devices(), OK, "2 GPUs", "")

@@ -56,6 +56,7 @@ func (b *busyAPI) watch(w http.ResponseWriter, r *http.Request, initial bool) {
 	kind := map[string]string{
 		"resourceclaims": "resource.k8s.io/v1 ResourceClaim", "resourceslices": "resource.k8s.io/v1 ResourceSlice",
 		"deviceclasses": "resource.k8s.io/v1 DeviceClass", "runtimeclasses": "node.k8s.io/v1 RuntimeClass", "resourcequotas": "v1 ResourceQuota",
+		"limitranges": "v1 LimitRange",
 	}[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
 	version, kind, _ := strings.Cut(kind, " ")
 	b.mu.Lock()

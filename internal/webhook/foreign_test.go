@@ -297,8 +297,8 @@ func TestBusyAPIServer(t *testing.T) {
 	w.client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewTooManyRequests("the server is busy", 1)
 	})
-	_, err := w.judge.validatePod(context.Background(), podRequest(t, `{spec: {resourceClaims: [{name: a, resourceClaimName: c}], containers: [{name: m, resources: {claims: [{name: a}]}}]}}`))
-	if got := status(err); got.Code != http.StatusTooManyRequests || strings.Contains(got.Message, "\n") || !strings.Contains(got.Message, "the claim c") {
+	_, err := w.judge.validatePod(context.Background(), podRequest(t, usingTwo))
+	if got := status(err); got.Code != http.StatusTooManyRequests || strings.Contains(got.Message, "\n") || !strings.Contains(got.Message, "the claim a") {
 		t.Errorf("%+v", got)
 	}
 }

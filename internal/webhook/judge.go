@@ -2,14 +2,10 @@ package webhook
 
 import (
 	"context"
-	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
@@ -17,9 +13,10 @@ import (
 // judge answers requests: a patch, or an error that is the reason of a refusal.
 type judge struct {
 	translator *dialect.Translator
-	client     kubernetes.Interface
+	specs      *specs
 	fleet      *fleet
 	runtimes   *runtimes
+	ranges     *bounds[dialect.Range]
 	quotas     *quotas
 }
 
@@ -40,7 +37,7 @@ func (j *judge) mutatePod(_ context.Context, request *admissionv1.AdmissionReque
 	}
 	inventory := j.fleet.inventory()
 	translations := inventory.translations
-	translations.Handlers = j.runtimes.all()
+	translations.Handlers, translations.Ranges, translations.Counting = j.runtimes.all(), j.ranges.of(pod.Namespace), inventory.sizes
 	made, err := j.translator.Translate(pod, translations)
 	if err != nil {
 		return admission{}, err
@@ -65,45 +62,12 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 	if err := readObject(request, pod); err != nil {
 		return admission{}, err
 	}
-	// What a translated pod carries may not have been made yet. A forged annotation is the controller's to refuse.
-	carried, _ := dialect.Carried(pod)
-	specs := make(map[string]*resourcev1.ResourceClaimSpec)
-	for i := range pod.Spec.ResourceClaims {
-		spec, err := j.specOf(ctx, request.Namespace, &pod.Spec.ResourceClaims[i], carried)
-		switch {
-		case apierrors.IsNotFound(err):
-			// It may come later; the agent looks again.
-		case err != nil:
-			return admission{}, err
-		default:
-			specs[pod.Spec.ResourceClaims[i].Name] = spec
-		}
+	kernel := j.translator.OwnKernel(pod, j.runtimes.all())
+	specs, err := j.specs.of(ctx, request.Namespace, pod, dialect.CheckedClaims(pod, kernel))
+	if err != nil {
+		return admission{}, err
 	}
-	return admission{}, dialect.CheckContainers(pod, specs, j.translator.OwnKernel(pod, j.runtimes.all()))
-}
-
-// specOf reads what a pod's claim asks, from the claim or from the template it will be made from.
-func (j *judge) specOf(ctx context.Context, namespace string, use *corev1.PodResourceClaim, carried []resourcev1.ResourceClaimTemplate) (*resourcev1.ResourceClaimSpec, error) {
-	for i := range carried {
-		if use.ResourceClaimTemplateName != nil && *use.ResourceClaimTemplateName == carried[i].Name {
-			return &carried[i].Spec.Spec, nil
-		}
-	}
-	switch {
-	case use.ResourceClaimTemplateName != nil:
-		template, err := j.client.ResourceV1().ResourceClaimTemplates(namespace).Get(ctx, *use.ResourceClaimTemplateName, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("read the claim template %s: %w", *use.ResourceClaimTemplateName, err)
-		}
-		return &template.Spec.Spec, nil
-	case use.ResourceClaimName != nil:
-		claim, err := j.client.ResourceV1().ResourceClaims(namespace).Get(ctx, *use.ResourceClaimName, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("read the claim %s: %w", *use.ResourceClaimName, err)
-		}
-		return &claim.Spec, nil
-	}
-	return nil, apierrors.NewNotFound(resourcev1.Resource("resourceclaims"), use.Name)
+	return admission{}, dialect.CheckContainers(pod, specs, kernel)
 }
 
 // validateClaim checks a claim that is created, and holds the quotas of its namespace.

@@ -23,12 +23,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
-// known is the server's view of the cluster: what the driver published, the device classes, runtime classes, all claims, and all
-// quotas.
-// Of each object it keeps only what is counted.
+// known is the server's view of the cluster: what the driver published, the device classes, runtime classes, all claims,
+// quotas and LimitRanges. Of each object it keeps only what is counted.
 type known struct {
 	fleet    *fleet
-	limits   *limits
+	limits   *bounds[dialect.Limit]
+	ranges   *bounds[dialect.Range]
 	accounts *accounts
 	runtimes runtimes
 
@@ -52,7 +52,7 @@ type filling interface {
 }
 
 func newKnown(client kubernetes.Interface, translator *dialect.Translator) *known {
-	k := &known{fleet: newFleet(time.Now), limits: newLimits(translator), followings: make(map[string]*following)}
+	k := &known{fleet: newFleet(time.Now), limits: limitsOf(translator), ranges: rangesOf(translator), followings: make(map[string]*following)}
 	claims := &following{now: time.Now}
 	k.accounts = newAccounts(k.fleet.sizes, time.Now, claims.since)
 	resources := client.ResourceV1()
@@ -66,6 +66,7 @@ func newKnown(client kubernetes.Interface, translator *dialect.Translator) *know
 	follow(k, client, resources.DeviceClasses(), &resourcev1.DeviceClass{}, "", k.fleet.classStore(), other("deviceclasses"))
 	follow(k, client, resources.ResourceClaims(metav1.NamespaceAll), &resourcev1.ResourceClaim{}, "", k.accounts.store(), claims)
 	follow(k, client, client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", k.limits.store(), other("resourcequotas"))
+	follow(k, client, client.CoreV1().LimitRanges(metav1.NamespaceAll), &corev1.LimitRange{}, "", k.ranges.store(), other("limitranges"))
 	follow(k, client, client.NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{}, "", k.runtimes.store(), other("runtimeclasses"))
 	return k
 }
@@ -98,7 +99,7 @@ func (k *known) start(ctx context.Context) {
 // wait returns once everything has been read.
 func (k *known) wait(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), k.synced...) {
-		return errors.New("stopped before the cluster's GPUs, claims and quotas were read")
+		return errors.New("stopped before the cluster's GPUs, claims, quotas and LimitRanges were read")
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package webhook
 
 import (
-	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +24,7 @@ const expectedFor = 5 * time.Second
 // know what the other has just admitted, so together they can exceed a quota by what arrives while what they know is
 // behind.
 type quotas struct {
-	held     *limits
+	held     *bounds[dialect.Limit]
 	accounts *accounts
 }
 
@@ -58,92 +56,24 @@ func (q *quotas) checkClaim(claim *resourcev1.ResourceClaim, sizes *dialect.Size
 	return q.accounts.checkClaim(claim.Namespace, claim.UID, held, use, !dryRun && claim.UID != "")
 }
 
-// limits holds what quotas say of GPUs, by namespace. A review of a namespace that has none takes no lock.
-type limits struct {
-	translator *dialect.Translator
-
-	mu      sync.Mutex // guards changes
-	byQuota map[string]map[string][]dialect.Limit
-	// byNamespace has the limits of all quotas of a namespace, sorted, where there are any.
-	byNamespace sync.Map
-}
-
-func newLimits(translator *dialect.Translator) *limits {
-	return &limits{translator: translator, byQuota: make(map[string]map[string][]dialect.Limit)}
-}
-
-func (l *limits) of(namespace string) []dialect.Limit {
-	held, _ := l.byNamespace.Load(namespace)
-	found, _ := held.([]dialect.Limit)
-	return found
-}
-
-// store returns where quotas are put.
-func (l *limits) store() *store[[]dialect.Limit] {
-	return &store[[]dialect.Limit]{
-		read: func(object metav1.Object) ([]dialect.Limit, error) {
-			quota, err := as[*corev1.ResourceQuota](object)
-			if err != nil {
-				return nil, err
-			}
-			return l.translator.Limits(quota), nil
-		},
-		put:  func(quota brief[[]dialect.Limit]) { l.set(quota.namespace, quota.name, quota.of) },
-		drop: func(quota brief[[]dialect.Limit]) { l.set(quota.namespace, quota.name, nil) },
-		replace: func(all []brief[[]dialect.Limit]) {
-			for _, gone := range l.except(all) {
-				l.set(gone[0], gone[1], nil)
-			}
-			for _, quota := range all {
-				l.set(quota.namespace, quota.name, quota.of)
-			}
-		},
-	}
-}
-
-// except returns namespace and name of the quotas that are not among these.
-func (l *limits) except(all []brief[[]dialect.Limit]) [][2]string {
-	present := make(map[[2]string]bool, len(all))
-	for _, quota := range all {
-		present[[2]string{quota.namespace, quota.name}] = true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var gone [][2]string
-	for namespace, quotas := range l.byQuota {
-		for name := range quotas {
-			if key := [2]string{namespace, name}; !present[key] {
-				gone = append(gone, key)
-			}
+// limitsOf returns what quotas say of GPUs.
+func limitsOf(translator *dialect.Translator) *bounds[dialect.Limit] {
+	return newBounds(dialect.CompareLimits, func(object metav1.Object) ([]dialect.Limit, error) {
+		quota, err := as[*corev1.ResourceQuota](object)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return gone
+		return translator.Limits(quota), nil
+	})
 }
 
-// set notes what a quota says; nothing means that it says nothing of GPUs any more.
-func (l *limits) set(namespace, name string, says []dialect.Limit) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	quotas := l.byQuota[namespace]
-	switch {
-	case len(says) > 0 && quotas == nil:
-		quotas = make(map[string][]dialect.Limit)
-		l.byQuota[namespace] = quotas
-		fallthrough
-	case len(says) > 0:
-		quotas[name] = says
-	default:
-		delete(quotas, name)
-	}
-	if len(quotas) == 0 {
-		delete(l.byQuota, namespace)
-		l.byNamespace.Delete(namespace)
-		return
-	}
-	var all []dialect.Limit
-	for _, says := range quotas {
-		all = append(all, says...)
-	}
-	slices.SortStableFunc(all, dialect.CompareLimits)
-	l.byNamespace.Store(namespace, all)
+// rangesOf returns what LimitRanges say of GPUs.
+func rangesOf(translator *dialect.Translator) *bounds[dialect.Range] {
+	return newBounds(dialect.CompareRanges, func(object metav1.Object) ([]dialect.Range, error) {
+		limitRange, err := as[*corev1.LimitRange](object)
+		if err != nil {
+			return nil, err
+		}
+		return translator.Ranges(limitRange), nil
+	})
 }

@@ -62,7 +62,7 @@ const (
 )
 
 // errUnread says why a server is not ready.
-var errUnread = errors.New("the cluster's GPUs, claims and quotas have not been read yet")
+var errUnread = errors.New("the cluster's GPUs, claims, quotas and LimitRanges have not been read yet")
 
 // server is one run of Serve.
 type server struct {
@@ -88,7 +88,7 @@ func Serve(ctx context.Context, o Options) error {
 	defer stop()
 	registry := prometheus.NewRegistry()
 	judge := &judge{
-		translator: o.Translator, client: o.Client, fleet: known.fleet, runtimes: &known.runtimes,
+		translator: o.Translator, specs: newSpecs(o.Client), fleet: known.fleet, runtimes: &known.runtimes, ranges: known.ranges,
 		quotas: &quotas{held: known.limits, accounts: known.accounts},
 	}
 	s.connections = newConnections(o.Reviews, mostConnections)

@@ -27,7 +27,7 @@ type world struct {
 	judge  *judge
 	client *fake.Clientset
 	// what the server follows
-	slices, classes, claims, quotas, runtimes cache.ReflectorStore
+	slices, classes, claims, quotas, ranges, runtimes cache.ReflectorStore
 
 	// followed is since when the API server tells of claims
 	followed time.Time
@@ -55,12 +55,13 @@ func newWorld(t testing.TB, dialects string, objects ...runtime.Object) *world {
 		t.Fatal(err)
 	}
 	w := &world{client: fake.NewClientset(objects...), clock: noon, followed: noon.Add(-time.Hour)}
-	fleet, limits := newFleet(w.now), newLimits(translator)
+	fleet, limits, ranges := newFleet(w.now), limitsOf(translator), rangesOf(translator)
 	accounts := newAccounts(fleet.sizes, w.now, func() time.Time { return w.followed })
 	w.slices, w.classes, w.claims, w.quotas = fleet.sliceStore(), fleet.classStore(), accounts.store(), limits.store()
+	w.ranges = ranges.store()
 	w.judge = &judge{
-		translator: translator, client: w.client,
-		fleet: fleet, runtimes: &runtimes{},
+		translator: translator, specs: newSpecs(w.client),
+		fleet: fleet, runtimes: &runtimes{}, ranges: ranges,
 		quotas: &quotas{held: limits, accounts: accounts},
 	}
 	w.runtimes = w.judge.runtimes.store()

@@ -156,16 +156,20 @@ type Tenant struct {
 }
 
 // Share is what a tenant is granted of one GPU. Amounts are bytes; Used, Pending,
-// Overhead and Peak come from the tenant's own page and are only its word.
+// Overhead and Peak come from the tenant's own page and are only its word, but for what the
+// agent measured.
 type Share struct {
 	UUID  string `json:"uuid"`
 	Index int    `json:"index"`
 	Limit uint64 `json:"limit"`
 	// Observed is what its processes have as the driver tells; nil where it does not.
-	Observed *uint64         `json:"observed,omitempty"`
-	Used     uint64          `json:"used"`
-	Pending  uint64          `json:"pending"`
-	Overhead uint64          `json:"overhead"`
+	Observed *uint64 `json:"observed,omitempty"`
+	Used     uint64  `json:"used"`
+	Pending  uint64  `json:"pending"`
+	Overhead uint64  `json:"overhead"`
+	// Measured is the part of Used and Overhead that the pages do not tell and the agent
+	// measured by the driver's list.
+	Measured uint64          `json:"measured,omitempty"`
 	Peak     uint64          `json:"peak"`
 	Cores    int             `json:"cores"`
 	Policy   v1alpha1.Policy `json:"policy"`
@@ -179,6 +183,8 @@ type Share struct {
 	Process []Process `json:"processes,omitempty"`
 	// Excess says that it holds more than it may or tells, else empty.
 	Excess string `json:"excess,omitempty"`
+	// Past says that it is past its limit by overhead alone, else empty.
+	Past string `json:"past,omitempty"`
 	// Time is the share's GPU time; nil where nobody divides it.
 	Time *Time `json:"time,omitempty"`
 	// ByDescriptor is the part of Used that no process of the tenant holds: file
@@ -257,6 +263,8 @@ const (
 	EventMisuse EventKind = "misuse"
 	// EventExcess is memory in use beyond what was granted or is accounted for.
 	EventExcess EventKind = "excess"
+	// EventOverhead is a share that is past its limit by overhead alone.
+	EventOverhead EventKind = "overhead"
 	// EventLimit is a share that is ended because of its user's limits.
 	EventLimit EventKind = "limit"
 	// EventIdle is a share that has used no GPU for long.

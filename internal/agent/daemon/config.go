@@ -172,6 +172,7 @@ func checkRules(rules *agentconfig.Config, gpus []backend.GPU, unknown int) erro
 func machineOf(gpus []backend.GPU, unknown int) agentconfig.Machine {
 	machine := agentconfig.Machine{GPUs: len(gpus) + unknown}
 	for _, gpu := range gpus {
+		machine.Named = append(machine.Named, agentconfig.GPU{Index: gpu.Index, UUID: gpu.UUID})
 		machine.Memory += gpu.Total
 		machine.Largest = max(machine.Largest, gpu.Capacity())
 		if machine.Context == 0 || gpu.ContextBytes < machine.Context {

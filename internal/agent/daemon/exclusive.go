@@ -11,10 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/rundir"
+	"github.com/divvy-gpu/divvy/internal/tenantdir"
 )
 
 // ErrServed is returned where another system agent serves the GPUs.
@@ -140,7 +142,25 @@ func outlast(ctx context.Context, held error, try func() error) error {
 }
 
 // ownLocks are what a user's own agent holds.
-type ownLocks struct{ *gpulock.Set }
+type ownLocks struct {
+	*gpulock.Set
+	checkpoint string // the agent's
+}
+
+// leftBySystem reports whether a system agent granted a tenant. Root's own agent keeps its
+// tenants where a system agent does, and only their records tell them apart.
+func (l ownLocks) leftBySystem(tenant string) bool {
+	if !rundir.LeftBySystem(tenant) {
+		return false
+	}
+	for _, place := range rundir.TenantsOf(0) {
+		record, err := os.ReadFile(tenantdir.Dir(filepath.Join(place, filepath.Base(tenant))).Record())
+		if err == nil && agent.KeptBy(record) == l.checkpoint {
+			return false
+		}
+	}
+	return true
+}
 
 // Elsewhere implements [agent.Locks].
 func (l ownLocks) Elsewhere(ctx context.Context, uuid string) (by string, ways []string) {
@@ -148,10 +168,10 @@ func (l ownLocks) Elsewhere(ctx context.Context, uuid string) (by string, ways [
 	var held bool
 	if l.Has(uuid) {
 		// Whoever writes the name of another's share takes nothing from who holds the GPU.
-		h, held = l.Kind.LeftBy(uuid, -1, rundir.LeftBySystem)
+		h, held = l.Kind.LeftBy(uuid, -1, l.leftBySystem)
 	} else if h, held = l.Kind.Of(ctx, uuid); !held {
 		if h, held = l.Kind.LeftBy(uuid, os.Getuid(), nil); !held {
-			h, held = l.Kind.LeftBy(uuid, -1, rundir.LeftBySystem)
+			h, held = l.Kind.LeftBy(uuid, -1, l.leftBySystem)
 		}
 	}
 	if !held {

@@ -29,11 +29,11 @@ func TestElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer one.Close()
-	if got, ways := (ownLocks{&two}).Elsewhere(t.Context(), uuid); !strings.Contains(got, "process ") || !slices.Contains(ways, "use the run directory of that agent") {
+	if got, ways := (ownLocks{Set: &two}).Elsewhere(t.Context(), uuid); !strings.Contains(got, "process ") || !slices.Contains(ways, "use the run directory of that agent") {
 		t.Errorf("%q names neither the holder nor the way on", got)
 	}
 	one.Give(uuid)
-	if got, _ := (ownLocks{&two}).Elsewhere(t.Context(), uuid); got != "" {
+	if got, _ := (ownLocks{Set: &two}).Elsewhere(t.Context(), uuid); got != "" {
 		t.Errorf("nobody holds it: %q", got)
 	}
 }

@@ -61,6 +61,9 @@ type Options struct {
 	Log   *slog.Logger
 }
 
+// errBackends is returned for a configuration that a cluster's scheduler would not know of.
+var errBackends = errors.New("the agent's configuration gives GPUs backends, which the devices of a cluster do not tell: leave out the field backends")
+
 // Face serves another client beside the agent's own socket, as the kubelet, until ctx
 // is done. An error ends the agent.
 type Face func(ctx context.Context, n Node) error
@@ -162,14 +165,13 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	if s.rules, err = o.readRules(last); err != nil {
 		return s, err
 	}
+	if _, given := s.rules.Backend(agentconfig.GPU{}); given && o.Face != nil {
+		return s, errBackends
+	}
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
-	finder := driver.Finder{Root: o.DriverRoot, Instance: o.simgpu()}
-	if o.DriverRoot == "" {
-		finder.LibraryPath = strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")
-	}
-	found, err := finder.Find()
+	finder, found, err := o.findDriver(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -209,6 +211,28 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	return s, s.listen()
 }
 
+// findDriver finds the driver that is served, and says which others are not.
+func (o Options) findDriver(ctx context.Context) (driver.Finder, *driver.Driver, error) {
+	finder := driver.Finder{Root: o.DriverRoot, Instance: o.simgpu()}
+	if o.DriverRoot == "" {
+		finder.LibraryPath = strings.Split(os.Getenv("LD_LIBRARY_PATH"), ":")
+	}
+	found, err := finder.Find()
+	if err != nil {
+		return finder, nil, err
+	}
+	for _, fault := range found.Aside {
+		level := slog.LevelInfo
+		if fault.Damaged() {
+			level = slog.LevelWarn
+		}
+		if !fault.Usual() {
+			o.Log.Log(ctx, level, "a library with a driver's name is not used", "file", fault.Path, "found", fault.Found, "expected", fault.Expected)
+		}
+	}
+	return finder, found, nil
+}
+
 // openHealth looks at the GPUs' health once, so that nothing is granted or published before it is known which are
 // healthy.
 func (s *service) openHealth(ctx context.Context) {
@@ -242,7 +266,7 @@ func (s *service) openAgent(ctx context.Context, made backend.Backend) (err erro
 		Tell: terminal.NewWriter(program).Tell,
 	}
 	if !o.shared() {
-		config.Locks, config.Permit = ownLocks{&s.locks}, s.permit
+		config.Locks, config.Permit = ownLocks{&s.locks, config.Checkpoint}, s.permit
 	}
 	if s.agent, err = agent.New(ctx, config); err != nil {
 		return err

@@ -46,11 +46,24 @@ type Config struct {
 	// GPUs returns the node's GPUs with their faults, and a channel that is
 	// closed when they change.
 	GPUs func() ([]v1alpha1.NodeGPU, <-chan struct{})
-	// Nodes and Node are where the GPUs are published for the scheduler that binds pods.
+	// Nodes and Node are where the GPUs are published for the scheduler that binds pods; where Nodes is nil they are not.
 	Nodes Nodes
 	Node  string
 	Log   *slog.Logger
 }
+
+// Keep advertises no slots until ctx is done, to every kubelet that starts. A kubelet forgets a plugin five minutes
+// after it has gone (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager), and then starts no container again that
+// has one of its slots. Dir is as in [Config].
+func Keep(ctx context.Context, dir string, log *slog.Logger) error {
+	return Run(ctx, Config{Dir: dir, Guard: nobody{}, GPUs: func() ([]v1alpha1.NodeGPU, <-chan struct{}) { return nil, nil }, Log: log})
+}
+
+// nobody guards nothing.
+type nobody struct{}
+
+// Down implements [Guard].
+func (nobody) Down() (<-chan struct{}, error) { return nil, nil }
 
 const socketName = "divvy-shares.sock"
 
@@ -68,7 +81,9 @@ func Run(ctx context.Context, c Config) error {
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
-		c.publish(ctx)
+		if c.Nodes != nil {
+			c.publish(ctx)
+		}
 	}()
 	defer func() { <-published }()
 	watcher.Follow(ctx,

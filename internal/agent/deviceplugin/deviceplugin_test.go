@@ -212,6 +212,25 @@ func TestSlotsFollowHealthAndGuard(t *testing.T) {
 	k.expect(64, 64)
 }
 
+// TestKeep: a kubelet that starts is told of a plugin without slots.
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	k := startKubelet(t, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Keep(ctx, dir, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	k.expect(0, 0)
+	k.server.Stop()
+	if err := os.Remove(filepath.Join(dir, kubeletSocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	startKubelet(t, dir).expect(0, 0)
+	cancel()
+	if err := next(t, ended); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAllocateGivesNothing(t *testing.T) {
 	dir := t.TempDir()
 	k := startKubelet(t, dir)

@@ -121,7 +121,7 @@ func TestViews(t *testing.T) {
 		"made, and used as made":             {three, uses([]string{"q"}), []view{{"q"}, {"r"}, {"s"}}, []view{{"q"}, {"r"}, {"s"}}, ""},
 		"made whole, a later one wants less": {three, uses([]string{"q"}), []view{{"q", "r", "s"}}, []view{{"q", "r", "s"}}, ""},
 		"made apart, a later one wants all":  {three, uses(nil), []view{{"q"}, {"r"}, {"s"}}, nil, "names q and r and s, which is prepared otherwise"},
-		"privileged":                         {three, []use{{pod: "p", container: "x", privileged: true}}, nil, nil, "container x of pod p is privileged"},
+		"privileged":                         {three, []use{{pod: "p", container: "x", privileged: true}}, nil, nil, `pod p: GPU request refused: container "x" is privileged`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := viewsOf(c.requests, c.uses, c.made)

@@ -10,6 +10,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
+
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // view is the part of a claim that a container gets: the names of its requests in
@@ -51,10 +53,7 @@ func usesOf(pod *corev1.Pod, claim *resourcev1.ResourceClaim) ([]use, error) {
 }
 
 func useOf(pod *corev1.Pod, c *corev1.Container, claims map[string]string, claim string) (use, bool) {
-	u := use{pod: pod.Name, container: c.Name, class: pod.Spec.RuntimeClassName}
-	if c.SecurityContext != nil {
-		u.privileged = ptr.Deref(c.SecurityContext.Privileged, false)
-	}
+	u := use{pod: pod.Name, container: c.Name, class: pod.Spec.RuntimeClassName, privileged: dialect.Privileged(c)}
 	used, all := false, false
 	name := func(name, request string) {
 		switch {
@@ -95,7 +94,7 @@ func viewsOf(requests []string, uses []use, made []view) ([]view, error) {
 		case len(v) == 0:
 			continue // it names another driver's requests
 		case u.privileged:
-			return nil, fault("container %s of pod %s is privileged and would see every GPU: use no privileged container", u.container, u.pod)
+			return nil, fault("pod %s: %w", u.pod, dialect.RefusePrivileged(u.container))
 		case len(made) > 0:
 			if !slices.ContainsFunc(made, func(m view) bool { return m.contains(v) }) {
 				return nil, fault("container %s of pod %s names %s, which is prepared otherwise for pods that use it already: give the pod a claim of its own",

@@ -41,9 +41,9 @@ func (k *node) serveClaims(ctx context.Context) error {
 // leftInterval is the time between two looks whether shares of slots are left.
 const leftInterval = time.Minute
 
-// serveLeftSlots serves the container runtime in mode claims while there are pods that got their shares by slots, before
-// the node was upgraded: their containers may start again, and their shares end with them. No new ones come, because no
-// slots are advertised.
+// serveLeftSlots serves the container runtime and the kubelet in mode claims while there are pods that got their shares
+// by slots, before the node was upgraded: their containers may start again, and their shares end with them. No new ones
+// come, because no slots are advertised.
 func (k *node) serveLeftSlots(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -64,12 +64,22 @@ func (k *node) serveLeftSlots(ctx context.Context) error {
 		cancel()
 	}()
 	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Probe: func(context.Context) error { return nil }, Log: k.Log})
-	if err := plugin.Run(ctx); err != nil {
-		// They end all the same, see package dra.
-		k.Log.WarnContext(ctx, "containers with slots cannot start again on this node", "error", err)
+	// Where one of the two fails, shares end all the same, see package dra.
+	warned := func(run func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if err := run(ctx); err != nil {
+				k.Log.WarnContext(ctx, "containers with slots cannot start again on this node", "error", err)
+			}
+			return nil
+		}
 	}
-	return nil
+	return k.together(ctx, warned(plugin.Run), warned(func(ctx context.Context) error {
+		return deviceplugin.Keep(ctx, k.devicePlugins(), k.Log)
+	}))
 }
+
+// devicePlugins is the kubelet's folder for them.
+func (k *node) devicePlugins() string { return filepath.Join(k.options.KubeletDir, "device-plugins") }
 
 // slotsLeft reports whether a tenancy is a pod's by slots, or may be.
 func slotsLeft(tenancies []agent.Tenancy) bool {
@@ -88,7 +98,7 @@ func (k *node) serveSlots(ctx context.Context) error {
 	k.setReady(func() error { return nil })
 	return k.together(ctx, plugin.Run, func(ctx context.Context) error {
 		return deviceplugin.Run(ctx, deviceplugin.Config{
-			Dir: filepath.Join(k.options.KubeletDir, "device-plugins"), Guard: plugin.Guard(), GPUs: k.publisher.slots,
+			Dir: k.devicePlugins(), Guard: plugin.Guard(), GPUs: k.publisher.slots,
 			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, Log: k.Log,
 		})
 	})

@@ -45,7 +45,8 @@ var (
 
 	shareLimit     = share("memory_limit_bytes", "Memory limit of the share.")
 	shareUsed      = share("memory_used_bytes", "Memory that the share's processes have, as reported by the driver; absent where it does not report it.")
-	shareBooked    = share("memory_charged_bytes", "Memory charged to the share: the word of its own processes.")
+	shareBooked    = share("memory_charged_bytes", "Memory that counts against the share's limit: the word of its own processes, and what the agent measured beyond it.")
+	shareOverhead  = share("memory_overhead_bytes", "The part of the charged memory that nobody asked for: contexts, code, local memory.")
 	shareKept      = share("memory_by_descriptor_bytes", "Memory charged to the share that none of its processes holds: file descriptors keep it.")
 	shareExcess    = share("memory_excess", "1 if the share has more memory than it was granted or than it tells, else 0.")
 	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share: the word of its own processes.")
@@ -62,7 +63,7 @@ var (
 var descriptions = []*prometheus.Desc{
 	success, claims, tenants, waiting,
 	gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
-	shareLimit, shareUsed, shareBooked, shareKept, shareExcess, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
+	shareLimit, shareUsed, shareBooked, shareOverhead, shareKept, shareExcess, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
 // listTimeout bounds a listing, which takes some milliseconds.
@@ -179,6 +180,7 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 		}
 		gauge(out, shareLimit, float64(s.Limit), labels...)
 		gauge(out, shareBooked, float64(s.Used), labels...)
+		gauge(out, shareOverhead, float64(s.Overhead), labels...)
 		if s.Observed != nil {
 			gauge(out, shareUsed, float64(*s.Observed), labels...)
 		}

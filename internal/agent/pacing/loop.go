@@ -288,7 +288,7 @@ func (l *loop) rebuild(ctx context.Context, members []Member) {
 		}
 		for d, s := range t.shares {
 			g := l.gpu(s.uuid)
-			if terms := termsOf(&m.Shares[d]); s.terms != terms {
+			if terms := termsOf(m.Backend, &m.Shares[d]); s.terms != terms {
 				s.terms, g.revised = terms, true
 			}
 			g.shares = append(g.shares, s)
@@ -360,7 +360,10 @@ func (l *loop) drop(t *tenantTime) {
 }
 
 // termsOf is a share's promise in the law's words.
-func termsOf(s *backend.Share) arbiter.Terms {
+func termsOf(maker v1alpha1.Backend, s *backend.Share) arbiter.Terms {
+	if maker == v1alpha1.BackendTimeslice {
+		return arbiter.Terms{Policy: arbiter.Free}
+	}
 	policies := map[v1alpha1.Policy]arbiter.Policy{
 		v1alpha1.PolicyWeighted: arbiter.Weighted, v1alpha1.PolicyFixed: arbiter.Fixed, v1alpha1.PolicyBurst: arbiter.Burst,
 	}

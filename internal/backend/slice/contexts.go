@@ -34,6 +34,9 @@ var errHidden = errors.New("CUDA does not show the GPU")
 
 const exitHidden = 3
 
+// exitForeign is divvy-probe's status where CUDA says that it is not this machine's driver.
+const exitForeign = 4
+
 // contexts knows what one process's context takes on each model of GPU: it
 // depends on the driver and on the number of multiprocessors, so GPUs of one
 // model are alike.
@@ -64,8 +67,8 @@ func contextKey(gpu nvml.GPU, inventory Inventory) string {
 	return gpu.Name + "/" + inventory.Version().Driver
 }
 
-// of returns what a context takes on a GPU, in bytes.
-func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
+// of returns what a context takes on a GPU, in bytes. The error is driver.ErrUnusable.
+func (c *contexts) of(ctx context.Context, gpu nvml.GPU) (uint64, error) {
 	if c.known == nil {
 		// What cannot be read is measured again.
 		c.measured, _ = c.file.Load()
@@ -76,27 +79,30 @@ func (c *contexts) of(ctx context.Context, gpu nvml.GPU) uint64 {
 	}
 	key := contextKey(gpu, c.options.Inventory)
 	if n, ok := c.known[key]; ok {
-		return n
+		return n, nil
 	}
 	if gpu.Silent {
-		return fallbackContext // to measure it would not end either
+		return fallbackContext, nil // to measure it would not end either
 	}
 	n, err := c.probe(ctx, gpu.UUID)
 	if errors.Is(err, errHidden) {
 		// Another of the model may be measured.
-		return fallbackContext
+		return fallbackContext, nil
+	}
+	if errors.Is(err, driver.ErrUnusable) {
+		return 0, err
 	}
 	if err != nil {
 		c.options.Log.WarnContext(ctx, "cannot measure what a context takes", "gpu", gpu.UUID, "assumed", fallbackContext, "error", err)
 		c.known[key] = fallbackContext // not saved: the next agent measures again
-		return fallbackContext
+		return fallbackContext, nil
 	}
 	c.known[key] = n
 	c.measured[key] = n
 	if err := c.file.Save(c.measured); err != nil {
 		c.options.Log.WarnContext(ctx, "cannot remember what a context takes", "error", err)
 	}
-	return n
+	return n, nil
 }
 
 // run asks divvy-probe: a program of its own, because a process that has used
@@ -128,8 +134,13 @@ func (c *contexts) run(ctx context.Context, uuid string) (uint64, error) {
 			return 0, errors.New("run divvy-probe: the driver does not answer")
 		}
 	}
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == exitHidden {
-		return 0, errHidden
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		switch exit.ExitCode() {
+		case exitHidden:
+			return 0, errHidden
+		case exitForeign:
+			return 0, fmt.Errorf("%w: %s; expected this machine's driver: install it again", driver.ErrUnusable, bytes.TrimSpace(said.Bytes()))
+		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("run divvy-probe: %w: %s", err, bytes.TrimSpace(said.Bytes()))

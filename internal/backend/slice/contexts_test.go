@@ -1,6 +1,7 @@
 package slice
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -113,6 +114,14 @@ func TestContextsBesideAHiddenGPU(t *testing.T) {
 	}
 	if got := runs(); len(got) != 3 {
 		t.Errorf("runs %q", got)
+	}
+}
+
+// A library that says that it is not this machine's driver serves nobody.
+func TestDriverOfAnotherMachine(t *testing.T) {
+	o, _ := probing(t, `echo "$1 says that it is a stub" >&2; exit 4`)
+	if gpus, err := New(o).Discover(t.Context()); !errors.Is(err, driver.ErrUnusable) || !strings.Contains(err.Error(), "libcuda.so.1 says that it is a stub; expected") {
+		t.Errorf("%+v, %v", gpus, err)
 	}
 }
 

@@ -66,7 +66,7 @@ func (m *memory) note(source, purpose, path string) {
 }
 
 // find returns the driver as it was found, as long as the libraries that were
-// chosen are the same: folders of libraries take long to look through.
+// chosen and the kernel module are the same: folders of libraries take long to look through.
 func (m *memory) find(finder driver.Finder) (*driver.Driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *memory) files(finder driver.Finder, version string) (*driver.Driver, []
 		return nil, nil, err
 	}
 	if m.mounts == nil || m.version != version {
-		if m.mounts, err = finder.Files(version); err != nil {
+		if m.mounts, err = finder.Files(found, version); err != nil {
 			return nil, nil, err
 		}
 		m.version = version
@@ -91,7 +91,7 @@ func (m *memory) files(finder driver.Finder, version string) (*driver.Driver, []
 }
 
 func (m *memory) findLocked(finder driver.Finder) (*driver.Driver, error) {
-	if m.driver != nil && m.chosen == chosenIdentity(m.driver) {
+	if m.driver != nil && m.chosen == chosenIdentity(m.driver) && (finder.Instance != "" || m.driver.Module == finder.Module()) {
 		return m.driver, nil
 	}
 	found, err := finder.Find()

@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
 
 // A name that only ours has is found nowhere, one that only the driver has is the driver's, and one
 // that both have is ours.
-func TestWithNames(t *testing.T) {
+func TestForDriverHasTheDriversNames(t *testing.T) {
 	dir := t.TempDir()
 	theirs, ours, asking := filepath.Join(dir, "libreal.so.1"), filepath.Join(dir, "libours.so.1"), filepath.Join(dir, "asks")
 	compiled(t, theirs, "int both(void) { return 2; } int theirs(void) { return 2; } static int unseen(void) { return 2; } int theirs2(void) { return unseen(); }",
@@ -96,18 +96,4 @@ func TestForDriverRefusesOthers(t *testing.T) {
 	if _, err := ForDriver(image, dir, real); err == nil {
 		t.Error("a driver that is no library is taken")
 	}
-}
-
-func FuzzWithNames(f *testing.F) {
-	path := filepath.Join(f.TempDir(), "lib.so")
-	cmd := exec.Command("cc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-s", "-o", path)
-	cmd.Stdin = strings.NewReader("int a; int b(void) { return a; } int c(void) { return b(); }")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		f.Fatalf("cc: %v\n%s", err, out)
-	}
-	image, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
-	fuzzDamaged(f, image, func(damaged []byte) ([]byte, error) { return withNames(damaged, map[string]bool{"a": true}) })
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/exports"
 )
 
 // runpathMark begins the search path that our libraries are linked with. It is
@@ -15,14 +16,12 @@ import (
 // driver's folder, in which nothing can be added.
 const runpathMark = "/divvy-runpath-"
 
-// errDamaged marks a shared object whose tables contradict each other.
-var errDamaged = errors.New("its table of symbols is damaged")
-
 // errRunpath marks a file that is not a library of ours as it was built.
 var errRunpath = errors.New("not an unchanged library of Divvy")
 
 // ForDriver returns a copy of a library of ours that looks for the driver's in dir, and has the names of
-// the driver's file alone.
+// the driver's file alone: a program that looks for a name to learn what the driver can do finds ours
+// otherwise, on drivers that are older than our description, and calls it.
 func ForDriver(image []byte, dir, file string) ([]byte, error) {
 	patched, err := withRunpath(image, dir)
 	if err != nil {
@@ -32,7 +31,7 @@ func ForDriver(image []byte, dir, file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withNames(patched, names)
+	return exports.Keep(patched, func(name string) bool { return names[name] })
 }
 
 // withRunpath returns a copy of a shared object whose DT_RUNPATH is dir. It is

@@ -108,9 +108,13 @@ func (b *Backend) Discover(ctx context.Context) ([]backend.GPU, error) {
 	}
 	gpus := make([]backend.GPU, 0, len(found))
 	for _, g := range found {
+		context, err := b.contexts.of(ctx, g)
+		if err != nil {
+			return nil, fmt.Errorf("measure what a context takes: %w", err)
+		}
 		gpus = append(gpus, backend.GPU{
 			Index: g.Index, UUID: g.UUID, Name: g.Name, PCI: g.PCI, Total: g.Total, Reserved: g.Reserved,
-			ContextBytes: b.contexts.of(ctx, g), Unit: page.Unit,
+			ContextBytes: context, Unit: page.Unit,
 		})
 	}
 	return gpus, nil
@@ -154,7 +158,7 @@ func (b *Backend) Plan(t backend.Tenant) (*backend.Plan, error) {
 	}
 	if len(t.LibraryPath) > 0 {
 		finder := b.options.Finder
-		finder.LibraryPath = t.LibraryPath
+		finder.LibraryPath, finder.Others = t.LibraryPath, true
 		theirs, err := finder.Find()
 		if err != nil {
 			return nil, err

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/controller"
@@ -54,7 +56,7 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 		return program.Usage(fmt.Errorf("mode slots has no claims: do not run the controller there"))
 	}
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	client, err := o.cluster.connect(log, "divvy-controller")
+	client, leases, err := o.connect(log)
 	if err != nil {
 		return err
 	}
@@ -73,7 +75,21 @@ func (o *controllerOptions) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
-	return controller.Run(ctx, controller.Options{Client: client, Namespace: o.namespace, Plain: plain, Log: log})
+	return controller.Run(ctx, controller.Options{Client: client, Leases: leases, Namespace: o.namespace, Plain: plain, Log: log})
+}
+
+// connect returns a client, and one for the lease alone. Each has a bound of requests of its own: however much there is
+// to do, the lease is renewed in time.
+func (o *controllerOptions) connect(log *slog.Logger) (client kubernetes.Interface, leases coordination.CoordinationV1Interface, err error) {
+	if client, err = o.cluster.connect(log, "divvy-controller"); err != nil {
+		return nil, nil, err
+	}
+	lease := connection{kubeconfig: o.cluster.kubeconfig, qps: 5, burst: 10}
+	own, err := lease.connect(log, "divvy-controller-lease")
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, own.CoordinationV1(), nil
 }
 
 func (o *controllerOptions) report(a *app, lines []string) error {
