@@ -18,8 +18,9 @@ struct driver driver;
 
 /*
  * PTX text for a real GPU, which compiles it when the module is loaded; the simulated driver knows
- * all but divvy_loop by name. %globaltimer is the GPU's wall clock in nanoseconds; reading %clock
- * is what keeps the compiler from leaving an empty loop out.
+ * all but divvy_loop by name. %globaltimer is the GPU's wall clock in nanoseconds. The volatile
+ * store keeps the compiler from leaving divvy_loop's loop out; a mere reading of %clock, whose
+ * value nobody uses, does not (ptxas 12.4).
  */
 static const char kernel_text[] = HEADER
     ".visible .entry divvy_busy_ns" BUSY
@@ -29,10 +30,11 @@ static const char kernel_text[] = HEADER
     "again: ld.volatile.global.u32 %r2, [%d1];\n"
     "setp.ne.u32 %p, %r2, %r1; @%p bra again; ret; }\n"
     ".visible .entry divvy_loop(.param .u64 turns) {\n"
-    ".reg .u64 %t<2>; .reg .u32 %r<2>; .reg .pred %p;\n"
+    ".shared .u32 turn; .reg .u64 %t<2>; .reg .u32 %r<2>; .reg .pred %p;\n"
     "ld.param.u64 %t1, [turns];\n"
     "again: setp.eq.u64 %p, %t1, 0; @%p bra done;\n"
-    "mov.u32 %r1, %clock; sub.u64 %t1, %t1, 1; bra again;\ndone: ret; }\n"
+    "cvt.u32.u64 %r1, %t1; st.volatile.shared.u32 [turn], %r1;\n"
+    "sub.u64 %t1, %t1, 1; bra again;\ndone: ret; }\n"
     ".visible .entry divvy_vecadd(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n) {\n"
     ".reg .u64 %d<8>; .reg .u32 %r<6>; .reg .f32 %f<4>; .reg .pred %p;\n"
     "ld.param.u64 %d1, [a]; ld.param.u64 %d2, [b]; ld.param.u64 %d3, [c]; ld.param.u32 %r1, [n];\n"

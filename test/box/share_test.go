@@ -91,6 +91,24 @@ func TestADriverInTheImageLeadsAroundTheShare(t *testing.T) {
 	}
 }
 
+// Who looks for the image's driver is told why it is gone, and nobody can put one back.
+func TestCoveredFolderSaysWhy(t *testing.T) {
+	h := useHost(t)
+	box := h.newContainer(t, h.prepare(t, gib))
+	bringCompat(h, box)
+	for _, user := range []bool{false, true} {
+		if user {
+			box = h.newContainer(t, h.prepare(t, gib))
+			bringCompat(h, box)
+			box.inUserNamespace()
+		}
+		got := box.output("sh", "-c", `cd /usr/local/cuda/compat && echo *; while read -r line; do echo "$line"; done <README.divvy; (: >x) 2>/dev/null && echo writable; true`)
+		if want := "README.divvy\nDivvy covers CUDA's forward-compatibility libraries: a share has the driver of its machine."; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Root of a container with a user namespace is nobody on the host.
 func TestUserNamespace(t *testing.T) {
 	h := useHost(t)

@@ -226,7 +226,7 @@ func TestNetworkPolicies(t *testing.T) {
 
 // The kubelet's folder is the same on the host, in the container and in what the agent is told.
 func TestKubeletDir(t *testing.T) {
-	for kubernetes, below := range map[string][]string{newest: {"plugins/divvy.dev", "plugins_registry"}, oldest: {"device-plugins"}} {
+	for kubernetes, below := range map[string][]string{newest: {"plugins/divvy.dev", "plugins_registry", "device-plugins"}, oldest: {"device-plugins"}} {
 		for values, dir := range map[string]string{"": "/var/lib/kubelet", "agent: {kubeletDir: /var/lib/k0s/kubelet}": "/var/lib/k0s/kubelet"} {
 			spec := find[*appsv1.DaemonSet](t, rendered(t, kubernetes, values))[0].Spec.Template.Spec
 			var host, mounted []string

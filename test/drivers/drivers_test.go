@@ -1,199 +1,146 @@
 package drivers
 
 import (
-	"bytes"
 	"errors"
+	"flag"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
-	"github.com/divvy-gpu/divvy/internal/backend"
-	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
-	"github.com/divvy-gpu/divvy/internal/tenantdir"
+	"github.com/divvy-gpu/divvy/internal/launch"
 )
 
-// fewest is how many versions of the driver must be there.
-const fewest = 2
+var update = flag.Bool("update", false, "write the generated parts of docs/drivers.md anew")
 
-// installed are the folders of the versions that are unpacked.
-func installed(t *testing.T) []string {
+// unpacked are the versions that are unpacked.
+func unpacked(t *testing.T) []Driver {
 	t.Helper()
 	if !slices.Contains(strings.Split(os.Getenv("DIVVY_REQUIRE"), ","), "drivers") {
 		t.Skip("it downloads NVIDIA's drivers and takes a minute: run make test-drivers")
 	}
-	complete, err := filepath.Glob("../../.cache/drivers/*/.complete")
+	found, err := Unpacked("../../.cache/drivers")
 	must(t, err)
-	if len(complete) < fewest {
-		t.Fatalf("%d versions of NVIDIA's driver are there, want %d", len(complete), fewest)
-	}
-	var folders []string
-	for _, mark := range complete {
-		folder, err := filepath.Abs(filepath.Dir(mark))
-		must(t, err)
-		folders = append(folders, folder)
-	}
-	return folders
+	return found
 }
 
-// version is one driver, and our libraries in front of it.
-type version struct {
-	asker string
-	// native and share are folders in which the libraries have their usual names.
-	native, share string
-}
-
-// open makes a share of a GPU that does not exist, over the libraries of a folder.
-func open(t *testing.T, folder string) *version {
+// pairs opens each version that is unpacked.
+func pairs(t *testing.T) []*Pair {
 	t.Helper()
-	v := &version{asker: filepath.Join(t.TempDir(), "ask"), native: t.TempDir(), share: t.TempDir()}
-	if said, err := exec.Command("cc", "-O1", "-o", v.asker, "ask/ask.c", "-ldl").CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v: %s", err, said)
+	found := unpacked(t)
+	tree := installtest.Tree(t)
+	if err := launch.Enter(tree.Program("divvy-enter")).Probe(t.Context()); err != nil {
+		installtest.Missing(t, "userns", err)
 	}
-	config, err := tenantdir.Encode(backend.Tenant{ID: "test", Name: "test", Layer: backend.LayerEnv, Shares: []backend.Share{{
-		GPU:   backend.GPU{UUID: "GPU-6e5f0d1c-3b5e-4a8e-9f7a-2d1c0b9a8f7e", PCI: "00000000:01:00.0", Total: 80 << 30, ContextBytes: 400 << 20},
-		Limit: 2 << 30, Weight: 1, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline,
-	}}}, 0)
-	must(t, err)
-	must(t, tenantdir.Dir(v.share).Make(&config, nil, tenantdir.AccessOwner, -1))
-	for _, library := range driver.Libraries {
-		found, err := filepath.Glob(filepath.Join(folder, library.Bare()+".*"))
+	var opened []*Pair
+	for _, d := range found {
+		p, err := Open(t.Context(), d, tree, t.TempDir())
 		must(t, err)
-		if len(found) != 1 {
-			t.Fatalf("%s in %s: %v", library, folder, found)
-		}
-		image, err := os.ReadFile(installtest.Tree(t).Library(string(library)))
-		must(t, err)
-		image, err = slice.ForDriver(image, v.share, found[0])
-		must(t, err)
-		must(t, errors.Join(
-			os.WriteFile(filepath.Join(v.share, string(library)), image, 0o700),
-			os.Symlink(found[0], filepath.Join(v.share, library.Real())),
-			os.Symlink(found[0], filepath.Join(v.native, string(library)))))
+		opened = append(opened, p)
 	}
-	return v
-}
-
-// documented are the names of the two interfaces; the debugger's own begin otherwise.
-var documented = regexp.MustCompile("^(cu|nvml)[A-Z]")
-
-// names are those of a library that either our description or this driver has.
-func (v *version) names(t *testing.T, library driver.Library) string {
-	t.Helper()
-	names := map[string]bool{}
-	for _, path := range []string{installtest.Tree(t).Library(string(library)), filepath.Join(v.native, string(library))} {
-		some, err := driver.Names(path)
-		must(t, err)
-		for name := range some {
-			names[name] = documented.MatchString(name)
-		}
-	}
-	var list []string
-	for name, ask := range names {
-		if ask {
-			list = append(list, name)
-		}
-	}
-	slices.Sort(list)
-	return strings.Join(list, "\n") + "\n"
-}
-
-// ask returns the answers of the driver alone, or of a share.
-func (v *version) ask(t *testing.T, question string, library driver.Library, share bool) []string {
-	t.Helper()
-	folder, args := v.native, []string{question, filepath.Join(v.native, string(library))}
-	if share {
-		folder, args = v.share, []string{question, filepath.Join(v.share, string(library)), filepath.Join(v.share, library.Real())}
-	}
-	cmd := exec.Command(v.asker, args...)
-	cmd.Stdin = strings.NewReader(v.names(t, library))
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	text, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("ask for the %s of %s: %v: %s", question, library, err, said.String())
-	}
-	return strings.Split(strings.TrimSpace(string(text)), "\n")
-}
-
-// noStatus are functions that answer with a pointer.
-var noStatus = map[string]bool{"nvmlErrorString": true}
-
-// compare reports where two lists of answers differ.
-func compare(t *testing.T, want, got []string, least int) {
-	t.Helper()
-	if len(want) < least || len(want) != len(got) {
-		t.Fatalf("the driver gives %d answers, a share %d, want %d or more", len(want), len(got), least)
-	}
-	differ := 0
-	for i := range want {
-		name, _, _ := strings.Cut(want[i], " ")
-		if want[i] == got[i] || strings.Contains(want[i], " signal ") || noStatus[name] {
-			continue // what does not survive zeros natively may do as it likes
-		}
-		if differ++; differ <= 10 {
-			t.Errorf("in a share %q, natively %q", got[i], want[i])
-		}
-	}
-	t.Logf("%d answers, %d differ", len(want), differ)
-}
-
-// questions are what each library is asked, and how many answers at least show that it was.
-var questions = []struct {
-	library  driver.Library
-	question string
-	least    int
-}{
-	{driver.CUDA, "names", 700},
-	{driver.CUDA, "lookups", 80_000},
-	{driver.CUDA, "late", 80_000},
-	{driver.CUDA, "errors", 2_000},
-	{driver.CUDA, "status", 400},
-	{driver.NVML, "names", 400},
-	{driver.NVML, "errors", 1_000},
-	{driver.NVML, "status", 250},
+	return opened
 }
 
 func TestSharesAnswerAsTheDriver(t *testing.T) {
-	for _, folder := range installed(t) {
-		t.Run(filepath.Base(folder), func(t *testing.T) {
-			v := open(t, folder)
-			for _, q := range questions {
-				t.Run(strings.TrimSuffix(q.library.Bare(), ".so")+"/"+q.question, func(t *testing.T) {
-					compare(t, v.ask(t, q.question, q.library, false), v.ask(t, q.question, q.library, true), q.least)
-				})
-			}
-		})
+	opened := pairs(t)
+	runtimes, err := Runtimes("../../.cache/runtimes")
+	must(t, err)
+	var rows []Row
+	for _, p := range opened {
+		row := Row{Driver: p.Driver, Answers: map[string]int{}}
+		row.CUDA, err = p.CUDA(t.Context())
+		must(t, err)
+		for _, s := range p.Subjects(runtimes) {
+			t.Run(p.Version+"/"+s.Name, func(t *testing.T) {
+				result, err := s.Compare(t.Context())
+				must(t, err)
+				for _, d := range result.Differences[:min(10, len(result.Differences))] {
+					t.Error(d)
+				}
+				t.Logf("%d answers, %d differ", result.Answers, len(result.Differences))
+				row.Answers[s.Group] += result.Answers
+				row.Differences += len(result.Differences)
+			})
+		}
+		rows = append(rows, row)
+	}
+	var columns []string
+	for _, s := range opened[0].Subjects(runtimes) {
+		if !slices.Contains(columns, s.Group) {
+			columns = append(columns, s.Group)
+		}
+	}
+	if flag.Lookup("test.run").Value.String() == "" && !t.Failed() {
+		checkPage(t, rows, map[string]string{"drivers": table(rows, columns), "ways": listed(Ways)})
 	}
 }
 
-// nvidia-smi of each version says in a share what it says natively: that there is no driver.
-func TestMonitorSaysTheSame(t *testing.T) {
-	for _, folder := range installed(t) {
-		t.Run(filepath.Base(folder), func(t *testing.T) {
-			v := open(t, folder)
-			say := func(libraries string) string {
-				cmd := exec.Command(filepath.Join(folder, "nvidia-smi"))
-				cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries)
-				text, err := cmd.CombinedOutput()
-				var exit *exec.ExitError
-				if err != nil && !errors.As(err, &exit) {
-					t.Fatal(err)
-				}
-				return string(text)
-			}
-			native, share := say(v.native), say(v.share)
-			if native != share || !strings.Contains(native, "NVIDIA driver") {
-				t.Errorf("in a share:\n%s\nnatively:\n%s", share, native)
-			}
-		})
+// page says in public what was compared.
+const page = "../../docs/drivers.md"
+
+// checkPage compares the generated parts of the page. A driver that cannot be had here keeps its line.
+func checkPage(t *testing.T, rows []Row, parts map[string]string) {
+	t.Helper()
+	var versions []string
+	for _, r := range rows {
+		versions = append(versions, r.Version)
+	}
+	text, err := os.ReadFile(page)
+	must(t, err)
+	for name, part := range parts {
+		changed, old, err := between(string(text), name, part)
+		must(t, err)
+		if lines := stale(old, part, versions); len(lines) > 0 && !*update {
+			t.Errorf("%s is stale, run make test-drivers GOTESTFLAGS=-update; it\n%s", page, strings.Join(lines, "\n"))
+		}
+		text = []byte(changed)
+	}
+	if *update {
+		must(t, os.WriteFile(page, text, 0o600))
+	}
+}
+
+// What docs/drivers.md and the design say of the one way that differs.
+func TestALibraryBehindFindsTheDriver(t *testing.T) {
+	p := pairs(t)[0]
+	for place, want := range map[*Place]string{&p.Alone: "cuMemAlloc_v2 no", &p.Env: "cuMemAlloc_v2 driver", &p.Covered: "cuMemAlloc_v2 driver"} {
+		lines, err := p.walk(t.Context(), behind, driver.CUDA, *place, []string{"cuMemAlloc_v2"})
+		must(t, err)
+		if !slices.Contains(lines, want) {
+			t.Errorf("%s: %v, want %q", place.Name, lines, want)
+		}
+	}
+}
+
+// Too few versions, half a download and a folder without a library are no silent success.
+func TestUnpackedRefusesTooLittle(t *testing.T) {
+	folder := t.TempDir()
+	for _, version := range []string{"1", "2"} {
+		if _, err := Unpacked(folder); !errors.Is(err, ErrFew) {
+			t.Errorf("before version %s: %v, want %v", version, err, ErrFew)
+		}
+		must(t, os.MkdirAll(filepath.Join(folder, version), 0o700))
+		must(t, os.WriteFile(filepath.Join(folder, version, ".complete"), nil, 0o600))
+	}
+	if _, err := Unpacked(folder); !errors.Is(err, ErrFile) {
+		t.Errorf("without a library: %v, want %v", err, ErrFile)
+	}
+}
+
+func TestCompareSeesEveryDifference(t *testing.T) {
+	q := Question{Name: "status", Least: 2}
+	result, err := compare(q, []string{"a 1", "b signal 11", "c 3"}, []string{"a 1", "b 0", "c 4"})
+	must(t, err)
+	if len(result.Differences) != 1 || result.Differences[0] != (Difference{"c 3", "c 4"}) {
+		t.Errorf("differences: %v", result.Differences)
+	}
+	for _, few := range [][]string{{"a 1"}, {"a 1", "b 2", "c 3"}} {
+		if _, err := compare(q, few, few[:1]); !errors.Is(err, ErrAnswers) {
+			t.Errorf("%d answers against 1: %v, want %v", len(few), err, ErrAnswers)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -80,7 +81,7 @@ func (l *lab) free() {
 
 // difference lists where the records disagree, one line for each place.
 func (l *lab) difference() string {
-	claims, uids, err := l.claimed()
+	claims, specs, err := l.claimed()
 	if err != nil {
 		return err.Error()
 	}
@@ -108,7 +109,7 @@ func (l *lab) difference() string {
 		}
 		lines = append(lines, l.sums(n, listing)...)
 		lines = append(lines, l.usage(n, listing)...)
-		lines = append(lines, l.disk(n, listing, uids[n.Name])...)
+		lines = append(lines, l.disk(n, listing, specs[n.Name])...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(claims)) {
 		if got, ok := held[key]; !ok || got != claims[key] {
@@ -123,13 +124,19 @@ func (l *lab) difference() string {
 	return strings.Join(lines, "\n")
 }
 
-// claimed returns what the API server has allocated, and the UIDs of the claims by node.
+// claimed returns what the API server has allocated, and the names of the claims' CDI specifications by node. Admin access
+// takes nothing, and has a specification.
 func (l *lab) claimed() (holdings, map[string][]string, error) {
 	list, err := l.Client().ResourceV1().ResourceClaims(metav1.NamespaceAll).List(l.ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	claims, uids := holdings{}, map[string][]string{}
+	claims, specs := holdings{}, map[string][]string{}
+	specify := func(node, name string) {
+		if !slices.Contains(specs[node], name) {
+			specs[node] = append(specs[node], name)
+		}
+	}
 	for i := range list.Items {
 		c := &list.Items[i]
 		if c.Status.Allocation == nil {
@@ -139,17 +146,19 @@ func (l *lab) claimed() (holdings, map[string][]string, error) {
 			if r.Driver != v1alpha1.Driver {
 				continue
 			}
+			if ptr.Deref(r.AdminAccess, false) {
+				specify(r.Pool, "admin."+v1alpha1.Driver+"-"+string(c.UID)+".json")
+				continue
+			}
 			a, uuid, err := allotted(c, &r)
 			if err != nil {
 				return nil, nil, fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
 			}
 			claims.add(r.Pool, c.Namespace+"/"+c.Name, uuid, a)
-			if !slices.Contains(uids[r.Pool], string(c.UID)) {
-				uids[r.Pool] = append(uids[r.Pool], string(c.UID))
-			}
+			specify(r.Pool, v1alpha1.Driver+"-"+string(c.UID)+".json")
 		}
 	}
-	return claims, uids, nil
+	return claims, specs, nil
 }
 
 func allotted(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) (amount, string, error) {
@@ -288,13 +297,10 @@ func tenantOn(dir string, index int) string {
 const tenantsDir = "/dev/shm/divvy-0/tenants/containers"
 
 // disk compares the files on a node with the tenants that exist.
-func (l *lab) disk(n *cluster.Machine, listing *control.Listing, uids []string) []string {
-	var dirs, specs []string
+func (l *lab) disk(n *cluster.Machine, listing *control.Listing, specs []string) []string {
+	var dirs []string
 	for i := range listing.Tenants {
 		dirs = append(dirs, filepath.Base(listing.Tenants[i].Dir))
-	}
-	for _, uid := range uids {
-		specs = append(specs, v1alpha1.Driver+"-"+uid+".json")
 	}
 	return append(l.files(n, "CDI specifications", "/var/run/cdi", specs), l.files(n, "tenants' directories", tenantsDir, dirs)...)
 }

@@ -24,6 +24,7 @@ func TestShares(t *testing.T) {
 	l.scenario("whole-and-shared", wholeAndShared)
 	l.scenario("whole-by-hand", wholeByHand)
 	l.scenario("whole-of-before", earlierWhole)
+	l.scenario("admin-access", adminAccess)
 	l.scenario("node-defaults", nodeDefaults)
 	l.scenario("examples", examples)
 	l.scenario("bad-requests", badRequests)

@@ -21,6 +21,7 @@ func slotsToClaims(l *lab) {
 	l.run(again("again", "2Gi"))
 	l.held(2)
 	l.toClaims(n)
+	l.keptPlugin(n)
 	l.unmoved("stays")
 	l.held(2)
 	l.exec("again", "main", "touch", "/run/end")
@@ -70,6 +71,22 @@ func (l *lab) toClaims(n *cluster.Machine) {
 		}
 		if len(p.Spec.ResourceClaims) == 0 {
 			return fmt.Sprintf("this one has none, and limits %v", p.Spec.Containers[0].Resources.Limits)
+		}
+		return ""
+	})
+}
+
+// keptPlugin waits until a node's kubelet knows a plugin without slots. It otherwise forgets the plugin after minutes, and
+// then starts no container again that has a slot.
+func (l *lab) keptPlugin(n *cluster.Machine) {
+	l.t.Helper()
+	l.eventually("the kubelet knows a plugin without slots", func() string {
+		node, err := l.Client().CoreV1().Nodes().Get(l.ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if slots, known := node.Status.Capacity[v1alpha1.SlotResource]; !known || !slots.IsZero() {
+			return fmt.Sprintf("it has %s slots, and knows the plugin: %t", slots.String(), known)
 		}
 		return ""
 	})

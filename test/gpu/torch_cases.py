@@ -1,4 +1,4 @@
-"""What run.py does with PyTorch inside a share. Prints one JSON object; an exception is a failure."""
+"""What the cases torch_… do with PyTorch inside a share. Prints one JSON object; an exception is a failure."""
 
 import json
 import os

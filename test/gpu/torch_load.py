@@ -1,4 +1,4 @@
-"""What sharing.py does with PyTorch: `train` until it is killed, or `serve` requests at random moments.
+"""What the case torch_online does with PyTorch: `train` until it is killed, or `serve` requests at random moments.
 
 Prints JSON in the form of gpubench load and gpubench serve.
 """

@@ -1,4 +1,3 @@
-// Package shipped looks into the programs that are shipped for what only tests use.
 package shipped
 
 import (

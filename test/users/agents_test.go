@@ -94,6 +94,22 @@ func TestRootTriedItBefore(t *testing.T) {
 	s.eventually("root's share has ended", func() bool { return len(s.list().Tenants) == 0 })
 }
 
+// Root's own agent grants shares beside those that it granted before, though it keeps them where a system agent does. It
+// grants none beside those that a system agent left.
+func TestRootsSharesBesideEachOther(t *testing.T) {
+	s := newServer(t)
+	first := s.hold("root", "1Gi", "--gpu", "0", "--memory", "2Gi")
+	s.ok("root", "divvy", "run", "--gpu", "0", "--memory", "2Gi", "--", "true")
+	first.end()
+	s.eventually("root's own agent has ended", func() bool { return s.run("root", "pgrep", "-f", "agent --ephemeral").status != 0 })
+	agent := s.agent()
+	second := s.hold("u1", "1Gi", "--gpu", "0", "--memory", "2Gi")
+	agent.kill(syscall.SIGKILL)
+	s.asRoot("rm", "/run/divvy/system-agent")
+	s.refused("root", []string{"GPU 0 ", "a system agent granted to user u1"}, "divvy", "run", "--gpu", "0", "--memory", "1Gi", "--", "true")
+	second.end()
+}
+
 // A run directory that cannot serve all users is refused, with what to do.
 func TestSpoiltRunDirectory(t *testing.T) {
 	s := newServer(t)

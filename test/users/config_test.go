@@ -30,6 +30,7 @@ func TestFaultyConfigurationStopsTheAgent(t *testing.T) {
 		"defaultMemory: 1%":                       "/etc/divvy/agent.yaml:3: defaultMemory: 1% leaves nothing to a program",
 		"others: {time: 500ms}":                   `/etc/divvy/agent.yaml:3: others.time: "500ms" is too short: give at least 1s`,
 		"idle: {after: 1s}":                       `/etc/divvy/agent.yaml:3: idle.after: "1s" is too short: give at least 5s`,
+		"backends: {timeslice: [8]}":              "/etc/divvy/agent.yaml:3: backends.timeslice[0]: this machine has no GPU 8",
 		"overcommit: {groups: [wheels]}":          `/etc/divvy/agent.yaml:3: overcommit.groups[0]: there is no group "wheels"`,
 	} {
 		s.write("/etc/divvy/agent.yaml", head+text+"\n")

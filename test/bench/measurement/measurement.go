@@ -4,6 +4,7 @@ package measurement
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,10 +12,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -109,6 +112,16 @@ func Take(figures []Figure, prefix, out string, told io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// Run is Take for a program: its figures end what they started also when it is interrupted. Quick ones are written nowhere.
+func Run(figures func(context.Context) []Figure, prefix, out string, quick bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if quick {
+		out = ""
+	}
+	return Take(figures(ctx), prefix, out, os.Stdout)
 }
 
 // wanted reports whether one of the ids, which stand with spaces between them, begins with the prefix that

@@ -8,8 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/test/bench/measurement"
@@ -36,7 +34,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure only the figures whose ids begin so, such as promise.cap")
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter runs, to see whether something works; writes nothing")
 	flag.Parse()
-	if err := run(o); err != nil {
+	if err := measurement.Run(func(ctx context.Context) []measurement.Figure { return figures(ctx, o) }, o.only, o.out, o.quick); err != nil {
 		fmt.Fprintln(os.Stderr, "bench promises:", err)
 		os.Exit(1)
 	}
@@ -60,17 +58,6 @@ func figures(ctx context.Context, o options) []measurement.Figure {
 		{IDs: "promise.fd_bytes", Measure: of(descriptors)},
 		{IDs: costPercent, Measure: of(measureCost)},
 	}
-}
-
-// run ends what it started also when it is interrupted.
-func run(o options) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	out := o.out
-	if o.quick {
-		out = ""
-	}
-	return measurement.Take(figures(ctx, o), o.only, out, os.Stdout)
 }
 
 // pause lets time pass and reports whether all of it did: not if ctx is done before.

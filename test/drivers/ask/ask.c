@@ -1,11 +1,13 @@
 /* Asks a driver's libraries all that they answer on a machine without a GPU, and prints the answers as
  * lines that can be compared: ask QUESTION LIBRARY [REAL] < NAMES. The questions are
  *
+ *     version   the version of CUDA that it claims
  *     names     which of the names it has
  *     lookups   cuGetProcAddress for every name, version and meaning of the default stream
  *     late      the same after cuInit
  *     errors    the name and text of every status (libcuda), the text (NVML)
  *     status    what each function answers before initialisation, given zeros
+ *     outputs   the same, given addresses, and what it leaves there
  *
  * An address is told by the first name in the list under which the library has it, else as "inner". A
  * function that ours passes through is the one in REAL, the library that it stands in front of. */
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +59,16 @@ static const char *owner(const void *address) {
         }
     }
     return "inner";
+}
+
+static void ask_version(void) {
+    void *symbol = find("cuDriverGetVersion");
+    int (*version_of)(int *), version = 0;
+    memcpy(&version_of, &symbol, sizeof version_of);
+    if (version_of(&version) != 0) {
+        exit(1);
+    }
+    printf("%d\n", version);
 }
 
 static void ask_names(void) {
@@ -121,8 +134,54 @@ static void ask_errors(void) {
     }
 }
 
-/* Calls a function in a process of its own: some do not survive zeros. */
-static void ask_one(int i) {
+/* Memory that arguments point to: text of one letter, so that it is no valid handle, structure or
+ * name. Some functions take these for numbers, so each lies at the same place in every process. */
+enum { ARGUMENTS = 12, ARGUMENT_BYTES = 4096, LETTER = 'Z' };
+static char (*pointed)[ARGUMENT_BYTES] = (void *)0x10000000;
+
+static void make_pointed(void) {
+    if (mmap(pointed, ARGUMENTS * ARGUMENT_BYTES, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != pointed) {
+        perror("ask: memory for arguments");
+        exit(1);
+    }
+}
+
+/* Prints which bytes behind an argument were changed, and whether to zero alone. */
+static void print_changes(int argument) {
+    int first = -1, last = -1, zero = 1;
+    for (int i = 0; i < ARGUMENT_BYTES - 1; i++) {
+        if (pointed[argument][i] != LETTER) {
+            first = first < 0 ? i : first;
+            last = i;
+            zero = zero && pointed[argument][i] == 0;
+        }
+    }
+    if (first >= 0) {
+        printf(" %d:%d-%d%s", argument, first, last, zero ? " zero" : "");
+    }
+}
+
+static void call_with(int i, int addresses_too) {
+    any_fn call;
+    long a[ARGUMENTS] = {0};
+    memcpy(&call, &addresses[i], sizeof call);
+    memset(pointed, LETTER, ARGUMENTS * sizeof *pointed);
+    for (int k = 0; k < ARGUMENTS; k++) {
+        pointed[k][ARGUMENT_BYTES - 1] = 0;
+        a[k] = addresses_too ? (long)pointed[k] : 0;
+    }
+    int status =
+        (int)call(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]);
+    printf("%s %d", names[i], status);
+    for (int k = 0; k < ARGUMENTS; k++) {
+        print_changes(k);
+    }
+    printf("\n");
+}
+
+/* Calls a function in a process of its own: some do not survive what they are given. */
+static void ask_one(int i, int addresses_too) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -131,10 +190,7 @@ static void ask_one(int i) {
         if (freopen("/dev/null", "w", stderr) == NULL) {
             _exit(1);
         }
-        any_fn call;
-        memcpy(&call, &addresses[i], sizeof call);
-        int status = (int)call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-        printf("%s %d\n", names[i], status);
+        call_with(i, addresses_too);
         fflush(stdout);
         _exit(0);
     }
@@ -148,10 +204,10 @@ static void ask_one(int i) {
     }
 }
 
-static void ask_status(void) {
+static void ask_status(int addresses_too) {
     for (int i = 0; i < count; i++) {
         if (addresses[i] != NULL) {
-            ask_one(i);
+            ask_one(i, addresses_too);
         }
     }
 }
@@ -170,7 +226,10 @@ int main(int argc, char **argv) {
         return 1;
     }
     read_names();
-    if (strcmp(argv[1], "names") == 0) {
+    make_pointed();
+    if (strcmp(argv[1], "version") == 0) {
+        ask_version();
+    } else if (strcmp(argv[1], "names") == 0) {
         ask_names();
     } else if (strcmp(argv[1], "lookups") == 0) {
         ask_lookups();
@@ -183,7 +242,9 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[1], "errors") == 0) {
         ask_errors();
     } else if (strcmp(argv[1], "status") == 0) {
-        ask_status();
+        ask_status(0);
+    } else if (strcmp(argv[1], "outputs") == 0) {
+        ask_status(1);
     } else {
         fprintf(stderr, "ask: no question %s\n", argv[1]);
         return 2;

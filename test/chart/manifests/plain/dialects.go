@@ -2,7 +2,6 @@ package plain
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/dialect"
 	"sigs.k8s.io/yaml"
@@ -13,6 +12,8 @@ type names struct {
 	Resources   []string `json:"resources,omitempty"`
 	Prefixes    []string `json:"prefixes,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
+	// AnnotationPrefixes begin the names of further annotations.
+	AnnotationPrefixes []string `json:"annotationPrefixes,omitempty"`
 }
 
 // Dialects returns the chart's files/dialects.yaml: which objects concern the webhook. A chart cannot call Go, so
@@ -33,14 +34,8 @@ func Dialects() ([]byte, error) {
 	file.Dialects = make(map[string]names)
 	for name, all := range dialect.OwnedNames() {
 		var n names
-		for _, resource := range all.Resources {
-			if prefix, open := strings.CutSuffix(resource, "*"); open {
-				n.Prefixes = append(n.Prefixes, prefix)
-			} else {
-				n.Resources = append(n.Resources, resource)
-			}
-		}
-		n.Annotations = all.Annotations
+		n.Resources, n.Prefixes = dialect.Split(all.Resources)
+		n.Annotations, n.AnnotationPrefixes = dialect.Split(all.Annotations)
 		file.Dialects[name] = n
 	}
 	file.Conditions = map[string]string{
