@@ -103,12 +103,13 @@ outside: {{ .Values.agent.outside }}
 {{- /* The names that the dialects read decide which pods the webhook sees. */ -}}
 {{- define "divvy.asks" -}}
 {{- $file := .Files.Get "files/dialects.yaml" | fromYaml -}}
-{{- $resources := list -}}{{- $prefixes := list -}}{{- $annotations := list -}}
+{{- $resources := list -}}{{- $prefixes := list -}}{{- $annotations := list -}}{{- $starts := list -}}
 {{- range $name := keys .Values.dialects | sortAlpha -}}
 {{- $names := get $file.dialects $name -}}
 {{- $resources = concat $resources (get $names "resources" | default list) -}}
 {{- $prefixes = concat $prefixes (get $names "prefixes" | default list) -}}
 {{- $annotations = concat $annotations (get $names "annotations" | default list) -}}
+{{- $starts = concat $starts (get $names "annotationPrefixes" | default list) -}}
 {{- end -}}
 {{- $key := list -}}
 {{- if $resources -}}{{- $key = append $key (printf "n in ['%s']" (join "', '" $resources)) -}}{{- end -}}
@@ -117,8 +118,11 @@ outside: {{ .Values.agent.outside }}
 {{- if $key -}}
 {{- $any = append $any ($file.pods.resources | replace "n in ['NAME']" (join " || " $key)) -}}
 {{- end -}}
-{{- if $annotations -}}
-{{- $any = append $any ($file.pods.annotations | replace "NAME" (join "', '" $annotations)) -}}
+{{- $key = list -}}
+{{- if $annotations -}}{{- $key = append $key (printf "n in ['%s']" (join "', '" $annotations)) -}}{{- end -}}
+{{- range $starts -}}{{- $key = append $key (printf "n.startsWith('%s')" .) -}}{{- end -}}
+{{- if $key -}}
+{{- $any = append $any ($file.pods.annotations | replace "n in ['NAME']" (join " || " $key)) -}}
 {{- end -}}
 {{- join " || " $any | default "false" -}}
 {{- end -}}
