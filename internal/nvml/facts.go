@@ -13,6 +13,8 @@ var ErrSilent = fmt.Errorf("%w: it does not answer", ErrDriver)
 type Facts struct {
 	GPU
 	Architecture string   `json:",omitempty"`
+	Brand        string   `json:",omitempty"`
+	Capability   string   `json:",omitempty"`
 	Links        []NVLink `json:",omitempty"`
 	Clique       string   `json:",omitempty"`
 }
@@ -43,7 +45,7 @@ func (l *Library) Identify(index int) (Facts, error) {
 	if !known {
 		l.Know([]GPU{gpu})
 	}
-	f := Facts{GPU: gpu, Architecture: l.Architecture(index)}
+	f := Facts{GPU: gpu, Architecture: l.Architecture(index), Brand: l.Brand(index), Capability: l.Capability(index)}
 	f.Links, f.Clique = l.NVLinks(index)
 	return f, nil
 }

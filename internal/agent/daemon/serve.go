@@ -85,6 +85,8 @@ type Library interface {
 	hostfile.Driver
 	Version() nvml.Version
 	Architecture(gpu int) string
+	Brand(gpu int) string
+	Capability(gpu int) string
 }
 
 // interval is the time between looks at all tenants and GPUs. Deaths give notice and

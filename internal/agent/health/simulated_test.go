@@ -63,6 +63,9 @@ func TestHealthOfSimulatedGPUs(t *testing.T) {
 		if got := library.Architecture(gpu.Index); got != "hopper" {
 			t.Errorf("GPU %d is %q", gpu.Index, got)
 		}
+		if brand, capability := library.Brand(gpu.Index), library.Capability(gpu.Index); brand != "Nvidia" || capability != "9.0" {
+			t.Errorf("GPU %d is of brand %q with compute capability %q", gpu.Index, brand, capability)
+		}
 	}
 	h := New(c)
 	looks := func(n int) map[string]Fault {

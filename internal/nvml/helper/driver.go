@@ -181,6 +181,16 @@ func (d *Driver) Architecture(index int) string {
 	return d.facts(index).Architecture
 }
 
+// Brand is [nvml.Library.Brand].
+func (d *Driver) Brand(index int) string {
+	return d.facts(index).Brand
+}
+
+// Capability is [nvml.Library.Capability].
+func (d *Driver) Capability(index int) string {
+	return d.facts(index).Capability
+}
+
 // NVLinks is [nvml.Library.NVLinks].
 func (d *Driver) NVLinks(index int) ([]nvml.NVLink, string) {
 	f := d.facts(index)
