@@ -15,7 +15,7 @@ var goTypes = map[string]string{
 // initialisms are written in capitals in Go names.
 var initialisms = map[string]string{
 	"abi": "ABI", "cpu": "CPU", "gpu": "GPU", "id": "ID", "ipc": "IPC", "mig": "MIG", "nic": "NIC",
-	"numa": "NUMA", "nvml": "NVML", "pci": "PCI", "pid": "PID", "sm": "SM", "uid": "UID", "uuid": "UUID",
+	"mps": "MPS", "numa": "NUMA", "nvml": "NVML", "pci": "PCI", "pid": "PID", "sm": "SM", "uid": "UID", "uuid": "UUID",
 }
 
 func goName(name string) string {

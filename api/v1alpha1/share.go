@@ -43,6 +43,9 @@ const (
 	// BackendTimeslice leaves GPU time to the driver's time slices, which are the same
 	// for all processes. Memory is limited as with BackendSlice.
 	BackendTimeslice Backend = "timeslice"
+	// BackendMPS runs the processes side by side by NVIDIA's MPS, whose control daemon
+	// gives each at most its cores in SMs. Memory is limited as with BackendSlice.
+	BackendMPS Backend = "mps"
 )
 
 // Bounds of a request.
@@ -87,7 +90,8 @@ type ShareRequest struct {
 	Among []string `json:"among,omitempty"`
 	// Memory left out is all that a GPU has for tenants.
 	Memory Memory `json:"memory,omitzero"`
-	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none.
+	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none. With
+	// [BackendMPS] it is the percentage of SMs that are used at most, and 0 is all of them.
 	Cores int `json:"cores,omitempty"`
 	// Overcommit allows the memory and the guaranteed cores of all shares on a
 	// GPU to exceed it.
@@ -149,6 +153,9 @@ func (r *ShareRequest) Validate() error {
 	}
 	if r.Cores < 0 || r.Cores > MaxCores {
 		fault("cores %d: give 1 to %d percent of the GPU's time", r.Cores, MaxCores)
+	}
+	if r.Backend == BackendMPS && r.GPUs > 1 {
+		fault("%d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", r.GPUs)
 	}
 	if err := r.ShareConfig.Validate(r.Cores); err != nil {
 		faults = append(faults, err)
@@ -229,8 +236,26 @@ func (c *ShareConfig) validateBackend(cores int, fault func(format string, args 
 		if c.Class == ClassOffline {
 			fault(equal, "class offline")
 		}
+	case BackendMPS:
+		c.validateMPS(cores, fault)
 	default:
-		fault("backend %q is not known: use slice or timeslice", c.Backend)
+		fault("backend %q is not known: use slice, timeslice or mps", c.Backend)
+	}
+}
+
+// validateMPS tells of what MPS has no means for: it knows a ceiling on the SMs of a process and no order among processes.
+func (c *ShareConfig) validateMPS(cores int, fault func(format string, args ...any)) {
+	if c.Policy == PolicyBurst {
+		fault("backend mps cannot lend SMs beyond a ceiling: leave out policy burst and give the ceiling as cores, or use backend slice")
+	}
+	if c.Policy == PolicyWeighted && cores > 0 {
+		fault("backend mps guarantees no cores, it makes them a ceiling on SMs: leave out policy weighted, or use backend slice")
+	}
+	if c.Weight > 1 {
+		fault("backend mps divides SMs by ceilings and not by weights: leave out the weight and give cores, or use backend slice")
+	}
+	if c.Class == ClassOffline {
+		fault("backend mps runs all shares side by side, and none gives way: leave out class offline, or use backend slice")
 	}
 }
 

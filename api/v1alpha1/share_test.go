@@ -94,6 +94,11 @@ func TestValidateNamesTheFault(t *testing.T) {
 		"leave out cores":          {Cores: 10, ShareConfig: ShareConfig{Backend: BackendTimeslice}},
 		"leave out the weight":     config(ShareConfig{Weight: 2, Backend: BackendTimeslice}),
 		"leave out class offline":  config(ShareConfig{Class: ClassOffline, Backend: BackendTimeslice}),
+		"cannot lend SMs":          {Cores: 10, ShareConfig: ShareConfig{Policy: PolicyBurst, Backend: BackendMPS}},
+		"guarantees no cores":      {Cores: 10, ShareConfig: ShareConfig{Policy: PolicyWeighted, Backend: BackendMPS}},
+		"not by weights":           config(ShareConfig{Weight: 2, Backend: BackendMPS}),
+		"none gives way":           config(ShareConfig{Class: ClassOffline, Backend: BackendMPS}),
+		"the client of one only":   {GPUs: 2, ShareConfig: ShareConfig{Backend: BackendMPS}},
 	} {
 		request.Default()
 		err := request.Validate()

@@ -216,6 +216,9 @@ type Tenant struct {
 	Overcommit  bool
 	// Backend makes all of its shares.
 	Backend v1alpha1.Backend
+	// MPSPipe is where the tenant's processes find the control daemon of their GPU: the pipe directory
+	// as they see it, an absolute path. Only tenants of [v1alpha1.BackendMPS] have one, and all of them.
+	MPSPipe string
 	Shares  []Share
 	// Changed is when an agent changed the shares last, in nanoseconds since 1970. Of two
 	// tellings the later one counts, whoever made it.

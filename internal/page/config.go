@@ -25,6 +25,12 @@ func Text32(s string) (field [32]byte) {
 	return field
 }
 
+// TextPipe puts a string into a field, cut to fit with its final zero.
+func TextPipe(s string) (field [PipeBytes]byte) {
+	copy(field[:len(field)-1], s)
+	return field
+}
+
 // WriteConfig creates a config page, or replaces one that no tenant uses. The
 // header is filled in. The tenant may read it, never write.
 func WriteConfig(path string, c Config, mode os.FileMode) error {

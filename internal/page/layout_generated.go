@@ -12,7 +12,7 @@ const StateMagic = 0x3154415359565644
 const PulseMagic = 0x31534c5059565644
 
 // Version: Version of this layout; a reader refuses any other.
-const Version = 4
+const Version = 5
 
 // Devices: Most GPUs of one tenant.
 const Devices = 16
@@ -46,6 +46,12 @@ const FlagEnv = 2
 
 // FlagDriverTime: The driver divides GPU time; agents alone read it.
 const FlagDriverTime = 4
+
+// FlagMPS: The tenant's processes are clients of the MPS control daemon at config.mps_pipe, and the driver runs them side by side.
+const FlagMPS = 8
+
+// PipeBytes: Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path.
+const PipeBytes = 108
 
 // PolicyWeighted: Work-conserving, by weight.
 const PolicyWeighted = 0
@@ -244,7 +250,7 @@ type Device struct {
 	ContextBytes uint64
 	// Bytes by which the driver grows a memory pool.
 	PoolChunk uint64
-	// Percent of GPU time, 1 to 100; 0 guarantees nothing.
+	// Percent of GPU time, 1 to 100; 0 guarantees nothing. With flag_mps a ceiling on the GPU's SMs, where 0 stands for 100.
 	Cores uint32
 	// Percent of GPU time up to which a share with policy_burst takes idle time, 1 to 100; 0 with any other policy.
 	MaxCores uint32
@@ -298,13 +304,15 @@ type Config struct {
 	Name [64]byte
 	// When an agent changed the grant last, in nanoseconds since 1970; agents alone read it.
 	Changed uint64
-	_       [16]byte
+	// With flag_mps the pipe directory of the GPU's MPS control daemon, as the tenant's processes see it; an absolute path that ends with a zero byte, empty otherwise.
+	MPSPipe [PipeBytes]byte
+	_       [36]byte
 	Device  [Devices]Device
 }
 
 // Size and offsets of Config in bytes.
 const (
-	SizeOfConfig               = 8384
+	SizeOfConfig               = 8512
 	OffsetOfConfigHeader       = 0
 	OffsetOfConfigSequence     = 16
 	OffsetOfConfigDeviceCount  = 20
@@ -313,7 +321,8 @@ const (
 	OffsetOfConfigID           = 40
 	OffsetOfConfigName         = 104
 	OffsetOfConfigChanged      = 168
-	OffsetOfConfigDevice       = 192
+	OffsetOfConfigMPSPipe      = 176
+	OffsetOfConfigDevice       = 320
 )
 
 // Slot: One process. All but the lock on its byte is information; pid 0 means that nothing is charged here.

@@ -55,6 +55,7 @@ func TestLayout(t *testing.T) {
 		{"Config.ID", unsafe.Offsetof(Config{}.ID), OffsetOfConfigID},
 		{"Config.Name", unsafe.Offsetof(Config{}.Name), OffsetOfConfigName},
 		{"Config.Changed", unsafe.Offsetof(Config{}.Changed), OffsetOfConfigChanged},
+		{"Config.MPSPipe", unsafe.Offsetof(Config{}.MPSPipe), OffsetOfConfigMPSPipe},
 		{"Config.Device", unsafe.Offsetof(Config{}.Device), OffsetOfConfigDevice},
 		{"Slot", unsafe.Sizeof(Slot{}), SizeOfSlot},
 		{"Slot.PID", unsafe.Offsetof(Slot{}.PID), OffsetOfSlotPID},

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 	if len(t.Shares) < 1 || len(t.Shares) > page.Devices {
 		return page.Config{}, fmt.Errorf("%w: %d GPUs, a tenant can have 1 to %d", backend.ErrTenant, len(t.Shares), page.Devices)
 	}
+	if err := checkMPS(&t); err != nil {
+		return page.Config{}, err
+	}
 	c := page.Config{
 		DeviceCount:  uint32(len(t.Shares)),
 		Flags:        flags(t),
@@ -39,12 +43,13 @@ func Encode(t backend.Tenant, pidNamespace uint64) (page.Config, error) {
 		ID:           page.Text64(t.ID),
 		Name:         page.Text64(t.Name),
 		Changed:      t.Changed,
+		MPSPipe:      page.TextPipe(t.MPSPipe),
 	}
 	for i := range t.Shares {
 		if err := encodeShare(&t.Shares[i], &c.Device[i]); err != nil {
 			return page.Config{}, err
 		}
-		c.Device[i].Budget = firstBudget(&t.Shares[i])
+		c.Device[i].Budget = firstBudget(t.Backend, &t.Shares[i])
 	}
 	return c, nil
 }
@@ -56,10 +61,36 @@ func flags(t backend.Tenant) (flags uint32) {
 	if t.Layer == backend.LayerEnv {
 		flags |= page.FlagEnv
 	}
-	if t.Backend == v1alpha1.BackendTimeslice {
+	switch t.Backend {
+	case v1alpha1.BackendTimeslice:
 		flags |= page.FlagDriverTime
+	case v1alpha1.BackendMPS:
+		flags |= page.FlagMPS
 	}
 	return flags
+}
+
+// controlSocket is what the control daemon adds to its pipe directory for the socket of clients.
+const controlSocket = "/control"
+
+// checkMPS refuses an MPS tenant that the library would refuse (copy_pipe in lib/share/open.c), and a pipe
+// directory in the page of any other.
+func checkMPS(t *backend.Tenant) error {
+	pipe := t.MPSPipe
+	switch {
+	case t.Backend != v1alpha1.BackendMPS && pipe != "":
+		return fmt.Errorf("%w: MPS pipe directory %s for backend %s", backend.ErrTenant, pipe, t.Backend)
+	case t.Backend != v1alpha1.BackendMPS:
+		return nil
+	case len(t.Shares) > 1:
+		return fmt.Errorf("%w: %d GPUs with backend mps: a process can be the client of one control daemon", backend.ErrTenant, len(t.Shares))
+	case !filepath.IsAbs(pipe) || filepath.Clean(pipe) != pipe || strings.ContainsAny(pipe, "\x00\n"):
+		return fmt.Errorf("%w: MPS pipe directory %q is no absolute path", backend.ErrTenant, pipe)
+	case len(pipe)+len(controlSocket) >= page.PipeBytes:
+		return fmt.Errorf("%w: MPS pipe directory %s has %d bytes: give at most %d, with which its sockets have names",
+			backend.ErrTenant, pipe, len(pipe), page.PipeBytes-1-len(controlSocket))
+	}
+	return nil
 }
 
 // encodeShare writes all of a share but its budget, which the arbiter writes.
@@ -125,13 +156,19 @@ func Decode(c *page.Config) (backend.Tenant, error) {
 	t := backend.Tenant{
 		ID: fieldText(c.ID[:]), Name: fieldText(c.Name[:]),
 		Overcommit: c.Flags&page.FlagOvercommit != 0, Layer: backend.LayerNamespace, Backend: v1alpha1.BackendSlice,
-		Changed: c.Changed,
+		Changed: c.Changed, MPSPipe: fieldText(c.MPSPipe[:]),
 	}
 	if c.Flags&page.FlagEnv != 0 {
 		t.Layer = backend.LayerEnv
 	}
 	if c.Flags&page.FlagDriverTime != 0 {
 		t.Backend = v1alpha1.BackendTimeslice
+	}
+	if c.Flags&page.FlagMPS != 0 {
+		t.Backend = v1alpha1.BackendMPS
+	}
+	if err := checkMPS(&t); err != nil {
+		return backend.Tenant{}, fmt.Errorf("%w: %w", page.ErrCorrupt, err)
 	}
 	if c.DeviceCount < 1 || c.DeviceCount > page.Devices {
 		return backend.Tenant{}, fmt.Errorf("%w: %d GPUs", page.ErrCorrupt, c.DeviceCount)
@@ -171,7 +208,7 @@ func (d Dir) Update(t backend.Tenant) error {
 		return err
 	}
 	change := func(c *page.Config) {
-		c.Flags, c.Changed = wanted.Flags, wanted.Changed
+		c.Flags, c.Changed, c.MPSPipe = wanted.Flags, wanted.Changed, wanted.MPSPipe
 		for i := range min(c.DeviceCount, wanted.DeviceCount) {
 			from, to := &wanted.Device[i], &c.Device[i]
 			to.Limit, to.Cores, to.MaxCores = from.Limit, from.Cores, from.MaxCores
@@ -186,10 +223,10 @@ func (d Dir) Update(t backend.Tenant) error {
 
 // firstBudget is what a share may do until the arbiter decides, milliseconds
 // after the tenant is made: a share with a cap gets its cores, any other has no
-// limit until then.
-func firstBudget(s *backend.Share) page.Budget {
+// limit until then. Where the driver divides the GPU, none ever has.
+func firstBudget(maker v1alpha1.Backend, s *backend.Share) page.Budget {
 	rate := uint32(s.Cores) * (page.Whole / v1alpha1.MaxCores)
-	if s.Policy == v1alpha1.PolicyWeighted {
+	if s.Policy == v1alpha1.PolicyWeighted || maker == v1alpha1.BackendTimeslice || maker == v1alpha1.BackendMPS {
 		rate = 0
 	}
 	return page.NewBudget(rate, uint64(20*time.Millisecond), uint64(8*time.Millisecond))

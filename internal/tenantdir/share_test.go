@@ -71,6 +71,9 @@ func randomTenant(t *testing.T, r *rand.Rand) backend.Tenant {
 			Policy: config.Policy, Class: config.Class,
 		})
 	}
+	if len(tenant.Shares) == 1 && pick(r, true, false) {
+		tenant.Backend, tenant.MPSPipe = v1alpha1.BackendMPS, "/run/divvy/mps/"+tenant.Shares[0].GPU.UUID+"/pipe"
+	}
 	return tenant
 }
 
@@ -130,6 +133,23 @@ func TestUpdateWritesAllThatWasGranted(t *testing.T) {
 	}
 }
 
+// A share whose time the driver divides begins without a limit: no arbiter ever changes that.
+func TestDriversTimeBeginsWithoutALimit(t *testing.T) {
+	for maker, limited := range map[v1alpha1.Backend]bool{v1alpha1.BackendSlice: true, v1alpha1.BackendMPS: false} {
+		tenant := backend.Tenant{Backend: maker, Shares: []backend.Share{{
+			GPU:   backend.GPU{UUID: "GPU-00000000-0000-4000-8000-000000000001"},
+			Limit: 1 << 30, Cores: 30, Weight: 1, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline,
+		}}}
+		if maker == v1alpha1.BackendMPS {
+			tenant.MPSPipe = "/run/" + strings.Repeat("p", 94) // the longest one
+		}
+		c, err := Encode(tenant, 1)
+		if err != nil || (c.Device[0].Budget.Flags != 0) != limited || c.Device[0].Cores != 30 {
+			t.Errorf("%s: flags %d, cores %d, %v", maker, c.Device[0].Budget.Flags, c.Device[0].Cores, err)
+		}
+	}
+}
+
 func TestEncodeNeverWidensALimit(t *testing.T) {
 	tenant := randomTenant(t, rand.New(rand.NewPCG(1, 3)))
 	tenant.Shares[0].Limit = 8*page.Unit + page.Unit - 1
@@ -146,6 +166,16 @@ func TestEncodeRefuses(t *testing.T) {
 		"no UUID":        func(t *backend.Tenant) { t.Shares[0].GPU.UUID = "MIG-1" },
 		"unknown policy": func(t *backend.Tenant) { t.Shares[0].Policy = "fair" },
 		"unknown class":  func(t *backend.Tenant) { t.Shares[0].Class = "" },
+
+		"pipe without mps":   func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendTimeslice, "/run/pipe" },
+		"mps without a pipe": func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "" },
+		"relative pipe":      func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "run/pipe" },
+		"pipe of two lines":  func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "/run\n/pipe" },
+		"pipe with no name":  func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "/run/../pipe" },
+		"pipe that is long":  func(t *backend.Tenant) { t.Backend, t.MPSPipe = v1alpha1.BackendMPS, "/"+strings.Repeat("p", 99) },
+		"mps on several GPUs": func(t *backend.Tenant) {
+			t.Backend, t.MPSPipe, t.Shares = v1alpha1.BackendMPS, "/run/pipe", append(t.Shares, t.Shares[0])
+		},
 	} {
 		tenant := randomTenant(t, rand.New(rand.NewPCG(1, 4)))
 		spoil(&tenant)
@@ -226,10 +256,11 @@ func TestEveryNumberHasAName(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(*page.Config){
-		"no GPU":         func(c *page.Config) { c.DeviceCount = 0 },
-		"too many":       func(c *page.Config) { c.DeviceCount = page.Devices + 1 },
-		"unknown policy": func(c *page.Config) { c.Device[0].Policy = page.Policies },
-		"unknown class":  func(c *page.Config) { c.Device[0].Class = page.Classes },
+		"no GPU":             func(c *page.Config) { c.DeviceCount = 0 },
+		"too many":           func(c *page.Config) { c.DeviceCount = page.Devices + 1 },
+		"unknown policy":     func(c *page.Config) { c.Device[0].Policy = page.Policies },
+		"unknown class":      func(c *page.Config) { c.Device[0].Class = page.Classes },
+		"mps without a pipe": func(c *page.Config) { c.Flags, c.MPSPipe = page.FlagMPS, page.TextPipe("") },
 	} {
 		c, err := Encode(randomTenant(t, rand.New(rand.NewPCG(1, 5))), 0)
 		if err != nil {

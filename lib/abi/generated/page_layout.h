@@ -15,7 +15,7 @@
 #define DV_PAGE_PULSE_MAGIC UINT64_C(0x31534c5059565644)
 
 /* Version of this layout; a reader refuses any other. */
-#define DV_PAGE_VERSION UINT32_C(4)
+#define DV_PAGE_VERSION UINT32_C(5)
 
 /* Most GPUs of one tenant. */
 #define DV_PAGE_DEVICES UINT32_C(16)
@@ -49,6 +49,12 @@
 
 /* The driver divides GPU time; agents alone read it. */
 #define DV_PAGE_FLAG_DRIVER_TIME UINT32_C(4)
+
+/* The tenant's processes are clients of the MPS control daemon at config.mps_pipe, and the driver runs them side by side. */
+#define DV_PAGE_FLAG_MPS UINT32_C(8)
+
+/* Bytes of an MPS pipe directory's path with its final zero, as many as a socket's address has for a path. */
+#define DV_PAGE_PIPE_BYTES UINT32_C(108)
 
 /* Work-conserving, by weight. */
 #define DV_PAGE_POLICY_WEIGHTED UINT32_C(0)
@@ -238,7 +244,7 @@ typedef struct dv_page_device {
     uint64_t context_bytes;
     /* Bytes by which the driver grows a memory pool. */
     uint64_t pool_chunk;
-    /* Percent of GPU time, 1 to 100; 0 guarantees nothing. */
+    /* Percent of GPU time, 1 to 100; 0 guarantees nothing. With flag_mps a ceiling on the GPU's SMs, where 0 stands for 100. */
     uint32_t cores;
     /* Percent of GPU time up to which a share with policy_burst takes idle time, 1 to 100; 0 with any other policy. */
     uint32_t max_cores;
@@ -289,10 +295,12 @@ typedef struct dv_page_config {
     char name[64];
     /* When an agent changed the grant last, in nanoseconds since 1970; agents alone read it. */
     uint64_t changed;
-    uint8_t pad_176[16];
+    /* With flag_mps the pipe directory of the GPU's MPS control daemon, as the tenant's processes see it; an absolute path that ends with a zero byte, empty otherwise. */
+    char mps_pipe[DV_PAGE_PIPE_BYTES];
+    uint8_t pad_284[36];
     dv_page_device device[DV_PAGE_DEVICES];
 } dv_page_config;
-_Static_assert(sizeof(dv_page_config) == 8384, "dv_page_config");
+_Static_assert(sizeof(dv_page_config) == 8512, "dv_page_config");
 _Static_assert(_Alignof(dv_page_config) == 64, "dv_page_config");
 _Static_assert(offsetof(dv_page_config, header) == 0, "dv_page_config.header");
 _Static_assert(offsetof(dv_page_config, sequence) == 16, "dv_page_config.sequence");
@@ -302,7 +310,8 @@ _Static_assert(offsetof(dv_page_config, pid_namespace) == 32, "dv_page_config.pi
 _Static_assert(offsetof(dv_page_config, id) == 40, "dv_page_config.id");
 _Static_assert(offsetof(dv_page_config, name) == 104, "dv_page_config.name");
 _Static_assert(offsetof(dv_page_config, changed) == 168, "dv_page_config.changed");
-_Static_assert(offsetof(dv_page_config, device) == 192, "dv_page_config.device");
+_Static_assert(offsetof(dv_page_config, mps_pipe) == 176, "dv_page_config.mps_pipe");
+_Static_assert(offsetof(dv_page_config, device) == 320, "dv_page_config.device");
 
 /* One process. All but the lock on its byte is information; pid 0 means that nothing is charged here. */
 typedef struct dv_page_slot {
