@@ -48,10 +48,18 @@ type Dirs struct {
 	Pipe, Log string
 }
 
+// shortUUID is how much of a GPU's UUID names its directory, in bytes. The path of a socket must be short, and the first
+// digits of UUIDs are drawn by chance.
+const shortUUID = len("GPU-01234567")
+
 // DirsOf is where the daemon of a GPU is, below a directory.
 func DirsOf(dir, uuid string) Dirs {
-	return Dirs{Pipe: filepath.Join(dir, uuid, "pipe"), Log: filepath.Join(dir, uuid, "log")}
+	of := filepath.Join(dir, uuid[:min(len(uuid), shortUUID)])
+	return Dirs{Pipe: filepath.Join(of, "pipe"), Log: filepath.Join(of, "log")}
 }
+
+// DefaultPipe is the pipe directory of programs and daemons that are told no other.
+const DefaultPipe = "/tmp/nvidia-mps"
 
 const (
 	// controlSocket is the socket of clients and of unprivileged commands, privilegedSocket that of the daemon's user.
@@ -83,10 +91,21 @@ func (p Dirs) Make() error {
 	return nil
 }
 
-// Remove removes them with what a daemon left there. No daemon may run.
+// Remove removes them with what a daemon left there, and the directory that [DirsOf] has them in. No daemon may run. What
+// is not this user's alone is left, and is an error.
 func (p Dirs) Remove() error {
 	for _, dir := range []string{p.Pipe, p.Log} {
+		if err := own(dir); errors.Is(err, os.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
 		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the directories of an MPS control daemon: %w", err)
+		}
+	}
+	if dir := filepath.Dir(p.Pipe); dir == filepath.Dir(p.Log) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("remove the directories of an MPS control daemon: %w", err)
 		}
 	}

@@ -126,8 +126,8 @@ func TestRealDaemonDies(t *testing.T) {
 				Daemon: d, Now: time.Now, Tell: func(e Event) { events <- e }, Users: func() []int { return nil },
 				Limits: func() Limits { return Limits{Percentage: 30, Memory: 3 << 30} },
 			}
-			if err := s.Open(t.Context()); err != nil || s.id != id {
-				t.Fatalf("taken over: %v, %v; it is %v", s.id, err, id)
+			if err := s.Open(t.Context()); err != nil || s.Process() != id {
+				t.Fatalf("taken over: %v, %v; it is %v", s.Process(), err, id)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -38,11 +40,29 @@ type Supervisor struct {
 	// Now is the time.
 	Now func() time.Time
 
-	id process.ID
-	// servers are those of the last look, and family all processes of the daemon.
+	// servers are those of the last look.
 	servers []Server
-	family  []process.ID
 	faults  faults
+
+	mu sync.Mutex
+	// id is the daemon, and family are all its processes of the last look. Others than Run ask for them, so mu guards both.
+	id     process.ID
+	family []process.ID
+}
+
+// Has reports whether a process is the daemon or one of its servers.
+func (s *Supervisor) Has(id process.ID) bool {
+	s.mu.Lock()
+	daemon, family := s.id, s.family
+	s.mu.Unlock()
+	return slices.Contains(family, id) || id == daemon || id.DescendsFrom(daemon)
+}
+
+// Process is the daemon, also one that has just died.
+func (s *Supervisor) Process() process.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
 }
 
 // Open starts the daemon, or takes over the one that an earlier agent started, with the limits. [Supervisor.Run] must
@@ -53,22 +73,41 @@ func (s *Supervisor) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
 	s.id = id
+	s.mu.Unlock()
 	if err := s.Limit(ctx); err != nil {
 		return err
 	}
+	if err := s.Serve(ctx); err != nil {
+		return err
+	}
+	return s.look(ctx)
+}
+
+// Limit sets the limits for the clients that come from now on. It may run beside [Supervisor.Run].
+func (s *Supervisor) Limit(ctx context.Context) error {
+	limits := s.Limits()
+	if err := errors.Join(s.Daemon.SetPercentage(ctx, limits.Percentage), s.Daemon.SetMemory(ctx, limits.Memory)); err != nil {
+		return err
+	}
+	servers, err := s.Daemon.Servers(ctx)
+	for _, server := range servers {
+		if one := s.Daemon.LimitServer(ctx, server, limits); !errors.Is(one, ErrNoServer) {
+			err = errors.Join(err, one)
+		}
+	}
+	return err
+}
+
+// Serve starts the servers of the users, unless they run. It may run beside [Supervisor.Run].
+func (s *Supervisor) Serve(ctx context.Context) error {
 	for _, uid := range s.Users() {
 		if err := s.Daemon.StartServer(ctx, uid); err != nil {
 			return err
 		}
 	}
-	return s.look(ctx)
-}
-
-// Limit sets the limits for the servers that start from now on.
-func (s *Supervisor) Limit(ctx context.Context) error {
-	limits := s.Limits()
-	return errors.Join(s.Daemon.SetPercentage(ctx, limits.Percentage), s.Daemon.SetMemory(ctx, limits.Memory))
+	return nil
 }
 
 // Run keeps the daemon alive until ctx is done. The daemon goes on after that.
@@ -83,7 +122,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 
 // watch looks at the daemon until it dies.
 func (s *Supervisor) watch(ctx context.Context) {
-	died, stop, err := s.id.Watch()
+	died, stop, err := s.Process().Watch()
 	if err != nil {
 		s.Tell(Event{Kind: EventFailed, Err: err})
 		return
@@ -99,7 +138,7 @@ func (s *Supervisor) watch(ctx context.Context) {
 			s.Tell(Event{Kind: EventDied, Clients: clients(s.servers)})
 			return
 		case <-ticks.C:
-			if err := s.patrol(ctx); err != nil && ctx.Err() == nil && s.id.Alive() {
+			if err := s.patrol(ctx); err != nil && ctx.Err() == nil && s.Process().Alive() {
 				s.Tell(Event{Kind: EventFailed, Err: err})
 			}
 		}
@@ -119,6 +158,9 @@ func (s *Supervisor) patrol(ctx context.Context) error {
 		if err := s.Daemon.Shutdown(ctx, pid, true); err != nil {
 			return err
 		}
+	}
+	if len(shutdown) > 0 {
+		return s.Serve(ctx)
 	}
 	return nil
 }
@@ -140,7 +182,12 @@ func (s *Supervisor) look(ctx context.Context) error {
 		}
 		servers = append(servers, server)
 	}
-	s.servers, s.family = servers, append(process.Descendants(s.id.PID), s.id)
+	s.servers = servers
+	daemon := s.Process()
+	family := append(process.Descendants(daemon.PID), daemon)
+	s.mu.Lock()
+	s.family = family
+	s.mu.Unlock()
 	return nil
 }
 
