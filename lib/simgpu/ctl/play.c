@@ -24,7 +24,6 @@ typedef unsigned long long ull;
 struct client {
     char name[SG_TAG_BYTES];
     struct sg_instance in;
-    struct sg_engines engines;
     uint64_t tails[STREAMS];
     uint64_t stamps[STAMPS]; /* positions, in order of being given */
     uint64_t stamps_given, stamps_told;
@@ -94,14 +93,30 @@ static void advance(uint64_t ns) {
     }
 }
 
-/* A GPU with work never idles, so it is idle once the sum of all given work has passed. */
+/* No client is done before it has had the GPU for as long as its work takes. */
 static uint64_t until_idle(void) {
-    uint64_t sum = 0;
+    uint64_t most = 0;
 
     for (unsigned i = 0; i < game.count; i++) {
-        sum += channel(game.clients[i])->submitted - channel(game.clients[i])->executed;
+        uint64_t left = channel(game.clients[i])->submitted - channel(game.clients[i])->executed;
+        most = left > most ? left : most;
     }
-    return sum;
+    return most;
+}
+
+static void advance_until_idle(void) {
+    for (uint64_t ns; (ns = until_idle()) > 0;) {
+        advance(ns);
+    }
+}
+
+/* Multiprocessors occupied, times for how long. */
+static void tell_occupied(void) {
+    fputs("occupied", stdout);
+    for (unsigned i = 0; i < game.count; i++) {
+        printf(" %s %llu", game.clients[i]->name, (ull)channel(game.clients[i])->sm_ns);
+    }
+    putchar('\n');
 }
 
 static void tell_time(void) {
@@ -136,15 +151,43 @@ static bool read_options(char **words, const struct option *known, unsigned coun
     return true;
 }
 
+/* Takes a pair of names off the front of the options; false when it names no client. */
+static bool read_server(char ***words, struct client **server) {
+    *server = NULL;
+    if ((*words)[0] && strcmp((*words)[0], "server") == 0) {
+        if (!(*words)[1] || !(*server = find((*words)[1]))) {
+            return wrong("no server %s", (*words)[1] ? (*words)[1] : "");
+        }
+        *words += 2;
+    }
+    return true;
+}
+
+/* A member of a server's group occupies that many percent of the multiprocessors at most, rounded up. */
+static void join(struct client *client, const struct client *server, uint64_t percent) {
+    uint32_t usable = (uint32_t)((game.multiprocessors * percent + 99) / 100);
+
+    sg_channel_start(&client->in, 0, game.multiprocessors, usable);
+    if (server) {
+        sg_group_join(&game.in, 0, server->in.id, server->in.id);
+        sg_group_join(&game.in, 0, client->in.id, server->in.id);
+    }
+}
+
 static bool add_client(char **words) {
-    struct client *client;
-    uint64_t slice_ns = 0;
+    struct client *client, *server;
+    uint64_t slice_ns = 0, percent = 100;
+    const struct option known[] = {{"slice", &slice_ns}, {"percent", &percent}};
+    char **options = words + 2;
 
     if (find(words[1]) || game.count == CLIENTS || strlen(words[1]) >= SG_TAG_BYTES) {
         return wrong("cannot add client %s", words[1]);
     }
-    if (!read_options(words + 2, &(struct option){"slice", &slice_ns}, 1)) {
+    if (!read_server(&options, &server) || !read_options(options, known, 2)) {
         return false;
+    }
+    if (percent == 0 || percent > 100) {
+        return wrong("percent is 1 to 100");
     }
     if (!(client = calloc(1, sizeof *client))) {
         return wrong("no memory");
@@ -155,7 +198,7 @@ static bool add_client(char **words) {
         return wrong("%s", strerror(-result));
     }
     snprintf(client->name, sizeof client->name, "%s", words[1]);
-    sg_engines_start(&client->engines, game.multiprocessors);
+    join(client, server, percent);
     channel(client)->slice_ns = slice_ns;
     game.clients[game.count++] = client;
     return true;
@@ -191,7 +234,7 @@ static bool give(struct client *client, uint64_t ns, bool stamp, char **options)
     }
     work.after = client->tails[stream];
     work.multiprocessors = blocks < game.multiprocessors ? (uint32_t)blocks : game.multiprocessors;
-    client->tails[stream] = sg_submit(&client->in, 0, sg_time(&game.in), &client->engines, &work);
+    client->tails[stream] = sg_submit(&client->in, 0, sg_time(&game.in), &work);
     if (stamp) {
         client->stamps[client->stamps_given++ % STAMPS] = client->tails[stream];
     }
@@ -240,7 +283,7 @@ static bool perform(char **words) {
     if (strcmp(words[0], "advance") == 0 && ctl_duration(words[1], &ns)) {
         advance(ns);
     } else if (strcmp(words[0], "until") == 0 && strcmp(words[1], "idle") == 0) {
-        advance(until_idle());
+        advance_until_idle();
     } else {
         return wrong("unknown line %s %s", words[0], words[1]);
     }
@@ -257,7 +300,9 @@ static void play(void) {
              word = strtok_r(NULL, " \t\n", &rest)) {
             words[n++] = word;
         }
-        if (n > 0 && words[0][0] != '#' && perform(words)) {
+        if (n == 1 && strcmp(words[0], "occupied") == 0) {
+            tell_occupied();
+        } else if (n > 0 && words[0][0] != '#' && perform(words)) {
             tell_time();
         }
         fflush(stdout);

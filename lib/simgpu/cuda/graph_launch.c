@@ -107,7 +107,7 @@ static uint64_t place(CUgraphExec exec, CUstream stream) {
         }
         step->work.after = after;
         if (step->work.ns) {
-            step->work.after = sg_give_locked(in, device->gpu, &device->engines, &step->work);
+            step->work.after = sg_give_locked(in, device->gpu, &step->work);
         }
         if (step->work.after > last) {
             last = step->work.after;

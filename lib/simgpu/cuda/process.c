@@ -41,7 +41,8 @@ static CUresult start_devices(const char *dir) {
         struct device *device = &sg_driver.devices[i];
         *device = (struct device){
             .gpu = gpus[i], .ordinal = (int)i, .model = &sg_driver.machine->gpus[gpus[i]]};
-        sg_engines_start(&device->engines, device->model->multiprocessors);
+        sg_channel_start(&sg_driver.instance, gpus[i], device->model->multiprocessors,
+                         device->model->multiprocessors);
         SG_TRY(pools_start(device));
     }
     sg_driver.device_count = (int)n;

@@ -87,7 +87,6 @@ struct device {
     uint32_t gpu; /* number in the machine */
     int ordinal;  /* CUdevice */
     const sim_gpu *model;
-    struct sg_engines engines; /* the schedule lock */
     CUcontext primary;         /* its structure stays the same for the life of the process */
     unsigned primary_users;
     unsigned primary_flags;

@@ -77,7 +77,7 @@ uint64_t queue_spend(CUstream stream, struct sg_work *work) {
     struct device *device = stream->ctx->device;
 
     work->after = __atomic_load_n(&stream->tail, __ATOMIC_RELAXED);
-    uint64_t end = sg_submit(in, device->gpu, sg_time(in), &device->engines, work);
+    uint64_t end = sg_submit(in, device->gpu, sg_time(in), work);
     return queue_extend(stream, end);
 }
 

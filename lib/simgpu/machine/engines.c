@@ -5,7 +5,13 @@
 
 void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors) {
     memset(engines, 0, sizeof *engines);
-    engines->multiprocessors = multiprocessors ? multiprocessors : 1;
+    engines->whole = engines->multiprocessors = multiprocessors ? multiprocessors : 1;
+}
+
+void sg_engines_limit(struct sg_engines *engines, uint32_t multiprocessors) {
+    engines->multiprocessors = multiprocessors == 0                 ? 1
+                               : multiprocessors > engines->whole ? engines->whole
+                                                                  : multiprocessors;
 }
 
 static uint64_t later(uint64_t a, uint64_t b) {
@@ -14,6 +20,45 @@ static uint64_t later(uint64_t a, uint64_t b) {
 
 static struct sg_profile_point *point(struct sg_engines *e, uint32_t i) {
     return &e->points[e->first + i];
+}
+
+/* The points, as far as they can be read. */
+static uint32_t readable(const struct sg_engines *e, const struct sg_profile_point **points) {
+    uint32_t first = e->first < SG_PROFILE_POINTS ? e->first : 0;
+
+    *points = &e->points[first];
+    return e->count < SG_PROFILE_POINTS - first ? e->count : SG_PROFILE_POINTS - first;
+}
+
+uint32_t sg_engines_used(const struct sg_engines *e, uint64_t at, uint64_t *change) {
+    const struct sg_profile_point *points;
+    uint32_t count = readable(e, &points), begin = 0, end = count;
+
+    while (begin < end) {
+        uint32_t middle = begin + (end - begin) / 2;
+        if (points[middle].from <= at) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    *change = begin < count ? points[begin].from : UINT64_MAX;
+    uint32_t used = begin > 0 ? points[begin - 1].used : 0;
+    return used < e->multiprocessors ? used : e->multiprocessors;
+}
+
+uint64_t sg_engines_area(const struct sg_engines *e, uint64_t from, uint64_t to) {
+    uint64_t area = 0, change;
+
+    while (from < to) {
+        uint32_t used = sg_engines_used(e, from, &change);
+        if (change > to) {
+            change = to;
+        }
+        area += used * (change - from);
+        from = change;
+    }
+    return area;
 }
 
 /* How many points begin at or before t. */
@@ -90,13 +135,18 @@ static uint64_t find_start(struct sg_engines *e, uint64_t ready, uint64_t ns, ui
 
 static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct sg_work *work) {
     uint32_t need = work->multiprocessors ? work->multiprocessors : 1;
+    uint64_t ns = work->ns;
 
+    if (need > e->whole) {
+        need = e->whole;
+    }
     if (need > e->multiprocessors) {
+        ns = (uint64_t)((double)ns * need / e->multiprocessors);
         need = e->multiprocessors;
     }
     make_room(e);
-    uint64_t start = find_start(e, ready, work->ns, need);
-    uint32_t from = split(e, start), to = split(e, start + work->ns);
+    uint64_t start = find_start(e, ready, ns, need);
+    uint32_t from = split(e, start), to = split(e, start + ns);
     for (uint32_t i = from; i < to; i++) {
         point(e, i)->used += need;
     }
@@ -107,7 +157,7 @@ static uint64_t place_kernel(struct sg_engines *e, uint64_t ready, const struct 
     if (from > 0 && point(e, from)->used == point(e, from - 1)->used) {
         remove_point(e, from);
     }
-    return start + work->ns;
+    return start + ns;
 }
 
 uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_work *work) {

@@ -6,7 +6,7 @@
  * channel's own time has no gaps.
  *
  *  - A kernel takes one multiprocessor for each of its blocks, at most all of them, from its begin
- *    to its end. It begins at the earliest moment from which they are free until its end, without
+ *    to its end. Where the process may occupy fewer it takes those, and as much longer. It begins at the earliest moment from which they are free until its end, without
  *    moving what is scheduled. Small kernels run at once and fill gaps; one that needs all
  *    multiprocessors runs alone.
  *  - Copies from and to the host take the copy engine of their direction, one after another.
@@ -36,9 +36,11 @@ struct sg_work {
 
 #define SG_PROFILE_POINTS 4096u
 
-/* What one process's work occupies of one GPU, now and later. */
+/* What one process's work occupies of one GPU, now and later. Others read it, also when its owner died
+ * while changing it. */
 struct sg_engines {
-    uint32_t multiprocessors; /* of the GPU */
+    uint32_t whole;           /* multiprocessors of the GPU, */
+    uint32_t multiprocessors; /* and how many of them the process may occupy at once; 0 is not started */
     uint32_t first, count;    /* the points in use; past ones are dropped */
     struct sg_profile_point {
         uint64_t from; /* rising; the last one's multiprocessors are 0 */
@@ -48,6 +50,12 @@ struct sg_engines {
 };
 
 void sg_engines_start(struct sg_engines *engines, uint32_t multiprocessors);
+/* Leaves fewer of them for work that is placed from now on, at least 1. */
+void sg_engines_limit(struct sg_engines *engines, uint32_t multiprocessors);
+/* How many multiprocessors are occupied at a time, and when that changes; UINT64_MAX is never. */
+uint32_t sg_engines_used(const struct sg_engines *engines, uint64_t at, uint64_t *change);
+/* How long each multiprocessor is occupied between two times, summed. */
+uint64_t sg_engines_area(const struct sg_engines *engines, uint64_t from, uint64_t to);
 /* Schedules the work after everything up to `done` has executed; returns where it ends. */
 uint64_t sg_place(struct sg_engines *engines, uint64_t done, const struct sg_work *work);
 

@@ -25,16 +25,20 @@ void sg_compute_mode_set(struct sg_instance *in, uint32_t gpu, enum sg_compute_m
     sg_state_unlock(in);
 }
 
+/* Whether a process has a context that keeps the caller from one. Clients of one MPS server count as it, and may. */
 static bool has_context(const struct sg_instance *in, uint32_t gpu) {
+    uint32_t own = sg_party(in, in->id);
+
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
-        if (in->state->clients[i].contexts[gpu] > 0) {
+        if (in->state->clients[i].contexts[gpu] > 0 && (i == in->id ? own == i : sg_party(in, i) != own)) {
             return true;
         }
     }
     return false;
 }
 
-/* The programming guide, compute modes: with exclusive-process one context exists across all processes. */
+/* The programming guide, compute modes: with exclusive-process one context exists across all processes. The manual of
+ * MPS: the server's is that one, and its clients' go by it. */
 bool sg_admits_context(struct sg_instance *in, uint32_t gpu) {
     switch (sg_compute_mode(in, gpu)) {
     case SG_COMPUTE_PROHIBITED:

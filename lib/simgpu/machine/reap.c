@@ -99,8 +99,12 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client) 
 static void finish_hand_over(struct sg_instance *in) {
     const struct sg_hand_over *what = &in->state->hand_over;
 
+    struct sg_channel *channel = sg_channel(in, what->client, what->gpu);
+
     in->state->tags[what->tag].gpu_ns[what->gpu] = what->gpu_ns;
-    __atomic_store_n(&sg_channel(in, what->client, what->gpu)->executed, 0, __ATOMIC_RELAXED);
+    in->state->tags[what->tag].sm_ns[what->gpu] = what->sm_ns;
+    __atomic_store_n(&channel->executed, 0, __ATOMIC_RELAXED);
+    channel->sm_ns = 0;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     in->state->hand_over.under_way = 0;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -119,29 +123,30 @@ void sg_reap_repair(struct sg_instance *in) {
 
 static void end_channel(struct sg_instance *in, uint32_t gpu, uint32_t client) {
     struct sg_channel *channel = sg_channel(in, client, gpu);
-    struct sg_gpu *g = &in->state->gpus[gpu];
     struct sg_state *st = in->state;
     uint32_t tag = st->clients[client].tag % SG_TAGS_MAX;
 
     sg_schedule_lock(in, gpu);
-    /* Nothing of this client executes any more. */
-    g->runnable[client / 64] &= ~(UINT64_C(1) << (client % 64));
+    sg_drop_locked(in, gpu, client);
     st->hand_over = (struct sg_hand_over){.client = client,
                                           .gpu = gpu,
                                           .tag = tag,
-                                          .gpu_ns = st->tags[tag].gpu_ns[gpu] + channel->executed};
+                                          .gpu_ns = st->tags[tag].gpu_ns[gpu] + channel->executed,
+                                          .sm_ns = st->tags[tag].sm_ns[gpu] + channel->sm_ns};
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     st->hand_over.under_way = 1;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     finish_hand_over(in);
     /* Segments stay: the next owner starts counting at none. */
     memset(channel, 0, offsetof(struct sg_channel, segments));
+    channel->engines.multiprocessors = 0;
     sg_schedule_unlock(in, gpu);
 }
 
 void sg_reap_client(struct sg_instance *in, uint32_t client) {
     struct sg_state *st = in->state;
 
+    sg_server_ended(in, client);
     for (uint32_t i = 0; i < st->objects_end; i++) {
         if (st->objects[i].in_use) {
             sg_object_drop_for(in, i, client);

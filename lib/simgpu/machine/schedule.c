@@ -1,47 +1,21 @@
 /* The time of the simulated GPUs.
  *
- * A GPU runs one process's channel at a time. Channels with runnable work take turns in order of
- * their slots, each for its time slice; a channel that is alone runs on. Nothing runs in the
- * background: whoever needs the schedule decides it from where it was decided last up to the
- * present, so it does not depend on when a process gets a CPU.
+ * A GPU runs one party at a time: one process, or the clients of one MPS server. Parties with
+ * runnable work take turns in order of their slots, each for its time slice; one that is alone runs
+ * on. Nothing runs in the background: whoever needs the schedule decides it from where it was
+ * decided last up to the present, so it does not depend on when a process gets a CPU.
  *
  * A channel's work is laid out by engines.c on a time line of its own, without gaps. That time
  * passes only while the channel has the GPU. The segments tell its owner when a position was
  * reached.
+ *
+ * Members of a group run side by side. While they occupy no more multiprocessors than there are,
+ * each goes as fast as if it were alone; else all that occupy some go equally much slower, so that
+ * together they occupy all.
  */
-#include "simgpu/machine/state.h"
+#include "simgpu/machine/turns.h"
 
 #define CHECK_ALIVE_NS 2000000u
-
-static bool runnable(const struct sg_gpu *g, uint32_t client) {
-    return g->runnable[client / 64] >> (client % 64) & 1;
-}
-
-static void set_runnable(struct sg_gpu *g, uint32_t client, bool on) {
-    uint64_t bit = UINT64_C(1) << (client % 64);
-
-    if (on) {
-        g->runnable[client / 64] |= bit;
-    } else {
-        g->runnable[client / 64] &= ~bit;
-    }
-}
-
-/* The first runnable client at or after `from`, around the end; SG_CLIENTS_MAX when there is
-   none. */
-static uint32_t next_runnable(const struct sg_gpu *g, uint32_t from) {
-    for (uint32_t i = 0; i <= SG_CLIENTS_MAX / 64; i++) {
-        uint32_t word = (from / 64 + i) % (SG_CLIENTS_MAX / 64);
-        uint64_t bits = g->runnable[word];
-        if (i == 0) {
-            bits &= ~UINT64_C(0) << (from % 64);
-        }
-        if (bits) {
-            return word * 64 + (uint32_t)__builtin_ctzll(bits);
-        }
-    }
-    return SG_CLIENTS_MAX;
-}
 
 static void sample(struct sg_instance *in, uint32_t gpu, uint64_t boundary) {
     struct sg_gpu *g = &in->state->gpus[gpu];
@@ -77,15 +51,31 @@ static struct sg_segment *last_segment(struct sg_channel *channel) {
     return &channel->segments[(channel->segment_count - 1) % SG_SEGMENTS];
 }
 
-static void begin_step(struct sg_gpu *g, uint32_t client, struct sg_channel *channel) {
-    g->step = (struct sg_step){.client = client,
-                               .current = g->current,
-                               .clock = g->clock,
-                               .slice_left = g->slice_left,
-                               .busy_ns = g->busy_ns,
-                               .executed = channel->executed,
-                               .segment_count = channel->segment_count,
-                               .segment = *last_segment(channel)};
+/* What has the GPU in one step. */
+struct run {
+    uint32_t count;
+    uint32_t members[SG_GROUP_MAX];
+    uint64_t rates[SG_GROUP_MAX];
+};
+
+static void begin_step(struct sg_instance *in, uint32_t gpu, const struct run *run) {
+    struct sg_gpu *g = &in->state->gpus[gpu];
+
+    g->step.current = g->current;
+    g->step.clock = g->clock;
+    g->step.slice_left = g->slice_left;
+    g->step.busy_ns = g->busy_ns;
+    g->step.sm_ns = g->sm_ns;
+    g->step.count = run->count;
+    for (uint32_t i = 0; i < run->count; i++) {
+        struct sg_channel *channel = sg_channel(in, run->members[i], gpu);
+        g->step.members[i] = (struct sg_step_member){.client = run->members[i],
+                                                     .executed = channel->executed,
+                                                     .fraction = channel->fraction,
+                                                     .sm_ns = channel->sm_ns,
+                                                     .segment_count = channel->segment_count,
+                                                     .segment = *last_segment(channel)};
+    }
     in_order();
     g->step.under_way = 1;
     in_order();
@@ -101,76 +91,138 @@ void sg_schedule_repair(struct sg_instance *in, uint32_t gpu) {
     struct sg_gpu *g = &in->state->gpus[gpu];
     const struct sg_step *before = &g->step;
 
-    if (!before->under_way) {
-        return;
+    if (before->under_way) {
+        g->current = before->current;
+        g->clock = before->clock;
+        g->slice_left = before->slice_left;
+        g->busy_ns = before->busy_ns;
+        g->sm_ns = before->sm_ns;
+        for (uint32_t i = 0; i < before->count; i++) {
+            const struct sg_step_member *was = &before->members[i];
+            struct sg_channel *channel = sg_channel(in, was->client, gpu);
+            channel->segment_count = was->segment_count;
+            *last_segment(channel) = was->segment;
+            channel->fraction = was->fraction;
+            channel->sm_ns = was->sm_ns;
+            __atomic_store_n(&channel->executed, was->executed, __ATOMIC_RELEASE);
+            turn_set(in, gpu, was->client, true);
+        }
+        end_step(g);
     }
-    struct sg_channel *channel = sg_channel(in, before->client, gpu);
-    g->current = before->current;
-    g->clock = before->clock;
-    g->slice_left = before->slice_left;
-    g->busy_ns = before->busy_ns;
-    channel->segment_count = before->segment_count;
-    *last_segment(channel) = before->segment;
-    __atomic_store_n(&channel->executed, before->executed, __ATOMIC_RELEASE);
-    set_runnable(g, before->client, true);
-    end_step(g);
-}
-
-static void run_segment(struct sg_channel *channel, uint64_t wall, uint64_t length) {
-    struct sg_segment *last = last_segment(channel);
-
-    if (channel->segment_count && last->wall + last->length == wall) {
-        last->length += length;
-    } else {
-        channel->segments[channel->segment_count % SG_SEGMENTS] =
-            (struct sg_segment){.wall = wall, .done = channel->executed, .length = length};
-        channel->segment_count++;
-    }
-    /* Its owner reads it without the lock. */
-    __atomic_store_n(&channel->executed, channel->executed + length, __ATOMIC_RELEASE);
+    turn_recount(in, gpu);
 }
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static uint64_t slice_of(const struct sg_instance *in, const struct sg_channel *channel) {
-    return channel->slice_ns ? channel->slice_ns : in->state->slice_ns;
+/* How long a channel takes for some of its own time at a rate; UINT64_MAX when that is more than any
+ * step. */
+static uint64_t time_for(const struct sg_channel *channel, uint64_t own, uint64_t rate) {
+    if (own > SG_SAMPLE_NS) {
+        return UINT64_MAX;
+    }
+    return (own * SG_FULL_RATE - channel->fraction + rate - 1) / rate;
+}
+
+/* How fast each member goes, for at most `ns`; returns for how long that holds. */
+static uint64_t set_rates(struct sg_instance *in, uint32_t gpu, struct run *run, uint64_t ns) {
+    uint64_t until[SG_GROUP_MAX];
+    uint32_t used[SG_GROUP_MAX], sum = 0, whole = 1;
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        const struct sg_channel *channel = sg_channel(in, run->members[i], gpu);
+        uint64_t change = UINT64_MAX;
+        /* A channel that is alone goes as fast as time, whatever it occupies. */
+        used[i] =
+            run->count > 1 ? sg_engines_used(&channel->engines, channel->executed, &change) : 0;
+        until[i] = least(change, channel->submitted) - channel->executed;
+        sum += used[i];
+        whole = channel->engines.whole > whole ? channel->engines.whole : whole;
+    }
+    for (uint32_t i = 0; i < run->count; i++) {
+        run->rates[i] = used[i] && sum > whole ? whole * SG_FULL_RATE / sum : SG_FULL_RATE;
+        ns = least(ns, time_for(sg_channel(in, run->members[i], gpu), until[i], run->rates[i]));
+    }
+    return ns;
+}
+
+static void note_segment(struct sg_channel *channel, uint64_t wall, uint64_t length,
+                         uint64_t rate) {
+    struct sg_segment *last = last_segment(channel);
+
+    if (channel->segment_count && last->wall + last->length == wall && last->rate == rate) {
+        last->length += length;
+    } else {
+        channel->segments[channel->segment_count % SG_SEGMENTS] = (struct sg_segment){
+            .wall = wall, .done = channel->executed, .length = length, .rate = rate};
+        channel->segment_count++;
+    }
+}
+
+/* Lets a channel go for so long. */
+static void go(struct sg_instance *in, uint32_t gpu, uint32_t client, uint64_t ns, uint64_t rate) {
+    struct sg_channel *channel = sg_channel(in, client, gpu);
+    struct sg_gpu *g = &in->state->gpus[gpu];
+    uint64_t left = channel->submitted - channel->executed;
+    uint64_t sum = channel->fraction + ns * rate, own = least(sum / SG_FULL_RATE, left);
+    uint64_t area =
+        sg_engines_area(&channel->engines, channel->executed, channel->executed + own);
+
+    note_segment(channel, g->clock, ns, rate);
+    channel->sm_ns += area;
+    g->sm_ns += area;
+    channel->fraction = own == left ? 0 : sum % SG_FULL_RATE;
+    /* Its owner reads it without the lock. */
+    __atomic_store_n(&channel->executed, channel->executed + own, __ATOMIC_RELEASE);
+    if (own == left) {
+        turn_set(in, gpu, client, false);
+    }
 }
 
 /* One step of the schedule: until something changes, at most up to `now`. */
 static void step(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
-    uint32_t client = g->slice_left && runnable(g, g->current % SG_CLIENTS_MAX)
-                          ? g->current
-                          : next_runnable(g, (g->current + 1) % SG_CLIENTS_MAX);
+    struct run run;
+    uint32_t party = g->slice_left && turn_bit(g->turns, g->current % SG_CLIENTS_MAX)
+                         ? g->current
+                         : turn_next(g, (g->current + 1) % SG_CLIENTS_MAX);
 
-    if (client == SG_CLIENTS_MAX) {
+    if (party == SG_CLIENTS_MAX) {
         pass_to(in, gpu, now);
         return;
     }
-    struct sg_channel *channel = sg_channel(in, client, gpu);
-    begin_step(g, client, channel);
-    if (client != g->current || g->slice_left == 0) {
-        g->current = client;
-        g->slice_left = slice_of(in, channel);
+    if ((run.count = turn_members(in, gpu, party, run.members)) == 0) {
+        turn_recount(in, gpu); /* who marked the party died before it had work */
+        return;
     }
-    uint64_t left = channel->submitted - channel->executed;
-    uint64_t run = least(least(now - g->clock, left), g->slice_left);
-    run = least(run, (g->clock / SG_SAMPLE_NS + 1) * SG_SAMPLE_NS - g->clock);
-    run_segment(channel, g->clock, run);
-    g->busy_ns += run;
-    g->slice_left -= run;
-    if (run == left) {
-        set_runnable(g, client, false);
-        g->slice_left = 0;
+    begin_step(in, gpu, &run);
+    if (party != g->current || g->slice_left == 0) {
+        g->current = party;
+        g->slice_left = turn_slice(in, gpu, party);
     }
-    pass_to(in, gpu, g->clock + run);
+    uint64_t ns = least(now - g->clock, g->slice_left);
+    ns = least(ns, (g->clock / SG_SAMPLE_NS + 1) * SG_SAMPLE_NS - g->clock);
+    ns = set_rates(in, gpu, &run, ns);
+    for (uint32_t i = 0; i < run.count; i++) {
+        go(in, gpu, run.members[i], ns, run.rates[i]);
+    }
+    g->busy_ns += ns;
+    g->slice_left = turn_bit(g->turns, party) ? g->slice_left - ns : 0;
+    pass_to(in, gpu, g->clock + ns);
     end_step(g);
 }
 
-/* Removes dead clients from the GPU: nobody waits for their work, and it would take others'
-   time. */
+void sg_drop_locked(struct sg_instance *in, uint32_t gpu, uint32_t client) {
+    struct sg_channel *channel = sg_channel(in, client, gpu);
+
+    channel->submitted = channel->executed;
+    channel->fraction = 0;
+    turn_set(in, gpu, client, false);
+}
+
+/* Removes dead clients from the GPU, and those of dead servers: nobody waits for their work, and it
+   would take others' time. */
 static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     struct sg_gpu *g = &in->state->gpus[gpu];
 
@@ -181,10 +233,14 @@ static void drop_dead(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         if (g->runnable[i / 64] == 0) {
             i |= 63;
-        } else if (runnable(g, i) && !sg_alive(in, i)) {
-            struct sg_channel *channel = sg_channel(in, i, gpu);
-            channel->submitted = channel->executed;
-            set_runnable(g, i, false);
+            continue;
+        }
+        if (!turn_bit(g->runnable, i)) {
+            continue;
+        }
+        uint32_t party = turn_of(in, gpu, i);
+        if (!sg_alive(in, i) || (party != i && !sg_alive(in, party))) {
+            sg_drop_locked(in, gpu, i);
         }
     }
 }
@@ -206,83 +262,8 @@ void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
     sg_schedule_unlock(in, gpu);
 }
 
-uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, struct sg_engines *engines,
-                        const struct sg_work *work) {
-    struct sg_channel *channel = sg_channel(in, in->id, gpu);
-    uint64_t end = sg_place(engines, channel->executed, work);
-
-    if (end > channel->submitted) {
-        channel->submitted = end;
-    }
-    if (end > channel->executed) {
-        set_runnable(&in->state->gpus[gpu], in->id, true);
-    }
-    return end;
-}
-
-uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
-                   const struct sg_work *work) {
+void sg_group_join(struct sg_instance *in, uint32_t gpu, uint32_t client, uint32_t server) {
     sg_schedule_lock(in, gpu);
-    sg_advance_locked(in, gpu, now);
-    uint64_t end = sg_give_locked(in, gpu, engines, work);
+    sg_channel(in, client, gpu)->server = server == SG_CLIENTS_MAX ? 0 : server + 1;
     sg_schedule_unlock(in, gpu);
-    return end;
-}
-
-/* The moment at which the position was passed. Positions before the oldest segment count as reached
- * at its begin.
- */
-static uint64_t look_up(const struct sg_channel *channel, uint64_t position) {
-    uint64_t end = channel->segment_count, begin = end - least(end, SG_SEGMENTS);
-
-    if (begin == end || position == 0) {
-        return 1;
-    }
-    /* The last segment that began before the position. */
-    while (end - begin > 1) {
-        uint64_t middle = begin + (end - begin) / 2;
-        if (channel->segments[middle % SG_SEGMENTS].done < position) {
-            begin = middle;
-        } else {
-            end = middle;
-        }
-    }
-    const struct sg_segment *s = &channel->segments[begin % SG_SEGMENTS];
-    return position > s->done ? s->wall + least(position - s->done, s->length) : s->wall;
-}
-
-/* The least time until a runnable client's turn begins; others may take turns before it. */
-static uint64_t until_turn(const struct sg_instance *in, uint32_t gpu, uint32_t client) {
-    const struct sg_gpu *g = &in->state->gpus[gpu];
-    uint32_t at = g->current % SG_CLIENTS_MAX;
-    uint64_t sum = 0;
-
-    if (g->slice_left && runnable(g, at)) {
-        const struct sg_channel *channel = sg_channel(in, at, gpu);
-        if (at == client) {
-            return 0;
-        }
-        sum = least(g->slice_left, channel->submitted - channel->executed);
-    }
-    while ((at = next_runnable(g, (at + 1) % SG_CLIENTS_MAX)) != client && at < SG_CLIENTS_MAX) {
-        const struct sg_channel *channel = sg_channel(in, at, gpu);
-        sum += least(slice_of(in, channel), channel->submitted - channel->executed);
-    }
-    return sum;
-}
-
-uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
-                    uint64_t *left) {
-    struct sg_channel *channel = sg_channel(in, in->id, gpu);
-    uint64_t moment = 0;
-
-    sg_schedule_lock(in, gpu);
-    sg_advance_locked(in, gpu, now);
-    if (channel->executed >= position) {
-        moment = look_up(channel, position);
-    } else {
-        *left = until_turn(in, gpu, in->id) + position - channel->executed;
-    }
-    sg_schedule_unlock(in, gpu);
-    return moment;
 }

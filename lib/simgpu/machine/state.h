@@ -28,12 +28,12 @@
 #include "simgpu/machine/engines.h"
 #include "simgpu/machine/modes.h"
 #include "simgpu/machine/pids.h"
+#include "simgpu/machine/schedule.h"
+#include "simgpu/machine/servers.h"
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 7u                   /* changes with every change of this file's structures */
-#define SG_GPUS_MAX 16u
-#define SG_CLIENTS_MAX 1024u  /* processes with device state */
+#define SG_LAYOUT 8u                   /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
@@ -46,10 +46,6 @@
 #define SG_MACHINE_BYTES (256u << 10)
 #define SG_BLOCK_BYTES (2ull << 20)
 #define SG_LOCK_BASE (1ll << 40)
-#define SG_SEGMENTS 4096u /* pieces of a channel's past that its owner can still look up */
-#define SG_SAMPLES 64u    /* utilisation samples kept, about 10 s */
-#define SG_SAMPLE_NS                                                                               \
-    166666667ull /* NVML's documented utilisation sample period: 1/6 s at the least */
 
 /* What device memory is used for. */
 enum sg_category {
@@ -85,24 +81,6 @@ struct sg_lock {
     uint32_t contended; /* somebody may sleep on word */
 };
 
-/* A stretch of time in which a channel had its GPU to itself. */
-struct sg_segment {
-    uint64_t wall;   /* when it began */
-    uint64_t done;   /* the channel's executed work at that moment */
-    uint64_t length; /* how long it was, which is also how much work was done */
-};
-
-/* A process's work on one GPU. A position is the time for which the process has executed
-   something. */
-struct sg_channel {
-    uint64_t submitted; /* the position at which all work given so far ends */
-    uint64_t executed;  /* the position reached: the process's true GPU time */
-    uint64_t slice_ns;  /* time slice; 0 takes the machine's */
-    uint64_t segment_count;
-    uint64_t samples[SG_SAMPLES]; /* executed at sample boundary k, at index k % SG_SAMPLES */
-    struct sg_segment segments[SG_SEGMENTS];
-};
-
 struct sg_client {
     uint32_t generation; /* counts the owners of this slot */
     uint32_t tag;
@@ -113,6 +91,7 @@ struct sg_client {
     uint64_t bytes[SG_GPUS_MAX][SG_CATEGORIES]; /* derived; what it created and holds */
     uint64_t imported[SG_GPUS_MAX]; /* derived; others' objects it holds, not in bytes */
     uint64_t told[SG_GPUS_MAX];     /* what NVML tells of it, where that is late */
+    struct sg_membership membership;
 };
 
 /* The processes of one tenant directory. bytes includes objects that outlive their creator. */
@@ -121,6 +100,7 @@ struct sg_tag {
     uint64_t bytes[SG_GPUS_MAX];  /* derived */
     uint64_t peak[SG_GPUS_MAX];   /* largest value bytes ever had under the lock */
     uint64_t gpu_ns[SG_GPUS_MAX]; /* work done by processes that have ended */
+    uint64_t sm_ns[SG_GPUS_MAX];  /* likewise, of all multiprocessors */
 };
 
 /* Device memory that more than one process may hold. Lives while a holder bit is set or a
@@ -171,16 +151,6 @@ struct sg_faults {
     struct sg_call_fault calls[SG_CALL_FAULTS];
 };
 
-/* What a step of the schedule changes, as it was before the step. Who takes the schedule lock over
- * from a process that died in a step restores it. */
-struct sg_step {
-    uint32_t under_way;
-    uint32_t client, current;
-    uint32_t pad;
-    uint64_t clock, slice_left, busy_ns, executed, segment_count;
-    struct sg_segment segment; /* the client's last one */
-};
-
 struct sg_gpu {
     uint64_t total_bytes;    /* physical memory */
     uint64_t reserved_bytes; /* held by the driver itself, never for clients */
@@ -195,11 +165,13 @@ struct sg_gpu {
     uint64_t clock;      /* the schedule is decided up to here */
     uint64_t slice_left; /* of the current channel */
     uint64_t checked;    /* when the runnable clients were last seen alive */
-    uint32_t current;    /* client whose slice it is */
+    uint32_t current;    /* party whose slice it is */
     uint32_t pad2;
     uint64_t busy_ns; /* time ever spent executing anything */
+    uint64_t sm_ns;   /* the same of all multiprocessors */
     struct sg_step step;
-    uint64_t runnable[SG_CLIENTS_MAX / 64];
+    uint64_t runnable[SG_CLIENTS_MAX / 64]; /* clients with work */
+    uint64_t turns[SG_CLIENTS_MAX / 64];    /* derived; parties of which a member has work */
     uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
     struct sg_faults faults;
 };
@@ -209,7 +181,7 @@ struct sg_gpu {
 struct sg_hand_over {
     uint32_t under_way;
     uint32_t client, gpu, tag;
-    uint64_t gpu_ns; /* the tag's in the end */
+    uint64_t gpu_ns, sm_ns; /* the tag's in the end */
 };
 
 struct sg_state {
@@ -226,6 +198,7 @@ struct sg_state {
     uint64_t channels_offset; /* of struct sg_channel [SG_CLIENTS_MAX][gpu_count] in the file */
     uint64_t clients_used[SG_CLIENTS_MAX / 64]; /* slots in use: the last store when one is taken */
     struct sg_hand_over hand_over;
+    struct sg_server servers[SG_SERVERS_MAX];
     uint32_t objects_end;  /* no object was ever made at or above this number */
     uint32_t dead_handles; /* passed by programs after they had ended */
     uint64_t machine_bytes;
@@ -365,25 +338,5 @@ int sg_export_more(struct sg_instance *in, uint32_t object, int fd);
 /* Which object a descriptor stands for. -EINVAL none of this machine, -ENOENT it is gone. */
 int sg_exported(struct sg_instance *in, int fd, uint32_t *object, uint64_t *key);
 bool sg_export_open(struct sg_instance *in, uint32_t object);
-
-/* schedule.c: the simulated GPU's time. `now` is the instance's time. */
-/* Decides the schedule of a GPU up to now. */
-void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now);
-/* The same with the schedule lock held. */
-void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now);
-/* Undoes the step that a holder of the schedule lock died in. */
-void sg_schedule_repair(struct sg_instance *in, uint32_t gpu);
-/* Gives the caller's channel work that can run from `now` on, on engines that only this channel's
- * work goes to; returns the position at which it ends: it is done when the channel's executed
- * reaches that. */
-uint64_t sg_submit(struct sg_instance *in, uint32_t gpu, uint64_t now, struct sg_engines *engines,
-                   const struct sg_work *work);
-/* The same with the schedule lock held and the schedule decided. */
-uint64_t sg_give_locked(struct sg_instance *in, uint32_t gpu, struct sg_engines *engines,
-                        const struct sg_work *work);
-/* Decides up to `now` and returns the moment at which the caller's channel reached the position; 0
- * when it has not, and then *left is the least time until it does. */
-uint64_t sg_reached(struct sg_instance *in, uint32_t gpu, uint64_t now, uint64_t position,
-                    uint64_t *left);
 
 #endif

@@ -91,6 +91,73 @@ static const char streams_told[] = "time 0 a 0\n"
                                    "time 1576500 a 1500500\n"
                                    "time 1576500 a 1500500\n";
 
+/* Clients of a server run side by side, each on its part; another process takes turns with all of them. */
+static const char group[] = "client s\n"
+                            "client a server s percent 30\n"
+                            "client b server s percent 70\n"
+                            "submit a 300us\n"
+                            "submit b 700us\n"
+                            "stamp a\n"
+                            "stamp b\n"
+                            "advance 500us\n"
+                            "occupied\n"
+                            "client c\n"
+                            "submit c 1024us\n"
+                            "advance 1024us\n"
+                            "occupied\n"
+                            "until idle\n"
+                            "occupied\n";
+static const char group_told[] = "time 0 s 0\n"
+                                 "time 0 s 0 a 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 500000 s 0 a 500000 b 500000\n"
+                                 "occupied s 0 a 15000000 b 35000000\n"
+                                 "time 500000 s 0 a 500000 b 500000 c 0\n"
+                                 "time 500000 s 0 a 500000 b 500000 c 0\n"
+                                 "stamp a 1 1000500\n"
+                                 "stamp b 1 1000500\n"
+                                 "time 1524000 s 0 a 1000500 b 1000500 c 523500\n"
+                                 "occupied s 0 a 30000000 b 70000000 c 52350000\n"
+                                 "time 2024500 s 0 a 1000500 b 1000500 c 1024000\n"
+                                 "occupied s 0 a 30000000 b 70000000 c 102400000\n";
+
+/* Ceilings of more than the whole GPU: who fills it shares it in proportion to the ceilings, and small kernels
+ * hinder nobody. A client that ends leaves its part to the others. */
+static const char crowd[] = "client s\n"
+                            "client a server s percent 60\n"
+                            "client b server s\n"
+                            "submit a 600us\n"
+                            "submit b 1ms\n"
+                            "advance 800us\n"
+                            "occupied\n"
+                            "end a\n"
+                            "until idle\n"
+                            "client c server s\n"
+                            "submit b 1ms blocks 40\n"
+                            "submit c 1ms blocks 60\n"
+                            "until idle\n"
+                            "client d server nobody\n"
+                            "client d percent 101\n";
+static const char crowd_told[] = "time 0 s 0\n"
+                                 "time 0 s 0 a 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 0 s 0 a 0 b 0\n"
+                                 "time 800000 s 0 a 500000 b 500000\n"
+                                 "occupied s 0 a 30000000 b 50000000\n"
+                                 "time 800000 s 0 b 500000\n"
+                                 "time 1300000 s 0 b 1000000\n"
+                                 "time 1300000 s 0 b 1000000 c 0\n"
+                                 "time 1300000 s 0 b 1000000 c 0\n"
+                                 "time 1300000 s 0 b 1000000 c 0\n"
+                                 "time 2300000 s 0 b 2000000 c 1000000\n"
+                                 "error no server nobody\n"
+                                 "error percent is 1 to 100\n";
+
 static const char bad[] = "client\n"
                           "submit c 5\n"
                           "client a\n"
@@ -136,6 +203,8 @@ int main(void) {
     check(NULL, turns, turns_told);
     check(NULL, turns, turns_told);
     check(NULL, streams, streams_told);
+    check(NULL, group, group_told);
+    check(NULL, crowd, crowd_told);
     check(NULL, bad, bad_told);
     check_instance();
     return 0;

@@ -10,7 +10,6 @@
 
 static struct sg_instance *in;
 static struct sg_instance neighbour;
-static struct sg_engines neighbours_engines;
 
 static void virtual(sim_machine *machine) {
     machine->virtual_clock = 1;
@@ -35,7 +34,7 @@ static uint64_t executed(const struct sg_instance *client) {
 }
 
 static void neighbour_computes(uint64_t ns) {
-    sg_submit(&neighbour, 0, sg_time(in), &neighbours_engines,
+    sg_submit(&neighbour, 0, sg_time(in),
               &(struct sg_work){.ns = ns, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 1});
 }
 
@@ -317,7 +316,6 @@ int main(void) {
     cuda_start(virtual);
     in = &sg_driver.instance;
     CHECK_EQUAL(sg_open(&neighbour, in->dir, "neighbour", true), 0);
-    sg_engines_start(&neighbours_engines, 1);
     check_stamps();
     check_streams();
     check_dependencies();

@@ -124,13 +124,8 @@ const char *setting_make(const sim_machine *machine) {
 }
 
 uint64_t setting_submit(struct sg_instance *in, uint32_t gpu, uint64_t work_ns) {
-    static struct sg_engines engines[SG_GPUS_MAX];
-
-    if (!engines[gpu].multiprocessors) {
-        sg_engines_start(&engines[gpu], 1);
-    }
     return sg_submit(
-        in, gpu, sg_time(in), &engines[gpu],
+        in, gpu, sg_time(in),
         &(struct sg_work){.ns = work_ns, .engine = SG_ON_MULTIPROCESSORS, .multiprocessors = 1});
 }
 
