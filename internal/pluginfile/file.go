@@ -1,0 +1,139 @@
+package pluginfile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// MaxBytes bounds a file, as Kubernetes bounds a ConfigMap.
+const MaxBytes = 1 << 20
+
+// ErrFile marks every error of a file.
+var ErrFile = errors.New("invalid device-plugin file")
+
+// Fault is one thing wrong with a file.
+type Fault struct {
+	File string
+	// Line counts from 1; it is 0 for a fault of the whole file.
+	Line int
+	// Field is the key's path, such as sharing.mps.resources[0].replicas; it is empty for faults of the YAML itself.
+	Field   string
+	Problem string
+}
+
+// Error implements error.
+func (f *Fault) Error() string {
+	text := f.File + ": "
+	if f.Line > 0 {
+		text = fmt.Sprintf("%s:%d: ", f.File, f.Line)
+	}
+	if f.Field != "" {
+		text += f.Field + ": "
+	}
+	return text + f.Problem
+}
+
+// Is makes every fault an [ErrFile].
+func (f *Fault) Is(target error) bool { return target == ErrFile }
+
+// Outcome is what becomes of a key.
+type Outcome string
+
+// The outcomes.
+const (
+	Works    Outcome = "works"
+	NoEffect Outcome = "no effect"
+	Refused  Outcome = "refused"
+)
+
+// Note says what became of one key.
+type Note struct {
+	Line  int    `json:"line"`
+	Field string `json:"field"`
+	// Value is as the file has it, on one line.
+	Value   string  `json:"value"`
+	Outcome Outcome `json:"outcome"`
+	// Text says what the key becomes, or why it has no effect or is refused.
+	Text string `json:"text"`
+}
+
+// Names of resources.
+const (
+	// GPUResource is a GPU, or a replica of one that is not renamed.
+	GPUResource = "nvidia.com/gpu"
+	// SharedResource is a replica under its own name.
+	SharedResource = "nvidia.com/gpu.shared"
+)
+
+// Config is what a file says.
+type Config struct {
+	// Notes are in the order of the file.
+	Notes []Note
+	// Replicated are the GPUs of which there are replicas, in the order of the file. Every other GPU goes by
+	// [GPUResource] and is given out whole.
+	Replicated []Replicated
+	// DriverRoot is flags.nvidiaDriverRoot; it is empty where the file has none.
+	DriverRoot string
+	// Packed is true where replicas are to fill a GPU before another one is used.
+	Packed bool
+	// Labels is true where the file configures GPU feature discovery.
+	Labels bool
+}
+
+// Replicated says of some GPUs how many replicas there are of each.
+type Replicated struct {
+	// Field is the path of the entry.
+	Field   string
+	Backend v1alpha1.Backend
+	Devices Devices
+	// Replicas is 1 to [MaxReplicas], or to [MaxMPSReplicas] with backend mps.
+	Replicas int
+	// Renamed is true where replicas go by [SharedResource].
+	Renamed bool
+	// Single is true where a container may ask for one replica alone.
+	Single bool
+}
+
+// Devices are those of an entry: all, the first Count ones, or listed ones.
+type Devices struct {
+	Count int
+	// List has indexes and whole UUIDs.
+	List []string
+}
+
+// All is true where every GPU is meant.
+func (d Devices) All() bool { return d.Count == 0 && len(d.List) == 0 }
+
+// String writes the devices as the file does.
+func (d Devices) String() string {
+	switch {
+	case d.All():
+		return "all"
+	case d.Count > 0:
+		return fmt.Sprint(d.Count)
+	}
+	return "[" + strings.Join(d.List, ", ") + "]"
+}
+
+// RefusedNotes are those of keys that are refused.
+func (c *Config) RefusedNotes() []Note {
+	var all []Note
+	for _, n := range c.Notes {
+		if n.Outcome == Refused {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Err joins the refused keys as faults of a file of that name; it is nil where there are none.
+func (c *Config) Err(file string) error {
+	var all []error
+	for _, n := range c.RefusedNotes() {
+		all = append(all, &Fault{File: file, Line: n.Line, Field: n.Field, Problem: "refused: " + n.Text})
+	}
+	return errors.Join(all...)
+}
