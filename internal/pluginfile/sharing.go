@@ -20,8 +20,6 @@ const (
 	MaxMPSReplicas = 48
 )
 
-const backendMPS v1alpha1.Backend = "mps"
-
 // sharing is sharing.timeSlicing or sharing.mps.
 type sharing struct {
 	backend      v1alpha1.Backend
@@ -46,9 +44,9 @@ type entry struct {
 func (r *reader) share(node *yaml.Node, field string) {
 	backend := v1alpha1.BackendTimeslice
 	if strings.HasSuffix(field, ".mps") {
-		backend = backendMPS
+		backend = v1alpha1.BackendMPS
 	}
-	r.sharing[field] = &sharing{backend: backend, node: node, fail: backend == backendMPS}
+	r.sharing[field] = &sharing{backend: backend, node: node, fail: backend == v1alpha1.BackendMPS}
 }
 
 // sharingOf is the one that a key belongs to.
@@ -208,7 +206,7 @@ func (r *reader) replicas(node *yaml.Node, field string) {
 	e := r.entry("replicas")
 	n, err := strconv.Atoi(node.Value)
 	most, why := MaxReplicas, "shares that a GPU has room for"
-	if e.of.backend == backendMPS {
+	if e.of.backend == v1alpha1.BackendMPS {
 		most, why = MaxMPSReplicas, "clients that MPS serves on a GPU"
 	}
 	switch {
@@ -229,7 +227,7 @@ func (e *entry) worth() string {
 	switch {
 	case e.replicas == 1:
 		return "one share of all of the GPU's memory, in this form"
-	case e.of.backend == backendMPS:
+	case e.of.backend == v1alpha1.BackendMPS:
 		return fmt.Sprintf("each replica has 1/%d of the memory, which holds, and at most %d percent of the SMs", e.replicas, 100/e.replicas)
 	}
 	return fmt.Sprintf("each replica has 1/%d of the memory, which holds; the driver divides time", e.replicas)
