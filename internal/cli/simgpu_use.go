@@ -25,7 +25,7 @@ func newSimgpuExec(a *app) *cobra.Command {
 		Short: "Run a command on a simulated machine, outside any share",
 		Long: `Run a command on a simulated machine, outside any share: it has all GPUs and all
 of their memory. Divvy becomes the command. The simulated driver is found by
-LD_LIBRARY_PATH.`,
+LD_LIBRARY_PATH, its programs, such as nvidia-cuda-mps-control, by PATH.`,
 		Example: `  divvy simgpu exec -- nvitop -1
   divvy simgpu exec a800x8 -- python -c 'import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,6 +60,10 @@ func execOn(instance *simgpu.Instance, command []string) error {
 	library := filepath.Join(instance.Dir, "libcuda.so.1")
 	if _, err := os.Stat(library); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the simulated driver behind %s is gone: `divvy simgpu stop %s` and start it again", library, instance.Name)
+	}
+	// The driver's programs lie beside its libraries.
+	if err := os.Setenv("PATH", instance.Dir+string(filepath.ListSeparator)+os.Getenv("PATH")); err != nil {
+		return fmt.Errorf("put the driver's programs on PATH: %w", err)
 	}
 	program, err := exec.LookPath(command[0])
 	if err != nil {

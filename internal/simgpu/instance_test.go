@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/install/installtest"
@@ -173,5 +175,34 @@ func TestDamagedInstancesAreNamed(t *testing.T) {
 	}
 	if err := store.Stop(t.Context(), instance, true); err != nil {
 		t.Errorf("stop with force: %v", err)
+	}
+}
+
+func TestTheMachinesTimeSlicesAreSetAsNvidiaSmiDoes(t *testing.T) {
+	store := builtStore(t)
+	instance := start(t, store, "lab", load(t, "t4"), "")
+	smi := func(args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), filepath.Join(instance.Dir, "nvidia-smi"), append([]string{"compute-policy"}, args...)...).Output()
+		if err != nil {
+			t.Fatalf("nvidia-smi compute-policy %v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	if got := report(t, store, instance).GPUs[0].TimeSlice; got != "default" {
+		t.Errorf("time slice of a new machine is %q", got)
+	}
+	smi("-i", report(t, store, instance).GPUs[0].UUID, "--set-timeslice", "3")
+	if got := report(t, store, instance).GPUs[0].TimeSlice; got != "long" {
+		t.Errorf("time slice is %q after it was set to long", got)
+	}
+	if out := smi("--list"); !strings.Contains(out, "|   0   Timeslice       Long          |\n") {
+		t.Errorf("the list does not have it:\n%s", out)
+	}
+	if err := store.Inject(t.Context(), instance, 0, Injection{Call: CallReset}); err != nil {
+		t.Fatal(err)
+	}
+	if got := report(t, store, instance).GPUs[0].TimeSlice; got != "default" {
+		t.Errorf("time slice is %q after a reset", got)
 	}
 }

@@ -42,6 +42,8 @@ type GPUReport struct {
 	BusyNs uint64 `json:"busyNs"`
 	// ComputeMode is default, exclusive-process or prohibited.
 	ComputeMode string `json:"computeMode"`
+	// TimeSlice is default, short, medium or long.
+	TimeSlice string `json:"timeSlice"`
 }
 
 // ProcessReport is one process.

@@ -1,8 +1,8 @@
-# The simulated driver: libcuda.so.1, libnvidia-ml.so.1, nvidia-cuda-mps-control, simgpuctl and their tests. It shares nothing with
-# the libraries under test but the descriptions in lib/abi. Each room is one folder; the four that are
+# The simulated driver: libcuda.so.1, libnvidia-ml.so.1, nvidia-cuda-mps-control, nvidia-smi, simgpuctl and their tests. It
+# shares nothing with the libraries under test but the descriptions in lib/abi. Each room is one folder; the five that are
 # linked into files take the machine's objects and nothing of each other.
 
-SIMGPU_ROOMS := machine cuda nvml mps ctl
+SIMGPU_ROOMS := machine cuda nvml mps smi ctl
 SIMGPU_OBJ := $(B)/obj/simgpu
 SIMGPU_TEST := $(B)/test/simgpu
 # $(call SIMGPU_OBJECTS,room)
@@ -13,9 +13,10 @@ SIMGPU_TESTS = $(patsubst lib/simgpu/$1/test/test_%.c,$(SIMGPU_TEST)/$1/%,$(wild
 SIMGPU_CUDA := $(B)/lib/simgpu/libcuda.so.1
 SIMGPU_NVML := $(B)/lib/simgpu/libnvidia-ml.so.1
 SIMGPU_MPS := $(B)/lib/simgpu/nvidia-cuda-mps-control
+SIMGPU_SMI := $(B)/lib/simgpu/nvidia-smi
 SIMGPU_CTL := $(B)/libexec/divvy/simgpuctl
 
-ALL_C += $(SIMGPU_CUDA) $(SIMGPU_NVML) $(SIMGPU_MPS) $(SIMGPU_CTL)
+ALL_C += $(SIMGPU_CUDA) $(SIMGPU_NVML) $(SIMGPU_MPS) $(SIMGPU_SMI) $(SIMGPU_CTL)
 C_TESTS += $(foreach room,$(SIMGPU_ROOMS),$(call SIMGPU_TESTS,$(room)))
 
 -include $(foreach room,$(SIMGPU_ROOMS),$(wildcard $(SIMGPU_OBJ)/$(room)/*.d $(SIMGPU_OBJ)/$(room)/test/*.d))
@@ -44,8 +45,9 @@ $(SIMGPU_OBJ)/%.map: lib/abi/generated/%_exports.txt
 	(echo '{ global:'; sed 's/$$/;/' $<; echo 'local: *; };') >$@
 
 $(SIMGPU_MPS): $(call SIMGPU_OBJECTS,mps)
+$(SIMGPU_SMI): $(call SIMGPU_OBJECTS,smi)
 $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,ctl)
-$(SIMGPU_MPS) $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,machine) | $(LIBC_STUB)
+$(SIMGPU_MPS) $(SIMGPU_SMI) $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,machine) | $(LIBC_STUB)
 	$(call step,LINK)
 	mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LINK_LIBC)
@@ -54,6 +56,7 @@ $(SIMGPU_MPS) $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,machine) | $(LIBC_STUB)
 # see what the commands do through the simulated libnvidia-ml.
 $(call SIMGPU_TESTS,cuda): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o
 $(call SIMGPU_TESTS,nvml): $(call SIMGPU_OBJECTS,nvml)
+$(call SIMGPU_TESTS,smi): $(filter-out %/main.o,$(call SIMGPU_OBJECTS,smi))
 $(call SIMGPU_TESTS,ctl): $(call SIMGPU_OBJECTS,nvml) $(filter-out %/main.o,$(call SIMGPU_OBJECTS,ctl))
 
 # A rule for each room: the folder stands in the middle of its objects' names.

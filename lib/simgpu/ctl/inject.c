@@ -90,6 +90,7 @@ static bool reset(struct sg_instance *in, const char *dir, uint32_t gpu) {
             return false;
         }
     }
+    sg_slice_level_set(in, gpu, SG_SLICE_DEFAULT);
     __atomic_fetch_add(&faults->resets, 1, __ATOMIC_RELEASE);
     __atomic_store_n(&faults->silence, 0, __ATOMIC_RELEASE);
     return true;

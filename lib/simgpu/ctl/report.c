@@ -23,6 +23,8 @@ static const char *const compute_modes[] = {
     [SG_COMPUTE_EXCLUSIVE_PROCESS] = "exclusive-process",
 };
 
+static const char *const slice_levels[SG_SLICE_LEVELS] = {"default", "short", "medium", "long"};
+
 static void print_uuid(FILE *out, const uint8_t uuid[16]) {
     fputs("\"GPU-", out);
     for (int i = 0; i < 16; i++) {
@@ -45,9 +47,10 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
                 model->pci.device, model->pci.function);
         fprintf(out, "\"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, ",
                 (ull)gpu->total_bytes, (ull)gpu->reserved_bytes, (ull)used, (ull)gpu->peak_bytes);
-        fprintf(out, "\"free\": %llu, \"busyNs\": %llu, \"computeMode\": \"%s\"}",
+        fprintf(out, "\"free\": %llu, \"busyNs\": %llu, \"computeMode\": \"%s\", "
+                     "\"timeSlice\": \"%s\"}",
                 (ull)(gpu->block_count * SG_BLOCK_BYTES - used), (ull)gpu->busy_ns,
-                compute_modes[sg_compute_mode(in, i)]);
+                compute_modes[sg_compute_mode(in, i)], slice_levels[sg_slice_level(in, i)]);
     }
 }
 

@@ -33,7 +33,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 8u                   /* changes with every change of this file's structures */
+#define SG_LAYOUT 9u                   /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
@@ -166,7 +166,7 @@ struct sg_gpu {
     uint64_t slice_left; /* of the current channel */
     uint64_t checked;    /* when the runnable clients were last seen alive */
     uint32_t current;    /* party whose slice it is */
-    uint32_t pad2;
+    uint32_t slice_level; /* enum sg_slice_level */
     uint64_t busy_ns; /* time ever spent executing anything */
     uint64_t sm_ns;   /* the same of all multiprocessors */
     struct sg_step step;

@@ -75,5 +75,5 @@ void turn_recount(struct sg_instance *in, uint32_t gpu) {
 uint64_t turn_slice(const struct sg_instance *in, uint32_t gpu, uint32_t party) {
     uint64_t own = sg_channel(in, party, gpu)->slice_ns;
 
-    return own ? own : in->state->slice_ns;
+    return own ? own : sg_slice_ns(in, gpu);
 }

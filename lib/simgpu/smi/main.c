@@ -1,0 +1,19 @@
+/* nvidia-smi: which of its uses simgpu has. */
+#include "simgpu/smi/smi.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "compute-policy") == 0) {
+        return (int)smi_compute_policy(argc - 2, argv + 2);
+    }
+    if (argc == 1) {
+        fputs("simgpu's nvidia-smi has `nvidia-smi compute-policy` alone: `divvy simgpu report` "
+              "tells more\n",
+              stderr);
+        return SMI_UNKNOWN;
+    }
+    printf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[1]);
+    return SMI_UNKNOWN;
+}

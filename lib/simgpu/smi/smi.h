@@ -1,0 +1,23 @@
+/* nvidia-smi, as far as simgpu has it: the subcommand compute-policy.
+ *
+ * Its words and exit statuses are those of nvidia-smi 550.163.01 when NVML's answers are given to it: that
+ * program's texts, its order of checks, its rows. 470, 535 and 555 say the same. Exit statuses are NVML's numbers
+ * (nvidia-smi(1), "return value"). */
+#ifndef SIMGPU_SMI_SMI_H
+#define SIMGPU_SMI_SMI_H
+
+/* The exit statuses that it ends with. */
+enum smi_status {
+    SMI_DONE = 0,
+    SMI_INVALID_ARGUMENT = 2,
+    SMI_NO_PERMISSION = 4,
+    SMI_NOT_FOUND = 6,
+    SMI_NO_DRIVER = 9,
+    SMI_UNKNOWN = 255,
+};
+
+/* Runs `nvidia-smi compute-policy` with what follows that word on the machine beside the program; says on standard output
+ * what it did, or why not. Returns the exit status. */
+enum smi_status smi_compute_policy(int argc, char **argv);
+
+#endif
