@@ -15,6 +15,8 @@ static int connect_daemon(void) {
         connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         return -1;
     }
+    char greeting[sizeof MPS_GREETING];
+    (void)recv(fd, greeting, sizeof greeting, 0);
     return fd;
 }
 

@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+/* The first packet to everybody who connects, with its zero byte, as drivers 535, 550 and 555 send
+ * and await it (traced with strace). */
+#define MPS_GREETING "OUTBHELL"
 #define MPS_LINE_BYTES                                                                             \
     4096u /* of a command with the zero that ends it; a longer line is several commands */
 #define MPS_SAID_BYTES 4096u /* of one line of an answer; more is cut off */

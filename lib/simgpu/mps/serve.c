@@ -24,6 +24,7 @@ static bool greet(struct mps_daemon *daemon, int listener, struct mps_ui *ui) {
         return false;
     }
     mps_note(daemon, "NEW UI");
+    (void)send(socket, MPS_GREETING, sizeof MPS_GREETING, MSG_NOSIGNAL | MSG_DONTWAIT);
     *ui = (struct mps_ui){.daemon = daemon, .socket = socket, .user = who.uid};
     return true;
 }
