@@ -24,6 +24,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/pacing"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -39,9 +40,9 @@ type Driver interface {
 
 // Config is what an Agent works with.
 type Config struct {
-	Info    control.Info
-	Backend backend.Backend
-	Driver  Driver
+	Info     control.Info
+	Backends *registry.Registry
+	Driver   Driver
 	// Checkpoint is the path of the file in which tenants are remembered.
 	Checkpoint string
 	Log        *slog.Logger
@@ -77,7 +78,7 @@ type Agent struct {
 	config     Config
 	gpus       []backend.GPU
 	checkpoint *checkpoint.File[saved]
-	// notices are the backend's, of what tenants do.
+	// notices are the backends', of what tenants do.
 	notices backend.Notices
 	events  events
 	// listings orders what is listed; it is before sweeping in the order of locks.
@@ -193,13 +194,13 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 		answered: map[process.ID]bool{}, strange: map[string][]int{}, gauges: map[string]*gauge{}, easing: make(chan struct{}, 1), eased: map[string]bool{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
 		listings: listings{turn: make(chan struct{}, 1)},
 	}
-	gpus, err := c.Backend.Discover(ctx)
+	gpus, err := c.Backends.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
 	a.gpus, a.checkpoint = gpus, newCheckpoint(c.Checkpoint)
 	a.events.now = c.Now
-	if a.notices, err = noticesOf(c.Backend); err != nil {
+	if a.notices, err = c.Backends.Notices(); err != nil {
 		return nil, err
 	}
 	a.pacer, err = pacing.New(pacing.Config{GPUs: gpus, Driver: c.Driver, Ledger: ledger{a}, Misuse: c.Misuse, Log: c.Log})
@@ -215,22 +216,6 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	a.publish()
 	return a, nil
 }
-
-// noticesOf are a backend's notices, silent ones if it has none.
-func noticesOf(b backend.Backend) (backend.Notices, error) {
-	if notifier, ok := b.(backend.Notifier); ok {
-		return notifier.Notices()
-	}
-	return silence{}, nil
-}
-
-// silence stands for the notices of a backend that gives none.
-type silence struct{}
-
-func (silence) Add(backend.Tenant) error              { return nil }
-func (silence) Remove(string)                         {}
-func (silence) Run(context.Context, backend.Listener) {}
-func (silence) Close()                                {}
 
 // Run watches until ctx is done. Tenants outlive it. Connections may be closed
 // only after it has returned: until then a closed connection ends its tenant.

@@ -228,7 +228,7 @@ func (n *node) idleWith(b backend.Backend) *Agent {
 
 func (n *node) settings(b backend.Backend) Config {
 	return Config{
-		Backend: b, Driver: n.driver, Checkpoint: filepath.Join(n.dir, "tenants.json"),
+		Backends: agenttest.Backends(b), Driver: n.driver, Checkpoint: filepath.Join(n.dir, "tenants.json"),
 		Log: slog.New(slog.DiscardHandler), Interval: n.interval, Now: time.Now, Step: n.step,
 	}
 }

@@ -13,13 +13,14 @@ import (
 
 // set changes a tenant's shares while it runs.
 func (a *Agent) set(ctx context.Context, peer *control.Peer, p control.SetParams) (*control.Tenant, error) {
-	changer, ok := a.config.Backend.(backend.Changer)
-	if !ok {
-		return nil, control.Errorf(control.CodeInvalid, "shares of this backend cannot be changed while they run")
-	}
 	t, err := a.find(peer, p.Tenant)
 	if err != nil {
 		return nil, err
+	}
+	maker := a.wanted(t).Backend
+	changer, ok := a.config.Backends.Of(maker).(backend.Changer)
+	if !ok {
+		return nil, control.Errorf(control.CodeInvalid, "shares of backend %s cannot be changed while they run", maker)
 	}
 	who := a.requester(peer.UID, false)
 	if err := who.denied(p.Overcommit); err != nil {

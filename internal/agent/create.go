@@ -43,7 +43,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if p.Layer != control.LayerNamespace && p.Layer != control.LayerEnv {
 		return nil, control.Errorf(control.CodeInvalid, "layer %q: use namespace or env", p.Layer)
 	}
-	if err := a.config.Backend.Health(ctx); err != nil {
+	if err := a.config.Backends.Of(p.Request.Backend).Health(ctx); err != nil {
 		return nil, err
 	}
 	r := p.Request
@@ -147,7 +147,7 @@ func (a *Agent) prepare(ctx context.Context, t *tenant, libraryPath []string) er
 		return err
 	}
 	a.step("create-saved")
-	if err := a.config.Backend.Apply(ctx, plan); err != nil {
+	if err := a.makerOf(wanted).Apply(ctx, plan); err != nil {
 		return err
 	}
 	a.step("create-made")

@@ -95,11 +95,12 @@ func (a *Agent) takeDebts(t *tenant) {
 
 // settle finds out what a tenant owes whose last process has ended, before its pages go.
 func (a *Agent) settle(t *tenant) {
-	source, ok := a.config.Backend.(pacing.Source)
+	wanted := a.wanted(t)
+	source, ok := a.makerOf(wanted).(pacing.Source)
 	if !ok {
 		return
 	}
-	owes := a.pacer.Settle(pacing.Member{Tenant: a.wanted(t), Source: source})
+	owes := a.pacer.Settle(pacing.Member{Tenant: wanted, Source: source})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if owes != nil {

@@ -18,7 +18,7 @@ func (h *hunt) encloses(id process.ID) bool {
 	// A sign alone could be passed to any process that takes descriptors, and an environment
 	// says what its user likes.
 	started := func() bool { return process.StartedWith(id.PID, "/"+t.ID) && signed(t, []process.ID{id})(id) }
-	if !became && !h.agent.config.Backend.Has(wanted, id.PID) && !started() || !id.Alive() {
+	if !became && !h.agent.makerOf(wanted).Has(wanted, id.PID) && !started() || !id.Alive() {
 		return false
 	}
 	if h.enclosed == nil {

@@ -37,9 +37,12 @@ func (a *Agent) form(gpu backend.GPU, g *alloc.GPU) {
 	}
 }
 
-// otherBackend returns an error for a request that the administrator gave too few GPUs: to
-// wait would be in vain.
+// otherBackend returns an error for a request of a backend that is not here, or that the administrator gave too few
+// GPUs: to wait would be in vain.
 func (a *Agent) otherBackend(r v1alpha1.ShareRequest) error {
+	if !a.config.Backends.Has(r.Backend) {
+		return control.Errorf(control.CodeInvalid, "this agent makes no shares of backend %s", r.Backend)
+	}
 	var able, unable gpuSet
 	for i, gpu := range a.gpus {
 		switch {

@@ -119,7 +119,7 @@ func (h *hunt) search(ctx context.Context, all bool) {
 	seen, wanted := t.seen.Processes, a.tenantOf(&t.record)
 	a.mu.Unlock()
 	for _, p := range seen {
-		if id, err := process.Find(p.PID); err == nil && p.Live && a.config.Backend.Has(wanted, p.PID) {
+		if id, err := process.Find(p.PID); err == nil && p.Live && a.makerOf(wanted).Has(wanted, p.PID) {
 			roots = append(roots, id)
 		}
 	}
@@ -168,7 +168,7 @@ func (a *Agent) searchAll(ctx context.Context, t *tenant, wanted backend.Tenant)
 	}
 	signed := signed(t, candidates)
 	for _, id := range candidates {
-		if id.PID != os.Getpid() && (a.config.Backend.Has(wanted, id.PID) || signed(id)) {
+		if id.PID != os.Getpid() && (a.makerOf(wanted).Has(wanted, id.PID) || signed(id)) {
 			found = append(found, id)
 		}
 	}

@@ -33,8 +33,8 @@ var errForeign = errors.New("it is not as an agent makes it")
 // never for more than the machine has and than limits says of the user. Taking over
 // again, after an agent died at it, changes nothing.
 func (a *Agent) Inherit(ctx context.Context, from []Heritage, limits func(uid int) agentconfig.Limits) error {
-	adopter, ok := a.config.Backend.(backend.Adopter)
-	if !ok {
+	adopters := a.config.Backends.Adopters()
+	if len(adopters) == 0 {
 		return nil
 	}
 	left := map[int]time.Duration{} // of longestInheritance, by user
@@ -43,7 +43,9 @@ func (a *Agent) Inherit(ctx context.Context, from []Heritage, limits func(uid in
 			left[h.UID] = longestInheritance
 		}
 		begin := time.Now()
-		a.inheritFrom(ctx, adopter, h, limits(h.UID), left[h.UID])
+		for _, adopter := range adopters {
+			a.inheritFrom(ctx, adopter, h, limits(h.UID), left[h.UID])
+		}
 		left[h.UID] -= time.Since(begin)
 	}
 	a.mu.Lock()
@@ -132,8 +134,11 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 		return err
 	}
 	a.step("inherit-begun")
+	if own, ok := a.makerOf(wanted).(backend.Adopter); ok {
+		adopter = own // with which its shares go on
+	}
 	fault := adopter.Adopt(ctx, r.Origin, wanted)
-	if fault == nil && !a.config.Backend.Complete(wanted) { // it stays where root's own agent made it
+	if fault == nil && !a.makerOf(wanted).Complete(wanted) { // it stays where root's own agent made it
 		r.Dir, r.Origin, r.Cooperative = r.Origin, "", false
 	}
 	a.step("inherit-adopted")
@@ -204,7 +209,7 @@ func (a *Agent) inherits(uid int, uuid string, had v1alpha1.Backend) v1alpha1.Ba
 
 // strangerHolder is the process that keeps a tenant, if it lives and is the user's.
 func (a *Agent) strangerHolder(uid int, said process.ID, t backend.Tenant) process.ID {
-	for _, id := range []process.ID{said, a.config.Backend.Holder(t)} {
+	for _, id := range []process.ID{said, a.makerOf(t).Holder(t)} {
 		if id.PID > 1 && process.Owner(id.PID) == uid && id.Alive() {
 			return id
 		}

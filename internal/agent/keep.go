@@ -44,19 +44,19 @@ func (a *Agent) planWithRecord(t backend.Tenant, r *record) (*backend.Plan, erro
 		return nil, err
 	}
 	t.Record = data
-	return a.config.Backend.Plan(t)
+	return a.makerOf(t).Plan(t)
 }
 
 // keep has the backend keep the present record of a tenant. The checkpoint has it
 // already, so an error is only told. Agent.mu is held.
 func (a *Agent) keep(ctx context.Context, t *tenant) {
-	keeper, ok := a.config.Backend.(backend.Keeper)
+	wanted := a.tenantOf(&t.record)
+	keeper, ok := a.makerOf(wanted).(backend.Keeper)
 	if !ok || t.ended || !t.planned() {
 		return
 	}
 	data, err := a.keptOf(&t.record)
 	if err == nil {
-		wanted := a.tenantOf(&t.record)
 		wanted.Record = data
 		err = keeper.Keep(wanted)
 	}

@@ -35,14 +35,14 @@ func (l ledger) Tell(e control.Event) { l.agent.events.add(e) }
 // publish tells the pacer who has shares now. Tenants of a backend whose GPU time
 // cannot be divided are none of its business. Agent.mu is held.
 func (a *Agent) publish() {
-	source, ok := a.config.Backend.(pacing.Source)
-	if !ok {
-		return
-	}
 	members := make([]pacing.Member, 0, len(a.tenants))
 	for _, t := range a.sorted() {
-		if t.ready && !t.ended {
-			members = append(members, pacing.Member{Tenant: a.tenantOf(&t.record), Source: source})
+		if !t.ready || t.ended {
+			continue
+		}
+		wanted := a.tenantOf(&t.record)
+		if source, ok := a.makerOf(wanted).(pacing.Source); ok {
+			members = append(members, pacing.Member{Tenant: wanted, Source: source})
 		}
 	}
 	a.pacer.Publish(members)

@@ -85,7 +85,7 @@ func (a *Agent) lookAt(ctx context.Context, t *tenant) (reaped bool) {
 	if over {
 		return true
 	}
-	found, err := a.config.Backend.Look(ctx, wanted)
+	found, err := a.makerOf(wanted).Look(ctx, wanted)
 	found, unfit := fitting(found, len(wanted.Shares))
 	a.note(ctx, t, found, errors.Join(err, unfit))
 	a.mu.Lock()
@@ -218,7 +218,8 @@ func (a *Agent) note(ctx context.Context, t *tenant, found backend.Figures, faul
 func (a *Agent) end(ctx context.Context, t *tenant) {
 	a.notices.Remove(t.ID)
 	a.settle(t)
-	if err := a.config.Backend.Undo(ctx, a.wanted(t)); err != nil {
+	wanted := a.wanted(t)
+	if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
 		a.config.Log.WarnContext(ctx, "cannot remove what was made for a tenant", "tenant", t.Name, "error", err)
 	}
 	a.mu.Lock()

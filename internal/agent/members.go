@@ -129,7 +129,7 @@ func (a *Agent) findMember(id process.ID) (tenant string, unread bool) {
 func (a *Agent) askMember(id process.ID) (owner string, unread bool) {
 	family := append([]int{id.PID}, process.Ancestors(id.PID)...)
 	for _, pid := range family {
-		if tenant := a.config.Backend.Container(pid); tenant != "" && a.hasTenant(tenant) {
+		if tenant := a.config.Backends.Container(pid); tenant != "" && a.hasTenant(tenant) {
 			return tenant, false
 		}
 	}
@@ -154,7 +154,7 @@ func (a *Agent) askMember(id process.ID) (owner string, unread bool) {
 	if id.PID == os.Getpid() {
 		return "", false
 	}
-	return a.config.Backend.Owner(asked, id.PID)
+	return a.config.Backends.Owner(asked, id.PID)
 }
 
 // askable are the tenants that processes of a family hold, by pid, and those of which the

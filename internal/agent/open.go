@@ -19,7 +19,7 @@ var errUnopened = errors.New("GPUs are given by shares alone here")
 // it, so it takes nothing from anybody, and no limit holds there. GPUs that this machine has lost are left out, unless
 // none is left.
 func (a *Agent) Open(_ context.Context, uuids []string) (edits.Edits, error) {
-	opener, ok := a.config.Backend.(backend.Opener)
+	opener, ok := a.config.Backends.Of("").(backend.Opener)
 	if !ok {
 		return edits.Edits{}, errUnopened
 	}

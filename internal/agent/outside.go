@@ -250,7 +250,7 @@ func (a *Agent) accounted(p onGPU) (counted, known bool) {
 	}
 	found, known := a.asking.ask(key, process.Owner(p.id.PID), func() answer {
 		may := slices.DeleteFunc(asked, func(t backend.Tenant) bool { return !a.mayCount(t, p.id) })
-		if len(may) == 0 || !a.config.Backend.Counts(may, p.id) {
+		if len(may) == 0 || !a.config.Backends.Counts(may, p.id) {
 			return answer{}
 		}
 		return answer{counts: true, keeps: reconsidered}

@@ -163,11 +163,12 @@ func (a *Agent) tellOverhead(ctx context.Context, v *snapshot, k *taken, bytes u
 
 // addGauge begins to measure a tenant. What an earlier agent measured goes on to count.
 func (a *Agent) addGauge(ctx context.Context, t *tenant) {
-	source, ok := a.config.Backend.(measurer)
+	wanted := a.wanted(t)
+	source, ok := a.makerOf(wanted).(measurer)
 	if !ok {
 		return
 	}
-	meter, err := source.OpenMeter(a.wanted(t))
+	meter, err := source.OpenMeter(wanted)
 	if err != nil {
 		a.config.Log.DebugContext(ctx, "cannot measure a tenant's overhead", "tenant", t.Name, "error", err)
 		return

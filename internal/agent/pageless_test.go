@@ -293,10 +293,11 @@ type noticing struct{ *instances }
 
 func (b noticing) Notices() (backend.Notices, error) { return heard{backend: b.instances}, nil }
 
-type heard struct {
-	silence
-	backend *instances
-}
+type heard struct{ backend *instances }
+
+func (heard) Remove(string)                         {}
+func (heard) Run(context.Context, backend.Listener) {}
+func (heard) Close()                                {}
 
 func (h heard) Add(t backend.Tenant) error {
 	h.backend.given("Add", t)

@@ -11,14 +11,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
-// rebuild asks the backend for the tenants of a checkpoint that is missing or cannot be
+// rebuild asks the backends for the tenants of a checkpoint that is missing or cannot be
 // read. What the last agent had the backend keep of them tells all; only where that
 // cannot be read either is a tenant rebuilt from what was granted.
 //
 // Where the checkpoint is merely missing, what cannot be taken up is most likely
 // another agent's, and no event.
 func (a *Agent) rebuild(ctx context.Context, missing bool) []record {
-	found, err := a.config.Backend.Recover(ctx)
+	found, err := a.config.Backends.Recover(ctx)
 	if err != nil {
 		a.config.Log.ErrorContext(ctx, "cannot look for all tenants", "error", err)
 	}
@@ -88,7 +88,7 @@ func (a *Agent) rebuildFromGrant(f backend.Found) *record {
 		r.User = r.Tenancy.Namespace
 		return r
 	}
-	r.Holder = a.config.Backend.Holder(t)
+	r.Holder = a.makerOf(t).Holder(t)
 	return r
 }
 

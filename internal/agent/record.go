@@ -64,6 +64,9 @@ type share struct {
 // backend makes all of the tenant's shares.
 func (r *record) backend() v1alpha1.Backend { return r.Shares[0].Backend }
 
+// makerOf is the backend of a tenant.
+func (a *Agent) makerOf(t backend.Tenant) backend.Backend { return a.config.Backends.Of(t.Backend) }
+
 // saved is the agent's checkpoint.
 type saved struct {
 	Tenants []record `json:"tenants"`

@@ -21,7 +21,8 @@ func (a *Agent) Release(ctx context.Context, key string) error {
 // container runs and has not touched a GPU yet.
 func (a *Agent) Abandon(ctx context.Context, key string) error {
 	return a.endTenancy(ctx, key, func(t *tenant) error {
-		if holder := a.config.Backend.Holder(a.wanted(t)); holder != (process.ID{}) {
+		wanted := a.wanted(t)
+		if holder := a.makerOf(wanted).Holder(wanted); holder != (process.ID{}) {
 			return fmt.Errorf("%w: process %d was started with it", ErrInUse, holder.PID)
 		}
 		return a.vacant(ctx, t)
@@ -50,7 +51,8 @@ func (a *Agent) endTenancy(ctx context.Context, key string, vacant func(*tenant)
 	}
 	a.step("release-begun")
 	a.settle(t)
-	if err := a.config.Backend.Undo(ctx, a.wanted(t)); err != nil {
+	wanted := a.wanted(t)
+	if err := a.makerOf(wanted).Undo(ctx, wanted); err != nil {
 		return fmt.Errorf("release %s: %w", t.Name, err) // its deaths still give notice
 	}
 	a.notices.Remove(t.ID)
@@ -76,7 +78,8 @@ func (a *Agent) vacant(ctx context.Context, t *tenant) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		alive, err := a.config.Backend.Alive(a.wanted(t))
+		wanted := a.wanted(t)
+		alive, err := a.makerOf(wanted).Alive(wanted)
 		if err != nil {
 			return fmt.Errorf("look for its processes: %w", err)
 		}

@@ -261,7 +261,7 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 	a.mu.Lock()
 	made, saved, wanted := t.ready, !t.Unmade, a.tenantOf(&t.record)
 	a.mu.Unlock()
-	there := made && a.config.Backend.Complete(wanted)
+	there := made && a.makerOf(wanted).Complete(wanted)
 	if there && saved {
 		return plan.Edits, nil
 	}
@@ -288,12 +288,14 @@ func (a *Agent) makeTenancy(ctx context.Context, t *tenant) (edits.Edits, error)
 // applyTenancy carries the plan out. A tenancy that was made before stays in the
 // ledger even if that fails, because containers may run in it.
 func (a *Agent) applyTenancy(ctx context.Context, t *tenant, plan *backend.Plan, made bool) error {
-	err := a.config.Backend.Apply(ctx, plan)
+	wanted := a.wanted(t)
+	maker := a.makerOf(wanted)
+	err := maker.Apply(ctx, plan)
 	if err == nil {
 		return nil
 	}
 	// A fault of the machine explains more than the step that failed because of it.
-	err = errors.Join(cmp.Or(a.config.Backend.Health(ctx), err), a.config.Backend.Undo(ctx, a.wanted(t)))
+	err = errors.Join(cmp.Or(maker.Health(ctx), err), maker.Undo(ctx, wanted))
 	if made {
 		return err
 	}

@@ -217,11 +217,12 @@ func (a *Agent) agree(ctx context.Context) {
 
 // resync makes a tenant's shares agree with its record, which is written first.
 func (a *Agent) resync(ctx context.Context, t *tenant) {
-	changer, ok := a.config.Backend.(backend.Changer)
+	wanted := a.tenantOf(&t.record)
+	changer, ok := a.makerOf(wanted).(backend.Changer)
 	if !ok {
 		return
 	}
-	if err := changer.Change(ctx, a.tenantOf(&t.record)); err != nil {
+	if err := changer.Change(ctx, wanted); err != nil {
 		// The next look finds out what is left of the tenant.
 		a.config.Log.WarnContext(ctx, "cannot make a tenant's shares agree with its record", "tenant", t.Name, "error", err)
 	}

@@ -24,11 +24,12 @@ func (r *record) stamp(now time.Time) {
 // user's agent has told is bounded as it is when the tenant is taken over, and grows
 // into free memory and cores only. Agent.mu is held.
 func (a *Agent) hear(t *tenant) bool {
-	adopter, ok := a.config.Backend.(backend.Adopter)
+	wanted := a.tenantOf(&t.record)
+	adopter, ok := a.makerOf(wanted).(backend.Adopter)
 	if !ok {
 		return false
 	}
-	told, err := adopter.Told(a.tenantOf(&t.record))
+	told, err := adopter.Told(wanted)
 	if err != nil || told.Changed <= t.Changed {
 		return false // who cannot be asked is told the record
 	}

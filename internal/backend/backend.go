@@ -17,7 +17,7 @@ var ErrTenant = errors.New("invalid tenant")
 
 // Backend makes shares of one kind real, and is the only one that knows how:
 // what its tenants use, who runs in them and what is left of them after a
-// restart is asked of it. A backend may also be a [Changer], a [Notifier], and a
+// restart is asked of it. A backend may also be a [Changer], a [Former], a [Notifier], and a
 // Source of internal/agent/pacing: one that opens its tenants' pages, so that the
 // agent divides their GPU time.
 //
@@ -92,6 +92,25 @@ type Changer interface {
 	// made what it had saved. A tenant of which nothing is there is an error, and a
 	// GPU may be gone then, see [Share].
 	Change(ctx context.Context, t Tenant) error
+}
+
+// Extension is a backend that makes shares as another one does and adds something of its own. The other one finds and
+// watches its tenants.
+type Extension interface {
+	Extends() Backend
+}
+
+// Former is a backend that prepares a whole GPU for its shares, and changes it for that, such as its modes. Calls about
+// one GPU do not overlap. The agent's lock is not held.
+type Former interface {
+	// Enter prepares a GPU. It is called before the first share there is planned, by each start of an agent for a GPU
+	// that has such shares or is given this backend, and when what is given with the backend changes. A GPU that is
+	// prepared already is left as it is. A GPU that somebody uses is not changed: the error names who does.
+	Enter(ctx context.Context, gpu GPU) error
+	// Leave undoes what Enter did, also after an Enter that failed or an agent that died on the way. It is called when no
+	// share is left and nobody gives the GPU this backend, and by each start of an agent for such a GPU: that there is
+	// nothing to undo is no error. What others changed since is left.
+	Leave(ctx context.Context, gpu GPU) error
 }
 
 // Opener is a backend that can give a container GPUs without a share.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
@@ -153,7 +154,7 @@ func (h *host) serve(dir string, answer agentconfig.Outside, log *slog.Logger) (
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	h.agent, err = agent.New(ctx, agent.Config{
-		Backend: made, Driver: direct{h.library}, Log: log, Interval: time.Second, Now: time.Now,
+		Backends: agenttest.Backends(made), Driver: direct{h.library}, Log: log, Interval: time.Second, Now: time.Now,
 		Checkpoint: filepath.Join(dir, "tenants.json"), Misuse: answer,
 	})
 	if err != nil {

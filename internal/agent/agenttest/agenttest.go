@@ -4,6 +4,10 @@ package agenttest
 import (
 	"testing"
 	"time"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/registry"
 )
 
 // longest bounds every wait for something that takes milliseconds, on a busy machine.
@@ -47,4 +51,9 @@ func Crashes(step string, run func()) (crashed bool) {
 	}()
 	run()
 	return false
+}
+
+// Backends has one backend for the shares whose memory a library limits.
+func Backends(b backend.Backend) *registry.Registry {
+	return registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: b}, registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: b})
 }

@@ -18,12 +18,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
-	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
@@ -255,14 +256,14 @@ func (s *service) noteFaults() (changed <-chan struct{}) {
 }
 
 // openAgent opens the ledger, with the tenants that an earlier agent left.
-func (s *service) openAgent(ctx context.Context, made backend.Backend) (err error) {
+func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error) {
 	o := s.options
 	program, err := o.Tree.Divvy()
 	if err != nil {
 		return err
 	}
 	config := agent.Config{
-		Info: s.info(), Backend: made, Driver: s.library,
+		Info: s.info(), Backends: registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: made}, registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: made}), Driver: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,

@@ -22,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/agent/agenttest"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/edits"
 	"github.com/divvy-gpu/divvy/internal/edits/cdi"
@@ -150,7 +151,7 @@ func (m *machine) start() *running {
 		step = func(string) {}
 	}
 	a, err := agent.New(ctx, agent.Config{
-		Backend: m.backend, Driver: quiet{}, Checkpoint: filepath.Join(m.dir, "tenants.json"),
+		Backends: agenttest.Backends(m.backend), Driver: quiet{}, Checkpoint: filepath.Join(m.dir, "tenants.json"),
 		Log: slog.New(slog.DiscardHandler), Interval: time.Hour, Now: time.Now, Step: step,
 	})
 	if err != nil {
