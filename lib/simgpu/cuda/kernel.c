@@ -3,6 +3,7 @@
  *   divvy_await(u32 *p, u32 value)                        runs until *p is the value
  *   divvy_vecadd(float *a, float *b, float *c, u32 n)     c = a + b
  *   divvy_fill(u32 *p, u32 value, u64 n)                  n words of value
+ *   divvy_fault()                                         reads an unmapped address
  * and the same with an underscore and a number behind the name. Any other kernel only costs what the
  * machine's description says. */
 #include "simgpu/cuda/driver.h"
@@ -19,6 +20,7 @@ static const struct {
     {"divvy_await", KERNEL_AWAIT, 2, {8, 4}},
     {"divvy_vecadd", KERNEL_VECADD, 4, {8, 8, 8, 4}},
     {"divvy_fill", KERNEL_FILL, 3, {8, 4, 8}},
+    {"divvy_fault", KERNEL_FAULT, 0, {0}},
 };
 #define KERNELS (sizeof kernels / sizeof *kernels)
 
@@ -160,6 +162,8 @@ uint64_t kernel_run(const struct launch *launch, struct device *device) {
         return fill(launch, device);
     case KERNEL_AWAIT:
         return await(launch, device);
+    case KERNEL_FAULT:
+        return fault(launch);
     case KERNEL_OTHER:
         break;
     }

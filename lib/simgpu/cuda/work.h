@@ -175,7 +175,14 @@ CUresult capture_record(CUstream stream, CUevent event);
 CUresult capture_wait(CUstream stream, CUevent event);
 
 /* module.c, kernel.c */
-enum known_kernel { KERNEL_OTHER, KERNEL_BUSY, KERNEL_AWAIT, KERNEL_VECADD, KERNEL_FILL };
+enum known_kernel {
+    KERNEL_OTHER,
+    KERNEL_BUSY,
+    KERNEL_AWAIT,
+    KERNEL_VECADD,
+    KERNEL_FILL,
+    KERNEL_FAULT,
+};
 /* Also what a CUkernel points to: the interfaces take one for the other. */
 struct CUfunc_st {
     struct handle handle;
