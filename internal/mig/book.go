@@ -1,0 +1,172 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/checkpoint"
+)
+
+// State is how far an entry of the book has come.
+type State string
+
+// The states, in the order in which an entry has them.
+const (
+	// Making is before the GPU instance exists, as far as the book knows.
+	Making State = "making"
+	// Half is before its compute instance exists, as far as the book knows.
+	Half State = "half"
+	// Whole is an instance that can be used.
+	Whole State = "whole"
+	// Ending is an instance that is being taken away.
+	Ending State = "ending"
+)
+
+// Entry is one instance of Divvy's.
+type Entry struct {
+	GPU     string `json:"gpu"`
+	Profile int    `json:"profile"`
+	// Name is the profile's.
+	Name  string `json:"name"`
+	Place Place  `json:"place"`
+	State State  `json:"state"`
+	// ID is the GPU instance's, from state half on.
+	ID int `json:"id"`
+	// Compute is the compute instance's ID, and UUID its name for programs, from state whole on.
+	Compute int    `json:"compute"`
+	UUID    string `json:"uuid,omitempty"`
+}
+
+// is reports whether an entry is about an instance that the driver lists.
+func (e Entry) is(i Instance) bool {
+	return e.Place == i.Place && e.Profile == i.Profile && (e.State == Making || e.ID == i.ID)
+}
+
+// Book makes instances, takes them away, and knows which are Divvy's. It is not safe for concurrent use.
+type Book struct {
+	driver  Driver
+	file    *checkpoint.File[[]Entry]
+	entries []Entry
+	// step is called after each step, so that a test can end there.
+	step func(name string) error
+}
+
+// Open reads the book at a path. A file that does not exist is an empty book. [Book.Recover] must follow.
+func Open(path string, driver Driver) (*Book, error) {
+	b := &Book{driver: driver, file: checkpoint.NewFile[[]Entry](path, "mig", 1), step: func(string) error { return nil }}
+	var err error
+	if b.entries, err = b.file.Load(); err != nil {
+		return nil, fmt.Errorf("read which MIG instances are ours: %w", err)
+	}
+	return b, nil
+}
+
+// Entries are those in the book.
+func (b *Book) Entries() []Entry { return slices.Clone(b.entries) }
+
+// Create makes an instance with its compute instance, or nothing.
+func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Place) (Entry, error) {
+	if !slices.Contains(profile.Places, at) {
+		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w: it cannot begin at memory slice %d", profile.Name, gpu, ErrOccupied, at.Start)
+	}
+	if err := b.free(ctx, gpu, at); err != nil {
+		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
+	}
+	e := Entry{GPU: gpu, Profile: profile.ID, Name: profile.Name, Place: at, State: Making}
+	if err := b.save(append(b.Entries(), e), "recorded"); err != nil {
+		return Entry{}, err
+	}
+	made, err := b.make(ctx, e, profile.Compute)
+	if err != nil {
+		err = fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
+		if errors.Is(err, errStopped) {
+			return Entry{}, err
+		}
+		return Entry{}, errors.Join(err, b.undo(ctx, gpu, at))
+	}
+	return made, nil
+}
+
+// make makes both halves of an entry.
+func (b *Book) make(ctx context.Context, e Entry, compute int) (Entry, error) {
+	var err error
+	if e.ID, err = b.driver.CreateInstance(ctx, e.GPU, e.Profile, e.Place); err != nil {
+		return e, err
+	}
+	if err := b.step("instance-made"); err != nil {
+		return e, err
+	}
+	e.State = Half
+	if err := b.put(e, "instance-recorded"); err != nil {
+		return e, err
+	}
+	c, err := b.driver.CreateCompute(ctx, e.GPU, e.ID, compute)
+	if err != nil {
+		return e, err
+	}
+	if err := b.step("compute-made"); err != nil {
+		return e, err
+	}
+	e.State, e.Compute, e.UUID = Whole, c.ID, c.UUID
+	return e, b.put(e, "compute-recorded")
+}
+
+// Destroy takes an instance of Divvy's away. One that a process uses stays whole, and the error is [ErrBusy].
+func (b *Book) Destroy(ctx context.Context, uuid string) error {
+	at := slices.IndexFunc(b.entries, func(e Entry) bool { return e.UUID == uuid && e.State == Whole })
+	if at < 0 {
+		return fmt.Errorf("take away MIG instance %s: %w", uuid, ErrForeign)
+	}
+	e := b.entries[at]
+	e.State = Ending
+	if err := b.put(e, "end-recorded"); err != nil {
+		return err
+	}
+	err := b.end(ctx, e)
+	if errors.Is(err, ErrBusy) {
+		if whole, _ := b.stands(ctx, e); whole {
+			e.State = Whole
+			err = errors.Join(err, b.put(e, "kept"))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("take away MIG instance %s of %s: %w", uuid, e.GPU, err)
+	}
+	return nil
+}
+
+// Recover finishes what an earlier agent began: what is half made is taken away, and what was to end ends. Entries of
+// instances that are gone are crossed out and returned. An error about one GPU does not keep it from the others.
+func (b *Book) Recover(ctx context.Context) (vanished []Entry, err error) {
+	var faults []error
+	for _, e := range b.Entries() {
+		gone, err := b.recover(ctx, e)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("recover MIG instance %s at %d of %s: %w", e.Name, e.Place.Start, e.GPU, err))
+		}
+		if gone {
+			vanished = append(vanished, e)
+		}
+	}
+	return vanished, errors.Join(faults...)
+}
+
+// recover finishes one entry. A whole one that is gone is crossed out.
+func (b *Book) recover(ctx context.Context, e Entry) (gone bool, err error) {
+	if e.State != Whole {
+		return false, b.end(ctx, e)
+	}
+	whole, err := b.stands(ctx, e)
+	if err != nil || whole {
+		return false, err
+	}
+	return true, b.end(ctx, e) // a GPU instance may be left of it
+}
+
+// undo takes away what was made of an entry that failed.
+func (b *Book) undo(ctx context.Context, gpu string, at Place) error {
+	i := slices.IndexFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.Place == at })
+	return b.end(context.WithoutCancel(ctx), b.entries[i])
+}

@@ -1,0 +1,119 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// errStopped is returned by steps at which a test ends the agent.
+var errStopped = errors.New("the agent ended")
+
+// end takes away what there is of an entry, and crosses it out. An instance that became somebody else's is left alone.
+func (b *Book) end(ctx context.Context, e Entry) error {
+	listed, err := b.instances(ctx, e.GPU)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(listed, e.is)
+	if at >= 0 && !e.foreign(listed[at]) {
+		if err := b.take(ctx, e, listed[at]); err != nil {
+			return err
+		}
+	}
+	rest := slices.DeleteFunc(b.Entries(), func(o Entry) bool { return o.GPU == e.GPU && o.Place == e.Place })
+	return b.save(rest, "crossed-out")
+}
+
+// foreign reports whether an instance at an entry's place has a compute instance that Divvy did not make. Divvy makes
+// one only after it has written down the GPU instance.
+func (e Entry) foreign(i Instance) bool {
+	return slices.ContainsFunc(i.Compute, func(c Compute) bool {
+		return e.State == Making || e.UUID != "" && c.UUID != e.UUID
+	})
+}
+
+// take takes an instance away.
+func (b *Book) take(ctx context.Context, e Entry, i Instance) error {
+	for _, c := range i.Compute {
+		if err := b.driver.DestroyCompute(ctx, e.GPU, i.ID, c.ID); err != nil && !errors.Is(err, ErrVanished) {
+			return err
+		}
+		if err := b.step("compute-ended"); err != nil {
+			return err
+		}
+	}
+	if err := b.driver.DestroyInstance(ctx, e.GPU, i.ID); err != nil && !errors.Is(err, ErrVanished) {
+		return err
+	}
+	return b.step("instance-ended")
+}
+
+// stands reports whether an entry's instance and its compute instance are there.
+func (b *Book) stands(ctx context.Context, e Entry) (bool, error) {
+	listed, err := b.instances(ctx, e.GPU)
+	if err != nil {
+		return false, err
+	}
+	at := slices.IndexFunc(listed, e.is)
+	return at >= 0 && slices.ContainsFunc(listed[at].Compute, func(c Compute) bool { return c.UUID == e.UUID }), nil
+}
+
+// instances are those of a GPU; a GPU that is not in MIG mode has none.
+func (b *Book) instances(ctx context.Context, gpu string) ([]Instance, error) {
+	mode, err := b.driver.Mode(ctx, gpu)
+	if err != nil {
+		return nil, fmt.Errorf("read the MIG mode of %s: %w", gpu, err)
+	}
+	if !mode.Current {
+		return nil, nil
+	}
+	listed, err := b.driver.Instances(ctx, gpu)
+	if err != nil {
+		return nil, fmt.Errorf("list the MIG instances of %s: %w", gpu, err)
+	}
+	return listed, nil
+}
+
+// free returns why no instance can be made at a place.
+func (b *Book) free(ctx context.Context, gpu string, at Place) error {
+	mode, err := b.driver.Mode(ctx, gpu)
+	if err != nil {
+		return fmt.Errorf("read its MIG mode: %w", err)
+	}
+	if !mode.Current {
+		return ErrMode
+	}
+	for _, e := range b.entries {
+		if e.GPU == gpu && e.Place.overlaps(at) {
+			return fmt.Errorf("%w: %s at memory slice %d is ours", ErrOccupied, e.Name, e.Place.Start)
+		}
+	}
+	listed, err := b.driver.Instances(ctx, gpu)
+	if err != nil {
+		return fmt.Errorf("list its instances: %w", err)
+	}
+	for _, i := range listed {
+		if i.Place.overlaps(at) {
+			return fmt.Errorf("%w: instance %d, which is not Divvy's, has memory slices %d to %d", ErrOccupied, i.ID, i.Place.Start, i.Place.Start+i.Place.Size-1)
+		}
+	}
+	return nil
+}
+
+// put replaces the entry at the same place.
+func (b *Book) put(e Entry, step string) error {
+	next := b.Entries()
+	at := slices.IndexFunc(next, func(o Entry) bool { return o.GPU == e.GPU && o.Place == e.Place })
+	next[at] = e
+	return b.save(next, step)
+}
+
+func (b *Book) save(entries []Entry, step string) error {
+	if err := b.file.Save(entries); err != nil {
+		return fmt.Errorf("write down which MIG instances are ours: %w", err)
+	}
+	b.entries = entries
+	return b.step(step)
+}
