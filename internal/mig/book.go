@@ -29,9 +29,9 @@ type Entry struct {
 	GPU     string `json:"gpu"`
 	Profile int    `json:"profile"`
 	// Name is the profile's.
-	Name  string `json:"name"`
-	Place Place  `json:"place"`
-	State State  `json:"state"`
+	Name      string    `json:"name"`
+	Placement Placement `json:"placement"`
+	State     State     `json:"state"`
 	// ID is the GPU instance's, from state half on.
 	ID int `json:"id"`
 	// Compute is the compute instance's ID, and UUID its name for programs, from state whole on.
@@ -41,7 +41,7 @@ type Entry struct {
 
 // is reports whether an entry is about an instance that the driver lists.
 func (e Entry) is(i Instance) bool {
-	return e.Place == i.Place && e.Profile == i.Profile && (e.State == Making || e.ID == i.ID)
+	return e.Placement == i.Placement && e.Profile == i.Profile && (e.State == Making || e.ID == i.ID)
 }
 
 // Book makes instances, takes them away, and knows which are Divvy's. It is not safe for concurrent use.
@@ -67,14 +67,14 @@ func Open(path string, driver Driver) (*Book, error) {
 func (b *Book) Entries() []Entry { return slices.Clone(b.entries) }
 
 // Create makes an instance with its compute instance, or nothing.
-func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Place) (Entry, error) {
-	if !slices.Contains(profile.Places, at) {
+func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Placement) (Entry, error) {
+	if !slices.Contains(profile.Placements, at) {
 		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w: it cannot begin at memory slice %d", profile.Name, gpu, ErrOccupied, at.Start)
 	}
 	if err := b.free(ctx, gpu, at); err != nil {
 		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
 	}
-	e := Entry{GPU: gpu, Profile: profile.ID, Name: profile.Name, Place: at, State: Making}
+	e := Entry{GPU: gpu, Profile: profile.ID, Name: profile.Name, Placement: at, State: Making}
 	if err := b.save(append(b.Entries(), e), "recorded"); err != nil {
 		return Entry{}, err
 	}
@@ -92,7 +92,7 @@ func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Place
 // make makes both halves of an entry.
 func (b *Book) make(ctx context.Context, e Entry, compute int) (Entry, error) {
 	var err error
-	if e.ID, err = b.driver.CreateInstance(ctx, e.GPU, e.Profile, e.Place); err != nil {
+	if e.ID, err = b.driver.CreateInstance(ctx, e.GPU, e.Profile, e.Placement); err != nil {
 		return e, err
 	}
 	if err := b.step("instance-made"); err != nil {
@@ -144,7 +144,7 @@ func (b *Book) Recover(ctx context.Context) (vanished []Entry, err error) {
 	for _, e := range b.Entries() {
 		gone, err := b.recover(ctx, e)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("recover MIG instance %s at %d of %s: %w", e.Name, e.Place.Start, e.GPU, err))
+			faults = append(faults, fmt.Errorf("recover MIG instance %s at %d of %s: %w", e.Name, e.Placement.Start, e.GPU, err))
 		}
 		if gone {
 			vanished = append(vanished, e)
@@ -166,7 +166,7 @@ func (b *Book) recover(ctx context.Context, e Entry) (gone bool, err error) {
 }
 
 // undo takes away what was made of an entry that failed.
-func (b *Book) undo(ctx context.Context, gpu string, at Place) error {
-	i := slices.IndexFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.Place == at })
+func (b *Book) undo(ctx context.Context, gpu string, at Placement) error {
+	i := slices.IndexFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.Placement == at })
 	return b.end(context.WithoutCancel(ctx), b.entries[i])
 }

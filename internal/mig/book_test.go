@@ -14,7 +14,7 @@ import (
 func TestEveryStepIsFinished(t *testing.T) {
 	for last := 0; ; last++ {
 		g, file := newGPU(), path(t)
-		other := g.foreign(t, seven[1], Place{2, 2})
+		other := g.foreign(t, seven[1], Placement{2, 2})
 		b, steps := open(t, file, g), 0
 		b.step = func(string) error {
 			if steps++; steps > last {
@@ -43,7 +43,7 @@ func TestEveryStepIsFinished(t *testing.T) {
 // live makes three instances and takes one away.
 func live(ctx context.Context, b *Book) error {
 	var uuid string
-	for i, at := range []Place{{0, 1}, {1, 1}, {4, 4}} {
+	for i, at := range []Placement{{0, 1}, {1, 1}, {4, 4}} {
 		profile := seven[0]
 		if i == 2 {
 			profile = seven[2]
@@ -129,7 +129,7 @@ func recovered(t *testing.T, file string, g *gpu) *Book {
 func act(t *testing.T, random *rand.Rand, g *gpu, b *Book, others *[]Instance) error {
 	t.Helper()
 	profile := seven[random.IntN(len(seven))]
-	at := profile.Places[random.IntN(len(profile.Places))]
+	at := profile.Placements[random.IntN(len(profile.Placements))]
 	entries := b.Entries()
 	switch kind := random.IntN(10); {
 	case kind < 5:
@@ -139,7 +139,7 @@ func act(t *testing.T, random *rand.Rand, g *gpu, b *Book, others *[]Instance) e
 		e := entries[random.IntN(len(entries))]
 		g.busy = map[string]bool{e.UUID: random.IntN(3) == 0}
 		return b.Destroy(t.Context(), e.UUID)
-	case kind == 8 && !slices.ContainsFunc(g.instances, func(i Instance) bool { return i.Place.overlaps(at) }):
+	case kind == 8 && !slices.ContainsFunc(g.instances, func(i Instance) bool { return i.Placement.overlaps(at) }):
 		fail := g.fail
 		defer func() { g.fail = fail }()
 		g.fail = func(string) error { return nil }
@@ -161,7 +161,7 @@ func TestASecondHalfThatFailsUndoesTheFirst(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := b.Create(t.Context(), "a", seven[0], Place{3, 1}); !errors.Is(err, errFault) {
+	if _, err := b.Create(t.Context(), "a", seven[0], Placement{3, 1}); !errors.Is(err, errFault) {
 		t.Fatalf("%v, want %v", err, errFault)
 	}
 	check(t, g, b, nil)
@@ -170,7 +170,7 @@ func TestASecondHalfThatFailsUndoesTheFirst(t *testing.T) {
 func TestWhatIsUsedStays(t *testing.T) {
 	g := newGPU()
 	b := open(t, path(t), g)
-	e, err := b.Create(t.Context(), "a", seven[0], Place{3, 1})
+	e, err := b.Create(t.Context(), "a", seven[0], Placement{3, 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,19 +188,19 @@ func TestWhatIsUsedStays(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	g := newGPU()
-	g.foreign(t, seven[1], Place{2, 2})
+	g.foreign(t, seven[1], Placement{2, 2})
 	b := open(t, path(t), g)
-	if _, err := b.Create(t.Context(), "a", seven[0], Place{0, 1}); err != nil {
+	if _, err := b.Create(t.Context(), "a", seven[0], Placement{0, 1}); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		profile Profile
-		at      Place
+		at      Placement
 		want    error
 	}{
-		"a place that the profile has not": {seven[2], Place{2, 4}, ErrOccupied},
-		"another's place":                  {seven[0], Place{3, 1}, ErrOccupied},
-		"our own place":                    {seven[1], Place{0, 2}, ErrOccupied},
+		"a placement that the profile has not": {seven[2], Placement{2, 4}, ErrOccupied},
+		"another's slices":                     {seven[0], Placement{3, 1}, ErrOccupied},
+		"our own slices":                       {seven[1], Placement{0, 2}, ErrOccupied},
 	} {
 		if _, err := b.Create(t.Context(), "a", c.profile, c.at); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -210,21 +210,21 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("another's instance: %v, want %v", err, ErrForeign)
 	}
 	g.off = true
-	if _, err := b.Create(t.Context(), "a", seven[0], Place{5, 1}); !errors.Is(err, ErrMode) {
+	if _, err := b.Create(t.Context(), "a", seven[0], Placement{5, 1}); !errors.Is(err, ErrMode) {
 		t.Errorf("mode off: %v, want %v", err, ErrMode)
 	}
 }
 
-// Somebody takes an instance away and makes another in its place, which the next agent must not take for its own.
+// Somebody takes an instance away and makes another instead, which the next agent must not take for its own.
 func TestWhatBecameAnothers(t *testing.T) {
 	g, file := newGPU(), path(t)
 	b := open(t, file, g)
-	e, err := b.Create(t.Context(), "a", seven[2], Place{4, 4})
+	e, err := b.Create(t.Context(), "a", seven[2], Placement{4, 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.instances = nil
-	other := g.foreign(t, seven[1], Place{4, 2})
+	other := g.foreign(t, seven[1], Placement{4, 2})
 	if gone, err := b.Gone(t.Context()); err != nil || !reflect.DeepEqual(gone, []Entry{e}) {
 		t.Errorf("gone: %v, %v; want %v", gone, err, e)
 	}
@@ -238,11 +238,11 @@ func TestWhatBecameAnothers(t *testing.T) {
 func TestList(t *testing.T) {
 	g := newGPU()
 	b := open(t, path(t), g)
-	if _, err := b.Create(t.Context(), "a", seven[2], Place{4, 4}); err != nil {
+	if _, err := b.Create(t.Context(), "a", seven[2], Placement{4, 4}); err != nil {
 		t.Fatal(err)
 	}
-	g.foreign(t, seven[0], Place{1, 1})
-	if _, err := g.CreateInstance(t.Context(), "a", seven[1].ID, Place{2, 2}); err != nil {
+	g.foreign(t, seven[0], Placement{1, 1})
+	if _, err := g.CreateInstance(t.Context(), "a", seven[1].ID, Placement{2, 2}); err != nil {
 		t.Fatal(err)
 	}
 	listed, err := b.List(t.Context(), "a")
@@ -251,7 +251,7 @@ func TestList(t *testing.T) {
 	}
 	var got []string
 	for _, l := range listed {
-		got = append(got, fmt.Sprintf("%s at %d, ours %v, half %v", l.Name, l.Place.Start, l.Ours, l.Half))
+		got = append(got, fmt.Sprintf("%s at %d, ours %v, half %v", l.Name, l.Placement.Start, l.Ours, l.Half))
 	}
 	want := []string{"1g.10gb at 1, ours false, half false", "2g.20gb at 2, ours false, half true", "3g.40gb at 4, ours true, half false"}
 	if !slices.Equal(got, want) {
@@ -259,15 +259,15 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The agent ends before it makes anything, and somebody else makes the same instance in the same place.
+// The agent ends before it makes anything, and somebody else makes the same instance.
 func TestAnothersInTheRecordedPlace(t *testing.T) {
 	g, file := newGPU(), path(t)
 	b := open(t, file, g)
 	b.step = func(string) error { return errStopped }
-	if _, err := b.Create(t.Context(), "a", seven[0], Place{3, 1}); !errors.Is(err, errStopped) {
+	if _, err := b.Create(t.Context(), "a", seven[0], Placement{3, 1}); !errors.Is(err, errStopped) {
 		t.Fatal(err)
 	}
-	other := g.foreign(t, seven[0], Place{3, 1})
+	other := g.foreign(t, seven[0], Placement{3, 1})
 	next := open(t, file, g)
 	if gone, err := next.Recover(t.Context()); err != nil || len(gone) != 0 {
 		t.Errorf("recovered: gone %v, %v", gone, err)

@@ -22,11 +22,11 @@ func (b *Book) end(ctx context.Context, e Entry) error {
 			return err
 		}
 	}
-	rest := slices.DeleteFunc(b.Entries(), func(o Entry) bool { return o.GPU == e.GPU && o.Place == e.Place })
+	rest := slices.DeleteFunc(b.Entries(), func(o Entry) bool { return o.GPU == e.GPU && o.Placement == e.Placement })
 	return b.save(rest, "crossed-out")
 }
 
-// foreign reports whether an instance at an entry's place has a compute instance that Divvy did not make. Divvy makes
+// foreign reports whether an instance at an entry's placement has a compute instance that Divvy did not make. Divvy makes
 // one only after it has written down the GPU instance.
 func (e Entry) foreign(i Instance) bool {
 	return slices.ContainsFunc(i.Compute, func(c Compute) bool {
@@ -76,8 +76,8 @@ func (b *Book) instances(ctx context.Context, gpu string) ([]Instance, error) {
 	return listed, nil
 }
 
-// free returns why no instance can be made at a place.
-func (b *Book) free(ctx context.Context, gpu string, at Place) error {
+// free returns why no instance can be made at a placement.
+func (b *Book) free(ctx context.Context, gpu string, at Placement) error {
 	mode, err := b.driver.Mode(ctx, gpu)
 	if err != nil {
 		return fmt.Errorf("read its MIG mode: %w", err)
@@ -86,8 +86,8 @@ func (b *Book) free(ctx context.Context, gpu string, at Place) error {
 		return ErrMode
 	}
 	for _, e := range b.entries {
-		if e.GPU == gpu && e.Place.overlaps(at) {
-			return fmt.Errorf("%w: %s at memory slice %d is ours", ErrOccupied, e.Name, e.Place.Start)
+		if e.GPU == gpu && e.Placement.overlaps(at) {
+			return fmt.Errorf("%w: %s at memory slice %d is ours", ErrOccupied, e.Name, e.Placement.Start)
 		}
 	}
 	listed, err := b.driver.Instances(ctx, gpu)
@@ -95,17 +95,17 @@ func (b *Book) free(ctx context.Context, gpu string, at Place) error {
 		return fmt.Errorf("list its instances: %w", err)
 	}
 	for _, i := range listed {
-		if i.Place.overlaps(at) {
-			return fmt.Errorf("%w: instance %d, which is not Divvy's, has memory slices %d to %d", ErrOccupied, i.ID, i.Place.Start, i.Place.Start+i.Place.Size-1)
+		if i.Placement.overlaps(at) {
+			return fmt.Errorf("%w: instance %d, which is not Divvy's, has memory slices %d to %d", ErrOccupied, i.ID, i.Placement.Start, i.Placement.Start+i.Placement.Size-1)
 		}
 	}
 	return nil
 }
 
-// put replaces the entry at the same place.
+// put replaces the entry with the same placement.
 func (b *Book) put(e Entry, step string) error {
 	next := b.Entries()
-	at := slices.IndexFunc(next, func(o Entry) bool { return o.GPU == e.GPU && o.Place == e.Place })
+	at := slices.IndexFunc(next, func(o Entry) bool { return o.GPU == e.GPU && o.Placement == e.Placement })
 	next[at] = e
 	return b.save(next, step)
 }

@@ -22,9 +22,9 @@ type gpu struct {
 
 // seven are the profiles of a GPU with eight memory slices, in part: enough for every rule.
 var seven = []Profile{
-	{ID: 19, Name: "1g.10gb", Bytes: 10 << 30, Compute: 0, Places: []Place{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}}},
-	{ID: 14, Name: "2g.20gb", Bytes: 20 << 30, Compute: 1, Places: []Place{{0, 2}, {2, 2}, {4, 2}}},
-	{ID: 9, Name: "3g.40gb", Bytes: 40 << 30, Compute: 2, Places: []Place{{0, 4}, {4, 4}}},
+	{ID: 19, Name: "1g.10gb", Bytes: 10 << 30, Compute: 0, Placements: []Placement{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}}},
+	{ID: 14, Name: "2g.20gb", Bytes: 20 << 30, Compute: 1, Placements: []Placement{{0, 2}, {2, 2}, {4, 2}}},
+	{ID: 9, Name: "3g.40gb", Bytes: 40 << 30, Compute: 2, Placements: []Placement{{0, 4}, {4, 4}}},
 }
 
 func newGPU() *gpu { return &gpu{busy: map[string]bool{}, fail: func(string) error { return nil }} }
@@ -42,17 +42,17 @@ func (g *gpu) Instances(context.Context, string) ([]Instance, error) {
 	return all, nil
 }
 
-func (g *gpu) CreateInstance(_ context.Context, _ string, profile int, at Place) (int, error) {
+func (g *gpu) CreateInstance(_ context.Context, _ string, profile int, at Placement) (int, error) {
 	if err := g.fail("create-instance"); err != nil {
 		return 0, err
 	}
 	for _, i := range g.instances {
-		if i.Place.overlaps(at) {
+		if i.Placement.overlaps(at) {
 			return 0, ErrOccupied
 		}
 	}
 	g.last++
-	g.instances = append(g.instances, Instance{ID: g.last, Profile: profile, Place: at})
+	g.instances = append(g.instances, Instance{ID: g.last, Profile: profile, Placement: at})
 	return g.last, nil
 }
 
@@ -87,7 +87,7 @@ func (g *gpu) CreateCompute(_ context.Context, _ string, instance, _ int) (Compu
 	if err != nil {
 		return Compute{}, err
 	}
-	c := Compute{UUID: fmt.Sprintf("MIG-%d-%d", g.instances[at].Profile, g.instances[at].Place.Start)}
+	c := Compute{UUID: fmt.Sprintf("MIG-%d-%d", g.instances[at].Profile, g.instances[at].Placement.Start)}
 	g.instances[at].Compute = append(g.instances[at].Compute, c)
 	return c, nil
 }
@@ -113,7 +113,7 @@ func (g *gpu) DestroyCompute(_ context.Context, _ string, instance, id int) erro
 }
 
 // foreign makes an instance as another tool does.
-func (g *gpu) foreign(t *testing.T, profile Profile, at Place) Instance {
+func (g *gpu) foreign(t *testing.T, profile Profile, at Placement) Instance {
 	t.Helper()
 	id, err := g.CreateInstance(t.Context(), "a", profile.ID, at)
 	if err == nil {

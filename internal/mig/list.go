@@ -17,7 +17,7 @@ type Listed struct {
 	Half bool
 }
 
-// List is every instance of a GPU, by place.
+// List is every instance of a GPU, by placement.
 func (b *Book) List(ctx context.Context, gpu string) ([]Listed, error) {
 	found, err := b.instances(ctx, gpu)
 	if err != nil || len(found) == 0 {
@@ -36,7 +36,7 @@ func (b *Book) List(ctx context.Context, gpu string) ([]Listed, error) {
 		l.Ours = slices.ContainsFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.is(i) })
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b Listed) int { return a.Place.Start - b.Place.Start })
+	slices.SortFunc(all, func(a, b Listed) int { return a.Placement.Start - b.Placement.Start })
 	return all, nil
 }
 

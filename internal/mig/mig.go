@@ -30,14 +30,16 @@ var (
 	ErrReset = errors.New("the GPU needs a reset to change its MIG mode")
 )
 
-// Place is where a GPU instance lies, in memory slices.
-type Place struct {
+// Placement is where a GPU instance lies, in memory slices.
+type Placement struct {
 	Start int `json:"start"`
 	Size  int `json:"size"`
 }
 
 // overlaps reports whether both have a memory slice.
-func (p Place) overlaps(o Place) bool { return p.Start < o.Start+o.Size && o.Start < p.Start+p.Size }
+func (p Placement) overlaps(o Placement) bool {
+	return p.Start < o.Start+o.Size && o.Start < p.Start+p.Size
+}
 
 // Profile is a kind of GPU instance that a GPU can have.
 type Profile struct {
@@ -47,8 +49,8 @@ type Profile struct {
 	Name string
 	// Bytes is the memory of an instance.
 	Bytes uint64
-	// Places are those in which an instance can lie.
-	Places []Place
+	// Placements are those in which an instance can lie.
+	Placements []Placement
 	// Compute is the number of the compute instance profile that fills an instance.
 	Compute int
 }
@@ -58,9 +60,9 @@ type Instance struct {
 	// ID is the driver's number of it, unique on its GPU.
 	ID int
 	// Profile is the driver's number of its profile.
-	Profile int
-	Place   Place
-	Compute []Compute
+	Profile   int
+	Placement Placement
+	Compute   []Compute
 }
 
 // Compute is a compute instance, which programs know as a MIG device.
@@ -85,7 +87,7 @@ type Reader interface {
 // Maker makes and takes away instances. Its errors are those of this package where they say why.
 type Maker interface {
 	// CreateInstance returns the new GPU instance's ID.
-	CreateInstance(ctx context.Context, gpu string, profile int, at Place) (id int, err error)
+	CreateInstance(ctx context.Context, gpu string, profile int, at Placement) (id int, err error)
 	DestroyInstance(ctx context.Context, gpu string, id int) error
 	CreateCompute(ctx context.Context, gpu string, instance, profile int) (Compute, error)
 	DestroyCompute(ctx context.Context, gpu string, instance, id int) error
