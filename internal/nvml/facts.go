@@ -15,6 +15,7 @@ type Facts struct {
 	Architecture string   `json:",omitempty"`
 	Brand        string   `json:",omitempty"`
 	Capability   string   `json:",omitempty"`
+	MIGCapable   bool     `json:",omitempty"`
 	Links        []NVLink `json:",omitempty"`
 	Clique       string   `json:",omitempty"`
 }
@@ -45,7 +46,7 @@ func (l *Library) Identify(index int) (Facts, error) {
 	if !known {
 		l.Know([]GPU{gpu})
 	}
-	f := Facts{GPU: gpu, Architecture: l.Architecture(index), Brand: l.Brand(index), Capability: l.Capability(index)}
+	f := Facts{GPU: gpu, Architecture: l.Architecture(index), Brand: l.Brand(index), Capability: l.Capability(index), MIGCapable: l.MIGCapable(index)}
 	f.Links, f.Clique = l.NVLinks(index)
 	return f, nil
 }

@@ -30,6 +30,18 @@ var brands = map[gonvml.BrandType]string{
 	gonvml.BRAND_TITAN_RTX: "TitanRTX",
 }
 
+// MIGCapable reports whether a GPU knows MIG, in that mode or not.
+func (l *Library) MIGCapable(index int) bool {
+	l.use.RLock()
+	defer l.use.RUnlock()
+	device, ret := l.device(index)
+	if ret != gonvml.SUCCESS || !l.has("nvmlDeviceGetMigMode") {
+		return false
+	}
+	_, _, ret = device.GetMigMode()
+	return ret == gonvml.SUCCESS
+}
+
 // Capability returns a GPU's compute capability, such as 8.0, or "" where it is unknown.
 func (l *Library) Capability(index int) string {
 	l.use.RLock()

@@ -195,55 +195,6 @@ func TestAgentsAreConfinedToSlicesOfTheirNode(t *testing.T) {
 	}
 }
 
-func node(name string, labels, annotations map[string]string, unschedulable bool) runtime.Object {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}, Spec: corev1.NodeSpec{Unschedulable: unschedulable}}
-	n.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	return n
-}
-
-func TestAgentsAreConfinedToLabelsOfTheirNode(t *testing.T) {
-	type set = map[string]string
-	const labels, rest = "an agent may only change labels below divvy.dev/, and not those that administrators choose", "an agent may change nothing of its node but labels"
-	both := map[string]*policy{
-		"claims": policies(t, rendered(t, newest, ""))["divvy-agent-nodes"],
-		"slots":  policies(t, rendered(t, oldest, ""))["divvy-agent-nodes"],
-	}
-	for _, c := range []struct {
-		name          string
-		old, new      runtime.Object
-		claims, slots string
-	}{
-		{"first label", node("n1", nil, nil, false), node("n1", set{v1alpha1.CountLabel: "2"}, nil, false), "", ""},
-		{"other label", node("n1", set{"a": "b", v1alpha1.CountLabel: "2"}, nil, false), node("n1", set{"a": "b", v1alpha1.CountLabel: "1"}, nil, false), "", ""},
-		{"label gone", node("n1", set{v1alpha1.CountLabel: "2"}, nil, false), node("n1", nil, nil, false), "", ""},
-		{"a foreign label", node("n1", nil, nil, false), node("n1", set{"pool": "gpus"}, nil, false), labels, labels},
-		{"a foreign label changed", node("n1", set{"a": "b"}, nil, false), node("n1", set{"a": "c"}, nil, false), labels, labels},
-		{"a foreign label gone", node("n1", set{"a": "b"}, nil, false), node("n1", nil, nil, false), labels, labels},
-		{"the label that asks for agents", node("n1", set{v1alpha1.NodeLabel: ""}, nil, false), node("n1", nil, nil, false), labels, labels},
-		{"its own defaults", node("n1", nil, nil, false), node("n1", set{v1alpha1.DefaultPolicyLabel: "weighted"}, nil, false), labels, labels},
-		{"its own cores", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", set{v1alpha1.DefaultCoresLabel: "0"}, nil, false), labels, labels},
-		{"its defaults gone", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", nil, nil, false), labels, labels},
-		{"beside its defaults", node("n1", set{v1alpha1.DefaultCoresLabel: "5"}, nil, false), node("n1", set{v1alpha1.DefaultCoresLabel: "5", v1alpha1.CountLabel: "2"}, nil, false), "", ""},
-		{"another node", node("n2", nil, nil, false), node("n2", set{v1alpha1.CountLabel: "2"}, nil, false), "the agent of node n1 may only label its own node", "the agent of node n1 may only label its own node"},
-		{"cordon", node("n1", nil, nil, false), node("n1", nil, nil, true), rest, rest + " and what it says of its GPUs"},
-		{"annotation", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "c"}, false), rest, rest + " and what it says of its GPUs"},
-		{"annotation gone", node("n1", nil, set{"a": "b"}, false), node("n1", nil, nil, false), rest, rest + " and what it says of its GPUs"},
-		{"its GPUs", node("n1", nil, set{"a": "b"}, false), node("n1", nil, set{"a": "b", v1alpha1.GPUsAnnotation: "[]"}, false), rest, ""},
-		{"its GPUs again", node("n1", nil, set{v1alpha1.GPUsAnnotation: "[]"}, false), node("n1", nil, set{v1alpha1.GPUsAnnotation: "[1]"}, false), rest, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			for mode, want := range map[string]string{"claims": c.claims, "slots": c.slots} {
-				if got := both[mode].refused(t, attempt{agent, "n1", apiadmission.Update, "", c.old, c.new}); got != want {
-					t.Errorf("%s: %q, want %q", mode, got, want)
-				}
-			}
-			if got := both["claims"].refused(t, attempt{"admin", "", apiadmission.Update, "", c.old, c.new}); got != "" {
-				t.Errorf("who is no agent is refused: %s", got)
-			}
-		})
-	}
-}
-
 func TestAssignmentsAreTheBinders(t *testing.T) {
 	p := policies(t, rendered(t, oldest, `slots: {binders: ["system:serviceaccount:here:binder"]}`))["divvy-assignments"]
 	const written = "divvy.dev/assignment is written by the scheduler when it binds a pod, and by nobody else"

@@ -88,6 +88,7 @@ type Library interface {
 	Architecture(gpu int) string
 	Brand(gpu int) string
 	Capability(gpu int) string
+	MIGCapable(gpu int) bool
 }
 
 // interval is the time between looks at all tenants and GPUs. Deaths give notice and

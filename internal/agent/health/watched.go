@@ -122,7 +122,7 @@ func (p *watched) reported(c nvml.Condition, grown bool) *Fault {
 	case c.Recovery != "":
 		return &Fault{Reason: "needs-" + c.Recovery, Text: "the driver requires this action before the GPU is used again: " + c.Recovery}
 	case c.MIG:
-		return &Fault{Reason: "mig-mode", Text: fmt.Sprintf("it is in MIG mode, which is not served yet: end that (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
+		return &Fault{Reason: MIGMode, Text: fmt.Sprintf("it is in MIG mode, which is not served yet: end that (`nvidia-smi -i %d -mig 0`), or leave the GPU to others", p.gpu.Index)}
 	case c.RemapPending:
 		return &Fault{Reason: "row-remap-pending", Text: "a faulty memory row will be remapped when the GPU is reset"}
 	case c.RetirementPending:
@@ -142,3 +142,6 @@ func gravest(xids []uint64) (xid uint64, ill bool) {
 	}
 	return xid, ill
 }
+
+// MIGMode is the reason of a GPU that is in MIG mode.
+const MIGMode = "mig-mode"

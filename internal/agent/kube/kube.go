@@ -58,6 +58,8 @@ type Options struct {
 	Defaults v1alpha1.NodeDefaults
 	// Kernels are the handlers of runtime classes whose containers run on a kernel of their own; nil are the usual ones.
 	Kernels v1alpha1.Kernels
+	// NVIDIALabels is whether the node is labelled as NVIDIA's GPU feature discovery does.
+	NVIDIALabels bool
 	// Version is the version of Divvy.
 	Version string
 }
@@ -127,6 +129,9 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 		keeper := nodelabels.Keeper{
 			Nodes: k.options.Client.CoreV1().Nodes(), Node: k.options.Node, GPUs: k.publisher.labels, Log: k.Log,
 			Failed: func(error) { k.metrics.Failed(metrics.OperationLabel) },
+		}
+		if k.options.NVIDIALabels {
+			keeper.Machine = k.publisher.machine
 		}
 		keeper.Run(ctx)
 		return nil

@@ -25,6 +25,9 @@ type publisher struct {
 	locations map[string]pool.Location
 	// architectures are kept by UUID, because the driver does not tell that of a GPU that is lost.
 	architectures map[string]string
+	// classes are PCI classes by UUID, and product is the machine's name; both are empty where they are unknown.
+	classes map[string]uint32
+	product string
 }
 
 func newPublisher(ctx context.Context, n daemon.Node) *publisher {
@@ -32,38 +35,40 @@ func newPublisher(ctx context.Context, n daemon.Node) *publisher {
 	for _, gpu := range p.gpus {
 		p.architectures[gpu.UUID] = n.Library.Architecture(gpu.Index)
 	}
-	host, err := hostOf(ctx, n)
-	if err != nil {
+	if err := p.locate(ctx); err != nil {
 		n.Log.WarnContext(ctx, "cannot read where the GPUs are in the machine", "error", err)
-		return p
 	}
-	p.locations = host
 	return p
 }
 
-// hostOf reads the machine's /sys, or what a simulated machine has in its place.
-func hostOf(ctx context.Context, n daemon.Node) (map[string]pool.Location, error) {
-	listed, err := n.Agent.Listing(ctx)
+// locate reads the machine's /sys, or what a simulated machine has in its place.
+func (p *publisher) locate(ctx context.Context) error {
+	listed, err := p.Agent.Listing(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	sys := "/sys"
+	sys := os.DirFS("/sys")
 	if dir := listed.Info.Simgpu; dir != "" {
-		sys = simfiles.Sysfs(dir)
+		sys = os.DirFS(simfiles.Sysfs(dir))
 	}
-	infos, err := hostfile.Linked(n.Library)
+	p.product = productOf(sys)
+	infos, err := hostfile.Linked(p.Library)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	recorded, err := hostfile.Capture(os.DirFS(sys), infos)
+	recorded, err := hostfile.Capture(sys, infos)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	model, err := recorded.Topology()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return pool.Locations(model), nil
+	p.locations, p.classes = pool.Locations(model), map[string]uint32{}
+	for i := range model.GPUs {
+		p.classes[model.GPUs[i].UUID] = model.GPUs[i].Device.Class
+	}
+	return nil
 }
 
 // badLabels is the reason of the taint while the node's labels are invalid.

@@ -1,10 +1,13 @@
 package nodelabels
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,4 +148,33 @@ func TestApplyDiscovery(t *testing.T) {
 	has(theirs)
 	apply(nil)
 	has(theirs)
+}
+
+// A keeper writes these labels when it is told to, and another one takes them away.
+func TestKeeperOfDiscovery(t *testing.T) {
+	nodes := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}).CoreV1().Nodes()
+	machine := func() Machine { return Machine{GPUs: []DiscoveredGPU{a100}} }
+	for _, told := range []func() Machine{machine, nil} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		looked := false
+		k := Keeper{
+			Nodes: nodes, Node: "n1", Machine: told, Log: slog.New(slog.DiscardHandler), Again: time.Millisecond,
+			Failed: func(err error) { t.Error(err) },
+			GPUs: func() ([]GPU, <-chan struct{}) {
+				if looked {
+					cancel() // the first round has written everything
+				}
+				looked = true
+				return nil, nil
+			},
+		}
+		k.Run(ctx)
+		got, err := nodes.Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if product := got.Labels["nvidia.com/gpu.product"]; (product != "") != (told != nil) {
+			t.Errorf("told %v, and the product is %q", told != nil, product)
+		}
+	}
 }

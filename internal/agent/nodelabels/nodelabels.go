@@ -89,6 +89,8 @@ type Keeper struct {
 	Node  string
 	// GPUs returns the node's GPUs and a channel that is closed when they may have changed.
 	GPUs func() ([]GPU, <-chan struct{})
+	// Machine returns what the labels of GPU feature discovery say; nil removes these labels.
+	Machine func() Machine
 	// Failed, if not nil, is called for every error.
 	Failed func(error)
 	Log    *slog.Logger
@@ -108,19 +110,22 @@ func (k *Keeper) Run(ctx context.Context) {
 		retry = 10 * time.Second
 	}
 	var last map[string]string
+	told := discovery{keeper: k}
 	for {
 		gpus, changed := k.GPUs()
 		labels := Labels(gpus)
 		pause := again
-		if err := Apply(ctx, k.Nodes, k.Node, labels); err != nil && ctx.Err() == nil {
-			pause = retry
-			k.Log.WarnContext(ctx, "cannot label the node", "error", err)
-			if k.Failed != nil {
-				k.Failed(err)
+		err := Apply(ctx, k.Nodes, k.Node, labels)
+		if err == nil {
+			if !maps.Equal(labels, last) {
+				k.Log.InfoContext(ctx, "labelled the node", "labels", labels)
+				last = labels
 			}
-		} else if err == nil && !maps.Equal(labels, last) {
-			k.Log.InfoContext(ctx, "labelled the node", "labels", labels)
-			last = labels
+			err = told.apply(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			pause = retry
+			k.fail(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -129,4 +134,32 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+func (k *Keeper) fail(ctx context.Context, err error) {
+	k.Log.WarnContext(ctx, "cannot label the node", "error", err)
+	if k.Failed != nil {
+		k.Failed(err)
+	}
+}
+
+// discovery keeps the labels of GPU feature discovery, and remembers what the log was told.
+type discovery struct {
+	keeper *Keeper
+	others string
+}
+
+func (d *discovery) apply(ctx context.Context) error {
+	var labels map[string]string
+	if d.keeper.Machine != nil {
+		labels = Discovery(d.keeper.Machine())
+	}
+	others, err := ApplyDiscovery(ctx, d.keeper.Nodes, d.keeper.Node, labels)
+	if others == nil {
+		d.others = ""
+	} else if text := others.Error(); text != d.others {
+		d.others = text
+		d.keeper.Log.WarnContext(ctx, "labels of GPU feature discovery are left to who wrote them", "error", others)
+	}
+	return err
 }

@@ -85,6 +85,9 @@ type recorder struct {
 }
 
 func (r *recorder) Apply(_ context.Context, node *corev1ac.NodeApplyConfiguration, options metav1.ApplyOptions) (*corev1.Node, error) {
+	if options.FieldManager == DiscoveryManager && !options.Force && len(node.Labels) == 0 {
+		return nil, nil
+	}
 	if options.FieldManager != Manager || !options.Force {
 		return nil, errors.New("not applied as ours")
 	}

@@ -62,6 +62,7 @@ func (o *agentOptions) flags(flags *pflag.FlagSet) {
 	flags.StringVar((*string)(&o.kube.Defaults.Policy), "default-policy", "", "policy of shares that name none: fixed, weighted or burst (left out: fixed for shares with cores, else weighted)")
 	flags.IntVar(&o.kube.Defaults.Cores, "default-cores", 0, "percentage of a GPU's time for shares that ask for none, 0 to 100; the scheduler counts it")
 	flags.StringSliceVar((*[]string)(&o.kube.Kernels), "own-kernels", nil, "`HANDLERS` of runtime classes that run containers on a kernel of their own (default: those of Kata, gVisor and Firecracker)")
+	flags.BoolVar(&o.kube.NVIDIALabels, "nvidia-labels", false, "label the node as NVIDIA's GPU feature discovery does, where that does not")
 	flags.StringVar(&o.kube.RuntimeEndpoint, "runtime-endpoint", "unix:///run/containerd/containerd.sock", "the container runtime's CRI socket, for mode slots")
 	flags.StringVar(&o.instance, "simgpu-dir", "", "serve the simulated machine in this directory")
 	flags.Lookup("simgpu-dir").Hidden = true

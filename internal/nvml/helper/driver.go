@@ -191,6 +191,11 @@ func (d *Driver) Capability(index int) string {
 	return d.facts(index).Capability
 }
 
+// MIGCapable is [nvml.Library.MIGCapable].
+func (d *Driver) MIGCapable(index int) bool {
+	return d.facts(index).MIGCapable
+}
+
 // NVLinks is [nvml.Library.NVLinks].
 func (d *Driver) NVLinks(index int) ([]nvml.NVLink, string) {
 	f := d.facts(index)
