@@ -43,7 +43,7 @@ export ONLY
 
 .DEFAULT_GOAL := build
 .PHONY: all build c clean help install generate versions lint format test test-parts test-c test-go test-steady test-deps test-drivers test-programs fuzz \
-	images bench bench-drivers bench-none bench-mem bench-place bench-promises bench-sched bench-time measurements FORCE
+	images bench bench-drivers bench-none bench-mem bench-mig bench-place bench-promises bench-sched bench-time measurements FORCE
 
 # The objects that others link are named first.
 LINKED := lib/libc/build.mk lib/share/build.mk lib/substitute/build.mk
@@ -125,7 +125,7 @@ test-deps: ## install the programs that tests and lint drive (as root, from the 
 	hack/test-deps.sh
 
 # What has figures of every area; of an id alone, the one area in whose name it begins.
-BENCHES := bench-mem bench-place bench-time bench-promises bench-drivers
+BENCHES := bench-mem bench-place bench-mig bench-time bench-promises bench-drivers
 bench: $(or $(filter bench-$(firstword $(subst ., ,$(ONLY)))%,$(BENCHES)),bench-none) measurements ## measure everything and write docs/measurements (ONLY=time.pair for a part)
 bench-none:
 	echo "no figure's id begins with $$ONLY" >&2
@@ -136,6 +136,9 @@ bench-mem: build $(B)/test/share/crash ## memory: limits, overhead, reclaim, cra
 bench-place: ## allocator: packing of public traces, decisions per second
 	$(call step,BENCH,allocator)
 	$(GO) run ./test/bench/place -only "$$ONLY"
+bench-mig: ## MIG: how well instances are placed, by the policy and through Kubernetes' allocator
+	$(call step,BENCH,MIG)
+	$(GO) run ./test/bench/mig -all -only "$$ONLY"
 bench-time: build $(B)/bin/gpubench $(B)/test/cuda/cost ## compute: caps, weights, classes and what they cost
 	$(call step,BENCH,compute)
 	$(GO) run ./test/bench/time -build $(B) -only "$$ONLY"

@@ -9,6 +9,8 @@
 // microseconds, so most decisions must not look at every node.
 package alloc
 
+import "github.com/divvy-gpu/divvy/internal/alloc/layouts"
+
 // MaxGPUs is how many GPUs a node may have. No machine on sale has more than 16
 // GPUs in one host.
 const MaxGPUs = 16
@@ -39,19 +41,14 @@ type GPU struct {
 	Fault string
 	// Profiles are the MIG profiles of a GPU in MIG mode, which serves nothing else.
 	Profiles []Profile
-	// Slices has a bit for each MIG memory slice in use.
+	// Slices has a bit for each MIG memory slice in use, also by what is no placement of Profiles.
 	Slices uint32
+	// Instances are the instances that are there, of those that Profiles allow.
+	Instances layouts.Layout
 }
 
 // Profile is a MIG profile that a GPU can be cut into.
-type Profile struct {
-	// Name is the driver's, such as "1g.10gb".
-	Name string
-	// Size is how many memory slices an instance takes.
-	Size int
-	// Starts are the memory slices, 0 to 31, at which an instance may begin.
-	Starts []int
-}
+type Profile = layouts.Profile
 
 // FreeMemory is what can still be granted without overcommit.
 func (g *GPU) FreeMemory() uint64 {

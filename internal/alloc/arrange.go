@@ -66,6 +66,9 @@ func (inv *Inventory) arrange(c *shape, node int) (a arrangement, cause Cause) {
 	case s.count < s.wanted:
 		return a, max(cause, CauseTogether)
 	}
+	if c.request.Profile != "" {
+		inv.cheapest(c, node, s.fitting[:s.count])
+	}
 	s.best.spread = -1
 	s.search(0, 0, 0)
 	if s.best.spread < 0 {

@@ -117,7 +117,7 @@ func TestSameGPU(t *testing.T) {
 }
 
 func TestMIG(t *testing.T) {
-	profiles := []Profile{{"1g", 1, []int{0, 1, 2, 3, 4, 5, 6}}, {"3g", 4, []int{0, 4}}}
+	profiles := []Profile{{Name: "1g", Size: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6}}, {Name: "3g", Size: 4, Starts: []int{0, 4}}}
 	inventory := newInventory(t, []Node{{GPUs: []GPU{{UUID: "m", Capacity: 80 * gib, Profiles: profiles}}}}, "bestfit")
 	small := search(t, inventory, Request{Count: 1, Profile: "1g"})
 	if err := inventory.Reserve(small); err != nil {

@@ -36,7 +36,7 @@ func impossible(r *Request, g *GPU) Cause {
 	switch {
 	case r.Models != "" && !r.Models.Has(g.Model), r.AvoidModels.Has(g.Model):
 		return CauseModel
-	case (r.Profile != "") != (len(g.Profiles) > 0), r.Profile != "" && g.sliceMask(r.Profile) == 0:
+	case (r.Profile != "") != (len(g.Profiles) > 0), r.Profile != "" && g.profile(r.Profile) < 0:
 		return CauseProfile
 	case r.Profile == "" && !r.Whole && r.Memory.Of(g.Capacity) > g.Capacity:
 		return CauseCapacity
@@ -57,7 +57,7 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 	case r.differs(g):
 		return CauseForm
 	case r.Profile != "":
-		if _, free := g.placement(r.Profile); !free {
+		if !n.mix.Model().Fits(g.Instances, g.blocked(n.mix.Model()), n.profile) {
 			return CausePlacement
 		}
 	case r.Whole:
@@ -88,51 +88,4 @@ func (r *Request) hostCause(free *entry, k *kind) Cause {
 		return CauseHostMemory
 	}
 	return CauseNone
-}
-
-// sliceMask has a bit for each memory slice of an instance that begins at 0. It is 0 for an unknown profile.
-func (g *GPU) sliceMask(profile string) uint32 {
-	for i := range g.Profiles {
-		if g.Profiles[i].Name == profile {
-			return uint32(1)<<g.Profiles[i].Size - 1
-		}
-	}
-	return 0
-}
-
-// placement chooses where an instance of a profile begins: where most placements
-// of other instances remain possible, and the highest of these, because a small
-// instance at a low memory slice blocks more profiles.
-func (g *GPU) placement(profile string) (start int, free bool) {
-	most := -1
-	for i := range g.Profiles {
-		p := &g.Profiles[i]
-		if p.Name != profile {
-			continue
-		}
-		for _, at := range p.Starts {
-			mask := g.sliceMask(profile) << at
-			if g.Slices&mask != 0 {
-				continue
-			}
-			if left := g.placementsLeft(g.Slices | mask); left > most || left == most && at > start {
-				most, start = left, at
-			}
-		}
-	}
-	return start, most >= 0
-}
-
-// placementsLeft counts the placements that remain possible for any profile, weighted by size.
-func (g *GPU) placementsLeft(used uint32) int {
-	sum := 0
-	for i := range g.Profiles {
-		p := &g.Profiles[i]
-		for _, at := range p.Starts {
-			if used&((uint32(1)<<p.Size-1)<<at) == 0 {
-				sum += p.Size
-			}
-		}
-	}
-	return sum
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 )
 
 // ErrInventory marks a description of nodes that contradicts itself.
@@ -67,6 +69,9 @@ func NewInventory(nodes []Node, policy Policy) (*Inventory, error) {
 		inv.kinds[k].nodes++
 		inv.entries[i].state.kind = k
 		inv.entries[i].refresh(n)
+	}
+	if err := inv.Learn(&Mixes{}); err != nil {
+		return nil, err
 	}
 	inv.work = newWorkload(inv)
 	return inv, nil
@@ -139,7 +144,7 @@ func (n *Node) kindID() string {
 func newKind(n *Node) kind {
 	k := kind{hostCPU: n.CPU, hostMemory: n.Memory, cpu: clamp(n.CPU), memory: clamp(int64(n.Memory >> 20))}
 	for _, g := range n.GPUs {
-		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices = "", 0, 0, 0, 0
+		g.UUID, g.Granted, g.Cores, g.Tenants, g.Slices, g.Instances = "", 0, 0, 0, 0, 0
 		k.gpus = append(k.gpus, g)
 	}
 	return k
@@ -169,7 +174,7 @@ func (inv *Inventory) Reserve(a Assignment) error {
 		return fmt.Errorf("%w: node %s has too little CPU or memory left", ErrAssignment, n.Name)
 	}
 	for i := range a.Shares {
-		if err := n.give(&a.Shares[i], &a); err != nil {
+		if err := n.give(&a.Shares[i], &a, inv.instance(a.Node, &a.Shares[i])); err != nil {
 			for j := range a.Shares[:i] {
 				n.takeBack(&a.Shares[j])
 			}
@@ -185,27 +190,24 @@ func (inv *Inventory) Reserve(a Assignment) error {
 // ErrAssignment marks an assignment that does not fit the inventory.
 var ErrAssignment = errors.New("assignment does not fit")
 
-// give adds a share to the node, if it fits.
-func (n *Node) give(share *Share, a *Assignment) error {
+// give adds a share to the node, if it fits. placed is its MIG instance, 0 for one that does not fit.
+func (n *Node) give(share *Share, a *Assignment, placed layouts.Layout) error {
 	if share.GPU < 0 || share.GPU >= len(n.GPUs) || share.NIC >= len(n.NICs) {
 		return fmt.Errorf("%w: node %s has no such device", ErrAssignment, n.Name)
 	}
 	g := &n.GPUs[share.GPU]
-	mask := uint32(0)
-	if share.Profile != "" {
-		mask = g.sliceMask(share.Profile) << share.Start
-	}
 	switch {
 	case a.whole && g.Tenants > 0,
 		!a.overcommit && share.Limit > g.FreeMemory(),
 		share.Limit > g.Capacity, !a.overcommitCores && share.Cores > g.FreeCores(),
-		share.Profile != "" && (mask == 0 || g.Slices&mask != 0),
+		share.Profile != "" && placed == 0,
 		share.NIC >= 0 && n.NICs[share.NIC].Granted > 0:
 		return fmt.Errorf("%w: GPU %s of node %s has too little left", ErrAssignment, g.UUID, n.Name)
 	}
 	g.Granted += share.Limit
 	g.Cores += share.Cores
-	g.Slices |= mask
+	g.Slices |= share.slices(g)
+	g.Instances |= placed
 	g.Tenants++
 	if share.NIC >= 0 {
 		n.NICs[share.NIC].Granted++
@@ -219,7 +221,8 @@ func (n *Node) takeBack(share *Share) {
 	g.Granted -= share.Limit
 	g.Cores -= share.Cores
 	if share.Profile != "" {
-		g.Slices &^= g.sliceMask(share.Profile) << share.Start
+		g.Slices &^= share.slices(g)
+		g.Instances &^= share.placed(g)
 	}
 	g.Tenants--
 	if share.NIC >= 0 {

@@ -72,6 +72,9 @@ func (inv *Inventory) scan(c *shape) (Assignment, error) {
 
 // keyOf returns the key of an arrangement.
 func (inv *Inventory) keyOf(c *shape, node int, a *arrangement) uint64 {
+	if c.request.Profile != "" {
+		return inv.instanceKey(c, node, a)
+	}
 	r := &inv.entries[node]
 	o := inv.consider(c, node)
 	o.gpu, o.spread = int(a.gpus[0]), a.spread
@@ -98,7 +101,6 @@ func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assi
 	if r.Count > 0 {
 		a.Shares = make([]Share, r.Count)
 	}
-	used := [MaxGPUs]uint32{}
 	for i := range a.Shares {
 		at := int(chosen.gpus[i])
 		g := n.GPUs[at]
@@ -108,10 +110,8 @@ func (inv *Inventory) assignment(c *shape, key uint64, chosen *arrangement) Assi
 			share.Cores = 100
 		}
 		if r.Profile != "" {
-			g.Slices |= used[at]
-			share.Profile = r.Profile
-			share.Start, _ = g.placement(r.Profile)
-			used[at] |= g.sliceMask(r.Profile) << share.Start
+			choice, _ := inv.choose(c, node, at)
+			share.Profile, share.Start = r.Profile, choice.Start
 		}
 	}
 	return a

@@ -1,11 +1,16 @@
 package alloc
 
-import "math"
+import (
+	"math"
+
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
+)
 
 // kind describes all nodes that are alike while they have no tenants.
 type kind struct {
 	nodes       int
-	gpus        []GPU // of one of them, without names and tenants
+	gpus        []GPU          // of one of them, without names and tenants
+	mixes       []*layouts.Mix // what is asked of each of gpus, nil for one without profiles
 	cpu, memory int32
 	hostCPU     int64
 	hostMemory  uint64
@@ -18,6 +23,8 @@ type need struct {
 	limit         uint64
 	memory, cores uint16
 	cause         Cause
+	mix           *layouts.Mix // of a request for MIG instances, and profile the position of its profile there
+	profile       int
 }
 
 // shape stands for all equal requests. It keeps what they would take of each kind
@@ -45,6 +52,9 @@ func (inv *Inventory) newShape(r Request) *shape {
 		needs, least := make([]need, len(kind.gpus)), uint16(nothing)
 		for i := range kind.gpus {
 			needs[i] = needOf(&r, &kind.gpus[i])
+			if r.Profile != "" && needs[i].cause == CauseNone {
+				needs[i].mix, needs[i].profile = kind.mixes[i], kind.gpus[i].profile(r.Profile)
+			}
 			if r.Count == 1 && needs[i].memory >= 1000 {
 				c.group = groupOne
 			}

@@ -71,6 +71,10 @@ func newWorkload(inv *Inventory) *workload {
 // Observe tells the policy that a request has arrived, whether or not it fits. The
 // policy learns of the workload in no other way.
 func (inv *Inventory) Observe(r Request) {
+	if r.Profile != "" {
+		inv.learn(&r)
+		return
+	}
 	w := inv.work
 	if w.known || !r.plain() {
 		return

@@ -4,20 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
 )
 
 // The formats. openb is that of the published traces. Its GPUs have no size, so they
 // count as 1000 bytes, which makes thousandths exact.
 var (
 	openbNodes = format{[]string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, 5}
-	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib"}, 6}
+	ownNodes   = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_model", "gpu_memory_mib", "gpu_mig"}, 6}
 	openbPods  = format{[]string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli",
 		"gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time"}, 5}
-	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models"}, 5}
+	ownPods = format{[]string{"name", "cpu_milli", "memory_mib", "gpus", "gpu_memory", "gpu_cores", "gpu_models", "gpu_profile"}, 5}
 )
 
 // The greatest amounts that are accepted: a million processors, an exbibyte.
@@ -85,10 +87,26 @@ func readNode(t *table, openb bool) (alloc.Node, error) {
 	if kind == "" && gpus > 0 || strings.Contains(kind, "|") {
 		return n, t.fault(model, fmt.Errorf("%q is not the name of a model", kind))
 	}
+	profiles, err := t.profiles("gpu_mig")
+	if err != nil {
+		return n, err
+	}
 	for i := range int(gpus) {
-		n.GPUs = append(n.GPUs, alloc.GPU{UUID: fmt.Sprintf("%s/%d", n.Name, i), Index: i, Model: kind, Capacity: uint64(size)})
+		n.GPUs = append(n.GPUs, alloc.GPU{UUID: fmt.Sprintf("%s/%d", n.Name, i), Index: i, Model: kind, Capacity: uint64(size), Profiles: profiles})
 	}
 	return n, nil
+}
+
+// profiles reads MIG profiles, none from an empty column.
+func (t *table) profiles(column string) ([]alloc.Profile, error) {
+	profiles, err := layouts.Parse(t.text(column))
+	if err == nil && len(profiles) > 0 {
+		_, err = layouts.NewModel(profiles)
+	}
+	if err != nil {
+		return nil, t.fault(column, err)
+	}
+	return profiles, nil
 }
 
 // ReadPods reads arrivals in the openb format or Divvy's own. A request for a model
@@ -98,11 +116,13 @@ func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	models, size := map[string]bool{}, uint64(0)
+	models, parts, size := map[string]bool{}, map[string]int64{}, uint64(0)
 	for i := range nodes {
 		for j := range nodes[i].GPUs {
-			models[nodes[i].GPUs[j].Model] = true
-			size = max(size, nodes[i].GPUs[j].Capacity)
+			g := &nodes[i].GPUs[j]
+			models[g.Model] = true
+			size = max(size, g.Capacity)
+			measure(g, parts)
 		}
 	}
 	var pods []Pod
@@ -123,12 +143,29 @@ func ReadPods(file string, r io.Reader, nodes []alloc.Node) ([]Pod, error) {
 				return nil, t.fault(modelColumns[which], fmt.Errorf("no node has the model %q", name))
 			}
 		}
-		pod.Milli = demand(&pod.Request, size)
+		if pod.Milli = demand(&pod.Request, size); pod.Request.Profile != "" {
+			part, ok := parts[pod.Request.Profile]
+			if !ok {
+				return nil, t.fault("gpu_profile", fmt.Errorf("no node has the profile %q", pod.Request.Profile))
+			}
+			pod.Milli = part * int64(pod.Request.Count)
+		}
 		pods = append(pods, pod)
 	}
 }
 
 var modelColumns = [2]string{"gpu_spec", "gpu_models"}
+
+// measure adds what an instance of each profile is, in thousandths of the GPU's memory slices.
+func measure(g *alloc.GPU, parts map[string]int64) {
+	all := 0
+	for _, p := range g.Profiles {
+		all = max(all, slices.Max(p.Starts)+p.Size)
+	}
+	for _, p := range g.Profiles {
+		parts[p.Name] = max(parts[p.Name], int64(p.Size*1000/all))
+	}
+}
 
 // demand returns a request's demand, in thousandths of a GPU of that size in bytes.
 func demand(r *alloc.Request, size uint64) int64 {
@@ -203,8 +240,14 @@ func readShare(t *table, r *alloc.Request) error {
 			return t.fault("gpu_memory", err)
 		}
 		r.Memory = amount
-	} else if r.Count > 0 {
+	} else if r.Profile = strings.Clone(t.text("gpu_profile")); r.Profile == "" && r.Count > 0 {
 		r.Whole = true
+	}
+	switch {
+	case t.text("gpu_profile") != "" && memory != "":
+		return t.fault("gpu_profile", errors.New("stands beside gpu_memory: an instance has its own memory"))
+	case r.Profile != "" && r.Count == 0:
+		return t.fault("gpu_profile", errors.New("is set, but the pod asks for no GPU"))
 	}
 	if t.text("gpu_cores") == "" {
 		return nil
@@ -213,8 +256,11 @@ func readShare(t *table, r *alloc.Request) error {
 	if err != nil {
 		return err
 	}
-	if r.Count == 0 && cores > 0 {
+	switch {
+	case r.Count == 0 && cores > 0:
 		return t.fault("gpu_cores", errors.New("is set, but the pod asks for no GPU"))
+	case r.Profile != "" && cores > 0:
+		return t.fault("gpu_cores", errors.New("is set beside gpu_profile: an instance has its own processors"))
 	}
 	r.Cores = int(cores)
 	return nil

@@ -1,0 +1,170 @@
+package alloc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/alloc/layouts"
+)
+
+// Mixes has what was learnt of the MIG requests for each model of GPU. Inventories that are made one after the other of
+// the same GPUs can share it, see [Inventory.Learn]. The zero value has learnt nothing. Only one goroutine at a time may
+// use it.
+type Mixes struct {
+	by map[string]*layouts.Mix
+}
+
+// of is the mix for GPUs with these profiles.
+func (m *Mixes) of(profiles []Profile) (*layouts.Mix, error) {
+	id := fmt.Sprint(profiles)
+	if mix := m.by[id]; mix != nil {
+		return mix, nil
+	}
+	model, err := layouts.NewModel(profiles)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInventory, err)
+	}
+	if m.by == nil {
+		m.by = map[string]*layouts.Mix{}
+	}
+	m.by[id] = layouts.NewMix(model)
+	return m.by[id], nil
+}
+
+// Learn makes the inventory place MIG instances by what was learnt before, and learn on.
+func (inv *Inventory) Learn(m *Mixes) error {
+	for k := range inv.kinds {
+		kind := &inv.kinds[k]
+		kind.mixes = make([]*layouts.Mix, len(kind.gpus))
+		for i := range kind.gpus {
+			if len(kind.gpus[i].Profiles) == 0 {
+				continue
+			}
+			mix, err := m.of(kind.gpus[i].Profiles)
+			if err != nil {
+				return err
+			}
+			kind.mixes[i] = mix
+		}
+	}
+	return nil
+}
+
+// profile is the position of a profile, or -1.
+func (g *GPU) profile(name string) int {
+	return slices.IndexFunc(g.Profiles, func(p Profile) bool { return p.Name == name })
+}
+
+// blocked has a bit for each memory slice that something takes of which the model does not know.
+func (g *GPU) blocked(m *layouts.Model) uint32 { return g.Slices &^ m.Slices(g.Instances) }
+
+// instance is the layout of one instance on a GPU of the node. It is 0 where the driver has no such placement, or where
+// the instance does not fit beside those that are there.
+func (inv *Inventory) instance(node int, share *Share) layouts.Layout {
+	n := &inv.nodes[node]
+	if share.GPU < 0 || share.GPU >= len(n.GPUs) {
+		return 0
+	}
+	g, mix := &n.GPUs[share.GPU], inv.kinds[inv.entries[node].state.kind].mixes[share.GPU]
+	if mix == nil {
+		return 0
+	}
+	m := mix.Model()
+	one := m.Placed(m.Profile(share.Profile), share.Start)
+	if g.Slices&m.Slices(one) != 0 || !m.Valid(g.Instances|one) {
+		return 0
+	}
+	return one
+}
+
+// learn tells the mixes of a request for MIG instances and of what it finds.
+func (inv *Inventory) learn(r *Request) {
+	type found struct {
+		held, gpus int
+		fits       bool
+	}
+	at := map[*layouts.Mix]*found{}
+	var order []*layouts.Mix
+	for node := range inv.nodes {
+		kind := &inv.kinds[inv.entries[node].state.kind]
+		for i := range kind.mixes {
+			mix, g := kind.mixes[i], &inv.nodes[node].GPUs[i]
+			if mix == nil || g.profile(r.Profile) < 0 || g.Fault != "" {
+				continue
+			}
+			if at[mix] == nil {
+				at[mix], order = &found{}, append(order, mix)
+			}
+			f, m := at[mix], mix.Model()
+			f.gpus++
+			f.held += g.Instances.Len()
+			f.fits = f.fits || m.Fits(g.Instances, g.blocked(m), m.Profile(r.Profile))
+		}
+	}
+	for _, mix := range order {
+		f := at[mix]
+		for range max(1, r.Count) {
+			mix.Observe(layouts.Arrival{
+				Profile: mix.Model().Profile(r.Profile), Held: int64(f.held) * 1000 / int64(f.gpus), Fitted: f.fits,
+			})
+		}
+	}
+}
+
+// choose is the best place for an instance on a GPU of a node.
+func (inv *Inventory) choose(c *shape, node, gpu int) (layouts.Choice, bool) {
+	need, g := &c.needs[inv.entries[node].state.kind][gpu], &inv.nodes[node].GPUs[gpu]
+	if need.mix == nil {
+		return layouts.Choice{}, false
+	}
+	return need.mix.Policy().Choose(g.Instances, g.blocked(need.mix.Model()), need.profile)
+}
+
+// cheapest puts GPUs of a node on which an instance fits in the order of what it costs there.
+func (inv *Inventory) cheapest(c *shape, node int, gpus []uint8) {
+	var cost [MaxGPUs]int64
+	for _, gpu := range gpus {
+		choice, _ := inv.choose(c, node, int(gpu))
+		cost[gpu] = choice.Cost
+	}
+	slices.SortStableFunc(gpus, func(x, y uint8) int { return cmp.Compare(cost[x], cost[y]) })
+}
+
+const (
+	// costBits is how many bits the cost of a MIG request has in a key, and costZero what no cost is.
+	costBits = 36
+	costZero = 1 << (costBits - 1)
+)
+
+// instanceKey is the key of an arrangement of MIG instances. What they cost decides, under every policy: what stays free
+// on the host tells nothing of what instances fit later.
+func (inv *Inventory) instanceKey(c *shape, node int, a *arrangement) uint64 {
+	cost := int64(costZero)
+	for _, gpu := range a.gpus[:c.request.Count] {
+		choice, _ := inv.choose(c, node, int(gpu))
+		cost += choice.Cost
+	}
+	return uint64(min(max(cost, 0), 1<<costBits-1))<<nodeBits | uint64(node)
+}
+
+// slices has a bit for each memory slice that the share's instance takes.
+func (s *Share) slices(g *GPU) uint32 {
+	p := g.profile(s.Profile)
+	if p < 0 {
+		return 0
+	}
+	return (uint32(1)<<g.Profiles[p].Size - 1) << s.Start
+}
+
+// placed is the layout of the share's instance, in the order of [layouts.Model.Placements].
+func (s *Share) placed(g *GPU) layouts.Layout {
+	before := 0
+	for _, p := range g.Profiles {
+		if at := slices.Index(p.Starts, s.Start); p.Name == s.Profile && at >= 0 {
+			return 1 << (before + at)
+		}
+		before += len(p.Starts)
+	}
+	return 0
+}
