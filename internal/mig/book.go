@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/checkpoint"
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // State is how far an entry of the book has come.
@@ -29,9 +30,9 @@ type Entry struct {
 	GPU     string `json:"gpu"`
 	Profile int    `json:"profile"`
 	// Name is the profile's.
-	Name      string    `json:"name"`
-	Placement Placement `json:"placement"`
-	State     State     `json:"state"`
+	Name      string            `json:"name"`
+	Placement nvml.MIGPlacement `json:"placement"`
+	State     State             `json:"state"`
 	// ID is the GPU instance's, from state half on.
 	ID int `json:"id"`
 	// Compute is the compute instance's ID, and UUID its name for programs, from state whole on.
@@ -40,7 +41,7 @@ type Entry struct {
 }
 
 // is reports whether an entry is about an instance that the driver lists.
-func (e Entry) is(i Instance) bool {
+func (e Entry) is(i nvml.MIGInstance) bool {
 	return e.Placement == i.Placement && e.Profile == i.Profile && (e.State == Making || e.ID == i.ID)
 }
 
@@ -67,7 +68,7 @@ func Open(path string, driver Driver) (*Book, error) {
 func (b *Book) Entries() []Entry { return slices.Clone(b.entries) }
 
 // Create makes an instance with its compute instance, or nothing.
-func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Placement) (Entry, error) {
+func (b *Book) Create(ctx context.Context, gpu string, profile nvml.MIGProfile, at nvml.MIGPlacement) (Entry, error) {
 	if !slices.Contains(profile.Placements, at) {
 		return Entry{}, fmt.Errorf("make a MIG instance %s of %s: %w: it cannot begin at memory slice %d", profile.Name, gpu, ErrOccupied, at.Start)
 	}
@@ -78,7 +79,7 @@ func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Place
 	if err := b.save(append(b.Entries(), e), "recorded"); err != nil {
 		return Entry{}, err
 	}
-	made, err := b.make(ctx, e, profile.Compute)
+	made, err := b.make(ctx, e)
 	if err != nil {
 		err = fmt.Errorf("make a MIG instance %s of %s: %w", profile.Name, gpu, err)
 		if errors.Is(err, errStopped) {
@@ -90,9 +91,9 @@ func (b *Book) Create(ctx context.Context, gpu string, profile Profile, at Place
 }
 
 // make makes both halves of an entry.
-func (b *Book) make(ctx context.Context, e Entry, compute int) (Entry, error) {
+func (b *Book) make(ctx context.Context, e Entry) (Entry, error) {
 	var err error
-	if e.ID, err = b.driver.CreateInstance(ctx, e.GPU, e.Profile, e.Placement); err != nil {
+	if e.ID, err = b.driver.CreateMIGInstance(ctx, e.GPU, e.Profile, e.Placement); err != nil {
 		return e, err
 	}
 	if err := b.step("instance-made"); err != nil {
@@ -102,7 +103,7 @@ func (b *Book) make(ctx context.Context, e Entry, compute int) (Entry, error) {
 	if err := b.put(e, "instance-recorded"); err != nil {
 		return e, err
 	}
-	c, err := b.driver.CreateCompute(ctx, e.GPU, e.ID, compute)
+	c, err := b.driver.CreateMIGCompute(ctx, e.GPU, e.ID)
 	if err != nil {
 		return e, err
 	}
@@ -113,7 +114,7 @@ func (b *Book) make(ctx context.Context, e Entry, compute int) (Entry, error) {
 	return e, b.put(e, "compute-recorded")
 }
 
-// Destroy takes an instance of Divvy's away. One that a process uses stays whole, and the error is [ErrBusy].
+// Destroy takes an instance of Divvy's away. One that a process uses stays whole, and the error is [nvml.ErrInUse].
 func (b *Book) Destroy(ctx context.Context, uuid string) error {
 	at := slices.IndexFunc(b.entries, func(e Entry) bool { return e.UUID == uuid && e.State == Whole })
 	if at < 0 {
@@ -125,7 +126,7 @@ func (b *Book) Destroy(ctx context.Context, uuid string) error {
 		return err
 	}
 	err := b.end(ctx, e)
-	if errors.Is(err, ErrBusy) {
+	if errors.Is(err, nvml.ErrInUse) {
 		if whole, _ := b.stands(ctx, e); whole {
 			e.State = Whole
 			err = errors.Join(err, b.put(e, "kept"))
@@ -166,7 +167,7 @@ func (b *Book) recover(ctx context.Context, e Entry) (gone bool, err error) {
 }
 
 // undo takes away what was made of an entry that failed.
-func (b *Book) undo(ctx context.Context, gpu string, at Placement) error {
+func (b *Book) undo(ctx context.Context, gpu string, at nvml.MIGPlacement) error {
 	i := slices.IndexFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.Placement == at })
 	return b.end(context.WithoutCancel(ctx), b.entries[i])
 }

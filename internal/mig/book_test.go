@@ -8,13 +8,15 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // Whatever step an agent ends after, the next one has whole instances and nothing else, and what others made is as it was.
 func TestEveryStepIsFinished(t *testing.T) {
 	for last := 0; ; last++ {
 		g, file := newGPU(), path(t)
-		other := g.foreign(t, seven[1], Placement{2, 2})
+		other := g.foreign(t, seven[1], slicesAt(2, 2))
 		b, steps := open(t, file, g), 0
 		b.step = func(string) error {
 			if steps++; steps > last {
@@ -30,7 +32,7 @@ func TestEveryStepIsFinished(t *testing.T) {
 		if gone, err := next.Recover(t.Context()); err != nil || len(gone) != 0 {
 			t.Fatalf("after step %d: gone %v, %v", last, gone, err)
 		}
-		check(t, g, next, []Instance{other})
+		check(t, g, next, []nvml.MIGInstance{other})
 		if t.Failed() {
 			t.Fatalf("after step %d", last)
 		}
@@ -43,7 +45,7 @@ func TestEveryStepIsFinished(t *testing.T) {
 // live makes three instances and takes one away.
 func live(ctx context.Context, b *Book) error {
 	var uuid string
-	for i, at := range []Placement{{0, 1}, {1, 1}, {4, 4}} {
+	for i, at := range []nvml.MIGPlacement{slicesAt(0, 1), slicesAt(1, 1), slicesAt(4, 4)} {
 		profile := seven[0]
 		if i == 2 {
 			profile = seven[2]
@@ -58,10 +60,10 @@ func live(ctx context.Context, b *Book) error {
 }
 
 // check compares book and GPU: each has what the other has, whole, beside what others made.
-func check(t *testing.T, g *gpu, b *Book, others []Instance) {
+func check(t *testing.T, g *gpu, b *Book, others []nvml.MIGInstance) {
 	t.Helper()
 	for _, other := range others {
-		if !slices.ContainsFunc(g.instances, func(i Instance) bool { return reflect.DeepEqual(i, other) }) {
+		if !slices.ContainsFunc(g.instances, func(i nvml.MIGInstance) bool { return reflect.DeepEqual(i, other) }) {
 			t.Errorf("another's instance %v is not there any more: %v", other, g.instances)
 		}
 	}
@@ -69,7 +71,7 @@ func check(t *testing.T, g *gpu, b *Book, others []Instance) {
 		t.Errorf("the GPU has %v, the book %v, and others have %v", g.instances, b.Entries(), others)
 	}
 	for _, e := range b.Entries() {
-		if e.State != Whole || !slices.ContainsFunc(g.instances, func(i Instance) bool {
+		if e.State != Whole || !slices.ContainsFunc(g.instances, func(i nvml.MIGInstance) bool {
 			return e.is(i) && len(i.Compute) == 1 && i.Compute[0].UUID == e.UUID
 		}) {
 			t.Errorf("entry %+v is not whole: %v", e, g.instances)
@@ -81,7 +83,7 @@ func check(t *testing.T, g *gpu, b *Book, others []Instance) {
 func TestChurn(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	g, file := newGPU(), path(t)
-	var others []Instance
+	var others []nvml.MIGInstance
 	g.fail = func(string) error {
 		if random.IntN(20) == 0 {
 			return errFault
@@ -98,7 +100,7 @@ func TestChurn(t *testing.T) {
 	b.step = crash
 	for range 500 {
 		err := act(t, random, g, b, &others)
-		if err != nil && !slices.ContainsFunc([]error{errStopped, errFault, ErrOccupied, ErrBusy, ErrForeign}, func(e error) bool { return errors.Is(err, e) }) {
+		if err != nil && !slices.ContainsFunc([]error{errStopped, errFault, ErrOccupied, nvml.ErrInUse, ErrForeign}, func(e error) bool { return errors.Is(err, e) }) {
 			t.Fatal(err)
 		}
 		if errors.Is(err, errStopped) || errors.Is(err, errFault) {
@@ -126,7 +128,7 @@ func recovered(t *testing.T, file string, g *gpu) *Book {
 }
 
 // act makes or ends one instance, Divvy's or another tool's.
-func act(t *testing.T, random *rand.Rand, g *gpu, b *Book, others *[]Instance) error {
+func act(t *testing.T, random *rand.Rand, g *gpu, b *Book, others *[]nvml.MIGInstance) error {
 	t.Helper()
 	profile := seven[random.IntN(len(seven))]
 	at := profile.Placements[random.IntN(len(profile.Placements))]
@@ -139,14 +141,14 @@ func act(t *testing.T, random *rand.Rand, g *gpu, b *Book, others *[]Instance) e
 		e := entries[random.IntN(len(entries))]
 		g.busy = map[string]bool{e.UUID: random.IntN(3) == 0}
 		return b.Destroy(t.Context(), e.UUID)
-	case kind == 8 && !slices.ContainsFunc(g.instances, func(i Instance) bool { return i.Placement.overlaps(at) }):
+	case kind == 8 && !slices.ContainsFunc(g.instances, func(i nvml.MIGInstance) bool { return overlap(i.Placement, at) }):
 		fail := g.fail
 		defer func() { g.fail = fail }()
 		g.fail = func(string) error { return nil }
 		*others = append(*others, g.foreign(t, profile, at))
 	case len(*others) > 0:
 		i := random.IntN(len(*others))
-		g.instances = slices.DeleteFunc(g.instances, func(o Instance) bool { return o.ID == (*others)[i].ID })
+		g.instances = slices.DeleteFunc(g.instances, func(o nvml.MIGInstance) bool { return o.ID == (*others)[i].ID })
 		*others = slices.Delete(*others, i, i+1)
 	}
 	return nil
@@ -161,7 +163,7 @@ func TestASecondHalfThatFailsUndoesTheFirst(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := b.Create(t.Context(), "a", seven[0], Placement{3, 1}); !errors.Is(err, errFault) {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1)); !errors.Is(err, errFault) {
 		t.Fatalf("%v, want %v", err, errFault)
 	}
 	check(t, g, b, nil)
@@ -170,13 +172,13 @@ func TestASecondHalfThatFailsUndoesTheFirst(t *testing.T) {
 func TestWhatIsUsedStays(t *testing.T) {
 	g := newGPU()
 	b := open(t, path(t), g)
-	e, err := b.Create(t.Context(), "a", seven[0], Placement{3, 1})
+	e, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.busy[e.UUID] = true
-	if err := b.Destroy(t.Context(), e.UUID); !errors.Is(err, ErrBusy) {
-		t.Fatalf("%v, want %v", err, ErrBusy)
+	if err := b.Destroy(t.Context(), e.UUID); !errors.Is(err, nvml.ErrInUse) {
+		t.Fatalf("%v, want %v", err, nvml.ErrInUse)
 	}
 	check(t, g, b, nil)
 	g.busy = nil
@@ -188,19 +190,19 @@ func TestWhatIsUsedStays(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	g := newGPU()
-	g.foreign(t, seven[1], Placement{2, 2})
+	g.foreign(t, seven[1], slicesAt(2, 2))
 	b := open(t, path(t), g)
-	if _, err := b.Create(t.Context(), "a", seven[0], Placement{0, 1}); err != nil {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(0, 1)); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		profile Profile
-		at      Placement
+		profile nvml.MIGProfile
+		at      nvml.MIGPlacement
 		want    error
 	}{
-		"a placement that the profile has not": {seven[2], Placement{2, 4}, ErrOccupied},
-		"another's slices":                     {seven[0], Placement{3, 1}, ErrOccupied},
-		"our own slices":                       {seven[1], Placement{0, 2}, ErrOccupied},
+		"a placement that the profile has not": {seven[2], slicesAt(2, 4), ErrOccupied},
+		"another's slices":                     {seven[0], slicesAt(3, 1), ErrOccupied},
+		"our own slices":                       {seven[1], slicesAt(0, 2), ErrOccupied},
 	} {
 		if _, err := b.Create(t.Context(), "a", c.profile, c.at); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -210,7 +212,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("another's instance: %v, want %v", err, ErrForeign)
 	}
 	g.off = true
-	if _, err := b.Create(t.Context(), "a", seven[0], Placement{5, 1}); !errors.Is(err, ErrMode) {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(5, 1)); !errors.Is(err, ErrMode) {
 		t.Errorf("mode off: %v, want %v", err, ErrMode)
 	}
 }
@@ -219,12 +221,12 @@ func TestRefusals(t *testing.T) {
 func TestWhatBecameAnothers(t *testing.T) {
 	g, file := newGPU(), path(t)
 	b := open(t, file, g)
-	e, err := b.Create(t.Context(), "a", seven[2], Placement{4, 4})
+	e, err := b.Create(t.Context(), "a", seven[2], slicesAt(4, 4))
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.instances = nil
-	other := g.foreign(t, seven[1], Placement{4, 2})
+	other := g.foreign(t, seven[1], slicesAt(4, 2))
 	if gone, err := b.Gone(t.Context()); err != nil || !reflect.DeepEqual(gone, []Entry{e}) {
 		t.Errorf("gone: %v, %v; want %v", gone, err, e)
 	}
@@ -232,17 +234,17 @@ func TestWhatBecameAnothers(t *testing.T) {
 	if gone, err := next.Recover(t.Context()); err != nil || !reflect.DeepEqual(gone, []Entry{e}) {
 		t.Errorf("recovered: gone %v, %v; want %v", gone, err, e)
 	}
-	check(t, g, next, []Instance{other})
+	check(t, g, next, []nvml.MIGInstance{other})
 }
 
 func TestList(t *testing.T) {
 	g := newGPU()
 	b := open(t, path(t), g)
-	if _, err := b.Create(t.Context(), "a", seven[2], Placement{4, 4}); err != nil {
+	if _, err := b.Create(t.Context(), "a", seven[2], slicesAt(4, 4)); err != nil {
 		t.Fatal(err)
 	}
-	g.foreign(t, seven[0], Placement{1, 1})
-	if _, err := g.CreateInstance(t.Context(), "a", seven[1].ID, Placement{2, 2}); err != nil {
+	g.foreign(t, seven[0], slicesAt(1, 1))
+	if _, err := g.CreateMIGInstance(t.Context(), "a", seven[1].ID, slicesAt(2, 2)); err != nil {
 		t.Fatal(err)
 	}
 	listed, err := b.List(t.Context(), "a")
@@ -264,13 +266,13 @@ func TestAnothersInTheRecordedPlace(t *testing.T) {
 	g, file := newGPU(), path(t)
 	b := open(t, file, g)
 	b.step = func(string) error { return errStopped }
-	if _, err := b.Create(t.Context(), "a", seven[0], Placement{3, 1}); !errors.Is(err, errStopped) {
+	if _, err := b.Create(t.Context(), "a", seven[0], slicesAt(3, 1)); !errors.Is(err, errStopped) {
 		t.Fatal(err)
 	}
-	other := g.foreign(t, seven[0], Placement{3, 1})
+	other := g.foreign(t, seven[0], slicesAt(3, 1))
 	next := open(t, file, g)
 	if gone, err := next.Recover(t.Context()); err != nil || len(gone) != 0 {
 		t.Errorf("recovered: gone %v, %v", gone, err)
 	}
-	check(t, g, next, []Instance{other})
+	check(t, g, next, []nvml.MIGInstance{other})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // errStopped is returned by steps at which a test ends the agent.
@@ -28,23 +30,23 @@ func (b *Book) end(ctx context.Context, e Entry) error {
 
 // foreign reports whether an instance at an entry's placement has a compute instance that Divvy did not make. Divvy makes
 // one only after it has written down the GPU instance.
-func (e Entry) foreign(i Instance) bool {
-	return slices.ContainsFunc(i.Compute, func(c Compute) bool {
+func (e Entry) foreign(i nvml.MIGInstance) bool {
+	return slices.ContainsFunc(i.Compute, func(c nvml.MIGCompute) bool {
 		return e.State == Making || e.UUID != "" && c.UUID != e.UUID
 	})
 }
 
 // take takes an instance away.
-func (b *Book) take(ctx context.Context, e Entry, i Instance) error {
+func (b *Book) take(ctx context.Context, e Entry, i nvml.MIGInstance) error {
 	for _, c := range i.Compute {
-		if err := b.driver.DestroyCompute(ctx, e.GPU, i.ID, c.ID); err != nil && !errors.Is(err, ErrVanished) {
+		if err := b.driver.DestroyMIGCompute(ctx, e.GPU, i.ID, c.ID); err != nil && !errors.Is(err, nvml.ErrNotFound) {
 			return err
 		}
 		if err := b.step("compute-ended"); err != nil {
 			return err
 		}
 	}
-	if err := b.driver.DestroyInstance(ctx, e.GPU, i.ID); err != nil && !errors.Is(err, ErrVanished) {
+	if err := b.driver.DestroyMIGInstance(ctx, e.GPU, i.ID); err != nil && !errors.Is(err, nvml.ErrNotFound) {
 		return err
 	}
 	return b.step("instance-ended")
@@ -57,19 +59,19 @@ func (b *Book) stands(ctx context.Context, e Entry) (bool, error) {
 		return false, err
 	}
 	at := slices.IndexFunc(listed, e.is)
-	return at >= 0 && slices.ContainsFunc(listed[at].Compute, func(c Compute) bool { return c.UUID == e.UUID }), nil
+	return at >= 0 && slices.ContainsFunc(listed[at].Compute, func(c nvml.MIGCompute) bool { return c.UUID == e.UUID }), nil
 }
 
 // instances are those of a GPU; a GPU that is not in MIG mode has none.
-func (b *Book) instances(ctx context.Context, gpu string) ([]Instance, error) {
-	mode, err := b.driver.Mode(ctx, gpu)
+func (b *Book) instances(ctx context.Context, gpu string) ([]nvml.MIGInstance, error) {
+	mode, err := b.driver.MIGMode(ctx, gpu)
 	if err != nil {
 		return nil, fmt.Errorf("read the MIG mode of %s: %w", gpu, err)
 	}
 	if !mode.Current {
 		return nil, nil
 	}
-	listed, err := b.driver.Instances(ctx, gpu)
+	listed, err := b.driver.MIGInstances(ctx, gpu)
 	if err != nil {
 		return nil, fmt.Errorf("list the MIG instances of %s: %w", gpu, err)
 	}
@@ -77,8 +79,8 @@ func (b *Book) instances(ctx context.Context, gpu string) ([]Instance, error) {
 }
 
 // free returns why no instance can be made at a placement.
-func (b *Book) free(ctx context.Context, gpu string, at Placement) error {
-	mode, err := b.driver.Mode(ctx, gpu)
+func (b *Book) free(ctx context.Context, gpu string, at nvml.MIGPlacement) error {
+	mode, err := b.driver.MIGMode(ctx, gpu)
 	if err != nil {
 		return fmt.Errorf("read its MIG mode: %w", err)
 	}
@@ -86,16 +88,16 @@ func (b *Book) free(ctx context.Context, gpu string, at Placement) error {
 		return ErrMode
 	}
 	for _, e := range b.entries {
-		if e.GPU == gpu && e.Placement.overlaps(at) {
+		if e.GPU == gpu && overlap(e.Placement, at) {
 			return fmt.Errorf("%w: %s at memory slice %d is ours", ErrOccupied, e.Name, e.Placement.Start)
 		}
 	}
-	listed, err := b.driver.Instances(ctx, gpu)
+	listed, err := b.driver.MIGInstances(ctx, gpu)
 	if err != nil {
 		return fmt.Errorf("list its instances: %w", err)
 	}
 	for _, i := range listed {
-		if i.Placement.overlaps(at) {
+		if overlap(i.Placement, at) {
 			return fmt.Errorf("%w: instance %d, which is not Divvy's, has memory slices %d to %d", ErrOccupied, i.ID, i.Placement.Start, i.Placement.Start+i.Placement.Size-1)
 		}
 	}

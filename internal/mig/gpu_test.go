@@ -7,13 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // gpu is a GPU in MIG mode that keeps the driver's rules: instances do not overlap, and what is used or not empty does
 // not go away. It is driver of one GPU, whatever its UUID.
 type gpu struct {
 	off       bool
-	instances []Instance
+	instances []nvml.MIGInstance
 	busy      map[string]bool // compute instances that a process uses
 	last      int             // ID that was given
 	// fail is asked before every change, and its error returned.
@@ -21,20 +23,31 @@ type gpu struct {
 }
 
 // seven are the profiles of a GPU with eight memory slices, in part: enough for every rule.
-var seven = []Profile{
-	{ID: 19, Name: "1g.10gb", Bytes: 10 << 30, Compute: 0, Placements: []Placement{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}}},
-	{ID: 14, Name: "2g.20gb", Bytes: 20 << 30, Compute: 1, Placements: []Placement{{0, 2}, {2, 2}, {4, 2}}},
-	{ID: 9, Name: "3g.40gb", Bytes: 40 << 30, Compute: 2, Placements: []Placement{{0, 4}, {4, 4}}},
+var seven = []nvml.MIGProfile{
+	{ID: 19, Name: "1g.10gb", Bytes: 10 << 30, Placements: starts(1, 0, 1, 2, 3, 4, 5, 6)},
+	{ID: 14, Name: "2g.20gb", Bytes: 20 << 30, Placements: starts(2, 0, 2, 4)},
+	{ID: 9, Name: "3g.40gb", Bytes: 40 << 30, Placements: starts(4, 0, 4)},
+}
+
+func slicesAt(start, size int) nvml.MIGPlacement {
+	return nvml.MIGPlacement{Start: start, Size: size}
+}
+
+func starts(size int, starts ...int) (all []nvml.MIGPlacement) {
+	for _, start := range starts {
+		all = append(all, slicesAt(start, size))
+	}
+	return all
 }
 
 func newGPU() *gpu { return &gpu{busy: map[string]bool{}, fail: func(string) error { return nil }} }
 
-func (g *gpu) Mode(context.Context, string) (Mode, error) {
-	return Mode{Current: !g.off, Pending: !g.off}, nil
+func (g *gpu) MIGMode(context.Context, string) (nvml.MIGMode, error) {
+	return nvml.MIGMode{Current: !g.off, Pending: !g.off}, nil
 }
-func (g *gpu) Profiles(context.Context, string) ([]Profile, error) { return seven, nil }
+func (g *gpu) MIGProfiles(context.Context, string) ([]nvml.MIGProfile, error) { return seven, nil }
 
-func (g *gpu) Instances(context.Context, string) ([]Instance, error) {
+func (g *gpu) MIGInstances(context.Context, string) ([]nvml.MIGInstance, error) {
 	all := slices.Clone(g.instances)
 	for i := range all {
 		all[i].Compute = slices.Clone(all[i].Compute)
@@ -42,29 +55,29 @@ func (g *gpu) Instances(context.Context, string) ([]Instance, error) {
 	return all, nil
 }
 
-func (g *gpu) CreateInstance(_ context.Context, _ string, profile int, at Placement) (int, error) {
+func (g *gpu) CreateMIGInstance(_ context.Context, _ string, profile int, at nvml.MIGPlacement) (int, error) {
 	if err := g.fail("create-instance"); err != nil {
 		return 0, err
 	}
 	for _, i := range g.instances {
-		if i.Placement.overlaps(at) {
-			return 0, ErrOccupied
+		if overlap(i.Placement, at) {
+			return 0, nvml.ErrNoRoom
 		}
 	}
 	g.last++
-	g.instances = append(g.instances, Instance{ID: g.last, Profile: profile, Placement: at})
+	g.instances = append(g.instances, nvml.MIGInstance{ID: g.last, Profile: profile, Placement: at})
 	return g.last, nil
 }
 
 func (g *gpu) find(id int) (int, error) {
-	at := slices.IndexFunc(g.instances, func(i Instance) bool { return i.ID == id })
+	at := slices.IndexFunc(g.instances, func(i nvml.MIGInstance) bool { return i.ID == id })
 	if at < 0 {
-		return 0, ErrVanished
+		return 0, nvml.ErrNotFound
 	}
 	return at, nil
 }
 
-func (g *gpu) DestroyInstance(_ context.Context, _ string, id int) error {
+func (g *gpu) DestroyMIGInstance(_ context.Context, _ string, id int) error {
 	if err := g.fail("destroy-instance"); err != nil {
 		return err
 	}
@@ -73,26 +86,26 @@ func (g *gpu) DestroyInstance(_ context.Context, _ string, id int) error {
 		return err
 	}
 	if len(g.instances[at].Compute) > 0 {
-		return ErrBusy
+		return nvml.ErrInUse
 	}
 	g.instances = slices.Delete(g.instances, at, at+1)
 	return nil
 }
 
-func (g *gpu) CreateCompute(_ context.Context, _ string, instance, _ int) (Compute, error) {
+func (g *gpu) CreateMIGCompute(_ context.Context, _ string, instance int) (nvml.MIGCompute, error) {
 	if err := g.fail("create-compute"); err != nil {
-		return Compute{}, err
+		return nvml.MIGCompute{}, err
 	}
 	at, err := g.find(instance)
 	if err != nil {
-		return Compute{}, err
+		return nvml.MIGCompute{}, err
 	}
-	c := Compute{UUID: fmt.Sprintf("MIG-%d-%d", g.instances[at].Profile, g.instances[at].Placement.Start)}
+	c := nvml.MIGCompute{UUID: fmt.Sprintf("MIG-%d-%d", g.instances[at].Profile, g.instances[at].Placement.Start)}
 	g.instances[at].Compute = append(g.instances[at].Compute, c)
 	return c, nil
 }
 
-func (g *gpu) DestroyCompute(_ context.Context, _ string, instance, id int) error {
+func (g *gpu) DestroyMIGCompute(_ context.Context, _ string, instance, id int) error {
 	if err := g.fail("destroy-compute"); err != nil {
 		return err
 	}
@@ -101,23 +114,23 @@ func (g *gpu) DestroyCompute(_ context.Context, _ string, instance, id int) erro
 		return err
 	}
 	i := &g.instances[at]
-	c := slices.IndexFunc(i.Compute, func(c Compute) bool { return c.ID == id })
+	c := slices.IndexFunc(i.Compute, func(c nvml.MIGCompute) bool { return c.ID == id })
 	if c < 0 {
-		return ErrVanished
+		return nvml.ErrNotFound
 	}
 	if g.busy[i.Compute[c].UUID] {
-		return ErrBusy
+		return nvml.ErrInUse
 	}
 	i.Compute = slices.Delete(i.Compute, c, c+1)
 	return nil
 }
 
 // foreign makes an instance as another tool does.
-func (g *gpu) foreign(t *testing.T, profile Profile, at Placement) Instance {
+func (g *gpu) foreign(t *testing.T, profile nvml.MIGProfile, at nvml.MIGPlacement) nvml.MIGInstance {
 	t.Helper()
-	id, err := g.CreateInstance(t.Context(), "a", profile.ID, at)
+	id, err := g.CreateMIGInstance(t.Context(), "a", profile.ID, at)
 	if err == nil {
-		_, err = g.CreateCompute(t.Context(), "a", id, profile.Compute)
+		_, err = g.CreateMIGCompute(t.Context(), "a", id)
 	}
 	if err != nil {
 		t.Fatal(err)

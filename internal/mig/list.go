@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // Listed is an instance of a GPU as lists show it.
 type Listed struct {
-	Instance
+	nvml.MIGInstance
 	// Name is the profile's, or its number where the GPU does not tell of it.
 	Name string
 	// Ours is true for those of the book.
@@ -23,14 +25,14 @@ func (b *Book) List(ctx context.Context, gpu string) ([]Listed, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	profiles, err := b.driver.Profiles(ctx, gpu)
+	profiles, err := b.driver.MIGProfiles(ctx, gpu)
 	if err != nil {
 		return nil, fmt.Errorf("read the MIG profiles of %s: %w", gpu, err)
 	}
 	var all []Listed
 	for _, i := range found {
-		l := Listed{Instance: i, Name: fmt.Sprintf("profile %d", i.Profile), Half: len(i.Compute) == 0}
-		if at := slices.IndexFunc(profiles, func(p Profile) bool { return p.ID == i.Profile }); at >= 0 {
+		l := Listed{MIGInstance: i, Name: fmt.Sprintf("profile %d", i.Profile), Half: len(i.Compute) == 0}
+		if at := slices.IndexFunc(profiles, func(p nvml.MIGProfile) bool { return p.ID == i.Profile }); at >= 0 {
 			l.Name = profiles[at].Name
 		}
 		l.Ours = slices.ContainsFunc(b.entries, func(e Entry) bool { return e.GPU == gpu && e.is(i) })

@@ -10,87 +10,46 @@ package mig
 import (
 	"context"
 	"errors"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
-// The errors of this package.
+// The errors of this package. Those of the driver are package nvml's.
 var (
 	// ErrMode says that the GPU is not in MIG mode.
 	ErrMode = errors.New("the GPU is not in MIG mode")
-	// ErrProfile marks a profile that the GPU does not have.
-	ErrProfile = errors.New("no such MIG profile")
-	// ErrOccupied marks memory slices that another instance has, or a profile of which the GPU can have no more.
+	// ErrOccupied marks memory slices that another instance has.
 	ErrOccupied = errors.New("no room for the MIG instance")
-	// ErrBusy marks an instance, or a GPU, that a process uses.
-	ErrBusy = errors.New("in use")
 	// ErrForeign marks an instance that somebody else made.
 	ErrForeign = errors.New("the MIG instance is not ours")
-	// ErrVanished marks an instance that somebody else took away.
-	ErrVanished = errors.New("the MIG instance is gone")
+	// ErrUsed marks a GPU that has to keep its mode because something uses it.
+	ErrUsed = errors.New("in use")
 	// ErrReset says that the mode would change at the next reset of the GPU only.
 	ErrReset = errors.New("the GPU needs a reset to change its MIG mode")
 )
 
-// Placement is where a GPU instance lies, in memory slices.
-type Placement struct {
-	Start int `json:"start"`
-	Size  int `json:"size"`
-}
-
-// overlaps reports whether both have a memory slice.
-func (p Placement) overlaps(o Placement) bool {
+// overlap reports whether both placements have a memory slice.
+func overlap(p, o nvml.MIGPlacement) bool {
 	return p.Start < o.Start+o.Size && o.Start < p.Start+p.Size
 }
 
-// Profile is a kind of GPU instance that a GPU can have.
-type Profile struct {
-	// ID is the driver's number of it.
-	ID int
-	// Name is the driver's, such as "1g.10gb".
-	Name string
-	// Bytes is the memory of an instance.
-	Bytes uint64
-	// Placements are those in which an instance can lie.
-	Placements []Placement
-	// Compute is the number of the compute instance profile that fills an instance.
-	Compute int
-}
-
-// Instance is a GPU instance.
-type Instance struct {
-	// ID is the driver's number of it, unique on its GPU.
-	ID int
-	// Profile is the driver's number of its profile.
-	Profile   int
-	Placement Placement
-	Compute   []Compute
-}
-
-// Compute is a compute instance, which programs know as a MIG device.
-type Compute struct {
-	// ID is the driver's number of it, unique in its GPU instance.
-	ID   int
-	UUID string
-}
-
-// Mode is whether a GPU is in MIG mode, and whether it will be after its next reset.
-type Mode struct{ Current, Pending bool }
-
 // Reader tells about GPUs, which UUIDs name.
 type Reader interface {
-	Mode(ctx context.Context, gpu string) (Mode, error)
-	// Profiles are those of a GPU in MIG mode.
-	Profiles(ctx context.Context, gpu string) ([]Profile, error)
-	// Instances are all of a GPU, whoever made them.
-	Instances(ctx context.Context, gpu string) ([]Instance, error)
+	MIGMode(ctx context.Context, gpu string) (nvml.MIGMode, error)
+	// MIGProfiles are those of a GPU in MIG mode.
+	MIGProfiles(ctx context.Context, gpu string) ([]nvml.MIGProfile, error)
+	// MIGInstances are all of a GPU, whoever made them.
+	MIGInstances(ctx context.Context, gpu string) ([]nvml.MIGInstance, error)
 }
 
-// Maker makes and takes away instances. Its errors are those of this package where they say why.
+// Maker makes and takes away instances.
 type Maker interface {
-	// CreateInstance returns the new GPU instance's ID.
-	CreateInstance(ctx context.Context, gpu string, profile int, at Placement) (id int, err error)
-	DestroyInstance(ctx context.Context, gpu string, id int) error
-	CreateCompute(ctx context.Context, gpu string, instance, profile int) (Compute, error)
-	DestroyCompute(ctx context.Context, gpu string, instance, id int) error
+	// CreateMIGInstance returns the new GPU instance's ID.
+	CreateMIGInstance(ctx context.Context, gpu string, profile int, at nvml.MIGPlacement) (id int, err error)
+	DestroyMIGInstance(ctx context.Context, gpu string, id int) error
+	// CreateMIGCompute makes the compute instance that fills a GPU instance.
+	CreateMIGCompute(ctx context.Context, gpu string, instance int) (nvml.MIGCompute, error)
+	DestroyMIGCompute(ctx context.Context, gpu string, instance, id int) error
 }
 
 // Driver is what the driver's library can do about instances.

@@ -5,19 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/nvml"
 )
 
 // Switch turns the MIG mode of GPUs on and off.
 type Switch interface {
-	Mode(ctx context.Context, gpu string) (Mode, error)
-	// SetMode asks for a mode. Whether the GPU took it, Mode tells.
-	SetMode(ctx context.Context, gpu string, on bool) error
+	MIGMode(ctx context.Context, gpu string) (nvml.MIGMode, error)
+	// SetMIGMode asks for a mode. Whether the GPU took it, MIGMode tells.
+	SetMIGMode(ctx context.Context, gpu string, on bool) error
 	// Users name who holds the GPU, such as "dcgm (pid 1234, root)". The agent's own processes have let go before.
 	Users(ctx context.Context, gpu string) ([]string, error)
 }
 
 // SetMode changes a GPU's MIG mode at once, or leaves everything as it was. A GPU that has instances or users keeps its
-// mode ([ErrBusy]). One that would change at its next reset only is given its old pending mode back ([ErrReset]):
+// mode ([ErrUsed]). One that would change at its next reset only is given its old pending mode back ([ErrReset]):
 // otherwise a reset for another reason would change it, and other tools refuse a GPU whose mode is pending.
 func SetMode(ctx context.Context, s Switch, gpu string, on bool, instances int) error {
 	if err := setMode(ctx, s, gpu, on, instances); err != nil {
@@ -27,7 +29,7 @@ func SetMode(ctx context.Context, s Switch, gpu string, on bool, instances int) 
 }
 
 func setMode(ctx context.Context, s Switch, gpu string, on bool, instances int) error {
-	before, err := s.Mode(ctx, gpu)
+	before, err := s.MIGMode(ctx, gpu)
 	if err != nil {
 		return err
 	}
@@ -35,17 +37,17 @@ func setMode(ctx context.Context, s Switch, gpu string, on bool, instances int) 
 		return nil
 	}
 	if instances > 0 {
-		return fmt.Errorf("%w: it has %d instances", ErrBusy, instances)
+		return fmt.Errorf("%w: it has %d instances", ErrUsed, instances)
 	}
 	users, err := s.Users(ctx, gpu)
 	if err != nil {
 		return fmt.Errorf("find who holds it: %w", err)
 	}
 	if len(users) > 0 {
-		return fmt.Errorf("%w by %s: end them first", ErrBusy, strings.Join(users, ", "))
+		return fmt.Errorf("%w by %s: end them first", ErrUsed, strings.Join(users, ", "))
 	}
-	asked := s.SetMode(ctx, gpu, on)
-	after, err := s.Mode(ctx, gpu)
+	asked := s.SetMIGMode(ctx, gpu, on)
+	after, err := s.MIGMode(ctx, gpu)
 	if err != nil {
 		return errors.Join(asked, err)
 	}
@@ -53,11 +55,11 @@ func setMode(ctx context.Context, s Switch, gpu string, on bool, instances int) 
 		return nil
 	}
 	if after != before {
-		if err := s.SetMode(ctx, gpu, before.Pending); err != nil {
-			asked = errors.Join(asked, fmt.Errorf("take the pending mode back: %w", err))
+		if err := s.SetMIGMode(ctx, gpu, before.Pending); err != nil {
+			return errors.Join(asked, fmt.Errorf("take the pending mode back: %w", err))
 		}
 	}
-	if asked != nil {
+	if asked != nil && !errors.Is(asked, nvml.ErrReset) {
 		return asked
 	}
 	return fmt.Errorf("%w: run `nvidia-smi -i %s -mig %d` and `nvidia-smi -i %[2]s --gpu-reset` while nothing uses it", ErrReset, gpu, number(on))
