@@ -15,6 +15,7 @@
 #include "abi/generated/machine_layout.h"
 #include "simgpu/machine/fault.h"
 #include "simgpu/machine/state.h"
+#include "simgpu/machine/visible.h"
 
 #include <pthread.h>
 
@@ -192,21 +193,5 @@ bool sg_context_usable(CUcontext ctx);
 bool sg_context_given(CUcontext ctx); /* the same for one that the program has passed */
 bool sg_can_access(uint32_t gpu, uint32_t peer);
 void sg_burn(uint64_t ns); /* uses CPU time, as the machine says the driver does */
-
-/* visible.c: what decides which GPUs a process sees. */
-struct sg_sight {
-    const char *visible; /* CUDA_VISIBLE_DEVICES, NULL where it is not set */
-    const char *order;   /* CUDA_DEVICE_ORDER, likewise */
-    uint32_t hidden;     /* bits of GPUs that do not count: see sg_hidden */
-};
-
-/* Bits of the GPUs in MIG mode, and of those whose stand-in of a device node,
- * DIR/dev/nvidia<minor>, denies this process reading or writing. A stand-in that does not exist
- * denies nothing. */
-uint32_t sg_hidden(const sim_machine *machine, const char *dir);
-
-/* Which GPUs of the machine the process sees, in CUDA's order; returns their number. */
-unsigned sg_visible(const sim_machine *machine, const struct sg_sight *sight,
-                    uint32_t gpus[SG_GPUS_MAX]);
 
 #endif

@@ -4,7 +4,8 @@
  * denies the others. Nor do GPUs in MIG mode: CUDA shows a GPU's instances then, and there are
  * none. */
 #define _GNU_SOURCE
-#include "simgpu/cuda/driver.h"
+#include "simgpu/machine/visible.h"
+#include "simgpu/machine/state.h"
 
 #include <ctype.h>
 #include <errno.h>
