@@ -50,10 +50,12 @@ type GPUReport struct {
 type ProcessReport struct {
 	// PID is the process's number in the pid namespace of who asks, 0 for one that
 	// is not seen there.
-	PID     int          `json:"pid"`
-	Tenant  string       `json:"tenant"`
-	Command string       `json:"command"`
-	GPUs    []ProcessGPU `json:"gpus"`
+	PID     int    `json:"pid"`
+	Tenant  string `json:"tenant"`
+	Command string `json:"command"`
+	// MPSServer is the process of the MPS server that it is a client of, of a server its own number, else 0.
+	MPSServer int          `json:"mpsServer"`
+	GPUs      []ProcessGPU `json:"gpus"`
 }
 
 // ProcessGPU is what one process has of one GPU: Used is the sum of the rows
@@ -72,6 +74,11 @@ type ProcessGPU struct {
 	Graph    uint64 `json:"graph"`
 	Imported uint64 `json:"imported"`
 	GPUNs    uint64 `json:"gpuNs"`
+	// SMNs is the time for which it occupied multiprocessors, divided by how many the GPU has.
+	SMNs uint64 `json:"smNs"`
+	// Multiprocessors is how many it may occupy at once. MemoryLimit is what MPS lets it allocate, 0 without a limit.
+	Multiprocessors int    `json:"multiprocessors"`
+	MemoryLimit     uint64 `json:"memoryLimit"`
 }
 
 // TenantReport is one tenant directory's processes together.
@@ -91,6 +98,8 @@ type TenantGPU struct {
 	Imported uint64 `json:"imported"`
 	Abroad   uint64 `json:"abroad"`
 	GPUNs    uint64 `json:"gpuNs"`
+	// SMNs is as in [ProcessGPU].
+	SMNs uint64 `json:"smNs"`
 }
 
 // ParseReport reads what simgpuctl prints.

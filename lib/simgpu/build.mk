@@ -56,6 +56,9 @@ $(SIMGPU_MPS) $(SIMGPU_SMI) $(SIMGPU_CTL): $(call SIMGPU_OBJECTS,machine) | $(LI
 # see what the commands do through the simulated libnvidia-ml.
 $(call SIMGPU_TESTS,cuda): $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o
 $(call SIMGPU_TESTS,nvml): $(call SIMGPU_OBJECTS,nvml)
+# The control daemon and its clients in one program.
+$(call SIMGPU_TESTS,mps): $(filter-out %/main.o,$(call SIMGPU_OBJECTS,mps)) $(SIMGPU_OBJ)/mps/test/daemon.o $(call SIMGPU_OBJECTS,cuda) $(SIMGPU_OBJ)/cuda/test/cuda.o
+$(call SIMGPU_TESTS,mps): LDFLAGS += -rdynamic
 $(call SIMGPU_TESTS,smi): $(filter-out %/main.o,$(call SIMGPU_OBJECTS,smi))
 $(call SIMGPU_TESTS,ctl): $(call SIMGPU_OBJECTS,nvml) $(filter-out %/main.o,$(call SIMGPU_OBJECTS,ctl))
 

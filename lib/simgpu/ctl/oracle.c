@@ -15,11 +15,12 @@ typedef unsigned long long ull;
 struct sample {
     uint64_t t, busy;
     uint64_t tags[SG_TAGS_MAX]; /* of the living and the dead */
+    uint64_t tags_sm[SG_TAGS_MAX];
     char names[SG_TAGS_MAX][SG_TAG_BYTES];
     unsigned clients;
     struct {
         struct sg_who who;
-        uint64_t executed;
+        uint64_t executed, sm_ns;
     } client[SG_CLIENTS_MAX];
 };
 
@@ -29,6 +30,7 @@ static void take(struct sg_instance *in, uint32_t gpu, struct sample *out) {
 
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         out->tags[i] = st->tags[i].gpu_ns[gpu];
+        out->tags_sm[i] = st->tags[i].sm_ns[gpu];
         memcpy(out->names[i], st->tags[i].name, SG_TAG_BYTES);
     }
     out->clients = 0;
@@ -39,39 +41,61 @@ static void take(struct sg_instance *in, uint32_t gpu, struct sample *out) {
     for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
         uint64_t executed = sg_channel(in, i, gpu)->executed;
         out->tags[st->clients[i].tag % SG_TAGS_MAX] += executed;
+        out->tags_sm[st->clients[i].tag % SG_TAGS_MAX] += sg_channel(in, i, gpu)->sm_ns;
         if (executed || st->clients[i].contexts[gpu]) {
             out->client[out->clients].who = st->clients[i].who;
+            out->client[out->clients].sm_ns = sg_channel(in, i, gpu)->sm_ns;
             out->client[out->clients++].executed = executed;
         }
     }
     sg_schedule_unlock(in, gpu);
 }
 
-static void print(uint32_t gpu, const struct sample *sample, struct sg_pids *pids) {
+/* Prints one figure of each tag. */
+static void print_tags(const char *name, const struct sample *sample, const uint64_t *figures,
+                       uint64_t divisor) {
     const char *separator = "";
 
-    printf("{\"t\":%llu,\"gpu\":%u,\"busy\":%llu,\"tags\":{", (ull)sample->t, gpu,
-           (ull)sample->busy);
+    printf("\"%s\":{", name);
     for (uint32_t i = 0; i < SG_TAGS_MAX; i++) {
         if (i > 0 && sample->names[i][0] == '\0') {
             continue;
         }
         fputs(separator, stdout);
         ctl_print_string(stdout, sample->names[i], SG_TAG_BYTES);
-        printf(":%llu", (ull)sample->tags[i]);
+        printf(":%llu", (ull)(figures[i] / divisor));
         separator = ",";
     }
-    fputs("},\"pids\":{", stdout);
-    separator = "";
+    putchar('}');
+}
+
+/* Prints the GPU time of each client, or with a divisor the time of its multiprocessors divided by that. */
+static void print_pids(const char *name, const struct sample *sample, struct sg_pids *pids,
+                       uint64_t divisor) {
+    const char *separator = "";
+
+    printf(",\"%s\":{", name);
     for (unsigned i = 0; i < sample->clients; i++) {
         int32_t pid = sg_pids_of(pids, &sample->client[i].who);
         if (pid == 0) {
             continue; /* in a namespace that is not below ours: its tag tells of it */
         }
-        printf("%s\"%d\":%llu", separator, pid, (ull)sample->client[i].executed);
+        printf("%s\"%d\":%llu", separator, pid,
+               (ull)(divisor ? sample->client[i].sm_ns / divisor : sample->client[i].executed));
         separator = ",";
     }
-    fputs("}}\n", stdout);
+    putchar('}');
+}
+
+static void print(uint32_t gpu, uint64_t multiprocessors, const struct sample *sample,
+                  struct sg_pids *pids) {
+    printf("{\"t\":%llu,\"gpu\":%u,\"busy\":%llu,", (ull)sample->t, gpu, (ull)sample->busy);
+    print_tags("tags", sample, sample->tags, 1);
+    print_pids("pids", sample, pids, 0);
+    putchar(',');
+    print_tags("smTags", sample, sample->tags_sm, multiprocessors);
+    print_pids("smPids", sample, pids, multiprocessors);
+    fputs("}\n", stdout);
 }
 
 static bool print_all(struct sg_instance *in, struct sample *samples) {
@@ -84,7 +108,7 @@ static bool print_all(struct sg_instance *in, struct sample *samples) {
     }
     sg_state_unlock(in);
     for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
-        print(gpu, &samples[gpu], &pids);
+        print(gpu, ctl_machine(in)->gpus[gpu].multiprocessors, &samples[gpu], &pids);
     }
     sg_pids_end(&pids);
     return fflush(stdout) == 0;
@@ -109,6 +133,10 @@ int ctl_oracle(const char *dir, uint64_t every_ns) {
     uint64_t next = sg_now();
 
     if (!ctl_open(&in, dir)) {
+        return 1;
+    }
+    if (!ctl_machine(&in)) {
+        sg_close(&in);
         return 1;
     }
     struct sample *samples = calloc(in.state->gpu_count, sizeof *samples);

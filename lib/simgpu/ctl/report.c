@@ -58,6 +58,8 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
 static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, uint32_t gpu,
                               bool first) {
     const struct sg_client *client = &in->state->clients[slot];
+    const struct sg_membership *membership = &client->membership;
+    uint32_t whole = ctl_machine(in)->gpus[gpu].multiprocessors;
     uint64_t done = sg_channel(in, slot, gpu)->executed;
     uint64_t used = sg_client_used(in, slot, gpu);
 
@@ -69,8 +71,20 @@ static bool print_process_gpu(FILE *out, struct sg_instance *in, uint32_t slot, 
     for (uint32_t i = 0; i < SG_CATEGORIES; i++) {
         fprintf(out, "\"%s\": %llu, ", categories[i], (ull)client->bytes[gpu][i]);
     }
-    fprintf(out, "\"imported\": %llu, \"gpuNs\": %llu}", (ull)client->imported[gpu], (ull)done);
+    fprintf(out, "\"imported\": %llu, \"gpuNs\": %llu, \"smNs\": %llu, ",
+            (ull)client->imported[gpu], (ull)done, (ull)(sg_channel(in, slot, gpu)->sm_ns / whole));
+    fprintf(out, "\"multiprocessors\": %u, \"memoryLimit\": %llu}",
+            membership->usable[gpu] ? membership->usable[gpu] : whole,
+            (ull)membership->limits[gpu]);
     return true;
+}
+
+/* The process of a client's MPS server, or of a server its own; 0 for others. */
+static int32_t server_of(const struct sg_instance *in, uint32_t slot, struct sg_pids *pids) {
+    uint32_t party = sg_channel(in, slot, 0)->server;
+
+    return party && party <= SG_CLIENTS_MAX ? sg_pids_of(pids, &in->state->clients[party - 1].who)
+                                            : 0;
 }
 
 static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *pids) {
@@ -85,7 +99,7 @@ static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *p
         ctl_print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
         fputs(", \"command\": ", out);
         ctl_print_string(out, client->comm, sizeof client->comm);
-        fputs(", \"gpus\": [", out);
+        fprintf(out, ", \"mpsServer\": %d, \"gpus\": [", server_of(in, i, pids));
         for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
             if (print_process_gpu(out, in, i, gpu, first_gpu)) {
                 first_gpu = false;
@@ -94,6 +108,18 @@ static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *p
         fputs("]}", out);
         first = false;
     }
+}
+
+/* The same of multiprocessors that they occupied, as if each time it had been the whole GPU. */
+static uint64_t tenant_sm_ns(struct sg_instance *in, uint32_t tag, uint32_t gpu) {
+    uint64_t sum = in->state->tags[tag].sm_ns[gpu];
+
+    for (uint32_t i = 0; (i = sg_next_client(in, i)) < SG_CLIENTS_MAX; i++) {
+        if (in->state->clients[i].tag == tag) {
+            sum += sg_channel(in, i, gpu)->sm_ns;
+        }
+    }
+    return sum / ctl_machine(in)->gpus[gpu].multiprocessors;
 }
 
 /* Time of a tenant's dead and living processes. */
@@ -153,9 +179,9 @@ static void print_tenants(FILE *out, struct sg_instance *in) {
             count_objects(in, i, gpu, &imported, &abroad);
             fprintf(out,
                     "%s{\"index\": %u, \"used\": %llu, \"peak\": %llu, \"imported\": %llu, "
-                    "\"abroad\": %llu, \"gpuNs\": %llu}",
+                    "\"abroad\": %llu, \"gpuNs\": %llu, \"smNs\": %llu}",
                     gpu ? ", " : "", gpu, (ull)tag->bytes[gpu], (ull)tag->peak[gpu], (ull)imported,
-                    (ull)abroad, (ull)tenant_ns(in, i, gpu));
+                    (ull)abroad, (ull)tenant_ns(in, i, gpu), (ull)tenant_sm_ns(in, i, gpu));
         }
         fputs("]}", out);
     }

@@ -111,8 +111,6 @@ static int per_capability(const sim_gpu *model, CUdevice_attribute attribute) {
 
 static int per_model(const sim_gpu *model, CUdevice_attribute attribute) {
     switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return (int)model->multiprocessors;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
         return (int)model->graphics_mhz * 1000;
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
@@ -154,8 +152,15 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
             return CUDA_SUCCESS;
         }
     }
-    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
-                 ? (int)sg_compute_mode(&sg_driver.instance, device->gpu)
-                 : per_model(device->model, attribute);
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+        *value = (int)sg_compute_mode(&sg_driver.instance, device->gpu);
+        break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: /* of an MPS client those that it may occupy: the manual of MPS */
+        *value = (int)device->usable;
+        break;
+    default:
+        *value = per_model(device->model, attribute);
+    }
     return CUDA_SUCCESS;
 }

@@ -32,6 +32,7 @@ static void give_overhead(struct device *device) {
 static CUresult admit_context(struct device *device) {
     struct sg_instance *in = &sg_driver.instance;
 
+    SG_TRY(mps_result(device->gpu));
     sg_state_lock(in);
     bool admitted = sg_admits_context(in, device->gpu);
     if (admitted) {

@@ -120,7 +120,7 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType 
     SG_REQUIRE(affinity, CUDA_ERROR_INVALID_VALUE);
     SG_REQUIRE(type == CU_EXEC_AFFINITY_TYPE_SM_COUNT, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     affinity->type = type;
-    affinity->param.smCount.val = ctx->device->model->multiprocessors;
+    affinity->param.smCount.val = ctx->device->usable;
     return CUDA_SUCCESS;
 }
 

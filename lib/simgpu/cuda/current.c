@@ -22,6 +22,12 @@ bool sg_context_given(CUcontext ctx) {
     return handle_given(ctx, HANDLE_CONTEXT) && (ctx->active || handle_dead(ctx, HANDLE_CONTEXT));
 }
 
+CUresult sg_context_result(CUcontext ctx) {
+    CUresult fault = __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
+
+    return fault ? fault : mps_result(ctx->device->gpu);
+}
+
 CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
     CUresult result = sg_ready();
 
@@ -36,7 +42,7 @@ CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     *ctx = (*ctx)->of ? (*ctx)->of : *ctx;
-    result = __atomic_load_n(&(*ctx)->fault, __ATOMIC_RELAXED);
+    result = sg_context_result(*ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }

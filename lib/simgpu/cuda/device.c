@@ -192,7 +192,7 @@ CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
 
     SG_TRY(named(ordinal, supported, &device));
     SG_REQUIRE(type == CU_EXEC_AFFINITY_TYPE_SM_COUNT, CUDA_ERROR_INVALID_VALUE);
-    *supported = 0; /* of MPS clients only */
+    *supported = mps_is_client(); /* of others no context can be restricted */
     return CUDA_SUCCESS;
 }
 

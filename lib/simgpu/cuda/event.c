@@ -106,7 +106,7 @@ CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned in
 static CUresult usable(CUevent event) {
     SG_READY();
     SG_REQUIRE(handle_given(event, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
-    SG_TRY(__atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED));
+    SG_TRY(sg_context_result(event->ctx));
     SG_REQUIRE(!event->capture, CUDA_ERROR_CAPTURED_EVENT);
     return CUDA_SUCCESS;
 }
@@ -144,7 +144,7 @@ CUresult cuEventSynchronize(CUevent event) {
         queue_help();
     }
     pools_synchronised(event->ctx->device);
-    return __atomic_load_n(&event->ctx->fault, __ATOMIC_RELAXED);
+    return sg_context_result(event->ctx);
 }
 
 CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end) {

@@ -95,6 +95,7 @@ static uint64_t fault(const struct launch *launch) {
 
     if (handle_is(ctx, HANDLE_CONTEXT)) {
         __atomic_store_n(&ctx->fault, CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELAXED);
+        mps_fault(ctx->device->gpu, CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     return 0;
 }

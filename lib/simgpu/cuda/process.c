@@ -34,18 +34,23 @@ static CUresult start_devices(const char *dir) {
     uint32_t gpus[SG_GPUS_MAX];
     struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
                              .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden = sg_hidden(sg_driver.machine, dir)};
+                             .hidden = sg_hidden(sg_driver.machine, dir) | mps_hidden()};
     unsigned n = sg_visible(sg_driver.machine, &sight, gpus);
 
     for (unsigned i = 0; i < n; i++) {
         struct device *device = &sg_driver.devices[i];
         *device = (struct device){
             .gpu = gpus[i], .ordinal = (int)i, .model = &sg_driver.machine->gpus[gpus[i]]};
-        sg_channel_start(&sg_driver.instance, gpus[i], device->model->multiprocessors,
-                         device->model->multiprocessors);
+        device->usable = device->model->multiprocessors;
         SG_TRY(pools_start(device));
     }
     sg_driver.device_count = (int)n;
+    mps_limit();
+    for (unsigned i = 0; i < n; i++) {
+        const struct device *device = &sg_driver.devices[i];
+        sg_channel_start(&sg_driver.instance, device->gpu, device->model->multiprocessors,
+                         device->usable);
+    }
     return n ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
@@ -61,7 +66,10 @@ static CUresult start(void) {
     if (bytes == sizeof *sg_driver.machine && sg_driver.machine->magic == SIM_MAGIC &&
         sg_driver.machine->version == SIM_VERSION &&
         sg_driver.machine->gpu_count == sg_driver.instance.state->gpu_count) {
-        result = pages_start() ? start_devices(dir) : CUDA_ERROR_OUT_OF_MEMORY;
+        result = pages_start() ? mps_join() : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = start_devices(dir);
     }
     if (result != CUDA_SUCCESS) {
         sg_close(&sg_driver.instance);

@@ -91,6 +91,8 @@ struct device {
     CUcontext primary;         /* its structure stays the same for the life of the process */
     unsigned primary_users;
     unsigned primary_flags;
+    uint32_t usable;         /* multiprocessors that this process may occupy at once */
+    uint64_t memory_limit;   /* bytes that it may have, contexts not counted; 0 is no limit */
     uint32_t contexts;       /* live contexts of this process */
     uint32_t overhead_count; /* blocks held for them */
     uint32_t *overhead;
@@ -156,6 +158,9 @@ CUresult sg_ready(void);
 /* The current context of the thread, usable: or what the caller must answer. For a green context its
  * primary one. `name` is the exported function, for faults on demand. */
 CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name);
+/* What every call in a context answers since a kernel faulted, or an MPS server failed its clients; CUDA_SUCCESS where
+ * neither happened. */
+CUresult sg_context_result(CUcontext ctx);
 #define SG_ENTER(ctx, class)                                                                       \
     CUcontext ctx;                                                                                 \
     {                                                                                              \
@@ -185,6 +190,21 @@ CUresult sg_enter(CUcontext *ctx, enum sg_fault_class class, const char *name);
 CUresult sg_claimed_version(int *version);
 struct device *sg_device(CUdevice ordinal);    /* NULL when there is none */
 struct device *sg_device_of_gpu(uint32_t gpu); /* NULL when it is not visible */
+/* mps.c: MPS as its client. */
+/* Asks the control daemon for a server, if there is a daemon. CUDA_SUCCESS also without one: the process is no client
+ * then. */
+CUresult mps_join(void);
+/* Bits of the GPUs that a client does not see because its server has not got them. */
+uint32_t mps_hidden(void);
+/* Takes the limits of the server and of the environment for a device of the process. */
+void mps_limit(void);
+/* What calls on a GPU answer because of the process's server; CUDA_SUCCESS when nothing is wrong. */
+CUresult mps_result(uint32_t gpu);
+/* Finds out whether the process's server lives, when that takes a system call. */
+void mps_look(void);
+/* A kernel made a fatal fault: the other clients of the server answer it too. */
+void mps_fault(uint32_t gpu, CUresult result);
+bool mps_is_client(void);
 /* current.c: the stack of contexts of this thread. */
 CUcontext sg_current(void); /* NULL when there is none */
 CUresult current_push(CUcontext ctx);

@@ -298,14 +298,14 @@ CUresult sg_drain(CUstream stream) {
 
     if (__atomic_load_n(&ctx->deferred, __ATOMIC_ACQUIRE)) {
         sg_work_lock();
-        while (anything_waits(stream)) {
+        while (anything_waits(stream) && mps_result(ctx->device->gpu) == CUDA_SUCCESS) {
             wait_changed(progress(false));
         }
         sg_work_unlock();
     }
     queue_wait(ctx->device, last_position(stream));
     pools_synchronised(ctx->device);
-    return __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
+    return sg_context_result(ctx);
 }
 
 CUresult sg_drain_context(CUcontext ctx) {
@@ -313,7 +313,7 @@ CUresult sg_drain_context(CUcontext ctx) {
 
     ctx = ctx->of ? ctx->of : ctx; /* waits for more than a green context's own work, as it may */
     sg_work_lock();
-    while (ctx->deferred) {
+    while (ctx->deferred && mps_result(ctx->device->gpu) == CUDA_SUCCESS) {
         wait_changed(progress(false));
     }
     for (struct link *at = ctx->streams.next; at != &ctx->streams; at = at->next) {
@@ -325,7 +325,7 @@ CUresult sg_drain_context(CUcontext ctx) {
     sg_work_unlock();
     queue_wait(ctx->device, last);
     pools_synchronised(ctx->device);
-    return __atomic_load_n(&ctx->fault, __ATOMIC_RELAXED);
+    return sg_context_result(ctx);
 }
 
 bool sg_stream_done(CUstream stream) {

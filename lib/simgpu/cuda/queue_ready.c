@@ -12,12 +12,16 @@ static uint64_t executed(const struct device *device) {
 }
 
 bool queue_reached(struct device *device, uint64_t position, uint64_t *left) {
-    if (position <= executed(device)) {
+    /* What a failed server has dropped never ends, and nobody may wait for it. */
+    if (position <= executed(device) || mps_result(device->gpu) != CUDA_SUCCESS) {
         return true;
     }
     return sg_reached(&sg_driver.instance, device->gpu, sg_time(&sg_driver.instance), position,
                       left) != 0;
 }
+
+/* How long a client of MPS waits until it looks at its server, which may fail it. */
+#define LOOK_NS 5000000u
 
 void queue_wait(struct device *device, uint64_t position) {
     struct sg_instance *in = &sg_driver.instance;
@@ -28,7 +32,8 @@ void queue_wait(struct device *device, uint64_t position) {
         if (queue_reached(device, position, &left)) {
             return;
         }
-        sg_clock_wait(in, left, moves);
+        mps_look();
+        sg_clock_wait(in, mps_is_client() && left > LOOK_NS ? LOOK_NS : left, moves);
     }
 }
 

@@ -9,12 +9,25 @@
    lock. */
 static unsigned held[SG_OBJECTS_MAX];
 
+/* The limit of an MPS client is for what programs allocate of the device's own memory: not for contexts, nor for
+ * managed memory, which is not bound to the device. The state lock. */
+static bool within_limit(const struct device *device, enum sg_category category, uint32_t n) {
+    const struct sg_instance *in = &sg_driver.instance;
+    const uint64_t *bytes = in->state->clients[in->id].bytes[device->gpu];
+
+    if (device->memory_limit == 0 || category == SG_CONTEXT || category == SG_MANAGED) {
+        return true;
+    }
+    uint64_t used = sg_client_used(in, in->id, device->gpu) - bytes[SG_CONTEXT] - bytes[SG_MANAGED];
+    return used + n * SG_BLOCK_BYTES <= device->memory_limit;
+}
+
 CUresult blocks_take(struct device *device, enum sg_category category, uint32_t n,
                      uint32_t *numbers) {
     struct sg_instance *in = &sg_driver.instance;
 
     sg_state_lock(in);
-    int result = n > in->state->gpus[device->gpu].block_count
+    int result = n > in->state->gpus[device->gpu].block_count || !within_limit(device, category, n)
                      ? -ENOMEM
                      : sg_blocks_take(in, device->gpu, category, n, numbers);
     sg_state_unlock(in);

@@ -72,6 +72,12 @@ int sg_server_start(struct sg_instance *in, const struct sg_server *server) {
     return i < SG_SERVERS_MAX ? (int)i : -EUSERS;
 }
 
+void sg_server_activate(struct sg_instance *in, uint32_t server) {
+    sg_state_lock(in);
+    __atomic_store_n(&in->state->servers[server].status, SG_SERVER_ACTIVE, __ATOMIC_RELEASE);
+    sg_state_unlock(in);
+}
+
 static enum sg_join admit(struct sg_instance *in, uint32_t server, uint32_t client,
                           uint32_t generation, uint32_t most) {
     struct sg_server *entry = &in->state->servers[server];

@@ -28,7 +28,6 @@ struct sg_server {
     uint32_t gpus;               /* bits of those that it has */
     uint32_t control;            /* process of its control daemon; information only */
     uint32_t fault[SG_GPUS_MAX]; /* what its clients' calls answer for that GPU; 0 is no fault */
-    uint32_t order[SG_GPUS_MAX]; /* its GPUs in CUDA's order; those of `gpus` count */
     double percentage;           /* of the multiprocessors, for each client that comes */
     uint64_t limits[SG_GPUS_MAX]; /* bytes of device memory, for each client that comes; 0 is none */
 };
@@ -49,11 +48,15 @@ enum sg_join {
     SG_JOIN_NOT_READY, /* the server is in FAULT, or not up yet */
     SG_JOIN_FULL,      /* it has as many clients as it may */
     SG_JOIN_GONE,      /* one of the two has ended */
+    SG_JOIN_REFUSED,   /* there can be no server for it */
+    SG_JOIN_ABROAD,    /* the daemon is of another machine */
 };
 
 /* Makes the caller the server with these GPUs and their order; returns its entry, -EUSERS when there are
  * too many servers. */
 int sg_server_start(struct sg_instance *in, const struct sg_server *server);
+/* The caller's server takes clients from now on. */
+void sg_server_activate(struct sg_instance *in, uint32_t server);
 /* Makes a client, which has that generation, one of the server's, which has at most so many. */
 enum sg_join sg_server_admit(struct sg_instance *in, uint32_t server, uint32_t client,
                              uint32_t generation, uint32_t most);

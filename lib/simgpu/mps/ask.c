@@ -15,7 +15,7 @@ static int connect_daemon(void) {
         connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         return -1;
     }
-    char greeting[sizeof MPS_GREETING];
+    char greeting[sizeof SG_JOIN_GREETING];
     (void)recv(fd, greeting, sizeof greeting, 0);
     return fd;
 }

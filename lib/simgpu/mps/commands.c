@@ -1,43 +1,33 @@
 /* The control language. Arguments are read as strtol and strtod read them, as far as they go, and those that are too many
  * are passed over; the drivers do the same. */
 #define _GNU_SOURCE
-#include "simgpu/mps/mps.h"
+#include "simgpu/mps/commands.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define WORDS 3
-
-/* A command and its first arguments; NULL for those that are missing. */
-struct command {
-    const char *words[WORDS];
-    char arguments[MPS_LINE_BYTES]; /* as they were written */
-};
-
 void mps_settings_start(struct mps_settings *settings) {
     *settings = (struct mps_settings){.percentage = 100};
 }
 
-/* 0 for no number. What is beyond the range of an int is cut to its low bits. */
-static int number(const char *word) {
+int command_number(const char *word) {
     return word ? (int)strtol(word, NULL, 10) : 0;
 }
 
-static bool is_number(const char *word) {
+bool command_is_number(const char *word) {
     char *end = NULL;
 
     return word && (strtol(word, &end, 10), end != word);
 }
 
-/* Who may change what holds for everybody, and end the daemon. */
-static bool is_privileged(const struct mps_ui *ui) {
+bool command_privileged(const struct mps_ui *ui) {
     return ui->user == 0 || ui->user == geteuid();
 }
 
 /* Before 550 the default settings are everybody's to change. The wording, "deamon" too, is the driver's. */
-static bool may_set(struct mps_ui *ui) {
-    if (ui->daemon->driver < MPS_STATUS_SINCE || is_privileged(ui)) {
+bool command_may_set(struct mps_ui *ui) {
+    if (ui->daemon->driver < MPS_STATUS_SINCE || command_privileged(ui)) {
         return true;
     }
     mps_say(ui,
@@ -47,20 +37,46 @@ static bool may_set(struct mps_ui *ui) {
     return false;
 }
 
+double command_percentage(struct mps_ui *ui, const char *word) {
+    double value = word ? strtod(word, NULL) : 0;
+
+    if (value > 0 && value <= 100) {
+        return value;
+    }
+    mps_note(ui->daemon, "Invalid percentage, expected between (0.0, 100.0]");
+    return 0;
+}
+
+void command_say_limit(struct mps_ui *ui, uint64_t limit) {
+    if (limit == 0) {
+        mps_note(ui->daemon, "No default pinned memory limit set for the device!");
+    } else if (limit >> 30) {
+        mps_say(ui, "%lluG", (unsigned long long)(limit >> 30));
+    } else {
+        mps_say(ui, "%lluM", (unsigned long long)(limit >> 20));
+    }
+}
+
+/* Without a unit they are MiB, and so are those with any unit but G. */
+uint64_t command_bytes(const char *text) {
+    char *unit;
+    uint64_t bytes = strtoull(text, &unit, 10);
+
+    return bytes << (*unit == 'G' || *unit == 'g' ? 30 : 20);
+}
+
 static void get_percentage(struct mps_ui *ui, const struct command *command) {
     (void)command;
     mps_say(ui, "%.1f", ui->daemon->settings.percentage);
 }
 
 static void set_percentage(struct mps_ui *ui, const struct command *command) {
-    if (!may_set(ui)) {
+    if (!command_may_set(ui)) {
         return;
     }
-    double value = command->words[1] ? strtod(command->words[1], NULL) : 0;
-    if (value > 0 && value <= 100) {
+    double value = command_percentage(ui, command->words[1]);
+    if (value > 0) {
         ui->daemon->settings.percentage = value;
-    } else {
-        mps_note(ui->daemon, "Invalid percentage, expected between (0.0, 100.0]");
     }
     get_percentage(ui, command);
 }
@@ -75,30 +91,21 @@ static uint64_t *limit_of(struct mps_ui *ui, int ordinal) {
 }
 
 static void get_limit(struct mps_ui *ui, const struct command *command) {
-    const uint64_t *limit = limit_of(ui, number(command->words[1]));
+    const uint64_t *limit = limit_of(ui, command_number(command->words[1]));
 
-    if (!limit) {
-        return;
-    }
-    if (*limit == 0) {
-        mps_note(ui->daemon, "No default pinned memory limit set for the device!");
-    } else if (*limit >> 30) {
-        mps_say(ui, "%lluG", (unsigned long long)(*limit >> 30));
-    } else {
-        mps_say(ui, "%lluM", (unsigned long long)(*limit >> 20));
+    if (limit) {
+        command_say_limit(ui, *limit);
     }
 }
 
-/* The size begins where the device's number ends, with no more than space between them: "3a 2G" has none, and sets 0.
- * Without a unit it is MiB, and so is any unit but G. */
+/* The size begins where the device's number ends, with no more than space between them: "3a 2G" has none, and sets 0. */
 static void set_limit(struct mps_ui *ui, const struct command *command) {
-    char *size, *unit;
+    char *size;
     int ordinal = (int)strtol(command->arguments, &size, 10);
-    uint64_t *limit = may_set(ui) ? limit_of(ui, ordinal) : NULL;
+    uint64_t *limit = command_may_set(ui) ? limit_of(ui, ordinal) : NULL;
 
     if (limit) {
-        *limit = strtoull(size, &unit, 10);
-        *limit <<= *unit == 'G' || *unit == 'g' ? 30 : 20;
+        *limit = command_bytes(size);
     }
 }
 
@@ -108,9 +115,9 @@ static void get_priority(struct mps_ui *ui, const struct command *command) {
 }
 
 static void set_priority(struct mps_ui *ui, const struct command *command) {
-    int value = number(command->words[1]);
+    int value = command_number(command->words[1]);
 
-    if (!may_set(ui)) {
+    if (!command_may_set(ui)) {
         return;
     }
     if (value == 0 || value == 1) {
@@ -120,67 +127,18 @@ static void set_priority(struct mps_ui *ui, const struct command *command) {
     }
 }
 
-/* Every command about one server: there is none. */
-static void no_server(struct mps_ui *ui, const struct command *command) {
-    mps_say(ui, "Server %d not found", number(command->words[1]));
-}
-
-static void get_server_list(struct mps_ui *ui, const struct command *command) {
-    (void)ui;
-    (void)command;
-}
-
-/* Without the number of a server it lists the clients of all. */
-static void get_device_clients(struct mps_ui *ui, const struct command *command) {
-    if (number(command->words[1]) != 0) {
-        no_server(ui, command);
-    }
-}
-
-static void get_server_status(struct mps_ui *ui, const struct command *command) {
-    if (is_number(command->words[1])) {
-        no_server(ui, command);
-    } else {
-        mps_say(ui, "A server PID is required");
-    }
-}
-
-static void list_processes(struct mps_ui *ui, const struct command *command) {
-    const char *option = command->words[1];
-
-    if (!option || strncmp(option, "-p", 2) != 0) {
-        mps_say(ui, "Server not found");
-        return;
-    }
-    int server = number(option[2] ? option + 2 : command->words[2]);
-    mps_say(ui, "Server %d not found", server);
-    mps_say(ui, "Server %d not found", server);
-    mps_say(ui, "%s", ""); /* an empty line ends the list */
-}
-
-static void terminate_client(struct mps_ui *ui, const struct command *command) {
-    no_server(ui, command);
-    mps_say(ui, "Server %d not found!", number(command->words[1]));
-    mps_say(ui, "1");
-}
-
-static void start_server(struct mps_ui *ui, const struct command *command) {
-    const char *option = command->words[1];
-
-    if (!option || strcmp(option, "-uid") != 0 || !is_number(command->words[2])) {
-        mps_say(ui, "A user id (UID) is required to start a new server");
-        return;
-    }
-    mps_note(ui->daemon, "Failed to start server using uid %d. simgpu has none",
-             number(command->words[2]));
-}
-
+/* Ends the daemon with its servers, which end with their last clients, or after the seconds of -t at the latest. */
 static void quit(struct mps_ui *ui, const struct command *command) {
-    (void)command;
-    if (is_privileged(ui)) {
-        ui->daemon->ended = true;
-    } else {
+    const char *option = command->words[1];
+
+    if (!command_privileged(ui)) {
         mps_say(ui, "Not enough privilege to execute quit command");
+        return;
+    }
+    ui->daemon->quitter = ui->socket;
+    if (option && strncmp(option, "-t", 2) == 0) {
+        int seconds = command_number(option[2] ? option + 2 : command->words[2]);
+        ui->daemon->quit_at = sg_now() + (uint64_t)(seconds > 0 ? seconds : 0) * 1000000000u + 1;
     }
 }
 
@@ -191,18 +149,18 @@ static const struct {
 } commands[] = {
     {"get_server_list", get_server_list, 0},
     {"start_server", start_server, 0},
-    {"shutdown_server", no_server, 0},
-    {"get_client_list", no_server, 0},
+    {"shutdown_server", shutdown_server, 0},
+    {"get_client_list", get_client_list, 0},
     {"get_device_client_list", get_device_clients, 0},
     {"get_server_status", get_server_status, MPS_STATUS_SINCE},
     {"get_default_active_thread_percentage", get_percentage, 0},
     {"set_default_active_thread_percentage", set_percentage, 0},
-    {"get_active_thread_percentage", no_server, 0},
-    {"set_active_thread_percentage", no_server, 0},
+    {"get_active_thread_percentage", get_server_percentage, 0},
+    {"set_active_thread_percentage", set_server_percentage, 0},
     {"get_default_device_pinned_mem_limit", get_limit, 0},
     {"set_default_device_pinned_mem_limit", set_limit, 0},
-    {"get_device_pinned_mem_limit", no_server, 0},
-    {"set_device_pinned_mem_limit", no_server, 0},
+    {"get_device_pinned_mem_limit", get_server_limit, 0},
+    {"set_device_pinned_mem_limit", set_server_limit, 0},
     {"get_default_client_priority", get_priority, 0},
     {"set_default_client_priority", set_priority, 0},
     {"ps", list_processes, 0},

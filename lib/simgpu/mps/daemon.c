@@ -165,8 +165,15 @@ static FILE *open_logs(void) {
     return open_log("control.log");
 }
 
-int mps_start(int driver, bool background) {
-    struct mps_daemon daemon = {.driver = driver};
+int mps_start(const struct mps_options *options) {
+    static struct mps_daemon daemon;
+    bool background = options->background;
+
+    daemon = (struct mps_daemon){.driver = options->driver,
+                                 .machine = options->machine,
+                                 .any_user = options->any_user,
+                                 .most = options->most,
+                                 .quitter = -1};
 
     mps_settings_start(&daemon.settings);
     if (!make_directories() || !lock_directory()) {

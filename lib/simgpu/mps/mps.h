@@ -1,8 +1,9 @@
 /* nvidia-cuda-mps-control of the simulated driver: the daemon that MPS is set by, and the program that asks it.
  *
- * It answers word for word as NVIDIA's programs of the drivers 535, 550 and 555 do on a machine whose servers cannot
- * start: it has no servers. test/drivers compares it with them. What they leave to chance (who waits while another
- * asks, what follows quit) is decided here: each command is answered when it comes, and nothing is after quit.
+ * It answers word for word as NVIDIA's programs of the drivers 535, 550 and 555 do where no server runs: test/drivers
+ * compares it with them. What they leave to chance (who waits while another asks, what follows quit) is decided here:
+ * each command is answered when it comes, and nothing is after quit. Servers are processes of the same program, see
+ * server.c.
  */
 #ifndef SIMGPU_MPS_MPS_H
 #define SIMGPU_MPS_MPS_H
@@ -12,9 +13,9 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* The first packet to everybody who connects, with its zero byte, as drivers 535, 550 and 555 send
- * and await it (traced with strace). */
-#define MPS_GREETING "OUTBHELL"
+#include "simgpu/machine/join.h"
+#include "simgpu/machine/state.h"
+
 #define MPS_LINE_BYTES                                                                             \
     4096u /* of a command with the zero that ends it; a longer line is several commands */
 #define MPS_SAID_BYTES 4096u /* of one line of an answer; more is cut off */
@@ -41,10 +42,38 @@ struct mps_settings {
     int priority;
 };
 
+/* What the daemon knows of a server that it started. */
+struct mps_server {
+    pid_t pid; /* 0: none */
+    uid_t uid;
+    int socket;     /* to it */
+    uint32_t entry; /* in the machine's table; SG_SERVERS_MAX until it is ready */
+    bool leaving;   /* it takes no clients any more and ends with its last */
+};
+
+/* A process that asked for a server and has not been answered. */
+struct mps_waiter {
+    int socket;
+    uid_t uid;
+    pid_t pid;
+    struct sg_join_request request;
+    bool told; /* the log says that it waits */
+};
+
+#define MPS_WAITERS 128u
+
 struct mps_daemon {
     int driver; /* the machine's major version */
+    struct sg_instance *machine;
+    bool any_user;      /* one server serves all */
+    uint32_t most;      /* clients of a server */
     FILE *log;
     struct mps_settings settings;
+    struct mps_server servers[SG_SERVERS_MAX];
+    struct mps_waiter waiters[MPS_WAITERS]; /* in order of asking */
+    uint32_t waiting;
+    int quitter;      /* who said quit waits at this socket; -1: nobody did */
+    uint64_t quit_at; /* when servers are ended whatever their clients do; 0 is never */
     bool ended;
 };
 
@@ -53,6 +82,8 @@ struct mps_ui {
     struct mps_daemon *daemon;
     int socket;
     uid_t user;
+    pid_t pid;
+    bool asks; /* it has given a command */
 };
 
 /* directories.c: where daemons are. */
@@ -60,6 +91,22 @@ const char *mps_pipe_directory(void);
 const char *mps_log_directory(void);
 /* Writes the path of an entry of the pipe directory; false when it is too long. */
 bool mps_entry(char path[MPS_PATH_BYTES], const char *name);
+
+/* servers.c: the daemon's servers and those who wait for them. */
+/* Starts a server for a user; false, and a line in the log, when that cannot be. */
+bool mps_server_begin(struct mps_daemon *daemon, uid_t uid);
+/* The running server of that pid; NULL without. One that is not ready yet counts. */
+struct mps_server *mps_server_find(struct mps_daemon *daemon, int pid);
+/* Has a server end with its last client, or at once. */
+void mps_server_leave(struct mps_daemon *daemon, struct mps_server *server, bool at_once);
+/* Does what can be done for servers and waiters; returns in how many milliseconds it is to be done again, -1 when
+ * only a packet changes something. */
+int mps_settle(struct mps_daemon *daemon);
+/* Keeps somebody who asks for a server; the connection is the daemon's from then on. False when there are too many. */
+bool mps_wait(struct mps_daemon *daemon, const struct mps_ui *ui, const struct sg_join_request *request);
+
+/* server.c: is the server that the daemon started; returns the exit status. */
+int mps_server_main(void);
 
 /* commands.c */
 void mps_settings_start(struct mps_settings *settings);
@@ -78,8 +125,17 @@ void mps_send(const struct mps_ui *ui, enum mps_packet kind, const char *text);
 /* Answers on the listening sockets until the daemon has ended. */
 void mps_serve(struct mps_daemon *daemon, const int listeners[2]);
 
-/* daemon.c: starts a daemon, in the background or not; returns the exit status. */
-int mps_start(int driver, bool background);
+/* How a daemon is started. */
+struct mps_options {
+    int driver; /* the machine's major version */
+    struct sg_instance *machine;
+    uint32_t most;
+    bool any_user;
+    bool background;
+};
+
+/* daemon.c: starts a daemon; returns the exit status. */
+int mps_start(const struct mps_options *options);
 
 /* ask.c: gives the commands of standard input to the daemon; returns the exit status. */
 int mps_ask(void);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,37 +24,60 @@ static bool greet(struct mps_daemon *daemon, int listener, struct mps_ui *ui) {
         close(socket);
         return false;
     }
-    mps_note(daemon, "NEW UI");
-    (void)send(socket, MPS_GREETING, sizeof MPS_GREETING, MSG_NOSIGNAL | MSG_DONTWAIT);
-    *ui = (struct mps_ui){.daemon = daemon, .socket = socket, .user = who.uid};
+    (void)send(socket, SG_JOIN_GREETING, sizeof SG_JOIN_GREETING, MSG_NOSIGNAL | MSG_DONTWAIT);
+    *ui = (struct mps_ui){.daemon = daemon, .socket = socket, .user = who.uid, .pid = who.pid};
     return true;
 }
 
-/* Answers one command; false when nothing more comes. */
+static bool is_join(const char *packet, ssize_t length) {
+    return length == (ssize_t)sizeof(struct sg_join_request) && packet[0] == SG_JOIN_CLIENT;
+}
+
+/* Answers one packet; false when the connection is no longer this one's to answer. */
 static bool answer(struct mps_ui *ui) {
     char line[1 + MPS_LINE_BYTES];
+    struct sg_join_request request;
     ssize_t length = recv(ui->socket, line, sizeof line - 1, MSG_DONTWAIT);
 
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) {
         return true;
     }
+    if (length > 0 && is_join(line, length) && !ui->asks) {
+        memcpy(&request, line, sizeof request);
+        if (mps_wait(ui->daemon, ui, &request)) {
+            ui->socket = -1;
+        }
+        return false;
+    }
     if (length <= 0) {
         return false;
     }
+    if (!ui->asks) {
+        mps_note(ui->daemon, "NEW UI");
+        ui->asks = true;
+    }
     line[length] = '\0';
     mps_obey(ui, line + 1);
-    if (!ui->daemon->ended) {
+    if (ui->daemon->quitter != ui->socket) {
         mps_send(ui, MPS_DONE, "");
     }
     return true;
+}
+
+static void end(struct mps_ui *ui) {
+    if (ui->socket >= 0) {
+        mps_note(ui->daemon, "UI closed");
+        close(ui->socket);
+    }
 }
 
 void mps_serve(struct mps_daemon *daemon, const int listeners[LISTENERS]) {
     struct pollfd ready[LISTENERS + UIS];
     struct mps_ui uis[UIS];
     nfds_t count = 0;
+    int wait_ms;
 
-    while (!daemon->ended) {
+    while (wait_ms = mps_settle(daemon), !daemon->ended) {
         for (int i = 0; i < LISTENERS; i++) {
             ready[i] = (struct pollfd){.fd = listeners[i],
                                        .events = count + LISTENERS <= UIS ? POLLIN : 0};
@@ -61,13 +85,12 @@ void mps_serve(struct mps_daemon *daemon, const int listeners[LISTENERS]) {
         for (nfds_t i = 0; i < count; i++) {
             ready[LISTENERS + i] = (struct pollfd){.fd = uis[i].socket, .events = POLLIN};
         }
-        if (poll(ready, LISTENERS + count, -1) < 0) {
+        if (poll(ready, LISTENERS + count, wait_ms) < 0) {
             continue;
         }
         for (nfds_t i = count; i-- > 0 && !daemon->ended;) {
             if (ready[LISTENERS + i].revents && !answer(&uis[i])) {
-                mps_note(daemon, "UI closed");
-                close(uis[i].socket);
+                end(&uis[i]);
                 uis[i] = uis[--count];
             }
         }

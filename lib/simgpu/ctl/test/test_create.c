@@ -169,7 +169,7 @@ static void check_report(void) {
         directory,
         "{\"index\": 1, \"contexts\": 1, \"used\": 10485760, \"context\": 0, \"linear\": 10485760");
     CHECK_SAID(directory, "{\"index\": 1, \"used\": 10485760, \"peak\": 10485760, \"imported\": 0, "
-                          "\"abroad\": 0, \"gpuNs\": 0}");
+                          "\"abroad\": 0, \"gpuNs\": 0, \"smNs\": 0}");
     EVENTUALLY(is_said(directory, "\"busyNs\": 50000000"));
     CHECK_SAID(directory, "\"used\": 4194304, \"peak\": 4194304, \"imported\": 0, \"abroad\": 0, "
                           "\"gpuNs\": 50000000");
@@ -178,9 +178,9 @@ static void check_report(void) {
     /* The dead leave their peak and their time, not their memory. */
     CHECK_SAID(directory, "\"used\": 0, \"peak\": 14680064");
     CHECK_SAID(directory, "{\"tenant\": \"other\", \"gpus\": [{\"index\": 0, \"used\": 0, "
-                          "\"peak\": 0, \"imported\": 0, \"abroad\": 0, \"gpuNs\": 0}, "
+                          "\"peak\": 0, \"imported\": 0, \"abroad\": 0, \"gpuNs\": 0, \"smNs\": 0}, "
                           "{\"index\": 1, \"used\": 0, \"peak\": 4194304, \"imported\": 0, "
-                          "\"abroad\": 0, \"gpuNs\": 50000000}");
+                          "\"abroad\": 0, \"gpuNs\": 50000000, \"smNs\": 5000000}");
     CHECK_SAID(directory, "\"visitors\": 0");
     CHECK_EQUAL(nvmlInit_v2(), NVML_SUCCESS);
     CHECK_SAID(directory, "\"visitors\": 1");
