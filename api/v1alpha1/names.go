@@ -8,13 +8,21 @@ const (
 	// Driver is the name of the DRA driver, and the domain of its attributes and
 	// capacities.
 	Driver = Domain
-	// ClassShare is the device class of shares.
+	// ClassShare is the device class of shares with backend slice.
 	ClassShare = "share." + Domain
+	// ClassTimeslice and ClassMPS are those of shares with these backends.
+	ClassTimeslice = "timeslice." + Domain
+	ClassMPS       = "mps." + Domain
 	// ClassWhole is the device class of whole GPUs: a request of this class takes all of
 	// a GPU and names no amounts.
 	ClassWhole = "gpu." + Domain
 	// ClassMIG is the device class of MIG devices.
 	ClassMIG = "mig." + Domain
+	// ClassNVIDIA is the class of whole GPUs of NVIDIA's DRA driver. Where the chart makes it, it selects Divvy's devices.
+	ClassNVIDIA = NVIDIADriver
+	// NVIDIADriver is the name of NVIDIA's DRA driver, to which its configurations are addressed, and the domain of its
+	// attributes and capacities.
+	NVIDIADriver = "gpu.nvidia.com"
 )
 
 // Capacities of a device.
@@ -49,10 +57,14 @@ const (
 
 // Values of [AttributeForm].
 const (
-	// FormShared is the form of every GPU. [AttributeWhole] is true where a request can
-	// take all of the GPU so that nobody else gets any of it. Agents of earlier versions
-	// do not set it, because they publish a second device for that.
+	// FormShared is the form of a GPU whose shares have backend slice. [AttributeWhole] is
+	// true where a request can take all of the GPU so that nobody else gets any of it,
+	// which is so in every form of shares. Agents of earlier versions do not set it,
+	// because they publish a second device for that.
 	FormShared = "shared"
+	// FormTimeslice and FormMPS are the forms of GPUs whose shares have these backends.
+	FormTimeslice = "timeslice"
+	FormMPS       = "mps"
 	// FormWhole is that second device. It is published for a GPU, and no other device is,
 	// while an allocation of it lives.
 	FormWhole = "whole"
@@ -61,6 +73,10 @@ const (
 // UnhealthyTaint is the key of the taint on devices of a GPU that is not
 // healthy. Its value is the reason.
 const UnhealthyTaint = Domain + "/unhealthy"
+
+// ChangingTaint is the key of the taint on a device of a GPU that is to get another form
+// and waits until no claim has the device. Its value is that form.
+const ChangingTaint = Domain + "/changing"
 
 // HeldTaint is the key of the taint on a device of [FormWhole], which is allocated
 // already and not offered any more.
@@ -96,6 +112,9 @@ const (
 	// TemplatesAnnotation is what the claim templates that a pod names hold, by
 	// their names. The webhook writes it when the pod is created.
 	TemplatesAnnotation = Domain + "/claim-templates"
+	// BackendAnnotation names the backend of the shares of a pod in any dialect. Whoever
+	// makes the pod writes it; left out it is slice.
+	BackendAnnotation = Domain + "/backend"
 	// UsedAnnotation is the time, RFC 3339, at which a pod last asked for a claim
 	// template. The controller writes it.
 	UsedAnnotation = Domain + "/used"

@@ -41,8 +41,5 @@ func DecodeShareConfig(text []byte) (ShareConfig, error) {
 		return ShareConfig{}, fmt.Errorf("%w: read the share's configuration: it is %q %q, not %s %s",
 			ErrRequest, o.APIVersion, o.Kind, APIVersion, KindShareConfig)
 	}
-	if o.Backend == BackendTimeslice || o.Backend == BackendMPS {
-		return ShareConfig{}, fmt.Errorf("%w: read the share's configuration: a cluster's shares have backend slice, not %s", ErrRequest, o.Backend)
-	}
 	return o.ShareConfig, nil
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestShareConfigDocuments(t *testing.T) {
-	for _, config := range []ShareConfig{{}, {Policy: PolicyBurst, MaxCores: 60}, {Policy: PolicyWeighted, Weight: 7, Class: ClassOffline, Backend: BackendSlice}} {
+	for _, config := range []ShareConfig{{}, {Policy: PolicyBurst, MaxCores: 60}, {Policy: PolicyWeighted, Weight: 7, Class: ClassOffline, Backend: BackendSlice}, {Backend: BackendTimeslice}, {Backend: BackendMPS}} {
 		text, err := EncodeShareConfig(config)
 		if err != nil {
 			t.Fatal(err)
@@ -51,15 +51,4 @@ func FuzzDecodeShareConfig(f *testing.F) {
 			t.Fatalf("%s became %s: %+v, %v", text, again, got, err)
 		}
 	})
-}
-
-// Devices of a cluster do not tell yet how they are shared, so a scheduler could not keep backends apart.
-func TestAClustersSharesHaveBackendSlice(t *testing.T) {
-	text, err := EncodeShareConfig(ShareConfig{Backend: BackendTimeslice})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := DecodeShareConfig(text); !errors.Is(err, ErrRequest) {
-		t.Errorf("%v, want %v", err, ErrRequest)
-	}
 }

@@ -58,6 +58,11 @@ type TenancyShare struct {
 	// memory. It is saved as Whole of what was granted alone: to agents of earlier
 	// versions the claim is such a share, and they compare it with what they saved.
 	Exclusive bool `json:"-"`
+	// ProcessMemory bounds the memory of each process of backend mps, in bytes; 0 leaves it at Memory.
+	ProcessMemory uint64 `json:"processMemory,omitempty"`
+	// Interval is the length of time slices of a whole GPU with backend timeslice: short, medium or long. Left out it is
+	// the GPU's own.
+	Interval string `json:"interval,omitempty"`
 }
 
 // alone reports whether the share excludes every other tenant from its GPU.
@@ -115,6 +120,8 @@ func (t Tenancy) normal() (Tenancy, error) {
 			return fault("it has two shares of GPU %s", s.UUID)
 		case s.Memory == 0 && !s.Whole:
 			return fault("memory must be greater than zero")
+		case s.Interval != "":
+			return fault("time slices of length %s: their length is for the node's administrator to set", s.Interval)
 		case s.Cores < 0 || s.Cores > v1alpha1.MaxCores:
 			return fault("cores %d: give 0 to %d percent of the GPU's time", s.Cores, v1alpha1.MaxCores)
 		}

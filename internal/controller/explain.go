@@ -201,7 +201,7 @@ func (l *survey) now(n *need) string {
 		return fmt.Sprintf("no node has %s that satisfy the claim's constraints", wanted(n.ways))
 	case l.most > 0:
 		return fmt.Sprintf("no node has %s: the most is %d, on node %s", wanted(n.ways), l.most, l.mostNode)
-	case w.class == v1alpha1.ClassWhole || l.open == 0 && !l.shares:
+	case w.whole || l.open == 0 && !l.shares:
 		return fmt.Sprintf("no GPU is free as a whole: %[1]d of %[1]d are in use", l.healthy)
 	case l.open == 0:
 		return fmt.Sprintf("every GPU is in use as a whole: %[1]d of %[1]d", l.healthy)

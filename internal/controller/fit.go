@@ -7,6 +7,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // need is one request of a claim, in one or several ways.
@@ -53,7 +54,7 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 		n := need{claim: claim, name: r.Name}
 		add := func(class string, mode resourcev1.DeviceAllocationMode, count int64, selectors []resourcev1.DeviceSelector, capacity *resourcev1.CapacityRequirements, tolerations []resourcev1.DeviceToleration) {
 			w := way{
-				class: class, whole: class == v1alpha1.ClassWhole, all: mode == resourcev1.DeviceAllocationModeAll,
+				class: class, whole: v1alpha1.IsWholeClass(class), all: mode == resourcev1.DeviceAllocationModeAll,
 				count: int(max(count, 1)), tolerations: tolerations,
 			}
 			w.ask(capacity)
@@ -85,7 +86,7 @@ func (c *cluster) needs(claim *resourcev1.ResourceClaim) (all []need, missing st
 }
 
 func ours(class string) bool {
-	return class == v1alpha1.ClassShare || class == v1alpha1.ClassWhole || class == v1alpha1.ClassMIG
+	return dialect.Classes{}.Ours(class)
 }
 
 // serves reports whether a class of somebody else's selects a device of this driver.

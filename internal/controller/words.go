@@ -66,7 +66,7 @@ func amountOf(ways []way, name resourcev1.QualifiedName) string {
 		}
 	}
 	switch {
-	case len(different) == 0 && name == v1alpha1.CapacityMemory && ways[0].class != v1alpha1.ClassWhole:
+	case len(different) == 0 && name == v1alpha1.CapacityMemory && !ways[0].whole:
 		return "all of its memory"
 	case len(different) == 0:
 		return ""

@@ -33,11 +33,11 @@ func TakesNothing(amounts map[resourcev1.QualifiedName]resource.Quantity) error 
 // OpenPatch makes requests for admin access to Divvy's devices take nothing of them. Kubernetes 1.36 allocates a request
 // with admin access only where what it asks is free, and without amounts that is all of a GPU. Path leads to the claim's
 // specification in its object.
-func OpenPatch(spec *resourcev1.ResourceClaimSpec, path ...string) Patch {
+func (c Classes) OpenPatch(spec *resourcev1.ResourceClaimSpec, path ...string) Patch {
 	var p Patch
 	for i := range spec.Devices.Requests {
 		e := spec.Devices.Requests[i].Exactly
-		if e == nil || !isAdmins(e) || e.Capacity != nil || e.DeviceClassName != v1alpha1.ClassShare && e.DeviceClassName != v1alpha1.ClassWhole {
+		if e == nil || !isAdmins(e) || e.Capacity != nil || e.DeviceClassName == v1alpha1.ClassMIG || !c.Ours(e.DeviceClassName) {
 			continue
 		}
 		nothing := map[string]string{v1alpha1.CapacityMemory: "0", v1alpha1.CapacityCores: "0", v1alpha1.CapacitySlots: "0"}

@@ -25,14 +25,14 @@ func TestOpenPatch(t *testing.T) {
 	const nothing = `{"requests":{"cores":"0","memory":"0","slots":"0"}}`
 	want := `[{"op":"add","path":"/spec/spec/devices/requests/2/exactly/capacity","value":` + nothing + `},` +
 		`{"op":"add","path":"/spec/spec/devices/requests/6/exactly/capacity","value":` + nothing + `}]`
-	if got, err := json.Marshal(OpenPatch(&spec, "spec", "spec")); err != nil || string(got) != want {
+	if got, err := json.Marshal(Classes{}.OpenPatch(&spec, "spec", "spec")); err != nil || string(got) != want {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
 }
 
 // The API server sends exactly what is changed.
 func TestAdminConditions(t *testing.T) {
-	claims, templates := compile(t, AdminClaimCondition()), compile(t, AdminTemplateCondition())
+	claims, templates := compile(t, Classes{}.AdminClaimCondition()), compile(t, Classes{}.AdminTemplateCondition())
 	for requests, want := range map[string]bool{
 		`{name: r, exactly: {deviceClassName: gpu.divvy.dev, adminAccess: true}}`:                                             true,
 		`{name: r, exactly: {deviceClassName: share.divvy.dev, adminAccess: true}}`:                                           true,
@@ -48,7 +48,7 @@ func TestAdminConditions(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte("devices: {requests: ["+requests+"]}"), &spec); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(OpenPatch(&spec)) > 0; got != want {
+		if got := len(Classes{}.OpenPatch(&spec)) > 0; got != want {
 			t.Errorf("%s is changed: %v", requests, got)
 		}
 		claim, template := &resourcev1.ResourceClaim{Spec: spec}, &resourcev1.ResourceClaimTemplate{Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}
@@ -72,7 +72,7 @@ func TestAdminAccessMayBePrivileged(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte(`spec: {containers: [{name: main, securityContext: {privileged: true}, resources: {claims: [{name: gpu}]}}]}`), &pod); err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckContainers(&pod, map[string]*resourcev1.ResourceClaimSpec{"gpu": &spec}, ""); (err != nil) != refused {
+		if err := (Classes{}).CheckContainers(&pod, map[string]*resourcev1.ResourceClaimSpec{"gpu": &spec}, ""); (err != nil) != refused {
 			t.Errorf("%s: %v", request, err)
 		}
 	}

@@ -102,11 +102,11 @@ func carriedSpecs(pod *corev1.Pod) (map[string]resourcev1.ResourceClaimSpec, err
 // translatable reports whether a translation can ask this: devices of Divvy's classes and nothing else, in a valid
 // form, and none of what only administrators may ask. So who may create pods gets no more by an annotation.
 func translatable(spec *resourcev1.ResourceClaimSpec) bool {
-	if len(spec.Devices.Requests) == 0 || ValidateClaim(spec) != nil {
+	if len(spec.Devices.Requests) == 0 || (Classes{}).ValidateClaim(spec) != nil {
 		return false
 	}
 	for _, a := range requestsOf(spec) {
-		if a.class != v1alpha1.ClassShare && a.class != v1alpha1.ClassWhole {
+		if v1alpha1.SharesOf(a.class) == "" && a.class != v1alpha1.ClassWhole {
 			return false
 		}
 	}

@@ -71,27 +71,31 @@ func ContainerCondition() string {
 }
 
 // ClaimCondition returns the CEL expression that is true of claims that name Divvy's classes or its driver.
-func ClaimCondition() string { return claimCondition("object.spec") }
+func (c Classes) ClaimCondition() string { return c.condition("object.spec") }
 
 // TemplateCondition is ClaimCondition of templates.
-func TemplateCondition() string { return claimCondition("object.spec.spec") }
+func (c Classes) TemplateCondition() string { return c.condition("object.spec.spec") }
 
-func claimCondition(spec string) string {
-	classes := list([]string{v1alpha1.ClassShare, v1alpha1.ClassWhole, v1alpha1.ClassMIG})
+func (c Classes) condition(spec string) string {
+	classes := list(append(c.devices(), v1alpha1.ClassMIG))
+	drivers := "== '" + v1alpha1.Driver + "'"
+	if c.NVIDIA {
+		drivers = "in " + list([]string{v1alpha1.Driver, v1alpha1.NVIDIADriver})
+	}
 	way := exists("r.firstAvailable", "w", "w.deviceClassName in "+classes)
 	requests := exists(spec+".devices.requests", "r", "has(r.exactly) && r.exactly.deviceClassName in "+classes+" || "+way)
-	config := exists(spec+".devices.config", "c", "has(c.opaque) && c.opaque.driver == '"+v1alpha1.Driver+"'")
+	config := exists(spec+".devices.config", "c", "has(c.opaque) && c.opaque.driver "+drivers)
 	return fmt.Sprintf("has(%s.devices) && (%s || %s)", spec, requests, config)
 }
 
 // AdminClaimCondition returns the CEL expression that is true of claims that [OpenPatch] changes.
-func AdminClaimCondition() string { return adminCondition("object.spec") }
+func (c Classes) AdminClaimCondition() string { return c.adminCondition("object.spec") }
 
 // AdminTemplateCondition is AdminClaimCondition of templates.
-func AdminTemplateCondition() string { return adminCondition("object.spec.spec") }
+func (c Classes) AdminTemplateCondition() string { return c.adminCondition("object.spec.spec") }
 
-func adminCondition(spec string) string {
-	classes := list([]string{v1alpha1.ClassShare, v1alpha1.ClassWhole})
+func (c Classes) adminCondition(spec string) string {
+	classes := list(c.devices())
 	return fmt.Sprintf("has(%s.devices) && %s", spec, exists(spec+".devices.requests", "r",
 		"has(r.exactly) && has(r.exactly.adminAccess) && r.exactly.adminAccess && !has(r.exactly.capacity) && r.exactly.deviceClassName in "+classes))
 }

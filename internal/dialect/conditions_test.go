@@ -130,7 +130,7 @@ var claimsOfMany = map[string]bool{ // whether they concern Divvy
 }
 
 func TestClaimConditions(t *testing.T) {
-	ofClaims, ofTemplates := compile(t, ClaimCondition()), compile(t, TemplateCondition())
+	ofClaims, ofTemplates := compile(t, Classes{}.ClaimCondition()), compile(t, Classes{}.TemplateCondition())
 	for devices, want := range claimsOfMany {
 		var spec resourcev1.ResourceClaimSpec
 		if err := yaml.UnmarshalStrict([]byte("devices: "+devices), &spec); err != nil {
@@ -144,8 +144,8 @@ func TestClaimConditions(t *testing.T) {
 		if got := matches(t, ofTemplates, template, resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"), "resourceclaimtemplates"); got != want {
 			t.Errorf("template %s: %v", devices, got)
 		}
-		if got := Concerns(&spec); got != want {
-			t.Errorf("Concerns(%s) = %v", devices, got)
+		if got := (Classes{}).Concerns(&spec); got != want {
+			t.Errorf("Classes{}.Concerns(%s) = %v", devices, got)
 		}
 	}
 }

@@ -37,6 +37,8 @@ type config struct {
 	MaxWeight int `json:"maxWeight,omitempty"`
 	// OwnKernels are the handlers of RuntimeClasses whose containers run on a kernel of their own; left out, the usual ones.
 	OwnKernels v1alpha1.Kernels `json:"ownKernels,omitempty"`
+	// NVIDIAClass is true where the device class gpu.nvidia.com selects Divvy's devices, so that claims of it are checked.
+	NVIDIAClass bool `json:"nvidiaClass,omitempty"`
 	// Dialects are those that are turned on, each with its options.
 	Dialects map[string]*raw `json:"dialects"`
 }
@@ -123,7 +125,7 @@ func NewTranslator(text []byte) (*Translator, error) {
 	if err := c.OwnKernels.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: ownKernels: %w", ErrConfig, err)
 	}
-	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight}
+	t := &Translator{kernels: c.OwnKernels, mode: c.Mode, scheduler: cmp.Or(c.SchedulerName, scheduler), maxWeight: c.MaxWeight, classes: Classes{NVIDIA: c.NVIDIAClass}}
 	for _, name := range sortedKeys(c.Dialects) {
 		made, ok := dialects[name]
 		if !ok {

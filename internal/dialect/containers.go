@@ -13,23 +13,23 @@ import (
 // in one tenant, a GPU in a privileged container, and a share on a kernel of its own, where no limit would hold. Specs are
 // those of the pod's claims by their names in the pod; a claim that is not there yet is left to the agent. Kernel is what
 // [Translator.OwnKernel] says of the pod. An error wraps [ErrRefused].
-func CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec, kernel string) error {
+func (c Classes) CheckContainers(pod *corev1.Pod, specs map[string]*resourcev1.ResourceClaimSpec, kernel string) error {
 	for _, ref := range containersOf(pod) {
 		container := ref.of(pod)
 		first := ""
 		for _, use := range container.Resources.Claims {
 			spec := specs[use.Name]
-			if spec == nil || !Concerns(spec) {
+			if spec == nil || !c.Concerns(spec) {
 				continue
 			}
 			if first != "" && first != use.Name {
 				return refuse("container %q uses two claims for GPUs, %q and %q, and a container is in one tenant: put both requests into one claim", container.Name, first, use.Name)
 			}
 			first = use.Name
-			if Privileged(container) && gives(spec, use.Request, v1alpha1.ClassShare, v1alpha1.ClassWhole) {
+			if Privileged(container) && gives(spec, use.Request, c.Ours) {
 				return RefusePrivileged(container.Name)
 			}
-			if kernel != "" && gives(spec, use.Request, v1alpha1.ClassShare) {
+			if kernel != "" && gives(spec, use.Request, func(class string) bool { return v1alpha1.SharesOf(class) != "" }) {
 				return refuseKernel(kernel)
 			}
 		}
@@ -58,10 +58,9 @@ func CheckedClaims(pod *corev1.Pod, kernel string) []string {
 }
 
 // Concerns reports whether a claim names Divvy's classes or its driver.
-func Concerns(spec *resourcev1.ResourceClaimSpec) bool {
+func (c Classes) Concerns(spec *resourcev1.ResourceClaimSpec) bool {
 	for _, a := range requestsOf(spec) {
-		switch a.class {
-		case v1alpha1.ClassShare, v1alpha1.ClassWhole, v1alpha1.ClassMIG:
+		if c.Ours(a.class) {
 			return true
 		}
 	}
@@ -73,11 +72,11 @@ func Concerns(spec *resourcev1.ResourceClaimSpec) bool {
 	return false
 }
 
-// gives reports whether a container that names a request of a claim, or "" for all of it, gets a GPU of one of these
-// classes. Admin access gives none.
-func gives(spec *resourcev1.ResourceClaimSpec, request string, classes ...string) bool {
+// gives reports whether a container that names a request of a claim, or "" for all of it, gets a GPU of such a class.
+// Admin access gives none.
+func gives(spec *resourcev1.ResourceClaimSpec, request string, such func(class string) bool) bool {
 	return slices.ContainsFunc(requestsOf(spec), func(a ask) bool {
-		return (request == "" || request == a.parent) && !a.admin && slices.Contains(classes, a.class)
+		return (request == "" || request == a.parent) && !a.admin && such(a.class)
 	})
 }
 

@@ -42,7 +42,7 @@ func TestCheckContainers(t *testing.T) {
 			if init {
 				pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, nil
 			}
-			err := CheckContainers(pod, specs, "")
+			err := Classes{}.CheckContainers(pod, specs, "")
 			switch {
 			case c.refusal == "" && err != nil:
 				t.Errorf("%s: %v", c.containers, err)

@@ -26,7 +26,7 @@ func perSize(r Request, inventory Inventory, container string) ([]resourcev1.Dev
 			continue // less than a block of this GPU
 		}
 		ways = append(ways, resourcev1.DeviceSubRequest{
-			Name: s.name(), DeviceClassName: v1alpha1.ClassShare,
+			Name: s.name(), DeviceClassName: v1alpha1.ClassOf(r.Config.Backend),
 			AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(r.Count),
 			Selectors: selectors(append([]string{s.selector()}, r.Selectors...)), Capacity: capacity(r, memory),
 		})

@@ -31,7 +31,7 @@ func TestPartsOfManySizes(t *testing.T) {
 		if len(ways) == 0 || len(ways) > resourcev1.FirstAvailableDeviceRequestMaxSize {
 			t.Errorf("%d sizes: %d alternatives", n+1, len(ways))
 		}
-		if err := ValidateClaim(&made.Templates[0].Spec.Spec); err != nil {
+		if err := (Classes{}).ValidateClaim(&made.Templates[0].Spec.Spec); err != nil {
 			t.Error(err)
 		}
 		for _, size := range inventory.Sizes {

@@ -257,7 +257,7 @@ func translated(t testing.TB, translator *Translator, pod *corev1.Pod, inventory
 		t.Errorf("the same pod became\n%s\nand\n%s", first, second)
 	}
 	for i := range templates {
-		if err := ValidateClaim(&templates[i].Spec.Spec); err != nil {
+		if err := (Classes{}).ValidateClaim(&templates[i].Spec.Spec); err != nil {
 			t.Errorf("a template is invalid: %v", err)
 		}
 	}

@@ -121,11 +121,12 @@ func (s *Sizes) least(memory uint64) uint64 {
 
 // forms returns which devices of ours a class selects.
 func (s *Sizes) forms(class string) Forms {
-	switch class {
-	case v1alpha1.ClassShare:
+	forms := s.by[class]
+	switch {
+	case v1alpha1.SharesOf(class) != "":
 		return Forms{Shared: true}
-	case v1alpha1.ClassWhole:
+	case class == v1alpha1.ClassWhole, v1alpha1.IsWholeClass(class) && forms != Forms{}:
 		return Forms{Whole: true}
 	}
-	return s.by[class]
+	return forms
 }

@@ -73,7 +73,7 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 		request.FirstAvailable, err = perSize(r, inventory, container)
 	default:
 		request.Exactly = &resourcev1.ExactDeviceRequest{
-			DeviceClassName: v1alpha1.ClassShare, AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+			DeviceClassName: v1alpha1.ClassOf(r.Config.Backend), AllocationMode: resourcev1.DeviceAllocationModeExactCount,
 			Count: int64(r.Count), Selectors: selectors(r.Selectors), Capacity: capacity(r, r.Memory.InBytes()),
 		}
 	}
@@ -85,8 +85,8 @@ func claimSpec(r Request, inventory Inventory, container string) (resourcev1.Res
 		same := resourcev1.FullyQualifiedName(v1alpha1.Driver + "/" + v1alpha1.AttributeNUMANode)
 		spec.Devices.Constraints = []resourcev1.DeviceConstraint{{Requests: []string{requestName}, MatchAttribute: &same}}
 	}
-	if !r.Whole && r.Config != (v1alpha1.ShareConfig{}) {
-		text, err := v1alpha1.EncodeShareConfig(r.Config)
+	if config := r.claimConfig(); !r.Whole && config != (v1alpha1.ShareConfig{}) {
+		text, err := v1alpha1.EncodeShareConfig(config)
 		if err != nil {
 			return spec, err
 		}

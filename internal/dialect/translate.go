@@ -16,7 +16,11 @@ type Translator struct {
 	scheduler string
 	maxWeight int // 0 is no limit
 	kernels   v1alpha1.Kernels
+	classes   Classes
 }
+
+// Classes says which device classes are Divvy's.
+func (t *Translator) Classes() Classes { return t.classes }
 
 // Match reports whether the pod asks in any dialect that is turned on; others are left as they are.
 func (t *Translator) Match(pod *corev1.Pod) bool {
@@ -118,6 +122,9 @@ func (t *Translator) ask(pod *corev1.Pod, inventory Inventory) ([]spoken, []Requ
 		}
 		requests, err := dialect.Translate(pod)
 		if err != nil {
+			return nil, nil, err
+		}
+		if err := t.chooseBackend(pod, requests); err != nil {
 			return nil, nil, err
 		}
 		s := spoken{names: dialect.Owns()}

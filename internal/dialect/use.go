@@ -167,7 +167,7 @@ func givenBy(spec *resourcev1.ResourceClaimSpec, allocation *resourcev1.Allocati
 		}
 		all = append(all, given{
 			pool: r.Pool, device: r.Device,
-			whole:  r.ShareID == nil || classOf(spec, r.Request) == v1alpha1.ClassWhole,
+			whole:  r.ShareID == nil || v1alpha1.IsWholeClass(classOf(spec, r.Request)),
 			memory: amount(r.ConsumedCapacity, v1alpha1.CapacityMemory),
 			cores:  amount(r.ConsumedCapacity, v1alpha1.CapacityCores),
 		})

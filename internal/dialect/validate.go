@@ -16,8 +16,8 @@ var ErrClaim = errors.New("invalid GPU claim")
 // ValidateClaim returns every fault in what a claim, or a template's claim, says to Divvy: sizes that no share can
 // have, configuration that does not decode strictly or contradicts itself, and two configurations for one request. What
 // it says to other drivers is not looked at. The error joins the faults and wraps [ErrClaim].
-func ValidateClaim(spec *resourcev1.ResourceClaimSpec) error {
-	v := validation{configs: make(map[string]int)}
+func (c Classes) ValidateClaim(spec *resourcev1.ResourceClaimSpec) error {
+	v := validation{classes: c, configs: make(map[string]int)}
 	asks := requestsOf(spec)
 	for i := range spec.Devices.Config {
 		v.config(&spec.Devices.Config[i], i, asks)
@@ -34,6 +34,7 @@ type ask struct {
 	class        string
 	capacity     *resourcev1.CapacityRequirements
 	admin        bool // it asks for admin access, which is no share
+	count        int64
 }
 
 // is reports whether a configuration that names these requests is for it; naming none means all.
@@ -45,16 +46,17 @@ func requestsOf(spec *resourcev1.ResourceClaimSpec) []ask {
 	var all []ask
 	for _, r := range spec.Devices.Requests {
 		if r.Exactly != nil {
-			all = append(all, ask{r.Name, r.Name, r.Exactly.DeviceClassName, r.Exactly.Capacity, isAdmins(r.Exactly)})
+			all = append(all, ask{r.Name, r.Name, r.Exactly.DeviceClassName, r.Exactly.Capacity, isAdmins(r.Exactly), r.Exactly.Count})
 		}
 		for _, way := range r.FirstAvailable {
-			all = append(all, ask{r.Name, r.Name + "/" + way.Name, way.DeviceClassName, way.Capacity, false})
+			all = append(all, ask{r.Name, r.Name + "/" + way.Name, way.DeviceClassName, way.Capacity, false, way.Count})
 		}
 	}
 	return all
 }
 
 type validation struct {
+	classes Classes
 	faults  []error
 	configs map[string]int // configurations of each request
 }
@@ -65,7 +67,13 @@ func (v *validation) fault(format string, args ...any) {
 
 // config checks one configuration, if it is ours, against the requests it is for.
 func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, asks []ask) {
-	if c.Opaque == nil || c.Opaque.Driver != v1alpha1.Driver {
+	switch {
+	case c.Opaque == nil:
+		return
+	case c.Opaque.Driver == v1alpha1.NVIDIADriver && v.classes.NVIDIA:
+		v.gpuConfig(c, index, asks)
+		return
+	case c.Opaque.Driver != v1alpha1.Driver:
 		return
 	}
 	decoded, err := v1alpha1.DecodeShareConfig(c.Opaque.Parameters.Raw)
@@ -83,15 +91,13 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 			}
 			continue
 		}
-		switch a.class {
-		case v1alpha1.ClassShare:
-		case v1alpha1.ClassWhole, v1alpha1.ClassMIG:
+		switch {
+		case v1alpha1.SharesOf(a.class) != "":
+		case v.classes.Ours(a.class):
 			v.fault("configuration %d is for shares, but request %s is of class %s", index, a.name, a.class)
 			continue
-		default:
-			if len(c.Requests) == 0 {
-				continue // it is for all requests, and this one is another driver's
-			}
+		case len(c.Requests) == 0:
+			continue // it is for all requests, and this one is another driver's
 		}
 		if v.configs[a.name]++; v.configs[a.name] > 1 {
 			v.fault("request %s has two configurations: give one", a.name)
@@ -102,6 +108,16 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 			continue // named with the request
 		}
 		full := decoded
+		if shares := v1alpha1.SharesOf(a.class); shares != "" {
+			if full.Backend == "" {
+				full.Backend = shares
+			}
+			if full.Backend != shares {
+				v.fault("configuration %d asks for backend %s, but request %s is of class %s, which gives backend %s: write class %s",
+					index, full.Backend, a.name, a.class, shares, v1alpha1.ClassOf(full.Backend))
+				continue
+			}
+		}
 		full.Default(cores)
 		if err := full.Validate(cores); err != nil {
 			v.fault("configuration %d of request %s: %s", index, a.name, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -111,7 +127,7 @@ func (v *validation) config(c *resourcev1.DeviceClaimConfiguration, index int, a
 
 // request checks a request for one of our classes.
 func (v *validation) request(a ask) {
-	if a.admin && (a.class == v1alpha1.ClassShare || a.class == v1alpha1.ClassWhole) {
+	if a.admin && a.class != v1alpha1.ClassMIG && v.classes.Ours(a.class) {
 		if a.capacity == nil {
 			return
 		}
@@ -120,24 +136,59 @@ func (v *validation) request(a ask) {
 		}
 		return
 	}
-	switch a.class {
-	case v1alpha1.ClassMIG:
+	switch {
+	case a.class == v1alpha1.ClassMIG:
 		v.fault("request %s: MIG devices are not offered yet", a.name)
 		return
-	case v1alpha1.ClassWhole:
+	case v.classes.whole(a.class):
 		if a.capacity != nil && len(a.capacity.Requests) > 0 {
 			v.fault("request %s: a request for whole GPUs must not set amounts", a.name)
 		}
 		return
-	case v1alpha1.ClassShare:
-	default:
+	case v1alpha1.SharesOf(a.class) == "":
 		return
 	}
-	if _, err := coresOf(a.capacity); err != nil {
+	cores, err := coresOf(a.capacity)
+	if err != nil {
 		v.fault("request %s: %w", a.name, err)
+	}
+	if shares := v1alpha1.SharesOf(a.class); shares != v1alpha1.BackendSlice && v.configs[a.name] == 0 {
+		v.plainConfig(a, shares, cores)
+	}
+	if a.class == v1alpha1.ClassMPS && a.count > 1 {
+		v.fault("request %s: %d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", a.name, a.count)
 	}
 	if a.capacity != nil {
 		v.amounts(a)
+	}
+}
+
+// plainConfig checks a request for a share of a class's backend that no configuration is for.
+func (v *validation) plainConfig(a ask, shares v1alpha1.Backend, cores int) {
+	full := v1alpha1.ShareConfig{Backend: shares}
+	full.Default(cores)
+	if err := full.Validate(cores); err != nil {
+		v.fault("request %s: %s", a.name, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+// gpuConfig checks a configuration that is addressed to NVIDIA's driver. Several for one request are in order: the last
+// counts.
+func (v *validation) gpuConfig(c *resourcev1.DeviceClaimConfiguration, index int, asks []ask) {
+	decoded, err := DecodeGPUConfig(c.Opaque.Parameters.Raw)
+	if err != nil {
+		v.fault("configuration %d: %w", index, err)
+		return
+	}
+	for _, a := range asks {
+		switch {
+		case !a.is(c.Requests):
+		case v1alpha1.SharesOf(a.class) != "" && len(c.Requests) > 0:
+			v.fault("configuration %d is for whole GPUs, but request %s is of class %s", index, a.name, a.class)
+		case v.classes.whole(a.class) && decoded.Backend == v1alpha1.BackendMPS && a.count > 1:
+			v.fault("configuration %d of request %s: %d GPUs with strategy MPS: ask for one, because each has a control daemon of its own and a process can be the client of one only",
+				index, a.name, a.count)
+		}
 	}
 }
 

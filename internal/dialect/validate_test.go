@@ -66,7 +66,7 @@ func TestValidateClaim(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte("devices: {"+c.devices+"}"), &spec); err != nil {
 			t.Fatalf("%s: %v", c.devices, err)
 		}
-		err := ValidateClaim(&spec)
+		err := Classes{}.ValidateClaim(&spec)
 		switch {
 		case c.fault == "" && err != nil:
 			t.Errorf("%s: %v", c.devices, err)

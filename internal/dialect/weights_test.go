@@ -78,7 +78,7 @@ func TestKernelsOfTheirOwn(t *testing.T) {
 			}}}}
 			spec := &resourcev1.ResourceClaimSpec{}
 			spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class}}}
-			err := CheckContainers(own, map[string]*resourcev1.ResourceClaimSpec{"gpu": spec}, translator.OwnKernel(own, known.Handlers))
+			err := Classes{}.CheckContainers(own, map[string]*resourcev1.ResourceClaimSpec{"gpu": spec}, translator.OwnKernel(own, known.Handlers))
 			if want := (c.class == &kata || c.class == &secure) && !whole; (err != nil) != want {
 				t.Errorf("a claim of class %s: %v", class, err)
 			}

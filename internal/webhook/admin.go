@@ -5,8 +5,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-
-	"github.com/divvy-gpu/divvy/internal/dialect"
 )
 
 // mutateClaim has a claim's requests for admin access take nothing, so that they are allocated beside shares.
@@ -18,7 +16,7 @@ func (j *judge) mutateClaim(_ context.Context, request *admissionv1.AdmissionReq
 	if err := readObject(request, claim); err != nil {
 		return admission{}, err
 	}
-	return admission{patch: dialect.OpenPatch(&claim.Spec, "spec")}, nil
+	return admission{patch: j.translator.Classes().OpenPatch(&claim.Spec, "spec")}, nil
 }
 
 // mutateTemplate does the same for the claim in a template.
@@ -30,5 +28,5 @@ func (j *judge) mutateTemplate(_ context.Context, request *admissionv1.Admission
 	if err := readObject(request, template); err != nil {
 		return admission{}, err
 	}
-	return admission{patch: dialect.OpenPatch(&template.Spec.Spec, "spec", "spec")}, nil
+	return admission{patch: j.translator.Classes().OpenPatch(&template.Spec.Spec, "spec", "spec")}, nil
 }

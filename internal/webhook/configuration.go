@@ -43,8 +43,8 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 		}},
 	}
 	for _, hook := range []struct{ name, path, resource, condition string }{
-		{"claims." + v1alpha1.Domain, PathMutateClaims, "resourceclaims", dialect.AdminClaimCondition()},
-		{"templates." + v1alpha1.Domain, PathMutateTemplates, "resourceclaimtemplates", dialect.AdminTemplateCondition()},
+		{"claims." + v1alpha1.Domain, PathMutateClaims, "resourceclaims", translator.Classes().AdminClaimCondition()},
+		{"templates." + v1alpha1.Domain, PathMutateTemplates, "resourceclaimtemplates", translator.Classes().AdminTemplateCondition()},
 	} {
 		mutating.Webhooks = append(mutating.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name: hook.name, ClientConfig: client(hook.path), Rules: rules(resourcev1.GroupName, hook.resource),
@@ -64,8 +64,8 @@ func Configurations(name, namespace, service string, translator *dialect.Transla
 		policy                      admissionregistrationv1.FailurePolicyType
 		condition                   string
 	}{
-		{"claims." + v1alpha1.Domain, PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, dialect.ClaimCondition()},
-		{"templates." + v1alpha1.Domain, PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, dialect.TemplateCondition()},
+		{"claims." + v1alpha1.Domain, PathValidateClaims, resourcev1.GroupName, "resourceclaims", admissionregistrationv1.Fail, translator.Classes().ClaimCondition()},
+		{"templates." + v1alpha1.Domain, PathValidateTemplates, resourcev1.GroupName, "resourceclaimtemplates", admissionregistrationv1.Fail, translator.Classes().TemplateCondition()},
 		{"containers." + v1alpha1.Domain, PathValidatePods, "", "pods", admissionregistrationv1.Ignore, dialect.ContainerCondition()},
 	} {
 		validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{

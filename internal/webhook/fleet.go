@@ -203,8 +203,7 @@ func (f *fleet) put(s brief[publishedSlice]) {
 
 // putClass notes a class, and whether it selects our devices.
 func (f *fleet) putClass(c brief[[]string]) {
-	switch c.name {
-	case v1alpha1.ClassShare, v1alpha1.ClassWhole, v1alpha1.ClassMIG:
+	if (dialect.Classes{}).Ours(c.name) {
 		return
 	}
 	class, known := f.classes[c.name]

@@ -67,7 +67,7 @@ func (j *judge) validatePod(ctx context.Context, request *admissionv1.AdmissionR
 	if err != nil {
 		return admission{}, err
 	}
-	return admission{}, dialect.CheckContainers(pod, specs, kernel)
+	return admission{}, j.translator.Classes().CheckContainers(pod, specs, kernel)
 }
 
 // validateClaim checks a claim that is created, and holds the quotas of its namespace.
@@ -79,13 +79,13 @@ func (j *judge) validateClaim(_ context.Context, request *admissionv1.AdmissionR
 	if err := readObject(request, claim); err != nil {
 		return admission{}, err
 	}
-	if err := dialect.ValidateClaim(&claim.Spec); err != nil {
+	if err := j.translator.Classes().ValidateClaim(&claim.Spec); err != nil {
 		return admission{}, err
 	}
 	if err := j.translator.CheckWeights(&claim.Spec); err != nil {
 		return admission{}, err
 	}
-	if !dialect.Concerns(&claim.Spec) {
+	if !j.translator.Classes().Concerns(&claim.Spec) {
 		return admission{}, nil
 	}
 	claim.Namespace = request.Namespace
@@ -102,7 +102,7 @@ func (j *judge) validateTemplate(_ context.Context, request *admissionv1.Admissi
 	if err := readObject(request, template); err != nil {
 		return admission{}, err
 	}
-	if err := dialect.ValidateClaim(&template.Spec.Spec); err != nil {
+	if err := j.translator.Classes().ValidateClaim(&template.Spec.Spec); err != nil {
 		return admission{}, err
 	}
 	return admission{}, j.translator.CheckWeights(&template.Spec.Spec)

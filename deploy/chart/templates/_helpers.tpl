@@ -8,6 +8,22 @@
 {{- if ne .Values.mode "auto" }}{{ .Values.mode }}{{ else if $new }}claims{{ else }}slots{{ end -}}
 {{- end -}}
 
+{{- /* Fails where NVIDIA's DRA driver, or somebody else, has the device class of whole GPUs. Without a cluster nothing is
+known, and nothing is refused. */ -}}
+{{- define "divvy.nvidiaFree" -}}
+{{- $class := lookup "resource.k8s.io/v1" "DeviceClass" "" "gpu.nvidia.com" -}}
+{{- if $class -}}
+{{- if ne (dig "metadata" "labels" "app.kubernetes.io/name" "" $class) "divvy" -}}
+{{- fail "nvidiaClass: the cluster has a device class gpu.nvidia.com that is not Divvy's: uninstall NVIDIA's DRA driver first, or leave out nvidiaClass" -}}
+{{- end -}}
+{{- end -}}
+{{- range dig "items" list (lookup "resource.k8s.io/v1" "ResourceSlice" "" "") -}}
+{{- if eq .spec.driver "gpu.nvidia.com" -}}
+{{- fail (printf "nvidiaClass: NVIDIA's DRA driver serves GPUs of node %s (resource slice %s): uninstall it first, or leave out nvidiaClass" (dig "nodeName" "unknown" .spec) .metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "divvy.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
@@ -90,6 +106,9 @@ schedulerName: {{ . }}
 maxWeight: {{ . }}
 {{- end }}
 ownKernels: {{ toJson .Values.ownKernels }}
+{{- if .Values.nvidiaClass }}
+nvidiaClass: true
+{{- end }}
 dialects:
 {{- toYaml .Values.dialects | nindent 2 }}
 {{- end -}}

@@ -34,9 +34,15 @@ type allocation struct {
 	// exclusive is true for a share with all of a GPU's memory that was asked for by the
 	// class of whole GPUs.
 	exclusive bool
-	memory    uint64 // bytes
-	cores     int    // percent
-	config    v1alpha1.ShareConfig
+	// form is that of the device, by its name.
+	form pool.Form
+	// sharing is what the claim says to NVIDIA's driver of how its processes share a whole GPU; processMemory is the bound
+	// of each one's memory that follows from it, 0 for none.
+	sharing       dialect.GPUConfig
+	processMemory uint64
+	memory        uint64 // bytes
+	cores         int    // percent
+	config        v1alpha1.ShareConfig
 	// asked is true if the claim names cores, even 0.
 	asked bool
 }
@@ -71,10 +77,13 @@ func allocationsOf(claim *resourcev1.ResourceClaim, node string, defaults defaul
 		}
 		class, amounts := askedOf(claim, r.Request)
 		_, g.asked = amounts[v1alpha1.CapacityCores]
-		if g.exclusive = class == v1alpha1.ClassWhole && !g.whole; g.exclusive && len(amounts) > 0 {
-			return nil, fmt.Errorf("request %s: %w", r.Request, faultAmounts(amounts))
+		if g.exclusive = v1alpha1.IsWholeClass(class) && !g.whole; g.exclusive && len(amounts) > 0 {
+			return nil, fmt.Errorf("request %s: %w", r.Request, faultAmounts(class, amounts))
 		}
 		allocations = append(allocations, g)
+	}
+	if err := shareWholes(allocations, devices.Config); err != nil {
+		return nil, err
 	}
 	requests := requestsOf(allocations)
 	for i := range allocations {
@@ -90,8 +99,11 @@ func (g *allocation) complete(requests []string, defaults defaultsOf) error {
 	if g.whole || g.exclusive {
 		return g.completeWhole()
 	}
+	if err := g.completeBackend(); err != nil {
+		return err
+	}
 	var d v1alpha1.NodeDefaults
-	if g.config.Policy == "" {
+	if g.config.Policy == "" && g.config.Backend == v1alpha1.BackendSlice {
 		var err error
 		if d, err = defaults(requests, g); err != nil {
 			return err
@@ -107,10 +119,31 @@ func (g *allocation) complete(requests []string, defaults defaultsOf) error {
 // completeWhole leaves all of a GPU's time to a tenant that is alone there. Cores that
 // the scheduler counted by default are no cap, whatever the node's default policy is.
 func (g *allocation) completeWhole() error {
+	if g.config.Backend = cmp.Or(g.config.Backend, g.sharing.Backend); g.config.Backend == v1alpha1.BackendMPS || g.config.Backend == v1alpha1.BackendTimeslice {
+		g.cores = g.sharing.Threads
+		g.config.Default(g.cores)
+		if err := g.config.Validate(g.cores); err != nil {
+			return fault("%w", err)
+		}
+		return nil
+	}
 	g.config.Policy = cmp.Or(g.config.Policy, v1alpha1.PolicyWeighted)
 	g.cores = v1alpha1.NodeDefaults{}.Complete(&g.config, g.cores, g.asked)
 	if err := g.config.Validate(0); err != nil {
 		return fault("%w", err)
+	}
+	return nil
+}
+
+// completeBackend makes the backend that of the device's form, which the scheduler saw, and refuses another one.
+func (g *allocation) completeBackend() error {
+	form := v1alpha1.BackendOf(string(g.form))
+	if g.config.Backend == "" {
+		g.config.Backend = form
+	}
+	if g.config.Backend != form {
+		return fault("it asks for backend %s and was given %s, whose shares have backend %s: ask for it by class %s, or add a selector for form %q",
+			g.config.Backend, g.device, form, v1alpha1.ClassOf(g.config.Backend), v1alpha1.FormOf(g.config.Backend))
 	}
 	return nil
 }
@@ -137,14 +170,14 @@ func askedOf(claim *resourcev1.ResourceClaim, request string) (class string, amo
 }
 
 // faultAmounts says that a request for a whole GPU names amounts.
-func faultAmounts(amounts map[resourcev1.QualifiedName]resource.Quantity) error {
+func faultAmounts(class string, amounts map[resourcev1.QualifiedName]resource.Quantity) error {
 	var named []string
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		quantity := amounts[name]
 		named = append(named, fmt.Sprintf("%s %s", name, quantity.String()))
 	}
 	return fault("it names %s, and class %s gives whole GPUs: leave out the amounts, or ask for a share by class %s",
-		strings.Join(named, " and "), v1alpha1.ClassWhole, v1alpha1.ClassShare)
+		strings.Join(named, " and "), class, v1alpha1.ClassShare)
 }
 
 func allocationOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocation, error) {
@@ -183,7 +216,7 @@ func deviceOf(r *resourcev1.DeviceRequestAllocationResult, node string) (allocat
 	if !ok {
 		return g, fault("device %s does not belong to this driver", r.Device)
 	}
-	g.uuid, g.whole = uuid, form == pool.Whole
+	g.uuid, g.whole, g.form = uuid, form == pool.Whole, form
 	return g, nil
 }
 

@@ -64,6 +64,7 @@ func add(shares []agent.TenancyShare, g *allocation) ([]agent.TenancyShare, erro
 	if at < 0 {
 		return append(shares, agent.TenancyShare{
 			UUID: g.uuid, Memory: g.memory, Cores: g.cores, Config: g.config, Whole: g.whole, Exclusive: g.exclusive,
+			ProcessMemory: g.processMemory, Interval: g.sharing.Interval,
 		}), nil
 	}
 	s := &shares[at]

@@ -73,7 +73,7 @@ func TestAllocationsRefuse(t *testing.T) {
 		"parts of a core":      {claimWith(result("r", firstID, "4Gi", "500m")), "cores 500m: the amount must be a whole number"},
 		"fixed without cores":  {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"policy":"fixed"`)), "policy fixed needs cores"},
 		"whole with a policy":  {withConfig(claimWith(wholeResult("r", firstID)), configured(fromClass, `,"policy":"burst"`)), "policy burst needs the cores"},
-		"a document of others": {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"mps"`)), `backend "mps" is not known`},
+		"a document of others": {withConfig(claimWith(result("r", firstID, "4Gi", "0")), configured(fromClaim, `,"backend":"remote"`)), `asks for backend remote and was given gpu-`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := allocationsOf(c.claim, nodeName, noDefaults); !errors.Is(err, ErrClaim) || !strings.Contains(err.Error(), c.fault) {

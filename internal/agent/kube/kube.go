@@ -60,6 +60,8 @@ type Options struct {
 	Kernels v1alpha1.Kernels
 	// NVIDIALabels is whether the node is labelled as NVIDIA's GPU feature discovery does.
 	NVIDIALabels bool
+	// NVIDIANames has GPUs published with the attributes of NVIDIA's DRA driver as well.
+	NVIDIANames bool
 	// Version is the version of Divvy.
 	Version string
 }
@@ -106,7 +108,7 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 	if err != nil {
 		return err
 	}
-	k := &node{Node: n, options: o, publisher: newPublisher(ctx, n)}
+	k := &node{Node: n, options: o, publisher: newPublisher(ctx, n, o.NVIDIANames)}
 	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Fresh: time.Second, Version: o.Version, Log: n.Log})
 	return k.run(ctx, listener)
 }

@@ -23,17 +23,22 @@ type publisher struct {
 	daemon.Node
 	gpus      []backend.GPU
 	locations map[string]pool.Location
-	// architectures are kept by UUID, because the driver does not tell that of a GPU that is lost.
-	architectures map[string]string
 	// classes are PCI classes by UUID, and product is the machine's name; both are empty where they are unknown.
 	classes map[string]uint32
 	product string
+	// kinds are kept by UUID, because the driver does not tell that of a GPU that is lost.
+	kinds map[string]kind
+	// nvidiaNames has devices bear the attributes of NVIDIA's DRA driver as well.
+	nvidiaNames bool
 }
 
-func newPublisher(ctx context.Context, n daemon.Node) *publisher {
-	p := &publisher{Node: n, gpus: n.Agent.GPUs(), architectures: map[string]string{}}
+// kind is what sort of GPU one is.
+type kind struct{ architecture, brand, capability string }
+
+func newPublisher(ctx context.Context, n daemon.Node, nvidiaNames bool) *publisher {
+	p := &publisher{Node: n, gpus: n.Agent.GPUs(), kinds: map[string]kind{}, nvidiaNames: nvidiaNames}
 	for _, gpu := range p.gpus {
-		p.architectures[gpu.UUID] = n.Library.Architecture(gpu.Index)
+		p.kinds[gpu.UUID] = kind{n.Library.Architecture(gpu.Index), n.Library.Brand(gpu.Index), n.Library.Capability(gpu.Index)}
 	}
 	if err := p.locate(ctx); err != nil {
 		n.Log.WarnContext(ctx, "cannot read where the GPUs are in the machine", "error", err)
@@ -124,9 +129,10 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 	version := p.Library.Version()
 	var gpus []pool.GPU
 	for _, gpu := range p.gpus {
+		kind := p.kinds[gpu.UUID]
 		g := pool.GPU{
-			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: p.architectures[gpu.UUID],
-			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA,
+			UUID: gpu.UUID, Index: gpu.Index, Model: gpu.Name, Architecture: kind.architecture, Brand: kind.brand, Capability: kind.capability,
+			Memory: gpu.Capacity(), DriverVersion: version.Driver, CUDA: version.CUDA, NVIDIANames: p.nvidiaNames,
 		}
 		if location, ok := p.locations[gpu.UUID]; ok {
 			g.Location = &location
@@ -148,7 +154,7 @@ func (p *publisher) absent(held map[string]uint64) []pool.GPU {
 	for uuid, bytes := range held {
 		gpus = append(gpus, pool.GPU{
 			UUID: uuid, Index: -1, Model: "unknown", DriverVersion: version.Driver, CUDA: version.CUDA,
-			Memory: max(bytes, pool.LeastMemory), Fault: &pool.Fault{Reason: "lost", Lost: true},
+			Memory: max(bytes, pool.LeastMemory), NVIDIANames: p.nvidiaNames, Fault: &pool.Fault{Reason: "lost", Lost: true},
 		})
 	}
 	return gpus

@@ -15,10 +15,17 @@ import (
 
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,6 +42,9 @@ type Options struct {
 	Values string
 	// Lenient takes values that are not there for empty ones, as Helm does: users take defaults away by null.
 	Lenient bool
+	// Cluster holds what the chart's look-ups find, by plural name: nil is no cluster, as in `helm template`. Values that are
+	// not there are empty then.
+	Cluster map[string][]runtime.Object
 }
 
 // Document is one object of a rendered chart.
@@ -70,7 +80,7 @@ func Chart(dir string, options Options) ([]Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take the values: %w", err)
 	}
-	files, err := engine.Engine{Strict: !options.Lenient}.Render(chart, all)
+	files, err := options.files(chart, all)
 	if err != nil {
 		return nil, fmt.Errorf("render the chart: %w", err)
 	}
@@ -89,6 +99,25 @@ func Chart(dir string, options Options) ([]Document, error) {
 		}
 	}
 	return documents, nil
+}
+
+// files renders the templates.
+func (o Options) files(chart *chart.Chart, values common.Values) (map[string]string, error) {
+	if o.Cluster == nil {
+		return engine.Engine{Strict: !o.Lenient}.Render(chart, values)
+	}
+	return engine.RenderWithClientProvider(chart, values, o)
+}
+
+// GetClientFor implements [engine.ClientProvider] for kinds of the cluster.
+func (o Options) GetClientFor(apiVersion, kind string) (dynamic.NamespaceableResourceInterface, bool, error) {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, false, fmt.Errorf("look up %s: %w", kind, err)
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+	lists := map[schema.GroupVersionResource]string{plural: kind + "List"}
+	return fake.NewSimpleDynamicClientWithCustomListKinds(scheme.Scheme, lists, o.Cluster[plural.Resource]...).Resource(plural), false, nil
 }
 
 // Split returns the documents of a YAML file that hold anything but comments.

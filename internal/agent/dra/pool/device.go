@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -21,8 +22,11 @@ func (g *GPU) device() resourcev1.Device {
 	return g.shared()
 }
 
+// form is the one in which the GPU's shares are made.
+func (g *GPU) form() Form { return cmp.Or(g.Form, Shared) }
+
 func (g *GPU) shared() resourcev1.Device {
-	device := g.base(Shared)
+	device := g.base(g.form())
 	device.AllowMultipleAllocations = ptr.To(true)
 	device.Attributes[v1alpha1.AttributeWhole] = resourcev1.DeviceAttribute{BoolValue: ptr.To(true)}
 	offered := g.Memory
@@ -31,14 +35,46 @@ func (g *GPU) shared() resourcev1.Device {
 		offered = min(g.Memory, max(*g.Held, LeastMemory))
 	}
 	memory := inBlocks(offered)
+	cores, unasked := g.cores()
 	// Every amount can be 0, for claims with admin access alone: Kubernetes 1.36 allocates them as if they took what they
 	// ask. Shares of nothing are refused by the webhook and by the agent.
 	device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
 		v1alpha1.CapacityMemory: capacity(memory, memory, *resource.NewQuantity(mebibyte, resource.BinarySI)),
-		v1alpha1.CapacityCores:  capacity(number(v1alpha1.MaxCores), number(int64(g.DefaultCores)), number(1)),
-		v1alpha1.CapacitySlots:  capacity(number(v1alpha1.SlotsPerGPU), number(1), number(1)),
+		v1alpha1.CapacityCores:  capacity(number(cores), number(unasked), number(1)),
+		v1alpha1.CapacitySlots:  capacity(number(g.slots()), number(1), number(1)),
+	}
+	if g.NVIDIANames {
+		// No claim takes of it: the amount is there for selectors.
+		device.Capacity[nvidiaMemory] = capacity(memory, *resource.NewQuantity(0, resource.BinarySI), *resource.NewQuantity(mebibyte, resource.BinarySI))
+	}
+	if g.Changing != "" {
+		device.Taints = append(device.Taints, resourcev1.DeviceTaint{Key: v1alpha1.ChangingTaint, Value: string(g.Changing), Effect: resourcev1.DeviceTaintEffectNoSchedule})
 	}
 	return device
+}
+
+// cores returns how much of its time the GPU has for shares, and what a share takes that asks for none. Time slices are
+// the driver's, and equal. Under MPS cores are a ceiling, and no ceiling is all.
+func (g *GPU) cores() (all, unasked int64) {
+	switch g.form() {
+	case Timeslice:
+		return 0, 0
+	case MPS:
+		return v1alpha1.MaxCores, 0
+	}
+	return v1alpha1.MaxCores, int64(g.DefaultCores)
+}
+
+// slots is how many shares the GPU has room for. MPS has a limit of clients, of which a share has at least one: 48, and
+// 60 from CUDA 13.1 on (docs.nvidia.com/deploy/mps).
+func (g *GPU) slots() int64 {
+	switch {
+	case g.form() != MPS:
+		return v1alpha1.SlotsPerGPU
+	case g.CUDA >= 13010:
+		return 60
+	}
+	return 48
 }
 
 // whole is the device that is allocated already. Its taints evict its pods from a GPU that is lost, and keep others away
@@ -90,6 +126,9 @@ func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.Devi
 			all[name] = resourcev1.DeviceAttribute{VersionValue: ptr.To(version)}
 		}
 	}
+	if g.NVIDIANames {
+		g.nvidia(all)
+	}
 	if g.Location == nil {
 		return all
 	}
@@ -98,7 +137,11 @@ func (g *GPU) attributes(form Form) map[resourcev1.QualifiedName]resourcev1.Devi
 	text(deviceattribute.StandardDeviceAttributePCIeRoot, g.Location.Root)
 	text(deviceattribute.StandardDeviceAttributePCIBusID, g.Location.PCI)
 	if g.Location.NUMANode >= 0 {
-		all[v1alpha1.AttributeNUMANode] = resourcev1.DeviceAttribute{IntValue: ptr.To(int64(g.Location.NUMANode))}
+		node := resourcev1.DeviceAttribute{IntValue: ptr.To(int64(g.Location.NUMANode))}
+		all[v1alpha1.AttributeNUMANode] = node
+		if g.NVIDIANames {
+			all[nvidiaNUMANode] = node
+		}
 	}
 	return all
 }

@@ -2,7 +2,8 @@
 // description of the GPUs, and finds the GPU and the form of a device by the device's name. It is pure: package dra
 // publishes the slices, package kube describes the GPUs.
 //
-// Every GPU is published once, as a device that several claims can have a share of. Memory that a request does not name
+// Every GPU is published once, as a device that several claims can have a share of. Its form says how these shares are
+// made, and is part of its name. Memory that a request does not name
 // is all of it, so a request without amounts takes the whole GPU and fits beside no share. There are no counters: with
 // them, Kubernetes 1.36 reads the slices of all nodes for each node that it considers. Devices are named after UUIDs, so
 // that a GPU that vanishes changes no other name. They are listed in the order of the GPUs, and the scheduler takes the
@@ -32,14 +33,19 @@ const LeastMemory = 2 * mebibyte
 // ErrGPU marks a description from which no valid device can be made.
 var ErrGPU = errors.New("GPU cannot be published")
 
-// Form is one of the two ways in which a GPU can be published.
+// Form is one of the ways in which a GPU can be published.
 type Form string
 
-// The forms, as the attribute form has them.
+// The forms, as the attribute form has them. Whole is of earlier versions.
 const (
-	Shared Form = v1alpha1.FormShared
-	Whole  Form = v1alpha1.FormWhole
+	Shared    Form = v1alpha1.FormShared
+	Timeslice Form = v1alpha1.FormTimeslice
+	MPS       Form = v1alpha1.FormMPS
+	Whole     Form = v1alpha1.FormWhole
 )
+
+// shareable are the forms of which several claims can have a share.
+var shareable = []Form{Shared, Timeslice, MPS}
 
 // GPU is what the cluster is told of a GPU.
 type GPU struct {
@@ -59,7 +65,15 @@ type GPU struct {
 	Location *Location
 	// Fault is nil for a healthy GPU.
 	Fault *Fault
-	// DefaultCores is what a share takes that asks for no cores, in percent.
+	// Form is the one in which its shares are made; "" is Shared.
+	Form Form
+	// Changing is the form that it is to get when no claim has the device any more, "" for none.
+	Changing Form
+	// Brand is NVIDIA's, such as Tesla; Capability the compute capability, such as 8.0. Both are "" where unknown.
+	Brand, Capability string
+	// NVIDIANames has the device bear the attributes of NVIDIA's DRA driver as well.
+	NVIDIANames bool
+	// DefaultCores is what a share takes that asks for no cores, in percent, where the form has cores to give.
 	DefaultCores int
 	// Held is nil unless a tenancy has the whole GPU. It is how many bytes the scheduler counts for this tenancy, which
 	// can be fewer than the GPU has now. It is 0 for the whole device of earlier versions, which has no amounts.
@@ -87,16 +101,17 @@ type Fault struct {
 	Lost bool
 }
 
-const sharedSuffix = "-shared"
-
 // Name returns the name of the device that a GPU is in a form.
 func Name(uuid string, form Form) string {
 	name := strings.ToLower(uuid)
-	if form == Shared {
-		name += sharedSuffix
+	if form != Whole {
+		name += suffix(form)
 	}
 	return name
 }
+
+// suffix ends the names of devices of a form. So an allocation names the form that the scheduler saw.
+func suffix(form Form) string { return "-" + string(form) }
 
 // Parse returns the UUID and the form that a device's name stands for; ok is false for a name that is not of this
 // package's making. Whether there is such a GPU is another question.
@@ -106,8 +121,11 @@ func Parse(name string) (uuid string, form Form, ok bool) {
 		return "", "", false
 	}
 	form = Whole
-	if stem, shared := strings.CutSuffix(rest, sharedSuffix); shared {
-		rest, form = stem, Shared
+	for _, f := range shareable {
+		if stem, shared := strings.CutSuffix(rest, suffix(f)); shared {
+			rest, form = stem, f
+			break
+		}
 	}
 	return "GPU-" + rest, form, rest != ""
 }
@@ -136,7 +154,10 @@ func Resources(node string, gpus []GPU) (resourceslice.DriverResources, error) {
 }
 
 func (g *GPU) validate() error {
-	for _, form := range []Form{Shared, Whole} {
+	if !slices.Contains(shareable, g.form()) || g.Changing != "" && !slices.Contains(shareable, g.Changing) {
+		return fmt.Errorf("%w: %s: form %q, changing to %q", ErrGPU, g.UUID, g.Form, g.Changing)
+	}
+	for _, form := range append(shareable, Whole) {
 		if uuid, parsed, ok := Parse(Name(g.UUID, form)); !ok || uuid != g.UUID || parsed != form {
 			return fmt.Errorf("%w: no device can be named after UUID %q", ErrGPU, g.UUID)
 		}

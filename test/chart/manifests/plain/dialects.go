@@ -16,14 +16,30 @@ type names struct {
 	AnnotationPrefixes []string `json:"annotationPrefixes,omitempty"`
 }
 
+// concerns are conditions of objects that concern the webhook.
+type concerns struct {
+	Conditions map[string]string `json:"conditions"`
+	// Admin are those of claims and templates that ask for admin access.
+	Admin map[string]string `json:"admin"`
+}
+
+func concernsOf(classes dialect.Classes) concerns {
+	return concerns{
+		Conditions: map[string]string{
+			"claims": classes.ClaimCondition(), "templates": classes.TemplateCondition(), "containers": dialect.ContainerCondition(),
+		},
+		Admin: map[string]string{"claims": classes.AdminClaimCondition(), "templates": classes.AdminTemplateCondition()},
+	}
+}
+
 // Dialects returns the chart's files/dialects.yaml: which objects concern the webhook. A chart cannot call Go, so
 // what the code says is written down for it.
 func Dialects() ([]byte, error) {
 	var file struct {
-		Dialects   map[string]names  `json:"dialects"`
-		Conditions map[string]string `json:"conditions"`
-		// Admin are those of claims and templates that ask for admin access.
-		Admin map[string]string `json:"admin"`
+		Dialects map[string]names `json:"dialects"`
+		concerns
+		// NVIDIAClass is what concerns the webhook where the chart makes NVIDIA's device class.
+		NVIDIAClass concerns `json:"nvidiaClass"`
 		// Pods are the conditions of a pod that has a name among its limits or its annotations: the chart puts the
 		// names of the dialects that are turned on for NAME.
 		Pods struct {
@@ -38,12 +54,7 @@ func Dialects() ([]byte, error) {
 		n.Annotations, n.AnnotationPrefixes = dialect.Split(all.Annotations)
 		file.Dialects[name] = n
 	}
-	file.Conditions = map[string]string{
-		"claims":     dialect.ClaimCondition(),
-		"templates":  dialect.TemplateCondition(),
-		"containers": dialect.ContainerCondition(),
-	}
-	file.Admin = map[string]string{"claims": dialect.AdminClaimCondition(), "templates": dialect.AdminTemplateCondition()}
+	file.concerns, file.NVIDIAClass = concernsOf(dialect.Classes{}), concernsOf(dialect.Classes{NVIDIA: true})
 	file.Pods.Resources = dialect.PodCondition(dialect.Names{Resources: []string{"NAME"}})
 	file.Pods.Annotations = dialect.PodCondition(dialect.Names{Annotations: []string{"NAME"}})
 	text, err := yaml.Marshal(file)

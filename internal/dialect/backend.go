@@ -1,0 +1,42 @@
+package dialect
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// chooseBackend gives requests the backend that the pod's annotation names, if any.
+func (t *Translator) chooseBackend(pod *corev1.Pod, requests []Request) error {
+	text, named := pod.Annotations[v1alpha1.BackendAnnotation]
+	if !named {
+		return nil
+	}
+	backend := v1alpha1.Backend(text)
+	switch {
+	case backend == "" || v1alpha1.FormOf(backend) == "":
+		return refuse("annotation %s: backend %q is not known: use slice, timeslice or mps", v1alpha1.BackendAnnotation, text)
+	case t.mode == ModeSlots && backend != v1alpha1.BackendSlice:
+		return refuse("annotation %s: backend %s needs claims, which Kubernetes has from 1.36 on: leave it out", v1alpha1.BackendAnnotation, text)
+	}
+	for i := range requests {
+		r := &requests[i]
+		name := r.Container.of(pod).Name
+		switch {
+		case r.Whole:
+			return refuse("container %q asks for whole GPUs, and annotation %s is about shares: leave out one of the two", name, v1alpha1.BackendAnnotation)
+		case backend == v1alpha1.BackendMPS && r.Count > 1:
+			return refuse("container %q asks for %d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", name, r.Count)
+		}
+		r.Config.Backend = backend
+	}
+	return nil
+}
+
+// claimConfig is what a request's claim has to say beside its class, which says which backend the share has.
+func (r *Request) claimConfig() v1alpha1.ShareConfig {
+	if r.Config == (v1alpha1.ShareConfig{Backend: r.Config.Backend}) {
+		return v1alpha1.ShareConfig{}
+	}
+	return r.Config
+}
