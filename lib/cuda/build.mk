@@ -57,6 +57,8 @@ $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 
 $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
 
+$(B)/test/cuda/mps: $(B)/obj/cuda/test/daemon.o
+
 CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
 $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'
 $(B)/test/cuda/overhead: | $(CUDA_TEST_NVML)

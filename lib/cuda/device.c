@@ -5,13 +5,22 @@
 
 #include "cuda/attach.h"
 #include "cuda/environment.h"
+#include "cuda/fork.h"
 #include "cuda/lock.h"
+#include "cuda/mps.h"
 #include "cuda/visible.h"
 #include "substitute/log.h"
 
 static lock guard; /* protects what follows; not held during a driver call */
-static bool chosen, found, initialised;
+static bool chosen, found;
 static struct choices choices;
+static struct environment environment; /* what the driver is shown; no entries: there was no room */
+
+static bool initialised;
+
+/* The driver may have read other variables than ours, or have found no control daemon. It reads
+ * them once, so nothing is allowed any more. */
+static bool spoiled;
 
 /* One device as the program sees it. Its ordinal is its index in the list. */
 struct shown {
@@ -20,6 +29,17 @@ struct shown {
 };
 static struct shown shown[VISIBLE_MAX];
 static unsigned shown_count;
+
+static void prepare_environment(const dv_share *share) {
+    static char visible[ENVIRONMENT_ENTRY] = "CUDA_VISIBLE_DEVICES=";
+    size_t name = strlen(visible);
+    if (visible_write(&choices, visible + name, sizeof visible - name)) {
+        environment = (struct environment){.count = 1, .entry = {visible}};
+        if (dv_share_mps_pipe(share) != NULL) {
+            mps_variables(share, choices.count > 0, &environment);
+        }
+    }
+}
 
 /* Reads the program's variable at its first cuInit, as the driver does. */
 static void choose(const dv_share *share) {
@@ -32,6 +52,7 @@ static void choose(const dv_share *share) {
         }
         visible_choose((const uint8_t (*)[16])uuids, count, getenv("CUDA_VISIBLE_DEVICES"),
                        &choices);
+        prepare_environment(share);
         chosen = true;
     }
     lock_give(&guard);
@@ -134,15 +155,67 @@ bool device_of_number(unsigned number, CUdevice *device) {
     return false;
 }
 
+static bool under_mps(void) {
+    const dv_share *share = attached_share();
+    return share != NULL && dv_share_mps_pipe(share) != NULL;
+}
+
+static void spoil(void) {
+    __atomic_store_n(&spoiled, true, __ATOMIC_RELEASE);
+    dv_log("cuda: the share's limits may not hold in this process, so it gets no context: its "
+           "variables for MPS changed, or the control daemon ended, while the driver read them; "
+           "start the program again");
+}
+
+CUresult shown_enter(void) {
+    if (!under_mps()) {
+        return CUDA_SUCCESS;
+    }
+    if (__atomic_load_n(&spoiled, __ATOMIC_ACQUIRE)) {
+        return CUDA_ERROR_MPS_CONNECTION_FAILED;
+    }
+    /* A driver that was initialised without us may be no client. */
+    if (!__atomic_load_n(&initialised, __ATOMIC_ACQUIRE)) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    return environment_enter(&environment) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool shown_leave(void) {
+    if (under_mps() && !environment_leave()) {
+        spoil();
+        return false;
+    }
+    return true;
+}
+
+/* The driver's cuInit, of which the program's variables are no part. */
 static CUresult initialise(unsigned flags) {
-    char entry[ENVIRONMENT_ENTRY] = "CUDA_VISIBLE_DEVICES=";
-    size_t name = strlen(entry);
-    if (!visible_write(&choices, entry + name, sizeof entry - name) || !environment_enter(entry)) {
+    if (environment.count == 0 || !environment_enter(&environment)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = DV_CALL(cuInit, flags);
-    environment_leave();
+    bool sound = environment_leave();
+    if (result == CUDA_SUCCESS && under_mps() && !sound) {
+        spoil();
+    }
     return result;
+}
+
+/* The same as the client of a control daemon that is there before and after. */
+static CUresult initialise_client(unsigned flags) {
+    const dv_share *share = attached_share();
+    pid_t daemon = -1;
+    CUresult result = mps_reach(share, &daemon);
+    if (result == CUDA_SUCCESS) {
+        result = initialise(flags);
+    }
+    if (result == CUDA_SUCCESS && mps_reach(share, &daemon) != CUDA_SUCCESS) {
+        spoil();
+    }
+    return result == CUDA_SUCCESS && __atomic_load_n(&spoiled, __ATOMIC_ACQUIRE)
+               ? CUDA_ERROR_MPS_CONNECTION_FAILED
+               : result;
 }
 
 CUresult cuInit(unsigned flags) {
@@ -154,7 +227,7 @@ CUresult cuInit(unsigned flags) {
         return result;
     }
     choose(attached_share());
-    result = initialise(flags);
+    result = under_mps() ? initialise_client(flags) : initialise(flags);
     if (result == CUDA_SUCCESS && devices_known() && shown_count == 0) {
         result = CUDA_ERROR_NO_DEVICE;
     }
@@ -197,3 +270,10 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *bus) {
     }
     return result;
 }
+
+/* The child may initialise the driver if its parent had not. Otherwise the driver refuses it. */
+static void device_forked(void) {
+    guard = (lock){0};
+    initialised = false;
+}
+ON(forked, device_forked);

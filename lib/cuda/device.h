@@ -17,4 +17,11 @@ DV_HIDDEN int device_number(CUdevice device);
 /* The driver's device for a number in the share, the inverse of device_number. False if none. */
 DV_HIDDEN bool device_of_number(unsigned number, CUdevice *device);
 
+/* Around a driver call that makes a context. A client of MPS is shown the share's variables in it,
+ * because the driver may read them for each context. shown_enter gives the error of a process that
+ * gets no context; then there is nothing to leave. If shown_leave is false, the context that was
+ * made may lack its limits: end it and answer CUDA_ERROR_MPS_CONNECTION_FAILED. */
+DV_HIDDEN CUresult shown_enter(void);
+DV_HIDDEN bool shown_leave(void);
+
 #endif

@@ -9,99 +9,163 @@
 #include "cuda/fork.h"
 #include "cuda/lock.h"
 
-static lock guard; /* held while the pointer is exchanged, not during the driver's call */
+static lock guard; /* held while entries are exchanged, not during the driver's call */
 static unsigned inside;
-static char **before;  /* the program's array */
-static char *replaced; /* the program's entry, NULL if it had none */
+static bool disturbed; /* since the first who is inside came */
 
-/* The copy stays mapped for good: another thread may still walk along it after we have left. */
-static char **copy;
-static size_t copy_room; /* pointers */
-static char shown[ENVIRONMENT_ENTRY];
+/* What is shown, and the program's entry in whose place it stands, NULL if there was none. */
+static struct {
+    char *entry;
+    char *instead; /* of a hidden variable: an empty text, told from others by its address */
+    char *replaced;
+} shown[ENVIRONMENT_ENTRIES];
+static unsigned shown_count;
+static char hidden[ENVIRONMENT_ENTRIES][1];
+
+static char **ours; /* the array that we made last */
+static size_t room; /* its pointers */
+
+/* Other threads read the array, and exchange entries in it, without a lock that we could take. */
+static char *load(char **at) {
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+
+static void store(char **at, char *entry) {
+    __atomic_store_n(at, entry, __ATOMIC_RELEASE);
+}
 
 static bool same_name(const char *a, const char *b) {
     size_t length = strcspn(b, "=");
     return strncmp(a, b, length) == 0 && a[length] == '=';
 }
 
-static bool make_room(size_t count) {
-    if (count <= copy_room) {
-        return true;
+/* The place of the first entry of a name, NULL if there is none. */
+static char **find_name(char **array, const char *entry) {
+    for (char **e = array; e != NULL && load(e) != NULL; e++) {
+        if (same_name(load(e), entry)) {
+            return e;
+        }
     }
-    void *pages = mmap(NULL, 2 * count * sizeof *copy, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) {
-        return false;
-    }
-    copy = pages;
-    copy_room = 2 * count;
-    return true;
+    return NULL;
 }
 
-static bool exchange(const char *entry) {
+static char **find_entry(char **array, const char *entry) {
+    for (char **e = array; e != NULL && load(e) != NULL; e++) {
+        if (load(e) == entry) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static size_t count_entries(char **array) {
     size_t count = 0;
-    for (char **e = environ; e != NULL && *e != NULL; e++) {
+    while (array != NULL && load(&array[count]) != NULL) {
         count++;
     }
-    if (strlen(entry) >= sizeof shown || !make_room(count + 2)) {
+    return count;
+}
+
+/* An array with the program's entries and room for ours. */
+static char **make_room(size_t count) {
+    if (environ == ours && count + ENVIRONMENT_ENTRIES < room) {
+        return ours;
+    }
+    size_t pointers = 2 * (count + ENVIRONMENT_ENTRIES + 1);
+    char **copy = mmap(NULL, pointers * sizeof *copy, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) {
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        copy[i] = load(&environ[i]);
+    }
+    ours = copy;
+    room = pointers;
+    return copy;
+}
+
+/* Puts one entry into an array that has room, behind `count` others or in the place of its name. */
+static void show(char **array, unsigned number, size_t *count) {
+    char *entry = shown[number].entry;
+    char **place = find_name(array, entry);
+    shown[number].replaced = place != NULL ? load(place) : NULL;
+    shown[number].instead = strchr(entry, '=') != NULL ? entry : hidden[number];
+    if (place != NULL) {
+        store(place, shown[number].instead);
+    } else if (shown[number].instead == entry) {
+        store(&array[*count + 1], NULL);
+        store(&array[(*count)++], entry);
+    }
+}
+
+static bool show_all(const struct environment *environment) {
+    size_t count = count_entries(environ);
+    char **array = make_room(count);
+    if (array == NULL) {
         return false;
     }
-    memcpy(shown, entry, strlen(entry) + 1);
-    replaced = NULL;
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (same_name(environ[i], entry)) {
-            replaced = replaced != NULL ? replaced : environ[i];
-        } else {
-            copy[kept++] = environ[i];
-        }
+    shown_count = environment->count;
+    for (unsigned i = 0; i < shown_count; i++) {
+        shown[i].entry = environment->entry[i];
+        show(array, i, &count);
     }
-    copy[kept++] = shown;
-    copy[kept] = NULL;
-    before = environ;
-    environ = copy;
+    __atomic_store_n(&environ, array, __ATOMIC_RELEASE);
+    disturbed = false;
     return true;
 }
 
-/* If a thread has set a variable meanwhile, the C library has made a new array out of ours. Then
- * only our entry is replaced there. */
-static void repair(char **array) {
-    for (char **e = array; e != NULL && *e != NULL; e++) {
-        if (*e != shown) {
-            continue;
+/* Whether whoever asks for the names finds what is shown. */
+static bool all_shown(void) {
+    for (unsigned i = 0; i < shown_count; i++) {
+        char **place = find_name(environ, shown[i].entry);
+        bool visible = shown[i].instead == shown[i].entry;
+        if (visible ? place == NULL || load(place) != shown[i].entry : place != NULL) {
+            return false;
         }
-        if (replaced != NULL) {
-            *e = replaced;
-            return;
-        }
-        for (; *e != NULL; e++) {
-            e[0] = e[1];
-        }
-        return;
     }
+    return true;
 }
 
-bool environment_enter(const char *entry) {
+/* Gives the program its own entries back, in whatever array it has by now: if a thread has set a
+ * variable meanwhile, the C library may have made a new one out of ours. */
+static void restore_all(void) {
+    for (unsigned i = shown_count; i-- > 0;) {
+        char **place = find_entry(environ, shown[i].instead);
+        if (place != NULL && shown[i].replaced != NULL) {
+            store(place, shown[i].replaced);
+            continue;
+        }
+        for (; place != NULL && load(place) != NULL; place++) {
+            store(place, load(place + 1));
+        }
+    }
+    shown_count = 0;
+}
+
+bool environment_enter(const struct environment *environment) {
     lock_take(&guard);
-    bool done = inside > 0 || exchange(entry);
+    bool done = inside > 0 || show_all(environment);
     inside += done;
     lock_give(&guard);
     return done;
 }
 
-void environment_leave(void) {
+bool environment_leave(void) {
     lock_take(&guard);
+    disturbed |= !all_shown();
+    bool sound = !disturbed;
     if (--inside == 0) {
-        if (environ == copy) {
-            environ = before;
-        } else {
-            repair(environ);
-        }
+        restore_all();
     }
     lock_give(&guard);
+    return sound;
 }
 
+/* The threads that were inside are not in the child. */
 static void environment_forked(void) {
     guard = (lock){0};
+    restore_all();
+    inside = 0;
 }
 ON(forked, environment_forked);

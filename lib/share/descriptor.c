@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "libc/cancel.h"
 #include "libc/kernel.h"
 
 static const char key_head[8] = "dvmark";
@@ -63,6 +64,7 @@ static void carry(dv_page_export *export, int fd) {
 }
 
 dv_status dv_export_carry(dv_share *share, const void *key, int fd) {
+    UNCANCELLED;
     if (os_lock(&share->taking, &share->waiting)) {
         mark_learn(share->mark_file, fd);
         os_unlock(&share->taking, &share->waiting);
@@ -153,6 +155,7 @@ static bool any_gone(const struct unheld *found) {
 }
 
 uint64_t exports_settle(dv_share *share, unsigned from, unsigned end) {
+    UNCANCELLED;
     struct unheld found;
     uint64_t units = 0;
     while (from < end) {
@@ -170,6 +173,7 @@ uint64_t dv_export_settle(dv_share *share) {
 }
 
 bool exports_gone(dv_share *share) {
+    UNCANCELLED;
     struct unheld found;
     unsigned from = 0, end = export_count(share);
     while (from < end) {

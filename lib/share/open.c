@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
 #include "libc/kernel.h"
 
 /* The agent writes a config page in microseconds. If it is killed while it writes, the sequence
@@ -172,6 +173,22 @@ static dv_status copy_device(const dv_page_device *from, unsigned number, dv_pag
                           number, (unsigned long long)to->limit, to->cores);
 }
 
+/* The socket of the control daemon that lies in the directory must have a name (unix(7)). */
+static dv_status copy_pipe(dv_share *share, dv_reason *reason) {
+    const dv_page_config *config = share->config;
+    share->mps = (config->flags & DV_PAGE_FLAG_MPS) != 0;
+    memcpy(share->mps_pipe, config->mps_pipe, sizeof share->mps_pipe);
+    size_t length = strnlen(share->mps_pipe, sizeof share->mps_pipe);
+    bool sane = share->mps ? share->mps_pipe[0] == '/' && share->device_count == 1 &&
+                                 length + strlen("/control") < sizeof share->mps_pipe
+                           : length == 0;
+    return sane ? DV_OK
+                : because(reason, DV_CORRUPT,
+                          "the config page names no MPS control daemon that this share's %u GPUs "
+                          "could have; stop the share and start it again",
+                          share->device_count);
+}
+
 static dv_status copy_config(dv_share *share, dv_reason *reason) {
     const dv_page_config *config = share->config;
     uint32_t count = config->device_count;
@@ -186,7 +203,7 @@ static dv_status copy_config(dv_share *share, dv_reason *reason) {
             return status;
         }
     }
-    return DV_OK;
+    return copy_pipe(share, reason);
 }
 
 static dv_status read_config(dv_share *share, dv_reason *reason) {
@@ -214,6 +231,7 @@ static dv_status map_config(dv_share *share, dv_reason *reason) {
         return result;
     }
     share->config_size = (size_t)status.st_size;
+    share->owner_of_config = status.st_uid;
     result = check_header(&share->config->header, DV_PAGE_CONFIG_MAGIC, share->config_size,
                           sizeof(dv_page_config), "config", reason);
     return result == DV_OK ? read_config(share, reason) : result;
@@ -274,6 +292,7 @@ static dv_status build_share(dv_share *share, const char *dir, dv_reason *reason
 }
 
 dv_status open_share(const char *dir, bool writable, dv_share **out, dv_reason *reason) {
+    UNCANCELLED;
     int saved = errno;
     *out = NULL;
     if (reason != NULL) {

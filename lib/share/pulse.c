@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
 #include "libc/kernel.h"
 
 #define RETRY_NS 100000000u
@@ -38,6 +39,7 @@ static bool sound(const dv_page_header *header) {
 }
 
 static dv_page_pulse *map_pulse(const dv_share *share, unsigned device) {
+    UNCANCELLED;
     char name[32], path[sizeof share->path + sizeof name];
     struct stat status;
     snprintf(name, sizeof name, "pulse.%u", device);
@@ -180,6 +182,7 @@ static uint64_t read_beat(const dv_share *share, unsigned device, unsigned k, ui
 }
 
 static uint64_t look(dv_share *share, unsigned device, uint64_t now, uint32_t changes) {
+    UNCANCELLED;
     dv_beats *beats = &share->beats[device];
     uint32_t pulses = load32(&share->config->device[device].budget.pulses);
     uint64_t latest = 0;

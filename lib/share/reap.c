@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
+
 /* Takes what the slot holds out of the totals, by one more operation in the slot's journal. If the
  * reaper dies, the next one finds either this operation or the one before. */
 static bool clear_journal(dv_page_gpu *gpu, unsigned slot, uint64_t *bytes) {
@@ -75,6 +77,7 @@ enum found look_at(const dv_share *share, int file, unsigned slot) {
 
 /* True if no process has the slot and it is not being reaped. */
 bool slot_vacant(dv_share *share, unsigned slot) {
+    UNCANCELLED;
     int saved = errno;
     int file = open_state(share, O_RDONLY);
     bool locked = file < 0 || os_byte_locked(file, DV_PAGE_LOCK_BASE + slot);
@@ -109,6 +112,7 @@ static bool reap_dead(dv_share *share, int file, unsigned slot, const dv_reaper 
 /* Looks for dead processes through a read-only file. One for writing is opened only if there are
  * any, because the agent takes the closing of such a file as a sign of a death. */
 dv_sweep reap_all(dv_share *share, dv_reaper *reaper) {
+    UNCANCELLED;
     dv_sweep sweep = {.live = 0};
     int saved = errno;
     int look = open_state(share, O_RDONLY), write = -1;
@@ -142,6 +146,7 @@ dv_sweep reap_all(dv_share *share, dv_reaper *reaper) {
 
 /* Reaps the slot if its process is dead. True if that freed it. */
 bool reap_one(dv_share *share, unsigned slot) {
+    UNCANCELLED;
     dv_sweep sweep = {.live = 0};
     int saved = errno;
     int file = slot < DV_PAGE_SLOTS ? open_state(share, O_RDWR) : -1;
@@ -176,6 +181,7 @@ bool dv_own(dv_share *share, unsigned device, dv_own_t *own) {
 }
 
 void dv_processes(dv_share *share, bool (*visit)(const dv_process *process, void *arg), void *arg) {
+    UNCANCELLED;
     int saved = errno;
     int file = open_state(share, O_RDONLY);
     unsigned count = file < 0 ? 0 : slot_count(share);

@@ -20,6 +20,14 @@ int dv_share_find(const dv_share *share, const uint8_t uuid[16]) {
     return -1;
 }
 
+const char *dv_share_mps_pipe(const dv_share *share) {
+    return share->mps ? share->mps_pipe : NULL;
+}
+
+uid_t dv_share_owner(const dv_share *share) {
+    return share->owner_of_config;
+}
+
 uint64_t dv_share_limit(const dv_share *share, unsigned device) {
     return device < share->device_count ? present_limit(share, device) : 0;
 }

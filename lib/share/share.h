@@ -97,6 +97,14 @@ unsigned dv_share_device_count(const dv_share *share);
  * dv_usage (the limit) and by time.h (the budget). */
 const dv_page_device *dv_share_device(const dv_share *share, unsigned dev);
 
+/* The pipe directory of the control daemon whose clients this share's processes are, an absolute
+ * path; NULL if they are none. Such a share has one GPU. */
+const char *dv_share_mps_pipe(const dv_share *share);
+
+/* The user who made the share: the owner of its config page, as this process's user namespace shows
+ * it. */
+uid_t dv_share_owner(const dv_share *share);
+
 /* Number of the device with this UUID, -1 if it is not in the share. */
 int dv_share_find(const dv_share *share, const uint8_t uuid[16]);
 

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
 #include "libc/kernel.h"
 
 /* Opens T/state again; -1 unless it is the file that is mapped. */
@@ -153,6 +154,7 @@ static dv_status take_slot(dv_share *share) {
 }
 
 dv_status ensure_slot(dv_share *share) {
+    UNCANCELLED;
     int saved = errno;
     if (!os_lock(&share->taking, &share->waiting)) {
         return DV_BUSY;

@@ -89,6 +89,9 @@ struct dv_share {
     uint32_t made[DV_PAGE_EXPORTS];
     uint64_t exported[DV_PAGE_DEVICES];
     char path[4096];
+    uid_t owner_of_config;
+    bool mps;
+    char mps_pipe[DV_PAGE_PIPE_BYTES]; /* empty without mps */
     dv_page_device device[DV_PAGE_DEVICES];
 };
 

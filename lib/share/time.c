@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "libc/cancel.h"
+
 /* Each failed swap means that another one succeeded. So many in a row mean that a process writes
  * without end or that the page is damaged. */
 #define SWAP_TRIES 4096u
@@ -329,6 +331,7 @@ void dv_time_waited(dv_share *share, unsigned device, uint64_t ns) {
 }
 
 void dv_time_nap(uint64_t ns) {
+    UNCANCELLED;
     struct timespec span = {.tv_nsec = (long)ns};
     if (ns >= NAP_MAX_NS) {
         span = (struct timespec){.tv_sec = NAP_MAX_NS / 1000000000u};

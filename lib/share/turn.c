@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
+
 /* Whether the owner of a turn lives is asked so often; it costs some microseconds. */
 #define LOOK_NS 2000000u
 /* The owner of a turn whose process has no slot. Only time ends it. */
@@ -35,6 +37,7 @@ static uint32_t own_name(const dv_share *share) {
 }
 
 static bool is_dead(dv_share *share, unsigned device, uint32_t owner, uint64_t now) {
+    UNCANCELLED;
     if (owner_slot(owner) >= DV_PAGE_SLOTS || owner == own_name(share)) {
         return false;
     }

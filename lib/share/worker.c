@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
+
 #define RETRY_NS 1000000000u
 
 unsigned owner_slot(uint32_t owner) {
@@ -66,6 +68,7 @@ static int find_worker(const dv_share *share, dv_page_gpu *gpu, uint32_t owner) 
 }
 
 static __attribute__((noinline)) int take_worker(dv_share *share, unsigned device) {
+    UNCANCELLED;
     dv_own_worker *own = &share->worker[device];
     uint64_t now = os_now_ns();
     if (now < load64(&own->retry) ||

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "libc/cancel.h"
+
 static void write_line(const char *line, size_t length) {
     const char *where = secure_getenv("DIVVY_LOG");
     if (where == NULL || where[0] == '\0') {
@@ -32,6 +34,7 @@ static void write_line(const char *line, size_t length) {
 }
 
 void dv_log(const char *format, ...) {
+    UNCANCELLED;
     int saved = errno;
     char line[512];
     int prefix = snprintf(line, sizeof line, "divvy[%d] ", (int)getpid());

@@ -1,5 +1,6 @@
 /* Contexts that the program makes and destroys. Primary and green contexts are in
    hooks_primary.c. */
+#include "cuda/device.h"
 #include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
 
@@ -13,6 +14,18 @@ static CUresult made(struct reservation *reservation, CUresult result, const CUc
     return result;
 }
 
+/* What the driver answered, unless it may have made the context without the share's limits. */
+static CUresult limited(CUresult result, CUcontext *context) {
+    if (shown_leave()) {
+        return result;
+    }
+    if (result == CUDA_SUCCESS) {
+        DV_CALL(cuCtxDestroy_v2, *context);
+        *context = NULL;
+    }
+    return CUDA_ERROR_MPS_CONNECTION_FAILED;
+}
+
 /* A function that makes `context` on `device`; after its parameters, the arguments for the
    driver. */
 #define MAKES_CONTEXT(fn, parameters, ...)                                                         \
@@ -22,8 +35,14 @@ static CUresult made(struct reservation *reservation, CUresult result, const CUc
             return DV_REAL(fn)(__VA_ARGS__);                                                       \
         }                                                                                          \
         CUresult result = overhead_open(&reservation, device);                                     \
-        return result == CUDA_SUCCESS ? made(&reservation, DV_CALL(fn, __VA_ARGS__), context)      \
-                                      : result;                                                    \
+        if (result != CUDA_SUCCESS) {                                                              \
+            return result;                                                                         \
+        }                                                                                          \
+        result = shown_enter();                                                                    \
+        if (result == CUDA_SUCCESS) {                                                              \
+            result = limited(DV_CALL(fn, __VA_ARGS__), context);                                   \
+        }                                                                                          \
+        return made(&reservation, result, context);                                                \
     }
 
 MAKES_CONTEXT(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), context, flags,

@@ -12,6 +12,7 @@
 #include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
 #include "cuda/memory/primary.h"
+#include "libc/cancel.h"
 
 /* Owner of the primary context's memory, 0 while there is none. */
 static uint32_t primary[DV_PAGE_DEVICES];
@@ -25,8 +26,24 @@ static uint32_t uses[DV_PAGE_DEVICES];
  * that is held during driver calls. The driver's own calls do not come here. */
 static lock turns[DV_PAGE_DEVICES];
 
+/* Whether the thread that has the turn could be cancelled before. While it has it, a request waits:
+ * what it calls may be a cancellation point, and nobody would give the turn back. */
+static int cancellable[DV_PAGE_DEVICES];
+
 /* By handle: the GPU of a green context. */
 static table greens;
+
+static void take_turn(unsigned device) {
+    int before = cancel_hold();
+    lock_take(&turns[device]);
+    cancellable[device] = before;
+}
+
+static void give_turn(unsigned device) {
+    int before = cancellable[device];
+    lock_give(&turns[device]);
+    cancel_allow(&before);
+}
 
 static uint32_t owner_of(unsigned device) {
     return __atomic_load_n(&primary[device], __ATOMIC_ACQUIRE);
@@ -59,7 +76,7 @@ static struct release before_release(CUdevice device, bool reset) {
         return release;
     }
     unsigned number = (unsigned)release.number;
-    lock_take(&turns[number]);
+    take_turn(number);
     release.home = (struct home){.device = number, .owner = owner_of(number)};
     release.ends = release.home.owner != 0 && (reset || uses[number] <= 1);
     if (release.ends) {
@@ -96,7 +113,7 @@ static CUresult after_release(const struct release *release, CUdevice device, CU
     } else if (release->ends) {
         TELL(context_spared, (release->home));
     }
-    lock_give(&turns[release->number]);
+    give_turn((unsigned)release->number);
     return result;
 }
 
@@ -107,12 +124,12 @@ static CUresult before_use(struct reservation *reservation, CUdevice device, boo
     if (number < 0) {
         return attached != CUDA_SUCCESS ? attached : reservation_why_unknown();
     }
-    lock_take(&turns[number]);
+    take_turn((unsigned)number);
     *reserved = owner_of((unsigned)number) == 0;
     reservation->home = (struct home){.device = (unsigned)number};
     CUresult result = *reserved ? overhead_open(reservation, device) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
-        lock_give(&turns[number]);
+        give_turn((unsigned)number);
     }
     return result;
 }
@@ -142,7 +159,18 @@ static void after_use(struct reservation *reservation, bool reserved, CUresult r
     } else if (fresh) {
         overhead_appeared(device);
     }
-    lock_give(&turns[device]);
+    give_turn(device);
+}
+
+/* What the driver answered, unless it may have made the context without the share's limits. */
+static CUresult limited(CUresult result, CUdevice device) {
+    if (shown_leave()) {
+        return result;
+    }
+    if (result == CUDA_SUCCESS) {
+        DV_CALL(cuDevicePrimaryCtxRelease_v2, device);
+    }
+    return CUDA_ERROR_MPS_CONNECTION_FAILED;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -153,7 +181,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     }
     CUresult result = before_use(&reservation, device, &reserved);
     if (result == CUDA_SUCCESS) {
-        result = DV_CALL(cuDevicePrimaryCtxRetain, context, device);
+        result = shown_enter();
+        if (result == CUDA_SUCCESS) {
+            result = limited(DV_CALL(cuDevicePrimaryCtxRetain, context, device), device);
+        }
         after_use(&reservation, reserved, result, result == CUDA_SUCCESS ? *context : NULL);
     }
     return result;
@@ -169,6 +200,17 @@ static void note_green(CUgreenCtx green, unsigned device) {
     }
 }
 
+static CUresult limited_green(CUresult result, CUgreenCtx *green) {
+    if (shown_leave()) {
+        return result;
+    }
+    if (result == CUDA_SUCCESS) {
+        DV_CALL(cuGreenCtxDestroy, *green);
+        *green = NULL;
+    }
+    return CUDA_ERROR_MPS_CONNECTION_FAILED;
+}
+
 CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
                           unsigned flags) {
     struct reservation reservation = {0};
@@ -180,7 +222,10 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = DV_CALL(cuGreenCtxCreate, green, resources, device, flags);
+    result = shown_enter();
+    if (result == CUDA_SUCCESS) {
+        result = limited_green(DV_CALL(cuGreenCtxCreate, green, resources, device, flags), green);
+    }
     after_use(&reservation, reserved, result, NULL);
     if (result == CUDA_SUCCESS) {
         note_green(*green, reservation.home.device);

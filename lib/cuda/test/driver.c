@@ -34,13 +34,26 @@ static void uuid_text(int gpu, char text[48]) {
     }
 }
 
+static void read_mps(void) {
+    static const char *const names[FAKE_MPS] = {
+        "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"};
+    for (int i = 0; i < FAKE_MPS; i++) {
+        const char *value = getenv(names[i]);
+        snprintf(fake_driver.mps[i], sizeof fake_driver.mps[i], "%s", value ? value : "(none)");
+    }
+}
+
 CUresult cuInit(unsigned flags) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     (void)flags;
     snprintf(fake_driver.visible, sizeof fake_driver.visible, "%s", visible ? visible : "(none)");
+    fake_driver.inits++;
     if (fake_driver.during_init != NULL) {
         fake_driver.during_init();
     }
+    read_mps();
     shown_count = 0;
     char list[2048];
     snprintf(list, sizeof list, "%s", visible ? visible : "");
@@ -86,8 +99,17 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+static void make_context(void) {
+    if (fake_driver.during_context != NULL) {
+        fake_driver.during_context();
+    }
+    read_mps();
+    __atomic_fetch_add(&fake_driver.contexts, 1, __ATOMIC_RELAXED);
+}
+
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     (void)flags;
+    make_context();
     *context = calloc(1, sizeof **context);
     (*context)->device = device;
     current = *context;
@@ -111,10 +133,12 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     }
     current = current == context ? NULL : current;
     free(context);
+    __atomic_fetch_sub(&fake_driver.contexts, 1, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    make_context();
     primaries[device].device = device;
     primary_users[device]++;
     *context = &primaries[device];
@@ -126,6 +150,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     primary_users[device]--;
+    __atomic_fetch_sub(&fake_driver.contexts, 1, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 

@@ -74,7 +74,7 @@ struct damage {
 
 static const struct damage damages[] = {
     {"config", 0, 0, 8, DV_CORRUPT, "not a page"},
-    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 4; stop the share and start it"},
+    {"config", 8, 2, 4, DV_OLD_PAGE, "reads 5; stop the share and start it"},
     {"config", 8, 1, 4, DV_OLD_PAGE, "version 1"},
     {"config", 8, 0, 4, DV_OLD_PAGE, "version 0"},
     {"config", 12, 64, 4, DV_CORRUPT, "bytes"},
@@ -90,6 +90,8 @@ static const struct damage damages[] = {
     {"config", DEVICE(weight), 0, 4, DV_CORRUPT, "impossible"},
     {"config", DEVICE(policy), 3, 4, DV_CORRUPT, "impossible"},
     {"config", DEVICE(class), 2, 4, DV_CORRUPT, "impossible"},
+    {"config", offsetof(dv_page_config, flags), DV_PAGE_FLAG_MPS, 4, DV_CORRUPT, "MPS"},
+    {"config", offsetof(dv_page_config, mps_pipe), '/', 1, DV_CORRUPT, "MPS"},
     {"state", 0, DV_PAGE_CONFIG_MAGIC, 8, DV_CORRUPT, "not a page"},
     {"state", 8, 7, 4, DV_OLD_PAGE, "version 7"},
     {"state", 12, 16, 4, DV_CORRUPT, "bytes"},
@@ -107,9 +109,44 @@ static void refuses_damaged_pages(void) {
     }
 }
 
+static void knows_its_control_daemon(void) {
+    static const struct {
+        const char *pipe;
+        unsigned gpus;
+        dv_status status;
+    } pages[] = {
+        {"/run/pipe", 1, DV_OK}, {"run/pipe", 1, DV_CORRUPT}, {"/run/pipe", 2, DV_CORRUPT}};
+    uint32_t flags = DV_PAGE_FLAG_MPS;
+    for (size_t i = 0; i <= sizeof pages / sizeof pages[0]; i++) {
+        struct tenant tenant;
+        char pipe[DV_PAGE_PIPE_BYTES] = "/";
+        bool longest = i == sizeof pages / sizeof pages[0];
+        if (longest) {
+            memset(pipe + 1, 'p', sizeof pipe - 1); /* ends with no zero byte */
+        } else {
+            strcpy(pipe, pages[i].pipe);
+        }
+        tenant_make(&tenant, longest ? 1 : pages[i].gpus, 64 * MIB);
+        tenant_write(&tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
+        tenant_write(&tenant, "config", offsetof(dv_page_config, mps_pipe), pipe, sizeof pipe);
+        if (!longest && pages[i].status == DV_OK) {
+            dv_share *share = tenant_open(&tenant);
+            CHECK(strcmp(dv_share_mps_pipe(share), pipe) == 0);
+            CHECK_EQUAL(dv_share_owner(share), geteuid());
+        } else {
+            expect(&tenant, DV_CORRUPT, "MPS");
+        }
+        tenant_remove(&tenant);
+    }
+    struct tenant other;
+    tenant_make(&other, 1, 64 * MIB);
+    CHECK(dv_share_mps_pipe(tenant_open(&other)) == NULL);
+    tenant_remove(&other);
+}
+
 static void refuses_truncated_and_missing_pages(void) {
     static const char *const files[] = {"config", "state"};
-    static const off_t sizes[] = {0, 1, 15, 16, 4096, 8383};
+    static const off_t sizes[] = {0, 1, 15, 16, 4096, sizeof(dv_page_config) - 1};
     for (size_t file = 0; file < 2; file++) {
         struct tenant tenant;
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -223,6 +260,7 @@ static void allows_nothing_beyond_the_gpu(void) {
 int main(void) {
     tells_what_is_configured();
     refuses_damaged_pages();
+    knows_its_control_daemon();
     refuses_truncated_and_missing_pages();
     refuses_pages_of_elsewhere();
     answers_random_damage();
