@@ -37,6 +37,11 @@ type GPU struct {
 	// Form is how its tenants share it, empty for a GPU without tenants. All of them share
 	// it in the same way.
 	Form string
+	// User is the only one whose shares may join those that are there, empty where everybody's may.
+	User string
+	// Clients is how many programs are counted that share the GPU through a server of the driver's, and MostClients
+	// how many that server takes; 0 is no limit.
+	Clients, MostClients int
 	// Fault says why the GPU takes no shares. It is empty for a healthy GPU.
 	Fault string
 	// Profiles are the MIG profiles of a GPU in MIG mode, which serves nothing else.

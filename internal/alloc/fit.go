@@ -17,6 +17,8 @@ const (
 	CauseFault            // it is not healthy
 	CauseBusy             // a whole GPU is asked for and this one has tenants
 	CauseForm             // its tenants share it in another way
+	CauseUser             // its tenants are another user's, and it serves one user at a time
+	CauseClients          // the driver's server there takes no more programs
 	CauseMemory           // it has too little memory left
 	CauseCores            // it has too few cores left to guarantee
 	CausePlacement        // it has no room for the MIG profile
@@ -56,6 +58,10 @@ func (r *Request) check(g *GPU, n *need, shares int) Cause {
 		return n.cause
 	case r.differs(g):
 		return CauseForm
+	case r.User != "" && g.User != "" && g.User != r.User:
+		return CauseUser
+	case g.MostClients > 0 && g.Clients >= g.MostClients:
+		return CauseClients
 	case r.Profile != "":
 		if !n.mix.Model().Fits(g.Instances, g.blocked(n.mix.Model()), n.profile) {
 			return CausePlacement

@@ -59,10 +59,12 @@ func tooFew(r *Request, candidates, all int) *Refusal {
 
 // miss says why a share does not fit on a GPU.
 func (r *Request) miss(g *GPU, cause Cause) Miss {
-	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Form: g.Form, Fault: g.Fault}
+	m := Miss{Index: g.Index, UUID: g.UUID, Cause: cause, Tenants: g.Tenants, Form: g.Form, User: g.User, Fault: g.Fault}
 	switch cause {
 	case CauseCores:
 		m.Need, m.Free, m.All = uint64(r.Cores), uint64(g.FreeCores()), 100
+	case CauseClients:
+		m.Need, m.Free, m.All = 1, uint64(max(0, g.MostClients-g.Clients)), uint64(g.MostClients)
 	case CauseContext:
 		m.Need, m.Free, m.All = r.Memory.Of(g.Capacity), g.ContextBytes, g.Capacity
 	default:
@@ -104,7 +106,7 @@ func describe(misses []Miss) string {
 	var texts []string
 	for len(misses) > 0 {
 		same := func(m Miss) bool {
-			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.Need == misses[0].Need &&
+			return m.Cause == misses[0].Cause && m.Fault == misses[0].Fault && m.Form == misses[0].Form && m.User == misses[0].User && m.Need == misses[0].Need &&
 				(m.Cause != CauseMemory || m.All == misses[0].All)
 		}
 		var group []Miss
@@ -145,6 +147,12 @@ func sentence(group []Miss) string {
 	case CauseForm:
 		return fmt.Sprintf("%s %s shares of backend %s, and a GPU has shares of one backend at a time",
 			describeGPUs(group), plural(len(group), "has", "have"), most.Form)
+	case CauseUser:
+		return fmt.Sprintf("%s %s shares of user %s, and a GPU of backend %s serves one user at a time",
+			describeGPUs(group), plural(len(group), "has", "have"), most.User, most.Form)
+	case CauseClients:
+		return fmt.Sprintf("%s %s the %d programs that the driver lets share a GPU by %s",
+			describeGPUs(group), plural(len(group), "has", "have"), most.All, most.Form)
 	case CauseFault:
 		return fmt.Sprintf("%s %s no new shares: %s", describeGPUs(group), plural(len(group), "takes", "take"), most.Fault)
 	}

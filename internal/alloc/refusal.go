@@ -49,9 +49,9 @@ type Miss struct {
 	// Need is what the share needs and Free what is left of All: bytes or, of cores,
 	// percent. Of CauseContext, Free is what the context takes.
 	Need, Free, All uint64
-	// Tenants is how many shares the GPU has, and Form how they are made real.
-	Tenants int
-	Form    string
+	// Tenants is how many shares the GPU has, Form how they are made real, and User whose they are where that matters.
+	Tenants    int
+	Form, User string
 	// Fault says why the GPU takes no shares.
 	Fault string
 }
@@ -113,6 +113,7 @@ func (c Cause) String() string {
 		CauseNone: "fits", CauseCount: "too few GPUs", CauseNamed: "not the GPU asked for", CauseModel: "another model",
 		CauseProfile: "no such MIG profile", CauseCapacity: "GPUs too small", CauseContext: "less than one process takes",
 		CauseHost: "host too small", CauseFault: "GPUs not healthy", CauseBusy: "no GPU without tenants", CauseForm: "GPUs shared in another way",
+		CauseUser: "GPUs that serve another user", CauseClients: "GPUs whose server takes no more programs",
 		CauseMemory: "too little GPU memory left", CauseCores: "too few cores left", CausePlacement: "no room for the MIG profile",
 		CauseNIC: "no free adapter beside a GPU", CauseNear: "GPUs too far apart",
 		CauseTogether: "too few GPUs free together", CauseHostCPU: "too few processors left", CauseHostMemory: "too little host memory left",

@@ -55,6 +55,15 @@ func TestRefusalOnAHost(t *testing.T) {
 			"GPUs 0 and 1 have shares of backend x, and a GPU has shares of one backend at a time; " +
 				"GPU 2 has shares of backend y, and a GPU has shares of one backend at a time", 3,
 		},
+		"another user's": {
+			gpus(3, func(i int, g *GPU) { g.Form, g.User = "mps", []string{"ada", "ada", "bob"}[i] }), Request{Memory: bytes(gib), Form: "mps", User: "eve"},
+			"GPUs 0 and 1 have shares of user ada, and a GPU of backend mps serves one user at a time; " +
+				"GPU 2 has shares of user bob, and a GPU of backend mps serves one user at a time", 3,
+		},
+		"too many programs": {
+			gpus(2, func(_ int, g *GPU) { g.Form, g.User, g.Clients, g.MostClients = "mps", "eve", 48, 48 }), Request{Memory: bytes(gib), Form: "mps", User: "eve"},
+			"GPUs 0 and 1 have the 48 programs that the driver lets share a GPU by mps", 2,
+		},
 		"cores":     {gpus(2, full), Request{Memory: bytes(gib), Cores: 30, Overcommit: true}, "each of GPUs 0 and 1 has 0 of 100 cores left to guarantee and the share needs 30", 2},
 		"too small": {gpus(2, full), Request{Memory: bytes(25 * gib)}, "memory 25Gi is more than GPU 0 has for tenants: ask for at most 24Gi", 1},
 		"of several sizes": {

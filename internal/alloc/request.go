@@ -46,6 +46,8 @@ type Request struct {
 	// Form is how the shares are made real. A GPU that tenants share in another way does
 	// not serve.
 	Form string
+	// User is whose shares they are, where GPUs may be one user's; empty fits beside anybody's.
+	User string
 	// Same puts all shares on one GPU; otherwise each is on another.
 	Same bool
 	// Near is the least relation that every two of the GPUs must have.
@@ -91,7 +93,7 @@ func (r *Request) names(g *GPU) bool {
 // plain reports whether any two GPUs of a model with the same amounts free serve
 // the request equally well, so that nodes can be compared by their states.
 func (r *Request) plain() bool {
-	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
+	return r.Among == "" && r.AvoidGPUs == "" && r.Form == "" && r.User == "" && r.Profile == "" && !r.Same && r.Near == RelationNone && !r.NIC
 }
 
 // group sorts requests as the clustering baseline does.
