@@ -188,10 +188,10 @@ func (r *ShareRequest) validateAmong(fault func(format string, args ...any)) {
 }
 
 // Guaranteed returns the percentage of GPU time that a share with this config
-// and this many cores can count on: none in class offline, where cores are
-// only a cap.
+// and this many cores can count on: none in class offline and with backend mps, where
+// cores are only a cap.
 func (c *ShareConfig) Guaranteed(cores int) int {
-	if c.Class == ClassOffline {
+	if c.Class == ClassOffline || c.Backend == BackendMPS {
 		return 0
 	}
 	return cores

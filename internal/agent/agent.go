@@ -118,6 +118,8 @@ type Agent struct {
 	debts   debts
 	outside []control.Outside
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
+	// unserved is why the driver serves no programs on a GPU, by UUID: see befall.
+	unserved map[string]string
 	// expected are tenancies that are to have a GPU as a whole, by UUID: see Expect.
 	expected map[string]Expected
 	// open are the claims that have a GPU without a share, by UUID: see NoteOpen.
@@ -190,10 +192,11 @@ func (t *tenant) isTenancy() bool {
 // New finds the GPUs and the tenants that an earlier agent left.
 func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
-		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), stopped: make(chan struct{}), untold: map[untold]string{},
+		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), unserved: map[string]string{}, stopped: make(chan struct{}), untold: map[untold]string{},
 		answered: map[process.ID]bool{}, strange: map[string][]int{}, gauges: map[string]*gauge{}, easing: make(chan struct{}, 1), eased: map[string]bool{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
 		listings: listings{turn: make(chan struct{}, 1)},
 	}
+	a.listen(ctx)
 	gpus, err := c.Backends.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)

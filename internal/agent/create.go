@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -50,6 +51,9 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	who.request = alloc.Request{
 		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
 		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend),
+	}
+	if r.Backend == v1alpha1.BackendMPS {
+		who.request.User = process.UserName(peer.UID)
 	}
 	if err := a.neverFits(ctx, who); err != nil {
 		return nil, err

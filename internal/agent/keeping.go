@@ -149,7 +149,7 @@ func (l lack) exceeds(o lack) bool { return l.memory > o.memory || l.cores > o.c
 
 func (k *keeping) lack(t *ticket, place int) (l lack) {
 	gpu := &k.gpus[place]
-	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend)
+	other := gpu.Form != "" && gpu.Form != string(t.Request.Backend) || gpu.User != "" && gpu.User != t.User
 	if t.Request.Overcommit && !other {
 		return l
 	}

@@ -167,7 +167,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	defer a.mu.Unlock()
 	v := control.Tenant{
 		ID: t.ID, Name: t.Name, UID: t.UID, User: t.User, Dir: t.Dir, Layer: t.Layer, Command: t.Command,
-		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: t.fault,
+		Created: t.Created, Held: t.held(), Rebuilt: t.Rebuilt, Cooperative: t.Cooperative, Fault: cmp.Or(t.fault, a.unservedOf(t)),
 	}
 	if until := t.until; !until.IsZero() {
 		v.Until = &until
@@ -182,7 +182,7 @@ func (a *Agent) describe(t *tenant) control.Tenant {
 	for i, s := range t.Shares {
 		one := control.Share{
 			UUID: s.UUID, Index: a.gpu(s.UUID).Index, Limit: s.Limit, Peak: s.Peak, Cores: s.Cores,
-			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Whole: s.Whole,
+			Policy: s.Policy, MaxCores: s.MaxCores, Weight: s.Weight, Class: s.Class, Backend: s.Backend, Mechanism: a.mechanism(s), Whole: s.Whole,
 		}
 		if i < len(t.seen.Usage) {
 			u := t.seen.Usage[i]

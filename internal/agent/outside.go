@@ -137,7 +137,7 @@ func (a *Agent) outsiders(ctx context.Context, present []onGPU, before []control
 	others := map[string]bool{}
 	for _, p := range present {
 		counted, known := a.accounted(p)
-		if counted {
+		if counted || a.ofBackend(p.id) {
 			continue
 		}
 		// Of a GPU that another user's agent holds that agent knows who has a share.

@@ -93,7 +93,7 @@ func (a *Agent) holders(misses []alloc.Miss, except *tenant) string {
 		h := holder{name: t.fullName()}
 		for i, s := range t.Shares {
 			switch lacks[s.UUID] {
-			case alloc.CauseMemory, alloc.CauseBusy, alloc.CauseForm:
+			case alloc.CauseMemory, alloc.CauseBusy, alloc.CauseForm, alloc.CauseUser:
 				h.memory += t.counted(i)
 			case alloc.CauseCores:
 				h.cores += s.Guaranteed(s.Cores)

@@ -66,6 +66,7 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 		if except == nil || !except.has(gpu.UUID) {
 			a.form(gpu, &g)
 		}
+		a.serverOf(&g, except)
 		gpus = append(gpus, g)
 	}
 	return gpus

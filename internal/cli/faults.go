@@ -14,6 +14,16 @@ func isByItself(t control.Tenant) bool {
 	return slices.ContainsFunc(t.Shares, func(s control.Share) bool { return s.Observed == nil || s.ByDescriptor > 0 })
 }
 
+// mechanismsOf returns a line for each share of a tenant whose part of the GPU the driver keeps.
+func mechanismsOf(t control.Tenant) (lines []string) {
+	for _, s := range t.Shares {
+		if s.Mechanism != "" {
+			lines = append(lines, fmt.Sprintf("%s, GPU %d: %s", t.Name, s.Index, s.Mechanism))
+		}
+	}
+	return lines
+}
+
 // faultsOf returns lines about what is wrong with a tenant.
 func faultsOf(t control.Tenant, now time.Time) []string {
 	var faults []string

@@ -157,12 +157,15 @@ func coresOf(s control.Share) string {
 	if s.Policy == v1alpha1.PolicyBurst {
 		return fmt.Sprintf("%d-%d%%", s.Cores, s.MaxCores)
 	}
+	if s.Backend == v1alpha1.BackendMPS && s.Cores > 0 {
+		return "<=" + percent(s.Cores)
+	}
 	return percent(s.Cores)
 }
 
 // policyOf returns a share's policy if its backend has policies.
 func policyOf(s control.Share) string {
-	if s.Backend == v1alpha1.BackendTimeslice {
+	if s.Backend == v1alpha1.BackendTimeslice || s.Backend == v1alpha1.BackendMPS {
 		return "-"
 	}
 	return string(s.Policy)
@@ -235,6 +238,7 @@ func printNotes(w *strings.Builder, l listing) {
 	}
 	notes = append(notes, outsideNotes(l)...)
 	for _, t := range l.Tenants {
+		notes = append(notes, mechanismsOf(t)...)
 		notes = append(notes, faultsOf(t, l.Time)...)
 	}
 	for _, q := range l.Waiting {

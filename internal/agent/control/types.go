@@ -178,6 +178,9 @@ type Share struct {
 	Weight   int              `json:"weight"`
 	Class    v1alpha1.Class   `json:"class"`
 	Backend  v1alpha1.Backend `json:"backend"`
+	// Mechanism is what of the driver's divides the GPU among shares, with this share's part, for people; empty where
+	// Divvy's library does it.
+	Mechanism string `json:"mechanism,omitempty"`
 	// Whole is true where no other tenant may be on the GPU.
 	Whole   bool      `json:"whole,omitempty"`
 	Process []Process `json:"processes,omitempty"`

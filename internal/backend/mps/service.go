@@ -150,12 +150,13 @@ func (b *Backend) daemon(gpu backend.GPU) (mps.Daemon, error) {
 		return mps.Daemon{}, fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
 	}
 	return mps.Daemon{
-		UUID: gpu.UUID, Dirs: b.dirs(gpu.UUID), Program: program, Environment: environment, MultiUser: b.multiUser(gpu),
+		UUID: gpu.UUID, Dirs: b.dirs(gpu.UUID), Program: program, Environment: environment, MultiUser: b.ServesAll(gpu),
 	}, nil
 }
 
-// multiUser reports whether one server serves the shares of several users of a GPU.
-func (b *Backend) multiUser(gpu backend.GPU) bool {
+// ServesAll reports whether one server serves the shares of several users of a GPU, which are not isolated from each
+// other then.
+func (b *Backend) ServesAll(gpu backend.GPU) bool {
 	return b.options.MultiUser != nil && b.options.MultiUser(gpu) && major(b.options.Driver()) >= MultiUserSince
 }
 

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/registry"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// How many programs may be on a GPU by MPS (MPS manual, "Client-Server Connection Limit"): mostClients up to CUDA 13.0.
+const (
+	mostClients    = 48
+	mostClientsNow = 60
+	moreClients    = 13010 // the CUDA version that has mostClientsNow
+)
+
+// clients is how many programs the driver lets share a GPU by MPS.
+func (a *Agent) clients() int {
+	if a.config.Info.CUDA >= moreClients {
+		return mostClientsNow
+	}
+	return mostClients
+}
+
+// serverOf adds to a GPU, whose form is known, whom its MPS server serves and how many programs it counts: those that are
+// there, and one for each share that has none yet. What a share starts beyond that the driver refuses when its server is
+// full. Agent.mu is held.
+func (a *Agent) serverOf(g *alloc.GPU, except *tenant) {
+	if g.Form != string(v1alpha1.BackendMPS) {
+		return
+	}
+	g.MostClients = a.clients()
+	for _, t := range a.tenants {
+		if t == except || !t.has(g.UUID) || t.backend() != v1alpha1.BackendMPS {
+			continue
+		}
+		living := 0
+		for _, p := range t.seen.Processes {
+			if p.Live {
+				living++
+			}
+		}
+		g.Clients += max(1, living)
+		// Whose processes a container has is known when they run: the driver lets those of another user wait.
+		if !t.isTenancy() && !a.serverForAll(g.UUID) {
+			g.User = t.User
+		}
+	}
+}
+
+// serverForAll reports whether one MPS server serves the shares of several users on a GPU.
+func (a *Agent) serverForAll(uuid string) bool {
+	several, ok := a.config.Backends.Of(v1alpha1.BackendMPS).(interface{ ServesAll(gpu backend.GPU) bool })
+	return ok && several.ServesAll(a.gpu(uuid))
+}
+
+// mechanism is how the driver keeps a share's part of the GPU's time, "" where our library does.
+func (a *Agent) mechanism(s share) string {
+	if s.Backend != v1alpha1.BackendMPS {
+		return ""
+	}
+	text := fmt.Sprintf("MPS, ceiling %d %% of SMs", cmp.Or(s.Cores, v1alpha1.MaxCores))
+	if a.serverForAll(s.UUID) {
+		text += ", not isolated from other users' shares"
+	}
+	return text
+}
+
+// listen has backends tell what befalls their tenants.
+func (a *Agent) listen(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	for _, kind := range a.config.Backends.Kinds() {
+		if reporter, ok := kind.Backend.(backend.Reporter); ok {
+			reporter.Report(func(i backend.Incident) { a.befall(ctx, kind.Name, i) })
+		}
+	}
+}
+
+// ofBackend reports whether a process is one that a backend keeps running.
+func (a *Agent) ofBackend(id process.ID) bool {
+	return slices.ContainsFunc(a.config.Backends.Kinds(), func(kind registry.Kind) bool {
+		reporter, ok := kind.Backend.(backend.Reporter)
+		return ok && reporter.Own(id)
+	})
+}
+
+// befall tells every tenant of a backend on a GPU what happened there: by an event, in lists, and where its programs write
+// their errors. It returns before the last of these is written.
+func (a *Agent) befall(ctx context.Context, of v1alpha1.Backend, i backend.Incident) {
+	a.config.Log.WarnContext(ctx, "a GPU's shares are concerned", "gpu", i.UUID, "backend", of, "text", i.Text)
+	index := a.gpu(i.UUID).Index
+	if i.Note {
+		a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: i.Text})
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i.Over {
+		delete(a.unserved, i.UUID)
+	} else {
+		a.unserved[i.UUID] = i.Text
+	}
+	a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: fmt.Sprintf("GPU %d: %s", index, i.Text)})
+	for _, t := range a.sorted() {
+		if !t.has(i.UUID) || t.backend() != of || t.ended {
+			continue
+		}
+		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, UUID: i.UUID, Text: i.Text})
+		if a.config.Tell == nil || !t.process {
+			continue
+		}
+		holder, uid, line := t.Holder, t.UID, fmt.Sprintf("divvy: share %s, GPU %d: %s", t.Name, index, i.Text)
+		go func() {
+			if err := a.config.Tell(holder, uid, line); err != nil {
+				a.config.Log.DebugContext(ctx, "cannot tell a share's user what befell it", "error", err)
+			}
+		}()
+	}
+	a.tell()
+}
+
+// unservedOf is why a tenant's programs are not served by the driver now, "" while they are. Agent.mu is held.
+func (a *Agent) unservedOf(t *tenant) string {
+	if t.backend() != v1alpha1.BackendMPS {
+		return ""
+	}
+	return a.unserved[t.Shares[0].UUID]
+}
