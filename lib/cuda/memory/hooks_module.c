@@ -2,6 +2,7 @@
  * Modules and libraries. Their code and variables take device memory whose size no call tells. Code
  * may be loaded as late as at a kernel's first launch, so what a load takes is no more than a hint.
  */
+#include "cuda/memory/code.h"
 #include "cuda/memory/overhead.h"
 
 static CUresult told(CUresult result, void (*tell)(unsigned device)) {
@@ -15,8 +16,19 @@ static CUresult told(CUresult result, void (*tell)(unsigned device)) {
 /* Calls the driver, and looks after a call of the program. */
 #define LOADS(fn, ...)                                                                             \
     (DV_INNER() ? DV_REAL(fn)(__VA_ARGS__) : told(DV_CALL(fn, __VA_ARGS__), overhead_look))
-#define UNLOADS(fn, ...)                                                                           \
-    (DV_INNER() ? DV_REAL(fn)(__VA_ARGS__) : told(DV_CALL(fn, __VA_ARGS__), overhead_lessened))
+static CUresult unloaded(CUresult result, const void *code) {
+    if (result != CUDA_SUCCESS) {
+        TELL(code_spared, (code));
+    }
+    return told(result, overhead_lessened);
+}
+
+#define UNLOADS(fn, code)                                                                          \
+    if (DV_INNER()) {                                                                              \
+        return DV_REAL(fn)(code);                                                                  \
+    }                                                                                              \
+    TELL(code_ending, (code));                                                                     \
+    return unloaded(DV_CALL(fn, code), code);
 
 CUresult cuModuleLoad(CUmodule *module, const char *file) {
     return LOADS(cuModuleLoad, module, file);
@@ -35,13 +47,11 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
     return LOADS(cuModuleLoadFatBinary, module, image);
 }
 
-CUresult cuModuleUnload(CUmodule module) {
-    return UNLOADS(cuModuleUnload, module);
-}
+CUresult cuModuleUnload(CUmodule module){UNLOADS(cuModuleUnload, module)}
 
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit,
-                           void **jit_values, unsigned jits, CUlibraryOption *options,
-                           void **values, unsigned count) {
+CUresult
+    cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit, void **jit_values,
+                      unsigned jits, CUlibraryOption *options, void **values, unsigned count) {
     return LOADS(cuLibraryLoadData, library, code, jit, jit_values, jits, options, values, count);
 }
 
@@ -53,5 +63,5 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, CUjit_optio
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-    return UNLOADS(cuLibraryUnload, library);
+    UNLOADS(cuLibraryUnload, library)
 }

@@ -80,6 +80,40 @@ static void a_destroyed_stream_is_not_used(CUresult (*give)(CUstream)) {
     out_of_debt();
 }
 
+static CUfunction passing; /* of a module that goes */
+
+static CUresult give_passing(CUstream stream) {
+    uint64_t ns = MS;
+    void *parameters[] = {&ns};
+    return CUDA(&s, cuLaunchKernel)(passing, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+/* The same for a kernel. */
+static void an_unloaded_kernel_is_not_used(void) {
+    CUmodule module, again;
+    struct attempt attempt = {.give = give_passing, .stream = make()};
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&module, busy_image), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&passing, module, "divvy_busy_ns"), CUDA_SUCCESS);
+    CHECK_EQUAL(give_passing(attempt.stream), CUDA_SUCCESS);
+    busy_sync(&s, attempt.stream);
+    into_debt();
+    pthread_t thread = begin(&attempt);
+    CHECK_EQUAL(CUDA(&s, cuModuleUnload)(module), CUDA_SUCCESS);
+    end(thread);
+    CHECK_EQUAL(attempt.answer, CUDA_ERROR_INVALID_HANDLE);
+    out_of_debt();
+    CHECK_EQUAL(CUDA(&s, cuModuleLoadData)(&again, busy_image), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuModuleGetFunction)(&passing, again, "divvy_busy_ns"), CUDA_SUCCESS);
+    into_debt();
+    attempt.stream = make();
+    thread = begin(&attempt);
+    out_of_debt();
+    end(thread);
+    CHECK_EQUAL(attempt.answer, CUDA_SUCCESS);
+    busy_sync(&s, attempt.stream);
+    CHECK_EQUAL(CUDA(&s, cuModuleUnload)(again), CUDA_SUCCESS);
+}
+
 /* The launch becomes a node of the capture, and no event of ours does. */
 static void a_captured_launch_does_not_wait(CUstreamCaptureMode mode) {
     CUgraph graph;
@@ -122,6 +156,7 @@ int main(void) {
     }
     a_destroyed_stream_is_not_used(give_kernel);
     a_destroyed_stream_is_not_used(give_memset);
+    an_unloaded_kernel_is_not_used();
     a_captured_launch_does_not_wait(CU_STREAM_CAPTURE_MODE_GLOBAL);
     a_captured_launch_does_not_wait(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     a_captured_launch_does_not_wait(CU_STREAM_CAPTURE_MODE_RELAXED);

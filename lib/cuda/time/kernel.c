@@ -3,13 +3,34 @@
 #include <string.h>
 
 #include "cuda/fork.h"
+#include "cuda/memory/code.h"
 #include "cuda/table.h"
 #include "cuda/time/capture.h"
 #include "cuda/time/cost.h"
 
-#define CONTEXTLESS 1u /* flag of an entry: the handle is a CUkernel */
+/* Flags of an entry. */
+#define CONTEXTLESS 1u /* the handle is a CUkernel */
+#define GONE 2u        /* the code is being unloaded, or was */
 
-static table kernels; /* by handle; the amount is a digest of the name */
+static table kernels; /* by handle; the amount is a digest of the name, the owner its code */
+static table codes;   /* by the handle of a module or library; the owner is a number of its own */
+static uint32_t last_code;
+
+/* The number of a module or library; 0 if there is no memory for one. */
+static uint32_t code_of(const void *handle) {
+    struct entry entry;
+    uint64_t key = (uint64_t)(uintptr_t)handle;
+    struct shard *shard = table_shard(&codes, key);
+    bool had;
+    lock_take(&shard->lock);
+    struct entry *place = shard_make(shard, key, &had);
+    if (place != NULL && !had) {
+        place->owner = __atomic_add_fetch(&last_code, 1, __ATOMIC_RELAXED);
+    }
+    entry = place != NULL ? *place : (struct entry){0};
+    lock_give(&shard->lock);
+    return entry.owner;
+}
 
 static uint32_t digest_name(const char *name) {
     uint64_t digest = 0xcbf29ce484222325u;
@@ -19,8 +40,8 @@ static uint32_t digest_name(const char *name) {
     return (uint32_t)(digest ^ digest >> 32);
 }
 
-static void note(const void *handle, uint32_t amount, uint16_t flags) {
-    struct entry entry = {.amount = amount, .flags = flags};
+static void note(const void *handle, uint32_t amount, uint32_t code, uint16_t flags) {
+    struct entry entry = {.amount = amount, .owner = code, .flags = flags};
     if (handle != NULL) {
         table_put(&kernels, (uint64_t)(uintptr_t)handle, entry, NULL, NULL);
     }
@@ -29,7 +50,7 @@ static void note(const void *handle, uint32_t amount, uint16_t flags) {
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     CUresult result = DV_CALL(cuModuleGetFunction, function, module, name);
     if (result == CUDA_SUCCESS && !DV_INNER()) {
-        note(*function, digest_name(name), 0);
+        note(*function, digest_name(name), code_of(module), 0);
     }
     return result;
 }
@@ -37,7 +58,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     CUresult result = DV_CALL(cuLibraryGetKernel, kernel, library, name);
     if (result == CUDA_SUCCESS && !DV_INNER()) {
-        note(*kernel, digest_name(name), CONTEXTLESS);
+        note(*kernel, digest_name(name), code_of(library), CONTEXTLESS);
     }
     return result;
 }
@@ -48,7 +69,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     /* Both names may stand for one handle. */
     if (result == CUDA_SUCCESS && !DV_INNER() && (uintptr_t)*function != (uintptr_t)kernel &&
         table_get(&kernels, (uint64_t)(uintptr_t)kernel, &entry)) {
-        note(*function, entry.amount, 0);
+        note(*function, entry.amount, entry.owner, 0);
     }
     return result;
 }
@@ -92,7 +113,47 @@ struct kernel kernel_load(const void *function) {
     return kernel;
 }
 
+bool kernel_gone(const void *function) {
+    struct entry entry;
+    return table_get(&kernels, (uint64_t)(uintptr_t)function, &entry) && (entry.flags & GONE);
+}
+
+static bool mark_gone(uint64_t key, struct entry *kernel, void *code) {
+    (void)key;
+    if (kernel->owner == *(const uint32_t *)code) {
+        kernel->flags |= GONE;
+    }
+    return false;
+}
+
+static bool mark_here(uint64_t key, struct entry *kernel, void *code) {
+    (void)key;
+    if (kernel->owner == *(const uint32_t *)code) {
+        kernel->flags &= (uint16_t)~GONE;
+    }
+    return false;
+}
+
+/* Before the driver unloads it, so that no launch that stops waiting meanwhile uses it. Functions
+ * that a later module gets under the same handles are noted anew. */
+static void kernels_ending(const void *handle) {
+    struct entry code;
+    if (table_get(&codes, (uint64_t)(uintptr_t)handle, &code)) {
+        table_sweep(&kernels, mark_gone, &code.owner);
+    }
+}
+ON(code_ending, kernels_ending);
+
+static void kernels_spared(const void *handle) {
+    struct entry code;
+    if (table_get(&codes, (uint64_t)(uintptr_t)handle, &code)) {
+        table_sweep(&kernels, mark_here, &code.owner);
+    }
+}
+ON(code_spared, kernels_spared);
+
 static void kernels_forked(void) {
+    table_forget(&codes);
     table_forget(&kernels);
 }
 ON(forked, kernels_forked);

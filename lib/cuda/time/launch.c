@@ -86,6 +86,7 @@ CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, 
     bool unknown =
         __builtin_expect(cost_samples(launch->cost) == 0, 0) && is_unknown(launch, work, flags);
     struct notes *notes = notes_here;
+    CUresult gone = CUDA_SUCCESS;
     launch->now = now_about(notes);
     notes->last = flight;
     launch_price(launch, flags);
@@ -94,13 +95,16 @@ CUresult launch_begin(struct launch *launch, CUstream stream, struct work work, 
         if (launch->flight == NULL) {
             return answer;
         }
+        if (work.of != NULL && kernel_gone(work.of)) {
+            gone = CUDA_ERROR_INVALID_HANDLE;
+        }
     }
     if (flags & DV_PAGE_BUDGET_BEAT) {
         gate_beat(launch);
     }
     __atomic_store_n(&notes->launching, flight, __ATOMIC_RELAXED);
     flight_give(flight, launch);
-    return CUDA_SUCCESS;
+    return gone;
 }
 
 void launch_end(struct launch *launch, CUresult result) {

@@ -67,7 +67,7 @@ static inline void launch_price(struct launch *launch, uint32_t flags) {
     }
 }
 
-/* Fails if the stream ended while the launch waited. */
+/* Fails if the stream ended, or the kernel was unloaded, while the launch waited. */
 DV_HIDDEN CUresult launch_begin(struct launch *launch, CUstream stream, struct work work,
                                 uint64_t prior);
 DV_HIDDEN void launch_end(struct launch *launch, CUresult result);
