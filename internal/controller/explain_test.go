@@ -20,6 +20,7 @@ var compiled = celCache()
 
 var classes = []*resourcev1.DeviceClass{
 	classOf(v1alpha1.ClassShare, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "shared"`),
+	classOf(v1alpha1.ClassMPS, `device.driver == "divvy.dev" && device.attributes["divvy.dev"].form == "mps"`),
 	classOf(v1alpha1.ClassWhole, `device.driver == "divvy.dev" && (device.attributes["divvy.dev"].form == "whole" || has(device.attributes["divvy.dev"].whole))`),
 	classOf("nic.example.com", `device.driver == "nic.example.com"`),
 	classOf("training.example.com", `device.attributes["divvy.dev"].model == "A100"`),
@@ -244,6 +245,10 @@ func TestExplain(t *testing.T) {
 			"no GPU is what request gpu of class share.divvy.dev selects; 1 node has GPUs"},
 		{"unhealthy", sick, []string{"n1/1 12Gi 0"}, []string{share("memory: 8Gi")}, "",
 			"no GPU has 8Gi of memory free: the most is 4Gi on node n1 (GPU 1); not healthy: GPU 0 of node n1 (xid-79); 1 node has GPUs"},
+		{"changing its form", nodeOf(t, "n1", pool.GPU{Memory: 16 << 30, Changing: pool.MPS}), nil, []string{share("memory: 8Gi")}, "",
+			"no GPU that could serve is healthy: GPU 0 of node n1 (changing to form mps); 1 node has GPUs"},
+		{"no GPU of the form", one, nil, []string{`requests: [{name: gpu, exactly: {deviceClassName: mps.divvy.dev, capacity: {requests: {memory: 1Gi}}}}]`}, "",
+			"no GPU is what request gpu of class mps.divvy.dev selects; 1 node has GPUs"},
 		{"all unhealthy", nodeOf(t, "n1", pool.GPU{Memory: 16 << 30, Fault: &pool.Fault{Reason: "lost", Lost: true}}), nil, []string{share("memory: 8Gi")}, "",
 			"no GPU that could serve is healthy: GPU 0 of node n1 (lost); 1 node has GPUs"},
 		{"node selector", three, []string{"n2/0 38Gi 0"}, []string{share("memory: 8Gi")}, "nodeSelector: {kubernetes.io/hostname: n2}",

@@ -24,6 +24,9 @@ func (d *device) title() string {
 // complaint is the value of the first taint.
 func (d *device) complaint() string {
 	for _, taint := range d.spec.Taints {
+		if taint.Key == v1alpha1.ChangingTaint {
+			return "changing to form " + taint.Value
+		}
 		return cmp.Or(taint.Value, taint.Key)
 	}
 	return "unknown"

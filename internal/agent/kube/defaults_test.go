@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
+	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/backend"
 	"github.com/divvy-gpu/divvy/internal/nvml"
@@ -83,12 +84,19 @@ func TestDefaultsFollowLabels(t *testing.T) {
 func TestPoolByDefaults(t *testing.T) {
 	const uuid = "GPU-00000000-0000-4000-8000-000000000001"
 	o := &publisher{Node: daemon.Node{Agent: new(agent.Agent), Health: &health.Monitor{}, Library: &nvml.Library{}}, gpus: []backend.GPU{{UUID: uuid, Total: 16 << 30}}}
+	o.forms = newForms("n1", nil, nil, slog.New(slog.DiscardHandler))
 	d := newDefaults(v1alpha1.NodeDefaults{}, nil, "n1", slog.New(slog.DiscardHandler))
 	resources, changed, err := o.claims(t.Context(), "n1", d)
 	if err != nil || resources.Pools != nil {
 		t.Fatalf("before labels are known: %+v, %v", resources, err)
 	}
 	d.set(v1alpha1.NodeDefaults{Policy: "fixed", Cores: 5}, nil)
+	<-changed
+	resources, changed, err = o.claims(t.Context(), "n1", d)
+	if err != nil || resources.Pools != nil {
+		t.Fatalf("before it is known what an earlier agent published: %+v, %v", resources, err)
+	}
+	o.forms.set(map[string]published{uuid: {form: pool.Shared}})
 	<-changed
 	for _, step := range []struct {
 		fault  error

@@ -21,6 +21,7 @@ import (
 func (k *node) serveClaims(ctx context.Context) error {
 	defaults := newDefaults(k.options.Defaults, k.options.Client.CoreV1().Nodes(), k.options.Node, k.Log)
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
+	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.Agent, k.Log)
 	driver := dra.New(dra.Config{
 		Node: k.options.Node, Client: k.options.Client, Tenants: k.Agent, Metrics: k.metrics, Log: k.Log, Step: k.Step,
 		Kernels: k.options.Kernels, Opener: k.Agent, Openings: filepath.Join(k.Dir, "admin-access.json"),
@@ -35,7 +36,7 @@ func (k *node) serveClaims(ctx context.Context) error {
 		},
 	})
 	k.setReady(driver.Ready)
-	return k.together(ctx, defaults.run, driver.Run, k.serveLeftSlots)
+	return k.together(ctx, defaults.run, k.publisher.forms.run, driver.Run, k.serveLeftSlots)
 }
 
 // leftInterval is the time between two looks whether shares of slots are left.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/daemon"
 	"github.com/divvy-gpu/divvy/internal/agent/dra/pool"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
@@ -28,6 +29,8 @@ type publisher struct {
 	product string
 	// kinds are kept by UUID, because the driver does not tell that of a GPU that is lost.
 	kinds map[string]kind
+	// forms says in which form each GPU is published, in mode claims.
+	forms *forms
 	// nvidiaNames has devices bear the attributes of NVIDIA's DRA driver as well.
 	nvidiaNames bool
 }
@@ -79,15 +82,18 @@ func (p *publisher) locate(ctx context.Context) error {
 // badLabels is the reason of the taint while the node's labels are invalid.
 const badLabels = "node-labels"
 
-// claims returns the node's pool for mode claims, which is empty until the node's labels are known.
+// claims returns the node's pool for mode claims, which is empty until the node's labels are known, and what is
+// published.
 func (p *publisher) claims(ctx context.Context, node string, d *defaults) (resourceslice.DriverResources, <-chan struct{}, error) {
 	faults, sick := p.Health.Faults()
 	now, relabelled, err := d.get()
 	changed := either(ctx, sick, relabelled)
-	if errors.Is(err, errUnlabelled) {
+	shapes, reshaped := p.forms.get()
+	changed = either(ctx, changed, reshaped)
+	if errors.Is(err, errUnlabelled) || shapes == nil {
 		return resourceslice.DriverResources{}, changed, nil
 	}
-	gpus := p.devices(faults)
+	gpus := shape(p.devices(faults), shapes)
 	if held, released := p.Agent.Absent(); len(held) > 0 {
 		gpus, changed = append(gpus, p.absent(held)...), either(ctx, changed, released)
 	}
@@ -149,11 +155,16 @@ func (p *publisher) devices(faults map[string]health.Fault) []pool.GPU {
 // published with a taint, so that the pods that use them are evicted, and with the attributes that every GPU has, because
 // a selector that names a missing attribute is an error to the scheduler.
 func (p *publisher) absent(held map[string]uint64) []pool.GPU {
+	var tenancies []agent.Tenancy
+	if p.Agent != nil {
+		tenancies = p.Agent.Tenancies()
+	}
+	had := formsOf(tenancies)
 	version := p.Library.Version()
 	var gpus []pool.GPU
 	for uuid, bytes := range held {
 		gpus = append(gpus, pool.GPU{
-			UUID: uuid, Index: -1, Model: "unknown", DriverVersion: version.Driver, CUDA: version.CUDA,
+			UUID: uuid, Index: -1, Form: had[uuid], Model: "unknown", DriverVersion: version.Driver, CUDA: version.CUDA,
 			Memory: max(bytes, pool.LeastMemory), NVIDIANames: p.nvidiaNames, Fault: &pool.Fault{Reason: "lost", Lost: true},
 		})
 	}
