@@ -265,5 +265,6 @@ void sg_advance(struct sg_instance *in, uint32_t gpu, uint64_t now) {
 void sg_group_join(struct sg_instance *in, uint32_t gpu, uint32_t client, uint32_t server) {
     sg_schedule_lock(in, gpu);
     sg_channel(in, client, gpu)->server = server == SG_CLIENTS_MAX ? 0 : server + 1;
+    turn_recount(in, gpu);
     sg_schedule_unlock(in, gpu);
 }

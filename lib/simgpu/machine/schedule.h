@@ -68,7 +68,7 @@ void sg_advance_locked(struct sg_instance *in, uint32_t gpu, uint64_t now);
 /* Undoes the step that a holder of the schedule lock died in. */
 void sg_schedule_repair(struct sg_instance *in, uint32_t gpu);
 /* Makes a client one of the group whose server has that slot, or with SG_CLIENTS_MAX of none. Members
- * of a group run side by side in one turn. The client has no work. */
+ * of a group run side by side in one turn. */
 void sg_group_join(struct sg_instance *in, uint32_t gpu, uint32_t client, uint32_t server);
 /* Drops the work of a client; the schedule lock. */
 void sg_drop_locked(struct sg_instance *in, uint32_t gpu, uint32_t client);

@@ -203,7 +203,6 @@ static bool serve_first(struct mps_daemon *daemon) {
         return true;
     }
     if (!server) {
-        tell(daemon, waiter);
         if (!other && !mps_server_begin(daemon, daemon->any_user ? geteuid() : waiter->uid)) {
             answer(daemon, 0, SG_JOIN_REFUSED, 0);
             return true;
@@ -211,7 +210,6 @@ static bool serve_first(struct mps_daemon *daemon) {
         return false;
     }
     if (server->entry == SG_SERVERS_MAX) {
-        tell(daemon, waiter);
         return false;
     }
     if (!waiter->told) {
@@ -256,6 +254,9 @@ int mps_settle(struct mps_daemon *daemon) {
         soon |= server->pid != 0 && (server->leaving || server->entry == SG_SERVERS_MAX);
     }
     while (serve_first(daemon)) {
+    }
+    for (uint32_t i = 0; i < daemon->waiting; i++) {
+        tell(daemon, &daemon->waiters[i]);
     }
     if (daemon->quitter >= 0 && !any) {
         daemon->ended = true;

@@ -40,8 +40,8 @@ static void take_figures(struct nvml_call *call) {
 /* A pid that no process can have here: above every kernel's largest. */
 #define FOREIGN_PID 0x40000000u
 
-/* Lists the processes with a context on the device; returns their number. */
-static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS_MAX]) {
+/* Lists the processes with a context on the device, or of those the clients of MPS alone; returns their number. */
+static unsigned int collect(struct nvml_call *call, bool mps, struct user users[SG_CLIENTS_MAX]) {
     unsigned int n = 0;
 
     nvml_lock_state(call);
@@ -51,7 +51,8 @@ static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS
         bool late = call->machine->figures_lag_ns != 0;
         uint64_t used = late ? client->told[call->index] : sg_client_used(call->in, i, call->index);
 
-        if ((late || client->contexts[call->index] == 0) && used == 0) {
+        if (((late || client->contexts[call->index] == 0) && used == 0) ||
+            (mps && client->membership.server == 0)) {
             continue;
         }
         users[n].who = client->who;
@@ -62,26 +63,25 @@ static unsigned int collect(struct nvml_call *call, struct user users[SG_CLIENTS
     return call->machine->figures == SIM_FIGURES_FOREIGN ? n : name_users(users, n);
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                  nvmlProcessInfo_v1_t *infos) {
+/* A list in its first form, which has no room for MIG. */
+static nvmlReturn_t list_narrow(struct nvml_call *call, bool mps, unsigned int *count,
+                                nvmlProcessInfo_v1_t *infos) {
     struct user users[SG_CLIENTS_MAX];
-
-    NVML_DEVICE(call, device)
-    unsigned int n = collect(&call, users);
+    unsigned int n = collect(call, mps, users);
     nvmlReturn_t result = nvml_room(count, infos, n);
+
     for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         infos[i] = (nvmlProcessInfo_v1_t){.pid = users[i].pid, .usedGpuMemory = users[i].used};
     }
     return result;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_t *infos) {
+static nvmlReturn_t list_wide(struct nvml_call *call, bool mps, unsigned int *count,
+                              nvmlProcessInfo_t *infos) {
     struct user users[SG_CLIENTS_MAX];
-
-    NVML_DEVICE(call, device)
-    unsigned int n = collect(&call, users);
+    unsigned int n = collect(call, mps, users);
     nvmlReturn_t result = nvml_room(count, infos, n);
+
     for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {
         infos[i] = (nvmlProcessInfo_t){
             .pid = users[i].pid,
@@ -93,12 +93,42 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
     return result;
 }
 
+/* Clients of MPS stand in this list and in their own, as nvidia-smi's type M+C has it, and servers in this one. */
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                  nvmlProcessInfo_v1_t *infos) {
+    NVML_DEVICE(call, device)
+    return list_narrow(&call, false, count, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                     nvmlProcessInfo_t *infos) {
+    NVML_DEVICE(call, device)
+    return list_wide(&call, false, count, infos);
+}
+
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_v2_t *infos) {
     return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
 }
 
-/* Nobody draws, and there is no MPS server. */
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                                     nvmlProcessInfo_v1_t *infos) {
+    NVML_DEVICE(call, device)
+    return list_narrow(&call, true, count, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                        nvmlProcessInfo_t *infos) {
+    NVML_DEVICE(call, device)
+    return list_wide(&call, true, count, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+                                                        nvmlProcessInfo_v2_t *infos) {
+    return nvmlDeviceGetMPSComputeRunningProcesses_v3(device, count, infos);
+}
+
+/* Nobody draws. */
 static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(count);
@@ -124,24 +154,6 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
     return nobody(device, count);
 }
 
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
-                                                     nvmlProcessInfo_v1_t *infos) {
-    (void)infos;
-    return nobody(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-                                                        nvmlProcessInfo_v2_t *infos) {
-    (void)infos;
-    return nobody(device, count);
-}
-
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
-                                                        nvmlProcessInfo_t *infos) {
-    (void)infos;
-    return nobody(device, count);
-}
-
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t *list) {
     struct user users[SG_CLIENTS_MAX];
@@ -153,8 +165,8 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
     NVML_REQUIRE(list->mode <= 2);
-    if (list->mode == 0) {
-        n = collect(&call, users);
+    if (list->mode != 1) { /* 0 is computing, 1 drawing, 2 MPS */
+        n = collect(&call, list->mode == 2, users);
     }
     nvmlReturn_t result = nvml_room(&list->numProcArrayEntries, list->procArray, n);
     for (unsigned int i = 0; result == NVML_SUCCESS && i < n; i++) {

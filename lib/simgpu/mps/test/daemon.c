@@ -12,6 +12,7 @@
 
 static const char *machine_dir;
 static uint32_t most_clients;
+static char log_path[SG_PATH_BYTES];
 
 void daemon_machine(void (*change)(sim_machine *machine), uint32_t most) {
     sim_machine machine;
@@ -28,6 +29,7 @@ void daemon_machine(void (*change)(sim_machine *machine), uint32_t most) {
     CHECK_EQUAL(setenv("CUDA_MPS_PIPE_DIRECTORY", path, 1), 0);
     snprintf(path, sizeof path, "%s/log", machine_dir);
     CHECK_EQUAL(setenv("CUDA_MPS_LOG_DIRECTORY", path, 1), 0);
+    CHECK(snprintf(log_path, sizeof log_path, "%s/daemon.log", machine_dir) < (int)sizeof log_path);
 }
 
 static int connect_daemon(void) {
@@ -56,7 +58,7 @@ static pid_t begin(bool any_user) {
     CHECK(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        CHECK(freopen("/dev/null", "w", stdout));
+        CHECK(freopen(log_path, "w", stdout));
         CHECK_EQUAL(sg_open(&in, machine_dir, "", false), 0);
         _exit(mps_start(&(struct mps_options){
             .driver = 555, .machine = &in, .most = most_clients, .any_user = any_user}));
@@ -93,6 +95,19 @@ const char *daemon_ask(const char *line) {
 
 int daemon_server(void) {
     return atoi(daemon_ask("get_server_list"));
+}
+
+bool daemon_logged(const char *text) {
+    char line[4096];
+    bool has = false;
+    FILE *file = fopen(log_path, "re");
+
+    CHECK(file);
+    while (!has && fgets(line, sizeof line, file)) {
+        has = strstr(line, text) != NULL;
+    }
+    fclose(file);
+    return has;
 }
 
 void daemon_end(pid_t daemon) {

@@ -22,6 +22,8 @@ pid_t daemon_start_for_all(void);
 const char *daemon_ask(const char *line);
 /* The one server's process, 0 when there is none. */
 int daemon_server(void);
+/* Whether the log of the last daemon has this. */
+bool daemon_logged(const char *text);
 /* Ends the daemon by a command and waits for it. */
 void daemon_end(pid_t daemon);
 

@@ -1,5 +1,7 @@
 /* Memory and processes as NVML tells them, and that the dead are in neither. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "abi/generated/nvml_functions.h"
 #include "simgpu/machine/test/setting.h"
@@ -97,6 +99,34 @@ static void check_other_lists(void) {
     CHECK_EQUAL(count, 0);
 }
 
+/* Makes one process the client of an MPS server that this process is. */
+static void check_mps(pid_t client, pid_t other) {
+    struct sg_instance in;
+    nvmlProcessInfo_t list[4];
+    unsigned int count = 4;
+
+    CHECK_EQUAL(sg_open(&in, getenv("DIVVY_SIMGPU"), "", true), 0);
+    int server =
+        sg_server_start(&in, &(struct sg_server){.status = SG_SERVER_ACTIVE, .percentage = 100});
+    CHECK(server >= 0);
+    in.state->clients[in.id].contexts[0] = 1;
+    for (uint32_t i = 0; (i = sg_next_client(&in, i)) < SG_CLIENTS_MAX; i++) {
+        const struct sg_client *c = &in.state->clients[i];
+        if (c->who.pid == client) {
+            CHECK_EQUAL(sg_server_admit(&in, (uint32_t)server, i, c->generation, 1), SG_JOINED);
+        }
+    }
+    CHECK_EQUAL(nvmlDeviceGetMPSComputeRunningProcesses_v3(devices[0], &count, list), NVML_SUCCESS);
+    CHECK_EQUAL(count, 1);
+    CHECK_EQUAL(list[0].pid, client);
+    count = 4;
+    CHECK_EQUAL(nvmlDeviceGetComputeRunningProcesses_v3(devices[0], &count, list), NVML_SUCCESS);
+    CHECK_EQUAL(count, 3);
+    CHECK_EQUAL(list[1].pid, other);
+    CHECK_EQUAL(list[2].pid, getpid());
+    sg_close(&in);
+}
+
 int main(void) {
     sim_machine machine;
     nvmlMemory_t memory;
@@ -113,6 +143,7 @@ int main(void) {
     check_used(ten, three);
     check_strides(ten, three);
     check_other_lists();
+    check_mps(ten, three);
     setting_kill(ten);
     CHECK_EQUAL(nvmlDeviceGetMemoryInfo(devices[0], &memory), NVML_SUCCESS);
     CHECK_EQUAL(memory.used, GPU_RESERVED + 3 * SG_BLOCK_BYTES);
