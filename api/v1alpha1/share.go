@@ -46,6 +46,8 @@ const (
 	// BackendMPS runs the processes side by side by NVIDIA's MPS, whose control daemon
 	// gives each at most its cores in SMs. Memory is limited as with BackendSlice.
 	BackendMPS Backend = "mps"
+	// BackendAuto lets the agent choose one of the others. No share has it.
+	BackendAuto Backend = "auto"
 )
 
 // Bounds of a request.
@@ -93,6 +95,9 @@ type ShareRequest struct {
 	// Cores is the percentage of GPU time, 1 to MaxCores; 0 guarantees none. With
 	// [BackendMPS] it is the percentage of SMs that are used at most, and 0 is all of them.
 	Cores int `json:"cores,omitempty"`
+	// Isolate is what neighbours on the GPU must not reach; left out, whatever the
+	// backend leaves open is accepted.
+	Isolate Isolation `json:"isolate,omitempty"`
 	// Overcommit allows the memory and the guaranteed cores of all shares on a
 	// GPU to exceed it.
 	Overcommit bool `json:"overcommit,omitempty"`
@@ -107,6 +112,9 @@ func (r *ShareRequest) Default() {
 	}
 	if r.Memory.IsZero() {
 		r.Memory = Percent(100)
+	}
+	if r.Backend == "" && r.Isolate != "" {
+		r.Backend = BackendAuto
 	}
 	r.ShareConfig.Default(r.Cores)
 }
@@ -157,9 +165,14 @@ func (r *ShareRequest) Validate() error {
 	if r.Backend == BackendMPS && r.GPUs > 1 {
 		fault("%d GPUs with backend mps: ask for one, because each has a control daemon of its own and a process can be the client of one only", r.GPUs)
 	}
-	if err := r.ShareConfig.Validate(r.Cores); err != nil {
+	config := r.ShareConfig
+	if config.Backend == BackendAuto {
+		config.Backend = BackendSlice // which can make all that any other one can
+	}
+	if err := config.Validate(r.Cores); err != nil {
 		faults = append(faults, err)
 	}
+	r.validateIsolation(fault)
 	return errors.Join(faults...)
 }
 

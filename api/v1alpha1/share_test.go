@@ -51,6 +51,8 @@ func TestDefaults(t *testing.T) {
 		{ShareRequest{Cores: 30}, ShareConfig{Policy: PolicyFixed, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{Cores: 30, ShareConfig: ShareConfig{Policy: PolicyBurst}}, ShareConfig{Policy: PolicyBurst, MaxCores: 100, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{ShareConfig: ShareConfig{Weight: 3, Class: ClassOffline}}, ShareConfig{Policy: PolicyWeighted, Weight: 3, Class: ClassOffline, Backend: BackendSlice}},
+		{ShareRequest{Isolate: IsolateBandwidth}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendAuto}},
+		{ShareRequest{Cores: 30, Isolate: IsolateFaults, ShareConfig: ShareConfig{Backend: BackendSlice}}, ShareConfig{Policy: PolicyFixed, Weight: 1, Class: ClassOnline, Backend: BackendSlice}},
 		{ShareRequest{ShareConfig: ShareConfig{Backend: BackendTimeslice}}, ShareConfig{Policy: PolicyWeighted, Weight: 1, Class: ClassOnline, Backend: BackendTimeslice}},
 	} {
 		r := c.given
@@ -99,6 +101,9 @@ func TestValidateNamesTheFault(t *testing.T) {
 		"not by weights":           config(ShareConfig{Weight: 2, Backend: BackendMPS}),
 		"none gives way":           config(ShareConfig{Class: ClassOffline, Backend: BackendMPS}),
 		"the client of one only":   {GPUs: 2, ShareConfig: ShareConfig{Backend: BackendMPS}},
+		`isolate "noise"`:          {Isolate: "noise"},
+		"does not isolate faults":  {Isolate: IsolateFaults, ShareConfig: ShareConfig{Backend: BackendMPS}},
+		"unless hardware divides":  {Isolate: IsolateBandwidth, ShareConfig: ShareConfig{Backend: BackendSlice}},
 	} {
 		request.Default()
 		err := request.Validate()

@@ -327,11 +327,12 @@ func (a *Agent) retry(ctx context.Context) {
 // Handlers are the agent's answers, for a control.Server.
 func (a *Agent) Handlers() map[control.Method]control.Handler {
 	return map[control.Method]control.Handler{
-		control.MethodHello:  control.Handle(a.hello),
-		control.MethodCreate: control.Handle(explained(a, a.create)),
-		control.MethodList:   control.Handle(a.list),
-		control.MethodSet:    control.Handle(explained(a, a.set)),
-		control.MethodStop:   control.Handle(a.stop),
+		control.MethodHello:   control.Handle(a.hello),
+		control.MethodCreate:  control.Handle(explained(a, a.create)),
+		control.MethodExplain: control.Handle(a.explain),
+		control.MethodList:    control.Handle(a.list),
+		control.MethodSet:     control.Handle(explained(a, a.set)),
+		control.MethodStop:    control.Handle(a.stop),
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -27,16 +26,14 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err := cmp.Or(who.denied(p.Request.Overcommit), a.deniedBackend(who, p.Request.Backend)); err != nil {
 		return nil, err
 	}
-	if p.Request.Memory.IsZero() {
-		p.Request.Memory = a.memoryFor(who, p.Request)
-	}
-	p.Request.Default()
-	if err := p.Request.Validate(); err != nil {
-		return nil, &control.Error{Code: control.CodeInvalid, Message: err.Error()}
-	}
 	var err error
-	if p.Request.Among, err = a.resolve(p.Request.Among); err != nil {
+	if p.Request, err = a.completed(who, p.Request); err != nil {
 		return nil, err
+	}
+	if p.Request.Backend == v1alpha1.BackendAuto {
+		if p.Request.Backend, err = a.chooseBackend(ctx, who, p.Request); err != nil {
+			return nil, err
+		}
 	}
 	if err := cmp.Or(a.otherBackend(p.Request), a.never(who, p.Request)); err != nil {
 		return nil, err
@@ -47,14 +44,7 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 	if err := a.config.Backends.Of(p.Request.Backend).Health(ctx); err != nil {
 		return nil, err
 	}
-	r := p.Request
-	who.request = alloc.Request{
-		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
-		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend),
-	}
-	if r.Backend == v1alpha1.BackendMPS {
-		who.request.User = process.UserName(peer.UID)
-	}
+	who.request = requestOf(peer.UID, p.Request)
 	if err := a.neverFits(ctx, who); err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (w requester) denied(overcommit bool) error {
 // it would keep the shares of all others away from a GPU to which the administrator gave no
 // backend. The user of an own agent has the GPUs to themselves.
 func (a *Agent) deniedBackend(who requester, b v1alpha1.Backend) error {
-	if b == "" || b == v1alpha1.BackendSlice || who.uid == a.config.Info.UID || a.given() {
+	if b == "" || b == v1alpha1.BackendSlice || b == v1alpha1.BackendAuto || who.uid == a.config.Info.UID || a.given() {
 		return nil
 	}
 	return control.Errorf(control.CodeDenied, "backend %s keeps other users' shares away from its GPU, and is the right of root: leave out --backend", b)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
@@ -24,9 +25,24 @@ type runOptions struct {
 	name   string
 	simgpu string
 	wait   bool
-	// backend is empty for the default.
-	backend string
-	layer   layerFlag
+	// backend is empty for the default, and isolate for nothing in particular.
+	backend, isolate string
+	layer            layerFlag
+}
+
+// add defines the flags.
+func (o *runOptions) add(flags *pflag.FlagSet) {
+	o.share.add(flags, map[string]string{
+		"memory": "all that a GPU has", "cores": "none guaranteed", "policy": "fixed with --cores, else weighted",
+		"max-cores": "100", "weight": "1", "class": "online",
+	})
+	o.choice.add(flags)
+	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
+	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver, auto chooses (default: slice, or auto with --isolate)")
+	flags.Var(&word{"WHAT", &o.isolate}, "isolate", "what neighbours must not reach: faults, memory or bandwidth (default: what the backend leaves open is accepted)")
+	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
+	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
+	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")
 }
 
 func newRun(a *app) *cobra.Command {
@@ -80,16 +96,7 @@ agent is configured Divvy starts none, and waits up to 30 seconds for that one.`
 	}
 	flags := command.Flags()
 	flags.SetInterspersed(false) // flags after the command's name belong to the command
-	o.share.add(flags, map[string]string{
-		"memory": "all that a GPU has", "cores": "none guaranteed", "policy": "fixed with --cores, else weighted",
-		"max-cores": "100", "weight": "1", "class": "online",
-	})
-	o.choice.add(flags)
-	flags.Var(&word{"NAME", &o.name}, "name", "name of the share in lists (default: that of the command)")
-	flags.Var(&word{"BACKEND", &o.backend}, "backend", "how the share is made: slice divides GPU time by cores and weights, timeslice leaves it to the driver (default: slice)")
-	flags.StringVar(&o.simgpu, "simgpu", "", "run on the simulated `MACHINE`, started if needed (see `divvy simgpu machines`)")
-	flags.BoolVar(&o.wait, "wait", false, "wait until there is room")
-	flags.Var(&o.layer, "layer", "how the driver is covered: namespace, env or auto")
+	o.add(flags)
 	return command
 }
 
@@ -101,6 +108,7 @@ func (o *runOptions) request() v1alpha1.ShareRequest {
 		Among:      o.choice.names.list,
 		Memory:     o.share.memory,
 		Cores:      int(o.share.cores),
+		Isolate:    v1alpha1.Isolation(o.isolate),
 		Overcommit: o.share.overcommit,
 		ShareConfig: v1alpha1.ShareConfig{
 			Policy:   v1alpha1.Policy(o.share.policy),
@@ -152,6 +160,7 @@ func (a *app) run(ctx context.Context, o *runOptions, command []string) error {
 	if err != nil {
 		return err
 	}
+	a.tellChoice(request, &created.Tenant)
 	if err := errors.Join(client.Bequeath(), leaveSigns(client.Info(), &created.Tenant)); err != nil {
 		return err
 	}

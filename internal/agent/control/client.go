@@ -146,6 +146,15 @@ func (c *Client) List(ctx context.Context) (*Listing, error) {
 	return &l, nil
 }
 
+// Explain asks what each backend could do for a request. It creates nothing.
+func (c *Client) Explain(ctx context.Context, p ExplainParams) (*Explanation, error) {
+	var e Explanation
+	if err := c.call(ctx, MethodExplain, p, &e); err != nil {
+		return nil, err
+	}
+	return &e, nil
+}
+
 // Set changes a tenant's shares and returns them as they are then.
 func (c *Client) Set(ctx context.Context, p SetParams) (*Tenant, error) {
 	var t Tenant

@@ -16,7 +16,9 @@ const (
 	MethodCreate Method = "create" // CreateParams → Created
 	MethodList   Method = "list"   // nothing → Listing
 	MethodSet    Method = "set"    // SetParams → Tenant
-	MethodStop   Method = "stop"   // StopParams → nothing, when the tenant has ended
+	// MethodExplain creates nothing.
+	MethodExplain Method = "explain" // ExplainParams → Explanation
+	MethodStop    Method = "stop"    // StopParams → nothing, when the tenant has ended
 	// MethodHandOver is what a system agent asks a user's own, which then ends.
 	MethodHandOver Method = "hand-over" // nothing → Heritage
 	methodCancel   Method = "cancel"

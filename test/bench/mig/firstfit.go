@@ -34,7 +34,7 @@ func (p *publisher) catchUp(now float64) {
 
 // tell gives the scheduler the devices in the order that is best now.
 func (p *publisher) tell(now float64) {
-	p.scheduler.publish(p.policy().Order(p.layout(p.state)))
+	p.scheduler.publish(p.mix.Policy().Order(p.layout(p.state)))
 	p.told, p.stale = now, false
 }
 

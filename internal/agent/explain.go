@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc"
+	"github.com/divvy-gpu/divvy/internal/alloc/forms"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/process"
+)
+
+// explain answers what each backend could do for a request. It takes nothing.
+func (a *Agent) explain(ctx context.Context, peer *control.Peer, p control.ExplainParams) (*control.Explanation, error) {
+	who := a.requester(peer.UID, false)
+	wanted := p.Request.Backend
+	if wanted != "" {
+		if wanted != v1alpha1.BackendAuto && !slices.Contains(forms.All(), wanted) {
+			return nil, control.Errorf(control.CodeInvalid, "backend %q is not known: use auto, slice, timeslice or mps", wanted)
+		}
+		p.Request.Backend = v1alpha1.BackendAuto // what is wrong with the one that is named is its verdict
+	}
+	r, err := a.completed(who, p.Request)
+	if err != nil {
+		return nil, err
+	}
+	r.Backend = cmp.Or(wanted, r.Backend)
+	verdicts := a.judge(ctx, who, r)
+	answer := &control.Explanation{Request: r, Backends: verdicts}
+	if _, ok := forms.Chosen(verdicts); !ok {
+		answer.Refused = forms.Refusal(r.Backend, r.Isolate, verdicts)
+	}
+	return answer, nil
+}
+
+// completed is a request with what was left out, and with UUIDs of the GPUs that it names.
+func (a *Agent) completed(who requester, r v1alpha1.ShareRequest) (v1alpha1.ShareRequest, error) {
+	if r.Memory.IsZero() {
+		r.Memory = a.memoryFor(who, r)
+	}
+	r.Default()
+	if err := r.Validate(); err != nil {
+		return r, &control.Error{Code: control.CodeInvalid, Message: err.Error()}
+	}
+	var err error
+	r.Among, err = a.resolve(r.Among)
+	return r, err
+}
+
+// chooseBackend is the backend for a request that lets the agent choose: the best one that fits now, else the best one
+// that the request can wait for.
+func (a *Agent) chooseBackend(ctx context.Context, who requester, r v1alpha1.ShareRequest) (v1alpha1.Backend, error) {
+	a.catchUp(ctx, who.uid) // what has ended makes room for a better one
+	verdicts := a.judge(ctx, who, r)
+	if v, ok := forms.Chosen(verdicts); ok {
+		return v.Backend, nil
+	}
+	return "", &control.Error{Code: control.CodeInvalid, Message: forms.Refusal(r.Backend, r.Isolate, verdicts)}
+}
+
+// judge has a verdict about every backend for a request that is complete.
+func (a *Agent) judge(ctx context.Context, who requester, r v1alpha1.ShareRequest) []forms.Verdict {
+	var found []forms.Found
+	for _, b := range forms.All() {
+		if a.config.Backends.Has(b) {
+			found = append(found, a.findForm(ctx, who, r, b))
+		}
+	}
+	return forms.Judge(r.Backend, found)
+}
+
+// findForm finds out what a backend could do for a request, as a whole and on each GPU.
+func (a *Agent) findForm(ctx context.Context, who requester, r v1alpha1.ShareRequest, b v1alpha1.Backend) forms.Found {
+	r.Backend = b
+	f := forms.Found{Backend: b}
+	never := r.Validate()
+	if never == nil {
+		never = cmp.Or(who.denied(r.Overcommit), a.deniedBackend(who, b), a.otherBackend(r), a.never(who, r), a.config.Backends.Of(b).Health(ctx))
+	}
+	who.request = requestOf(who.uid, r)
+	if never == nil {
+		never = a.neverFits(ctx, who)
+	}
+	if never != nil {
+		f.Never = plain(never)
+		return f
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	request, awaited := who.request, a.awaited(ctx, nil)
+	request.AvoidGPUs = a.uuidsOf(awaited)
+	had := a.heldBy(who.uid, nil)
+	err := who.room(had, request.Count, uint64(request.Count)*request.Memory.Of(a.smallest()), request.Count*request.Cores)
+	if err == nil {
+		_, err = a.search(ctx, nil, request)
+	}
+	if err != nil {
+		f.Wait = a.facts(a.overtaking(ctx, who.request, awaited&a.candidates(r), err), nil)
+	}
+	for _, gpu := range a.gpus {
+		f.GPUs = append(f.GPUs, a.findOn(ctx, r, who.request, gpu))
+	}
+	return f
+}
+
+// findOn finds out what a backend could do for one share of a request on a GPU. Agent.mu is held.
+func (a *Agent) findOn(ctx context.Context, r v1alpha1.ShareRequest, request alloc.Request, gpu backend.GPU) forms.GPU {
+	g := forms.GPU{Index: gpu.Index, UUID: gpu.UUID, State: forms.Never}
+	request.Count = 1
+	one := request
+	one.Among = alloc.Names(gpu.UUID)
+	switch {
+	case request.Among != "" && !request.Among.Has(gpu.UUID):
+		g.Reason = "the request is for other GPUs"
+		return g
+	case !a.serves(gpu, r.Backend):
+		g.Reason = "the administrator gave it another backend"
+		return g
+	}
+	_, err := a.search(ctx, nil, one)
+	switch {
+	case err == nil:
+		g.State = forms.Fits
+	case alloc.Waits(err):
+		g.State, g.Reason = forms.Waits, a.facts(err, nil)
+	default:
+		g.Reason = a.facts(err, nil)
+	}
+	return g
+}
+
+// requestOf is a user's request as the allocator reads it.
+func requestOf(uid int, r v1alpha1.ShareRequest) alloc.Request {
+	request := alloc.Request{
+		Count: r.GPUs, Among: alloc.Names(strings.Join(r.Among, "|")), Memory: r.Memory, Cores: r.Guaranteed(r.Cores),
+		Overcommit: r.Overcommit, OvercommitCores: r.Overcommit, Form: string(r.Backend),
+	}
+	if r.Backend == v1alpha1.BackendMPS {
+		request.User = process.UserName(uid)
+	}
+	return request
+}
+
+// plain is an error's text in one line, without what every error of a request begins with.
+func plain(err error) string {
+	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), v1alpha1.ErrRequest.Error()+": ", ""), "\n", "; ")
+}

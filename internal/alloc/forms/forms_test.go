@@ -1,0 +1,85 @@
+package forms
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+const (
+	slice, timeslice, mps = v1alpha1.BackendSlice, v1alpha1.BackendTimeslice, v1alpha1.BackendMPS
+	auto                  = v1alpha1.BackendAuto
+)
+
+func TestJudge(t *testing.T) {
+	fits := func(b v1alpha1.Backend) Found { return Found{Backend: b} }
+	waits := func(b v1alpha1.Backend) Found { return Found{Backend: b, Wait: "GPU 0 is full"} }
+	never := func(b v1alpha1.Backend) Found { return Found{Backend: b, Never: "it has no weights"} }
+	for _, test := range []struct {
+		name   string
+		wanted v1alpha1.Backend
+		found  []Found
+		chosen v1alpha1.Backend
+		state  State
+		reason string
+	}{
+		{"all fit", auto, []Found{fits(mps), fits(timeslice), fits(slice)}, slice, Fits, "preferred of those that fit: exact memory"},
+		{"a fault must not spread", auto, []Found{fits(mps), fits(timeslice)}, timeslice, Fits, "equal time"},
+		{"nothing but mps", auto, []Found{fits(mps)}, mps, Fits, "neither faults nor memory bandwidth are isolated"},
+		{"what fits before what is better", auto, []Found{waits(slice), fits(mps)}, mps, Fits, "preferred of those that fit"},
+		{"the best is waited for", auto, []Found{waits(slice), waits(timeslice), waits(mps)}, slice, Waits, "GPU 0 is full; then: exact memory"},
+		{"none that can never be had", auto, []Found{never(slice), waits(mps)}, mps, Waits, "GPU 0 is full"},
+		{"nothing ever", auto, []Found{never(slice), never(mps)}, "", "", ""},
+		{"nothing here", auto, nil, "", "", ""},
+		{"hardware where it is", auto, []Found{never(slice), fits(mig)}, mig, Fits, "keeps apart"},
+		{"named", mps, []Found{fits(slice), fits(mps)}, mps, Fits, "ceiling on SMs"},
+		{"named and full", mps, []Found{fits(slice), waits(mps)}, mps, Waits, "GPU 0 is full"},
+		{"named and impossible", mps, []Found{fits(slice), never(mps)}, "", "", ""},
+		{"named and not here", mps, []Found{fits(slice)}, "", "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			all := Judge(test.wanted, test.found)
+			if len(all) != len(All()) {
+				t.Fatalf("verdicts about %d of %d backends", len(all), len(All()))
+			}
+			for i, v := range all {
+				if v.Backend != All()[i] || v.Reason == "" {
+					t.Errorf("verdict without backend or reason: %+v", v)
+				}
+			}
+			v, ok := Chosen(all)
+			if ok != (test.chosen != "") || v.Backend != test.chosen || v.State != test.state || !strings.Contains(v.Reason, test.reason) {
+				t.Errorf("chosen %+v, want %s %s: %q", v, test.chosen, test.state, test.reason)
+			}
+		})
+	}
+}
+
+// Every backend says why it is not the one.
+func TestReasons(t *testing.T) {
+	all := Judge(auto, []Found{{Backend: slice}, {Backend: timeslice}, {Backend: mps, Never: "it knows no weights"}})
+	for i, want := range []string{"preferred", "it would fit, and slice is preferred", "it knows no weights", "makes no shares of this backend"} {
+		if !strings.Contains(all[i].Reason, want) {
+			t.Errorf("%s: %q, want %q", all[i].Backend, all[i].Reason, want)
+		}
+	}
+	if all := Judge(mps, []Found{{Backend: slice}, {Backend: mps}}); !strings.Contains(all[0].Reason, "the request is for mps") {
+		t.Errorf("slice: %q", all[0].Reason)
+	}
+}
+
+// What no backend gives is refused with what keeps each from it.
+func TestRefusal(t *testing.T) {
+	const shared = "shares of a GPU use its memory bandwidth together"
+	all := Judge(auto, []Found{{Backend: slice, Never: shared}, {Backend: mps, Never: shared}})
+	text := Refusal(auto, v1alpha1.IsolateBandwidth, all)
+	for _, want := range []string{"with --isolate bandwidth", "slice: " + shared, "mps: " + shared, "not here: timeslice, mig, vgpu, passthrough, remote"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q does not say %q", text, want)
+		}
+	}
+	if text := Refusal(mps, "", Judge(mps, nil)); strings.Contains(text, "slice") || !strings.Contains(text, "not here: mps") {
+		t.Errorf("of mps alone: %q", text)
+	}
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/alloc/forms"
+	"github.com/divvy-gpu/divvy/internal/cli/program"
+	"github.com/divvy-gpu/divvy/internal/driver"
+)
+
+func newExplain(a *app) *cobra.Command {
+	o := &runOptions{}
+	var output format
+	command := &cobra.Command{
+		Use:   "explain [flags]",
+		Short: "Say which backend a share would have, and why",
+		Long: `Say which backend a share would have and why, and why not each other one, as a
+whole and on each GPU. Nothing is created. The flags are those of "divvy run",
+without a command. What is not on the machine is listed too.
+
+VERDICT is "chosen" for the backend that "divvy run" with the same flags takes or
+would wait for. Else it is "fits" where the share could be made now, "waits" where
+it could be made once others have ended, "never" where it cannot, and "absent"
+where the machine has nothing of that backend. The exit status is 1 where no
+backend can serve the request.`,
+		Example: `  divvy explain --backend auto --memory 8Gi --cores 30
+  divvy explain --isolate bandwidth
+  divvy explain --memory 8Gi -o json | jq '.backends[] | select(.chosen)'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, err := a.explain(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			err = output.print(a.out, e, func(w *strings.Builder) { printExplanation(w, e) })
+			if err == nil && e.Refused != "" {
+				err = program.ErrReported
+			}
+			return err
+		},
+	}
+	o.add(command.Flags())
+	addFormat(command, &output)
+	return command
+}
+
+// explain asks the agent that would be asked for the share.
+func (a *app) explain(ctx context.Context, o *runOptions) (*control.Explanation, error) {
+	request := o.request()
+	if err := errors.Join(explainable(request), o.choice.wish().Validate()); err != nil {
+		return nil, usage(err)
+	}
+	instance := ""
+	if o.simgpu != "" {
+		simulated, err := a.simulated(ctx, o.simgpu)
+		if err != nil {
+			return nil, err
+		}
+		instance = simulated.Dir
+	}
+	finder := driver.Finder{LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), Instance: instance}
+	if err := a.expectDriver(ctx, finder); err != nil {
+		return nil, err
+	}
+	client, err := control.Ensure(ctx, a.endpoint(instance), control.Starter{Say: a.tell, Hidden: hidden})
+	if err != nil {
+		return nil, err
+	}
+	served, err := driverOf(client.Info(), finder)
+	if err == nil {
+		err = a.choose(ctx, &o.choice, &request, served, client)
+	}
+	var e *control.Explanation
+	if err == nil {
+		e, err = client.Explain(ctx, control.ExplainParams{Request: request})
+	}
+	return e, errors.Join(err, client.Close())
+}
+
+// explainable returns what is wrong with a request whatever its backend. What is wrong with it under the backend that it
+// names is a verdict.
+func explainable(r v1alpha1.ShareRequest) error {
+	if r.Backend != "" && r.Backend != v1alpha1.BackendAuto && !slices.Contains(forms.All(), r.Backend) {
+		return fmt.Errorf("--backend %s: choose auto or one of %v", r.Backend, forms.All())
+	}
+	r.Backend = v1alpha1.BackendAuto
+	r.Default()
+	return r.Validate()
+}
+
+// printExplanation has a row for each backend and, where GPUs differ from it, one for each of these.
+func printExplanation(w *strings.Builder, e *control.Explanation) {
+	var shown table
+	shown.row("BACKEND", "GPU", "VERDICT", "REASON")
+	for _, v := range e.Backends {
+		verdict := string(v.State)
+		if v.Chosen {
+			verdict = "chosen"
+		}
+		shown.row(string(v.Backend), "", verdict, v.Reason)
+		for _, gpu := range v.GPUs {
+			cells := []string{"", fmt.Sprint(gpu.Index), string(gpu.State), gpu.Reason}
+			if gpu.Reason == "" {
+				cells = cells[:3] // no blanks at the end of a line
+			}
+			shown.row(cells...)
+		}
+	}
+	shown.print(w)
+	if e.Refused != "" {
+		fmt.Fprintf(w, "\n%s\n", e.Refused)
+	}
+}
+
+// tellChoice tells which backend an agent chose.
+func (a *app) tellChoice(asked v1alpha1.ShareRequest, t *control.Tenant) {
+	asked.Default()
+	if asked.Backend == v1alpha1.BackendAuto && len(t.Shares) > 0 {
+		a.tell(fmt.Sprintf("the share has backend %s: %s", t.Shares[0].Backend, forms.Gives(t.Shares[0].Backend)))
+	}
+}
