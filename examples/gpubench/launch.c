@@ -1,4 +1,4 @@
-/* The commands that launch: spin and graph. */
+/* The commands that launch: spin, graph and fault. */
 #include "launch.h"
 
 #include <stdio.h>
@@ -114,4 +114,22 @@ int command_spin(const struct options *options) {
 
 int command_graph(const struct options *options) {
     return measure("graph", options, 1);
+}
+
+int command_fault(const struct options *options) {
+    struct kernels kernels;
+    uint64_t nowhere = 1 << 12, count = 1;
+    uint32_t value = 1;
+    void *parameters[] = {&nowhere, &value, &count};
+    CUresult result = driver_start(options->device);
+    if (result == CUDA_SUCCESS) {
+        result = kernels_load(&kernels);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuLaunchKernel(kernels.fill, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuStreamSynchronize(NULL);
+    }
+    return report("fault", result, options, 0, 0);
 }

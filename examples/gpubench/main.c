@@ -22,6 +22,7 @@ static const struct {
     {"copy", command_copy, "copy --bytes to the GPU, within it and back, and compare"},
     {"spin", command_spin, "launch --count kernels of --ns GPU time each"},
     {"graph", command_graph, "the same as a CUDA graph of --count kernels"},
+    {"fault", command_fault, "a kernel that writes to an unmapped address"},
     {"load", command_load,
      "launch kernels of --ns and --grid, or graphs of --graph such kernels, on --streams in\n"
      "         turn, with --sync, until SIGTERM or --seconds; --work and --pause (ms) alternate;\n"

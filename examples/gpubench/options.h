@@ -42,6 +42,7 @@ int command_hold(const struct options *options);
 int command_copy(const struct options *options);
 int command_spin(const struct options *options);
 int command_graph(const struct options *options);
+int command_fault(const struct options *options);
 int command_load(const struct options *options);
 int command_rounds(const struct options *options);
 int command_await(const struct options *options);

@@ -107,11 +107,12 @@ func (a *Agent) befall(ctx context.Context, of v1alpha1.Backend, i backend.Incid
 	} else {
 		a.unserved[i.UUID] = i.Text
 	}
-	a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: fmt.Sprintf("GPU %d: %s", index, i.Text)})
+	concerned := 0
 	for _, t := range a.sorted() {
 		if !t.has(i.UUID) || t.backend() != of || t.ended {
 			continue
 		}
+		concerned++
 		a.events.add(control.Event{Kind: control.EventFault, Tenant: t.Name, User: t.User, UUID: i.UUID, Text: i.Text})
 		if a.config.Tell == nil || !t.process {
 			continue
@@ -122,6 +123,9 @@ func (a *Agent) befall(ctx context.Context, of v1alpha1.Backend, i backend.Incid
 				a.config.Log.DebugContext(ctx, "cannot tell a share's user what befell it", "error", err)
 			}
 		}()
+	}
+	if concerned == 0 {
+		a.events.add(control.Event{Kind: control.EventGPU, UUID: i.UUID, Text: fmt.Sprintf("GPU %d: %s", index, i.Text)})
 	}
 	a.tell()
 }

@@ -18,6 +18,8 @@ import (
 type sight struct {
 	// machine is the simulated machine's name, empty for this machine.
 	machine string
+	// dir is the agent's directory.
+	dir string
 	// list is what the agent says; it is nil where none answers, and err says why.
 	list *control.Listing
 	err  error
@@ -32,7 +34,7 @@ type sight struct {
 }
 
 func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
-	s := sight{machine: machine}
+	s := sight{machine: machine, dir: endpoint.Dir()}
 	s.err = ask(ctx, endpoint, func(client *control.Client) (err error) {
 		s.list, err = client.List(ctx)
 		return err
@@ -65,7 +67,7 @@ func (s sight) checks() []doctor.Check {
 		c.Name = "agent of simulated machine " + s.machine
 	}
 	if s.list == nil {
-		return []doctor.Check{c}
+		return append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...)
 	}
 	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), shareChecks(s.list)...)
 }

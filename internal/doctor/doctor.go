@@ -56,7 +56,8 @@ func (h Host) Run(ctx context.Context) []Check {
 	checks := []Check{h.installation()}
 	checks = append(checks, h.driver()...)
 	checks = append(checks, h.namespaces(ctx), h.sharedMemory())
-	return append(checks, h.rundirs()...)
+	checks = append(checks, h.rundirs()...)
+	return append(checks, h.foreignDaemon()...)
 }
 
 func (h Host) installation() Check {

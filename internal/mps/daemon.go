@@ -41,6 +41,36 @@ func (d Daemon) Find() (process.ID, error) {
 	return id, nil
 }
 
+// Stranger is a daemon about which nothing is known but who runs it.
+type Stranger struct {
+	// PID is the process that listens in the pipe directory, and User the name of its user.
+	PID        int
+	User, Pipe string
+}
+
+// String names the daemon for people.
+func (s Stranger) String() string {
+	return fmt.Sprintf("process %d of user %s at %s", s.PID, s.User, s.Pipe)
+}
+
+// At is the daemon that listens in a pipe directory, whoever's it is; [ErrAbsent] if none does.
+func At(pipe string) (Stranger, error) {
+	pid, uid, err := listener(filepath.Join(pipe, controlSocket))
+	if err != nil {
+		return Stranger{}, err
+	}
+	return Stranger{PID: pid, User: process.UserName(uid), Pipe: pipe}, nil
+}
+
+// Left are the pipe directories below a directory of daemons, see [DirsOf].
+func Left(dir string) []string {
+	found, err := filepath.Glob(filepath.Join(dir, "*", "pipe"))
+	if err != nil {
+		return nil // the name of the directory has a pattern in it
+	}
+	return found
+}
+
 // listener tells who listens at a socket.
 func listener(path string) (pid, uid int, err error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})

@@ -56,7 +56,9 @@ type Options struct {
 	Modes Modes
 	// MultiUser reports whether the administrator lets shares of several users be on a GPU.
 	MultiUser func(gpu backend.GPU) bool
-	Log       *slog.Logger
+	// Default is where programs look that are told no pipe directory; empty is [mps.DefaultPipe].
+	Default string
+	Log     *slog.Logger
 }
 
 // Backend implements [backend.Backend] and more. What it shares with backend slice, that one does. It is no source of

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,12 +62,17 @@ func (b *Backend) Enter(ctx context.Context, gpu backend.GPU) error {
 	if err := daemon.Dirs.Make(); err != nil {
 		return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
 	}
-	if _, err := daemon.Find(); err != nil && !errors.Is(err, mps.ErrAbsent) {
-		return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
+	_, absent := daemon.Find()
+	if absent != nil && !errors.Is(absent, mps.ErrAbsent) {
+		return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, absent)
 	}
 	if b.options.Modes != nil {
-		if err := b.options.Modes.Set(ctx, gpu.UUID, modes.ComputeMode, exclusive); err != nil {
+		err := b.options.Modes.Set(ctx, gpu.UUID, modes.ComputeMode, exclusive)
+		if err != nil && absent != nil {
 			return fmt.Errorf("serve GPU %d by MPS: %w", gpu.Index, err)
+		}
+		if err != nil { // the mode was lost, and shares live by the daemon: they go on
+			b.options.Log.WarnContext(ctx, "programs can pass MPS by on a GPU", "gpu", gpu.Index, "error", err)
 		}
 	}
 	s = &service{backend: b, gpu: gpu, changed: make(chan struct{})}
@@ -89,11 +95,20 @@ func (b *Backend) enlist(s *service) {
 	b.gpus[s.gpu.UUID] = s
 	tell := b.tell
 	b.mu.Unlock()
+	b.noteForeign(s.gpu, tell)
 	if major(b.options.Driver()) >= namespaces {
 		tell(backend.Incident{UUID: s.gpu.UUID, Note: true, Text: fmt.Sprintf(
 			"GPU %d: driver %s could keep the limits of each share in its MPS daemon; Divvy uses the commands of earlier drivers, and the limits are kept in the programs", s.gpu.Index, b.options.Driver())})
 	}
 	s.running.Go(func() { s.supervisor.Run(ctx) })
+}
+
+// noteForeign tells of a daemon at the place where programs look that are told no other. It is left alone.
+func (b *Backend) noteForeign(gpu backend.GPU, tell func(backend.Incident)) {
+	if daemon, err := mps.At(cmp.Or(b.options.Default, mps.DefaultPipe)); err == nil {
+		tell(backend.Incident{UUID: gpu.UUID, Note: true, Text: fmt.Sprintf(
+			"GPU %d: %s is an MPS control daemon that is not Divvy's: programs without a share may use the GPU through it", gpu.Index, daemon)})
+	}
 }
 
 // abandon takes back what a failed Enter began, unless shares live by it.
