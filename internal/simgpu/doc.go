@@ -28,6 +28,7 @@
 //	  subsystemID: "0x12a210de"
 //	  ecc: true
 //	  mig: false                   # whether the model has MIG
+//	                               # migProfiles: see the file of a100-80g
 //	costs:
 //	  alloc: 0s                    # each call that takes device memory
 //	  launch: 0s                   # each launch, on the CPU

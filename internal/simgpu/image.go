@@ -52,6 +52,7 @@ func (m *Machine) image(seed string) []byte {
 		image.Nics[i].PCI = m.imagePlace(nic.PCI, nic.Switch, nic.HostBridge, nic.NUMANode)
 		image.Nics[i].Role = roleNumber(nic.Role)
 	}
+	m.imageMIG(&image)
 	order := m.byPCI()
 	for i, place := range order {
 		image.Gpus[i] = m.imageGPU(place, newIdentity(seed, i))

@@ -6,7 +6,7 @@ package simgpu
 const SimMagic = 0x4843414d49534744
 
 // SimVersion: changes with every change of this description
-const SimVersion = 5
+const SimVersion = 6
 
 const SimGpusMax = 16
 
@@ -55,8 +55,11 @@ const SimDeadReuse = 2
 // SimMIGOff: a model that has MIG in its usual mode
 const SimMIGOff = 1
 
-// SimMIGOn: a GPU in MIG mode; it has no instances
+// SimMIGOn: a GPU that begins in MIG mode
 const SimMIGOn = 2
+
+// SimMIGProfilesMax: profiles of GPU instances of the machine's model
+const SimMIGProfilesMax = 16
 
 // SimPCI: A PCI address and where it hangs.
 type SimPCI struct {
@@ -175,6 +178,50 @@ const (
 	OffsetOfSimGPULinks           = 312
 )
 
+// SimMIGProfile: One profile of GPU instances.
+type SimMIGProfile struct {
+	// as NVIDIA has it without MIG in front, 1g.10gb
+	Name [24]byte
+	// its NVML_GPU_INSTANCE_PROFILE_ number
+	Kind uint32
+	// its id on this model
+	ID uint32
+	// compute slices
+	Slices uint32
+	// memory slices
+	Size uint32
+	// bits of the memory slices where it may begin
+	Starts uint32
+	// most of them at once
+	Instances       uint32
+	Multiprocessors uint32
+	CopyEngines     uint32
+	Decoders        uint32
+	Jpegs           uint32
+	Ofas            uint32
+	Pad             uint32
+	MemoryMib       uint64
+}
+
+// Size and offsets of SimMIGProfile in bytes.
+const (
+	SizeOfSimMIGProfile                  = 80
+	OffsetOfSimMIGProfileName            = 0
+	OffsetOfSimMIGProfileKind            = 24
+	OffsetOfSimMIGProfileID              = 28
+	OffsetOfSimMIGProfileSlices          = 32
+	OffsetOfSimMIGProfileSize            = 36
+	OffsetOfSimMIGProfileStarts          = 40
+	OffsetOfSimMIGProfileInstances       = 44
+	OffsetOfSimMIGProfileMultiprocessors = 48
+	OffsetOfSimMIGProfileCopyEngines     = 52
+	OffsetOfSimMIGProfileDecoders        = 56
+	OffsetOfSimMIGProfileJpegs           = 60
+	OffsetOfSimMIGProfileOfas            = 64
+	OffsetOfSimMIGProfilePad             = 68
+	OffsetOfSimMIGProfileMemoryMib       = 72
+)
+
 // SimNIC: One network card.
 type SimNIC struct {
 	Name [16]byte
@@ -243,42 +290,49 @@ type SimMachine struct {
 	// one of the figures constants
 	Figures uint64
 	// for how long the figures of processes stay as they are
-	FiguresLagNs uint64
-	Switches     [SimSwitchesMax]SimPCI
-	Nodes        [SimNodesMax]SimNode
-	Nics         [SimNicsMax]SimNIC
-	Gpus         [SimGpusMax]SimGPU
+	FiguresLagNs    uint64
+	MIGProfileCount uint32
+	// memory slices of a GPU
+	MIGSlices   uint32
+	MIGProfiles [SimMIGProfilesMax]SimMIGProfile
+	Switches    [SimSwitchesMax]SimPCI
+	Nodes       [SimNodesMax]SimNode
+	Nics        [SimNicsMax]SimNIC
+	Gpus        [SimGpusMax]SimGPU
 }
 
 // Size and offsets of SimMachine in bytes.
 const (
-	SizeOfSimMachine                 = 13328
-	OffsetOfSimMachineMagic          = 0
-	OffsetOfSimMachineVersion        = 8
-	OffsetOfSimMachineSize           = 12
-	OffsetOfSimMachineName           = 16
-	OffsetOfSimMachineDriverVersion  = 64
-	OffsetOfSimMachineCudaVersion    = 144
-	OffsetOfSimMachineGPUCount       = 148
-	OffsetOfSimMachineNICCount       = 152
-	OffsetOfSimMachineSwitchCount    = 156
-	OffsetOfSimMachineNodeCount      = 160
-	OffsetOfSimMachineNvswitchCount  = 164
-	OffsetOfSimMachineAllocNs        = 168
-	OffsetOfSimMachineLaunchNs       = 176
-	OffsetOfSimMachineLoadNs         = 184
-	OffsetOfSimMachineKernelNs       = 192
-	OffsetOfSimMachineEventNs        = 200
-	OffsetOfSimMachineSliceNs        = 208
-	OffsetOfSimMachineQueueDepth     = 216
-	OffsetOfSimMachineSampleWindowNs = 224
-	OffsetOfSimMachineSampleLagNs    = 232
-	OffsetOfSimMachineVirtualClock   = 240
-	OffsetOfSimMachineDeadHandles    = 248
-	OffsetOfSimMachineFigures        = 256
-	OffsetOfSimMachineFiguresLagNs   = 264
-	OffsetOfSimMachineSwitches       = 272
-	OffsetOfSimMachineNodes          = 1808
-	OffsetOfSimMachineNics           = 3856
-	OffsetOfSimMachineGpus           = 6032
+	SizeOfSimMachine                  = 14616
+	OffsetOfSimMachineMagic           = 0
+	OffsetOfSimMachineVersion         = 8
+	OffsetOfSimMachineSize            = 12
+	OffsetOfSimMachineName            = 16
+	OffsetOfSimMachineDriverVersion   = 64
+	OffsetOfSimMachineCudaVersion     = 144
+	OffsetOfSimMachineGPUCount        = 148
+	OffsetOfSimMachineNICCount        = 152
+	OffsetOfSimMachineSwitchCount     = 156
+	OffsetOfSimMachineNodeCount       = 160
+	OffsetOfSimMachineNvswitchCount   = 164
+	OffsetOfSimMachineAllocNs         = 168
+	OffsetOfSimMachineLaunchNs        = 176
+	OffsetOfSimMachineLoadNs          = 184
+	OffsetOfSimMachineKernelNs        = 192
+	OffsetOfSimMachineEventNs         = 200
+	OffsetOfSimMachineSliceNs         = 208
+	OffsetOfSimMachineQueueDepth      = 216
+	OffsetOfSimMachineSampleWindowNs  = 224
+	OffsetOfSimMachineSampleLagNs     = 232
+	OffsetOfSimMachineVirtualClock    = 240
+	OffsetOfSimMachineDeadHandles     = 248
+	OffsetOfSimMachineFigures         = 256
+	OffsetOfSimMachineFiguresLagNs    = 264
+	OffsetOfSimMachineMIGProfileCount = 272
+	OffsetOfSimMachineMIGSlices       = 276
+	OffsetOfSimMachineMIGProfiles     = 280
+	OffsetOfSimMachineSwitches        = 1560
+	OffsetOfSimMachineNodes           = 3096
+	OffsetOfSimMachineNics            = 5144
+	OffsetOfSimMachineGpus            = 7320
 )

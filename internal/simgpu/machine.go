@@ -87,6 +87,8 @@ type Model struct {
 	SubsystemID string `yaml:"subsystemID"`
 	ECC         bool   `yaml:"ecc"`
 	MIG         bool   `yaml:"mig"`
+	// MIGProfiles are the profiles of GPU instances; a model that has MIG may have none here.
+	MIGProfiles []MIGProfile `yaml:"migProfiles"`
 }
 
 // Clocks are a GPU's highest clocks in MHz.
@@ -156,7 +158,7 @@ type GPU struct {
 	NUMANode   uint32 `yaml:"numaNode"`
 	// Multiprocessors makes this GPU faster or slower than the model; 0 leaves it.
 	Multiprocessors uint32 `yaml:"multiprocessors"`
-	// MIGMode has the GPU in MIG mode, without instances.
+	// MIGMode has the GPU in MIG mode from the start.
 	MIGMode bool `yaml:"migMode"`
 }
 

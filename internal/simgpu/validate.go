@@ -104,6 +104,7 @@ func (m *Machine) Validate() []*Fault {
 	f.match("driver.version", m.Driver.Version, driverForm, "550.90.07")
 	f.match("driver.cuda", m.Driver.CUDA, versionForm, "12.4")
 	m.GPU.validate(&f)
+	m.GPU.validateMIG(&f)
 	m.Costs.validate(&f)
 	f.duration("sampling.window", m.Sampling.Window, time.Millisecond, maxSampling)
 	f.duration("sampling.lag", m.Sampling.Lag, 0, maxSampling)

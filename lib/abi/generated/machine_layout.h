@@ -9,7 +9,7 @@
 #define SIM_MAGIC UINT64_C(0x4843414d49534744)
 
 /* changes with every change of this description */
-#define SIM_VERSION UINT32_C(5)
+#define SIM_VERSION UINT32_C(6)
 
 #define SIM_GPUS_MAX UINT32_C(16)
 
@@ -58,8 +58,11 @@
 /* a model that has MIG in its usual mode */
 #define SIM_MIG_OFF UINT32_C(1)
 
-/* a GPU in MIG mode; it has no instances */
+/* a GPU that begins in MIG mode */
 #define SIM_MIG_ON UINT32_C(2)
+
+/* profiles of GPU instances of the machine's model */
+#define SIM_MIG_PROFILES_MAX UINT32_C(16)
 
 /* A PCI address and where it hangs. */
 typedef struct sim_pci {
@@ -169,6 +172,47 @@ _Static_assert(offsetof(sim_gpu, minor) == 304, "sim_gpu.minor");
 _Static_assert(offsetof(sim_gpu, link_count) == 308, "sim_gpu.link_count");
 _Static_assert(offsetof(sim_gpu, links) == 312, "sim_gpu.links");
 
+/* One profile of GPU instances. */
+typedef struct sim_mig_profile {
+    /* as NVIDIA has it without MIG in front, 1g.10gb */
+    _Alignas(8) char name[24];
+    /* its NVML_GPU_INSTANCE_PROFILE_ number */
+    uint32_t kind;
+    /* its id on this model */
+    uint32_t id;
+    /* compute slices */
+    uint32_t slices;
+    /* memory slices */
+    uint32_t size;
+    /* bits of the memory slices where it may begin */
+    uint32_t starts;
+    /* most of them at once */
+    uint32_t instances;
+    uint32_t multiprocessors;
+    uint32_t copy_engines;
+    uint32_t decoders;
+    uint32_t jpegs;
+    uint32_t ofas;
+    uint32_t pad;
+    uint64_t memory_mib;
+} sim_mig_profile;
+_Static_assert(sizeof(sim_mig_profile) == 80, "sim_mig_profile");
+_Static_assert(_Alignof(sim_mig_profile) == 8, "sim_mig_profile");
+_Static_assert(offsetof(sim_mig_profile, name) == 0, "sim_mig_profile.name");
+_Static_assert(offsetof(sim_mig_profile, kind) == 24, "sim_mig_profile.kind");
+_Static_assert(offsetof(sim_mig_profile, id) == 28, "sim_mig_profile.id");
+_Static_assert(offsetof(sim_mig_profile, slices) == 32, "sim_mig_profile.slices");
+_Static_assert(offsetof(sim_mig_profile, size) == 36, "sim_mig_profile.size");
+_Static_assert(offsetof(sim_mig_profile, starts) == 40, "sim_mig_profile.starts");
+_Static_assert(offsetof(sim_mig_profile, instances) == 44, "sim_mig_profile.instances");
+_Static_assert(offsetof(sim_mig_profile, multiprocessors) == 48, "sim_mig_profile.multiprocessors");
+_Static_assert(offsetof(sim_mig_profile, copy_engines) == 52, "sim_mig_profile.copy_engines");
+_Static_assert(offsetof(sim_mig_profile, decoders) == 56, "sim_mig_profile.decoders");
+_Static_assert(offsetof(sim_mig_profile, jpegs) == 60, "sim_mig_profile.jpegs");
+_Static_assert(offsetof(sim_mig_profile, ofas) == 64, "sim_mig_profile.ofas");
+_Static_assert(offsetof(sim_mig_profile, pad) == 68, "sim_mig_profile.pad");
+_Static_assert(offsetof(sim_mig_profile, memory_mib) == 72, "sim_mig_profile.memory_mib");
+
 /* One network card. */
 typedef struct sim_nic {
     _Alignas(4) char name[16];
@@ -232,12 +276,16 @@ typedef struct sim_machine {
     uint64_t figures;
     /* for how long the figures of processes stay as they are */
     uint64_t figures_lag_ns;
+    uint32_t mig_profile_count;
+    /* memory slices of a GPU */
+    uint32_t mig_slices;
+    sim_mig_profile mig_profiles[SIM_MIG_PROFILES_MAX];
     sim_pci switches[SIM_SWITCHES_MAX];
     sim_node nodes[SIM_NODES_MAX];
     sim_nic nics[SIM_NICS_MAX];
     sim_gpu gpus[SIM_GPUS_MAX];
 } sim_machine;
-_Static_assert(sizeof(sim_machine) == 13328, "sim_machine");
+_Static_assert(sizeof(sim_machine) == 14616, "sim_machine");
 _Static_assert(_Alignof(sim_machine) == 8, "sim_machine");
 _Static_assert(offsetof(sim_machine, magic) == 0, "sim_machine.magic");
 _Static_assert(offsetof(sim_machine, version) == 8, "sim_machine.version");
@@ -263,9 +311,12 @@ _Static_assert(offsetof(sim_machine, virtual_clock) == 240, "sim_machine.virtual
 _Static_assert(offsetof(sim_machine, dead_handles) == 248, "sim_machine.dead_handles");
 _Static_assert(offsetof(sim_machine, figures) == 256, "sim_machine.figures");
 _Static_assert(offsetof(sim_machine, figures_lag_ns) == 264, "sim_machine.figures_lag_ns");
-_Static_assert(offsetof(sim_machine, switches) == 272, "sim_machine.switches");
-_Static_assert(offsetof(sim_machine, nodes) == 1808, "sim_machine.nodes");
-_Static_assert(offsetof(sim_machine, nics) == 3856, "sim_machine.nics");
-_Static_assert(offsetof(sim_machine, gpus) == 6032, "sim_machine.gpus");
+_Static_assert(offsetof(sim_machine, mig_profile_count) == 272, "sim_machine.mig_profile_count");
+_Static_assert(offsetof(sim_machine, mig_slices) == 276, "sim_machine.mig_slices");
+_Static_assert(offsetof(sim_machine, mig_profiles) == 280, "sim_machine.mig_profiles");
+_Static_assert(offsetof(sim_machine, switches) == 1560, "sim_machine.switches");
+_Static_assert(offsetof(sim_machine, nodes) == 3096, "sim_machine.nodes");
+_Static_assert(offsetof(sim_machine, nics) == 5144, "sim_machine.nics");
+_Static_assert(offsetof(sim_machine, gpus) == 7320, "sim_machine.gpus");
 
 #endif

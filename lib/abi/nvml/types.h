@@ -58,6 +58,8 @@ enum {
 #include "abi/nvml/enums.h"
 #include "abi/nvml/opaque.h"
 
+#include "abi/nvml/mig.h"
+
 typedef struct nvmlPciInfo_t {
     char busIdLegacy[NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE];
     unsigned int domain;

@@ -56,7 +56,8 @@ int ctl_create(const char *dir) {
     spec.virtual_clock = machine.virtual_clock != 0;
     for (uint32_t i = 0; i < machine.gpu_count; i++) {
         spec.gpus[i] = (struct sg_create_gpu){.total_bytes = machine.gpus[i].memory_bytes,
-                                              .reserved_bytes = machine.gpus[i].reserved_bytes};
+                                              .reserved_bytes = machine.gpus[i].reserved_bytes,
+                                              .mig = machine.gpus[i].mig == SIM_MIG_ON};
     }
     int result = sg_state_create(dir, &spec);
     return result == 0 ? 0 : ctl_fail(dir, result);

@@ -91,6 +91,7 @@ static bool reset(struct sg_instance *in, const char *dir, uint32_t gpu) {
         }
     }
     sg_slice_level_set(in, gpu, SG_SLICE_DEFAULT);
+    sg_mig_reset(in, gpu);
     __atomic_fetch_add(&faults->resets, 1, __ATOMIC_RELEASE);
     __atomic_store_n(&faults->silence, 0, __ATOMIC_RELEASE);
     return true;

@@ -40,12 +40,17 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice ordinal) {
     struct device *device;
 
     SG_TRY(named(ordinal, uuid, &device));
-    memcpy(uuid->bytes, device->model->uuid, sizeof uuid->bytes);
+    memcpy(uuid->bytes, sg_driver.machine->gpus[device->gpu].uuid, sizeof uuid->bytes);
     return CUDA_SUCCESS;
 }
 
+/* The later form answers a MIG device's own. */
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal) {
-    return cuDeviceGetUuid(uuid, ordinal);
+    struct device *device;
+
+    SG_TRY(named(ordinal, uuid, &device));
+    memcpy(uuid->bytes, device->model->uuid, sizeof uuid->bytes);
+    return CUDA_SUCCESS;
 }
 
 /* What CUDA calls total leaves out what the driver reserves. */

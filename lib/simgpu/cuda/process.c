@@ -30,21 +30,32 @@ __attribute__((destructor)) static void unloaded(void) {
                                 __ATOMIC_RELAXED);
 }
 
+static CUresult start_device(uint32_t gpu, const sim_gpu *model) {
+    struct device *device = &sg_driver.devices[sg_driver.device_count];
+
+    *device = (struct device){.gpu = gpu,
+                              .ordinal = sg_driver.device_count,
+                              .model = model,
+                              .usable = model->multiprocessors};
+    sg_driver.device_count++;
+    return pools_start(device);
+}
+
 static CUresult start_devices(const char *dir) {
     uint32_t gpus[SG_GPUS_MAX];
     struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
                              .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden = sg_hidden(sg_driver.machine, dir) | mps_hidden()};
-    unsigned n = sg_visible(sg_driver.machine, &sight, gpus);
+                             .denied = sg_denied(sg_driver.machine, dir),
+                             .hidden = sg_hidden(&sg_driver.instance, sg_driver.machine, dir)};
+    /* No server has instances. */
+    const sim_gpu *part = mps_is_client() ? NULL : instance_enter(&sight, dir, &gpus[0]);
 
+    sight.hidden |= mps_hidden();
+    unsigned n = part ? 1 : sg_visible(sg_driver.machine, &sight, gpus);
+    sg_driver.device_count = 0;
     for (unsigned i = 0; i < n; i++) {
-        struct device *device = &sg_driver.devices[i];
-        *device = (struct device){
-            .gpu = gpus[i], .ordinal = (int)i, .model = &sg_driver.machine->gpus[gpus[i]]};
-        device->usable = device->model->multiprocessors;
-        SG_TRY(pools_start(device));
+        SG_TRY(start_device(gpus[i], part ? part : &sg_driver.machine->gpus[gpus[i]]));
     }
-    sg_driver.device_count = (int)n;
     mps_limit();
     for (unsigned i = 0; i < n; i++) {
         const struct device *device = &sg_driver.devices[i];

@@ -214,4 +214,8 @@ bool sg_context_given(CUcontext ctx); /* the same for one that the program has p
 bool sg_can_access(uint32_t gpu, uint32_t peer);
 void sg_burn(uint64_t ns); /* uses CPU time, as the machine says the driver does */
 
+/* instance.c: makes the process a user of the MIG device that it sees, DIR being the instance's directory; returns
+ * that as a GPU's model, and its GPU. NULL when it sees none. */
+const sim_gpu *instance_enter(const struct sg_sight *sight, const char *dir, uint32_t *gpu);
+
 #endif

@@ -37,7 +37,7 @@ static bool reap_first(const struct sg_instance *in, uint32_t gpu, const struct 
     const struct sg_gpu *g = &in->state->gpus[gpu];
     uint64_t bytes = n * SG_BLOCK_BYTES;
 
-    return n > g->free_blocks || tag->bytes[gpu] + bytes > tag->peak[gpu] ||
+    return n > sg_blocks_room(in, gpu) || tag->bytes[gpu] + bytes > tag->peak[gpu] ||
            sg_gpu_used(in, gpu) + bytes > g->peak_bytes;
 }
 
@@ -53,7 +53,7 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
     if (reap_first(in, gpu, tag, n)) {
         sg_reap(in);
     }
-    if (n > g->free_blocks) {
+    if (n > sg_blocks_room(in, gpu)) {
         return -ENOMEM;
     }
     at = g->search_from;
@@ -66,6 +66,7 @@ int sg_blocks_take(struct sg_instance *in, uint32_t gpu, enum sg_category catego
     }
     g->search_from = at;
     g->free_blocks -= n;
+    sg_mig_count(in, client->place, (int32_t)n);
     client->bytes[gpu][category] += n * SG_BLOCK_BYTES;
     tag->bytes[gpu] += n * SG_BLOCK_BYTES;
     note_peak(in, gpu, tag);
@@ -139,6 +140,7 @@ void sg_blocks_return(struct sg_instance *in, uint32_t gpu, uint32_t n, const ui
     }
     client->bytes[gpu][sg_block_category(load(&blocks[numbers[0]]))] -= n * SG_BLOCK_BYTES;
     in->state->tags[client->tag].bytes[gpu] -= n * SG_BLOCK_BYTES;
+    sg_mig_count(in, client->place, -(int32_t)n);
     set_free(in, gpu, n, numbers);
 }
 
@@ -180,6 +182,7 @@ int sg_object_create(struct sg_instance *in, uint32_t gpu, uint32_t n, const uin
                             .creator = in->id,
                             .creator_generation = client->generation,
                             .tag = client->tag,
+                            .place = client->place,
                             .bytes = bytes,
                             .key = sg_new_key(in)};
     o->holders[in->id / 64] = bit(in->id);
@@ -253,6 +256,7 @@ static void free_object(struct sg_instance *in, uint32_t object) {
         }
     }
     in->state->tags[o->tag].bytes[o->gpu] -= o->blocks * SG_BLOCK_BYTES;
+    sg_mig_count(in, o->place, -(int32_t)o->blocks);
     o->key = 0;
     __atomic_store_n(&o->in_use, 0, __ATOMIC_RELEASE);
 }

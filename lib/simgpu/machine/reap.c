@@ -89,6 +89,7 @@ static void free_private(struct sg_instance *in, uint32_t gpu, uint32_t client) 
             free_run(in, gpu, from, i, dirty);
             left -= i - from;
             st->tags[st->clients[client].tag].bytes[gpu] -= (i - from) * SG_BLOCK_BYTES;
+            sg_mig_count(in, st->clients[client].place, -(int32_t)(i - from));
         } else {
             i++;
         }
@@ -158,6 +159,7 @@ void sg_reap_client(struct sg_instance *in, uint32_t client) {
     }
     /* Objects that outlive it must not be taken for the next owner's. */
     st->clients[client].generation++;
+    st->clients[client].place = 0;
     memset(st->clients[client].bytes, 0, sizeof st->clients[client].bytes);
     __atomic_fetch_and(&st->clients_used[client / 64], ~(UINT64_C(1) << (client % 64)),
                        __ATOMIC_RELEASE);
@@ -202,9 +204,11 @@ void sg_reap_gpu(struct sg_instance *in, uint32_t gpu) {
     reap(in, gpu);
 }
 
-static void count_object(struct sg_state *st, struct sg_object *o, uint32_t blocks) {
+static void count_object(struct sg_instance *in, struct sg_object *o, uint32_t blocks) {
+    struct sg_state *st = in->state;
     uint64_t bytes = blocks * SG_BLOCK_BYTES;
 
+    sg_mig_count(in, o->place, (int32_t)blocks);
     st->tags[o->tag].bytes[o->gpu] += bytes;
     for (uint32_t i = 0; i < SG_CLIENTS_MAX; i++) {
         if (!holds(o, i)) {
@@ -218,11 +222,14 @@ static void count_object(struct sg_state *st, struct sg_object *o, uint32_t bloc
     }
 }
 
-static void count_block(struct sg_state *st, uint32_t gpu, sg_block b, uint32_t *object_blocks) {
+static void count_block(struct sg_instance *in, uint32_t gpu, sg_block b, uint32_t *object_blocks) {
+    struct sg_state *st = in->state;
+
     if (b & SG_BLOCK_PRIVATE) {
         struct sg_client *client = &st->clients[sg_block_owner(b) % SG_CLIENTS_MAX];
         client->bytes[gpu][sg_block_category(b) % SG_CATEGORIES] += SG_BLOCK_BYTES;
         st->tags[client->tag % SG_TAGS_MAX].bytes[gpu] += SG_BLOCK_BYTES;
+        sg_mig_count(in, client->place, 1);
     } else {
         object_blocks[sg_block_owner(b) % SG_OBJECTS_MAX]++;
     }
@@ -245,10 +252,13 @@ void sg_recount(struct sg_instance *in) {
         const sg_block *blocks = sg_blocks(in, gpu);
         g->free_blocks = g->block_count;
         g->search_from = 0;
+        for (uint32_t i = 0; i < SG_MIG_GPU_INSTANCES; i++) {
+            g->mig.instances[i].used_blocks = 0;
+        }
         for (uint32_t i = 0; i < g->block_count; i++) {
             if (blocks[i]) {
                 g->free_blocks--;
-                count_block(st, gpu, blocks[i], object_blocks);
+                count_block(in, gpu, blocks[i], object_blocks);
             }
         }
     }
@@ -258,7 +268,7 @@ void sg_recount(struct sg_instance *in) {
          * have died between two of them. */
         if (o->in_use) {
             o->blocks = object_blocks[i];
-            count_object(st, o, object_blocks[i]);
+            count_object(in, o, object_blocks[i]);
         }
     }
 }

@@ -63,6 +63,7 @@ static uint64_t lay_out(struct sg_state *st, const struct sg_create *spec) {
         gpu->reserved_bytes = spec->gpus[i].reserved_bytes;
         gpu->block_count = (uint32_t)((gpu->total_bytes - gpu->reserved_bytes) / SG_BLOCK_BYTES);
         gpu->free_blocks = gpu->block_count;
+        gpu->mig.on = gpu->mig.pending = spec->gpus[i].mig;
         gpu->blocks_offset = at;
         gpu->clock = spec->virtual_clock ? 0 : sg_now();
         gpu->current = SG_CLIENTS_MAX - 1; /* the first turn is the first slot's */

@@ -26,6 +26,7 @@
 
 #include "simgpu/machine/clock.h"
 #include "simgpu/machine/engines.h"
+#include "simgpu/machine/mig.h"
 #include "simgpu/machine/modes.h"
 #include "simgpu/machine/pids.h"
 #include "simgpu/machine/schedule.h"
@@ -33,7 +34,7 @@
 
 #define SG_PATH_BYTES 4096u
 #define SG_MAGIC 0x5550474d49534744ull /* "DGSIMGPU" read as little-endian bytes */
-#define SG_LAYOUT 10u                  /* changes with every change of this file's structures */
+#define SG_LAYOUT 11u                  /* changes with every change of this file's structures */
 #define SG_VISITORS_MAX 1024u /* openers without: NVML, simgpuctl */
 #define SG_TAGS_MAX 512u
 #define SG_OBJECTS_MAX 16384u
@@ -84,7 +85,8 @@ struct sg_lock {
 struct sg_client {
     uint32_t generation; /* counts the owners of this slot */
     uint32_t tag;
-    struct sg_who who; /* information only */
+    uint32_t place, pad2; /* the compute instance that it uses, see mig.h; 0 is none */
+    struct sg_who who;    /* information only */
     uint64_t started;  /* CLOCK_BOOTTIME ns */
     char comm[SG_COMM_BYTES];
     uint32_t contexts[SG_GPUS_MAX];             /* live contexts of this process per GPU */
@@ -113,6 +115,7 @@ struct sg_object {
     uint32_t creator;            /* client slot, meaningful while creator_generation matches */
     uint32_t creator_generation; /* 0 once the creator has let go */
     uint32_t tag;                /* who is charged, also after the creator's death */
+    uint32_t place, pad;         /* of the creator: whose instance's memory it is */
     uint32_t descriptors;        /* whether a descriptor was ever made that may keep it alive */
     uint64_t bytes;
     uint64_t key; /* random; a handle must show it */
@@ -174,6 +177,7 @@ struct sg_gpu {
     uint64_t turns[SG_CLIENTS_MAX / 64];    /* derived; parties of which a member has work */
     uint64_t samples[SG_SAMPLES]; /* busy_ns at sample boundary k, at index k % SG_SAMPLES */
     struct sg_faults faults;
+    struct sg_mig mig;
 };
 
 /* The hand-over of a dead process's GPU time to its tag; finished by whoever takes the state lock
@@ -228,6 +232,7 @@ struct sg_instance {
 struct sg_create_gpu {
     uint64_t total_bytes;
     uint64_t reserved_bytes;
+    bool mig; /* begins in MIG mode */
 };
 
 struct sg_create {

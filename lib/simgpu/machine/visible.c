@@ -1,8 +1,7 @@
 /* CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER as the CUDA programming guide documents them: the list
  * is read up to the first entry that names no device. GPUs whose device nodes the process may not
  * open do not count: indexes count those that are left, as in a container or a job whose cgroup
- * denies the others. Nor do GPUs in MIG mode: CUDA shows a GPU's instances then, and there are
- * none. */
+ * denies the others. Nor do GPUs in MIG mode: CUDA shows an instance then. */
 #define _GNU_SOURCE
 #include "simgpu/machine/visible.h"
 #include "simgpu/machine/state.h"
@@ -58,7 +57,7 @@ static void uuid_text(const sim_gpu *gpu, char out[48]) {
     }
 }
 
-/* The one GPU whose UUID begins so. MIG names match nothing, because there are no instances. */
+/* The one GPU whose UUID begins so. */
 static uint32_t by_uuid(const struct order *order, const char *text, size_t length) {
     uint32_t found = NO_GPU;
     char name[48];
@@ -97,20 +96,25 @@ static bool has(const uint32_t *gpus, unsigned n, uint32_t gpu) {
     return false;
 }
 
-uint32_t sg_hidden(const sim_machine *machine, const char *dir) {
-    uint32_t hidden = 0;
+uint32_t sg_denied(const sim_machine *machine, const char *dir) {
+    uint32_t denied = 0;
     char node[SG_PATH_BYTES + 32];
 
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
-        if (machine->gpus[i].mig == SIM_MIG_ON) {
-            hidden |= 1u << i;
-            continue;
-        }
         int length = snprintf(node, sizeof node, "%s/dev/nvidia%u", dir, machine->gpus[i].minor);
         if (length < (int)sizeof node && faccessat(AT_FDCWD, node, R_OK | W_OK, AT_EACCESS) != 0 &&
             errno != ENOENT) {
-            hidden |= 1u << i;
+            denied |= 1u << i;
         }
+    }
+    return denied;
+}
+
+uint32_t sg_hidden(const struct sg_instance *in, const sim_machine *machine, const char *dir) {
+    uint32_t hidden = sg_denied(machine, dir);
+
+    for (uint32_t i = 0; i < in->state->gpu_count; i++) {
+        hidden |= sg_mig_on(in, i) ? 1u << i : 0;
     }
     return hidden;
 }

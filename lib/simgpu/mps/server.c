@@ -35,7 +35,7 @@ static int begin(struct sg_instance *in, const struct mps_server_purpose *purpos
     const sim_machine *machine = sg_state_machine(in, &bytes);
     struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
                              .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden = sg_hidden(machine, in->dir)};
+                             .hidden = sg_hidden(in, machine, in->dir)};
     struct sg_server server = {.status = SG_SERVER_INITIALIZING,
                                .uid = purpose->uid,
                                .any_uid = purpose->any_user,

@@ -125,7 +125,7 @@ static uint64_t *limit_of(struct mps_ui *ui, struct sg_server *entry, int ordina
     const sim_machine *machine = sg_state_machine(ui->daemon->machine, &bytes);
     struct sg_sight sight = {.visible = getenv("CUDA_VISIBLE_DEVICES"),
                              .order = getenv("CUDA_DEVICE_ORDER"),
-                             .hidden = sg_hidden(machine, ui->daemon->machine->dir)};
+                             .hidden = sg_hidden(ui->daemon->machine, machine, ui->daemon->machine->dir)};
     uint32_t gpus[SG_GPUS_MAX];
     unsigned n = sg_visible(machine, &sight, gpus);
 

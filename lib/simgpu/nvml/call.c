@@ -11,6 +11,8 @@ struct nvmlDevice_st {
 };
 
 static struct nvmlDevice_st handles[SG_GPUS_MAX];
+static struct nvmlDevice_st
+    mig_handles[SG_GPUS_MAX * SG_MIG_GPU_INSTANCES * SG_MIG_COMPUTE_INSTANCES];
 
 static struct {
     pthread_rwlock_t lock;
@@ -174,24 +176,48 @@ static nvmlReturn_t await_driver(void) {
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name) {
-    nvmlReturn_t result = nvml_enter(call);
-
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
-    call->index = nvml_handle_index(device);
-    if (call->index >= call->machine->gpu_count) {
+/* Begins a call about a GPU, or about a part of it. */
+static nvmlReturn_t enter_gpu(struct nvml_call *call, uint32_t index, const char *name) {
+    if (index >= call->machine->gpu_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    uint32_t index = call->index;
-    result = nvml_await(call, index, SG_SILENT_DEVICE);
+    nvmlReturn_t result = nvml_await(call, index, SG_SILENT_DEVICE);
     if (result != NVML_SUCCESS) {
         return result;
     }
     call->index = index;
     call->gpu = &call->machine->gpus[index];
     return (nvmlReturn_t)sg_fault_answer(call->in, call->index, SG_FAULT_NVML, name);
+}
+
+nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name) {
+    nvmlReturn_t result = nvml_enter(call);
+
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (nvml_mig_place(device)) {
+        return NVML_ERROR_NOT_SUPPORTED; /* of whole GPUs alone */
+    }
+    return enter_gpu(call, nvml_handle_index(device), name);
+}
+
+nvmlReturn_t nvml_enter_any(struct nvml_call *call, nvmlDevice_t device, const char *name) {
+    uint32_t place = nvml_mig_place(device);
+
+    if (place == 0) {
+        return nvml_enter_device(call, device, name);
+    }
+    nvmlReturn_t result = nvml_enter(call);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    result = enter_gpu(call, sg_place_gpu(place), name);
+    if (result == NVML_SUCCESS && !sg_mig_compute_instance(call->in, place)) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    call->place = place;
+    return result;
 }
 
 void nvml_leave(struct nvml_call *call) {
@@ -211,6 +237,18 @@ uint32_t nvml_handle_index(nvmlDevice_t device) {
         }
     }
     return SG_GPUS_MAX;
+}
+
+nvmlDevice_t nvml_mig_handle(uint32_t place) {
+    return &mig_handles[place - 1];
+}
+
+uint32_t nvml_mig_place(nvmlDevice_t device) {
+    uintptr_t first = (uintptr_t)mig_handles, at = (uintptr_t)device;
+
+    return at >= first && at < first + sizeof mig_handles
+               ? (uint32_t)((at - first) / sizeof *mig_handles) + 1
+               : 0;
 }
 
 nvmlReturn_t nvml_text(char *buffer, unsigned int length, const char *text) {

@@ -22,6 +22,7 @@ struct nvml_call {
     const sim_machine *machine; /* the description */
     const sim_gpu *gpu;         /* of the device asked about; NULL for calls about the system */
     uint32_t index;             /* its number */
+    uint32_t place;             /* of the MIG device asked about, see sg_place_of; 0 for a whole GPU */
 };
 
 /* Begins a call about the system, or about a device. The latter refuses an unknown handle with
@@ -33,6 +34,8 @@ bool nvml_in_use(void);
  * closes it. */
 nvmlReturn_t nvml_visit(struct sg_instance *in, const sim_machine **machine);
 nvmlReturn_t nvml_enter_device(struct nvml_call *call, nvmlDevice_t device, const char *name);
+/* The same for calls that answer about MIG devices too. One whose compute instance has ended is an unknown handle. */
+nvmlReturn_t nvml_enter_any(struct nvml_call *call, nvmlDevice_t device, const char *name);
 /* Waits while that part of a GPU is silent, with nothing held; what the call knew is read anew.
  * NVML_ERROR_GPU_IS_LOST for a GPU that was reset since the library was opened. */
 nvmlReturn_t nvml_await(struct nvml_call *call, uint32_t gpu, enum sg_silence part);
@@ -42,6 +45,9 @@ void nvml_leave(struct nvml_call *call);
 /* The handle of a GPU by its index, and back; SG_GPUS_MAX for other pointers. */
 nvmlDevice_t nvml_handle(uint32_t index);
 uint32_t nvml_handle_index(nvmlDevice_t device);
+/* The handle of a MIG device by its place, and back; 0 for other pointers. */
+nvmlDevice_t nvml_mig_handle(uint32_t place);
+uint32_t nvml_mig_place(nvmlDevice_t device);
 
 #define NVML_BEGIN(call, enter)                                                                    \
     struct nvml_call call __attribute__((cleanup(nvml_leave))) = {0};                              \
@@ -53,6 +59,8 @@ uint32_t nvml_handle_index(nvmlDevice_t device);
 /* Opens the body of an entry; the call ends where the body does. */
 #define NVML_SYSTEM(call) NVML_BEGIN(call, nvml_enter(&call))
 #define NVML_DEVICE(call, device) NVML_BEGIN(call, nvml_enter_device(&call, device, __func__))
+
+#define NVML_ANY_DEVICE(call, device) NVML_BEGIN(call, nvml_enter_any(&call, device, __func__))
 
 #define NVML_REQUIRE(condition)                                                                    \
     do {                                                                                           \
@@ -80,6 +88,11 @@ void nvml_lock_state(struct nvml_call *call);
 
 /* Converts a moment of CLOCK_MONOTONIC to NVML's time stamps: microseconds since 1970. */
 unsigned long long nvml_stamp(uint64_t monotonic_ns);
+
+/* "GPU-" or "MIG-" and the 32 hexadecimal digits in groups. */
+void nvml_uuid_text(const char *kind, const uint8_t uuid[16], char text[41]);
+/* The UUID of a GPU, or of a MIG device unless the place is 0, as text. */
+void nvml_uuid_of(const struct nvml_call *call, uint32_t gpu, uint32_t place, char text[41]);
 
 /* Utilisation; see usage.c. Percent of the window that ended last. */
 unsigned int nvml_gpu_percent(struct nvml_call *call);

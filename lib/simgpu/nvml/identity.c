@@ -6,8 +6,15 @@
 #include "simgpu/nvml/call.h"
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
-    NVML_DEVICE(call, device)
-    return nvml_text(name, length, call.gpu->name);
+    char text[sizeof(((const sim_gpu *)0)->name) + 44], instance[40];
+
+    NVML_ANY_DEVICE(call, device)
+    if (call.place == 0) {
+        return nvml_text(name, length, call.gpu->name);
+    }
+    sg_mig_name(call.in, call.place, instance);
+    snprintf(text, sizeof text, "%s %s", call.gpu->name, instance);
+    return nvml_text(name, length, text);
 }
 
 nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length) {
@@ -40,7 +47,7 @@ static unsigned int lanes(const sim_gpu *gpu) {
 NVML_GETTER(nvmlDeviceGetNumGpuCores, unsigned int, call.gpu->multiprocessors *lanes(call.gpu))
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     NVML_REQUIRE(major && minor);
     *major = (int)call.gpu->compute_major;
     *minor = (int)call.gpu->compute_minor;

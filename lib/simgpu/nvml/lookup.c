@@ -38,9 +38,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-/* "GPU-" and the 32 hexadecimal digits in groups. */
-static void uuid_text(const uint8_t uuid[16], char text[41]) {
-    char *end = text + snprintf(text, 5, "GPU-");
+void nvml_uuid_text(const char *kind, const uint8_t uuid[16], char text[41]) {
+    char *end = text + snprintf(text, 5, "%.4s", kind);
 
     for (int i = 0; i < 16; i++) {
         bool group = i == 4 || i == 6 || i == 8 || i == 10;
@@ -48,9 +47,35 @@ static void uuid_text(const uint8_t uuid[16], char text[41]) {
     }
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+void nvml_uuid_of(const struct nvml_call *call, uint32_t gpu, uint32_t place, char text[41]) {
+    uint8_t uuid[16];
+
+    if (place == 0) {
+        nvml_uuid_text("GPU-", call->machine->gpus[gpu].uuid, text);
+        return;
+    }
+    sg_mig_uuid(call->in, place, uuid);
+    nvml_uuid_text("MIG-", uuid, text);
+}
+
+/* The GPU or MIG device on a GPU that has the UUID; NULL when none has. */
+static nvmlDevice_t find_on(struct nvml_call *call, uint32_t gpu, const char *uuid) {
     char text[41];
 
+    nvml_uuid_of(call, gpu, 0, text);
+    if (strcasecmp(uuid, text) == 0) {
+        return nvml_handle(gpu);
+    }
+    for (uint32_t place = 0; (place = sg_mig_next(call->in, gpu, place)) != 0; place++) {
+        nvml_uuid_of(call, gpu, place, text);
+        if (strcasecmp(uuid, text) == 0) {
+            return nvml_mig_handle(place);
+        }
+    }
+    return NULL;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     NVML_SYSTEM(call)
     NVML_REQUIRE(uuid && device);
     for (uint32_t i = 0; i < call.machine->gpu_count; i++) {
@@ -59,8 +84,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
         if (result != NVML_SUCCESS) {
             return result;
         }
-        uuid_text(call.machine->gpus[i].uuid, text);
-        if (strcasecmp(uuid, text) == 0) {
+        searched = find_on(&call, i, uuid);
+        if (searched) {
             *device = searched;
             return NVML_SUCCESS;
         }
@@ -80,7 +105,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
         snprintf(text, sizeof text, "%.40s", uuid->value.str);
         break;
     case NVML_UUID_TYPE_BINARY:
-        uuid_text(uuid->value.bytes, text);
+        nvml_uuid_text("GPU-", uuid->value.bytes, text);
         break;
     default:
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -149,35 +174,26 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *address, nvmlDevice_t *de
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
     char text[41];
 
-    NVML_DEVICE(call, device)
-    uuid_text(call.gpu->uuid, text);
+    NVML_ANY_DEVICE(call, device)
+    nvml_uuid_of(&call, call.index, call.place, text);
     return nvml_text(uuid, length, text);
 }
 
-NVML_GETTER(nvmlDeviceGetIndex, unsigned int, call.index)
-NVML_GETTER(nvmlDeviceGetMinorNumber, unsigned int, call.gpu->minor)
+/* A MIG device's number among those of its GPU. */
+static unsigned int mig_index(const struct nvml_call *call) {
+    unsigned int index = 0;
 
-/* No GPU has instances, in MIG mode or not: no handle is one of an instance. */
-NVML_GETTER(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
-                                  unsigned int *pending) {
-    NVML_DEVICE(call, device)
-    NVML_REQUIRE(current && pending);
-    if (!call.gpu->mig) {
-        return NVML_ERROR_NOT_SUPPORTED;
+    for (uint32_t place = 0; (place = sg_mig_next(call->in, call->index, place)) < call->place; place++) {
+        index++;
     }
-    *current = *pending =
-        call.gpu->mig == SIM_MIG_ON ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
+    return index;
+}
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
+    NVML_ANY_DEVICE(call, device)
+    NVML_REQUIRE(index);
+    *index = call.place ? mig_index(&call) : call.index;
     return NVML_SUCCESS;
 }
 
-/* Seven instances on every model that has MIG; the NVML API has 0 for others. */
-NVML_GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned int, call.gpu->mig ? 7 : 0)
-
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                 nvmlDevice_t *instance) {
-    NVML_DEVICE(call, device)
-    NVML_REQUIRE(instance && index < 7);
-    return call.gpu->mig ? NVML_ERROR_NOT_FOUND : NVML_ERROR_NOT_SUPPORTED;
-}
+NVML_GETTER(nvmlDeviceGetMinorNumber, unsigned int, call.gpu->minor)

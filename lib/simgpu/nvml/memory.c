@@ -1,34 +1,48 @@
 /* NVML: a device's memory. */
 #include "simgpu/nvml/call.h"
 
-static uint64_t used_by_processes(struct nvml_call *call) {
-    uint64_t used;
+/* A device's memory, or that of a MIG device's GPU instance. */
+struct figures {
+    uint64_t total, reserved, used;
+};
+
+static struct figures look(struct nvml_call *call) {
+    struct figures f = {.total = call->gpu->memory_bytes, .reserved = call->gpu->reserved_bytes};
+    const struct sg_gpu_instance *instance;
 
     nvml_lock_state(call);
-    used = sg_gpu_used(call->in, call->index);
+    f.used = sg_gpu_used(call->in, call->index);
+    if (call->place &&
+        (instance = sg_mig_gpu_instance(call->in, call->index, sg_place_gi(call->place)))) {
+        f.total = call->machine->mig_profiles[instance->profile].memory_mib << 20;
+        f.reserved = sg_mig_reserved(call->in, instance->profile);
+        f.used = instance->used_blocks * SG_BLOCK_BYTES;
+    }
     sg_state_unlock(call->in);
-    return used;
+    return f;
 }
 
 /* The first form counts what the driver reserves as used. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     NVML_REQUIRE(memory);
-    memory->total = call.gpu->memory_bytes;
-    memory->used = call.gpu->reserved_bytes + used_by_processes(&call);
+    struct figures f = look(&call);
+    memory->total = f.total;
+    memory->used = f.reserved + f.used;
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     NVML_REQUIRE(memory);
     if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    memory->total = call.gpu->memory_bytes;
-    memory->reserved = call.gpu->reserved_bytes;
-    memory->used = used_by_processes(&call);
+    struct figures f = look(&call);
+    memory->total = f.total;
+    memory->reserved = f.reserved;
+    memory->used = f.used;
     memory->free = memory->total - memory->reserved - memory->used;
     return NVML_SUCCESS;
 }

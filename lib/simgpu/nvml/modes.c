@@ -14,7 +14,7 @@ NVML_GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t,
 nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(mode <= NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
-    if (mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD || call.gpu->mig == SIM_MIG_ON) {
+    if (mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD || sg_mig_on(call.in, call.index)) {
         return NVML_ERROR_NOT_SUPPORTED;
     }
     if (!sg_is_owner(call.in)) {

@@ -4,6 +4,7 @@
 /* A process and what it holds, as the widest of the lists wants it. */
 struct user {
     unsigned int pid;
+    unsigned int gi, ci; /* NVML_INSTANCE_ID_ANY outside MIG */
     uint64_t used;
     struct sg_who who;
 };
@@ -51,11 +52,16 @@ static unsigned int collect(struct nvml_call *call, bool mps, struct user users[
         bool late = call->machine->figures_lag_ns != 0;
         uint64_t used = late ? client->told[call->index] : sg_client_used(call->in, i, call->index);
 
+        if (call->place && client->place != call->place) {
+            continue;
+        }
         if (((late || client->contexts[call->index] == 0) && used == 0) ||
             (mps && client->membership.server == 0)) {
             continue;
         }
         users[n].who = client->who;
+        users[n].gi = client->place ? sg_place_gi(client->place) : NVML_INSTANCE_ID_ANY;
+        users[n].ci = client->place ? sg_place_ci(client->place) : NVML_INSTANCE_ID_ANY;
         users[n].pid = FOREIGN_PID + i;
         users[n++].used = call->machine->figures == SIM_FIGURES_HIDDEN ? UINT64_MAX : used;
     }
@@ -86,8 +92,8 @@ static nvmlReturn_t list_wide(struct nvml_call *call, bool mps, unsigned int *co
         infos[i] = (nvmlProcessInfo_t){
             .pid = users[i].pid,
             .usedGpuMemory = users[i].used,
-            .gpuInstanceId = NVML_INSTANCE_ID_ANY,
-            .computeInstanceId = NVML_INSTANCE_ID_ANY,
+            .gpuInstanceId = users[i].gi,
+            .computeInstanceId = users[i].ci,
         };
     }
     return result;
@@ -96,13 +102,13 @@ static nvmlReturn_t list_wide(struct nvml_call *call, bool mps, unsigned int *co
 /* Clients of MPS stand in this list and in their own, as nvidia-smi's type M+C has it, and servers in this one. */
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
                                                   nvmlProcessInfo_v1_t *infos) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     return list_narrow(&call, false, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_t *infos) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     return list_wide(&call, false, count, infos);
 }
 
@@ -113,13 +119,13 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_v1_t *infos) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     return list_narrow(&call, true, count, infos);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                         nvmlProcessInfo_t *infos) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     return list_wide(&call, true, count, infos);
 }
 
@@ -130,7 +136,7 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, uns
 
 /* Nobody draws. */
 static nvmlReturn_t nobody(nvmlDevice_t device, unsigned int *count) {
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     NVML_REQUIRE(count);
     *count = 0;
     return NVML_SUCCESS;
@@ -159,7 +165,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     struct user users[SG_CLIENTS_MAX];
     unsigned int n = 0;
 
-    NVML_DEVICE(call, device)
+    NVML_ANY_DEVICE(call, device)
     NVML_REQUIRE(list);
     if (list->version != NVML_STRUCT_VERSION(nvmlProcessDetailList_t, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -173,8 +179,8 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
         list->procArray[i] = (nvmlProcessDetail_v1_t){
             .pid = users[i].pid,
             .usedGpuMemory = users[i].used,
-            .gpuInstanceId = NVML_INSTANCE_ID_ANY,
-            .computeInstanceId = NVML_INSTANCE_ID_ANY,
+            .gpuInstanceId = users[i].gi,
+            .computeInstanceId = users[i].ci,
             .usedGpuCcProtectedMemory = 0,
         };
     }

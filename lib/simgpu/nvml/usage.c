@@ -49,7 +49,7 @@ unsigned int nvml_gpu_percent(struct nvml_call *call) {
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     NVML_DEVICE(call, device)
     NVML_REQUIRE(rates);
-    if (call.gpu->mig == SIM_MIG_ON) {
+    if (sg_mig_on(call.in, call.index)) {
         return NVML_ERROR_NOT_SUPPORTED; /* the reference: not with MIG enabled */
     }
     rates->gpu = nvml_gpu_percent(&call);

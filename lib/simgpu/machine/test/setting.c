@@ -57,6 +57,36 @@ static void describe_gpu(sim_gpu *gpu, uint32_t i) {
     }
 }
 
+/* Instances of 28 MiB for each of eight memory slices, and a multiprocessor for each compute slice; the whole has all. */
+static void describe_mig(sim_machine *machine) {
+    static const struct {
+        const char *name;
+        uint32_t kind, id, slices, size, starts, instances;
+    } profiles[] = {
+        {"1g.28mb", 0, 19, 1, 1, 0x7f, 7},     {"1g.28mb+me", 7, 20, 1, 1, 0x7f, 1},
+        {"1g.56mb", 9, 15, 1, 2, 0x55, 4},     {"2g.56mb", 1, 14, 2, 2, 0x15, 3},
+        {"3g.112mb", 2, 9, 3, 4, 0x11, 2},     {"4g.112mb", 3, 5, 4, 4, 0x01, 1},
+        {"7g.224mb", 4, 0, 7, 8, 0x01, 1},
+    };
+
+    machine->mig_slices = 8;
+    machine->mig_profile_count = sizeof profiles / sizeof *profiles;
+    for (uint32_t i = 0; i < machine->mig_profile_count; i++) {
+        machine->mig_profiles[i] = (sim_mig_profile){.kind = profiles[i].kind,
+                                                     .id = profiles[i].id,
+                                                     .slices = profiles[i].slices,
+                                                     .size = profiles[i].size,
+                                                     .starts = profiles[i].starts,
+                                                     .instances = profiles[i].instances,
+                                                     .multiprocessors = profiles[i].slices,
+                                                     .copy_engines = profiles[i].slices,
+                                                     .memory_mib = 28 * profiles[i].size};
+        snprintf(machine->mig_profiles[i].name, sizeof machine->mig_profiles[i].name, "%s",
+                 profiles[i].name);
+    }
+    machine->mig_profiles[6].multiprocessors = 10;
+}
+
 void setting_describe(sim_machine *machine) {
     memset(machine, 0, sizeof *machine);
     machine->magic = SIM_MAGIC;
@@ -73,6 +103,7 @@ void setting_describe(sim_machine *machine) {
     machine->event_ns = 500;
     machine->dead_handles = SIM_DEAD_COUNT; /* tests look at the errors that calls answer */
     machine->sample_window_ns = SG_SAMPLE_NS;
+    describe_mig(machine);
     machine->nodes[0].cpus[0] = 0x0f;
     machine->nodes[1].cpus[0] = 0xf0;
     for (uint32_t i = 0; i < GPU_COUNT; i++) {
@@ -107,7 +138,8 @@ const char *setting_make(const sim_machine *machine) {
 
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
         spec.gpus[i] =
-            (struct sg_create_gpu){machine->gpus[i].memory_bytes, machine->gpus[i].reserved_bytes};
+            (struct sg_create_gpu){machine->gpus[i].memory_bytes, machine->gpus[i].reserved_bytes,
+                                   machine->gpus[i].mig == SIM_MIG_ON};
     }
     if (owner) {
         setting_remove(directory);

@@ -1,0 +1,195 @@
+/* A process in an instance of a divided GPU: what it sees, what it may have, and who notices. */
+#define _GNU_SOURCE
+#include "simgpu/cuda/test/cuda.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define USABLE 16 /* MiB of an instance of one slice: 28 less the driver's 12 */
+
+static struct sg_instance admin;
+
+static uint32_t make(uint32_t gpu, uint32_t profile, uint32_t slices) {
+    sg_state_lock(&admin);
+    int gi = sg_mig_create(&admin, gpu, profile, SG_MIG_ANYWHERE);
+    CHECK(gi >= 0);
+    int ci = sg_mig_compute_create(&admin, gpu, (uint32_t)gi, slices, SG_MIG_ANYWHERE);
+    CHECK(ci >= 0);
+    sg_state_unlock(&admin);
+    return sg_place_of(gpu, (uint32_t)gi, (uint32_t)ci);
+}
+
+/* The name of an instance for CUDA_VISIBLE_DEVICES, in the form of today or the older one. */
+static void see(uint32_t place, bool older) {
+    uint8_t uuid[16];
+    char name[96], *at = name;
+
+    memset(uuid, (int)(0xa0 + sg_place_gpu(place)), sizeof uuid);
+    if (!older) {
+        sg_mig_uuid(&admin, place, uuid);
+    }
+    at += sprintf(at, older ? "MIG-GPU-" : "MIG-");
+    for (unsigned i = 0; i < 16; i++) {
+        at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+    }
+    if (older) {
+        sprintf(at, "/%u/%u", sg_place_gi(place), sg_place_ci(place));
+    }
+    CHECK_EQUAL(setenv("CUDA_VISIBLE_DEVICES", name, 1), 0);
+}
+
+static CUcontext begin(void) {
+    CUcontext ctx;
+
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+    OK(cuCtxSetCurrent(ctx));
+    return ctx;
+}
+
+/* In an instance of one slice. */
+static int small(int channel) {
+    CUdeviceptr memory;
+    CUuuid uuid;
+    size_t left, total;
+    int count, value;
+    char name[64];
+
+    (void)channel;
+    begin();
+    OK(cuDeviceGetCount(&count));
+    CHECK_EQUAL(count, 1);
+    OK(cuDeviceGetName(name, sizeof name, 0));
+    CHECK_EQUAL(strcmp(name, "Simulated GPU MIG 1g.28mb"), 0);
+    OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    CHECK_EQUAL(value, 1);
+    OK(cuDeviceTotalMem_v2(&total, 0));
+    CHECK_EQUAL(total, USABLE * MIB);
+    OK(cuMemGetInfo_v2(&left, &total));
+    CHECK_EQUAL(total, USABLE * MIB);
+    CHECK_EQUAL(left, (USABLE - 4) * MIB); /* less the context */
+    OK(cuMemAlloc_v2(&memory, left));
+    FAILS(cuMemAlloc_v2(&memory, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuDeviceGetUuid(&uuid, 0));
+    CHECK_EQUAL((unsigned char)uuid.bytes[0], 0xa0);
+    OK(cuDeviceGetUuid_v2(&uuid, 0));
+    CHECK_EQUAL(uuid.bytes[6] >> 4, 5);
+    return 0;
+}
+
+static int sees_nothing(int channel) {
+    (void)channel;
+    FAILS(cuInit(0), CUDA_ERROR_NO_DEVICE);
+    return 0;
+}
+
+static int sees_others(int channel) {
+    int count;
+
+    (void)channel;
+    OK(cuInit(0));
+    OK(cuDeviceGetCount(&count));
+    CHECK_EQUAL(count, GPU_COUNT - 1);
+    return 0;
+}
+
+/* Uses the instance until the channel closes. */
+static int stay(int channel) {
+    CUdeviceptr memory;
+    char byte = 'r';
+
+    begin();
+    OK(cuMemAlloc_v2(&memory, 8 * MIB));
+    do {
+        OK(cuda_busy(NULL, 1000));
+        OK(cuCtxSynchronize());
+        CHECK_EQUAL(write(channel, &byte, 1), 1);
+    } while (read(channel, &byte, 1) == 1);
+    return 0;
+}
+
+static int faulty(int channel) {
+    (void)channel;
+    begin();
+    OK(cuLaunchKernel(cuda_kernel("divvy_fault"), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    return 0;
+}
+
+/* A process in one instance goes on while those in another fault, and holds its instance. */
+static void check_neighbours(uint32_t mine, uint32_t other) {
+    int ends[2], status;
+    char byte;
+
+    see(mine, false);
+    CHECK_EQUAL(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(ends[0]);
+        _exit(stay(ends[1]));
+    }
+    close(ends[1]);
+    CHECK_EQUAL(read(ends[0], &byte, 1), 1);
+    see(other, false);
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQUAL(cuda_child(faulty, 0), 0);
+        CHECK_EQUAL(write(ends[0], &byte, 1), 1);
+        CHECK_EQUAL(read(ends[0], &byte, 1), 1);
+    }
+    CHECK_EQUAL(cuda_child(small, 0), 0); /* all of its memory, whatever the neighbour has */
+    sg_state_lock(&admin);
+    CHECK_EQUAL(sg_mig_compute_destroy(&admin, 0, sg_place_gi(mine), 0), -EBUSY);
+    CHECK_EQUAL(sg_mig_compute_destroy(&admin, 0, sg_place_gi(other), 0), 0);
+    CHECK_EQUAL(sg_mig_destroy(&admin, 0, sg_place_gi(other)), 0);
+    sg_state_unlock(&admin);
+    close(ends[0]);
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+    sg_state_lock(&admin);
+    CHECK_EQUAL(sg_mig_compute_destroy(&admin, 0, sg_place_gi(mine), 0), 0);
+    CHECK_EQUAL(sg_mig_destroy(&admin, 0, sg_place_gi(mine)), 0);
+    sg_state_unlock(&admin);
+}
+
+/* Nobody is in the instances, whose blocks the takeover counts anew. */
+static void check_recount(uint32_t place) {
+    sg_state_lock(&admin);
+    sg_recount(&admin);
+    CHECK_EQUAL(sg_mig_gpu_instance(&admin, 0, sg_place_gi(place))->used_blocks, 0);
+    sg_state_unlock(&admin);
+}
+
+int main(void) {
+    static sim_machine machine;
+
+    setting_describe(&machine);
+    machine.gpus[0].mig = SIM_MIG_ON;
+    const char *directory = setting_make(&machine);
+    CHECK_EQUAL(sg_open(&admin, directory, "", false), 0);
+    uint32_t first = make(0, 0, 1), second = make(0, 0, 1);
+    see(first, false);
+    CHECK_EQUAL(cuda_child(small, 0), 0);
+    see(second, true);
+    CHECK_EQUAL(cuda_child(small, 0), 0);
+    CHECK_EQUAL(setenv("CUDA_VISIBLE_DEVICES", "MIG-0", 1), 0);
+    CHECK_EQUAL(cuda_child(sees_nothing, 0), 0);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    CHECK_EQUAL(cuda_child(sees_others, 0), 0);
+    check_recount(first);
+    check_neighbours(first, second);
+    /* Where every GPU is divided, the first instance is what a process sees. */
+    for (uint32_t i = 1; i < GPU_COUNT; i++) {
+        admin.state->gpus[i].mig.on = 1;
+    }
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    CHECK_EQUAL(cuda_child(sees_nothing, 0), 0);
+    make(0, 0, 1);
+    CHECK_EQUAL(cuda_child(small, 0), 0);
+    sg_close(&admin);
+    return 0;
+}
