@@ -121,6 +121,9 @@ func TestVerdictsOfGPUs(t *testing.T) {
 	n := newNode(t)
 	r := n.start()
 	n.grant(r, n.asker(os.Getuid()), askOn("0", gib))
+	if gpus := n.list(r).GPUs; gpus[0].Form != v1alpha1.BackendSlice || gpus[1].Form != "" {
+		t.Errorf("listed forms: %q and %q", gpus[0].Form, gpus[1].Form)
+	}
 	verdicts, _ := n.explained(r, os.Getuid(), timesliced("0", gib))
 	v := verdicts[v1alpha1.BackendTimeslice]
 	if v.State != forms.Waits || !strings.Contains(v.Reason, "GPU 0 has shares of backend slice") || len(v.GPUs) != 2 {

@@ -68,6 +68,8 @@ type GPU struct {
 	// Fault says why the GPU takes no new shares, as because the driver is silent about
 	// it, empty while it does.
 	Fault string `json:"fault,omitempty"`
+	// Form is the backend of the GPU's shares, or the one that it is given; empty where its first share decides.
+	Form v1alpha1.Backend `json:"form,omitempty"`
 	// Open are the claims of the cluster whose containers have the GPU without a share, as
 	// namespace/name.
 	Open []string `json:"open,omitempty"`

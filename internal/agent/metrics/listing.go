@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 )
 
@@ -32,6 +33,7 @@ var (
 	tenants = prometheus.NewDesc("divvy_agent_tenants", "Tenants: prepared claims and commands under `divvy run`.", nil, nil)
 	waiting = prometheus.NewDesc("divvy_agent_waiting_requests", "Requests of `divvy run --wait` that wait for room.", nil, nil)
 
+	gpuForm     = gpu("form", "Backend of the GPU's shares, or the one that it is given; always 1, and absent where its first share decides.", "form")
 	gpuInfo     = gpu("info", "Model of a GPU of the node; always 1.", "model")
 	gpuHealthy  = gpu("healthy", "1 if the GPU is healthy and takes new tenants, else 0.")
 	gpuFault    = gpu("fault", "Why the GPU is faulty; always 1, and absent for a healthy GPU.", "reason")
@@ -50,10 +52,11 @@ var (
 	shareKept      = share("memory_by_descriptor_bytes", "Memory charged to the share that none of its processes holds: file descriptors keep it.")
 	shareExcess    = share("memory_excess", "1 if the share has more memory than it was granted or than it tells, else 0.")
 	sharePeak      = share("memory_peak_bytes", "Most memory ever charged to the share: the word of its own processes.")
-	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee.")
+	shareCores     = share("cores", "Guaranteed cores of the share: 100 is all of the GPU's time, 0 is no guarantee; absent under MPS, which guarantees none.")
+	shareCeiling   = share("sm_ceiling_ratio", "Part of the GPU's SMs that the share can use at most, as MPS limits it; absent under other backends.")
 	shareProcesses = share("processes", "Processes that use the share.")
 	shareBack      = share("held_back", "1 if a launch had to wait in the last second, else 0.")
-	shareTime      = share("gpu_seconds_total", "GPU time used by the share, as measured by the agent.")
+	shareTime      = share("gpu_seconds_total", "GPU time used by the share, as measured by the agent; absent under MPS, where shares run side by side.")
 	shareCharged   = share("charged_gpu_seconds_total", "GPU time charged to the share.")
 	shareWaited    = share("waited_seconds_total", "Time that launches of the share waited.")
 	shareLaunches  = share("launches_total", "Launches by the share.")
@@ -62,8 +65,8 @@ var (
 
 var descriptions = []*prometheus.Desc{
 	success, claims, tenants, waiting,
-	gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
-	shareLimit, shareUsed, shareBooked, shareOverhead, shareKept, shareExcess, sharePeak, shareCores, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
+	gpuForm, gpuInfo, gpuHealthy, gpuFault, gpuCapacity, gpuGranted, gpuUsed, gpuExcess, gpuCores, gpuTenants, gpuOutside,
+	shareLimit, shareUsed, shareBooked, shareOverhead, shareKept, shareExcess, sharePeak, shareCores, shareCeiling, shareProcesses, shareBack, shareTime, shareCharged, shareWaited, shareLaunches, shareOverdrawn,
 }
 
 // listTimeout bounds a listing, which takes some milliseconds.
@@ -151,6 +154,9 @@ func (l *listing) collectGPUs(out chan<- prometheus.Metric, listed *control.List
 		index := strconv.Itoa(g.Index)
 		reason, ill := faults[g.UUID]
 		gauge(out, gpuInfo, 1, g.UUID, index, g.Name)
+		if g.Form != "" {
+			gauge(out, gpuForm, 1, g.UUID, index, string(g.Form))
+		}
 		gauge(out, gpuHealthy, truth(!ill), g.UUID, index)
 		if ill {
 			gauge(out, gpuFault, 1, g.UUID, index, reason)
@@ -187,8 +193,12 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 		gauge(out, shareExcess, truth(s.Excess != ""), labels...)
 		gauge(out, shareKept, float64(s.ByDescriptor), labels...)
 		gauge(out, sharePeak, float64(s.Peak), labels...)
-		gauge(out, shareCores, float64(s.Cores), labels...)
 		gauge(out, shareProcesses, float64(len(s.Process)), labels...)
+		if s.Backend == v1alpha1.BackendMPS { // its processes run side by side with others: no time is theirs alone
+			gauge(out, shareCeiling, ceiling(s.Cores), labels...)
+			continue
+		}
+		gauge(out, shareCores, float64(s.Cores), labels...)
 		if s.Time == nil {
 			continue
 		}
@@ -199,6 +209,14 @@ func collectShares(out chan<- prometheus.Metric, t *control.Tenant) {
 		counter(out, shareLaunches, float64(s.Time.Launches), labels)
 		counter(out, shareOverdrawn, float64(s.Time.Overdrawn), labels)
 	}
+}
+
+// ceiling is the part of the SMs that an MPS share's cores allow.
+func ceiling(cores int) float64 {
+	if cores == 0 {
+		return 1
+	}
+	return float64(cores) / 100
 }
 
 // podOf is the tenant's pod. It is empty for a claim that several pods share: they come and go, and the series would

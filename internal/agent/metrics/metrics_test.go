@@ -39,9 +39,10 @@ func (t *teller) Listing(context.Context) (*control.Listing, error) {
 func sample() control.Listing {
 	return control.Listing{
 		GPUs: []control.GPU{
-			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30},
+			{Index: 0, UUID: "GPU-0", Name: "NVIDIA A100", Capacity: 80 << 30, Granted: 12 << 30, Used: new(uint64(3 << 30)), Cores: 30, Form: v1alpha1.BackendSlice},
 			{Index: 1, UUID: "GPU-1", Name: "NVIDIA A100", Capacity: 80 << 30, Used: new(uint64)},
 			{Index: 2, UUID: "GPU-2", Name: "NVIDIA A100", Capacity: 80 << 30, Fault: "it does not answer"},
+			{Index: 3, UUID: "GPU-3", Name: "NVIDIA A100", Capacity: 80 << 30, Form: v1alpha1.BackendMPS},
 		},
 		Tenants: []control.Tenant{
 			{
@@ -55,6 +56,12 @@ func sample() control.Listing {
 			{
 				ID: "c-2", Name: "team-a/both", Namespace: "team-a", Claim: "both", Pods: []string{"one", "two"},
 				Shares: []control.Share{{UUID: "GPU-0", Limit: 8 << 30, Policy: v1alpha1.PolicyWeighted, Class: v1alpha1.ClassOffline}},
+			},
+			{
+				ID: "m-4", Name: "side", Shares: []control.Share{{
+					UUID: "GPU-3", Index: 3, Limit: 1 << 30, Cores: 30, Policy: v1alpha1.PolicyFixed, Class: v1alpha1.ClassOnline, Backend: v1alpha1.BackendMPS,
+					Time: &control.Time{Used: 9_000_000_000, Launches: 9},
+				}},
 			},
 			{
 				ID: "t-3", Name: "odd\xff\"name\n", // of the command line
@@ -79,7 +86,7 @@ func TestOneListingAnswersAll(t *testing.T) {
 		source := &teller{listing: sample()}
 		l := &listing{config: Config{Source: source, Fresh: time.Second}}
 		for range 50 {
-			if listed, err := l.list(t.Context()); err != nil || len(listed.Tenants) != 3 {
+			if listed, err := l.list(t.Context()); err != nil || len(listed.Tenants) != 4 {
 				t.Fatalf("%+v, %v", listed, err)
 			}
 			time.Sleep(100 * time.Millisecond) // of the bubble's clock
@@ -146,12 +153,28 @@ func TestExposition(t *testing.T) {
 	}
 }
 
+// Of a share under MPS there is a ceiling, and none of the figures that only time slices have.
+func TestWhatMPSCannotHave(t *testing.T) {
+	got := told(t, newMetrics(&teller{listing: sample()}))
+	for name, want := range map[string]bool{
+		"sm_ceiling_ratio": true, "memory_limit_bytes": true, "processes": true,
+		"cores": false, "held_back": false, "gpu_seconds_total": false, "charged_gpu_seconds_total": false, "waited_seconds_total": false, "launches_total": false, "overdrawn_launches_total": false,
+	} {
+		if has := strings.Contains(got, "\ndivvy_share_"+name+`{claim="",class="online",gpu="GPU-3"`); has != want {
+			t.Errorf("%s is told: %v", name, has)
+		}
+	}
+	if !strings.Contains(got, `divvy_gpu_form{form="mps",gpu="GPU-3",index="3"} 1`) || strings.Contains(got, `divvy_gpu_form{form="",`) {
+		t.Errorf("forms:\n%s", got)
+	}
+}
+
 // Whoever has ended is not told of any more, and the counts of what the agent did stay.
 func TestEndedTenantsDisappear(t *testing.T) {
 	source := &teller{listing: sample()}
 	m := newMetrics(source)
-	if got := told(t, m); strings.Count(got, "\ndivvy_share_memory_limit_bytes{") != 3 {
-		t.Errorf("three shares:\n%s", got)
+	if got := told(t, m); strings.Count(got, "\ndivvy_share_memory_limit_bytes{") != 4 {
+		t.Errorf("four shares:\n%s", got)
 	}
 	source.listing.Tenants = source.listing.Tenants[1:2]
 	m.Prepared(time.Millisecond, nil)
