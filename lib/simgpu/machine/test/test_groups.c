@@ -3,6 +3,7 @@
 #include "simgpu/machine/test/setting.h"
 #include "simgpu/machine/turns.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -106,6 +107,53 @@ static void check_whole(struct sg_instance *in) {
     sg_state_unlock(in);
 }
 
+/* Gives the GPU an hour's work as a client of the server, and lives. */
+_Noreturn static void compute(uint32_t server) {
+    const struct sg_work hour = {.ns = 3600000000000u, .engine = SG_ON_MULTIPROCESSORS};
+    struct sg_instance in;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CHECK_EQUAL(sg_open(&in, directory, "client", true), 0);
+    uint32_t generation = in.state->clients[in.id].generation;
+    CHECK_EQUAL(sg_server_admit(&in, server, in.id, generation, WORKERS), SG_JOINED);
+    sg_submit(&in, 0, sg_time(&in), &hour);
+    for (;;) {
+        pause();
+    }
+}
+
+static bool busy(struct sg_instance *in) {
+    bool any = false;
+
+    sg_schedule_lock(in, 0);
+    sg_advance_locked(in, 0, sg_time(in));
+    for (uint32_t i = 0; i < SG_CLIENTS_MAX / 64; i++) {
+        any |= in->state->gpus[0].turns[i] != 0;
+    }
+    sg_schedule_unlock(in, 0);
+    return any;
+}
+
+/* The work of a dead server's client takes nobody's time, also while nobody frees what the server had. */
+static void check_orphan(struct sg_instance *in) {
+    pid_t server = start(0, 0);
+
+    EVENTUALLY(sg_next_server(in, 0) < SG_SERVERS_MAX &&
+               in->state->servers[sg_next_server(in, 0)].status == SG_SERVER_ACTIVE);
+    pid_t client = fork();
+    CHECK(client >= 0);
+    if (client == 0) {
+        compute(sg_next_server(in, 0));
+    }
+    EVENTUALLY(busy(in));
+    setting_kill(server);
+    EVENTUALLY(!busy(in));
+    CHECK(sg_next_server(in, 0) < SG_SERVERS_MAX);
+    setting_kill(client);
+    check_whole(in);
+    CHECK_EQUAL(sg_next_server(in, 0), SG_SERVERS_MAX);
+}
+
 int main(void) {
     pid_t workers[WORKERS];
     struct sg_instance in;
@@ -133,6 +181,7 @@ int main(void) {
     check_whole(&in);
     CHECK_EQUAL(sg_next_server(&in, 0), SG_SERVERS_MAX);
     CHECK(in.state->gpus[0].sm_ns > 0);
+    check_orphan(&in);
     sg_close(&in);
     return 0;
 }

@@ -31,6 +31,18 @@ static int simple(int channel) {
     return 0;
 }
 
+/* The same with a kernel of an hour to wait for. */
+static int computing(int channel) {
+    CUresult result = begin();
+
+    OK(cuda_busy(NULL, 3600000000000u));
+    worker_tell(channel, result);
+    worker_hear(channel);
+    worker_tell(channel, cuCtxSynchronize());
+    worker_hear(channel);
+    return 0;
+}
+
 static int outside(int channel) {
     CHECK_EQUAL(unsetenv("CUDA_MPS_PIPE_DIRECTORY"), 0);
     return simple(channel);
@@ -189,7 +201,22 @@ static void check_deaths(pid_t *daemon) {
     /* Without its daemon a server goes on for the clients that it has. */
     CHECK_EQUAL(kill(*daemon, SIGKILL), 0);
     CHECK_EQUAL(waitpid(*daemon, NULL, 0), *daemon);
+    for (int i = 0; i < 50; i++) {
+        setting_pause();
+    }
+    CHECK(left() > 0);
+    CHECK(sg_next_server(&seen, 0) < SG_SERVERS_MAX);
     OK(synchronise(&a));
+    stop(&a);
+    EVENTUALLY(left() == 0);
+    /* A client finds out by itself that its server is dead. */
+    *daemon = daemon_start();
+    a = start(computing, CUDA_SUCCESS);
+    server = daemon_server();
+    CHECK_EQUAL(kill(*daemon, SIGKILL), 0);
+    CHECK_EQUAL(waitpid(*daemon, NULL, 0), *daemon);
+    CHECK_EQUAL(kill(server, SIGKILL), 0);
+    FAILS(synchronise(&a), CUDA_ERROR_MPS_RPC_FAILURE);
     stop(&a);
     EVENTUALLY(left() == 0);
     b = start(simple, CUDA_SUCCESS); /* no client: there is no daemon */
