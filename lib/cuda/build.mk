@@ -57,7 +57,11 @@ $(B)/test/cuda/sim_handles: $(B)/obj/cuda/test/handles.o
 
 $(B)/test/cuda/sim_storm: $(B)/obj/cuda/test/storm.o
 
-$(B)/test/cuda/mps: $(B)/obj/cuda/test/daemon.o
+$(B)/test/cuda/mps $(B)/test/cuda/overhead: $(B)/obj/cuda/test/daemon.o
+
+SIM_CONTROL := $(B)/lib/simgpu/nvidia-cuda-mps-control
+$(B)/obj/cuda/test/test_sim_mps.o: CFLAGS += -DSIM_CONTROL='"$(abspath $(SIM_CONTROL))"'
+$(B)/test/cuda/sim_mps: | $(SIM_CONTROL)
 
 CUDA_TEST_NVML := $(B)/test/cuda/nvml.so
 $(B)/obj/cuda/test/test_overhead.o: CFLAGS += -DTEST_NVML='"$(abspath $(CUDA_TEST_NVML))"'

@@ -1,5 +1,6 @@
 /* Contexts that the program makes and destroys. Primary and green contexts are in
    hooks_primary.c. */
+#include "cuda/affinity.h"
 #include "cuda/device.h"
 #include "cuda/memory/ending.h"
 #include "cuda/memory/overhead.h"
@@ -26,9 +27,9 @@ static CUresult limited(CUresult result, CUcontext *context) {
     return CUDA_ERROR_MPS_CONNECTION_FAILED;
 }
 
-/* A function that makes `context` on `device`; after its parameters, the arguments for the
-   driver. */
-#define MAKES_CONTEXT(fn, parameters, ...)                                                         \
+/* A function that makes `context` on `device`; after what comes first and its parameters, the
+   arguments for the driver. */
+#define MAKES_CONTEXT_AFTER(first, fn, parameters, ...)                                            \
     CUresult fn parameters {                                                                       \
         struct reservation reservation;                                                            \
         if (DV_INNER()) {                                                                          \
@@ -38,24 +39,29 @@ static CUresult limited(CUresult result, CUcontext *context) {
         if (result != CUDA_SUCCESS) {                                                              \
             return result;                                                                         \
         }                                                                                          \
+        first;                                                                                     \
         result = shown_enter();                                                                    \
         if (result == CUDA_SUCCESS) {                                                              \
             result = limited(DV_CALL(fn, __VA_ARGS__), context);                                   \
         }                                                                                          \
         return made(&reservation, result, context);                                                \
     }
+#define MAKES_CONTEXT(fn, parameters, ...) MAKES_CONTEXT_AFTER((void)0, fn, parameters, __VA_ARGS__)
 
 MAKES_CONTEXT(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), context, flags,
               device)
 MAKES_CONTEXT(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), context,
               flags, device)
-MAKES_CONTEXT(cuCtxCreate_v3,
-              (CUcontext * context, CUexecAffinityParam *affinity, int affinities, unsigned flags,
-               CUdevice device),
-              context, affinity, affinities, flags, device)
-MAKES_CONTEXT(cuCtxCreate_v4,
-              (CUcontext * context, CUctxCreateParams *params, unsigned flags, CUdevice device),
-              context, params, flags, device)
+MAKES_CONTEXT_AFTER(struct affinity cut;
+                    affinity = affinity_cut(&cut, device, affinity, affinities), cuCtxCreate_v3,
+                    (CUcontext * context, CUexecAffinityParam *affinity, int affinities,
+                     unsigned flags, CUdevice device),
+                    context, affinity, affinities, flags, device)
+MAKES_CONTEXT_AFTER(struct affinity cut; params = affinity_cut_params(&cut, device, params),
+                                         cuCtxCreate_v4,
+                                         (CUcontext * context, CUctxCreateParams *params,
+                                          unsigned flags, CUdevice device),
+                                         context, params, flags, device)
 MAKES_CONTEXT(cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), context, flags,
               device)
 MAKES_CONTEXT(cuGLCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), context,

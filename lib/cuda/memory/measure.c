@@ -9,17 +9,21 @@
 
 #include "abi/generated/page_layout.h"
 #include "abi/nvml/types.h"
+#include "cuda/attach.h"
 #include "cuda/fork.h"
 
 #define PROCESSES_MAX 512u /* on one GPU; more than any GPU runs */
 #define QUESTION_NS UINT64_C(250000000)
 #define QUESTIONS_MAX 8u /* in a row */
 
+typedef nvmlReturn_t processes_function(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *);
+
 /* The functions of NVML that are used here, under the names that all drivers since 450 have. */
 struct nvml {
     nvmlReturn_t (*find)(const char *, nvmlDevice_t *);  /* by UUID */
     nvmlReturn_t (*reach)(const char *, nvmlDevice_t *); /* by PCI address; may be NULL */
-    nvmlReturn_t (*processes)(nvmlDevice_t, unsigned *, nvmlProcessInfo_t *);
+    processes_function *processes;
+    processes_function *clients; /* of MPS; may be NULL */
 };
 
 static struct nvml nvml;
@@ -75,6 +79,7 @@ static void load(void) {
         if (found.processes == NULL) {
             symbol(from, "nvmlDeviceGetComputeRunningProcesses_v2", &found.processes);
         }
+        symbol(from, "nvmlDeviceGetMPSComputeRunningProcesses_v3", &found.clients);
         dlerror();
     }
     bool ready =
@@ -83,6 +88,7 @@ static void load(void) {
         __atomic_store_n(&nvml.find, found.find, __ATOMIC_RELAXED);
         __atomic_store_n(&nvml.reach, found.reach, __ATOMIC_RELAXED);
         __atomic_store_n(&nvml.processes, found.processes, __ATOMIC_RELAXED);
+        __atomic_store_n(&nvml.clients, found.clients, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&state, ready ? READY : ABSENT, __ATOMIC_RELEASE);
 }
@@ -104,25 +110,24 @@ static bool find_gpu(const char *place, const uint8_t u[16], nvmlDevice_t *gpu) 
 }
 
 /* A program that shuts NVML down too often ends our handles too: they are found anew then. */
-static nvmlReturn_t list_processes(unsigned device, const char *place, const uint8_t uuid[16],
-                                   unsigned *count, nvmlProcessInfo_t *list) {
+static nvmlReturn_t list_processes(processes_function *processes, unsigned device,
+                                   const char *place, const uint8_t uuid[16], unsigned *count,
+                                   nvmlProcessInfo_t *list) {
     nvmlDevice_t gpu = __atomic_load_n(&known[device], __ATOMIC_ACQUIRE);
     if (gpu == NULL && !find_gpu(place, uuid, &gpu)) {
         return NVML_ERROR_NOT_FOUND;
     }
-    nvmlReturn_t result = nvml.processes(gpu, count, list);
+    nvmlReturn_t result = processes(gpu, count, list);
     __atomic_store_n(&known[device], result == NVML_SUCCESS ? gpu : NULL, __ATOMIC_RELEASE);
     return result;
 }
 
-bool measure_process(unsigned device, const char *place, const uint8_t uuid[16], uint64_t *bytes) {
+/* What one of NVML's lists has of this process; false if it is not there. */
+static bool find_self(processes_function *processes, unsigned device, const char *place,
+                      const uint8_t uuid[16], uint64_t *bytes) {
     nvmlProcessInfo_t list[PROCESSES_MAX];
     unsigned count = PROCESSES_MAX;
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == UNTRIED) {
-        load();
-    }
-    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != READY ||
-        list_processes(device, place, uuid, &count, list) != NVML_SUCCESS) {
+    if (list_processes(processes, device, place, uuid, &count, list) != NVML_SUCCESS) {
         return false;
     }
     /* A process that has the driver loaded twice may be listed twice. All ones stands for "not
@@ -137,6 +142,21 @@ bool measure_process(unsigned device, const char *place, const uint8_t uuid[16],
     }
     *bytes = sum;
     return found;
+}
+
+bool measure_process(unsigned device, const char *place, const uint8_t uuid[16], uint64_t *bytes) {
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == UNTRIED) {
+        load();
+    }
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != READY) {
+        return false;
+    }
+    if (find_self(nvml.processes, device, place, uuid, bytes)) {
+        return true;
+    }
+    /* NVML has a list of its own for the clients of MPS. */
+    return dv_share_mps_pipe(attached_share()) != NULL && nvml.clients != NULL &&
+           find_self(nvml.clients, device, place, uuid, bytes);
 }
 
 static void measure_forked(void) {

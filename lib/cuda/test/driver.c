@@ -80,6 +80,12 @@ CUresult cuDeviceGetCount(int *count) {
     return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    (void)device;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? FAKE_SMS : 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     if (!initialised || ordinal < 0 || ordinal >= shown_count) {
         return initialised ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_NOT_INITIALIZED;
@@ -122,9 +128,17 @@ CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int affinities,
                         unsigned flags, CUdevice device) {
-    (void)affinity;
-    (void)affinities;
+    fake_driver.affinity = affinities > 0 && affinity != NULL ? affinity->param.smCount.val : 0;
+    if (affinities > 0 && affinity == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned flags,
+                        CUdevice device) {
+    return cuCtxCreate_v3(context, params != NULL ? params->execAffinityParams : NULL,
+                          params != NULL ? params->numExecAffinityParams : 0, flags, device);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {

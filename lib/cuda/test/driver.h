@@ -9,6 +9,7 @@
 
 #define FAKE_GPUS 3
 #define FAKE_MPS 4 /* pipe directory, percentage of threads, memory limit, one for each context */
+#define FAKE_SMS 30
 #define FAKE_TOTAL ((size_t)16 << 30)
 
 /* Found in the driver by the name fake_driver. UUID of GPU i: sixteen times i + 1. */
@@ -26,6 +27,7 @@ struct fake_driver {
     /* What happened. */
     char visible[2048];      /* CUDA_VISIBLE_DEVICES in cuInit, "(none)" if not set */
     char mps[FAKE_MPS][192]; /* those of MPS in the last cuInit or making of a context, likewise */
+    unsigned affinity;       /* multiprocessors asked for in the last cuCtxCreate_v3 or _v4 */
     unsigned inits;          /* calls of cuInit */
     int contexts;            /* that were made and not ended, uses of primary ones included */
     unsigned allocs, frees;  /* calls of cuMemAlloc_v2 and cuMemFree_v2 */

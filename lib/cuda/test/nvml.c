@@ -1,6 +1,7 @@
 /* An NVML that reports what the test says of its process, for the tests of overhead. */
 #include "cuda/test/nvml.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,17 +20,27 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *handle) {
                                                                          : NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
-                                                     nvmlProcessInfo_t *list) {
-    (void)gpu;
+static nvmlReturn_t show(unsigned int *count, nvmlProcessInfo_t *list, bool self) {
     fake_nvml.questions++;
     if (*count < 2) {
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
     memset(list, 0, 2 * sizeof *list);
     list[0] = (nvmlProcessInfo_t){.pid = 1, .usedGpuMemory = 1 << 20};
-    list[1] = (nvmlProcessInfo_t){.pid = fake_nvml.hidden ? 2 : (unsigned)getpid(),
+    list[1] = (nvmlProcessInfo_t){.pid = self && !fake_nvml.hidden ? (unsigned)getpid() : 2,
                                   .usedGpuMemory = fake_nvml.held};
     *count = 2;
     return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
+                                                     nvmlProcessInfo_t *list) {
+    (void)gpu;
+    return show(count, list, !fake_nvml.client);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t gpu, unsigned int *count,
+                                                        nvmlProcessInfo_t *list) {
+    (void)gpu;
+    return show(count, list, fake_nvml.client);
 }

@@ -7,6 +7,7 @@
 struct fake_nvml {
     uint64_t held; /* bytes of this process; UINT64_MAX: not available */
     int hidden;    /* the process is not shown */
+    int client;    /* it is shown in the list of MPS clients alone */
     int questions; /* calls that ask about a GPU */
 };
 

@@ -142,6 +142,24 @@ uint64_t sim_seen(const struct setting *setting, unsigned gpu, const char *name)
     return strtoull(at + strlen(key), NULL, 10);
 }
 
+const char *sim_machine_directory(void) {
+    return machine_directory;
+}
+
+void sim_join(const char *machine) {
+    snprintf(machine_directory, sizeof machine_directory, "%s", machine);
+}
+
+uint64_t sim_seen_of(pid_t pid, const char *name) {
+    char key[64];
+    snprintf(key, sizeof key, "{\"pid\": %d,", (int)pid);
+    const char *at = strstr(report, key);
+    const char *end = at != NULL ? strstr(at, "]}") : NULL;
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    at = at != NULL ? strstr(at, key) : NULL;
+    return at != NULL && at < end ? strtoull(at + strlen(key), NULL, 10) : UINT64_MAX;
+}
+
 /* A figure of now. */
 static uint64_t figure(const struct setting *setting, unsigned gpu, const char *name) {
     sim_look();

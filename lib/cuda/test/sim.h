@@ -38,6 +38,12 @@ uint64_t sim_peak(const struct setting *setting, unsigned gpu);
 void sim_look(void);
 uint64_t sim_seen(const struct setting *setting, unsigned gpu, const char *name);
 
+/* The machine's directory, and a figure of a process on its first GPU in the report that was read
+ * last; UINT64_MAX if it has none. */
+const char *sim_machine_directory(void);
+void sim_join(const char *machine); /* for a program that another one has executed */
+uint64_t sim_seen_of(pid_t pid, const char *name);
+
 /* GPU time that the tenant truly had, in ns. */
 uint64_t sim_time(const struct setting *setting, unsigned gpu);
 

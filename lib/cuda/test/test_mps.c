@@ -93,6 +93,28 @@ static void raised(void *arg) {
     contexts_are_limited_too();
 }
 
+/* A context may ask for less than the client has, never for more. */
+static void affinity_only_tightens(void *arg) {
+    CUcontext context;
+    CUexecAffinityParam list[2] = {{.param.smCount.val = 7}, {.param.smCount.val = 7}};
+    CUctxCreateParams params = {.execAffinityParams = list, .numExecAffinityParams = 1};
+    (void)arg;
+    setting_open(&s);
+    CHECK_EQUAL(CUDA(&s, cuInit)(0), CUDA_SUCCESS);
+    for (unsigned asked = FAKE_SMS - 1; asked <= FAKE_SMS + 1; asked++) {
+        unsigned given = asked < FAKE_SMS ? asked : FAKE_SMS;
+        list[0].param.smCount.val = asked;
+        CHECK_EQUAL(CUDA(&s, cuCtxCreate_v3)(&context, list, 2, 0, 0), CUDA_SUCCESS);
+        CHECK_EQUAL(s.driver->affinity, given);
+        CHECK_EQUAL(CUDA(&s, cuCtxCreate_v4)(&context, &params, 0, 0), CUDA_SUCCESS);
+        CHECK_EQUAL(s.driver->affinity, given);
+        CHECK_EQUAL(list[0].param.smCount.val, asked);
+    }
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v4)(&context, NULL, 0, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v3)(&context, NULL, 0, 0, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(CUDA(&s, cuCtxCreate_v3)(&context, list, 1000, 0, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 /* A list of limits that names a GPU which the client does not see is dropped as a whole. */
 static void no_limit_for_a_hidden_gpu(void *arg) {
     (void)arg;
@@ -349,6 +371,7 @@ int main(void) {
     wait_exited(spawn(cleared, NULL));
     wait_exited(spawn(raised, NULL));
     wait_exited(spawn(no_limit_for_a_hidden_gpu, NULL));
+    wait_exited(spawn(affinity_only_tightens, NULL));
     wait_exited(spawn(in_the_child_of_a_fork, NULL));
     wait_exited(spawn(no_context_past_us, NULL));
     wait_exited(spawn(among_threads, NULL));

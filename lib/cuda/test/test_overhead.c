@@ -1,9 +1,12 @@
 /* What only measurement shows: charged when it is seen, an estimate where the driver hides it. */
 #define _GNU_SOURCE
+#include "cuda/test/daemon.h"
 #include "cuda/test/nvml.h"
 #include "cuda/test/setting.h"
 
 #include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 #ifndef TEST_NVML
@@ -186,6 +189,27 @@ static void made_elsewhere(void *arg) {
     CHECK_EQUAL(setting_used(&s), 0);
 }
 
+/* The process is a client of MPS, for which NVML has a list of its own. */
+static void client(void *arg) {
+    struct fake_nvml *nvml = open_all();
+    (void)arg;
+    nvml->client = 1;
+    nvml->held = 10 * MIB;
+    setting_context(&s);
+    CHECK_EQUAL(setting_overhead(&s), 10 * MIB);
+}
+
+static void under_mps(void) {
+    uint32_t flags = DV_PAGE_FLAG_MPS;
+    const char *pipe = s.tenant.directory;
+    tenant_write(&s.tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
+    tenant_write(&s.tenant, "config", offsetof(dv_page_config, mps_pipe), pipe, strlen(pipe));
+    daemon_start(setting_path(&s, "control"), GREETS);
+    wait_exited(spawn(client, NULL));
+    wait_exited(spawn(measured, NULL));
+    daemon_end();
+}
+
 int main(void) {
     int unnamed = 0, unseen = 1;
     setting_make(&s, 1, LIMIT, NULL);
@@ -197,6 +221,7 @@ int main(void) {
     wait_exited(spawn(hidden, &unnamed));
     wait_exited(spawn(hidden, &unseen));
     wait_exited(spawn(made_elsewhere, NULL));
+    under_mps();
     wait_exited(spawn(no_room, NULL));
     return 0;
 }
