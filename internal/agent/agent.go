@@ -6,7 +6,7 @@
 // Locks: Agent.mu guards the tenants and the queue. It is held while they are
 // saved, and never during a call of the backend that makes or looks at a tenant.
 // Each tenant has a lock that orders the looks at it. The order is preparing,
-// sweeping, a tenant's look, Agent.mu, the pacer's lock; the pacer takes none of
+// the turn at a GPU's form, sweeping, a tenant's look, Agent.mu, the pacer's lock; the pacer takes none of
 // the others while it holds its own, and whoever holds that of members takes no other. Handlers of the control protocol may wait;
 // loops may not.
 package agent
@@ -49,6 +49,10 @@ type Config struct {
 	// Rules are what users may have and do; nil are those of a machine without a
 	// configuration.
 	Rules *agentconfig.Config
+	// Forms are what GPUs are given; nil are those of the Rules.
+	Forms *Forms
+	// Modes tells the modes of GPUs for listings; it may be nil.
+	Modes Modes
 	// Misuse is what is done about shares that take more of a GPU than they may, and
 	// about processes without a share of the users that Listed names.
 	Misuse agentconfig.Outside
@@ -120,6 +124,10 @@ type Agent struct {
 	faults  map[string]string // why a GPU takes no new tenants, by UUID
 	// unserved is why the driver serves no programs on a GPU, by UUID: see befall.
 	unserved map[string]string
+	// formings are how far GPUs are prepared for a backend's shares, by UUID, and reforming is sent to when one may be
+	// needed no more.
+	formings  map[string]*forming
+	reforming chan struct{}
 	// expected are tenancies that are to have a GPU as a whole, by UUID: see Expect.
 	expected map[string]Expected
 	// open are the claims that have a GPU without a share, by UUID: see NoteOpen.
@@ -194,14 +202,17 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	a := &Agent{
 		config: c, tenants: map[string]*tenant{}, changed: make(chan struct{}), unserved: map[string]string{}, stopped: make(chan struct{}), untold: map[untold]string{},
 		answered: map[process.ID]bool{}, strange: map[string][]int{}, gauges: map[string]*gauge{}, easing: make(chan struct{}, 1), eased: map[string]bool{}, wholes: map[string]*whole{}, initial: process.InFirstNamespace(),
-		listings: listings{turn: make(chan struct{}, 1)},
+		listings: listings{turn: make(chan struct{}, 1)}, reforming: make(chan struct{}, 1),
 	}
 	a.listen(ctx)
 	gpus, err := c.Backends.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	a.gpus, a.checkpoint = gpus, newCheckpoint(c.Checkpoint)
+	a.gpus, a.checkpoint, a.formings = gpus, newCheckpoint(c.Checkpoint), formings(gpus)
+	if c.Forms == nil {
+		a.config.Forms = &Forms{rules: c.Rules}
+	}
 	a.events.now = c.Now
 	if a.notices, err = c.Backends.Notices(); err != nil {
 		return nil, err
@@ -213,6 +224,7 @@ func New(ctx context.Context, c Config) (*Agent, error) {
 	if err := a.restore(ctx); err != nil {
 		return nil, err
 	}
+	a.restoreForms(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holdTaken(ctx)
@@ -230,6 +242,7 @@ func (a *Agent) Run(ctx context.Context) {
 	})
 	a.running.Go(func() { a.pacer.Run(ctx) })
 	a.running.Go(func() { a.expire(ctx) })
+	a.running.Go(func() { a.keepForms(ctx) })
 	patrol := time.NewTimer(moment(a.config.Interval))
 	defer patrol.Stop()
 	a.sweep(ctx) // nobody gave notice of deaths while no agent ran
@@ -333,6 +346,9 @@ func (a *Agent) Handlers() map[control.Method]control.Handler {
 		control.MethodList:    control.Handle(a.list),
 		control.MethodSet:     control.Handle(explained(a, a.set)),
 		control.MethodStop:    control.Handle(a.stop),
+
+		control.MethodForms:    control.Handle(a.forms),
+		control.MethodGiveForm: control.Handle(a.giveForm),
 	}
 }
 

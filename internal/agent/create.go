@@ -54,7 +54,11 @@ func (a *Agent) create(ctx context.Context, peer *control.Peer, p control.Create
 		return nil, err
 	}
 	a.step("create-admitted")
-	if err := a.prepare(ctx, t, p.LibraryPath); err != nil {
+	err = a.enterForms(ctx, t)
+	if err == nil {
+		err = a.prepare(ctx, t, p.LibraryPath)
+	}
+	if err != nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return nil, errors.Join(err, a.forget(t))
@@ -170,6 +174,7 @@ func (a *Agent) forget(t *tenant) error {
 	t.ended = true
 	a.leaveDebts(t)
 	delete(a.tenants, t.ID)
+	a.reform()
 	a.members.forget(t.ID)
 	a.giveGPUs()
 	a.announce()

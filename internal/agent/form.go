@@ -4,36 +4,42 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
-	"github.com/divvy-gpu/divvy/internal/agentconfig"
 	"github.com/divvy-gpu/divvy/internal/alloc"
 	"github.com/divvy-gpu/divvy/internal/backend"
 )
 
 // given reports whether the administrator says which backend the shares of each GPU have.
 func (a *Agent) given() bool {
-	_, ok := a.config.Rules.Backend(agentconfig.GPU{})
-	return ok
+	return a.config.Forms.any()
 }
 
 // serves reports whether shares of a backend may ever be on a GPU.
 func (a *Agent) serves(gpu backend.GPU, b v1alpha1.Backend) bool {
-	want, ok := a.config.Rules.Backend(agentconfig.GPU{Index: gpu.Index, UUID: gpu.UUID})
-	return !ok || cmp.Or(b, v1alpha1.BackendSlice) == want
+	form, by := a.config.Forms.Of(gpu)
+	return by == control.GivenNone || cmp.Or(b, v1alpha1.BackendSlice) == form.Backend
 }
 
 // form adds to a GPU, whose tenants are known, the backend that the administrator gave it.
 // Shares of another one stay, but none joins them.
 func (a *Agent) form(gpu backend.GPU, g *alloc.GPU) {
-	want, ok := a.config.Rules.Backend(agentconfig.GPU{Index: gpu.Index, UUID: gpu.UUID})
+	form, by := a.config.Forms.Of(gpu)
+	want := string(form.Backend)
 	switch {
-	case !ok:
+	case by == control.GivenNone:
 	case g.Form == "":
-		g.Form = string(want)
-	case g.Form != string(want):
+		g.Form = want
+	case g.Form != want:
 		g.Fault = cmp.Or(g.Fault, fmt.Sprintf("the administrator gave it backend %s, and its shares of backend %s have to end first", want, g.Form))
+	}
+	if form.Replicas > 0 && g.Tenants >= form.Replicas {
+		g.Fault = cmp.Or(g.Fault, fmt.Sprintf("the administrator allows %d shares on it", form.Replicas))
+	}
+	if want != "" && want == g.Form && a.isFormer(form.Backend) && a.formings[gpu.UUID].fault != "" {
+		g.Fault = cmp.Or(g.Fault, a.formings[gpu.UUID].fault)
 	}
 }
 
@@ -56,10 +62,32 @@ func (a *Agent) otherBackend(r v1alpha1.ShareRequest) error {
 	if unable == 0 || bits.OnesCount64(uint64(able)) >= r.GPUs {
 		return nil
 	}
-	another := v1alpha1.BackendTimeslice
-	if r.Backend == another {
-		another = v1alpha1.BackendSlice
+	first, _ := a.config.Forms.Of(a.gpus[bits.TrailingZeros64(uint64(unable))])
+	another := first.Backend
+	for i, gpu := range a.gpus {
+		if form, _ := a.config.Forms.Of(gpu); form.Backend != another {
+			unable &^= 1 << i
+		}
 	}
 	return control.Errorf(control.CodeInvalid, "the administrator gave %s backend %s, and the request is for backend %s: add --backend %[2]s, or name other GPUs",
 		a.namesOf(unable), another, r.Backend)
+}
+
+// replicas are the most that a GPU is given on which a request could be, 0 where one is given none.
+func (a *Agent) replicas(r v1alpha1.ShareRequest) (most int) {
+	named, err := a.resolve(r.Among)
+	if err != nil {
+		return 0
+	}
+	for _, gpu := range a.gpus {
+		if len(named) > 0 && !slices.Contains(named, gpu.UUID) || !a.serves(gpu, r.Backend) {
+			continue
+		}
+		form, _ := a.config.Forms.Of(gpu)
+		if form.Replicas == 0 {
+			return 0
+		}
+		most = max(most, form.Replicas)
+	}
+	return most
 }

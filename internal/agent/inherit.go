@@ -125,6 +125,11 @@ func (a *Agent) inherit(ctx context.Context, adopter backend.Adopter, uid int, f
 	r.ID, r.Name = a.freeID(r), a.freeName(uid, r.Name)
 	wanted := a.tenantOf(r)
 	a.mu.Unlock()
+	for _, s := range wanted.Shares {
+		if err := a.enterForm(ctx, s.GPU, wanted.Backend); err != nil { // its processes run, and count in any case
+			a.tellStranger(ctx, uid, r.Origin, fmt.Errorf("prepare GPU %d for backend %s: %w", s.GPU.Index, wanted.Backend, err))
+		}
+	}
 	plan, err := a.planWithRecord(wanted, r)
 	if err != nil {
 		return err

@@ -81,10 +81,13 @@ func (a *Agent) heldBy(uid int, except *tenant) (h held) {
 	return h
 }
 
-// memoryFor is what a request gets that names no memory: the configured default, or
+// memoryFor is what a request gets that names no memory: a part of GPUs that are given replicas, the configured default, or
 // what the user may have at most if that is less.
 func (a *Agent) memoryFor(who requester, r v1alpha1.ShareRequest) v1alpha1.Memory {
 	memory := a.config.Rules.DefaultMemory()
+	if replicas := a.replicas(r); replicas > 0 {
+		memory = v1alpha1.PartOf(1, uint64(replicas))
+	}
 	if who.limits.Memory == 0 {
 		return memory
 	}

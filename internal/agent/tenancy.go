@@ -160,6 +160,11 @@ func (a *Agent) renewTenancy(ctx context.Context, t *tenant, wanted Tenancy) err
 
 // enterTenancy puts a tenancy into the ledger and the checkpoint.
 func (a *Agent) enterTenancy(ctx context.Context, wanted Tenancy) (*tenant, error) {
+	done, err := a.enterFormsOf(ctx, wanted)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	kept := a.expected

@@ -64,6 +64,7 @@ func (a *Agent) granted(ctx context.Context, except *tenant) []alloc.GPU {
 			except.fill(&g)
 		}
 		if except == nil || !except.has(gpu.UUID) {
+			a.addForming(gpu, &g)
 			a.form(gpu, &g)
 		}
 		a.serverOf(&g, except)

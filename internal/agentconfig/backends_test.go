@@ -31,7 +31,17 @@ func TestFaultsOfBackends(t *testing.T) {
 	for text, want := range map[string]string{
 		"backends: [0]":                                                 "agent.yaml:3: backends: must be a mapping of fields",
 		"backends: {}":                                                  "agent.yaml:3: backends: names no backend: leave it out, or write such as {timeslice: [0]}",
-		"backends: {mps: [0]}":                                          "agent.yaml:3: backends.mps: unknown field; known here: slice, timeslice",
+		"backends: {mig: [0]}":                                          "agent.yaml:3: backends.mig: unknown field; known here: mps, slice, timeslice",
+		"backends: {timeslice: {slice: short}}":                         "agent.yaml:3: backends.timeslice: names no GPUs: add gpus, such as [0, 3], or all",
+		"backends: {timeslice: {gpus: []}}":                             "agent.yaml:3: backends.timeslice.gpus: must be a list of GPUs, such as [0, 3]",
+		"backends: {timeslice: {gpus: [0], slice: brief}}":              "agent.yaml:3: backends.timeslice.slice: \"brief\" is none of default, short, medium, long",
+		"backends: {timeslice: {gpus: [0], replicas: 0}}":               "agent.yaml:3: backends.timeslice.replicas: \"0\" is not a whole number from 1 to 1024",
+		"backends: {timeslice: {gpus: [0], replicas: -2}}":              "agent.yaml:3: backends.timeslice.replicas: \"-2\" is not a whole number from 1 to 1024",
+		"backends: {timeslice: {gpus: [0], multiUser: true}}":           "agent.yaml:3: backends.timeslice.multiUser: unknown field; known here: gpus, replicas, slice",
+		"backends: {mps: {gpus: [0], slice: short}}":                    "agent.yaml:3: backends.mps.slice: unknown field; known here: gpus, multiUser, replicas",
+		"backends: {mps: {gpus: [0], multiUser: 1}}":                    "agent.yaml:3: backends.mps.multiUser: must be true or false",
+		"backends: {mps: [{gpus: [0]}, 1]}":                             "agent.yaml:3: backends.mps[1]: must be such as {gpus: [1], replicas: 4}, as the one before",
+		"backends: {mps: {gpus: all}, slice: {gpus: all}}":              "agent.yaml:3: backends.slice.gpus: names the same GPU as backends.mps.gpus",
 		"backends: {timeslice: 0}":                                      "agent.yaml:3: backends.timeslice: must be a list of GPUs, such as [0, 3]",
 		"backends: {timeslice: []}":                                     "agent.yaml:3: backends.timeslice: must be a list of GPUs, such as [0, 3]",
 		"backends:\n  timeslice: [all]":                                 "agent.yaml:4: backends.timeslice[0]: \"all\" is neither an index nor a whole UUID: `divvy ls` lists them",
@@ -68,6 +78,36 @@ func TestBackendsOfTheMachine(t *testing.T) {
 		err := parse(t, "backends: {timeslice: "+c.text+"}").Check(c.machine)
 		if (c.want == "") != (err == nil) || err != nil && err.Error() != c.want {
 			t.Errorf("%s on %d GPUs: %v, want %q", c.text, c.machine.GPUs, err, c.want)
+		}
+	}
+}
+
+// What is given with a backend holds for the GPUs beside it.
+func TestForms(t *testing.T) {
+	c := parse(t, "backends:\n  timeslice: [{gpus: [0], slice: short, replicas: 4}, {gpus: ["+uuidB+"]}]\n  mps: {gpus: all, multiUser: true}\n  slice: {gpus: [3], replicas: 2}")
+	for gpu, want := range map[GPU]Form{
+		{0, uuidA}:   {Backend: v1alpha1.BackendTimeslice, Slice: "short", Replicas: 4},
+		{1, uuidB}:   {Backend: v1alpha1.BackendTimeslice},
+		{2, "GPU-c"}: {Backend: v1alpha1.BackendMPS, MultiUser: true},
+		{3, "GPU-d"}: {Backend: v1alpha1.BackendSlice, Replicas: 2},
+	} {
+		got, ok := c.Form(gpu)
+		if !ok || got != want || got.Check() != nil {
+			t.Errorf("%v: %+v, %v, %v, want %+v", gpu, got, ok, got.Check(), want)
+		}
+	}
+	if err := c.Check(Machine{GPUs: 4, Named: []GPU{{0, uuidA}, {1, uuidB}, {2, "GPU-c"}, {3, "GPU-d"}}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFormsThatMakeNoSense(t *testing.T) {
+	for _, f := range []Form{
+		{}, {Backend: "mig"}, {Backend: v1alpha1.BackendSlice, Slice: "short"}, {Backend: v1alpha1.BackendTimeslice, Slice: "brief"},
+		{Backend: v1alpha1.BackendTimeslice, Replicas: -1}, {Backend: v1alpha1.BackendTimeslice, Replicas: MaxReplicas + 1}, {Backend: v1alpha1.BackendTimeslice, MultiUser: true},
+	} {
+		if f.Check() == nil {
+			t.Errorf("%+v is valid", f)
 		}
 	}
 }

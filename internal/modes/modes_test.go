@@ -14,7 +14,10 @@ type gpus struct {
 	values map[string]string
 	// silent does not tell modes; stubborn keeps what it has.
 	silent, stubborn bool
+	users            []User
 }
+
+func (g *gpus) Users(context.Context, string) ([]User, error) { return g.users, nil }
 
 func key(gpu string, mode Mode) string { return gpu + " " + string(mode) }
 
@@ -43,7 +46,7 @@ func machine() *gpus {
 
 func open(t *testing.T, path string, g *gpus) *Book {
 	t.Helper()
-	b, err := Open(path, g)
+	b, err := Open(path, g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func TestOthersChangesAreLeft(t *testing.T) {
 	b := open(t, filepath.Join(t.TempDir(), "modes.json"), g)
 	must(t, b.Set(t.Context(), "a", ComputeMode, "exclusive-process"))
 	g.values[key("a", ComputeMode)] = "prohibited"
-	want := []Foreign{{Change{"a", ComputeMode, "default", []string{"exclusive-process"}}, "prohibited"}}
+	want := []Foreign{{Change{"a", ComputeMode, "default", []string{"exclusive-process"}, true}, "prohibited"}}
 	if foreign, err := b.Check(t.Context(), "a"); err != nil || !reflect.DeepEqual(foreign, want) {
 		t.Errorf("checked: %v, %v; want %v", foreign, err, want)
 	}
@@ -154,5 +157,49 @@ func TestGPUThatKeepsItsMode(t *testing.T) {
 	}
 	if foreign, err := b.PutBack(t.Context(), "a"); err != nil || len(foreign) != 0 || len(b.Changes()) != 0 {
 		t.Errorf("put back: %v, %v; the book has %v", foreign, err, b.Changes())
+	}
+}
+
+// A GPU that somebody uses keeps its modes, and the error says who that is. What it has already is no change.
+func TestGPUInUse(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		g := machine()
+		g.silent = silent
+		b := open(t, filepath.Join(t.TempDir(), FileName), g)
+		must(t, b.Set(t.Context(), "a", TimeSlice, "long"))
+		for i := range 7 {
+			g.users = append(g.users, User{PID: 41 + i, Name: "monitor", Owner: "ada"})
+		}
+		must(t, b.Set(t.Context(), "a", TimeSlice, "long"))
+		err := b.Set(t.Context(), "a", TimeSlice, "short")
+		want := "change the time-slice of a: the GPU is in use by process 41 (monitor) of ada, process 42 (monitor) of ada, process 43 (monitor) of ada, " +
+			"process 44 (monitor) of ada, process 45 (monitor) of ada, 2 more: end them first"
+		if !errors.Is(err, ErrInUse) || err.Error() != want {
+			t.Errorf("set: %v, want %s", err, want)
+		}
+		if _, err := b.PutBack(t.Context(), "a"); !errors.Is(err, ErrInUse) {
+			t.Errorf("put back: %v", err)
+		}
+		if got := g.values[key("a", TimeSlice)]; got != "long" || len(b.Changes()) != 1 {
+			t.Errorf("it is %s, and the book has %v", got, b.Changes())
+		}
+		g.users = nil
+		if foreign, err := b.PutBack(t.Context(), "a"); err != nil || len(foreign) != 0 || g.values[key("a", TimeSlice)] != "default" {
+			t.Errorf("put back when it is free: %v, %v, %v", foreign, err, g.values)
+		}
+	}
+}
+
+// Whoever changed one mode puts back that one.
+func TestPartOfTheBook(t *testing.T) {
+	g := machine()
+	b := open(t, filepath.Join(t.TempDir(), FileName), g)
+	must(t, b.Set(t.Context(), "a", TimeSlice, "long"))
+	must(t, b.Of(ComputeMode).Set(t.Context(), "a", ComputeMode, "exclusive-process"))
+	if _, err := b.Of(ComputeMode).PutBack(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if g.values[key("a", TimeSlice)] != "long" || g.values[key("a", ComputeMode)] != "default" || len(b.Changes()) != 1 {
+		t.Errorf("it has %v, and the book %v", g.values, b.Changes())
 	}
 }

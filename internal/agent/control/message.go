@@ -19,6 +19,9 @@ const (
 	// MethodExplain creates nothing.
 	MethodExplain Method = "explain" // ExplainParams → Explanation
 	MethodStop    Method = "stop"    // StopParams → nothing, when the tenant has ended
+	// MethodForms and MethodGiveForm are about whole GPUs.
+	MethodForms    Method = "forms"     // nothing → Forms
+	MethodGiveForm Method = "give-form" // FormParams → Formed
 	// MethodHandOver is what a system agent asks a user's own, which then ends.
 	MethodHandOver Method = "hand-over" // nothing → Heritage
 	methodCancel   Method = "cancel"

@@ -78,6 +78,21 @@ type GPU struct {
 	Unwatched string `json:"unwatched,omitempty"`
 }
 
+// Given says what gives a GPU its form.
+type Given string
+
+// The ways.
+const (
+	// GivenNone is a GPU whose form follows from its first share.
+	GivenNone Given = ""
+	// GivenByFile is the agent's configuration.
+	GivenByFile Given = "configuration"
+	// GivenByHand is `divvy gpu set`.
+	GivenByHand Given = "set"
+	// GivenByDefault is that other GPUs are given forms by hand: one that is given none has backend slice then.
+	GivenByDefault Given = "default"
+)
+
 // CreateParams asks for a tenant. It is held by the process that asks, also when
 // that becomes another program by execve(2), and by the connection, which
 // children may inherit. It ends when both have ended and no process of the

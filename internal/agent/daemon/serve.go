@@ -18,17 +18,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/agent/control"
 	"github.com/divvy-gpu/divvy/internal/agent/gpulock"
 	"github.com/divvy-gpu/divvy/internal/agent/health"
 	"github.com/divvy-gpu/divvy/internal/agentconfig"
-	"github.com/divvy-gpu/divvy/internal/backend/registry"
 	"github.com/divvy-gpu/divvy/internal/backend/slice"
 	"github.com/divvy-gpu/divvy/internal/driver"
 	"github.com/divvy-gpu/divvy/internal/hostfile"
 	"github.com/divvy-gpu/divvy/internal/install"
+	"github.com/divvy-gpu/divvy/internal/modes"
 	"github.com/divvy-gpu/divvy/internal/nvml"
 	"github.com/divvy-gpu/divvy/internal/nvml/helper"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -61,9 +60,6 @@ type Options struct {
 	Ready io.WriteCloser
 	Log   *slog.Logger
 }
-
-// errBackends is returned for a configuration that a cluster's scheduler would not know of.
-var errBackends = errors.New("the agent's configuration gives GPUs backends, which the devices of a cluster do not tell: leave out the field backends")
 
 // Face serves another client beside the agent's own socket, as the kubelet, until ctx
 // is done. An error ends the agent.
@@ -141,7 +137,10 @@ type service struct {
 	locked  os.FileInfo // the lock's file in the run directory
 	missed  []string    // GPUs whose names somebody else keeps
 	rules   *agentconfig.Config
-	tenants string // the directory of the tenants' directories
+	forms   *agent.Forms
+	modes   *modes.Machine
+	book    *modes.Book // nil for an agent that changes no modes of GPUs
+	tenants string      // the directory of the tenants' directories
 	// opened is closed when the agent serves; end, which is set before, ends it.
 	opened chan struct{}
 	end    context.CancelFunc
@@ -169,9 +168,6 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	if s.rules, err = o.readRules(last); err != nil {
 		return s, err
 	}
-	if _, given := s.rules.Backend(agentconfig.GPU{}); given && o.Face != nil {
-		return s, errBackends
-	}
 	if err := s.lock(ctx); err != nil {
 		return s, err
 	}
@@ -185,6 +181,9 @@ func (o Options) open(ctx context.Context, last *again) (s *service, err error) 
 	}
 	gpus, err := library.GPUs()
 	if err != nil {
+		return s, err
+	}
+	if err := s.openForms(found); err != nil {
 		return s, err
 	}
 	uuids := make([]string, 0, len(gpus))
@@ -264,7 +263,7 @@ func (s *service) openAgent(ctx context.Context, made *slice.Backend) (err error
 		return err
 	}
 	config := agent.Config{
-		Info: s.info(), Backends: registry.New(registry.Kind{Name: v1alpha1.BackendSlice, Backend: made}, registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: made}), Driver: s.library,
+		Info: s.info(), Backends: s.backends(made), Forms: s.forms, Modes: s.listed(), Driver: s.library,
 		Checkpoint: o.Endpoint.Checkpoint(),
 		Log:        o.Log, Rules: s.rules, Misuse: s.rules.Outside(), Listed: s.rules.Listed, Interval: interval, Now: time.Now, Step: o.Step,
 		Tell: terminal.NewWriter(program).Tell,

@@ -26,6 +26,7 @@ type double struct {
 	// asleep: who is in a call that does not return cannot be killed.
 	asleep  bool
 	faults  map[int]error
+	modes   map[int]string // compute modes by GPU
 	gpus    int
 	refused error // of opening
 	uuid    func(index int) string
@@ -44,7 +45,7 @@ const initKey = -1
 func newDouble(t *testing.T, gpus int) *double {
 	t.Helper()
 	return &double{
-		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, reset: map[int]int{}, hanging: map[int]int{},
+		t: t, gpus: gpus, silent: map[int]chan struct{}{}, faults: map[int]error{}, modes: map[int]string{}, reset: map[int]int{}, hanging: map[int]int{},
 		uuid: func(i int) string { return fmt.Sprintf("GPU-%d", i) },
 	}
 }
@@ -319,4 +320,21 @@ func (m *double) silence(d *Driver) (gpus []int) {
 		}
 	}
 	return gpus
+}
+
+func (l *fakeLibrary) ComputeMode(index int) (string, error) {
+	err := l.call(index)
+	l.machine.mu.Lock()
+	defer l.machine.mu.Unlock()
+	return l.machine.modes[index], err
+}
+
+func (l *fakeLibrary) SetComputeMode(index int, mode string) error {
+	err := l.call(index)
+	l.machine.mu.Lock()
+	defer l.machine.mu.Unlock()
+	if err == nil {
+		l.machine.modes[index] = mode
+	}
+	return err
 }

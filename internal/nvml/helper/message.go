@@ -17,6 +17,8 @@ const (
 	askUsed
 	askUtilisation
 	askBusy
+	askComputeMode
+	setComputeMode
 )
 
 // item is what is asked about one GPU.
@@ -25,6 +27,8 @@ type item struct {
 	Index int // of the GPU
 	// Since is for askUtilisation and askBusy.
 	Since time.Time
+	// Mode is for setComputeMode.
+	Mode string
 }
 
 // question is what the agent asks, encoded by encoding/gob. A helper answers one at a time, in order, and asks the
@@ -64,6 +68,7 @@ type result struct {
 	Used        uint64
 	Utilisation []nvml.Utilisation
 	Busy        []nvml.Sample
+	Mode        string
 }
 
 // fault is an error on its way from one process to another.

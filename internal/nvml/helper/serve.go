@@ -26,6 +26,8 @@ type library interface {
 	Used(index int) (uint64, error)
 	Utilisation(index int, since time.Time) ([]nvml.Utilisation, error)
 	Busy(index int, since time.Time) ([]nvml.Sample, error)
+	ComputeMode(index int) (string, error)
+	SetComputeMode(index int, mode string) error
 }
 
 // socketFD is a helper's end of the connection to its agent.
@@ -191,6 +193,10 @@ func consult(l library, one item) (r result) {
 		r.Utilisation, err = l.Utilisation(one.Index, one.Since)
 	case one.Kind == askBusy:
 		r.Busy, err = l.Busy(one.Index, one.Since)
+	case one.Kind == askComputeMode:
+		r.Mode, err = l.ComputeMode(one.Index)
+	case one.Kind == setComputeMode:
+		err = l.SetComputeMode(one.Index, one.Mode)
 	default:
 		err = fmt.Errorf("%w: question %d is not known", nvml.ErrDriver, one.Kind)
 	}

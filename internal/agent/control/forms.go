@@ -1,0 +1,84 @@
+package control
+
+import (
+	"context"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agentconfig"
+)
+
+// FormParams gives a GPU a form.
+type FormParams struct {
+	// GPU is an index or a UUID, as a request names them.
+	GPU string `json:"gpu"`
+	// Form is what it is given, the zero form for none.
+	Form agentconfig.Form `json:"form"`
+	// Wait waits until nothing uses the GPU; no new share begins there meanwhile.
+	Wait bool `json:"wait,omitempty"`
+}
+
+// Forms are the forms of an agent's GPUs.
+type Forms struct {
+	Info Info     `json:"info"`
+	GPUs []Formed `json:"gpus"`
+}
+
+// Formed is the form of one GPU.
+type Formed struct {
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+	Name  string `json:"name"`
+	// Form is the backend of its shares, or the one that it is given; empty where its first share decides.
+	Form v1alpha1.Backend `json:"form,omitempty"`
+	// Given says what gives it the form; where that is nothing, its shares have it.
+	Given Given `json:"given,omitempty"`
+	// Slice, Replicas and MultiUser are what it is given with the form, see [agentconfig.Form].
+	Slice     string `json:"slice,omitempty"`
+	Replicas  int    `json:"replicas,omitempty"`
+	MultiUser bool   `json:"multiUser,omitempty"`
+	// Modes are those that forms change.
+	Modes []GPUMode `json:"modes,omitempty"`
+	// Shares are those on it, and Outside the processes that the driver has on it without one.
+	Shares  []FormedShare `json:"shares,omitempty"`
+	Outside []Outside     `json:"outside,omitempty"`
+	// Fault says why it does not have the form that it should, or takes no new shares.
+	Fault string `json:"fault,omitempty"`
+}
+
+// FormedShare is a share of a GPU.
+type FormedShare struct {
+	Name string `json:"name"`
+	User string `json:"user"`
+}
+
+// GPUMode is a mode of a GPU.
+type GPUMode struct {
+	Mode string `json:"mode"`
+	// Value is what it is; empty where the driver does not tell, and Unknown says why.
+	Value   string `json:"value,omitempty"`
+	Unknown string `json:"unknown,omitempty"`
+	// Made is what Divvy made it, and Before what it was before; both are empty where Divvy did not change it.
+	Made   string `json:"made,omitempty"`
+	Before string `json:"before,omitempty"`
+}
+
+// Foreign reports whether somebody changed the mode after Divvy did.
+func (m GPUMode) Foreign() bool { return m.Made != "" && m.Value != "" && m.Made != m.Value }
+
+// Forms lists the forms of GPUs.
+func (c *Client) Forms(ctx context.Context) (*Forms, error) {
+	var f Forms
+	if err := c.call(ctx, MethodForms, nil, &f); err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// GiveForm gives a GPU a form and returns what it has then.
+func (c *Client) GiveForm(ctx context.Context, p FormParams) (*Formed, error) {
+	var f Formed
+	if err := c.call(ctx, MethodGiveForm, p, &f); err != nil {
+		return nil, err
+	}
+	return &f, nil
+}

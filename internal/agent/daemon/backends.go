@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/backend"
+	"github.com/divvy-gpu/divvy/internal/backend/mps"
+	"github.com/divvy-gpu/divvy/internal/backend/registry"
+	"github.com/divvy-gpu/divvy/internal/backend/slice"
+	"github.com/divvy-gpu/divvy/internal/backend/timeslice"
+	"github.com/divvy-gpu/divvy/internal/driver"
+	"github.com/divvy-gpu/divvy/internal/modes"
+)
+
+// FormsFile has which forms GPUs were given by hand, in the agent's directory.
+const FormsFile = "forms.json"
+
+// openForms opens what says which forms GPUs have and what was changed of GPUs for that.
+func (s *service) openForms(found *driver.Driver) (err error) {
+	dir := s.options.Endpoint.Dir()
+	if s.forms, err = agent.OpenForms(filepath.Join(dir, FormsFile), s.rules); err != nil {
+		return err
+	}
+	s.modes = &modes.Machine{Index: s.index, NVML: s.library, Tool: s.options.tool(found)}
+	if !s.options.shared() {
+		return nil // it changes no modes
+	}
+	s.book, err = modes.Open(filepath.Join(dir, modes.FileName), s.modes, s.options.Step)
+	return err
+}
+
+// tool is the driver's nvidia-smi. It loads the driver's library by its name.
+func (o Options) tool(found *driver.Driver) modes.Tool {
+	if dir := o.simgpu(); dir != "" {
+		return modes.Tool{Folders: []string{dir}}
+	}
+	library := filepath.Dir(found.Chosen[driver.NVML])
+	return modes.Tool{Folders: modes.ToolFolders(o.DriverRoot, library), Environment: []string{"LD_LIBRARY_PATH=" + library}}
+}
+
+// index is that of a GPU, -1 if it is not there.
+func (s *service) index(uuid string) int {
+	gpus, err := s.library.GPUs()
+	if err != nil {
+		return -1
+	}
+	for _, gpu := range gpus {
+		if gpu.UUID == uuid {
+			return gpu.Index
+		}
+	}
+	return -1
+}
+
+// backends are those of the machine. The others stand on the first one, which makes the tenants' directories.
+func (s *service) backends(made *slice.Backend) *registry.Registry {
+	o := s.options
+	sliced := timeslice.Options{Log: o.Log, Slice: func(gpu backend.GPU) string {
+		form, _ := s.forms.Of(gpu)
+		return form.Slice
+	}}
+	beside := mps.Options{
+		Maker: made, Dir: filepath.Join(o.Endpoint.Dir(), "mps"), Log: o.Log,
+		Driver: func() string { return s.library.Version().Driver },
+		Program: func() (string, []string, error) {
+			path, err := mps.Program(o.simgpu())
+			return path, nil, err
+		},
+		MultiUser: func(gpu backend.GPU) bool {
+			form, _ := s.forms.Of(gpu)
+			return form.MultiUser
+		},
+	}
+	if s.book != nil {
+		sliced.Modes, beside.Modes = s.book.Of(modes.TimeSlice), s.book.Of(modes.ComputeMode)
+	}
+	served := mps.New(beside)
+	s.closers = append(s.closers, served.Close)
+	return registry.New(
+		registry.Kind{Name: v1alpha1.BackendSlice, Backend: made},
+		registry.Kind{Name: v1alpha1.BackendTimeslice, Backend: timeslice.New(made, sliced)},
+		registry.Kind{Name: v1alpha1.BackendMPS, Backend: served},
+	)
+}
+
+// listed are the modes of GPUs for listings.
+func (s *service) listed() agent.Modes {
+	if s.book == nil {
+		return unchanged{s.modes}
+	}
+	return s.book
+}
+
+// unchanged are the modes of GPUs for an agent that changes none.
+type unchanged struct{ *modes.Machine }
+
+// Changes are none.
+func (unchanged) Changes() []modes.Change { return nil }
