@@ -1,0 +1,114 @@
+package pluginfile
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+// Agent renders the configuration of an agent, agent.yaml, with what became of each key as comments; name is the file's.
+func (c *Config) Agent(name string) string {
+	var b strings.Builder
+	c.comment(&b, name)
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: AgentConfig\n", v1alpha1.APIVersion)
+	if len(c.Replicated) == 0 {
+		b.WriteString("# No GPU has replicas: each is given out whole, or in shares of any size.\n")
+		return b.String()
+	}
+	b.WriteString("backends:\n")
+	for _, backend := range []v1alpha1.Backend{v1alpha1.BackendTimeslice, v1alpha1.BackendMPS} {
+		var entries []string
+		for _, e := range c.Replicated {
+			if e.Backend == backend {
+				entries = append(entries, fmt.Sprintf("    - {gpus: %s, replicas: %d} # %s", e.Devices.list(), e.Replicas, e.Field))
+			}
+		}
+		if len(entries) > 0 {
+			fmt.Fprintf(&b, "  %s:\n%s\n", backend, strings.Join(entries, "\n"))
+		}
+	}
+	return b.String()
+}
+
+// list writes the devices as agent.yaml does.
+func (d Devices) list() string {
+	names := d.List
+	for i := range d.Count {
+		names = append(names, fmt.Sprint(i))
+	}
+	if d.All() {
+		return "all"
+	}
+	return "[" + strings.Join(names, ", ") + "]"
+}
+
+// Values renders values of the chart, with what became of each key as comments. Text is the file, which the chart takes
+// as it is unless a key of it is refused.
+func (c *Config) Values(name string, text []byte) string {
+	var b strings.Builder
+	c.comment(&b, name)
+	b.WriteString("agent:\n")
+	if c.DriverRoot != "" {
+		fmt.Fprintf(&b, "  driverRoot: %s\n", quoted(c.DriverRoot))
+	}
+	fmt.Fprintf(&b, "  nvidiaLabels: %t\n", c.Labels)
+	if len(c.RefusedNotes()) == 0 {
+		b.WriteString("  devicePlugin:\n    configs:\n      default: |2\n")
+		for line := range strings.Lines(strings.TrimRight(string(text), "\n") + "\n") {
+			b.WriteString("        " + line)
+		}
+	} else {
+		b.WriteString("  # devicePlugin takes the file once the refused keys are out of it.\n")
+	}
+	b.WriteString(c.dialect())
+	return b.String()
+}
+
+// dialect renders the webhook's dialect nvidia, for clusters whose pods get claims.
+func (c *Config) dialect() string {
+	switch {
+	case len(c.Replicated) == 0:
+		return "dialects:\n  nvidia: {}\n"
+	}
+	first := c.Replicated[0]
+	for _, e := range c.Replicated[1:] {
+		if e.Replicas != first.Replicas || e.Renamed != first.Renamed {
+			return "# In mode claims one number of replicas holds for the whole cluster, and the file has several: choose one as\n" +
+				"# dialects.nvidia.replicas, or let pods ask for memory.\n"
+		}
+	}
+	return fmt.Sprintf("dialects:\n  nvidia: {replicas: %d, renamed: %t} # in mode claims; mode slots refuses this dialect beside devicePlugin\n", first.Replicas, first.Renamed)
+}
+
+// quoted writes a text that YAML could read as something else in quotes.
+func quoted(text string) string {
+	for _, r := range text {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/-_.", r) {
+			return fmt.Sprintf("%q", text)
+		}
+	}
+	return text
+}
+
+// comment writes what became of each key, those that are refused first.
+func (c *Config) comment(b *strings.Builder, name string) {
+	fmt.Fprintf(b, "# What became of %q, a configuration of NVIDIA's device plugin.\n", name)
+	for _, part := range []struct {
+		outcome Outcome
+		title   string
+	}{{Refused, "Refused"}, {NoEffect, "Without effect"}, {Works, "Works"}} {
+		said := false
+		for _, n := range c.Notes {
+			if n.Outcome != part.outcome {
+				continue
+			}
+			if !said {
+				fmt.Fprintf(b, "#\n# %s:\n", part.title)
+			}
+			said = true
+			fmt.Fprintf(b, "#   line %d: %s: %s: %s\n", n.Line, n.Field, n.Value, n.Text)
+		}
+	}
+	b.WriteString("\n")
+}
