@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
 	"github.com/divvy-gpu/divvy/internal/cli/program"
 	"github.com/divvy-gpu/divvy/internal/dialect"
 )
@@ -53,7 +54,7 @@ func TestConvertedValuesAreRead(t *testing.T) {
 		if got := values.Agent.DevicePlugin.Configs["default"]; got != want {
 			t.Errorf("%s: the chart has the file as\n%s", name, got)
 		}
-		config, err := yaml.Marshal(map[string]any{"apiVersion": "divvy.dev/v1alpha1", "kind": "WebhookConfig", "dialects": values.Dialects})
+		config, err := yaml.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": "WebhookConfig", "dialects": values.Dialects})
 		if err != nil {
 			t.Fatal(err)
 		}

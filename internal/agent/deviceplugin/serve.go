@@ -28,9 +28,33 @@ var errKubeletRestarted = errors.New("the kubelet was restarted")
 
 // serve advertises slots to one kubelet.
 func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
+	e := endpoint{
+		dir: c.Dir, socket: socketName, resource: v1alpha1.SlotResource, options: &kubelet.DevicePluginOptions{},
+		apart:  func() error { return nil },
+		server: func(stopped <-chan struct{}) kubelet.DevicePluginServer { return &service{config: c, stopped: stopped} },
+	}
+	return e.serve(ctx, watcher)
+}
+
+// endpoint is a device plugin as the kubelet knows it.
+type endpoint struct {
+	// dir is the kubelet's folder, and socket the plugin's in it.
+	dir, socket, resource string
+	options               *kubelet.DevicePluginOptions
+	// apart returns why the resource cannot be served beside somebody else.
+	apart func() error
+	// server makes what answers the kubelet until stopped is closed.
+	server func(stopped <-chan struct{}) kubelet.DevicePluginServer
+}
+
+// serve serves one kubelet.
+func (e *endpoint) serve(ctx context.Context, watcher *socket.Watcher) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	own, theirs := filepath.Join(c.Dir, socketName), filepath.Join(c.Dir, kubeletSocket)
+	if err := e.apart(); err != nil {
+		return err
+	}
+	own, theirs := filepath.Join(e.dir, e.socket), filepath.Join(e.dir, kubeletSocket)
 	known := socket.Identify(theirs)
 	if known == (socket.ID{}) {
 		return fmt.Errorf("register with the kubelet: %s does not exist: check that a kubelet runs on this node and --kubelet-dir names its directory", theirs)
@@ -44,7 +68,7 @@ func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 	}
 	ours := socket.Identify(own)
 	server := grpc.NewServer()
-	kubelet.RegisterDevicePluginServer(server, &service{config: c, stopped: ctx.Done()})
+	kubelet.RegisterDevicePluginServer(server, e.server(ctx.Done()))
 	var fault error
 	served := make(chan struct{})
 	go func() {
@@ -52,7 +76,7 @@ func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 		fault = server.Serve(listener)
 	}()
 	defer func() { cancel(); server.Stop(); <-served }()
-	if err := register(ctx, theirs); err != nil {
+	if err := e.register(ctx, theirs); err != nil {
 		return err
 	}
 	for {
@@ -65,11 +89,14 @@ func (c Config) serve(ctx context.Context, watcher *socket.Watcher) error {
 			if socket.Identify(theirs) != known || socket.Identify(own) != ours {
 				return errKubeletRestarted
 			}
+			if err := e.apart(); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-func register(ctx context.Context, path string) error {
+func (e *endpoint) register(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -78,8 +105,7 @@ func register(ctx context.Context, path string) error {
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = kubelet.NewRegistrationClient(conn).Register(ctx, &kubelet.RegisterRequest{
-		Version: kubelet.Version, Endpoint: socketName, ResourceName: v1alpha1.SlotResource,
-		Options: &kubelet.DevicePluginOptions{},
+		Version: kubelet.Version, Endpoint: e.socket, ResourceName: e.resource, Options: e.options,
 	})
 	if err != nil {
 		return fmt.Errorf("register with the kubelet: %w", err)

@@ -52,13 +52,16 @@ type plugin struct {
 	tenants Tenants
 	// kernels are the handlers whose containers run on a kernel of their own.
 	kernels v1alpha1.Kernels
-	log     *slog.Logger
+	// capacity is what a GPU has for tenants, in bytes; 0 if it is not here.
+	capacity func(uuid string) uint64
+	log      *slog.Logger
 	// retry is how long to wait before a release that failed is tried again,
 	// doubled each time up to maxRetry.
 	retry time.Duration
 
 	mu      sync.Mutex
 	pods    map[string]*pod
+	began   map[string]bool // sandboxes of pods without annotations, by id
 	running sync.WaitGroup
 }
 
@@ -102,16 +105,24 @@ var errSlow = errors.New("the share is still being prepared: the kubelet will tr
 
 // decide reads a pod's annotations, and refuses a pod where no limit would hold.
 func (p *plugin) decide(sandbox *api.PodSandbox) (decision, error) {
-	if handler := sandbox.GetRuntimeHandler(); handler != "" && p.kernels.Has(handler) {
-		return decision{}, fmt.Errorf("its runtime class has handler %s, which runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", handler)
+	if err := p.enforceable(sandbox); err != nil {
+		return decision{}, err
 	}
 	return decide(sandbox)
+}
+
+func (p *plugin) enforceable(sandbox *api.PodSandbox) error {
+	if handler := sandbox.GetRuntimeHandler(); handler != "" && p.kernels.Has(handler) {
+		return fmt.Errorf("its runtime class has handler %s, which runs containers on a kernel of their own, where no limit of a share would hold: use another runtime class", handler)
+	}
+	return nil
 }
 
 // RunPodSandbox begins to prepare the pod's shares. CreateContainer returns what is
 // wrong with them.
 func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
 	if !asks(sandbox) {
+		p.noteBegin(sandbox)
 		return nil
 	}
 	p.enter(sandbox, true)
@@ -129,23 +140,20 @@ func (p *plugin) RunPodSandbox(_ context.Context, sandbox *api.PodSandbox) error
 // CreateContainer returns the changes that put the container's share into it. It
 // refuses a container of a pod whose annotations are incomplete or contradictory.
 func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	if !asks(sandbox) {
+	if !asks(sandbox) && replicasOf(container) == "" {
 		return nil, nil, nil
 	}
 	fail := func(err error) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 		return nil, nil, fmt.Errorf("give container %s of pod %s its share: %w", container.GetName(), podName(sandbox), err)
 	}
-	d, err := p.decide(sandbox)
+	tenancy, err := p.shareOf(sandbox, container)
 	if err != nil {
 		return fail(err)
 	}
-	p.enter(sandbox, false)
-	p.begin(sandbox.GetUid(), container.GetId())
-	asked := d.request.ShareOf(container.GetName())
-	if asked == nil {
+	if tenancy.Key == "" {
 		return nil, nil, nil
 	}
-	t := p.prepare(sandbox.GetUid(), d.tenancy(sandbox, d.assignment.Share(asked.Name)))
+	t := p.prepare(sandbox.GetUid(), tenancy)
 	timeout := time.NewTimer(answerTime(ctx))
 	defer timeout.Stop()
 	select {
@@ -166,6 +174,27 @@ func (p *plugin) CreateContainer(ctx context.Context, sandbox *api.PodSandbox, c
 	return adjust, nil, nil
 }
 
+// shareOf returns what a container is to have; its key is empty where that is nothing.
+func (p *plugin) shareOf(sandbox *api.PodSandbox, container *api.Container) (agent.Tenancy, error) {
+	if !asks(sandbox) {
+		return p.withReplicas(sandbox, container)
+	}
+	if replicasOf(container) != "" {
+		return agent.Tenancy{}, errors.New("the pod has a share that was assigned to it, and the container asks for replicas of a GPU beside it: use one of both")
+	}
+	d, err := p.decide(sandbox)
+	if err != nil {
+		return agent.Tenancy{}, err
+	}
+	p.enter(sandbox, false)
+	p.begin(sandbox.GetUid(), container.GetId())
+	asked := d.request.ShareOf(container.GetName())
+	if asked == nil {
+		return agent.Tenancy{}, nil
+	}
+	return d.tenancy(sandbox, d.assignment.Share(asked.Name)), nil
+}
+
 // answerTime is half of the time that the runtime still waits for the answer.
 func answerTime(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
@@ -184,6 +213,7 @@ func (p *plugin) StopPodSandbox(_ context.Context, sandbox *api.PodSandbox) erro
 // RemovePodSandbox does the same: the agent may have been away when the sandbox stopped.
 func (p *plugin) RemovePodSandbox(_ context.Context, sandbox *api.PodSandbox) error {
 	p.leave(sandbox)
+	p.forgetBegin(sandbox)
 	return nil
 }
 
@@ -206,6 +236,7 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 	for _, s := range sandboxes {
 		p.adopt(ctx, s)
 	}
+	p.adoptReplicas(ctx, sandboxes, containers)
 	alive, gone := running(sandboxes, containers), make(map[string]bool)
 	p.mu.Lock()
 	for uid, ids := range alive {
@@ -240,7 +271,7 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 
 // running returns the sandboxes that run of each pod that asks. It is pure.
 func running(sandboxes []*api.PodSandbox, containers []*api.Container) map[string]map[string]bool {
-	occupied := make(map[string]bool)
+	asks, occupied := asking(containers), make(map[string]bool)
 	for _, c := range containers {
 		occupied[c.GetPodSandboxId()] = true
 	}
@@ -266,32 +297,6 @@ func (p *plugin) adopt(ctx context.Context, sandbox *api.PodSandbox) {
 	if d, err := decide(sandbox); err == nil {
 		for _, t := range d.tenancies(sandbox) {
 			p.tenants.Adopt(ctx, t.Key)
-		}
-	}
-}
-
-// reportBare logs which containers run without the share that they asked for. The
-// runtime makes such a container, which has no GPU, if the agent dies while asked.
-func (p *plugin) reportBare(sandboxes []*api.PodSandbox, containers []*api.Container) {
-	held := make(map[string]bool)
-	for _, t := range p.tenants.Tenancies() {
-		held[t.Key] = true
-	}
-	pods := make(map[string]*api.PodSandbox)
-	for _, s := range sandboxes {
-		pods[s.GetId()] = s
-	}
-	for _, c := range containers {
-		sandbox := pods[c.GetPodSandboxId()]
-		if !asks(sandbox) {
-			continue
-		}
-		d, err := decide(sandbox)
-		if err != nil {
-			continue // and it has no share, or was none of ours to give
-		}
-		if asked := d.request.ShareOf(c.GetName()); asked != nil && !held[agent.PodKey(sandbox.GetUid(), asked.Name)] {
-			p.log.Error("container runs without its share: delete its pod", "pod", podName(sandbox), "container", c.GetName())
 		}
 	}
 }

@@ -29,6 +29,9 @@ type Config struct {
 	Tenants Tenants
 	// Kernels are the handlers of runtime classes whose containers run on a kernel of their own; nil are the usual ones.
 	Kernels v1alpha1.Kernels
+	// Capacity returns what a GPU has for tenants, in bytes, 0 if it is not here, for containers that a device plugin
+	// gave replicas of it; nil where there are none.
+	Capacity func(uuid string) uint64
 	// Probe returns nil if the runtime refuses a container that requires a
 	// plugin which is not there, [ErrOpen] if it makes one, and another error
 	// if neither can be known now.
@@ -46,6 +49,9 @@ type Plugin struct {
 func New(c Config) *Plugin {
 	if c.Socket == "" {
 		c.Socket = api.DefaultSocketPath
+	}
+	if c.Capacity == nil {
+		c.Capacity = func(string) uint64 { return 0 }
 	}
 	return &Plugin{config: c, guard: newGuard()}
 }
@@ -68,7 +74,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 		return fmt.Errorf("wait for the container runtime: %w", err)
 	}
 	defer watcher.Close()
-	hooks := &plugin{work: ctx, tenants: p.config.Tenants, kernels: p.config.Kernels, log: p.config.Log, retry: firstRelease, pods: make(map[string]*pod)}
+	hooks := &plugin{work: ctx, tenants: p.config.Tenants, kernels: p.config.Kernels, capacity: p.config.Capacity, log: p.config.Log, retry: firstRelease, pods: make(map[string]*pod)}
 	defer hooks.running.Wait()
 	watcher.Follow(ctx,
 		func(ctx context.Context) error {

@@ -1,0 +1,242 @@
+package deviceplugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/socket"
+)
+
+// Offer is a replica, or a whole GPU, that containers can have.
+type Offer struct {
+	v1alpha1.Replica
+	// Resource is the name under which it is counted.
+	Resource string
+	// Single is true where a container may have one of these alone.
+	Single bool
+	// Faulty is true while nothing new may use the GPU.
+	Faulty bool
+}
+
+// Replicas is what [Replicas.Run] works with.
+type Replicas struct {
+	// Dir is the kubelet's for device plugins; left out it is the usual one.
+	Dir   string
+	Guard Guard
+	// Resources are the names under which offers come, each with the name of a socket.
+	Resources map[string]string
+	// Offers returns what there is, and a channel that is closed when that changes.
+	Offers func() ([]Offer, <-chan struct{})
+	// Given is called with what a container gets before the kubelet is answered.
+	Given func([]v1alpha1.Replica)
+	// Packed prefers GPUs of which replicas are given out; otherwise those of which the fewest are.
+	Packed func() bool
+	Log    *slog.Logger
+}
+
+// ErrTheirs is returned while NVIDIA's own device plugin serves the kubelet of the node: two plugins would take the
+// resource from each other and give away the same GPUs.
+var ErrTheirs = errors.New("NVIDIA's device plugin serves this node: remove it from the node, or switch agent.devicePlugin off")
+
+// Run counts replicas for the kubelet under the names of NVIDIA's device plugin until ctx is done. The container runtime
+// gets them into containers, by [v1alpha1.ReplicasAnnotation] and package nri.
+func (r *Replicas) Run(ctx context.Context) error {
+	if r.Dir == "" {
+		r.Dir = kubelet.DevicePluginPath
+	}
+	var running sync.WaitGroup
+	for resource, name := range r.Resources {
+		watcher, err := socket.Watch(filepath.Join(r.Dir, kubeletSocket))
+		if err != nil {
+			return fmt.Errorf("wait for the kubelet: %w", err)
+		}
+		running.Go(func() {
+			defer watcher.Close()
+			e := endpoint{
+				dir: r.Dir, socket: name, resource: resource, options: &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+				apart: func() error { return foreign(ctx, r.Dir) },
+				server: func(stopped <-chan struct{}) kubelet.DevicePluginServer {
+					return &replicaService{replicas: r, resource: resource, stopped: stopped}
+				},
+			}
+			watcher.Follow(ctx,
+				func(ctx context.Context) error { return e.serve(ctx, watcher) },
+				func(err error) {
+					if errors.Is(err, errKubeletRestarted) {
+						r.Log.Info("the kubelet was restarted: counting replicas again", "resource", resource)
+						return
+					}
+					r.Log.Warn("cannot count replicas for the kubelet", "resource", resource, "error", err)
+				})
+		})
+	}
+	running.Wait()
+	return nil
+}
+
+// foreign returns [ErrTheirs] if something listens at a socket of NVIDIA's device plugin, which it names after its
+// resources: nvidia-gpu.sock.
+func foreign(ctx context.Context, dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "nvidia*.sock"))
+	if err != nil {
+		return fmt.Errorf("look for other device plugins: %w", err)
+	}
+	for _, path := range paths {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+		if err == nil {
+			_ = conn.Close()
+			return fmt.Errorf("%w (%s)", ErrTheirs, filepath.Base(path))
+		}
+	}
+	return nil
+}
+
+// replicaService answers the kubelet about one resource.
+type replicaService struct {
+	kubelet.UnimplementedDevicePluginServer
+	replicas *Replicas
+	resource string
+	stopped  <-chan struct{}
+}
+
+// GetDevicePluginOptions asks to be asked which replicas go together.
+func (s *replicaService) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
+	return &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+}
+
+// offers are those of the resource.
+func (s *replicaService) offers() ([]Offer, <-chan struct{}) {
+	all, changed := s.replicas.Offers()
+	return slices.DeleteFunc(slices.Clone(all), func(o Offer) bool { return o.Resource != s.resource }), changed
+}
+
+// ListAndWatch sends the replicas, and again when they change.
+func (s *replicaService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
+	var sent []Offer
+	for first := true; ; first = false {
+		offers, changed := s.offers()
+		guarded, down := s.replicas.Guard.Down()
+		if down != nil {
+			offers = nil
+		}
+		if first || !slices.Equal(offers, sent) {
+			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: counted(offers)}); err != nil {
+				return fmt.Errorf("send replicas to the kubelet: %w", err)
+			}
+			s.replicas.Log.Info("counted replicas", "resource", s.resource, "replicas", len(offers), "guard", down)
+			sent = offers
+		}
+		select {
+		case <-changed:
+		case <-guarded:
+		case <-s.stopped:
+			return nil
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// counted renders offers for the kubelet. It is pure.
+func counted(offers []Offer) []*kubelet.Device {
+	var all []*kubelet.Device
+	for _, o := range offers {
+		health := kubelet.Healthy
+		if o.Faulty {
+			health = kubelet.Unhealthy
+		}
+		all = append(all, &kubelet.Device{ID: o.ID(), Health: health})
+	}
+	return all
+}
+
+// Allocate says to the runtime, by an annotation, what each container gets.
+func (s *replicaService) Allocate(_ context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
+	offers, _ := s.offers()
+	answer := &kubelet.AllocateResponse{}
+	for _, container := range request.GetContainerRequests() {
+		given, err := give(offers, s.resource, container.GetDevicesIds())
+		if err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		s.replicas.Given(given)
+		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
+			Envs:        map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"},
+			Annotations: map[string]string{v1alpha1.ReplicasAnnotation: v1alpha1.ReplicasText(given)},
+		})
+	}
+	return answer, nil
+}
+
+// give finds the replicas with these names. It is pure.
+func give(offers []Offer, resource string, ids []string) ([]v1alpha1.Replica, error) {
+	var given []v1alpha1.Replica
+	for _, id := range ids {
+		i := slices.IndexFunc(offers, func(o Offer) bool { return o.ID() == id })
+		if i < 0 {
+			return nil, fmt.Errorf("%s has no %s: the node's policy has changed", resource, id)
+		}
+		if offers[i].Single && offers[i].Of > 0 && len(ids) > 1 {
+			return nil, fmt.Errorf("the container asks for %d of %s, and the node's failRequestsGreaterThanOne allows 1", len(ids), resource)
+		}
+		given = append(given, offers[i].Replica)
+	}
+	return given, nil
+}
+
+// GetPreferredAllocation chooses replicas that go together.
+func (s *replicaService) GetPreferredAllocation(_ context.Context, request *kubelet.PreferredAllocationRequest) (*kubelet.PreferredAllocationResponse, error) {
+	offers, _ := s.offers()
+	answer := &kubelet.PreferredAllocationResponse{}
+	for _, c := range request.GetContainerRequests() {
+		ids := prefer(offers, c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()), s.replicas.Packed())
+		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return answer, nil
+}
+
+// prefer chooses size of the available replicas, among them those that must be: packed from the GPUs of which the most
+// are given out, otherwise from those of which the fewest are. It is pure.
+func prefer(offers []Offer, available, must []string, size int, packed bool) []string {
+	taken := map[string]int{}
+	for _, o := range offers {
+		taken[o.UUID]++
+	}
+	gpu := func(id string) string { uuid, _, _ := strings.Cut(id, "::"); return uuid }
+	for _, id := range available {
+		taken[gpu(id)]--
+	}
+	chosen := slices.Clone(must)
+	for _, id := range must {
+		taken[gpu(id)]++
+	}
+	left := slices.DeleteFunc(slices.Clone(available), func(id string) bool { return slices.Contains(must, id) })
+	for len(chosen) < size && len(left) > 0 {
+		best := slices.MinFunc(left, func(a, b string) int {
+			order := cmp.Compare(taken[gpu(a)], taken[gpu(b)])
+			if packed {
+				order = -order
+			}
+			return cmp.Or(order, cmp.Compare(a, b))
+		})
+		chosen = append(chosen, best)
+		taken[gpu(best)]++
+		left = slices.DeleteFunc(left, func(id string) bool { return id == best })
+	}
+	return chosen
+}

@@ -1,0 +1,236 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
+
+const shared = "nvidia.com/gpu.shared"
+
+// replicasOf are offers of one GPU.
+func replicasOf(uuid string, n int, single bool) []Offer {
+	var all []Offer
+	for i := range n {
+		all = append(all, Offer{Replica: v1alpha1.Replica{UUID: uuid, Of: n, Number: i, Backend: v1alpha1.BackendTimeslice}, Resource: shared, Single: single})
+	}
+	return all
+}
+
+// policy is what a node offers, settable.
+type policy struct {
+	mu      sync.Mutex
+	offers  []Offer
+	changed chan struct{}
+	given   [][]v1alpha1.Replica
+}
+
+func (p *policy) Offers() ([]Offer, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.offers, p.changed
+}
+
+func (p *policy) set(offers []Offer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.offers = offers
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// registrar takes registrations of plugins of any name.
+type registrar struct {
+	kubelet.UnimplementedRegistrationServer
+	requests chan *kubelet.RegisterRequest
+}
+
+func (r *registrar) Register(_ context.Context, request *kubelet.RegisterRequest) (*kubelet.Empty, error) {
+	r.requests <- request
+	return &kubelet.Empty{}, nil
+}
+
+func startRegistrar(t *testing.T, dir string) *registrar {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &registrar{requests: make(chan *kubelet.RegisterRequest, 10)}
+	server := grpc.NewServer()
+	kubelet.RegisterRegistrationServer(server, r)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return r
+}
+
+func startReplicas(t *testing.T, dir string, n *node, p *policy) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	r := Replicas{
+		Dir: dir, Guard: n, Resources: map[string]string{shared: "divvy-gpu-shared.sock"}, Offers: p.Offers, Packed: func() bool { return false },
+		Given: func(given []v1alpha1.Replica) { p.given = append(p.given, given) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := next(t, ended); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReplicasAreCountedAndGiven(t *testing.T) {
+	dir := t.TempDir()
+	k := startRegistrar(t, dir)
+	n, p := newNode(), &policy{changed: make(chan struct{})}
+	p.offers = append(replicasOf("GPU-a", 2, false), Offer{Replica: v1alpha1.Replica{UUID: "GPU-b"}, Resource: "nvidia.com/gpu"})
+	startReplicas(t, dir, n, p)
+	request := next(t, k.requests)
+	if request.ResourceName != shared || !request.Options.GetPreferredAllocationAvailable {
+		t.Errorf("registered %v", request)
+	}
+	client := dial(t, filepath.Join(dir, request.Endpoint))
+	stream, err := client.ListAndWatch(t.Context(), &kubelet.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want string) {
+		t.Helper()
+		list, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, d := range list.Devices {
+			got = append(got, d.ID+" "+d.Health)
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("counted %s, not %s", text, want)
+		}
+	}
+	expect("GPU-a::0 Healthy, GPU-a::1 Healthy")
+	answer, err := client.Allocate(t.Context(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{{DevicesIds: []string{"GPU-a::1"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer.ContainerResponses[0]
+	given, err := v1alpha1.ParseReplicas(got.Annotations[v1alpha1.ReplicasAnnotation])
+	if err != nil || len(given) != 1 || given[0] != (v1alpha1.Replica{UUID: "GPU-a", Of: 2, Number: 1, Backend: "timeslice"}) || got.Envs["NVIDIA_VISIBLE_DEVICES"] != "void" {
+		t.Errorf("a container gets %v, %v", got, err)
+	}
+	if len(p.given) != 1 {
+		t.Errorf("told %d times what was given", len(p.given))
+	}
+	faulty := replicasOf("GPU-a", 1, false)
+	faulty[0].Faulty = true
+	p.set(faulty)
+	expect("GPU-a::0 Unhealthy")
+	n.set(1, func() { n.down = errors.New("the runtime is away") })
+	expect("")
+}
+
+func dial(t *testing.T, path string) kubelet.DevicePluginClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return kubelet.NewDevicePluginClient(conn)
+}
+
+func TestGive(t *testing.T) {
+	offers := slices.Concat(replicasOf("GPU-a", 2, true), replicasOf("GPU-b", 2, false))
+	for _, c := range []struct {
+		ids  []string
+		want string
+	}{
+		{[]string{"GPU-a::0"}, ""},
+		{[]string{"GPU-b::0", "GPU-b::1"}, ""},
+		{[]string{"GPU-a::0", "GPU-a::1"}, "failRequestsGreaterThanOne allows 1"},
+		{[]string{"GPU-a::2"}, "the node's policy has changed"},
+	} {
+		given, err := give(offers, shared, c.ids)
+		if c.want == "" && (err != nil || len(given) != len(c.ids)) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v gives %v, %v", c.ids, given, err)
+		}
+	}
+	whole := []Offer{{Replica: v1alpha1.Replica{UUID: "GPU-a"}, Single: true}, {Replica: v1alpha1.Replica{UUID: "GPU-b"}, Single: true}}
+	if _, err := give(whole, "nvidia.com/gpu", []string{"GPU-a", "GPU-b"}); err != nil {
+		t.Errorf("two whole GPUs: %v", err)
+	}
+}
+
+func TestPrefer(t *testing.T) {
+	offers := slices.Concat(replicasOf("GPU-a", 3, false), replicasOf("GPU-b", 3, false))
+	available := []string{"GPU-a::1", "GPU-a::2", "GPU-b::0", "GPU-b::1", "GPU-b::2"}
+	for _, c := range []struct {
+		must   []string
+		size   int
+		packed bool
+		want   string
+	}{
+		{nil, 1, false, "GPU-b::0"},
+		{nil, 1, true, "GPU-a::1"},
+		{nil, 3, false, "GPU-b::0 GPU-a::1 GPU-b::1"},
+		{nil, 3, true, "GPU-a::1 GPU-a::2 GPU-b::0"},
+		{[]string{"GPU-a::2"}, 2, false, "GPU-a::2 GPU-b::0"},
+		{nil, 9, false, "GPU-b::0 GPU-a::1 GPU-b::1 GPU-a::2 GPU-b::2"},
+	} {
+		if got := strings.Join(prefer(offers, available, c.must, c.size, c.packed), " "); got != c.want {
+			t.Errorf("%d, packed %v: %s, not %s", c.size, c.packed, got, c.want)
+		}
+	}
+}
+
+// Beside NVIDIA's own device plugin nothing is registered, and where it comes later it is left the resource.
+func TestBesideNVIDIAsPlugin(t *testing.T) {
+	dir := t.TempDir()
+	if err := foreign(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "nvidia-gpu.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	if err := foreign(t.Context(), dir); err != nil {
+		t.Errorf("a socket that nobody serves: %v", err)
+	}
+	k := startRegistrar(t, dir)
+	startReplicas(t, dir, newNode(), &policy{changed: make(chan struct{}), offers: replicasOf("GPU-a", 2, false)})
+	client := dial(t, filepath.Join(dir, next(t, k.requests).Endpoint))
+	stream, err := client.ListAndWatch(t.Context(), &kubelet.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := net.Listen("unix", filepath.Join(dir, "nvidia-gpu.shared.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if err := foreign(t.Context(), dir); !errors.Is(err, ErrTheirs) {
+		t.Errorf("beside a socket that is served: %v", err)
+	}
+	if list, err := stream.Recv(); err == nil {
+		t.Errorf("the stream went on with %v", list)
+	}
+}

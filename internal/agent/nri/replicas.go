@@ -1,0 +1,96 @@
+package nri
+
+import (
+	"fmt"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent"
+)
+
+// replicasOf is what the agent's device plugin gave a container, "" if nothing.
+func replicasOf(container *api.Container) string {
+	return container.GetAnnotations()[v1alpha1.ReplicasAnnotation]
+}
+
+// withReplicas puts a container's replicas into it, as CreateContainer does with assigned shares.
+func (p *plugin) withReplicas(sandbox *api.PodSandbox, container *api.Container) (agent.Tenancy, error) {
+	if err := p.enforceable(sandbox); err != nil {
+		return agent.Tenancy{}, err
+	}
+	given, err := v1alpha1.ParseReplicas(replicasOf(container))
+	if err != nil {
+		return agent.Tenancy{}, err
+	}
+	shares, err := replicaShares(given, p.capacity)
+	if err != nil {
+		return agent.Tenancy{}, err
+	}
+	p.enter(sandbox, p.isNew(sandbox))
+	p.begin(sandbox.GetUid(), container.GetId())
+	return agent.Tenancy{
+		Key: agent.PodKey(sandbox.GetUid(), container.GetName()), Name: podName(sandbox) + "/" + container.GetName(),
+		Namespace: sandbox.GetNamespace(), Pods: []string{sandbox.GetName()}, Shares: shares,
+	}, nil
+}
+
+// replicaShares makes a share of the replicas on each GPU: of n of N replicas n/N of the memory and, with backend mps,
+// of the SMs. It is pure.
+func replicaShares(given []v1alpha1.Replica, capacity func(uuid string) uint64) ([]agent.TenancyShare, error) {
+	var shares []agent.TenancyShare
+	counts, at := map[string]int{}, map[string]int{}
+	for _, r := range given {
+		if counts[r.UUID]++; counts[r.UUID] == 1 {
+			at[r.UUID] = len(shares)
+			shares = append(shares, agent.TenancyShare{UUID: r.UUID, Whole: r.Of == 0, Config: v1alpha1.ShareConfig{Backend: r.Backend}})
+		}
+		if r.Of == 0 {
+			continue
+		}
+		share, n := &shares[at[r.UUID]], counts[r.UUID]
+		total := capacity(r.UUID)
+		if total == 0 {
+			return nil, fmt.Errorf("GPU %s is not here any more: delete the pod", r.UUID)
+		}
+		share.Memory = v1alpha1.PartOf(uint64(n), uint64(r.Of)).Of(total)
+		if r.Backend == v1alpha1.BackendMPS && r.Of > 1 {
+			share.Cores = n * 100 / r.Of
+		}
+	}
+	return shares, nil
+}
+
+// isNew reports whether a sandbox began since the runtime was connected: only of these it tells the end.
+func (p *plugin) isNew(sandbox *api.PodSandbox) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.began[sandbox.GetId()]
+}
+
+// noteBegin remembers a sandbox of a pod of which nothing says yet whether a device plugin gives it anything.
+func (p *plugin) noteBegin(sandbox *api.PodSandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.began == nil {
+		p.began = map[string]bool{}
+	}
+	p.began[sandbox.GetId()] = true
+}
+
+func (p *plugin) forgetBegin(sandbox *api.PodSandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.began, sandbox.GetId())
+}
+
+// asking returns which of the sandboxes are of pods that have shares, by their annotations or by those of containers.
+func asking(containers []*api.Container) func(*api.PodSandbox) bool {
+	given := map[string]bool{}
+	for _, c := range containers {
+		if replicasOf(c) != "" {
+			given[c.GetPodSandboxId()] = true
+		}
+	}
+	return func(s *api.PodSandbox) bool { return asks(s) || given[s.GetId()] }
+}
