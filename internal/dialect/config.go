@@ -53,8 +53,8 @@ func (r *raw) UnmarshalJSON(text []byte) error {
 
 // options are what the configuration says of one dialect.
 type options struct {
-	dialect string
-	json    raw
+	dialect, mode string
+	json          raw
 }
 
 func (o options) fault(format string, args ...any) error {
@@ -131,7 +131,7 @@ func NewTranslator(text []byte) (*Translator, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: dialect %q is not one of %s", ErrConfig, name, strings.Join(sortedKeys(dialects), ", "))
 		}
-		given := options{dialect: name}
+		given := options{dialect: name, mode: c.Mode}
 		if text := c.Dialects[name]; text != nil && string(*text) != "null" {
 			given.json = *text
 		}

@@ -10,6 +10,8 @@ import (
 type gpushareOptions struct {
 	// MemoryUnit is what the device plugin was started with: GiB, which is the default, or MiB.
 	MemoryUnit string `json:"memoryUnit,omitempty"`
+	// Backend is timeslice for nodes that cGPU's policy 5 was set for: the driver divides time.
+	Backend v1alpha1.Backend `json:"backend,omitempty"`
 }
 
 var gpushareUnits = map[string]uint64{"": gibibyte, "GiB": gibibyte, "MiB": mebibyte}
@@ -31,6 +33,12 @@ func gpushare(given options) (Dialect, error) {
 	unit, ok := gpushareUnits[o.MemoryUnit]
 	if !ok {
 		return nil, given.fault("memoryUnit %q: use GiB or MiB", o.MemoryUnit)
+	}
+	if o.Backend != "" && o.Backend != v1alpha1.BackendSlice && o.Backend != v1alpha1.BackendTimeslice {
+		return nil, given.fault("backend %q: use slice or timeslice", o.Backend)
+	}
+	if o.Backend == v1alpha1.BackendTimeslice && given.mode == ModeSlots {
+		return nil, given.fault("backend timeslice needs mode claims: leave it out")
 	}
 	return inContainers{
 		name:   "gpushare",
@@ -59,6 +67,9 @@ func gpushare(given options) (Dialect, error) {
 				request.Unit = "if " + gpushareMemory + " is in MiB on this cluster, set memoryUnit: MiB for the dialect gpushare"
 			}
 			weigh(asked, &request)
+			if o.Backend == v1alpha1.BackendTimeslice {
+				leaveTime(asked, &request)
+			}
 			return request
 		},
 	}, nil
@@ -94,4 +105,15 @@ func weigh(asked *limits, request *Request) {
 			request.Config.Weight = weight // of several variables of one name the last counts
 		}
 	}
+}
+
+// leaveTime leaves GPU time to the driver, whose time slices know no percentages and no weights.
+func leaveTime(asked *limits, request *Request) {
+	switch {
+	case request.Cores > 0:
+		asked.refuse("%s: the driver divides time on this cluster's GPUs, which keeps no percentage: leave it out", gpushareCores)
+	case request.Config.Weight > 1:
+		asked.refuse("variable %s: the driver divides time on this cluster's GPUs, which knows no weights: leave it out", cgpuWeight)
+	}
+	request.Config = v1alpha1.ShareConfig{Backend: v1alpha1.BackendTimeslice}
 }

@@ -1,6 +1,10 @@
 package dialect
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+)
 
 func gpusharePod(t *testing.T, label, env, limits string) example {
 	t.Helper()
@@ -45,5 +49,23 @@ func TestCGPUWeights(t *testing.T) {
 		gpusharePod(t, "", weight("1e3"), "aliyun.com/gpu-mem: 3").becomes("no number", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT: "1e3": write 1 to 1000`),
 		gpusharePod(t, "", "{name: ALIYUN_COM_GPU_SCHD_WEIGHT, valueFrom: {fieldRef: {fieldPath: metadata.name}}}", "aliyun.com/gpu-mem: 3").becomes("from elsewhere", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT: "": write 1 to 1000`),
 		gpusharePod(t, "", weight("2"), "aliyun.com/gpu-mem: 3, aliyun.com/gpu-core.percentage: 10").becomes("two policies", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT and aliyun.com/gpu-core.percentage are two policies: use one`),
+	})
+}
+
+// cGPU's policy 5 leaves time to the driver.
+func TestCGPUWithoutDivisionOfTime(t *testing.T) {
+	translator := newTranslator(t, "{gpushare: {backend: timeslice}}")
+	_, templates, err := translate(translator, limitsOf(t, "aliyun.com/gpu-mem: 3"), sixteen)
+	if err != nil || len(templates) != 1 {
+		t.Fatalf("%d templates, %v", len(templates), err)
+	}
+	for _, a := range requestsOf(&templates[0].Spec.Spec) {
+		if a.class != v1alpha1.ClassTimeslice {
+			t.Errorf("the claim is of class %s", a.class)
+		}
+	}
+	checkExamples(t, translator, sixteen, []example{
+		{"a percentage", limitsOf(t, "aliyun.com/gpu-core.percentage: 30", "aliyun.com/gpu-mem: 2"), `container "main": aliyun.com/gpu-core.percentage: the driver divides time on this cluster's GPUs, which keeps no percentage: leave it out`},
+		gpusharePod(t, "", `{name: ALIYUN_COM_GPU_SCHD_WEIGHT, value: "2"}`, "aliyun.com/gpu-mem: 2").becomes("a weight", `container "main": variable ALIYUN_COM_GPU_SCHD_WEIGHT: the driver divides time on this cluster's GPUs, which knows no weights: leave it out`),
 	})
 }

@@ -9,8 +9,8 @@ import (
 )
 
 type nvidiaOptions struct {
-	// Replicas is how many replicas the device plugin advertises for one GPU, 2 or more. Each has an equal part of the
-	// memory. Left out, requests for shared GPUs are refused.
+	// Replicas is how many replicas the device plugin advertises for one GPU. Each has an equal part of the memory, and one
+	// alone all of it. Left out, requests for shared GPUs are refused.
 	Replicas uint64 `json:"replicas,omitempty"`
 	// Renamed is true if the device plugin advertises replicas as nvidia.com/gpu.shared, so that nvidia.com/gpu is a whole
 	// GPU. It is false if replicas are advertised as nvidia.com/gpu.
@@ -25,8 +25,8 @@ func nvidia(given options) (Dialect, error) {
 		return nil, err
 	}
 	renamed := o.Renamed == nil || *o.Renamed
-	if o.Replicas == 1 || o.Replicas > maxReplicas {
-		return nil, given.fault("replicas %d: give 2 to %d", o.Replicas, maxReplicas)
+	if o.Replicas > maxReplicas {
+		return nil, given.fault("replicas %d: give 1 to %d", o.Replicas, maxReplicas)
 	}
 	if !renamed && o.Replicas == 0 {
 		return nil, given.fault("renamed false says nothing without replicas")
@@ -78,7 +78,7 @@ func replica(asked *limits, n, replicas uint64) Request {
 	case n != 1:
 		asked.refuse("%d replicas of a shared GPU have no certain size: ask for 1", n)
 	}
-	return Request{Count: 1, Memory: v1alpha1.PartOf(1, max(replicas, 2))}
+	return Request{Count: 1, Memory: v1alpha1.PartOf(1, max(replicas, 1))}
 }
 
 // refuseMIG refuses MIG devices by the names of NVIDIA's device plugin.

@@ -20,6 +20,9 @@ func TestNVIDIA(t *testing.T) {
 		{"two replicas", limitsOf(t, "nvidia.com/gpu.shared: 2"), `container "main": 2 replicas of a shared GPU have no certain size: ask for 1`},
 		{"both", limitsOf(t, "nvidia.com/gpu.shared: 1", "nvidia.com/gpu: 1"), `container "main": nvidia.com/gpu and nvidia.com/gpu.shared exclude each other`},
 	})
+	checkExamples(t, newTranslator(t, "{nvidia: {replicas: 1}}"), sixteen, []example{
+		{"one replica", limitsOf(t, "nvidia.com/gpu.shared: 1"), "main: 1 share weighted"},
+	})
 	checkExamples(t, newTranslator(t, "{nvidia: {replicas: 3, renamed: false}}"), sixteen, []example{
 		{"a replica under the plain name, a third rounded down", limitsOf(t, "nvidia.com/gpu: 1"),
 			`main: 1 share memory=5460Mi [device.capacity["divvy.dev"].memory.compareTo(quantity("17179869184")) == 0] weighted`},

@@ -44,7 +44,7 @@ func (d Devices) list() string {
 }
 
 // Values renders values of the chart, with what became of each key as comments. Text is the file, which the chart takes
-// as it is unless a key of it is refused.
+// as it is in mode slots, unless a key of it is refused.
 func (c *Config) Values(name string, text []byte) string {
 	var b strings.Builder
 	c.comment(&b, name)
@@ -53,32 +53,31 @@ func (c *Config) Values(name string, text []byte) string {
 		fmt.Fprintf(&b, "  driverRoot: %s\n", quoted(c.DriverRoot))
 	}
 	fmt.Fprintf(&b, "  nvidiaLabels: %t\n", c.Labels)
-	if len(c.RefusedNotes()) == 0 {
-		b.WriteString("  devicePlugin:\n    configs:\n      default: |2\n")
+	if len(c.RefusedNotes()) > 0 {
+		b.WriteString("  # devicePlugin takes the file once the refused keys are out of it.\n")
+	} else {
+		b.WriteString("  # For mode slots (Kubernetes 1.35 and older). In mode claims leave it out.\n  devicePlugin:\n    configs:\n      default: |2\n")
 		for line := range strings.Lines(strings.TrimRight(string(text), "\n") + "\n") {
 			b.WriteString("        " + line)
 		}
-	} else {
-		b.WriteString("  # devicePlugin takes the file once the refused keys are out of it.\n")
 	}
 	b.WriteString(c.dialect())
 	return b.String()
 }
 
-// dialect renders the webhook's dialect nvidia, for clusters whose pods get claims.
+// dialect renders, as a comment, the webhook's dialect nvidia for clusters whose pods get claims.
 func (c *Config) dialect() string {
-	switch {
-	case len(c.Replicated) == 0:
-		return "dialects:\n  nvidia: {}\n"
+	const title = "# For mode claims (Kubernetes 1.36 and newer):\n"
+	if len(c.Replicated) == 0 {
+		return title + "# dialects: {nvidia: {}}\n"
 	}
 	first := c.Replicated[0]
 	for _, e := range c.Replicated[1:] {
 		if e.Replicas != first.Replicas || e.Renamed != first.Renamed {
-			return "# In mode claims one number of replicas holds for the whole cluster, and the file has several: choose one as\n" +
-				"# dialects.nvidia.replicas, or let pods ask for memory.\n"
+			return title + "# dialects: {nvidia: {}}, with replicas: one number of them holds for the whole cluster, and the file has several.\n"
 		}
 	}
-	return fmt.Sprintf("dialects:\n  nvidia: {replicas: %d, renamed: %t} # in mode claims; mode slots refuses this dialect beside devicePlugin\n", first.Replicas, first.Renamed)
+	return fmt.Sprintf(title+"# dialects: {nvidia: {replicas: %d, renamed: %t}}\n", first.Replicas, first.Renamed)
 }
 
 // quoted writes a text that YAML could read as something else in quotes.

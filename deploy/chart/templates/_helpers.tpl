@@ -119,6 +119,20 @@ kind: AgentConfig
 outside: {{ .Values.agent.outside }}
 {{- end -}}
 
+{{- /* The ConfigMap with configurations of NVIDIA's device plugin, empty where there is none. */ -}}
+{{- define "divvy.pluginConfigs" -}}
+{{- with .Values.agent.devicePlugin -}}
+{{- if and .configs .configMap }}{{ fail "agent.devicePlugin: give either configs or configMap" }}{{ end -}}
+{{- if or .configs .configMap -}}
+{{- if ne (include "divvy.mode" $) "slots" }}{{ fail "agent.devicePlugin needs mode slots, Kubernetes 1.35 and older: leave it out, and turn the dialect nvidia on" }}{{ end -}}
+{{- range list "nvidia" "hami" "4paradigm" -}}
+{{- if hasKey $.Values.dialects . }}{{ fail (printf "agent.devicePlugin: the dialect %s reads nvidia.com/gpu too: turn one of them off" .) }}{{ end -}}
+{{- end -}}
+{{- if .configs }}divvy-device-plugin{{ else }}{{ .configMap }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The names that the dialects read decide which pods the webhook sees. */ -}}
 {{- define "divvy.asks" -}}
 {{- $file := .Files.Get "files/dialects.yaml" | fromYaml -}}

@@ -40,8 +40,8 @@ type Replicas struct {
 	Guard Guard
 	// Resources are the names under which offers come, each with the name of a socket.
 	Resources map[string]string
-	// Offers returns what there is, and a channel that is closed when that changes.
-	Offers func() ([]Offer, <-chan struct{})
+	// Offers returns what there is, and two channels of which one is closed when that changes.
+	Offers func() (offers []Offer, divided, sick <-chan struct{})
 	// Given is called with what a container gets before the kubelet is answered.
 	Given func([]v1alpha1.Replica)
 	// Packed prefers GPUs of which replicas are given out; otherwise those of which the fewest are.
@@ -120,16 +120,16 @@ func (s *replicaService) GetDevicePluginOptions(context.Context, *kubelet.Empty)
 }
 
 // offers are those of the resource.
-func (s *replicaService) offers() ([]Offer, <-chan struct{}) {
-	all, changed := s.replicas.Offers()
-	return slices.DeleteFunc(slices.Clone(all), func(o Offer) bool { return o.Resource != s.resource }), changed
+func (s *replicaService) offers() (offers []Offer, divided, sick <-chan struct{}) {
+	all, divided, sick := s.replicas.Offers()
+	return slices.DeleteFunc(slices.Clone(all), func(o Offer) bool { return o.Resource != s.resource }), divided, sick
 }
 
 // ListAndWatch sends the replicas, and again when they change.
 func (s *replicaService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
 	var sent []Offer
 	for first := true; ; first = false {
-		offers, changed := s.offers()
+		offers, divided, sick := s.offers()
 		guarded, down := s.replicas.Guard.Down()
 		if down != nil {
 			offers = nil
@@ -142,7 +142,8 @@ func (s *replicaService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStream
 			sent = offers
 		}
 		select {
-		case <-changed:
+		case <-divided:
+		case <-sick:
 		case <-guarded:
 		case <-s.stopped:
 			return nil
@@ -167,7 +168,7 @@ func counted(offers []Offer) []*kubelet.Device {
 
 // Allocate says to the runtime, by an annotation, what each container gets.
 func (s *replicaService) Allocate(_ context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
-	offers, _ := s.offers()
+	offers, _, _ := s.offers()
 	answer := &kubelet.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
 		given, err := give(offers, s.resource, container.GetDevicesIds())
@@ -201,7 +202,7 @@ func give(offers []Offer, resource string, ids []string) ([]v1alpha1.Replica, er
 
 // GetPreferredAllocation chooses replicas that go together.
 func (s *replicaService) GetPreferredAllocation(_ context.Context, request *kubelet.PreferredAllocationRequest) (*kubelet.PreferredAllocationResponse, error) {
-	offers, _ := s.offers()
+	offers, _, _ := s.offers()
 	answer := &kubelet.PreferredAllocationResponse{}
 	for _, c := range request.GetContainerRequests() {
 		ids := prefer(offers, c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()), s.replicas.Packed())

@@ -37,10 +37,10 @@ type policy struct {
 	given   [][]v1alpha1.Replica
 }
 
-func (p *policy) Offers() ([]Offer, <-chan struct{}) {
+func (p *policy) Offers() (offers []Offer, divided, sick <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.offers, p.changed
+	return p.offers, p.changed, nil
 }
 
 func (p *policy) set(offers []Offer) {

@@ -60,6 +60,9 @@ type Options struct {
 	Kernels v1alpha1.Kernels
 	// NVIDIALabels is whether the node is labelled as NVIDIA's GPU feature discovery does.
 	NVIDIALabels bool
+	// DevicePluginConfigs is a folder with named configurations of NVIDIA's device plugin, a file each, by which the
+	// node's GPUs are divided, for mode slots; empty is none.
+	DevicePluginConfigs string
 	// NVIDIANames has GPUs published with the attributes of NVIDIA's DRA driver as well.
 	NVIDIANames bool
 	// Version is the version of Divvy.
@@ -93,6 +96,8 @@ type node struct {
 	options   Options
 	metrics   *metrics.Metrics
 	publisher *publisher
+	// policy divides the GPUs; nil where no configuration says how.
+	policy *policy
 
 	mu    sync.Mutex
 	ready func() error
@@ -109,6 +114,9 @@ func (o Options) Face(ctx context.Context, n daemon.Node) error {
 		return err
 	}
 	k := &node{Node: n, options: o, publisher: newPublisher(ctx, n, o.NVIDIANames)}
+	if o.DevicePluginConfigs != "" {
+		k.policy = k.newPolicy(ctx)
+	}
 	k.metrics = metrics.New(metrics.Config{Source: n.Agent, Faults: k.reasons, Fresh: time.Second, Version: o.Version, Log: n.Log})
 	return k.run(ctx, listener)
 }
@@ -133,7 +141,14 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 			Failed: func(error) { k.metrics.Failed(metrics.OperationLabel) },
 		}
 		if k.options.NVIDIALabels {
-			keeper.Machine = k.publisher.machine
+			keeper.Machine = func() nodelabels.Machine { return k.publisher.machine(k.policy) }
+		}
+		if k.policy != nil {
+			keeper.GPUs = func() ([]nodelabels.GPU, <-chan struct{}) {
+				_, divided := k.policy.offers(nil)
+				gpus, sick := k.publisher.labels()
+				return gpus, either(ctx, divided, sick)
+			}
 		}
 		keeper.Run(ctx)
 		return nil

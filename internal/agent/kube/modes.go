@@ -17,8 +17,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/nri"
 )
 
+// errClaimedPolicy ends an agent that is to divide GPUs into replicas where claims are allocated.
+var errClaimedPolicy = errors.New("--device-plugin-configs needs mode slots, Kubernetes 1.35 and older: leave it out, and see `divvy convert`")
+
 // serveClaims serves the kubelet as a DRA driver.
 func (k *node) serveClaims(ctx context.Context) error {
+	if k.policy != nil {
+		return errClaimedPolicy
+	}
 	defaults := newDefaults(k.options.Defaults, k.options.Client.CoreV1().Nodes(), k.options.Node, k.Log)
 	defaults.failed = func() { k.metrics.Failed(metrics.OperationLabel) }
 	k.publisher.forms = newForms(k.options.Node, k.options.Client, k.Agent, k.Log)
@@ -64,7 +70,7 @@ func (k *node) serveLeftSlots(ctx context.Context) error {
 		}
 		cancel()
 	}()
-	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Probe: func(context.Context) error { return nil }, Log: k.Log})
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Probe: func(context.Context) error { return nil }, Log: k.Log})
 	// Where one of the two fails, shares end all the same, see package dra.
 	warned := func(run func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -95,8 +101,13 @@ func (k *node) serveSlots(ctx context.Context) error {
 	if k.options.Defaults != (v1alpha1.NodeDefaults{}) {
 		return errSlotDefaults
 	}
-	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
+	plugin := nri.New(nri.Config{Tenants: k.Agent, Kernels: k.options.Kernels, Capacity: k.publisher.capacity, Probe: nri.Probe(k.options.RuntimeEndpoint, k.options.PodUID), Log: k.Log})
 	k.setReady(func() error { return nil })
+	if k.policy != nil {
+		return k.together(ctx, plugin.Run, k.policy.run, k.replicas(plugin.Guard()).Run, func(ctx context.Context) error {
+			return deviceplugin.Keep(ctx, k.devicePlugins(), k.Log) // for containers with slots, which were there before
+		})
+	}
 	return k.together(ctx, plugin.Run, func(ctx context.Context) error {
 		return deviceplugin.Run(ctx, deviceplugin.Config{
 			Dir: k.devicePlugins(), Guard: plugin.Guard(), GPUs: k.publisher.slots,

@@ -1,0 +1,76 @@
+package kube
+
+import (
+	"context"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/divvy-gpu/divvy/internal/agent/deviceplugin"
+	"github.com/divvy-gpu/divvy/internal/agent/metrics"
+	"github.com/divvy-gpu/divvy/internal/pluginfile"
+)
+
+// newPolicy makes the policy of the node, whose faults become events of the node until ctx is done.
+func (k *node) newPolicy(ctx context.Context) *policy {
+	var gpus []pluginfile.GPU
+	for _, gpu := range k.publisher.gpus {
+		gpus = append(gpus, pluginfile.GPU{Index: gpu.Index, UUID: gpu.UUID})
+	}
+	p := newPolicy(os.DirFS(k.options.DevicePluginConfigs), k.options.Client.CoreV1().Nodes(), k.options.Node, gpus, k.Log)
+	p.used = k.used
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: k.options.Client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		k.Log.WarnContext(ctx, "cannot record events of the node", "error", err)
+		return p
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	recorder := broadcaster.NewRecorder(scheme.Scheme, "divvy-agent")
+	p.told = func(reason, text string) {
+		k.metrics.Failed(metrics.OperationLabel)
+		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: k.options.Node}}
+		recorder.Eventf(node, nil, corev1.EventTypeWarning, reason, "Configure", "%s", text)
+	}
+	return p
+}
+
+// used are the GPUs on which tenants have shares.
+func (k *node) used() map[string]bool {
+	used := map[string]bool{}
+	for _, t := range k.Agent.Tenancies() {
+		for _, s := range t.Shares {
+			used[s.UUID] = true
+		}
+	}
+	return used
+}
+
+// capacity is what a GPU has for tenants, in bytes, 0 if it is not here.
+func (p *publisher) capacity(uuid string) uint64 {
+	for _, gpu := range p.gpus {
+		if gpu.UUID == uuid {
+			return gpu.Capacity()
+		}
+	}
+	return 0
+}
+
+// replicas counts what the policy makes of the GPUs.
+func (k *node) replicas(guard deviceplugin.Guard) *deviceplugin.Replicas {
+	return &deviceplugin.Replicas{
+		Dir: k.devicePlugins(), Guard: guard, Given: k.policy.gave, Packed: k.policy.packed, Log: k.Log,
+		Resources: map[string]string{pluginfile.GPUResource: "divvy-gpu.sock", pluginfile.SharedResource: "divvy-gpu-shared.sock"},
+		Offers: func() (offers []deviceplugin.Offer, divided, sick <-chan struct{}) {
+			faults, sick := k.Health.Faults()
+			faulty := map[string]bool{}
+			for uuid := range faults {
+				faulty[uuid] = true
+			}
+			offers, divided = k.policy.offers(faulty)
+			return offers, divided, sick
+		},
+	}
+}
