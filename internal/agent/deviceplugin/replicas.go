@@ -22,8 +22,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent/socket"
 )
 
-// Offer is a replica, or a whole GPU, that containers can have.
-type Offer struct {
+// Unit is a replica, or a whole GPU, that containers can have.
+type Unit struct {
 	v1alpha1.Replica
 	// Resource is the name under which it is counted.
 	Resource string
@@ -38,10 +38,10 @@ type Replicas struct {
 	// Dir is the kubelet's for device plugins; left out it is the usual one.
 	Dir   string
 	Guard Guard
-	// Resources are the names under which offers come, each with the name of a socket.
+	// Resources are the names under which units come, each with the name of a socket.
 	Resources map[string]string
-	// Offers returns what there is, and two channels of which one is closed when that changes.
-	Offers func() (offers []Offer, divided, sick <-chan struct{})
+	// Units returns what there is, and two channels of which one is closed when that changes.
+	Units func() (units []Unit, divided, sick <-chan struct{})
 	// Given is called with what a container gets before the kubelet is answered.
 	Given func([]v1alpha1.Replica)
 	// Packed prefers GPUs of which replicas are given out; otherwise those of which the fewest are.
@@ -119,27 +119,27 @@ func (s *replicaService) GetDevicePluginOptions(context.Context, *kubelet.Empty)
 	return &kubelet.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// offers are those of the resource.
-func (s *replicaService) offers() (offers []Offer, divided, sick <-chan struct{}) {
-	all, divided, sick := s.replicas.Offers()
-	return slices.DeleteFunc(slices.Clone(all), func(o Offer) bool { return o.Resource != s.resource }), divided, sick
+// units are those of the resource.
+func (s *replicaService) units() (units []Unit, divided, sick <-chan struct{}) {
+	all, divided, sick := s.replicas.Units()
+	return slices.DeleteFunc(slices.Clone(all), func(o Unit) bool { return o.Resource != s.resource }), divided, sick
 }
 
 // ListAndWatch sends the replicas, and again when they change.
 func (s *replicaService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
-	var sent []Offer
+	var sent []Unit
 	for first := true; ; first = false {
-		offers, divided, sick := s.offers()
+		units, divided, sick := s.units()
 		guarded, down := s.replicas.Guard.Down()
 		if down != nil {
-			offers = nil
+			units = nil
 		}
-		if first || !slices.Equal(offers, sent) {
-			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: counted(offers)}); err != nil {
+		if first || !slices.Equal(units, sent) {
+			if err := stream.Send(&kubelet.ListAndWatchResponse{Devices: counted(units)}); err != nil {
 				return fmt.Errorf("send replicas to the kubelet: %w", err)
 			}
-			s.replicas.Log.Info("counted replicas", "resource", s.resource, "replicas", len(offers), "guard", down)
-			sent = offers
+			s.replicas.Log.Info("counted replicas", "resource", s.resource, "replicas", len(units), "guard", down)
+			sent = units
 		}
 		select {
 		case <-divided:
@@ -153,10 +153,10 @@ func (s *replicaService) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStream
 	}
 }
 
-// counted renders offers for the kubelet. It is pure.
-func counted(offers []Offer) []*kubelet.Device {
+// counted renders units for the kubelet. It is pure.
+func counted(units []Unit) []*kubelet.Device {
 	var all []*kubelet.Device
-	for _, o := range offers {
+	for _, o := range units {
 		health := kubelet.Healthy
 		if o.Faulty {
 			health = kubelet.Unhealthy
@@ -168,10 +168,10 @@ func counted(offers []Offer) []*kubelet.Device {
 
 // Allocate says to the runtime, by an annotation, what each container gets.
 func (s *replicaService) Allocate(_ context.Context, request *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
-	offers, _, _ := s.offers()
+	units, _, _ := s.units()
 	answer := &kubelet.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
-		given, err := give(offers, s.resource, container.GetDevicesIds())
+		given, err := give(units, s.resource, container.GetDevicesIds())
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
@@ -185,27 +185,27 @@ func (s *replicaService) Allocate(_ context.Context, request *kubelet.AllocateRe
 }
 
 // give finds the replicas with these names. It is pure.
-func give(offers []Offer, resource string, ids []string) ([]v1alpha1.Replica, error) {
+func give(units []Unit, resource string, ids []string) ([]v1alpha1.Replica, error) {
 	var given []v1alpha1.Replica
 	for _, id := range ids {
-		i := slices.IndexFunc(offers, func(o Offer) bool { return o.ID() == id })
+		i := slices.IndexFunc(units, func(o Unit) bool { return o.ID() == id })
 		if i < 0 {
 			return nil, fmt.Errorf("%s has no %s: the node's policy has changed", resource, id)
 		}
-		if offers[i].Single && offers[i].Of > 0 && len(ids) > 1 {
+		if units[i].Single && units[i].Of > 0 && len(ids) > 1 {
 			return nil, fmt.Errorf("the container asks for %d of %s, and the node's failRequestsGreaterThanOne allows 1", len(ids), resource)
 		}
-		given = append(given, offers[i].Replica)
+		given = append(given, units[i].Replica)
 	}
 	return given, nil
 }
 
 // GetPreferredAllocation chooses replicas that go together.
 func (s *replicaService) GetPreferredAllocation(_ context.Context, request *kubelet.PreferredAllocationRequest) (*kubelet.PreferredAllocationResponse, error) {
-	offers, _, _ := s.offers()
+	units, _, _ := s.units()
 	answer := &kubelet.PreferredAllocationResponse{}
 	for _, c := range request.GetContainerRequests() {
-		ids := prefer(offers, c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()), s.replicas.Packed())
+		ids := prefer(units, c.GetAvailableDeviceIDs(), c.GetMustIncludeDeviceIDs(), int(c.GetAllocationSize()), s.replicas.Packed())
 		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
 	return answer, nil
@@ -213,9 +213,9 @@ func (s *replicaService) GetPreferredAllocation(_ context.Context, request *kube
 
 // prefer chooses size of the available replicas, among them those that must be: packed from the GPUs of which the most
 // are given out, otherwise from those of which the fewest are. It is pure.
-func prefer(offers []Offer, available, must []string, size int, packed bool) []string {
+func prefer(units []Unit, available, must []string, size int, packed bool) []string {
 	taken := map[string]int{}
-	for _, o := range offers {
+	for _, o := range units {
 		taken[o.UUID]++
 	}
 	gpu := func(id string) string { uuid, _, _ := strings.Cut(id, "::"); return uuid }

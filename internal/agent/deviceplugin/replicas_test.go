@@ -20,33 +20,33 @@ import (
 
 const shared = "nvidia.com/gpu.shared"
 
-// replicasOf are offers of one GPU.
-func replicasOf(uuid string, n int, single bool) []Offer {
-	var all []Offer
+// replicasOf are units of one GPU.
+func replicasOf(uuid string, n int, single bool) []Unit {
+	var all []Unit
 	for i := range n {
-		all = append(all, Offer{Replica: v1alpha1.Replica{UUID: uuid, Of: n, Number: i, Backend: v1alpha1.BackendTimeslice}, Resource: shared, Single: single})
+		all = append(all, Unit{Replica: v1alpha1.Replica{UUID: uuid, Of: n, Number: i, Backend: v1alpha1.BackendTimeslice}, Resource: shared, Single: single})
 	}
 	return all
 }
 
-// policy is what a node offers, settable.
+// policy is what a node units, settable.
 type policy struct {
 	mu      sync.Mutex
-	offers  []Offer
+	units   []Unit
 	changed chan struct{}
 	given   [][]v1alpha1.Replica
 }
 
-func (p *policy) Offers() (offers []Offer, divided, sick <-chan struct{}) {
+func (p *policy) Units() (units []Unit, divided, sick <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.offers, p.changed, nil
+	return p.units, p.changed, nil
 }
 
-func (p *policy) set(offers []Offer) {
+func (p *policy) set(units []Unit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.offers = offers
+	p.units = units
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -81,7 +81,7 @@ func startReplicas(t *testing.T, dir string, n *node, p *policy) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	r := Replicas{
-		Dir: dir, Guard: n, Resources: map[string]string{shared: "divvy-gpu-shared.sock"}, Offers: p.Offers, Packed: func() bool { return false },
+		Dir: dir, Guard: n, Resources: map[string]string{shared: "divvy-gpu-shared.sock"}, Units: p.Units, Packed: func() bool { return false },
 		Given: func(given []v1alpha1.Replica) { p.given = append(p.given, given) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	go func() { ended <- r.Run(ctx) }()
@@ -97,7 +97,7 @@ func TestReplicasAreCountedAndGiven(t *testing.T) {
 	dir := t.TempDir()
 	k := startRegistrar(t, dir)
 	n, p := newNode(), &policy{changed: make(chan struct{})}
-	p.offers = append(replicasOf("GPU-a", 2, false), Offer{Replica: v1alpha1.Replica{UUID: "GPU-b"}, Resource: "nvidia.com/gpu"})
+	p.units = append(replicasOf("GPU-a", 2, false), Unit{Replica: v1alpha1.Replica{UUID: "GPU-b"}, Resource: "nvidia.com/gpu"})
 	startReplicas(t, dir, n, p)
 	request := next(t, k.requests)
 	if request.ResourceName != shared || !request.Options.GetPreferredAllocationAvailable {
@@ -154,7 +154,7 @@ func dial(t *testing.T, path string) kubelet.DevicePluginClient {
 }
 
 func TestGive(t *testing.T) {
-	offers := slices.Concat(replicasOf("GPU-a", 2, true), replicasOf("GPU-b", 2, false))
+	units := slices.Concat(replicasOf("GPU-a", 2, true), replicasOf("GPU-b", 2, false))
 	for _, c := range []struct {
 		ids  []string
 		want string
@@ -164,19 +164,19 @@ func TestGive(t *testing.T) {
 		{[]string{"GPU-a::0", "GPU-a::1"}, "failRequestsGreaterThanOne allows 1"},
 		{[]string{"GPU-a::2"}, "the node's policy has changed"},
 	} {
-		given, err := give(offers, shared, c.ids)
+		given, err := give(units, shared, c.ids)
 		if c.want == "" && (err != nil || len(given) != len(c.ids)) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v gives %v, %v", c.ids, given, err)
 		}
 	}
-	whole := []Offer{{Replica: v1alpha1.Replica{UUID: "GPU-a"}, Single: true}, {Replica: v1alpha1.Replica{UUID: "GPU-b"}, Single: true}}
+	whole := []Unit{{Replica: v1alpha1.Replica{UUID: "GPU-a"}, Single: true}, {Replica: v1alpha1.Replica{UUID: "GPU-b"}, Single: true}}
 	if _, err := give(whole, "nvidia.com/gpu", []string{"GPU-a", "GPU-b"}); err != nil {
 		t.Errorf("two whole GPUs: %v", err)
 	}
 }
 
 func TestPrefer(t *testing.T) {
-	offers := slices.Concat(replicasOf("GPU-a", 3, false), replicasOf("GPU-b", 3, false))
+	units := slices.Concat(replicasOf("GPU-a", 3, false), replicasOf("GPU-b", 3, false))
 	available := []string{"GPU-a::1", "GPU-a::2", "GPU-b::0", "GPU-b::1", "GPU-b::2"}
 	for _, c := range []struct {
 		must   []string
@@ -191,7 +191,7 @@ func TestPrefer(t *testing.T) {
 		{[]string{"GPU-a::2"}, 2, false, "GPU-a::2 GPU-b::0"},
 		{nil, 9, false, "GPU-b::0 GPU-a::1 GPU-b::1 GPU-a::2 GPU-b::2"},
 	} {
-		if got := strings.Join(prefer(offers, available, c.must, c.size, c.packed), " "); got != c.want {
+		if got := strings.Join(prefer(units, available, c.must, c.size, c.packed), " "); got != c.want {
 			t.Errorf("%d, packed %v: %s, not %s", c.size, c.packed, got, c.want)
 		}
 	}
@@ -213,7 +213,7 @@ func TestBesideNVIDIAsPlugin(t *testing.T) {
 		t.Errorf("a socket that nobody serves: %v", err)
 	}
 	k := startRegistrar(t, dir)
-	startReplicas(t, dir, newNode(), &policy{changed: make(chan struct{}), offers: replicasOf("GPU-a", 2, false)})
+	startReplicas(t, dir, newNode(), &policy{changed: make(chan struct{}), units: replicasOf("GPU-a", 2, false)})
 	client := dial(t, filepath.Join(dir, next(t, k.requests).Endpoint))
 	stream, err := client.ListAndWatch(t.Context(), &kubelet.Empty{})
 	if err != nil {

@@ -145,7 +145,7 @@ func (k *node) run(ctx context.Context, listener net.Listener) error {
 		}
 		if k.policy != nil {
 			keeper.GPUs = func() ([]nodelabels.GPU, <-chan struct{}) {
-				_, divided := k.policy.offers(nil)
+				_, divided := k.policy.units(nil)
 				gpus, sick := k.publisher.labels()
 				return gpus, either(ctx, divided, sick)
 			}

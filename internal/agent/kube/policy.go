@@ -230,7 +230,7 @@ func (p *policy) divide() (waiting bool) {
 	return waiting
 }
 
-// tell wakes those who look at the offers. p.mu is held.
+// tell wakes those who look at the units. p.mu is held.
 func (p *policy) tell() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -245,27 +245,27 @@ func (p *policy) gave(replicas []v1alpha1.Replica) {
 	}
 }
 
-// offers are what the kubelet counts, and a channel that is closed when that changes. Faulty are the GPUs that take
+// units are what the kubelet counts, and a channel that is closed when that changes. Faulty are the GPUs that take
 // nothing new. A GPU that is to be divided otherwise and is used is faulty as it is.
-func (p *policy) offers(faulty map[string]bool) ([]deviceplugin.Offer, <-chan struct{}) {
+func (p *policy) units(faulty map[string]bool) ([]deviceplugin.Unit, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []deviceplugin.Offer
+	var all []deviceplugin.Unit
 	for _, gpu := range p.gpus {
 		have, known := p.divided[gpu.UUID]
 		if !known {
 			continue
 		}
-		offer := deviceplugin.Offer{
+		unit := deviceplugin.Unit{
 			Replica: v1alpha1.Replica{UUID: gpu.UUID, Of: have.replicas, Backend: have.backend}, Resource: pluginfile.GPUResource,
 			Single: have.single, Faulty: faulty[gpu.UUID] || have != p.wanted[gpu.UUID],
 		}
 		if have.renamed {
-			offer.Resource = pluginfile.SharedResource
+			unit.Resource = pluginfile.SharedResource
 		}
 		for i := range max(have.replicas, 1) {
-			offer.Number = i
-			all = append(all, offer)
+			unit.Number = i
+			all = append(all, unit)
 		}
 	}
 	return all, p.changed

@@ -52,10 +52,10 @@ func sliced(n int, more string) *fstest.MapFile {
 	return &fstest.MapFile{Data: fmt.Appendf(nil, "version: v1\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: %d%s}]}}", n, more)}
 }
 
-// brief writes offers as "resource id, …".
-func brief(offers []deviceplugin.Offer) string {
+// brief writes units as "resource id, …".
+func brief(units []deviceplugin.Unit) string {
 	var all []string
-	for _, o := range offers {
+	for _, o := range units {
 		text := strings.TrimPrefix(o.Resource, "nvidia.com/") + " " + o.ID()
 		if o.Faulty {
 			text += " faulty"
@@ -109,7 +109,7 @@ func TestPolicyFollowsTheLabel(t *testing.T) {
 		expect := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
-			if got, _ := p.offers(nil); brief(got) != want {
+			if got, _ := p.units(nil); brief(got) != want {
 				t.Errorf("%s: %s, not %s", when, brief(got), want)
 			}
 		}
@@ -149,14 +149,14 @@ func TestPolicyFollowsTheLabel(t *testing.T) {
 	})
 }
 
-func TestOffersOfFaultyGPUs(t *testing.T) {
+func TestUnitsOfFaultyGPUs(t *testing.T) {
 	p := testPolicy(&chooser{}, fstest.MapFS{"c": {Data: []byte("sharing: {mps: {resources: [{name: gpu, replicas: 2, devices: [1]}]}}")}})
-	if got, _ := p.offers(nil); len(got) > 0 {
+	if got, _ := p.units(nil); len(got) > 0 {
 		t.Errorf("before a configuration is read there are %s", brief(got))
 	}
 	p.follow(t.Context())
 	p.divide()
-	got, _ := p.offers(map[string]bool{"A": true})
+	got, _ := p.units(map[string]bool{"A": true})
 	if want := "gpu A faulty, gpu B::0, gpu B::1"; brief(got) != want {
 		t.Errorf("%s, not %s", brief(got), want)
 	}

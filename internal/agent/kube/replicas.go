@@ -63,14 +63,14 @@ func (k *node) replicas(guard deviceplugin.Guard) *deviceplugin.Replicas {
 	return &deviceplugin.Replicas{
 		Dir: k.devicePlugins(), Guard: guard, Given: k.policy.gave, Packed: k.policy.packed, Log: k.Log,
 		Resources: map[string]string{pluginfile.GPUResource: "divvy-gpu.sock", pluginfile.SharedResource: "divvy-gpu-shared.sock"},
-		Offers: func() (offers []deviceplugin.Offer, divided, sick <-chan struct{}) {
+		Units: func() (units []deviceplugin.Unit, divided, sick <-chan struct{}) {
 			faults, sick := k.Health.Faults()
 			faulty := map[string]bool{}
 			for uuid := range faults {
 				faulty[uuid] = true
 			}
-			offers, divided = k.policy.offers(faulty)
-			return offers, divided, sick
+			units, divided = k.policy.units(faulty)
+			return units, divided, sick
 		},
 	}
 }
