@@ -164,13 +164,19 @@ func TestMixesOutliveTheInventory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 120 {
-		one.Observe(Request{Count: 1, Profile: []string{"1g.10gb", "4g.40gb"}[i%2]})
+		one.Observe(Request{Count: 1, Profile: []string{"1g.10gb", "1g.10gb", "1g.10gb", "3g.40gb"}[i%4]})
 	}
 	two := newInventory(t, migNodes(t, 1), DefaultPolicy)
 	if err := two.Learn(&mixes); err != nil {
 		t.Fatal(err)
 	}
-	if a := search(t, two, Request{Count: 1, Profile: "1g.10gb"}); a.Shares[0].Start < 4 {
-		t.Errorf("beside 4g, a 1g begins at %d", a.Shares[0].Start)
+	mix := two.kinds[0].mixes[0]
+	learnt, asked := mix.Weights(), mix.Model().Profile("1g.10gb")
+	other := mix.Model().Profile("7g.80gb")
+	if learnt[asked] < 50*learnt[other] {
+		t.Errorf("after 90 requests for 1g of 120 the weights are %v", learnt)
+	}
+	if unlearnt := newInventory(t, migNodes(t, 1), DefaultPolicy).kinds[0].mixes[0].Weights(); unlearnt[asked] != unlearnt[other] {
+		t.Errorf("before any request the weights are %v", unlearnt)
 	}
 }

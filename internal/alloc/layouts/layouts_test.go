@@ -140,8 +140,8 @@ func history(t *testing.T, m *Model, seed uint64) (choices []Choice) {
 	return choices
 }
 
-// The best place depends on the mix: where 4g is asked for, which begins at 0 only, 1g stays out of its way; where 3g
-// is, the 1g's stay together.
+// The best place depends on the mix: where 4g is asked for, which begins at 0 only, 1g stays in the upper half; where 3g
+// is, 1g's lie together in the lower half, which has one place more for them.
 func TestPolicyFollowsTheMix(t *testing.T) {
 	m := modelOf(t, "a100-80gb", false)
 	small, three, four := m.Profile("1g.10gb"), m.Profile("3g.40gb"), m.Profile("4g.40gb")
@@ -163,8 +163,8 @@ func TestPolicyFollowsTheMix(t *testing.T) {
 		}
 		at |= m.Placed(small, c.Start)
 	}
-	if low, high := m.Slices(at)&0x0f, m.Slices(at)&0xf0; low != 0 && high != 0 {
-		t.Errorf("two 1g lie in both halves, at %08b: no half is left for a 3g", m.Slices(at))
+	if m.Slices(at)&0xf0 != 0 {
+		t.Errorf("beside 3g, two 1g lie at %08b", m.Slices(at))
 	}
 	fresh := NewMix(m)
 	for i := range window {
@@ -225,9 +225,14 @@ func TestBatch(t *testing.T) {
 		t.Errorf("three 2g and a double 1g: %b, %v", l, ok)
 	}
 	check(t, m, l, 0)
-	from := m.Placed(m.Profile("1g.10gb"), 6)
-	if _, ok := m.Batch(from, count); ok {
-		t.Error("they fit beside a 1g at 6, where the double 1g has to be")
+	four := make([]int, len(m.Profiles()))
+	four[m.Profile("4g.40gb")] = 1
+	for start, want := range map[int]bool{0: false, 6: true} {
+		from := m.Placed(m.Profile("1g.10gb"), start)
+		l, ok := m.Batch(from, four)
+		if ok != want || ok && l&from != from {
+			t.Errorf("a 4g beside a 1g at %d: %b, %v", start, l, ok)
+		}
 	}
 }
 
