@@ -201,12 +201,13 @@ static void client(void *arg) {
 
 static void under_mps(void) {
     uint32_t flags = DV_PAGE_FLAG_MPS;
+    uint64_t context = BLOCK;
     const char *pipe = s.tenant.directory;
     tenant_write(&s.tenant, "config", offsetof(dv_page_config, flags), &flags, sizeof flags);
     tenant_write(&s.tenant, "config", offsetof(dv_page_config, mps_pipe), pipe, strlen(pipe));
+    setting_write(&s, 0, offsetof(dv_page_device, context_bytes), &context, sizeof context);
     daemon_start(setting_path(&s, "control"), GREETS);
     wait_exited(spawn(client, NULL));
-    wait_exited(spawn(measured, NULL));
     daemon_end();
 }
 
@@ -221,7 +222,7 @@ int main(void) {
     wait_exited(spawn(hidden, &unnamed));
     wait_exited(spawn(hidden, &unseen));
     wait_exited(spawn(made_elsewhere, NULL));
-    under_mps();
     wait_exited(spawn(no_room, NULL));
+    under_mps();
     return 0;
 }
