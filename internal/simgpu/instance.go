@@ -145,6 +145,9 @@ func (s Store) create(ctx context.Context, name string, machine *Machine, info I
 	if err := machine.makeDevices(simfiles.Devices(draft)); err != nil {
 		return err
 	}
+	if err := machine.makeCapabilities(draft); err != nil {
+		return err
+	}
 	text, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", infoFile, err)

@@ -1,6 +1,8 @@
 package simgpu
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,5 +74,34 @@ func TestFaultsOfMIGProfiles(t *testing.T) {
 		if _, err := Load("a100-80g", override); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", override, err, want)
 		}
+	}
+}
+
+func TestCapabilitiesOfAMachine(t *testing.T) {
+	store := builtStore(t)
+	instance := start(t, store, "lab", load(t, "a100-80g", "gpu.memory=1Gi", "gpu.reserved=64Mi", "gpus[0].migMode=true"), "")
+	read := func(path string) string {
+		t.Helper()
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	minors := read(filepath.Join(instance.Proc(), "driver/nvidia-caps/mig-minors"))
+	for _, line := range []string{"config 1", "monitor 2", "gpu0/gi0/access 3", "gpu0/gi1/ci0/access 13", "gpu0/gi14/ci7/access 137"} {
+		if !strings.Contains("\n"+minors, "\n"+line+"\n") {
+			t.Errorf("mig-minors has no line %q", line)
+		}
+	}
+	if got := read(filepath.Join(instance.Proc(), "driver/nvidia/capabilities/mig/config")); got != "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n" {
+		t.Errorf("the capability to change instances is %q", got)
+	}
+	if mig := report(t, store, instance).GPUs[0].MIG; mig == nil || !mig.On || !mig.Pending || len(mig.Instances) != 0 {
+		t.Errorf("the report has %+v", mig)
+	}
+	other := start(t, store, "t4", load(t, "t4"), "")
+	if report(t, store, other).GPUs[0].MIG != nil {
+		t.Error("a T4 has MIG")
 	}
 }

@@ -44,6 +44,33 @@ type GPUReport struct {
 	ComputeMode string `json:"computeMode"`
 	// TimeSlice is default, short, medium or long.
 	TimeSlice string `json:"timeSlice"`
+	// MIG is nil for a model without MIG.
+	MIG *MIGReport `json:"mig,omitempty"`
+}
+
+// MIGReport is how a GPU is divided in hardware.
+type MIGReport struct {
+	On        bool          `json:"on"`
+	Pending   bool          `json:"pending"`
+	Instances []MIGInstance `json:"instances"`
+}
+
+// MIGInstance is a GPU instance. Start and Size are in memory slices; Used is what processes hold of its memory.
+type MIGInstance struct {
+	ID       int          `json:"id"`
+	Profile  string       `json:"profile"`
+	Start    int          `json:"start"`
+	Size     int          `json:"size"`
+	Used     uint64       `json:"used"`
+	Computes []MIGCompute `json:"computes"`
+}
+
+// MIGCompute is a compute instance. Start and Slices are in compute slices.
+type MIGCompute struct {
+	ID     int    `json:"id"`
+	Start  int    `json:"start"`
+	Slices int    `json:"slices"`
+	UUID   string `json:"uuid"`
 }
 
 // ProcessReport is one process.

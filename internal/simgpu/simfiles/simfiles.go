@@ -45,6 +45,10 @@ func Sysfs(instance string) string { return filepath.Join(instance, "sys") }
 // that may not read and write that file is not shown the GPU by CUDA.
 func Devices(instance string) string { return filepath.Join(instance, "dev") }
 
+// Proc is an instance's stand-in for /proc: what the driver tells there of capabilities, which are needed to use instances
+// of a GPU in MIG mode. Their nodes are below [Devices].
+func Proc(instance string) string { return filepath.Join(instance, "proc") }
+
 // Shared lists the files of an instance that the driver's processes share, in
 // the order of their names within each kind. They are all that a container
 // needs. An instance that lacks one cannot be used any more.

@@ -139,6 +139,7 @@ int ctl_inject(const char *dir, uint32_t gpu, const struct ctl_injection *what) 
         status = 1;
     }
     sg_state_unlock(&in);
+    sg_mig_files(&in, gpu);
     sg_close(&in);
     return status;
 }

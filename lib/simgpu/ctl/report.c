@@ -48,9 +48,11 @@ static void print_gpus(FILE *out, struct sg_instance *in, const sim_machine *mac
         fprintf(out, "\"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, ",
                 (ull)gpu->total_bytes, (ull)gpu->reserved_bytes, (ull)used, (ull)gpu->peak_bytes);
         fprintf(out, "\"free\": %llu, \"busyNs\": %llu, \"computeMode\": \"%s\", "
-                     "\"timeSlice\": \"%s\"}",
+                     "\"timeSlice\": \"%s\"",
                 (ull)(gpu->block_count * SG_BLOCK_BYTES - used), (ull)gpu->busy_ns,
                 compute_modes[sg_compute_mode(in, i)], slice_levels[sg_slice_level(in, i)]);
+        ctl_print_mig(out, in, machine, i);
+        fputc('}', out);
     }
 }
 
@@ -99,7 +101,9 @@ static void print_processes(FILE *out, struct sg_instance *in, struct sg_pids *p
         ctl_print_string(out, in->state->tags[client->tag % SG_TAGS_MAX].name, SG_TAG_BYTES);
         fputs(", \"command\": ", out);
         ctl_print_string(out, client->comm, sizeof client->comm);
-        fprintf(out, ", \"mpsServer\": %d, \"gpus\": [", server_of(in, i, pids));
+        fprintf(out, ", \"mpsServer\": %d, ", server_of(in, i, pids));
+        ctl_print_place(out, in, client->place);
+        fputs("\"gpus\": [", out);
         for (uint32_t gpu = 0; gpu < in->state->gpu_count; gpu++) {
             if (print_process_gpu(out, in, i, gpu, first_gpu)) {
                 first_gpu = false;

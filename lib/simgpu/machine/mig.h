@@ -89,6 +89,8 @@ void sg_mig_name(const struct sg_instance *in, uint32_t place, char name[40]);
 /* The number of /dev/nvidia-caps/nvidia-cap<number> that a user of a compute instance must be able to open: that of the
  * instance, or with `gpu` that of its GPU instance. As /proc/driver/nvidia-caps/mig-minors lists them. */
 uint32_t sg_mig_minor(const struct sg_instance *in, uint32_t place, bool gpu);
+/* mig_files.c: makes the files that tell of a GPU's instances agree with them. No lock is held. */
+void sg_mig_files(const struct sg_instance *in, uint32_t gpu);
 /* The next compute instance of a GPU from a place on, in the order of MIG devices; 0 when there is none. */
 uint32_t sg_mig_next(const struct sg_instance *in, uint32_t gpu, uint32_t from);
 /* Makes the caller, a client without memory, a user of that compute instance; false when it is not there. */

@@ -160,6 +160,7 @@ static nvmlReturn_t create(struct nvml_call *call, uint32_t gi, unsigned int pro
     int ci = sg_mig_compute_create(call->in, call->index, gi, slices_of[profile], start);
     sg_state_unlock(call->in);
     if (ci >= 0) {
+        sg_mig_files(call->in, call->index);
         *compute = handle_of(call, gi, (uint32_t)ci);
     }
     return nvml_of_errno(ci);
@@ -234,6 +235,7 @@ nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t compute) {
     int result = sg_mig_compute_destroy(call.in, call.index, sg_place_gi(call.place),
                                         sg_place_ci(call.place));
     sg_state_unlock(call.in);
+    sg_mig_files(call.in, call.index);
     return nvml_of_errno(result);
 }
 

@@ -204,6 +204,7 @@ static nvmlReturn_t create(struct nvml_call *call, unsigned int id, uint32_t sta
     int gi = sg_mig_create(call->in, call->index, profile, start);
     sg_state_unlock(call->in);
     if (gi >= 0) {
+        sg_mig_files(call->in, call->index);
         *instance = nvml_gpu_instance(call->index, (uint32_t)gi);
     }
     return nvml_of_errno(gi);
@@ -239,6 +240,7 @@ nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t instance) {
     sg_state_lock(call.in);
     int result = sg_mig_destroy(call.in, call.index, gi);
     sg_state_unlock(call.in);
+    sg_mig_files(call.in, call.index);
     return nvml_of_errno(result);
 }
 

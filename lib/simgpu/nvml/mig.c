@@ -40,6 +40,7 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlRe
     int result = sg_mig_set(call.in, call.index, mode == NVML_DEVICE_MIG_ENABLE,
                             call.gpu->architecture <= NVML_DEVICE_ARCH_AMPERE);
     sg_state_unlock(call.in);
+    sg_mig_files(call.in, call.index);
     *status = result == -EBUSY    ? NVML_ERROR_IN_USE
               : result == -EAGAIN ? NVML_ERROR_RESET_REQUIRED
                                   : NVML_SUCCESS;

@@ -3,9 +3,11 @@
 #include "simgpu/cuda/test/cuda.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,6 +122,19 @@ static int faulty(int channel) {
     return 0;
 }
 
+static uint32_t used(uint32_t place) {
+    return sg_mig_gpu_instance(&admin, sg_place_gpu(place), sg_place_gi(place))->used_blocks;
+}
+
+/* Who takes the lock over from a process that died counts an instance's blocks anew: a context of 4 MiB and 8 MiB. */
+static void check_recount(uint32_t place) {
+    sg_state_lock(&admin);
+    CHECK_EQUAL(used(place), 6);
+    sg_recount(&admin);
+    CHECK_EQUAL(used(place), 6);
+    sg_state_unlock(&admin);
+}
+
 /* A process in one instance goes on while those in another fault, and holds its instance. */
 static void check_neighbours(uint32_t mine, uint32_t other) {
     int ends[2], status;
@@ -135,6 +150,7 @@ static void check_neighbours(uint32_t mine, uint32_t other) {
     }
     close(ends[1]);
     CHECK_EQUAL(read(ends[0], &byte, 1), 1);
+    check_recount(mine);
     see(other, false);
     for (int i = 0; i < 20; i++) {
         CHECK_EQUAL(cuda_child(faulty, 0), 0);
@@ -156,12 +172,38 @@ static void check_neighbours(uint32_t mine, uint32_t other) {
     sg_state_unlock(&admin);
 }
 
-/* Nobody is in the instances, whose blocks the takeover counts anew. */
-static void check_recount(uint32_t place) {
-    sg_state_lock(&admin);
-    sg_recount(&admin);
-    CHECK_EQUAL(sg_mig_gpu_instance(&admin, 0, sg_place_gi(place))->used_blocks, 0);
-    sg_state_unlock(&admin);
+/* Who may not open an instance's node does not see the instance. */
+static void check_denied(const char *directory, uint32_t place) {
+    char path[256];
+
+    if (geteuid() != 0) {
+        fputs("a user without the node of an instance: not tried, it needs root\n", stderr);
+        return;
+    }
+    CHECK_EQUAL(chmod(directory, 0755), 0);
+    see(place, false);
+    for (int denied = 0; denied < 2; denied++) {
+        snprintf(path, sizeof path, "%s/dev", directory);
+        mkdir(path, 0755);
+        snprintf(path, sizeof path, "%s/dev/nvidia-caps", directory);
+        mkdir(path, 0755);
+        snprintf(path, sizeof path, "%s/dev/nvidia-caps/nvidia-cap%u", directory,
+                 sg_mig_minor(&admin, place, false));
+        int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
+        CHECK(fd >= 0);
+        CHECK_EQUAL(fchmod(fd, denied ? 0400 : 0444), 0);
+        close(fd);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            CHECK_EQUAL(setresuid(65534, 65534, 65534), 0);
+            _exit(cuInit(0) == (denied ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS) ? 0 : 1);
+        }
+        int status;
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK_EQUAL(status, 0);
+    }
+    CHECK_EQUAL(unlink(path), 0);
 }
 
 int main(void) {
@@ -180,7 +222,7 @@ int main(void) {
     CHECK_EQUAL(cuda_child(sees_nothing, 0), 0);
     unsetenv("CUDA_VISIBLE_DEVICES");
     CHECK_EQUAL(cuda_child(sees_others, 0), 0);
-    check_recount(first);
+    check_denied(directory, first);
     check_neighbours(first, second);
     /* Where every GPU is divided, the first instance is what a process sees. */
     for (uint32_t i = 1; i < GPU_COUNT; i++) {

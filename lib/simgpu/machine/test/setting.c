@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 #include "simgpu/machine/test/setting.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,16 +111,16 @@ void setting_describe(sim_machine *machine) {
     }
 }
 
-void setting_remove(const char *instance) {
-    DIR *entries = opendir(instance);
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *at) {
+    (void)status;
+    (void)type;
+    (void)at;
+    remove(path);
+    return 0;
+}
 
-    for (struct dirent *e; entries && (e = readdir(entries));) {
-        unlinkat(dirfd(entries), e->d_name, 0);
-    }
-    if (entries) {
-        closedir(entries);
-    }
-    rmdir(instance);
+void setting_remove(const char *instance) {
+    nftw(instance, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void remove_directory(void) {

@@ -1,6 +1,7 @@
 /* MIG as NVML shows it: the mode, profiles, instances, devices, what refuses to end. */
 #define _GNU_SOURCE
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -110,6 +111,62 @@ static unsigned int remaining(nvmlDevice_t device, unsigned int profile) {
 
     OK(nvmlDeviceGetGpuInstanceRemainingCapacity(device, profile, &count));
     return count;
+}
+
+/* What a file of the machine's directory says; empty for one that is not there. */
+static const char *content(const char *name) {
+    static char text[128];
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", getenv("DIVVY_SIMGPU"), name);
+    FILE *file = fopen(path, "r");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[length] = '\0';
+    if (file) {
+        fclose(file);
+    }
+    return text;
+}
+
+static bool exists(const char *name) {
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", getenv("DIVVY_SIMGPU"), name);
+    return access(path, F_OK) == 0;
+}
+
+/* As `divvy simgpu start` leaves the directory. */
+static void make_folders(const char *directory) {
+    static const char *const folders[] = {"dev", "dev/nvidia-caps", "proc", "proc/driver", "proc/driver/nvidia",
+                                          "proc/driver/nvidia/capabilities", "proc/driver/nvidia/capabilities/gpu3",
+                                          "proc/driver/nvidia/capabilities/gpu3/mig"};
+    char path[256];
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, folders[i]);
+        CHECK_EQUAL(mkdir(path, 0755), 0);
+    }
+}
+
+#define CAPABILITIES "proc/driver/nvidia/capabilities/gpu3/mig/"
+
+/* Numbers: three of the machine, 135 for each GPU before, 9 for each GPU instance. */
+static void check_files(nvmlDevice_t device) {
+    nvmlGpuInstance_t gi = create(device, 9, 0, 4);
+
+    CHECK_EQUAL(strcmp(content(CAPABILITIES "gi1/access"),
+                       "DeviceFileMinor: 417\nDeviceFileMode: 292\nDeviceFileModify: 1\n"),
+                0);
+    CHECK(exists("dev/nvidia-caps/nvidia-cap417"));
+    CHECK(!exists(CAPABILITIES "gi1/ci0"));
+    nvmlComputeInstance_t ci = compute(gi, 2);
+    CHECK_EQUAL(strncmp(content(CAPABILITIES "gi1/ci0/access"), "DeviceFileMinor: 418\n", 21), 0);
+    CHECK(exists("dev/nvidia-caps/nvidia-cap418"));
+    OK(nvmlComputeInstanceDestroy(ci));
+    CHECK(!exists(CAPABILITIES "gi1/ci0") && !exists("dev/nvidia-caps/nvidia-cap418"));
+    CHECK(exists(CAPABILITIES "gi1"));
+    OK(nvmlGpuInstanceDestroy(gi));
+    CHECK(!exists(CAPABILITIES "gi1") && !exists("dev/nvidia-caps/nvidia-cap417"));
 }
 
 /* A layout by hand, what fits beside it, and what the driver chooses. */
@@ -243,6 +300,8 @@ int main(void) {
         OK(nvmlInit_v2());
         check_mode(hopper);
         check_profiles(gpu_at(MIG_GPU));
+        make_folders(directory);
+        check_files(gpu_at(MIG_GPU));
         check_placement(gpu_at(MIG_GPU));
         check_devices(gpu_at(MIG_GPU));
         check_permission(directory);
