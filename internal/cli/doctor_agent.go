@@ -23,6 +23,8 @@ type sight struct {
 	// list is what the agent says; it is nil where none answers, and err says why.
 	list *control.Listing
 	err  error
+	// forms are what the agent says of the forms of GPUs; nil where it does not.
+	forms *control.Forms
 	// by is why a system agent is configured; it is valid if configured is true.
 	by         rundir.Configured
 	configured bool
@@ -36,8 +38,11 @@ type sight struct {
 func (a *app) lookAtAgent(ctx context.Context, machine string, endpoint control.Endpoint) sight {
 	s := sight{machine: machine, dir: endpoint.Dir()}
 	s.err = ask(ctx, endpoint, func(client *control.Client) (err error) {
-		s.list, err = client.List(ctx)
-		return err
+		if s.list, err = client.List(ctx); err != nil {
+			return err
+		}
+		s.forms, _ = client.Forms(ctx) // an agent of an earlier version has none
+		return nil
 	})
 	s.by, s.configured = endpoint.Configured()
 	return s
@@ -67,9 +72,9 @@ func (s sight) checks() []doctor.Check {
 		c.Name = "agent of simulated machine " + s.machine
 	}
 	if s.list == nil {
-		return append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...)
+		return append(append([]doctor.Check{c}, doctor.LeftDaemons(s.dir)...), leftModes(s.dir)...)
 	}
-	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), shareChecks(s.list)...)
+	return append(append([]doctor.Check{c}, gpuChecks(s.list)...), append(formChecks(s.forms), shareChecks(s.list)...)...)
 }
 
 // agentCheck says which agent serves the machine.

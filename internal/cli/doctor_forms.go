@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/api/v1alpha1"
+	"github.com/divvy-gpu/divvy/internal/agent/control"
+	"github.com/divvy-gpu/divvy/internal/doctor"
+	"github.com/divvy-gpu/divvy/internal/modes"
+)
+
+// formChecks tell what is wrong with the forms of GPUs, as an agent tells.
+func formChecks(f *control.Forms) (checks []doctor.Check) {
+	if f == nil {
+		return nil
+	}
+	for _, g := range f.GPUs {
+		name := fmt.Sprintf("form of GPU %d", g.Index)
+		warn := func(next, format string, args ...any) {
+			checks = append(checks, doctor.Check{Name: name, Status: doctor.Warn, Found: fmt.Sprintf(format, args...), Next: next})
+		}
+		for _, m := range g.Modes {
+			switch {
+			case m.Foreign():
+				warn("give the GPU its form again (`divvy gpu set`, as root), or set the mode back",
+					"somebody changed its %s: Divvy made it %s, and it is %s", m.Mode, m.Made, m.Value)
+			case m.Mode == string(modes.ComputeMode) && m.Made == "" && m.Value != "" && m.Value != "default":
+				warn(fmt.Sprintf("as root: nvidia-smi -i %d -c DEFAULT", g.Index),
+					"its compute mode is %s, which Divvy did not set: only one process at a time can use it, or none", m.Value)
+			case m.Mode == string(modes.TimeSlice) && g.Form == v1alpha1.BackendTimeslice && m.Unknown != "":
+				warn("install the driver's package that has nvidia-smi, of the driver's version", "%s", m.Unknown)
+			}
+		}
+	}
+	return checks
+}
+
+// leftModes tell which modes of GPUs an agent changed that is gone, in the directories where agents keep that.
+func leftModes(dirs ...string) []doctor.Check {
+	slices.Sort(dirs)
+	var left []string
+	for _, dir := range slices.Compact(dirs) {
+		book, err := modes.Open(filepath.Join(dir, modes.FileName), nil, nil)
+		if err != nil {
+			continue // another user's, whose agent tells
+		}
+		for _, c := range book.Changes() {
+			left = append(left, fmt.Sprintf("the %s of %s is %s, and was %s", c.Mode, c.GPU, c.Last(), c.Before))
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return []doctor.Check{{
+		Name: "changed modes", Status: doctor.Warn, Found: "an agent that is gone changed modes of GPUs: " + strings.Join(left, "; "),
+		Next: "start the agent again, as root: it puts back what nobody needs",
+	}}
+}
