@@ -348,4 +348,14 @@ func TestAgentConfigurationIsRead(t *testing.T) {
 			t.Errorf("%q: %v, %v\n%s", value, config.Outside(), err, text)
 		}
 	}
+	text := configured(t, rendered(t, newest, "agent: {backends: {mps: [0], timeslice: [1]}}"), "agent.yaml")
+	config, err := agentconfig.Parse("agent.yaml", []byte(text), nil)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for index, want := range []v1alpha1.Backend{v1alpha1.BackendMPS, v1alpha1.BackendTimeslice, v1alpha1.BackendSlice} {
+		if got, ok := config.Backend(agentconfig.GPU{Index: index}); got != want || !ok {
+			t.Errorf("GPU %d is given %q, want %q", index, got, want)
+		}
+	}
 }

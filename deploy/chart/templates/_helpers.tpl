@@ -117,6 +117,9 @@ dialects:
 apiVersion: divvy.dev/v1alpha1
 kind: AgentConfig
 outside: {{ .Values.agent.outside }}
+{{- with .Values.agent.backends }}
+backends: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- /* The ConfigMap with configurations of NVIDIA's device plugin, empty where there is none. */ -}}
